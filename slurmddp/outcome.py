@@ -1,0 +1,22 @@
+"""What the exit status of a rank, and of the batch script, means. No I/O.
+
+The shell only reads and compares these numbers (templates/base.sbatch.j2); here is the one place that names
+them. 75 is EX_TEMPFAIL of sysexits.h, its neighbours were free.
+"""
+
+from typing import Final
+
+DONE: Final = 0
+"""The work is complete; written by global rank 0 alone, after the last barrier."""
+
+STOPPED: Final = 75
+"""Told to stop; the state is durable."""
+
+RETRYABLE: Final = 76
+"""Failed in a way that another attempt can cure: a lost peer, a taken port, a timeout."""
+
+FAILED: Final = 77
+"""Failed in a way that another attempt would repeat: an exception in user code, a wrong configuration."""
+
+FENCED: Final = 78
+"""Another attempt owns the run; never started again."""

@@ -1,0 +1,157 @@
+"""Names every file of a run, and writes them whole. Touches the disk; starts nothing; standard library only.
+
+A run is one folder. The batch script (templates/base.sbatch.j2) names the same files in shell; a test compares.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slurmddp.errors import UsageError
+
+
+@dataclass(frozen=True)
+class RunDir:
+    """The folder of one run. A job id here is what Slurm shows: `17`, or `17_3` for a task of an array."""
+
+    path: Path
+
+    @property
+    def job_script(self) -> Path:
+        """The script last submitted, byte for byte."""
+        return self.path / "job.sbatch"
+
+    def submitted_script(self, job_id: str) -> Path:
+        """The script that job was submitted with."""
+        return self.path / f"{job_id}.sbatch"
+
+    @property
+    def spec(self) -> Path:
+        """The resolved job: every value and where it came from."""
+        return self.path / "spec.toml"
+
+    @property
+    def submissions(self) -> Path:
+        """A line of JSON for each submission."""
+        return self.path / "submissions.jsonl"
+
+    @property
+    def logs(self) -> Path:
+        """All output, in files named by job, attempt and rank."""
+        return self.path / "logs"
+
+    def batch_log(self, job_id: str) -> Path:
+        """The batch script's own words."""
+        return self.logs / f"{job_id}.out"
+
+    def attempt(self, job_id: str, attempt: str) -> Path:
+        """The folder of one start of the step; `attempt` is `<SLURM_RESTART_COUNT>.<n>`."""
+        return self.logs / job_id / attempt
+
+    def attempts(self, job_id: str) -> list[str]:
+        """Return the attempts of that job that have a folder, oldest first."""
+        folder = self.logs / job_id
+        names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+        return sorted(names, key=lambda name: [int(part) for part in name.split(".")])
+
+    def rank_log(self, job_id: str, attempt: str, rank: int) -> Path:
+        """What that rank printed, both streams."""
+        return self.attempt(job_id, attempt) / f"{rank}.out"
+
+    def rank_record(self, job_id: str, attempt: str, rank: int) -> Path:
+        """How that rank ended: one line, the status of `slurmddp.outcome` and the reason."""
+        return self.attempt(job_id, attempt) / f"{rank}.end"
+
+    def rank_error(self, job_id: str, attempt: str, rank: int) -> Path:
+        """The exception that ended that rank, in the form of torch's TORCHELASTIC_ERROR_FILE."""
+        return self.attempt(job_id, attempt) / f"{rank}.error.json"
+
+    @property
+    def events(self) -> Path:
+        """What happened, a line of JSON each; the fields are those of `slurmddp.runtime.events`."""
+        return self.path / "events.jsonl"
+
+    @property
+    def model(self) -> Path:
+        """The trained model: a plain state_dict."""
+        return self.path / "model.pt"
+
+    def create(self) -> bool:
+        """Make the folder, private and ignored by git, unless it is there; tell whether it was made here.
+
+        Raises UsageError when something else stands in its place, or when it belongs to somebody else.
+        """
+        if self.path.is_dir():
+            self._check_owner()
+            self.logs.mkdir(exist_ok=True)
+            return False
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700)
+            self.logs.mkdir()
+            write_whole(self.path / ".gitignore", b"*\n")
+        except OSError as error:
+            raise UsageError(f"the run's folder {self.path} cannot be made: {error.strerror}") from error
+        return True
+
+    def remove_new(self) -> None:
+        """Take back `create`: only for a folder that no job has seen."""
+        shutil.rmtree(self.path)
+
+    def _check_owner(self) -> None:
+        owner = self.path.stat().st_uid
+        if owner != os.getuid():
+            raise UsageError(f"the run's folder {self.path} belongs to user {owner}; choose another --name")
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that a reader, also after a power cut, sees all of it or what was there before."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def append_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Append one line of JSON by one write, so that lines of several writers never mix."""
+    line = (json.dumps(record, allow_nan=False) + "\n").encode("ascii")
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(descriptor, line)
+    finally:
+        os.close(descriptor)
+
+
+def read_records(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of a file of JSON lines; a torn last line, or a missing file, yields nothing."""
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return
+    for line in lines:
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(record, dict):
+            yield record
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
