@@ -76,13 +76,13 @@ _WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true o
 
 
 def fields_of(struct: type[msgspec.Struct]) -> dict[str, Field]:
-    """Return the options that a struct declares, by key, in their order."""
+    """Return the options that a struct declares, by key, in their order; fields without an `Option` are none."""
     found = {}
     for info in msgspec.structs.fields(struct):
-        option = next(item for item in typing.get_args(info.type) if isinstance(item, Option))
-        default = info.default_factory() if callable(info.default_factory) else info.default
-        field = Field(info.name, info.type, default, option)
-        found[field.key] = field
+        for option in typing.get_args(info.type):
+            if isinstance(option, Option):
+                field = Field(info.name, info.type, info.default, option)
+                found[field.key] = field
     return found
 
 
@@ -99,11 +99,11 @@ def convert(field: Field, raw: Any, origin: str) -> Any:
         raise UsageError(f"{origin}: {shown(raw)} is not {field.expected}") from error
 
 
-def unknown(key: str, allowed: Iterable[str], origin: str) -> UsageError:
+def unknown(key: str, allowed: Iterable[str], origin: str, *, what: str = "key") -> UsageError:
     """Return the error for a name that is none of those allowed, with the near ones."""
     near = difflib.get_close_matches(key, list(allowed), n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "allowed are " + ", ".join(allowed)
-    return UsageError(f"{origin}: unknown key {shown(key)}; {hint}")
+    return UsageError(f"{origin}: unknown {what} {shown(key)}; {hint}")
 
 
 def shown(value: Any) -> str:
@@ -125,9 +125,10 @@ def _bare(annotation: Any) -> Any:
 
 
 def _description(annotation: Any) -> str:
+    inner = typing.get_args(annotation)
     if typing.get_origin(annotation) is Annotated:
-        metas = [item for item in typing.get_args(annotation) if isinstance(item, msgspec.Meta)]
-        return next((meta.description for meta in metas if meta.description), "")
+        described = [item.description for item in inner if isinstance(item, msgspec.Meta) and item.description]
+        return described[0] if described else _description(inner[0])
     if typing.get_origin(annotation) in (types.UnionType, typing.Union):
-        return next((text for item in typing.get_args(annotation) if (text := _description(item))), "")
+        return next((text for item in inner if (text := _description(item))), "")
     return ""

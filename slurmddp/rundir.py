@@ -5,7 +5,6 @@ A run is one folder. The batch script (templates/base.sbatch.j2) names the same 
 
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -81,15 +80,17 @@ class RunDir:
         """The trained model: a plain state_dict."""
         return self.path / "model.pt"
 
-    def create(self) -> bool:
-        """Make the folder, private and ignored by git, unless it is there; tell whether it was made here.
+    def create(self) -> Path | None:
+        """Make the folder, private and ignored by git, unless it is there.
 
-        Raises UsageError when something else stands in its place, or when it belongs to somebody else.
+        Returns the outermost folder that was made, for whoever has to take it back; None when none was. Raises
+        UsageError when something else stands in its place, or when it belongs to somebody else.
         """
         if self.path.is_dir():
             self._check_owner()
             self.logs.mkdir(exist_ok=True)
-            return False
+            return None
+        missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir(mode=0o700)
@@ -97,11 +98,7 @@ class RunDir:
             write_whole(self.path / ".gitignore", b"*\n")
         except OSError as error:
             raise UsageError(f"the run's folder {self.path} cannot be made: {error.strerror}") from error
-        return True
-
-    def remove_new(self) -> None:
-        """Take back `create`: only for a folder that no job has seen."""
-        shutil.rmtree(self.path)
+        return missing[-1]
 
     def _check_owner(self) -> None:
         owner = self.path.stat().st_uid

@@ -1,0 +1,71 @@
+"""The command line. The group, and the one place that turns errors into a line and an exit status."""
+
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from slurmddp import __version__
+from slurmddp.errors import SlurmddpError, UsageError
+
+_COMMANDS = {
+    "render": ("slurmddp.cli.jobs", "Print the script of a job; nothing is written or submitted."),
+    "submit": ("slurmddp.cli.jobs", "Submit exactly that script; stdout is the job id alone."),
+    "run": ("slurmddp.cli.jobs", "Run the same job on this machine, without Slurm."),
+    "sandbox": ("slurmddp.cli.sandbox", "A real Slurm on this machine, to try jobs on."),
+}
+
+
+class _LazyGroup(click.Group):
+    """Imports a command's module only when that command is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        del ctx
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        del ctx
+        if cmd_name not in _COMMANDS:
+            return None
+        module = __import__(_COMMANDS[cmd_name][0], fromlist=[cmd_name])
+        command: click.Command = getattr(module, cmd_name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        del ctx
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+@click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def group() -> None:
+    """From a training script to a multi-node PyTorch DDP job on Slurm.
+
+    slurmddp submit --nodes 2 --gpus-per-node 8 train.py --lr 0.1
+    """
+
+
+def main(args: list[str] | None = None) -> NoReturn:
+    """Run the command line and end the process with its status."""
+    sys.exit(_run(args))
+
+
+def _run(args: list[str] | None) -> int:
+    try:
+        status: Any = group.main(args, prog_name="slurmddp", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message())
+        return 0
+    except click.ClickException as error:
+        return _fail(error.format_message().replace("\n", " "), UsageError.exit_status)
+    except SlurmddpError as error:
+        return _fail(str(error), error.exit_status)
+    except (click.Abort, KeyboardInterrupt):
+        return 130
+    return status if isinstance(status, int) else 0
+
+
+def _fail(message: str, status: int) -> int:
+    click.echo(f"Error: {message}", err=True)
+    return status

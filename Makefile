@@ -1,0 +1,47 @@
+# make demo    a real two-node Slurm on this machine trains a model (KEEP=1 leaves the cluster up)
+# make test    every test, those on a real Slurm included
+# make check   formatting, lint and types
+# make bench   benchmarks, each a ratio measured in one run
+.ONESHELL:
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.PHONY: demo test check bench slurm clean
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PACKAGES := slurm-wlm slurm-wlm-basic-plugins munge iproute2 uidmap dataset-fashion-mnist
+FASHION := /usr/share/datasets/fashion-mnist
+
+$(VENV)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "slurmddp needs Python 3.11 or newer; give one by PYTHON=...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+# Slurm's programs, where they may be installed: as root, with apt, and only if some are missing.
+slurm:
+	@if dpkg -s $(PACKAGES) >/dev/null 2>&1; then
+	  exit 0
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+	  echo "installing $(PACKAGES)"
+	  apt-get update -qq
+	  DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends $(PACKAGES) >/dev/null
+	fi
+
+demo: $(VENV)/installed slurm
+	@PATH="$(CURDIR)/$(BIN):$$PATH" KEEP="$(KEEP)" FASHION=$(FASHION) bash jobs/demo.sh
+
+test: $(VENV)/installed slurm
+	@PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/installed
+	@$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(VENV)/installed slurm
+	@for benchmark in benchmarks/*.py; do PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python "$$benchmark"; done
+
+clean:
+	rm -rf $(VENV) build dist

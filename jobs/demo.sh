@@ -1,0 +1,20 @@
+#!/bin/bash
+# From nothing to a trained model on a two-node Slurm: what `make demo` runs. KEEP=1 leaves the cluster up.
+set -euo pipefail
+
+if [ -d "${FASHION:-}" ]; then
+  job=(jobs/mnist.toml --name demo-fashion -- --data "$FASHION" --epochs 1)
+else
+  job=(jobs/mnist.toml --name demo-digits)
+fi
+rm -rf "jobs/${job[2]}" # this demo's own earlier run, if any
+
+if ! slurmddp sandbox up --name demo --nodes 2 --gpus-per-node 2; then
+  echo "Without Slurm the same job runs on this machine alone:"
+  exec slurmddp run "${job[@]:0:3}" --ntasks-per-node 4 "${job[@]:3}"
+fi
+[ -n "${KEEP:-}" ] || trap 'slurmddp sandbox down --name demo' EXIT
+eval "$(slurmddp sandbox env --name demo)"
+slurmddp submit "${job[@]:0:3}" --nodes 2 --gpus-per-node 2 --follow "${job[@]:3}"
+echo "Everything of this run lies in jobs/${job[2]}: the model in model.pt, the output in logs/."
+[ -z "${KEEP:-}" ] || echo "The cluster is still up: eval \"\$(slurmddp sandbox env --name demo)\", and later: slurmddp sandbox down --name demo"

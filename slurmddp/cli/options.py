@@ -1,0 +1,107 @@
+"""The job options as click's, made from their declaration, and where COMMAND begins among the words."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from slurmddp.errors import UsageError
+from slurmddp.fields import Field
+from slurmddp.spec import JOB_FIELDS
+from slurmddp.worker.options import WORKER_FIELDS
+
+SYNOPSIS: Final = "[JOB.toml] [OPTIONS] [COMMAND...]"
+
+
+class JobCommand(click.Command):
+    """A command of the form `[JOB.toml] [options] [COMMAND...]`; options end at COMMAND's first word.
+
+    COMMAND's words are parted by hand: click would lose `-m` and a second `--`.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Part the words, and let click read the options alone."""
+        own, job_file, words = split(args, self._values())
+        try:
+            rest = super().parse_args(ctx, own)
+        except click.NoSuchOption as error:
+            if error.option_name.removeprefix("--") in WORKER_FIELDS:
+                raise UsageError(
+                    f"{error.option_name} is for the bundled worker; put `--` before its options"
+                ) from error
+            raise
+        ctx.params["job_file"] = Path(job_file) if job_file else None
+        ctx.params["words"] = words
+        return rest
+
+    def _values(self) -> dict[str, bool]:
+        """Tell for each option whether a value follows it."""
+        options = [parameter for parameter in self.params if isinstance(parameter, click.Option)]
+        return {name: not item.is_flag for item in options for name in (*item.opts, *item.secondary_opts)}
+
+
+def split(args: Sequence[str], takes_value: dict[str, bool]) -> tuple[list[str], str | None, tuple[str, ...]]:
+    """Part words into our options, the job file, and COMMAND.
+
+    `takes_value` tells of each spelling of an option whether its value is the next word; of `--nodes=2` and `-N2`
+    it is not.
+    """
+    own: list[str] = []
+    job_file = None
+    index = 0
+    while index < len(args):
+        word = args[index]
+        if word == "--":
+            return own, job_file, tuple(args[index + 1 :])
+        if word == "-m":
+            return own, job_file, tuple(args[index:])
+        if not word.startswith("-") or word == "-":
+            if job_file is not None or not word.endswith(".toml"):
+                return own, job_file, tuple(args[index:])
+            job_file = word
+            index += 1
+            continue
+        length = 2 if takes_value.get(word, False) else 1
+        own += args[index : index + length]
+        index += length
+    return own, job_file, ()
+
+
+def job_options(keys: Sequence[str] = tuple(JOB_FIELDS)) -> Callable[[Any], Any]:
+    """Return a decorator that adds these job options."""
+
+    def add(function: Any) -> Any:
+        for key in reversed(keys):
+            function = _click_option(JOB_FIELDS[key])(function)
+        return function
+
+    return add
+
+
+def given(parameters: dict[str, Any]) -> dict[str, Any]:
+    """Return the job options that were on the command line, by key."""
+    values = {field.key: parameters.get(field.name) for field in JOB_FIELDS.values()}
+    return {key: value for key, value in values.items() if value not in (None, ())}
+
+
+def _click_option(field: Field) -> Callable[[Any], Any]:
+    option = field.option
+    names = [name for name in (option.short, f"--{field.key}", f"--{option.also}" if option.also else "") if name]
+    if field.is_switch:
+        names = [f"--{field.key}/--no-{field.key}"] if field.default else names
+        return click.option(*names, field.name, is_flag=True, default=None, help=_help(field))
+    return click.option(
+        *names,
+        field.name,
+        metavar=option.metavar or "|".join(field.choices) or ("N" if field.expected.startswith("a whole") else "TEXT"),
+        multiple=field.is_list,
+        help=_help(field),
+    )
+
+
+def _help(field: Field) -> str:
+    several = " Repeatable." if field.is_list else ""
+    default = field.default
+    shown = f" [default: {default}]" if isinstance(default, str | int) and not isinstance(default, bool) else ""
+    return f"{field.option.help}{several}{shown}"

@@ -1,0 +1,68 @@
+"""COMMAND: what people type for a training program, in the one form that the worker takes. No I/O."""
+
+import re
+from pathlib import PurePath
+from typing import Final
+
+from slurmddp.errors import UsageError
+from slurmddp.fields import shown
+
+_PYTHON = re.compile(r"(.*/)?python(3(\.\d+)?)?")
+_TORCHRUN = re.compile(r"(.*/)?torchrun")
+_NAME_LENGTH: Final = 64
+
+
+def normalise(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Drop a leading `python` (and its `-u`) or `torchrun`: each rank is a Python already.
+
+    Raises UsageError for options of theirs that would be lost, and for an empty first word.
+    """
+    if not words:
+        return ()
+    launcher = next((kind for kind in (_PYTHON, _TORCHRUN) if kind.fullmatch(words[0])), None)
+    if launcher is None:
+        return _checked(words)
+    rest = words[1:]
+    while rest and rest[0] == "-u":
+        rest = rest[1:]
+    if not rest:
+        raise UsageError(f"COMMAND is {shown(words[0])} alone; name a script, as in: train.py --lr 0.1")
+    if rest[0].startswith("-") and rest[0] != "-m":
+        raise UsageError(
+            f"COMMAND: option {shown(rest[0])} of {words[0]} is not understood; nodes and ranks are options of "
+            "slurmddp, the script comes first: train.py --lr 0.1"
+        )
+    return _checked(rest)
+
+
+def is_worker(words: tuple[str, ...]) -> bool:
+    """Tell whether these words ask for the bundled worker: none, or its options."""
+    return not words or (words[0].startswith("-") and words[0] != "-m")
+
+
+def script_of(words: tuple[str, ...]) -> str | None:
+    """Return the path of the script that the words name; None for a module or the bundled worker."""
+    return None if is_worker(words) or words[0] == "-m" else words[0]
+
+
+def name_of(words: tuple[str, ...]) -> str:
+    """Return a job's name for a script or a module: its stem, with what no name may hold put as `-`."""
+    named = words[1].rpartition(".")[2] if words[0] == "-m" else PurePath(words[0]).stem
+    return as_name(named)
+
+
+def as_name(text: str) -> str:
+    """Return the nearest allowed job name."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-")[:_NAME_LENGTH]
+    return f"job-{name}"[:_NAME_LENGTH] if not name or name.isdigit() else name
+
+
+def _checked(words: tuple[str, ...]) -> tuple[str, ...]:
+    if not words[0]:
+        raise UsageError("COMMAND begins with an empty word; name a script, as in: train.py --lr 0.1")
+    if words[0] == "-m" and (len(words) == 1 or not words[1]):
+        raise UsageError("COMMAND: -m needs a module, as in: -m pkg.train --lr 0.1")
+    for word in words:
+        if "\0" in word:
+            raise UsageError(f"COMMAND: {shown(word)} holds a NUL, which no command line can carry")
+    return words

@@ -1,0 +1,207 @@
+"""Where each value comes from: command line > environment > job file > built-in. Reads the job file, no more."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from slurmddp import command
+from slurmddp.errors import UsageError
+from slurmddp.fields import Field, convert, shown, unknown
+from slurmddp.spec import JOB_FIELDS, JobSpec
+from slurmddp.worker.options import WORKER_FIELDS, WorkerOptions, words_given
+
+_PATHS: Final = ("template", "setup-file", "venv", "runs-dir")
+_FILE_KEYS: Final = (*JOB_FIELDS, "name", "command", "worker", "recorded")
+
+Found = dict[str, tuple[Any, str]]
+"""A raw value and where it was found, by key."""
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A job, and for each of its values the place it came from."""
+
+    spec: JobSpec
+    origins: Mapping[str, str]
+
+
+def resolve(
+    *,
+    options: Mapping[str, Any],
+    words: tuple[str, ...],
+    job_file: Path | None,
+    environ: Mapping[str, str],
+) -> Resolved:
+    """Merge the sources, first come first served, and make the job of them.
+
+    `options` are raw values of the command line by key, `words` the COMMAND. Raises UsageError with the origin
+    of a wrong value.
+    """
+    file = read_job_file(job_file) if job_file else {}
+    found: Found = {
+        **_from_file(file, job_file),
+        **_from_environment(environ),
+        **{key: (value, f"--{key}") for key, value in options.items()},
+    }
+    values = {JOB_FIELDS[key].name: convert(JOB_FIELDS[key], raw, origin) for key, (raw, origin) in found.items()}
+    origins = {key: origin for key, (_, origin) in found.items()}
+    values["command"], values["worker"] = _program(words, file, job_file)
+    if "job_name" not in values:
+        values["job_name"], origins["job-name"] = _default_name(values, job_file)
+    builtin = {key: "built-in" for key in JOB_FIELDS if key not in origins}
+    return Resolved(JobSpec(**values), {**origins, **builtin})
+
+
+def read_job_file(path: Path) -> dict[str, Any]:
+    """Return the tables of a job file, paths in it made right for the working directory.
+
+    Raises UsageError with the line of a mistake in its syntax, and for unknown keys.
+    """
+    try:
+        text = path.read_bytes().decode("utf-8")
+        table = tomllib.loads(text)
+    except OSError as error:
+        raise UsageError(f"job file {shown(str(path))} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"job file {path}, line {line}: not UTF-8 text") from error
+    except tomllib.TOMLDecodeError as error:
+        said = str(error).replace("end of document", f"line {len(text.splitlines())}, its end")
+        raise UsageError(f"job file {path}: {said}") from error
+    for key in table:
+        if key not in _FILE_KEYS:
+            raise unknown(key, _FILE_KEYS, f"job file {path}")
+    return _relocated(_normalised(table, path), path)
+
+
+def recorded(resolved: Resolved, *, directory: str, version: str) -> dict[str, Any]:
+    """Return the job as tables of a job file that repeats it: every value, and where each came from."""
+    spec = resolved.spec
+    values = {key: getattr(spec, field.name) for key, field in JOB_FIELDS.items()}
+    table: dict[str, Any] = {
+        key: list(value) if isinstance(value, tuple) else value for key, value in values.items() if value is not None
+    }
+    if spec.command:
+        table["command"] = [_in_toml(word) for word in spec.command]
+    else:
+        table["worker"] = {key: getattr(spec.worker, field.name) for key, field in WORKER_FIELDS.items()}
+    table["recorded"] = {"version": version, "directory": directory, "origins": dict(resolved.origins)}
+    return table
+
+
+def _in_toml(word: str) -> str | list[int]:
+    """Return a word as TOML can hold it: bytes that are no UTF-8 as their numbers."""
+    try:
+        word.encode("utf-8")
+    except UnicodeEncodeError:
+        return list(word.encode("utf-8", "surrogateescape"))
+    return word
+
+
+def _from_environment(environ: Mapping[str, str]) -> Found:
+    found: Found = {}
+    for key, field in JOB_FIELDS.items():
+        ours = f"SLURMDDP_{field.name.upper()}"
+        for variable in (field.option.slurm_variable, ours):
+            if variable and environ.get(variable):
+                found[key] = (_listed(field, environ[variable]), variable)
+    return found
+
+
+def _listed(field: Field, text: str) -> Any:
+    """A list in a variable has one item a line."""
+    return tuple(text.splitlines()) if field.is_list else text
+
+
+def _from_file(table: Mapping[str, Any], path: Path | None) -> Found:
+    return {key: (raw, f"job file {path}, key {key}") for key, raw in table.items() if key in JOB_FIELDS}
+
+
+def _normalised(table: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Take `name` for `job-name`, and a table `env` for its list."""
+    if "name" in table:
+        if "job-name" in table:
+            raise UsageError(f"job file {path}: name and job-name are the same option; keep one")
+        table["job-name"] = table.pop("name")
+    if isinstance(table.get("env"), dict):
+        table["env"] = [f"{key}={value}" for key, value in table["env"].items()]
+    return table
+
+
+def _relocated(table: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Make relative paths, which are relative to the file (or to where it was recorded), right from here."""
+    base = Path(_recorded_directory(table, path) or path.parent).absolute()
+    if base == Path.cwd():
+        return table
+    for key in _PATHS:
+        if isinstance(table.get(key), str):
+            table[key] = str(base / table[key])
+    if isinstance(table.get("python"), str) and "/" in table["python"]:
+        table["python"] = str(base / table["python"])
+    return table | {"command": _relocated_command(table["command"], base)} if "command" in table else table
+
+
+def _recorded_directory(table: Mapping[str, Any], path: Path) -> str:
+    record = table.get("recorded", {})
+    directory = record.get("directory", "") if isinstance(record, dict) else None
+    if not isinstance(directory, str):
+        raise UsageError(f"job file {path}: table recorded is not as slurmddp writes it; leave it out")
+    return directory
+
+
+def _relocated_command(words: Any, base: Path) -> Any:
+    if not isinstance(words, list) or not words or not isinstance(words[0], str):
+        return words
+    script = command.script_of(tuple(words[:1]))
+    return [str(base / script), *words[1:]] if script else words
+
+
+def _program(
+    words: tuple[str, ...], file: Mapping[str, Any], path: Path | None
+) -> tuple[tuple[str, ...], WorkerOptions]:
+    """Return the command, or the bundled worker's options, from the command line and the job file."""
+    in_file = command.normalise(_command_in(file, path))
+    table = _worker_in(file, path)
+    words = command.normalise(words)
+    if in_file and table:
+        raise UsageError(f"job file {path}: command and [worker] exclude each other; keep one")
+    if not command.is_worker(words):
+        return words, WorkerOptions()
+    if in_file and not command.is_worker(in_file):
+        if words:
+            raise UsageError(f"{shown(words[0])} is for the bundled worker, but job file {path} has a command")
+        return in_file, WorkerOptions()
+    given = table | words_given(list(in_file)) | words_given(list(words))
+    return (), WorkerOptions(**{WORKER_FIELDS[key].name: value for key, value in given.items()})
+
+
+def _command_in(file: Mapping[str, Any], path: Path | None) -> tuple[str, ...]:
+    raw = file.get("command", [])
+    if not isinstance(raw, list) or not all(isinstance(word, str) or _is_bytes(word) for word in raw):
+        raise UsageError(f'job file {path}, key command: {shown(raw)} is not a list of texts, as in ["train.py"]')
+    return tuple(word if isinstance(word, str) else bytes(word).decode("utf-8", "surrogateescape") for word in raw)
+
+
+def _is_bytes(word: Any) -> bool:
+    return isinstance(word, list) and all(type(byte) is int and 0 < byte < 256 for byte in word)  # noqa: PLR2004 a byte
+
+
+def _worker_in(file: Mapping[str, Any], path: Path | None) -> dict[str, Any]:
+    table = file.get("worker", {})
+    if not isinstance(table, dict):
+        raise UsageError(f"job file {path}, key worker: {shown(table)} is not a table of the worker's options")
+    for key in table:
+        if key not in WORKER_FIELDS:
+            raise unknown(key, WORKER_FIELDS, f"job file {path}, table worker")
+    origin = f"job file {path}, table worker"
+    return {key: convert(WORKER_FIELDS[key], raw, f"{origin}, key {key}") for key, raw in table.items()}
+
+
+def _default_name(values: Mapping[str, Any], job_file: Path | None) -> tuple[str, str]:
+    if job_file:
+        return command.as_name(job_file.stem), "the job file's name"
+    if values["command"]:
+        return command.name_of(values["command"]), "COMMAND"
+    return values["worker"].task, "the worker's task"

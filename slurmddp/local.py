@@ -1,0 +1,121 @@
+"""`slurmddp run`: the same job on this machine, without Slurm, by torchrun. Starts one process and waits for it."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from slurmddp.command import is_worker
+from slurmddp.errors import UsageError
+from slurmddp.rundir import RunDir
+from slurmddp.slurm import submission_environment
+from slurmddp.spec import JobSpec
+from slurmddp.worker.options import arguments
+
+ATTEMPT: Final = "0.0"
+
+
+@dataclass(frozen=True)
+class LocalRun:
+    """One run on this machine: what is started, with which environment, and where its output goes."""
+
+    run: RunDir
+    job_id: str
+    command: list[str]
+    environment: dict[str, str]
+
+    @property
+    def console_log(self) -> Path:
+        """A copy of what the console shows: rank 0's output and torchrun's."""
+        return self.run.rank_log(self.job_id, ATTEMPT, 0)
+
+
+def plan(spec: JobSpec, run: RunDir, *, devices: str | None, environ: Mapping[str, str]) -> LocalRun:
+    """Describe the run of a job on this machine; `devices` are the GPUs to use, as in `0,2`.
+
+    Raises UsageError for more than one node, and for devices that are not numbers.
+    """
+    if spec.nodes != 1:
+        raise UsageError(f"--nodes {spec.nodes}: run is for this machine alone; leave it out, or use `slurmddp submit`")
+    chosen = _devices(devices)
+    job_id = f"local-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}"
+    program = arguments(spec.worker) if is_worker(spec.command) else spec.command
+    ranks = spec.ntasks_per_node or spec.gpus or len(chosen) or 1
+    command = [
+        *(spec.python or sys.executable, "-P", "-m", "torch.distributed.run", "--standalone", "--no-python"),
+        *(
+            f"--nproc-per-node={ranks}",
+            spec.python or sys.executable,
+            "-P",
+            "-u",
+            "-m",
+            "slurmddp.worker",
+            *program,
+        ),
+    ]
+    return LocalRun(run, job_id, command, _environment(spec, run, job_id, chosen, environ))
+
+
+def perform(local: LocalRun, *, show: Callable[[bytes], None]) -> int:
+    """Run it, pass its output on, and return its status; Ctrl-C ends it and is raised again."""
+    local.run.create()
+    local.console_log.parent.mkdir(parents=True)
+    with (
+        local.console_log.open("ab", buffering=0) as log,
+        subprocess.Popen(
+            local.command,
+            env=local.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        ) as process,
+    ):
+        try:
+            for line in process.stdout or ():
+                log.write(line)
+                show(line)
+            return process.wait()
+        except BaseException:
+            _end(process)
+            raise
+
+
+def _environment(
+    spec: JobSpec, run: RunDir, job_id: str, devices: list[str], environ: Mapping[str, str]
+) -> dict[str, str]:
+    given = dict(item.split("=", 1) for item in spec.env if "=" in item)
+    visible = {"CUDA_VISIBLE_DEVICES": ",".join(devices)} if devices else {}
+    ours = {
+        "DDPRUN_LAUNCHER": "torchrun",
+        "DDPRUN_DIR": str(run.path),
+        "DDPRUN_JOB": job_id,
+        "DDPRUN_ATTEMPT": ATTEMPT,
+        "DDPRUN_RANK_LOGS": "1",
+        "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS", "1"),
+    }
+    return submission_environment(environ) | ours | visible | given
+
+
+def _devices(text: str | None) -> list[str]:
+    chosen = text.split(",") if text else []
+    if not all(part.isdecimal() for part in chosen) or len(set(chosen)) != len(chosen):
+        raise UsageError(f"--devices {text}: not a list of different GPU numbers, as in 0,2")
+    return chosen
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End torchrun and all its ranks, which share its session."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)

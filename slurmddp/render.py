@@ -1,0 +1,106 @@
+"""JobSpec -> the batch script, as text. Pure, but for reading templates and the set-up file.
+
+The only door to jinja2. A template cannot write a user's value unless one of the filters of `slurmddp.quoting`
+made it: `header` in `#SBATCH` lines, `shell` everywhere else.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from slurmddp import quoting
+from slurmddp.command import is_worker
+from slurmddp.errors import UsageError
+from slurmddp.fields import shown
+from slurmddp.spec import JobSpec
+from slurmddp.worker.options import arguments
+
+BASE: Final = "base.sbatch.j2"
+_PACKAGED = Path(__file__).parent / "templates"
+TEMPLATES: Final = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parent.parent / "templates"
+"""Inside the package when installed; beside it in a checkout."""
+
+
+def render(spec: JobSpec) -> str:
+    """Return the script for a job: the same text for the same job, always valid UTF-8.
+
+    Raises UsageError for a template or a set-up file that cannot be used.
+    """
+    environment = _environment()
+    try:
+        template = environment.from_string(_own_template(spec.template)) if spec.template else None
+        script = (template or environment.get_template(BASE)).render(_context(spec))
+    except jinja2.TemplateError as error:
+        raise UsageError(_template_message(spec.template, error)) from error
+    return _checked(script, spec.template)
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    environment = ImmutableSandboxedEnvironment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        undefined=jinja2.StrictUndefined,
+        finalize=_only_filtered,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    environment.filters = {"header": quoting.header, "shell": quoting.shell, "lines": quoting.lines}
+    return environment
+
+
+def _only_filtered(value: Any) -> Any:
+    if isinstance(value, quoting.Quoted | int | jinja2.Undefined):
+        return value
+    raise jinja2.TemplateRuntimeError(f"{shown(value)} is written without a filter; put | header or | shell behind it")
+
+
+def _context(spec: JobSpec) -> dict[str, Any]:
+    return {
+        "job": spec,
+        "python": spec.python or ("python" if spec.conda or spec.venv else sys.executable),
+        "program": tuple(arguments(spec.worker)) if is_worker(spec.command) else spec.command,
+        "setup_lines": _setup_lines(spec),
+        "variables": [item.partition("=") for item in spec.env],
+        "run_dir": f"{spec.runs_dir.rstrip('/')}/{spec.job_name}",
+    }
+
+
+def _setup_lines(spec: JobSpec) -> list[quoting.Quoted]:
+    """Return the shell lines that make the ranks' environment, in order."""
+    lines = [f"module load {quoting.shell(module)}" for module in spec.module]
+    if spec.conda:
+        lines += ['eval "$(conda shell.bash hook)"', f"conda activate {quoting.shell(spec.conda)}"]
+    if spec.venv:
+        lines += [f"source {quoting.shell(spec.venv.rstrip('/') + '/bin/activate')}"]
+    if spec.setup_file:
+        lines += [_read(spec.setup_file, "--setup-file").rstrip("\n")]
+    return [quoting.lines(line) for line in [*lines, *spec.setup]]
+
+
+def _own_template(path: str) -> str:
+    return _read(path, "--template")
+
+
+def _read(path: str, option: str) -> str:
+    try:
+        return Path(path).read_bytes().decode("utf-8")
+    except OSError as error:
+        raise UsageError(f"{option}: {shown(path)} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{option}: {shown(path)} is not UTF-8 text") from error
+
+
+def _template_message(path: str | None, error: jinja2.TemplateError) -> str:
+    line = f", line {error.lineno}" if isinstance(error, jinja2.TemplateSyntaxError) else ""
+    return f"template {shown(path or BASE)}{line}: {error.message or type(error).__name__}"
+
+
+def _checked(script: str, path: str | None) -> str:
+    """Refuse what sbatch would refuse with less to go by."""
+    if not script.startswith("#!"):
+        raise UsageError(f"template {shown(path or BASE)}: the script must begin with #!; extend {BASE}")
+    return script

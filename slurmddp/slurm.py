@@ -1,0 +1,268 @@
+"""The only door to Slurm: its commands, what they answer, and one runner. No files.
+
+Each question is a pair of pure functions, one that makes the command and one that reads the answer; `ask` is
+the only place that starts a process.
+"""
+
+import hashlib
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final, Literal
+
+from slurmddp.errors import ClusterError
+from slurmddp.spec import SCRUBBED
+
+TIMEOUT_S: Final = 60.0
+"""How long one of Slurm's programs may take; its own message timeout is 10 s by default, with retries."""
+
+NO_CLUSTER: Final = "log in to a cluster, try `slurmddp sandbox up`, or train on this machine with `slurmddp run`"
+
+_KEPT = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_JWT_USER"})
+"""Variables that name the cluster, and so may reach its programs."""
+
+_LOST_ANSWER = re.compile(r"timed out|zero bytes were transmitted", re.IGNORECASE)
+_UNREACHABLE = re.compile(
+    r"unable to contact|connection refused|connect failure|could not establish|cannot find configuration",
+    re.IGNORECASE,
+)
+_PREFIX = re.compile(r"^(sbatch|squeue|scontrol|sacct|scancel|sinfo): (error: |fatal: )?", re.MULTILINE)
+
+_COLUMNS = "%i|%T|%V|%r"
+
+Phase = Literal["queued", "running", "done", "failed", "cancelled", "unknown"]
+
+PHASES: Final[Mapping[str, Phase]] = {
+    **dict.fromkeys(("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"), "queued"),
+    **dict.fromkeys(
+        (
+            "RUNNING",
+            "CONFIGURING",
+            "COMPLETING",
+            "SIGNALING",
+            "STAGE_OUT",
+            "STOPPED",
+            "SUSPENDED",
+            "RESIZING",
+        ),
+        "running",
+    ),
+    "COMPLETED": "done",
+    **dict.fromkeys(
+        (
+            "FAILED",
+            "TIMEOUT",
+            "NODE_FAIL",
+            "OUT_OF_MEMORY",
+            "BOOT_FAIL",
+            "DEADLINE",
+            "PREEMPTED",
+            "LAUNCH_FAILED",
+        ),
+        "failed",
+    ),
+    **dict.fromkeys(("CANCELLED", "REVOKED"), "cancelled"),
+}
+"""Every state of squeue(1) and sacct(1); any other word is `unknown`."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one of Slurm's programs said, and how it ended."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def reason(self) -> str:
+        """The error in one line, without the program's own prefixes."""
+        lines = [line.strip() for line in _PREFIX.sub("", self.stderr).splitlines() if line.strip()]
+        return "; ".join(dict.fromkeys(lines)) or f"exit status {self.status}"
+
+
+class LostAnswerError(ClusterError):
+    """The controller may have done what it was asked; its answer did not arrive."""
+
+
+@dataclass(frozen=True)
+class JobId:
+    """A job as sbatch names it; the cluster only where several share a database."""
+
+    number: str
+    cluster: str = ""
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as the controller, or the accounting, knows it."""
+
+    job_id: str
+    state: str
+    submitted: datetime | None = None
+    reason: str = ""
+
+    @property
+    def phase(self) -> Phase:
+        """Where in its life the job is."""
+        return PHASES.get(self.state, "unknown")
+
+    @property
+    def ended(self) -> bool:
+        """Whether it will not run again by itself."""
+        return self.phase in ("done", "failed", "cancelled")
+
+
+def sbatch_command(*, output: Path) -> list[str]:
+    """Return the command that submits a script from standard input, its own log at `output`.
+
+    `%` has a meaning in that path and is doubled.
+    """
+    return ["sbatch", "--parsable", f"--output={str(output.parent).replace('%', '%%')}/{output.name}"]
+
+
+def parse_sbatch(answer: Answer) -> JobId:
+    """Read the job's id from `sbatch --parsable`; a site may print banners around it.
+
+    Raises ClusterError when the job was refused or no id is there, LostAnswerError when it may be in the queue.
+    """
+    if answer.status != 0:
+        if _UNREACHABLE.search(answer.stderr):
+            raise ClusterError(
+                f"no Slurm controller answers from here ({answer.reason.rpartition('; ')[2]}); {NO_CLUSTER}"
+            )
+        if _LOST_ANSWER.search(answer.stderr):
+            raise LostAnswerError(answer.reason)
+        raise ClusterError(f"sbatch refused the job: {answer.reason}")
+    found = re.findall(r"^(\d+)(?:;(\S+))?$", answer.stdout, re.MULTILINE)
+    if not found:
+        raise ClusterError(f"sbatch ended well but printed no job id: {answer.stdout.strip()[:200]!r}")
+    return JobId(*found[-1])
+
+
+def submit(script: bytes, *, output: Path, environ: Mapping[str, str]) -> JobId:
+    """Hand a script to sbatch and return the job's id. Raises as `parse_sbatch` and `ask` do."""
+    return parse_sbatch(ask(sbatch_command(output=output), environ, stdin=script))
+
+
+def test_only(script: bytes, environ: Mapping[str, str]) -> str:
+    """Return what sbatch says of a script that it only checks. Raises ClusterError when it would be refused."""
+    answer = ask(["sbatch", "--test-only"], environ, stdin=script)
+    if answer.status != 0:
+        raise ClusterError(f"sbatch would refuse the job: {answer.reason}")
+    return answer.reason
+
+
+def jobs_command(job_ids: Sequence[str]) -> list[str]:
+    """Return the command that lists these jobs, ended ones too as long as the controller knows them."""
+    return ["squeue", "--noheader", "--states=all", f"--jobs={','.join(job_ids)}", f"--format={_COLUMNS}"]
+
+
+def parse_jobs(stdout: str) -> list[Job]:
+    """Read lines of `id|STATE|time of submission|reason`."""
+    rows = [line.strip().split("|", maxsplit=3) for line in stdout.splitlines() if line.count("|") >= 3]  # noqa: PLR2004 four columns
+    return [Job(job_id, _state(state), _time(submitted), reason) for job_id, state, submitted, reason in rows]
+
+
+def jobs(job_ids: Sequence[str], environ: Mapping[str, str]) -> list[Job]:
+    """Return those of the jobs that the controller still knows. Raises ClusterError when it does not answer."""
+    answer = ask(jobs_command(job_ids), environ)
+    if answer.status != 0 and "Invalid job id" not in answer.stderr:
+        raise ClusterError(f"squeue: {answer.reason}")
+    return parse_jobs(answer.stdout)
+
+
+def job(job_id: str, environ: Mapping[str, str]) -> Job:
+    """Return one job: from squeue, then from the accounting where there is one; else its state is UNKNOWN."""
+    known = jobs([job_id], environ)
+    if not known:
+        answer = ask(
+            [
+                "sacct",
+                "--noheader",
+                "--parsable2",
+                "--allocations",
+                f"--jobs={job_id}",
+                "--format=JobID,State,Submit,Reason",
+            ],
+            environ,
+        )
+        known = parse_jobs(answer.stdout) if answer.status == 0 else []
+    return known[-1] if known else Job(job_id, "UNKNOWN")
+
+
+def find_job(
+    *, name: str, user: str, script: bytes, since: datetime, known: Sequence[str], environ: Mapping[str, str]
+) -> JobId | None:
+    """Look for a job that was accepted though sbatch's answer was lost: by user, name, time and its script.
+
+    `since` is when sbatch was started by this machine's clock; five minutes of difference to the controller's
+    are allowed for. Jobs in `known` are not it.
+    """
+    answer = ask(
+        ["squeue", "--noheader", "--states=all", f"--user={user}", f"--name={name}", f"--format={_COLUMNS}"],
+        environ,
+    )
+    if answer.status != 0:
+        raise LostAnswerError(answer.reason)
+    digest = hashlib.sha256(script).digest()
+    for candidate in parse_jobs(answer.stdout):
+        recent = candidate.submitted is None or candidate.submitted >= since - timedelta(minutes=5)
+        if recent and candidate.job_id not in known and _script_digest(candidate.job_id, environ) == digest:
+            return JobId(candidate.job_id)
+    return None
+
+
+def batch_script(job_id: str, environ: Mapping[str, str]) -> bytes:
+    """Return the script that the controller holds for a job. Raises ClusterError when it has none."""
+    answer = ask(["scontrol", "write", "batch_script", job_id, "-"], environ)
+    if answer.status != 0:
+        raise ClusterError(f"scontrol write batch_script {job_id}: {answer.reason}")
+    return answer.stdout.encode("utf-8", "surrogateescape")
+
+
+def submission_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without what speaks of another job or rank, or of sbatch's defaults."""
+    return {key: value for key, value in environ.items() if key in _KEPT or not SCRUBBED.fullmatch(key)}
+
+
+def ask(command: Sequence[str], environ: Mapping[str, str], *, stdin: bytes = b"") -> Answer:
+    """Run one of Slurm's programs with a scrubbed environment and return its answer.
+
+    Raises ClusterError when the program is not there, LostAnswerError when it takes more than a minute.
+    """
+    try:
+        done = subprocess.run(  # noqa: PLW1510 the status is part of the answer
+            command, input=stdin, capture_output=True, env=submission_environment(environ), timeout=TIMEOUT_S
+        )
+    except FileNotFoundError as error:
+        raise ClusterError(f"{command[0]} was not found; {NO_CLUSTER}") from error
+    except subprocess.TimeoutExpired as error:
+        raise LostAnswerError(f"{command[0]} did not end within {TIMEOUT_S:.0f} s") from error
+    return Answer(done.returncode, _text(done.stdout), _text(done.stderr))
+
+
+def _script_digest(job_id: str, environ: Mapping[str, str]) -> bytes | None:
+    try:
+        return hashlib.sha256(batch_script(job_id, environ)).digest()
+    except ClusterError:
+        return None
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _state(text: str) -> str:
+    """`CANCELLED by 0` and `COMPLETED+` are states with something behind them."""
+    return text.split(maxsplit=1)[0].rstrip("+") if text.strip() else "UNKNOWN"
+
+
+def _time(text: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        return None

@@ -1,0 +1,311 @@
+"""JobSpec: one job, as a frozen value that is checked when it is made. No I/O.
+
+Every job option is declared here once; the command line, the environment, the job file and the documentation
+derive from the annotations (slurmddp.fields).
+"""
+
+import re
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from slurmddp.errors import UsageError
+from slurmddp.fields import Count, Field, Option, fields_of, shown
+from slurmddp.worker.options import WorkerOptions
+
+Gpus = Annotated[
+    str,
+    msgspec.Meta(pattern=r"^([A-Za-z0-9_.-]+:)?[1-9][0-9]{0,3}\Z", description="a count, or type:count as in a100:8"),
+]
+SlurmTime = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^([0-9]+(:[0-9]+){0,2}|[0-9]+-[0-9]+(:[0-9]+){0,2}|UNLIMITED|INFINITE)\Z",
+        description="a Slurm time (minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS)",
+    ),
+]
+Memory = Annotated[
+    str,
+    msgspec.Meta(pattern=r"^[0-9]+[KMGT]?\Z", description="a size (megabytes, or with K, M, G or T behind it)"),
+]
+PortRange = Annotated[
+    str, msgspec.Meta(pattern=r"^[0-9]{4,5}-[0-9]{4,5}\Z", description="two ports, as in 20000-29999")
+]
+Lead = Annotated[int, msgspec.Meta(ge=1, le=65535, description="whole seconds, 1 to 65535")]
+
+NAME_RULE: Final = "letters, digits and . _ - after a first letter or digit, at most 64, not digits alone"
+_NAME = re.compile(r"(?![0-9]+\Z)[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SBATCH_KEY = re.compile(r"[a-z][a-z0-9-]+")
+
+_FIRST_PORT = 1024
+_LAST_PORT = 65535
+
+DEFAULT_LEAD_S: Final = 120
+LEAD_MARGIN_S: Final = 60
+"""A lead that leaves less than this of the time limit would stop the job about as soon as it starts."""
+
+OURS: Final = (
+    *(
+        "array",
+        "chdir",
+        "error",
+        "export",
+        "gpu-bind",
+        "gpus",
+        "gpus-per-task",
+        "input",
+        "ntasks",
+        "open-mode",
+    ),
+    *("output", "parsable", "no-requeue", "signal", "test-only", "wait", "wrap"),
+)
+"""Options of sbatch that the script's working depends on; `--sbatch` refuses them and their abbreviations."""
+
+SCRUBBED: Final = re.compile(
+    r"(SLURM|SBATCH|SRUN|PMI|PMIX|OMPI|DDPRUN|TORCHELASTIC)_.*"
+    r"|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)"
+)
+"""Variables that speak of some job or rank; an inherited one changes or breaks a submission."""
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One job: what sbatch is asked for, how the ranks are started, and what each of them runs."""
+
+    nodes: Annotated[Count, Option(help="Nodes.", short="-N")] = 1
+    gpus_per_node: Annotated[
+        Gpus | None,
+        Option(
+            help="GPUs on each node, as a count or type:count.",
+            metavar="[TYPE:]N",
+            slurm_variable="SBATCH_GPUS_PER_NODE",
+            accepts_number=True,
+        ),
+    ] = None
+    ntasks_per_node: Annotated[Count | None, Option(help="Ranks on each node [default: its GPUs, or 1].")] = None
+    cpus_per_task: Annotated[Count | None, Option(help="CPUs for each rank.", short="-c")] = None
+    partition: Annotated[str | None, Option(help="Partition.", short="-p", slurm_variable="SBATCH_PARTITION")] = None
+    account: Annotated[str | None, Option(help="Account to charge.", short="-A", slurm_variable="SBATCH_ACCOUNT")] = (
+        None
+    )
+    qos: Annotated[str | None, Option(help="Quality of service.", short="-q", slurm_variable="SBATCH_QOS")] = None
+    constraint: Annotated[
+        str | None, Option(help="Node features wanted.", short="-C", slurm_variable="SBATCH_CONSTRAINT")
+    ] = None
+    reservation: Annotated[str | None, Option(help="Reservation to use.", slurm_variable="SBATCH_RESERVATION")] = None
+    nodelist: Annotated[str | None, Option(help="Nodes to use, as in n[1-4].", short="-w")] = None
+    exclude: Annotated[str | None, Option(help="Nodes to leave out.", short="-x")] = None
+    time: Annotated[
+        SlurmTime | None,
+        Option(
+            help="Time limit: minutes, HH:MM:SS or D-HH:MM:SS.",
+            short="-t",
+            slurm_variable="SBATCH_TIMELIMIT",
+            accepts_number=True,
+        ),
+    ] = None
+    mem: Annotated[
+        Memory | None,
+        Option(
+            help="Memory of each node: megabytes, or with K, M, G, T.",
+            metavar="SIZE",
+            slurm_variable="SBATCH_MEM_PER_NODE",
+            accepts_number=True,
+        ),
+    ] = None
+    job_name: Annotated[
+        str,
+        Option(
+            help="Name of the job and of its run's folder [default: that of the job file, script or task].",
+            short="-J",
+            also="name",
+        ),
+    ]
+    dependency: Annotated[str | None, Option(help="As sbatch has it: afterok:17.", short="-d")] = None
+    hold: Annotated[bool, Option(help="Submit held; scontrol release starts it.")] = False
+    sbatch: Annotated[
+        tuple[str, ...], Option(help="Any other option of sbatch, by its long name.", metavar="KEY[=VALUE]")
+    ] = ()
+    launcher: Annotated[
+        Literal["srun", "fork"],
+        Option(help="srun: one task a rank. fork: one task a node imports torch once and forks its ranks."),
+    ] = "srun"
+    template: Annotated[
+        str | None, Option(help="Your own Jinja template; it extends base.sbatch.j2.", metavar="FILE")
+    ] = None
+    module: Annotated[tuple[str, ...], Option(help="Environment module to load.")] = ()
+    conda: Annotated[str | None, Option(help="Conda environment to activate.", metavar="ENV")] = None
+    venv: Annotated[str | None, Option(help="Virtual environment to activate.", metavar="DIR")] = None
+    setup_file: Annotated[
+        str | None, Option(help="Shell lines to run before the ranks start, from a file.", metavar="FILE")
+    ] = None
+    setup: Annotated[tuple[str, ...], Option(help="A shell line to run before the ranks start.", metavar="LINE")] = ()
+    python: Annotated[
+        str | None,
+        Option(help="Python of the ranks [default: this one; with --conda or --venv: theirs].", metavar="EXE"),
+    ] = None
+    env: Annotated[
+        tuple[str, ...],
+        Option(
+            help="Environment of the ranks; without VALUE it travels from here, unwritten.",
+            metavar="KEY[=VALUE]",
+        ),
+    ] = ()
+    requeue: Annotated[bool, Option(help="Whether Slurm may put the job back into the queue.")] = True
+    signal_lead: Annotated[
+        Lead | None,
+        Option(
+            help=f"Notice before the time limit [default: {DEFAULT_LEAD_S}, or a quarter of a short limit].",
+            metavar="SECONDS",
+        ),
+    ] = None
+    port_range: Annotated[PortRange, Option(help="Where the ranks' two ports are chosen.", metavar="FIRST-LAST")] = (
+        "20000-29999"
+    )
+    runs_dir: Annotated[str, Option(help="Where the folders of runs lie.", metavar="DIR")] = "jobs"
+
+    command: tuple[str, ...] = ()
+    """What each rank runs: a script and its arguments, or `-m` and a module; empty: the bundled worker."""
+    worker: WorkerOptions = WorkerOptions()
+    """What the bundled worker is asked for; has no meaning beside a command."""
+
+    def __post_init__(self) -> None:
+        """Check what no single type can; raises UsageError."""
+        if not _NAME.fullmatch(self.job_name):
+            raise UsageError(f"job name {shown(self.job_name)} is not allowed: {NAME_RULE}; choose with --name")
+        for field in JOB_FIELDS.values():
+            _check_text(field, getattr(self, field.name))
+        for item in self.sbatch:
+            _check_sbatch(item)
+        for item in self.env:
+            _check_variable(item)
+        _check_ports(self.port_range)
+        self._check_lead()
+
+    def _check_lead(self) -> None:
+        if self.signal_lead is None or self.time_s is None:
+            return
+        if self.signal_lead + LEAD_MARGIN_S >= self.time_s:
+            raise UsageError(
+                f"--signal-lead {self.signal_lead} leaves nothing of the time limit {self.time} ({self.time_s} s); "
+                f"less than {self.time_s - LEAD_MARGIN_S} is allowed, or leave it out"
+                if self.time_s > LEAD_MARGIN_S
+                else f"--signal-lead has no place in a time limit of {self.time_s} s; leave it out"
+            )
+
+    @property
+    def tasks_per_node(self) -> int:
+        """Ranks on each node."""
+        return self.ntasks_per_node or self.gpus or 1
+
+    @property
+    def gpus(self) -> int:
+        """GPUs on each node; 0 when none are asked for."""
+        return int(self.gpus_per_node.rpartition(":")[2]) if self.gpus_per_node else 0
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the whole job."""
+        return self.nodes * self.tasks_per_node
+
+    @property
+    def time_s(self) -> int | None:
+        """The time limit in seconds; None when it is the partition's, or unlimited."""
+        return seconds(self.time) if self.time else None
+
+    @property
+    def lead_s(self) -> int:
+        """Seconds before the time limit at which the ranks are told to stop."""
+        if self.signal_lead:
+            return self.signal_lead
+        return DEFAULT_LEAD_S if self.time_s is None else max(1, min(DEFAULT_LEAD_S, self.time_s // 4))
+
+    @property
+    def ports(self) -> tuple[int, int]:
+        """First and last port of the range."""
+        first, _, last = self.port_range.partition("-")
+        return int(first), int(last)
+
+    @property
+    def header(self) -> tuple[tuple[str, str | None], ...]:
+        """Return sbatch's options in the order of the script, each with its value or None for a switch."""
+        asked = [
+            ("job-name", self.job_name),
+            ("nodes", self.nodes),
+            ("ntasks-per-node", self.tasks_per_node),
+            ("gpus-per-node", self.gpus_per_node),
+            ("cpus-per-task", self.cpus_per_task),
+            *((key, getattr(self, key)) for key in _PLAIN_HEADER),
+        ]
+        options: list[tuple[str, str | None]] = [(key, str(value)) for key, value in asked if value is not None]
+        options += [("hold", None)] if self.hold else []
+        options += [("open-mode", "append"), ("requeue" if self.requeue else "no-requeue", None)]
+        options += [("signal", f"USR2@{self.lead_s}")]
+        for item in self.sbatch:
+            key, equals, value = item.partition("=")
+            options.append((key, value if equals else None))
+        return tuple(options)
+
+
+_PLAIN_HEADER = (
+    *("mem", "time", "partition", "account", "qos", "constraint", "reservation", "nodelist", "exclude"),
+    "dependency",
+)
+
+JOB_FIELDS: Final = fields_of(JobSpec)
+"""The job options, by key."""
+
+
+def seconds(limit: str) -> int | None:
+    """Return a Slurm time in seconds, None when unlimited (sbatch(1), --time)."""
+    if not limit[0].isdigit():
+        return None
+    days, dash, clock = limit.rpartition("-")
+    parts = [int(part) for part in clock.split(":")]
+    if dash:
+        hours, minutes, secs = (*parts, 0, 0)[:3]
+    elif len(parts) == 1:
+        hours, minutes, secs = 0, parts[0], 0
+    else:
+        hours, minutes, secs = (0, *parts)[-3:]
+    return int(days or 0) * 86400 + hours * 3600 + minutes * 60 + secs
+
+
+def _check_text(field: Field, value: Any) -> None:
+    for text in value if isinstance(value, tuple) else (value,):
+        if not isinstance(text, str):
+            continue
+        if not text:
+            raise UsageError(f"--{field.key}: an empty text is not allowed; leave the option out")
+        if field.key != "env" and not all(char.isprintable() or char == "\t" for char in text):
+            raise UsageError(f"--{field.key}: {shown(text)} holds a character that cannot be printed; write it without")
+
+
+def _check_sbatch(item: str) -> None:
+    key, equals, value = item.partition("=")
+    if not _SBATCH_KEY.fullmatch(key):
+        raise UsageError(f"--sbatch: {shown(item)} is not KEY or KEY=VALUE with sbatch's long name, as in exclusive")
+    if equals and not value:
+        raise UsageError(f"--sbatch: {shown(item)} has an empty value; write {key} alone, or a value")
+    own = next((name for name in JOB_FIELDS if name.startswith(key) and name not in ("sbatch", "env")), None)
+    if own:
+        raise UsageError(f"--sbatch: {shown(item)}: slurmddp has an option for this, --{own}")
+    if any(name.startswith(key) for name in OURS) or (key == "gres" and "gpu" in value):
+        hint = "use --gpus-per-node" if key.startswith("g") else "slurmddp sets this itself"
+        raise UsageError(f"--sbatch: {shown(item)} is not for you to set; {hint}")
+
+
+def _check_variable(item: str) -> None:
+    key, _, value = item.partition("=")
+    if not _VARIABLE.fullmatch(key):
+        raise UsageError(f"--env: {shown(item)} is not KEY or KEY=VALUE; a KEY has letters, digits and _")
+    if SCRUBBED.fullmatch(key):
+        raise UsageError(f"--env: {key} belongs to Slurm or to slurmddp and is set for each rank; choose another name")
+    if "\0" in value:
+        raise UsageError(f"--env: the value of {key} holds a NUL, which no environment can carry")
+
+
+def _check_ports(port_range: str) -> None:
+    first, last = (int(port) for port in port_range.split("-"))
+    if not _FIRST_PORT <= first < last <= _LAST_PORT:
+        raise UsageError(f"--port-range: {port_range} is not FIRST-LAST with {_FIRST_PORT} <= FIRST < LAST <= {_LAST_PORT}")

@@ -1,0 +1,151 @@
+"""Sources are merged in their order, each value knows where it came from, and what was recorded can be repeated."""
+
+import tomllib
+from pathlib import Path
+
+import pytest
+import tomli_w
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurmddp import config
+from slurmddp.errors import UsageError
+
+
+def resolve(*, words=(), job_file=None, environ=None, **options):
+    given_options = {key.replace("_", "-"): value for key, value in options.items()}
+    return config.resolve(options=given_options, words=tuple(words), job_file=job_file, environ=environ or {})
+
+
+def file(folder: Path, text: str, name: str = "exp.toml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def test_the_command_line_beats_the_environment_beats_the_file_beats_the_built_in(tmp_path):
+    path = file(tmp_path, 'nodes = 2\npartition = "a"\ntime = 30\nmem = "1G"\n')
+    environ = {"SLURMDDP_NODES": "3", "SLURMDDP_PARTITION": "b"}
+    resolved = resolve(job_file=path, environ=environ, nodes="4")
+    assert (resolved.spec.nodes, resolved.spec.partition, resolved.spec.time) == (4, "b", "30")
+    assert resolved.origins["nodes"] == "--nodes"
+    assert resolved.origins["partition"] == "SLURMDDP_PARTITION"
+    assert resolved.origins["mem"] == f"job file {path}, key mem"
+    assert resolved.origins["launcher"] == "built-in"
+
+
+def test_a_sites_variables_for_sbatch_count_below_ours():
+    environ = {"SBATCH_ACCOUNT": "site", "SBATCH_PARTITION": "site", "SLURMDDP_PARTITION": "mine"}
+    spec = resolve(environ=environ).spec
+    assert (spec.account, spec.partition) == ("site", "mine")
+
+
+def test_a_list_in_the_environment_has_an_item_a_line():
+    assert resolve(environ={"SLURMDDP_MODULE": "cuda/12\ngcc 13"}).spec.module == ("cuda/12", "gcc 13")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [("", "exp"), ('name = "y"', "y"), ('job-name = "z"', "z"), ('command = ["x.py"]', "exp")],
+)
+def test_a_job_file_names_the_job_unless_it_says_otherwise(tmp_path, text, name):
+    assert resolve(job_file=file(tmp_path, text)).spec.job_name == name
+
+
+def test_without_a_job_file_the_program_names_the_job():
+    assert resolve(words=["dir/train.py"]).spec.job_name == "train"
+    assert resolve(words=["-m", "pkg.fit"]).spec.job_name == "fit"
+    assert resolve().spec.job_name == "mnist"
+    assert resolve(words=["--task", "linear"]).spec.job_name == "linear"
+
+
+def test_the_workers_words_beat_its_table(tmp_path):
+    path = file(tmp_path, '[worker]\ntask = "linear"\nepochs = 3\nlr = 1\n')
+    worker = resolve(job_file=path, words=["--epochs", "5"]).spec.worker
+    assert (worker.task, worker.epochs, worker.lr) == ("linear", 5, 1.0)
+
+
+def test_a_command_beats_the_files(tmp_path):
+    path = file(tmp_path, 'command = ["python", "train.py", "--lr", "1"]')
+    assert resolve(job_file=path, words=["other.py"]).spec.command == ("other.py",)
+
+
+def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    text = 'command = ["train.py", "data.bin"]\nvenv = "ve"\nruns-dir = "/abs"\npython = "python3"\n'
+    spec = resolve(job_file=file(tmp_path / "sub", text)).spec
+    assert spec.command == (str(tmp_path / "sub" / "train.py"), "data.bin")
+    assert (spec.venv, spec.runs_dir, spec.python) == (str(tmp_path / "sub" / "ve"), "/abs", "python3")
+    assert resolve(job_file=Path(file(tmp_path, text).name)).spec.command == ("train.py", "data.bin")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nodes = 2\nnodes = ", "line 2"),
+        ("node = 2", "unknown key 'node'; did you mean nodes"),
+        ("zzz = 2", "allowed are nodes"),
+        ('nodes = "two"', "key nodes: 'two' is not a whole number, 1 or more"),
+        ("nodes = 0", "key nodes: 0 is not"),
+        ("nodes = true", "key nodes: True is not"),
+        ("nodes = 1.5", "key nodes: 1.5 is not"),
+        ("requeue = 1", "key requeue: 1 is not true or false"),
+        ('launcher = "mpi"', "key launcher: 'mpi' is not one of srun, fork"),
+        ('gpus-per-node = "8:a100"', "key gpus-per-node: '8:a100' is not a count"),
+        ("partition = 5", "key partition: 5 is not a text"),
+        ('time = "soon"', "key time: 'soon' is not a Slurm time"),
+        ('module = "cuda"', "key module: 'cuda' is not a list of texts"),
+        ('command = "train.py"', "key command: 'train.py' is not a list of texts"),
+        ("worker = 1", "key worker: 1 is not a table"),
+        ("[worker]\nepoch = 1", "table worker: unknown key 'epoch'; did you mean epochs"),
+        ("[worker]\nepochs = 0", "table worker, key epochs: 0 is not a whole number, 1 or more"),
+        ('command = ["x.py"]\n[worker]\nepochs = 1', "exclude each other"),
+        ('name = "a"\njob-name = "b"', "same option"),
+        ("recorded = 1", "not as slurmddp writes it"),
+        ('name = "a/b"', "'a/b' is not allowed"),
+        ('name = "a\\nb"', "not allowed"),
+    ],
+)
+def test_a_wrong_job_file_is_one_line_that_says_where_and_what(tmp_path, text, message):
+    with pytest.raises(UsageError) as caught:
+        resolve(job_file=file(tmp_path, text))
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_job_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(UsageError, match="none.toml' cannot be read: No such file"):
+        resolve(job_file=tmp_path / "none.toml")
+    (tmp_path / "latin.toml").write_bytes(b'nodes = 1\nname = "\xff"\n')
+    with pytest.raises(UsageError, match="line 2: not UTF-8"):
+        resolve(job_file=tmp_path / "latin.toml")
+
+
+def test_words_for_the_worker_beside_a_files_command_are_refused(tmp_path):
+    with pytest.raises(UsageError, match="has a command"):
+        resolve(job_file=file(tmp_path, 'command = ["x.py"]'), words=["--epochs", "1"])
+
+
+def test_a_wrong_value_names_its_variable():
+    with pytest.raises(UsageError, match="SLURMDDP_NODES: 'many' is not a whole number"):
+        resolve(environ={"SLURMDDP_NODES": "many"})
+
+
+words = st.binary(min_size=1, max_size=8).map(lambda raw: raw.replace(b"\0", b"x").decode("utf-8", "surrogateescape"))
+
+
+@given(arguments=st.lists(words, max_size=4))
+def test_a_recorded_command_is_repeated_byte_for_byte(tmp_path_factory, arguments):
+    first = resolve(words=["train.py", *arguments], nodes="2", env=("A=b", "C"), module=("m",))
+    path = tmp_path_factory.mktemp("recorded") / "spec.toml"
+    table = config.recorded(first, directory=str(Path.cwd()), version="0")
+    path.write_text(tomli_w.dumps(table))
+    assert resolve(job_file=path).spec == first.spec
+
+
+def test_a_recorded_run_of_the_worker_is_repeated(tmp_path):
+    first = resolve(words=["--task", "linear", "--lr", "0.5"], gpus_per_node="a100:8", time="30")
+    path = file(tmp_path, tomli_w.dumps(config.recorded(first, directory=str(Path.cwd()), version="0")), "spec.toml")
+    assert resolve(job_file=path).spec == first.spec
+    assert tomllib.loads(path.read_text())["recorded"]["origins"]["time"] == "--time"

@@ -1,0 +1,189 @@
+"""The script is the same text for the same job, clean for shellcheck, and nothing of a user's can escape its place."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurmddp import config
+from slurmddp.errors import UsageError
+from slurmddp.render import render
+from slurmddp.rundir import RunDir
+from slurmddp.spec import JobSpec
+
+GOLDEN = Path(__file__).parent / "golden"
+RECIPES = sorted((Path(__file__).parent.parent / "jobs").glob("*.toml"))
+LAUNCHERS = ["srun", "fork"]
+
+
+def job(**values) -> JobSpec:
+    return JobSpec(**{"job_name": "x", "python": "python3"} | values)
+
+
+def recipe(path: Path, launcher: str) -> str:
+    options = {"launcher": launcher, "python": "python3"}
+    return render(config.resolve(options=options, words=(), job_file=path, environ={}).spec)
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipes_script_is_the_one_on_file(path, launcher):
+    """After an intended change: python tests/test_render.py writes the files anew; read their difference."""
+    assert recipe(path, launcher) == (GOLDEN / f"{path.stem}-{launcher}.sbatch").read_text()
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"gpus_per_node": "8", "nodes": 2, "cpus_per_task": 4},
+        {"module": ("a b", "c"), "conda": "e", "setup": ("true",), "env": ("A=1 'x'", "HOME")},
+        {"command": ("train.py", "--x", "a b\n", "\udcff")},
+    ],
+)
+def test_scripts_are_clean_for_shellcheck_and_bash(values, launcher, tmp_path):
+    file = tmp_path / "job.sh"
+    file.write_text(render(job(launcher=launcher, **values)))
+    subprocess.run(["bash", "-n", file], check=True)
+    shellcheck = Path(sys.executable).parent / "shellcheck"
+    found = subprocess.run([shellcheck, "--severity=style", file], capture_output=True, text=True, check=False)
+    assert found.stdout == ""
+
+
+def test_a_script_is_rendered_the_same_twice():
+    assert render(job(nodes=2, env=("A=b",))) == render(job(nodes=2, env=("A=b",)))
+
+
+@pytest.mark.parametrize(
+    "field", ["partition", "account", "constraint", "reservation", "nodelist", "exclude", "dependency", "qos"]
+)
+def test_a_header_value_stays_on_its_line(field):
+    value = "a\"b\\c $(touch x) `y` #z 'q'"
+    assert f'#SBATCH --{field}="a\\"b\\\\c $(touch x) `y` #z \'q\'"\n' in render(job(**{field: value}))
+
+
+def test_the_value_of_a_variable_that_travels_by_name_is_not_written(monkeypatch):
+    monkeypatch.setenv("TOKEN", "geheim")
+    assert "geheim" not in render(job(env=("TOKEN",)))
+
+
+def test_set_up_lines_come_in_order_and_unchanged(tmp_path):
+    file = tmp_path / "setup.sh"
+    file.write_text("export A='1'\nif true; then\n  export B=2\nfi\n")
+    script = render(job(module=("m",), venv="v", setup_file=str(file), setup=("export C=3",)))
+    assert (
+        "module load m\nsource v/bin/activate\nexport A='1'\nif true; then\n  export B=2\nfi\nexport C=3\ntrap - ERR\n"
+        in script
+    )
+
+
+@pytest.mark.parametrize("content", [b"a\r\nb", b"a\0b", b"\xff"])
+def test_a_set_up_file_that_sbatch_would_refuse_is_refused(content, tmp_path):
+    file = tmp_path / "setup.sh"
+    file.write_bytes(content)
+    with pytest.raises(UsageError):
+        render(job(setup_file=str(file)))
+
+
+def test_a_missing_template_or_set_up_file_is_named():
+    with pytest.raises(UsageError, match="--template: 'none.j2' cannot be read: No such file"):
+        render(job(template="none.j2"))
+    with pytest.raises(UsageError, match="--setup-file: 'none.sh' cannot be read"):
+        render(job(setup_file="none.sh"))
+
+
+def own(tmp_path: Path, text: str) -> JobSpec:
+    file = tmp_path / "own.j2"
+    file.write_text(text)
+    return job(template=str(file), partition='a"b')
+
+
+def test_a_template_of_ones_own_extends_ours_by_blocks(tmp_path):
+    text = '{% extends "base.sbatch.j2" %}{% block setup %}echo {{ job.partition | shell }}\n{% endblock %}'
+    script = render(own(tmp_path, text))
+    assert "\necho 'a\"b'\n" in script
+    assert "srun --kill-on-bad-exit=1" in script
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("#!/bin/sh\necho {{ job.partition }}", "without a filter"),
+        ("#!/bin/sh\necho {{ job.nothing }}", "no attribute 'nothing'"),
+        ("#!/bin/sh\necho {{ nothing }}", "'nothing' is undefined"),
+        ("#!/bin/sh\n{% if %}", "line 2"),
+        ("#!/bin/sh\n{{ job.__class__.__mro__ | shell }}", "unsafe"),
+        ("#!/bin/sh\n{{ cycler.__init__.__globals__ | shell }}", "unsafe"),
+        ("echo", "begin with #!"),
+        ('{% extends "/etc/passwd" %}', "etc/passwd"),
+        ('{% include "../pyproject.toml" %}', "pyproject"),
+    ],
+)
+def test_a_template_that_is_wrong_or_hostile_is_one_line(text, message, tmp_path):
+    with pytest.raises(UsageError, match=message) as caught:
+        render(own(tmp_path, text))
+    assert "\n" not in str(caught.value)
+
+
+def test_the_script_names_the_same_files_as_rundir(tmp_path):
+    """Run the script's own first part, and look where it put things."""
+    script = render(job(job_name="r"))
+    head = script[: script.index("# --- The ranks' environment.")] + 'echo "$ranks"\n'
+    environ = {
+        "SLURM_JOB_ID": "7",
+        "SLURM_RESTART_COUNT": "2",
+        "SLURM_JOB_NODELIST": "n1",
+        "PATH": "/usr/bin:/bin",
+    }
+    subprocess.run(["bash", "-s"], input=head.encode(), cwd=tmp_path, env=environ, check=True)
+    run = RunDir(tmp_path / "jobs" / "r")
+    assert run.attempt("7", "2.0").is_dir()
+    assert run.path.stat().st_mode & 0o777 == 0o700
+    assert (run.path / ".gitignore").read_text() == "*\n"
+    assert run.batch_log("7").read_text().splitlines()[-1] == str(run.attempt("7", "2.0"))
+
+
+def _ports(**environ: str) -> tuple[int, int]:
+    """Run the script's own choice of ports on this machine."""
+    script = render(job(port_range="21000-21099"))
+    begin, end = script.index("in_use()"), script.index("# --- The ranks.\n")
+    out = subprocess.run(
+        ["bash", "-s"],
+        input=(script[begin:end] + 'echo "$MASTER_PORT $DDPRUN_STORE_PORT"\n').encode(),
+        env={"PATH": "/usr/bin:/bin", **environ},
+        check=True,
+        capture_output=True,
+    )
+    first, second = out.stdout.split()
+    return int(first), int(second)
+
+
+@pytest.mark.parametrize("job_id", ["8", "08", "0089", "1200089", "4294967294"])
+def test_ports_are_in_the_range_for_any_job_id(job_id):
+    first, second = _ports(SLURM_JOB_ID=job_id)
+    assert first >= 21000 and second == first + 1 <= 21099
+
+
+def test_ports_differ_by_job_and_by_attempt():
+    chosen = {_ports(SLURM_JOB_ID=j, SLURM_RESTART_COUNT=r)[0] for j in ("5", "6") for r in ("0", "1")}
+    assert len(chosen) == 4
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_taken_port_is_passed_over(which):
+    wanted = _ports(SLURM_JOB_ID="5")
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("127.0.0.1", wanted[which]))
+        holder.listen()
+        assert _ports(SLURM_JOB_ID="5")[0] == wanted[0] + 2
+
+
+if __name__ == "__main__":
+    GOLDEN.mkdir(exist_ok=True)
+    for recipe_path in RECIPES:
+        for name in LAUNCHERS:
+            (GOLDEN / f"{recipe_path.stem}-{name}.sbatch").write_text(recipe(recipe_path, name))

@@ -1,0 +1,72 @@
+"""A run's files have one name each, and are whole or absent."""
+
+import json
+import os
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurmddp.errors import UsageError
+from slurmddp.rundir import RunDir, append_record, read_records, write_whole
+
+
+def test_a_new_folder_is_private_and_ignored_by_git(tmp_path):
+    run = RunDir(tmp_path / "jobs" / "x")
+    assert run.create() == tmp_path / "jobs"
+    assert run.path.stat().st_mode & 0o777 == 0o700
+    assert (run.path / ".gitignore").read_text() == "*\n"
+    assert run.create() is None
+
+
+def test_a_file_in_the_folders_place_is_an_error(tmp_path):
+    (tmp_path / "x").write_text("")
+    with pytest.raises(UsageError, match="cannot be made"):
+        RunDir(tmp_path / "x").create()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
+def test_somebody_elses_folder_is_refused(tmp_path):
+    (tmp_path / "x").mkdir()
+    os.chown(tmp_path / "x", 12345, 12345)
+    with pytest.raises(UsageError, match="belongs to user 12345"):
+        RunDir(tmp_path / "x").create()
+
+
+def test_attempts_are_in_the_order_they_were_made(tmp_path):
+    run = RunDir(tmp_path)
+    for name in ("10.0", "2.1", "2.0", "0.11"):
+        run.attempt("7", name).mkdir(parents=True)
+    assert run.attempts("7") == ["0.11", "2.0", "2.1", "10.0"]
+    assert run.attempts("8") == []
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path, monkeypatch):
+    write_whole(tmp_path / "f", b"old")
+
+    def full(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_whole(tmp_path / "f", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]
+    assert (tmp_path / "f").read_bytes() == b"old"
+
+
+values = st.dictionaries(st.text(), st.text() | st.integers() | st.booleans() | st.none())
+
+
+@given(st.lists(values, max_size=4), st.integers(min_value=0, max_value=30))
+def test_records_come_back_and_a_torn_line_costs_itself_alone(tmp_path_factory, records, torn):
+    path = tmp_path_factory.mktemp("records") / "r.jsonl"
+    for record in records:
+        append_record(path, record)
+    line = json.dumps({"k": "v" * 40}).encode()
+    with path.open("ab") as file:
+        file.write(line[:torn])
+    assert list(read_records(path)) == records
+
+
+def test_a_missing_file_has_no_records(tmp_path):
+    assert list(read_records(tmp_path / "none")) == []

@@ -1,0 +1,85 @@
+"""What Slurm's programs answer is read right, whatever a site prints around it."""
+
+from pathlib import Path
+
+import pytest
+
+from slurmddp import slurm
+from slurmddp.errors import ClusterError
+
+
+def answer(status=0, out="", err=""):
+    return slurm.Answer(status, out, err)
+
+
+@pytest.mark.parametrize(
+    ("out", "job"),
+    [
+        ("17\n", slurm.JobId("17")),
+        ("17;alpha\n", slurm.JobId("17", "alpha")),
+        ("Welcome to alpha!\n 12 users\n17\n", slurm.JobId("17")),
+    ],
+)
+def test_the_id_is_found_among_a_sites_banners(out, job):
+    assert slurm.parse_sbatch(answer(out=out)) == job
+
+
+def test_a_refusal_is_one_line_without_prefixes():
+    err = (
+        "sbatch: error: invalid partition specified: x\nsbatch: error: Batch job submission failed: Invalid partition\n"
+    )
+    with pytest.raises(ClusterError, match="refused the job: invalid partition specified: x; Batch job"):
+        slurm.parse_sbatch(answer(1, err=err))
+
+
+def test_an_id_on_stdout_is_not_believed_when_sbatch_failed():
+    with pytest.raises(ClusterError):
+        slurm.parse_sbatch(answer(1, out="17\n", err="sbatch: error: no\n"))
+
+
+def test_no_id_is_an_error():
+    with pytest.raises(ClusterError, match="no job id"):
+        slurm.parse_sbatch(answer(out="Submitted\n"))
+
+
+def test_a_lost_answer_is_told_from_a_controller_that_is_not_there():
+    with pytest.raises(slurm.LostAnswerError):
+        slurm.parse_sbatch(
+            answer(1, err="sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n")
+        )
+    with pytest.raises(ClusterError, match="does not answer") as caught:
+        slurm.parse_sbatch(answer(1, err="sbatch: error: Unable to contact slurm controller (connect failure)\n"))
+    assert not isinstance(caught.value, slurm.LostAnswerError)
+
+
+def test_a_percent_sign_in_the_logs_folder_is_meant_literally():
+    assert slurm.sbatch_command(output=Path("/a%b/logs/%j.out"))[-1] == "--output=/a%%b/logs/%j.out"
+
+
+def test_states_fall_to_unknown():
+    rows = slurm.parse_jobs(
+        "17|CANCELLED by 0|2026-01-02T03:04:05|None\n18|COMPLETED+|Unknown|\n19|BLURRED|N/A|x|y\n\n"
+    )
+    assert [(job.job_id, job.phase, job.ended) for job in rows] == [
+        ("17", "cancelled", True),
+        ("18", "done", True),
+        ("19", "unknown", False),
+    ]
+    assert rows[0].submitted is not None and rows[1].submitted is None
+    assert rows[2].reason == "x|y"
+
+
+def test_a_submission_inherits_nothing_of_another_job():
+    environ = {
+        "SLURM_CONF": "c", "SLURM_JOB_ID": "1", "SLURM_CPU_BIND": "x", "SBATCH_PARTITION": "p", "RANK": "0",
+        "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "h", "PMI_RANK": "0", "PMIX_ID": "x", "PATH": "/bin",
+        "TORCHELASTIC_RUN_ID": "x", "MY_RANK": "kept", "SLURMDDP_NODES": "2",
+    }  # fmt: skip
+    assert slurm.submission_environment(environ) == {
+        "SLURM_CONF": "c", "PATH": "/bin", "MY_RANK": "kept", "SLURMDDP_NODES": "2",
+    }  # fmt: skip
+
+
+def test_a_machine_without_slurm_is_told_so_in_one_line(tmp_path):
+    with pytest.raises(ClusterError, match="sbatch was not found.*slurmddp run"):
+        slurm.submit(b"#!/bin/bash\n", output=Path("x"), environ={"PATH": str(tmp_path)})
