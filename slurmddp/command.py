@@ -7,8 +7,7 @@ from typing import Final
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown
 
-_PYTHON = re.compile(r"(.*/)?python(3(\.\d+)?)?")
-_TORCHRUN = re.compile(r"(.*/)?torchrun")
+_RUNNERS = r"(.*/)?(python(3(\.\d+)?)?|torchrun)"
 _NAME_LENGTH: Final = 64
 
 
@@ -19,8 +18,7 @@ def normalise(words: tuple[str, ...]) -> tuple[str, ...]:
     """
     if not words:
         return ()
-    launcher = next((kind for kind in (_PYTHON, _TORCHRUN) if kind.fullmatch(words[0])), None)
-    if launcher is None:
+    if not re.fullmatch(_RUNNERS, words[0]):
         return _checked(words)
     rest = words[1:]
     while rest and rest[0] == "-u":

@@ -1,10 +1,8 @@
 """Where each value comes from: command line > environment > job file > built-in. Reads the job file, no more."""
 
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from slurmddp import command
 from slurmddp.errors import UsageError
@@ -19,8 +17,7 @@ Found = dict[str, tuple[Any, str]]
 """A raw value and where it was found, by key."""
 
 
-@dataclass(frozen=True)
-class Resolved:
+class Resolved(NamedTuple):
     """A job, and for each of its values the place it came from."""
 
     spec: JobSpec
@@ -59,6 +56,8 @@ def read_job_file(path: Path) -> dict[str, Any]:
 
     Raises UsageError with the line of a mistake in its syntax, and for unknown keys.
     """
+    import tomllib  # noqa: PLC0415 most jobs have no file, and every start would pay for it
+
     try:
         text = path.read_bytes().decode("utf-8")
         table = tomllib.loads(text)

@@ -4,11 +4,9 @@ The command line, the environment, the job file and the documentation all derive
 value from any of them passes `convert`.
 """
 
-import difflib
 import types
 import typing
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -19,8 +17,7 @@ Count = Annotated[int, msgspec.Meta(ge=1, description="a whole number, 1 or more
 Natural = Annotated[int, msgspec.Meta(ge=0, description="a whole number, 0 or more")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Option:
+class Option(msgspec.Struct, frozen=True, kw_only=True):
     """What a field's annotation says beyond its type."""
 
     help: str
@@ -101,6 +98,8 @@ def convert(field: Field, raw: Any, origin: str) -> Any:
 
 def unknown(key: str, allowed: Iterable[str], origin: str, *, what: str = "key") -> UsageError:
     """Return the error for a name that is none of those allowed, with the near ones."""
+    import difflib  # noqa: PLC0415 needed only when something is wrong
+
     near = difflib.get_close_matches(key, list(allowed), n=3, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}?" if near else "allowed are " + ", ".join(allowed)
     return UsageError(f"{origin}: unknown {what} {shown(key)}; {hint}")

@@ -36,14 +36,14 @@ class LocalRun:
         return self.run.rank_log(self.job_id, ATTEMPT, 0)
 
 
-def plan(spec: JobSpec, run: RunDir, *, devices: str | None, environ: Mapping[str, str]) -> LocalRun:
+def plan(spec: JobSpec, *, devices: str | None, environ: Mapping[str, str]) -> LocalRun:
     """Describe the run of a job on this machine; `devices` are the GPUs to use, as in `0,2`.
 
     Raises UsageError for more than one node, and for devices that are not numbers.
     """
     if spec.nodes != 1:
         raise UsageError(f"--nodes {spec.nodes}: run is for this machine alone; leave it out, or use `slurmddp submit`")
-    chosen = _devices(devices)
+    chosen, run = _devices(devices), RunDir.named(spec.runs_dir, spec.job_name)
     job_id = f"local-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}"
     program = arguments(spec.worker) if is_worker(spec.command) else spec.command
     ranks = spec.ntasks_per_node or spec.gpus or len(chosen) or 1

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from slurmddp.errors import UsageError
 
@@ -19,6 +19,19 @@ class RunDir:
     """The folder of one run. A job id here is what Slurm shows: `17`, or `17_3` for a task of an array."""
 
     path: Path
+
+    @classmethod
+    def named(cls, runs_dir: str, name: str) -> Self:
+        """Return the folder of the run `name`, as a script with these values names it from this working directory.
+
+        Raises UsageError for a path that Slurm could not write logs to.
+        """
+        path = Path.cwd() / runs_dir / name
+        if "\\" in str(path) or not str(path).isprintable():
+            raise UsageError(
+                f"the run's folder {str(path)!a} has a backslash or worse in its path; Slurm loses such logs"
+            )
+        return cls(path)
 
     @property
     def job_script(self) -> Path:

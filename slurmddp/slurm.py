@@ -226,7 +226,7 @@ def batch_script(job_id: str, environ: Mapping[str, str]) -> bytes:
 
 def submission_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without what speaks of another job or rank, or of sbatch's defaults."""
-    return {key: value for key, value in environ.items() if key in _KEPT or not SCRUBBED.fullmatch(key)}
+    return {key: value for key, value in environ.items() if key in _KEPT or not re.fullmatch(SCRUBBED, key)}
 
 
 def ask(command: Sequence[str], environ: Mapping[str, str], *, stdin: bytes = b"") -> Answer:

@@ -34,9 +34,9 @@ PortRange = Annotated[
 Lead = Annotated[int, msgspec.Meta(ge=1, le=65535, description="whole seconds, 1 to 65535")]
 
 NAME_RULE: Final = "letters, digits and . _ - after a first letter or digit, at most 64, not digits alone"
-_NAME = re.compile(r"(?![0-9]+\Z)[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SBATCH_KEY = re.compile(r"[a-z][a-z0-9-]+")
+_NAME = r"(?![0-9]+\Z)[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+_VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
+_SBATCH_KEY = r"[a-z][a-z0-9-]+"
 
 _FIRST_PORT = 1024
 _LAST_PORT = 65535
@@ -62,7 +62,7 @@ OURS: Final = (
 )
 """Options of sbatch that the script's working depends on; `--sbatch` refuses them and their abbreviations."""
 
-SCRUBBED: Final = re.compile(
+SCRUBBED: Final = (
     r"(SLURM|SBATCH|SRUN|PMI|PMIX|OMPI|DDPRUN|TORCHELASTIC)_.*"
     r"|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)"
 )
@@ -171,7 +171,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Check what no single type can; raises UsageError."""
-        if not _NAME.fullmatch(self.job_name):
+        if not re.fullmatch(_NAME, self.job_name):
             raise UsageError(f"job name {shown(self.job_name)} is not allowed: {NAME_RULE}; choose with --name")
         for field in JOB_FIELDS.values():
             _check_text(field, getattr(self, field.name))
@@ -283,7 +283,7 @@ def _check_text(field: Field, value: Any) -> None:
 
 def _check_sbatch(item: str) -> None:
     key, equals, value = item.partition("=")
-    if not _SBATCH_KEY.fullmatch(key):
+    if not re.fullmatch(_SBATCH_KEY, key):
         raise UsageError(f"--sbatch: {shown(item)} is not KEY or KEY=VALUE with sbatch's long name, as in exclusive")
     if equals and not value:
         raise UsageError(f"--sbatch: {shown(item)} has an empty value; write {key} alone, or a value")
@@ -297,9 +297,9 @@ def _check_sbatch(item: str) -> None:
 
 def _check_variable(item: str) -> None:
     key, _, value = item.partition("=")
-    if not _VARIABLE.fullmatch(key):
+    if not re.fullmatch(_VARIABLE, key):
         raise UsageError(f"--env: {shown(item)} is not KEY or KEY=VALUE; a KEY has letters, digits and _")
-    if SCRUBBED.fullmatch(key):
+    if re.fullmatch(SCRUBBED, key):
         raise UsageError(f"--env: {key} belongs to Slurm or to slurmddp and is set for each rank; choose another name")
     if "\0" in value:
         raise UsageError(f"--env: the value of {key} holds a NUL, which no environment can carry")
@@ -308,4 +308,6 @@ def _check_variable(item: str) -> None:
 def _check_ports(port_range: str) -> None:
     first, last = (int(port) for port in port_range.split("-"))
     if not _FIRST_PORT <= first < last <= _LAST_PORT:
-        raise UsageError(f"--port-range: {port_range} is not FIRST-LAST with {_FIRST_PORT} <= FIRST < LAST <= {_LAST_PORT}")
+        raise UsageError(
+            f"--port-range: {port_range} is not FIRST-LAST with {_FIRST_PORT} <= FIRST < LAST <= {_LAST_PORT}"
+        )

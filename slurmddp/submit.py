@@ -13,14 +13,12 @@ from typing import Any, Final
 import tomli_w
 
 from slurmddp import __version__, config, provenance, slurm
-from slurmddp.command import is_worker, script_of
 from slurmddp.config import Resolved
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.fields import shown
-from slurmddp.render import render
 from slurmddp.rundir import RunDir, append_record, read_records, write_whole
+from slurmddp.script import script
 from slurmddp.spec import JobSpec
-from slurmddp.worker.options import check
 
 ATTEMPTS: Final = 3
 """How often sbatch is tried when its answer is lost and the job is nowhere to be found."""
@@ -39,36 +37,13 @@ class Submitted:
     run: RunDir
 
 
-def script(spec: JobSpec) -> bytes:
-    """Return the batch script of a job whose program is there to be run.
-
-    Raises UsageError when the script or the data are missing here.
-    """
-    path = script_of(spec.command)
-    if path is not None and not Path(path).is_file():
-        raise UsageError(f"COMMAND: there is no file {shown(path)} in {Path.cwd()}; check the path")
-    if is_worker(spec.command):
-        check(spec.worker)
-    return render(spec).encode()
-
-
-def run_dir(spec: JobSpec) -> RunDir:
-    """Return the folder of a job's run, as the script names it."""
-    path = Path.cwd() / spec.runs_dir / spec.job_name
-    if "\\" in str(path) or not str(path).isprintable():
-        raise UsageError(
-            f"the run's folder {shown(str(path))} has a backslash or worse in its path; Slurm loses such logs"
-        )
-    return RunDir(path)
-
-
 def submit(resolved: Resolved, *, change: bool, environ: Mapping[str, str]) -> Submitted:
     """Submit a job and record it; `change` allows a run to go on with another command.
 
     Raises UsageError when the request is wrong by itself or the run is another's, ClusterError when Slurm refuses.
     """
     spec = resolved.spec
-    text, run = script(spec), run_dir(spec)
+    text, run = script(spec), RunDir.named(spec.runs_dir, spec.job_name)
     _check_variables(spec, environ)
     _check_idle(run, environ)
     if not change:

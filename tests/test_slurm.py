@@ -47,7 +47,7 @@ def test_a_lost_answer_is_told_from_a_controller_that_is_not_there():
         slurm.parse_sbatch(
             answer(1, err="sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n")
         )
-    with pytest.raises(ClusterError, match="does not answer") as caught:
+    with pytest.raises(ClusterError, match="no Slurm controller answers") as caught:
         slurm.parse_sbatch(answer(1, err="sbatch: error: Unable to contact slurm controller (connect failure)\n"))
     assert not isinstance(caught.value, slurm.LostAnswerError)
 

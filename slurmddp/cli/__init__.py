@@ -9,9 +9,9 @@ from slurmddp import __version__
 from slurmddp.errors import SlurmddpError, UsageError
 
 _COMMANDS = {
-    "render": ("slurmddp.cli.jobs", "Print the script of a job; nothing is written or submitted."),
-    "submit": ("slurmddp.cli.jobs", "Submit exactly that script; stdout is the job id alone."),
-    "run": ("slurmddp.cli.jobs", "Run the same job on this machine, without Slurm."),
+    "render": ("slurmddp.cli.render", "Print the script of a job; nothing is written or submitted."),
+    "submit": ("slurmddp.cli.submit", "Submit exactly that script; stdout is the job id alone."),
+    "run": ("slurmddp.cli.run", "Run the same job on this machine, without Slurm."),
     "sandbox": ("slurmddp.cli.sandbox", "A real Slurm on this machine, to try jobs on."),
 }
 

@@ -1,11 +1,13 @@
-"""The job options as click's, made from their declaration, and where COMMAND begins among the words."""
+"""What the job commands share: options made from their declaration, where COMMAND begins, and the two streams."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import click
 
+from slurmddp import config
 from slurmddp.errors import UsageError
 from slurmddp.fields import Field
 from slurmddp.spec import JOB_FIELDS
@@ -83,6 +85,22 @@ def given(parameters: dict[str, Any]) -> dict[str, Any]:
     """Return the job options that were on the command line, by key."""
     values = {field.key: parameters.get(field.name) for field in JOB_FIELDS.values()}
     return {key: value for key, value in values.items() if value not in (None, ())}
+
+
+def resolve(job_file: Path | None, words: tuple[str, ...], parameters: dict[str, Any]) -> config.Resolved:
+    """Return the job that the command line, the environment and the job file ask for."""
+    return config.resolve(options=given(parameters), words=words, job_file=job_file, environ=os.environ)
+
+
+def tell(line: str) -> None:
+    """Print a line for people; stdout is for the result alone."""
+    click.echo(line, err=True)
+
+
+def write(stream: TextIO, raw: bytes) -> None:
+    """Write bytes as they are, at once."""
+    stream.buffer.write(raw)
+    stream.flush()
 
 
 def _click_option(field: Field) -> Callable[[Any], Any]:

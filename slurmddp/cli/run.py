@@ -1,0 +1,36 @@
+"""`slurmddp run`: the job on this machine."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from slurmddp import local
+from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, tell, write
+from slurmddp.script import script
+
+_LOCAL = ("gpus-per-node", "ntasks-per-node", "job-name", "python", "env", "runs-dir")
+
+
+@click.command(cls=JobCommand, options_metavar=SYNOPSIS)
+@job_options(_LOCAL)
+@click.option("--devices", metavar="N,N...", help="GPUs to use, as in 0,2 [default: as many as there are ranks].")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; the output goes to stderr.")
+def run(job_file: Path | None, words: tuple[str, ...], *, devices: str | None, as_json: bool, **parameters: Any) -> int:
+    """Run the same job on this machine, without Slurm (torchrun underneath).
+
+    Rank 0 prints here; every rank has its own file in the run's folder. What a job file says of nodes, queues and
+    set-up has no meaning here.
+    """
+    spec = resolve(job_file, words, parameters).spec
+    script(spec)
+    plan = local.plan(spec, devices=devices, environ=os.environ)
+    stream = sys.stderr if as_json else sys.stdout
+    status = local.perform(plan, show=lambda line: write(stream, line))
+    tell(f"run {spec.job_name}: {plan.run.path}")
+    if as_json:
+        click.echo(json.dumps({"run": str(plan.run.path), "job": plan.job_id, "status": status}))
+    return 0 if status == 0 else 1

@@ -1,0 +1,87 @@
+"""`slurmddp submit`: the job into the queue, and if wanted its end awaited."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from slurmddp import follow as following
+from slurmddp import slurm
+from slurmddp import submit as submitting
+from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, tell, write
+from slurmddp.script import script
+from slurmddp.spec import JobSpec
+
+
+@click.command(cls=JobCommand, options_metavar=SYNOPSIS)
+@job_options()
+@click.option("--continue", "change", is_flag=True, help="Go on with a run though its COMMAND has changed.")
+@click.option("--dry-run", is_flag=True, help="Print the script and what sbatch says to it; nothing is queued.")
+@click.option("--wait", is_flag=True, help="Wait for the job's end; exit 0 only if it succeeded.")
+@click.option("--follow", is_flag=True, help="As --wait, and show the job's output on stderr.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def submit(
+    job_file: Path | None,
+    words: tuple[str, ...],
+    *,
+    change: bool,
+    dry_run: bool,
+    wait: bool,
+    follow: bool,
+    as_json: bool,
+    **parameters: Any,
+) -> int:
+    """Submit a job; stdout is its id alone.
+
+    Without COMMAND the bundled worker trains; its options come after `--`.
+    """
+    resolved = resolve(job_file, words, parameters)
+    if dry_run:
+        return _dry_run(resolved.spec)
+    done = submitting.submit(resolved, change=change, environ=os.environ)
+    result = _result(done)
+    waits = wait or follow
+    if not (waits and as_json):
+        _print(result, as_json=as_json)
+    tell(f"run {done.run.path.name}: {done.run.path}")
+    return _wait(done, result, show=follow, as_json=as_json) if waits else 0
+
+
+def _dry_run(spec: JobSpec) -> int:
+    text = script(spec)
+    said = slurm.test_only(text, os.environ)
+    write(sys.stdout, text)
+    tell(said)
+    return 0
+
+
+def _result(done: submitting.Submitted) -> dict[str, Any]:
+    return {
+        "job": done.job_id.number,
+        "cluster": done.job_id.cluster,
+        "name": done.run.path.name,
+        "run": str(done.run.path),
+        "script": str(done.run.submitted_script(done.job_id.number)),
+    }
+
+
+def _print(result: dict[str, Any], *, as_json: bool) -> None:
+    click.echo(json.dumps(result) if as_json else result["job"])
+    sys.stdout.flush()
+
+
+def _wait(done: submitting.Submitted, result: dict[str, Any], *, show: bool, as_json: bool) -> int:
+    number = done.job_id.number
+    try:
+        job = following.wait(done.run, number, os.environ, show=tell if show else None, notice=tell)
+    except KeyboardInterrupt:
+        tell(f"job {number} goes on without you; `scancel {number}` ends it")
+        raise
+    if as_json:
+        _print(result | {"state": job.state, "reason": job.reason}, as_json=True)
+    if job.phase != "done":
+        tell(f"job {number} ended {job.state}; its output is in {done.run.logs}")
+    return 0 if job.phase == "done" else 1

@@ -1,0 +1,155 @@
+"""The command line: what goes where among the words, exit statuses, one line an error, nothing left behind."""
+
+import json
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from slurmddp.cli.options import split
+
+TAKES = {"-N": True, "--nodes": True, "--hold": False, "--requeue": False, "--no-requeue": False}
+
+
+@pytest.mark.parametrize(
+    ("words", "own", "job_file", "command"),
+    [
+        ("-N 2 train.py --nodes 3", "-N 2", None, "train.py --nodes 3"),
+        ("job.toml -N 2 train.py", "-N 2", "job.toml", "train.py"),
+        ("-N 2 job.toml --hold train.py x.toml", "-N 2 --hold", "job.toml", "train.py x.toml"),
+        ("-N2 --nodes=3 -m pkg.train -- x", "-N2 --nodes=3", None, "-m pkg.train -- x"),
+        ("-N 2 -- --task mnist -- x", "-N 2", None, "--task mnist -- x"),
+        ("-- job.toml", "", None, "job.toml"),
+        ("-N -5 train.py", "-N -5", None, "train.py"),
+        ("job.toml", "", "job.toml", ""),
+        ("a.toml b.toml", "", "a.toml", "b.toml"),
+        ("--hold", "--hold", None, ""),
+        ("-N", "-N", None, ""),
+        ("--unknown train.py", "--unknown", None, "train.py"),
+    ],
+)
+def test_options_end_where_the_command_begins(words, own, job_file, command):
+    assert split(words.split(), TAKES) == (own.split(), job_file, tuple(command.split()))
+
+
+def slurmddp(*words: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess:
+    """Run the program in an empty world, as far from a cluster as can be."""
+    return subprocess.run(
+        [sys.executable, "-m", "slurmddp.cli", *words],
+        cwd=cwd,
+        env={"PATH": "/nowhere", "HOME": str(cwd), **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+USER_ERRORS = [
+    ("submit --nodes -1", "--nodes: '-1' is not a whole number, 1 or more"),
+    ("submit --nodes two", "--nodes: 'two' is not a whole number"),
+    ("submit --gpus-per-node 0", "--gpus-per-node: '0' is not a count"),
+    ("submit --name a/b", "'a/b' is not allowed"),
+    ("submit --name -x", "'-x' is not allowed"),
+    ("submit --partition=", "--partition: an empty text"),
+    ("submit none.py", "there is no file 'none.py'"),
+    ("submit none.toml", "job file 'none.toml' cannot be read"),
+    ("submit -- --task nothing", "--task: 'nothing' is not one of mnist, linear"),
+    ("submit -- --tsk linear", "unknown option '--tsk'; did you mean --task"),
+    ("submit -- --epochs", "--epochs needs a value"),
+    ("submit --epochs 3", "put `--` before its options"),
+    ("submit -- --data none", "there is no such folder"),
+    ("submit --env NO_SUCH_VARIABLE", "NO_SUCH_VARIABLE is not set here"),
+    ("submit --nodess 2", "No such option '--nodess'"),
+    ("submit --launcher mpi", "'mpi' is not one of srun, fork"),
+    ("submit --time never", "'never' is not a Slurm time"),
+    ("render -N", "requires an argument"),
+    ("render python", "alone; name a script"),
+    ("run -- --data .", "the folder has no train-images-idx3-ubyte"),
+    ("run --devices 0,0", "--devices 0,0: not a list"),
+    ("nothing", "No such command 'nothing'"),
+]
+
+
+@pytest.mark.parametrize(("words", "message"), USER_ERRORS)
+def test_a_users_mistake_is_one_line_and_status_2_and_leaves_nothing(words, message, tmp_path):
+    done = slurmddp(*words.split(), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1
+    assert message in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("value", ["x\n#SBATCH --wrap=id", "x\r", "\x1b]0;x\x07"])
+@pytest.mark.parametrize("option", ["--name", "--partition", "--mem", "--dependency", "--setup", "--template"])
+def test_a_hostile_value_is_shown_harmlessly_on_one_line(option, value, tmp_path):
+    done = slurmddp("submit", option, value, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1 and done.stderr.rstrip("\n").isprintable()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", [["submit"], ["submit", "--dry-run"]])
+def test_no_slurm_is_status_3_and_leaves_nothing(words, tmp_path):
+    done = slurmddp(*words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("Error: sbatch was not found; ") and done.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_render_needs_no_cluster_and_writes_nothing_but_the_script(tmp_path):
+    done = slurmddp("render", "--nodes", "2", "--gpus-per-node", "8", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("#!/bin/bash\n# mnist: ")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["-h"], ["render", "-h"], ["submit", "--help"], ["run", "--help"], ["--version"]]
+)
+def test_help_is_on_stdout(words, tmp_path):
+    done = slurmddp(*words, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout
+
+
+def test_a_bug_keeps_its_traceback(tmp_path):
+    code = (
+        "import slurmddp.cli.options as options; options.config = None; from slurmddp.cli import main; main(['render'])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "AttributeError" in done.stderr
+
+
+def test_run_trains_here_and_says_where_things_lie(tmp_path):
+    done = slurmddp(
+        *("run", "--ntasks-per-node", "2", "--name", "here", "--json", "--", "--task", "linear", "--epochs", "2"),
+        cwd=tmp_path,
+        OMP_NUM_THREADS="1",
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    run = Path(result["run"])
+    assert run == tmp_path / "jobs" / "here"
+    assert (run / "model.pt").is_file()
+    ranks = run / "logs" / result["job"] / "0.0"
+    assert sorted(path.name for path in ranks.glob("*.out")) == ["0.out", "1.out"]
+    assert "world size 2" in (ranks / "0.out").read_text()
+
+
+def test_a_failing_script_fails_the_run(tmp_path):
+    (tmp_path / "bad.py").write_text("raise ValueError('no')\n")
+    done = slurmddp("run", "--ntasks-per-node", "2", "bad.py", cwd=tmp_path, OMP_NUM_THREADS="1")
+    assert done.returncode == 1
+    assert "ValueError: no" in done.stdout
+
+
+def test_the_project_names_its_version_once():
+    from slurmddp import __version__
+
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]
+    assert slurmddp("--version", cwd=Path("/")).stdout == f"slurmddp {__version__}\n"

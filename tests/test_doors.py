@@ -1,0 +1,99 @@
+"""The rooms' doors: which module may import what. The map is the architecture; a new import that breaks it fails."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "slurmddp"
+MODULES = sorted(PACKAGE.rglob("*.py"))
+
+DOORS = {
+    "jinja2": {"render.py"},
+    "click": {"cli"},
+    "torch": {"runtime", "worker"},
+    "subprocess": {"slurm.py", "local.py", "provenance.py", "sandbox", "runtime", "worker"},
+    "submitit": {"executor.py"},
+    "rich": {"cli"},
+    "numpy": set(),
+}
+WORKERS_SIDE = {"runtime", "worker", "rundir.py", "outcome.py", "errors.py"}
+CLI_ONLY = {
+    "cli",
+    "submit",
+    "render",
+    "slurm",
+    "spec",
+    "config",
+    "sandbox",
+    "local",
+    "script",
+    "follow",
+    "quoting",
+    "command",
+}
+
+
+def room(module: Path) -> str:
+    return module.relative_to(PACKAGE).parts[0]
+
+
+def imports(module: Path) -> set[str]:
+    """Every module imported anywhere in the file, in full."""
+    found = set()
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module}: relative import"
+            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return found
+
+
+@pytest.mark.parametrize("library", DOORS)
+def test_a_heavy_library_enters_by_its_door(library):
+    users = {room(module) for module in MODULES if any(name.split(".")[0] == library for name in imports(module))}
+    assert users <= DOORS[library]
+
+
+def test_the_workers_side_does_not_know_the_command_lines():
+    for module in MODULES:
+        if room(module) in WORKERS_SIDE:
+            known = {name.split(".")[1] for name in imports(module) if name.startswith("slurmddp.")}
+            assert not known & CLI_ONLY, module
+
+
+def test_imports_go_down_only():
+    order = [
+        "cli",
+        "submit.py",
+        "script.py",
+        "render.py",
+        "config.py",
+        "spec.py",
+        "fields.py",
+        "errors.py",
+        "outcome.py",
+    ]
+    for module in MODULES:
+        if room(module) in order:
+            above = {name.removesuffix(".py") for name in order[: order.index(room(module))]}
+            known = {name.split(".")[1] for name in imports(module) if name.startswith("slurmddp.")}
+            assert not known & above, module
+
+
+@pytest.mark.parametrize("words", [["--help"], ["render", "--help"], ["render"], ["submit", "--help"]])
+def test_the_command_line_loads_neither_torch_nor_submitit_nor_rich(words):
+    code = f"""
+import sys
+from slurmddp.cli import main
+try:
+    main({words!r})
+finally:
+    loaded = {{"torch", "submitit", "numpy", "rich"}} & set(sys.modules)
+    sys.exit(f"loaded {{loaded}}" if loaded else 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
