@@ -14,7 +14,6 @@ import msgspec
 from slurmddp.errors import UsageError
 
 Count = Annotated[int, msgspec.Meta(ge=1, description="a whole number, 1 or more")]
-Natural = Annotated[int, msgspec.Meta(ge=0, description="a whole number, 0 or more")]
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,304 @@
+"""Whole jobs on a real Slurm: what is submitted is what runs, and what runs is what was asked for."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+REPOSITORY = Path(__file__).parent.parent
+SLURMDDP = Path(sys.executable).parent / "slurmddp"
+RECIPES = sorted((REPOSITORY / "jobs").glob("*.toml"))
+FASHION = Path("/usr/share/datasets/fashion-mnist")
+
+
+@pytest.fixture
+def cli(slurm_env, tmp_path, monkeypatch):
+    """Run slurmddp in an empty folder, pointed at the sandbox."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words, status=0, environ=None, timeout_s=240):
+        environment = {**slurm_env, "OMP_NUM_THREADS": "1"} | (environ or {})
+        done = subprocess.run(
+            [SLURMDDP, *words],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+        assert done.returncode == status, done.stdout + done.stderr + logs(tmp_path)
+        return done
+
+    return run
+
+
+def logs(folder: Path) -> str:
+    """What the jobs wrote, for the message of a test that fails."""
+    files = sorted(folder.glob("jobs/*/logs/**/*.out")) + sorted(folder.glob("slurm-*.out"))
+    return "".join(f"\n== {file.relative_to(folder)}\n{file.read_text(errors='replace')[-3000:]}" for file in files)
+
+
+def ranks(run: Path) -> dict[int, str]:
+    """What each rank of the run's only attempt printed, by its number."""
+    return {int(file.stem): file.read_text() for file in run.glob("logs/*/0.0/*.out") if file.stem.isdigit()}
+
+
+@pytest.fixture(scope="module")
+def two_by_eight(sandbox, tmp_path_factory):
+    """The bundled worker on two nodes with eight GPUs each, once by each launcher."""
+    folder = tmp_path_factory.mktemp("two-by-eight")
+    for launcher in ("srun", "fork"):
+        command = [SLURMDDP, "submit", "--nodes", "2", "--gpus-per-node", "8", "--launcher", launcher]
+        command += ["--name", launcher, "--wait", "--", "--epochs", "2", "--batch-size", "8"]
+        environment = {**os.environ, **sandbox.environment(), "OMP_NUM_THREADS": "1"}
+        done = subprocess.run(
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stderr + logs(folder)
+    return folder / "jobs"
+
+
+@pytest.mark.parametrize("launcher", ["srun", "fork"])
+def test_sixteen_ranks_on_two_nodes(two_by_eight, launcher):
+    printed = ranks(two_by_eight / launcher)
+    assert sorted(printed) == list(range(16))
+    assert "world size 16" in printed[0]
+    assert "136" in printed[0], "the sum of 1 to 16, all-reduced"
+
+
+def test_both_launchers_end_with_the_same_bits(two_by_eight):
+    srun, fork = (torch.load(two_by_eight / name / "model.pt", weights_only=True) for name in ("srun", "fork"))
+    assert list(srun) == list(fork)
+    assert all(torch.equal(srun[name], fork[name]) for name in srun)
+    assert not any(name.startswith("module.") for name in srun)
+
+
+REPORT = """
+import json, os, socket, sys
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+rank = torch.tensor([dist.get_rank() + 1])
+dist.all_reduce(rank)
+names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "CUDA_VISIBLE_DEVICES", "SEEN", "TOKEN")
+print(json.dumps({"host": socket.gethostname(), "sum": int(rank), **{name: os.environ.get(name) for name in names}}))
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("launcher", ["srun", "fork"])
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_torchrun_script_forms_its_group_unchanged(cli, tmp_path, nodes, launcher):
+    """Rows 4 and 30: rank sets of 1x2 and 2x2, an all-reduce, set-up and variables seen by every rank."""
+    (tmp_path / "train.py").write_text(REPORT)
+    words = ["submit", "--nodes", str(nodes), "--gpus-per-node", "2", "--launcher", launcher, "--wait"]
+    cli(*words, "--setup", "export SEEN='it is'", "--env", "TOKEN", "train.py", environ={"TOKEN": "a b"})
+    reports = {rank: json.loads(text.splitlines()[-1]) for rank, text in ranks(tmp_path / "jobs" / "train").items()}
+    assert sorted(reports) == list(range(2 * nodes))
+    for rank, report in reports.items():
+        assert report["RANK"] == str(rank)
+        assert report["LOCAL_RANK"] == str(rank % 2)
+        assert (report["WORLD_SIZE"], report["LOCAL_WORLD_SIZE"]) == (str(2 * nodes), "2")
+        assert report["GROUP_RANK"] == str(rank // 2)
+        assert report["host"] == f"n{rank // 2 + 1}"
+        assert report["sum"] == sum(range(1, 2 * nodes + 1))
+        assert (report["CUDA_VISIBLE_DEVICES"], report["SEEN"], report["TOKEN"]) == ("0,1", "it is", "a b")
+    assert "a b" not in (tmp_path / "jobs" / "train" / "job.sbatch").read_text()
+
+
+def test_what_render_prints_is_what_slurm_holds(cli, slurm, tmp_path):
+    (tmp_path / "train.py").write_text("")
+    words = [
+        "--nodes",
+        "2",
+        "--hold",
+        "--name",
+        "held",
+        "--sbatch",
+        "comment=a 'b' \"c\" \\ #d $(e) é",
+        "train.py",
+        "é \n",
+    ]
+    rendered = cli("render", *words).stdout
+    job_id = cli("submit", *words).stdout.strip()
+    assert slurm("scontrol", "write", "batch_script", job_id, "-") == rendered
+    run = tmp_path / "jobs" / "held"
+    assert (run / "job.sbatch").read_text() == (run / f"{job_id}.sbatch").read_text() == rendered
+    record = json.loads((run / "submissions.jsonl").read_text())
+    assert record["job"] == job_id
+    assert record["sha256"] == hashlib.sha256(rendered.encode()).hexdigest()
+    assert slurm("squeue", "-h", "-j", job_id, "-o", "%k") == "a 'b' \"c\" \\ #d $(e) é\n"
+    slurm("scancel", job_id)
+
+
+@pytest.mark.parametrize("launcher", ["srun", "fork"])
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_sbatch_accepts_every_recipe(cli, recipe, launcher):
+    done = cli("submit", str(recipe), "--launcher", launcher, "--dry-run")
+    assert done.stdout == cli("render", str(recipe), "--launcher", launcher).stdout
+    assert "to start at" in done.stderr
+
+
+def test_the_script_works_when_handed_to_sbatch_by_hand(cli, slurm_env, tmp_path):
+    script = cli("render", "--ntasks-per-node", "2", "--", "--task", "linear", "--epochs", "2").stdout
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    subprocess.run(
+        ["sbatch", "--wait"],
+        input=script.encode(),
+        cwd=empty,
+        env=slurm_env,
+        check=True,
+        capture_output=True,
+        timeout=120,
+    )
+    assert (empty / "jobs" / "linear" / "model.pt").is_file()
+    assert (empty / "jobs" / "linear").stat().st_mode & 0o777 == 0o700
+    assert [file.stat().st_size for file in empty.glob("slurm-*.out")] == [0]
+
+
+HOSTILE = [
+    b"two words", b"$(touch injected)", b"`touch injected`", b"a'b\"c", b"back\\slash\\", b"*", b"~", b"line\nbreak",
+    b"carriage\r\nreturn", b"", b"-n", b"--", b"$HOME", b"\xc3\xa9\xe6\xbc\xa2", b"\xff\xfe", b"\x01\x7f\x1b[2J",
+    b"%t %j %%", b"#SBATCH --wrap=x", b"x" * 10000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("launcher", ["srun", "fork"])
+def test_a_hostile_command_reaches_the_script_byte_for_byte(cli, tmp_path, launcher):
+    """Through click, Jinja, sbatch, bash, srun and the worker."""
+    (tmp_path / "train.py").write_text("import os, sys\nprint([os.fsencode(word) for word in sys.argv[1:]])\n")
+    cli("submit", "--launcher", launcher, "--wait", "train.py", *(os.fsdecode(word) for word in HOSTILE))
+    assert ranks(tmp_path / "jobs" / "train")[0].splitlines()[-1] == repr(HOSTILE)
+    assert not (tmp_path / "injected").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--partition", "nowhere"], "invalid partition specified: nowhere"),
+        (["--gpus-per-node", "9"], "Requested node configuration is not available"),
+        (["--partition", 'x"; touch injected; "'], "invalid partition"),
+    ],
+)
+def test_what_the_cluster_refuses_is_one_line_and_leaves_nothing(cli, tmp_path, words, message):
+    done = cli("submit", *words, status=3)
+    assert done.stdout == ""
+    assert done.stderr.startswith("Error: sbatch refused the job: ") and done.stderr.count("\n") == 1
+    assert message in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_failing_script_fails_the_job_and_the_wait(cli, tmp_path):
+    (tmp_path / "bad.py").write_text("import os, sys\nsys.exit(3 if os.environ['RANK'] == '1' else 0)\n")
+    done = cli("submit", "--ntasks-per-node", "2", "--follow", "--json", "bad.py", status=1)
+    assert json.loads(done.stdout)["state"] == "FAILED"
+    assert "ended with status 77: exit status 3" in done.stderr
+
+
+def test_a_failing_set_up_line_ends_the_job_with_its_status(cli, wait_for_job, tmp_path):
+    (tmp_path / "x.py").write_text("print('never')\n")
+    job_id = cli("submit", "--setup", "export A=1", "--setup", "(exit 9)", "--setup", "true", "x.py").stdout.strip()
+    assert wait_for_job(job_id)["ExitCode"] == "9:0"
+    assert "set-up failed with status 9" in logs(tmp_path)
+    assert ranks(tmp_path / "jobs" / "x") == {}
+
+
+def test_a_run_has_one_job_at_a_time_and_one_program(cli, slurm, wait_for_job, tmp_path):
+    (tmp_path / "train.py").write_text("")
+    job_id = cli("submit", "--hold", "train.py").stdout.strip()
+    assert f"belongs to job {job_id}, which is PENDING" in cli("submit", "train.py", status=2).stderr
+    slurm("scancel", job_id)
+    wait_for_job(job_id)
+    assert "['train.py'] became ['train.py', 'x']" in cli("submit", "train.py", "x", status=2).stderr
+    again = cli("submit", "--hold", "--continue", "train.py", "x").stdout.strip()
+    slurm("scancel", again)
+
+
+def test_a_recorded_run_is_repeated_by_its_spec(cli, slurm, wait_for_job, tmp_path):
+    (tmp_path / "train.py").write_text("")
+    words = ["--hold", "--time", "5", "--env", "A=b c", "train.py", "a b", os.fsdecode(b"\xff")]
+    job_id = cli("submit", *words).stdout.strip()
+    slurm("scancel", job_id)
+    wait_for_job(job_id)
+    assert cli("render", "jobs/train/spec.toml").stdout == (tmp_path / "jobs/train/job.sbatch").read_text()
+
+
+def test_ctrl_c_leaves_the_job_running(slurm_env, slurm, tmp_path):
+    (tmp_path / "train.py").write_text("import time\ntime.sleep(600)\n")
+    command = [SLURMDDP, "submit", "--wait", "train.py"]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=slurm_env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as waiting:
+        job_id = waiting.stdout.readline().strip()
+        assert any(f"job {job_id} is" in line for line in waiting.stderr)
+        waiting.send_signal(signal.SIGINT)
+        assert waiting.wait(timeout=30) == 130
+        assert f"job {job_id} goes on without you" in waiting.stderr.read()
+    assert slurm("squeue", "-h", "-j", job_id, "-o", "%T").strip() in ("PENDING", "RUNNING")
+    slurm("scancel", job_id)
+
+
+LOSING_SBATCH = """#!/bin/bash
+# The real sbatch, whose answer is lost: {how}.
+if [ ! -e "{folder}/lost" ]; then
+  touch "{folder}/lost"
+  {act}
+  echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2
+  exit 1
+fi
+PATH="${{PATH#*:}}" exec sbatch "$@"
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "act"), [("after", 'PATH="${PATH#*:}" sbatch "$@" >/dev/null || exit 9'), ("before", ":")]
+)
+def test_a_lost_answer_submits_nothing_twice(cli, slurm, slurm_env, tmp_path, how, act):
+    """Once the job was accepted before the answer was lost, once it was not."""
+    (tmp_path / "train.py").write_text("")
+    shim = tmp_path / "bin" / "sbatch"
+    shim.parent.mkdir()
+    shim.write_text(LOSING_SBATCH.format(how=how, act=act, folder=tmp_path))
+    shim.chmod(0o755)
+    name = f"lost-{how}-{os.getpid()}"
+    environ = {"PATH": f"{shim.parent}:{slurm_env['PATH']}"}
+    job_id = cli("submit", "--hold", "--name", name, "train.py", environ=environ).stdout.strip()
+    assert (tmp_path / "lost").exists()
+    assert slurm("squeue", "-h", "--states=all", "-n", name, "-o", "%i").split() == [job_id]
+    slurm("scancel", job_id)
+
+
+def test_inherited_variables_change_no_submission(cli, slurm, tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import os\nprint(os.environ.get('SLURM_CPU_BIND'), os.environ['MASTER_ADDR'])\n"
+    )
+    environ = {"SBATCH_PARTITION": "low", "SBATCH_EXPORT": "NONE", "SLURM_CPU_BIND": "none", "SLURM_MEM_PER_CPU": "1",
+               "MASTER_ADDR": "elsewhere", "RANK": "5", "SLURM_NTASKS": "9", "SBATCH_OUTPUT": "/nowhere/x"}  # fmt: skip
+    job_id = cli("submit", "--wait", "--env", "TOKEN=x", "train.py", environ=environ).stdout.strip()
+    assert "Partition=low " in slurm("scontrol", "show", "job", job_id), "a site's default partition counts"
+    assert ranks(tmp_path / "jobs" / "train")[0].splitlines()[-1].split()[-1] in ("n1", "n2")
+
+
+def test_two_jobs_at_once_on_one_node_do_not_meet(cli, wait_for_job, tmp_path):
+    (tmp_path / "train.py").write_text(REPORT)
+    words = ["submit", "--ntasks-per-node", "2", "-w", "n1"]
+    jobs = [cli(*words, "--name", name, "train.py").stdout.strip() for name in ("a", "b")]
+    assert [wait_for_job(job)["JobState"] for job in jobs] == ["COMPLETED", "COMPLETED"], logs(tmp_path)
+    for name in ("a", "b"):
+        assert all(json.loads(text.splitlines()[-1])["sum"] == 3 for text in ranks(tmp_path / "jobs" / name).values())
+
+
+@pytest.mark.skipif(not FASHION.is_dir(), reason="Debian's dataset-fashion-mnist is not installed")
+def test_fashion_mnist_reaches_80_percent_in_one_epoch_on_two_by_two(cli, tmp_path):
+    words = ["submit", "--nodes", "2", "--ntasks-per-node", "2", "--launcher", "fork", "--wait"]
+    cli(*words, "--", "--data", str(FASHION), "--epochs", "1")
+    events = [json.loads(line) for line in (tmp_path / "jobs/mnist/events.jsonl").read_text().splitlines()]
+    assert max(event["accuracy"] for event in events if event["event"] == "epoch") >= 0.8
