@@ -1,0 +1,119 @@
+"""The life of a rank: find out who it is, meet the others, run, and leave a record of how it ended."""
+
+import dataclasses
+import os
+import sys
+from collections.abc import Callable
+
+from slurmddp import outcome
+from slurmddp.errors import RankError, SlurmddpError
+from slurmddp.runtime.address import choose_interface, resolve_head
+from slurmddp.runtime.environment import Rank, export, read_rank
+from slurmddp.runtime.events import Start, write_event
+from slurmddp.runtime.leaving import LEAVING
+from slurmddp.runtime.output import send_output
+from slurmddp.runtime.record import write_end, write_error
+from slurmddp.runtime.verdict import DONE, Verdict, exit_status, judge
+from slurmddp.worker import command
+
+FAILED_LIMIT_S = 15.0
+"""For the threads and exit handlers of a program that failed: its peers wait in a collective."""
+DONE_LIMIT_S = 1800.0
+"""For those of a program that ended well."""
+
+
+def main(words: list[str]) -> None:
+    """Run COMMAND, or the bundled worker, as one rank; the process then exits with what became of it."""
+    try:
+        rank = read_rank(os.environ)
+    except RankError as error:
+        _show(error)
+        return
+    try:
+        _run(_prepared(rank), words)
+    except BaseException as error:  # noqa: BLE001 - whatever ends a rank is recorded, Ctrl-C too
+        _fail(rank, error)
+
+
+def _prepared(rank: Rank) -> Rank:
+    """Open the rank's log, find the head, and set what torch reads."""
+    if rank.run_dir and not rank.is_main and os.environ.get("DDPRUN_RANK_LOGS") == "1":
+        send_output(rank.run_dir.rank_log(rank.job, rank.attempt, rank.rank))
+    rank = dataclasses.replace(rank, master_addr=resolve_head(rank, os.environ))
+    choose_interface(rank, os.environ)
+    export(rank, os.environ)
+    return rank
+
+
+def _run(rank: Rank, words: list[str]) -> None:
+    from slurmddp.runtime.roster import meet  # noqa: PLC0415 - torch, after all that is quick to refuse
+
+    roster = meet(rank)
+    start = Start(
+        world_size=rank.world_size,
+        local_world_size=rank.local_world_size,
+        nodes=rank.nodes,
+        launcher=rank.launcher,
+    )
+    write_event(rank, start)
+    if command.is_command(words):
+        _run_command(words)
+        _finish(rank, roster.agree_end)
+    else:
+        _run_bundled(rank, words)
+        _finish(rank, lambda: None)
+
+
+def _run_command(words: list[str]) -> None:
+    try:
+        command.run(words)
+    except SystemExit as error:
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)  # noqa: T201 - as python does
+        if exit_status(error):
+            raise
+
+
+def _run_bundled(rank: Rank, words: list[str]) -> None:
+    from slurmddp.worker import options, train  # noqa: PLC0415 - only when there is no COMMAND
+
+    train.train(rank, options.parse(words))
+
+
+def _finish(rank: Rank, agree: Callable[[], None]) -> None:
+    """Leave well, after the program's own threads and exit handlers; rank 0 then writes the run's end."""
+
+    def last() -> int:
+        try:
+            agree()
+        except SlurmddpError as error:
+            return _report(rank, error)
+        if rank.is_main:
+            write_end(rank, DONE)
+        return outcome.DONE
+
+    LEAVING.last = last
+    LEAVING.give_up_after(DONE_LIMIT_S, outcome.RETRYABLE)
+
+
+def _fail(rank: Rank, error: BaseException) -> None:
+    """Record the failure at once, then leave by way of the program's exit handlers."""
+    status = _report(rank, error)
+    LEAVING.last = lambda: status
+    LEAVING.give_up_after(FAILED_LIMIT_S, status)
+
+
+def _report(rank: Rank, error: BaseException) -> int:
+    verdict: Verdict = judge(error)
+    write_end(rank, verdict)
+    if not isinstance(error, SystemExit):
+        write_error(rank, error, command.trace_of_program(error))
+        _show(error)
+    return verdict.status
+
+
+def _show(error: BaseException) -> None:
+    if isinstance(error, SlurmddpError):
+        print(f"Error: {error}", file=sys.stderr, flush=True)  # noqa: T201 - the rank's own log
+    else:
+        sys.excepthook(type(error), error, command.trace_of_program(error))

@@ -1,0 +1,146 @@
+"""The bundled tasks: a model, its data, and what counts as an error."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from slurmddp.errors import UsageError
+from slurmddp.worker.files import find_idx
+from slurmddp.worker.idx import read_pair
+from slurmddp.worker.options import WorkerOptions, check
+
+SMALLEST_IMAGE = 4
+
+
+class Task(Protocol):
+    """What `slurmddp.worker.train` needs to know."""
+
+    train: tuple[Tensor, Tensor]
+    """Inputs and targets, first dimension samples."""
+    test: tuple[Tensor, Tensor]
+
+    def model(self) -> nn.Module:
+        """Return a fresh model on the CPU, drawn from torch's default generator."""
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the loss of each sample."""
+
+    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
+        """Return for each sample whether it was classified rightly; None for a task without classes."""
+
+    def report(self, model: nn.Module) -> str | None:
+        """Return a line on the trained model."""
+
+
+class Linear:
+    """Recover the weights and the bias of y = Wx + b."""
+
+    FEATURES, OUTPUTS, TRAIN, TEST = 8, 2, 4096, 512
+
+    def __init__(self, seed: int) -> None:
+        generator = torch.Generator().manual_seed(seed)
+        self._weight = torch.randn(self.OUTPUTS, self.FEATURES, generator=generator)
+        self._bias = torch.randn(self.OUTPUTS, generator=generator)
+        self.train = self._draw(self.TRAIN, generator)
+        self.test = self._draw(self.TEST, generator)
+
+    def _draw(self, samples: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        inputs = torch.randn(samples, self.FEATURES, generator=generator)
+        return inputs, inputs @ self._weight.T + self._bias
+
+    def model(self) -> nn.Module:
+        """Return one linear layer."""
+        return nn.Linear(self.FEATURES, self.OUTPUTS)
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the mean squared error of each sample."""
+        return (outputs - targets).square().mean(dim=1)
+
+    def correct(self, outputs: Tensor, targets: Tensor) -> None:
+        """Return None: there are no classes."""
+
+    def report(self, model: nn.Module) -> str:
+        """Return how far the weights are from the true ones."""
+        state = {name: value.cpu() for name, value in model.state_dict().items()}
+        errors = ((state["weight"] - self._weight).abs().max(), (state["bias"] - self._bias).abs().max())
+        return f"largest error of the weights: {float(max(errors)):.3g}"
+
+
+class Images:
+    """Classify small grey images with a small convolutional net, without buffers: any split of ranks agrees."""
+
+    SYNTHETIC_CLASSES, SYNTHETIC_SIZE, SYNTHETIC_TRAIN, SYNTHETIC_TEST = 10, 28, 4096, 512
+
+    def __init__(self, folder: Path | None, seed: int) -> None:
+        train, test = self._synthetic(seed) if folder is None else self._read(folder)
+        mean, deviation = train[0].float().mean(), train[0].float().std().clamp(min=1.0)
+        self.train = (((train[0] - mean) / deviation).unsqueeze(1), train[1].long())
+        self.test = (((test[0] - mean) / deviation).unsqueeze(1), test[1].long())
+        self._classes = int(torch.cat((self.train[1], self.test[1])).max()) + 1
+
+    def _read(self, folder: Path) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        files = [*find_idx(folder).values()]
+        train, test = read_pair(*files[:2]), read_pair(*files[2:])
+        sizes = [tuple(images.shape[1:]) for images, _ in (train, test)]
+        if sizes[0] != sizes[1]:
+            raise UsageError(f"{files[0]} holds images of {sizes[0]} pixels, but {files[2]} of {sizes[1]}")
+        if min(sizes[0]) < SMALLEST_IMAGE:
+            raise UsageError(f"{files[0]} holds images of {sizes[0]} pixels; the least is {SMALLEST_IMAGE} each way")
+        return train, test
+
+    def _synthetic(self, seed: int) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        """Return noisy copies of one random image a class."""
+        generator = torch.Generator().manual_seed(seed)
+        size = (self.SYNTHETIC_SIZE, self.SYNTHETIC_SIZE)
+        originals = torch.randint(0, 256, (self.SYNTHETIC_CLASSES, *size), generator=generator).float()
+
+        def draw(samples: int) -> tuple[Tensor, Tensor]:
+            labels = torch.randint(0, self.SYNTHETIC_CLASSES, (samples,), generator=generator)
+            return originals[labels] + 64 * torch.randn(samples, *size, generator=generator), labels
+
+        return draw(self.SYNTHETIC_TRAIN), draw(self.SYNTHETIC_TEST)
+
+    def model(self) -> nn.Module:
+        """Return two convolutions, each halving the image, and two linear layers."""
+        height, width = self.train[0].shape[2:]
+        return nn.Sequential(
+            nn.Conv2d(1, 16, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(16, 32, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+            nn.Linear(32 * (height // 4) * (width // 4), 64),
+            nn.ReLU(),
+            nn.Linear(64, self._classes),
+        )
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the cross entropy of each sample."""
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return whether the likeliest class is the right one."""
+        return outputs.argmax(dim=1) == targets
+
+    def report(self, model: nn.Module) -> None:
+        """Return None: the accuracy of the last epoch says it."""
+
+
+TASKS: dict[str, Callable[[WorkerOptions], Task]] = {
+    "linear": lambda options: Linear(options.seed),
+    "mnist": lambda options: Images(check(options), options.seed),
+}
+
+
+def make_task(options: WorkerOptions) -> Task:
+    """Return the task that was asked for, its data in memory.
+
+    Raises UsageError when the data is missing or broken.
+    """
+    check(options)
+    return TASKS[options.task](options)

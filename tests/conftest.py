@@ -1,0 +1,85 @@
+"""A real Slurm for the tests that want one, on this machine and in namespaces of its own."""
+
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from slurmddp import sandbox as slurm_sandbox
+from slurmddp.errors import ClusterError
+
+_ENDED = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
+
+Job = dict[str, str]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark each test that uses Slurm's programs with `slurm`."""
+    for item in items:
+        if {"sandbox", "slurm_programs"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.slurm)
+
+
+@pytest.fixture(scope="session")
+def slurm_programs() -> None:
+    """Skip where Slurm cannot run; SLURMDDP_TESTS_REQUIRE_SLURM=1 makes that a failure."""
+    _need_slurm()
+
+
+@pytest.fixture(scope="session")
+def sandbox() -> Iterator[slurm_sandbox.Sandbox]:
+    """Return a cluster of two nodes with 16 CPUs and 8 GPUs each, which ends with this process at the latest."""
+    _need_slurm()
+    plan = slurm_sandbox.Plan(name=f"pytest-{os.getpid()}")
+    running = slurm_sandbox.up(plan, die_with_parent=True)
+    yield running
+    running.down()
+
+
+def _need_slurm() -> None:
+    try:
+        slurm_sandbox.check()
+    except ClusterError as error:
+        if os.environ.get("SLURMDDP_TESTS_REQUIRE_SLURM") == "1":
+            raise
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def slurm_env(sandbox: slurm_sandbox.Sandbox) -> dict[str, str]:
+    """Return this process's environment, pointed at the sandbox."""
+    return {**os.environ, **sandbox.environment()}
+
+
+@pytest.fixture
+def slurm(slurm_env: dict[str, str]) -> Callable[..., str]:
+    """Return a function that runs one of Slurm's programs to its end and returns what it printed."""
+
+    def run(*command: str, timeout_s: float = 60) -> str:
+        result = subprocess.run(command, env=slurm_env, capture_output=True, text=True, timeout=timeout_s, check=False)
+        assert result.returncode == 0, f"{command} ended {result.returncode}: {result.stderr}"
+        return result.stdout
+
+    return run
+
+
+@pytest.fixture
+def wait_for_job(slurm: Callable[..., str]) -> Callable[..., Job]:
+    """Return a function that waits for a job's end, or for one of some states, and returns Slurm's record of it."""
+
+    def wait(job_id: str | int, *states: str, timeout_s: float = 120) -> Job:
+        wanted = set(states) or _ENDED
+        deadline = time.monotonic() + timeout_s
+        while (job := _record(slurm, job_id))["JobState"] not in wanted:
+            assert time.monotonic() < deadline, f"job {job_id} is still {job['JobState']} after {timeout_s} s"
+            time.sleep(0.1)
+        return job
+
+    return wait
+
+
+def _record(slurm: Callable[..., str], job_id: str | int) -> Job:
+    return dict(re.findall(r"([\w/:]+)=(\S*)", slurm("scontrol", "--oneliner", "show", "job", str(job_id))))
