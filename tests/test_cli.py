@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from slurmddp import __version__
 from slurmddp.cli.options import split
 
 TAKES = {"-N": True, "--nodes": True, "--hold": False, "--requeue": False, "--no-requeue": False}
@@ -148,8 +149,6 @@ def test_a_failing_script_fails_the_run(tmp_path):
 
 
 def test_the_project_names_its_version_once():
-    from slurmddp import __version__
-
     project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
     assert project["project"]["dynamic"] == ["version"]
     assert slurmddp("--version", cwd=Path("/")).stdout == f"slurmddp {__version__}\n"

@@ -36,14 +36,14 @@ def help_of(path: tuple[str, ...]) -> str:
 
 def job_keys() -> str:
     rows = [
-        f"| `{key}` | {field.expected} | `SLURMDDP_{field.name.upper()}` | {f'`{v}`' if (v := field.option.slurm_variable) else ''} |"
+        f"| `{key}` | {field.expected} | `SLURMDDP_{field.name.upper()}` | {field.option.slurm_variable} |"
         for key, field in JOB_FIELDS.items()
     ]
     return (
         "## Job options in files and in the environment\n\n"
-        "The long name of an option is its key in a job file (`name` is short for `job-name`); there, `command` is the\n"
-        "list of COMMAND's words, table `[worker]` holds the bundled worker's options, and paths are relative to the file.\n"
-        "Precedence: command line, then the environment (ours before sbatch's), then the job file, then the built-in\n"
+        "The long name of an option is its key in a job file (`name` is short for `job-name`); there, `command` is\n"
+        "the list of COMMAND's words, table `[worker]` holds the bundled worker's options, and paths are relative to\n"
+        "the file. Precedence: command line, then the environment (ours before sbatch's), then the job file, then the built-in\n"
         "value. A list has one item a line in a variable.\n\n"
         "| key | value | variable | variable of sbatch's |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
     )
@@ -55,15 +55,17 @@ def worker_keys() -> str:
         for key, field in WORKER_FIELDS.items()
     ]
     return (
-        "## The bundled worker\n\nIts options come after `--`, as in `slurmddp submit -N 2 -- --task linear`, or stand in "
-        "table `[worker]`.\n\n| option | meaning | value | default |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
+        "## The bundled worker\n\nIts options come after `--`, as in `slurmddp submit -N 2 -- --task linear`, or "
+        "stand in table `[worker]`.\n\n| option | meaning | value | default |\n|---|---|---|---|\n"
+        + "\n".join(rows)
+        + "\n"
     )
 
 
 def events() -> str:
-    text = "## events.jsonl\n\nOne JSON object a line, appended by rank 0. Every record begins with `time` (seconds since\n"
-    text += "1970), `event`, `job`, `attempt`, `rank` and `host`; a number that JSON cannot write is the text `nan`, `inf`\n"
-    text += "or `-inf`.\n\n| event | when | its own fields |\n|---|---|---|\n"
+    text = "## events.jsonl\n\nOne JSON object a line, appended by rank 0. Every record begins with `time` (seconds\n"
+    text += "since 1970), `event`, `job`, `attempt`, `rank` and `host`; a number that JSON cannot write is the text `nan`,\n"
+    text += "`inf` or `-inf`.\n\n| event | when | its own fields |\n|---|---|---|\n"
     for node in ast.parse(EVENTS.read_text()).body:
         if isinstance(node, ast.ClassDef):
             fields = [item.target.id for item in node.body if isinstance(item, ast.AnnAssign)]

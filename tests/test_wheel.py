@@ -34,7 +34,8 @@ def test_the_installed_wheel_renders(wheel, tmp_path):
     site = tmp_path / "site"
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", site, wheel]
     subprocess.run(install, check=True, capture_output=True)
-    code = "import slurmddp, sys; print(slurmddp.__file__, flush=True); from slurmddp.cli import main; main(['render', '-N', '2'])"
+    code = "import slurmddp; print(slurmddp.__file__, flush=True)\n"
+    code += "from slurmddp.cli import main; main(['render', '-N', '2'])"
     out = subprocess.run(
         [sys.executable, "-c", code],
         cwd=tmp_path,
