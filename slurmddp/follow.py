@@ -41,13 +41,18 @@ def wait(
     told = ""
     while True:
         job = _ask(job_id, environ)
-        if told != (told := f"{job.state} ({job.reason})" if job.phase == "queued" else job.state):
+        if told != (told := _told(job)):
             notice(f"job {job_id} is {told}")
         if job.ended or (job.state == "UNKNOWN" and output.status is not None):
             for line in output.new():
                 _pass(line, show)
             return job if job.ended else _from_files(job_id, output)
         _look_until(time.monotonic() + ASK_S, output, show)
+
+
+def _told(job: slurm.Job) -> str:
+    waits_for = job.reason if job.phase == "queued" and job.reason != "None" else ""
+    return f"{job.state} ({waits_for})" if waits_for else job.state
 
 
 def _look_until(deadline: float, output: "Output", show: Callable[[str], None] | None) -> None:

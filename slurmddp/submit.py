@@ -101,19 +101,18 @@ def _sbatch(text: bytes, spec: JobSpec, run: RunDir, environ: Mapping[str, str])
     """Submit once, also when the answer is lost: the job is looked for before sbatch is tried again."""
     since = datetime.now(UTC)
     known = [str(record["job"]) for record in read_records(run.submissions)]
-    for attempt in range(ATTEMPTS):
+    for _ in range(ATTEMPTS):
         try:
             return slurm.submit(text, output=run.batch_log("%j"), environ=environ)
         except slurm.LostAnswerError as error:
-            found = _look(text, spec, since, known, environ)
-            if found:
-                return found
-            if attempt == ATTEMPTS - 1:
-                raise slurm.LostAnswerError(
-                    f"sbatch's answer was lost {ATTEMPTS} times ({error}) and no job {spec.job_name} is to be found; "
-                    f"look with `squeue --name={spec.job_name}` before you submit again"
-                ) from error
-    raise AssertionError
+            lost = error
+        found = _look(text, spec, since, known, environ)
+        if found:
+            return found
+    raise slurm.LostAnswerError(
+        f"sbatch's answer was lost {ATTEMPTS} times ({lost}) and no job {spec.job_name} is to be found; look with "
+        f"`squeue --name={spec.job_name}` before you submit again"
+    ) from lost
 
 
 def _look(

@@ -27,7 +27,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     ] = "digits"
     epochs: Annotated[Count, Option(help="Passes over the training data.")] = 10
     batch_size: Annotated[Count, Option(help="Samples a rank takes in a step.")] = 32
-    lr: Annotated[Rate, Option(help="Learning rate.")] = 0.05
+    lr: Annotated[Rate, Option(help="Learning rate.")] = 0.03
     seed: Annotated[Seed, Option(help="Of the weights, the data's order and synthetic data.")] = 0
     device: Annotated[Literal["auto", "cpu", "cuda"], Option(help="auto: CUDA when the machine has it, else CPU.")] = (
         "auto"

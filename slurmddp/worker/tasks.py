@@ -13,6 +13,7 @@ from slurmddp.worker.idx import read_pair
 from slurmddp.worker.options import WorkerOptions, check
 
 SMALLEST_IMAGE = 4
+LARGE_IMAGE = 16
 
 
 class Task(Protocol):
@@ -104,20 +105,25 @@ class Images:
         return draw(self.SYNTHETIC_TRAIN), draw(self.SYNTHETIC_TEST)
 
     def model(self) -> nn.Module:
-        """Return two convolutions, each halving the image, and two linear layers."""
+        """Return three convolutions and a linear layer; large images get a coarser first layer."""
         height, width = self.train[0].shape[2:]
-        return nn.Sequential(
-            nn.Conv2d(1, 16, 3, padding=1),
+        stride, channels = (2, 16) if min(height, width) >= LARGE_IMAGE else (1, 32)
+        convolutions = nn.Sequential(
+            nn.Conv2d(1, channels, 3, padding=1, stride=stride),
+            nn.ReLU(),
+            nn.Conv2d(channels, 2 * channels, 3, padding=1),
             nn.ReLU(),
             nn.MaxPool2d(2),
-            nn.Conv2d(16, 32, 3, padding=1),
+            nn.Conv2d(2 * channels, 64, 3, padding=1),
             nn.ReLU(),
             nn.MaxPool2d(2),
             nn.Flatten(),
-            nn.Linear(32 * (height // 4) * (width // 4), 64),
-            nn.ReLU(),
-            nn.Linear(64, self._classes),
         )
+        for layer in convolutions:
+            if isinstance(layer, nn.Conv2d):
+                nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+        features = convolutions(torch.zeros(1, 1, height, width)).shape[1]
+        return nn.Sequential(*convolutions, nn.Linear(features, self._classes))
 
     def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """Return the cross entropy of each sample."""

@@ -1,3 +1,131 @@
-def test_nodes(slurm, wait_for_job):
-    job = slurm("sbatch", "--parsable", "-o", "/dev/null", "--wrap", "true").strip()
-    assert wait_for_job(job)["JobState"] == "COMPLETED"
+"""Jobs on the sandbox: what a cluster gives them, and how the client programs carry what they are given."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+CONNECT = """
+import os, socket, time
+host = socket.gethostname()
+rank = int(os.environ["SLURM_PROCID"])
+with socket.create_server(("0.0.0.0", 20000 + rank)):
+    other = 15 - rank
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            socket.create_connection((f"n{other // 8 + 1}", 20000 + other), 1).close()
+            break
+        except OSError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+    print(rank, host, socket.gethostbyname(host), os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
+    time.sleep(2)
+"""
+
+
+@pytest.fixture
+def submit(slurm, wait_for_job, tmp_path):
+    """Return a function that runs a batch script to its end and returns what it printed."""
+
+    def run(body, *options):
+        script = tmp_path / "job.sbatch"
+        script.write_text(f"#!/bin/bash\n{body}\n")
+        output = tmp_path / "job.out"
+        job = slurm("sbatch", "--parsable", f"--output={output}", *options, str(script)).strip()
+        record = wait_for_job(job)
+        assert record["JobState"] == "COMPLETED", output.read_text()
+        return output.read_text()
+
+    return run
+
+
+def test_sixteen_ranks_on_two_nodes_have_their_host_their_gpus_and_reach_each_other(submit, tmp_path):
+    (tmp_path / "connect.py").write_text(CONNECT)
+    shape = ("-N2", "--ntasks-per-node=8", "--gpus-per-node=8")
+    lines = submit(f"srun '{sys.executable}' -IS '{tmp_path}/connect.py'", *shape).splitlines()
+    ranks = {int(rank): rest for rank, *rest in map(str.split, lines)}
+    assert sorted(ranks) == list(range(16))
+    for rank, (host, address, gpus) in ranks.items():
+        assert host == f"n{rank // 8 + 1}"
+        assert address == f"10.77.0.{rank // 8 + 1}"
+        assert gpus == "0,1,2,3,4,5,6,7"
+
+
+def test_inside_a_job_the_real_programs_answer_though_the_path_is_inherited(submit, sandbox):
+    text = submit('type -P srun scontrol\nscontrol show hostnames "$SLURM_JOB_NODELIST"\nsrun hostname', "-N2")
+    assert str(sandbox.files.folder) not in text
+    assert sorted(text.split()[2:]) == ["n1", "n1", "n2", "n2"]
+
+
+def test_a_job_runs_as_the_user_in_the_folder_it_was_submitted_from(submit, tmp_path):
+    text = submit("id -un; pwd; touch made-by-job", f"--chdir={tmp_path}")
+    user = subprocess.run(["id", "-un"], capture_output=True, text=True, check=True).stdout.strip()
+    assert text.splitlines() == [user, str(tmp_path)]
+    assert (tmp_path / "made-by-job").stat().st_uid == os.getuid()
+
+
+def test_srun_and_salloc_work_from_outside(slurm):
+    assert sorted(slurm("srun", "-N2", "hostname").split()) == ["n1", "n2"]
+    assert slurm("salloc", "-N1", "srun", "--input=none", "hostname").strip() in {"n1", "n2"}
+
+
+HOSTILE = [b"", b" ", b"a b", b"'", b'"', b"\\", b"$HOME", b"`id`", b"a\nb\n", b"\xff\xfe", "é".encode(), b"-x", b"*"]
+
+
+def test_words_reach_a_program_byte_for_byte(slurm_env, tmp_path):
+    """`srun` hands its words on, so the ones that arrive are the ones that the client was given."""
+    show = "import sys; sys.stdout.write(ascii([word.encode(errors='surrogateescape') for word in sys.argv[1:]]))"
+    command = ["srun", "-n1", sys.executable, "-ISX", "utf8", "-c", show, *HOSTILE]
+    result = subprocess.run(command, env=slurm_env, capture_output=True, check=True, cwd=tmp_path)
+    assert result.stdout.decode() == ascii(HOSTILE)
+
+
+def test_words_reach_a_batch_script_byte_for_byte(slurm_env, tmp_path):
+    script = tmp_path / "a script\nwith \xff.sh"
+    script.write_text('#!/bin/bash\nprintf "%s\\0" "$@"\n')
+    command = ["sbatch", "--wait", "--output=out", script.name, *HOSTILE]
+    subprocess.run(command, env=slurm_env, check=True, capture_output=True, cwd=tmp_path)
+    assert (tmp_path / "out").read_bytes() == b"".join(word + b"\0" for word in HOSTILE)
+
+
+def test_the_environment_arrives_even_where_a_shell_would_drop_it(slurm_env, tmp_path):
+    odd = {b"BASH_FUNC_hello%%": b"() {  echo hi\n}", b"A.B": b"\xff", b"X": b"a\nb", b"EMPTY": b""}
+    given = {**{os.fsencode(key): os.fsencode(value) for key, value in slurm_env.items()}, **odd}
+    command = ["srun", "-n1", "--export=ALL", "env", "-0"]
+    result = subprocess.run(command, env=given, capture_output=True, check=True, cwd=tmp_path)
+    entries = dict(entry.split(b"=", 1) for entry in result.stdout.split(b"\0") if entry)
+    assert {key: entries.get(key) for key in odd} == odd
+
+
+def test_the_locale_is_not_touched(slurm_env):
+    """Python sets LC_CTYPE in a C locale; the client program, which is Python, must not pass that on."""
+    bare = {"PATH": slurm_env["PATH"], "LANG": "C"}
+    result = subprocess.run(["srun", "-n1", "env"], env=bare, capture_output=True, text=True, check=True)
+    assert not [line for line in result.stdout.splitlines() if line.startswith("LC_CTYPE")]
+
+
+def test_a_script_on_standard_input_is_submitted_whole(slurm_env, tmp_path):
+    script = b"#!/bin/bash\nprintf 'caf\xe9 '\n"
+    subprocess.run(["sbatch", "--wait", "--output=out"], env=slurm_env, input=script, check=True, cwd=tmp_path)
+    assert (tmp_path / "out").read_bytes() == b"caf\xe9 "
+
+
+@pytest.mark.parametrize("name", ["with space", "new\nline", "é", os.fsdecode(b"\xff")])
+def test_the_working_folder_is_kept_whatever_its_name_and_whatever_pwd_says(slurm_env, tmp_path, name):
+    folder = tmp_path / name
+    folder.mkdir()
+    stale = {**slurm_env, "PWD": "/"}
+    subprocess.run(["srun", "-n1", "touch", "here"], env=stale, check=True, cwd=folder)
+    assert (folder / "here").exists()
+
+
+def test_a_working_folder_that_is_gone_is_said(slurm_env, tmp_path):
+    folder = tmp_path / "gone"
+    folder.mkdir()
+    command = ["bash", "-c", f"rmdir '{folder}'; sinfo"]
+    result = subprocess.run(command, env=slurm_env, cwd=folder, capture_output=True, text=True, check=False)
+    assert result.returncode == 1
+    assert "sinfo: error: the working folder is gone" in result.stderr

@@ -1,0 +1,106 @@
+"""Finds the address of the head node, and the interface that leads to it. Name lookups and UDP routes; no data sent."""
+
+import fcntl
+import ipaddress
+import socket
+import struct
+from collections.abc import Iterator, Mapping, MutableMapping
+
+from slurmddp.errors import PeerError
+from slurmddp.runtime.environment import Rank
+
+FALLBACKS = ("DDPRUN_MASTER_NODEADDR", "SLURM_LAUNCH_NODE_IPADDR")
+SIOCGIFADDR = 0x8915
+"""Linux's request number for an interface's IPv4 address (netdevice(7))."""
+
+
+def resolve_head(rank: Rank, environment: Mapping[str, str]) -> str:
+    """Return a name or address by which this rank reaches the head.
+
+    It is MASTER_ADDR unless the name does not resolve here, or resolves to loopback on another node; then Slurm's
+    NodeAddr, then the address of the node that started srun. Raises PeerError when none is known.
+    """
+    addresses = resolve(rank.master_addr)
+    if addresses and (rank.node_rank == 0 or not all(map(_is_loopback, addresses))):
+        return rank.master_addr
+    for name in FALLBACKS:
+        if environment.get(name):
+            return environment[name]
+    why = f"resolves to {addresses[0]}, which is {rank.host} itself" if addresses else "does not resolve"
+    raise PeerError(
+        f"MASTER_ADDR {rank.master_addr} {why} on {rank.host}, and Slurm gives no address for it "
+        f"({' and '.join(FALLBACKS)} are not set); put the node into DNS or /etc/hosts"
+    )
+
+
+def choose_interface(rank: Rank, environment: MutableMapping[str, str]) -> str | None:
+    """Return the interface gloo must use, set as GLOO_SOCKET_IFNAME; None when it finds its way by itself.
+
+    gloo binds to what the host's own name resolves to; a name that resolves to 127.0.1.1, or to nothing, binds it
+    to loopback, where the ranks of other hosts never meet it.
+    """
+    if rank.nodes == 1 or environment.get("GLOO_SOCKET_IFNAME"):
+        return None
+    if any(not _is_loopback(address) for address in resolve(socket.gethostname())):
+        return None
+    targets = (rank.master_addr, *rank.hosts, *(environment.get(name, "") for name in FALLBACKS))
+    interface = next((found for target in targets if (found := _interface_to(target))), None)
+    if interface:
+        environment["GLOO_SOCKET_IFNAME"] = interface
+    return interface
+
+
+def resolve(name: str) -> list[str]:
+    """Return the addresses of a name; empty when it does not resolve."""
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    return [str(item[4][0]) for item in found]
+
+
+def is_here(name: str) -> bool:
+    """Tell whether a name's address belongs to this host: only then can a socket be bound to it."""
+    return any(map(_binds, resolve(name)))
+
+
+def _binds(address: str) -> bool:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address).is_loopback
+
+
+def _interface_to(target: str) -> str | None:
+    """Return the interface whose IPv4 address packets to the target leave from."""
+    source = _source_address(target) if target else None
+    if source is None or _is_loopback(source):
+        return None
+    return next((name for name, address in _interfaces() if address == source), None)
+
+
+def _source_address(target: str) -> str | None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((target, 9))
+        except OSError:
+            return None
+        return str(probe.getsockname()[0])
+
+
+def _interfaces() -> Iterator[tuple[str, str]]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            try:
+                answer = fcntl.ioctl(probe, SIOCGIFADDR, request)
+            except OSError:
+                continue
+            yield name, socket.inet_ntoa(answer[20:24])

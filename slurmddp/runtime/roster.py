@@ -1,0 +1,307 @@
+"""Lets the ranks agree on who they are before any group forms, through a store of their own on the head.
+
+Rank 0 holds a TCPStore. Each process takes a number on arrival and leaves its claim under it; rank 0 reads the
+claims as they come and publishes one verdict, by which everybody goes on or says what is wrong.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
+
+from slurmddp.errors import PeerError, RankError
+from slurmddp.runtime.address import is_here, resolve
+from slurmddp.runtime.environment import Rank
+
+ARRIVAL_LIMIT_S = 60.0
+"""How long rank 0 waits for the others."""
+END_LIMIT_S = 1800.0
+"""How long rank 0 waits, when it has ended, for the others to end."""
+ANSWER_LIMIT_S = 10.0
+"""How long a store that took the connection may take to answer."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What a process says about itself."""
+
+    rank: int
+    local_rank: int
+    node_rank: int
+    world_size: int
+    host: str
+    pid: int
+
+    def __str__(self) -> str:
+        """Return the place, as messages name it."""
+        return f"{self.host} (pid {self.pid})"
+
+
+class Roster:
+    """The ranks that have met, and the store they share until they end."""
+
+    def __init__(self, rank: Rank, store: Store | None) -> None:
+        self._rank = rank
+        self.store = store
+        """None for a single process."""
+
+    def agree_end(self, limit_s: float = END_LIMIT_S) -> None:
+        """Say that this rank ended well; rank 0 returns when every rank has said so.
+
+        Raises PeerError on rank 0 when the limit passes first.
+        """
+        if self.store is None:
+            return
+        with _network(f"rank {self._rank.rank} lost rank 0 before it could say that it ended well"):
+            self.store.add(f"ended/{self._rank.rank}", 1)
+        if not self._rank.is_main:
+            return
+        keys = [f"ended/{rank}" for rank in range(self._rank.world_size)]
+        if not _wait(self.store, keys, limit_s):
+            late = [rank for rank, key in enumerate(keys) if not self.store.check([key])]
+            raise PeerError(f"{_named(self._rank, late)} did not end within {limit_s:.0f} s of rank 0")
+
+
+def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S) -> Roster:
+    """Return when all ranks have met and agree on their numbers.
+
+    Raises RankError when they contradict each other, PeerError when some do not arrive within `limit_s` seconds or
+    the head cannot be reached.
+    """
+    if rank.world_size == 1:
+        return Roster(rank, None)
+    claim = Claim(
+        rank=rank.rank,
+        local_rank=rank.local_rank,
+        node_rank=rank.node_rank,
+        world_size=rank.world_size,
+        host=rank.host,
+        pid=os.getpid(),
+    )
+    store, holds = _open(rank, limit_s)
+    sequence = store.add("arrivals", 1)
+    store.set(f"arrival/{sequence}", json.dumps(asdict(claim)))
+    if holds:
+        _judge(rank, store, limit_s)
+    else:
+        _hear(rank, claim, store, sequence, limit_s)
+    return Roster(rank, store)
+
+
+def _open(rank: Rank, limit_s: float) -> tuple[Store, bool]:
+    """Return the store, and whether this process is the one that judges."""
+    judges = rank.is_main
+    if rank.agent_store:
+        store: Store = _connect(rank, limit_s)
+    elif judges:
+        if not is_here(rank.master_addr):
+            raise RankError(
+                f"rank 0 runs on {rank.host}, but MASTER_ADDR {rank.master_addr} is another host; "
+                "export MASTER_ADDR as the first host of the job"
+            )
+        held = _hold(rank)
+        store, judges = (held, True) if held else (_connect(rank, limit_s), False)
+    else:
+        store = _connect(rank, limit_s)
+    store = PrefixStore(f"slurmddp/{rank.restarts if rank.agent_store else 0}", store)
+    _check_ours(rank, store, judges=judges)
+    return store, judges
+
+
+def _hold(rank: Rank) -> Store | None:
+    """Open the store on this host; None when its port is taken."""
+    limit = timedelta(seconds=ANSWER_LIMIT_S)
+    try:
+        return TCPStore(rank.master_addr, rank.store_port, None, is_master=True, timeout=limit, wait_for_workers=False)
+    except dist.DistNetworkError:
+        return None
+
+
+def _connect(rank: Rank, limit_s: float) -> Store:
+    """Open the head's store, as soon as something listens there.
+
+    TCPStore itself would retry after whole seconds with a page of warnings, and wait for ever for an answer from a
+    listener that is no store: hence the thread.
+    """
+    _await_listener(rank, limit_s)
+    opened: list[Store] = []
+    limit = timedelta(seconds=ANSWER_LIMIT_S)
+
+    def work() -> None:
+        with contextlib.suppress(dist.DistError):
+            opened.append(
+                TCPStore(
+                    rank.master_addr, rank.store_port, None, is_master=False, timeout=limit, wait_for_workers=False
+                )
+            )
+
+    opener = threading.Thread(target=work, daemon=True)
+    opener.start()
+    opener.join(ANSWER_LIMIT_S)
+    if not opened:
+        raise _foreign(rank)
+    return opened[0]
+
+
+def _await_listener(rank: Rank, limit_s: float) -> None:
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            socket.create_connection((rank.master_addr, rank.store_port), timeout=2).close()
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise _unreachable(rank, limit_s, error) from error
+            time.sleep(0.05)
+        else:
+            return
+
+
+def _unreachable(rank: Rank, limit_s: float, error: OSError) -> PeerError:
+    addresses = resolve(rank.master_addr)
+    name = f"the name resolves to {addresses[0]}" if addresses else "the name does not resolve"
+    return PeerError(
+        f"rank {rank.rank} on {rank.host} reached no rank 0 at {rank.master_addr} port {rank.store_port} within "
+        f"{limit_s:.0f} s: {name}; {error}"
+    )
+
+
+def _foreign(rank: Rank) -> PeerError:
+    return PeerError(
+        f"port {rank.store_port} on {rank.master_addr} is taken by a program that is not rank 0 of this job"
+    )
+
+
+def _check_ours(rank: Rank, store: Store, *, judges: bool) -> None:
+    """Refuse a store that belongs to another job: ports are drawn, and two jobs can draw the same."""
+    ours = f"job {rank.job} attempt {rank.attempt}"
+    if judges:
+        store.set("owner", ours)
+        return
+    with _network(f"the store at {rank.master_addr} port {rank.store_port} went away"):
+        if not _wait(store, ["owner"], ANSWER_LIMIT_S):
+            raise _foreign(rank)
+        theirs = store.get("owner").decode()
+    if theirs != ours:
+        raise PeerError(f"port {rank.store_port} on {rank.master_addr} is taken by {theirs}")
+
+
+def _judge(rank: Rank, store: Store, limit_s: float) -> None:
+    """Read the claims as they come and publish the verdict."""
+    claims: list[Claim] = []
+    error: RankError | None = None
+    deadline = time.monotonic() + limit_s
+    while error is None and len(claims) < rank.world_size:
+        key = f"arrival/{len(claims) + 1}"
+        if _wait(store, [key], deadline - time.monotonic()):
+            claims.append(Claim(**json.loads(store.get(key))))
+            error = contradiction(claims)
+        else:
+            error = PeerError(f"{_named(rank, _missing(rank, claims))} did not arrive within {limit_s:.0f} s")
+    verdict = {
+        "error": str(error) if error else "",
+        "retry": isinstance(error, PeerError),
+        "roster": [asdict(claim) for claim in claims],
+    }
+    store.set("verdict", json.dumps(verdict))
+    if error:
+        heard = [f"heard/{number + 2}" for number in range(len(claims) - 1)]
+        _wait(store, heard, ANSWER_LIMIT_S)
+        raise error
+
+
+def _hear(rank: Rank, claim: Claim, store: Store, sequence: int, limit_s: float) -> None:
+    """Wait for the verdict, and for one's own name in it."""
+    with _network(f"rank 0 on {rank.master_addr} left before all ranks had met"):
+        if not _wait(store, ["verdict"], limit_s + ANSWER_LIMIT_S):
+            raise PeerError(f"rank 0 on {rank.master_addr} gave no verdict within {limit_s + ANSWER_LIMIT_S:.0f} s")
+        verdict = json.loads(store.get("verdict"))
+        store.add(f"heard/{sequence}", 1)
+    if verdict["error"]:
+        raise (PeerError if verdict["retry"] else RankError)(verdict["error"])
+    _check_listed(claim, [Claim(**entry) for entry in verdict["roster"]])
+
+
+def _check_listed(claim: Claim, roster: list[Claim]) -> None:
+    """Find the late double of a rank, or one of another world, that rank 0 did not wait for."""
+    if claim in roster:
+        return
+    holder = next((other for other in roster if other.rank == claim.rank), None)
+    error = contradiction([*([holder] if holder else roster), claim])
+    raise error or RankError(f"rank {claim.rank} on {claim} is not among the {len(roster)} ranks that met")
+
+
+def contradiction(claims: Iterable[Claim]) -> RankError | None:
+    """Return what is wrong with the claims so far, None when they fit together."""
+    claims = list(claims)
+    sizes = {claim.world_size for claim in claims}
+    if len(sizes) > 1:
+        return RankError(f"ranks disagree on the world size: {', '.join(_sizes(claims))}")
+    for first, second in _doubles(claims, lambda claim: claim.rank):
+        return RankError(f"rank {first.rank} is claimed twice: by {first} and {second}")
+    for first, second in _doubles(claims, lambda claim: (claim.host, claim.node_rank, claim.local_rank)):
+        return RankError(
+            f"ranks {first.rank} and {second.rank} on {first.host} both have local rank {first.local_rank} "
+            f"(pids {first.pid} and {second.pid})"
+        )
+    return None
+
+
+def _doubles(claims: list[Claim], key: Callable[[Claim], Any]) -> Iterator[tuple[Claim, Claim]]:
+    seen: dict[Any, Claim] = {}
+    for claim in claims:
+        if key(claim) in seen:
+            yield seen[key(claim)], claim
+        seen[key(claim)] = claim
+
+
+def _sizes(claims: list[Claim]) -> Iterator[str]:
+    """Yield `4 on n1 (ranks 0, 1)` for each size and host."""
+    groups: dict[tuple[int, str], list[int]] = {}
+    for claim in claims:
+        groups.setdefault((claim.world_size, claim.host), []).append(claim.rank)
+    for (size, host), ranks in groups.items():
+        yield f"{size} on {host} ({_ranks(ranks)})"
+
+
+def _missing(rank: Rank, claims: list[Claim]) -> list[int]:
+    return sorted(set(range(rank.world_size)) - {claim.rank for claim in claims})
+
+
+def _named(rank: Rank, ranks: list[int]) -> str:
+    """Return `ranks 2, 3 (n2), rank 5 (n3)`."""
+    by_host: dict[str, list[int]] = {}
+    for number in ranks:
+        by_host.setdefault(rank.host_of(number), []).append(number)
+    return ", ".join(_ranks(some) + (f" ({host})" if host else "") for host, some in by_host.items())
+
+
+def _ranks(ranks: list[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, sorted(ranks)))}"
+
+
+def _wait(store: Store, keys: list[str], limit_s: float) -> bool:
+    """Wait until all keys are set; tell whether they were in time."""
+    if not keys:
+        return True
+    try:
+        store.wait(keys, timedelta(seconds=max(limit_s, 0.001)))
+    except dist.DistStoreError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _network(what: str) -> Iterator[None]:
+    try:
+        yield
+    except dist.DistNetworkError as error:
+        raise PeerError(what) from error

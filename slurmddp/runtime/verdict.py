@@ -1,0 +1,95 @@
+"""Judges how a rank ended: the status another attempt is decided by, and one line of reason. Pure."""
+
+import errno
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from slurmddp import outcome
+from slurmddp.errors import SlurmddpError
+
+RETRYABLE_ERRNOS = frozenset({errno.ESTALE, errno.EADDRINUSE, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EREMOTEIO})
+RETRYABLE_TEXTS = (
+    "connection closed by peer",
+    "connection reset by peer",
+    "connection refused",
+    "broken pipe",
+    "no route to host",
+    "timed out",
+    "timeout",
+    "recvvalue failed",
+    "address already in use",
+    "stale file handle",
+    "remote process exited",
+    "nccl communicator was aborted",
+    "uncorrectable ecc",
+    "uncorrectable nvlink",
+    "xid",
+    "is killed by signal",
+    "exited unexpectedly",
+)
+"""What torch's RuntimeErrors say when a peer, a device or a loader was lost (gloo, NCCL, CUDA, DataLoader)."""
+
+REASON_LENGTH = 300
+
+
+class Verdict(NamedTuple):
+    """How a rank ended."""
+
+    status: int
+    """Of `slurmddp.outcome`."""
+    reason: str
+    """One line."""
+
+
+DONE = Verdict(outcome.DONE, "done")
+
+
+def judge(error: BaseException) -> Verdict:
+    """Return what an exception that ended a rank means for another attempt."""
+    if isinstance(error, SystemExit):
+        status = exit_status(error)
+        return Verdict(outcome.FAILED, f"exit status {status}") if status else DONE
+    if isinstance(error, SlurmddpError):
+        status = outcome.RETRYABLE if error.exit_status == outcome.RETRYABLE else outcome.FAILED
+        return Verdict(status, one_line(str(error)))
+    lost = any(map(_is_retryable, _chain(error)))
+    return Verdict(outcome.RETRYABLE if lost else outcome.FAILED, one_line(f"{type(error).__name__}: {error}"))
+
+
+def exit_status(error: SystemExit) -> int:
+    """Return the status Python would end with."""
+    if error.code is None:
+        return 0
+    return error.code & 0xFF if isinstance(error.code, int) else 1
+
+
+def one_line(text: str) -> str:
+    """Return a text as one line that cannot move a terminal's cursor."""
+    words = " ".join(text.split())
+    return "".join(char if char.isprintable() else "?" for char in words)[:REASON_LENGTH]
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an exception and those it was raised from."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__
+
+
+def _is_retryable(error: BaseException) -> bool:
+    if isinstance(error, (ConnectionError, TimeoutError, *_torch_network_errors())):
+        return True
+    if isinstance(error, OSError) and error.errno in RETRYABLE_ERRNOS:
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and any(part in text for part in RETRYABLE_TEXTS)
+
+
+def _torch_network_errors() -> tuple[type[BaseException], ...]:
+    """Return torch's own classes; none when torch was never imported, so that nobody raised them."""
+    distributed = sys.modules.get("torch.distributed")
+    names = ("DistNetworkError", "DistStoreError")
+    return tuple(getattr(distributed, name) for name in names if hasattr(distributed, name))

@@ -1,0 +1,178 @@
+"""What a sandbox is made of, and the text of its configuration files. No I/O, no processes."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from slurmddp.errors import UsageError
+
+SUBNET: Final = "10.77.0"
+"""Private to each sandbox's own network namespace, so that all sandboxes can use the same."""
+HEAD: Final = "login"
+HEAD_ADDRESS: Final = f"{SUBNET}.254"
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """One sandbox: how many nodes, and what each of them claims to have."""
+
+    name: str = "default"
+    nodes: int = 2
+    cpus_per_node: int = 16
+    gpus_per_node: int = 8
+    memory_per_node: int = 16000
+    """MB."""
+    accounting: bool = False
+    """Whether slurmdbd and a database run, so that sacct answers."""
+
+    def __post_init__(self) -> None:
+        """Raise UsageError for a plan that Slurm could not carry out."""
+        check_name(self.name)
+        _check_range("--nodes", self.nodes, 1, 200)
+        _check_range("--cpus-per-node", self.cpus_per_node, 1, 4096)
+        _check_range("--gpus-per-node", self.gpus_per_node, 0, 128)
+        _check_range("--memory-per-node", self.memory_per_node, 1, 2**31)
+
+    @property
+    def node_names(self) -> tuple[str, ...]:
+        """The nodes' host names, in their order."""
+        return tuple(f"n{number}" for number in range(1, self.nodes + 1))
+
+    @property
+    def cluster(self) -> str:
+        """What Slurm calls the cluster."""
+        return f"sandbox-{self.name}"
+
+    def address(self, node: str) -> str:
+        """Return a node's address; raise UsageError when there is no such node."""
+        if node not in self.node_names:
+            raise UsageError(f"no node '{node}' in this sandbox; its nodes are {' '.join(self.node_names)}")
+        return f"{SUBNET}.{node.removeprefix('n')}"
+
+
+def check_name(name: str) -> None:
+    """Raise UsageError unless `name` can name a sandbox."""
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"--name {name!a}: use up to 32 of a-z, 0-9 and '-', the first no '-'")
+
+
+def _check_range(option: str, given: int, least: int, most: int) -> None:
+    if not least <= given <= most:
+        raise UsageError(f"{option} {given}: allowed are {least} to {most}")
+
+
+def slurm_conf(plan: Plan, folder: Path) -> str:
+    """Return slurm.conf for a sandbox whose files lie under `folder`."""
+    sections = [
+        _SLURM_CONF.format(cluster=plan.cluster, head=HEAD, address=HEAD_ADDRESS, folder=folder),
+        _ACCOUNTING.format(address=HEAD_ADDRESS, folder=folder) if plan.accounting else "",
+        "GresTypes=gpu\n" if plan.gpus_per_node else "",
+        _node_line(plan),
+        *(f"PartitionName={name} Nodes={_nodes(plan, 'n')} State=UP {rest}\n" for name, rest in _PARTITIONS),
+    ]
+    return "".join(sections)
+
+
+def _node_line(plan: Plan) -> str:
+    gres = f"Gres=gpu:{plan.gpus_per_node} " if plan.gpus_per_node else ""
+    names = f"NodeName={_nodes(plan, 'n')} NodeAddr={_nodes(plan, f'{SUBNET}.')}"
+    return f"{names} CPUs={plan.cpus_per_node} RealMemory={plan.memory_per_node} {gres}State=UNKNOWN\n"
+
+
+def gres_conf(plan: Plan, folder: Path) -> str:
+    """Return gres.conf: each node's GPUs are files that stand for devices."""
+    if not plan.gpus_per_node:
+        return ""
+    last = plan.gpus_per_node - 1
+    span = f"[0-{last}]" if last else "0"
+    return f"NodeName={_nodes(plan, 'n')} Name=gpu File={folder}/dev/nvidia{span}\n"
+
+
+def slurmdbd_conf(plan: Plan, folder: Path, user: str) -> str:
+    """Return slurmdbd.conf for the sandbox's own database; `user` is what number 0 goes by inside."""
+    return _SLURMDBD_CONF.format(head=HEAD, folder=folder, user=user, database=plan.cluster.replace("-", "_"))
+
+
+def hosts(plan: Plan, host_file: str) -> str:
+    """Return the hosts file of everything in the sandbox: the nodes, then what the machine's own says."""
+    lines = [f"{HEAD_ADDRESS} {HEAD}", *(f"{plan.address(node)} {node}" for node in plan.node_names)]
+    return "\n".join([*lines, host_file])
+
+
+def passwd(user: str, entry: str, host_file: str) -> str:
+    """Return a passwd file in which user number 0 goes by the name of the user who made the sandbox.
+
+    `entry` is that user's line after the two numbers: full name, home, shell.
+    """
+    others = [line for line in host_file.splitlines() if not line.startswith(f"{user}:")]
+    return "\n".join([f"{user}:x:0:0:{entry}", *others]) + "\n"
+
+
+def _nodes(plan: Plan, prefix: str) -> str:
+    return f"{prefix}[1-{plan.nodes}]" if plan.nodes > 1 else f"{prefix}1"
+
+
+_SLURM_CONF = """\
+ClusterName={cluster}
+SlurmctldHost={head}({address})
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=cred_expire=5,socket={folder}/munge.socket
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool/%n
+SlurmctldPidFile={folder}/run/slurmctld.pid
+SlurmdPidFile={folder}/run/slurmd-%n.pid
+SlurmctldLogFile={folder}/log/slurmctld.log
+SlurmdLogFile={folder}/log/slurmd-%n.log
+SlurmdParameters=config_overrides
+SchedulerParameters=sched_min_interval=50000,batch_sched_delay=0,bf_interval=1,default_queue_depth=1000,requeue_setup_env_fail
+SchedulerType=sched/backfill
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+JobAcctGatherType=jobacct_gather/linux
+MpiDefault=none
+ReturnToService=2
+SlurmdTimeout=10
+KillWait=5
+MinJobAge=300
+MaxArraySize=100001
+MaxJobCount=200000
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+JobRequeue=1
+"""
+
+_ACCOUNTING = """\
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost={address}
+AccountingStoragePass={folder}/munge.socket
+"""
+
+_PARTITIONS = (
+    ("gpu", "Default=YES MaxTime=INFINITE PriorityTier=10"),
+    ("low", "MaxTime=INFINITE PriorityTier=1 GraceTime=10"),
+    ("nograce", "MaxTime=INFINITE PriorityTier=1 GraceTime=0"),
+    ("cancel", "MaxTime=INFINITE PriorityTier=1 GraceTime=10 PreemptMode=CANCEL"),
+    ("high", "MaxTime=INFINITE PriorityTier=100 PreemptMode=OFF"),
+    ("short", "MaxTime=00:10:00 PriorityTier=10"),
+)
+
+_SLURMDBD_CONF = """\
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.socket
+DbdHost={head}
+SlurmUser={user}
+StorageType=accounting_storage/mysql
+StorageHost=localhost
+StorageUser=root
+StorageLoc={database}
+LogFile={folder}/log/slurmdbd.log
+PidFile={folder}/run/slurmdbd.pid
+"""

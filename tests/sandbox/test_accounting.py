@@ -1,0 +1,38 @@
+"""A sandbox with slurmdbd and MariaDB; 8 s, and skipped where they are not installed."""
+
+import os
+import re
+import subprocess
+import time
+
+import pytest
+
+from slurmddp import sandbox as room
+from slurmddp.errors import ClusterError
+
+
+@pytest.fixture
+def accounting():
+    try:
+        room.check(accounting=True)
+    except ClusterError as error:
+        pytest.skip(str(error))
+    running = room.up(room.Plan(name=f"sacct-{os.getpid()}", nodes=1, accounting=True), die_with_parent=True)
+    yield running
+    running.down()
+
+
+@pytest.mark.usefixtures("slurm_programs")
+def test_sacct_shows_a_job_that_has_ended(accounting):
+    env = {**os.environ, **accounting.environment()}
+    submit = ["sbatch", "--wait", "--parsable", "--output=/dev/null", "--wrap", "exit 3"]
+    job = subprocess.run(submit, env=env, capture_output=True, text=True, check=False).stdout.strip()
+    ask = ["sacct", "-n", "-X", "-P", "-j", job, "-o", "state,exitcode"]
+    deadline = time.monotonic() + 30
+    while not re.search(
+        "FAILED", said := subprocess.run(ask, env=env, capture_output=True, text=True, check=True).stdout
+    ):
+        assert time.monotonic() < deadline, said
+        time.sleep(0.2)
+    assert said == "FAILED|3:0\n"
+    assert accounting.daemons()["daemons"].keys() == {"munged", "mariadbd", "slurmdbd", "slurmctld"}

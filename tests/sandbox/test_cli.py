@@ -1,0 +1,81 @@
+"""`slurmddp sandbox`, as people type it."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures("slurm_programs")
+
+
+@pytest.fixture(scope="module")
+def name():
+    """Return the name of a sandbox that the first test brings up and the last one ends."""
+    unique = f"cli-{os.getpid()}"
+    yield unique
+    _run("down", "--name", unique)
+
+
+def _run(*words):
+    command = [sys.executable, "-c", "from slurmddp.cli import main; main()", "sandbox", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+
+
+def test_before_it_is_up(name):
+    assert _run("status", "--name", name).returncode == 1
+    assert json.loads(_run("status", "--json", "--name", name).stdout)["up"] is False
+    for command in (["env"], ["kill", "n1"], ["boot", "n1"]):
+        result = _run(*command, "--name", name)
+        assert result.returncode == 3
+        assert result.stderr == (
+            f"Error: sandbox '{name}' is not up; start it with: slurmddp sandbox up --name {name}\n"
+        )
+
+
+def test_up_keeps_stdout_clean_and_says_how_to_go_on(name):
+    result = _run("up", "--name", name, "--nodes", "1", "--gpus-per-node", "2", "--cpus-per-node", "3")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout == ""
+    assert f'eval "$(slurmddp sandbox env --name {name})"' in result.stderr
+    again = _run("up", "--name", name)
+    assert again.returncode == 2
+    assert again.stderr.startswith(f"Error: sandbox '{name}' is up already")
+
+
+def test_env_points_a_shell_at_it(name):
+    lines = _run("env", "--name", name).stdout
+    shell = ["bash", "-c", f'{lines}\nsinfo -h -p gpu -o "%c %G"']
+    assert subprocess.run(shell, capture_output=True, text=True, check=True).stdout == "3 gpu:2\n"
+
+
+def test_status_names_nodes_daemons_and_logs(name):
+    result = _run("status", "--name", name)
+    assert result.returncode == 0
+    assert "IDLE" in result.stdout
+    report = json.loads(_run("status", "--json", "--name", name).stdout)
+    assert [(node["name"], node["state"]) for node in report["nodes"]] == [("n1", "IDLE")]
+    assert [daemon["name"] for daemon in report["daemons"]] == ["munged", "slurmctld"]
+    assert all(os.path.exists(part["log"]) for part in report["nodes"] + report["daemons"])
+
+
+def test_kill_and_boot(name):
+    assert _run("kill", "n1", "--name", name).returncode == 0
+    assert json.loads(_run("status", "--json", "--name", name).stdout)["nodes"][0]["state"] == "off"
+    assert _run("boot", "n1", "--name", name).returncode == 0
+    assert json.loads(_run("status", "--json", "--name", name).stdout)["nodes"][0]["state"] == "IDLE"
+    wrong = _run("kill", "n2", "--name", name)
+    assert (wrong.returncode, wrong.stderr) == (2, "Error: no node 'n2' in this sandbox; its nodes are n1\n")
+
+
+def test_down_and_down_again(name):
+    assert _run("down", "--name", name).stderr == f"sandbox '{name}' is down\n"
+    result = _run("down", "--name", name)
+    assert (result.returncode, result.stderr) == (0, f"sandbox '{name}' was not up\n")
+
+
+def test_a_bad_name_is_a_usage_error():
+    result = _run("status", "--name", "../x")
+    assert result.returncode == 2
+    assert result.stderr.startswith("Error: --name '../x': use")

@@ -1,0 +1,295 @@
+"""Sandboxes come up, lose nodes, end, and leave nothing; whatever ends them."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from slurmddp import sandbox as room
+from slurmddp.errors import ClusterError, UsageError
+from slurmddp.sandbox import cluster, state
+from slurmddp.sandbox.state import Files
+
+pytestmark = pytest.mark.usefixtures("slurm_programs")
+
+DAEMONS = {"munged", "slurmctld", "slurmd", "slurmstepd"}
+
+
+@pytest.fixture
+def name():
+    """Return a name that no other sandbox has, and end what is left of it."""
+    unique = f"life-{os.getpid()}"
+    yield unique
+    room.down(unique)
+
+
+def _poll(condition, timeout_s=30):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _processes(folder):
+    """Return the processes that were given that folder's slurm.conf."""
+    marker = b"SLURM_CONF=" + os.fsencode(folder)
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            if marker in (entry / "environ").read_bytes():
+                found.append((entry / "comm").read_text().strip())
+        except OSError:
+            continue
+    return found
+
+
+def _small(name, **more):
+    return room.Plan(name=name, nodes=1, gpus_per_node=0, **more)
+
+
+def _answer(sandbox, *command, **options):
+    env = {**os.environ, **sandbox.environment()}
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=True, **options).stdout
+
+
+def test_two_sandboxes_do_not_see_each_other(sandbox, name):
+    other = room.up(_small(name), die_with_parent=True)
+    assert _answer(other, "sinfo", "-h", "-p", "gpu", "-N", "-o", "%N").split() == ["n1"]
+    assert _answer(sandbox, "sinfo", "-h", "-p", "gpu", "-N", "-o", "%N").split() == ["n1", "n2"]
+    assert f"sandbox-{name}" in _answer(other, "scontrol", "show", "config")
+
+
+def _host():
+    links = subprocess.run(["ip", "-oneline", "link"], capture_output=True, text=True, check=True).stdout
+    return links, Path("/etc/hosts").read_text(), Path("/proc/self/mounts").read_text()
+
+
+def test_the_host_is_not_touched(name):
+    before = _host()
+    running = room.up(room.Plan(name=name), die_with_parent=True)
+    assert _host() == before
+    running.down()
+
+
+def test_one_that_is_up_is_not_started_again(sandbox):
+    with pytest.raises(UsageError, match=f"down --name {sandbox.plan.name}"):
+        room.up(sandbox.plan)
+
+
+def test_down_ends_all_of_it_and_nothing_else(sandbox, name):
+    other = room.up(_small(name))
+    assert set(_processes(other.files.folder)) >= DAEMONS - {"slurmstepd"}
+    other.down()
+    assert _processes(other.files.folder) == []
+    assert not other.files.folder.exists()
+    assert all(sandbox.daemons()["daemons"].values())
+    assert not room.down(name)
+
+
+def test_it_stays_when_its_caller_ends(name):
+    script = f"from slurmddp import sandbox as s; s.up(s.Plan(name={name!r}, nodes=1, gpus_per_node=0))"
+    subprocess.run([sys.executable, "-c", script], check=True)
+    assert room.report(name).up
+    assert room.down(name)
+
+
+def test_it_dies_with_its_parent_when_asked_to(name):
+    script = (
+        "import time; from slurmddp import sandbox as s;"
+        f"s.up(s.Plan(name={name!r}, nodes=1, gpus_per_node=0), die_with_parent=True);"
+        "print('up', flush=True); time.sleep(99)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as parent:
+        parent.stdout.readline()
+        folder = room.find(name).files.folder
+        parent.kill()
+    _poll(lambda: not folder.exists())
+    _poll(lambda: not _processes(folder))
+
+
+def test_killing_the_supervisor_ends_everything_and_the_next_up_cleans(name):
+    first = room.up(_small(name))
+    os.kill(first.files.supervisor().pid, signal.SIGKILL)
+    _poll(lambda: not _processes(first.files.folder))
+    assert first.files.folder.exists()
+    assert not room.report(name).up
+    with pytest.raises(ClusterError, match="does not answer"):
+        first.daemons()
+    second = room.up(_small(name), die_with_parent=True)
+    assert room.report(name).up
+    second.down()
+
+
+@pytest.mark.parametrize("delay_s", [0.02, 0.1, 0.2])
+def test_an_interrupted_up_leaves_nothing(name, delay_s):
+    script = f"from slurmddp import sandbox as s; print(1, flush=True); s.up(s.Plan(name={name!r}))"
+    pipe = subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", script], stdout=pipe, stderr=pipe) as caller:
+        caller.stdout.readline()
+        time.sleep(delay_s)
+        caller.send_signal(signal.SIGINT)
+    folder = Files.of(name).folder
+    assert not folder.exists()
+    assert _processes(folder) == []
+
+
+def test_an_up_that_is_killed_leaves_nothing(name):
+    script = f"from slurmddp import sandbox as s; s.up(s.Plan(name={name!r}), say=lambda line: print(line, flush=True))"
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as caller:
+        assert caller.stdout.readline() == b"munged\n"
+        caller.kill()
+    folder = Files.of(name).folder
+    _poll(lambda: not folder.exists())
+    assert _processes(folder) == []
+
+
+def test_a_daemon_that_does_not_start_is_named_with_its_last_words_and_nothing_is_left(name, monkeypatch):
+    monkeypatch.setattr(cluster.plan, "slurm_conf", lambda *_: "ClusterName=x\nSlurmctldHost=login\nNoSuchKey=1\n")
+    with pytest.raises(ClusterError, match=r"slurmctld ended: .*NoSuchKey"):
+        room.up(_small(name))
+    assert not Files.of(name).folder.exists()
+
+
+def test_a_node_that_does_not_start_is_named_with_its_last_words_and_nothing_is_left(name, monkeypatch):
+    monkeypatch.setattr(cluster.plan, "gres_conf", lambda *_: "NodeName=n1 Name=gpu NoSuchKey=1\n")
+    with pytest.raises(ClusterError, match=r"n1 ended: .*NoSuchKey"):
+        room.up(room.Plan(name=name, nodes=1))
+    assert not Files.of(name).folder.exists()
+
+
+def test_a_supervisor_that_does_not_start_is_an_error_with_its_words(name, monkeypatch):
+    monkeypatch.setattr(cluster.sys, "executable", "/bin/false")
+    with pytest.raises(ClusterError, match="did not come up: it wrote nothing"):
+        room.up(_small(name))
+
+
+def test_a_node_that_is_not_idle_in_time_is_an_error(name, monkeypatch):
+    monkeypatch.setattr(cluster, "_NODE_DEADLINE_S", 0)
+    monkeypatch.setattr(cluster, "_is_usable", lambda *_: False)
+    with pytest.raises(ClusterError, match="node n1 is "):
+        room.up(_small(name))
+    assert not Files.of(name).folder.exists()
+
+
+def test_a_killed_node_takes_its_job_along_which_runs_again_when_it_is_back(name, tmp_path):
+    sandbox = room.up(_small(name), die_with_parent=True)
+    script = tmp_path / "job.sbatch"
+    script.write_text('#!/bin/bash\necho start\n[ -n "$SLURM_RESTART_COUNT" ] || sleep 98765\n')
+    output = tmp_path / "out"
+    _answer(sandbox, "sbatch", "--requeue", "--open-mode=append", f"--output={output}", str(script))
+    _poll(lambda: output.exists() and output.read_text() == "start\n")
+    sandbox.kill("n1")
+    assert not {"slurmd", "slurmstepd", "sleep"} & set(_processes(sandbox.files.folder))
+    assert room.report(name).nodes[0].state == "off"
+    sandbox.boot("n1")
+    assert room.report(name).nodes[0].state != "off"
+    _poll(lambda: output.read_text() == "start\nstart\n", timeout_s=60)
+    sandbox.down()
+
+
+def test_nobody_hears_a_node_die(name):
+    """A power cut sends no goodbye: the other end of a connection must not see it closed."""
+    sandbox = room.up(room.Plan(name=name, nodes=2, gpus_per_node=0), die_with_parent=True)
+    serve = "import socket; s=socket.create_server(('', 20001)); c,_=s.accept(); print(c.recv(1))"
+    listen = ["srun", "-wn1", "-n1", sys.executable, "-ISc", serve]
+    env = {**os.environ, **sandbox.environment()}
+    with subprocess.Popen(listen, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
+        talk = (
+            "import socket, time\n"
+            "for _ in range(200):\n"
+            "    try: c = socket.create_connection(('n1', 20001), 1); break\n"
+            "    except OSError: time.sleep(0.05)\n"
+            "print('connected', flush=True)\n"
+            "c.settimeout(3)\n"
+            "try: print('heard', c.recv(1))\n"
+            "except TimeoutError: print('silence')\n"
+        )
+        client = ["srun", "-wn2", "-n1", "-u", sys.executable, "-ISc", talk]
+        with subprocess.Popen(client, env=env, stdout=subprocess.PIPE, text=True) as other:
+            assert other.stdout.readline() == "connected\n"
+            sandbox.kill("n1")
+            assert other.stdout.readline() == "silence\n"
+        server.kill()
+    sandbox.down()
+
+
+def test_a_slurmd_that_crashed_can_be_booted(name):
+    sandbox = room.up(_small(name), die_with_parent=True)
+    marker = os.fsencode(sandbox.files.folder)
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            found = marker in (entry / "environ").read_bytes() and (entry / "comm").read_text() == "slurmd\n"
+        except OSError:
+            continue
+        if found:
+            os.kill(int(entry.name), signal.SIGKILL)
+    _poll(lambda: not sandbox.daemons()["nodes"]["n1"])
+    sandbox.boot("n1")
+    sandbox.boot("n1")
+    assert _answer(sandbox, "srun", "-n1", "hostname") == "n1\n"
+    sandbox.down()
+
+
+def test_a_controller_that_crashed_is_reported(name):
+    sandbox = room.up(_small(name), die_with_parent=True)
+    pid = int(sandbox.files.run("slurmctld.pid").read_text())
+    os.kill(_outside(sandbox, pid), signal.SIGKILL)
+    _poll(lambda: not sandbox.daemons()["daemons"]["slurmctld"])
+    report = room.report(name)
+    assert {part.name: part.state for part in report.daemons} == {"munged": "running", "slurmctld": "ended"}
+    assert [part.state for part in report.nodes] == ["UNKNOWN"]
+    assert f"slurmctld  ended    {sandbox.files.log('slurmctld')}" in report.text()
+    with pytest.raises(ClusterError, match="slurmctld ended"):
+        sandbox.wait_for_nodes(["n1"], cluster._now())
+    sandbox.down()
+
+
+def _outside(sandbox, pid):
+    """Return the number that the machine gives a process of the sandbox."""
+    supervisor = sandbox.files.supervisor().pid
+    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+    for child in children:
+        numbers = next(
+            line for line in Path(f"/proc/{child}/status").read_text().splitlines() if line.startswith("NSpid:")
+        )
+        if int(numbers.split()[-1]) == pid:
+            return int(child)
+    raise AssertionError
+
+
+def test_an_unknown_node_cannot_be_killed_or_booted(sandbox):
+    for act in (sandbox.kill, sandbox.boot):
+        with pytest.raises(UsageError, match="its nodes are n1 n2"):
+            act("n3")
+
+
+def test_down_of_what_never_was_is_fine():
+    assert not room.down("never-was")
+
+
+def test_status_of_what_never_was(name):
+    report = room.report(name)
+    assert not report.up
+    assert report.text().startswith(f"sandbox '{name}' is not up")
+
+
+def test_a_client_that_fails_is_an_error_in_its_words(sandbox):
+    with pytest.raises(ClusterError, match="scontrol show job 987654: .*Invalid job id"):
+        sandbox._client("scontrol", "show", "job", "987654")
+
+
+def test_the_environment_names_no_other_sandbox(sandbox, monkeypatch):
+    other = state.base() / "other" / "bin"
+    monkeypatch.setenv("PATH", f"{other}:/usr/bin:/bin")
+    assert sandbox.environment()["PATH"] == f"{sandbox.files.bin}:/usr/bin:/bin"
+
+
+def test_both_ends_of_the_wire_are_closed_after_down(name):
+    """No descriptor stays behind in the caller."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    room.up(_small(name), die_with_parent=True).down()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before

@@ -1,0 +1,96 @@
+from pathlib import Path
+
+import pytest
+
+from slurmddp.errors import UsageError
+from slurmddp.sandbox import Plan, plan
+
+FOLDER = Path("/s")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"nodes": 0},
+        {"nodes": 201},
+        {"cpus_per_node": 0},
+        {"gpus_per_node": -1},
+        {"memory_per_node": 0},
+        {"name": ""},
+        {"name": "../x"},
+        {"name": "-x"},
+        {"name": "A"},
+        {"name": "a\n"},
+        {"name": "a" * 33},
+    ],
+)
+def test_an_impossible_plan_is_refused_with_its_option(options):
+    option = "--" + next(iter(options)).replace("_", "-")
+    with pytest.raises(UsageError, match=option):
+        Plan(**options)
+
+
+def test_an_unknown_node_is_refused_with_the_names_of_the_nodes():
+    with pytest.raises(UsageError, match="no node 'n3' in this sandbox; its nodes are n1 n2"):
+        Plan(nodes=2).address("n3")
+
+
+def test_every_node_has_its_own_address_and_name_in_the_hosts_file():
+    text = plan.hosts(Plan(nodes=3), "127.0.0.1 localhost\n10.9.9.9 n1\n")
+    assert text.splitlines() == [
+        "10.77.0.254 login",
+        "10.77.0.1 n1",
+        "10.77.0.2 n2",
+        "10.77.0.3 n3",
+        "127.0.0.1 localhost",
+        "10.9.9.9 n1",
+    ]
+
+
+def test_slurm_conf_claims_what_the_plan_says():
+    lines = plan.slurm_conf(Plan(name="ci", nodes=4, cpus_per_node=32, memory_per_node=9), FOLDER).splitlines()
+    assert "ClusterName=sandbox-ci" in lines
+    assert "NodeName=n[1-4] NodeAddr=10.77.0.[1-4] CPUs=32 RealMemory=9 Gres=gpu:8 State=UNKNOWN" in lines, lines
+    assert "AuthInfo=cred_expire=5,socket=/s/munge.socket" in lines
+
+
+def test_slurm_conf_has_a_partition_for_each_kind_of_preemption():
+    lines = plan.slurm_conf(Plan(), FOLDER).splitlines()
+    names = [line.split()[0] for line in lines if line.startswith("PartitionName=")]
+    assert names == [f"PartitionName={name}" for name in ("gpu", "low", "nograce", "cancel", "high", "short")]
+
+
+def test_one_node_is_no_range():
+    assert "NodeName=n1 NodeAddr=10.77.0.1 " in plan.slurm_conf(Plan(nodes=1), FOLDER)
+
+
+def test_without_gpus_nothing_speaks_of_gpus():
+    none = Plan(gpus_per_node=0)
+    assert plan.gres_conf(none, FOLDER) == ""
+    assert "Gres" not in plan.slurm_conf(none, FOLDER)
+
+
+@pytest.mark.parametrize(("gpus", "files"), [(1, "nvidia0"), (8, "nvidia[0-7]")])
+def test_gres_conf_names_the_files_that_stand_for_gpus(gpus, files):
+    text = plan.gres_conf(Plan(gpus_per_node=gpus), FOLDER)
+    assert text == f"NodeName=n[1-2] Name=gpu File=/s/dev/{files}\n"
+
+
+def test_accounting_is_off_unless_asked_for():
+    assert "AccountingStorage" not in plan.slurm_conf(Plan(), FOLDER)
+    assert "AccountingStorageType=accounting_storage/slurmdbd" in plan.slurm_conf(Plan(accounting=True), FOLDER)
+
+
+def test_slurmdbd_conf_names_the_owner_and_a_database_of_its_own():
+    lines = plan.slurmdbd_conf(Plan(name="a-b"), FOLDER, "ada").splitlines()
+    assert "SlurmUser=ada" in lines
+    assert "StorageLoc=sandbox_a_b" in lines
+
+
+def test_the_user_is_number_0_inside_and_comes_before_root():
+    host = "root:x:0:0:root:/root:/bin/bash\nada:x:1000:1000:Ada:/home/ada:/bin/sh\nadam:x:1:1::/:/bin/sh\n"
+    assert plan.passwd("ada", "Ada:/home/ada:/bin/sh", host).splitlines() == [
+        "ada:x:0:0:Ada:/home/ada:/bin/sh",
+        "root:x:0:0:root:/root:/bin/bash",
+        "adam:x:1:1::/:/bin/sh",
+    ]
