@@ -205,7 +205,9 @@ def test_a_failing_script_fails_the_job_and_the_wait(cli, tmp_path):
 
 def test_a_failing_set_up_line_ends_the_job_with_its_status(cli, wait_for_job, tmp_path):
     (tmp_path / "x.py").write_text("print('never')\n")
-    job_id = cli("submit", "--setup", "export A=1", "--setup", "(exit 9)", "--setup", "true", "x.py").stdout.strip()
+    (tmp_path / "site.sh").write_text("false\ntrue\n")
+    lines = ["source site.sh", "export A=1", "false || true", "(exit 9)", "true"]
+    job_id = cli("submit", *(word for line in lines for word in ("--setup", line)), "x.py").stdout.strip()
     assert wait_for_job(job_id)["ExitCode"] == "9:0"
     assert "set-up failed with status 9" in logs(tmp_path)
     assert ranks(tmp_path / "jobs" / "x") == {}

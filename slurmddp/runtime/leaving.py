@@ -24,6 +24,7 @@ class Leaving:
         self.last: Last = lambda: outcome.FAILED
         self._registered = False
         self._process = 0
+        self._timer: threading.Timer | None = None
 
     def register(self) -> None:
         """Be the last to run at exit: handlers run in reverse, so that this comes before any other import."""
@@ -37,14 +38,16 @@ class Leaving:
         self._process = os.getpid()
 
     def give_up_after(self, limit_s: float, status: int) -> None:
-        """Leave with `status` when the end has not come within so many seconds."""
-        timer = threading.Timer(limit_s, _exit, [status])
-        timer.daemon = True
-        timer.start()
+        """Leave with `status` when threads and exit handlers take longer than so many seconds."""
+        self._timer = threading.Timer(limit_s, _exit, [status])
+        self._timer.daemon = True
+        self._timer.start()
 
     def _leave(self) -> None:
         if os.getpid() != self._process:
             return
+        if self._timer:
+            self._timer.cancel()
         status = outcome.FAILED
         try:
             status = self.last()

@@ -49,18 +49,15 @@ class Claim:
 class Roster:
     """The ranks that have met, and the store they share until they end."""
 
-    def __init__(self, rank: Rank, store: Store | None) -> None:
+    def __init__(self, rank: Rank, store: Store) -> None:
         self._rank = rank
         self.store = store
-        """None for a single process."""
 
     def agree_end(self, limit_s: float = END_LIMIT_S) -> None:
         """Say that this rank ended well; rank 0 returns when every rank has said so.
 
         Raises PeerError on rank 0 when the limit passes first.
         """
-        if self.store is None:
-            return
         with _network(f"rank {self._rank.rank} lost rank 0 before it could say that it ended well"):
             self.store.add(f"ended/{self._rank.rank}", 1)
         if not self._rank.is_main:
@@ -72,13 +69,11 @@ class Roster:
 
 
 def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S) -> Roster:
-    """Return when all ranks have met and agree on their numbers.
+    """Return when all ranks, two or more, have met and agree on their numbers.
 
     Raises RankError when they contradict each other, PeerError when some do not arrive within `limit_s` seconds or
     the head cannot be reached.
     """
-    if rank.world_size == 1:
-        return Roster(rank, None)
     claim = Claim(
         rank=rank.rank,
         local_rank=rank.local_rank,

@@ -97,7 +97,6 @@ class Sandbox:
 
         Raises ClusterError when a node or a daemon ends, or when it takes too long.
         """
-
         self._poll_nodes(names, lambda record: _is_usable(record) and _slurmd_start(record) >= since, on=True)
 
     def _poll_nodes(self, names: Iterable[str], done: Callable[[dict[str, str]], bool], *, on: bool) -> None:

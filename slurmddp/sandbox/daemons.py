@@ -18,7 +18,6 @@ def munged(files: Files) -> list[str]:
         *("munged", "--foreground", "--force"),
         f"--socket={files.munge_socket}",
         f"--key-file={files.munge_key}",
-        f"--log-file={files.log('munged')}",
         f"--pid-file={files.run('munged.pid')}",
         f"--seed-file={files.run('munged.seed')}",
     ]

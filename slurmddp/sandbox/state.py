@@ -167,12 +167,14 @@ class Files:
         return self.folder / "log"
 
     def log(self, daemon: str) -> Path:
-        """The log of `supervisor`, `munged`, `slurmctld`, `slurmdbd`, `mariadbd` or of the slurmd of a node."""
+        """The log of a daemon by its name, or of the slurmd of a node."""
+        if daemon in {"munged", "supervisor"}:
+            return self.output(daemon)
         is_node = daemon.startswith("n") and daemon[1:].isdigit()
         return self.logs / (f"slurmd-{daemon}.log" if is_node else f"{daemon}.log")
 
     def output(self, daemon: str) -> Path:
-        """What a daemon printed before it had a log."""
+        """What a daemon printed: all its log, or what it said before it had one."""
         return self.logs / f"{daemon}.out"
 
     def last_words(self, daemon: str) -> str:

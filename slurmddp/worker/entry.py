@@ -46,9 +46,7 @@ def _prepared(rank: Rank) -> Rank:
 
 
 def _run(rank: Rank, words: list[str]) -> None:
-    from slurmddp.runtime.roster import meet  # noqa: PLC0415 - torch, after all that is quick to refuse
-
-    roster = meet(rank)
+    agree_end = _meet(rank)
     start = Start(
         world_size=rank.world_size,
         local_world_size=rank.local_world_size,
@@ -58,10 +56,19 @@ def _run(rank: Rank, words: list[str]) -> None:
     write_event(rank, start)
     if command.is_command(words):
         _run_command(words)
-        _finish(rank, roster.agree_end)
+        _finish(rank, agree_end)
     else:
         _run_bundled(rank, words)
         _finish(rank, lambda: None)
+
+
+def _meet(rank: Rank) -> Callable[[], None]:
+    """Meet the other ranks; return how to agree with them on the end."""
+    if rank.world_size == 1:
+        return lambda: None
+    from slurmddp.runtime.roster import meet  # noqa: PLC0415 - torch, after all that is quick to refuse
+
+    return meet(rank).agree_end
 
 
 def _run_command(words: list[str]) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -57,7 +58,7 @@ def test_status_names_nodes_daemons_and_logs(name):
     report = json.loads(_run("status", "--json", "--name", name).stdout)
     assert [(node["name"], node["state"]) for node in report["nodes"]] == [("n1", "IDLE")]
     assert [daemon["name"] for daemon in report["daemons"]] == ["munged", "slurmctld"]
-    assert all(os.path.exists(part["log"]) for part in report["nodes"] + report["daemons"])
+    assert all(Path(part["log"]).exists() for part in report["nodes"] + report["daemons"])
 
 
 def test_kill_and_boot(name):
