@@ -8,7 +8,6 @@ batch script's first line to rank 0's record of the first step. A ratio of at mo
 
 import json
 import os
-import re
 import statistics
 import subprocess
 import sys
@@ -34,9 +33,8 @@ def seconds_to_first_step(launcher: str, folder: Path, environment: dict[str, st
 
 
 def _begin(batch_log: Path) -> float:
-    stamp = re.match(r"(\S+) slurmddp: job", batch_log.read_text())
-    assert stamp
-    return datetime.fromisoformat(stamp[1]).timestamp()
+    stamp = batch_log.read_text().split()[0]
+    return datetime.fromisoformat(stamp).timestamp()
 
 
 def main() -> None:

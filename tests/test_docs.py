@@ -43,8 +43,8 @@ def job_keys() -> str:
         "## Job options in files and in the environment\n\n"
         "The long name of an option is its key in a job file (`name` is short for `job-name`); there, `command` is\n"
         "the list of COMMAND's words, table `[worker]` holds the bundled worker's options, and paths are relative to\n"
-        "the file. Precedence: command line, then the environment (ours before sbatch's), then the job file, then the built-in\n"
-        "value. A list has one item a line in a variable.\n\n"
+        "the file. Precedence: command line, then the environment (ours before sbatch's), then the job file, then\n"
+        "the built-in value. A list has one item a line in a variable.\n\n"
         "| key | value | variable | variable of sbatch's |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
     )
 
@@ -64,8 +64,8 @@ def worker_keys() -> str:
 
 def events() -> str:
     text = "## events.jsonl\n\nOne JSON object a line, appended by rank 0. Every record begins with `time` (seconds\n"
-    text += "since 1970), `event`, `job`, `attempt`, `rank` and `host`; a number that JSON cannot write is the text `nan`,\n"
-    text += "`inf` or `-inf`.\n\n| event | when | its own fields |\n|---|---|---|\n"
+    text += "since 1970), `event`, `job`, `attempt`, `rank` and `host`; a number that JSON cannot write is\n"
+    text += "the text `nan`, `inf` or `-inf`.\n\n| event | when | its own fields |\n|---|---|---|\n"
     for node in ast.parse(EVENTS.read_text()).body:
         if isinstance(node, ast.ClassDef):
             fields = [item.target.id for item in node.body if isinstance(item, ast.AnnAssign)]

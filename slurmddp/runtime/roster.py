@@ -56,16 +56,19 @@ class Roster:
     def agree_end(self, limit_s: float = END_LIMIT_S) -> None:
         """Say that this rank ended well; rank 0 returns when every rank has said so.
 
-        Raises PeerError on rank 0 when the limit passes first.
+        Over a connection of its own: one that was idle for days may be gone. Raises PeerError when rank 0 is gone,
+        or, on rank 0, when the limit passes first.
         """
-        with _network(f"rank {self._rank.rank} lost rank 0 before it could say that it ended well"):
-            self.store.add(f"ended/{self._rank.rank}", 1)
-        if not self._rank.is_main:
+        rank = self._rank
+        store = self.store if rank.is_main else _prefixed(rank, _connect(rank, ANSWER_LIMIT_S))
+        with _network(f"rank {rank.rank} lost rank 0 before it could say that it ended well"):
+            store.add(f"ended/{rank.rank}", 1)
+        if not rank.is_main:
             return
         keys = [f"ended/{rank}" for rank in range(self._rank.world_size)]
         if not _wait(self.store, keys, limit_s):
             late = [rank for rank, key in enumerate(keys) if not self.store.check([key])]
-            raise PeerError(f"{_named(self._rank, late)} did not end within {limit_s:.0f} s of rank 0")
+            raise PeerError(f"{_named(self._rank, late)} did not end within {limit_s:g} s of rank 0")
 
 
 def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S) -> Roster:
@@ -107,9 +110,14 @@ def _open(rank: Rank, limit_s: float) -> tuple[Store, bool]:
         store, judges = (held, True) if held else (_connect(rank, limit_s), False)
     else:
         store = _connect(rank, limit_s)
-    store = PrefixStore(f"slurmddp/{rank.restarts if rank.agent_store else 0}", store)
+    store = _prefixed(rank, store)
     _check_ours(rank, store, judges=judges)
     return store, judges
+
+
+def _prefixed(rank: Rank, store: Store) -> Store:
+    """Return our part of a store; an agent's outlives a start of the ranks."""
+    return PrefixStore(f"slurmddp/{rank.restarts if rank.agent_store else 0}", store)
 
 
 def _hold(rank: Rank) -> Store | None:
@@ -165,7 +173,7 @@ def _unreachable(rank: Rank, limit_s: float, error: OSError) -> PeerError:
     name = f"the name resolves to {addresses[0]}" if addresses else "the name does not resolve"
     return PeerError(
         f"rank {rank.rank} on {rank.host} reached no rank 0 at {rank.master_addr} port {rank.store_port} within "
-        f"{limit_s:.0f} s: {name}; {error}"
+        f"{limit_s:g} s: {name}; {error}"
     )
 
 
@@ -200,7 +208,7 @@ def _judge(rank: Rank, store: Store, limit_s: float) -> None:
             claims.append(Claim(**json.loads(store.get(key))))
             error = contradiction(claims)
         else:
-            error = PeerError(f"{_named(rank, _missing(rank, claims))} did not arrive within {limit_s:.0f} s")
+            error = PeerError(f"{_named(rank, _missing(rank, claims))} did not arrive within {limit_s:g} s")
     verdict = {
         "error": str(error) if error else "",
         "retry": isinstance(error, PeerError),
@@ -217,7 +225,7 @@ def _hear(rank: Rank, claim: Claim, store: Store, sequence: int, limit_s: float)
     """Wait for the verdict, and for one's own name in it."""
     with _network(f"rank 0 on {rank.master_addr} left before all ranks had met"):
         if not _wait(store, ["verdict"], limit_s + ANSWER_LIMIT_S):
-            raise PeerError(f"rank 0 on {rank.master_addr} gave no verdict within {limit_s + ANSWER_LIMIT_S:.0f} s")
+            raise PeerError(f"rank 0 on {rank.master_addr} gave no verdict within {limit_s + ANSWER_LIMIT_S:g} s")
         verdict = json.loads(store.get("verdict"))
         store.add(f"heard/{sequence}", 1)
     if verdict["error"]:

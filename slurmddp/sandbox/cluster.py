@@ -160,7 +160,11 @@ def up(wanted: Plan, *, say: Say = lambda _: None, die_with_parent: bool = False
                 " (or choose another --name)"
             )
         files.remove()
-        return _bring_up(wanted, files, say, die_with_parent=die_with_parent)
+        try:
+            return _bring_up(wanted, files, say, die_with_parent=die_with_parent)
+        except BaseException:
+            files.remove()
+            raise
 
 
 def find(name: str = "default") -> Sandbox | None:
@@ -223,7 +227,6 @@ def _end_unborn(supervisor: subprocess.Popen[bytes], files: Files) -> None:
         process.kill()
     for _ in _lines(supervisor.stdout, time.monotonic() + _UP_DEADLINE_S):
         pass
-    files.remove()
 
 
 def _follow(process: subprocess.Popen[bytes], files: Files, say: Say) -> None:

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from slurmddp.errors import ClusterError
 from slurmddp.sandbox import state
 from slurmddp.sandbox.cluster import Sandbox, find
 from slurmddp.sandbox.state import Files
@@ -53,18 +52,15 @@ def report(name: str = "default") -> Report:
         name=name,
         up=True,
         folder=str(sandbox.files.folder),
-        nodes=tuple(_nodes(sandbox, running["nodes"])),
+        nodes=tuple(_nodes(sandbox, running)),
         daemons=tuple(_daemons(sandbox, running["daemons"])),
         others=others,
     )
 
 
-def _nodes(sandbox: Sandbox, running: dict[str, bool]) -> Iterator[Part]:
-    try:
-        states = sandbox.node_states()
-    except ClusterError:
-        states = {}
-    for name, is_on in running.items():
+def _nodes(sandbox: Sandbox, running: dict[str, dict[str, bool]]) -> Iterator[Part]:
+    states = sandbox.node_states() if running["daemons"]["slurmctld"] else {}
+    for name, is_on in running["nodes"].items():
         word = states.get(name, "UNKNOWN") if is_on else "off"
         yield Part(name=name, state=word, log=str(sandbox.files.log(name)))
 

@@ -293,3 +293,10 @@ def test_both_ends_of_the_wire_are_closed_after_down(name):
     before = len(list(Path("/proc/self/fd").iterdir()))
     room.up(_small(name), die_with_parent=True).down()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_files_that_cannot_be_written_are_not_left(name, monkeypatch):
+    monkeypatch.setattr(Path, "symlink_to", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(OSError, match="disk full"):
+        room.up(_small(name))
+    assert not Files.of(name).folder.exists()

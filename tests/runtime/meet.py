@@ -1,0 +1,46 @@
+"""Fork one process a rank described on the command line; each meets the others and prints how that went."""
+
+import json
+import os
+import sys
+import time
+
+from slurmddp.errors import RankError
+from slurmddp.runtime import roster
+from slurmddp.runtime.environment import Rank
+
+DEFAULTS = {"local_world_size": 1, "launcher": "srun", "master_addr": "127.0.0.1", "master_port": 1, "job": "17"}
+
+
+def take_part(number: int, description: dict) -> None:
+    time.sleep(description.pop("delay", 0))
+    limit_s, end_limit_s = description.pop("limit_s", 10.0), description.pop("end_limit_s", None)
+    end = description.pop("end", True)
+    rank = Rank(**{**DEFAULTS, **description})
+    try:
+        met = roster.meet(rank, limit_s)
+        if end:
+            met.agree_end(end_limit_s or 10.0)
+        else:
+            time.sleep(1)
+        said = "met"
+    except RankError as error:
+        said = f"{error.exit_status} {error}"
+    os.write(1, (json.dumps({"number": number, "pid": os.getpid(), "said": said}) + "\n").encode())
+    os._exit(0)
+
+
+def main() -> None:
+    roster.ANSWER_LIMIT_S = 2.0
+    descriptions = json.loads(sys.argv[1])
+    children = []
+    for number, description in enumerate(descriptions):
+        children.append(os.fork())
+        if children[-1] == 0:
+            take_part(number, description)
+    for child in children:
+        os.waitpid(child, 0)
+
+
+if __name__ == "__main__":
+    main()

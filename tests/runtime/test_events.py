@@ -1,0 +1,90 @@
+"""The lines of events.jsonl, and what a rank leaves at its end."""
+
+import json
+import math
+
+import pytest
+
+from slurmddp.rundir import RunDir, read_records
+from slurmddp.runtime.environment import Rank
+from slurmddp.runtime.events import Epoch, Start, write_event
+from slurmddp.runtime.record import write_end, write_error
+from slurmddp.runtime.verdict import Verdict
+
+
+@pytest.fixture
+def rank(tmp_path) -> Rank:
+    (tmp_path / "logs" / "17" / "0.0").mkdir(parents=True)
+    return Rank(
+        rank=0,
+        local_rank=0,
+        world_size=2,
+        local_world_size=2,
+        node_rank=0,
+        host="n1",
+        launcher="srun",
+        run_dir=RunDir(tmp_path),
+        job="17",
+        attempt="0.0",
+        master_addr="n1",
+        master_port=1,
+        store_port=2,
+    )
+
+
+def other(rank: Rank, **changes) -> Rank:
+    return Rank(**{**{name: getattr(rank, name) for name in Rank.__dataclass_fields__}, **changes})
+
+
+def test_every_record_says_when_who_and_where(rank):
+    write_event(rank, Start(world_size=2, local_world_size=2, nodes=1, launcher="srun"))
+    (record,) = read_records(rank.run_dir.events)
+    assert record.pop("time") > 1.7e9
+    assert record == {
+        "event": "start",
+        "job": "17",
+        "attempt": "0.0",
+        "rank": 0,
+        "host": "n1",
+        "world_size": 2,
+        "local_world_size": 2,
+        "nodes": 1,
+        "launcher": "srun",
+    }
+
+
+def test_numbers_json_has_no_word_for_become_texts(rank):
+    write_event(rank, Epoch(epoch=1, step=2, loss=math.nan, accuracy=None, samples_per_s=math.inf, lr=0.1))
+    (record,) = read_records(rank.run_dir.events)
+    assert (record["loss"], record["samples_per_s"], record["accuracy"], record["lr"]) == ("nan", "inf", None, 0.1)
+
+
+def test_only_rank_zero_of_a_run_writes_events(rank):
+    event = Start(world_size=2, local_world_size=2, nodes=1, launcher="srun")
+    write_event(other(rank, rank=1, local_rank=1), event)
+    write_event(other(rank, run_dir=None), event)
+    assert not rank.run_dir.events.exists()
+
+
+def test_a_record_is_status_and_reason(rank):
+    second = other(rank, rank=1, local_rank=1)
+    write_end(second, Verdict(77, "ValueError: é\ud800"))
+    assert rank.run_dir.rank_record("17", "0.0", 1).read_bytes() == "77 ValueError: é?\n".encode()
+    write_end(rank, Verdict(0, "done"))
+    (record,) = read_records(rank.run_dir.events)
+    assert (record["event"], record["status"], record["reason"]) == ("end", 0, "done")
+
+
+def test_the_error_file_has_torchs_form(rank):
+    write_error(rank, ValueError("boom"), None)
+    content = json.loads(rank.run_dir.rank_error("17", "0.0", 0).read_text())
+    assert content["message"]["message"] == "ValueError: boom"
+    assert content["message"]["extraInfo"]["py_callstack"] == "ValueError: boom\n"
+    assert int(content["message"]["extraInfo"]["timestamp"]) > 1.7e9
+
+
+def test_a_process_by_hand_leaves_nothing(rank, tmp_path):
+    alone = other(rank, run_dir=None)
+    write_end(alone, Verdict(77, "x"))
+    write_error(alone, ValueError(), None)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

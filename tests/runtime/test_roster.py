@@ -1,0 +1,158 @@
+"""Real processes meet over a real store on loopback."""
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurmddp.runtime.roster import Claim, contradiction
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def ranks(count: int, **changes) -> list[dict]:
+    """Return the descriptions of two ranks a node, on nodes n1, n2 and so on."""
+    port = free_port()
+    return [
+        {
+            "rank": rank,
+            "world_size": count,
+            "local_rank": rank % 2,
+            "local_world_size": 2,
+            "node_rank": rank // 2,
+            "host": f"n{rank // 2 + 1}",
+            "hosts": ["n1", "n2", "n3", "n4"],
+            "store_port": port,
+            **changes,
+        }
+        for rank in range(count)
+    ]
+
+
+def meet(descriptions: list[dict]) -> tuple[list[str], list[int]]:
+    """Return what each process said, and its pid."""
+    command = [sys.executable, str(Path(__file__).with_name("meet.py")), json.dumps(descriptions)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    answers = sorted(map(json.loads, done.stdout.splitlines()), key=lambda answer: answer["number"])
+    assert len(answers) == len(descriptions), done.stderr
+    return [answer["said"] for answer in answers], [answer["pid"] for answer in answers]
+
+
+def test_eight_ranks_meet_and_agree_on_the_end():
+    assert meet(ranks(8))[0] == ["met"] * 8
+
+
+def test_a_rank_on_two_hosts_is_named_with_hosts_and_pids():
+    members = ranks(4)
+    members[3]["rank"] = 2
+    said, pids = meet(members)
+    assert all("77 rank 2 is claimed twice: by n2 (pid " in answer for answer in said)
+    assert all(f"pid {pid}" in said[0] for pid in pids[2:])
+
+
+def test_two_rank_zeros_on_one_host_are_named():
+    """The second finds the store's port taken, and itself in the first one's list."""
+    first, other = ranks(2)
+    said, pids = meet([first, {**first, "delay": 0.3}, {**other, "delay": 1.5, "limit_s": 0.1}])
+    assert all("77 rank 0 is claimed twice: by n1 (pid " in answer for answer in said[:2])
+    assert all(f"pid {pid}" in said[0] for pid in pids[:2])
+
+
+def test_a_double_that_comes_late_finds_that_it_is_not_in_the_list():
+    members = ranks(2, end=False)
+    said, pids = meet([*members, {**members[1], "delay": 0.5}])
+    assert said[:2] == ["met", "met"]
+    assert said[2] == f"77 rank 1 is claimed twice: by n1 (pid {pids[1]}) and n1 (pid {pids[2]})"
+
+
+def test_two_sizes_of_the_world_are_named():
+    members = ranks(4)
+    members[2]["world_size"] = 8
+    members[2]["delay"] = 0.5
+    said, _ = meet(members[:3])
+    assert set(said) == {"77 ranks disagree on the world size: 4 on n1 (ranks 0, 1), 8 on n2 (rank 2)"}
+
+
+def test_one_local_rank_twice_on_a_host_is_named():
+    members = ranks(2)
+    members[1]["local_rank"] = 0
+    said, _ = meet(members)
+    assert all(
+        "77 ranks 0 and 1 on n1 both have local rank 0" in answer or "ranks 1 and 0" in answer for answer in said
+    )
+
+
+def test_ranks_that_do_not_come_are_named_with_their_hosts():
+    said, _ = meet(ranks(6, limit_s=1.0)[:3])
+    assert set(said) == {"76 rank 3 (n2), ranks 4, 5 (n3) did not arrive within 1 s"}
+
+
+def test_a_port_held_by_another_program_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as foreign:
+        said, _ = meet(ranks(2, store_port=foreign.getsockname()[1]))
+    assert all("is taken by a program that is not rank 0 of this job" in answer for answer in said)
+    assert all(answer.startswith("76 port ") for answer in said)
+
+
+def test_a_port_held_by_another_job_is_named():
+    members = ranks(2, end=False, attempt="0.0")
+    said, _ = meet([*members, {**members[0], "job": "18", "delay": 0.5}])
+    assert said[:2] == ["met", "met"]
+    assert said[2].endswith("on 127.0.0.1 is taken by job 17 attempt 0.0")
+
+
+def test_a_rank_zero_that_never_comes_is_named_with_port_and_address():
+    (_, member) = ranks(2, limit_s=0.5)
+    said, _ = meet([member])
+    assert f"76 rank 1 on n1 reached no rank 0 at 127.0.0.1 port {member['store_port']} within 0.5 s" in said[0]
+    assert "the name resolves to 127.0.0.1" in said[0]
+
+
+def test_a_head_that_does_not_resolve_is_said_so():
+    (_, member) = ranks(2, limit_s=0.5, master_addr="no-such-host.invalid")
+    assert "the name does not resolve" in meet([member])[0][0]
+
+
+def test_rank_zero_on_another_host_than_the_head_is_refused():
+    said, _ = meet(ranks(2, master_addr="192.0.2.1")[:1])
+    assert said == [
+        "77 rank 0 runs on n1, but MASTER_ADDR 192.0.2.1 is another host; "
+        "export MASTER_ADDR as the first host of the job"
+    ]
+
+
+def test_rank_zero_names_the_ranks_that_do_not_end():
+    members = ranks(2, end_limit_s=0.5)
+    members[1]["end"] = False
+    said, _ = meet(members)
+    assert said == ["76 rank 1 (n1) did not end within 0.5 s of rank 0", "met"]
+
+
+def claim(rank: int, **changes) -> Claim:
+    return Claim(
+        **{"rank": rank, "local_rank": rank, "node_rank": 0, "world_size": 2, "host": "n1", "pid": rank, **changes}
+    )
+
+
+@pytest.mark.parametrize(
+    ("claims", "message"),
+    [
+        ([claim(0), claim(1)], None),
+        ([claim(0, pid=12), claim(0, host="n2", pid=7)], "rank 0 is claimed twice: by n1 (pid 12) and n2 (pid 7)"),
+        ([claim(0), claim(1, local_rank=0)], "ranks 0 and 1 on n1 both have local rank 0 (pids 0 and 1)"),
+        (
+            [claim(0), claim(0, world_size=4, host="n2")],
+            "ranks disagree on the world size: 2 on n1 (rank 0), 4 on n2 (rank 0)",
+        ),
+    ],
+)
+def test_claims_that_contradict_each_other(claims, message):
+    found = contradiction(claims)
+    assert (str(found) if found else None) == message
