@@ -232,7 +232,7 @@ def submission_environment(environ: Mapping[str, str]) -> dict[str, str]:
 def ask(command: Sequence[str], environ: Mapping[str, str], *, stdin: bytes = b"") -> Answer:
     """Run one of Slurm's programs with a scrubbed environment and return its answer.
 
-    Raises ClusterError when the program is not there, LostAnswerError when it takes more than a minute.
+    Raises ClusterError when the program cannot be started, LostAnswerError when it takes more than a minute.
     """
     try:
         done = subprocess.run(  # noqa: PLW1510 the status is part of the answer
@@ -240,6 +240,8 @@ def ask(command: Sequence[str], environ: Mapping[str, str], *, stdin: bytes = b"
         )
     except FileNotFoundError as error:
         raise ClusterError(f"{command[0]} was not found; {NO_CLUSTER}") from error
+    except OSError as error:
+        raise ClusterError(f"{command[0]} cannot be started: {error.strerror}; {NO_CLUSTER}") from error
     except subprocess.TimeoutExpired as error:
         raise LostAnswerError(f"{command[0]} did not end within {TIMEOUT_S:.0f} s") from error
     return Answer(done.returncode, _text(done.stdout), _text(done.stderr))

@@ -80,6 +80,12 @@ def test_a_submission_inherits_nothing_of_another_job():
     }  # fmt: skip
 
 
+def test_a_program_that_cannot_be_started_is_told_so_in_one_line(tmp_path):
+    (tmp_path / "sbatch").write_text("")
+    with pytest.raises(ClusterError, match="sbatch cannot be started: Permission denied; "):
+        slurm.submit(b"#!/bin/bash\n", output=Path("x"), environ={"PATH": str(tmp_path)})
+
+
 def test_a_machine_without_slurm_is_told_so_in_one_line(tmp_path):
     with pytest.raises(ClusterError, match="sbatch was not found.*slurmddp run"):
         slurm.submit(b"#!/bin/bash\n", output=Path("x"), environ={"PATH": str(tmp_path)})
