@@ -97,8 +97,13 @@ def slurmdbd_conf(plan: Plan, folder: Path, user: str) -> str:
 
 
 def hosts(plan: Plan, host_file: str) -> str:
-    """Return the hosts file of everything in the sandbox: the nodes, then what the machine's own says."""
-    lines = [f"{HEAD_ADDRESS} {HEAD}", *(f"{plan.address(node)} {node}" for node in plan.node_names)]
+    """Return the hosts file of everything in the sandbox: the nodes, then what the machine's own says.
+
+    Each node also by its address as IPv6 writes it: torch asks for the name of the peer behind an IPv6 socket, and
+    nothing else would answer.
+    """
+    addresses = {HEAD: HEAD_ADDRESS, **{node: plan.address(node) for node in plan.node_names}}
+    lines = [f"{prefix}{address} {name}" for prefix in ("", "::ffff:") for name, address in addresses.items()]
     return "\n".join([*lines, host_file])
 
 

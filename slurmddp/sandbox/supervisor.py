@@ -141,6 +141,8 @@ class Supervisor:
 
 def main() -> None:
     """Bring a sandbox up and hold it; return when its caller has gone before saying that it shall stay."""
+    if os.getpid() != 1:
+        sys.exit("this is the first process of a sandbox; type: slurmddp sandbox up")
     files = Files(Path(sys.argv[1]))
     files.process.write_text(json.dumps(asdict(Process.current())))
     files.hold()

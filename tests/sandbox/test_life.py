@@ -300,3 +300,12 @@ def test_files_that_cannot_be_written_are_not_left(name, monkeypatch):
     with pytest.raises(OSError, match="disk full"):
         room.up(_small(name))
     assert not Files.of(name).folder.exists()
+
+
+def test_the_supervisor_refuses_to_run_outside_namespaces_of_its_own(tmp_path):
+    """At its end it kills every process it can see."""
+    done = subprocess.run(
+        [sys.executable, "-m", "slurmddp.sandbox.supervisor", tmp_path], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "type: slurmddp sandbox up" in done.stderr

@@ -42,6 +42,10 @@ def test_every_node_has_its_own_address_and_name_in_the_hosts_file():
         "10.77.0.1 n1",
         "10.77.0.2 n2",
         "10.77.0.3 n3",
+        "::ffff:10.77.0.254 login",
+        "::ffff:10.77.0.1 n1",
+        "::ffff:10.77.0.2 n2",
+        "::ffff:10.77.0.3 n3",
         "127.0.0.1 localhost",
         "10.9.9.9 n1",
     ]
