@@ -39,26 +39,15 @@ class LocalRun:
 def plan(spec: JobSpec, *, devices: str | None, environ: Mapping[str, str]) -> LocalRun:
     """Describe the run of a job on this machine; `devices` are the GPUs to use, as in `0,2`.
 
-    Raises UsageError for more than one node, and for devices that are not numbers.
+    It has the ranks of one node. Raises UsageError for devices that are not numbers.
     """
-    if spec.nodes != 1:
-        raise UsageError(f"--nodes {spec.nodes}: run is for this machine alone; leave it out, or use `slurmddp submit`")
     chosen, run = _devices(devices), RunDir.named(spec.runs_dir, spec.job_name)
     job_id = f"local-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}"
     program = arguments(spec.worker) if is_worker(spec.command) else spec.command
     ranks = spec.ntasks_per_node or spec.gpus or len(chosen) or 1
-    command = [
-        *(spec.python or sys.executable, "-P", "-m", "torch.distributed.run", "--standalone", "--no-python"),
-        *(
-            f"--nproc-per-node={ranks}",
-            spec.python or sys.executable,
-            "-P",
-            "-u",
-            "-m",
-            "slurmddp.worker",
-            *program,
-        ),
-    ]
+    python = spec.python or sys.executable
+    torchrun = [python, "-P", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    command = [*torchrun, "--no-python", python, "-P", "-u", "-m", "slurmddp.worker", *program]
     return LocalRun(run, job_id, command, _environment(spec, run, job_id, chosen, environ))
 
 

@@ -28,6 +28,8 @@ def run(job_file: Path | None, words: tuple[str, ...], *, devices: str | None, a
     spec = resolve(job_file, words, parameters).spec
     script(spec)
     plan = local.plan(spec, devices=devices, environ=os.environ)
+    if spec.nodes > 1:
+        tell(f"the job has {spec.nodes} nodes; here run the ranks of one")
     stream = sys.stderr if as_json else sys.stdout
     status = local.perform(plan, show=lambda line: write(stream, line))
     tell(f"run {spec.job_name}: {plan.run.path}")
