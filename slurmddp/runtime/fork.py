@@ -9,11 +9,13 @@ imported, so it gets one thread; torch's own are as many as OMP_NUM_THREADS says
 import signal
 
 LATER = {signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT, signal.SIGCHLD}
-signal.pthread_sigmask(signal.SIG_BLOCK, LATER)
+if __name__ == "__main__":
+    signal.pthread_sigmask(signal.SIG_BLOCK, LATER)
 
 from slurmddp.runtime.leaving import LEAVING  # noqa: E402 - a notice during the imports must not kill the node
 
-LEAVING.register()
+if __name__ == "__main__":
+    LEAVING.register()
 
 import ctypes  # noqa: E402 - the same
 import importlib  # noqa: E402

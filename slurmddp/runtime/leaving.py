@@ -37,6 +37,10 @@ class Leaving:
         self.register()
         self._process = os.getpid()
 
+    def is_armed_here(self) -> bool:
+        """Tell the process that is to be ended from those that it forked later."""
+        return os.getpid() == self._process
+
     def give_up_after(self, limit_s: float, status: int) -> None:
         """Leave with `status` when threads and exit handlers take longer than so many seconds."""
         self._timer = threading.Timer(limit_s, _exit, [status])
@@ -44,7 +48,7 @@ class Leaving:
         self._timer.start()
 
     def _leave(self) -> None:
-        if os.getpid() != self._process:
+        if not self.is_armed_here():
             return
         if self._timer:
             self._timer.cancel()

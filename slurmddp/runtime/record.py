@@ -3,7 +3,6 @@
 import json
 import time
 import traceback
-from types import TracebackType
 
 from slurmddp.rundir import write_whole
 from slurmddp.runtime.environment import Rank
@@ -20,11 +19,11 @@ def write_end(rank: Rank, verdict: Verdict) -> None:
     write_whole(rank.run_dir.rank_record(rank.job, rank.attempt, rank.rank), line)
 
 
-def write_error(rank: Rank, error: BaseException, trace: TracebackType | None) -> None:
+def write_error(rank: Rank, error: BaseException) -> None:
     """Leave the exception in the form of torch's TORCHELASTIC_ERROR_FILE."""
     if rank.run_dir is None:
         return
-    text = "".join(traceback.format_exception(type(error), error, trace))
+    text = "".join(traceback.format_exception(error))
     extra = {"py_callstack": text, "timestamp": str(int(time.time()))}
     content = {"message": {"message": f"{type(error).__name__}: {error}", "extraInfo": extra}}
     path = rank.run_dir.rank_error(rank.job, rank.attempt, rank.rank)

@@ -56,13 +56,14 @@ class Roster:
     def agree_end(self, limit_s: float = END_LIMIT_S) -> None:
         """Say that this rank ended well; rank 0 returns when every rank has said so.
 
-        Over a connection of its own: one that was idle for days may be gone. Raises PeerError when rank 0 is gone,
+        Over a connection of its own: one that was idle for days may be gone. Said without waiting for an answer:
+        rank 0 may leave as soon as it has heard. Raises PeerError when rank 0 is gone,
         or, on rank 0, when the limit passes first.
         """
         rank = self._rank
         store = self.store if rank.is_main else _prefixed(rank, _connect(rank, ANSWER_LIMIT_S))
         with _network(f"rank {rank.rank} lost rank 0 before it could say that it ended well"):
-            store.add(f"ended/{rank.rank}", 1)
+            store.set(f"ended/{rank.rank}", "well")
         if not rank.is_main:
             return
         keys = [f"ended/{rank}" for rank in range(self._rank.world_size)]
@@ -89,7 +90,7 @@ def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S) -> Roster:
     sequence = store.add("arrivals", 1)
     store.set(f"arrival/{sequence}", json.dumps(asdict(claim)))
     if holds:
-        _judge(rank, store, limit_s)
+        _judge(rank, store, sequence, limit_s)
     else:
         _hear(rank, claim, store, sequence, limit_s)
     return Roster(rank, store)
@@ -197,7 +198,7 @@ def _check_ours(rank: Rank, store: Store, *, judges: bool) -> None:
         raise PeerError(f"port {rank.store_port} on {rank.master_addr} is taken by {theirs}")
 
 
-def _judge(rank: Rank, store: Store, limit_s: float) -> None:
+def _judge(rank: Rank, store: Store, sequence: int, limit_s: float) -> None:
     """Read the claims as they come and publish the verdict."""
     claims: list[Claim] = []
     error: RankError | None = None
@@ -216,7 +217,8 @@ def _judge(rank: Rank, store: Store, limit_s: float) -> None:
     }
     store.set("verdict", json.dumps(verdict))
     if error:
-        heard = [f"heard/{number + 2}" for number in range(len(claims) - 1)]
+        others = set(range(1, store.add("arrivals", 0) + 1)) - {sequence}
+        heard = [f"heard/{number}" for number in others]
         _wait(store, heard, ANSWER_LIMIT_S)
         raise error
 
@@ -227,7 +229,7 @@ def _hear(rank: Rank, claim: Claim, store: Store, sequence: int, limit_s: float)
         if not _wait(store, ["verdict"], limit_s + ANSWER_LIMIT_S):
             raise PeerError(f"rank 0 on {rank.master_addr} gave no verdict within {limit_s + ANSWER_LIMIT_S:g} s")
         verdict = json.loads(store.get("verdict"))
-        store.add(f"heard/{sequence}", 1)
+        store.set(f"heard/{sequence}", "yes")
     if verdict["error"]:
         raise (PeerError if verdict["retry"] else RankError)(verdict["error"])
     _check_listed(claim, [Claim(**entry) for entry in verdict["roster"]])

@@ -31,7 +31,9 @@ def main(words: list[str]) -> None:
         return
     try:
         _run(_prepared(rank), words)
-    except BaseException as error:  # noqa: BLE001 - whatever ends a rank is recorded, Ctrl-C too
+    except BaseException as error:
+        if not LEAVING.is_armed_here():
+            raise
         _fail(rank, error)
 
 
@@ -75,7 +77,7 @@ def _run_command(words: list[str]) -> None:
     try:
         command.run(words)
     except SystemExit as error:
-        if isinstance(error.code, str):
+        if not isinstance(error.code, int | None):
             print(error.code, file=sys.stderr)  # noqa: T201 - as python does
         if exit_status(error):
             raise
@@ -114,7 +116,8 @@ def _report(rank: Rank, error: BaseException) -> int:
     verdict: Verdict = judge(error)
     write_end(rank, verdict)
     if not isinstance(error, SystemExit):
-        write_error(rank, error, command.trace_of_program(error))
+        error = error.with_traceback(command.trace_of_program(error))
+        write_error(rank, error)
         _show(error)
     return verdict.status
 
@@ -123,4 +126,4 @@ def _show(error: BaseException) -> None:
     if isinstance(error, SlurmddpError):
         print(f"Error: {error}", file=sys.stderr, flush=True)  # noqa: T201 - the rank's own log
     else:
-        sys.excepthook(type(error), error, command.trace_of_program(error))
+        sys.excepthook(type(error), error, error.__traceback__)

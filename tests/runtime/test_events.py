@@ -32,8 +32,8 @@ def rank(tmp_path) -> Rank:
     )
 
 
-def other(rank: Rank, **changes) -> Rank:
-    return Rank(**{**{name: getattr(rank, name) for name in Rank.__dataclass_fields__}, **changes})
+def other(original: Rank, **changes) -> Rank:
+    return Rank(**{**{name: getattr(original, name) for name in Rank.__dataclass_fields__}, **changes})
 
 
 def test_every_record_says_when_who_and_where(rank):
@@ -76,7 +76,7 @@ def test_a_record_is_status_and_reason(rank):
 
 
 def test_the_error_file_has_torchs_form(rank):
-    write_error(rank, ValueError("boom"), None)
+    write_error(rank, ValueError("boom"))
     content = json.loads(rank.run_dir.rank_error("17", "0.0", 0).read_text())
     assert content["message"]["message"] == "ValueError: boom"
     assert content["message"]["extraInfo"]["py_callstack"] == "ValueError: boom\n"
@@ -86,5 +86,5 @@ def test_the_error_file_has_torchs_form(rank):
 def test_a_process_by_hand_leaves_nothing(rank, tmp_path):
     alone = other(rank, run_dir=None)
     write_end(alone, Verdict(77, "x"))
-    write_error(alone, ValueError(), None)
+    write_error(alone, ValueError())
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -5,27 +5,14 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurmddp.errors import RankError
+from slurmddp.runtime import fork
 
 
-@pytest.fixture(scope="module")
-def fork():
-    """Return the module; its first lines block signals and take over the exit, so that is put back."""
-    import atexit
-    import signal
-
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    from slurmddp.runtime import fork as module
-
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    atexit.unregister(module.LEAVING._leave)
-    return module
-
-
-def test_the_words_are_ranks_and_command(fork):
+def test_the_words_are_ranks_and_command():
     assert fork.parse(["--nproc-per-node=8", "--", "train.py", "--", "x"]) == (8, ["train.py", "--", "x"])
     assert fork.parse(["--nproc-per-node=1", "--"]) == (1, [])
 
@@ -33,13 +20,14 @@ def test_the_words_are_ranks_and_command(fork):
 @pytest.mark.parametrize(
     "words", [[], ["--nproc-per-node=0", "--"], ["--nproc-per-node=x", "--"], ["--nproc-per-node=2", "train.py"]]
 )
-def test_other_words_are_refused(fork, words):
+def test_other_words_are_refused(words):
     with pytest.raises(RankError, match="allowed is --nproc-per-node=N -- COMMAND"):
         fork.parse(words)
 
 
+@settings(deadline=None)
 @given(cpus=st.lists(st.integers(0, 255), unique=True, min_size=1).map(sorted), count=st.integers(1, 16))
-def test_ranks_get_equal_disjoint_runs_of_cpus(fork, cpus, count):
+def test_ranks_get_equal_disjoint_runs_of_cpus(cpus, count):
     parts = fork.shares(cpus, count)
     assert len(parts) == count
     if len(cpus) < count:
@@ -49,7 +37,7 @@ def test_ranks_get_equal_disjoint_runs_of_cpus(fork, cpus, count):
         assert [cpu for part in parts for cpu in part] == cpus[: count * (len(cpus) // count)]
 
 
-def test_threads_are_counted(fork, monkeypatch):
+def test_threads_are_counted(monkeypatch):
     monkeypatch.setattr(fork.Path, "iterdir", lambda _: iter("ab"))
     with pytest.raises(RankError, match=r"2 threads run after the imports .* --launcher srun"):
         fork._check_threads()

@@ -1,0 +1,156 @@
+"""Starts ranks on loopback as srun would, by its variables, and collects what they leave."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from slurmddp.rundir import RunDir, read_records
+
+JOB, ATTEMPT = "17", "0.0"
+FOREIGN = ("SLURM", "DDPRUN", "TORCHELASTIC", "MASTER_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What became of the processes of one attempt."""
+
+    statuses: list[int]
+    stdout: str
+    stderr: str
+    run: RunDir
+
+    def log(self, rank: int) -> str:
+        return self.run.rank_log(JOB, ATTEMPT, rank).read_text()
+
+    def record(self, rank: int) -> str | None:
+        path = self.run.rank_record(JOB, ATTEMPT, rank)
+        return path.read_text() if path.exists() else None
+
+    def events(self, event: str) -> list[dict]:
+        return [record for record in read_records(self.run.events) if record["event"] == event]
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def clean_environment() -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
+    return {**kept, "OMP_NUM_THREADS": "1"}
+
+
+def of_run(run: RunDir, launcher: str) -> dict[str, str]:
+    """Return what the batch script exports."""
+    run.attempt(JOB, ATTEMPT).mkdir(parents=True)
+    return {
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(free_port()),
+        "DDPRUN_STORE_PORT": str(free_port()),
+        "DDPRUN_LAUNCHER": launcher,
+        "DDPRUN_DIR": str(run.path),
+        "DDPRUN_JOB": JOB,
+        "DDPRUN_ATTEMPT": ATTEMPT,
+        "DDPRUN_HOSTS": "n1",
+    }
+
+
+def of_task(rank: int, count: int) -> dict[str, str]:
+    """Return what srun sets for a task of a step on one node."""
+    return {
+        "SLURM_JOB_ID": JOB,
+        "SLURM_STEP_ID": "0",
+        "SLURM_PROCID": str(rank),
+        "SLURM_LOCALID": str(rank),
+        "SLURM_NODEID": "0",
+        "SLURM_NTASKS": str(count),
+        "SLURM_NNODES": "1",
+        "SLURM_STEP_TASKS_PER_NODE": str(count),
+        "SLURMD_NODENAME": "n1",
+    }
+
+
+@dataclass(frozen=True)
+class Started:
+    """The processes of one attempt, running."""
+
+    processes: list[subprocess.Popen]
+    run: RunDir
+
+    def wait(self, timeout_s: float = 60) -> Ended:
+        outputs = [process.communicate(timeout=timeout_s) for process in self.processes]
+        return Ended(
+            [process.returncode for process in self.processes],
+            "".join(output[0] or "" for output in outputs),
+            "".join(output[1] or "" for output in outputs),
+            self.run,
+        )
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
+    """Return a function that starts the ranks of one attempt; words may be bytes."""
+    started: list[subprocess.Popen] = []
+    numbers = iter(range(100))
+
+    def begin(launcher: str, count: int, *words: str | bytes, cwd: Path | None = None, **extra: str) -> Started:
+        run = RunDir(tmp_path / f"run-{next(numbers)}")
+        common = clean_environment() | of_run(run, launcher) | extra
+        module = [sys.executable, "-P", "-u", "-m", "slurmddp.worker", *words]
+        environments = [of_task(rank, count) for rank in range(count)]
+        if launcher == "fork":
+            module[4:5] = ["slurmddp.runtime.fork", f"--nproc-per-node={count}", "--"]
+            environments = [of_task(0, 1)]
+        processes = []
+        for rank, environment in enumerate(environments):
+            forks = launcher == "fork"
+            with contextlib.nullcontext() if forks else run.rank_log(JOB, ATTEMPT, rank).open("ab") as log:
+                process = subprocess.Popen(
+                    module,
+                    env=common | environment,
+                    cwd=cwd or tmp_path,
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE if forks else log,
+                    stderr=subprocess.PIPE if forks else subprocess.STDOUT,
+                    text=True,
+                )
+            processes.append(process)
+        started.extend(processes)
+        return Started(processes, run)
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.communicate()
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Callable[..., Ended]:
+    """Return a function that runs one rank of a world of one, and keeps its streams apart."""
+    numbers = iter(range(100))
+
+    def run_alone(
+        *words: str | bytes, cwd: Path | None = None, flags: tuple[str, ...] = ("-P",), **extra: str
+    ) -> Ended:
+        run = RunDir(tmp_path / f"alone-{next(numbers)}")
+        environment = clean_environment() | of_run(run, "srun") | of_task(0, 1) | extra
+        done = subprocess.run(
+            [sys.executable, *flags, "-m", "slurmddp.worker", *words],
+            env=environment,
+            cwd=cwd or tmp_path,
+            capture_output=True,
+            timeout=60,
+            check=False,
+        )
+        return Ended([done.returncode], done.stdout.decode("utf-8", "surrogateescape"), done.stderr.decode(), run)
+
+    return run_alone

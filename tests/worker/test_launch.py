@@ -1,0 +1,147 @@
+"""Ranks start together, get signals, and end together, under each launcher."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Return a function that writes a program."""
+
+    def write(text: str) -> Path:
+        path = tmp_path / "train.py"
+        path.write_text("import os, signal, sys, time\nrank = int(os.environ['RANK'])\n" + text)
+        return path
+
+    return write
+
+
+def until(condition, timeout_s: float = 30) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def all_said(run, count: int, word: str) -> bool:
+    logs = [run.rank_log("17", "0.0", rank) for rank in range(count)]
+    return all(log.exists() and word in log.read_text() for log in logs)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z"
+
+
+@pytest.mark.parametrize("launcher", ["srun", "fork"])
+def test_every_rank_runs_with_its_own_numbers_and_log(start, script, launcher):
+    path = script(
+        "names = ('RANK', 'LOCAL_RANK', 'WORLD_SIZE', 'LOCAL_WORLD_SIZE', 'SLURM_PROCID', 'SLURM_NTASKS')\n"
+        "print(*(os.environ[name] for name in names), sys.argv[1:], sys.stdin.read())\n"
+    )
+    ended = start(launcher, 3, path, "a b", b"\xff").wait()
+    assert set(ended.statuses) == {0}, ended
+    for rank in range(3):
+        assert ended.log(rank) == f"{rank} {rank} 3 3 {rank} 3 ['a b', '\\udcff'] \n"
+    assert [ended.record(rank) for rank in range(3)] == ["0 done\n", None, None]
+    (begun,) = ended.events("start")
+    assert (begun["world_size"], begun["launcher"]) == (3, launcher)
+
+
+def test_rank_zero_is_done_only_when_all_are(start, script):
+    path = script("time.sleep(0.5 * rank)\nprint(time.time())\n")
+    ended = start("fork", 2, path).wait()
+    assert ended.events("end")[0]["time"] >= float(ended.log(1))
+
+
+def test_a_rank_that_fails_at_the_end_spoils_the_run(start, script):
+    ended = start("fork", 2, script("if rank == 1: time.sleep(0.5); sys.exit(3)")).wait()
+    assert ended.statuses == [77]
+    assert [ended.record(rank) for rank in range(2)] == [None, "77 exit status 3\n"]
+
+
+def test_a_dead_rank_ends_the_node_with_its_status(start, script):
+    """The others get TERM, and KILL after the grace."""
+    path = script("if rank == 1: raise ValueError('boom')\ntime.sleep(60)\n")
+    started_s = time.monotonic()
+    ended = start("fork", 3, path).wait()
+    assert ended.statuses == [77]
+    assert time.monotonic() - started_s < 30
+    assert "rank 1 (pid " in ended.stdout and "ended with status 77; stopping the others" in ended.stdout
+    assert ended.record(1) == "77 ValueError: boom\n"
+    assert "ValueError: boom" in ended.log(1)
+
+
+def test_a_killed_rank_ends_the_node_with_128_and_its_signal(start, script):
+    ended = start("fork", 2, script("if rank == 1: os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(60)\n")).wait()
+    assert ended.statuses == [137]
+
+
+def test_signals_reach_every_rank(start, script):
+    path = script(
+        "for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):\n"
+        "    signal.signal(number, lambda number, _: print(signal.Signals(number).name, flush=True))\n"
+        "print('ready', flush=True)\n"
+        "while not os.path.exists(sys.argv[1]): time.sleep(0.02)\n"
+    )
+    go = path.with_name("go")
+    running = start("fork", 2, path, str(go))
+    until(lambda: all_said(running.run, 2, "ready"))
+    for name in ("SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT", "SIGCONT"):
+        running.processes[0].send_signal(signal.Signals[name])
+        until(lambda name=name: all_said(running.run, 2, name))
+    go.touch()
+    assert running.wait().statuses == [0]
+
+
+def test_a_notice_alone_kills_nobody_and_term_ends_all(start, script):
+    running = start("fork", 2, script("print('ready', flush=True); time.sleep(60)"))
+    until(lambda: all_said(running.run, 2, "ready"))
+    running.processes[0].send_signal(signal.SIGUSR2)
+    running.processes[0].send_signal(signal.SIGTERM)
+    assert running.wait().statuses == [143]
+
+
+def test_ranks_do_not_outlive_their_launcher(start, script):
+    running = start("fork", 2, script("print('ready', os.getpid(), flush=True); time.sleep(60)"))
+    until(lambda: all_said(running.run, 2, "ready"))
+    pids = [int(running.run.rank_log("17", "0.0", rank).read_text().split()[1]) for rank in range(2)]
+    running.processes[0].kill()
+    assert running.wait().statuses == [-signal.SIGKILL]
+    until(lambda: not any(map(is_alive, pids)))
+
+
+def test_forked_ranks_share_the_cpus_and_draw_different_numbers(start, script):
+    path = script(
+        "import numpy\n"
+        "threads = os.environ.get('OPENBLAS_NUM_THREADS')\n"
+        "print(sorted(os.sched_getaffinity(0)), '|', numpy.random.rand(), threads)\n"
+    )
+    cpus = sorted(os.sched_getaffinity(0))
+    ended = start("fork", 2, path).wait()
+    parts = [ended.log(rank).split("|") for rank in range(2)]
+    half = len(cpus) // 2
+    wanted = [cpus[:half], cpus[half : 2 * half]] if half else [cpus, cpus]
+    assert [part[0].strip() for part in parts] == list(map(str, wanted))
+    assert parts[0][1] != parts[1][1]
+    assert parts[0][1].endswith(" None\n")
+
+
+def test_torch_is_imported_once_for_the_node(start, script):
+    running = start("fork", 2, script("print('torch._dynamo' in sys.modules, os.getppid())"))
+    ended = running.wait()
+    assert {ended.log(rank) for rank in range(2)} == {f"True {running.processes[0].pid}\n"}
+
+
+def test_a_head_nobody_knows_is_on_record_and_can_be_tried_again(start):
+    ended = start("srun", 1, "--epochs=1", MASTER_ADDR="no-such-host.invalid").wait()
+    assert ended.statuses == [76]
+    assert ended.record(0).startswith("76 MASTER_ADDR no-such-host.invalid does not resolve on n1")
+    assert ended.log(0) == f"Error: {ended.record(0)[3:]}"

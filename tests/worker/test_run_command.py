@@ -1,0 +1,208 @@
+"""A COMMAND runs as plain python would run it, and how it ended is on record."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+HOSTILE = [
+    "a b",
+    "x\ny",
+    "",
+    "-m",
+    "--task",
+    "a\\b",
+    "$(id)",
+    "*",
+    "cr\r\n",
+    "é",
+    b"\xff".decode("utf-8", "surrogateescape"),
+]
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Return a function that writes a program into a folder of its own."""
+    folder = tmp_path / "code"
+    folder.mkdir()
+
+    def write(text: str, name: str = "train.py") -> Path:
+        path = folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        return path
+
+    return write
+
+
+def test_words_reach_the_script_byte_for_byte(alone, script):
+    path = script("import os, sys; print([os.fsencode(word) for word in sys.argv])")
+    ended = alone(path, *(word.encode("utf-8", "surrogateescape") for word in HOSTILE))
+    assert ended.statuses == [0]
+    assert ended.stdout == f"{[word.encode('utf-8', 'surrogateescape') for word in [str(path), *HOSTILE]]}\n"
+
+
+def test_a_script_finds_itself_as_main(alone, script):
+    """Pickles, spawned children and exit handlers look `__main__` up."""
+    script("HERE = 1", "neighbour.py")
+    path = script(
+        "import atexit, multiprocessing, pickle, sys\n"
+        "import neighbour\n"
+        "class Thing: pass\n"
+        "def double(x): return 2 * x\n"
+        "def at_end(): print('exit handler', pickle.loads(pickle.dumps(Thing())).__class__.__module__)\n"
+        "if __name__ == '__main__':\n"
+        "    atexit.register(at_end)\n"
+        "    with multiprocessing.get_context('spawn').Pool(1) as pool: print(pool.map(double, [21]))\n"
+        "    print(__file__, __spec__, __package__, sys.path[0])\n"
+    )
+    ended = alone("code/train.py", cwd=path.parent.parent)
+    assert ended.stdout.splitlines() == [
+        "[42]",
+        f"{path} None None {path.parent}",
+        "exit handler __main__",
+    ]
+    assert ended.record(0) == "0 done\n"
+
+
+def test_a_module_runs_as_main_from_the_working_folder(alone, script):
+    script("", "pkg/__init__.py")
+    path = script("import sys; print(__name__, __spec__.name, sys.argv, sys.path[0])", "pkg/train.py")
+    folder = path.parent.parent
+    ended = alone("-m", "pkg.train", "x", cwd=folder)
+    assert ended.stdout == f"__main__ pkg.train ['{path}', 'x'] {folder}\n"
+
+
+def test_without_safe_path_the_working_folder_does_not_stay_in_front(alone, script):
+    path = script("import sys; print(sys.path[:2])")
+    ended = alone(path, flags=(), cwd=path.parent.parent)
+    assert str(path.parent) in ended.stdout
+    assert str(path.parent.parent) + "'" not in ended.stdout
+
+
+def test_safe_path_is_respected_when_the_user_asks(alone, script):
+    path = script("import sys; print(sys.path[0])")
+    assert str(path.parent) not in alone(path, PYTHONSAFEPATH="1").stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "status", "record", "stderr"),
+    [
+        ("sys.exit()", 0, "0 done", ""),
+        ("sys.exit(0)", 0, "0 done", ""),
+        ("sys.exit(3)", 77, "77 exit status 3", ""),
+        ("sys.exit('no data')", 77, "77 exit status 1", "no data\n"),
+        ("sys.exit([1])", 77, "77 exit status 1", "[1]\n"),
+        ("raise KeyboardInterrupt", 77, "77 KeyboardInterrupt: ", None),
+        ("raise ConnectionResetError('by peer')", 76, "76 ConnectionResetError: by peer", None),
+        ("raise TimeoutError", 76, "76 TimeoutError: ", None),
+    ],
+)
+def test_how_it_ended_is_on_record(alone, script, line, status, record, stderr):
+    ended = alone(script(f"import sys\n{line}\n"))
+    assert ended.statuses == [status]
+    assert ended.record(0).strip() == record.strip()
+    assert stderr is None or ended.stderr == stderr
+    (end,) = ended.events("end")
+    assert end["status"] == status
+
+
+def test_an_exception_shows_the_programs_own_lines(alone, script):
+    path = script("def f():\n    raise ValueError('boom')\nf()\n")
+    ended = alone(path)
+    lines = ended.stderr.splitlines()
+    assert lines[:2] == ["Traceback (most recent call last):", f'  File "{path}", line 3, in <module>']
+    assert lines[-1] == "ValueError: boom"
+    assert "slurmddp" not in ended.stderr.replace(str(path), "")
+    message = json.loads(ended.run.rank_error("17", "0.0", 0).read_text())["message"]
+    assert message["message"] == "ValueError: boom"
+    assert message["extraInfo"]["py_callstack"] == ended.stderr
+
+
+def test_a_users_excepthook_is_called(alone, script):
+    path = script("import sys\nsys.excepthook = lambda *_: print('hooked')\nraise ValueError\n")
+    assert alone(path).stdout == "hooked\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "stderr"),
+    [
+        (["missing.py"], "can't open file"),
+        (["-m", "no_such_module"], "No module named no_such_module"),
+        (["-m"], "Argument expected for the -m option"),
+    ],
+)
+def test_what_is_not_there_gives_what_python_gives(alone, words, stderr):
+    ended = alone(*words)
+    assert ended.statuses == [77]
+    assert stderr in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_a_syntax_error_gives_what_python_gives(alone, script):
+    path = script("x = (\n")
+    ended = alone(path)
+    assert ended.stderr.splitlines()[0] == f'  File "{path}", line 1'
+    assert ended.stderr.splitlines()[-1].startswith("SyntaxError: ")
+    assert ended.record(0).startswith("77 SyntaxError: ")
+
+
+def test_threads_and_exit_handlers_come_before_the_record(alone, script):
+    path = script(
+        "import atexit, os, threading, time\n"
+        "end = os.environ['DDPRUN_DIR'] + '/logs/17/0.0/0.end'\n"
+        "atexit.register(lambda: print('handler', os.path.exists(end)))\n"
+        "threading.Thread(target=lambda: (time.sleep(0.3), print('thread'))).start()\n"
+    )
+    ended = alone(path)
+    assert ended.stdout == "thread\nhandler False\n"
+    assert ended.record(0) == "0 done\n"
+
+
+def test_a_failure_is_on_record_before_its_exit_handlers(alone, script):
+    path = script(
+        "import atexit, os\n"
+        "end = os.environ['DDPRUN_DIR'] + '/logs/17/0.0/0.end'\n"
+        "atexit.register(lambda: print(open(end).read(), end=''))\n"
+        "raise ValueError('boom')\n"
+    )
+    ended = alone(path)
+    assert (ended.statuses, ended.stdout) == ([77], "77 ValueError: boom\n")
+
+
+def test_a_child_that_the_program_forks_leaves_no_record(alone, script):
+    path = script(
+        "import os, sys\n"
+        "if os.fork() == 0: sys.exit(5)\n"
+        "print(os.waitstatus_to_exitcode(os.wait()[1]), os.listdir(os.environ['DDPRUN_DIR'] + '/logs/17/0.0'))\n"
+    )
+    ended = alone(path)
+    assert ended.stdout == "5 []\n"
+    assert ended.statuses == [0]
+
+
+def test_a_notice_does_not_kill_the_imports(alone, script):
+    path = script("import os, signal; os.kill(os.getpid(), signal.SIGUSR2); os.kill(os.getpid(), signal.SIGUSR1)")
+    assert alone(path).statuses == [0]
+
+
+def test_a_program_without_torch_costs_no_torch(alone, script):
+    assert alone(script("import sys; print('torch' in sys.modules)")).stdout == "False\n"
+
+
+def test_started_without_srun_it_says_so_at_once(alone, script):
+    ended = alone(script("print('ran')"), SLURM_STEP_ID="x", SLURM_NTASKS="0")
+    assert (ended.statuses, ended.stdout) == ([77], "")
+    assert ended.stderr == "Error: SLURM_NTASKS='0' is not a whole number, 1 or more\n"
+
+
+def test_a_wrong_option_of_the_bundled_worker_is_one_line(alone):
+    ended = alone("--epoch", "3")
+    assert ended.statuses == [77]
+    assert ended.stderr.startswith("Error: ") and "--epochs" in ended.stderr and ended.stderr.count("\n") == 1
+    assert ended.record(0).startswith("77 ")
+
+
+def test_this_python_is_the_programs(alone, script):
+    assert alone(script("import sys; print(sys.executable)")).stdout.strip() == sys.executable

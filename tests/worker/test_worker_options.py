@@ -1,0 +1,127 @@
+"""What the bundled worker can be asked for, and whether its data is there."""
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slurmddp.errors import UsageError
+from slurmddp.worker.files import DIGITS, IDX_STEMS
+from slurmddp.worker.options import WorkerOptions, arguments, check, parse
+from slurmddp.worker.tasks import make_task
+
+OPTIONS = st.builds(
+    WorkerOptions,
+    task=st.sampled_from(["mnist", "linear"]),
+    data=st.text(),
+    epochs=st.integers(1, 2**40),
+    batch_size=st.integers(1, 2**40),
+    lr=st.floats(min_value=0, max_value=1e9, exclude_min=True),
+    seed=st.integers(0, 2**63 - 1),
+    device=st.sampled_from(["auto", "cpu", "cuda"]),
+)
+
+
+@settings(deadline=None)
+@given(options=OPTIONS)
+def test_words_and_options_are_the_same_thing(options):
+    assert parse(arguments(options)) == options
+
+
+def test_the_words_name_task_data_and_epochs_and_what_is_not_default():
+    assert arguments(WorkerOptions()) == ["--task=mnist", "--data=digits", "--epochs=10"]
+    assert arguments(WorkerOptions(task="linear", lr=0.5))[3:] == ["--lr=0.5"]
+
+
+def test_both_spellings_and_no_words_are_read():
+    assert parse([]) == WorkerOptions()
+    assert parse(["--task", "linear", "--epochs=5", "--batch-size", "8"]) == WorkerOptions(
+        task="linear", epochs=5, batch_size=8
+    )
+    assert parse(["--data="]).data == ""
+    assert parse(["--epochs=1", "--epochs=2"]).epochs == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--epoch", "3"], "unknown option '--epoch'; did you mean --epochs"),
+        (["task"], "unknown option 'task'"),
+        (["-m"], "unknown option '-m'"),
+        (["--epochs"], "--epochs needs a value: a whole number, 1 or more"),
+        (["--epochs", "0"], "--epochs: '0' is not a whole number, 1 or more"),
+        (["--task=cifar"], "--task: 'cifar' is not one of mnist, linear"),
+        (["--lr=nan"], "--lr: 'nan' is not a"),
+        (["--lr=inf"], "--lr: 'inf' is not a finite number above 0"),
+        (["--lr=-1"], "--lr: '-1' is not a finite number above 0"),
+        (["--seed=9223372036854775808"], "--seed: '9223372036854775808' is not a whole number from 0 to"),
+        (["--device", "tpu"], "--device: 'tpu' is not one of auto, cpu, cuda"),
+    ],
+)
+def test_a_wrong_word_is_one_line(words, message):
+    with pytest.raises(UsageError) as caught:
+        parse(words)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_data_is_found_or_made():
+    assert check(WorkerOptions()) == DIGITS
+    assert check(WorkerOptions(data="synthetic")) is None
+    assert check(WorkerOptions(task="linear")) is None
+    assert check(WorkerOptions(task="linear", data="synthetic")) is None
+
+
+def test_a_folder_may_hold_the_files_packed_or_plain(tmp_path):
+    for number, stem in enumerate(IDX_STEMS):
+        (tmp_path / (stem if number % 2 else f"{stem}.gz")).touch()
+    assert check(WorkerOptions(data=str(tmp_path))) == tmp_path
+
+
+def test_what_is_missing_is_named(tmp_path):
+    with pytest.raises(UsageError, match="none' is no folder; allowed are digits, synthetic, or a folder of IDX files"):
+        check(WorkerOptions(data=str(tmp_path / "none")))
+    for stem in IDX_STEMS[:-1]:
+        (tmp_path / stem).touch()
+    with pytest.raises(UsageError, match=r"holds no t10k-labels-idx1-ubyte and no t10k-labels-idx1-ubyte\.gz; put"):
+        check(WorkerOptions(data=str(tmp_path)))
+
+
+def test_linear_takes_no_other_data():
+    with pytest.raises(UsageError, match="--data 'images' with --task linear, which makes its own; leave it out"):
+        check(WorkerOptions(task="linear", data="images"))
+
+
+def test_options_need_no_torch():
+    code = "import sys, slurmddp.worker.options; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_images_of_two_sizes_or_too_small_are_refused(tmp_path):
+    def write(stem: str, *sizes: int) -> None:
+        values = 1
+        for size in sizes:
+            values *= size
+        header = bytes((0, 0, 8, len(sizes))) + b"".join(size.to_bytes(4, "big") for size in sizes)
+        (tmp_path / stem).write_bytes(header + bytes(values))
+
+    write(IDX_STEMS[0], 2, 8, 8)
+    write(IDX_STEMS[1], 2)
+    write(IDX_STEMS[2], 2, 6, 6)
+    write(IDX_STEMS[3], 2)
+    options = WorkerOptions(data=str(tmp_path))
+    with pytest.raises(UsageError, match=r"holds images of \(8, 8\) pixels, but .* of \(6, 6\)"):
+        make_task(options)
+    write(IDX_STEMS[0], 2, 3, 6)
+    write(IDX_STEMS[2], 2, 3, 6)
+    with pytest.raises(UsageError, match=r"holds images of \(3, 6\) pixels; the least is 4 each way"):
+        make_task(options)
+
+
+@pytest.mark.parametrize("size", [4, 8, 16, 28])
+def test_the_net_fits_images_of_any_size(size):
+    task = make_task(WorkerOptions(data="synthetic"))
+    task.train = (task.train[0][:2, :, :size, :size], task.train[1][:2])
+    assert task.model()(task.train[0]).shape == (2, 10)
