@@ -11,6 +11,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PACKAGES := slurm-wlm slurm-wlm-basic-plugins munge iproute2 uidmap dataset-fashion-mnist
+ACCOUNTING := slurmdbd slurm-wlm-mysql-plugin mariadb-server
 FASHION := /usr/share/datasets/fashion-mnist
 
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -32,6 +33,7 @@ slurm:
 demo: $(VENV)/installed slurm
 	@PATH="$(CURDIR)/$(BIN):$$PATH" KEEP="$(KEEP)" FASHION=$(FASHION) bash jobs/demo.sh
 
+test: PACKAGES += $(ACCOUNTING) passwd
 test: $(VENV)/installed slurm
 	@PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(ARGS)
 
