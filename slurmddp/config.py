@@ -1,5 +1,6 @@
 """Where each value comes from: command line > environment > job file > built-in. Reads the job file, no more."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -8,9 +9,10 @@ from slurmddp import command
 from slurmddp.errors import UsageError
 from slurmddp.fields import Field, convert, shown, unknown
 from slurmddp.spec import JOB_FIELDS, JobSpec
-from slurmddp.worker.options import WORKER_FIELDS, WorkerOptions, words_given
+from slurmddp.worker.options import DATA_NAMES, WORKER_FIELDS, WorkerOptions, words_given
 
 _PATHS: Final = ("template", "setup-file", "venv", "runs-dir")
+_MAYBE_PATHS: Final = ("python", "conda")
 _FILE_KEYS: Final = (*JOB_FIELDS, "name", "command", "worker", "recorded")
 
 Found = dict[str, tuple[Any, str]]
@@ -125,21 +127,37 @@ def _normalised(table: dict[str, Any], path: Path) -> dict[str, Any]:
             raise UsageError(f"job file {path}: name and job-name are the same option; keep one")
         table["job-name"] = table.pop("name")
     if isinstance(table.get("env"), dict):
-        table["env"] = [f"{key}={value}" for key, value in table["env"].items()]
+        table["env"] = [f"{key}={_variable(key, value, path)}" for key, value in table["env"].items()]
     return table
+
+
+def _variable(key: str, value: Any, path: Path) -> str:
+    if isinstance(value, str) or type(value) in (int, float):
+        return str(value)
+    raise UsageError(f"job file {path}, table env, key {key}: {shown(value)} is not a text or a number")
 
 
 def _relocated(table: dict[str, Any], path: Path) -> dict[str, Any]:
     """Make relative paths, which are relative to the file (or to where it was recorded), right from here."""
     base = Path(_recorded_directory(table, path) or path.parent).absolute()
-    if base == Path.cwd():
-        return table
-    for key in _PATHS:
-        if isinstance(table.get(key), str):
-            table[key] = str(base / table[key])
-    if isinstance(table.get("python"), str) and "/" in table["python"]:
-        table["python"] = str(base / table["python"])
+    for key in (*_PATHS, *_MAYBE_PATHS):
+        table = _with_path(table, key, base, always=key in _PATHS)
+    if isinstance(table.get("worker"), dict) and table["worker"].get("data") not in DATA_NAMES:
+        table["worker"] = _with_path(table["worker"], "data", base, always=True)
     return table | {"command": _relocated_command(table["command"], base)} if "command" in table else table
+
+
+def _with_path(table: dict[str, Any], key: str, base: Path, *, always: bool) -> dict[str, Any]:
+    """Replace a path by what it means from the working directory; unless `always`, one without a slash is a name."""
+    value = table.get(key)
+    if not isinstance(value, str) or not value or not (always or "/" in value):
+        return table
+    return table | {key: _from_here(base, value)}
+
+
+def _from_here(base: Path, path: str) -> str:
+    path = os.path.expanduser(path)  # noqa: PTH111 pathlib would drop a leading ./
+    return path if base == Path.cwd() else str(base / path)
 
 
 def _recorded_directory(table: Mapping[str, Any], path: Path) -> str:
@@ -151,10 +169,12 @@ def _recorded_directory(table: Mapping[str, Any], path: Path) -> str:
 
 
 def _relocated_command(words: Any, base: Path) -> Any:
-    if not isinstance(words, list) or not words or not isinstance(words[0], str):
+    """Make the script's path, wherever it stands after `python`, right from here."""
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words[:2]):
         return words
-    script = command.script_of(tuple(words[:1]))
-    return [str(base / script), *words[1:]] if script else words
+    place = len(words) - len(command.normalise(tuple(str(word) for word in words)))
+    script = command.script_of(tuple(words[place : place + 1]))
+    return [*words[:place], _from_here(base, script), *words[place + 1 :]] if script else words
 
 
 def _program(

@@ -38,6 +38,8 @@ _NAME = r"(?![0-9]+\Z)[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 _SBATCH_KEY = r"[a-z][a-z0-9-]+"
 
+_OF_BASH = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "IFS", "PPID", "SHELLOPTS", "UID"})
+
 _FIRST_PORT = 1024
 _LAST_PORT = 65535
 
@@ -58,12 +60,12 @@ OURS: Final = (
         "ntasks",
         "open-mode",
     ),
-    *("output", "parsable", "no-requeue", "signal", "test-only", "wait", "wrap"),
+    *("output", "parsable", "no-requeue", "signal", "tasks-per-node", "test-only", "wait", "wrap"),
 )
 """Options of sbatch that the script's working depends on; `--sbatch` refuses them and their abbreviations."""
 
 SCRUBBED: Final = (
-    r"(SLURM|SBATCH|SRUN|PMI|PMIX|OMPI|DDPRUN|TORCHELASTIC)_.*"
+    r"(SLURM|SBATCH|SRUN|SQUEUE|SACCT|SINFO|SCONTROL|PMI|PMIX|OMPI|DDPRUN|TORCHELASTIC)_.*"
     r"|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)"
 )
 """Variables that speak of some job or rank; an inherited one changes or breaks a submission."""
@@ -177,6 +179,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             _check_text(field, getattr(self, field.name))
         for item in self.sbatch:
             _check_sbatch(item)
+        for line in self.setup:
+            _check_line(line)
         for item in self.env:
             _check_variable(item)
         _check_ports(self.port_range)
@@ -295,14 +299,23 @@ def _check_sbatch(item: str) -> None:
         raise UsageError(f"--sbatch: {shown(item)} is not for you to set; {hint}")
 
 
+def _check_line(line: str) -> None:
+    if (len(line) - len(line.rstrip("\\"))) % 2:
+        raise UsageError(f"--setup: {shown(line)} ends in a backslash and would swallow the next line; write it whole")
+
+
 def _check_variable(item: str) -> None:
     key, _, value = item.partition("=")
     if not re.fullmatch(_VARIABLE, key):
         raise UsageError(f"--env: {shown(item)} is not KEY or KEY=VALUE; a KEY has letters, digits and _")
+    if key in _OF_BASH:
+        raise UsageError(f"--env: {key} belongs to the shell, which the ranks' start needs; choose another name")
     if re.fullmatch(SCRUBBED, key):
         raise UsageError(f"--env: {key} belongs to Slurm or to slurmddp and is set for each rank; choose another name")
     if "\0" in value:
         raise UsageError(f"--env: the value of {key} holds a NUL, which no environment can carry")
+    if value != value.encode("utf-8", "replace").decode():
+        raise UsageError(f"--env: the value of {key} is not UTF-8 text; give {key} alone, and it travels as it is")
 
 
 def _check_ports(port_range: str) -> None:

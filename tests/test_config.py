@@ -70,6 +70,19 @@ def test_a_command_beats_the_files(tmp_path):
     assert resolve(job_file=path, words=["other.py"]).spec.command == ("other.py",)
 
 
+def test_every_path_in_a_file_is_relative_to_it_and_a_name_is_none(tmp_path, monkeypatch):
+    (tmp_path / "sub").mkdir()
+    monkeypatch.setenv("HOME", "/home/me")
+    text = 'command = ["python", "-u", "train.py"]\nconda = "./env"\nruns-dir = "~/runs"\ntemplate = "t.j2"\n'
+    spec = resolve(job_file=file(tmp_path / "sub", text)).spec
+    assert spec.command == (str(tmp_path / "sub" / "train.py"),)
+    assert (spec.conda, spec.runs_dir) == (str(tmp_path / "sub" / "env"), "/home/me/runs")
+    assert resolve(job_file=file(tmp_path / "sub", 'conda = "ml"')).spec.conda == "ml"
+    data = resolve(job_file=file(tmp_path / "sub", '[worker]\ndata = "images"')).spec.worker.data
+    assert data == str(tmp_path / "sub" / "images")
+    assert resolve(job_file=file(tmp_path / "sub", '[worker]\ndata = "digits"')).spec.worker.data == "digits"
+
+
 def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sub").mkdir()
@@ -102,6 +115,7 @@ def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
         ("[worker]\nepochs = 0", "table worker, key epochs: 0 is not a whole number, 1 or more"),
         ('command = ["x.py"]\n[worker]\nepochs = 1', "exclude each other"),
         ('name = "a"\njob-name = "b"', "same option"),
+        ("[env]\nA = true", "table env, key A: True is not a text or a number"),
         ("recorded = 1", "not as slurmddp writes it"),
         ('name = "a/b"', "'a/b' is not allowed"),
         ('name = "a\\nb"', "not allowed"),

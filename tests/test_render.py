@@ -131,7 +131,7 @@ def test_a_template_that_is_wrong_or_hostile_is_one_line(text, message, tmp_path
 def test_the_script_names_the_same_files_as_rundir(tmp_path):
     """Run the script's own first part, and look where it put things."""
     script = render(job(job_name="r"))
-    head = script[: script.index("# --- The ranks' environment.")] + 'echo "$ranks"\n'
+    head = script[: script.index("# --- The ranks' environment.")] + 'echo "$DDPRUN_RANKS"\n'
     environ = {
         "SLURM_JOB_ID": "7",
         "SLURM_RESTART_COUNT": "2",
@@ -149,7 +149,7 @@ def test_the_script_names_the_same_files_as_rundir(tmp_path):
 def _ports(**environ: str) -> tuple[int, int]:
     """Run the script's own choice of ports on this machine."""
     script = render(job(port_range="21000-21099"))
-    begin, end = script.index("in_use()"), script.index("# --- The ranks.\n")
+    begin, end = script.index("ddprun_in_use()"), script.index("# --- The ranks.\n")
     out = subprocess.run(
         ["bash", "-s"],
         input=(script[begin:end] + 'echo "$MASTER_PORT $DDPRUN_STORE_PORT"\n').encode(),

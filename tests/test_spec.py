@@ -85,6 +85,24 @@ def test_an_environment_that_no_rank_could_have_is_refused(item):
         job(env=(item,))
 
 
+@pytest.mark.parametrize("name", ["IFS", "UID", "PPID", "SHELLOPTS"])
+def test_a_variable_of_the_shells_own_is_refused(name):
+    with pytest.raises(UsageError, match="belongs to the shell"):
+        job(env=(f"{name}=1",))
+
+
+def test_a_value_that_no_record_can_hold_is_refused():
+    with pytest.raises(UsageError, match="not UTF-8 text; give A alone"):
+        job(env=("A=\udcff",))
+
+
+@pytest.mark.parametrize("line", ["export A=1 \\", "x \\\\\\"])
+def test_a_set_up_line_that_swallows_the_next_is_refused(line):
+    with pytest.raises(UsageError, match="swallow the next line"):
+        job(setup=(line,))
+    job(setup=("ends in two \\\\",))
+
+
 @pytest.mark.parametrize("ports", ["80-90", "30000-20000", "20000-70000"])
 def test_a_port_range_that_is_none_is_refused(ports):
     with pytest.raises(UsageError, match="--port-range"):

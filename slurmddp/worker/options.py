@@ -34,6 +34,9 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     )
 
 
+DATA_NAMES: Final = ("digits", "synthetic")
+"""Data that is no folder."""
+
 WORKER_FIELDS: Final = fields_of(WorkerOptions)
 ALWAYS_WRITTEN: Final = ("task", "data", "epochs")
 
