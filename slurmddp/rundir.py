@@ -5,8 +5,11 @@ A run is one folder. The batch script (templates/base.sbatch.j2) names the same 
 
 import json
 import os
+import re
+import socket
 import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -69,6 +72,7 @@ class RunDir:
         """Return the attempts of that job that have a folder, oldest first."""
         folder = self.logs / job_id
         names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+        names = [name for name in names if re.fullmatch(r"[0-9]+\.[0-9]+", name)]
         return sorted(names, key=lambda name: [int(part) for part in name.split(".")])
 
     def rank_log(self, job_id: str, attempt: str, rank: int) -> Path:
@@ -113,10 +117,55 @@ class RunDir:
             raise UsageError(f"the run's folder {self.path} cannot be made: {error.strerror}") from error
         return missing[-1]
 
+    def remove_unused(self, outermost: Path) -> None:
+        """Take back a `create` that returned `outermost`: folders that nobody has put anything into since."""
+        (self.path / ".gitignore").unlink(missing_ok=True)
+        for folder in (self.logs, self.path, *self.path.parents):
+            try:
+                folder.rmdir()
+            except OSError:
+                return
+            if folder == outermost:
+                return
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Hold the run while a job is submitted for it, against a second submission at the same time.
+
+        Raises UsageError when another process, here or on another machine, holds it.
+        """
+        claim = self.path / ".submitting"
+        while not _created(claim, f"{socket.gethostname()} {os.getpid()}"):
+            host, _, pid = claim.read_text().partition(" ")
+            if host != socket.gethostname() or not pid.isdecimal() or Path(f"/proc/{pid}").exists():
+                raise UsageError(
+                    f"run {self.path.name} is being submitted by process {pid} on {host}; wait for it, or remove "
+                    f"{claim} if that process is gone"
+                )
+            claim.unlink(missing_ok=True)
+        try:
+            yield
+        finally:
+            claim.unlink(missing_ok=True)
+
     def _check_owner(self) -> None:
         owner = self.path.stat().st_uid
         if owner != os.getuid():
             raise UsageError(f"the run's folder {self.path} belongs to user {owner}; choose another --name")
+
+
+def _created(path: Path, content: str) -> bool:
+    """Create a file that must not be there yet, in one step that also a network file system keeps."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
+    try:
+        os.write(descriptor, content.encode())
+        os.close(descriptor)
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+    return True
 
 
 def write_whole(path: Path, content: bytes) -> None:

@@ -26,7 +26,7 @@ _KEPT = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_J
 
 _LOST_ANSWER = re.compile(r"timed out|zero bytes were transmitted", re.IGNORECASE)
 _UNREACHABLE = re.compile(
-    r"unable to contact|connection refused|connect failure|could not establish|cannot find configuration",
+    r"unable to contact|connection refused|connect failure|could not establish|find configuration|s_p_parse_file",
     re.IGNORECASE,
 )
 _PREFIX = re.compile(r"^(sbatch|squeue|scontrol|sacct|scancel|sinfo): (error: |fatal: )?", re.MULTILINE)
@@ -130,10 +130,7 @@ def parse_sbatch(answer: Answer) -> JobId:
     Raises ClusterError when the job was refused or no id is there, LostAnswerError when it may be in the queue.
     """
     if answer.status != 0:
-        if _UNREACHABLE.search(answer.stderr):
-            raise ClusterError(
-                f"no Slurm controller answers from here ({answer.reason.rpartition('; ')[2]}); {NO_CLUSTER}"
-            )
+        _check_reached(answer)
         if _LOST_ANSWER.search(answer.stderr):
             raise LostAnswerError(answer.reason)
         raise ClusterError(f"sbatch refused the job: {answer.reason}")
@@ -143,17 +140,28 @@ def parse_sbatch(answer: Answer) -> JobId:
     return JobId(*found[-1])
 
 
-def submit(script: bytes, *, output: Path, environ: Mapping[str, str]) -> JobId:
-    """Hand a script to sbatch and return the job's id. Raises as `parse_sbatch` and `ask` do."""
-    return parse_sbatch(ask(sbatch_command(output=output), environ, stdin=script))
+def submit(script: bytes, *, output: Path, environ: Mapping[str, str]) -> tuple[JobId, str]:
+    """Hand a script to sbatch; return the job's id, and a line of what sbatch warned of beside it.
+
+    Raises as `parse_sbatch` and `ask` do.
+    """
+    answer = ask(sbatch_command(output=output), environ, stdin=script)
+    return parse_sbatch(answer), answer.reason if answer.stderr.strip() else ""
 
 
 def test_only(script: bytes, environ: Mapping[str, str]) -> str:
     """Return what sbatch says of a script that it only checks. Raises ClusterError when it would be refused."""
     answer = ask(["sbatch", "--test-only"], environ, stdin=script)
     if answer.status != 0:
+        _check_reached(answer)
         raise ClusterError(f"sbatch would refuse the job: {answer.reason}")
     return answer.reason
+
+
+def _check_reached(answer: Answer) -> None:
+    if _UNREACHABLE.search(answer.stderr):
+        reason = answer.reason.rpartition("; ")[2]
+        raise ClusterError(f"no Slurm controller answers from here ({reason}); {NO_CLUSTER}")
 
 
 def jobs_command(job_ids: Sequence[str]) -> list[str]:
@@ -208,10 +216,10 @@ def find_job(
     )
     if answer.status != 0:
         raise LostAnswerError(answer.reason)
-    digest = hashlib.sha256(script).digest()
+    digest = hashlib.sha256(script).hexdigest()
     for candidate in parse_jobs(answer.stdout):
         recent = candidate.submitted is None or candidate.submitted >= since - timedelta(minutes=5)
-        if recent and candidate.job_id not in known and _script_digest(candidate.job_id, environ) == digest:
+        if recent and candidate.job_id not in known and script_digest(candidate.job_id, environ) == digest:
             return JobId(candidate.job_id)
     return None
 
@@ -247,9 +255,10 @@ def ask(command: Sequence[str], environ: Mapping[str, str], *, stdin: bytes = b"
     return Answer(done.returncode, _text(done.stdout), _text(done.stderr))
 
 
-def _script_digest(job_id: str, environ: Mapping[str, str]) -> bytes | None:
+def script_digest(job_id: str, environ: Mapping[str, str]) -> str | None:
+    """Return the sha256 of the script that the controller holds for a job; None when it shows none."""
     try:
-        return hashlib.sha256(batch_script(job_id, environ)).digest()
+        return hashlib.sha256(batch_script(job_id, environ)).hexdigest()
     except ClusterError:
         return None
 

@@ -1,10 +1,12 @@
 """Job -> script -> sbatch -> id, and the record of it in the run's folder. Nothing is left behind by a refusal."""
 
-import getpass
 import hashlib
-import shutil
+import os
+import pwd
+import signal
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,8 +15,9 @@ from typing import Any, Final
 import tomli_w
 
 from slurmddp import __version__, config, provenance, slurm
+from slurmddp.command import script_of
 from slurmddp.config import Resolved
-from slurmddp.errors import ClusterError, UsageError
+from slurmddp.errors import UsageError
 from slurmddp.fields import shown
 from slurmddp.rundir import RunDir, append_record, read_records, write_whole
 from slurmddp.script import script
@@ -27,6 +30,10 @@ LOOKS: Final = (0.0, 2.0, 8.0)
 """Seconds to wait before each look for a job whose answer was lost; a busy controller accepts late."""
 
 _REMEMBERED: Final = 20
+_ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+Notice = Callable[[str], None]
+Record = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -35,59 +42,110 @@ class Submitted:
 
     job_id: slurm.JobId
     run: RunDir
+    unrecorded: str = ""
+    """Why the run's folder does not know the job; empty when it does."""
 
 
-def submit(resolved: Resolved, *, change: bool, environ: Mapping[str, str]) -> Submitted:
+def submit(resolved: Resolved, *, change: bool, environ: Mapping[str, str], notice: Notice) -> Submitted:
     """Submit a job and record it; `change` allows a run to go on with another command.
 
-    Raises UsageError when the request is wrong by itself or the run is another's, ClusterError when Slurm refuses.
+    `notice` gets what sbatch says beside the id. Raises UsageError when the request is wrong by itself or the run is
+    another's, ClusterError when Slurm refuses.
     """
-    spec = resolved.spec
-    text, run = script(spec), RunDir.named(spec.runs_dir, spec.job_name)
-    _check_variables(spec, environ)
-    _check_idle(run, environ)
-    if not change:
-        _check_same(run, resolved)
+    text, run, record = script(resolved.spec), _run_of(resolved.spec), _described(resolved)
+    _check(resolved, run, change=change, environ=environ)
     created = run.create()
     try:
-        job_id = _sbatch(text, spec, run, environ)
-    except ClusterError as error:
-        if created and not isinstance(error, slurm.LostAnswerError):
-            shutil.rmtree(created)
+        with run.claimed():
+            _check_idle(resolved.spec, run, environ)
+            job_id = _sbatch(text, resolved.spec, run, environ, notice)
+            return Submitted(job_id, run, unrecorded=_record(run, job_id, text, record))
+    except slurm.LostAnswerError:
         raise
-    _record(run, job_id, text, resolved)
-    return Submitted(job_id, run)
+    except BaseException:
+        if created:
+            run.remove_unused(created)
+        raise
 
 
-def _check_variables(spec: JobSpec, environ: Mapping[str, str]) -> None:
-    for item in spec.env:
+def dry_run(resolved: Resolved, *, change: bool, environ: Mapping[str, str]) -> tuple[bytes, str]:
+    """Return the script, and what sbatch says to it; raise what `submit` would, and write nothing."""
+    text, run = script(resolved.spec), _run_of(resolved.spec)
+    _described(resolved)
+    _check(resolved, run, change=change, environ=environ)
+    _check_idle(resolved.spec, run, environ)
+    return text, slurm.test_only(text, environ)
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C and the like wait: between sbatch's acceptance and the printed id, a job could be forgotten."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _run_of(spec: JobSpec) -> RunDir:
+    return RunDir.named(spec.runs_dir, spec.job_name)
+
+
+def _described(resolved: Resolved) -> bytes:
+    """Return the text of spec.toml."""
+    table = config.recorded(resolved, directory=str(Path.cwd()), version=__version__)
+    try:
+        return tomli_w.dumps(table).encode()
+    except UnicodeEncodeError as error:
+        given = ascii(error.object[error.start : error.end])
+        raise UsageError(f"a value holds bytes that are no UTF-8 text ({given}); only COMMAND may") from error
+
+
+def _check(resolved: Resolved, run: RunDir, *, change: bool, environ: Mapping[str, str]) -> None:
+    for item in resolved.spec.env:
         if "=" not in item and item not in environ:
             raise UsageError(f"--env {item}: {item} is not set here; export it, or give --env {item}=VALUE")
+    if not change:
+        _check_same(run, resolved)
 
 
-def _check_idle(run: RunDir, environ: Mapping[str, str]) -> None:
-    """Refuse a second job for a run that one is queued or running for."""
-    earlier = [str(record["job"]) for record in read_records(run.submissions)][-_REMEMBERED:]
-    for job in slurm.jobs(earlier, environ) if earlier else []:
-        if not job.ended:
+def _check_idle(spec: JobSpec, run: RunDir, environ: Mapping[str, str]) -> None:
+    """Refuse a second job for a run that one is queued or running for, unless it depends on that one."""
+    earlier = {record["job"]: record for record in _submissions(run)[-_REMEMBERED:]}
+    for job in slurm.jobs(list(earlier), environ) if earlier else []:
+        record = earlier.get(job.job_id)
+        if job.ended or record is None or job.job_id in (spec.dependency or ""):
+            continue
+        if slurm.script_digest(job.job_id, environ) == record.get("sha256"):
             raise UsageError(
                 f"run {run.path.name} belongs to job {job.job_id}, which is {job.state}; wait for it, cancel it with "
                 f"`scancel {job.job_id}`, or choose another --name"
             )
 
 
+def _submissions(run: RunDir) -> list[Record]:
+    return [record for record in read_records(run.submissions) if str(record.get("job", "")).isdecimal()]
+
+
 def _check_same(run: RunDir, resolved: Resolved) -> None:
     """Refuse to mix two programs in one run."""
     if not run.spec.exists():
         return
-    recorded = config.read_job_file(run.spec)
-    asked = config.recorded(resolved, directory=str(Path.cwd()), version=__version__)
+    before = _program(config.read_job_file(run.spec))
+    now = _program(config.recorded(resolved, directory=str(Path.cwd()), version=__version__))
     for key in ("command", "worker"):
-        if recorded.get(key) != asked.get(key):
+        if before.get(key) != now.get(key):
             raise UsageError(
-                f"run {run.path.name} was made with another {key}: {_difference(recorded.get(key), asked.get(key))}; "
+                f"run {run.path.name} was made with another {key}: {_difference(before.get(key), now.get(key))}; "
                 "choose another --name, or --continue to mean it"
             )
+
+
+def _program(table: Record) -> Record:
+    """Return what a run's program is, its script by its full path: where it was typed does not matter."""
+    words = table.get("command", [])
+    script_path = script_of(tuple(words[:1])) if words else None
+    return table | {"command": [str(Path.cwd() / script_path), *words[1:]]} if script_path else table
 
 
 def _difference(before: Any, now: Any) -> str:
@@ -97,15 +155,20 @@ def _difference(before: Any, now: Any) -> str:
     return f"{shown(before)} became {shown(now)}"
 
 
-def _sbatch(text: bytes, spec: JobSpec, run: RunDir, environ: Mapping[str, str]) -> slurm.JobId:
+def _sbatch(text: bytes, spec: JobSpec, run: RunDir, environ: Mapping[str, str], notice: Notice) -> slurm.JobId:
     """Submit once, also when the answer is lost: the job is looked for before sbatch is tried again."""
     since = datetime.now(UTC)
-    known = [str(record["job"]) for record in read_records(run.submissions)]
+    known = [record["job"] for record in _submissions(run)]
     for _ in range(ATTEMPTS):
         try:
-            return slurm.submit(text, output=run.batch_log("%j"), environ=environ)
+            job_id, said = slurm.submit(text, output=run.batch_log("%j"), environ=environ)
         except slurm.LostAnswerError as error:
             lost = error
+        else:
+            if said:
+                notice(said)
+            return job_id
+        notice(f"sbatch's answer was lost ({lost}); looking for the job")
         found = _look(text, spec, since, known, environ)
         if found:
             return found
@@ -118,41 +181,57 @@ def _sbatch(text: bytes, spec: JobSpec, run: RunDir, environ: Mapping[str, str])
 def _look(
     text: bytes, spec: JobSpec, since: datetime, known: list[str], environ: Mapping[str, str]
 ) -> slurm.JobId | None:
+    """Return the job if it was accepted, None if the controller says that it was not.
+
+    Raises LostAnswerError when the controller does not say: it may yet take the job, and a second one with it.
+    """
     for pause_s in LOOKS:
         time.sleep(pause_s)
+        silent = None
         try:
             found = slurm.find_job(
-                name=spec.job_name,
-                user=getpass.getuser(),
-                script=text,
-                since=since,
-                known=known,
-                environ=environ,
+                name=spec.job_name, user=_user(), script=text, since=since, known=known, environ=environ
             )
-        except slurm.LostAnswerError:
+        except slurm.LostAnswerError as error:
+            silent = error
             continue
         if found:
             return found
+    if silent:
+        raise slurm.LostAnswerError(
+            f"sbatch's answer was lost, and the controller does not say whether it has the job ({silent}); look with "
+            f"`squeue --name={spec.job_name}` before you submit again"
+        ) from silent
     return None
 
 
-def _record(run: RunDir, job_id: slurm.JobId, text: bytes, resolved: Resolved) -> None:
+def _user() -> str:
+    """Return the name that Slurm knows the user by; LOGNAME and USER may be another's."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
+
+
+def _record(run: RunDir, job_id: slurm.JobId, text: bytes, spec: bytes) -> str:
+    """Write the submission down; return what kept it from being written, empty when nothing did."""
     directory = Path.cwd()
     commit, dirty = provenance.commit(directory)
-    write_whole(run.submitted_script(job_id.number), text)
-    write_whole(run.job_script, text)
-    spec = config.recorded(resolved, directory=str(directory), version=__version__)
-    write_whole(run.spec, tomli_w.dumps(spec).encode())
-    append_record(
-        run.submissions,
-        {
-            "time": datetime.now(UTC).isoformat(timespec="seconds"),
-            "job": job_id.number,
-            "cluster": job_id.cluster,
-            "sha256": hashlib.sha256(text).hexdigest(),
-            "directory": str(directory),
-            "commit": commit,
-            "dirty": dirty,
-            "version": __version__,
-        },
-    )
+    submission = {
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+        "job": job_id.number,
+        "cluster": job_id.cluster,
+        "sha256": hashlib.sha256(text).hexdigest(),
+        "directory": str(directory),
+        "commit": commit,
+        "dirty": dirty,
+        "version": __version__,
+    }
+    try:
+        append_record(run.submissions, submission)
+        write_whole(run.submitted_script(job_id.number), text)
+        write_whole(run.job_script, text)
+        write_whole(run.spec, spec)
+    except OSError as error:
+        return f"{error.filename or run.path}: {error.strerror}"
+    return ""

@@ -1,29 +1,203 @@
-"""What can go wrong between sbatch and the record of its answer."""
+"""What can go wrong between a request and the record of sbatch's answer; a real Slurm, some with a shim before it."""
 
+import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from slurmddp import config, submit
+from slurmddp.errors import UsageError
 from slurmddp.slurm import LostAnswerError
+
+REAL = 'PATH="${PATH#*:}" '
+TIMED_OUT = "echo 'sbatch: error: Socket timed out on send/recv operation' >&2; exit 1\n"
 
 
 @pytest.fixture
-def deaf(tmp_path, monkeypatch, slurm_env):
-    """The sandbox, but every answer of sbatch is lost before the job is accepted."""
-    shim = tmp_path / "bin" / "sbatch"
-    shim.parent.mkdir()
-    shim.write_text("#!/bin/bash\ncat >/dev/null; echo x >>tries; echo 'sbatch: error: Socket timed out' >&2; exit 1\n")
-    shim.chmod(0o755)
+def shim(tmp_path, monkeypatch, slurm_env):
+    """Return a function that puts a program before Slurm's own, and the environment that finds it."""
     monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "bin"
+    folder.mkdir()
+
+    def put(name: str, body: str) -> dict[str, str]:
+        (folder / name).write_text(f"#!/bin/bash\n{body}\n")
+        (folder / name).chmod(0o755)
+        return slurm_env | {"PATH": f"{folder}:{slurm_env['PATH']}"}
+
+    return put
+
+
+@pytest.fixture
+def name(slurm):
+    """Return a job name of this test's own, and cancel what it leaves."""
+    unique = f"s{os.getpid()}-{time.monotonic_ns()}"
+    yield unique
+    slurm("scancel", "--name", unique)
+
+
+def started(name: str, environ: dict[str, str], *words: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "slurmddp.cli", "submit", "--hold", "--name", name, *words]
+    return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def ended(process: subprocess.Popen) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=100)
+    return process.returncode, out, err
+
+
+def submitted(name: str, environ: dict[str, str], *words: str) -> tuple[int, str, str]:
+    return ended(started(name, environ, *words))
+
+
+def queued(slurm, name: str) -> list[str]:
+    return slurm("squeue", "-h", "--states=all", "-n", name, "-o", "%i").split()
+
+
+def test_answers_that_stay_lost_end_in_a_line_that_says_where_to_look(shim, monkeypatch, name):
+    environ = shim("sbatch", f"cat >/dev/null; echo x >>tries; {TIMED_OUT}")
     monkeypatch.setattr(submit, "LOOKS", (0.0,))
-    return slurm_env | {"PATH": f"{shim.parent}:{slurm_env['PATH']}"}
-
-
-def test_answers_that_stay_lost_end_in_a_line_that_says_where_to_look(deaf):
-    resolved = config.resolve(options={"job-name": f"lost-{os.getpid()}"}, words=(), job_file=None, environ={})
-    with pytest.raises(LostAnswerError, match=r"lost 3 times .*squeue --name=lost-"):
-        submit.submit(resolved, change=False, environ=deaf)
+    resolved = config.resolve(options={"job-name": name}, words=(), job_file=None, environ={})
+    with pytest.raises(LostAnswerError, match=r"lost 3 times .*squeue --name="):
+        submit.submit(resolved, change=False, environ=environ, notice=print)
     assert Path("tries").read_text() == "x\n" * submit.ATTEMPTS
-    assert Path("jobs", resolved.spec.job_name, "logs").is_dir(), "an accepted job would need it"
+    assert Path("jobs", name, "logs").is_dir(), "an accepted job would need it"
+
+
+def test_nothing_is_tried_again_while_the_controller_does_not_say_whether_it_has_the_job(
+    shim, monkeypatch, name, slurm
+):
+    shim("squeue", "echo 'squeue: error: slow' >&2; exit 1")
+    environ = shim("sbatch", f'{REAL} sbatch "$@" >/dev/null; echo x >>tries; {TIMED_OUT}')
+    monkeypatch.setattr(submit, "LOOKS", (0.0, 0.0))
+    resolved = config.resolve(options={"job-name": name, "hold": True}, words=(), job_file=None, environ={})
+    with pytest.raises(LostAnswerError, match="does not say whether it has the job"):
+        submit.submit(resolved, change=False, environ=environ, notice=print)
+    assert len(queued(slurm, name)) == 1
+
+
+def test_the_job_is_found_whatever_the_shell_calls_its_user_and_filters(shim, name, slurm):
+    environ = shim("sbatch", f'{REAL} sbatch "$@" >/dev/null; {TIMED_OUT}')
+    status, out, err = submitted(name, environ | {"LOGNAME": "nobody", "USER": "nobody", "SQUEUE_USERS": "nobody"})
+    assert status == 0, err
+    assert out.split() == queued(slurm, name)
+
+
+def test_two_submissions_at_once_of_one_name_are_one(shim, name, slurm):
+    environ = shim("sbatch", f'touch began; sleep 1; {REAL} exec sbatch "$@"')
+    first = started(name, environ)
+    while not Path("began").exists():
+        time.sleep(0.02)
+    status, out, err = submitted(name, environ)
+    assert (status, out) == (2, "")
+    assert f"is being submitted by process {first.pid} on " in err
+    assert ended(first)[1].split() == queued(slurm, name)
+    assert not list(Path("jobs", name).glob(".submitting*"))
+
+
+def test_a_claim_that_a_dead_process_left_is_no_obstacle(shim, name):
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    Path("jobs", name, "logs").mkdir(parents=True)
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    Path("jobs", name, ".submitting").write_text(f"{os.uname().nodename} {dead.pid}")
+    assert submitted(name, environ)[0] == 0
+
+
+def test_a_refusal_takes_back_nothing_of_another_run(shim, name):
+    environ = shim("sbatch", f'touch began; sleep 1; {REAL} exec sbatch "$@"')
+    refused = started("refused", environ, "--partition", "nowhere")
+    while not Path("began").exists():
+        time.sleep(0.02)
+    assert submitted(name, environ)[0] == 0
+    assert ended(refused)[0] == 3
+    assert [path.name for path in Path("jobs").iterdir()] == [name]
+    assert Path("jobs", name, "spec.toml").is_file()
+
+
+def test_ctrl_c_while_sbatch_works_comes_after_the_id(shim, name, slurm):
+    environ = shim("sbatch", f'{REAL} sbatch "$@"; touch accepted; sleep 1')
+    process = started(name, environ)
+    while not Path("accepted").exists():
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    status, out, _ = ended(process)
+    assert status == 130
+    assert out.split() == queued(slurm, name)
+    assert json.loads(Path("jobs", name, "submissions.jsonl").read_text())["job"] == out.strip()
+
+
+def test_a_job_that_cannot_be_recorded_is_told_all_the_same(shim, name, slurm):
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    Path("jobs", name, "job.sbatch", "in-the-way").mkdir(parents=True)
+    status, out, err = submitted(name, environ)
+    assert status == 1
+    assert out.split() == queued(slurm, name)
+    assert f"Error: job {out.strip()} is queued, but could not be recorded: " in err
+
+
+def test_what_sbatch_warns_of_is_passed_on(shim, name):
+    environ = shim("sbatch", f'echo "sbatch: warning: the project runs out of hours" >&2; {REAL} exec sbatch "$@"')
+    assert "warning: the project runs out of hours" in submitted(name, environ)[2]
+
+
+def test_a_dependent_of_the_runs_own_job_is_accepted(shim, name, slurm):
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    first = submitted(name, environ)[1].strip()
+    assert submitted(name, environ)[0] == 2
+    assert submitted(name, environ, "-d", f"afterany:{first}")[0] == 0
+    assert len(queued(slurm, name)) == 2
+
+
+def test_somebody_elses_job_of_the_same_number_is_not_the_runs(shim, name, slurm):
+    """Two clusters, or one set up anew, give the same numbers."""
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    other = slurm(
+        "sbatch", "--parsable", "--hold", f"--job-name={name}", "--output=/dev/null", "--wrap", "true"
+    ).strip()
+    Path("jobs", name).mkdir(parents=True)
+    lines = [{"job": other, "sha256": "0" * 64}, {"time": "no job"}, {"job": None}, {"job": "no number"}]
+    Path("jobs", name, "submissions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert submitted(name, environ)[0] == 0
+
+
+def test_a_program_is_the_same_wherever_it_is_repeated_from(shim, name, slurm, wait_for_job, monkeypatch):
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    Path("train.py").write_text("")
+    here = Path.cwd()
+    for folder, words in (
+        (here, ["train.py", "1"]),
+        (here / "bin", [str(here / "jobs" / name / "spec.toml")]),
+        (here, ["train.py", "1"]),
+    ):
+        monkeypatch.chdir(folder)
+        status, out, err = submitted(name, environ, *words)
+        assert status == 0, err
+        slurm("scancel", out.strip())
+        wait_for_job(out.strip())
+
+
+def test_bytes_that_no_record_can_hold_are_refused_before_the_queue(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = {"job-name": "x", "partition": "gpu"}
+    resolved = config.resolve(options=options, words=("--data", "\udcff"), job_file=None, environ={})
+    with pytest.raises(UsageError):
+        submit.submit(resolved, change=False, environ={"PATH": "/nowhere"}, notice=print)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_refuses_what_submit_refuses_and_writes_nothing(shim, name, tmp_path):
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    Path("train.py").write_text("")
+    assert submitted(name, environ, "train.py")[0] == 0
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    assert submitted(name, environ, "--dry-run", "train.py")[0] == 2
+    assert "made with another command" in submitted(name, environ, "--dry-run", "train.py", "x")[2]
+    status, out, _ = submitted(f"{name}-b", environ, "--dry-run", "--json", "train.py")
+    assert status == 0 and json.loads(out)["script"].startswith("#!/bin/bash")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before

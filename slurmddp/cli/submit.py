@@ -9,11 +9,10 @@ from typing import Any
 import click
 
 from slurmddp import follow as following
-from slurmddp import slurm
 from slurmddp import submit as submitting
 from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, tell, write
-from slurmddp.script import script
-from slurmddp.spec import JobSpec
+from slurmddp.config import Resolved
+from slurmddp.errors import SlurmddpError
 
 
 @click.command(cls=JobCommand, options_metavar=SYNOPSIS)
@@ -40,19 +39,24 @@ def submit(
     """
     resolved = resolve(job_file, words, parameters)
     if dry_run:
-        return _dry_run(resolved.spec)
-    done = submitting.submit(resolved, change=change, environ=os.environ)
-    result = _result(done)
+        return _dry_run(resolved, change=change, as_json=as_json)
     waits = wait or follow
-    if not (waits and as_json):
-        _print(result, as_json=as_json)
-    tell(f"run {done.run.path.name}: {done.run.path}")
+    with submitting.uninterrupted():
+        done = submitting.submit(resolved, change=change, environ=os.environ, notice=tell)
+        result = _result(done)
+        if not (waits and as_json):
+            _print(result, as_json=as_json)
+    if done.unrecorded:
+        raise SlurmddpError(f"job {done.job_id.number} is queued, but could not be recorded: {done.unrecorded}")
+    tell(f"folder of the run: {done.run.path}")
     return _wait(done, result, show=follow, as_json=as_json) if waits else 0
 
 
-def _dry_run(spec: JobSpec) -> int:
-    text = script(spec)
-    said = slurm.test_only(text, os.environ)
+def _dry_run(resolved: Resolved, *, change: bool, as_json: bool) -> int:
+    text, said = submitting.dry_run(resolved, change=change, environ=os.environ)
+    if as_json:
+        click.echo(json.dumps({"script": text.decode(), "sbatch": said}))
+        return 0
     write(sys.stdout, text)
     tell(said)
     return 0
