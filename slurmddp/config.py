@@ -47,6 +47,9 @@ def resolve(
     values = {JOB_FIELDS[key].name: convert(JOB_FIELDS[key], raw, origin) for key, (raw, origin) in found.items()}
     origins = {key: origin for key, (_, origin) in found.items()}
     values["command"], values["worker"] = _program(words, file, job_file)
+    python = command.interpreter(words or _command_in(file, job_file))
+    if python and values["command"] and "python" not in values:
+        values["python"], origins["python"] = python, "COMMAND"
     if "job_name" not in values:
         values["job_name"], origins["job-name"] = _default_name(values, job_file)
     builtin = {key: "built-in" for key in JOB_FIELDS if key not in origins}
@@ -174,7 +177,9 @@ def _relocated_command(words: Any, base: Path) -> Any:
         return words
     place = len(words) - len(command.normalise(tuple(str(word) for word in words)))
     script = command.script_of(tuple(words[place : place + 1]))
-    return [*words[:place], _from_here(base, script), *words[place + 1 :]] if script else words
+    runner = [_from_here(base, word) if "/" in word else word for word in words[: min(place, 1)]]
+    rest = [_from_here(base, script), *words[place + 1 :]] if script else words[place:]
+    return [*runner, *words[len(runner) : place], *rest]
 
 
 def _program(

@@ -83,6 +83,17 @@ def test_every_path_in_a_file_is_relative_to_it_and_a_name_is_none(tmp_path, mon
     assert resolve(job_file=file(tmp_path / "sub", '[worker]\ndata = "digits"')).spec.worker.data == "digits"
 
 
+def test_the_python_that_command_names_by_its_path_is_the_ranks(tmp_path):
+    assert resolve(words=["/opt/ml/bin/python", "train.py"]).spec.python == "/opt/ml/bin/python"
+    assert resolve(words=["/opt/ml/bin/torchrun", "train.py"]).spec.python == "/opt/ml/bin/python"
+    assert resolve(words=["/opt/ml/bin/python", "train.py"], python="mine").spec.python == "mine"
+    assert resolve(words=["python", "train.py"]).spec.python is None
+    path = file(tmp_path, 'command = ["./env/bin/python", "train.py"]')
+    spec = resolve(job_file=path).spec
+    assert (spec.python, spec.command) == (str(tmp_path / "env/bin/python"), (str(tmp_path / "train.py"),))
+    assert resolve(job_file=path, words=["other.py"]).spec.python is None
+
+
 def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sub").mkdir()

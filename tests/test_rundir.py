@@ -70,3 +70,28 @@ def test_records_come_back_and_a_torn_line_costs_itself_alone(tmp_path_factory, 
 
 def test_a_missing_file_has_no_records(tmp_path):
     assert list(read_records(tmp_path / "none")) == []
+
+
+def test_what_is_no_attempt_is_passed_over(tmp_path):
+    run = RunDir(tmp_path)
+    for name in ("0.0", ".nfs0001", ".ipynb_checkpoints", "0.0.before-17", "x"):
+        run.attempt("7", name).mkdir(parents=True)
+    assert run.attempts("7") == ["0.0"]
+
+
+def test_taking_back_stops_at_the_first_folder_that_somebody_uses(tmp_path):
+    run = RunDir(tmp_path / "a" / "b" / "r")
+    made = run.create()
+    (tmp_path / "a" / "theirs").write_text("")
+    run.remove_unused(made)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "theirs"]
+    made = run.create()
+    run.batch_log("7").write_text("words of a job")
+    run.remove_unused(made)
+    assert run.batch_log("7").is_file()
+
+
+@pytest.mark.parametrize("name", ["back\\slash", "new\nline", "\udcff"])
+def test_a_path_that_slurm_loses_logs_in_is_refused(name, tmp_path):
+    with pytest.raises(UsageError, match="Slurm loses such logs"):
+        RunDir.named(str(tmp_path / name), "r")
