@@ -304,3 +304,34 @@ def test_fashion_mnist_reaches_80_percent_in_one_epoch_on_two_by_two(cli, tmp_pa
     cli(*words, "--", "--data", str(FASHION), "--epochs", "1")
     events = [json.loads(line) for line in (tmp_path / "jobs/mnist/events.jsonl").read_text().splitlines()]
     assert max(event["accuracy"] for event in events if event["event"] == "epoch") >= 0.8
+
+
+def test_a_record_of_an_earlier_job_of_the_same_number_is_not_believed(cli, slurm, wait_for_job, tmp_path):
+    (tmp_path / "kill.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
+    job_id = cli("submit", "--hold", "kill.py").stdout.strip()
+    stale = tmp_path / "jobs" / "kill" / "logs" / job_id / "0.0"
+    stale.mkdir(parents=True)
+    (stale / "0.end").write_text("0 done\n")
+    slurm("scontrol", "release", job_id)
+    assert wait_for_job(job_id)["JobState"] == "FAILED"
+    assert [path.read_text() for path in stale.parent.glob("0.0.before-*/0.end")] == ["0 done\n"]
+
+
+def test_ranks_that_were_never_launched_are_no_success(cli, tmp_path):
+    """The status of srun 22.05 is 0 when it cannot open the ranks' output."""
+    (tmp_path / "train.py").write_text("print('ran')\n")
+    done = cli("submit", "--setup", "DDPRUN_RANKS=/nowhere/x", "--follow", "train.py", status=1)
+    assert "ended with status 76: the ranks never met" in done.stderr
+
+
+def test_the_users_variables_reach_the_ranks_as_they_are(cli, tmp_path):
+    names = ("hosts", "ranks", "limit", "try", "run_dir", "spread", "status")
+    (tmp_path / "train.py").write_text(f"import os\nprint([os.environ[name] for name in {names}])\n")
+    cli("submit", "--wait", "--env", "status=given", "train.py", environ=dict.fromkeys(names, "mine"))
+    assert ranks(tmp_path / "jobs" / "train")[0].splitlines()[-1] == repr(["mine"] * 6 + ["given"])
+
+
+def test_shell_options_of_a_set_up_line_do_not_spoil_the_end(cli, tmp_path):
+    (tmp_path / "bad.py").write_text("raise ValueError('no')\n")
+    done = cli("submit", "--setup", "set -euo pipefail", "--follow", "bad.py", status=1)
+    assert "ended with status 77: " in done.stderr and "ValueError: no" in done.stderr
