@@ -7,7 +7,8 @@ from typing import Final
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown
 
-_RUNNERS = r"(.*/)?(python(3(\.\d+)?)?|torchrun)"
+_TORCHRUN = "torchrun"
+_RUNNERS = rf"(.*/)?(python(3(\.\d+)?)?|{_TORCHRUN})"
 _NAME_LENGTH: Final = 64
 
 
@@ -26,11 +27,16 @@ def normalise(words: tuple[str, ...]) -> tuple[str, ...]:
     if not rest:
         raise UsageError(f"COMMAND is {shown(words[0])} alone; name a script, as in: train.py --lr 0.1")
     if rest[0].startswith("-") and rest[0] != "-m":
-        raise UsageError(
-            f"COMMAND: option {shown(rest[0])} of {words[0]} is not understood; nodes and ranks are options of "
-            "slurmddp, the script comes first: train.py --lr 0.1"
-        )
+        raise _lost_option(rest[0], words[0])
     return _checked(rest)
+
+
+def interpreter(words: tuple[str, ...]) -> str | None:
+    """Return the Python that a leading `/path/to/python` or `/path/to/torchrun` names; None for a bare word."""
+    if not words or "/" not in words[0] or not re.fullmatch(_RUNNERS, words[0]):
+        return None
+    path = PurePath(words[0])
+    return str(path.with_name("python")) if path.name == _TORCHRUN else words[0]
 
 
 def is_worker(words: tuple[str, ...]) -> bool:
@@ -53,6 +59,13 @@ def as_name(text: str) -> str:
     """Return the nearest allowed job name."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-")[:_NAME_LENGTH]
     return f"job-{name}"[:_NAME_LENGTH] if not name or name.isdigit() else name
+
+
+def _lost_option(option: str, runner: str) -> UsageError:
+    what = f"COMMAND: option {shown(option)} of {shown(runner)}"
+    if PurePath(runner).name == _TORCHRUN:
+        return UsageError(f"{what}: torchrun's options are slurmddp's here: --nodes, --ntasks-per-node")
+    return UsageError(f"{what}: only python's -u and -m are understood; leave {shown(option)} out")
 
 
 def _checked(words: tuple[str, ...]) -> tuple[str, ...]:

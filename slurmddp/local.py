@@ -13,6 +13,7 @@ from typing import Final
 
 from slurmddp.command import is_worker
 from slurmddp.errors import UsageError
+from slurmddp.outcome import FAILED, RETRYABLE
 from slurmddp.rundir import RunDir
 from slurmddp.slurm import submission_environment
 from slurmddp.spec import JobSpec
@@ -47,6 +48,7 @@ def plan(spec: JobSpec, *, devices: str | None, environ: Mapping[str, str]) -> L
     ranks = spec.ntasks_per_node or spec.gpus or len(chosen) or 1
     python = spec.python or sys.executable
     torchrun = [python, "-P", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    torchrun += ["--log-dir", str(run.attempt(job_id, ATTEMPT) / "torchrun")]
     command = [*torchrun, "--no-python", python, "-P", "-u", "-m", "slurmddp.worker", *program]
     return LocalRun(run, job_id, command, _environment(spec, run, job_id, chosen, environ))
 
@@ -73,6 +75,20 @@ def perform(local: LocalRun, *, show: Callable[[bytes], None]) -> int:
         except BaseException:
             _end(process)
             raise
+
+
+def cause(local: LocalRun) -> str | None:
+    """Return, of a run that failed, what its first rank to fail recorded, and where its output is; None for none.
+
+    A rank that failed by itself comes before those that lost it as a peer.
+    """
+    records = sorted(local.console_log.parent.glob("*.end"), key=lambda path: path.stat().st_mtime_ns)
+    for wanted in (FAILED, RETRYABLE):
+        for path in records:
+            status, _, reason = path.read_text("utf-8", "replace").strip().partition(" ")
+            if status == str(wanted):
+                return f"{reason}; see {path.with_suffix('.out')}"
+    return None
 
 
 def _environment(

@@ -83,6 +83,10 @@ class RunDir:
         """How that rank ended: one line, the status of `slurmddp.outcome` and the reason."""
         return self.attempt(job_id, attempt) / f"{rank}.end"
 
+    def rank_begin(self, job_id: str, attempt: str, rank: int) -> Path:
+        """Left by rank 0 when all ranks have met."""
+        return self.attempt(job_id, attempt) / f"{rank}.begin"
+
     def rank_error(self, job_id: str, attempt: str, rank: int) -> Path:
         """The exception that ended that rank, in the form of torch's TORCHELASTIC_ERROR_FILE."""
         return self.attempt(job_id, attempt) / f"{rank}.error.json"

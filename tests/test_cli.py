@@ -1,6 +1,9 @@
 """The command line: what goes where among the words, exit statuses, one line an error, nothing left behind."""
 
 import json
+import os
+import re
+import signal
 import subprocess
 import sys
 import tomllib
@@ -59,7 +62,18 @@ USER_ERRORS = [
     ("submit -- --task nothing", "--task: 'nothing' is not one of mnist, linear"),
     ("submit -- --tsk linear", "unknown option '--tsk'; did you mean --task"),
     ("submit -- --epochs", "--epochs needs a value"),
-    ("submit --epochs 3", "put `--` before its options"),
+    ("submit --epochs 3", "--epochs is no option of slurmddp; the bundled worker's come after `--`, a script's after"),
+    ("submit --gpus 4", "No such option '--gpus'; say --gpus-per-node"),
+    ("run --gres=gpu:4", "say --gpus-per-node"),
+    ("render --gpus-per-task 1", "say --gpus-per-node"),
+    ("submit -n 4", "No such option '-n'; say --ntasks-per-node (ranks on each node)"),
+    ("render --ntasks=4", "say --ntasks-per-node"),
+    ("run --nproc_per_node=4", "say --ntasks-per-node"),
+    ("render --nnodes 2", "say --nodes"),
+    ("submit -o x.out", "output is in the run's folder, jobs/NAME/logs"),
+    ("render --error=x", "output is in the run's folder, jobs/NAME/logs"),
+    ("submit --mail-user=me", "'--mail-user'. Another option of sbatch is given as --sbatch KEY=VALUE"),
+    ("submit --nodess 2", "'--nodes'?) Another option of sbatch is given as --sbatch KEY=VALUE"),
     ("submit -- --data none", "is no folder; allowed are digits"),
     ("submit --env NO_SUCH_VARIABLE", "NO_SUCH_VARIABLE is not set here"),
     ("submit --nodess 2", "No such option '--nodess'"),
@@ -80,6 +94,44 @@ def test_a_users_mistake_is_one_line_and_status_2_and_leaves_nothing(words, mess
     assert done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1
     assert message in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("words", ["run --mail-user=me", "run --nnodes 2"])
+def test_run_gives_no_advice_that_only_holds_for_sbatch(words, tmp_path):
+    done = slurmddp(*words.split(), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--sbatch" not in done.stderr and "say --nodes" not in done.stderr
+
+
+@pytest.mark.parametrize("words", ["render", "--help", "", "sandbox --help"])
+@pytest.mark.parametrize(("place", "unbuffered"), [("&-", ""), ("/dev/full", ""), ("/dev/full", "1")])
+def test_output_that_cannot_be_written_is_one_line_and_status_1(words, place, unbuffered, tmp_path):
+    command = f'"{sys.executable}" -m slurmddp.cli {words} >{place}'
+    done = subprocess.run(
+        ["bash", "-c", command],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: cannot write to standard output: ") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", ["render", "--help", ""])
+def test_a_reader_that_leaves_early_gets_no_complaint(words, tmp_path):
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "slurmddp.cli", *words.split()],
+        cwd=tmp_path,
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")
 
 
 @pytest.mark.parametrize("value", ["x\n#SBATCH --wrap=id", "x\r", "\x1b]0;x\x07"])
@@ -146,6 +198,39 @@ def test_a_failing_script_fails_the_run(tmp_path):
     done = slurmddp("run", "--ntasks-per-node", "2", "bad.py", cwd=tmp_path, OMP_NUM_THREADS="1")
     assert done.returncode == 1
     assert "ValueError: no" in done.stdout
+    logs = re.escape(str(tmp_path / "jobs" / "bad" / "logs"))
+    assert re.search(rf"ValueError: no; see {logs}/local-\S+/0\.0/[01]\.out$", done.stderr.splitlines()[-1])
+
+
+def fake_python(folder: Path, *lines: str) -> str:
+    """Return the path of a program that stands for a Python and so for torchrun, which takes seconds to start."""
+    path = folder / "python"
+    path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    path.chmod(0o755)
+    return str(path)
+
+
+def test_a_run_that_ends_without_any_rank_s_word_still_says_where_to_look(tmp_path):
+    done = slurmddp("run", "--python", fake_python(tmp_path, "exit 3"), "--name", "x", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "status 3 and no rank said why; see " in done.stderr.splitlines()[-1]
+
+
+def test_an_interrupted_run_says_where_its_output_is(tmp_path):
+    python = fake_python(tmp_path, "echo begun", "exec /bin/sleep 60")
+    with subprocess.Popen(
+        [sys.executable, "-m", "slurmddp.cli", "run", "--python", python, "--name", "x"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None and process.stdout.readline() == "begun\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+    assert process.returncode == 130
+    place = next(path.parent for path in tmp_path.glob("jobs/x/logs/*/0.0/0.out"))
+    assert f"interrupted; the output is in {place}\n" in said
 
 
 def test_the_project_names_its_version_once():

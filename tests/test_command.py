@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurmddp.command import as_name, is_worker, name_of, normalise, script_of
+from slurmddp.command import as_name, interpreter, is_worker, name_of, normalise, script_of
 from slurmddp.errors import UsageError
 
 
@@ -27,8 +27,11 @@ def test_the_leading_word_is_understood_and_dropped(typed, taken):
     ("words", "message"),
     [
         (("python",), "alone"),
-        (("torchrun", "--nnodes=2", "train.py"), "options of slurmddp"),
-        (("python", "-O", "train.py"), "not understood"),
+        (
+            ("torchrun", "--nnodes=2", "train.py"),
+            "'--nnodes=2' of 'torchrun': torchrun's options are slurmddp's here: --nodes, --ntasks-per-node",
+        ),
+        (("python", "-O", "train.py"), "only python's -u and -m are understood; leave '-O' out"),
         (("-m",), "needs a module"),
         (("", "x"), "empty word"),
         (("train.py", "a\0b"), "NUL"),
@@ -37,6 +40,22 @@ def test_the_leading_word_is_understood_and_dropped(typed, taken):
 def test_what_would_be_lost_is_refused(words, message):
     with pytest.raises(UsageError, match=message):
         normalise(words)
+
+
+@pytest.mark.parametrize(
+    ("typed", "python"),
+    [
+        ("/opt/env/bin/python3.11 -u train.py", "/opt/env/bin/python3.11"),
+        ("env/bin/python train.py", "env/bin/python"),
+        ("/opt/env/bin/torchrun train.py", "/opt/env/bin/python"),
+        ("python train.py", None),
+        ("torchrun train.py", None),
+        ("dir/train.py", None),
+        ("", None),
+    ],
+)
+def test_a_python_that_is_named_by_its_path_is_the_one_that_is_meant(typed, python):
+    assert interpreter(tuple(typed.split())) == python
 
 
 def test_the_kinds_of_command_are_told_apart():

@@ -219,7 +219,8 @@ def test_a_run_has_one_job_at_a_time_and_one_program(cli, slurm, wait_for_job, t
     assert f"belongs to job {job_id}, which is PENDING" in cli("submit", "train.py", status=2).stderr
     slurm("scancel", job_id)
     wait_for_job(job_id)
-    assert "['train.py'] became ['train.py', 'x']" in cli("submit", "train.py", "x", status=2).stderr
+    script = f"'{tmp_path}/train.py'"
+    assert f"[{script}] became [{script}, 'x']" in cli("submit", "train.py", "x", status=2).stderr
     again = cli("submit", "--hold", "--continue", "train.py", "x").stdout.strip()
     slurm("scancel", again)
 

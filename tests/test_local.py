@@ -1,9 +1,13 @@
 """`run` describes what it starts before it starts it."""
 
+import os
+from pathlib import Path
+
 import pytest
 
 from slurmddp import local
 from slurmddp.errors import UsageError
+from slurmddp.rundir import RunDir
 from slurmddp.spec import JobSpec
 
 
@@ -48,3 +52,23 @@ def test_devices_that_are_no_numbers_are_refused(devices):
 
 def test_the_command_reaches_torchrun_as_words():
     assert plan(command=("train.py", "a b", "--lr", "1")).command[-4:] == ["train.py", "a b", "--lr", "1"]
+
+
+@pytest.mark.parametrize(
+    ("records", "told"),
+    [
+        (["76 rank 0 on a: lost rank 1", "77 rank 1 on a: ValueError: boom", "77 rank 2 on a: late"], 1),
+        (["0 done", "76 rank 1 on a: lost rank 0", "76 rank 2 on a: lost rank 0"], 1),
+        (["0 done", "75 rank 1 on a: stopped"], None),
+        ([], None),
+    ],
+)
+def test_the_cause_is_the_oldest_record_of_a_failure_that_is_no_lost_peer(tmp_path: Path, records, told):
+    ran = local.LocalRun(RunDir(tmp_path), "7", [], {})
+    ran.console_log.parent.mkdir(parents=True)
+    for rank, record in enumerate(records):
+        path = ran.run.rank_record("7", local.ATTEMPT, rank)
+        path.write_text(f"{record}\n")
+        os.utime(path, (rank, rank))
+    reason = records[told].partition(" ")[2] if told is not None else ""
+    assert local.cause(ran) == (f"{reason}; see {ran.run.rank_log('7', local.ATTEMPT, told)}" if reason else None)

@@ -1,6 +1,8 @@
 """The command line. The group, and the one place that turns errors into a line and an exit status."""
 
+import os
 import sys
+import traceback
 from typing import Any, NoReturn
 
 import click
@@ -51,7 +53,35 @@ def main(args: list[str] | None = None) -> NoReturn:
     sys.exit(_run(args))
 
 
+def output_lost(error: OSError) -> SlurmddpError:
+    """Return the error for a standard output that takes nothing, and point it nowhere from here on.
+
+    Else the interpreter would try again at its end, and complain in its own way.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return SlurmddpError(f"cannot write to standard output: {error.strerror}")
+
+
 def _run(args: list[str] | None) -> int:
+    if sys.stdout is None:
+        return _fail("cannot write to standard output: it is closed", SlurmddpError.exit_status)
+    try:
+        return _status(args)
+    except BrokenPipeError as error:
+        return output_lost(error).exit_status
+    except OSError as error:
+        if not _is_of_echo(error):
+            raise
+        return _fail(str(output_lost(error)), SlurmddpError.exit_status)
+
+
+def _is_of_echo(error: OSError) -> bool:
+    """Tell whether it was printing that failed, and not some file."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return frames[-1].f_code is click.echo.__code__
+
+
+def _status(args: list[str] | None) -> int:
     try:
         status: Any = group.main(args, prog_name="slurmddp", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:

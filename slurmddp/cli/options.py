@@ -1,17 +1,28 @@
 """What the job commands share: options made from their declaration, where COMMAND begins, and the two streams."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
 
 import click
 
 from slurmddp import config
+from slurmddp.cli import output_lost
 from slurmddp.errors import UsageError
-from slurmddp.fields import Field
+from slurmddp.fields import Field, shown
 from slurmddp.spec import JOB_FIELDS
 from slurmddp.worker.options import WORKER_FIELDS
+
+_INSTEAD: Final = {
+    **dict.fromkeys(("--gpus", "-G", "--gres", "--gpus-per-task"), "--gpus-per-node"),
+    **dict.fromkeys(
+        ("-n", "--ntasks", "--nproc-per-node", "--nproc_per_node"), "--ntasks-per-node (ranks on each node)"
+    ),
+    "--nnodes": "--nodes",
+}
+"""What sbatch and torchrun call it, and what it is called here."""
+_OUTPUT: Final = ("-o", "--output", "-e", "--error")
 
 SYNOPSIS: Final = "[JOB.toml] [OPTIONS] [COMMAND...]"
 
@@ -28,11 +39,7 @@ class JobCommand(click.Command):
         try:
             rest = super().parse_args(ctx, own)
         except click.NoSuchOption as error:
-            if error.option_name.removeprefix("--") in WORKER_FIELDS:
-                raise UsageError(
-                    f"{error.option_name} is for the bundled worker; put `--` before its options"
-                ) from error
-            raise
+            raise UsageError(_advice(error, self._values())) from error
         ctx.params["job_file"] = Path(job_file) if job_file else None
         ctx.params["words"] = words
         return rest
@@ -98,9 +105,28 @@ def tell(line: str) -> None:
 
 
 def write(stream: TextIO, raw: bytes) -> None:
-    """Write bytes as they are, at once."""
-    stream.buffer.write(raw)
-    stream.flush()
+    """Write bytes as they are, at once; raise SlurmddpError when there is no room for them."""
+    try:
+        stream.buffer.write(raw)
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise output_lost(error) from error
+
+
+def _advice(error: click.NoSuchOption, known: Container[str]) -> str:
+    """Return what to type instead of an option that a command does not have."""
+    name = error.option_name
+    if name.removeprefix("--") in WORKER_FIELDS:
+        return f"{name} is no option of slurmddp; the bundled worker's come after `--`, a script's after the script"
+    instead = _INSTEAD.get(name, "")
+    if instead.split(" ")[0] in known:
+        return f"No such option {shown(name)}; say {instead}"
+    if name in _OUTPUT:
+        return f"No such option {shown(name)}; output is in the run's folder, jobs/NAME/logs"
+    more = " Another option of sbatch is given as --sbatch KEY=VALUE" if "--sbatch" in known else ""
+    return f"{error.format_message()}{more}"
 
 
 def _click_option(field: Field) -> Callable[[Any], Any]:

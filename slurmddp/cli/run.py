@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -30,9 +30,19 @@ def run(job_file: Path | None, words: tuple[str, ...], *, devices: str | None, a
     plan = local.plan(spec, devices=devices, environ=os.environ)
     if spec.nodes > 1:
         tell(f"the job has {spec.nodes} nodes; here run the ranks of one")
-    stream = sys.stderr if as_json else sys.stdout
-    status = local.perform(plan, show=lambda line: write(stream, line))
+    status = _perform(plan, sys.stderr if as_json else sys.stdout)
     tell(f"run {spec.job_name}: {plan.run.path}")
     if as_json:
         click.echo(json.dumps({"run": str(plan.run.path), "job": plan.job_id, "status": status}))
-    return 0 if status == 0 else 1
+    if status == 0:
+        return 0
+    tell(local.cause(plan) or f"the run ended with status {status} and no rank said why; see {plan.console_log}")
+    return 1
+
+
+def _perform(plan: local.LocalRun, stream: TextIO) -> int:
+    try:
+        return local.perform(plan, show=lambda line: write(stream, line))
+    except KeyboardInterrupt:
+        tell(f"interrupted; the output is in {plan.console_log.parent}")
+        raise

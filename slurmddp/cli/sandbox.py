@@ -44,7 +44,7 @@ def sandbox() -> None:
 def up(**options: Any) -> None:
     """Bring a sandbox up; ends when all nodes are idle."""
     plan = room.Plan(**options)
-    room.up(plan, say=lambda line: click.echo(line, err=True))
+    room.up(plan, say=lambda part: click.echo(f"starting {part}", err=True))
     click.echo(f"sandbox '{plan.name}' is up. Point this shell at it with:", err=True)
     click.echo(f'  eval "$(slurmddp sandbox env{_name_words(plan.name)})"', err=True)
 
@@ -57,7 +57,7 @@ def down(name: str) -> None:
     click.echo(f"sandbox '{name}' is down" if was_up else f"sandbox '{name}' was not up", err=True)
 
 
-@sandbox.command()
+@sandbox.command(short_help="Print the variables that point a shell at a sandbox.")
 @_name
 def env(name: str) -> None:
     """Print what points a shell at a sandbox: eval "$(slurmddp sandbox env)"."""
@@ -65,7 +65,7 @@ def env(name: str) -> None:
         click.echo(f"export {key}={shlex.quote(value)}")
 
 
-@sandbox.command()
+@sandbox.command(short_help="Say what runs in a sandbox and where its logs are.")
 @_name
 @click.option("--json", "as_json", is_flag=True, help="As JSON.")
 @click.pass_context

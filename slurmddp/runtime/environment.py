@@ -18,6 +18,9 @@ Launcher = Literal["srun", "fork", "torchrun", "mpi", "single"]
 Environment = Mapping[str, str]
 
 SRUN_LINE = "start it with srun: srun python -m slurmddp.worker ..."
+PORT_LINE = (
+    "the batch script of `slurmddp submit` sets it: use that, or `slurmddp run`, or export MASTER_ADDR and MASTER_PORT"
+)
 TORCHRUN_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 MPI_PREFIX = "OMPI_COMM_WORLD_"
 
@@ -146,7 +149,7 @@ def _guess(environment: Environment) -> Launcher:
     if all(name in environment for name in TORCHRUN_NAMES):
         return "torchrun"
     if _step(environment):
-        return "srun"
+        return "single" if _is_alone(environment) else "srun"
     if MPI_PREFIX + "RANK" in environment:
         return "mpi"
     if "SLURM_JOB_ID" in environment and environment.get("SLURM_NTASKS", "1") != "1":
@@ -159,6 +162,12 @@ def _guess(environment: Environment) -> Launcher:
 
 def _step(environment: Environment) -> str | None:
     return environment.get("SLURM_STEP_ID", environment.get("SLURM_STEPID"))
+
+
+def _is_alone(environment: Environment) -> bool:
+    """Tell a step of one task, started by hand, that needs no head."""
+    tasks = environment.get("SLURM_STEP_NUM_TASKS", environment.get("SLURM_NTASKS"))
+    return tasks == "1" and "MASTER_ADDR" not in environment
 
 
 def _read_srun(environment: Environment) -> Rank:
@@ -307,6 +316,8 @@ def _number(
 
 
 def _port(environment: Environment, name: str) -> int:
+    if name not in environment:
+        raise RankError(f"{name} is not set; {PORT_LINE}")
     port = _number(environment, name, least=1)
     if port >= 65535:  # noqa: PLR2004 - the last port; the one after master_port may be needed
         raise RankError(f"{name}={port} is not a port below 65535")

@@ -24,8 +24,8 @@ from slurmddp.runtime.environment import Rank
 
 ARRIVAL_LIMIT_S = 60.0
 """How long rank 0 waits for the others."""
-END_LIMIT_S = 1800.0
-"""How long rank 0 waits, when it has ended, for the others to end."""
+END_LIMIT_S = 60.0
+"""How long rank 0, which holds the store, stays up for the others when it has ended."""
 ANSWER_LIMIT_S = 10.0
 """How long a store that took the connection may take to answer."""
 
@@ -53,23 +53,20 @@ class Roster:
         self._rank = rank
         self.store = store
 
-    def agree_end(self, limit_s: float = END_LIMIT_S) -> None:
-        """Say that this rank ended well; rank 0 returns when every rank has said so.
+    def agree_end(self, limit_s: float = END_LIMIT_S) -> bool:
+        """Say that this rank ended well, and tell whether that was heard; on rank 0, whether all said so in time.
 
         Over a connection of its own: one that was idle for days may be gone. Said without waiting for an answer:
-        rank 0 may leave as soon as it has heard. Raises PeerError when rank 0 is gone,
-        or, on rank 0, when the limit passes first.
+        rank 0 may leave as soon as it has heard. Starts no thread: an interpreter that ends allows none.
         """
         rank = self._rank
-        store = self.store if rank.is_main else _prefixed(rank, _connect(rank, ANSWER_LIMIT_S))
-        with _network(f"rank {rank.rank} lost rank 0 before it could say that it ended well"):
+        try:
+            store = self.store if rank.is_main else _prefixed(rank, _reconnect(rank))
             store.set(f"ended/{rank.rank}", "well")
-        if not rank.is_main:
-            return
-        keys = [f"ended/{rank}" for rank in range(self._rank.world_size)]
-        if not _wait(self.store, keys, limit_s):
-            late = [rank for rank, key in enumerate(keys) if not self.store.check([key])]
-            raise PeerError(f"{_named(self._rank, late)} did not end within {limit_s:g} s of rank 0")
+            keys = [f"ended/{number}" for number in range(rank.world_size)]
+            return not rank.is_main or _wait(self.store, keys, limit_s)
+        except (PeerError, dist.DistError):
+            return False
 
 
 def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S) -> Roster:
@@ -138,15 +135,10 @@ def _connect(rank: Rank, limit_s: float) -> Store:
     """
     _await_listener(rank, limit_s)
     opened: list[Store] = []
-    limit = timedelta(seconds=ANSWER_LIMIT_S)
 
     def work() -> None:
         with contextlib.suppress(dist.DistError):
-            opened.append(
-                TCPStore(
-                    rank.master_addr, rank.store_port, None, is_master=False, timeout=limit, wait_for_workers=False
-                )
-            )
+            opened.append(_client(rank))
 
     opener = threading.Thread(target=work, daemon=True)
     opener.start()
@@ -154,6 +146,16 @@ def _connect(rank: Rank, limit_s: float) -> Store:
     if not opened:
         raise _foreign(rank)
     return opened[0]
+
+
+def _reconnect(rank: Rank) -> Store:
+    _await_listener(rank, ANSWER_LIMIT_S)
+    return _client(rank)
+
+
+def _client(rank: Rank) -> Store:
+    limit = timedelta(seconds=ANSWER_LIMIT_S)
+    return TCPStore(rank.master_addr, rank.store_port, None, is_master=False, timeout=limit, wait_for_workers=False)
 
 
 def _await_listener(rank: Rank, limit_s: float) -> None:
@@ -216,10 +218,10 @@ def _judge(rank: Rank, store: Store, sequence: int, limit_s: float) -> None:
         "roster": [asdict(claim) for claim in claims],
     }
     store.set("verdict", json.dumps(verdict))
+    count = store.add("arrivals", 0) if error else rank.world_size
+    others = set(range(1, count + 1)) - {sequence}
+    _wait(store, [f"heard/{number}" for number in others], ANSWER_LIMIT_S)
     if error:
-        others = set(range(1, store.add("arrivals", 0) + 1)) - {sequence}
-        heard = [f"heard/{number}" for number in others]
-        _wait(store, heard, ANSWER_LIMIT_S)
         raise error
 
 

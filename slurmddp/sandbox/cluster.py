@@ -254,7 +254,7 @@ def _lines(stream: IO[bytes] | None, deadline: float) -> Iterator[str]:
 def _write_files(wanted: Plan, files: Files) -> None:
     files.make(wanted)
     files.python.symlink_to(Path(sys.executable).resolve())
-    files.slurm_conf.write_text(plan.slurm_conf(wanted, files.folder))
+    files.slurm_conf.write_text(plan.slurm_conf(wanted, files.folder, plan.first_job_id(time.time())))
     files.gres_conf.write_text(plan.gres_conf(wanted, files.folder))
     files.hosts.write_text(plan.hosts(wanted, Path("/etc/hosts").read_text()))
     files.munge_key.touch(mode=0o600)

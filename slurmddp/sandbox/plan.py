@@ -12,6 +12,11 @@ SUBNET: Final = "10.77.0"
 HEAD: Final = "login"
 HEAD_ADDRESS: Final = f"{SUBNET}.254"
 
+_NEW_YEAR_2026_S: Final = 1767225600
+_S_FOR_A_JOB: Final = 10
+_JOB_IDS: Final = 60_000_000
+"""Slurm counts on from the first to its MaxJobId, 67043328, and then from the first again."""
+
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 
 
@@ -64,10 +69,19 @@ def _check_range(option: str, given: int, least: int, most: int) -> None:
         raise UsageError(f"{option} {given}: allowed are {least} to {most}")
 
 
-def slurm_conf(plan: Plan, folder: Path) -> str:
+def first_job_id(time_s: float) -> int:
+    """Return the first job id of a sandbox made at `time_s`, in seconds since 1970: one for each ten seconds.
+
+    So a later sandbox does not give a job the id that one of an earlier sandbox had.
+    """
+    return int(time_s - _NEW_YEAR_2026_S) // _S_FOR_A_JOB % _JOB_IDS + 1
+
+
+def slurm_conf(plan: Plan, folder: Path, first_job_id: int) -> str:
     """Return slurm.conf for a sandbox whose files lie under `folder`."""
     sections = [
         _SLURM_CONF.format(cluster=plan.cluster, head=HEAD, address=HEAD_ADDRESS, folder=folder),
+        f"FirstJobId={first_job_id}\n",
         _ACCOUNTING.format(address=HEAD_ADDRESS, folder=folder) if plan.accounting else "",
         "GresTypes=gpu\n" if plan.gpus_per_node else "",
         _node_line(plan),

@@ -12,14 +12,14 @@ from slurmddp.runtime.environment import Rank, export, read_rank
 from slurmddp.runtime.events import Start, write_event
 from slurmddp.runtime.leaving import LEAVING
 from slurmddp.runtime.output import send_output
-from slurmddp.runtime.record import write_end, write_error
+from slurmddp.runtime.record import write_begin, write_end, write_error
 from slurmddp.runtime.verdict import DONE, Verdict, exit_status, judge
 from slurmddp.worker import command
 
 FAILED_LIMIT_S = 15.0
 """For the threads and exit handlers of a program that failed: its peers wait in a collective."""
-DONE_LIMIT_S = 1800.0
-"""For those of a program that ended well."""
+AGREE_LIMIT_S = 90.0
+"""For agreeing on a good end; longer than rank 0 stays up for the others."""
 
 
 def main(words: list[str]) -> None:
@@ -56,18 +56,19 @@ def _run(rank: Rank, words: list[str]) -> None:
         launcher=rank.launcher,
     )
     write_event(rank, start)
+    write_begin(rank)
     if command.is_command(words):
         _run_command(words)
         _finish(rank, agree_end)
     else:
         _run_bundled(rank, words)
-        _finish(rank, lambda: None)
+        _finish(rank, lambda: True)
 
 
-def _meet(rank: Rank) -> Callable[[], None]:
+def _meet(rank: Rank) -> Callable[[], bool]:
     """Meet the other ranks; return how to agree with them on the end."""
     if rank.world_size == 1:
-        return lambda: None
+        return lambda: True
     from slurmddp.runtime.roster import meet  # noqa: PLC0415 - torch, after all that is quick to refuse
 
     return meet(rank).agree_end
@@ -89,20 +90,15 @@ def _run_bundled(rank: Rank, words: list[str]) -> None:
     train.train(rank, options.parse(words))
 
 
-def _finish(rank: Rank, agree: Callable[[], None]) -> None:
-    """Leave well, after the program's own threads and exit handlers; rank 0 then writes the run's end."""
+def _finish(rank: Rank, agree: Callable[[], bool]) -> None:
+    """Leave well, after the program's own threads and exit handlers; rank 0 writes the run's end if all said so."""
 
     def last() -> int:
-        try:
-            agree()
-        except SlurmddpError as error:
-            return _report(rank, error)
-        if rank.is_main:
-            write_end(rank, DONE)
-        return outcome.DONE
+        LEAVING.give_up_after(AGREE_LIMIT_S, outcome.DONE)
+        return _record(rank, DONE) if agree() and rank.is_main else outcome.DONE
 
     LEAVING.last = last
-    LEAVING.give_up_after(DONE_LIMIT_S, outcome.RETRYABLE)
+    LEAVING.give_up_after(None, outcome.DONE)
 
 
 def _fail(rank: Rank, error: BaseException) -> None:
@@ -114,11 +110,22 @@ def _fail(rank: Rank, error: BaseException) -> None:
 
 def _report(rank: Rank, error: BaseException) -> int:
     verdict: Verdict = judge(error)
-    write_end(rank, verdict)
+    status = _record(rank, verdict)
     if not isinstance(error, SystemExit):
         error = error.with_traceback(command.trace_of_program(error))
         write_error(rank, error)
         _show(error)
+    return status
+
+
+def _record(rank: Rank, verdict: Verdict) -> int:
+    """Write how the rank ended and return its status; a good end that nobody can read is none."""
+    try:
+        write_end(rank, verdict)
+    except OSError as error:
+        path = rank.run_dir and rank.run_dir.rank_record(rank.job, rank.attempt, rank.rank)
+        print(f"Error: the end could not be recorded in {path}: {error.strerror}", file=sys.stderr, flush=True)  # noqa: T201 - the rank's own log
+        return verdict.status or outcome.RETRYABLE
     return verdict.status
 
 

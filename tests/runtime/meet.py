@@ -15,15 +15,16 @@ DEFAULTS = {"local_world_size": 1, "launcher": "srun", "master_addr": "127.0.0.1
 def take_part(number: int, description: dict) -> None:
     time.sleep(description.pop("delay", 0))
     limit_s, end_limit_s = description.pop("limit_s", 10.0), description.pop("end_limit_s", None)
-    end = description.pop("end", True)
+    end, stay = description.pop("end", True), description.pop("stay", 1)
     rank = Rank(**{**DEFAULTS, **description})
     try:
         met = roster.meet(rank, limit_s)
         if end:
-            met.agree_end(end_limit_s or 10.0)
+            agreed = met.agree_end(end_limit_s or 10.0)
         else:
-            time.sleep(1)
-        said = "met"
+            agreed = True
+            time.sleep(stay)
+        said = "met" if agreed else "alone"
     except RankError as error:
         said = f"{error.exit_status} {error}"
     os.write(1, (json.dumps({"number": number, "pid": os.getpid(), "said": said}) + "\n").encode())

@@ -133,6 +133,11 @@ def test_the_store_is_beside_the_master_port_or_the_agents():
         ({"SLURM_STEP_TASKS_PER_NODE": "8x2"}, "SLURM_STEP_TASKS_PER_NODE='8x2' is not of the form"),
         ({"SLURM_NTASKS": "4", "SLURM_PROCID": "1"}, "local world size 8 is more than the world size 4"),
         ({"MASTER_ADDR": ""}, "MASTER_ADDR is not set"),
+        (
+            {"MASTER_PORT": None},
+            "MASTER_PORT is not set; the batch script of `slurmddp submit` sets it: use that, or `slurmddp run`, "
+            "or export MASTER_ADDR and MASTER_PORT",
+        ),
         ({"MASTER_PORT": "65535"}, "MASTER_PORT=65535 is not a port"),
         ({"MASTER_PORT": "x"}, "MASTER_PORT='x' is not a whole number"),
         ({"DDPRUN_DIR": "/runs/a"}, "DDPRUN_JOB is not set"),
@@ -151,6 +156,11 @@ def test_what_is_wrong_is_said_with_variable_and_value(changes, message):
 def test_an_allocation_without_a_step_is_refused_at_once():
     with pytest.raises(RankError, match="not started by srun: this allocation has SLURM_NTASKS=4 tasks"):
         read_rank({"SLURM_JOB_ID": "17", "SLURM_NTASKS": "4", "SLURM_PROCID": "0"})
+
+
+def test_a_step_of_one_task_started_by_hand_is_alone():
+    step = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "0", "SLURM_NTASKS": "1"}
+    assert read_rank(step).launcher == "single"
 
 
 def test_a_rank_beyond_its_world_is_refused():

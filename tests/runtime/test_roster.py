@@ -134,11 +134,20 @@ def test_rank_zero_on_another_host_than_the_head_is_refused():
     assert said == [f"{wanted} of the job"]
 
 
-def test_rank_zero_names_the_ranks_that_do_not_end():
+def test_rank_zero_stays_for_a_while_for_a_rank_that_never_says_it_ended():
     members = ranks(2, end_limit_s=0.5)
     members[1]["end"] = False
-    said, _ = meet(members)
-    assert said == ["76 rank 1 (n1) did not end within 0.5 s of rank 0", "met"]
+    assert meet(members)[0] == ["alone", "met"]
+
+
+def test_a_rank_that_ends_after_rank_zero_has_left_ends_well():
+    members = ranks(2)
+    members[0] |= {"end": False, "stay": 0}
+    assert meet(members)[0] == ["met", "alone"]
+
+
+def test_rank_zero_may_leave_as_soon_as_it_has_met():
+    assert meet(ranks(8, end=False, stay=0))[0] == ["met"] * 8
 
 
 def claim(rank: int, **changes) -> Claim:

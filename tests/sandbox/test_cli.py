@@ -40,6 +40,7 @@ def test_up_keeps_stdout_clean_and_says_how_to_go_on(name):
     assert result.returncode == 0, result.stderr
     assert result.stdout == ""
     assert f'eval "$(slurmddp sandbox env --name {name})"' in result.stderr
+    assert result.stderr.splitlines()[:3] == ["starting munged", "starting slurmctld", "starting n1"]
     again = _run("up", "--name", name)
     assert again.returncode == 2
     assert again.stderr.startswith(f"Error: sandbox '{name}' is up already")
@@ -74,6 +75,10 @@ def test_down_and_down_again(name):
     assert _run("down", "--name", name).stderr == f"sandbox '{name}' is down\n"
     result = _run("down", "--name", name)
     assert (result.returncode, result.stderr) == (0, f"sandbox '{name}' was not up\n")
+
+
+def test_the_help_cuts_no_sentence():
+    assert "..." not in _run("--help").stdout.partition("Commands:")[2]
 
 
 def test_a_bad_name_is_a_usage_error():

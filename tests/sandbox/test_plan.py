@@ -52,26 +52,26 @@ def test_every_node_has_its_own_address_and_name_in_the_hosts_file():
 
 
 def test_slurm_conf_claims_what_the_plan_says():
-    lines = plan.slurm_conf(Plan(name="ci", nodes=4, cpus_per_node=32, memory_per_node=9), FOLDER).splitlines()
+    lines = plan.slurm_conf(Plan(name="ci", nodes=4, cpus_per_node=32, memory_per_node=9), FOLDER, 1).splitlines()
     assert "ClusterName=sandbox-ci" in lines
     assert "NodeName=n[1-4] NodeAddr=10.77.0.[1-4] CPUs=32 RealMemory=9 Gres=gpu:8 State=UNKNOWN" in lines, lines
     assert "AuthInfo=cred_expire=5,socket=/s/munge.socket" in lines
 
 
 def test_slurm_conf_has_a_partition_for_each_kind_of_preemption():
-    lines = plan.slurm_conf(Plan(), FOLDER).splitlines()
+    lines = plan.slurm_conf(Plan(), FOLDER, 1).splitlines()
     names = [line.split()[0] for line in lines if line.startswith("PartitionName=")]
     assert names == [f"PartitionName={name}" for name in ("gpu", "low", "nograce", "cancel", "high", "short")]
 
 
 def test_one_node_is_no_range():
-    assert "NodeName=n1 NodeAddr=10.77.0.1 " in plan.slurm_conf(Plan(nodes=1), FOLDER)
+    assert "NodeName=n1 NodeAddr=10.77.0.1 " in plan.slurm_conf(Plan(nodes=1), FOLDER, 1)
 
 
 def test_without_gpus_nothing_speaks_of_gpus():
     none = Plan(gpus_per_node=0)
     assert plan.gres_conf(none, FOLDER) == ""
-    assert "Gres" not in plan.slurm_conf(none, FOLDER)
+    assert "Gres" not in plan.slurm_conf(none, FOLDER, 1)
 
 
 @pytest.mark.parametrize(("gpus", "files"), [(1, "nvidia0"), (8, "nvidia[0-7]")])
@@ -81,8 +81,8 @@ def test_gres_conf_names_the_files_that_stand_for_gpus(gpus, files):
 
 
 def test_accounting_is_off_unless_asked_for():
-    assert "AccountingStorage" not in plan.slurm_conf(Plan(), FOLDER)
-    assert "AccountingStorageType=accounting_storage/slurmdbd" in plan.slurm_conf(Plan(accounting=True), FOLDER)
+    assert "AccountingStorage" not in plan.slurm_conf(Plan(), FOLDER, 1)
+    assert "AccountingStorageType=accounting_storage/slurmdbd" in plan.slurm_conf(Plan(accounting=True), FOLDER, 1)
 
 
 def test_slurmdbd_conf_names_the_owner_and_a_database_of_its_own():
@@ -98,3 +98,11 @@ def test_the_user_is_number_0_inside_and_comes_before_root():
         "root:x:0:0:root:/root:/bin/bash",
         "adam:x:1:1::/:/bin/sh",
     ]
+
+
+def test_each_sandbox_numbers_its_jobs_from_the_time_it_was_made():
+    assert plan.first_job_id(1767225600) == 1
+    assert plan.first_job_id(1767225600 + 25) == 3
+    assert 1 <= plan.first_job_id(0) < 67043328
+    assert 1 <= plan.first_job_id(2**40) < 67043328
+    assert "FirstJobId=42" in plan.slurm_conf(Plan(), FOLDER, 42).splitlines()

@@ -1,5 +1,6 @@
 """Ranks start together, get signals, and end together, under each launcher."""
 
+import gzip
 import os
 import signal
 import time
@@ -55,6 +56,36 @@ def test_every_rank_runs_with_its_own_numbers_and_log(start, script, launcher):
     assert (begun["world_size"], begun["launcher"]) == (3, launcher)
 
 
+@pytest.mark.parametrize("leaves", [0, 1])
+def test_a_rank_that_leaves_by_itself_fails_nobody(start, script, leaves):
+    path = script(f"if rank == {leaves}: os._exit(0)\n")
+    running = start("srun", 2, path)
+    stays = running.processes[1 - leaves]
+    running.processes[leaves].wait(30)
+    assert running.run.rank_begin("17", "0.0", 0).read_bytes() == b""
+    if leaves == 0:
+        assert stays.wait(30) == 0
+    assert not running.run.rank_record("17", "0.0", 0).exists()
+
+
+@pytest.mark.parametrize("launcher", ["srun", "fork"])
+def test_files_that_the_program_left_open_are_whole(start, script, launcher):
+    path = script(
+        "import csv, gzip\n"
+        "plain = open(f'plain-{rank}', 'w'); plain.write('a\\n')\n"
+        "packed = gzip.open(f'packed-{rank}', 'wt'); packed.write('a\\n')\n"
+        "def make():\n"
+        "    file = open(f'csv-{rank}', 'w', newline='')\n"
+        "    return lambda row: csv.writer(file).writerow(row)\n"
+        "make.write = make(); make.write(['a'])\n"
+    )
+    assert set(start(launcher, 2, path).wait().statuses) == {0}
+    for rank in range(2):
+        assert path.with_name(f"plain-{rank}").read_text() == "a\n"
+        assert gzip.decompress(path.with_name(f"packed-{rank}").read_bytes()) == b"a\n"
+        assert path.with_name(f"csv-{rank}").read_bytes() == b"a\r\n"
+
+
 def test_rank_zero_is_done_only_when_all_are(start, script):
     path = script("time.sleep(0.5 * rank)\nprint(time.time())\n")
     ended = start("fork", 2, path).wait()
@@ -64,7 +95,7 @@ def test_rank_zero_is_done_only_when_all_are(start, script):
 def test_a_rank_that_fails_at_the_end_spoils_the_run(start, script):
     ended = start("fork", 2, script("if rank == 1: time.sleep(0.5); sys.exit(3)")).wait()
     assert ended.statuses == [77]
-    assert [ended.record(rank) for rank in range(2)] == [None, "77 exit status 3\n"]
+    assert [ended.record(rank) for rank in range(2)] == [None, "77 rank 1 on n1: exit status 3\n"]
 
 
 def test_a_dead_rank_ends_the_node_with_its_status(start, script):
@@ -75,7 +106,7 @@ def test_a_dead_rank_ends_the_node_with_its_status(start, script):
     assert ended.statuses == [77]
     assert time.monotonic() - started_s < 30
     assert "rank 1 (pid " in ended.stdout and "ended with status 77; stopping the others" in ended.stdout
-    assert ended.record(1) == "77 ValueError: boom\n"
+    assert ended.record(1) == "77 rank 1 on n1: ValueError: boom\n"
     assert "ValueError: boom" in ended.log(1)
 
 
@@ -143,5 +174,5 @@ def test_torch_is_imported_once_for_the_node(start, script):
 def test_a_head_nobody_knows_is_on_record_and_can_be_tried_again(start):
     ended = start("srun", 1, "--epochs=1", MASTER_ADDR="no-such-host.invalid").wait()
     assert ended.statuses == [76]
-    assert ended.record(0).startswith("76 MASTER_ADDR no-such-host.invalid does not resolve on n1")
-    assert ended.log(0) == f"Error: {ended.record(0)[3:]}"
+    assert ended.record(0).startswith("76 rank 0 on n1: MASTER_ADDR no-such-host.invalid does not resolve on n1")
+    assert ended.log(0) == f"Error: {ended.record(0).removeprefix('76 rank 0 on n1: ')}"

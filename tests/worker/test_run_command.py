@@ -91,12 +91,12 @@ def test_safe_path_is_respected_when_the_user_asks(alone, script):
     [
         ("sys.exit()", 0, "0 done", ""),
         ("sys.exit(0)", 0, "0 done", ""),
-        ("sys.exit(3)", 77, "77 exit status 3", ""),
-        ("sys.exit('no data')", 77, "77 exit status 1", "no data\n"),
-        ("sys.exit([1])", 77, "77 exit status 1", "[1]\n"),
-        ("raise KeyboardInterrupt", 77, "77 KeyboardInterrupt: ", None),
-        ("raise ConnectionResetError('by peer')", 76, "76 ConnectionResetError: by peer", None),
-        ("raise TimeoutError", 76, "76 TimeoutError: ", None),
+        ("sys.exit(3)", 77, "77 rank 0 on n1: exit status 3", ""),
+        ("sys.exit('no data')", 77, "77 rank 0 on n1: exit status 1", "no data\n"),
+        ("sys.exit([1])", 77, "77 rank 0 on n1: exit status 1", "[1]\n"),
+        ("raise KeyboardInterrupt", 77, "77 rank 0 on n1: KeyboardInterrupt: ", None),
+        ("raise ConnectionResetError('by peer')", 76, "76 rank 0 on n1: ConnectionResetError: by peer", None),
+        ("raise TimeoutError", 76, "76 rank 0 on n1: TimeoutError: ", None),
     ],
 )
 def test_how_it_ended_is_on_record(alone, script, line, status, record, stderr):
@@ -145,7 +145,7 @@ def test_a_syntax_error_gives_what_python_gives(alone, script):
     ended = alone(path)
     assert ended.stderr.splitlines()[0] == f'  File "{path}", line 1'
     assert ended.stderr.splitlines()[-1].startswith("SyntaxError: ")
-    assert ended.record(0).startswith("77 SyntaxError: ")
+    assert ended.record(0).startswith("77 rank 0 on n1: SyntaxError: ")
 
 
 def test_threads_and_exit_handlers_come_before_the_record(alone, script):
@@ -168,7 +168,29 @@ def test_a_failure_is_on_record_before_its_exit_handlers(alone, script):
         "raise ValueError('boom')\n"
     )
     ended = alone(path)
-    assert (ended.statuses, ended.stdout) == ([77], "77 ValueError: boom\n")
+    assert (ended.statuses, ended.stdout) == ([77], "77 rank 0 on n1: ValueError: boom\n")
+
+
+@pytest.mark.parametrize(("line", "status"), [("", 76), ("raise ValueError('boom')", 77)])
+def test_an_end_that_cannot_be_recorded_is_said(alone, script, line, status):
+    ended = alone(script(f"import os, shutil\nshutil.rmtree(os.environ['DDPRUN_DIR'])\n{line}\n"))
+    path = ended.run.rank_record("17", "0.0", 0)
+    assert ended.statuses == [status]
+    assert f"Error: the end could not be recorded in {path}: No such file or directory\n" in ended.stderr
+
+
+def test_an_agent_gets_the_error_too(alone, script, tmp_path):
+    agents = tmp_path / "agent.json"
+    ended = alone(
+        script("raise ValueError('boom')"),
+        TORCHELASTIC_ERROR_FILE=str(agents),
+        DDPRUN_LAUNCHER="torchrun",
+        RANK="0",
+        LOCAL_RANK="0",
+        WORLD_SIZE="1",
+        LOCAL_WORLD_SIZE="1",
+    )
+    assert agents.read_bytes() == ended.run.rank_error("17", "0.0", 0).read_bytes()
 
 
 def test_a_child_that_the_program_forks_leaves_no_record(alone, script):
@@ -178,7 +200,7 @@ def test_a_child_that_the_program_forks_leaves_no_record(alone, script):
         "print(os.waitstatus_to_exitcode(os.wait()[1]), os.listdir(os.environ['DDPRUN_DIR'] + '/logs/17/0.0'))\n"
     )
     ended = alone(path)
-    assert ended.stdout == "5 []\n"
+    assert ended.stdout == "5 ['0.begin']\n"
     assert ended.statuses == [0]
 
 
