@@ -84,8 +84,9 @@ STATUSES = """## Exit status of a rank and of the job
 | 77 | failed in a way that another attempt would repeat: an exception in the program, a wrong configuration |
 | 78 | another attempt owns the run |
 
-A rank that fails leaves `RANK.end` beside its output, one line with the status and the reason, and for an exception
-`RANK.error.json` in torch's form. Rank 0 leaves `0 done` when all have ended well.
+A rank that fails leaves `RANK.end` beside its output, one line with the status, the rank, its host and the reason, and
+for an exception `RANK.error.json` in torch's form. Rank 0 leaves `0.begin` when all ranks have met, and `0 done` in
+`0.end` when all have ended well.
 """
 
 

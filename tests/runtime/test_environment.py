@@ -135,8 +135,7 @@ def test_the_store_is_beside_the_master_port_or_the_agents():
         ({"MASTER_ADDR": ""}, "MASTER_ADDR is not set"),
         (
             {"MASTER_PORT": None},
-            "MASTER_PORT is not set; the batch script of `slurmddp submit` sets it: use that, or `slurmddp run`, "
-            "or export MASTER_ADDR and MASTER_PORT",
+            "MASTER_PORT is not set; the batch script of `slurmddp submit` sets it: use that, or `slurmddp run`",
         ),
         ({"MASTER_PORT": "65535"}, "MASTER_PORT=65535 is not a port"),
         ({"MASTER_PORT": "x"}, "MASTER_PORT='x' is not a whole number"),
