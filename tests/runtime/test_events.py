@@ -66,10 +66,12 @@ def test_only_rank_zero_of_a_run_writes_events(rank):
     assert not rank.run_dir.events.exists()
 
 
-def test_a_record_is_status_and_reason(rank):
+def test_a_record_is_status_who_and_reason(rank):
     second = other(rank, rank=1, local_rank=1)
     write_end(second, Verdict(77, "ValueError: é\ud800"))
-    assert rank.run_dir.rank_record("17", "0.0", 1).read_bytes() == "77 ValueError: é?\n".encode()
+    assert (
+        rank.run_dir.rank_record("17", "0.0", 1).read_bytes() == f"77 rank 1 on {rank.host}: ValueError: é?\n".encode()
+    )
     write_end(rank, Verdict(0, "done"))
     (record,) = read_records(rank.run_dir.events)
     assert (record["event"], record["status"], record["reason"]) == ("end", 0, "done")
