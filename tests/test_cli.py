@@ -237,3 +237,17 @@ def test_the_project_names_its_version_once():
     project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
     assert project["project"]["dynamic"] == ["version"]
     assert slurmddp("--version", cwd=Path("/")).stdout == f"slurmddp {__version__}\n"
+
+
+@pytest.mark.parametrize("words", [["render", "x" * 300 + ".py"], ["render", "--", "--data", "x" * 300]])
+def test_a_path_that_the_system_refuses_is_one_line(words, tmp_path):
+    done = slurmddp(*words, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"Error: '{words[-1]}': File name too long\n"
+
+
+def test_a_working_directory_that_is_gone_is_one_line(tmp_path):
+    code = "import os, sys; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')\n"
+    code += "from slurmddp.cli import main; main(['render', 'x.py'])"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "Error: the working directory: No such file or directory\n")

@@ -2,7 +2,6 @@
 
 import os
 import sys
-import traceback
 from typing import Any, NoReturn
 
 import click
@@ -70,15 +69,29 @@ def _run(args: list[str] | None) -> int:
     except BrokenPipeError as error:
         return output_lost(error).exit_status
     except OSError as error:
-        if not _is_of_echo(error):
+        if _is_of_echo(error):
+            return _fail(str(output_lost(error)), SlurmddpError.exit_status)
+        place = _place(error)
+        if not place:
             raise
-        return _fail(str(output_lost(error)), SlurmddpError.exit_status)
+        return _fail(f"{place}: {error.strerror}", SlurmddpError.exit_status)
 
 
 def _is_of_echo(error: OSError) -> bool:
     """Tell whether it was printing that failed, and not some file."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return frames[-1].f_code is click.echo.__code__
+    last = error.__traceback__
+    while last and last.tb_next:
+        last = last.tb_next
+    return last is not None and last.tb_frame.f_code is click.echo.__code__
+
+
+def _place(error: OSError) -> str:
+    """Return the path that the system objects to; empty when it is none, which is a bug."""
+    if error.filename:
+        from slurmddp.fields import shown
+
+        return shown(os.fsdecode(error.filename))
+    return "the working directory" if isinstance(error, FileNotFoundError) else ""
 
 
 def _status(args: list[str] | None) -> int:
