@@ -115,6 +115,7 @@ def test_killing_the_supervisor_ends_everything_and_the_next_up_cleans(name):
     first = room.up(_small(name))
     os.kill(first.files.supervisor().pid, signal.SIGKILL)
     _poll(lambda: not _processes(first.files.folder))
+    _poll(lambda: first.files.supervisor() is None)
     assert first.files.folder.exists()
     assert not room.report(name).up
     with pytest.raises(ClusterError, match="does not answer"):
