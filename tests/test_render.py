@@ -34,6 +34,19 @@ def test_a_recipes_script_is_the_one_on_file(path, launcher):
     assert recipe(path, launcher) == (GOLDEN / f"{path.stem}-{launcher}.sbatch").read_text()
 
 
+def check_shell(file: Path) -> None:
+    subprocess.run(["bash", "-n", file], check=True)
+    shellcheck = Path(sys.executable).parent / "shellcheck"
+    found = subprocess.run([shellcheck, "--severity=style", file], capture_output=True, text=True, check=False)
+    assert found.stdout == ""
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipes_script_is_clean_for_shellcheck_and_bash(path, launcher):
+    check_shell(GOLDEN / f"{path.stem}-{launcher}.sbatch")
+
+
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 @pytest.mark.parametrize(
     "values",
@@ -47,10 +60,7 @@ def test_a_recipes_script_is_the_one_on_file(path, launcher):
 def test_scripts_are_clean_for_shellcheck_and_bash(values, launcher, tmp_path):
     file = tmp_path / "job.sh"
     file.write_text(render(job(launcher=launcher, **values)))
-    subprocess.run(["bash", "-n", file], check=True)
-    shellcheck = Path(sys.executable).parent / "shellcheck"
-    found = subprocess.run([shellcheck, "--severity=style", file], capture_output=True, text=True, check=False)
-    assert found.stdout == ""
+    check_shell(file)
 
 
 def test_a_script_is_rendered_the_same_twice():
