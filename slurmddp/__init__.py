@@ -1,3 +1,25 @@
-"""From a training script to a multi-node PyTorch DDP job on Slurm."""
+"""From a training script to a multi-node PyTorch DDP job on Slurm.
+
+The names for training scripts load torch when they are first used.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from slurmddp.runtime.sampler import Sampler as Sampler
+    from slurmddp.runtime.session import init as init
+    from slurmddp.runtime.training import Checkpointer as Checkpointer
 
 __version__ = "0.1.0"
+
+__all__ = ["Checkpointer", "Sampler", "init"]
+
+_PLACES = {"Checkpointer": "training", "Sampler": "sampler", "init": "session"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'slurmddp' has no attribute {name!r}")
+    import importlib  # noqa: PLC0415 - a bare `import slurmddp` stays light
+
+    return getattr(importlib.import_module(f"slurmddp.runtime.{_PLACES[name]}"), name)

@@ -4,7 +4,8 @@ SlurmddpError              exit 1   anything not below
 ├── UsageError             exit 2   wrong by itself: command line, environment, job file, template
 └── ClusterError           exit 3   the cluster or its limits rule it out, or it does not answer
 RankError                  exit 77  inside the job: a retry cannot help
-└── PeerError              exit 76  inside the job: a peer, a port or the network; a retry can help
+├── PeerError              exit 76  inside the job: a peer, a port or the network; a retry can help
+└── FencedError            exit 78  inside the job: another attempt owns the run; never started again
 """
 
 from typing import ClassVar
@@ -40,3 +41,9 @@ class PeerError(RankError):
     """A rank cannot go on because of a peer, a port or the network; another attempt can succeed."""
 
     exit_status = outcome.RETRYABLE
+
+
+class FencedError(RankError):
+    """A rank cannot go on because another attempt owns the run by now."""
+
+    exit_status = outcome.FENCED

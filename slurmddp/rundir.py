@@ -97,6 +97,30 @@ class RunDir:
         return self.path / "events.jsonl"
 
     @property
+    def checkpoints(self) -> Path:
+        """A folder for each durable step, `step-000000100`."""
+        return self.path / "checkpoints"
+
+    @property
+    def owner(self) -> Path:
+        """Which attempt may write here: one line, `<cluster> <job> <attempt>`."""
+        return self.path / "owner"
+
+    def requeues(self, job_id: str) -> Path:
+        """How often that job has requeued itself: a line each, the newest checkpoint and the seconds it had run."""
+        return self.logs / job_id / "requeues"
+
+    def before_reset(self, number: int) -> Path:
+        """What the run had before it was started over for the `number`-th time, from 1."""
+        return self.path / f"before-reset-{number}"
+
+    @property
+    def next_reset(self) -> int:
+        """The number of the next start over."""
+        found = [re.fullmatch(r"before-reset-([0-9]+)", entry.name) for entry in self.path.glob("before-reset-*")]
+        return 1 + max((int(match[1]) for match in found if match), default=0)
+
+    @property
     def model(self) -> Path:
         """The trained model: a plain state_dict."""
         return self.path / "model.pt"

@@ -57,6 +57,8 @@ class Rank:
     """Whether torchrun's agent, not rank 0, holds the store."""
     restarts: int = 0
     """How often the ranks were started before, in this allocation."""
+    stop_at: float | None = None
+    """When to stop by one's own clock, in seconds since 1970; None where there is no time limit."""
 
     def __post_init__(self) -> None:
         """Refuse numbers that contradict each other."""
@@ -262,6 +264,7 @@ def _rank(environment: Environment, launcher: Launcher, **numbers: int) -> Rank:
         store_port=_port(environment, "DDPRUN_STORE_PORT") if own_port else port + (not agent_store),
         agent_store=agent_store and not own_port,
         restarts=_restarts(environment, launcher),
+        stop_at=_time(environment, "DDPRUN_STOP_AT"),
     )
 
 
@@ -313,6 +316,15 @@ def _number(
     if below and int(raw) >= below[1]:
         raise RankError(f"{name}={raw} is not below {below[0]}={below[1]}")
     return int(raw)
+
+
+def _time(environment: Environment, name: str) -> float | None:
+    raw = environment.get(name)
+    if not raw:
+        return None
+    if not re.fullmatch(r"\d{1,12}", raw, re.ASCII):
+        raise RankError(f"{name}={raw!r} is not a number of seconds since 1970")
+    return float(raw)
 
 
 def _port(environment: Environment, name: str) -> int:

@@ -24,21 +24,61 @@ class Start:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Epoch:
-    """The bundled worker finished a pass over its training data."""
+class Resume:
+    """The ranks go on from a checkpoint."""
 
-    event: ClassVar = "epoch"
-    epoch: int
-    """Passes finished, from 1."""
+    event: ClassVar = "resume"
     step: int
-    """Optimizer steps taken since the weights were new."""
-    loss: float
-    """Mean over all training samples of all ranks, each counted once, as they were seen in this pass."""
-    accuracy: float | None
-    """Fraction of the test samples classified rightly; null for a task without classes."""
-    samples_per_s: float
-    """Training samples of all ranks a second."""
-    lr: float
+    """Steps taken before."""
+    checkpoint: str
+    """The folder's name."""
+    from_world_size: int
+    """Ranks that saved it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metrics:
+    """Numbers that the program logged."""
+
+    event: ClassVar = "metrics"
+    step: int
+    """Steps finished since the weights were new."""
+    total: int
+    """Steps of the whole training."""
+    values: dict[str, float | None]
+    """By the program's own names; the bundled worker's are epoch, loss, accuracy, samples_per_s and lr."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A checkpoint is durable."""
+
+    event: ClassVar = "checkpoint"
+    step: int
+    held_s: float
+    """Seconds that the training was held up."""
+    write_s: float
+    """Seconds until it was durable, beside the training."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointFailed:
+    """A checkpoint could not be written; the one before stays."""
+
+    event: ClassVar = "checkpoint-failed"
+    step: int
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notice:
+    """The job is to stop."""
+
+    event: ClassVar = "notice"
+    cause: str
+    """SIGTERM, SIGUSR1, SIGUSR2 or clock."""
+    reason: str
+    """What Slurm says of it: preempted, time limit, cancelled or requeued; `signal` when it says nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +91,10 @@ class End:
     reason: str
 
 
-def record(rank: Rank, event: Start | Epoch | End) -> dict[str, Any]:
+Event = Start | Resume | Metrics | Checkpoint | CheckpointFailed | Notice | End
+
+
+def record(rank: Rank, event: Event) -> dict[str, Any]:
     """Return an event as its line of JSON has it.
 
     Every record starts with `time` (seconds since 1970), `event`, `job`, `attempt`, `rank` and `host`; a number
@@ -62,11 +105,13 @@ def record(rank: Rank, event: Start | Epoch | End) -> dict[str, Any]:
     return {**head, "rank": rank.rank, "host": rank.host, **fields}
 
 
-def write_event(rank: Rank, event: Start | Epoch | End) -> None:
+def write_event(rank: Rank, event: Event) -> None:
     """Append an event to the run's file; only global rank 0 of a run does."""
     if rank.run_dir and rank.is_main:
         append_record(rank.run_dir.events, record(rank, event))
 
 
 def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(item) for name, item in value.items()}
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value

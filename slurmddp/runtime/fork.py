@@ -120,7 +120,7 @@ def _check_threads() -> None:
 def _be_rank(node: Rank, local_rank: int, count: int, parent: int, cpus: list[list[int]], command: list[str]) -> None:
     """Turn this copy of the process into a rank, and run what `python -m slurmddp.worker` runs."""
     _die_with(parent)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS | {signal.SIGCHLD, signal.SIGCONT})
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGCHLD, signal.SIGCONT})
     os.environ.update(rank_variables(node, local_rank, count))
     os.sched_setaffinity(0, cpus[local_rank])
     _own_input_output(node, node.rank * count + local_rank)

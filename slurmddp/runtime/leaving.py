@@ -13,6 +13,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from typing import NoReturn
 
 from slurmddp import outcome
 
@@ -59,6 +60,12 @@ class Leaving:
             threading.Thread(target=_watch, args=[self._limits], daemon=True).start()
         self._limits.put((limit_s, status))
 
+    def now(self, status: int) -> NoReturn:
+        """Leave from any thread, without the program's exit handlers; its open text files are flushed."""
+        self.give_up_after(FLUSH_LIMIT_S, status)
+        _flush((io.TextIOWrapper,), "flush")
+        _exit(status)
+
     def _leave(self) -> None:
         if not self.is_armed_here():
             return
@@ -87,15 +94,16 @@ def _watch(limits: "queue.SimpleQueue[tuple[float | None, int]]") -> None:
 
 def _flush_files() -> None:
     """Write out what open files hold, as the interpreter would; nothing else is taken apart."""
-    for kinds, finish in (
-        ((io.TextIOWrapper,), "flush"),
-        (tuple(_archives()), "close"),
-        ((io.BufferedWriter,), "flush"),
-    ):
-        for item in gc.get_objects():
-            if issubclass(type(item), kinds):
-                with contextlib.suppress(Exception):
-                    getattr(item, finish)()
+    _flush((io.TextIOWrapper,), "flush")
+    _flush(tuple(_archives()), "close")
+    _flush((io.BufferedWriter,), "flush")
+
+
+def _flush(kinds: tuple[type, ...], finish: str) -> None:
+    for item in gc.get_objects():
+        if issubclass(type(item), kinds):
+            with contextlib.suppress(Exception):
+                getattr(item, finish)()
 
 
 def _archives() -> Iterator[type]:
@@ -105,7 +113,7 @@ def _archives() -> Iterator[type]:
             yield getattr(sys.modules[module], name)
 
 
-def _exit(status: int) -> None:
+def _exit(status: int) -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):
             stream.flush()

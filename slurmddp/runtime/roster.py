@@ -28,6 +28,8 @@ END_LIMIT_S = 60.0
 """How long rank 0, which holds the store, stays up for the others when it has ended."""
 ANSWER_LIMIT_S = 10.0
 """How long a store that took the connection may take to answer."""
+SILENT_MARGIN_S = 1.0
+"""So much longer than rank 0 waits for the others do the others wait for rank 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +69,41 @@ class Roster:
             return not rank.is_main or _wait(self.store, keys, limit_s)
         except (PeerError, dist.DistError):
             return False
+
+    def confirm_notice(self, limit_s: float) -> list[int]:
+        """Say that this rank was told to stop, and return the ranks that did not say so within `limit_s` seconds.
+
+        Rank 0 waits for all and publishes who is missing; where it does not answer, it is the one that is missing.
+        Called by the thread of the notices, over a connection of its own: the main thread may be using the store.
+        """
+        rank = self._rank
+        try:
+            store = _prefixed(rank, _reconnect(rank, limit_s))
+            store.set(f"noticed/{rank.rank}", "yes")
+            if rank.is_main:
+                return _publish_silent(rank, store, limit_s)
+            if not _wait(store, ["silent"], limit_s + SILENT_MARGIN_S):
+                return [0]
+            silent: list[int] = json.loads(store.get("silent"))
+            store.set(f"told/{rank.rank}", "yes")
+        except (PeerError, dist.DistError):
+            return [0]
+        return silent
+
+
+def _publish_silent(rank: Rank, store: Store, limit_s: float) -> list[int]:
+    """Return who is silent when the others have read it: with rank 0 goes the store."""
+    silent = _silent(rank, store, limit_s)
+    store.set("silent", json.dumps(silent))
+    others = set(range(1, rank.world_size)) - set(silent)
+    _wait(store, [f"told/{number}" for number in others], SILENT_MARGIN_S)
+    return silent
+
+
+def _silent(rank: Rank, store: Store, limit_s: float) -> list[int]:
+    if _wait(store, [f"noticed/{number}" for number in range(rank.world_size)], limit_s):
+        return []
+    return [number for number in range(rank.world_size) if not store.check([f"noticed/{number}"])]
 
 
 def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S) -> Roster:
@@ -148,8 +185,8 @@ def _connect(rank: Rank, limit_s: float) -> Store:
     return opened[0]
 
 
-def _reconnect(rank: Rank) -> Store:
-    _await_listener(rank, ANSWER_LIMIT_S)
+def _reconnect(rank: Rank, limit_s: float = ANSWER_LIMIT_S) -> Store:
+    _await_listener(rank, limit_s)
     return _client(rank)
 
 

@@ -45,13 +45,27 @@ class Verdict(NamedTuple):
 DONE = Verdict(outcome.DONE, "done")
 
 
+class Stopped(SystemExit):
+    """Ends the program when the job was told to stop and its state is durable; not an error."""
+
+    def __init__(self, step: int, reason: str) -> None:
+        super().__init__(outcome.STOPPED)
+        self.step = step
+        """Steps finished."""
+        self.reason = reason
+        """One line."""
+
+
 def judge(error: BaseException) -> Verdict:
     """Return what an exception that ended a rank means for another attempt."""
+    if isinstance(error, Stopped):
+        return Verdict(outcome.STOPPED, error.reason)
     if isinstance(error, SystemExit):
         status = exit_status(error)
         return Verdict(outcome.FAILED, f"exit status {status}") if status else DONE
     if isinstance(error, SlurmddpError):
-        status = outcome.RETRYABLE if error.exit_status == outcome.RETRYABLE else outcome.FAILED
+        known = error.exit_status in (outcome.RETRYABLE, outcome.FENCED)
+        status = error.exit_status if known else outcome.FAILED
         return Verdict(status, one_line(str(error)))
     lost = any(map(_is_retryable, _chain(error)))
     return Verdict(outcome.RETRYABLE if lost else outcome.FAILED, one_line(f"{type(error).__name__}: {error}"))

@@ -5,12 +5,13 @@ COMMAND is `train.py args...`, `-m pkg.train args...`, or options of the bundled
 
 import signal
 
-NOTICES = (signal.SIGUSR1, signal.SIGUSR2)
-for notice in NOTICES:
-    signal.signal(notice, signal.SIG_IGN)
-signal.pthread_sigmask(signal.SIG_UNBLOCK, NOTICES)
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
 
-from slurmddp.runtime.leaving import LEAVING  # noqa: E402 - a notice during the imports must not kill the rank
+from slurmddp.runtime.preemption import NOTICES  # noqa: E402 - a notice waits until somebody listens
+
+NOTICES.listen()
+
+from slurmddp.runtime.leaving import LEAVING  # noqa: E402 - a notice during the imports must not be lost
 
 LEAVING.arm()
 

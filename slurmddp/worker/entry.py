@@ -12,12 +12,18 @@ from slurmddp.runtime.environment import Rank, export, read_rank
 from slurmddp.runtime.events import Start, write_event
 from slurmddp.runtime.leaving import LEAVING
 from slurmddp.runtime.output import send_output
+from slurmddp.runtime.preemption import NOTICES
 from slurmddp.runtime.record import write_begin, write_end, write_error
+from slurmddp.runtime.stopping import Stopping, begin
 from slurmddp.runtime.verdict import DONE, Verdict, exit_status, judge
 from slurmddp.worker import command
 
 FAILED_LIMIT_S = 15.0
 """For the threads and exit handlers of a program that failed: its peers wait in a collective."""
+STOPPED_LIMIT_S = 2.0
+"""For those of a program that was told to stop, or that another attempt will repeat: it waits for this end."""
+SETTLE_LIMIT_S = 6.0
+"""For the thread that hears notices to end a process that is to stop; its peers' ends come first as errors."""
 AGREE_LIMIT_S = 90.0
 """For agreeing on a good end; longer than rank 0 stays up for the others."""
 
@@ -48,7 +54,7 @@ def _prepared(rank: Rank) -> Rank:
 
 
 def _run(rank: Rank, words: list[str]) -> None:
-    agree_end = _meet(rank)
+    agree_end = _meet(rank, begin(rank))
     start = Start(
         world_size=rank.world_size,
         local_world_size=rank.local_world_size,
@@ -61,17 +67,21 @@ def _run(rank: Rank, words: list[str]) -> None:
         _run_command(words)
         _finish(rank, agree_end)
     else:
-        _run_bundled(rank, words)
+        _run_bundled(words)
         _finish(rank, lambda: True)
 
 
-def _meet(rank: Rank) -> Callable[[], bool]:
+def _meet(rank: Rank, stopping: Stopping) -> Callable[[], bool]:
     """Meet the other ranks; return how to agree with them on the end."""
     if rank.world_size == 1:
+        stopping.expect_plain()
         return lambda: True
+    stopping.expect_unmet()
     from slurmddp.runtime.roster import meet  # noqa: PLC0415 - torch, after all that is quick to refuse
 
-    return meet(rank).agree_end
+    roster = meet(rank)
+    stopping.expect_plain(roster.confirm_notice)
+    return roster.agree_end
 
 
 def _run_command(words: list[str]) -> None:
@@ -84,10 +94,10 @@ def _run_command(words: list[str]) -> None:
             raise
 
 
-def _run_bundled(rank: Rank, words: list[str]) -> None:
+def _run_bundled(words: list[str]) -> None:
     from slurmddp.worker import options, train  # noqa: PLC0415 - only when there is no COMMAND
 
-    train.train(rank, options.parse(words))
+    train.train(options.parse(words))
 
 
 def _finish(rank: Rank, agree: Callable[[], bool]) -> None:
@@ -95,7 +105,9 @@ def _finish(rank: Rank, agree: Callable[[], bool]) -> None:
 
     def last() -> int:
         LEAVING.give_up_after(AGREE_LIMIT_S, outcome.DONE)
-        return _record(rank, DONE) if agree() and rank.is_main else outcome.DONE
+        agreed = agree()
+        NOTICES.then(None)
+        return _record(rank, DONE) if agreed and rank.is_main else outcome.DONE
 
     LEAVING.last = last
     LEAVING.give_up_after(None, outcome.DONE)
@@ -105,17 +117,26 @@ def _fail(rank: Rank, error: BaseException) -> None:
     """Record the failure at once, then leave by way of the program's exit handlers."""
     status = _report(rank, error)
     LEAVING.last = lambda: status
-    LEAVING.give_up_after(FAILED_LIMIT_S, status)
+    LEAVING.give_up_after(FAILED_LIMIT_S if status == outcome.FAILED else STOPPED_LIMIT_S, status)
 
 
 def _report(rank: Rank, error: BaseException) -> int:
     verdict: Verdict = judge(error)
-    status = _record(rank, verdict)
     if not isinstance(error, SystemExit):
         error = error.with_traceback(command.trace_of_program(error))
         write_error(rank, error)
         _show(error)
-    return status
+    if rank.is_main and verdict.status == outcome.RETRYABLE:
+        NOTICES.settle(SETTLE_LIMIT_S)
+    NOTICES.then(None)
+    return _record_failure(rank, verdict)
+
+
+def _record_failure(rank: Rank, verdict: Verdict) -> int:
+    """Write why this rank ended, but that all were told to stop, which rank 0 alone does."""
+    if verdict.status == outcome.STOPPED and not rank.is_main:
+        return verdict.status
+    return _record(rank, verdict)
 
 
 def _record(rank: Rank, verdict: Verdict) -> int:

@@ -13,6 +13,8 @@ from slurmddp.worker.files import DIGITS, find_idx
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1e9, description="a finite number above 0")]
 Seed = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1, description=f"a whole number from 0 to {2**63 - 1}")]
 
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=1e9, description="a number of seconds above 0")]
+
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     """One training by the bundled worker; the table `[worker]` of a job file and the words after `--`."""
@@ -28,6 +30,13 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     epochs: Annotated[Count, Option(help="Passes over the training data.")] = 10
     batch_size: Annotated[Count, Option(help="Samples a rank takes in a step.")] = 32
     lr: Annotated[Rate, Option(help="Learning rate.")] = 0.03
+    checkpoint_every_steps: Annotated[Count | None, Option(help="Steps between checkpoints, besides the seconds.")] = (
+        None
+    )
+    checkpoint_every_s: Annotated[
+        Seconds, Option(help="Seconds between checkpoints; one more comes at a notice, and at the end.")
+    ] = 600
+    keep_checkpoints: Annotated[Count, Option(help="Checkpoints that stay, the newest.")] = 2
     seed: Annotated[Seed, Option(help="Of the weights, the data's order and synthetic data.")] = 0
     device: Annotated[Literal["auto", "cpu", "cuda"], Option(help="auto: CUDA when the machine has it, else CPU.")] = (
         "auto"

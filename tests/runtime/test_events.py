@@ -7,7 +7,7 @@ import pytest
 
 from slurmddp.rundir import RunDir, read_records
 from slurmddp.runtime.environment import Rank
-from slurmddp.runtime.events import Epoch, Start, write_event
+from slurmddp.runtime.events import Metrics, Start, write_event
 from slurmddp.runtime.record import write_end, write_error
 from slurmddp.runtime.verdict import Verdict
 
@@ -54,9 +54,11 @@ def test_every_record_says_when_who_and_where(rank):
 
 
 def test_numbers_json_has_no_word_for_become_texts(rank):
-    write_event(rank, Epoch(epoch=1, step=2, loss=math.nan, accuracy=None, samples_per_s=math.inf, lr=0.1))
+    write_event(
+        rank, Metrics(step=1, total=2, values={"loss": math.nan, "speed": math.inf, "accuracy": None, "lr": 0.1})
+    )
     (record,) = read_records(rank.run_dir.events)
-    assert (record["loss"], record["samples_per_s"], record["accuracy"], record["lr"]) == ("nan", "inf", None, 0.1)
+    assert record["values"] == {"loss": "nan", "speed": "inf", "accuracy": None, "lr": 0.1}
 
 
 def test_only_rank_zero_of_a_run_writes_events(rank):

@@ -25,12 +25,13 @@ class Ended:
     stdout: str
     stderr: str
     run: RunDir
+    attempt: str = ATTEMPT
 
     def log(self, rank: int) -> str:
-        return self.run.rank_log(JOB, ATTEMPT, rank).read_text()
+        return self.run.rank_log(JOB, self.attempt, rank).read_text()
 
     def record(self, rank: int) -> str | None:
-        path = self.run.rank_record(JOB, ATTEMPT, rank)
+        path = self.run.rank_record(JOB, self.attempt, rank)
         return path.read_text() if path.exists() else None
 
     def events(self, event: str) -> list[dict]:
@@ -48,9 +49,9 @@ def clean_environment() -> dict[str, str]:
     return {**kept, "OMP_NUM_THREADS": "1"}
 
 
-def of_run(run: RunDir, launcher: str) -> dict[str, str]:
+def of_run(run: RunDir, launcher: str, attempt: str = ATTEMPT) -> dict[str, str]:
     """Return what the batch script exports."""
-    run.attempt(JOB, ATTEMPT).mkdir(parents=True)
+    run.attempt(JOB, attempt).mkdir(parents=True)
     return {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),
@@ -58,7 +59,7 @@ def of_run(run: RunDir, launcher: str) -> dict[str, str]:
         "DDPRUN_LAUNCHER": launcher,
         "DDPRUN_DIR": str(run.path),
         "DDPRUN_JOB": JOB,
-        "DDPRUN_ATTEMPT": ATTEMPT,
+        "DDPRUN_ATTEMPT": attempt,
         "DDPRUN_HOSTS": "n1",
     }
 
@@ -84,6 +85,7 @@ class Started:
 
     processes: list[subprocess.Popen]
     run: RunDir
+    attempt: str = ATTEMPT
 
     def wait(self, timeout_s: float = 60) -> Ended:
         outputs = [process.communicate(timeout=timeout_s) for process in self.processes]
@@ -92,6 +94,7 @@ class Started:
             "".join(output[0] or "" for output in outputs),
             "".join(output[1] or "" for output in outputs),
             self.run,
+            self.attempt,
         )
 
 
@@ -101,9 +104,17 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
     started: list[subprocess.Popen] = []
     numbers = iter(range(100))
 
-    def begin(launcher: str, count: int, *words: str | bytes, cwd: Path | None = None, **extra: str) -> Started:
-        run = RunDir(tmp_path / f"run-{next(numbers)}")
-        common = clean_environment() | of_run(run, launcher) | extra
+    def begin(
+        launcher: str,
+        count: int,
+        *words: str | bytes,
+        cwd: Path | None = None,
+        run: RunDir | None = None,
+        attempt: str = ATTEMPT,
+        **extra: str,
+    ) -> Started:
+        run = run or RunDir(tmp_path / f"run-{next(numbers)}")
+        common = clean_environment() | of_run(run, launcher, attempt) | extra
         module = [sys.executable, "-P", "-u", "-m", "slurmddp.worker", *words]
         environments = [of_task(rank, count) for rank in range(count)]
         if launcher == "fork":
@@ -112,7 +123,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
         processes = []
         for rank, environment in enumerate(environments):
             forks = launcher == "fork"
-            with contextlib.nullcontext() if forks else run.rank_log(JOB, ATTEMPT, rank).open("ab") as log:
+            with contextlib.nullcontext() if forks else run.rank_log(JOB, attempt, rank).open("ab") as log:
                 process = subprocess.Popen(
                     module,
                     env=common | environment,
@@ -124,7 +135,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
                 )
             processes.append(process)
         started.extend(processes)
-        return Started(processes, run)
+        return Started(processes, run, attempt)
 
     yield begin
     for process in started:

@@ -95,7 +95,8 @@ def test_rank_zero_is_done_only_when_all_are(start, script):
 def test_a_rank_that_fails_at_the_end_spoils_the_run(start, script):
     ended = start("fork", 2, script("if rank == 1: time.sleep(0.5); sys.exit(3)")).wait()
     assert ended.statuses == [77]
-    assert [ended.record(rank) for rank in range(2)] == [None, "77 rank 1 on n1: exit status 3\n"]
+    assert ended.record(1) == "77 rank 1 on n1: exit status 3\n"
+    assert "rank 1 (n1) did not answer within 3 s" in ended.record(0), "TERM after a rank's end is no notice to all"
 
 
 def test_a_dead_rank_ends_the_node_with_its_status(start, script):
@@ -132,12 +133,75 @@ def test_signals_reach_every_rank(start, script):
     assert running.wait().statuses == [0]
 
 
-def test_a_notice_alone_kills_nobody_and_term_ends_all(start, script):
-    running = start("fork", 2, script("print('ready', flush=True); time.sleep(60)"))
+@pytest.mark.parametrize("notice", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM])
+@pytest.mark.parametrize("launcher", ["srun", "fork"])
+def test_a_notice_ends_a_program_that_does_not_handle_it(start, script, launcher, notice):
+    """It is asleep in one rank and in a collective in the other; its own checkpoints count, and it comes back."""
+    waits = "import torch.distributed as dist\ndist.init_process_group('gloo')\nprint('ready', flush=True)\n"
+    running = start(launcher, 2, script(waits + "time.sleep(60) if rank else dist.barrier()"))
     until(lambda: all_said(running.run, 2, "ready"))
-    running.processes[0].send_signal(signal.SIGUSR2)
+    before = time.monotonic()
+    for process in running.processes:
+        process.send_signal(notice)
+    ended = running.wait()
+    assert set(ended.statuses) == {75}
+    assert time.monotonic() - before < 5
+    assert ended.record(0).startswith("75 rank 0 on n1: told to stop (")
+    assert ended.record(1) is None
+    (event,) = ended.events("notice")
+    assert event["cause"] == notice.name
+
+
+def test_a_notice_before_the_ranks_have_met_ends_them_for_another_attempt(start, script):
+    running = start("srun", 2, script(""))
+    running.processes[1].kill()
+    time.sleep(0.5)
     running.processes[0].send_signal(signal.SIGTERM)
-    assert running.wait().statuses == [143]
+    ended = running.wait()
+    assert ended.statuses == [76, -signal.SIGKILL]
+    assert ended.record(0) == "76 rank 0 on n1: told to stop (SIGTERM) before the ranks had met\n"
+
+
+def test_term_after_a_failure_is_no_notice(start, script):
+    """Else a job whose program fails would be put back into the queue for ever."""
+    running = start("srun", 2, script("time.sleep(60) if rank == 0 else sys.exit(3)"))
+    until(lambda: running.run.rank_record("17", "0.0", 1).exists())
+    running.processes[0].send_signal(signal.SIGTERM)
+    ended = running.wait()
+    assert ended.statuses == [76, 77]
+    assert "rank 1 (n1) did not answer" in ended.record(0)
+
+
+CHILDREN = """
+import multiprocessing, subprocess
+def work(): print('child', os.getpid(), flush=True); time.sleep(60)
+if rank == 0:
+    child = multiprocessing.get_context('fork').Process(target=work)
+    child.start()
+    other = subprocess.Popen(['sleep', '60'], preexec_fn=os.getpid)
+    while not os.path.exists(sys.argv[1]): time.sleep(0.02)
+    print('alive', child.is_alive(), flush=True)
+    child.terminate(); other.terminate()
+    child.join(5); other.wait(5)
+    print('ended', child.exitcode, other.returncode, flush=True)
+"""
+
+
+def test_a_signal_to_all_leaves_a_loaders_workers_to_the_rank(start, script):
+    """Slurm's notice reaches every process of the step; TERM from its own rank ends one all the same."""
+    path = script(CHILDREN)
+    go = path.with_name("go")
+    running = start("srun", 1, path, str(go))
+    until(lambda: "child " in running.run.rank_log("17", "0.0", 0).read_text())
+    words = running.run.rank_log("17", "0.0", 0).read_text().split()
+    child = int(words[words.index("child") + 1])
+    for notice in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
+        os.kill(child, notice)
+    time.sleep(0.3)
+    go.touch()
+    ended = running.wait()
+    assert "alive True" in ended.log(0)
+    assert f"ended {-signal.SIGTERM} {-signal.SIGTERM}" in ended.log(0)
 
 
 def test_ranks_do_not_outlive_their_launcher(start, script):

@@ -11,7 +11,7 @@ from slurmddp.rundir import RunDir
 
 
 def losses(ended) -> list[float]:
-    return [record["loss"] for record in ended.events("epoch")]
+    return [record["values"]["loss"] for record in ended.events("metrics")]
 
 
 def test_one_and_two_ranks_and_both_launchers_agree(start):
@@ -22,8 +22,8 @@ def test_one_and_two_ranks_and_both_launchers_agree(start):
     assert [one.statuses, two.statuses, forked.statuses] == [[0], [0, 0], [0]]
     assert losses(two) == pytest.approx(losses(one), rel=1e-4)
     assert losses(two) == losses(forked)
-    assert [record["accuracy"] for record in two.events("epoch")] == pytest.approx(
-        [record["accuracy"] for record in one.events("epoch")], abs=0.01
+    assert [record["values"]["accuracy"] for record in two.events("metrics")] == pytest.approx(
+        [record["values"]["accuracy"] for record in one.events("metrics")], abs=0.01
     )
     assert two.run.model.read_bytes() == forked.run.model.read_bytes()
     state = torch.load(two.run.model, weights_only=True)
@@ -42,13 +42,13 @@ def check_words(ended) -> None:
     assert lines[-1] == f"model saved to {ended.run.model}"
     assert ended.log(1) == "rank 1 of 2 on n1, device cpu\n"
     assert [ended.record(rank) for rank in range(2)] == ["0 done\n", None]
-    steps = [record["step"] for record in ended.events("epoch")]
-    assert steps == [23, 46]
+    steps = [record["step"] for record in ended.events("metrics")]
+    assert steps == [22, 44]
 
 
 def test_digits_are_learnt_in_the_default_epochs(start):
     ended = start("fork", 2).wait()
-    last = ended.events("epoch")[-1]
+    last = ended.events("metrics")[-1]["values"]
     assert (last["epoch"], last["accuracy"] > 0.95) == (10, True)
 
 
@@ -56,12 +56,12 @@ def test_linear_recovers_its_weights(alone):
     ended = alone("--task=linear", "--epochs=3")
     error = next(line for line in ended.stdout.splitlines() if line.startswith("largest error of the weights: "))
     assert float(error.split()[-1]) < 1e-4
-    assert ended.events("epoch")[-1]["accuracy"] is None
+    assert ended.events("metrics")[-1]["values"]["accuracy"] is None
 
 
 def test_synthetic_images_are_learnt(alone):
     ended = alone("--data", "synthetic", "--epochs=1")
-    assert ended.events("epoch")[0]["accuracy"] > 0.9
+    assert ended.events("metrics")[0]["values"]["accuracy"] > 0.9
 
 
 def test_by_hand_it_trains_and_saves_nothing(tmp_path):

@@ -1,0 +1,105 @@
+"""The training that this process takes part in: `with slurmddp.init() as ddp`."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.distributed as dist
+
+from slurmddp.errors import RankError
+from slurmddp.rundir import RunDir
+from slurmddp.runtime import stopping
+from slurmddp.runtime.environment import Rank, read_rank
+from slurmddp.runtime.group import COLLECTIVE_LIMIT, choose_device, process_group
+from slurmddp.runtime.stopping import Stopping
+
+
+@dataclass(frozen=True)
+class Session:
+    """One rank of a training whose group is up."""
+
+    who: Rank
+    stopping: Stopping
+    device: torch.device
+    """This rank's GPU, or the CPU; already current."""
+    control: dist.ProcessGroup | None
+    """A gloo group of all ranks beside the default one; None where this process is alone."""
+
+    @property
+    def rank(self) -> int:
+        """0 to world_size - 1."""
+        return self.who.rank
+
+    @property
+    def local_rank(self) -> int:
+        """0 to the node's ranks - 1."""
+        return self.who.local_rank
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the whole job."""
+        return self.who.world_size
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is global rank 0, which writes and prints."""
+        return self.who.is_main
+
+    @property
+    def host(self) -> str:
+        """This node's name."""
+        return self.who.host
+
+    @property
+    def nodes(self) -> int:
+        """On how many nodes the ranks are."""
+        return self.who.nodes
+
+    @property
+    def launcher(self) -> str:
+        """srun, fork, torchrun, mpi or single."""
+        return self.who.launcher
+
+    @property
+    def run_dir(self) -> RunDir | None:
+        """The run's folder; None for a process started by hand."""
+        return self.who.run_dir
+
+    def print(self, *words: object) -> None:
+        """Print on rank 0 alone."""
+        if self.is_main:
+            print(*words, flush=True)  # noqa: T201 - rank 0 is the console of the job
+
+
+_sessions: list[Session] = []
+
+
+def current() -> Session:
+    """Return the session of this process; raise RankError when there is none."""
+    if not _sessions:
+        raise RankError("there is no session; put the training into `with slurmddp.init() as ddp:`")
+    return _sessions[-1]
+
+
+@contextlib.contextmanager
+def init(device: Literal["auto", "cpu", "cuda"] = "auto") -> Iterator[Session]:
+    """Choose the device, form the group, NCCL on CUDA and gloo on the CPU, and leave it by a barrier.
+
+    Works under `slurmddp submit` and `slurmddp run`, under torchrun, and for a single process started by hand. Raises
+    RankError when the device cannot be had, PeerError when the other ranks do not come or do not reach the end.
+    """
+    if _sessions:
+        raise RankError("slurmddp.init() is already in use in this process; leave the first `with` before")
+    begun = stopping.begun() or stopping.begin(read_rank(os.environ))
+    rank = begun.rank
+    chosen = choose_device(device, rank)
+    with process_group(rank, chosen):
+        control = dist.new_group(backend="gloo", timeout=COLLECTIVE_LIMIT) if rank.world_size > 1 else None
+        _sessions.append(Session(rank, begun, chosen, control))
+        try:
+            yield _sessions[-1]
+        finally:
+            _sessions.pop()

@@ -1,0 +1,130 @@
+"""Copies a program's state into host memory, so that it can be written while the training goes on. No files."""
+
+import copy
+import io
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from slurmddp.errors import RankError
+
+_Path = tuple[Any, ...]
+
+
+class Snapshot:
+    """Host memory for a copy of a state, kept from one copy to the next."""
+
+    def __init__(self) -> None:
+        self._buffers: dict[tuple[Any, ...], torch.Tensor] = {}
+
+    def take(self, state: Any) -> Any:
+        """Return a copy of dicts, lists and tuples of values and tensors, every tensor in host memory.
+
+        Tensors keep shape, dtype and strides; one that stands in two places is copied once. The copy is valid
+        until the next call, which writes into the same memory.
+        """
+        taking = _Taking(self._buffers)
+        copied = taking.copy(state, ())
+        self._buffers = taking.used
+        for device in taking.devices:
+            torch.cuda.current_stream(device).synchronize()
+        return copied
+
+
+class _Taking:
+    """One copy in progress."""
+
+    def __init__(self, buffers: dict[tuple[Any, ...], torch.Tensor]) -> None:
+        self.used: dict[tuple[Any, ...], torch.Tensor] = {}
+        self.devices: set[torch.device] = set()
+        self._buffers = buffers
+        self._seen: dict[tuple[Any, ...], torch.Tensor] = {}
+
+    def copy(self, value: Any, path: _Path) -> Any:
+        if isinstance(value, torch.Tensor):
+            return self._tensor(value.detach(), path)
+        if type(value) in (dict, OrderedDict):
+            return self._mapping(value, path)
+        if type(value) in (list, tuple):
+            return type(value)(self.copy(item, (*path, index)) for index, item in enumerate(value))
+        return copy.deepcopy(value)
+
+    def _mapping(self, value: Any, path: _Path) -> Any:
+        copied = copy.copy(value)  # with the attribute in which a module's state keeps the versions of its parts
+        copied.update({key: self.copy(item, (*path, key)) for key, item in value.items()})
+        return copied
+
+    def _tensor(self, tensor: torch.Tensor, path: _Path) -> torch.Tensor:
+        if tensor.layout is not torch.strided:
+            return tensor.to("cpu", copy=True)
+        place = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if place not in self._seen or not tensor.numel():
+            self._seen[place] = self._filled(tensor, path)
+        return self._seen[place]
+
+    def _filled(self, tensor: torch.Tensor, path: _Path) -> torch.Tensor:
+        key = (path, tensor.is_cuda, tensor.dtype, tensor.shape, tensor.stride())
+        buffer = self._buffers.get(key)
+        if buffer is None:
+            buffer = torch.empty_like(tensor, device="cpu", pin_memory=tensor.is_cuda)
+        if tensor.is_cuda:
+            self.devices.add(tensor.device)
+        self.used[key] = buffer
+        return buffer.copy_(tensor, non_blocking=tensor.is_cuda)
+
+
+def check_plain(state: Any, name: str) -> None:
+    """Return if `torch.load(weights_only=True)` will read `state` back; no tensor's data is touched.
+
+    Raises RankError with the path of the first value that it would refuse, from `name` on.
+    """
+    if _refusal(state) is None:
+        return
+    for path, leaf in _leaves(state, name):
+        refusal = _refusal(leaf)
+        if refusal is not None:
+            raise RankError(
+                f"{path} is a {type(leaf).__module__}.{type(leaf).__qualname__}, which a checkpoint does not take; "
+                "keep tensors, numbers, texts, lists and dicts in it"
+            ) from refusal
+
+
+def _refusal(value: Any) -> Exception | None:
+    file = io.BytesIO()
+    try:
+        torch.save(_hollow(value), file)
+        file.seek(0)
+        torch.load(file, weights_only=True)
+    except Exception as error:  # noqa: BLE001 pickling calls the value's own code, which raises what it likes
+        return error
+    return None
+
+
+def _hollow(value: Any) -> Any:
+    """Return the state with each tensor cut down to no elements."""
+    if isinstance(value, torch.Tensor):
+        return torch.empty(0, dtype=value.dtype) if type(value) in _PLAIN_TENSORS else value
+    if type(value) in (dict, OrderedDict):
+        hollow = copy.copy(value)
+        hollow.update({key: _hollow(item) for key, item in value.items()})
+        return hollow
+    if type(value) in (list, tuple):
+        return [_hollow(item) for item in value]
+    return value
+
+
+_PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)
+
+
+def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    if type(value) in (dict, OrderedDict):
+        for key, item in value.items():
+            yield f"{path}.{key}", key
+            yield from _leaves(item, f"{path}.{key}")
+    elif type(value) in (list, tuple):
+        for index, item in enumerate(value):
+            yield from _leaves(item, f"{path}.{index}")
+    else:
+        yield path, value

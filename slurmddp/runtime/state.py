@@ -1,0 +1,162 @@
+"""What a checkpoint holds: the state that all ranks share, and each rank's own. Collects and restores; no files.
+
+Names of the model's entries are those of the plain module: without `module.` of DistributedDataParallel and without
+`_orig_mod.` of torch.compile, so that `torch.load(".../model.pt")` fits the model as it was written.
+"""
+
+import io
+import random
+import sys
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from slurmddp.errors import RankError
+
+State = dict[str, Any]
+
+
+class Stateful(Protocol):
+    """Whatever can tell and take its state: optimizers, schedulers, scalers, samplers, modules."""
+
+    def state_dict(self) -> State:
+        """Return the state, of plain values and tensors."""
+        ...
+
+    def load_state_dict(self, state_dict: State) -> Any:
+        """Take a state."""
+        ...
+
+
+def bare(module: nn.Module) -> nn.Module:
+    """Return the module as it was before it was wrapped or compiled."""
+    while True:
+        if isinstance(module, DistributedDataParallel):
+            module = module.module
+        elif hasattr(module, "_orig_mod"):
+            module = module._orig_mod  # type: ignore[assignment]  # noqa: SLF001 - torch.compile's only name for it
+        else:
+            return module
+
+
+def collect(parts: Mapping[str, Stateful]) -> State:
+    """Return the state of each part, by name."""
+    return {name: (bare(part) if isinstance(part, nn.Module) else part).state_dict() for name, part in parts.items()}
+
+
+def restore(parts: Mapping[str, Stateful], state: State) -> None:
+    """Give each part its state; raise RankError for a part that the state has not, or that does not fit."""
+    for name, part in parts.items():
+        if name not in state:
+            raise RankError(f"the checkpoint holds no {name}; it has {', '.join(state)}; --reset starts anew")
+        try:
+            (bare(part) if isinstance(part, nn.Module) else part).load_state_dict(state[name])
+        except (RuntimeError, ValueError, KeyError) as error:
+            what = " ".join(str(error).split())
+            raise RankError(f"the checkpoint does not fit this {name}: {what}; --reset starts anew") from error
+
+
+def collect_own(model: nn.Module, own: Mapping[str, Stateful], device: torch.device) -> State:
+    """Return what this rank alone has: randomness, buffers, the state of communication hooks, and `own`."""
+    return {
+        "random": _random(device),
+        "buffers": {name: buffer.detach().cpu() for name, buffer in bare(model).named_buffers()},
+        "hooks": [_hook_state(state) for state in _hooks(model)],
+        "own": collect(own),
+    }
+
+
+def restore_own(model: nn.Module, own: Mapping[str, Stateful], device: torch.device, state: State) -> None:
+    """Put back what `collect_own` returned, but for the randomness."""
+    for name, buffer in bare(model).named_buffers():
+        if name in state["buffers"]:
+            buffer.copy_(state["buffers"][name])
+    for hook, saved in zip(_hooks(model), state["hooks"], strict=False):
+        _restore_hook(hook, saved, device)
+    restore(own, state["own"])
+
+
+def restore_random(state: State, device: torch.device) -> None:
+    """Put the generators back: torch's, the GPU's, Python's, and numpy's where it is in use."""
+    torch.set_rng_state(state["torch"])
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)
+    random.setstate(_tuples(state["python"]))
+    if "numpy" in state and "numpy" in sys.modules:
+        kind, keys, *rest = state["numpy"]
+        sys.modules["numpy"].random.set_state((kind, keys.numpy().astype("uint32"), *rest))
+
+
+def gather(state: State, group: dist.ProcessGroup | None) -> list[State]:
+    """Return every rank's state, in order, on rank 0; an empty list on the others.
+
+    Sent as tensors and read with weights_only: nothing that comes from the network is executed. All ranks together.
+    """
+    if group is None:
+        return [state]
+    mine = to_bytes(state)
+    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(sizes, torch.tensor([len(mine)]), group)
+    longest = max(int(size) for size in sizes)
+    padded = torch.nn.functional.pad(mine, (0, longest - len(mine)))
+    if dist.get_rank(group):
+        dist.gather(padded, None, 0, group)
+        return []
+    received = [torch.empty_like(padded) for _ in sizes]
+    dist.gather(padded, received, 0, group)
+    return [from_bytes(content[: int(size)]) for content, size in zip(received, sizes, strict=True)]
+
+
+def to_bytes(state: Any) -> Tensor:
+    """Return a state as a tensor of bytes."""
+    content = io.BytesIO()
+    torch.save(state, content)
+    return torch.frombuffer(content.getbuffer(), dtype=torch.uint8)
+
+
+def from_bytes(content: Tensor) -> Any:
+    """Return what `to_bytes` was given."""
+    return torch.load(io.BytesIO(content.numpy().tobytes()), map_location="cpu", weights_only=True)
+
+
+def _random(device: torch.device) -> State:
+    state: State = {"torch": torch.get_rng_state(), "python": random.getstate()}
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    if "numpy" in sys.modules:
+        kind, keys, *rest = sys.modules["numpy"].random.get_state()
+        state["numpy"] = (kind, torch.from_numpy(keys.astype("int64")), *rest)
+    return state
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
+
+
+def _hooks(model: nn.Module) -> list[Any]:
+    """Return the states of a model's communication hooks that carry something from step to step."""
+    if not isinstance(model, DistributedDataParallel):
+        return []
+    states = [state for _, state in getattr(model, "_comm_hooks", [])]
+    return [state for state in states if hasattr(state, "error_dict")]
+
+
+def _hook_state(hook: Any) -> State:
+    """Return the fields of a PowerSGDState, its generator as plain values."""
+    state: State = dict(hook.__getstate__())
+    kind, keys, *rest = state.pop("rng").get_state()
+    return {**state, "rng": (kind, torch.from_numpy(keys.astype("int64")), *rest)}
+
+
+def _restore_hook(hook: Any, state: State, device: torch.device) -> None:
+    kind, keys, *rest = state["rng"]
+    hook.rng.set_state((kind, keys.numpy().astype("uint32"), *rest))
+    for name, value in state.items():
+        if isinstance(value, dict):
+            setattr(hook, name, {index: item.to(device) for index, item in value.items()})
+        elif name != "rng":
+            setattr(hook, name, value)

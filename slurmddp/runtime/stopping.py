@@ -1,0 +1,139 @@
+"""What a rank does when it is told to stop: it depends on how far it has come. Runs in the thread of the notices."""
+
+import time
+from collections.abc import Callable
+
+from slurmddp import outcome
+from slurmddp.runtime import why
+from slurmddp.runtime.environment import Rank
+from slurmddp.runtime.events import Notice, write_event
+from slurmddp.runtime.leaving import LEAVING
+from slurmddp.runtime.preemption import NOTICES
+from slurmddp.runtime.record import write_end
+from slurmddp.runtime.verdict import Verdict
+
+SILENT_S = 3.0
+"""A peer that has not acknowledged a notice by then is taken for dead."""
+REACH_LIMIT_S = 25.0
+"""For the loop to reach its stop, where Slurm does not say when it will kill the job; KillWait is 30 s by default."""
+MARGIN_S = 5.0
+"""Before Slurm's kill: what the batch script needs to put the job back into the queue."""
+
+LONG_STEPS = 2.0
+"""So many times the longest step so far may pass without one before the loop is taken to be stuck."""
+
+Progress = Callable[[], tuple[float, float]]
+"""Returns when the last step was finished, by `time.monotonic()`, and how many seconds the longest took."""
+Confirm = Callable[[float], list[int]]
+"""Tells the peers of a notice; returns those that did not acknowledge one within so many seconds."""
+
+
+class Stopping:
+    """One rank's answer to a notice."""
+
+    def __init__(self, rank: Rank) -> None:
+        self.rank = rank
+        """Who this process is."""
+        self._confirm: Confirm = lambda _: []
+        self._progress: Progress = lambda: (0.0, 0.0)
+        self.reason: why.Reason = "signal"
+        """Why the job is to stop, as far as Slurm said; known to rank 0 alone."""
+
+    def expect_unmet(self) -> None:
+        """Until the ranks have met there is nothing to save, and nobody to agree with."""
+        NOTICES.then(self._leave_unmet, ends=True)
+
+    def expect_plain(self, confirm: Confirm | None = None) -> None:
+        """A program without a Checkpointer in its loop is ended; what it saved last counts."""
+        self._confirm = confirm or self._confirm
+        NOTICES.then(self._leave_plain, ends=True)
+
+    def expect_in_loop(self, progress: Progress) -> None:
+        """The loop stops by itself, saved."""
+        self._progress = progress
+        NOTICES.then(self._see_loop_stop)
+
+    def expect_nothing(self) -> None:
+        """The rank is ending."""
+        NOTICES.then(None)
+
+    def _leave_unmet(self) -> None:
+        verdict = Verdict(outcome.RETRYABLE, f"told to stop ({NOTICES.cause}) before the ranks had met")
+        with NOTICES.holding(self._leave_unmet) as current:
+            if current:
+                self._leave(verdict, records=True)
+
+    def _leave_plain(self) -> None:
+        silent = self._confirm(SILENT_S)
+        if not silent:
+            self._tell()
+        with NOTICES.holding(self._leave_plain) as current:
+            if current and silent:
+                self._leave(self._lost(silent), records=True)
+            elif current:
+                stopped = Verdict(outcome.STOPPED, f"told to stop ({self.reason})")
+                self._leave(stopped, records=self.rank.is_main)
+
+    def _see_loop_stop(self) -> None:
+        silent = self._confirm(SILENT_S)
+        if silent and self._is_stuck():
+            self._leave_loop(self._lost(silent))
+            return
+        ends_at = self._tell()
+        limit_s = ends_at - MARGIN_S - time.time() if ends_at else REACH_LIMIT_S
+        if self.rank.is_main and not NOTICES.until_replaced(self._see_loop_stop, max(limit_s, SILENT_S)):
+            self._leave_loop(
+                Verdict(outcome.RETRYABLE, "told to stop, but the loop did not reach its next step in time")
+            )
+
+    def _is_stuck(self) -> bool:
+        """Tell, in the time of a step, that no step is finished any more."""
+        _, longest_s = self._progress()
+        replaced = NOTICES.until_replaced(self._see_loop_stop, LONG_STEPS * longest_s)
+        return not replaced and self._progress()[0] < NOTICES.since
+
+    def _leave_loop(self, verdict: Verdict) -> None:
+        with NOTICES.holding(self._see_loop_stop) as current:
+            if current:
+                self._leave(verdict, records=True)
+
+    def _tell(self) -> float | None:
+        """Find out why, on rank 0, and write it down; return when Slurm will kill the job."""
+        if not self.rank.is_main:
+            return None
+        found = why.ask(self.rank, NOTICES.cause)
+        self.reason = found.reason
+        write_event(self.rank, Notice(cause=NOTICES.cause, reason=found.reason))
+        return found.ends_at
+
+    def _lost(self, silent: list[int]) -> Verdict:
+        ranks = ", ".join(
+            f"rank {rank}" + (f" ({host})" if (host := self.rank.host_of(rank)) else "") for rank in silent
+        )
+        return Verdict(
+            outcome.RETRYABLE, f"told to stop ({NOTICES.cause}), and {ranks} did not answer within {SILENT_S:g} s"
+        )
+
+    def _leave(self, verdict: Verdict, *, records: bool) -> None:
+        if records:
+            write_end(self.rank, verdict)
+        print(f"{verdict.reason}; ending with status {verdict.status}", flush=True)  # noqa: T201 - the rank's log
+        LEAVING.now(verdict.status)
+
+
+_begun: list[Stopping] = []
+
+
+def begin(rank: Rank) -> Stopping:
+    """Answer notices as this rank from now on; a process that `slurmddp.worker` did not start begins to listen."""
+    if not NOTICES.listens:
+        NOTICES.listen()
+    if rank.stop_at:
+        NOTICES.stop_at(rank.stop_at)
+    _begun[:] = [Stopping(rank)]
+    return _begun[0]
+
+
+def begun() -> Stopping | None:
+    """Return what `begin` returned in this process; None before."""
+    return _begun[0] if _begun else None

@@ -1,0 +1,60 @@
+"""A training that would show every lost, repeated or changed step: dropout, batch statistics, momentum, schedule.
+
+train.py TOTAL STEP_S EVERY_STEPS: writes the final weights to $DDPRUN_DIR/model.pt, and appends each step it takes to
+$DDPRUN_DIR/steps.<rank>.
+"""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, TensorDataset
+
+import slurmddp
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm = nn.Linear(16, 300), nn.BatchNorm1d(300)
+        self.drop, self.last, self.aside = nn.Dropout(0.2), nn.Linear(300, 4), nn.Linear(16, 4)
+
+    def forward(self, inputs):
+        return self.last(self.drop(self.norm(self.first(inputs)).relu())) + self.aside(inputs)
+
+
+def main(total, step_s, every_steps):
+    folder = Path(os.environ["DDPRUN_DIR"])
+    with slurmddp.init() as ddp:
+        torch.manual_seed(0)
+        data = TensorDataset(torch.randn(203, 16), torch.randn(203, 4), torch.arange(203))
+        model = DistributedDataParallel(Model(), bucket_cap_mb=0.001)
+        torch.manual_seed(ddp.rank)
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.02, total_steps=total + 1)
+        sampler = slurmddp.Sampler(len(data), batch_size=4)
+        run = slurmddp.Checkpointer(
+            model=model, optimizer=optimizer, schedule=schedule, sampler=sampler, every_steps=every_steps, keep=2
+        )
+        workers = int(os.environ.get("WORKERS", "0"))
+        batches = iter(DataLoader(data, batch_sampler=sampler, num_workers=workers))
+        with (folder / f"steps.{ddp.rank}").open("a", buffering=1) as steps:
+            for step in run.steps(total):
+                inputs, targets, indices = next(batches)
+                optimizer.zero_grad()
+                nn.functional.mse_loss(model(inputs), targets).backward()
+                optimizer.step()
+                schedule.step()
+                time.sleep(step_s)
+                steps.write(f"{step} {' '.join(map(str, indices.tolist()))}\n")
+        if ddp.is_main:
+            torch.save(model.module.state_dict(), folder / "model.pt.new")
+            (folder / "model.pt.new").replace(folder / "model.pt")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), float(sys.argv[2]), int(sys.argv[3]))

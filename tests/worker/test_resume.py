@@ -1,0 +1,288 @@
+"""A training that is stopped, killed or moved ends with the bits of one that was left alone."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+PROGRAM = str(Path(__file__).parent.parent / "programs" / "train.py")
+TOTAL, STEP_S, EVERY = 24, 0.05, 5
+WORDS = (PROGRAM, str(TOTAL), str(STEP_S), str(EVERY))
+
+
+def until(condition, timeout_s: float = 60) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def steps(run, rank: int = 0) -> list[str]:
+    """What that rank noted of each step it took: its number and the samples."""
+    path = run.path / f"steps.{rank}"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def ranks_of(launcher) -> list[int]:
+    """The pids of the ranks that a fork launcher has made."""
+    return list(map(int, Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()))
+
+
+def same_model(first, second) -> bool:
+    models = [torch.load(run.model, weights_only=True) for run in (first, second)]
+    return models[0].keys() == models[1].keys() and all(
+        torch.equal(models[0][name], models[1][name]) for name in models[0]
+    )
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_stopped_and_killed_in_mid_epoch_it_ends_with_the_same_bits(start, count):
+    """A notice repeats no step, kill -9 at most those since the last checkpoint."""
+    calm = start("fork", count, *WORDS).wait(120)
+    assert calm.statuses == [0]
+    run, done = None, 0
+    for number, (disturb, wanted) in enumerate(
+        [(signal.SIGTERM, 75), (signal.SIGKILL, 137), (signal.SIGUSR2, 75), (None, 0)]
+    ):
+        going = start("fork", count, *WORDS, run=run, attempt=f"{number}.0")
+        run = going.run
+        if disturb:
+            until(lambda run=run, before=done: len(steps(run)) >= before + 4)
+            going.processes[0].send_signal(disturb) if wanted == 75 else os.kill(
+                ranks_of(going.processes[0])[1], disturb
+            )
+        ended = going.wait(120)
+        assert ended.statuses == [wanted], ended.stdout + ended.log(0)
+        done = len(steps(run))
+    assert same_model(calm.run, run)
+    for rank in range(count):
+        assert set(steps(run, rank)) == set(steps(calm.run, rank))
+    assert TOTAL <= done <= TOTAL + EVERY
+    resumed = [event["step"] for event in ended.events("resume")]
+    stopped = [int(record.split("step ")[1].split()[0]) for record in stops(run)]
+    assert (resumed[0], resumed[2]) == tuple(stopped), "no step was taken twice after a notice"
+
+
+def stops(run) -> list[str]:
+    return [text for path in sorted(run.logs.glob("17/*/0.end")) if (text := path.read_text()).startswith("75")]
+
+
+def test_a_loaders_workers_do_not_lose_a_step_to_a_notice(start):
+    going = start("srun", 1, *WORDS, WORKERS="2")
+    until(lambda: len(steps(going.run)) >= 4)
+    rank = going.processes[0].pid
+    workers = ranks_of(going.processes[0])
+    assert len(workers) == 2
+    for pid in (rank, *workers):
+        os.kill(pid, signal.SIGTERM)
+    ended = going.wait()
+    assert ended.statuses == [75]
+    again = start("srun", 1, *WORDS, run=going.run, attempt="1.0", WORKERS="2").wait()
+    assert again.statuses == [0]
+    assert [line.split()[0] for line in steps(going.run)] == [str(step) for step in range(TOTAL)]
+
+
+def test_other_numbers_of_ranks_see_each_sample_of_each_epoch_once(start):
+    """Four ranks, then two, then four; 203 samples and a step of 16 or 8 of them: always in mid-epoch."""
+    run = None
+    for number, (count, total) in enumerate([(4, 9), (2, 20), (4, 39)]):
+        going = start("fork", count, PROGRAM, "39", str(STEP_S), "100", run=run, attempt=f"{number}.0")
+        run = going.run
+        if total < 39:
+            until(lambda run=run, total=total: len(steps(run)) >= total)
+            going.processes[0].send_signal(signal.SIGUSR2)
+        assert going.wait(120).statuses == [0 if total == 39 else 75]
+    stream = [list(map(int, line.split()[1:])) for rank in range(4) for line in steps(run, rank)]
+    taken = sorted(index for share in stream for index in share)
+    whole, rest = divmod(len(taken), 203)
+    assert whole >= 2
+    counts = torch.bincount(torch.tensor(taken), minlength=203)
+    assert int(counts.min()) == whole
+    assert int(counts.max()) == whole + (rest > 0)
+    assert int((counts == whole + 1).sum()) == rest
+
+
+def test_a_disk_that_is_full_costs_a_line_and_no_training(start, tmp_path):
+    limited = tmp_path / "limited.py"
+    limited.write_text(
+        "import resource, runpy, sys\nsys.argv = sys.argv[1:]\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000))\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"
+    )
+    ended = start("srun", 1, str(limited), *WORDS).wait()
+    assert "WARNING: a checkpoint could not be saved: File too large" in ended.log(0)
+    assert len(steps(ended.run)) == TOTAL
+    assert {event["event"] for event in ended.events("checkpoint-failed")} == {"checkpoint-failed"}
+    assert [path.name for path in ended.run.checkpoints.iterdir()] == ["identity"]
+
+
+def test_who_is_not_the_owner_any_more_writes_nothing(start):
+    going = start("srun", 2, *WORDS, DDPRUN_OWNER="here 17 0.0", run=None)
+    going.run.owner.write_text("here 17 0.0\n")
+    until(lambda: any(going.run.checkpoints.glob("step-*")))
+    before = sorted(path.name for path in going.run.checkpoints.iterdir())
+    going.run.owner.write_text("here 17 1.0\n")
+    ended = going.wait()
+    assert ended.statuses[0] == 78
+    assert ended.record(0).startswith("78 rank 0 on n1: ")
+    assert set(before) >= {path.name for path in ended.run.checkpoints.iterdir()} - {"step-000000005"}
+    assert not ended.run.model.exists()
+
+
+def test_another_runs_checkpoint_is_refused(start, tmp_path):
+    first = start("srun", 1, PROGRAM, "2", "0", "1").wait()
+    second = start("srun", 1, PROGRAM, "1", "0", "1").wait()
+    (second.run.checkpoints / "step-000000001").rename(tmp_path / "aside")
+    (first.run.checkpoints / "step-000000002").rename(second.run.checkpoints / "step-000000002")
+    ended = start("srun", 2, *WORDS, run=second.run, attempt="1.0").wait()
+    assert ended.statuses == [77, 76]
+    assert "step-000000002" in ended.record(0)
+
+
+def test_a_broken_checkpoint_is_set_aside_and_the_one_before_is_used(start):
+    first = start("srun", 1, PROGRAM, "10", "0", "5").wait()
+    damaged = first.run.checkpoints / "step-000000010" / "state.pt"
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    ended = start("srun", 1, PROGRAM, "10", "0", "5", run=first.run, attempt="1.0").wait()
+    assert ended.statuses == [0]
+    assert "resumed at step 5 from step-000000005" in ended.log(0)
+    assert any(path.name.startswith("broken-") for path in first.run.checkpoints.iterdir())
+
+
+HEAD = """
+import os, sys, time, torch, slurmddp
+from torch import nn
+model = nn.Linear(4, 2)
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Return a function that writes a program."""
+
+    def write(text: str) -> str:
+        path = tmp_path / "own.py"
+        path.write_text(HEAD + text)
+        return str(path)
+
+    return write
+
+
+def test_without_a_session_there_is_no_checkpointer(alone, script):
+    ended = alone(script("slurmddp.Checkpointer(model=model)"))
+    assert ended.record(0) == (
+        "77 rank 0 on n1: there is no session; put the training into `with slurmddp.init() as ddp:`\n"
+    )
+
+
+def test_a_state_that_is_no_plain_data_is_named_at_once(alone, script):
+    text = """
+class Odd:
+    def state_dict(self): return {"when": {"then": print}}
+    def load_state_dict(self, state): pass
+with slurmddp.init():
+    slurmddp.Checkpointer(model=model, odd=Odd())
+"""
+    assert "odd.when.then" in alone(script(text)).record(0)
+
+
+def test_steps_wants_a_total_or_epochs_of_a_sampler(alone, script):
+    ended = alone(script("with slurmddp.init():\n    next(slurmddp.Checkpointer(model=model).steps(epochs=1))"))
+    assert "give total, or epochs and a slurmddp.Sampler" in ended.record(0)
+
+
+def test_one_session_at_a_time(alone, script):
+    ended = alone(script("with slurmddp.init(), slurmddp.init(): pass"))
+    assert "already in use" in ended.record(0)
+
+
+def test_a_checkpoint_of_another_model_is_refused(alone, script, tmp_path):
+    text = """
+with slurmddp.init():
+    model = nn.Linear(int(os.environ["SIZE"]), 2)
+    for step in slurmddp.Checkpointer(model=model, folder=os.environ["PLACE"]).steps(1): pass
+"""
+    place = str(tmp_path / "place")
+    assert alone(script(text), SIZE="4", PLACE=place).statuses == [0]
+    ended = alone(script(text), SIZE="5", PLACE=place)
+    assert ended.statuses == [77]
+    assert "the checkpoint does not fit this model: " in ended.record(0)
+
+
+def test_a_notice_after_the_loop_brings_the_program_back_to_its_end_alone(start, script):
+    text = """
+with slurmddp.init() as ddp:
+    run = slurmddp.Checkpointer(model=model)
+    for step in run.steps(3): print("step", step, flush=True)
+    print("after", flush=True)
+    if os.environ["DDPRUN_ATTEMPT"] == "0.0": time.sleep(60)
+"""
+    path = script(text)
+    going = start("srun", 1, path)
+    until(lambda: "after" in going.run.rank_log("17", "0.0", 0).read_text())
+    going.processes[0].send_signal(signal.SIGTERM)
+    assert going.wait().statuses == [75]
+    again = start("srun", 1, path, run=going.run, attempt="1.0").wait()
+    assert again.statuses == [0]
+    assert "step 0" not in again.log(0)
+    assert "after" in again.log(0)
+
+
+def test_code_after_the_loop_is_not_run_when_told_to_stop(start, script):
+    text = """
+with slurmddp.init() as ddp:
+    for step in slurmddp.Checkpointer(model=model).steps(1000): print("step", step, flush=True); time.sleep(0.05)
+    print("after", flush=True)
+"""
+    going = start("srun", 2, script(text))
+    until(lambda: "step 3" in going.run.rank_log("17", "0.0", 0).read_text())
+    for process in going.processes:
+        process.send_signal(signal.SIGTERM)
+    ended = going.wait()
+    assert ended.statuses == [75, 75]
+    assert "after" not in ended.log(0) + ended.log(1)
+
+
+OWN_STATES = """
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook as power
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(64, 64), nn.BatchNorm1d(64), nn.Linear(64, 64)
+    def forward(self, inputs): return self.last(self.norm(self.first(inputs)).relu())
+with slurmddp.init() as ddp:
+    torch.manual_seed(0)
+    net = nn.parallel.DistributedDataParallel(Net(), broadcast_buffers=False)
+    state = power.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=3, min_compression_rate=1)
+    net.register_comm_hook(state, power.powerSGD_hook)
+    torch.manual_seed(ddp.rank)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01, momentum=0.9)
+    run = slurmddp.Checkpointer(model=net, optimizer=optimizer)
+    stop_at = int(os.environ.get("STOP_AT", "-1"))
+    for step in run.steps(12):
+        if run.step == stop_at: os.kill(os.getpid(), 12); time.sleep(0.2)
+        optimizer.zero_grad()
+        net(torch.randn(8, 64)).square().mean().backward()
+        optimizer.step()
+    torch.save(net.module.state_dict(), f"{os.environ['DDPRUN_DIR']}/end.{ddp.rank}")
+"""
+
+
+def test_each_ranks_own_state_is_kept(start, script):
+    """PowerSGD's errors, buffers that nobody synchronises, and randomness differ from rank to rank."""
+    path = script(OWN_STATES)
+    calm = start("fork", 3, path).wait()
+    first = start("fork", 3, path, STOP_AT="5")
+    stopped = first.wait()
+    assert (calm.statuses, stopped.statuses) == ([0], [75]), stopped.log(0)
+    ended = start("fork", 3, path, run=first.run, attempt="1.0").wait()
+    assert ended.statuses == [0], ended.log(0)
+    states = [
+        [torch.load(run.path / f"end.{rank}", weights_only=True) for rank in range(3)] for run in (calm.run, ended.run)
+    ]
+    for rank in range(3):
+        assert all(torch.equal(states[0][rank][name], states[1][rank][name]) for name in states[0][rank]), rank
+    assert not torch.equal(states[0][0]["norm.running_mean"], states[0][1]["norm.running_mean"])
