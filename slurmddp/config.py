@@ -81,16 +81,20 @@ def read_job_file(path: Path) -> dict[str, Any]:
 
 
 def recorded(resolved: Resolved, *, directory: str, version: str) -> dict[str, Any]:
-    """Return the job as tables of a job file that repeats it: every value, and where each came from."""
+    """Return the job as tables of a job file that repeats it: every value, and where each came from.
+
+    All but `reset`, which is meant once.
+    """
     spec = resolved.spec
-    values = {key: getattr(spec, field.name) for key, field in JOB_FIELDS.items()}
+    values = {key: getattr(spec, field.name) for key, field in JOB_FIELDS.items() if key != "reset"}
     table: dict[str, Any] = {
         key: list(value) if isinstance(value, tuple) else value for key, value in values.items() if value is not None
     }
     if spec.command:
         table["command"] = [_in_toml(word) for word in spec.command]
     else:
-        table["worker"] = {key: getattr(spec.worker, field.name) for key, field in WORKER_FIELDS.items()}
+        asked = {key: getattr(spec.worker, field.name) for key, field in WORKER_FIELDS.items()}
+        table["worker"] = {key: value for key, value in asked.items() if value is not None}
     table["recorded"] = {"version": version, "directory": directory, "origins": dict(resolved.origins)}
     return table
 

@@ -24,15 +24,16 @@ TEMPLATES: Final = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parent.pa
 """Inside the package when installed; beside it in a checkout."""
 
 
-def render(spec: JobSpec) -> str:
+def render(spec: JobSpec, *, reset_number: int = 1) -> str:
     """Return the script for a job: the same text for the same job, always valid UTF-8.
 
-    Raises UsageError for a template or a set-up file that cannot be used.
+    `reset_number` tells this start over, if the job is one, from the run's earlier ones. Raises UsageError for a
+    template or a set-up file that cannot be used.
     """
     environment = _environment()
     try:
         template = environment.from_string(_own_template(spec.template)) if spec.template else None
-        script = (template or environment.get_template(BASE)).render(_context(spec))
+        script = (template or environment.get_template(BASE)).render(_context(spec, reset_number))
     except jinja2.TemplateError as error:
         raise UsageError(_template_message(spec.template, error)) from error
     return _checked(script, spec.template)
@@ -58,7 +59,7 @@ def _only_filtered(value: Any) -> Any:
     raise jinja2.TemplateRuntimeError(f"{shown(value)} is written without a filter; put | header or | shell behind it")
 
 
-def _context(spec: JobSpec) -> dict[str, Any]:
+def _context(spec: JobSpec, reset_number: int) -> dict[str, Any]:
     return {
         "job": spec,
         "python": spec.python or ("python" if spec.conda or spec.venv else sys.executable),
@@ -66,6 +67,7 @@ def _context(spec: JobSpec) -> dict[str, Any]:
         "setup_lines": _setup_lines(spec),
         "variables": [item.partition("=") for item in spec.env],
         "run_dir": f"{spec.runs_dir.rstrip('/')}/{spec.job_name}",
+        "reset_number": reset_number if spec.reset else 0,
     }
 
 

@@ -9,12 +9,14 @@ import re
 import socket
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
 from slurmddp.errors import UsageError
+
+_TAIL_BYTES = 2**16
 
 
 @dataclass(frozen=True)
@@ -223,11 +225,19 @@ def append_record(path: Path, record: Mapping[str, Any]) -> None:
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the records of a file of JSON lines; a torn last line, or a missing file, yields nothing."""
-    try:
-        lines = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
-        return
-    for line in lines:
+    with suppress(FileNotFoundError):
+        yield from _records(path.read_bytes())
+
+
+def last_records(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield as many of the last records as lie in the file's last 64 KiB."""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        yield from _records(file.read())
+
+
+def _records(text: bytes) -> Iterator[dict[str, Any]]:
+    for line in text.split(b"\n"):
         try:
             record = json.loads(line)
         except ValueError:

@@ -1,4 +1,4 @@
-"""The script of a job whose program is there to be run: looks for its files, then renders. Nothing is written."""
+"""The script of a job whose program is there to be run: looks at files and run, then renders. Nothing is written."""
 
 from pathlib import Path
 
@@ -6,6 +6,7 @@ from slurmddp.command import is_worker, script_of
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown
 from slurmddp.render import render
+from slurmddp.rundir import RunDir
 from slurmddp.spec import JobSpec
 from slurmddp.worker.options import check
 
@@ -20,4 +21,5 @@ def script(spec: JobSpec) -> bytes:
         raise UsageError(f"COMMAND: there is no file {shown(path)} in {Path.cwd()}; check the path")
     if is_worker(spec.command):
         check(spec.worker)
-    return render(spec).encode()
+    run = RunDir.named(spec.runs_dir, spec.job_name)
+    return render(spec, reset_number=run.next_reset).encode()

@@ -32,6 +32,7 @@ _UNREACHABLE = re.compile(
 _PREFIX = re.compile(r"^(sbatch|squeue|scontrol|sacct|scancel|sinfo): (error: |fatal: )?", re.MULTILINE)
 
 _COLUMNS = "%i|%T|%V|%r"
+_KEY_VALUE = re.compile(r"(?<!\S)([A-Za-z][\w/:]*)=(\S*)")
 
 Phase = Literal["queued", "running", "done", "failed", "cancelled", "unknown"]
 
@@ -80,7 +81,8 @@ class Answer:
     @property
     def reason(self) -> str:
         """The error in one line, without the program's own prefixes."""
-        lines = [line.strip() for line in _PREFIX.sub("", self.stderr).splitlines() if line.strip()]
+        said = self.stderr if self.stderr.strip() else self.stdout
+        lines = [line.strip() for line in _PREFIX.sub("", said).splitlines() if line.strip()]
         return "; ".join(dict.fromkeys(lines)) or f"exit status {self.status}"
 
 
@@ -116,12 +118,43 @@ class Job:
         return self.phase in ("done", "failed", "cancelled")
 
 
-def sbatch_command(*, output: Path) -> list[str]:
+@dataclass(frozen=True, kw_only=True)
+class JobRecord:
+    """A job as the controller holds it: what it was accepted with, and where it stands."""
+
+    job_id: str
+    """`17`, or `17_3` for a task of an array."""
+    name: str
+    state: str
+    reason: str
+    requeue: bool
+    """Whether Slurm lets it be requeued."""
+    restarts: int
+    partition: str
+    time_limit: str
+    """As Slurm writes it: `D-HH:MM:SS` or `UNLIMITED`."""
+    nodes: int
+    """The least number of nodes it can have."""
+    excluded: str = ""
+    """The nodes it must not have, as a host list."""
+    eligible: datetime | None = None
+    """Since when, or from when on, it may start, by the controller's clock."""
+    output: str = ""
+    """The path of its output."""
+
+    @property
+    def phase(self) -> Phase:
+        """Where in its life the job is."""
+        return PHASES.get(self.state, "unknown")
+
+
+def sbatch_command(*, output: Path, dependency: str = "") -> list[str]:
     """Return the command that submits a script from standard input, its own log at `output`.
 
-    `%` has a meaning in that path and is doubled.
+    `%` has a meaning in that path and is doubled. A dependency beats the script's own.
     """
-    return ["sbatch", "--parsable", f"--output={str(output.parent).replace('%', '%%')}/{output.name}"]
+    command = ["sbatch", "--parsable", f"--output={str(output.parent).replace('%', '%%')}/{output.name}"]
+    return [*command, f"--dependency={dependency}"] if dependency else command
 
 
 def parse_sbatch(answer: Answer) -> JobId:
@@ -140,12 +173,12 @@ def parse_sbatch(answer: Answer) -> JobId:
     return JobId(*found[-1])
 
 
-def submit(script: bytes, *, output: Path, environ: Mapping[str, str]) -> tuple[JobId, str]:
+def submit(script: bytes, *, output: Path, environ: Mapping[str, str], dependency: str = "") -> tuple[JobId, str]:
     """Hand a script to sbatch; return the job's id, and a line of what sbatch warned of beside it.
 
     Raises as `parse_sbatch` and `ask` do.
     """
-    answer = ask(sbatch_command(output=output), environ, stdin=script)
+    answer = ask(sbatch_command(output=output, dependency=dependency), environ, stdin=script)
     return parse_sbatch(answer), answer.reason if answer.stderr.strip() else ""
 
 
@@ -200,6 +233,77 @@ def job(job_id: str, environ: Mapping[str, str]) -> Job:
         )
         known = parse_jobs(answer.stdout) if answer.status == 0 else []
     return known[-1] if known else Job(job_id, "UNKNOWN")
+
+
+def show_command(job_id: str) -> list[str]:
+    """Return the command that shows one job with everything the controller holds of it."""
+    return ["scontrol", "--oneliner", "show", "job", job_id]
+
+
+def parse_show(stdout: str) -> list[JobRecord]:
+    """Read lines of `scontrol --oneliner show job`; an array has one for each task."""
+    return [_record(line) for line in stdout.splitlines() if line.startswith("JobId=")]
+
+
+def show(job_id: str, environ: Mapping[str, str]) -> list[JobRecord]:
+    """Return what the controller holds of a job, for an array of each task; nothing when it does not know it.
+
+    Raises ClusterError when it does not answer.
+    """
+    answer = ask(show_command(job_id), environ)
+    _check_reached(answer)
+    if answer.status != 0 and "Invalid job id" not in answer.stderr:
+        raise ClusterError(f"scontrol show job {job_id}: {answer.reason}")
+    return parse_show(answer.stdout) if answer.status == 0 else []
+
+
+def _record(line: str) -> JobRecord:
+    head, _, rest = line.partition(" UserId=")
+    known = {key: "" if value in _NOTHING else value for key, value in reversed(_KEY_VALUE.findall(rest))}
+    own, _, name = head.partition(" JobName=")
+    ids = dict(_KEY_VALUE.findall(own))
+    array = f"{ids['ArrayJobId']}_{ids['ArrayTaskId']}" if "ArrayTaskId" in ids else ""
+    return JobRecord(
+        job_id=array or ids["JobId"],
+        name=name,
+        state=_state(known.get("JobState", "")),
+        reason=known.get("Reason", ""),
+        requeue=known.get("Requeue") == "1",
+        restarts=int(known.get("Restarts", "0")),
+        partition=known.get("Partition", ""),
+        time_limit=known.get("TimeLimit", ""),
+        nodes=int(known.get("NumNodes", "0").partition("-")[0]),
+        excluded=known.get("ExcNodeList", ""),
+        eligible=_time(known.get("EligibleTime", "")),
+        output=known.get("StdOut", ""),
+    )
+
+
+_NOTHING = frozenset({"(null)", "None", "N/A", "Unknown"})
+"""How scontrol says that there is no such value."""
+
+
+def requeue_command(job_id: str) -> list[str]:
+    """Return the command that puts a running job back into the queue, and does nothing to one that was cancelled."""
+    return ["scontrol", "requeue", "Incomplete", job_id]
+
+
+def update_command(job_id: str, key: str, value: str) -> list[str]:
+    """Return the command that changes one value of a job in the queue."""
+    return ["scontrol", "update", f"JobId={job_id}", f"{key}={value}"]
+
+
+def nodes_command(host_list: str) -> list[str]:
+    """Return the command that shows these nodes, and fails when there is one that the cluster has not."""
+    return ["scontrol", "--oneliner", "show", "nodes", host_list]
+
+
+def order(command: Sequence[str], environ: Mapping[str, str]) -> None:
+    """Let a program do something; raise ClusterError with the command and its own words when it does not."""
+    answer = ask(command, environ)
+    if answer.status != 0:
+        _check_reached(answer)
+        raise ClusterError(f"{' '.join(command)}: {answer.reason}")
 
 
 def find_job(

@@ -32,6 +32,7 @@ PortRange = Annotated[
     str, msgspec.Meta(pattern=r"^[0-9]{4,5}-[0-9]{4,5}\Z", description="two ports, as in 20000-29999")
 ]
 Lead = Annotated[int, msgspec.Meta(ge=1, le=65535, description="whole seconds, 1 to 65535")]
+Limit = Annotated[int, msgspec.Meta(ge=0, description="a whole number, 0 or more")]
 
 NAME_RULE: Final = "letters, digits and . _ - after a first letter or digit, at most 64, not digits alone"
 _NAME = r"(?![0-9]+\Z)[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
@@ -161,6 +162,16 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             metavar="SECONDS",
         ),
     ] = None
+    max_restarts: Annotated[
+        Limit, Option(help="Starts of the ranks in a row, after the first, that may fail without a new checkpoint.")
+    ] = 3
+    max_requeues: Annotated[
+        Limit | None,
+        Option(help="Times that the job may requeue itself [default: unlimited while checkpoints advance]."),
+    ] = None
+    reset: Annotated[bool, Option(help="Start over: what the run has is set aside once, and nothing is deleted.")] = (
+        False
+    )
     port_range: Annotated[PortRange, Option(help="Where the ranks' two ports are chosen.", metavar="FIRST-LAST")] = (
         "20000-29999"
     )
@@ -223,6 +234,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         if self.signal_lead:
             return self.signal_lead
         return DEFAULT_LEAD_S if self.time_s is None else max(1, min(DEFAULT_LEAD_S, self.time_s // 4))
+
+    @property
+    def margin_s(self) -> int:
+        """Seconds that the time limit must leave before the notice, for the job to be of use."""
+        return LEAD_MARGIN_S if self.time_s is None else min(LEAD_MARGIN_S, self.time_s - self.lead_s)
 
     @property
     def ports(self) -> tuple[int, int]:

@@ -6,8 +6,8 @@ import pwd
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -17,11 +17,12 @@ import tomli_w
 from slurmddp import __version__, config, provenance, slurm
 from slurmddp.command import script_of
 from slurmddp.config import Resolved
-from slurmddp.errors import UsageError
+from slurmddp.errors import ClusterError, UsageError
 from slurmddp.fields import shown
-from slurmddp.rundir import RunDir, append_record, read_records, write_whole
+from slurmddp.outcome import DONE
+from slurmddp.rundir import RunDir, append_record, last_records, read_records, write_whole
 from slurmddp.script import script
-from slurmddp.spec import JobSpec
+from slurmddp.spec import JobSpec, seconds
 
 ATTEMPTS: Final = 3
 """How often sbatch is tried when its answer is lost and the job is nowhere to be found."""
@@ -44,13 +45,20 @@ class Submitted:
     run: RunDir
     unrecorded: str = ""
     """Why the run's folder does not know the job; empty when it does."""
+    chain: tuple[slurm.JobId, ...] = ()
+    """The jobs that take over, each when the one before it has ended."""
+    broken: str = ""
+    """Why the chain is shorter than it was to be; empty when it is not."""
 
 
-def submit(resolved: Resolved, *, change: bool, environ: Mapping[str, str], notice: Notice) -> Submitted:
+def submit(
+    resolved: Resolved, *, change: bool, environ: Mapping[str, str], notice: Notice, chain: int = 0
+) -> Submitted:
     """Submit a job and record it; `change` allows a run to go on with another command.
 
-    `notice` gets what sbatch says beside the id. Raises UsageError when the request is wrong by itself or the run is
-    another's, ClusterError when Slurm refuses.
+    `chain` more jobs of the same script follow, each when the one before it has ended, however that was. `notice`
+    gets what sbatch says beside the id, and what the site has changed. Raises UsageError when the request is wrong
+    by itself or the run is another's, ClusterError when Slurm refuses.
     """
     text, run, record = script(resolved.spec), _run_of(resolved.spec), _described(resolved)
     _check(resolved, run, change=change, environ=environ)
@@ -58,8 +66,13 @@ def submit(resolved: Resolved, *, change: bool, environ: Mapping[str, str], noti
     try:
         with run.claimed():
             _check_idle(resolved.spec, run, environ)
-            job_id = _sbatch(text, resolved.spec, run, environ, notice)
-            return Submitted(job_id, run, unrecorded=_record(run, job_id, text, record))
+            if _is_finished(run) and not resolved.spec.reset:
+                notice(f"run {run.path.name} is finished: the job will only run its end again; --reset starts over")
+            first = _submit_one(text, resolved.spec, run, environ, notice, record)
+            _tell_changes(resolved.spec, first.job_id, environ, notice)
+            return _chained(
+                first, chain, lambda after: _submit_one(text, resolved.spec, run, environ, notice, record, after)
+            )
     except slurm.LostAnswerError:
         raise
     except BaseException:
@@ -105,22 +118,89 @@ def _check(resolved: Resolved, run: RunDir, *, change: bool, environ: Mapping[st
     for item in resolved.spec.env:
         if "=" not in item and item not in environ:
             raise UsageError(f"--env {item}: {item} is not set here; export it, or give --env {item}=VALUE")
-    if not change:
+    if not change and not resolved.spec.reset:
         _check_same(run, resolved)
 
 
 def _check_idle(spec: JobSpec, run: RunDir, environ: Mapping[str, str]) -> None:
     """Refuse a second job for a run that one is queued or running for, unless it depends on that one."""
-    earlier = {record["job"]: record for record in _submissions(run)[-_REMEMBERED:]}
-    for job in slurm.jobs(list(earlier), environ) if earlier else []:
-        record = earlier.get(job.job_id)
-        if job.ended or record is None or job.job_id in (spec.dependency or ""):
-            continue
-        if slurm.script_digest(job.job_id, environ) == record.get("sha256"):
+    for job in unfinished(run, environ):
+        if job.job_id not in (spec.dependency or ""):
             raise UsageError(
                 f"run {run.path.name} belongs to job {job.job_id}, which is {job.state}; wait for it, cancel it with "
                 f"`scancel {job.job_id}`, or choose another --name"
             )
+
+
+def _is_finished(run: RunDir) -> bool:
+    """Tell by the last event whether the run's last job ended well."""
+    return [record.get("status") for record in last_records(run.events)][-1:] == [DONE]
+
+
+def unfinished(run: RunDir, environ: Mapping[str, str]) -> list[slurm.Job]:
+    """Return the run's jobs that are queued or running, told by their script from others of the same number.
+
+    Raises ClusterError when the controller does not answer.
+    """
+    digests = {record["job"]: record.get("sha256") for record in _submissions(run)[-_REMEMBERED:]}
+    known = slurm.jobs(list(digests), environ) if digests else []
+    waiting = [job for job in known if not job.ended and job.job_id in digests]
+    return [job for job in waiting if slurm.script_digest(job.job_id, environ) == digests[job.job_id]]
+
+
+def changes(spec: JobSpec, job: slurm.JobRecord) -> Iterator[str]:
+    """Yield a line for each thing that matters and that Slurm has accepted otherwise than it was asked for."""
+    if spec.requeue and not job.requeue:
+        yield (
+            f"job {job.job_id} was accepted with Requeue=0: once preempted or told to stop it does not come back by "
+            "itself; `--chain N` queues N jobs that go on in its place"
+        )
+    asked_s, limit_s = spec.time_s, seconds(job.time_limit) if job.time_limit else None
+    pairs = (
+        ("partition", spec.partition, job.partition, spec.partition != job.partition),
+        ("time limit", spec.time, job.time_limit, asked_s != limit_s and -(-(asked_s or 0) // 60) * 60 != limit_s),
+        ("number of nodes", spec.nodes, job.nodes, spec.nodes != job.nodes),
+    )
+    for what, asked, given, differs in pairs:
+        if asked and given and differs:
+            yield f"job {job.job_id} was accepted with the {what} {given} where {asked} was asked for"
+
+
+def _tell_changes(spec: JobSpec, job_id: slurm.JobId, environ: Mapping[str, str], notice: Notice) -> None:
+    """Look at what became of the request; the job is in the queue, so nothing here may fail."""
+    with suppress(ClusterError):
+        for job in slurm.show(job_id.number, environ)[:1]:
+            for line in changes(spec, job):
+                notice(line)
+
+
+def _submit_one(
+    text: bytes,
+    spec: JobSpec,
+    run: RunDir,
+    environ: Mapping[str, str],
+    notice: Notice,
+    record: bytes,
+    after: str = "",
+) -> Submitted:
+    """Submit the script and record it; `after` is the job whose end it waits for."""
+    job_id = _sbatch(text, spec, run, environ, notice, after)
+    return Submitted(job_id, run, unrecorded=_record(run, job_id, text, record, after))
+
+
+def _chained(first: Submitted, count: int, follow: Callable[[str], Submitted]) -> Submitted:
+    """Submit the jobs that take over; a refusal leaves those that were accepted."""
+    chain, broken, last = [], "", first
+    for _ in range(count):
+        if last.unrecorded:  # it could be taken for the next one, whose script is the same
+            break
+        try:
+            last = follow(last.job_id.number)
+        except ClusterError as error:
+            broken = str(error)
+            break
+        chain.append(last.job_id)
+    return replace(first, chain=tuple(chain), unrecorded=last.unrecorded, broken=broken)
 
 
 def _submissions(run: RunDir) -> list[Record]:
@@ -155,13 +235,16 @@ def _difference(before: Any, now: Any) -> str:
     return f"{shown(before)} became {shown(now)}"
 
 
-def _sbatch(text: bytes, spec: JobSpec, run: RunDir, environ: Mapping[str, str], notice: Notice) -> slurm.JobId:
+def _sbatch(
+    text: bytes, spec: JobSpec, run: RunDir, environ: Mapping[str, str], notice: Notice, after: str
+) -> slurm.JobId:
     """Submit once, also when the answer is lost: the job is looked for before sbatch is tried again."""
     since = datetime.now(UTC)
     known = [record["job"] for record in _submissions(run)]
     for _ in range(ATTEMPTS):
         try:
-            job_id, said = slurm.submit(text, output=run.batch_log("%j"), environ=environ)
+            dependency = f"afterany:{after}" if after else ""
+            job_id, said = slurm.submit(text, output=run.batch_log("%j"), environ=environ, dependency=dependency)
         except slurm.LostAnswerError as error:
             lost = error
         else:
@@ -213,7 +296,7 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def _record(run: RunDir, job_id: slurm.JobId, text: bytes, spec: bytes) -> str:
+def _record(run: RunDir, job_id: slurm.JobId, text: bytes, spec: bytes, after: str) -> str:
     """Write the submission down; return what kept it from being written, empty when nothing did."""
     directory = Path.cwd()
     commit, dirty = provenance.commit(directory)
@@ -221,6 +304,7 @@ def _record(run: RunDir, job_id: slurm.JobId, text: bytes, spec: bytes) -> str:
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "job": job_id.number,
         "cluster": job_id.cluster,
+        "after": after or None,
         "sha256": hashlib.sha256(text).hexdigest(),
         "directory": str(directory),
         "commit": commit,

@@ -10,7 +10,7 @@ import pytest
 from slurmddp import config
 from slurmddp.errors import UsageError
 from slurmddp.render import render
-from slurmddp.rundir import RunDir
+from slurmddp.rundir import RunDir, read_records
 from slurmddp.spec import JobSpec
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -55,6 +55,7 @@ def test_a_recipes_script_is_clean_for_shellcheck_and_bash(path, launcher):
         {"gpus_per_node": "8", "nodes": 2, "cpus_per_task": 4},
         {"module": ("a b", "c"), "conda": "e", "setup": ("true",), "env": ("A=1 'x'", "HOME")},
         {"command": ("train.py", "--x", "a b\n", "\udcff")},
+        {"reset": True, "max_requeues": 3, "requeue": False, "time": "10"},
     ],
 )
 def test_scripts_are_clean_for_shellcheck_and_bash(values, launcher, tmp_path):
@@ -138,31 +139,69 @@ def test_a_template_that_is_wrong_or_hostile_is_one_line(text, message, tmp_path
     assert "\n" not in str(caught.value)
 
 
+NAMES = """
+scontrol() { :; }
+ddprun_choose_ports() { :; }
+DDPRUN_LEFT= DDPRUN_STATUS=76
+ddprun_begin 1
+ddprun_newest >"$DDPRUN_DIR/newest"
+ddprun_event restart '"status": 76'
+ddprun_count_requeue x
+echo "$DDPRUN_RANKS"
+"""
+
+
 def test_the_script_names_the_same_files_as_rundir(tmp_path):
-    """Run the script's own first part, and look where it put things."""
-    script = render(job(job_name="r"))
-    head = script[: script.index("# --- The ranks' environment.")] + 'echo "$DDPRUN_RANKS"\n'
+    """Run the script's own parts, and look where they put things."""
+    script = render(job(job_name="r", reset=True), reset_number=3)
+    head = script[: script.index("# --- The ranks' environment.")]
+    functions = script[script.index("# --- What happened") : script.index("# --- The ranks: ")]
     environ = {
         "SLURM_JOB_ID": "7",
         "SLURM_RESTART_COUNT": "2",
         "SLURM_JOB_NODELIST": "n1",
+        "SLURM_CLUSTER_NAME": "c",
         "PATH": "/usr/bin:/bin",
     }
+    run = RunDir(tmp_path / "jobs" / "r")
+    (run.checkpoints / "step-000000007").mkdir(parents=True)
+    run.model.touch()
+    run.requeues("7").parent.mkdir(parents=True)
+    run.requeues("7").touch()
+    subprocess.run(["bash", "-s"], input=(head + functions + NAMES).encode(), cwd=tmp_path, env=environ, check=True)
+    assert run.attempts("7") == ["2.1"]
+    assert run.batch_log("7").read_text().splitlines()[-1] == str(run.attempt("7", "2.1"))
+    assert run.owner.read_text() == "c 7 2.1\n"
+    assert run.before_reset(3).is_dir()
+    assert sorted(path.name for path in run.before_reset(3).iterdir()) == ["checkpoints", "model.pt"]
+    assert run.next_reset == 4
+    assert (run.path / "newest").read_text() == "none\n"
+    assert [event["event"] for event in read_records(run.events)] == ["restart"]
+    assert run.requeues("7").read_text().startswith("none ")
+
+
+def test_a_folder_that_the_script_makes_is_private(tmp_path):
+    script = render(job(job_name="r"))
+    head = script[: script.index("# --- The ranks' environment.")]
+    environ = {"SLURM_JOB_ID": "7", "PATH": "/usr/bin:/bin"}
     subprocess.run(["bash", "-s"], input=head.encode(), cwd=tmp_path, env=environ, check=True)
     run = RunDir(tmp_path / "jobs" / "r")
-    assert run.attempt("7", "2.0").is_dir()
     assert run.path.stat().st_mode & 0o777 == 0o700
     assert (run.path / ".gitignore").read_text() == "*\n"
-    assert run.batch_log("7").read_text().splitlines()[-1] == str(run.attempt("7", "2.0"))
 
 
-def _ports(**environ: str) -> tuple[int, int]:
+def test_a_job_that_starts_over_says_which_time_it_is():
+    assert "before-reset-2\n" not in render(job(), reset_number=2)
+    assert "/before-reset-2 name\n" in render(job(reset=True), reset_number=2)
+
+
+def _ports(n: int = 0, **environ: str) -> tuple[int, int]:
     """Run the script's own choice of ports on this machine."""
     script = render(job(port_range="21000-21099"))
-    begin, end = script.index("ddprun_in_use()"), script.index("# --- The ranks.\n")
+    begin, end = script.index("ddprun_in_use()"), script.index("# --- What happened")
     out = subprocess.run(
         ["bash", "-s"],
-        input=(script[begin:end] + 'echo "$MASTER_PORT $DDPRUN_STORE_PORT"\n').encode(),
+        input=(script[begin:end] + f'ddprun_choose_ports {n}; echo "$MASTER_PORT $DDPRUN_STORE_PORT"\n').encode(),
         env={"PATH": "/usr/bin:/bin", **environ},
         check=True,
         capture_output=True,
@@ -178,8 +217,9 @@ def test_ports_are_in_the_range_for_any_job_id(job_id):
 
 
 def test_ports_differ_by_job_and_by_attempt():
-    chosen = {_ports(SLURM_JOB_ID=j, SLURM_RESTART_COUNT=r)[0] for j in ("5", "6") for r in ("0", "1")}
-    assert len(chosen) == 4
+    jobs, counts = ("5", "6"), ("0", "1")
+    chosen = {_ports(n, SLURM_JOB_ID=j, SLURM_RESTART_COUNT=r)[0] for j in jobs for r in counts for n in (0, 1)}
+    assert len(chosen) == 8
 
 
 @pytest.mark.parametrize("which", [0, 1])

@@ -89,3 +89,57 @@ def test_a_program_that_cannot_be_started_is_told_so_in_one_line(tmp_path):
 def test_a_machine_without_slurm_is_told_so_in_one_line(tmp_path):
     with pytest.raises(ClusterError, match="sbatch was not found.*slurmddp run"):
         slurm.submit(b"#!/bin/bash\n", output=Path("x"), environ={"PATH": str(tmp_path)})
+
+
+RECORDED = (
+    "JobId=2804394 JobName=two Requeue=7 UserId=root(0) GroupId=root(0) JobState=PENDING Reason=Dependency "
+    "Dependency=afterany:2804393(unfulfilled) Requeue=1 Restarts=0 TimeLimit=00:01:00 TimeMin=N/A "
+    "SubmitTime=2026-11-21T14:03:27 EligibleTime=Unknown StartTime=Unknown Partition=gpu ReqNodeList=(null) "
+    "ExcNodeList=(null) NodeList= NumNodes=1 StdOut=/w/jobs/two/logs/2804394.out Power= \n"
+    "JobId=2804400 ArrayJobId=2804400 ArrayTaskId=1 JobName=s UserId=root(0) JobState=RUNNING Reason=None Requeue=0 "
+    "Restarts=3 TimeLimit=365-00:00:00 EligibleTime=2026-11-21T14:04:19 PreemptEligibleTime=2026-11-21T15:00:00 "
+    "Partition=low ExcNodeList=n[1-2] NodeList=n3 NumNodes=2-4 StdOut=/dev/null Power= \n"
+)
+"""Lines of 22.05.8, shortened."""
+
+
+def test_what_the_controller_holds_of_jobs_is_read():
+    first, second = slurm.parse_show(RECORDED)
+    assert (first.job_id, first.name, first.phase, first.reason) == (
+        "2804394",
+        "two Requeue=7",
+        "queued",
+        "Dependency",
+    )
+    assert (first.requeue, first.restarts, first.excluded, first.eligible) == (True, 0, "", None)
+    assert (first.partition, first.time_limit, first.nodes) == ("gpu", "00:01:00", 1)
+    assert first.output == "/w/jobs/two/logs/2804394.out"
+    assert (second.job_id, second.phase, second.reason, second.requeue) == ("2804400_1", "running", "", False)
+    assert (second.restarts, second.nodes, second.excluded) == (3, 2, "n[1-2]")
+    assert second.eligible is not None and second.eligible.replace(tzinfo=None).isoformat() == "2026-11-21T14:04:19"
+    assert slurm.parse_show("No jobs in the system\n") == []
+
+
+def test_a_dependency_beats_the_scripts_own():
+    command = slurm.sbatch_command(output=Path("x/%j.out"), dependency="afterany:17")
+    assert command[-1] == "--dependency=afterany:17"
+
+
+def test_a_controller_that_does_not_answer_or_refuses_is_told_in_its_words(tmp_path):
+    scontrol = tmp_path / "scontrol"
+
+    def says(words, status=1):
+        scontrol.write_text(f"#!/bin/sh\necho '{words}' >&{2 if 'error' in words else 1}\nexit {status}\n")
+        scontrol.chmod(0o755)
+        return {"PATH": f"{tmp_path}:/bin:/usr/bin"}
+
+    lost = "scontrol: error: Unable to contact slurm controller (connect failure)"
+    with pytest.raises(ClusterError, match="no Slurm controller answers"):
+        slurm.show("17", says(lost))
+    with pytest.raises(ClusterError, match="no Slurm controller answers"):
+        slurm.order(slurm.requeue_command("17"), says(lost))
+    with pytest.raises(ClusterError, match="scontrol show job 17: slow"):
+        slurm.show("17", says("scontrol: error: slow"))
+    with pytest.raises(ClusterError, match="scontrol --oneliner show nodes n7: Node n7 not found"):
+        slurm.order(slurm.nodes_command("n7"), says("Node n7 not found"))
+    assert slurm.show("17", says("slurm_load_jobs error: Invalid job id specified")) == []

@@ -3,7 +3,8 @@
 import pytest
 
 from slurmddp.errors import UsageError
-from slurmddp.spec import JobSpec, seconds
+from slurmddp.fields import convert
+from slurmddp.spec import JOB_FIELDS, JobSpec, seconds
 
 
 def job(**values) -> JobSpec:
@@ -37,6 +38,19 @@ def test_the_notice_comes_two_minutes_before_the_end_or_a_quarter_of_a_short_lim
 def test_a_lead_that_leaves_no_time_to_train_is_refused(limit, lead):
     with pytest.raises(UsageError, match="--signal-lead"):
         job(time=limit, signal_lead=lead)
+
+
+@pytest.mark.parametrize(("limit", "margin"), [(None, 60), ("60", 60), ("1", 45), ("0:02", 1)])
+def test_a_time_limit_leaves_some_time_before_the_notice(limit, margin):
+    assert job(time=limit).margin_s == margin
+
+
+@pytest.mark.parametrize("key", ["max-restarts", "max-requeues"])
+def test_a_cap_is_a_whole_number_from_0(key):
+    assert convert(JOB_FIELDS[key], "0", key) == 0
+    for raw in ("-1", "x", "1.5"):
+        with pytest.raises(UsageError, match=f"{key}: '{raw}' is not a whole number, 0 or more"):
+            convert(JOB_FIELDS[key], raw, key)
 
 
 @pytest.mark.parametrize("name", ["a/b", "-x", "a\nb", "", "17", ".", "..", "a b", "x" * 65, "a$(id)", "é", "17\n"])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -11,8 +12,12 @@ from pathlib import Path
 import pytest
 
 from slurmddp import config, submit
+from slurmddp import sandbox as room
+from slurmddp import slurm as slurm_door
 from slurmddp.errors import UsageError
+from slurmddp.sandbox import cluster, plan
 from slurmddp.slurm import LostAnswerError
+from slurmddp.spec import JobSpec
 
 REAL = 'PATH="${PATH#*:}" '
 TIMED_OUT = "echo 'sbatch: error: Socket timed out on send/recv operation' >&2; exit 1\n"
@@ -201,3 +206,107 @@ def test_a_dry_run_refuses_what_submit_refuses_and_writes_nothing(shim, name, tm
     status, out, _ = submitted(f"{name}-b", environ, "--dry-run", "--json", "train.py")
     assert status == 0 and json.loads(out)["script"].startswith("#!/bin/bash")
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+def accepted(**changes) -> slurm_door.JobRecord:
+    asked = {"requeue": True, "partition": "gpu", "time_limit": "00:01:00", "nodes": 2}
+    return slurm_door.JobRecord(job_id="17", name="x", state="PENDING", reason="", restarts=0, **asked | changes)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, []),
+        ({"requeue": False}, ["job 17 was accepted with Requeue=0: .* `--chain N` queues N jobs"]),
+        ({"partition": "gpu2"}, ["with the partition gpu2 where gpu was asked for"]),
+        ({"time_limit": "00:00:30"}, ["with the time limit 00:00:30 where 0:50 was asked for"]),
+        ({"nodes": 1}, ["with the number of nodes 1 where 2 was asked for"]),
+        ({"partition": "a", "nodes": 4}, ["partition a", "nodes 4"]),
+        ({"time_limit": "", "partition": "", "nodes": 0}, []),
+    ],
+)
+def test_what_a_site_has_changed_is_told(change, told):
+    """Slurm rounds 50 s up to a minute; that is no change. The records stand for a job_submit plugin's doing."""
+    spec = JobSpec(job_name="x", nodes=2, partition="gpu", time="0:50")
+    lines = list(submit.changes(spec, accepted(**change)))
+    assert len(lines) == len(told)
+    assert all(re.search(words, line) for words, line in zip(told, lines, strict=True))
+
+
+def test_what_was_not_asked_for_cannot_be_changed():
+    spec = JobSpec(job_name="x", requeue=False)
+    assert not list(submit.changes(spec, accepted(nodes=1, requeue=False, time_limit="UNLIMITED")))
+
+
+def test_a_site_that_takes_requeue_away_is_told_of_and_the_job_is_submitted(shim, name):
+    shim("scontrol", f'{REAL} scontrol "$@" | sed "s/Requeue=1/Requeue=0/"')
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    status, out, err = submitted(name, environ)
+    assert status == 0 and out.strip().isdecimal()
+    assert f"job {out.strip()} was accepted with Requeue=0" in err
+
+
+def test_a_controller_that_does_not_show_the_job_fails_nothing(shim, name):
+    environ = shim("scontrol", "echo 'scontrol: error: slow' >&2; exit 1")
+    assert submitted(name, environ)[0] == 0
+
+
+@pytest.mark.usefixtures("slurm_programs")
+def test_an_ordinary_jobs_requeue_wins_where_the_cluster_has_it_off(tmp_path, monkeypatch):
+    """JobRequeue=0 is only a default; with it a job that does not ask is not requeued."""
+    monkeypatch.chdir(tmp_path)
+    text = plan.slurm_conf
+    monkeypatch.setattr(cluster.plan, "slurm_conf", lambda *a: text(*a).replace("JobRequeue=1", "JobRequeue=0"))
+    running = room.up(room.Plan(name=f"norequeue-{os.getpid()}", nodes=1, gpus_per_node=0), die_with_parent=True)
+    environ = {**os.environ, **running.environment()}
+    silent = ["sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true"]
+    done = subprocess.run(silent, env=environ, capture_output=True, text=True, check=True)
+    assert not slurm_door.show(done.stdout.strip(), environ)[0].requeue
+    status, out, err = submitted("asks", environ)
+    assert (status, slurm_door.show(out.strip(), environ)[0].requeue) == (0, True)
+    assert "Requeue" not in err
+    running.down()
+
+
+def test_a_chain_waits_one_behind_the_other_and_the_run_is_theirs(shim, name, slurm):
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    status, out, err = submitted(name, environ, "--chain", "2")
+    first = out.strip()
+    records = [json.loads(line) for line in Path("jobs", name, "submissions.jsonl").read_text().splitlines()]
+    numbers = [record["job"] for record in records]
+    assert status == 0 and numbers[0] == first and len(numbers) == 3
+    assert [record["after"] for record in records] == [None, *numbers[:2]]
+    assert f"after it: {numbers[1]} {numbers[2]}\n" in err
+    assert all(Path("jobs", name, f"{number}.sbatch").is_file() for number in numbers)
+    waits = dict(line.split() for line in slurm("squeue", "-h", "-n", name, "-o", "%i %E").splitlines())
+    assert [waits[number].partition("(")[0] for number in numbers[1:]] == [f"afterany:{job}" for job in numbers[:2]]
+    slurm("scancel", first)
+    status, out, err = submitted(name, environ)
+    assert (status, out) == (2, "") and "belongs to job" in err
+
+
+def test_a_chain_is_all_in_json(shim, name):
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    result = json.loads(submitted(name, environ, "--chain", "1", "--json")[1])
+    assert len(result["chain"]) == 1 and result["chain"][0] != result["job"]
+
+
+def test_a_chain_that_is_refused_leaves_what_was_accepted_and_says_so(shim, name, slurm):
+    environ = shim(
+        "sbatch",
+        f'case "$*" in *afterany*) echo "sbatch: error: QOSMaxSubmitJobPerUserLimit" >&2; exit 1;; esac; '
+        f'{REAL} exec sbatch "$@"',
+    )
+    status, out, err = submitted(name, environ, "--chain", "2")
+    assert status == 1
+    assert out.split() == queued(slurm, name)
+    assert f"Error: job {out.strip()} is queued, but only 0 of the 2 after it: " in err
+    assert "QOSMaxSubmitJobPerUserLimit" in err
+
+
+def test_a_chain_ends_where_a_job_cannot_be_recorded(shim, name, slurm):
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    Path("jobs", name, "job.sbatch", "in-the-way").mkdir(parents=True)
+    status, out, err = submitted(name, environ, "--chain", "2")
+    assert status == 1 and "could not be recorded" in err
+    assert out.split() == queued(slurm, name)

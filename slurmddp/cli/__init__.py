@@ -13,6 +13,7 @@ _COMMANDS = {
     "render": ("slurmddp.cli.render", "Print the script of a job; nothing is written or submitted."),
     "submit": ("slurmddp.cli.submit", "Submit exactly that script; stdout is the job id alone."),
     "run": ("slurmddp.cli.run", "Run the same job on this machine, without Slurm."),
+    "requeue": ("slurmddp.cli.requeue", "Put a job back into the queue, to start again in seconds."),
     "sandbox": ("slurmddp.cli.sandbox", "A real Slurm on this machine, to try jobs on."),
 }
 

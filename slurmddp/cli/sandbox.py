@@ -40,6 +40,24 @@ def sandbox() -> None:
     metavar="MB",
     help="Memory a node claims.",
 )
+@click.option(
+    "--kill-wait",
+    "kill_wait_s",
+    type=int,
+    default=_DEFAULT.kill_wait_s,
+    show_default=True,
+    metavar="SECONDS",
+    help="From SIGTERM to SIGKILL; sites often have 30.",
+)
+@click.option(
+    "--slurmd-timeout",
+    "slurmd_timeout_s",
+    type=int,
+    default=_DEFAULT.slurmd_timeout_s,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a silent node is not yet down; sites often have 60.",
+)
 @click.option("--accounting", is_flag=True, help="With slurmdbd and MariaDB, so that sacct answers.")
 def up(**options: Any) -> None:
     """Bring a sandbox up; ends when all nodes are idle."""
@@ -92,6 +110,37 @@ def boot(name: str, node: str) -> None:
     """Switch NODE on again; ends when Slurm can use it."""
     _running(name).boot(node)
     click.echo(f"{node} is on", err=True)
+
+
+@sandbox.command(short_help="Pull NODE's cable out: its processes live on.")
+@_name
+@click.argument("node")
+def cut(name: str, node: str) -> None:
+    """Pull NODE's cable out: its processes live on, and nobody hears from them."""
+    _running(name).cut(node)
+    click.echo(f"{node} is cut off", err=True)
+
+
+@sandbox.command(short_help="Plug NODE's cable in again.")
+@_name
+@click.argument("node")
+def heal(name: str, node: str) -> None:
+    """Plug NODE's cable in again; ends when Slurm can use it."""
+    _running(name).heal(node)
+    click.echo(f"{node} is plugged in", err=True)
+
+
+@sandbox.command(short_help="Let a more urgent job take a running job's nodes.")
+@_name
+@click.argument("job_id", metavar="JOBID")
+def preempt(name: str, job_id: str) -> None:
+    """Let a more urgent job take the nodes of JOBID; ends when Slurm has begun to preempt it.
+
+    The urgent job ends as soon as it has the nodes. Partitions low (10 s of grace), nograce and cancel (never
+    requeued by Slurm) can be preempted.
+    """
+    _running(name).preempt(job_id)
+    click.echo(f"job {job_id} is preempted", err=True)
 
 
 def _running(name: str) -> room.Sandbox:

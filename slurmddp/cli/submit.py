@@ -19,6 +19,13 @@ from slurmddp.errors import SlurmddpError
 @job_options()
 @click.option("--continue", "change", is_flag=True, help="Go on with a run though its COMMAND has changed.")
 @click.option("--dry-run", is_flag=True, help="Print the script and what sbatch says to it; nothing is queued.")
+@click.option(
+    "--chain",
+    type=click.IntRange(min=0),
+    default=0,
+    metavar="N",
+    help="Queue N more jobs of the run, each to go on when the one before it has ended.",
+)
 @click.option("--wait", is_flag=True, help="Wait for the job's end; exit 0 only if it succeeded.")
 @click.option("--follow", is_flag=True, help="As --wait, and show the job's output on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -28,6 +35,7 @@ def submit(
     *,
     change: bool,
     dry_run: bool,
+    chain: int,
     wait: bool,
     follow: bool,
     as_json: bool,
@@ -42,12 +50,18 @@ def submit(
         return _dry_run(resolved, change=change, as_json=as_json)
     waits = wait or follow
     with submitting.uninterrupted():
-        done = submitting.submit(resolved, change=change, environ=os.environ, notice=tell)
+        done = submitting.submit(resolved, change=change, environ=os.environ, notice=tell, chain=chain)
         result = _result(done)
         if not (waits and as_json):
             _print(result, as_json=as_json)
     if done.unrecorded:
         raise SlurmddpError(f"job {done.job_id.number} is queued, but could not be recorded: {done.unrecorded}")
+    if done.broken:
+        raise SlurmddpError(
+            f"job {done.job_id.number} is queued, but only {len(done.chain)} of the {chain} after it: {done.broken}"
+        )
+    if done.chain:
+        tell(f"after it: {' '.join(job.number for job in done.chain)}")
     tell(f"folder of the run: {done.run.path}")
     return _wait(done, result, show=follow, as_json=as_json) if waits else 0
 
@@ -66,6 +80,7 @@ def _result(done: submitting.Submitted) -> dict[str, Any]:
     return {
         "job": done.job_id.number,
         "cluster": done.job_id.cluster,
+        "chain": [job.number for job in done.chain],
         "name": done.run.path.name,
         "run": str(done.run.path),
         "script": str(done.run.submitted_script(done.job_id.number)),

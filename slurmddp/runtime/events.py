@@ -78,7 +78,7 @@ class Notice:
     cause: str
     """SIGTERM, SIGUSR1, SIGUSR2 or clock."""
     reason: str
-    """What Slurm says of it: preempted, time limit, cancelled or requeued; `signal` when it says nothing."""
+    """What Slurm says of it: preempted, requeued (or preempted without grace), time limit, cancelled; else signal."""
 
 
 @dataclass(frozen=True, kw_only=True)

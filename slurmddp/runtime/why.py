@@ -10,7 +10,8 @@ from slurmddp.runtime.environment import Rank
 
 ASK_LIMIT_S = 5.0
 
-Reason = Literal["preempted", "time limit", "cancelled or requeued", "signal"]
+Reason = Literal["preempted", "requeued", "time limit", "cancelled", "signal"]
+"""`requeued` is preemption without grace too: Slurm shows both alike. `signal` is what Slurm knows nothing of."""
 
 
 class Why(NamedTuple):
@@ -22,17 +23,18 @@ class Why(NamedTuple):
 
 
 def ask(rank: Rank, cause: str) -> Why:
-    """Return why; `signal` where Slurm does not know, or there is none."""
+    """Return why, for the attempt of this rank."""
     job = _show(rank.job) if rank.launcher in ("srun", "fork") else {}
-    return _judge(job, cause)
+    return _judge(job, cause, restarts=rank.attempt.partition(".")[0])
 
 
-def _judge(job: dict[str, str], cause: str) -> Why:
+def _judge(job: dict[str, str], cause: str, *, restarts: str) -> Why:
+    """A job that Slurm is ending shows COMPLETING; only one that comes back counts a restart more already."""
     ends_at = _seconds(job.get("EndTime", ""))
     if job.get("PreemptTime", "None") != "None":
         return Why("preempted", ends_at)
     if job.get("JobState", "RUNNING") != "RUNNING":
-        return Why("cancelled or requeued")
+        return Why("cancelled" if job.get("Restarts") == restarts else "requeued")
     return Why("signal" if cause == "SIGTERM" else "time limit", ends_at)
 
 

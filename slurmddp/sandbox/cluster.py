@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import IO, Final
 
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.sandbox import control, namespaces, plan, programs, state
+from slurmddp.sandbox import control, namespaces, plan, preemption, programs, state
 from slurmddp.sandbox.plan import Plan
 from slurmddp.sandbox.state import Files
 
 _UP_DEADLINE_S: Final = 120
-_NODE_DEADLINE_S: Final = 60
+_NODE_DEADLINE_S: Final = 50
+"""How long a node may take, beyond the time after which Slurm takes a silent one for lost."""
+_PREEMPT_DEADLINE_S: Final = 30
 _POLL_S: Final = 0.05
 
 Say = Callable[[str], None]
@@ -57,7 +59,7 @@ class Sandbox:
         """Switch a node on, unless it is, and return when Slurm can use it.
 
         Jobs that it had when it was killed must be taken for lost first, as with a machine that boots slowly: else
-        Slurm believes for a minute that they run. That takes the 10 s of SlurmdTimeout.
+        Slurm believes for a minute that they run. That takes SlurmdTimeout: 10 s unless the plan says otherwise.
 
         Raises UsageError when there is no such node and ClusterError when it does not come up.
         """
@@ -71,8 +73,63 @@ class Sandbox:
         control.ask(self.files.control, do="boot", node=node)
         self.wait_for_nodes([node], since)
 
+    def cut(self, node: str) -> None:
+        """Pull a node's cable out: its processes live on, and neither Slurm nor the other nodes hear from them.
+
+        Raises UsageError when there is no such node and ClusterError when it is off.
+        """
+        self.plan.address(node)
+        control.ask(self.files.control, do="cut", node=node)
+
+    def heal(self, node: str) -> None:
+        """Plug a node's cable in again, and return when Slurm can use it.
+
+        Raises UsageError when there is no such node and ClusterError when it is off, or Slurm does not take it back.
+        """
+        self.plan.address(node)
+        control.ask(self.files.control, do="heal", node=node)
+        self._poll_nodes([node], _is_usable, on=True)
+
+    def preempt(self, job_id: str) -> None:
+        """Let a more urgent job take all nodes of that job, and return when it no longer runs undisturbed.
+
+        The urgent job ends as soon as it has the nodes. Raises UsageError for what is no job id, ClusterError when
+        Slurm does not know the job, it does not run, or nothing can preempt it.
+        """
+        preemption.check_id(job_id)
+        job = self._job(job_id)
+        preemption.check(job_id, job, self._partitions())
+        if preemption.has_begun(job):
+            return
+        urgent = self._client("sbatch", *preemption.urgent_job(job_id, job)).strip()
+        try:
+            self._wait_for_preemption(job_id, urgent)
+        except BaseException:
+            self._client("scancel", urgent)
+            raise
+
+    def _wait_for_preemption(self, job_id: str, urgent: str) -> None:
+        deadline = time.monotonic() + _PREEMPT_DEADLINE_S
+        while not preemption.has_begun(self._job(job_id)):
+            if time.monotonic() > deadline:
+                reason = self._job(urgent)["Reason"]
+                raise ClusterError(
+                    f"job {job_id} was not preempted within {_PREEMPT_DEADLINE_S} s: the job that wants its nodes "
+                    f"waits for {reason}; does another job hold one of them?"
+                )
+            time.sleep(_POLL_S)
+
+    def _job(self, job_id: str) -> dict[str, str]:
+        records = self._records("job", job_id)
+        if len(records) > 1:
+            raise UsageError(f"job {job_id} is an array; give one task of it, as in {job_id}_0")
+        return records[0]
+
+    def _partitions(self) -> dict[str, dict[str, str]]:
+        return {record["PartitionName"]: record for record in self._records("partitions")}
+
     def daemons(self) -> dict[str, dict[str, bool]]:
-        """Return, under `daemons` and `nodes`, which of them run."""
+        """Return, under `daemons` and `nodes`, which of them run, and under `cut` which nodes are cut off."""
         return control.ask(self.files.control, do="status")
 
     def node_states(self) -> dict[str, str]:
@@ -80,12 +137,15 @@ class Sandbox:
         return {name: record["State"] for name, record in self._node_records().items()}
 
     def _node_records(self) -> dict[str, dict[str, str]]:
-        lines = self._client("scontrol", "--oneliner", "show", "nodes").splitlines()
-        records = [dict(_KEY_VALUE.findall(line)) for line in lines if line]
-        return {record["NodeName"]: record for record in records}
+        return {record["NodeName"]: record for record in self._records("nodes")}
+
+    def _records(self, *what: str) -> list[dict[str, str]]:
+        lines = self._client("scontrol", "--oneliner", "show", *what).splitlines()
+        return [dict(_KEY_VALUE.findall(line)) for line in lines if line]
 
     def _client(self, program: str, *words: str) -> str:
-        environment = {**os.environ, **self.environment(), "SLURM_TIME_FORMAT": "standard"}
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("SBATCH_", "SLURM_"))}
+        environment = {**inherited, **self.environment(), "SLURM_TIME_FORMAT": "standard"}
         command = [str(self.files.bin / program), *words]
         result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
         if result.returncode:
@@ -102,7 +162,7 @@ class Sandbox:
     def _poll_nodes(self, names: Iterable[str], done: Callable[[dict[str, str]], bool], *, on: bool) -> None:
         """Return when `done` holds for each node; `on` says whether they must run meanwhile."""
         waiting = set(names)
-        deadline = time.monotonic() + _NODE_DEADLINE_S
+        deadline = time.monotonic() + _NODE_DEADLINE_S + self.plan.slurmd_timeout_s
         while waiting:
             self._check_daemons(waiting if on else ())
             records = self._node_records()

@@ -54,8 +54,16 @@ class Node:
         """Whether it runs."""
         return self.unshare.poll() is None
 
+    def cut(self) -> None:
+        """Pull the cable out: the processes live on, and nobody hears from them."""
+        ip(f"link set {self.name} down")
+
+    def heal(self) -> None:
+        """Plug the cable in again."""
+        ip(f"link set {self.name} up")
+
     def kill(self) -> None:
-        """Cut the cable, so that nobody hears the node die, and end all its processes."""
+        """Remove the cable, so that nobody hears the node die, and end all its processes."""
         with contextlib.suppress(ClusterError):  # the cable of a node that ended by itself is gone, or going
             ip(f"link delete {self.name}")
         if self.is_on:

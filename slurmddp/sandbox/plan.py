@@ -32,6 +32,10 @@ class Plan:
     """MB."""
     accounting: bool = False
     """Whether slurmdbd and a database run, so that sacct answers."""
+    kill_wait_s: int = 5
+    """How long a job may live on after SIGTERM; Slurm's own default is 30."""
+    slurmd_timeout_s: int = 10
+    """How long a node may be silent before Slurm calls it down; sites often have 60, Slurm's own default is 300."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for a plan that Slurm could not carry out."""
@@ -40,6 +44,8 @@ class Plan:
         _check_range("--cpus-per-node", self.cpus_per_node, 1, 4096)
         _check_range("--gpus-per-node", self.gpus_per_node, 0, 128)
         _check_range("--memory-per-node", self.memory_per_node, 1, 2**31)
+        _check_range("--kill-wait", self.kill_wait_s, 1, 65533)
+        _check_range("--slurmd-timeout", self.slurmd_timeout_s, 1, 65533)
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -80,7 +86,7 @@ def first_job_id(time_s: float) -> int:
 def slurm_conf(plan: Plan, folder: Path, first_job_id: int) -> str:
     """Return slurm.conf for a sandbox whose files lie under `folder`."""
     sections = [
-        _SLURM_CONF.format(cluster=plan.cluster, head=HEAD, address=HEAD_ADDRESS, folder=folder),
+        _SLURM_CONF.format(cluster=plan.cluster, head=HEAD, address=HEAD_ADDRESS, folder=folder, plan=plan),
         f"FirstJobId={first_job_id}\n",
         _ACCOUNTING.format(address=HEAD_ADDRESS, folder=folder) if plan.accounting else "",
         "GresTypes=gpu\n" if plan.gpus_per_node else "",
@@ -158,8 +164,8 @@ SelectTypeParameters=CR_Core
 JobAcctGatherType=jobacct_gather/linux
 MpiDefault=none
 ReturnToService=2
-SlurmdTimeout=10
-KillWait=5
+SlurmdTimeout={plan.slurmd_timeout_s}
+KillWait={plan.kill_wait_s}
 MinJobAge=300
 MaxArraySize=100001
 MaxJobCount=200000
@@ -175,12 +181,12 @@ AccountingStoragePass={folder}/munge.socket
 """
 
 _PARTITIONS = (
-    ("gpu", "Default=YES MaxTime=INFINITE PriorityTier=10"),
+    ("gpu", "Default=YES MaxTime=INFINITE PriorityTier=10 PreemptMode=OFF"),
     ("low", "MaxTime=INFINITE PriorityTier=1 GraceTime=10"),
     ("nograce", "MaxTime=INFINITE PriorityTier=1 GraceTime=0"),
     ("cancel", "MaxTime=INFINITE PriorityTier=1 GraceTime=10 PreemptMode=CANCEL"),
     ("high", "MaxTime=INFINITE PriorityTier=100 PreemptMode=OFF"),
-    ("short", "MaxTime=00:10:00 PriorityTier=10"),
+    ("short", "MaxTime=00:10:00 PriorityTier=10 PreemptMode=OFF"),
 )
 
 _SLURMDBD_CONF = """\

@@ -14,7 +14,7 @@ class Part:
 
     name: str
     state: str
-    """`running` or `ended` for a daemon, `off` or Slurm's word for a node."""
+    """`running` or `ended` for a daemon; for a node `off` or Slurm's word, with `(cut)` behind it where that holds."""
     log: str
 
 
@@ -62,6 +62,7 @@ def _nodes(sandbox: Sandbox, running: dict[str, dict[str, bool]]) -> Iterator[Pa
     states = sandbox.node_states() if running["daemons"]["slurmctld"] else {}
     for name, is_on in running["nodes"].items():
         word = states.get(name, "UNKNOWN") if is_on else "off"
+        word += " (cut)" if running["cut"][name] else ""
         yield Part(name=name, state=word, log=str(sandbox.files.log(name)))
 
 

@@ -38,6 +38,7 @@ class Supervisor:
         self.plan = files.read_plan()
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
         self.nodes: dict[str, Node] = {}
+        self.cut_off: set[str] = set()
 
     def start(self) -> None:
         """Start everything; raise ClusterError when a daemon does not come up."""
@@ -61,12 +62,23 @@ class Supervisor:
 
     def kill(self, node: str) -> None:
         """Take a node's power, if it has any."""
+        self.cut_off.discard(node)
         if running := self.nodes.pop(node, None):
             running.kill()
 
+    def cut(self, node: str) -> None:
+        """Pull a node's cable out; raise ClusterError when the node is off."""
+        self._running(node).cut()
+        self.cut_off.add(node)
+
+    def heal(self, node: str) -> None:
+        """Plug a node's cable in again; raise ClusterError when the node is off."""
+        self._running(node).heal()
+        self.cut_off.discard(node)
+
     def answer(self, request: dict[str, str]) -> dict[str, Any]:
-        """Carry out a request; the answer says which daemons and nodes run then."""
-        actions = {"boot": self.boot, "kill": self.kill}
+        """Carry out a request; the answer says which daemons and nodes run then, and which nodes are cut off."""
+        actions = {"boot": self.boot, "kill": self.kill, "cut": self.cut, "heal": self.heal}
         try:
             if action := actions.get(request["do"]):
                 action(request["node"])
@@ -75,6 +87,7 @@ class Supervisor:
         return {
             "daemons": {name: daemon.poll() is None for name, daemon in self.daemons.items()},
             "nodes": {name: self._is_on(name) for name in self.plan.node_names},
+            "cut": {name: name in self.cut_off for name in self.plan.node_names},
         }
 
     def reap(self) -> None:
@@ -87,6 +100,11 @@ class Supervisor:
                     process.poll()
                 else:
                     os.waitpid(ended.si_pid, 0)
+
+    def _running(self, node: str) -> Node:
+        if not self._is_on(node):
+            raise ClusterError(f"node {node} is off; switch it on with: slurmddp sandbox boot {node}")
+        return self.nodes[node]
 
     def _is_on(self, node: str) -> bool:
         return node in self.nodes and self.nodes[node].is_on

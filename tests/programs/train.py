@@ -1,10 +1,11 @@
 """A training that would show every lost, repeated or changed step: dropout, batch statistics, momentum, schedule.
 
 train.py TOTAL STEP_S EVERY_STEPS: writes the final weights to $DDPRUN_DIR/model.pt, and appends each step it takes to
-$DDPRUN_DIR/steps.<rank>.
+$DDPRUN_DIR/steps.<rank>. A rank that finds $DDPRUN_DIR/kill.<rank> dies of kill -9, once.
 """
 
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -25,6 +26,12 @@ class Model(nn.Module):
 
     def forward(self, inputs):
         return self.last(self.drop(self.norm(self.first(inputs)).relu())) + self.aside(inputs)
+
+
+def die_if_asked(sign):
+    if sign.exists():
+        sign.unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main(total, step_s, every_steps):
@@ -50,6 +57,7 @@ def main(total, step_s, every_steps):
                 optimizer.step()
                 schedule.step()
                 time.sleep(step_s)
+                die_if_asked(folder / f"kill.{ddp.rank}")
                 steps.write(f"{step} {' '.join(map(str, indices.tolist()))}\n")
         if ddp.is_main:
             torch.save(model.module.state_dict(), folder / "model.pt.new")

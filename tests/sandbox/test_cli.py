@@ -27,7 +27,7 @@ def _run(*words):
 def test_before_it_is_up(name):
     assert _run("status", "--name", name).returncode == 1
     assert json.loads(_run("status", "--json", "--name", name).stdout)["up"] is False
-    for command in (["env"], ["kill", "n1"], ["boot", "n1"]):
+    for command in (["env"], ["kill", "n1"], ["boot", "n1"], ["cut", "n1"], ["heal", "n1"], ["preempt", "17"]):
         result = _run(*command, "--name", name)
         assert result.returncode == 3
         assert result.stderr == (
@@ -69,6 +69,25 @@ def test_kill_and_boot(name):
     assert json.loads(_run("status", "--json", "--name", name).stdout)["nodes"][0]["state"] == "IDLE"
     wrong = _run("kill", "n2", "--name", name)
     assert (wrong.returncode, wrong.stderr) == (2, "Error: no node 'n2' in this sandbox; its nodes are n1\n")
+
+
+def test_cut_and_heal(name):
+    assert _run("cut", "n1", "--name", name).stderr == "n1 is cut off\n"
+    assert "(cut)" in _run("status", "--name", name).stdout
+    assert json.loads(_run("status", "--json", "--name", name).stdout)["nodes"][0]["state"].endswith(" (cut)")
+    assert _run("heal", "n1", "--name", name).stderr == "n1 is plugged in\n"
+    assert json.loads(_run("status", "--json", "--name", name).stdout)["nodes"][0]["state"] == "IDLE"
+
+
+def test_preempt(name):
+    shell = f'{_run("env", "--name", name).stdout}\nsbatch --parsable -p low -o /dev/null --wrap "sleep 99"'
+    job = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True).stdout.strip()
+    done = _run("preempt", job, "--name", name)
+    while done.stderr.endswith("only a running job can be preempted\n"):
+        done = _run("preempt", job, "--name", name)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", f"job {job} is preempted\n")
+    wrong = _run("preempt", "5", "--name", name)
+    assert wrong.returncode == 3 and "Invalid job id" in wrong.stderr
 
 
 def test_down_and_down_again(name):

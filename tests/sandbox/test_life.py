@@ -172,7 +172,7 @@ def test_a_node_that_is_not_idle_in_time_is_an_error(name, monkeypatch):
     monkeypatch.setattr(cluster, "_NODE_DEADLINE_S", 0)
     monkeypatch.setattr(cluster, "_is_usable", lambda *_: False)
     with pytest.raises(ClusterError, match="node n1 is "):
-        room.up(_small(name))
+        room.up(_small(name, slurmd_timeout_s=1))
     assert not Files.of(name).folder.exists()
 
 

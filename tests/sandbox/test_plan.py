@@ -16,6 +16,8 @@ FOLDER = Path("/s")
         {"cpus_per_node": 0},
         {"gpus_per_node": -1},
         {"memory_per_node": 0},
+        {"kill_wait_s": 0},
+        {"slurmd_timeout_s": 0},
         {"name": ""},
         {"name": "../x"},
         {"name": "-x"},
@@ -25,7 +27,7 @@ FOLDER = Path("/s")
     ],
 )
 def test_an_impossible_plan_is_refused_with_its_option(options):
-    option = "--" + next(iter(options)).replace("_", "-")
+    option = "--" + next(iter(options)).removesuffix("_s").replace("_", "-")
     with pytest.raises(UsageError, match=option):
         Plan(**options)
 
@@ -62,6 +64,14 @@ def test_slurm_conf_has_a_partition_for_each_kind_of_preemption():
     lines = plan.slurm_conf(Plan(), FOLDER, 1).splitlines()
     names = [line.split()[0] for line in lines if line.startswith("PartitionName=")]
     assert names == [f"PartitionName={name}" for name in ("gpu", "low", "nograce", "cancel", "high", "short")]
+    steady = [line.split()[0].partition("=")[2] for line in lines if "PreemptMode=OFF" in line]
+    assert steady == ["gpu", "high", "short"]
+
+
+def test_slurm_conf_has_the_waits_of_the_plan():
+    assert {"KillWait=5", "SlurmdTimeout=10"} <= set(plan.slurm_conf(Plan(), FOLDER, 1).splitlines())
+    real = Plan(kill_wait_s=30, slurmd_timeout_s=60)
+    assert {"KillWait=30", "SlurmdTimeout=60"} <= set(plan.slurm_conf(real, FOLDER, 1).splitlines())
 
 
 def test_one_node_is_no_range():

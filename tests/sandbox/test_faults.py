@@ -1,0 +1,164 @@
+"""Faults on demand: a job that is preempted, a node that is cut off and healed."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+from slurmddp import sandbox as room
+from slurmddp.errors import ClusterError, UsageError
+from slurmddp.sandbox import cluster, preemption
+
+BEATS = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: print("TERM", flush=True) if "stay" in sys.argv else sys.exit())
+while True:
+    print("beat", flush=True)
+    time.sleep(0.1)
+"""
+
+
+def poll(condition, timeout_s=60):
+    deadline = time.monotonic() + timeout_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    return found
+
+
+@pytest.fixture
+def beating(slurm, wait_for_job, tmp_path):
+    """Return a function that starts a job whose task prints; it returns its id and its output."""
+    jobs = []
+
+    def start(*options, stay=""):
+        (tmp_path / "beats.py").write_text(BEATS)
+        script = tmp_path / "job.sbatch"
+        script.write_text(
+            f"#!/bin/bash\nexec srun --output='{tmp_path}/out' '{sys.executable}' '{tmp_path}/beats.py' {stay}\n"
+        )
+        words = ("--requeue", "--open-mode=append", "--output=/dev/null", *options, str(script))
+        jobs.append(slurm("sbatch", "--parsable", *words).strip())
+        wait_for_job(jobs[-1], "RUNNING")
+        output = tmp_path / "out"
+        poll(lambda: output.exists() and "beat" in output.read_text())
+        return jobs[-1], output
+
+    yield start
+    slurm("scancel", "--signal=KILL", *jobs)
+    slurm("scancel", *jobs)
+    for job in jobs:
+        wait_for_job(job)
+
+
+def test_a_preempted_job_is_told_and_has_a_time_of_preemption(beating, sandbox, slurm, wait_for_job):
+    job, output = beating("-p", "low", "-N2", stay="stay")
+    sandbox.preempt(job)
+    record = wait_for_job(job, "RUNNING")
+    assert record["PreemptTime"] != "None" and record["Restarts"] == "0"
+    poll(lambda: "TERM" in output.read_text())
+    before = slurm("squeue", "-h", "-o", "%i")
+    sandbox.preempt(job)
+    assert slurm("squeue", "-h", "-o", "%i") == before, "a second more urgent job is not needed"
+
+
+def test_a_job_preempted_without_grace_comes_back_as_soon_as_it_may(beating, sandbox, slurm, wait_for_job):
+    """What took its nodes must not keep them."""
+    job, _ = beating("-p", "nograce", "-N1")
+    sandbox.preempt(job)
+    assert wait_for_job(job, "PENDING")["Restarts"] == "1"
+    assert wait_for_job(job, "RUNNING", timeout_s=30)["Restarts"] == "1"
+    assert slurm("squeue", "-h", "-p", "high") == ""
+
+
+@pytest.mark.parametrize("partition", ["gpu", "high", "short"])
+def test_a_job_that_nothing_preempts_is_refused_with_the_partitions_that_can(beating, sandbox, slurm, partition):
+    job, _ = beating("-p", partition, "-N1")
+    with pytest.raises(ClusterError, match=f"in partition {partition}, .* submit it to one of: low nograce cancel"):
+        sandbox.preempt(job)
+    assert slurm("squeue", "-h", "-o", "%i").split() == [job]
+
+
+def test_only_one_job_that_runs_can_be_preempted(sandbox, slurm):
+    array = slurm("sbatch", "--parsable", "--hold", "-p", "low", "--array=0,1", "--output=/dev/null", "--wrap=true")
+    job = array.strip()
+    with pytest.raises(ClusterError, match=f"job {job}_1 is PENDING; only a running job"):
+        sandbox.preempt(f"{job}_1")
+    with pytest.raises(UsageError, match="'n1' is no job; give its id, as in 17 or"):
+        sandbox.preempt("n1")
+    slurm("scancel", job)
+
+
+def test_a_task_of_an_array_is_asked_for(sandbox, slurm, wait_for_job):
+    array = slurm("sbatch", "--parsable", "-p", "low", "--array=0,1", "--output=/dev/null", "--wrap=sleep 99").strip()
+    wait_for_job(f"{array}_1", "RUNNING")
+    with pytest.raises(UsageError, match=f"is an array; give one task of it, as in {array}_0"):
+        sandbox.preempt(array)
+    slurm("scancel", array)
+    poll(lambda: not slurm("squeue", "-h"))
+
+
+def test_a_preemption_that_does_not_happen_is_an_error_and_leaves_no_job(beating, sandbox, slurm, monkeypatch):
+    """Another job, which nothing preempts, holds a part of the node."""
+    job, _ = beating("-p", "low", "-N1", "-w", "n1")
+    other, _ = beating("-p", "gpu", "-N1", "-w", "n1")
+    monkeypatch.setattr(cluster, "_PREEMPT_DEADLINE_S", 2)
+    with pytest.raises(ClusterError, match=f"job {job} was not preempted within 2 s: .* does another job hold"):
+        sandbox.preempt(job)
+    poll(lambda: sorted(slurm("squeue", "-h", "-o", "%i").split()) == sorted([job, other]))
+
+
+def test_whatever_the_shell_says_to_sbatch_is_not_the_urgent_jobs(beating, sandbox, monkeypatch, wait_for_job):
+    job, _ = beating("-p", "low", "-N1", stay="stay")
+    monkeypatch.setenv("SBATCH_DEPENDENCY", f"afterany:{job}")
+    monkeypatch.setenv("SBATCH_GPUS_PER_NODE", "99")
+    sandbox.preempt(job)
+    assert wait_for_job(job, "RUNNING")["PreemptTime"] != "None"
+
+
+def test_an_urgent_job_asks_for_all_the_nodes_and_ends_at_once():
+    words = preemption.urgent_job("17", {"NodeList": "n[1-2]", "NumNodes": "2"})
+    assert {"--partition=high", "--nodelist=n[1-2]", "--nodes=2", "--exclusive", "--wrap=true"} <= set(words)
+
+
+@pytest.mark.usefixtures("slurm_programs")
+def test_a_cut_node_is_called_down_while_its_processes_live_on_and_idle_again_once_healed(tmp_path):
+    plan = room.Plan(name=f"cut-{os.getpid()}", nodes=2, gpus_per_node=0, slurmd_timeout_s=2, kill_wait_s=2)
+    sandbox = room.up(plan, die_with_parent=True)
+    env = {**os.environ, **sandbox.environment()}
+    output = tmp_path / "beats"
+    script = f"#!/bin/bash\nwhile :; do date >>'{output}'; sleep 0.1; done\n"
+    words = ["sbatch", "--parsable", "--no-requeue", "-wn2", "--output=/dev/null"]
+    subprocess.run(words, env=env, input=script, text=True, check=True, capture_output=True)
+    poll(output.exists)
+    sandbox.cut("n2")
+    assert sandbox.daemons()["cut"] == {"n1": False, "n2": True}
+    poll(lambda: sandbox.node_states()["n2"].startswith("DOWN"))
+    report = room.report(plan.name)
+    assert [part.state for part in report.nodes] == ["IDLE", f"{sandbox.node_states()['n2']} (cut)"]
+    size = output.stat().st_size
+    poll(lambda: output.stat().st_size > size)
+    sandbox.heal("n2")
+    assert not any(sandbox.daemons()["cut"].values())
+    poll(lambda: sandbox.node_states()["n2"] == "IDLE")
+    sandbox.heal("n2")
+    sandbox.down()
+
+
+def test_a_node_can_be_killed_while_it_is_cut_off_and_has_a_cable_when_it_is_on_again(sandbox):
+    sandbox.cut("n2")
+    sandbox.kill("n2")
+    assert room.report(sandbox.plan.name).nodes[1].state == "off"
+    for act in (sandbox.cut, sandbox.heal):
+        with pytest.raises(ClusterError, match="node n2 is off; switch it on with: slurmddp sandbox boot n2"):
+            act("n2")
+    sandbox.boot("n2")
+    assert not sandbox.daemons()["cut"]["n2"]
+
+
+def test_an_unknown_node_can_be_neither_cut_nor_healed(sandbox):
+    for act in (sandbox.cut, sandbox.heal):
+        with pytest.raises(UsageError, match="its nodes are n1 n2"):
+            act("n3")

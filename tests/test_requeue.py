@@ -1,0 +1,250 @@
+"""A person puts jobs back into the queue; on a real Slurm, where it takes seconds."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from slurmddp import requeue, slurm
+from slurmddp.errors import ClusterError, UsageError
+
+SLEEPS = "#!/bin/bash\nexec srun sleep 300\n"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def job(here, slurm, wait_for_job):
+    """Return a function that submits a job and waits until it is in one of some states; it returns the job's id."""
+    ids = []
+
+    def start(*options, states=("RUNNING",)):
+        (here / "sleeps.sbatch").write_text(SLEEPS)
+        words = ("--parsable", "--requeue", "--output=/dev/null", "--job-name=q", *options, "sleeps.sbatch")
+        ids.append(slurm("sbatch", *words).strip())
+        if states:
+            wait_for_job(ids[-1], *states)
+        return ids[-1]
+
+    yield start
+    slurm("scancel", "--name=q")
+
+
+@pytest.fixture
+def typed(here, slurm_env):
+    """Return a function that runs `slurmddp` as typed: status, stdout, stderr."""
+
+    def run(*words, **environ):
+        command = [sys.executable, "-m", "slurmddp.cli", *words]
+        done = subprocess.run(
+            command, env={**slurm_env, **environ}, capture_output=True, text=True, check=False, timeout=100, cwd=here
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+def test_a_running_job_runs_again_within_seconds_under_its_id(job, typed, wait_for_job):
+    number = job("-N1")
+    status, out, err = typed("requeue", number)
+    assert (status, out) == (0, f"{number}\n"), err
+    again = wait_for_job(number, "RUNNING", timeout_s=20)
+    assert again["Restarts"] == "1"
+    times = [datetime.fromisoformat(again[key]) for key in ("EligibleTime", "SubmitTime")]
+    assert times[0] - times[1] < timedelta(seconds=5), "Slurm alone waits for 6 s here, for 121 s elsewhere"
+    time.sleep(1)
+    assert wait_for_job(number, "RUNNING", "FAILED")["JobState"] == "RUNNING"
+
+
+def test_it_keeps_off_the_excluded_nodes(job, typed, wait_for_job):
+    number = job("-N1")
+    host = wait_for_job(number, "RUNNING")["NodeList"]
+    status, out, err = typed("requeue", number, "--exclude", host, "--json")
+    assert status == 0, err
+    result = json.loads(out)
+    assert (result["job"], result["restarts"], result["exclude"]) == (number, 1, host)
+    assert wait_for_job(number, "RUNNING")["NodeList"] == {"n1": "n2", "n2": "n1"}[host]
+
+
+def test_nodes_that_the_cluster_has_not_are_refused_before_anything_happens(job, typed, wait_for_job):
+    number = job("-N1")
+    status, out, err = typed("requeue", number, "-x", "n7")
+    assert (status, out) == (3, "")
+    assert "n7 not found" in err
+    assert wait_for_job(number, "RUNNING")["Restarts"] == "0"
+
+
+def test_a_job_that_waits_out_a_requeue_is_told_to_start_now(job, typed, slurm, wait_for_job):
+    number = job("-N1")
+    slurm("scontrol", "requeue", number)
+    wait_for_job(number, "PENDING")
+    status, out, err = typed("requeue", number)
+    assert (status, out) == (0, f"{number}\n"), err
+    assert wait_for_job(number, "RUNNING", timeout_s=20)["Restarts"] == "1"
+
+
+def test_one_task_of_an_array_leaves_its_siblings_alone(job, typed, wait_for_job):
+    number = job("-N1", "--array=0-1", states=())
+    wait_for_job(f"{number}_1", "RUNNING")
+    assert typed("requeue", f"{number}_1")[:2] == (0, f"{number}_1\n")
+    assert wait_for_job(f"{number}_1", "RUNNING", timeout_s=20)["Restarts"] == "1"
+    assert wait_for_job(f"{number}_0", "RUNNING")["Restarts"] == "0"
+    status, _, err = typed("requeue", number)
+    assert status == 2
+    assert err.startswith(f"Error: job {number} is an array; give one task of it, as in {number}_")
+
+
+def test_a_cancelled_job_is_refused_and_stays_cancelled(job, typed, slurm, wait_for_job):
+    number = job("-N1")
+    slurm("scancel", number)
+    wait_for_job(number, "CANCELLED")
+    status, out, err = typed("requeue", number)
+    assert (status, out) == (3, "")
+    assert err == (
+        f"Error: job {number} is CANCELLED and stays so; submit its name again: it continues from its last checkpoint\n"
+    )
+    assert wait_for_job(number)["JobState"] == "CANCELLED"
+
+
+def test_a_job_that_may_not_be_requeued_and_one_that_has_not_run_are_refused(job, typed, slurm):
+    number = job("-N1", "--no-requeue")
+    status, _, err = typed("requeue", number)
+    assert status == 3 and f"job {number} has Requeue=0" in err and f"`scancel {number}`, then submit" in err
+    waiting = job("--hold", states=())
+    status, _, err = typed("requeue", waiting)
+    assert status == 3 and f"job {waiting} is PENDING (JobHeldUser) and has not run yet" in err
+    slurm("scancel", waiting)
+
+
+def test_a_held_job_is_refused_with_what_releases_it(job, typed, slurm, wait_for_job):
+    number = job("-N1")
+    slurm("scontrol", "requeuehold", number)
+    wait_for_job(number, "PENDING", "REQUEUE_HOLD")
+    status, _, err = typed("requeue", number)
+    assert status == 3
+    assert err.startswith(f"Error: job {number} is held (")
+    assert err.endswith(f"); type: scontrol release {number}\n")
+
+
+def test_jobs_and_runs_that_nobody_knows(typed):
+    assert typed("requeue", "7") == (
+        3, "", "Error: Slurm does not know job 7; submit its name again: a run continues\n",
+    )  # fmt: skip
+    status, _, err = typed("requeue", "nobody", SLURMDDP_RUNS_DIR="there")
+    assert (status, err) == (
+        2, "Error: 'nobody' is no job id, and no run in there; give one of them, or --runs-dir\n",
+    )  # fmt: skip
+    status, _, err = typed("requeue", "7", PATH="/nowhere")
+    assert status == 3 and err.startswith("Error: scontrol was not found; ")
+
+
+def test_a_run_is_known_by_its_name_while_one_of_its_jobs_is_in_the_queue(here, typed, slurm, wait_for_job):
+    (here / "train.py").write_text("import time\ntime.sleep(300)\n")
+    name = f"q{os.getpid()}"
+    number = typed("submit", "--name", name, "--chain", "1", "-t", "1", "train.py")[1].strip()
+    wait_for_job(number, "RUNNING")
+    status, out, err = typed("requeue", name)
+    assert (status, out) == (0, f"{number}\n"), err
+    slurm("scancel", "--name", name)
+    wait_for_job(number)
+    status, _, err = typed("requeue", name)
+    assert status == 3
+    again = f"to go on from its last checkpoint type: slurmddp submit jobs/{name}/spec.toml\n"
+    assert err == f"Error: run {name} has no job that runs or waits; {again}"
+    assert typed("requeue", number)[2] == f"Error: job {number} is CANCELLED and stays so; {again}"
+
+
+RECORD = slurm.JobRecord(
+    job_id="17", name="a", state="RUNNING", reason="", requeue=True, restarts=2, partition="p", time_limit="1:00",
+    nodes=1, output="/nowhere/logs/17.out",
+)  # fmt: skip
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """Return a function that lets Slurm show these records one after another; then the orders given to it."""
+    orders = []
+
+    def show(*records):
+        waiting = list(records)
+        monkeypatch.setattr(slurm, "show", lambda *_: [waiting.pop(0) if len(waiting) > 1 else waiting[0]])
+        monkeypatch.setattr(slurm, "order", lambda command, _: orders.append(command))
+        return orders
+
+    monkeypatch.setattr(requeue, "_POLL_S", 0)
+    monkeypatch.setattr(requeue, "_NOW_S", 0)
+    return show
+
+
+def again(**changes):
+    said = []
+    return requeue.requeue("17", exclude=changes.pop("exclude", ()), environ={}, notice=said.append), said
+
+
+def test_a_job_that_ends_meanwhile_is_told_so(told):
+    told(RECORD, replace(RECORD, state="COMPLETING", restarts=2), replace(RECORD, state="COMPLETED"))
+    with pytest.raises(ClusterError, match="job 17 ended COMPLETED before it was requeued; submit its name again"):
+        again()
+
+
+def test_a_job_that_does_not_leave_its_nodes_is_told_so(told, monkeypatch):
+    told(RECORD, replace(RECORD, state="COMPLETING"))
+    monkeypatch.setattr(requeue, "BACK_S", 0.05)
+    with pytest.raises(ClusterError, match=r"17 is COMPLETING and has not left .* type again: slurmddp requeue 17"):
+        again()
+
+
+def test_an_exclusion_that_came_too_late_is_an_error(told):
+    told(RECORD, replace(RECORD, state="COMPLETING", restarts=3), replace(RECORD, restarts=3))
+    with pytest.raises(ClusterError, match="started again before --exclude"):
+        again(exclude=("n1",))
+
+
+def test_the_start_is_ordered_until_it_sticks(told):
+    """Slurm sets the time anew when the last old process is gone."""
+    later = replace(RECORD, state="PENDING", restarts=3, eligible=datetime.now(UTC) + timedelta(seconds=121))
+    orders = told(RECORD, later, later, replace(later, eligible=datetime.now(UTC) - timedelta(seconds=1)))
+    job, said = again()
+    assert orders[1:] == [["scontrol", "update", "JobId=17", "StartTime=now+3"]] * 2
+    assert said[-1] == "job 17 is PENDING" and job.restarts == 3
+
+
+def test_a_start_that_never_sticks_is_left_to_slurm(told):
+    later = replace(RECORD, state="PENDING", restarts=3, eligible=datetime.now(UTC) + timedelta(seconds=121))
+    orders = told(later)
+    assert again()[1] == [f"job 17 is PENDING (not before {later.eligible.astimezone():%X})"]
+    assert len(orders) == requeue.TRIES
+
+
+def test_the_old_exclusions_stay(told):
+    waiting = replace(RECORD, state="PENDING", reason="Resources", excluded="n[3-4]")
+    orders = told(waiting)
+    again(exclude=("n1", "n2", "n1"))
+    assert orders == [
+        ["scontrol", "--oneliner", "show", "nodes", "n1,n2,n1"],
+        ["scontrol", "update", "JobId=17", "ExcNodeList=n[3-4],n1,n2"],
+    ]
+
+
+def test_an_array_is_no_job(monkeypatch):
+    monkeypatch.setattr(slurm, "show", lambda *_: [RECORD, replace(RECORD, job_id="17_3")])
+    with pytest.raises(UsageError, match="give one task of it, as in 17_3"):
+        again()
+
+
+@pytest.mark.usefixtures("here")
+def test_a_runs_folder_without_a_record_of_its_job_says_what_to_type():
+    Path("jobs/a").mkdir(parents=True)
+    Path("jobs/a/submissions.jsonl").write_text("")
+    with pytest.raises(ClusterError, match="run a has no job that runs or waits; submit its name again"):
+        requeue.find("a", "jobs", {})

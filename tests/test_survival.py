@@ -1,0 +1,347 @@
+"""Trainings on a real Slurm that are preempted, killed, cut off, cancelled: each ends with the bits of a calm one.
+
+The cases run side by side, each on three nodes of its own, with 2 ranks under srun and with 4 under fork.
+SLURMDDP_TESTS_SITE=real gives the cluster the waits that real sites have (KillWait=30, SlurmdTimeout=60).
+"""
+
+import json
+import os
+import queue
+import random
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from slurmddp import sandbox as slurm_sandbox
+from slurmddp.rundir import RunDir, read_records
+
+SLURMDDP = Path(sys.executable).parent / "slurmddp"
+PROGRAM = Path(__file__).parent / "programs" / "train.py"
+REAL_SITE = os.environ.get("SLURMDDP_TESTS_SITE") == "real"
+KILL_WAIT_S, SLURMD_TIMEOUT_S = (30, 60) if REAL_SITE else (5, 10)
+TOTAL, STEP_S, EVERY = 60, 0.1, 10
+GROUPS, SPARE = 5, 3
+CANCELLED = int(os.environ.get("SLURMDDP_TESTS_CANCELLED", "1"))
+"""Trainings of each size that are cancelled five times."""
+RANKS = (2, 4)
+
+
+@dataclass
+class Training:
+    """One run of tests/programs/train.py, on nodes that nothing else uses."""
+
+    sandbox: slurm_sandbox.Sandbox
+    root: Path
+    name: str
+    ranks: int
+    nodes: list[str]
+    partition: str = "low"
+    width: int = 2
+    job: str = ""
+    ended: dict[str, str] = field(default_factory=dict)
+    """Slurm's record of the job at its end; Slurm forgets it after five minutes."""
+
+    @property
+    def run(self) -> RunDir:
+        return RunDir(self.root / "jobs" / self.name)
+
+    def submit(self, *options: str, step_s: float = STEP_S) -> None:
+        launcher = ["srun", "fork"][self.ranks > 2]
+        others = sorted(set(self.sandbox.plan.node_names) - set(self.nodes))
+        words = ["submit", f"--nodes={self.width}", f"--ntasks-per-node={self.ranks // self.width}"]
+        words += [f"--launcher={launcher}"]
+        words += [f"--partition={self.partition}", f"--exclude={','.join(others)}", f"--name={self.name}", *options]
+        program = [str(PROGRAM), str(TOTAL), str(step_s), str(EVERY)]
+        done = subprocess.run(
+            [SLURMDDP, *words, *program], cwd=self.root, env=self.environ, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        self.job = done.stdout.strip()
+
+    @property
+    def environ(self) -> dict[str, str]:
+        return {**os.environ, **self.sandbox.environment(), "OMP_NUM_THREADS": "1"}
+
+    def slurm(self, *words: str) -> str:
+        done = subprocess.run(words, env=self.environ, capture_output=True, text=True, timeout=60, check=False)
+        return done.stdout
+
+    def record(self) -> dict[str, str]:
+        return dict(re.findall(r"([\w/:]+)=(\S*)", self.slurm("scontrol", "--oneliner", "show", "job", self.job)))
+
+    def hosts(self) -> tuple[str, str]:
+        """The node of the batch script, and the other one."""
+        record = self.record()
+        names = self.slurm("scontrol", "show", "hostnames", record["NodeList"]).split()
+        return record["BatchHost"], next(name for name in names if name != record["BatchHost"])
+
+    def taken(self, rank: int = 0) -> list[str]:
+        path = self.run.path / f"steps.{rank}"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def until(self, condition: Callable[[], object], timeout_s: float = 200) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, self.story()
+            time.sleep(0.05)
+
+    def until_steps(self, more: int) -> None:
+        """Wait until so many more steps were taken, by the last rank."""
+        wanted = len(self.taken(self.ranks - 1)) + more
+        self.until(lambda: len(self.taken(self.ranks - 1)) >= wanted)
+
+    def end(self) -> str:
+        """Wait for the job's end; return Slurm's word for it."""
+        ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED")
+        self.until(lambda: self.record().get("JobState") in ended, 400)
+        self.ended = self.record()
+        return self.ended["JobState"]
+
+    def events(self, kind: str) -> list[dict]:
+        return [event for event in read_records(self.run.events) if event["event"] == kind]
+
+    def story(self) -> str:
+        """All that is known, for the message of a test that fails."""
+        logs = sorted(self.run.logs.rglob("*.out"))
+        parts = [f"\n== {path.relative_to(self.root)}\n{path.read_text(errors='replace')[-2500:]}" for path in logs]
+        return f"{self.name}: {json.dumps(self.record())}" + "".join(parts)
+
+    def model(self) -> dict[str, torch.Tensor]:
+        return torch.load(self.run.model, weights_only=True)
+
+
+def preempt(training: Training) -> None:
+    training.sandbox.preempt(training.job)
+
+
+def kill_rank(training: Training) -> None:
+    before = len(training.events("start"))
+    (training.run.path / f"kill.{training.ranks - 1}").touch()
+    training.until(lambda: len(training.events("start")) > before)
+
+
+def requeue(training: Training) -> None:
+    training.slurm("scontrol", "requeue", training.job)
+
+
+def kill_batch_host(training: Training) -> None:
+    training.sandbox.kill(training.hosts()[0])
+
+
+def kill_other_node(training: Training) -> None:
+    training.sandbox.kill(training.hosts()[1])
+
+
+def wait_for_limit(training: Training) -> None:
+    training.until(lambda: training.events("requeue"))
+
+
+Fault = Callable[[Training], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """What happens to a training, after how many more steps each; how often each fault may repeat a cadence."""
+
+    faults: tuple[tuple[int, Fault], ...] = ()
+    partition: str = "low"
+    options: tuple[str, ...] = ()
+    step_s: float = STEP_S
+    repeats: int = 0
+
+    def play(self, training: Training) -> None:
+        training.partition = self.partition
+        training.submit(*self.options, step_s=self.step_s)
+        for steps, fault in self.faults:
+            training.until(lambda: training.record()["JobState"] == "RUNNING")
+            training.until_steps(steps)
+            fault(training)
+
+
+CASES = {
+    "calm": Case(step_s=0.0),
+    "grace": Case(((15, preempt),)),
+    "no-grace": Case(((15, preempt),), partition="nograce"),
+    "cancel-mode": Case(((15, preempt),), partition="cancel"),
+    "requeue": Case(((15, requeue),)),
+    "kill-9": Case(((15, kill_rank),), repeats=1),
+    "batch-node": Case(((15, kill_batch_host),), repeats=1, step_s=0.2),
+    "other-node": Case(((15, kill_other_node),), repeats=1, step_s=0.2),
+    "imports": Case(((0, preempt),)),
+    "five": Case(((5, preempt), (8, kill_rank), (6, requeue), (7, preempt), (9, kill_rank)), repeats=2),
+    "time-limit": Case(((0, wait_for_limit),), options=("--time=2",), step_s=2.5),
+}
+
+
+def cut_off(training: Training) -> None:
+    """Cut the only node off, plug it in again when Slurm has started the job anew, and wait for the zombie's end."""
+    training.width = 1
+    training.submit(step_s=1.5)
+    training.until_steps(5)
+    host = training.record()["BatchHost"]
+    training.sandbox.cut(host)
+    training.until(lambda: len(training.events("start")) > 1)
+    training.sandbox.heal(host)
+    training.until(lambda: training.run.rank_record(training.job, "0.0", 0).exists())
+
+
+def cancel_often(seed: int, training: Training) -> None:
+    """Cancel at random instants of the job's life, some while it is being requeued, and look what was kept."""
+    chance = random.Random(seed * 10 + training.ranks)  # noqa: S311 - no secret
+    for _ in range(5):
+        training.submit(step_s=0.5)
+        if chance.random() < 0.4:
+            training.until(lambda: training.record()["JobState"] == "RUNNING")
+            time.sleep(chance.uniform(0, 6))
+            chance.choice([requeue, preempt])(training)
+            time.sleep(chance.uniform(0, 3))
+        else:
+            time.sleep(chance.uniform(0, 9))
+        training.slurm("scancel", training.job)
+        assert training.end() == "CANCELLED", training.story()
+        training.until(lambda: not processes_of(training.run), KILL_WAIT_S + 30)
+        assert training.record()["JobState"] == "CANCELLED", training.story()
+        saved = [int(path.name.removeprefix("step-")) for path in training.run.checkpoints.glob("step-*")]
+        assert max(saved, default=0) == len(set(training.taken())), training.story()
+    training.submit(step_s=0.0)
+
+
+@pytest.fixture(scope="module")
+def own_sandbox(slurm_programs):
+    """Return a cluster whose nodes may be killed."""
+    del slurm_programs
+    plan = slurm_sandbox.Plan(
+        name=f"survival-{os.getpid()}",
+        nodes=GROUPS * SPARE,
+        kill_wait_s=KILL_WAIT_S,
+        slurmd_timeout_s=SLURMD_TIMEOUT_S,
+    )
+    running = slurm_sandbox.up(plan, die_with_parent=True)
+    yield running
+    running.down()
+
+
+@pytest.fixture(scope="module")
+def fleet(own_sandbox, tmp_path_factory):
+    """Run all cases, as many side by side as there are groups of nodes; return what became of each."""
+    root = tmp_path_factory.mktemp("survival")
+    names = own_sandbox.plan.node_names
+    groups: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
+    for index in range(GROUPS):
+        groups.put(list(names[index * SPARE : (index + 1) * SPARE]))
+
+    def play(name: str, act: Callable[[Training], None], ranks: int) -> Training:
+        nodes = groups.get()
+        try:
+            training = Training(own_sandbox, root, f"{name}-{ranks}", ranks, nodes)
+            act(training)
+            training.end()
+            return training
+        finally:
+            for node in nodes:
+                own_sandbox.heal(node)
+                own_sandbox.boot(node)
+            groups.put(nodes)
+
+    longest_first = sorted(CASES.items(), key=lambda item: -item[1].step_s)
+    acts: dict[str, Callable[[Training], None]] = {"zombie": cut_off}
+    acts |= {name: case.play for name, case in longest_first}
+    acts |= {f"cancelled-{seed}": partial(cancel_often, seed) for seed in range(CANCELLED)}
+    with ThreadPoolExecutor(GROUPS) as pool:
+        yield {(name, ranks): pool.submit(play, name, act, ranks) for name, act in acts.items() for ranks in RANKS}
+
+
+Fleet = dict[tuple[str, int], Future[Training]]
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("name", ["zombie", *CASES])
+def test_it_ends_with_the_bits_of_a_calm_one(fleet: Fleet, name, ranks):
+    """And repeats no step after a notice, at most those since the last checkpoint after kill -9."""
+    calm, training = fleet["calm", ranks].result(), fleet[name, ranks].result()
+    assert training.ended["JobState"] == "COMPLETED", training.story()
+    wanted, got = calm.model(), training.model()
+    assert all(torch.equal(wanted[key], got[key]) for key in wanted), training.story()
+    for rank in range(ranks):
+        assert set(training.taken(rank)) == set(calm.taken(rank))
+    again = len(training.taken()) - TOTAL
+    assert name == "zombie" or again <= CASES[name].repeats * (EVERY + 1), training.story()
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("ranks", RANKS)
+def test_the_job_keeps_its_id_and_says_why_it_came_back(fleet: Fleet, ranks):
+    training = fleet["grace", ranks].result()
+    assert training.ended["Restarts"] == "1"
+    assert [event["reason"] for event in training.events("notice")] == ["preempted"]
+    (event,) = training.events("requeue")
+    assert "told to stop at step" in event["reason"]
+    limit = fleet["time-limit", ranks].result()
+    assert {event["reason"] for event in limit.events("notice")} == {"time limit"}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("ranks", RANKS)
+def test_a_killed_rank_costs_its_programs_own_start(fleet: Fleet, ranks):
+    """The others leave by themselves; the same allocation goes on, with nothing left of the attempt before."""
+    training = fleet["kill-9", ranks].result()
+    assert training.ended["Restarts"] == "0"
+    first, second = training.events("start")
+    assert (first["attempt"], second["attempt"]) == ("0.0", "0.1")
+    last_step = max(event["time"] for event in training.events("checkpoint") if event["attempt"] == "0.0")
+    (restart,) = training.events("restart")
+    assert restart["time"] - last_step < EVERY * STEP_S * 3 + 5, training.story()
+    assert restart["status"] == 76
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("seed", range(CANCELLED))
+def test_cancelled_stays_cancelled_and_the_next_job_goes_on(fleet: Fleet, seed, ranks):
+    """The state of every step taken was saved each time; the end has the same bits."""
+    calm, training = fleet["calm", ranks].result(), fleet[f"cancelled-{seed}", ranks].result()
+    assert training.ended["JobState"] == "COMPLETED", training.story()
+    assert sorted(training.taken()) == sorted(calm.taken())
+    wanted, got = calm.model(), training.model()
+    assert all(torch.equal(wanted[key], got[key]) for key in wanted)
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("ranks", RANKS)
+def test_a_zombie_writes_nothing(fleet: Fleet, ranks):
+    """Once the attempt that replaced it has begun."""
+    training = fleet["zombie", ranks].result()
+    assert training.run.rank_record(training.job, "0.0", 0).read_text().startswith("78 "), training.story()
+    later = next(event for event in training.events("start") if event["attempt"] == "1.0")
+    written = [event for event in training.events("checkpoint") if event["attempt"] == "0.0"]
+    assert all(event["time"] < later["time"] for event in written)
+
+
+def processes_of(run: RunDir) -> list[int]:
+    """The processes, anywhere on this machine, that belong to a run."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if f"DDPRUN_DIR={run.path}\0".encode() in path.read_bytes():
+                found.append(int(path.parent.name))
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("ranks", RANKS)
+@pytest.mark.parametrize("name", CASES)
+def test_no_process_is_left(fleet: Fleet, name, ranks):
+    training = fleet[name, ranks].result()
+    training.until(lambda: not processes_of(training.run), 30)
