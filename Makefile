@@ -1,17 +1,19 @@
 # make demo    a real two-node Slurm on this machine trains a model (KEEP=1 leaves the cluster up)
 # make test    every test, those on a real Slurm included
+# make chaos   a quarter of an hour of random faults; RUNS=N trainings of each size (6)
 # make check   formatting, lint and types
 # make bench   benchmarks, each a ratio measured in one run
 .ONESHELL:
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: demo test check bench slurm clean
+.PHONY: demo test chaos check bench slurm clean
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PACKAGES := slurm-wlm slurm-wlm-basic-plugins munge iproute2 uidmap dataset-fashion-mnist
 ACCOUNTING := slurmdbd slurm-wlm-mysql-plugin mariadb-server
+RUNS ?= 6
 FASHION := /usr/share/datasets/fashion-mnist
 
 $(VENV)/installed: pyproject.toml constraints.txt
@@ -36,6 +38,10 @@ demo: $(VENV)/installed slurm
 test: PACKAGES += $(ACCOUNTING) passwd
 test: $(VENV)/installed slurm
 	@PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python -m pytest $(ARGS)
+
+chaos: $(VENV)/installed slurm
+	@export SLURMDDP_TESTS_SURVIVAL=all SLURMDDP_TESTS_CHAOS=$(RUNS) OMP_NUM_THREADS=1
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -k chaos -o timeout=3600 tests/test_survival.py $(ARGS)
 
 check: $(VENV)/installed
 	@$(BIN)/ruff format --check .

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -13,13 +14,15 @@ from typing import Final
 
 from slurmddp.command import is_worker
 from slurmddp.errors import UsageError
-from slurmddp.outcome import FAILED, RETRYABLE
+from slurmddp.outcome import FAILED, FENCED, RETRYABLE, STOPPED
 from slurmddp.rundir import RunDir
 from slurmddp.slurm import submission_environment
 from slurmddp.spec import JobSpec
 from slurmddp.worker.options import arguments
 
 ATTEMPT: Final = "0.0"
+_HERE: Final = f"local:{socket.gethostname()}"
+"""What stands in place of a cluster's name."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,11 @@ class LocalRun:
     job_id: str
     command: list[str]
     environment: dict[str, str]
+
+    @property
+    def owner(self) -> str:
+        """The line of the run's owner file."""
+        return f"{_HERE} {self.job_id} {ATTEMPT}"
 
     @property
     def console_log(self) -> Path:
@@ -54,10 +62,14 @@ def plan(spec: JobSpec, *, devices: str | None, environ: Mapping[str, str]) -> L
 
 
 def perform(local: LocalRun, *, show: Callable[[bytes], None]) -> int:
-    """Run it, pass its output on, and return its status; Ctrl-C ends it and is raised again."""
+    """Run it, pass its output on, and return its status; Ctrl-C ends it, saved, and is raised again.
+
+    Raises UsageError when something else is writing to the run.
+    """
     local.run.create()
     local.console_log.parent.mkdir(parents=True)
     with (
+        local.run.owned(local.owner, _is_gone),
         local.console_log.open("ab", buffering=0) as log,
         subprocess.Popen(
             local.command,
@@ -77,13 +89,20 @@ def perform(local: LocalRun, *, show: Callable[[bytes], None]) -> int:
             raise
 
 
-def cause(local: LocalRun) -> str | None:
-    """Return, of a run that failed, what its first rank to fail recorded, and where its output is; None for none.
+def _is_gone(holder: str) -> bool:
+    """Tell of a run on this machine, whose id ends in its process, whether it has ended."""
+    place, _, rest = holder.partition(" ")
+    process = rest.partition(" ")[0].rpartition("-")[2]
+    return not holder or (place == _HERE and process.isdecimal() and not Path(f"/proc/{process}").exists())
 
-    A rank that failed by itself comes before those that lost it as a peer.
+
+def cause(local: LocalRun) -> str | None:
+    """Return, of a run that did not finish, what its first rank to fail recorded, and where its output is.
+
+    A rank that failed by itself comes before those that lost it as a peer. None when no rank said anything.
     """
     records = sorted(local.console_log.parent.glob("*.end"), key=lambda path: path.stat().st_mtime_ns)
-    for wanted in (FAILED, RETRYABLE):
+    for wanted in (STOPPED, FENCED, FAILED, RETRYABLE):
         for path in records:
             status, _, reason = path.read_text("utf-8", "replace").strip().partition(" ")
             if status == str(wanted):
@@ -101,6 +120,7 @@ def _environment(
         "DDPRUN_DIR": str(run.path),
         "DDPRUN_JOB": job_id,
         "DDPRUN_ATTEMPT": ATTEMPT,
+        "DDPRUN_OWNER": f"{_HERE} {job_id} {ATTEMPT}",
         "DDPRUN_RANK_LOGS": "1",
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS", "1"),

@@ -8,7 +8,7 @@ import os
 import re
 import socket
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -177,6 +177,27 @@ class RunDir:
             yield
         finally:
             claim.unlink(missing_ok=True)
+
+    @contextmanager
+    def owned(self, line: str, is_gone: Callable[[str], bool]) -> Iterator[None]:
+        """Own the run while it is written to, as the batch script does; `is_gone` judges another holder's line.
+
+        Raises UsageError when the holder is not gone.
+        """
+        while not _created(self.owner, f"{line}\n"):
+            with suppress(FileNotFoundError):
+                holder = self.owner.read_text().strip()
+                if not is_gone(holder):
+                    raise UsageError(
+                        f"run {self.path.name} belongs to '{holder}' (cluster, job, attempt); wait for it, choose "
+                        f"another --name, or remove {self.owner} if that is gone"
+                    )
+                self.owner.unlink()
+        try:
+            yield
+        finally:
+            if self.owner.read_text().strip() == line:
+                self.owner.unlink()
 
     def _check_owner(self) -> None:
         owner = self.path.stat().st_uid

@@ -59,7 +59,7 @@ def test_the_command_reaches_torchrun_as_words():
     [
         (["76 rank 0 on a: lost rank 1", "77 rank 1 on a: ValueError: boom", "77 rank 2 on a: late"], 1),
         (["0 done", "76 rank 1 on a: lost rank 0", "76 rank 2 on a: lost rank 0"], 1),
-        (["0 done", "75 rank 1 on a: stopped"], None),
+        (["75 rank 0 on a: told to stop at step 3", "76 rank 1 on a: lost rank 0"], 0),
         ([], None),
     ],
 )
@@ -72,3 +72,15 @@ def test_the_cause_is_the_oldest_record_of_a_failure_that_is_no_lost_peer(tmp_pa
         os.utime(path, (rank, rank))
     reason = records[told].partition(" ")[2] if told is not None else ""
     assert local.cause(ran) == (f"{reason}; see {ran.run.rank_log('7', local.ATTEMPT, told)}" if reason else None)
+
+
+def test_a_run_has_one_owner(tmp_path):
+    run = RunDir(tmp_path / "run")
+    run.create()
+    here = local.LocalRun(run, f"local-x-{os.getpid()}", [], {}).owner
+    with run.owned(here, local._is_gone), pytest.raises(UsageError, match="belongs to 'local:"):
+        run.owned(here, local._is_gone).__enter__()
+    assert not run.owner.exists()
+    for line, gone in ((here.replace(str(os.getpid()), "4194305"), True), ("cluster 17 0.0", False), ("", True)):
+        run.owner.write_text(line)
+        assert local._is_gone(line) == gone

@@ -1,6 +1,7 @@
 """Trainings on a real Slurm that are preempted, killed, cut off, cancelled: each ends with the bits of a calm one.
 
-The cases run side by side, each on three nodes of its own, with 2 ranks under srun and with 4 under fork.
+The cases run side by side, each on three nodes of its own, with 2 ranks under srun or with 4 under fork;
+SLURMDDP_TESTS_SURVIVAL=all runs each with both.
 SLURMDDP_TESTS_SITE=real gives the cluster the waits that real sites have (KillWait=30, SlurmdTimeout=60).
 """
 
@@ -14,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,6 +24,7 @@ import pytest
 import torch
 
 from slurmddp import sandbox as slurm_sandbox
+from slurmddp.errors import ClusterError
 from slurmddp.rundir import RunDir, read_records
 
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
@@ -33,6 +36,12 @@ GROUPS, SPARE = 5, 3
 CANCELLED = int(os.environ.get("SLURMDDP_TESTS_CANCELLED", "1"))
 """Trainings of each size that are cancelled five times."""
 RANKS = (2, 4)
+ALL = os.environ.get("SLURMDDP_TESTS_SURVIVAL") == "all"
+ENDED = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED")
+CHAOTIC = int(os.environ.get("SLURMDDP_TESTS_CHAOS", "1"))
+"""Trainings of each size to which random faults happen."""
+LIMIT_S = 3600 if ALL or CHAOTIC > 1 else 900
+CHAOS_FAULTS, CHAOS_STEP_S = (12, 1.0) if CHAOTIC > 1 else (4, 0.4)
 
 
 @dataclass
@@ -49,6 +58,8 @@ class Training:
     job: str = ""
     ended: dict[str, str] = field(default_factory=dict)
     """Slurm's record of the job at its end; Slurm forgets it after five minutes."""
+    faults: list[str] = field(default_factory=list)
+    """What chaos did to it."""
 
     @property
     def run(self) -> RunDir:
@@ -78,11 +89,16 @@ class Training:
     def record(self) -> dict[str, str]:
         return dict(re.findall(r"([\w/:]+)=(\S*)", self.slurm("scontrol", "--oneliner", "show", "job", self.job)))
 
-    def hosts(self) -> tuple[str, str]:
-        """The node of the batch script, and the other one."""
+    def hosts(self) -> list[str]:
+        """The job's nodes, that of the batch script first; none while it waits."""
         record = self.record()
+        if record["JobState"] != "RUNNING":
+            return []
         names = self.slurm("scontrol", "show", "hostnames", record["NodeList"]).split()
-        return record["BatchHost"], next(name for name in names if name != record["BatchHost"])
+        return sorted(names, key=lambda name: name != record["BatchHost"])
+
+    def over(self) -> bool:
+        return self.record()["JobState"] in ENDED
 
     def taken(self, rank: int = 0) -> list[str]:
         path = self.run.path / f"steps.{rank}"
@@ -97,17 +113,22 @@ class Training:
     def until_steps(self, more: int) -> None:
         """Wait until so many more steps were taken, by the last rank."""
         wanted = len(self.taken(self.ranks - 1)) + more
-        self.until(lambda: len(self.taken(self.ranks - 1)) >= wanted)
+        self.until(lambda: len(self.taken(self.ranks - 1)) >= wanted or self.over())
 
     def end(self) -> str:
         """Wait for the job's end; return Slurm's word for it."""
-        ended = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "PREEMPTED")
-        self.until(lambda: self.record().get("JobState") in ended, 400)
+        self.until(self.over, 400)
         self.ended = self.record()
         return self.ended["JobState"]
 
     def events(self, kind: str) -> list[dict]:
         return [event for event in read_records(self.run.events) if event["event"] == kind]
+
+    def figures(self) -> str:
+        """What happened, and what it cost, in a line."""
+        counts = ", ".join(f"{name} {self.faults.count(name)}" for name in sorted(set(self.faults)))
+        starts, again = len(self.events("start")), len(self.taken()) - TOTAL
+        return f"{len(self.faults)} faults ({counts}): {starts} starts, {again} of {TOTAL} steps taken again"
 
     def story(self) -> str:
         """All that is known, for the message of a test that fails."""
@@ -168,17 +189,17 @@ class Case:
 
 
 CASES = {
-    "calm": Case(step_s=0.0),
+    "time-limit": Case(((0, wait_for_limit),), options=("--time=2",), step_s=2.5),
+    "batch-node": Case(((15, kill_batch_host),), repeats=1, step_s=0.2),
+    "other-node": Case(((15, kill_other_node),), repeats=1, step_s=0.2),
+    "five": Case(((3, preempt), (6, kill_rank), (3, requeue), (4, preempt), (6, kill_rank)), step_s=0.3, repeats=2),
     "grace": Case(((15, preempt),)),
     "no-grace": Case(((15, preempt),), partition="nograce"),
     "cancel-mode": Case(((15, preempt),), partition="cancel"),
     "requeue": Case(((15, requeue),)),
     "kill-9": Case(((15, kill_rank),), repeats=1),
-    "batch-node": Case(((15, kill_batch_host),), repeats=1, step_s=0.2),
-    "other-node": Case(((15, kill_other_node),), repeats=1, step_s=0.2),
     "imports": Case(((0, preempt),)),
-    "five": Case(((5, preempt), (8, kill_rank), (6, requeue), (7, preempt), (9, kill_rank)), repeats=2),
-    "time-limit": Case(((0, wait_for_limit),), options=("--time=2",), step_s=2.5),
+    "calm": Case(step_s=0.0),
 }
 
 
@@ -212,7 +233,70 @@ def cancel_often(seed: int, training: Training) -> None:
         assert training.record()["JobState"] == "CANCELLED", training.story()
         saved = [int(path.name.removeprefix("step-")) for path in training.run.checkpoints.glob("step-*")]
         assert max(saved, default=0) == len(set(training.taken())), training.story()
-    training.submit(step_s=0.0)
+    training.submit("--continue", step_s=0.0)
+
+
+def touch_kill(training: Training) -> None:
+    training.run.path.mkdir(exist_ok=True)
+    (training.run.path / f"kill.{training.ranks - 1}").touch()
+
+
+def lose_node(training: Training) -> None:
+    """Take the power of one of the job's nodes, wait for the job's new start, and switch the node on again."""
+    before = len(training.events("start"))
+    hosts = training.hosts()
+    if hosts:
+        training.sandbox.kill(hosts[len(training.taken()) % 2])
+        training.until(lambda: len(training.events("start")) > before or training.over())
+        for node in training.nodes:
+            training.sandbox.boot(node)
+
+
+def cancel_and_submit(training: Training) -> None:
+    training.slurm("scancel", training.job)
+    if training.end() == "CANCELLED":
+        training.submit(step_s=CHAOS_STEP_S)
+
+
+def preempt_if_running(training: Training) -> None:
+    with suppress(ClusterError):
+        training.sandbox.preempt(training.job)
+
+
+CHAOS: list[Fault] = [preempt_if_running, touch_kill, requeue, lose_node, cancel_and_submit]
+
+
+def chaos(seed: int, training: Training) -> None:
+    """Let random faults happen at random instants until the job ends or there were enough of them."""
+    chance = random.Random(seed * 10 + training.ranks)  # noqa: S311 - no secret
+    training.partition = chance.choice(["low", "nograce", "cancel"])
+    training.submit(step_s=CHAOS_STEP_S)
+    for _ in range(CHAOS_FAULTS):
+        time.sleep(chance.uniform(0, 14))
+        if training.over():
+            break
+        fault = chance.choice(CHAOS)
+        training.faults.append(fault.__name__)
+        fault(training)
+
+
+def _keys() -> list[tuple[str, int]]:
+    """Each case with 2 ranks or with 4, in turn; with both where all is wanted. Those that wait longest come first."""
+    names = ["zombie", *(f"chaos-{seed}" for seed in range(CHAOTIC)), *CASES]
+    names += [f"cancelled-{seed}" for seed in range(CANCELLED)]
+    whole = [(name, ranks) for name in names for ranks in RANKS]
+    return (
+        whole
+        if ALL
+        else [key for key in whole if key[0] == "calm" or (names.index(key[0]) % 2) == (key[1] == RANKS[1])]
+    )
+
+
+KEYS = _keys()
+
+
+def keys(*starts: str) -> list[tuple[str, int]]:
+    return [key for key in KEYS if key[0].startswith(starts)]
 
 
 @pytest.fixture(scope="module")
@@ -231,8 +315,8 @@ def own_sandbox(slurm_programs):
 
 
 @pytest.fixture(scope="module")
-def fleet(own_sandbox, tmp_path_factory):
-    """Run all cases, as many side by side as there are groups of nodes; return what became of each."""
+def fleet(request, own_sandbox, tmp_path_factory):
+    """Run the cases that the chosen tests want, as many side by side as there are groups of nodes."""
     root = tmp_path_factory.mktemp("survival")
     names = own_sandbox.plan.node_names
     groups: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
@@ -248,24 +332,28 @@ def fleet(own_sandbox, tmp_path_factory):
             return training
         finally:
             for node in nodes:
-                own_sandbox.heal(node)
                 own_sandbox.boot(node)
             groups.put(nodes)
 
-    longest_first = sorted(CASES.items(), key=lambda item: -item[1].step_s)
     acts: dict[str, Callable[[Training], None]] = {"zombie": cut_off}
-    acts |= {name: case.play for name, case in longest_first}
+    acts |= {name: case.play for name, case in CASES.items()}
+    acts |= {f"chaos-{seed}": partial(chaos, seed) for seed in range(CHAOTIC)}
     acts |= {f"cancelled-{seed}": partial(cancel_often, seed) for seed in range(CANCELLED)}
+    chosen = {
+        (item.callspec.params["name"], item.callspec.params["ranks"])
+        for item in request.session.items
+        if "fleet" in item.fixturenames
+    }
+    wanted = [key for key in KEYS if key in chosen or key[0] == "calm"]
     with ThreadPoolExecutor(GROUPS) as pool:
-        yield {(name, ranks): pool.submit(play, name, act, ranks) for name, act in acts.items() for ranks in RANKS}
+        yield {key: pool.submit(play, key[0], acts[key[0]], key[1]) for key in wanted}
 
 
 Fleet = dict[tuple[str, int], Future[Training]]
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("ranks", RANKS)
-@pytest.mark.parametrize("name", ["zombie", *CASES])
+@pytest.mark.timeout(LIMIT_S)
+@pytest.mark.parametrize(("name", "ranks"), keys("zombie", *CASES))
 def test_it_ends_with_the_bits_of_a_calm_one(fleet: Fleet, name, ranks):
     """And repeats no step after a notice, at most those since the last checkpoint after kill -9."""
     calm, training = fleet["calm", ranks].result(), fleet[name, ranks].result()
@@ -278,23 +366,33 @@ def test_it_ends_with_the_bits_of_a_calm_one(fleet: Fleet, name, ranks):
     assert name == "zombie" or again <= CASES[name].repeats * (EVERY + 1), training.story()
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("ranks", RANKS)
-def test_the_job_keeps_its_id_and_says_why_it_came_back(fleet: Fleet, ranks):
-    training = fleet["grace", ranks].result()
+@pytest.mark.timeout(LIMIT_S)
+@pytest.mark.parametrize(("name", "ranks"), keys("grace", "cancel-mode"))
+def test_the_job_keeps_its_id_and_says_why_it_came_back(fleet: Fleet, name, ranks):
+    training = fleet[name, ranks].result()
     assert training.ended["Restarts"] == "1"
     assert [event["reason"] for event in training.events("notice")] == ["preempted"]
     (event,) = training.events("requeue")
     assert "told to stop at step" in event["reason"]
-    limit = fleet["time-limit", ranks].result()
-    assert {event["reason"] for event in limit.events("notice")} == {"time limit"}
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("ranks", RANKS)
-def test_a_killed_rank_costs_its_programs_own_start(fleet: Fleet, ranks):
+@pytest.mark.timeout(LIMIT_S)
+@pytest.mark.parametrize(("name", "ranks"), keys("five"))
+def test_each_of_five_faults_was_met(fleet: Fleet, name, ranks):
+    assert len(fleet[name, ranks].result().events("start")) >= 1 + len(CASES[name].faults)
+
+
+@pytest.mark.timeout(LIMIT_S)
+@pytest.mark.parametrize(("name", "ranks"), keys("time-limit"))
+def test_the_time_limit_is_known_as_such(fleet: Fleet, name, ranks):
+    assert {event["reason"] for event in fleet[name, ranks].result().events("notice")} == {"time limit"}
+
+
+@pytest.mark.timeout(LIMIT_S)
+@pytest.mark.parametrize(("name", "ranks"), keys("kill-9"))
+def test_a_killed_rank_costs_its_programs_own_start(fleet: Fleet, name, ranks):
     """The others leave by themselves; the same allocation goes on, with nothing left of the attempt before."""
-    training = fleet["kill-9", ranks].result()
+    training = fleet[name, ranks].result()
     assert training.ended["Restarts"] == "0"
     first, second = training.events("start")
     assert (first["attempt"], second["attempt"]) == ("0.0", "0.1")
@@ -304,23 +402,34 @@ def test_a_killed_rank_costs_its_programs_own_start(fleet: Fleet, ranks):
     assert restart["status"] == 76
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("ranks", RANKS)
-@pytest.mark.parametrize("seed", range(CANCELLED))
-def test_cancelled_stays_cancelled_and_the_next_job_goes_on(fleet: Fleet, seed, ranks):
+@pytest.mark.timeout(LIMIT_S)
+@pytest.mark.parametrize(("name", "ranks"), keys("cancelled-"))
+def test_cancelled_stays_cancelled_and_the_next_job_goes_on(fleet: Fleet, name, ranks):
     """The state of every step taken was saved each time; the end has the same bits."""
-    calm, training = fleet["calm", ranks].result(), fleet[f"cancelled-{seed}", ranks].result()
+    calm, training = fleet["calm", ranks].result(), fleet[name, ranks].result()
     assert training.ended["JobState"] == "COMPLETED", training.story()
     assert sorted(training.taken()) == sorted(calm.taken())
     wanted, got = calm.model(), training.model()
     assert all(torch.equal(wanted[key], got[key]) for key in wanted)
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("ranks", RANKS)
-def test_a_zombie_writes_nothing(fleet: Fleet, ranks):
+@pytest.mark.timeout(LIMIT_S)
+@pytest.mark.parametrize(("name", "ranks"), keys("chaos-"))
+def test_chaos_changes_no_bit(fleet: Fleet, name, ranks, capsys):
+    calm, training = fleet["calm", ranks].result(), fleet[name, ranks].result()
+    assert training.ended["JobState"] == "COMPLETED", training.story()
+    with capsys.disabled():
+        print(f"\n{ranks} ranks, partition {training.partition}, {training.figures()}")  # noqa: T201 - the figures are wanted
+    wanted, got = calm.model(), training.model()
+    assert all(torch.equal(wanted[key], got[key]) for key in wanted), training.story()
+    assert set(training.taken()) == set(calm.taken())
+
+
+@pytest.mark.timeout(LIMIT_S)
+@pytest.mark.parametrize(("name", "ranks"), keys("zombie"))
+def test_a_zombie_writes_nothing(fleet: Fleet, name, ranks):
     """Once the attempt that replaced it has begun."""
-    training = fleet["zombie", ranks].result()
+    training = fleet[name, ranks].result()
     assert training.run.rank_record(training.job, "0.0", 0).read_text().startswith("78 "), training.story()
     later = next(event for event in training.events("start") if event["attempt"] == "1.0")
     written = [event for event in training.events("checkpoint") if event["attempt"] == "0.0"]
@@ -339,9 +448,8 @@ def processes_of(run: RunDir) -> list[int]:
     return found
 
 
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("ranks", RANKS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.timeout(LIMIT_S)
+@pytest.mark.parametrize(("name", "ranks"), KEYS)
 def test_no_process_is_left(fleet: Fleet, name, ranks):
     training = fleet[name, ranks].result()
     training.until(lambda: not processes_of(training.run), 30)

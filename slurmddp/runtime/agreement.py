@@ -45,7 +45,7 @@ class Agreement:
         if self._steps < self._round:
             return NOTHING
         agreed = self._collect()
-        self._hand_in(stop=stop, save=save)
+        self._hand_in(stop=stop, save=save and not agreed.save)
         return agreed
 
     def conclude(self, *, stop: bool) -> bool:
