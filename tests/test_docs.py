@@ -1,6 +1,7 @@
 """docs/reference.md is what the program says of itself. After a change: python tests/test_docs.py writes it anew."""
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import click
 import pytest
+import torch
 
 from slurmddp.cli import group
 from slurmddp.spec import JOB_FIELDS
@@ -16,6 +18,13 @@ from slurmddp.worker.options import WORKER_FIELDS
 REPOSITORY = Path(__file__).parent.parent
 REFERENCE = REPOSITORY / "docs" / "reference.md"
 EVENTS = REPOSITORY / "slurmddp" / "runtime" / "events.py"
+ENDING = REPOSITORY / "templates" / "ending.j2"
+TRAINING = REPOSITORY / "docs" / "training.md"
+PAGES = [REPOSITORY / "README.md", REPOSITORY / "jobs" / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+
+
+FOREIGN = {"--output"}
+"""Options of other programs that the pages speak of."""
 
 
 def commands(command: click.Command, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
@@ -62,27 +71,51 @@ def worker_keys() -> str:
     )
 
 
+BATCH_EVENTS = {
+    "restart": "The batch script starts the ranks again in the same allocation.",
+    "requeue": "The batch script puts the job back into the queue.",
+}
+"""Those of the batch script, which knows no docstrings; their fields are found in its template."""
+
+
 def events() -> str:
-    text = "## events.jsonl\n\nOne JSON object a line, appended by rank 0. Every record begins with `time` (seconds\n"
-    text += "since 1970), `event`, `job`, `attempt`, `rank` and `host`; a number that JSON cannot write is\n"
-    text += "the text `nan`, `inf` or `-inf`.\n\n| event | when | its own fields |\n|---|---|---|\n"
-    for node in ast.parse(EVENTS.read_text()).body:
-        if isinstance(node, ast.ClassDef):
-            fields = [item.target.id for item in node.body if isinstance(item, ast.AnnAssign)]
-            own = ", ".join(f"`{name}`" for name in fields if name != "event")
-            text += f"| `{node.name.lower()}` | {ast.get_docstring(node)} | {own} |\n"
-    return text
+    text = "## events.jsonl\n\nOne JSON object a line, appended by rank 0 or by the batch script. Every record begins\n"
+    text += (
+        "with `time` (seconds since 1970), `event`, `job`, `attempt`, `rank` (null for the batch script) and `host`;\n"
+    )
+    text += "a number that JSON cannot write is the text `nan`, `inf` or `-inf`.\n\n"
+    text += "| event | when | its own fields |\n|---|---|---|\n"
+    rows = [row(node) for node in ast.parse(EVENTS.read_text()).body if isinstance(node, ast.ClassDef)]
+    return text + "".join(rows) + "".join(batch_rows())
+
+
+def row(node: ast.ClassDef) -> str:
+    fields, name = [], ""
+    for item, after in zip(node.body, [*node.body[1:], None], strict=True):
+        if isinstance(item, ast.AnnAssign) and item.target.id == "event":
+            name = ast.literal_eval(item.value)
+        elif isinstance(item, ast.AnnAssign):
+            said = after.value.value if isinstance(after, ast.Expr) else ""
+            fields.append(f"`{item.target.id}`" + f" ({said.rstrip('.')})" * bool(said))
+    return f"| `{name}` | {ast.get_docstring(node)} | {', '.join(fields)} |\n"
+
+
+def batch_rows() -> list[str]:
+    written = re.findall(r"^ *ddprun_event (\w+) (.*)$", ENDING.read_text(), re.MULTILINE)
+    fields = {name: ", ".join(f"`{field}`" for field in re.findall(r'\\"(\w+)\\":', line)) for name, line in written}
+    return [f"| `{name}` | {BATCH_EVENTS[name]} | {own} |\n" for name, own in fields.items()]
 
 
 STATUSES = """## Exit status of a rank and of the job
 
-| status | meaning |
-|---|---|
-| 0 | done |
-| 75 | told to stop, the state is durable |
-| 76 | failed in a way that another attempt can cure: a lost peer, a taken port, a timeout |
-| 77 | failed in a way that another attempt would repeat: an exception in the program, a wrong configuration |
-| 78 | another attempt owns the run |
+| status | meaning | the batch script |
+|---|---|---|
+| 0 | done | ends |
+| 75 | told to stop, the state is durable | puts the job back into the queue; ends with it where that cannot be |
+| 76 | failed in a way that another attempt can cure: a lost peer, a taken port, a timeout | starts the ranks again |
+| 77 | failed in a way that another attempt would repeat: an exception in the program, a wrong configuration | ends |
+| 78 | another attempt owns the run | ends |
+| other | killed | as 76 |
 
 A rank that fails leaves `RANK.end` beside its output, one line with the status, the rank, its host and the reason, and
 for an exception `RANK.error.json` in torch's form. Rank 0 leaves `0.begin` when all ranks have met, and `0 done` in
@@ -132,6 +165,48 @@ def test_the_readmes_examples_are_understood(tmp_path):
             check=False,
         )
         assert done.returncode == 0, (example, done.stderr)
+
+
+def test_the_pages_name_only_options_that_there_are():
+    known = set(re.findall(r"--[a-z][a-z-]*", REFERENCE.read_text()))
+    for page in PAGES:
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", page.read_text())) - FOREIGN <= known, page
+
+
+def test_the_pages_links_lead_somewhere():
+    for page in PAGES:
+        for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            assert (page.parent / link).exists(), (page, link)
+
+
+@pytest.fixture
+def training(tmp_path):
+    """Return a function that runs the script of docs/training.md with two ranks, and returns what it printed."""
+    (script,) = re.findall(r"```python\n(.*?)```", TRAINING.read_text(), re.DOTALL)
+    (tmp_path / "train.py").write_text(script)
+    words = [sys.executable, "-m", "slurmddp.cli", "run", "--ntasks-per-node", "2", "train.py"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+
+    def run() -> str:
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return run
+
+
+def test_the_training_of_the_docs_trains_and_a_second_run_resumes_at_its_end(training, tmp_path):
+    run = tmp_path / "jobs" / "train"
+    assert "resumed" not in training()
+    first = torch.load(run / "model.pt", weights_only=True)
+    (run / "model.pt").unlink()
+    said = training()
+    (checkpoint,) = run.glob("checkpoints/step-*")
+    assert f"resumed at step {int(checkpoint.name[5:])} from {checkpoint.name}" in said
+    for path in (run / "model.pt", checkpoint / "model.pt"):
+        again = torch.load(path, weights_only=True)
+        assert first.keys() == again.keys() == torch.nn.Linear(16, 1).state_dict().keys()
+        assert all(torch.equal(first[name], again[name]) for name in first)
 
 
 if __name__ == "__main__":

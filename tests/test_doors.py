@@ -33,6 +33,7 @@ CLI_ONLY = {
     "follow",
     "quoting",
     "command",
+    "requeue",
 }
 
 
@@ -68,6 +69,7 @@ def test_the_workers_side_does_not_know_the_command_lines():
 def test_imports_go_down_only():
     order = [
         "cli",
+        "requeue.py",
         "submit.py",
         "script.py",
         "render.py",
