@@ -428,8 +428,9 @@ def test_chaos_changes_no_bit(fleet: Fleet, name, ranks, capsys):
 @pytest.mark.timeout(LIMIT_S)
 @pytest.mark.parametrize(("name", "ranks"), keys("zombie"))
 def test_a_zombie_writes_nothing(fleet: Fleet, name, ranks):
-    """Once the attempt that replaced it has begun."""
+    """Once the attempt that replaced it has begun, whose step has the same number and is left alone."""
     training = fleet[name, ranks].result()
+    assert training.ended["Restarts"] == "1", training.story()
     assert training.run.rank_record(training.job, "0.0", 0).read_text().startswith("78 "), training.story()
     later = next(event for event in training.events("start") if event["attempt"] == "1.0")
     written = [event for event in training.events("checkpoint") if event["attempt"] == "0.0"]

@@ -31,6 +31,8 @@ class Notices:
     def __init__(self) -> None:
         self.cause = ""
         """Name of the signal, or `clock`; empty as long as nobody has told us to stop."""
+        self.heard = False
+        """Whether any of the signals came, also to a handler of the program's own."""
         self.since = 0.0
         """When, by `time.monotonic()`."""
         self._act: Act | None = None
@@ -117,7 +119,9 @@ class Notices:
         pipe = self._pipe[0] if self._pipe else -1
         ready, _, _ = select.select([pipe], [], [], self._patience_s())
         numbers = os.read(pipe, 4096) if ready else b""
-        ours = [number for number in numbers if number in SIGNALS and self._is_ours(number)]
+        signals = [number for number in numbers if number in SIGNALS]
+        self.heard = self.heard or bool(signals)
+        ours = [number for number in signals if self._is_ours(number)]
         if ours:
             return signal.Signals(ours[0]).name
         return CLOCK if self._patience_s() == 0 else ""

@@ -203,6 +203,8 @@ class Checkpointer:
     def _write(self, store: Store, step: int, parts: Mapping[str, Any], held_s: float) -> None:
         """Write one checkpoint, in the writer's thread."""
         who, began = self._session.who, time.monotonic()
+        for name in (STATE, RANKS):  # a value may have become another kind during the training
+            check_plain(parts[name], name)
         note = {"job": who.job, "attempt": who.attempt, "world_size": who.world_size}
         store.write(step, parts, note)
         self._saved_step = step

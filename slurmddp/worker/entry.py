@@ -6,12 +6,13 @@ import sys
 from collections.abc import Callable
 
 from slurmddp import outcome
-from slurmddp.errors import RankError, SlurmddpError
+from slurmddp.errors import FencedError, RankError, SlurmddpError
 from slurmddp.runtime.address import choose_interface, resolve_head
 from slurmddp.runtime.environment import Rank, export, read_rank
 from slurmddp.runtime.events import Start, write_event
 from slurmddp.runtime.leaving import LEAVING
 from slurmddp.runtime.output import send_output
+from slurmddp.runtime.owner import owner_of
 from slurmddp.runtime.preemption import NOTICES
 from slurmddp.runtime.record import write_begin, write_end, write_error
 from slurmddp.runtime.stopping import Stopping, begin
@@ -114,14 +115,20 @@ def _finish(rank: Rank, agree: Callable[[], bool]) -> None:
 
 
 def _fail(rank: Rank, error: BaseException) -> None:
-    """Record the failure at once, then leave by way of the program's exit handlers."""
+    """Record the failure at once, then leave by way of the program's exit handlers.
+
+    Under srun a fenced rank leaves with 0, its record says 78: on another status the srun of a node that was cut off
+    would end the step of this number, which by now is that of the attempt that owns the run.
+    """
     status = _report(rank, error)
+    if status == outcome.FENCED and rank.launcher in ("srun", "fork"):
+        status = outcome.DONE
     LEAVING.last = lambda: status
     LEAVING.give_up_after(FAILED_LIMIT_S if status == outcome.FAILED else STOPPED_LIMIT_S, status)
 
 
 def _report(rank: Rank, error: BaseException) -> int:
-    verdict: Verdict = judge(error)
+    verdict = _judge(rank, error)
     if not isinstance(error, SystemExit):
         error = error.with_traceback(command.trace_of_program(error))
         write_error(rank, error)
@@ -130,6 +137,22 @@ def _report(rank: Rank, error: BaseException) -> int:
         NOTICES.settle(SETTLE_LIMIT_S)
     NOTICES.then(None)
     return _record_failure(rank, verdict)
+
+
+def _judge(rank: Rank, error: BaseException) -> Verdict:
+    """Judge the error by what only this rank knows: that it was told to stop, or that it owns nothing any more."""
+    verdict = judge(error)
+    if isinstance(error, SystemExit) and error.code == outcome.STOPPED and NOTICES.heard:
+        return Verdict(outcome.STOPPED, "told to stop, and ended by itself with status 75")
+    owner = owner_of(rank.run_dir, os.environ) if rank.run_dir else None
+    if verdict.status == outcome.RETRYABLE and owner:
+        try:
+            owner.check()
+        except FencedError as fenced:
+            return judge(fenced)
+        except OSError:
+            return verdict
+    return verdict
 
 
 def _record_failure(rank: Rank, verdict: Verdict) -> int:
