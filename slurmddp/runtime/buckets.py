@@ -7,7 +7,8 @@ before the first resumed step a backward of zeros, through a chain of the parame
 DistributedDataParallel to the layout that it had.
 """
 
-from typing import Any, TypeGuard
+from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,8 +18,9 @@ from torch.nn.parallel import DistributedDataParallel
 class Layout:
     """The order in which one model's gradients became ready in its first backward."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self._model = model if _lays_out_anew(model) else None
+    def __init__(self, model: DistributedDataParallel) -> None:
+        anew = not (model.static_graph or model.find_unused_parameters)
+        self._model = model if anew else None
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._hooks: list[Any] = []
         self._ready: list[int] = []
@@ -30,6 +32,8 @@ class Layout:
         if self._model is None or self.order:
             return
         for place, parameter in enumerate(self._parameters):
+            if not parameter.requires_grad:
+                continue
             hook = parameter.register_post_accumulate_grad_hook(lambda _, place=place: self._ready.append(place))  # type: ignore[no-untyped-call]  # torch leaves it untyped
             self._hooks.append(hook)
 
@@ -63,8 +67,14 @@ class Layout:
         return sorted(order) == list(range(len(self._parameters)))
 
 
-def _lays_out_anew(model: nn.Module) -> TypeGuard[DistributedDataParallel]:
-    return isinstance(model, DistributedDataParallel) and not (model.static_graph or model.find_unused_parameters)
+def layouts(parts: Mapping[str, nn.Module]) -> dict[str, Layout]:
+    """Return the layout of each DistributedDataParallel in these modules, at whatever depth, by part and path."""
+    found: dict[str, Layout] = {}
+    for name, part in parts.items():
+        for path, module in part.named_modules():
+            if isinstance(module, DistributedDataParallel):
+                found[f"{name}/{path}"] = Layout(module)
+    return found
 
 
 def _backward_of_zeros(model: DistributedDataParallel, parameters: list[nn.Parameter]) -> None:
@@ -79,6 +89,7 @@ class _only_forward:  # noqa: N801 - a context manager reads as a verb
     def __init__(self, module: nn.Module, parameters: list[nn.Parameter]) -> None:
         self._module, self._parameters = module, parameters
         self._hooks: dict[str, Any] = {}
+        self._own = vars(module).get("forward")
 
     def __enter__(self) -> None:
         for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
@@ -88,6 +99,8 @@ class _only_forward:  # noqa: N801 - a context manager reads as a verb
 
     def __exit__(self, *_: object) -> None:
         del self._module.forward
+        if self._own is not None:  # of torch.compile, or of a program that has put one there
+            self._module.forward = self._own
         for name, hooks in self._hooks.items():
             setattr(self._module, name, hooks)
 

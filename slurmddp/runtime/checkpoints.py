@@ -28,6 +28,7 @@ from slurmddp.runtime.owner import Owner
 
 FORMAT = 1
 MANIFEST = "manifest.json"
+IDENTITY = "identity"
 _STEP = re.compile(r"step-([0-9]{9,})")
 _LOST = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO}
 """What opening or reading a file says when it, or what it held, is gone for good."""
@@ -81,6 +82,8 @@ class Store:
         """
         self._check_owner()
         self._folder.mkdir(parents=True, exist_ok=True)
+        if not (self._folder / IDENTITY).exists():  # somebody has removed the folder
+            _write_once(self._folder / IDENTITY, self._identity)
         self._remove_leftovers()
         folder = self._folder / f"step-{step:09d}"
         there = self._own(folder) if folder.exists() else None
@@ -193,7 +196,7 @@ def identity_of(folder: Path) -> str:
 
     Raises RankError when the file holds something else.
     """
-    path = folder / "identity"
+    path = folder / IDENTITY
     if not path.exists():
         _write_once(path, os.urandom(16).hex())
     identity = path.read_text(errors="replace").strip()

@@ -1,5 +1,6 @@
 """The records of `events.jsonl`: their fields are fixed here. Rank 0 appends them; standard library only."""
 
+import contextlib
 import dataclasses
 import math
 import time
@@ -106,9 +107,10 @@ def record(rank: Rank, event: Event) -> dict[str, Any]:
 
 
 def write_event(rank: Rank, event: Event) -> None:
-    """Append an event to the run's file; only global rank 0 of a run does."""
+    """Append an event to the run's file; only global rank 0 of a run does. A disk that is full loses it."""
     if rank.run_dir and rank.is_main:
-        append_record(rank.run_dir.events, record(rank, event))
+        with contextlib.suppress(OSError):
+            append_record(rank.run_dir.events, record(rank, event))
 
 
 def _finite(value: Any) -> Any:

@@ -1,9 +1,8 @@
 """Chooses the device and forms the process group. Refuses what would train on the wrong device in silence."""
 
-import contextlib
 import ctypes
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
@@ -12,15 +11,13 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore
 
-from slurmddp.errors import PeerError, RankError
+from slurmddp.errors import RankError
 from slurmddp.runtime.environment import Rank
 
 FORM_LIMIT = timedelta(seconds=60)
 """For the group to form; every rank has just been met, so that only the network can be slow."""
 COLLECTIVE_LIMIT = timedelta(minutes=10)
 """For each collective afterwards; torch's default for NCCL."""
-LEAVE_LIMIT = timedelta(seconds=60)
-"""For the last barrier."""
 
 DRIVER_SIGNS = (Path("/proc/driver/nvidia"), Path("/dev/nvidiactl"))
 HIDDEN = ("", "-1", "NoDevFiles")
@@ -89,20 +86,12 @@ def _check_count(visible: int, rank: Rank, environment: Mapping[str, str]) -> No
         )
 
 
-@contextlib.contextmanager
-def process_group(rank: Rank, device: torch.device) -> Iterator[None]:
-    """Form the default group, NCCL on CUDA and gloo on the CPU, and leave it by a barrier.
+def form(rank: Rank, device: torch.device) -> None:
+    """Form the default group, NCCL on CUDA and gloo on the CPU.
 
-    The group is never destroyed: its destructor can abort or hang a rank that has finished, and on an error the
-    peers are still inside a collective. `slurmddp.runtime.leaving` ends the process before any destructor runs.
-    Raises PeerError when the others do not reach the last barrier in time.
+    It is never destroyed: its destructor can abort or hang a rank that has finished, and on an error the peers are
+    still inside a collective. `slurmddp.runtime.leaving` ends the process before any destructor runs.
     """
-    _form(rank, device)
-    yield
-    _leave(device)
-
-
-def _form(rank: Rank, device: torch.device) -> None:
     backend = "nccl" if device.type == "cuda" else "gloo"
     device_id = device if device.type == "cuda" else None
     if rank.world_size == 1:
@@ -112,7 +101,7 @@ def _form(rank: Rank, device: torch.device) -> None:
     dist.distributed_c10d._set_pg_timeout(COLLECTIVE_LIMIT)  # noqa: SLF001 - torch has no public name for it
 
 
-def _leave(device: torch.device) -> None:
-    work = dist.barrier(async_op=True, device_ids=[device.index] if device.type == "cuda" else None)
-    if work is None or not work.wait(LEAVE_LIMIT):
-        raise PeerError(f"the other ranks did not reach the end within {LEAVE_LIMIT.total_seconds():.0f} s")
+def leave(group: dist.ProcessGroup | None) -> None:
+    """Wait for the others at the end, as long as they live; a program that has destroyed its groups is alone."""
+    if group is not None and dist.is_initialized():
+        dist.barrier(group)

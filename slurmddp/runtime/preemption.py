@@ -31,8 +31,8 @@ class Notices:
     def __init__(self) -> None:
         self.cause = ""
         """Name of the signal, or `clock`; empty as long as nobody has told us to stop."""
-        self.heard = False
-        """Whether any of the signals came, also to a handler of the program's own."""
+        self.heard = threading.Event()
+        """Set soon after any of the signals came, also to a handler of the program's own."""
         self.since = 0.0
         """When, by `time.monotonic()`."""
         self._act: Act | None = None
@@ -120,7 +120,8 @@ class Notices:
         ready, _, _ = select.select([pipe], [], [], self._patience_s())
         numbers = os.read(pipe, 4096) if ready else b""
         signals = [number for number in numbers if number in SIGNALS]
-        self.heard = self.heard or bool(signals)
+        if signals:
+            self.heard.set()
         ours = [number for number in signals if self._is_ours(number)]
         if ours:
             return signal.Signals(ours[0]).name

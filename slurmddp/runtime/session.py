@@ -3,7 +3,9 @@
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
 from typing import Literal
 
 import torch
@@ -13,7 +15,7 @@ from slurmddp.errors import RankError
 from slurmddp.rundir import RunDir
 from slurmddp.runtime import stopping
 from slurmddp.runtime.environment import Rank, read_rank
-from slurmddp.runtime.group import COLLECTIVE_LIMIT, choose_device, process_group
+from slurmddp.runtime.group import choose_device, form, leave
 from slurmddp.runtime.stopping import Stopping
 
 
@@ -27,6 +29,8 @@ class Session:
     """This rank's GPU, or the CPU; already current."""
     control: dist.ProcessGroup | None
     """A gloo group of all ranks beside the default one; None where this process is alone."""
+    folders: set[Path] = field(default_factory=set)
+    """Where checkpoints of this process lie."""
 
     @property
     def rank(self) -> int:
@@ -69,10 +73,23 @@ class Session:
         return self.who.run_dir
 
     def print(self, *words: object) -> None:
-        """Print on rank 0 alone."""
+        """Print on rank 0 alone, as long as there is room for it."""
         if self.is_main:
-            print(*words, flush=True)  # noqa: T201 - rank 0 is the console of the job
+            with contextlib.suppress(OSError):
+                print(*words, flush=True)  # noqa: T201 - rank 0 is the console of the job
 
+    def take(self, folder: Path) -> None:
+        """Give a folder of checkpoints to one Checkpointer; raise RankError when another has it."""
+        place = folder.resolve()
+        if place in self.folders:
+            raise RankError(
+                f"a Checkpointer of this program keeps its checkpoints in {folder}; give this one a folder="
+            )
+        self.folders.add(place)
+
+
+PATIENCE = timedelta(days=1)
+"""For the others, of which one may be busy alone, with an evaluation say; one that is dead is known at once."""
 
 _sessions: list[Session] = []
 
@@ -96,10 +113,11 @@ def init(device: Literal["auto", "cpu", "cuda"] = "auto") -> Iterator[Session]:
     begun = stopping.begun() or stopping.begin(read_rank(os.environ))
     rank = begun.rank
     chosen = choose_device(device, rank)
-    with process_group(rank, chosen):
-        control = dist.new_group(backend="gloo", timeout=COLLECTIVE_LIMIT) if rank.world_size > 1 else None
-        _sessions.append(Session(rank, begun, chosen, control))
-        try:
-            yield _sessions[-1]
-        finally:
-            _sessions.pop()
+    form(rank, chosen)
+    control = dist.new_group(backend="gloo", timeout=PATIENCE) if rank.world_size > 1 else None
+    _sessions.append(Session(rank, begun, chosen, control))
+    try:
+        yield _sessions[-1]
+    finally:
+        _sessions.pop()
+    leave(control)

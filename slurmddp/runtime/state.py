@@ -58,25 +58,42 @@ def restore(parts: Mapping[str, Stateful], state: State) -> None:
         except (RuntimeError, ValueError, KeyError) as error:
             what = " ".join(str(error).split())
             raise RankError(f"the checkpoint does not fit this {name}: {what}; --reset starts anew") from error
+        if isinstance(part, torch.optim.Optimizer):
+            _keep_precision(part, state[name])
 
 
-def collect_own(model: nn.Module, own: Mapping[str, Stateful], device: torch.device) -> State:
+def _keep_precision(optimizer: torch.optim.Optimizer, saved: State) -> None:
+    """Put back what torch has rounded to the parameters' precision, such as fp32 masters of bf16 weights."""
+    numbers = [number for group in saved["param_groups"] for number in group["params"]]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for number, parameter in zip(numbers, parameters, strict=True):
+        for key, value in saved["state"].get(number, {}).items():
+            loaded = optimizer.state[parameter].get(key)
+            if isinstance(value, Tensor) and isinstance(loaded, Tensor) and loaded.dtype != value.dtype:
+                optimizer.state[parameter][key] = value.to(loaded.device)
+
+
+def collect_own(modules: Mapping[str, nn.Module], own: Mapping[str, Stateful], device: torch.device) -> State:
     """Return what this rank alone has: randomness, buffers, the state of communication hooks, and `own`."""
     return {
         "random": _random(device),
-        "buffers": {name: buffer.detach().cpu() for name, buffer in bare(model).named_buffers()},
-        "hooks": [_hook_state(state) for state in _hooks(model)],
+        "buffers": {name: _buffers(module) for name, module in modules.items()},
+        "hooks": {name: [_hook_state(state) for state in _hooks(module)] for name, module in modules.items()},
         "own": collect(own),
     }
 
 
-def restore_own(model: nn.Module, own: Mapping[str, Stateful], device: torch.device, state: State) -> None:
+def restore_own(
+    modules: Mapping[str, nn.Module], own: Mapping[str, Stateful], device: torch.device, state: State
+) -> None:
     """Put back what `collect_own` returned, but for the randomness."""
-    for name, buffer in bare(model).named_buffers():
-        if name in state["buffers"]:
-            buffer.copy_(state["buffers"][name])
-    for hook, saved in zip(_hooks(model), state["hooks"], strict=False):
-        _restore_hook(hook, saved, device)
+    for name, module in modules.items():
+        buffers = state["buffers"].get(name, {})
+        for path, buffer in bare(module).named_buffers():
+            if path in buffers:
+                buffer.copy_(buffers[path])
+        for hook, saved in zip(_hooks(module), state["hooks"].get(name, []), strict=False):
+            _restore_hook(hook, saved, device)
     restore(own, state["own"])
 
 
@@ -137,11 +154,15 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
 
 
-def _hooks(model: nn.Module) -> list[Any]:
-    """Return the states of a model's communication hooks that carry something from step to step."""
-    if not isinstance(model, DistributedDataParallel):
-        return []
-    states = [state for _, state in getattr(model, "_comm_hooks", [])]
+def _buffers(module: nn.Module) -> State:
+    """Return all buffers, those that are no part of the module's state_dict too."""
+    return {name: buffer.detach().cpu() for name, buffer in bare(module).named_buffers()}
+
+
+def _hooks(module: nn.Module) -> list[Any]:
+    """Return the states of a module's communication hooks that carry something from step to step."""
+    wrapped = [part for part in module.modules() if isinstance(part, DistributedDataParallel)]
+    states = [state for part in wrapped for _, state in getattr(part, "_comm_hooks", [])]
     return [state for state in states if hasattr(state, "error_dict")]
 
 

@@ -1,5 +1,6 @@
 """What a rank does when it is told to stop: it depends on how far it has come. Runs in the thread of the notices."""
 
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -115,9 +116,10 @@ class Stopping:
         )
 
     def _leave(self, verdict: Verdict, *, records: bool) -> None:
-        if records:
-            write_end(self.rank, verdict)
-        print(f"{verdict.reason}; ending with status {verdict.status}", flush=True)  # noqa: T201 - the rank's log
+        with contextlib.suppress(OSError):  # a disk that is full keeps nobody here
+            if records:
+                write_end(self.rank, verdict)
+            print(f"{verdict.reason}; ending with status {verdict.status}", flush=True)  # noqa: T201 - the rank's log
         LEAVING.now(verdict.status)
 
 

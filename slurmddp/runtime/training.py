@@ -22,7 +22,7 @@ from torch import nn
 from slurmddp.errors import PeerError, RankError
 from slurmddp.runtime import session, state
 from slurmddp.runtime.agreement import Agreement
-from slurmddp.runtime.buckets import Layout
+from slurmddp.runtime.buckets import layouts
 from slurmddp.runtime.checkpoints import Found, Store, identity_of
 from slurmddp.runtime.events import Checkpoint, CheckpointFailed, Metrics, Resume, write_event
 from slurmddp.runtime.owner import owner_of
@@ -68,13 +68,14 @@ class Checkpointer:
         Raises RankError when the checkpoint does not fit, is another run's, or a state is not plain data; PeerError
         when another node does not see the checkpoint that rank 0 sees.
         """
+        _check_counts(every_steps, keep)
         self._session = session.current()
         self._model = model
         self._shared: dict[str, Stateful] = dict(shared)
         self._own: dict[str, Stateful] = dict(own or {})
         self._sampler = shared.get("sampler")
         self._cadence = _Cadence(every_steps, EVERY_S if every_steps is every_s is None else every_s)
-        self._layouts = {name: Layout(part) for name, part in self._modules().items()}
+        self._layouts = layouts(self._modules())
         self._stopping = self._session.stopping
         self.step = 0
         """Steps finished, since the weights were new."""
@@ -82,9 +83,12 @@ class Checkpointer:
         """Steps of the whole training; 0 before the loop."""
         self._random: state.State | None = None
         self._saved_step = -1
+        self._in_step = self._asked = False
         self._finished_at = time.monotonic()
         self._longest_s = 0.0
         self._place = _folder(folder, self._session)
+        if self._place:
+            self._session.take(self._place)
         self._store = _store(self._place, keep, self._session) if self._place else None
         self._writer = Writer() if self._store and self._session.is_main else None
         self._snapshot = Snapshot()
@@ -101,15 +105,27 @@ class Checkpointer:
         self.total = self._total(total, epochs)
         agreement = Agreement(self._session.control)
         self._begin_loop()
-        while self.step < self.total:
-            self._watch_layouts()
-            yield self.step
-            self._finish_step()
-            self._poll(agreement)
-        self._end_loop(agreement)
+        try:
+            while self.step < self.total:
+                self._watch_layouts()
+                self._in_step = True
+                yield self.step
+                self._finish_step()
+                self._poll(agreement)
+            self._end_loop(agreement)
+        except GeneratorExit:  # the program left the loop; its step is not finished
+            self._in_step = False
+            self._stopping.expect_plain()
+            raise
 
     def save(self) -> None:
-        """Make the present state durable, all ranks together; returns when it is."""
+        """Make the present state durable, all ranks together; inside the loop, that of this step when it is finished.
+
+        Outside of it, it is durable when this returns.
+        """
+        if self._in_step:
+            self._asked = True
+            return
         self._begin_save()
         self._finish_save()
         self._barrier()
@@ -131,8 +147,9 @@ class Checkpointer:
         return self.step + self._sampler.steps_until(epochs)
 
     def _begin_loop(self) -> None:
-        if self._random is not None:
+        if self._random is not None and self.total >= self.step:
             state.restore_random(self._random, self._session.device)
+            self._random = None
         self._cadence.begin(self.step)
         self._finished_at = time.monotonic()
         self._stopping.expect_in_loop(lambda: (self._finished_at, self._longest_s))
@@ -144,6 +161,7 @@ class Checkpointer:
     def _finish_step(self) -> None:
         for layout in self._layouts.values():
             layout.settle()
+        self._in_step = False
         self.step += 1
         now = time.monotonic()
         self._longest_s = max(self._longest_s, now - self._finished_at)
@@ -158,7 +176,8 @@ class Checkpointer:
         agreed = agreement.poll(stop=NOTICES.given, save=wanted)
         if agreed.stop:
             self._stop()
-        if (agreed.save or self._cadence.is_step(self.step)) and self.step < self.total:
+        if (agreed.save or self._asked or self._cadence.is_step(self.step)) and self.step < self.total:
+            self._asked = False
             self._begin_save()
 
     def _end_loop(self, agreement: Agreement) -> None:
@@ -181,7 +200,7 @@ class Checkpointer:
         if self._store is None:
             return
         began = time.monotonic()
-        own = state.collect_own(self._model, self._own, self._session.device)
+        own = state.collect_own(self._modules(), self._own, self._session.device)
         ranks = state.gather(own, self._session.control)
         if self._writer is None:
             return
@@ -203,8 +222,8 @@ class Checkpointer:
     def _write(self, store: Store, step: int, parts: Mapping[str, Any], held_s: float) -> None:
         """Write one checkpoint, in the writer's thread."""
         who, began = self._session.who, time.monotonic()
-        for name in (STATE, RANKS):  # a value may have become another kind during the training
-            check_plain(parts[name], name)
+        for name, content in parts.items():  # a value may have become another kind during the training
+            check_plain(content, name)
         note = {"job": who.job, "attempt": who.attempt, "world_size": who.world_size}
         store.write(step, parts, note)
         self._saved_step = step
@@ -221,7 +240,7 @@ class Checkpointer:
             ask()
         except OSError as error:
             reason = one_line(f"{error.strerror or error}: {error.filename or self._place}")
-            print(f"WARNING: a checkpoint could not be saved: {reason}; the one before stays", flush=True)  # noqa: T201
+            self._session.print(f"WARNING: a checkpoint could not be saved: {reason}; the one before stays")
             write_event(self._session.who, CheckpointFailed(step=self.step, reason=reason))
 
     def _barrier(self) -> None:
@@ -252,7 +271,7 @@ class Checkpointer:
                 f"saved by {len(ranks)} ranks, going on with {ours.world_size}: each rank's own state starts anew"
             )
             return
-        state.restore_own(self._model, self._own, ours.device, ranks[ours.rank])
+        state.restore_own(self._modules(), self._own, ours.device, ranks[ours.rank])
         self._random = ranks[ours.rank]["random"]
 
     def _say_resumed(self, found: Found, world_size: int) -> None:
@@ -282,6 +301,11 @@ class Checkpointer:
         if choice is None or ours.is_main:
             return found
         return store.await_found(*choice, AWAIT_S)
+
+
+def _check_counts(every_steps: int | None, keep: int) -> None:
+    if keep < 1 or (every_steps is not None and every_steps < 1):
+        raise RankError(f"Checkpointer: every_steps {every_steps}, keep {keep}; both must be at least 1")
 
 
 class _Cadence:

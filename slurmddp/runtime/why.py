@@ -33,7 +33,7 @@ def _judge(job: dict[str, str], cause: str, *, restarts: str) -> Why:
     ends_at = _seconds(job.get("EndTime", ""))
     if job.get("PreemptTime", "None") != "None":
         return Why("preempted", ends_at)
-    if job.get("JobState", "RUNNING") != "RUNNING":
+    if job.get("JobState") == "COMPLETING":
         return Why("cancelled" if job.get("Restarts") == restarts else "requeued")
     return Why("signal" if cause == "SIGTERM" else "time limit", ends_at)
 

@@ -162,7 +162,7 @@ class Sandbox:
     def _poll_nodes(self, names: Iterable[str], done: Callable[[dict[str, str]], bool], *, on: bool) -> None:
         """Return when `done` holds for each node; `on` says whether they must run meanwhile."""
         waiting = set(names)
-        deadline = time.monotonic() + _NODE_DEADLINE_S + self.plan.slurmd_timeout_s
+        deadline = time.monotonic() + _NODE_DEADLINE_S + 3 * self.plan.slurmd_timeout_s
         while waiting:
             self._check_daemons(waiting if on else ())
             records = self._node_records()

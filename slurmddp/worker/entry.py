@@ -25,6 +25,8 @@ STOPPED_LIMIT_S = 2.0
 """For those of a program that was told to stop, or that another attempt will repeat: it waits for this end."""
 SETTLE_LIMIT_S = 6.0
 """For the thread that hears notices to end a process that is to stop; its peers' ends come first as errors."""
+HEARD_LIMIT_S = 1.0
+"""For the thread that hears notices to tell of one that the program's own handler was quicker to answer."""
 AGREE_LIMIT_S = 90.0
 """For agreeing on a good end; longer than rank 0 stays up for the others."""
 
@@ -142,7 +144,8 @@ def _report(rank: Rank, error: BaseException) -> int:
 def _judge(rank: Rank, error: BaseException) -> Verdict:
     """Judge the error by what only this rank knows: that it was told to stop, or that it owns nothing any more."""
     verdict = judge(error)
-    if isinstance(error, SystemExit) and error.code == outcome.STOPPED and NOTICES.heard:
+    by_itself = verdict.status == outcome.FAILED and getattr(error, "code", None) == outcome.STOPPED
+    if by_itself and NOTICES.heard.wait(HEARD_LIMIT_S):
         return Verdict(outcome.STOPPED, "told to stop, and ended by itself with status 75")
     owner = owner_of(rank.run_dir, os.environ) if rank.run_dir else None
     if verdict.status == outcome.RETRYABLE and owner:

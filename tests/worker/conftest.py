@@ -111,6 +111,7 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
         cwd: Path | None = None,
         run: RunDir | None = None,
         attempt: str = ATTEMPT,
+        log: Path | None = None,
         **extra: str,
     ) -> Started:
         run = run or RunDir(tmp_path / f"run-{next(numbers)}")
@@ -123,13 +124,13 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
         processes = []
         for rank, environment in enumerate(environments):
             forks = launcher == "fork"
-            with contextlib.nullcontext() if forks else run.rank_log(JOB, attempt, rank).open("ab") as log:
+            with contextlib.nullcontext() if forks else (log or run.rank_log(JOB, attempt, rank)).open("ab") as output:
                 process = subprocess.Popen(
                     module,
                     env=common | environment,
                     cwd=cwd or tmp_path,
                     stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE if forks else log,
+                    stdout=subprocess.PIPE if forks else output,
                     stderr=subprocess.PIPE if forks else subprocess.STDOUT,
                     text=True,
                 )

@@ -2,11 +2,14 @@
 
 import os
 import signal
+import subprocess
 import time
 from pathlib import Path
 
 import pytest
 import torch
+
+from slurmddp.rundir import RunDir
 
 PROGRAM = str(Path(__file__).parent.parent / "programs" / "train.py")
 TOTAL, STEP_S, EVERY = 24, 0.05, 5
@@ -103,6 +106,47 @@ def test_other_numbers_of_ranks_see_each_sample_of_each_epoch_once(start):
     assert int(counts.min()) == whole
     assert int(counts.max()) == whole + (rest > 0)
     assert int((counts == whole + 1).sum()) == rest
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    """Return a folder on a disk of 400 KiB."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=400k", "tmpfs", place], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("mounting needs root")
+    yield place
+    subprocess.run(["umount", "--lazy", place], check=True)
+
+
+def test_a_disk_without_any_room_does_not_end_the_training(start, small_disk, tmp_path):
+    """Not even for a line of the events."""
+    filling = tmp_path / "filling.py"
+    filling.write_text(
+        "import os, runpy, sys\nsys.argv = sys.argv[1:]\n"
+        "def fill():\n"
+        "    try:\n"
+        "        with open(os.environ['DDPRUN_DIR'] + '/full', 'wb') as file:\n"
+        "            while True: file.write(b'x' * 100); file.flush()\n"
+        "    except OSError: pass\n"
+        "fill()\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"
+    )
+    program = tmp_path / "own.py"
+    program.write_text(
+        "import torch, slurmddp\nwith slurmddp.init() as ddp:\n"
+        "    place = ddp.run_dir.path / 'c'\n"
+        "    for step in slurmddp.Checkpointer(model=torch.nn.Linear(99, 99), every_steps=2, folder=place"
+        ").steps(7): pass\nprint('all done', flush=True)\n"
+    )
+    run = RunDir(small_disk / "run")
+    (run.path / "c").mkdir(parents=True)
+    (run.path / "c" / "identity").write_text("0" * 32)
+    ended = start("srun", 1, str(filling), str(program), run=run, log=tmp_path / "log").wait()
+    assert "all done" in (tmp_path / "log").read_text()
+    assert ended.statuses[0] in (0, 76)
 
 
 def test_a_disk_that_is_full_costs_a_line_and_no_training(start, tmp_path):
@@ -262,6 +306,80 @@ with slurmddp.init() as ddp:
     ended = going.wait()
     assert ended.statuses == [75, 75]
     assert "after" not in ended.log(0) + ended.log(1)
+
+
+MIXED = str(Path(PROGRAM).with_name("mixed.py"))
+
+
+@pytest.mark.parametrize("stop_at", [3, 5, 8])
+def test_nothing_that_a_training_has_is_missed(start, stop_at):
+    """Before the save by hand, in the step of its end, and in the second loop; on three ranks order counts."""
+    calm = start("fork", 3, MIXED, "-1").wait()
+    stopped = start("fork", 3, MIXED, str(stop_at)).wait()
+    assert (calm.statuses, stopped.statuses) == ([0], [75]), calm.log(0) + stopped.log(0)
+    ended = start("fork", 3, MIXED, "-1", run=stopped.run, attempt="1.0").wait()
+    assert ended.statuses == [0], ended.log(0)
+    for rank in range(3):
+        wanted, got = (torch.load(run.path / f"end.{rank}", weights_only=True) for run in (calm.run, ended.run))
+        for before, after in zip(wanted, got, strict=True):
+            assert [name for name in before if not torch.equal(before[name], after[name])] == [], rank
+
+
+def test_two_checkpointers_do_not_share_a_folder(alone, script):
+    text = "with slurmddp.init():\n    for _ in range(2): slurmddp.Checkpointer(model=model)"
+    assert "give this one a folder=" in alone(script(text)).record(0)
+
+
+@pytest.mark.parametrize("wrong", ["keep=0", "every_steps=0"])
+def test_counts_below_one_are_refused(alone, script, wrong):
+    ended = alone(script(f"with slurmddp.init():\n    slurmddp.Checkpointer(model=model, {wrong})"))
+    assert "both must be at least 1" in ended.record(0)
+
+
+def test_a_part_that_is_frozen_at_first_is_no_obstacle(alone, script):
+    text = """
+with slurmddp.init():
+    net, second = (nn.parallel.DistributedDataParallel(nn.Linear(4, 2)) for _ in range(2))
+    second.requires_grad_(False)
+    for step in slurmddp.Checkpointer(model=net, second=second).steps(2): net(torch.ones(1, 4)).sum().backward()
+"""
+    assert alone(script(text)).statuses == [0]
+
+
+def test_after_a_break_a_notice_ends_the_program_at_once(start, script):
+    text = """
+with slurmddp.init():
+    for step in slurmddp.Checkpointer(model=model).steps(100):
+        if step == 3: break
+    print("broke", flush=True)
+    time.sleep(60)
+"""
+    going = start("srun", 1, script(text))
+    until(lambda: "broke" in going.run.rank_log("17", "0.0", 0).read_text())
+    going.processes[0].send_signal(signal.SIGTERM)
+    assert going.wait().statuses == [75]
+
+
+def test_groups_that_the_program_destroys_do_not_spoil_the_end(start, script):
+    text = "import torch.distributed as dist\nwith slurmddp.init():\n    dist.barrier(); dist.destroy_process_group()"
+    assert start("srun", 2, script(text)).wait().statuses == [0, 0]
+
+
+def test_checkpoints_that_somebody_removed_are_made_anew(start, script):
+    text = """
+import shutil
+place = os.environ["DDPRUN_DIR"] + "/checkpoints"
+with slurmddp.init():
+    run = slurmddp.Checkpointer(model=model, every_steps=1)
+    for step in run.steps(6 if os.environ["DDPRUN_ATTEMPT"] == "0.0" else 7):
+        if step == 3: shutil.rmtree(place)
+        time.sleep(0.1)
+"""
+    path = script(text)
+    first = start("srun", 1, path).wait()
+    again = start("srun", 1, path, run=first.run, attempt="1.0").wait()
+    assert (first.statuses, again.statuses) == ([0], [0]), again.log(0)
+    assert "resumed at step 6" in again.log(0)
 
 
 OWN_STATES = """
