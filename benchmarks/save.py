@@ -56,7 +56,6 @@ def longest_wait_for(work: Callable[[], object]) -> float:
 
 
 def main() -> None:
-    torch.set_num_threads(1)  # a copy by several threads waits for the slowest on a machine that others use
     snapshot = Snapshot()
     copies = {name: tensor.clone() for name, tensor in STATE.items()}
     times: dict[str, list[float]] = {"held": [], "copy": [], "torch.save": [], "durable": []}

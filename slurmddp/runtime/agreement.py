@@ -10,9 +10,8 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-EVERY_STEPS = 10
 EVERY_S = 0.25
-"""A decision is at most two such rounds, of steps or of seconds, away, and one step more where steps are longer."""
+"""A decision is at most two such rounds away, each of as many steps as fit, and of one step at least."""
 
 
 class Decision(NamedTuple):
@@ -62,7 +61,7 @@ class Agreement:
         self._work.wait()
         self._work = None
         stop, save, step_us = self._sent.tolist()
-        self._round = max(1, min(EVERY_STEPS, round(EVERY_S * 1e6) // max(step_us, 1)))
+        self._round = max(1, round(EVERY_S * 1e6) // max(step_us, 1))
         return Decision(bool(stop), bool(save))
 
     def _hand_in(self, *, stop: bool, save: bool) -> None:

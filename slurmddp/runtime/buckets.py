@@ -42,8 +42,9 @@ class Layout:
         for hook in self._hooks:
             hook.remove()
         order = self._ready[-len(self._parameters) :]
-        if self._hooks and self._fits(order):
-            self.order = order
+        if self._ready:
+            self.order = order if self._fits(order) else []
+            self._model = self._model if self.order else None
         self._hooks, self._ready = [], []
 
     def restore(self, order: list[int]) -> None:

@@ -151,16 +151,18 @@ class Checkpointer:
             state.restore_random(self._random, self._session.device)
             self._random = None
         self._cadence.begin(self.step)
+        self._unknown_layouts = list(self._layouts.values())
         self._finished_at = time.monotonic()
         self._stopping.expect_in_loop(lambda: (self._finished_at, self._longest_s))
 
     def _watch_layouts(self) -> None:
-        for layout in self._layouts.values():
+        for layout in self._unknown_layouts:
             layout.watch()
 
     def _finish_step(self) -> None:
-        for layout in self._layouts.values():
+        for layout in self._unknown_layouts:
             layout.settle()
+        self._unknown_layouts = [layout for layout in self._unknown_layouts if not layout.order]
         self._in_step = False
         self.step += 1
         now = time.monotonic()
