@@ -206,7 +206,7 @@ CASES = {
 def cut_off(training: Training) -> None:
     """Cut the only node off, plug it in again when Slurm has started the job anew, and wait for the zombie's end."""
     training.width = 1
-    training.submit(step_s=1.5)
+    training.submit(step_s=4.0 if REAL_SITE else 1.5)
     training.until_steps(5)
     host = training.record()["BatchHost"]
     training.sandbox.cut(host)
