@@ -99,7 +99,7 @@ def test_a_torchrun_script_forms_its_group_unchanged(cli, tmp_path, nodes, launc
     """Rows 4 and 30: rank sets of 1x2 and 2x2, an all-reduce, set-up and variables seen by every rank."""
     (tmp_path / "train.py").write_text(REPORT)
     words = ["submit", "--nodes", str(nodes), "--gpus-per-node", "2", "--launcher", launcher, "--wait"]
-    cli(*words, "--setup", "export SEEN='it is'", "--env", "TOKEN", "train.py", environ={"TOKEN": "a b"})
+    cli(*words, "--setup", "export SEEN='it is'", "--env", "TOKEN", "train.py", environ={"TOKEN": "to ken"})
     reports = {rank: json.loads(text.splitlines()[-1]) for rank, text in ranks(tmp_path / "jobs" / "train").items()}
     assert sorted(reports) == list(range(2 * nodes))
     for rank, report in reports.items():
@@ -109,8 +109,8 @@ def test_a_torchrun_script_forms_its_group_unchanged(cli, tmp_path, nodes, launc
         assert report["GROUP_RANK"] == str(rank // 2)
         assert report["host"] == f"n{rank // 2 + 1}"
         assert report["sum"] == sum(range(1, 2 * nodes + 1))
-        assert (report["CUDA_VISIBLE_DEVICES"], report["SEEN"], report["TOKEN"]) == ("0,1", "it is", "a b")
-    assert "a b" not in (tmp_path / "jobs" / "train" / "job.sbatch").read_text()
+        assert (report["CUDA_VISIBLE_DEVICES"], report["SEEN"], report["TOKEN"]) == ("0,1", "it is", "to ken")
+    assert "to ken" not in (tmp_path / "jobs" / "train" / "job.sbatch").read_text()
 
 
 def test_what_render_prints_is_what_slurm_holds(cli, slurm, tmp_path):
@@ -321,7 +321,8 @@ def test_a_record_of_an_earlier_job_of_the_same_number_is_not_believed(cli, slur
 def test_ranks_that_were_never_launched_are_no_success(cli, tmp_path):
     """The status of srun 22.05 is 0 when it cannot open the ranks' output."""
     (tmp_path / "train.py").write_text("print('ran')\n")
-    done = cli("submit", "--setup", "DDPRUN_RANKS=/nowhere/x", "--follow", "train.py", status=1)
+    elsewhere = 'srun() { command srun "${@/#--output=*/--output=/nowhere/x}"; }'
+    done = cli("submit", "--setup", elsewhere, "--max-restarts", "0", "--follow", "train.py", status=1)
     assert "ended with status 76: the ranks never met" in done.stderr
 
 
