@@ -321,7 +321,7 @@ def test_a_record_of_an_earlier_job_of_the_same_number_is_not_believed(cli, slur
 def test_ranks_that_were_never_launched_are_no_success(cli, tmp_path):
     """The status of srun 22.05 is 0 when it cannot open the ranks' output."""
     (tmp_path / "train.py").write_text("print('ran')\n")
-    elsewhere = 'srun() { command srun "${@/#--output=*/--output=/nowhere/x}"; }'
+    elsewhere = 'srun() { command srun "${@/#--output=*/--output=/nowhere/x/%t.out}"; }'
     done = cli("submit", "--setup", elsewhere, "--max-restarts", "0", "--follow", "train.py", status=1)
     assert "ended with status 76: the ranks never met" in done.stderr
 
