@@ -49,6 +49,10 @@ class Stopping:
         self._confirm = confirm or self._confirm
         NOTICES.then(self._leave_plain, ends=True)
 
+    def expect_left_loop(self) -> None:
+        """As for a program without a loop; but one that left by an exception records that at once."""
+        NOTICES.then(self._leave_plain)
+
     def expect_in_loop(self, progress: Progress) -> None:
         """The loop stops by itself, saved."""
         self._progress = progress

@@ -113,9 +113,9 @@ class Checkpointer:
                 self._finish_step()
                 self._poll(agreement)
             self._end_loop(agreement)
-        except GeneratorExit:  # the program left the loop; its step is not finished
+        except GeneratorExit:  # the program left the loop, by `break` or an exception; its step is not finished
             self._in_step = False
-            self._stopping.expect_plain()
+            self._stopping.expect_left_loop()
             raise
 
     def save(self) -> None:

@@ -360,6 +360,17 @@ with slurmddp.init():
     assert going.wait().statuses == [75]
 
 
+def test_a_lost_peer_is_on_record_at_once_whatever_srun_sends(start):
+    """TERM follows the loss of a rank; the loop's own error is the answer, not a wait for who is silent."""
+    going = start("srun", 2, *WORDS)
+    until(lambda: len(steps(going.run)) >= 4)
+    going.processes[1].kill()
+    going.processes[0].send_signal(signal.SIGTERM)
+    ended = going.wait()
+    assert ended.statuses == [76, -signal.SIGKILL]
+    assert "RuntimeError" in ended.record(0)
+
+
 def test_groups_that_the_program_destroys_do_not_spoil_the_end(start, script):
     text = "import torch.distributed as dist\nwith slurmddp.init():\n    dist.barrier(); dist.destroy_process_group()"
     assert start("srun", 2, script(text)).wait().statuses == [0, 0]
