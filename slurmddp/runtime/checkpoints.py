@@ -65,7 +65,7 @@ class Found:
 
 
 class Store:
-    """The checkpoints of one run in one folder. One process writes; any may read.
+    """The checkpoints of one run in one folder. One process makes them; any may read.
 
     `owner` is asked before every commit and deletion; None where nobody fences. `say` is given a line for each
     thing that a user should know.

@@ -58,7 +58,7 @@ def full_state_dict(model: nn.Module) -> State:
     main = not dist.is_initialized() or dist.get_rank() == 0
     whole: State = {}
     for name, value in bare(model).state_dict().items():
-        gathered = value.full_tensor() if _is_dtensor(value) else value
+        gathered = value.to(value.device_mesh.device_type).full_tensor() if _is_dtensor(value) else value
         if main:
             whole[name] = gathered.detach().cpu() if isinstance(gathered, Tensor) else gathered
     return whole
@@ -75,7 +75,13 @@ def is_zero(part: Any) -> bool:
 
 
 def is_divided(part: Stateful) -> bool:
-    """Tell whether each rank holds only pieces of a part's state."""
+    """Tell whether each rank holds only pieces of a part's state.
+
+    Raises RankError for a FullyShardedDataParallel, whose state would be gathered on every rank.
+    """
+    inner = part.modules() if isinstance(part, nn.Module) else ()
+    if any(_is(module, "torch.distributed.fsdp", "FullyShardedDataParallel") for module in inner):
+        raise RankError("a FullyShardedDataParallel cannot be saved; use torch.distributed.fsdp.fully_shard instead")
     return is_zero(part) or any(map(_is_dtensor, _tensors(part)))
 
 

@@ -40,7 +40,8 @@ def divided(kind, model):
     if kind == "zero":
         model = DistributedDataParallel(model, bucket_cap_mb=0.001)
         return model, ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=0.01)
-    mesh = init_device_mesh("cpu", (2, 2) if kind == "hsdp" else (dist.get_world_size(),))
+    sizes = {"replicate": 2, "shard": 2} if kind == "hsdp" else {"shard": dist.get_world_size()}
+    mesh = init_device_mesh("cpu", tuple(sizes.values()), mesh_dim_names=tuple(sizes))
     for part in (model.first, model.last, model):
         fully_shard(part, mesh=mesh)
     return model, torch.optim.AdamW(model.parameters(), lr=0.01)

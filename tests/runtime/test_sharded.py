@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.checkpoint import load as load_by_torch
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor
 
@@ -210,6 +210,12 @@ def test_an_optimizer_that_steps_within_backward_is_refused():
     zero = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, overlap_with_ddp=True)
     with pytest.raises(RankError, match="overlap_with_ddp=True cannot be saved; leave that option out"):
         state.state_of(zero)
+
+
+def test_the_older_sharding_is_refused():
+    model = nn.Sequential(FullyShardedDataParallel(nn.Linear(2, 2), device_id=torch.device("cpu")))
+    with pytest.raises(RankError, match="use torch.distributed.fsdp.fully_shard instead"):
+        state.is_divided(model)
 
 
 def test_a_whole_state_is_that_of_the_plain_model():

@@ -39,13 +39,13 @@ def differing(first, second) -> list[str]:
     return [name for name, value in first.items() if not torch.equal(value, second[name])]
 
 
-@pytest.mark.parametrize(("kind", "count"), [("fsdp", 2), ("fsdp", 4), ("zero", 4)])
+@pytest.mark.parametrize(("kind", "count"), [("fsdp", 4), ("zero", 2)])
 def test_stopped_and_killed_it_ends_with_the_same_bits(start, kind, count):
     """A notice repeats no step, kill -9 of any rank at most those since the last checkpoint."""
     calm = start("fork", count, *words(kind, step_s=0)).wait(120)
     assert calm.statuses == [0], calm.log(0)
     run, before = None, 0
-    for number, (disturb, wanted) in enumerate([("notice", 75), ("kill.1", 137), ("kill.0", 137), (None, 0)]):
+    for number, (disturb, wanted) in enumerate([("notice", 75), ("kill.1", 137), (None, 0)]):
         going = start("fork", count, *words(kind), run=run, attempt=f"{number}.0")
         run = going.run
         until(lambda run=run, before=before: len(steps(run)) >= min(before + 3, TOTAL))
@@ -58,7 +58,7 @@ def test_stopped_and_killed_it_ends_with_the_same_bits(start, kind, count):
         before = len(steps(run))
     wanted, got = model_of(calm.run), model_of(run)
     assert list(wanted) == list(got) and differing(wanted, got) == []
-    assert TOTAL <= before <= TOTAL + 2 * (EVERY + 1)
+    assert TOTAL <= before <= TOTAL + EVERY + 1
     for rank in range(count):
         assert set(steps(run, rank)) == set(steps(calm.run, rank))
 
@@ -67,17 +67,18 @@ def test_stopped_and_killed_it_ends_with_the_same_bits(start, kind, count):
 def test_it_goes_on_with_other_numbers_of_ranks(start, kinds):
     """Four, then two, then one, from what was a mesh of two by two: weights and moments are divided anew."""
     calm = start("fork", 4, *words(kinds[0], step_s=0), EVEN="1").wait(120)
-    run = None
+    run, before = None, 0
     for number, count in enumerate((4, 2, 1)):
         kind = kinds[min(number, 1)]
         going = start("fork", count, *words(kind, every=1000), run=run, attempt=f"{number}.0", EVEN="1")
         run = going.run
         if count > 1:
-            until(lambda run=run, number=number: len(steps(run)) >= 4 * (number + 1))
+            until(lambda run=run, before=before: len(steps(run)) >= before + 3)
             going.processes[0].send_signal(signal.SIGUSR2)
         ended = going.wait(120)
         assert ended.statuses == [75 if count > 1 else 0], ended.stdout + ended.log(0)
-    assert len(steps(run)) == TOTAL
+        before = len(steps(run))
+    assert before == TOTAL
     assert [event["from_world_size"] for event in ended.events("resume")] == [4, 2]
     for name, wanted in model_of(calm.run).items():
         torch.testing.assert_close(model_of(run)[name], wanted, rtol=1e-4, atol=1e-6)
