@@ -240,7 +240,7 @@ def _hooks(module: nn.Module) -> list[Any]:
 
 def _hook_state(hook: Any) -> State:
     """Return the fields of a PowerSGDState, its generator as plain values."""
-    state: State = dict(hook.__getstate__())
+    state: State = {name: getattr(hook, name) for name in hook.__slots__ if name != "process_group"}
     kind, keys, *rest = state.pop("rng").get_state()
     return {**state, "rng": (kind, torch.from_numpy(keys.astype("int64")), *rest)}
 

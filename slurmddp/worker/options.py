@@ -130,8 +130,16 @@ GPU_ONLY: Final = (
     ("sync_bn", True, "--sync-bn needs GPUs, as torch's SyncBatchNorm does"),
     ("comm_hook", "bf16", "--comm-hook bf16 needs GPUs (--comm-hook fp16 does not)"),
 )
-DDP_ONLY: Final = ("bucket-mb", "gradient-as-bucket-view", "static-graph", "comm-hook", "zero", "sync-bn")
-"""Options that say how DistributedDataParallel works."""
+DDP_ONLY: Final = (
+    "bucket-mb",
+    "gradient-as-bucket-view",
+    "static-graph",
+    "comm-hook",
+    "zero",
+    "sync-bn",
+    "save-all-ranks",
+)
+"""Options that have a meaning with DistributedDataParallel alone."""
 WORKER_FIELDS: Final = fields_of(WorkerOptions)
 
 

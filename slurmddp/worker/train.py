@@ -11,13 +11,14 @@ import slurmddp
 from slurmddp.errors import RankError
 from slurmddp.rundir import write_whole
 from slurmddp.runtime.session import Session
+from slurmddp.runtime.state import bare
 from slurmddp.worker.batches import Batch, measuring_batches, training_batches
 from slurmddp.worker.optimization import Precision, base_rate, make_optimizer, rate, set_rate
 from slurmddp.worker.options import WorkerOptions
 from slurmddp.worker.tally import Tally
 from slurmddp.worker.task import Batched, Examples, Task
 from slurmddp.worker.tasks import make_task
-from slurmddp.worker.wrapping import plain, synchronised, whole_state, wrap
+from slurmddp.worker.wrapping import synchronised, wrap
 
 TEST_BATCH = 512
 
@@ -127,7 +128,7 @@ class Training:
         """Return the means of the task's metrics over the test samples, each of which one rank looks at."""
         if self.test is None:
             return {}
-        ddp, model = self.ddp, plain(self.model).eval()
+        ddp, model = self.ddp, bare(self.model).eval()
         sums: dict[str, Tensor] = {}
         for inputs, targets, weight in measuring_batches(
             self.test, TEST_BATCH, share=(ddp.rank, ddp.world_size), workers=self.options.workers, device=ddp.device
@@ -191,9 +192,9 @@ def _check_all_reduce(ddp: Session) -> int:
 def _finish(training: Training) -> None:
     """Save the trained model, and let the task say a word on it."""
     ddp, options, task = training.ddp, training.options, training.task
-    state = whole_state(training.model)
     if options.save_all_ranks and ddp.run_dir:
-        write_whole(ddp.run_dir.rank_model(ddp.rank), _bytes(state))
+        write_whole(ddp.run_dir.rank_model(ddp.rank), _bytes(bare(training.model).state_dict()))
+    state = slurmddp.full_state_dict(training.model)
     if not ddp.is_main:
         return
     model = task.model().to(training.precision.dtype)
@@ -210,5 +211,5 @@ def _finish(training: Training) -> None:
 
 def _bytes(state: dict[str, Tensor]) -> bytes:
     content = io.BytesIO()
-    torch.save(state, content)
+    torch.save({name: value.cpu() for name, value in state.items()}, content)
     return content.getvalue()

@@ -8,12 +8,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
-from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
-from slurmddp.runtime.state import bare
 from slurmddp.worker.options import WorkerOptions
 
 POWERSGD_FROM: Final = 0.1
@@ -48,22 +46,6 @@ def synchronised(model: nn.Module, wanted: bool) -> contextlib.AbstractContextMa
     elif isinstance(model, DistributedDataParallel) and not wanted:
         return model.no_sync()
     return contextlib.nullcontext()
-
-
-def plain(model: nn.Module) -> nn.Module:
-    """Return the module that every rank can call alone; a sharded one is called by all together."""
-    return bare(model)
-
-
-def whole_state(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return the trained model's state_dict, on the CPU, by its plain names.
-
-    All ranks together; of a sharded model rank 0 alone gets it.
-    """
-    if isinstance(model, FSDPModule):
-        whole = StateDictOptions(full_state_dict=True, cpu_offload=True)
-        return dict(get_model_state_dict(model, options=whole))  # type: ignore[arg-type]  # tensors all
-    return {name: value.cpu() for name, value in bare(model).state_dict().items()}
 
 
 def _distributed(model: nn.Module, options: WorkerOptions, device: torch.device, total: int) -> DistributedDataParallel:
