@@ -39,7 +39,7 @@ def compare(paths: Sequence[Path], *, atol: float) -> dict[str, Any]:
     if done.returncode == UsageError.exit_status:
         raise UsageError(said.removeprefix("Error: "))
     raise SlurmddpError(
-        f"the comparison ended with status {done.returncode}: {said or 'no word, as when memory is short'}"
+        f"the comparison ended with status {done.returncode}: {said or 'killed, as when memory is short'}"
     )
 
 

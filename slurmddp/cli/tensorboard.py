@@ -80,7 +80,7 @@ def _program() -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            from tensorboard import program
+            from tensorboard import program  # type: ignore[import-untyped]  # it tells no types
     except ImportError as error:
         raise SlurmddpError(HINT) from error
     return program

@@ -1,7 +1,7 @@
 """Switches torch's flight recorder on, and keeps what it recorded when a rank fails.
 
-The recorder holds the last collectives of each rank: which, where in the program, how far. NCCL's writes its own dump
-when a collective takes too long; gloo has nothing of the kind, so that a rank that fails writes it.
+The recorder holds the last collectives of each rank: which, of what shapes, how far. NCCL's writes its own dump when a
+collective takes too long; gloo has nothing of the kind, so that a rank that fails writes it.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ def switch_on(rank: Rank, environment: MutableMapping[str, str], version: str = 
 def dump(rank: Rank) -> None:
     """Write what this rank's recorder holds, unless torch did; nothing where there is no group, or no room.
 
-    The file is a pickle in torch's form, for `torchfrtrace`.
+    The file is a pickle, of the form and the name that torch's own dumps have.
     """
     if rank.run_dir is None or not dist.is_initialized():
         return
@@ -59,8 +59,9 @@ def dump(rank: Rank) -> None:
 def _recorded() -> bytes:
     """Return the dump of the default group's recorder; empty where this torch has none for it.
 
-    torch has no public names for them: gloo's came with 2.8, a test holds that they are there.
+    Without the lines of the program: torch would import its compiler to tell them, 1.6 s of each rank's CPU. torch has
+    no public names for the functions: gloo's came with 2.8, a test holds that they are there.
     """
     name = "_dump_nccl_trace" if dist.get_backend() == "nccl" else "_dump_fr_trace"
     take = getattr(torch._C._distributed_c10d, name, None)  # noqa: SLF001 - as above
-    return bytes(take()) if take else b""
+    return bytes(take(includeStackTraces=False)) if take else b""

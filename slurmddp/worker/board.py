@@ -13,11 +13,11 @@ class Board:
     """The numbers of one run, step by step, in its folder `tensorboard`."""
 
     def __init__(self, run_dir: RunDir, step: int) -> None:
-        """Go on after `step` steps: what an earlier attempt wrote of later ones is not shown any more.
+        """Go on with `step`: what an earlier attempt wrote of it and of later ones is not shown any more.
 
         Raises RankError where the package is not installed.
         """
-        self._writer: Any = _writer(str(run_dir.tensorboard), step + 1)
+        self._writer: Any = _writer(str(run_dir.tensorboard), step)
 
     def log(self, step: int, values: Mapping[str, float | None]) -> None:
         """Write the numbers of a step, at once; a disk that takes nothing ends the writing, never the training."""
