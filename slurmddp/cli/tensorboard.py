@@ -18,7 +18,7 @@ from slurmddp.fields import shown
 from slurmddp.rundir import RunDir
 
 HOST: Final = "127.0.0.1"
-HINT: Final = "`slurmddp tensorboard` needs the package tensorboard; type: pip install tensorboard"
+HINT: Final = "`slurmddp tensorboard` needs the package tensorboard; type: pip install 'slurmddp[tensorboard]'"
 
 
 @click.command()

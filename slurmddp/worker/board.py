@@ -6,7 +6,7 @@ from typing import Any
 from slurmddp.errors import RankError
 from slurmddp.rundir import RunDir
 
-HINT = "--tensorboard needs the package tensorboard, which is not installed here; type: pip install 'slurmddp[tensorboard]'"
+HINT = "--tensorboard needs the package tensorboard, which is not here; type: pip install 'slurmddp[tensorboard]'"
 
 
 class Board:

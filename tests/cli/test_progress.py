@@ -83,7 +83,7 @@ def test_on_a_terminal_lines_stand_above_a_bar_that_goes_away(tmp_path):
     words = (sys.executable, "-m", "slurmddp.cli", "run", "train.py")
     status, seen = on_a_terminal(*words, cwd=tmp_path, NO_COLOR="1", OMP_NUM_THREADS="1", COLUMNS="100")
     assert status == 0, seen
-    assert [line for line in re.findall(r"line \d", seen)] == [f"line {step}" for step in range(4)]
+    assert re.findall(r"line \d", seen) == [f"line {step}" for step in range(4)]
     drawn = re.findall(r"step (\d)/4 [^\r\n]*loss 0.5 [^\r\n]*1234 samples/s", seen)
     assert drawn and drawn == sorted(drawn)
     assert "\x1b[2K" in seen, "the bar is erased"
