@@ -17,6 +17,7 @@ from typing import Any, Self
 from slurmddp.errors import UsageError
 
 _TAIL_BYTES = 2**16
+_RANK_MODEL = re.compile(r"rank-([0-9]+)\.pt\Z")
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,10 @@ class RunDir:
         """The exception that ended that rank, in the form of torch's TORCHELASTIC_ERROR_FILE."""
         return self.attempt(job_id, attempt) / f"{rank}.error.json"
 
+    def flight_prefix(self, job_id: str, attempt: str) -> str:
+        """What each rank's flight recorder dump is named by; torch appends the rank."""
+        return f"{self.attempt(job_id, attempt)}/flight."
+
     @property
     def events(self) -> Path:
         """What happened, a line of JSON each; the fields are those of `slurmddp.runtime.events`."""
@@ -130,6 +135,17 @@ class RunDir:
     def model(self) -> Path:
         """The trained model: a plain state_dict."""
         return self.path / "model.pt"
+
+    @property
+    def rank_models(self) -> list[Path]:
+        """The ranks' models that are there, by rank."""
+        found = {int(match[1]): path for path in self.path.glob("rank-*.pt") if (match := _RANK_MODEL.match(path.name))}
+        return [found[rank] for rank in sorted(found)]
+
+    @property
+    def tensorboard(self) -> Path:
+        """What TensorBoard shows of the run."""
+        return self.path / "tensorboard"
 
     def create(self) -> Path | None:
         """Make the folder, private and ignored by git, unless it is there.

@@ -14,9 +14,10 @@ DOORS = {
     "jinja2": {"render.py"},
     "click": {"cli"},
     "torch": {"runtime", "worker"},
-    "subprocess": {"slurm.py", "local.py", "provenance.py", "sandbox", "runtime", "worker"},
+    "subprocess": {"slurm.py", "local.py", "provenance.py", "compare.py", "sandbox", "runtime", "worker"},
     "submitit": {"executor.py"},
     "rich": {"cli"},
+    "tensorboard": {"cli", "worker"},
     "numpy": set(),
 }
 WORKERS_SIDE = {"runtime", "worker", "rundir.py", "outcome.py", "errors.py"}
@@ -34,6 +35,7 @@ CLI_ONLY = {
     "quoting",
     "command",
     "requeue",
+    "compare",
 }
 
 

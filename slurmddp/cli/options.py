@@ -24,6 +24,16 @@ _INSTEAD: Final = {
 """What sbatch and torchrun call it, and what it is called here."""
 _OUTPUT: Final = ("-o", "--output", "-e", "--error")
 
+runs_dir_option: Final = click.option(
+    "--runs-dir",
+    default=JOB_FIELDS["runs-dir"].default,
+    envvar="SLURMDDP_RUNS_DIR",
+    show_default=True,
+    metavar="DIR",
+    help="Where the folders of runs lie.",
+)
+"""For commands that look at runs and describe no job."""
+
 SYNOPSIS: Final = "[JOB.toml] [OPTIONS] [COMMAND...]"
 
 

@@ -7,22 +7,14 @@ from typing import Any
 import click
 
 from slurmddp import requeue as requeuing
-from slurmddp.cli.options import tell
+from slurmddp.cli.options import runs_dir_option, tell
 from slurmddp.slurm import JobRecord
-from slurmddp.spec import JOB_FIELDS
 
 
 @click.command()
 @click.argument("target", metavar="JOBID|RUN")
 @click.option("-x", "--exclude", multiple=True, metavar="NODE", help="Keep it off this node from now on. Repeatable.")
-@click.option(
-    "--runs-dir",
-    default=JOB_FIELDS["runs-dir"].default,
-    envvar="SLURMDDP_RUNS_DIR",
-    show_default=True,
-    metavar="DIR",
-    help="Where the folders of runs lie.",
-)
+@runs_dir_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def requeue(target: str, exclude: tuple[str, ...], runs_dir: str, *, as_json: bool) -> None:
     """Put a job back into the queue, to start again in seconds; stdout is its id alone.

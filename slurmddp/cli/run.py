@@ -9,7 +9,8 @@ from typing import Any, TextIO
 import click
 
 from slurmddp import local
-from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, tell, write
+from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, tell
+from slurmddp.cli.progress import progress
 from slurmddp.script import script
 
 _LOCAL = ("gpus-per-node", "ntasks-per-node", "job-name", "python", "env", "runs-dir")
@@ -42,7 +43,8 @@ def run(job_file: Path | None, words: tuple[str, ...], *, devices: str | None, a
 
 def _perform(plan: local.LocalRun, stream: TextIO) -> int:
     try:
-        return local.perform(plan, show=lambda line: write(stream, line))
+        with progress(plan.run, plan.job_id, stream, errors=sys.stderr) as show:
+            return local.perform(plan, show=show)
     except KeyboardInterrupt:
         tell(f"interrupted; the output is in {plan.console_log.parent}")
         raise

@@ -72,6 +72,20 @@ class CheckpointFailed:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Straggler:
+    """A rank's backward takes longer than the others', again and again, and every step waits for it."""
+
+    event: ClassVar = "straggler"
+    slow_rank: int
+    slow_host: str
+    """Empty when the hosts are unknown."""
+    backward_s: float
+    """Of that rank, in one step."""
+    others_s: float
+    """Of the rank in the middle."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Notice:
     """The job is to stop."""
 
@@ -92,7 +106,7 @@ class End:
     reason: str
 
 
-Event = Start | Resume | Metrics | Checkpoint | CheckpointFailed | Notice | End
+Event = Start | Resume | Metrics | Checkpoint | CheckpointFailed | Straggler | Notice | End
 
 
 def record(rank: Rank, event: Event) -> dict[str, Any]:

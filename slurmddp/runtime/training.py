@@ -30,6 +30,7 @@ from slurmddp.runtime.preemption import NOTICES
 from slurmddp.runtime.sampler import Sampler
 from slurmddp.runtime.snapshot import Snapshot, check_plain
 from slurmddp.runtime.state import Stateful
+from slurmddp.runtime.stragglers import Stragglers
 from slurmddp.runtime.verdict import Stopped, one_line
 from slurmddp.runtime.writer import Writer
 
@@ -82,6 +83,7 @@ class Checkpointer:
         self._divided = {name: part for name, part in self._parts().items() if state.is_divided(part)}
         self._alike = {name: part for name, part in self._shared.items() if name not in self._divided}
         self._layouts = layouts(self._modules())
+        self._stragglers = Stragglers(self._modules().values(), self._session.who)
         self._stopping = self._session.stopping
         self.step = 0
         """Steps finished, since the weights were new."""
@@ -110,7 +112,7 @@ class Checkpointer:
         SystemExit, leaves the program. After the last step its state is durable, too.
         """
         self.total = self._total(total, epochs)
-        agreement = Agreement(self._session.control)
+        agreement = Agreement(self._session.control, self._stragglers.measure)
         self._begin_loop()
         try:
             while self.step < self.total:
@@ -185,6 +187,7 @@ class Checkpointer:
             self._check_writer(self._writer.check)
         wanted = self._is_idle_writer() and self._cadence.is_time(self._finished_at)
         agreed = agreement.poll(stop=NOTICES.given, save=wanted)
+        self._stragglers.compare(agreed.step_us, agreed.backwards_us)
         if agreed.stop:
             self._stop()
         if (agreed.save or self._asked or self._cadence.is_step(self.step)) and self.step < self.total:

@@ -80,8 +80,10 @@ def _meet(rank: Rank, stopping: Stopping) -> Callable[[], bool]:
         stopping.expect_plain()
         return lambda: True
     stopping.expect_unmet()
-    from slurmddp.runtime.roster import meet  # noqa: PLC0415 - torch, after all that is quick to refuse
+    from slurmddp.runtime import flight  # noqa: PLC0415 - torch, after all that is quick to refuse
+    from slurmddp.runtime.roster import meet  # noqa: PLC0415 - the same
 
+    flight.switch_on(rank, os.environ)
     roster = meet(rank)
     stopping.expect_plain(roster.confirm_notice)
     return roster.agree_end
@@ -127,6 +129,10 @@ def _fail(rank: Rank, error: BaseException) -> None:
         status = outcome.DONE
     LEAVING.last = lambda: status
     LEAVING.give_up_after(FAILED_LIMIT_S if status == outcome.FAILED else STOPPED_LIMIT_S, status)
+    if status in (outcome.FAILED, outcome.RETRYABLE) and "torch.distributed" in sys.modules:
+        from slurmddp.runtime import flight  # noqa: PLC0415 - torch is here already
+
+        flight.dump(rank)
 
 
 def _report(rank: Rank, error: BaseException) -> int:

@@ -13,6 +13,7 @@ from slurmddp.rundir import write_whole
 from slurmddp.runtime.session import Session
 from slurmddp.runtime.state import bare
 from slurmddp.worker.batches import Batch, measuring_batches, training_batches
+from slurmddp.worker.board import Board
 from slurmddp.worker.optimization import Precision, base_rate, make_optimizer, rate, set_rate
 from slurmddp.worker.options import WorkerOptions
 from slurmddp.worker.tally import Tally
@@ -47,6 +48,7 @@ class Training:
             every_s=options.checkpoint_every_s,
             keep=options.keep_checkpoints,
         )
+        self.board = Board(ddp.run_dir, self.run.step) if options.tensorboard and ddp.is_main and ddp.run_dir else None
         self._logged_at = time.monotonic()
 
     def train(self) -> None:
@@ -121,7 +123,10 @@ class Training:
 
     def _log(self, **values: float) -> None:
         self._logged_at = time.monotonic()
-        self.run.log(**values, samples_per_s=self.tally.samples_per_s, lr=self.optimizer.param_groups[0]["lr"])
+        values |= {"samples_per_s": self.tally.samples_per_s, "lr": self.optimizer.param_groups[0]["lr"]}
+        self.run.log(**values)
+        if self.board:
+            self.board.log(self.run.step, values)
 
     @torch.no_grad()
     def _measure(self) -> dict[str, float]:

@@ -1,0 +1,80 @@
+"""TensorBoard's server: for whoever knows its address, and gone with Ctrl-C."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "slurmddp.cli", "tensorboard"]
+
+
+@pytest.fixture
+def runs(tmp_path):
+    (tmp_path / "jobs" / "exp" / "tensorboard").mkdir(parents=True)
+    (tmp_path / "jobs" / "new").mkdir()
+    return tmp_path
+
+
+def status_of(url: str) -> int:
+    try:
+        with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310 - our own address
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+@pytest.mark.parametrize("words", [["exp"], []])
+def test_it_serves_under_a_secret_that_no_command_line_shows(runs, words):
+    with subprocess.Popen(
+        [*COMMAND, *words], cwd=runs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            url = server.stdout.readline().strip()
+            port, secret = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/([\w-]{20,})/", url).groups()
+            assert status_of(f"{url}data/environment") == 200
+            assert status_of(f"http://127.0.0.1:{port}/") == 404
+            assert status_of(f"http://127.0.0.1:{port}/data/environment") == 404
+            assert secret not in Path(f"/proc/{server.pid}/cmdline").read_text()
+            children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text()
+            assert children == "", "no data server beside it, which would have no secret"
+        finally:
+            server.send_signal(signal.SIGINT)
+            _, said = server.communicate(timeout=20)
+    assert server.returncode == 130
+    assert f"ssh -L {port}:127.0.0.1:{port} " in said
+    assert secret not in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["none"], "'none' is no folder, and no run in jobs"),
+        (["new"], "run 'new' has written nothing for TensorBoard"),
+        (["--runs-dir", "nowhere"], "there are no runs in 'nowhere'"),
+    ],
+)
+def test_a_run_that_is_not_there_is_one_line(runs, words, said):
+    done = subprocess.run([*COMMAND, *words], cwd=runs, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"Error: {said}")
+
+
+def test_a_port_that_is_taken_and_a_missing_package_are_one_line(runs):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        words = [*COMMAND, "exp", "--port", str(taken.getsockname()[1])]
+        done = subprocess.run(words, cwd=runs, capture_output=True, text=True, check=False, timeout=60)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert re.fullmatch(r"Error: TensorBoard cannot be started: .*\n", done.stderr)
+    (runs / "tensorboard").mkdir()
+    (runs / "tensorboard" / "__init__.py").write_text("raise ModuleNotFoundError('tensorboard')\n")
+    done = subprocess.run([*COMMAND, "exp"], cwd=runs, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("Error: `slurmddp tensorboard` needs the package tensorboard; type: pip install")
