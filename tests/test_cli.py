@@ -59,7 +59,10 @@ USER_ERRORS = [
     ("submit --partition=", "--partition: an empty text"),
     ("submit none.py", "there is no file 'none.py'"),
     ("submit none.toml", "job file 'none.toml' cannot be read"),
-    ("submit -- --task nothing", "--task: 'nothing' is not one of mnist, linear"),
+    (
+        "submit -- --task nothing",
+        "--task: 'nothing' is not one of linear, mnist, cifar10, gpt, torchvision:MODEL, or package",
+    ),
     ("submit -- --tsk linear", "unknown option '--tsk'; did you mean --task"),
     ("submit -- --epochs", "--epochs needs a value"),
     ("submit --epochs 3", "--epochs is no option of slurmddp; the bundled worker's come after `--`, a script's after"),

@@ -5,7 +5,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 
 import slurmddp
 from slurmddp.errors import RankError
@@ -198,7 +198,7 @@ def _finish(training: Training) -> None:
     """Save the trained model, and let the task say a word on it."""
     ddp, options, task = training.ddp, training.options, training.task
     if options.save_all_ranks and ddp.run_dir:
-        write_whole(ddp.run_dir.rank_model(ddp.rank), _bytes(bare(training.model).state_dict()))
+        write_whole(ddp.run_dir.rank_model(ddp.rank), _bytes(bare(training.model).state_dict(keep_vars=True)))
     state = slurmddp.full_state_dict(training.model)
     if not ddp.is_main:
         return
@@ -214,7 +214,13 @@ def _finish(training: Training) -> None:
     ddp.print(f"model saved to {ddp.run_dir.model}")
 
 
+def _on_cpu(value: Tensor) -> Tensor:
+    """Return a tensor in host memory; a parameter stays one, so that `slurmddp.compare` can tell it from a buffer."""
+    plain = value.detach().cpu()
+    return nn.Parameter(plain, value.requires_grad) if isinstance(value, nn.Parameter) else plain
+
+
 def _bytes(state: dict[str, Tensor]) -> bytes:
     content = io.BytesIO()
-    torch.save({name: value.cpu() for name, value in state.items()}, content)
+    torch.save({name: _on_cpu(value) for name, value in state.items()}, content)
     return content.getvalue()
