@@ -115,6 +115,6 @@ class _SaveAtNotice:
         owner = owner_of(rank.run_dir, os.environ) if rank.run_dir and rank.is_main else None
         if owner:
             owner.check()
-        trainer.save_checkpoint(self._file)
+        trainer.save_checkpoint(self._file, weights_only=False)
         self._stopping.expect_nothing()
         raise Stopped(self._step, f"told to stop at step {self._step} ({self._stopping.reason})")

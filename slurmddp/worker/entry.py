@@ -80,8 +80,10 @@ def _meet(rank: Rank, stopping: Stopping) -> Callable[[], bool]:
         stopping.expect_plain()
         return lambda: True
     stopping.expect_unmet()
-    from slurmddp.runtime.roster import meet  # noqa: PLC0415 - torch, after all that is quick to refuse
+    from slurmddp.runtime.groups import keep_destroyed  # noqa: PLC0415 - torch, after all that is quick to refuse
+    from slurmddp.runtime.roster import meet  # noqa: PLC0415 - the same
 
+    keep_destroyed()
     roster = meet(rank)
     stopping.expect_plain(roster.confirm_notice)
     return roster.agree_end

@@ -109,61 +109,68 @@ def test_it_runs_on_this_machine(calm, program):
     assert places(calm(program)) == {(str(rank), "4", str(rank), "cpu") for rank in range(4)}
 
 
-@pytest.mark.parametrize("program", KEEPS)
-def test_it_runs_on_two_nodes_with_the_same_loss(calm, submit, wait_for_job, program, tmp_path):
-    job = submit(program, "srun", *words(program, tmp_path, 0))
-    assert wait_for_job(job.job_id)["JobState"] == "COMPLETED", job.story()
-    assert places(job.output()) == {(str(rank), "4", str(rank % 2), "cpu") for rank in range(4)}
-    assert final_loss(job.output()) == final_loss(calm(program))
+ON_TWO_NODES = {(str(rank), "4", str(rank % 2), "cpu") for rank in range(4)}
 
 
-@pytest.mark.parametrize("program", ["plain_torchrun", "fabric_loop", "accelerate_loop"])
-def test_preempted_it_comes_back_once_and_finds_its_own_checkpoint(
-    calm, submit, wait_for_job, sandbox, program, tmp_path
+@pytest.mark.parametrize(
+    ("program", "launcher"), [("plain_torchrun", "fork"), ("fabric_loop", "srun"), ("accelerate_loop", "fork")]
+)
+def test_preempted_on_two_nodes_it_comes_back_once_and_finds_its_own_checkpoint(
+    calm, submit, wait_for_job, sandbox, program, launcher, tmp_path
 ):
-    job = submit(program, "fork", *words(program, tmp_path, STEP_S))
+    job = submit(program, launcher, *words(program, tmp_path, STEP_S))
     job.until_said("epoch 3 done")
     sandbox.preempt(job.job_id)
     ended = wait_for_job(job.job_id)
     assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "1"), job.story()
     (resumed,) = re.findall(r"resumed at (\d+)", job.run.rank_log(job.job_id, "1.0", 0).read_text())
     assert int(resumed) >= 3
+    assert places(job.output()) == ON_TWO_NODES
     assert final_loss(job.output()) == pytest.approx(final_loss(calm(program)), rel=1e-5)
 
 
-@pytest.mark.parametrize(("launcher", "more"), [("fork", ()), ("srun", ("last",))])
-def test_lightning_saves_at_the_notice_and_goes_on_there(
-    calm, submit, wait_for_job, slurm, sandbox, launcher, more, tmp_path
-):
-    """Also a script that keeps no checkpoints; and at the notice of the time limit, which is not SIGTERM."""
-    job = submit("fit", launcher, *words("lightning_fit", tmp_path, STEP_S, *more))
-    job.until_said("epoch 3 done")
-    slurm("scancel", "--signal=USR2", job.job_id)
-    wait_for_job(job.job_id, "PENDING")
+def test_lightning_saves_at_each_notice_and_goes_on_there(calm, submit, wait_for_job, slurm, sandbox, tmp_path):
+    """Without a checkpoint of the script's own; at that of the time limit, too, which is not SIGTERM."""
+    job = submit("fit", "fork", *words("lightning_fit", tmp_path, STEP_S))
+    tell_time_limit(job, slurm, wait_for_job)
     job.until_said("epoch 6 done")
     sandbox.preempt(job.job_id)
     ended = wait_for_job(job.job_id)
-    assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "2"), job.story()
-    assert len(job.events("requeue")) == 2
-    starts = list(map(int, re.findall(r"started at step (\d+) by TorchElasticEnvironment", job.output())))
-    assert len(starts) == 4 * 3 and len(set(starts)) == 3
-    assert f"at step {EPOCHS * 4}\n" in job.output(), "no step was taken twice, and none left out"
-    if not more:
-        assert final_loss(job.output()) == pytest.approx(final_loss(calm("lightning_fit")), rel=1e-5)
+    assert (ended["JobState"], ended["Restarts"], len(job.events("requeue"))) == ("COMPLETED", "2", 2), job.story()
+    assert len(starts(job)) == 3 and f"at step {EPOCHS * 4}\n" in job.output(), job.story()
+    assert places(job.output()) == ON_TWO_NODES
+    assert final_loss(job.output()) == pytest.approx(final_loss(calm("lightning_fit")), rel=1e-5)
     assert not list(job.run.checkpoints.iterdir()), "what was saved at a notice goes when the training is complete"
 
 
-def test_lightning_cancelled_stays_cancelled(submit, wait_for_job, slurm, tmp_path):
-    job = submit("fit", "fork", *words("lightning_fit", tmp_path, STEP_S))
-    job.until_said("epoch 1 done")
+def test_lightning_goes_on_from_the_newest_and_cancelled_stays_cancelled(submit, wait_for_job, slurm, tmp_path):
+    """With the script's own checkpoints, and its own `ckpt_path="last"`, those at a notice count as well."""
+    job = submit("fit", "srun", *words("lightning_fit", tmp_path, STEP_S, "last"))
+    tell_time_limit(job, slurm, wait_for_job)
+    job.until_said("epoch 5 done")
     slurm("scancel", job.job_id)
     assert wait_for_job(job.job_id)["JobState"] == "CANCELLED"
-    assert not job.events("requeue")
+    assert [event["event"] for event in job.events("requeue")] == ["requeue"]
+    first, second = starts(job)
+    (stopped,) = re.findall(r"told to stop at step (\d+) ", job.run.rank_record(job.job_id, "0.0", 0).read_text())
+    assert (first, second) == (0, int(stopped))
 
 
-@pytest.mark.parametrize("module", ["test_sync", "test_distributed_data_loop"])
-def test_a_program_that_accelerate_ships_runs(submit, wait_for_job, module):
-    job = submit(module, "fork", "-m", f"accelerate.test_utils.scripts.{module}")
+def tell_time_limit(job, slurm, wait_for_job) -> None:
+    job.until_said("epoch 3 done")
+    slurm("scancel", "--signal=USR2", job.job_id)
+    wait_for_job(job.job_id, "PENDING")
+
+
+def starts(job) -> list[int]:
+    """The steps at which all ranks began, as Lightning says."""
+    said = re.findall(r"started at step (\d+) by TorchElasticEnvironment", job.output())
+    assert len(said) == 4 * len(set(said))
+    return sorted(map(int, set(said)))
+
+
+def test_a_program_that_accelerate_ships_runs(submit, wait_for_job):
+    job = submit("sync", "fork", "-m", "accelerate.test_utils.scripts.test_sync")
     assert wait_for_job(job.job_id)["JobState"] == "COMPLETED", job.story()
 
 
