@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import set_seed
+from accelerate.utils import DataLoaderConfiguration, set_seed
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -34,7 +34,8 @@ def newest(folder):
 
 
 def main(epochs, folder, step_s):
-    accelerator = Accelerator(cpu=True)
+    order = DataLoaderConfiguration(use_seedable_sampler=True)  # by the epoch, also of a resumed run
+    accelerator = Accelerator(cpu=True, dataloader_config=order)
     place = f"rank {accelerator.process_index} of {accelerator.num_processes}, local {accelerator.local_process_index}"
     print(f"{place}, {accelerator.device.type}", flush=True)
     set_seed(0)

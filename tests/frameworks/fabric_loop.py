@@ -1,5 +1,7 @@
 """Trains by Lightning Fabric, with a checkpoint of its own after each epoch.
 
+Fabric counts a loader's epochs from its making, also in a resumed run: so each epoch has its own.
+
 fabric_loop.py EPOCHS FILE SECONDS_A_STEP
 """
 
@@ -11,7 +13,7 @@ from pathlib import Path
 import torch
 from lightning.fabric import Fabric
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 
 def main(epochs, file, step_s):
@@ -23,14 +25,14 @@ def main(epochs, file, step_s):
     data = TensorDataset(torch.randn(64, 8), torch.randn(64, 1))
     model = nn.Linear(8, 1)
     model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9))
-    loader = fabric.setup_dataloaders(DataLoader(data, batch_size=4, shuffle=True))
     state = {"model": model, "optimizer": optimizer, "epoch": 0}
     if Path(file).exists():
         fabric.load(file, state)
         fabric.print(f"resumed at {state['epoch']}", flush=True)
     while state["epoch"] < int(epochs):
-        loader.sampler.set_epoch(state["epoch"])
-        for inputs, targets in loader:
+        sampler = DistributedSampler(data, fabric.world_size, fabric.global_rank, seed=state["epoch"])
+        loader = DataLoader(data, batch_size=4, sampler=sampler)
+        for inputs, targets in fabric.setup_dataloaders(loader, use_distributed_sampler=False):
             time.sleep(float(step_s))
             loss = nn.functional.mse_loss(model(inputs), targets)
             optimizer.zero_grad()

@@ -95,7 +95,7 @@ def calm(tmp_path_factory) -> Callable[[str], str]:
 
 
 def final_loss(output: str) -> float:
-    (loss,) = FINAL.findall(output)
+    (loss,) = set(FINAL.findall(output))
     return float(loss)
 
 
