@@ -52,6 +52,11 @@ class Notices:
         """Whether `listen` was called."""
         return self._pipe is not None
 
+    @property
+    def alone(self) -> bool:
+        """Whether no handler of the program's own has taken the place of ours."""
+        return all(map(self._is_ours, SIGNALS))
+
     def listen(self) -> None:
         """Take the signals over, in this process and not in those that it forks."""
         self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -123,13 +128,20 @@ class Notices:
         if signals:
             self.heard.set()
         ours = [number for number in signals if self._is_ours(number)]
+        if ours and self._handles_term_alone():
+            os.kill(os.getpid(), signal.SIGTERM)
+            return ""
         if ours:
             return signal.Signals(ours[0]).name
         return CLOCK if self._patience_s() == 0 else ""
 
+    def _handles_term_alone(self) -> bool:
+        """Tell a program that saves itself at SIGTERM, and so is told by that of what USR1 and USR2 mean."""
+        return callable(signal.getsignal(signal.SIGTERM)) and not self._is_ours(signal.SIGTERM)
+
     def _patience_s(self) -> float | None:
         """Return how long the clock allows to wait; a program with handlers of its own stops by those alone."""
-        if self._stop_at is None or self.given or not all(map(self._is_ours, SIGNALS)):
+        if self._stop_at is None or self.given or not self.alone:
             return None
         return min(CLOCK_LOOK_S, max(0.0, self._stop_at - time.time()))
 

@@ -31,6 +31,8 @@ RETRYABLE_TEXTS = (
 """What torch's RuntimeErrors say when a peer, a device or a loader was lost (gloo, NCCL, CUDA, DataLoader)."""
 
 REASON_LENGTH = 300
+TERMINATED = 128 + 15
+"""The status of a program that SIGTERM ended, by the convention of shells."""
 
 
 class Verdict(NamedTuple):
@@ -72,9 +74,9 @@ def judge(error: BaseException) -> Verdict:
 
 
 def exit_status(error: SystemExit) -> int:
-    """Return the status Python would end with."""
+    """Return the status Python would end with; Lightning's SIGTERMException means 143 and forgets to say so."""
     if error.code is None:
-        return 0
+        return TERMINATED if type(error).__name__ == "SIGTERMException" else 0
     return error.code & 0xFF if isinstance(error.code, int) else 1
 
 

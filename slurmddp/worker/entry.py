@@ -16,7 +16,7 @@ from slurmddp.runtime.owner import owner_of
 from slurmddp.runtime.preemption import NOTICES
 from slurmddp.runtime.record import write_begin, write_end, write_error
 from slurmddp.runtime.stopping import Stopping, begin
-from slurmddp.runtime.verdict import DONE, Verdict, exit_status, judge
+from slurmddp.runtime.verdict import DONE, TERMINATED, Verdict, exit_status, judge
 from slurmddp.worker import command
 
 FAILED_LIMIT_S = 15.0
@@ -81,9 +81,11 @@ def _meet(rank: Rank, stopping: Stopping) -> Callable[[], bool]:
         return lambda: True
     stopping.expect_unmet()
     from slurmddp.runtime import flight  # noqa: PLC0415 - torch, after all that is quick to refuse
+    from slurmddp.runtime.groups import keep_destroyed  # noqa: PLC0415 - the same
     from slurmddp.runtime.roster import meet  # noqa: PLC0415 - the same
 
     flight.switch_on(rank, os.environ)
+    keep_destroyed()
     roster = meet(rank)
     stopping.expect_plain(roster.confirm_notice)
     return roster.agree_end
@@ -150,9 +152,10 @@ def _report(rank: Rank, error: BaseException) -> int:
 def _judge(rank: Rank, error: BaseException) -> Verdict:
     """Judge the error by what only this rank knows: that it was told to stop, or that it owns nothing any more."""
     verdict = judge(error)
-    by_itself = verdict.status == outcome.FAILED and getattr(error, "code", None) == outcome.STOPPED
+    status = exit_status(error) if isinstance(error, SystemExit) else 0
+    by_itself = verdict.status == outcome.FAILED and status in (outcome.STOPPED, TERMINATED)
     if by_itself and NOTICES.heard.wait(HEARD_LIMIT_S):
-        return Verdict(outcome.STOPPED, "told to stop, and ended by itself with status 75")
+        return Verdict(outcome.STOPPED, f"told to stop, and ended by itself with status {status}")
     owner = owner_of(rank.run_dir, os.environ) if rank.run_dir else None
     if verdict.status == outcome.RETRYABLE and owner:
         try:

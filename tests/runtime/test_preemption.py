@@ -92,6 +92,27 @@ print(NOTICES.given)
     assert run(body) == "own\nFalse\n"
 
 
+@pytest.mark.parametrize("notice", [signal.SIGUSR1, signal.SIGUSR2])
+def test_a_program_that_handles_term_alone_is_told_by_term(notice):
+    """Lightning's Trainer does, and Slurm's notice before the time limit is another signal."""
+    body = f"""
+NOTICES.then(said('wrong'))
+signal.signal(signal.SIGTERM, lambda *_: print('own', flush=True))
+me(signal.{notice.name}); time.sleep(0.6)
+print(NOTICES.given)
+"""
+    assert run(body) == "own\nFalse\n"
+
+
+def test_a_program_that_ignores_term_is_told_by_the_other_signals():
+    body = """
+NOTICES.then(said('heard'))
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+me(signal.SIGUSR2); time.sleep(0.3)
+"""
+    assert run(body) == "heard SIGUSR2\n"
+
+
 def test_it_is_heard_when_the_program_takes_the_wakeup_descriptor():
     body = """
 import socket

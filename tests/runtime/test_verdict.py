@@ -66,5 +66,12 @@ def test_exit_status_is_pythons(code, status):
     assert exit_status(SystemExit(code)) == status
 
 
+def test_lightnings_exception_at_a_notice_is_no_good_end():
+    """Its code is None, though it means 143: a training that was preempted would be taken for complete."""
+    stop = type("SIGTERMException", (SystemExit,), {})()
+    assert exit_status(stop) == 143
+    assert judge(stop) == (77, "exit status 143")
+
+
 def test_leaving_with_zero_is_done():
     assert judge(SystemExit(0)) == (0, "done")

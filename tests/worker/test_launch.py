@@ -162,16 +162,17 @@ def test_a_notice_before_the_ranks_have_met_ends_them_for_another_attempt(start,
     assert ended.record(0) == "76 rank 0 on n1: told to stop (SIGTERM) before the ranks had met\n"
 
 
-def test_a_program_that_handles_the_notice_itself_comes_back_by_status_75(start, script):
-    """Without a notice the same status is a failure: it would come back for ever."""
-    text = "signal.signal(signal.SIGUSR2, lambda *_: sys.exit(75))\nprint('ready', flush=True)\n"
-    running = start("srun", 2, script(text + "time.sleep(60 if len(sys.argv) > 1 else 0)\nsys.exit(75)"), "long")
+@pytest.mark.parametrize("status", [75, 143])
+def test_a_program_that_handles_the_notice_itself_comes_back(start, script, status):
+    """143 is what SIGTERM means to a shell. Without a notice both are failures: it would come back for ever."""
+    text = f"signal.signal(signal.SIGUSR2, lambda *_: sys.exit({status}))\nprint('ready', flush=True)\n"
+    running = start("srun", 2, script(text + f"time.sleep(60 if len(sys.argv) > 1 else 0)\nsys.exit({status})"), "long")
     until(lambda: all_said(running.run, 2, "ready"))
     for process in running.processes:
         process.send_signal(signal.SIGUSR2)
     ended = running.wait()
     assert ended.statuses == [75, 75]
-    assert ended.record(0).startswith("75 rank 0 on n1: told to stop, and ended by itself")
+    assert ended.record(0).startswith(f"75 rank 0 on n1: told to stop, and ended by itself with status {status}")
     assert start("srun", 1, str(running.run.path.parent / "train.py")).wait().statuses == [77]
 
 

@@ -1,0 +1,169 @@
+"""What a training step costs in `run.steps`, against a hand-written DDP loop, Lightning's Trainer and Accelerate.
+
+    python benchmarks/loop.py [RANKS]
+
+The same small classifier on the same batches, on the CPU. Lightning's `fit` runs from end to end; at every fiftieth
+batch that it asks for, the other loops take as many steps, in the same processes, so that all see the same machine.
+Prints the median of the ratios of neighbouring blocks, and the middle half of them. Wanted: at most 1.02 times the
+hand-written loop, and less than 1 times Lightning and Accelerate.
+"""
+
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+
+import lightning.pytorch as lightning
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+import slurmddp
+
+BLOCKS, STEPS = 20, 50
+"""Of each loop, and in each block."""
+WIDTH, BATCH = 384, 32
+OTHERS = {"hand-written": 1.02, "Lightning": 1.0, "Accelerate": 1.0}
+"""What `run.steps` is measured against, and the ratio that is wanted."""
+
+Batch = tuple[Tensor, Tensor]
+
+
+def network() -> nn.Module:
+    layers = [layer for _ in range(3) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
+    return nn.Sequential(*layers, nn.Linear(WIDTH, 10))
+
+
+def descent(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+
+
+def by_hand(batches: Iterable[Batch]) -> Iterator[None]:
+    """Take a block of steps each time the next is asked for."""
+    model = DistributedDataParallel(network(), gradient_as_bucket_view=True)
+    optimizer = descent(model)
+    while True:
+        for inputs, targets in islice(batches, STEPS):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(inputs), targets).backward()
+            optimizer.step()
+        yield
+
+
+def in_steps(batches: Iterable[Batch], folder: str) -> Iterator[None]:
+    """As by hand, in a Checkpointer's loop; no checkpoint is due."""
+    model = DistributedDataParallel(network(), gradient_as_bucket_view=True)
+    optimizer = descent(model)
+    run = slurmddp.Checkpointer(model=model, optimizer=optimizer, folder=folder)
+    for step, (inputs, targets) in zip(run.steps(2**40), batches, strict=False):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+        if (step + 1) % STEPS == 0:
+            yield
+
+
+def by_accelerate(batches: Iterable[Batch]) -> Iterator[None]:
+    accelerator = Accelerator(cpu=True)
+    model = network()
+    model, optimizer = accelerator.prepare(model, descent(model))
+    while True:
+        for inputs, targets in islice(batches, STEPS):
+            with accelerator.accumulate(model):
+                optimizer.zero_grad()
+                accelerator.backward(nn.functional.cross_entropy(model(inputs), targets))
+                optimizer.step()
+        yield
+
+
+class Classifier(lightning.LightningModule):
+    """The same for Lightning's Trainer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.network = network()
+
+    def training_step(self, batch: Batch) -> Tensor:
+        """Return the loss; the Trainer does the rest."""
+        inputs, targets = batch
+        return nn.functional.cross_entropy(self.network(inputs), targets)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        """Return what the other loops have."""
+        return descent(self)
+
+
+class Batches:
+    """One epoch for Lightning; calls `interlude` with its own seconds a step after each block."""
+
+    def __init__(self, batch: Batch, interlude: Callable[[float], None]) -> None:
+        self._batch, self._interlude = batch, interlude
+
+    def __len__(self) -> int:
+        """Return the batches of all blocks, the first of which is thrown away, and one that ends the last."""
+        return (BLOCKS + 1) * STEPS + 1
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Yield the same batch again and again."""
+        begin = time.perf_counter()
+        for number in range(len(self)):
+            if number and number % STEPS == 0:
+                self._interlude((time.perf_counter() - begin) / STEPS)
+                begin = time.perf_counter()
+            yield self._batch
+
+
+def measure(folder: str) -> None:
+    """Print, on rank 0, a line for each block: seconds of a step in each loop."""
+    with slurmddp.init("cpu") as ddp:
+        batch = torch.randn(BATCH, WIDTH), torch.randint(10, (BATCH,))
+        endless = iter(lambda: batch, None)
+        loops = [in_steps(endless, folder), by_hand(endless), by_accelerate(endless)]
+
+        def interlude(lightning_s: float) -> None:
+            seconds = [_block_s(loop) for loop in loops]
+            ddp.print("BLOCK", seconds[0], seconds[1], lightning_s, seconds[2])
+
+        trainer = lightning.Trainer(
+            accelerator="cpu",
+            strategy=lightning.strategies.DDPStrategy(gradient_as_bucket_view=True),
+            devices=int(os.environ["LOCAL_WORLD_SIZE"]),
+            max_epochs=1,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+        )
+        trainer.fit(Classifier(), Batches(batch, interlude))
+
+
+def _block_s(loop: Iterator[None]) -> float:
+    begin = time.perf_counter()
+    next(loop)
+    return (time.perf_counter() - begin) / STEPS
+
+
+def main(ranks: str = "2") -> None:
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", __file__]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run([*words, "rank", folder], check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    lines = [line for line in done.stdout.splitlines() if line.startswith("BLOCK")]
+    ours, *others = zip(*(map(float, line.split()[1:]) for line in lines[1:]), strict=True)
+    for (name, wanted), theirs in zip(OTHERS.items(), others, strict=True):
+        ratios = [mine / other for mine, other in zip(ours, theirs, strict=True)]
+        low, middle, high = statistics.quantiles(ratios)
+        print(
+            f"a step in run.steps, {ranks} ranks: {middle:.3f} times {name}, {low:.3f} to {high:.3f} "
+            f"({statistics.median(ours) * 1000:.2f} ms against {statistics.median(theirs) * 1000:.2f} ms; "
+            f"at most {wanted} is wanted)"
+        )
+
+
+if __name__ == "__main__":
+    measure(sys.argv[2]) if sys.argv[1:2] == ["rank"] else main(*sys.argv[1:])

@@ -1,0 +1,197 @@
+"""Programs that were not written for slurmddp: alike under every launcher, stopped by a notice, and put back once.
+
+Each of them runs by `slurmddp run`, as under torchrun, in the calm; then on two nodes with two ranks each.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from slurmddp.rundir import RunDir, read_records
+
+HERE = Path(__file__).parent
+SLURMDDP = Path(sys.executable).parent / "slurmddp"
+EPOCHS, STEP_S = 12, 0.15
+KEEPS = {"plain_torchrun": "snapshot.pt", "lightning_fit": "own", "fabric_loop": "fabric.pt", "accelerate_loop": "own"}
+"""Each program, and where it keeps its own checkpoints."""
+FINAL = re.compile(r"final loss (\S+)")
+PLACE = re.compile(r"rank (\d+) of (\d+), local (\d+), (\w+)$", re.MULTILINE)
+
+
+def words(program: str, folder: Path, step_s: float, *more: str) -> list[str]:
+    order = [str(EPOCHS), str(folder / KEEPS[program])]
+    return [str(HERE / f"{program}.py"), *order, str(step_s), *more]
+
+
+def slurmddp(*command: str, cwd: Path, environ: dict[str, str], status: int = 0) -> str:
+    done = subprocess.run(
+        [SLURMDDP, *command],
+        cwd=cwd,
+        env={**environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout
+
+
+@dataclass
+class Job:
+    """One job of a program on the sandbox, and the run's folder."""
+
+    job_id: str
+    run: RunDir
+
+    def output(self) -> str:
+        """What the ranks printed, of all attempts."""
+        return "".join(path.read_text(errors="replace") for path in sorted(self.run.logs.glob("*/*/*.out")))
+
+    def until_said(self, text: str, timeout_s: float = 120) -> None:
+        deadline = time.monotonic() + timeout_s
+        while text not in self.output():
+            assert time.monotonic() < deadline, self.story()
+            time.sleep(0.05)
+
+    def events(self, kind: str) -> list[dict]:
+        return [event for event in read_records(self.run.events) if event["event"] == kind]
+
+    def story(self) -> str:
+        return self.run.batch_log(self.job_id).read_text(errors="replace") + self.output()
+
+
+@pytest.fixture
+def submit(slurm_env, tmp_path) -> Callable[..., Job]:
+    def begin(name: str, launcher: str, *program: str) -> Job:
+        shape = ["--nodes=2", "--ntasks-per-node=2", "--partition=low", f"--launcher={launcher}", f"--name={name}"]
+        job_id = slurmddp("submit", *shape, *program, cwd=tmp_path, environ=slurm_env).strip()
+        return Job(job_id, RunDir(tmp_path / "jobs" / name))
+
+    return begin
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory) -> Callable[[str], str]:
+    """Return a function that runs a program with four ranks on this machine, once, and returns all that was said."""
+
+    @cache
+    def run(program: str) -> str:
+        folder = tmp_path_factory.mktemp(program)
+        command = words(program, folder, 0)
+        slurmddp("run", "--ntasks-per-node=4", "--name=calm", *command, cwd=folder, environ=dict(os.environ))
+        logs = folder.glob("jobs/calm/logs/*/0.0/*.out")
+        return "".join(path.read_text(errors="replace") for path in sorted(logs))
+
+    return run
+
+
+def final_loss(output: str) -> float:
+    (loss,) = set(FINAL.findall(output))
+    return float(loss)
+
+
+def places(output: str) -> set[tuple[str, ...]]:
+    """Rank, world size, local rank and device, as the programs' own libraries see them."""
+    return set(PLACE.findall(output))
+
+
+@pytest.mark.parametrize("program", KEEPS)
+def test_it_runs_on_this_machine(calm, program):
+    assert places(calm(program)) == {(str(rank), "4", str(rank), "cpu") for rank in range(4)}
+
+
+ON_TWO_NODES = {(str(rank), "4", str(rank % 2), "cpu") for rank in range(4)}
+
+
+@pytest.mark.parametrize(
+    ("program", "launcher"), [("plain_torchrun", "fork"), ("fabric_loop", "srun"), ("accelerate_loop", "fork")]
+)
+def test_preempted_on_two_nodes_it_comes_back_once_and_finds_its_own_checkpoint(
+    calm, submit, wait_for_job, sandbox, program, launcher, tmp_path
+):
+    job = submit(program, launcher, *words(program, tmp_path, STEP_S))
+    job.until_said("epoch 3 done")
+    sandbox.preempt(job.job_id)
+    ended = wait_for_job(job.job_id)
+    assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "1"), job.story()
+    (resumed,) = re.findall(r"resumed at (\d+)", job.run.rank_log(job.job_id, "1.0", 0).read_text())
+    assert int(resumed) >= 3
+    assert places(job.output()) == ON_TWO_NODES
+    assert final_loss(job.output()) == pytest.approx(final_loss(calm(program)), rel=1e-5)
+
+
+def test_lightning_saves_at_each_notice_and_goes_on_there(calm, submit, wait_for_job, slurm, sandbox, tmp_path):
+    """Without a checkpoint of the script's own; at that of the time limit, too, which is not SIGTERM."""
+    job = submit("fit", "fork", *words("lightning_fit", tmp_path, STEP_S))
+    tell_time_limit(job, slurm, wait_for_job)
+    job.until_said("epoch 6 done")
+    sandbox.preempt(job.job_id)
+    ended = wait_for_job(job.job_id)
+    assert (ended["JobState"], ended["Restarts"], len(job.events("requeue"))) == ("COMPLETED", "2", 2), job.story()
+    assert len(starts(job)) == 3 and f"at step {EPOCHS * 4}\n" in job.output(), job.story()
+    assert places(job.output()) == ON_TWO_NODES
+    assert final_loss(job.output()) == pytest.approx(final_loss(calm("lightning_fit")), rel=1e-5)
+    assert not list(job.run.checkpoints.iterdir()), "what was saved at a notice goes when the training is complete"
+
+
+def test_lightning_goes_on_from_the_newest_and_cancelled_stays_cancelled(submit, wait_for_job, slurm, tmp_path):
+    """With the script's own checkpoints, and its own `ckpt_path="last"`, those at a notice count as well."""
+    job = submit("fit", "srun", *words("lightning_fit", tmp_path, STEP_S, "last"))
+    tell_time_limit(job, slurm, wait_for_job)
+    job.until_said("epoch 5 done")
+    slurm("scancel", job.job_id)
+    assert wait_for_job(job.job_id)["JobState"] == "CANCELLED"
+    assert [event["event"] for event in job.events("requeue")] == ["requeue"]
+    first, second = starts(job)
+    (stopped,) = re.findall(r"told to stop at step (\d+) ", job.run.rank_record(job.job_id, "0.0", 0).read_text())
+    assert (first, second) == (0, int(stopped))
+
+
+def tell_time_limit(job, slurm, wait_for_job) -> None:
+    job.until_said("epoch 3 done")
+    slurm("scancel", "--signal=USR2", job.job_id)
+    wait_for_job(job.job_id, "PENDING")
+
+
+def starts(job) -> list[int]:
+    """The steps at which all ranks began, as Lightning says."""
+    said = re.findall(r"started at step (\d+) by TorchElasticEnvironment", job.output())
+    assert len(said) == 4 * len(set(said))
+    return sorted(map(int, set(said)))
+
+
+def test_a_program_that_accelerate_ships_runs(submit, wait_for_job):
+    job = submit("sync", "fork", "-m", "accelerate.test_utils.scripts.test_sync")
+    assert wait_for_job(job.job_id)["JobState"] == "COMPLETED", job.story()
+
+
+OWN_HANDLER = f"""
+import os, runpy, signal, sys, threading, time
+sys.path.insert(0, {str(HERE)!r})
+def told():
+    while signal.getsignal(signal.SIGTERM) is before:
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGUSR1)
+signal.signal(signal.SIGUSR1, lambda *_: print("own handler", flush=True))
+before = signal.getsignal(signal.SIGTERM)
+threading.Thread(target=told, daemon=True).start()
+runpy.run_module("lightning_fit", run_name="__main__", alter_sys=True)
+"""
+
+
+def test_a_handler_of_the_scripts_own_replaces_ours(tmp_path):
+    """And SIGTERM stays with Lightning."""
+    script = tmp_path / "own.py"
+    script.write_text(OWN_HANDLER)
+    command = [str(script), "4", str(tmp_path), str(STEP_S)]
+    output = slurmddp("run", "--ntasks-per-node=1", *command, cwd=tmp_path, environ=dict(os.environ))
+    assert "own handler" in output and "final loss" in output
