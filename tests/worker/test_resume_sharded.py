@@ -19,7 +19,7 @@ def words(kind: str, total: int = TOTAL, step_s: float = STEP_S, every: int = EV
     return (PROGRAM, kind, str(total), str(step_s), str(every))
 
 
-def until(condition, timeout_s: float = 60) -> None:
+def until(condition, timeout_s: float = 150) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline
