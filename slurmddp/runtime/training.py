@@ -65,13 +65,14 @@ class Checkpointer:
         """Restore the newest checkpoint, if there is one.
 
         `shared` are optimizer, scheduler, scaler, sampler and whatever else is the same on all ranks and has
-        `state_dict` and `load_state_dict`; a `slurmddp.Sampler` named `sampler` is advanced by each step. `own` is
-        what each rank has for itself. A checkpoint is taken every `every_steps` steps, or every `every_s` seconds
+        `state_dict` and `load_state_dict`; a `slurmddp.Sampler` named `sampler` is advanced by each step. A model under
+        `fully_shard`, its optimizer and a ZeroRedundancyOptimizer are saved by all ranks, in pieces. `own` is what
+        each rank has for itself. A checkpoint is taken every `every_steps` steps, or every `every_s` seconds
         (600 where neither is given), when told to stop, and after the last step; the newest `keep` stay. They lie
         under `folder`, by default the run's; a process started by hand without one saves nothing.
 
-        Raises RankError when the checkpoint does not fit, is another run's, or a state is not plain data; PeerError
-        when another node does not see the checkpoint that rank 0 sees.
+        Raises RankError when the checkpoint does not fit, is another run's, or a state is not plain data or cannot be
+        had; PeerError when another node does not see the checkpoint that rank 0 sees.
         """
         _check_counts(every_steps, keep)
         self._session = session.current()

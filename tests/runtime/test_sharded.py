@@ -160,6 +160,13 @@ def test_another_model_is_refused(tmp_path):
         state.restore(other, sharded.load(found.folder, store.load(found, INDEX), other))
 
 
+def test_a_whole_model_is_not_divided_by_a_resume():
+    """The line says what to do instead."""
+    whole, after = trained(plain, adam), fresh(fully_shard, adam)
+    with pytest.raises(RankError, match="the checkpoint does not fit this model: .* --reset starts anew"):
+        state.restore(after, {name: state.state_of(part) for name, part in whole.items()})
+
+
 def test_what_a_checkpoint_does_not_take_is_named(tmp_path):
     parts = trained(fully_shard, adam)
     parts["optimizer"].param_groups[0]["odd"] = print

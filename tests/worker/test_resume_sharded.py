@@ -19,7 +19,7 @@ def words(kind: str, total: int = TOTAL, step_s: float = STEP_S, every: int = EV
     return (PROGRAM, kind, str(total), str(step_s), str(every))
 
 
-def until(condition, timeout_s: float = 60) -> None:
+def until(condition, timeout_s: float = 150) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline
@@ -65,8 +65,8 @@ def test_stopped_and_killed_it_ends_with_the_same_bits(start, kind, count):
 
 @pytest.mark.parametrize("kinds", [("hsdp", "fsdp"), ("zero", "zero")])
 def test_it_goes_on_with_other_numbers_of_ranks(start, kinds):
-    """Four, then two, then one, from what was a mesh of two by two: weights and moments are divided anew."""
-    calm = start("fork", 4, *words(kinds[0], step_s=0), EVEN="1").wait(120)
+    """Four, then two, then one, from what was a mesh of two by two: it ends as one rank alone does."""
+    calm = start("fork", 1, *words(kinds[1], step_s=0), EVEN="1").wait(120)
     run, before = None, 0
     for number, count in enumerate((4, 2, 1)):
         kind = kinds[min(number, 1)]
