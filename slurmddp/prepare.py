@@ -24,7 +24,9 @@ def prepare(spec: JobSpec) -> None:
         raise UsageError(f"--python {command[0]} cannot be started: {error.strerror}") from error
     if done.returncode:
         told = done.stdout.decode("utf-8", "replace").strip()
-        raise UsageError(told or f"--task {spec.worker.task}: its prepare ended with status {done.returncode}; see above")
+        raise UsageError(
+            told or f"--task {spec.worker.task}: its prepare ended with status {done.returncode}; see above"
+        )
 
 
 def _has_own_environment(spec: JobSpec) -> bool:

@@ -196,6 +196,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             _check_variable(item)
         _check_ports(self.port_range)
         self._check_lead()
+        self._check_strategy()
 
     def _check_lead(self) -> None:
         if self.signal_lead is None or self.time_s is None:
@@ -208,10 +209,22 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
                 else f"--signal-lead has no place in a time limit of {self.time_s} s; leave it out"
             )
 
+    def _check_strategy(self) -> None:
+        if self.is_one_process and self.world_size > 1:
+            raise UsageError(
+                f"--strategy dp is one process with all GPUs of a node, not {self.world_size}; "
+                "leave out --nodes and --ntasks-per-node, or give --strategy ddp"
+            )
+
+    @property
+    def is_one_process(self) -> bool:
+        """Whether the bundled worker is to use all GPUs of the node from one process."""
+        return not self.command and self.worker.strategy == "dp"
+
     @property
     def tasks_per_node(self) -> int:
         """Ranks on each node."""
-        return self.ntasks_per_node or self.gpus or 1
+        return self.ntasks_per_node or (not self.is_one_process and self.gpus) or 1
 
     @property
     def gpus(self) -> int:

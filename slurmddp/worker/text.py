@@ -5,7 +5,6 @@ from typing import Self
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset
 
 from slurmddp.errors import UsageError
 
@@ -21,7 +20,7 @@ def read_text(path: Path) -> Tensor:
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
-class Windows(Dataset[tuple[Tensor, Tensor]]):
+class Windows:
     """Neighbouring windows of a text: `context` bytes, and for each of them the one behind it.
 
     Each byte of the text is predicted once, but for what is left behind the last whole window.

@@ -1,24 +1,28 @@
-"""What the bundled worker can be asked for, and whether its data is there."""
+"""What the bundled worker can be asked for."""
 
 import subprocess
 import sys
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurmddp.errors import UsageError
-from slurmddp.worker.files import DIGITS, IDX_STEMS
-from slurmddp.worker.options import WorkerOptions, arguments, check, parse
-from slurmddp.worker.tasks import make_task
+from slurmddp.spec import JOB_FIELDS
+from slurmddp.worker.options import WORKER_FIELDS, WorkerOptions, arguments, parse
 
 OPTIONS = st.builds(
     WorkerOptions,
-    task=st.sampled_from(["mnist", "linear"]),
-    data=st.text(),
+    task=st.sampled_from(["mnist", "linear", "gpt", "torchvision:resnet50", "pkg.module:Class"]),
+    data=st.none() | st.text(),
     epochs=st.integers(1, 2**40),
     batch_size=st.integers(1, 2**40),
     lr=st.floats(min_value=0, max_value=1e9, exclude_min=True),
+    schedule=st.sampled_from(["constant", "linear", "cosine"]),
+    compile=st.booleans(),
+    static_graph=st.booleans(),
+    bucket_mb=st.floats(min_value=0, max_value=1e6, exclude_min=True),
     seed=st.integers(0, 2**63 - 1),
     device=st.sampled_from(["auto", "cpu", "cuda"]),
 )
@@ -27,7 +31,7 @@ OPTIONS = st.builds(
 @settings(deadline=None)
 @given(options=OPTIONS)
 def test_words_and_options_are_the_same_thing(options):
-    assert parse(arguments(options)) == options
+    assert parse(arguments(options)) == msgspec.structs.replace(options, data=options.source)
 
 
 def test_the_words_name_task_data_and_epochs_and_what_is_not_default():
@@ -52,7 +56,14 @@ def test_both_spellings_and_no_words_are_read():
         (["-m"], "unknown option '-m'"),
         (["--epochs"], "--epochs needs a value: a whole number, 1 or more"),
         (["--epochs", "0"], "--epochs: '0' is not a whole number, 1 or more"),
-        (["--task=cifar"], "--task: 'cifar' is not one of mnist, linear"),
+        (
+            ["--task=cifar"],
+            "--task: 'cifar' is not one of linear, mnist, cifar10, gpt, torchvision:MODEL, or package.module:Class",
+        ),
+        (["--sync-bn=maybe"], "--sync-bn: 'maybe' is not true or false"),
+        (["--no-sync-bn=true"], "'--no-sync-bn=true': --no-sync-bn takes no value"),
+        (["--no-lr"], "unknown option '--no-lr'"),
+        (["--momentum=1"], "--momentum: '1' is not a number from 0 to below 1"),
         (["--lr=nan"], "--lr: 'nan' is not a"),
         (["--lr=inf"], "--lr: 'inf' is not a finite number above 0"),
         (["--lr=-1"], "--lr: '-1' is not a finite number above 0"),
@@ -67,61 +78,36 @@ def test_a_wrong_word_is_one_line(words, message):
     assert "\n" not in str(caught.value)
 
 
-def test_data_is_found_or_made():
-    assert check(WorkerOptions()) == DIGITS
-    assert check(WorkerOptions(data="synthetic")) is None
-    assert check(WorkerOptions(task="linear")) is None
-    assert check(WorkerOptions(task="linear", data="synthetic")) is None
+def test_a_switch_is_turned_on_and_off_and_written_when_it_is_on():
+    assert parse(["--sync-bn"]).sync_bn and not parse(["--sync-bn", "--no-sync-bn"]).sync_bn
+    assert parse(["--sync-bn=true", "--epochs=2"]).sync_bn
+    assert "--compile" in arguments(WorkerOptions(compile=True))
+    assert not [word for word in arguments(WorkerOptions()) if "compile" in word]
 
 
-def test_a_folder_may_hold_the_files_packed_or_plain(tmp_path):
-    for number, stem in enumerate(IDX_STEMS):
-        (tmp_path / (stem if number % 2 else f"{stem}.gz")).touch()
-    assert check(WorkerOptions(data=str(tmp_path))) == tmp_path
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"precision": "fp16", "device": "cpu"}, "--precision fp16 needs GPUs .*, and --device cpu was given"),
+        ({"sync_bn": True, "device": "cpu"}, "--sync-bn needs GPUs"),
+        ({"comm_hook": "bf16", "device": "cpu"}, "--comm-hook bf16 needs GPUs"),
+        ({"strategy": "fsdp", "zero": True}, "--zero is for --strategy ddp, not for fsdp; leave it out"),
+        ({"strategy": "dp", "bucket_mb": 1.0}, "--bucket-mb is for --strategy ddp, not for dp"),
+        (
+            {"strategy": "fsdp", "precision": "fp16"},
+            "--precision fp16 is not for --strategy fsdp; give --precision bf16",
+        ),
+    ],
+)
+def test_what_excludes_each_other_is_refused(given, message):
+    with pytest.raises(UsageError, match=message):
+        WorkerOptions(**given)
 
 
-def test_what_is_missing_is_named(tmp_path):
-    with pytest.raises(UsageError, match="none' is no folder; allowed are digits, synthetic, or a folder of IDX files"):
-        check(WorkerOptions(data=str(tmp_path / "none")))
-    for stem in IDX_STEMS[:-1]:
-        (tmp_path / stem).touch()
-    with pytest.raises(UsageError, match=r"holds no t10k-labels-idx1-ubyte and no t10k-labels-idx1-ubyte\.gz; put"):
-        check(WorkerOptions(data=str(tmp_path)))
-
-
-def test_linear_takes_no_other_data():
-    with pytest.raises(UsageError, match="--data 'images' with --task linear, which makes its own; leave it out"):
-        check(WorkerOptions(task="linear", data="images"))
+def test_no_option_has_a_name_of_a_jobs_option():
+    assert not set(WORKER_FIELDS) & set(JOB_FIELDS)
 
 
 def test_options_need_no_torch():
     code = "import sys, slurmddp.worker.options; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_images_of_two_sizes_or_too_small_are_refused(tmp_path):
-    def write(stem: str, *sizes: int) -> None:
-        values = 1
-        for size in sizes:
-            values *= size
-        header = bytes((0, 0, 8, len(sizes))) + b"".join(size.to_bytes(4, "big") for size in sizes)
-        (tmp_path / stem).write_bytes(header + bytes(values))
-
-    write(IDX_STEMS[0], 2, 8, 8)
-    write(IDX_STEMS[1], 2)
-    write(IDX_STEMS[2], 2, 6, 6)
-    write(IDX_STEMS[3], 2)
-    options = WorkerOptions(data=str(tmp_path))
-    with pytest.raises(UsageError, match=r"holds images of \(8, 8\) pixels, but .* of \(6, 6\)"):
-        make_task(options)
-    write(IDX_STEMS[0], 2, 3, 6)
-    write(IDX_STEMS[2], 2, 3, 6)
-    with pytest.raises(UsageError, match=r"holds images of \(3, 6\) pixels; the least is 4 each way"):
-        make_task(options)
-
-
-@pytest.mark.parametrize("size", [4, 8, 16, 28])
-def test_the_net_fits_images_of_any_size(size):
-    task = make_task(WorkerOptions(data="synthetic"))
-    task.train = (task.train[0][:2, :, :size, :size], task.train[1][:2])
-    assert task.model()(task.train[0]).shape == (2, 10)

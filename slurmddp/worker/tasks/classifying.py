@@ -24,9 +24,7 @@ class Classifying(Task):
         return {"accuracy": outputs.argmax(dim=1) == targets}
 
 
-def made_up(
-    *sizes: int, shape: tuple[int, ...], classes: int = 10, seed: int
-) -> tuple[tuple[Tensor, Tensor], ...]:
+def made_up(*sizes: int, shape: tuple[int, ...], classes: int = 10, seed: int) -> tuple[tuple[Tensor, Tensor], ...]:
     """Return sets of so many images (samples, *shape) and their classes (samples), both uint8.
 
     They are noisy copies of one random image a class, of GRID times GRID patches, so that a shifted one is still like

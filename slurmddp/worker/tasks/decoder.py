@@ -21,13 +21,28 @@ class Shape:
     width: int
 
 
+def linear(inward: int, outward: int, std: float) -> nn.Linear:
+    """Return a fresh linear layer."""
+    layer = nn.Linear(inward, outward)
+    nn.init.normal_(layer.weight, std=std)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def embedding(numbers: int, width: int) -> nn.Embedding:
+    """Return a fresh vector for each number."""
+    table = nn.Embedding(numbers, width)
+    nn.init.normal_(table.weight, std=INIT)
+    return table
+
+
 class Attention(nn.Module):
     """Each place looks at those before it and at itself."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, closing_std: float) -> None:
         super().__init__()
         self.heads = heads
-        self.inward, self.outward = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.inward, self.outward = linear(width, 3 * width, INIT), linear(width, width, closing_std)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return features (samples, places, width)."""
@@ -40,12 +55,11 @@ class Attention(nn.Module):
 class Layer(nn.Module):
     """Attention, then two linear layers at each place; each is added to what enters it."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, closing_std: float) -> None:
         super().__init__()
-        self.attention = nn.Sequential(nn.LayerNorm(width), Attention(width, heads))
-        self.places = nn.Sequential(
-            nn.LayerNorm(width), nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width)
-        )
+        self.attention = nn.Sequential(nn.LayerNorm(width), Attention(width, heads, closing_std))
+        wide, narrow = linear(width, 4 * width, INIT), linear(4 * width, width, closing_std)
+        self.places = nn.Sequential(nn.LayerNorm(width), wide, nn.GELU(), narrow)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return features (samples, places, width)."""
@@ -54,25 +68,19 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Score the next token at each place."""
+    """Score the next token at each place.
+
+    The layers that end a branch begin smaller, so that the sum of all branches does not grow with their number.
+    """
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.tokens, self.places = nn.Embedding(shape.tokens, shape.width), nn.Embedding(shape.context, shape.width)
-        self.layers = nn.Sequential(*(Layer(shape.width, shape.heads) for _ in range(shape.layers)))
+        closing_std = INIT / math.sqrt(2 * shape.layers)
+        self.tokens, self.places = embedding(shape.tokens, shape.width), embedding(shape.context, shape.width)
+        self.layers = nn.Sequential(*(Layer(shape.width, shape.heads, closing_std) for _ in range(shape.layers)))
         self.norm = nn.LayerNorm(shape.width)
-        self._draw(shape)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return scores (samples, places, tokens) from tokens (samples, places), at most `context` places."""
         hidden = self.tokens(tokens) + self.places.weight[: tokens.shape[1]]
         return functional.linear(self.norm(self.layers(hidden)), self.tokens.weight)
-
-    def _draw(self, shape: Shape) -> None:
-        """Draw the weights; those that end a branch are smaller, so that their sum is not larger for more layers."""
-        last = {id(layer.attention[1].outward) for layer in self.layers} | {id(layer.places[3]) for layer in self.layers}
-        for part in self.modules():
-            if isinstance(part, nn.Linear | nn.Embedding):
-                nn.init.normal_(part.weight, std=INIT / math.sqrt(2 * shape.layers) if id(part) in last else INIT)
-            if isinstance(part, nn.Linear):
-                nn.init.zeros_(part.bias)

@@ -35,7 +35,7 @@ def check_data(task: Task, name: str) -> None:
     """Refuse a task that has set no samples to train on. Raises UsageError."""
     if not hasattr(task, "train"):
         raise UsageError(f"--task {name}: __init__ sets no self.train, the samples to train on")
-    if not len(task.train):  # type: ignore[arg-type]  # torch's Dataset declares no __len__
+    if len(task.train) == 0:
         raise UsageError(f"--task {name}: self.train is empty")
 
 

@@ -34,7 +34,7 @@ def test_a_samples_loss_is_the_mean_over_its_bytes():
     assert task.metrics(sure, targets)["bits_per_byte"].tolist() == pytest.approx([0, 4, 0])
 
 
-def test_english_is_learnt(english, tmp_path, alone):
+def test_english_is_learnt(english, alone):
     """Better than the frequencies of the letters, which give 4.4 bits a byte."""
     text = english.read_bytes()[:150_000]
     english.write_bytes(text)

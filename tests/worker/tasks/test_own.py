@@ -53,7 +53,11 @@ def test_a_class_of_a_module_in_the_working_folder_is_found(module):
         ("class Other(Task): pass", "own_task:Mine", "own_task has no Mine; its tasks are Other$"),
         ("class Mine: pass", "own_task:Mine", r"Mine is no task; write class Mine\(slurmddp.worker.task.Task\)"),
         ("Mine = 3", "own_task:Mine", "Mine is no task"),
-        ("class Mine(Task):\n    def losses(self, o, t): pass", "own_task:Mine", "Mine has no method model; docs/tasks"),
+        (
+            "class Mine(Task):\n    def losses(self, o, t): pass",
+            "own_task:Mine",
+            "Mine has no method model; docs",
+        ),
         ("class Mine(Task):\n    def model(self): pass", "own_task:Mine", "Mine has no method losses"),
     ],
 )

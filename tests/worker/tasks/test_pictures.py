@@ -51,9 +51,7 @@ def test_a_part_lies_anywhere_within_and_is_whole():
     images = numbered(300, 4, 5)
     parts = part(images, (3, 3))
     assert parts.shape == (300, 3, 3, 3)
-    begins = {
-        divmod(int(after[0, 0, 0] - before[0, 0, 0]), 5) for before, after in zip(images, parts, strict=True)
-    }
+    begins = {divmod(int(after[0, 0, 0] - before[0, 0, 0]), 5) for before, after in zip(images, parts, strict=True)}
     assert begins == {(top, left) for top in range(2) for left in range(3)}
     assert all((after[:, 1:, 0] - after[:, :-1, 0] == 5).all() for after in parts)
 
