@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, Final
 
+import torch
 from torch import Tensor, nn
 
 from slurmddp.errors import UsageError
@@ -64,12 +65,14 @@ class Vision(Classifying):
 def model_name(task: str) -> str:
     """Return the model that a task `torchvision:MODEL` names.
 
-    Raises UsageError when torchvision is not installed or does not classify images by it.
+    Raises UsageError when torchvision is not installed or cannot be used, or has no such model.
     """
     try:
         from torchvision import models  # noqa: PLC0415 - an extra
     except ModuleNotFoundError as error:
         raise UsageError(f"--task {task} needs torchvision; type: pip install 'slurmddp[vision]'") from error
+    except (ImportError, RuntimeError) as error:
+        raise UsageError(f"--task {task}: torchvision is not the one for torch {torch.__version__}: {error}") from error
     name = task.partition(":")[2]
     known = models.list_models(module=models)
     if name not in known:

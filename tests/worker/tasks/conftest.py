@@ -1,6 +1,8 @@
 """Real pictures and a real text in the formats that the tasks read; nothing is downloaded."""
 
 import pydoc_data.topics
+import runpy
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,17 @@ from torch import Tensor
 
 from slurmddp.worker.files import CIFAR_NAMES, DIGITS, find_idx
 from slurmddp.worker.idx import read_pair
+
+
+CPU_TORCHVISION = Path(__file__).parents[2] / "programs" / "cpu_torchvision"
+
+
+@pytest.fixture(scope="session")
+def torchvision_path() -> Iterator[str]:
+    """Make torchvision importable here; return what PYTHONPATH must hold for other processes."""
+    kept = runpy.run_path(str(CPU_TORCHVISION / "sitecustomize.py"))
+    yield str(CPU_TORCHVISION)
+    del kept
 
 
 def read_digits(part: str) -> tuple[Tensor, Tensor]:

@@ -13,10 +13,10 @@ def test_the_pictures_are_those_of_the_files(digits, digits_as_cifar):
     assert float(inputs[1, 30, 31] * 62.1 + 123.0) - float(images[7, 7, 7]) < 1e-3
 
 
-def test_handwriting_is_learnt_in_a_few_steps(digits_as_cifar, alone):
+def test_handwriting_is_learnt_in_a_few_steps(digits_as_cifar, start):
     """Chance is 0.1."""
     folder = digits_as_cifar(320, 60)
     words = [f"--data={folder}", "--epochs=2", "--batch-size=16", "--lr=0.02", "--schedule=linear"]
-    ended = alone("--task=cifar10", *words)
-    assert ended.statuses == [0], ended.stderr
+    ended = start("srun", 1, "--task=cifar10", *words).wait(200)
+    assert ended.statuses == [0], ended.log(0)
     assert ended.events("metrics")[-1]["values"]["accuracy"] > 0.5

@@ -8,6 +8,7 @@ from slurmddp.worker.options import BUNDLED, WorkerOptions
 from slurmddp.worker.task import Task
 from slurmddp.worker.tasks import make_task, task_class
 
+pytestmark = pytest.mark.usefixtures("torchvision_path")
 NAMES = [*BUNDLED, "torchvision:resnet18"]
 
 

@@ -1,15 +1,17 @@
 """torchvision's models, by an extra; without it a line says how to get it."""
 
 import sys
+import types
 
 import pytest
 import torch
+from PIL import Image
 
 from slurmddp.errors import UsageError
 from slurmddp.worker.options import WorkerOptions
 from slurmddp.worker.tasks import make_task, task_class
 
-torchvision = pytest.importorskip("torchvision")
+pytestmark = pytest.mark.usefixtures("torchvision_path")
 
 
 @pytest.fixture
@@ -21,7 +23,7 @@ def folder(digits, tmp_path):
             place = tmp_path / "pictures" / part / f"digit-{number}"
             place.mkdir(parents=True)
             for index, image in enumerate(images[classes == number][:8]):
-                torchvision.io.write_png(image.unsqueeze(0), str(place / f"{index}.png"))
+                Image.fromarray(image.numpy()).save(place / f"{index}.png")
     return tmp_path / "pictures"
 
 
@@ -35,13 +37,15 @@ def test_a_folder_of_pictures_is_read(folder):
     assert task.model().fc.out_features == 2
 
 
-def test_it_trains_on_pictures_read_by_loader_processes(folder, alone):
+def test_it_trains_on_pictures_read_by_loader_processes(folder, start, torchvision_path):
     words = ["--task=torchvision:squeezenet1_1", f"--data={folder}", "--epochs=1", "--batch-size=8", "--workers=1"]
-    ended = alone(*words, "--lr=0.001")
-    assert ended.statuses == [0], ended.stderr
+    ended = start("srun", 1, *words, "--lr=0.001", PYTHONPATH=torchvision_path).wait(200)
+    assert ended.statuses == [0], ended.log(0)
     assert ended.events("metrics")[-1]["values"]["accuracy"] is not None
     state = torch.load(ended.run.model, weights_only=True)
-    torchvision.models.squeezenet1_1(num_classes=2).load_state_dict(state)
+    from torchvision.models import squeezenet1_1  # noqa: PLC0415 - the fixture makes it importable
+
+    squeezenet1_1(num_classes=2).load_state_dict(state)
 
 
 @pytest.mark.parametrize("name", ["googlenet", "inception_v3"])
@@ -67,6 +71,20 @@ def test_a_class_without_pictures_is_named(folder):
         path.unlink()
     with pytest.raises(UsageError, match="digit-3"):
         make_task(WorkerOptions(task="torchvision:resnet18", data=str(folder)))
+
+
+def test_a_package_for_another_torch_is_one_line(monkeypatch):
+    """Its import then fails by RuntimeError, for an operator that its library would have declared."""
+    monkeypatch.setitem(sys.modules, "torchvision", Broken("torchvision"))
+    with pytest.raises(UsageError, match=r"torchvision is not the one for torch .*: operator .* does not exist"):
+        make_task(WorkerOptions(task="torchvision:resnet18", data="synthetic"))
+
+
+class Broken(types.ModuleType):
+    """What an import that is cut short leaves."""
+
+    def __getattr__(self, name: str):
+        raise RuntimeError("operator torchvision::nms does not exist")
 
 
 def test_without_the_package_a_line_says_what_to_type(monkeypatch):
