@@ -53,14 +53,16 @@ def test_an_own_tasks_prepare_is_called_once_here(hills, capfd):
     assert ("fetching rolling" in said.err, said.out) == (True, "")
 
 
-def test_what_it_lacks_is_its_own_line(hills, capfd):
+@pytest.mark.usefixtures("hills")
+def test_what_it_lacks_is_its_own_line(capfd):
     with pytest.raises(UsageError, match="^there are no hills$"):
         prepare(own("none"))
     assert "Traceback" not in capfd.readouterr().err
 
 
-def test_an_error_of_its_own_is_shown_whole(hills, capfd):
-    with pytest.raises(UsageError, match="--task hills:Mine: its prepare ended with status 1; what it said is above"):
+@pytest.mark.usefixtures("hills")
+def test_an_error_of_its_own_is_shown_whole(capfd):
+    with pytest.raises(UsageError, match="--task hills:Mine: its prepare ended with status 1; see above"):
         prepare(own("bug"))
     assert "ValueError: mine" in capfd.readouterr().err
 

@@ -12,7 +12,6 @@ from torch import Tensor
 from slurmddp.worker.files import CIFAR_NAMES, DIGITS, find_idx
 from slurmddp.worker.idx import read_pair
 
-
 CPU_TORCHVISION = Path(__file__).parents[2] / "programs" / "cpu_torchvision"
 
 
@@ -37,6 +36,11 @@ def write_cifar(path: Path, images: Tensor, classes: Tensor) -> None:
     path.write_bytes(torch.cat((classes.unsqueeze(1), planes), dim=1).numpy().tobytes())
 
 
+def only(among: tuple[int, ...], images: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+    wanted = torch.isin(classes, torch.tensor(among, dtype=torch.uint8))
+    return images[wanted], classes[wanted]
+
+
 @pytest.fixture
 def digits():
     """Return the function that reads them."""
@@ -45,16 +49,16 @@ def digits():
 
 @pytest.fixture
 def digits_as_cifar(tmp_path):
-    """Return a function that writes so many of the digits in CIFAR's format, and returns their folder."""
+    """Return a function that writes so many of some digits in CIFAR's format, and returns their folder."""
 
-    def write(train: int, test: int) -> Path:
+    def write(train: int, test: int, among: tuple[int, ...] = tuple(range(10))) -> Path:
         folder = tmp_path / "digits-in-cifars-format"
         folder.mkdir()
-        images, classes = read_digits("train")
+        images, classes = only(among, *read_digits("train"))
         for number, name in enumerate(CIFAR_NAMES[:-1]):
             some = slice(number * train // 5, (number + 1) * train // 5)
             write_cifar(folder / name, images[some], classes[some])
-        images, classes = read_digits("test")
+        images, classes = only(among, *read_digits("test"))
         write_cifar(folder / CIFAR_NAMES[-1], images[:test], classes[:test])
         return folder
 

@@ -84,6 +84,7 @@ class Broken(types.ModuleType):
     """What an import that is cut short leaves."""
 
     def __getattr__(self, name: str):
+        """Fail as the import of `models` from it does."""
         raise RuntimeError("operator torchvision::nms does not exist")
 
 
