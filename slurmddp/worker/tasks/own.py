@@ -1,8 +1,8 @@
 """Finds a task of the user's: `--task package.module:Class`."""
 
 import importlib
-import sys
 from pathlib import Path
+from types import ModuleType
 
 from slurmddp.errors import UsageError
 from slurmddp.worker.command import put_first
@@ -19,10 +19,10 @@ def load(name: str) -> type[Task]:
     """
     module_name, _, class_name = name.partition(":")
     put_first(str(Path.cwd()))
-    _import(module_name)
-    found = getattr(sys.modules[module_name], class_name, None)
+    module = _import(module_name)
+    found = getattr(module, class_name, None)
     if found is None:
-        raise UsageError(f"--task {name}: {module_name} has no {class_name}{_others(module_name)}")
+        raise UsageError(f"--task {name}: {module_name} has no {class_name}; {_tasks_of(module)}")
     if not isinstance(found, type) or not issubclass(found, Task):
         raise UsageError(f"--task {name}: {class_name} is no task; write class {class_name}(slurmddp.worker.task.Task)")
     for method in NEEDED:
@@ -39,11 +39,11 @@ def check_data(task: Task, name: str) -> None:
         raise UsageError(f"--task {name}: self.train is empty")
 
 
-def _import(module: str) -> None:
+def _import(name: str) -> ModuleType:
     try:
-        importlib.import_module(module)
+        return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if not error.name or not f"{module}.".startswith(f"{error.name}."):
+        if not error.name or not f"{name}.".startswith(f"{error.name}."):
             raise
         raise UsageError(
             f"--task: there is no module {error.name} in {Path.cwd()} nor among those installed; "
@@ -51,8 +51,7 @@ def _import(module: str) -> None:
         ) from error
 
 
-def _others(module: str) -> str:
-    members = vars(sys.modules[module]).items()
-    names = [name for name, member in members if isinstance(member, type) and issubclass(member, Task)]
-    own = [name for name in names if sys.modules[module].__dict__[name].__module__ == module]
-    return f"; its tasks are {', '.join(own)}" if own else "; write class NAME(slurmddp.worker.task.Task) there"
+def _tasks_of(module: ModuleType) -> str:
+    members = [member for member in vars(module).values() if isinstance(member, type) and issubclass(member, Task)]
+    own = [member.__name__ for member in members if member.__module__ == module.__name__]
+    return f"its tasks are {', '.join(own)}" if own else "write class NAME(slurmddp.worker.task.Task) there"

@@ -16,6 +16,12 @@ class Pictures(InMemory):
     """Of red, green and blue, in grey levels; ImageNet's."""
     deviation: ClassVar = (0.229 * 255, 0.224 * 255, 0.225 * 255)
 
+    def __init__(self, inputs: Tensor, targets: Tensor) -> None:
+        super().__init__(inputs, targets)
+        self._mean, self._deviation = (
+            torch.tensor(rgb, device=inputs.device).view(3, 1, 1) for rgb in (self.mean, self.deviation)
+        )
+
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
         """Return an image (3, height, width) and its class."""
         inputs, targets = self.batch(torch.tensor([index], device=self.inputs.device))
@@ -24,8 +30,7 @@ class Pictures(InMemory):
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Return images (samples, 3, height, width) and their classes (samples)."""
         inputs, targets = super().batch(indices)
-        mean, deviation = (torch.tensor(rgb, device=inputs.device).view(3, 1, 1) for rgb in (self.mean, self.deviation))
-        return (inputs - mean) / deviation, targets.long()
+        return (inputs - self._mean) / self._deviation, targets.long()
 
 
 def shifted(images: Tensor, most: int) -> Tensor:
