@@ -17,6 +17,6 @@ def test_handwriting_is_learnt_in_a_few_steps(digits_as_cifar, start):
     """Forty steps; chance is 0.25."""
     folder = digits_as_cifar(200, 60, among=(0, 1, 4, 7))
     words = [f"--data={folder}", "--epochs=1", "--batch-size=5", "--lr=0.005", "--schedule=linear"]
-    ended = start("srun", 1, "--task=cifar10", *words).wait(200)
+    ended = start("srun", 1, "--task=cifar10", *words).wait(280)
     assert ended.statuses == [0], ended.log(0)
     assert ended.events("metrics")[-1]["values"]["accuracy"] > 0.6

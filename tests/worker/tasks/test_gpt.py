@@ -41,7 +41,7 @@ def test_english_is_learnt(english, start):
     counts = torch.bincount(torch.frombuffer(bytearray(text), dtype=torch.uint8).long()).float()
     shares = counts[counts > 0] / len(text)
     entropy = float(-(shares * shares.log2()).sum())
-    ended = start("srun", 1, *WORDS, f"--data={english}", "--batch-size=8").wait(200)
+    ended = start("srun", 1, *WORDS, f"--data={english}", "--batch-size=8").wait(280)
     assert ended.statuses == [0], ended.log(0)
     assert values(ended)["bits_per_byte"] < entropy - 0.5, entropy
 
@@ -49,8 +49,8 @@ def test_english_is_learnt(english, start):
 def test_one_and_two_ranks_give_the_same_numbers(english, start):
     english.write_bytes(english.read_bytes()[:20_000])
     words = (*WORDS, f"--data={english}", "--precision=fp64")
-    one = start("srun", 1, *words, "--batch-size=16").wait(200)
-    two = start("fork", 2, *words, "--batch-size=8").wait(200)
+    one = start("srun", 1, *words, "--batch-size=16").wait(280)
+    two = start("fork", 2, *words, "--batch-size=8").wait(280)
     assert [one.statuses, two.statuses] == [[0], [0]]
     for name in ("loss", "bits_per_byte"):
         assert values(one)[name] == pytest.approx(values(two)[name], rel=1e-9), name

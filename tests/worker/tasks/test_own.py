@@ -101,6 +101,6 @@ def test_the_task_of_the_docs_trains_on_two_ranks(tmp_path, start):
     (text,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (tmp_path / "hills.py").write_text(text)
     words = ["--task=hills:Hills", "--epochs=5", "--optimizer=adam", "--lr=0.01"]
-    ended = start("fork", 2, *words, cwd=tmp_path).wait(200)
+    ended = start("fork", 2, *words, cwd=tmp_path).wait(280)
     assert ended.statuses == [0], ended.log(0)
     assert ended.events("metrics")[-1]["values"]["off"] < 0.2

@@ -39,7 +39,7 @@ def test_a_folder_of_pictures_is_read(folder):
 
 def test_it_trains_on_pictures_read_by_loader_processes(folder, start, torchvision_path):
     words = ["--task=torchvision:squeezenet1_1", f"--data={folder}", "--epochs=1", "--batch-size=8", "--workers=1"]
-    ended = start("srun", 1, *words, "--lr=0.001", PYTHONPATH=torchvision_path).wait(200)
+    ended = start("srun", 1, *words, "--lr=0.001", PYTHONPATH=torchvision_path).wait(280)
     assert ended.statuses == [0], ended.log(0)
     assert ended.events("metrics")[-1]["values"]["accuracy"] is not None
     state = torch.load(ended.run.model, weights_only=True)
