@@ -232,4 +232,4 @@ def _default_name(values: Mapping[str, Any], job_file: Path | None) -> tuple[str
         return command.as_name(job_file.stem), "the job file's name"
     if values["command"]:
         return command.name_of(values["command"]), "COMMAND"
-    return values["worker"].task, "the worker's task"
+    return command.as_name(values["worker"].task.rpartition(":")[2]), "the worker's task"

@@ -20,6 +20,7 @@ from slurmddp.config import Resolved
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.fields import shown
 from slurmddp.outcome import DONE
+from slurmddp.prepare import prepare
 from slurmddp.rundir import RunDir, append_record, last_records, read_records, write_whole
 from slurmddp.script import script
 from slurmddp.spec import JobSpec, seconds
@@ -62,6 +63,7 @@ def submit(
     """
     text, run, record = script(resolved.spec), _run_of(resolved.spec), _described(resolved)
     _check(resolved, run, change=change, environ=environ)
+    prepare(resolved.spec)
     created = run.create()
     try:
         with run.claimed():

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -337,3 +338,19 @@ def test_shell_options_of_a_set_up_line_do_not_spoil_the_end(cli, tmp_path):
     (tmp_path / "bad.py").write_text("raise ValueError('no')\n")
     done = cli("submit", "--setup", "set -euo pipefail", "--follow", "bad.py", status=1)
     assert "ended with status 77: " in done.stderr and "ValueError: no" in done.stderr
+
+
+def test_an_own_task_outside_the_package_trains_in_a_job(cli, tmp_path):
+    """Its `prepare` runs once, where the job is submitted, and one that lacks its data leaves nothing behind."""
+    (text,) = re.findall(r"```python\n(.*?)```", (REPOSITORY / "docs" / "tasks.md").read_text(), re.DOTALL)
+    looks = "    @classmethod\n    def prepare(cls, options):\n"
+    looks += "        if options.data: raise UsageError('no hills there')\n"
+    (tmp_path / "hills.py").write_text("from slurmddp.errors import UsageError\n" + text + looks)
+    words = ["submit", "--nodes", "2", "--ntasks-per-node", "2", "--launcher", "fork", "--wait", "--"]
+    refused = cli(*words, "--task", "hills:Hills", "--data", "x", status=2)
+    assert (refused.stdout, refused.stderr) == ("", "Error: no hills there\n")
+    assert not (tmp_path / "jobs").exists()
+    cli(*words, "--task", "hills:Hills", "--epochs", "2", "--optimizer", "adam", "--lr", "0.01")
+    events = [json.loads(line) for line in (tmp_path / "jobs/Hills/events.jsonl").read_text().splitlines()]
+    assert [event["values"]["epoch"] for event in events if event["event"] == "metrics"][-1] == 2
+    assert torch.load(tmp_path / "jobs/Hills/model.pt", weights_only=True)["0.weight"].shape == (64, 2)

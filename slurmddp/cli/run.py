@@ -11,6 +11,7 @@ import click
 from slurmddp import local
 from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, tell
 from slurmddp.cli.progress import progress
+from slurmddp.prepare import prepare
 from slurmddp.script import script
 
 _LOCAL = ("gpus-per-node", "ntasks-per-node", "job-name", "python", "env", "runs-dir")
@@ -28,6 +29,7 @@ def run(job_file: Path | None, words: tuple[str, ...], *, devices: str | None, a
     """
     spec = resolve(job_file, words, parameters).spec
     script(spec)
+    prepare(spec)
     plan = local.plan(spec, devices=devices, environ=os.environ)
     if spec.nodes > 1:
         tell(f"the job has {spec.nodes} nodes; here run the ranks of one")

@@ -47,7 +47,7 @@ def _run_module(words: list[str]) -> None:
     if not words:
         sys.exit("Argument expected for the -m option")
     sys.argv = ["-m", *words[1:]]
-    _put_first(str(Path.cwd()))
+    put_first(str(Path.cwd()))
     runpy._run_module_as_main(words[0])  # type: ignore[attr-defined]  # noqa: SLF001 - what python -m itself calls
 
 
@@ -59,14 +59,14 @@ def _run_script(main: types.ModuleType, words: list[str]) -> None:
         print(f"{sys.executable}: can't open file {path!r}: {error}", file=sys.stderr)  # noqa: T201 - as python does
         sys.exit(CANNOT_OPEN)
     sys.argv = list(words)
-    _put_first(os.path.realpath(os.path.dirname(path) or "."))  # noqa: PTH120 - '' must stay the working folder
+    put_first(os.path.realpath(os.path.dirname(path) or "."))  # noqa: PTH120 - '' must stay the working folder
     main.__file__ = os.path.abspath(path)  # noqa: PTH100 - Path would drop a trailing part of the name
     main.__dict__["__cached__"] = None
     main.__loader__ = importlib.machinery.SourceFileLoader("__main__", main.__file__)
     exec(compile(source, path, "exec"), vars(main))  # noqa: S102 - running the user's program is the purpose
 
 
-def _put_first(folder: str) -> None:
+def put_first(folder: str) -> None:
     """Make the folder the first to import from; with -P, Python put none there that could be replaced."""
     if os.environ.get("PYTHONSAFEPATH"):
         return

@@ -1,6 +1,7 @@
 """Makes a plain model one of several ranks': DistributedDataParallel, fully_shard, or DataParallel."""
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any, Final
 
 import torch
@@ -70,9 +71,13 @@ def _shard(model: nn.Module, options: WorkerOptions, device: torch.device) -> No
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     lower = torch.bfloat16 if options.precision == "bf16" else None
     policy = MixedPrecisionPolicy(param_dtype=lower, reduce_dtype=torch.float32 if lower else None)
-    for part in model.modules():
-        if isinstance(part, nn.ModuleList | nn.Sequential) and part is not model:
-            for layer in part:
-                if any(True for _ in layer.parameters()):
-                    fully_shard(layer, mesh=mesh, mp_policy=policy)
+    for layer in _layers(model):
+        if any(True for _ in layer.parameters()):
+            fully_shard(layer, mesh=mesh, mp_policy=policy)
     fully_shard(model, mesh=mesh, mp_policy=policy)
+
+
+def _layers(model: nn.Module) -> Iterator[nn.Module]:
+    """Yield the layers of the outermost lists of layers: sharded after its parent, a part would be sharded twice."""
+    for part in model.children():
+        yield from part if isinstance(part, nn.ModuleList | nn.Sequential) else _layers(part)

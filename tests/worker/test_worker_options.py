@@ -1,4 +1,4 @@
-"""What the bundled worker can be asked for, and whether its data is there."""
+"""What the bundled worker can be asked for."""
 
 import subprocess
 import sys
@@ -10,10 +10,7 @@ from hypothesis import strategies as st
 
 from slurmddp.errors import UsageError
 from slurmddp.spec import JOB_FIELDS
-from slurmddp.worker.files import DIGITS, IDX_STEMS, check
 from slurmddp.worker.options import WORKER_FIELDS, WorkerOptions, arguments, parse
-from slurmddp.worker.task import InMemory
-from slurmddp.worker.tasks import make_task
 
 OPTIONS = st.builds(
     WorkerOptions,
@@ -111,61 +108,6 @@ def test_no_option_has_a_name_of_a_jobs_option():
     assert not set(WORKER_FIELDS) & set(JOB_FIELDS)
 
 
-def test_data_is_found_or_made():
-    assert check(WorkerOptions()) == DIGITS
-    assert check(WorkerOptions(data="synthetic")) is None
-    assert check(WorkerOptions(task="linear")) is None
-    assert check(WorkerOptions(task="linear", data="synthetic")) is None
-
-
-def test_a_folder_may_hold_the_files_packed_or_plain(tmp_path):
-    for number, stem in enumerate(IDX_STEMS):
-        (tmp_path / (stem if number % 2 else f"{stem}.gz")).touch()
-    assert check(WorkerOptions(data=str(tmp_path))) == tmp_path
-
-
-def test_what_is_missing_is_named(tmp_path):
-    with pytest.raises(UsageError, match="none' is no folder; allowed are digits, synthetic, or a folder of IDX files"):
-        check(WorkerOptions(data=str(tmp_path / "none")))
-    for stem in IDX_STEMS[:-1]:
-        (tmp_path / stem).touch()
-    with pytest.raises(UsageError, match=r"holds no t10k-labels-idx1-ubyte and no t10k-labels-idx1-ubyte\.gz; put"):
-        check(WorkerOptions(data=str(tmp_path)))
-
-
-def test_linear_takes_no_other_data():
-    with pytest.raises(UsageError, match="--data 'images' with --task linear, which makes its own; leave it out"):
-        check(WorkerOptions(task="linear", data="images"))
-
-
 def test_options_need_no_torch():
     code = "import sys, slurmddp.worker.options; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_images_of_two_sizes_or_too_small_are_refused(tmp_path):
-    def write(stem: str, *sizes: int) -> None:
-        values = 1
-        for size in sizes:
-            values *= size
-        header = bytes((0, 0, 8, len(sizes))) + b"".join(size.to_bytes(4, "big") for size in sizes)
-        (tmp_path / stem).write_bytes(header + bytes(values))
-
-    write(IDX_STEMS[0], 2, 8, 8)
-    write(IDX_STEMS[1], 2)
-    write(IDX_STEMS[2], 2, 6, 6)
-    write(IDX_STEMS[3], 2)
-    options = WorkerOptions(data=str(tmp_path))
-    with pytest.raises(UsageError, match=r"holds images of \(8, 8\) pixels, but .* of \(6, 6\)"):
-        make_task(options)
-    write(IDX_STEMS[0], 2, 3, 6)
-    write(IDX_STEMS[2], 2, 3, 6)
-    with pytest.raises(UsageError, match=r"holds images of \(3, 6\) pixels; the least is 4 each way"):
-        make_task(options)
-
-
-@pytest.mark.parametrize("size", [4, 8, 16, 28])
-def test_the_net_fits_images_of_any_size(size):
-    task = make_task(WorkerOptions(data="synthetic"))
-    task.train = InMemory(task.train.inputs[:2, :, :size, :size], task.train.targets[:2])
-    assert task.model()(task.train.inputs).shape == (2, 10)

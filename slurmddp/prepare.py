@@ -1,0 +1,33 @@
+"""Lets the job's own Python look for a task's data, or fetch it, before the job is submitted. Starts one process."""
+
+import subprocess
+import sys
+
+from slurmddp.command import is_worker
+from slurmddp.errors import UsageError
+from slurmddp.spec import JobSpec
+from slurmddp.worker.options import BUNDLED, arguments
+
+
+def prepare(spec: JobSpec) -> None:
+    """Call the `prepare` of a task that only the job's Python can load; bundled tasks are checked without it.
+
+    A job that makes itself another environment than this one is left to say itself what it lacks. Raises UsageError
+    with what is missing.
+    """
+    if not is_worker(spec.command) or spec.worker.task in BUNDLED or _has_own_environment(spec):
+        return
+    command = [spec.python or sys.executable, "-P", "-m", "slurmddp.worker.prepare", *arguments(spec.worker)]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
+    except OSError as error:
+        raise UsageError(f"--python {command[0]} cannot be started: {error.strerror}") from error
+    if done.returncode:
+        told = done.stdout.decode("utf-8", "replace").strip()
+        raise UsageError(
+            told or f"--task {spec.worker.task}: its prepare ended with status {done.returncode}; see above"
+        )
+
+
+def _has_own_environment(spec: JobSpec) -> bool:
+    return bool(spec.module or spec.conda or spec.venv or spec.setup or spec.setup_file)
