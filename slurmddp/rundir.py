@@ -93,6 +93,10 @@ class RunDir:
         """The exception that ended that rank, in the form of torch's TORCHELASTIC_ERROR_FILE."""
         return self.attempt(job_id, attempt) / f"{rank}.error.json"
 
+    def meeting(self, job_id: str, attempt: str) -> Path:
+        """The file by which that attempt's ranks form their group under `--init file`; gone after a good end."""
+        return self.attempt(job_id, attempt) / "meeting"
+
     @property
     def events(self) -> Path:
         """What happened, a line of JSON each; the fields are those of `slurmddp.runtime.events`."""

@@ -34,6 +34,7 @@ CLI_ONLY = {
     "quoting",
     "command",
     "requeue",
+    "hostlist",
 }
 
 

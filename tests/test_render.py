@@ -15,7 +15,7 @@ from slurmddp.spec import JobSpec
 
 GOLDEN = Path(__file__).parent / "golden"
 RECIPES = sorted((Path(__file__).parent.parent / "jobs").glob("*.toml"))
-LAUNCHERS = ["srun", "fork"]
+LAUNCHERS = ["srun", "fork", "torchrun"]
 
 
 def job(**values) -> JobSpec:

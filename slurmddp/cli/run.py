@@ -10,9 +10,9 @@ import click
 
 from slurmddp import local
 from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, tell, write
-from slurmddp.script import script
+from slurmddp.script import check_program
 
-_LOCAL = ("gpus-per-node", "ntasks-per-node", "job-name", "python", "env", "runs-dir")
+_LOCAL = ("gpus-per-node", "ntasks-per-node", "job-name", "init", "no-python", "python", "env", "runs-dir")
 
 
 @click.command(cls=JobCommand, options_metavar=SYNOPSIS)
@@ -26,7 +26,7 @@ def run(job_file: Path | None, words: tuple[str, ...], *, devices: str | None, a
     set-up has no meaning here.
     """
     spec = resolve(job_file, words, parameters).spec
-    script(spec)
+    check_program(spec)
     plan = local.plan(spec, devices=devices, environ=os.environ)
     if spec.nodes > 1:
         tell(f"the job has {spec.nodes} nodes; here run the ranks of one")
