@@ -54,7 +54,7 @@ def plan(spec: JobSpec, *, devices: str | None, environ: Mapping[str, str]) -> L
     python = spec.python or sys.executable
     torchrun = [python, "-P", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     torchrun += ["--log-dir", str(run.attempt(job_id, ATTEMPT) / "torchrun")]
-    command = [*torchrun, "--no-python", python, "-P", "-u", "-m", "slurmddp.worker", *spec.program]
+    command = [*torchrun, "--no-python", python, "-P", "-u", "-m", "slurmddp.worker", *spec.program_of_torchrun]
     return LocalRun(run, job_id, command, _environment(spec, run, job_id, chosen, environ))
 
 

@@ -238,6 +238,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         return (NO_PYTHON, *self.command) if self.no_python else self.command
 
     @property
+    def program_of_torchrun(self) -> tuple[str, ...]:
+        """The same for torchrun, which takes `$` for its own (torch.distributed.elastic.utils.macros)."""
+        return tuple(word.replace("$", "$$") for word in self.program)
+
+    @property
     def tasks_per_node(self) -> int:
         """Ranks on each node."""
         return self.ntasks_per_node or self.gpus or 1

@@ -20,6 +20,7 @@ import time  # noqa: E402 - the same
 from pathlib import Path  # noqa: E402 - the same
 
 LOOK_S = 0.1
+"""Between two looks for ranks; the agent starts all of a node in less."""
 
 
 def main(words: list[str]) -> None:
@@ -33,9 +34,10 @@ def main(words: list[str]) -> None:
 def _pass_on() -> None:
     while True:
         number = signal.sigwait(NOTICES)
-        while not (ranks := children(os.getpid())):
+        while not children(os.getpid()):
             time.sleep(LOOK_S)
-        for pid in ranks:
+        time.sleep(LOOK_S)
+        for pid in children(os.getpid()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
