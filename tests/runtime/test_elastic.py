@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -62,6 +63,6 @@ def test_a_notice_during_the_agents_imports_is_not_lost(agent):
 
 
 def _blocks(pid: int, number: signal.Signals) -> bool:
-    with open(f"/proc/{pid}/status") as status:
-        mask = next(line.split()[1] for line in status if line.startswith("SigBlk"))
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    mask = next(line.split()[1] for line in lines if line.startswith("SigBlk"))
     return bool(int(mask, 16) >> (number - 1) & 1)
