@@ -2,10 +2,14 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
+
+from slurmddp.rundir import RunDir
 
 HOSTILE = ["a b", "x\ny", "", "-m", "--task", "$(id)", "$$", "*", b"\xff".decode("utf-8", "surrogateescape")]
 WAITS = "echo ready $$; {trap}; while :; do sleep 0.1; done"
@@ -93,24 +97,25 @@ def test_one_that_does_not_is_over_and_all_come_back(start, order):
     until(lambda: all(map(is_gone, programs)))
 
 
-def test_where_nobody_signals_the_program_its_rank_does(start):
-    """Under torchrun; TERM too, which the program hears once."""
-    running = start("srun", 1, *sh(WAITS.format(trap="trap 'echo heard; exit 75' TERM")), **TORCHRUN)
-    program_of(running)
-    running.processes[0].send_signal(signal.SIGTERM)
-    ended = running.wait()
-    assert ended.record(0).startswith("75 ")
-    assert ended.log(0).count("heard") == 1
+TORCHRUN = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
 
 
-TORCHRUN = {
-    "DDPRUN_LAUNCHER": "torchrun",
-    "SLURM_JOB_ID": "1",
-    "RANK": "0",
-    "LOCAL_RANK": "0",
-    "WORLD_SIZE": "1",
-    "LOCAL_WORLD_SIZE": "1",
-}
+def test_where_nobody_signals_the_program_its_rank_does(make, tmp_path):
+    """Under torchrun, once."""
+    run = RunDir(tmp_path / "run")
+    program = sh(WAITS.format(trap="trap 'echo heard; exit 75' TERM"))
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-u", "-m", "slurmddp.worker", *program],
+        env=make.clean_environment() | make.of_run(run, "torchrun") | TORCHRUN,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert "ready" in process.stdout.readline()
+    time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=30)[0].count("heard") == 1
+    assert process.returncode == 75
+    assert run.rank_record("17", "0.0", 0).read_text().startswith("75 rank 0 on ")
 
 
 def test_it_does_not_outlive_its_rank(start):
