@@ -26,8 +26,8 @@ if rank: sys.exit(0)
 WORDS = ["well", "a b", "$$", "${local_rank}", "", "-m"]
 OWN = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "ROLE_NAME"}
 """Names that every launcher sets, each to a value of its own."""
-AGENTS = {"TORCHELASTIC_USE_AGENT_STORE"}
-"""Set where torchrun's agent holds a store, and only there."""
+AGENTS = {"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_SIGNALS_TO_HANDLE"}
+"""Of torchrun's agent itself, and only there."""
 
 
 def torchrun(words: list[str], module: str = "torch.distributed.run") -> list[str]:
@@ -108,7 +108,7 @@ def test_a_script_sees_the_same(make, plain, launcher, tmp_path):
         if launcher in ("srun", "fork"):
             assert variables.pop("SLURM_PROCID") == str(rank)
             names -= {"SLURM_PROCID"}
-            assert not AGENTS & set(variables), "there is no store of an agent"
+            assert not AGENTS & set(variables), "there is no agent"
         assert names == set(wanted[-1]) - AGENTS - {"TORCHELASTIC_ERROR_FILE"}
         assert {name: variables[name] for name in names - OWN} == {name: wanted[-1][name] for name in names - OWN}
 
