@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from slurmddp.runtime.sampler import Sampler as Sampler
     from slurmddp.runtime.session import init as init
+    from slurmddp.runtime.state import full_state_dict as full_state_dict
     from slurmddp.runtime.training import Checkpointer as Checkpointer
 
 __version__ = "0.1.0"
 
-__all__ = ["Checkpointer", "Sampler", "init"]
+__all__ = ["Checkpointer", "Sampler", "full_state_dict", "init"]
 
-_PLACES = {"Checkpointer": "training", "Sampler": "sampler", "init": "session"}
+_PLACES = {"Checkpointer": "training", "Sampler": "sampler", "full_state_dict": "state", "init": "session"}
 
 
 def __getattr__(name: str) -> Any:

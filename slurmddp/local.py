@@ -50,7 +50,7 @@ def plan(spec: JobSpec, *, devices: str | None, environ: Mapping[str, str]) -> L
     """
     chosen, run = _devices(devices), RunDir.named(spec.runs_dir, spec.job_name)
     job_id = f"local-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}"
-    ranks = spec.ntasks_per_node or spec.gpus or len(chosen) or 1
+    ranks = 1 if spec.is_one_process else spec.ntasks_per_node or spec.gpus or len(chosen) or 1
     python = spec.python or sys.executable
     torchrun = [python, "-P", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     torchrun += ["--log-dir", str(run.attempt(job_id, ATTEMPT) / "torchrun")]

@@ -126,6 +126,10 @@ class RunDir:
         found = [re.fullmatch(r"before-reset-([0-9]+)", entry.name) for entry in self.path.glob("before-reset-*")]
         return 1 + max((int(match[1]) for match in found if match), default=0)
 
+    def rank_model(self, rank: int) -> Path:
+        """The trained model as one rank holds it, where every rank was asked to save its own."""
+        return self.path / f"rank-{rank}.pt"
+
     @property
     def model(self) -> Path:
         """The trained model: a plain state_dict."""

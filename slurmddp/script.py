@@ -9,7 +9,7 @@ from slurmddp.fields import shown
 from slurmddp.render import render
 from slurmddp.rundir import RunDir
 from slurmddp.spec import JobSpec
-from slurmddp.worker.options import check
+from slurmddp.worker.files import check
 
 
 def script(spec: JobSpec) -> bytes:

@@ -207,6 +207,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         _check_ports(self.port_range)
         self._check_lead()
         self._check_launch()
+        self._check_strategy()
 
     def _check_lead(self) -> None:
         if self.signal_lead is None or self.time_s is None:
@@ -242,10 +243,22 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         """The same for torchrun, which takes `$` for its own (torch.distributed.elastic.utils.macros)."""
         return tuple(word.replace("$", "$$") for word in self.program)
 
+    def _check_strategy(self) -> None:
+        if self.is_one_process and self.world_size > 1:
+            raise UsageError(
+                f"--strategy dp is one process with all GPUs of a node, not {self.world_size}; "
+                "leave out --nodes and --ntasks-per-node, or give --strategy ddp"
+            )
+
+    @property
+    def is_one_process(self) -> bool:
+        """Whether the bundled worker is to use all GPUs of the node from one process."""
+        return not self.command and self.worker.strategy == "dp"
+
     @property
     def tasks_per_node(self) -> int:
         """Ranks on each node."""
-        return self.ntasks_per_node or self.gpus or 1
+        return self.ntasks_per_node or (not self.is_one_process and self.gpus) or 1
 
     @property
     def gpus(self) -> int:

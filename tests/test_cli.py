@@ -59,7 +59,7 @@ USER_ERRORS = [
     ("submit --partition=", "--partition: an empty text"),
     ("submit none.py", "there is no file 'none.py'"),
     ("submit none.toml", "job file 'none.toml' cannot be read"),
-    ("submit -- --task nothing", "--task: 'nothing' is not one of mnist, linear"),
+    ("submit -- --task nothing", "--task: 'nothing' is not one of linear, mnist, cifar10, gpt"),
     ("submit -- --tsk linear", "unknown option '--tsk'; did you mean --task"),
     ("submit -- --epochs", "--epochs needs a value"),
     ("submit --epochs 0", "--epochs: '0' is not a whole number, 1 or more"),

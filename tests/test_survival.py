@@ -28,7 +28,9 @@ from slurmddp.errors import ClusterError
 from slurmddp.rundir import RunDir, read_records
 
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
-PROGRAM = Path(__file__).parent / "programs" / "train.py"
+PROGRAMS = Path(__file__).parent / "programs"
+WHOLE, SHARDED = (str(PROGRAMS / "train.py"),), (str(PROGRAMS / "fsdp.py"), "fsdp")
+"""Programs of which each rank has the whole state, or a part of it."""
 REAL_SITE = os.environ.get("SLURMDDP_TESTS_SITE") == "real"
 KILL_WAIT_S, SLURMD_TIMEOUT_S = (30, 60) if REAL_SITE else (5, 10)
 TOTAL, STEP_S, EVERY = 60, 0.1, 10
@@ -46,7 +48,7 @@ CHAOS_FAULTS, CHAOS_STEP_S = (12, 1.0) if CHAOTIC > 1 else (4, 0.4)
 
 @dataclass
 class Training:
-    """One run of tests/programs/train.py, on nodes that nothing else uses."""
+    """One run of a program, on nodes that nothing else uses."""
 
     sandbox: slurm_sandbox.Sandbox
     root: Path
@@ -55,6 +57,7 @@ class Training:
     nodes: list[str]
     partition: str = "low"
     width: int = 2
+    program: tuple[str, ...] = WHOLE
     job: str = ""
     ended: dict[str, str] = field(default_factory=dict)
     """Slurm's record of the job at its end; Slurm forgets it after five minutes."""
@@ -71,7 +74,7 @@ class Training:
         words = ["submit", f"--nodes={self.width}", f"--ntasks-per-node={self.ranks // self.width}"]
         words += [f"--launcher={launcher}"]
         words += [f"--partition={self.partition}", f"--exclude={','.join(others)}", f"--name={self.name}", *options]
-        program = [str(PROGRAM), str(TOTAL), str(step_s), str(EVERY)]
+        program = [*self.program, str(TOTAL), str(step_s), str(EVERY)]
         done = subprocess.run(
             [SLURMDDP, *words, *program], cwd=self.root, env=self.environ, capture_output=True, text=True, check=False
         )
@@ -178,9 +181,10 @@ class Case:
     options: tuple[str, ...] = ()
     step_s: float = STEP_S
     repeats: int = 0
+    program: tuple[str, ...] = WHOLE
 
     def play(self, training: Training) -> None:
-        training.partition = self.partition
+        training.partition, training.program = self.partition, self.program
         training.submit(*self.options, step_s=self.step_s)
         for steps, fault in self.faults:
             training.until(lambda: training.record()["JobState"] == "RUNNING")
@@ -200,8 +204,14 @@ CASES = {
     "kill-9": Case(((15, kill_rank),), repeats=1),
     "torchrun": Case(((6, preempt), (6, kill_rank)), options=("--launcher=torchrun", "--init=file"), repeats=1),
     "imports": Case(((0, preempt),)),
+    "sharded": Case(((5, preempt), (5, kill_rank)), repeats=1, program=SHARDED),
     "calm": Case(step_s=0.0),
+    "sharded-calm": Case(step_s=0.0, program=SHARDED),
 }
+
+
+def calm_of(name: str) -> str:
+    return "sharded-calm" if name.startswith("sharded") else "calm"
 
 
 def cut_off(training: Training) -> None:
@@ -287,11 +297,10 @@ def _keys() -> list[tuple[str, int]]:
     names = ["zombie", *(f"chaos-{seed}" for seed in range(CHAOTIC)), *CASES]
     names += [f"cancelled-{seed}" for seed in range(CANCELLED)]
     whole = [(name, ranks) for name in names for ranks in RANKS]
-    return (
-        whole
-        if ALL
-        else [key for key in whole if key[0] == "calm" or (names.index(key[0]) % 2) == (key[1] == RANKS[1])]
-    )
+    if ALL:
+        return whole
+    chosen = [key for key in whole if (names.index(key[0]) % 2) == (key[1] == RANKS[1])]
+    return [key for key in whole if key in chosen or key in {(calm_of(name), ranks) for name, ranks in chosen}]
 
 
 KEYS = _keys()
@@ -346,7 +355,7 @@ def fleet(request, own_sandbox, tmp_path_factory):
         for item in request.session.items
         if "fleet" in item.fixturenames
     }
-    wanted = [key for key in KEYS if key in chosen or key[0] == "calm"]
+    wanted = [key for key in KEYS if key in chosen | {(calm_of(name), ranks) for name, ranks in chosen}]
     with ThreadPoolExecutor(GROUPS) as pool:
         yield {key: pool.submit(play, key[0], acts[key[0]], key[1]) for key in wanted}
 
@@ -358,7 +367,7 @@ Fleet = dict[tuple[str, int], Future[Training]]
 @pytest.mark.parametrize(("name", "ranks"), keys("zombie", *CASES))
 def test_it_ends_with_the_bits_of_a_calm_one(fleet: Fleet, name, ranks):
     """And repeats no step after a notice, at most those since the last checkpoint after kill -9."""
-    calm, training = fleet["calm", ranks].result(), fleet[name, ranks].result()
+    calm, training = fleet[calm_of(name), ranks].result(), fleet[name, ranks].result()
     assert training.ended["JobState"] == "COMPLETED", training.story()
     wanted, got = calm.model(), training.model()
     assert all(torch.equal(wanted[key], got[key]) for key in wanted), training.story()

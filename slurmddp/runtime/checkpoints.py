@@ -14,7 +14,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import chain, count
@@ -29,10 +29,17 @@ from slurmddp.runtime.owner import Owner
 FORMAT = 1
 MANIFEST = "manifest.json"
 IDENTITY = "identity"
+INDEX = "index.pt"
+"""Where each rank's pieces of a divided state lie, and that state without them."""
 _STEP = re.compile(r"step-([0-9]{9,})")
 _LOST = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO}
 """What opening or reading a file says when it, or what it held, is gone for good."""
 _POLL_S = 0.1
+
+Files = dict[str, dict[str, Any]]
+"""Of each file, by name, `size` in bytes and `sha256`."""
+Fill = Callable[[Path], Files]
+"""Writes files that are new into a folder, durable on return."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +65,7 @@ class Found:
 
 
 class Store:
-    """The checkpoints of one run in one folder. One process writes; any may read.
+    """The checkpoints of one run in one folder. One process makes them; any may read.
 
     `owner` is asked before every commit and deletion; None where nobody fences. `say` is given a line for each
     thing that a user should know.
@@ -76,6 +83,13 @@ class Store:
     def write(self, step: int, parts: Mapping[str, Any], note: Mapping[str, Any]) -> str:
         """Save each part under its file name, durable on return, and return the checkpoint's digest.
 
+        As `write_by`, with files of torch.save.
+        """
+        return self.write_by(step, lambda folder: save_parts(parts, folder), note)
+
+    def write_by(self, step: int, fill: Fill, note: Mapping[str, Any]) -> str:
+        """Let `fill` put the files into the folder it is given; durable on return, which is the checkpoint's digest.
+
         A checkpoint of that step that verifies is kept instead. Of those that verify, the newest `keep` stay.
         Raises FencedError when another attempt owns the run, OSError when the disk refuses (nothing is left
         behind then), RankError when that step is there and belongs to another run.
@@ -87,7 +101,7 @@ class Store:
         self._remove_leftovers()
         folder = self._folder / f"step-{step:09d}"
         there = self._own(folder) if folder.exists() else None
-        digest = there.digest if there else self._commit(folder, step, parts, note)
+        digest = there.digest if there else self._commit(folder, step, fill, note)
         self._prune()
         return digest
 
@@ -121,10 +135,10 @@ class Store:
             time.sleep(_POLL_S)
         return found
 
-    def _commit(self, folder: Path, step: int, parts: Mapping[str, Any], note: Mapping[str, Any]) -> str:
+    def _commit(self, folder: Path, step: int, fill: Fill, note: Mapping[str, Any]) -> str:
         temporary = Path(tempfile.mkdtemp(dir=self._folder, prefix=f".{folder.name}."))
         try:
-            files = {name: _save(state, temporary / name) for name, state in parts.items()}
+            files = fill(temporary)
             content = {"format": FORMAT, "step": step, "identity": self._identity, "note": note, "files": files}
             manifest = _encode(content)
             _write(temporary / MANIFEST, manifest)
@@ -237,19 +251,44 @@ class _Hashing:
     def flush(self) -> None:
         self._file.flush()
 
+    @property
+    def record(self) -> dict[str, Any]:
+        return {"size": self.size, "sha256": self.sha256.hexdigest()}
 
-def _save(state: Any, path: Path) -> dict[str, Any]:
+
+def save_parts(parts: Mapping[str, Any], folder: Path) -> Files:
+    """Write each part into a file of torch.save, under its name."""
+    return {name: save_each([state], folder / name)[0] for name, state in parts.items()}
+
+
+def save_each(states: Iterable[Any], path: Path) -> tuple[dict[str, Any], list[tuple[int, int]]]:
+    """Write the states one after the other into a new file, each as torch.save does.
+
+    Returns the file's `size` and `sha256`, and where each state begins and how long it is, in bytes.
+    """
     with path.open("xb") as file:
         hashing = _Hashing(file)
-        try:
-            torch.save(state, hashing)  # type: ignore[arg-type]  # only write and flush are called
-        except RuntimeError:
-            if hashing.error:  # torch's own words for it have lost the number
-                raise hashing.error from None
-            raise
+        spans = [_append(state, hashing) for state in states]
         file.flush()
         os.fsync(file.fileno())
-    return {"size": hashing.size, "sha256": hashing.sha256.hexdigest()}
+    return hashing.record, spans
+
+
+def save_bytes(content: bytes, path: Path) -> dict[str, Any]:
+    """Write a new file; return its `size` and `sha256`."""
+    _write(path, content)
+    return {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+
+
+def _append(state: Any, hashing: _Hashing) -> tuple[int, int]:
+    begin = hashing.size
+    try:
+        torch.save(state, hashing)  # type: ignore[arg-type]  # only write and flush are called
+    except RuntimeError:
+        if hashing.error:  # torch's own words for it have lost the number
+            raise hashing.error from None
+        raise
+    return begin, hashing.size - begin
 
 
 def _encode(content: Mapping[str, Any]) -> bytes:

@@ -1,13 +1,13 @@
 """What a checkpoint holds: the state that all ranks share, and each rank's own. Collects and restores; no files.
 
-Names of the model's entries are those of the plain module: without `module.` of DistributedDataParallel and without
-`_orig_mod.` of torch.compile, so that `torch.load(".../model.pt")` fits the model as it was written.
+Names of the model's entries are those of the plain module: without `module.` of DistributedDataParallel or DataParallel
+and without `_orig_mod.` of torch.compile, so that `torch.load(".../model.pt")` fits the model as it was written.
 """
 
 import io
 import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
@@ -35,7 +35,7 @@ class Stateful(Protocol):
 def bare(module: nn.Module) -> nn.Module:
     """Return the module as it was before it was wrapped or compiled."""
     while True:
-        if isinstance(module, DistributedDataParallel):
+        if isinstance(module, DistributedDataParallel | nn.DataParallel):
             module = module.module
         elif hasattr(module, "_orig_mod"):
             module = module._orig_mod  # type: ignore[assignment]  # noqa: SLF001 - torch.compile's only name for it
@@ -43,9 +43,79 @@ def bare(module: nn.Module) -> nn.Module:
             return module
 
 
+def state_of(part: Stateful) -> State:
+    """Return a part's state; of a ZeroRedundancyOptimizer what this rank has of it, by the numbers of the whole."""
+    if is_zero(part):
+        return _zero_state(part)
+    return (bare(part) if isinstance(part, nn.Module) else part).state_dict()
+
+
+def full_state_dict(model: nn.Module) -> State:
+    """Return the model's whole state on rank 0, as plain tensors in host memory; nothing on the others.
+
+    It fits the model as it was before it was wrapped, compiled or sharded. All ranks together.
+    """
+    main = not dist.is_initialized() or dist.get_rank() == 0
+    whole: State = {}
+    for name, value in bare(model).state_dict().items():
+        gathered = value.to(value.device_mesh.device_type).full_tensor() if _is_dtensor(value) else value
+        if main:
+            whole[name] = gathered.detach().cpu() if isinstance(gathered, Tensor) else gathered
+    return whole
+
+
 def collect(parts: Mapping[str, Stateful]) -> State:
     """Return the state of each part, by name."""
-    return {name: (bare(part) if isinstance(part, nn.Module) else part).state_dict() for name, part in parts.items()}
+    return {name: state_of(part) for name, part in parts.items()}
+
+
+def is_zero(part: Any) -> bool:
+    """Tell whether a part is a ZeroRedundancyOptimizer."""
+    return _is(part, "torch.distributed.optim.zero_redundancy_optimizer", "ZeroRedundancyOptimizer")
+
+
+def is_divided(part: Stateful) -> bool:
+    """Tell whether each rank holds only pieces of a part's state.
+
+    Raises RankError for a FullyShardedDataParallel, whose state would be gathered on every rank.
+    """
+    inner = part.modules() if isinstance(part, nn.Module) else ()
+    if any(_is(module, "torch.distributed.fsdp", "FullyShardedDataParallel") for module in inner):
+        raise RankError("a FullyShardedDataParallel cannot be saved; use torch.distributed.fsdp.fully_shard instead")
+    return is_zero(part) or any(map(_is_dtensor, _tensors(part)))
+
+
+def _is_dtensor(value: Any) -> bool:
+    return _is(value, "torch.distributed.tensor", "DTensor")
+
+
+def _is(value: Any, module: str, name: str) -> bool:
+    """Tell whether a value is of a class of which there is none as long as nobody has imported the module."""
+    loaded = sys.modules.get(module)
+    return loaded is not None and isinstance(value, getattr(loaded, name))
+
+
+def _tensors(part: Stateful) -> list[Any]:
+    if isinstance(part, torch.optim.Optimizer):
+        return [parameter for group in part.param_groups for parameter in group["params"]]
+    return list(_leaves(state_of(part)))
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(item)
+    else:
+        yield value
+
+
+def _zero_state(zero: Any) -> State:
+    if not hasattr(zero, "optim"):
+        raise RankError("a ZeroRedundancyOptimizer with overlap_with_ddp=True cannot be saved; leave that option out")
+    parameters = [parameter for group in zero.param_groups for parameter in group["params"]]
+    numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
+    state = {numbers[id(parameter)]: dict(values) for parameter, values in zero.optim.state.items()}
+    return {"state": state, "param_groups": torch.optim.Optimizer.state_dict(zero)["param_groups"]}
 
 
 def restore(parts: Mapping[str, Stateful], state: State) -> None:
@@ -58,7 +128,9 @@ def restore(parts: Mapping[str, Stateful], state: State) -> None:
         except (RuntimeError, ValueError, KeyError) as error:
             what = " ".join(str(error).split())
             raise RankError(f"the checkpoint does not fit this {name}: {what}; --reset starts anew") from error
-        if isinstance(part, torch.optim.Optimizer):
+        if is_zero(part):
+            part.state.clear()  # type: ignore[attr-defined]  # a second copy, which no step looks at
+        elif isinstance(part, torch.optim.Optimizer):
             _keep_precision(part, state[name])
 
 
@@ -168,7 +240,7 @@ def _hooks(module: nn.Module) -> list[Any]:
 
 def _hook_state(hook: Any) -> State:
     """Return the fields of a PowerSGDState, its generator as plain values."""
-    state: State = dict(hook.__getstate__())
+    state: State = {name: getattr(hook, name) for name in hook.__slots__ if name != "process_group"}
     kind, keys, *rest = state.pop("rng").get_state()
     return {**state, "rng": (kind, torch.from_numpy(keys.astype("int64")), *rest)}
 

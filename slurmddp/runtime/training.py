@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 import torch.distributed as dist
@@ -23,7 +23,7 @@ from slurmddp.errors import PeerError, RankError
 from slurmddp.runtime import session, state
 from slurmddp.runtime.agreement import Agreement
 from slurmddp.runtime.buckets import layouts
-from slurmddp.runtime.checkpoints import Found, Store, identity_of
+from slurmddp.runtime.checkpoints import INDEX, Found, Store, identity_of
 from slurmddp.runtime.events import Checkpoint, CheckpointFailed, Metrics, Resume, write_event
 from slurmddp.runtime.owner import owner_of
 from slurmddp.runtime.preemption import NOTICES
@@ -32,6 +32,10 @@ from slurmddp.runtime.snapshot import Snapshot, check_plain
 from slurmddp.runtime.state import Stateful
 from slurmddp.runtime.verdict import Stopped, one_line
 from slurmddp.runtime.writer import Writer
+
+if TYPE_CHECKING:
+    from slurmddp.runtime.joint import Joint
+    from slurmddp.runtime.sharded import Share
 
 EVERY_S: Final = 600.0
 """Between two checkpoints, unless steps or seconds are given."""
@@ -75,6 +79,8 @@ class Checkpointer:
         self._own: dict[str, Stateful] = dict(own or {})
         self._sampler = shared.get("sampler")
         self._cadence = _Cadence(every_steps, EVERY_S if every_steps is every_s is None else every_s)
+        self._divided = {name: part for name, part in self._parts().items() if state.is_divided(part)}
+        self._alike = {name: part for name, part in self._shared.items() if name not in self._divided}
         self._layouts = layouts(self._modules())
         self._stopping = self._session.stopping
         self.step = 0
@@ -90,7 +96,8 @@ class Checkpointer:
         if self._place:
             self._session.take(self._place)
         self._store = _store(self._place, keep, self._session) if self._place else None
-        self._writer = Writer() if self._store and self._session.is_main else None
+        self._joint = _joint(self._place, self._divided, self._session) if self._place and self._divided else None
+        self._writer = Writer() if self._joint or (self._store and self._session.is_main) else None
         self._snapshot = Snapshot()
         self._check_plain()
         self._restore()
@@ -135,9 +142,11 @@ class Checkpointer:
         numbers = {name: None if value is None else float(value) for name, value in values.items()}
         write_event(self._session.who, Metrics(step=self.step, total=self.total, values=numbers))
 
+    def _parts(self) -> dict[str, Stateful]:
+        return {"model": self._model, **self._shared}
+
     def _modules(self) -> dict[str, nn.Module]:
-        parts = {"model": self._model, **self._shared}
-        return {name: part for name, part in parts.items() if isinstance(part, nn.Module)}
+        return {name: part for name, part in self._parts().items() if isinstance(part, nn.Module)}
 
     def _total(self, total: int | None, epochs: int | None) -> int:
         if total is not None:
@@ -174,13 +183,17 @@ class Checkpointer:
     def _poll(self, agreement: Agreement) -> None:
         if self._writer:
             self._check_writer(self._writer.check)
-        wanted = self._writer is not None and self._writer.idle and self._cadence.is_time(self._finished_at)
+        wanted = self._is_idle_writer() and self._cadence.is_time(self._finished_at)
         agreed = agreement.poll(stop=NOTICES.given, save=wanted)
         if agreed.stop:
             self._stop()
         if (agreed.save or self._asked or self._cadence.is_step(self.step)) and self.step < self.total:
             self._asked = False
             self._begin_save()
+
+    def _is_idle_writer(self) -> bool:
+        """Tell whether rank 0, whose clock alone counts, may begin a checkpoint."""
+        return self._session.is_main and self._writer is not None and self._writer.idle
 
     def _end_loop(self, agreement: Agreement) -> None:
         if agreement.conclude(stop=NOTICES.given):
@@ -207,27 +220,39 @@ class Checkpointer:
         if self._writer is None:
             return
         self._check_writer(self._writer.finish)
-        if self._saved_step == self.step:
+        if self._joint is None and self._saved_step == self.step:
             return
-        parts = self._snapshot.take({**self._collect(), RANKS: ranks})
+        share = self._joint.share() if self._joint else None
+        parts = {**self._collect(), RANKS: ranks} if self._session.is_main else {}
+        parts, tensors = self._snapshot.take([parts, share.tensors if share else []])
         step, store, held_s = self.step, self._store, time.monotonic() - began
-        self._writer.begin(lambda: self._write(store, step, parts, held_s))
+        self._writer.begin(lambda: self._write(store, step, parts, share and share.of(tensors), held_s))
 
     def _collect(self) -> dict[str, Any]:
         shared = {
             "step": self.step,
             "layouts": {name: layout.order for name, layout in self._layouts.items()},
-            "parts": state.collect(self._shared),
+            "parts": state.collect(self._alike),
         }
-        return {MODEL: state.bare(self._model).state_dict(), STATE: shared}
+        model = {} if "model" in self._divided else {MODEL: state.state_of(self._model)}
+        return {**model, STATE: shared}
 
-    def _write(self, store: Store, step: int, parts: Mapping[str, Any], held_s: float) -> None:
-        """Write one checkpoint, in the writer's thread."""
+    def _write(self, store: Store, step: int, parts: Mapping[str, Any], share: "Share | None", held_s: float) -> None:
+        """Write one checkpoint, in the writer's thread; other ranks than 0 their part of one."""
         who, began = self._session.who, time.monotonic()
         for name, content in parts.items():  # a value may have become another kind during the training
             check_plain(content, name)
         note = {"job": who.job, "attempt": who.attempt, "world_size": who.world_size}
-        store.write(step, parts, note)
+        if self._joint is None or share is None:
+            store.write(step, parts, note)
+        elif not who.is_main:
+            self._joint.follow(share)
+            return
+        elif self._saved_step == step:
+            self._joint.skip()
+            return
+        else:
+            self._joint.lead(store, step, parts, share, note)
         self._saved_step = step
         event = Checkpoint(step=step, held_s=held_s, write_s=time.monotonic() - began)
         write_event(who, event)
@@ -250,21 +275,30 @@ class Checkpointer:
             dist.barrier(self._session.control)
 
     def _check_plain(self) -> None:
-        for name, content in {**state.collect(self._shared), **state.collect(self._own)}.items():
+        divided = self._joint.share().frame if self._joint else {}
+        for name, content in {**divided, **state.collect(self._alike), **state.collect(self._own)}.items():
             check_plain(content, name)
 
     def _restore(self) -> None:
         found = self._agree_on_newest() if self._store else None
         if self._store is None or found is None:
             return
-        model, shared, ranks = (self._store.load(found, name) for name in (MODEL, STATE, RANKS))
-        state.restore({"model": self._model}, {"model": model})
-        state.restore(self._shared, shared["parts"])
+        shared, ranks = (self._store.load(found, name) for name in (STATE, RANKS))
+        state.restore(self._parts(), {**self._whole(self._store, found), **shared["parts"]})
         for name, layout in self._layouts.items():
             layout.restore(shared["layouts"].get(name, []))
         self.step = self._saved_step = shared["step"]
         self._restore_own(ranks)
         self._say_resumed(found, len(ranks))
+
+    def _whole(self, store: Store, found: Found) -> state.State:
+        """Return the model's state, and that of all parts that were divided when it was saved."""
+        states = {"model": store.load(found, MODEL)} if MODEL in found.files else {}
+        if INDEX in found.files:
+            from slurmddp.runtime import sharded  # noqa: PLC0415 - its imports cost what most trainings do not need
+
+            states |= sharded.load(found.folder, store.load(found, INDEX), self._parts())
+        return states
 
     def _restore_own(self, ranks: list[state.State]) -> None:
         ours = self._session
@@ -339,6 +373,14 @@ def _folder(given: str | Path | None, ours: session.Session) -> Path | None:
         ours.print("no checkpoints: this process was started by hand, without a run folder")
         return None
     return ours.run_dir.checkpoints
+
+
+def _joint(place: Path, parts: Mapping[str, Stateful], ours: session.Session) -> "Joint":
+    """Return what lets all ranks write parts that are divided among them; its group is its own."""
+    from slurmddp.runtime.joint import Joint  # noqa: PLC0415 - its imports cost what most trainings do not need
+
+    group = dist.new_group(backend="gloo", timeout=session.PATIENCE) if ours.control else None
+    return Joint(parts, place, ours.who, group)
 
 
 def _store(place: Path, keep: int, ours: session.Session) -> Store:

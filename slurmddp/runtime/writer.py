@@ -1,4 +1,4 @@
-"""Writes checkpoints in a thread of its own, one at a time. On rank 0 alone."""
+"""Writes checkpoints in a thread of its own, one at a time: on rank 0, and on each that has pieces of its own."""
 
 import queue
 import threading

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown
+from slurmddp.worker.options import WorkerOptions
 
 DIGITS = Path(__file__).parent / "data" / "digits"
 """1797 handwritten digits of 8x8 pixels; they travel with the package."""
@@ -15,6 +16,22 @@ IDX_STEMS = (
     "t10k-labels-idx1-ubyte",
 )
 """MNIST's names; Fashion-MNIST and others use them too."""
+
+
+def check(options: WorkerOptions) -> Path | None:
+    """Return where the data of a bundled task is; None for data that is made up.
+
+    Raises UsageError when the data is not there, or the task has no use for it.
+    """
+    if options.task == "linear":
+        if options.source != "synthetic":
+            raise UsageError(f"--data {shown(options.data)} with --task linear, which makes its own; leave it out")
+        return None
+    if options.source is None or options.source == "synthetic":
+        return None
+    folder = DIGITS if options.source == "digits" else Path(options.source)
+    find_idx(folder)
+    return folder
 
 
 def find_idx(folder: Path) -> dict[str, Path]:

@@ -2,55 +2,36 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from slurmddp.errors import UsageError
-from slurmddp.worker.files import find_idx
+from slurmddp.worker.files import check, find_idx
 from slurmddp.worker.idx import read_pair
-from slurmddp.worker.options import WorkerOptions, check
+from slurmddp.worker.options import WorkerOptions
+from slurmddp.worker.task import InMemory, Task
 
 SMALLEST_IMAGE = 4
 LARGE_IMAGE = 16
 
 
-class Task(Protocol):
-    """What `slurmddp.worker.train` needs to know."""
-
-    train: tuple[Tensor, Tensor]
-    """Inputs and targets, first dimension samples."""
-    test: tuple[Tensor, Tensor]
-
-    def model(self) -> nn.Module:
-        """Return a fresh model on the CPU, drawn from torch's default generator."""
-
-    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        """Return the loss of each sample."""
-
-    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """Return for each sample whether it was classified rightly; None for a task without classes."""
-
-    def report(self, model: nn.Module) -> str | None:
-        """Return a line on the trained model."""
-
-
-class Linear:
+class Linear(Task):
     """Recover the weights and the bias of y = Wx + b."""
 
     FEATURES, OUTPUTS, TRAIN, TEST = 8, 2, 4096, 512
 
-    def __init__(self, seed: int) -> None:
-        generator = torch.Generator().manual_seed(seed)
+    def __init__(self, options: WorkerOptions) -> None:
+        super().__init__(options)
+        generator = torch.Generator().manual_seed(options.seed)
         self._weight = torch.randn(self.OUTPUTS, self.FEATURES, generator=generator)
         self._bias = torch.randn(self.OUTPUTS, generator=generator)
         self.train = self._draw(self.TRAIN, generator)
         self.test = self._draw(self.TEST, generator)
 
-    def _draw(self, samples: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    def _draw(self, samples: int, generator: torch.Generator) -> InMemory:
         inputs = torch.randn(samples, self.FEATURES, generator=generator)
-        return inputs, inputs @ self._weight.T + self._bias
+        return InMemory(inputs, inputs @ self._weight.T + self._bias)
 
     def model(self) -> nn.Module:
         """Return one linear layer."""
@@ -60,9 +41,6 @@ class Linear:
         """Return the mean squared error of each sample."""
         return (outputs - targets).square().mean(dim=1)
 
-    def correct(self, outputs: Tensor, targets: Tensor) -> None:
-        """Return None: there are no classes."""
-
     def report(self, model: nn.Module) -> str:
         """Return how far the weights are from the true ones."""
         state = {name: value.cpu() for name, value in model.state_dict().items()}
@@ -70,17 +48,22 @@ class Linear:
         return f"largest error of the weights: {float(max(errors)):.3g}"
 
 
-class Images:
+class Images(Task):
     """Classify small grey images with a small convolutional net, without buffers: any split of ranks agrees."""
 
     SYNTHETIC_CLASSES, SYNTHETIC_SIZE, SYNTHETIC_TRAIN, SYNTHETIC_TEST = 10, 28, 4096, 512
 
-    def __init__(self, folder: Path | None, seed: int) -> None:
-        train, test = self._synthetic(seed) if folder is None else self._read(folder)
+    train: InMemory
+    test: InMemory
+
+    def __init__(self, options: WorkerOptions) -> None:
+        super().__init__(options)
+        folder = check(options)
+        train, test = self._synthetic(options.seed) if folder is None else self._read(folder)
         mean, deviation = train[0].float().mean(), train[0].float().std().clamp(min=1.0)
-        self.train = (((train[0] - mean) / deviation).unsqueeze(1), train[1].long())
-        self.test = (((test[0] - mean) / deviation).unsqueeze(1), test[1].long())
-        self._classes = int(torch.cat((self.train[1], self.test[1])).max()) + 1
+        self.train = InMemory(((train[0] - mean) / deviation).unsqueeze(1), train[1].long())
+        self.test = InMemory(((test[0] - mean) / deviation).unsqueeze(1), test[1].long())
+        self._classes = int(torch.cat((self.train.targets, self.test.targets)).max()) + 1
 
     def _read(self, folder: Path) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
         files = [*find_idx(folder).values()]
@@ -106,7 +89,7 @@ class Images:
 
     def model(self) -> nn.Module:
         """Return three convolutions and a linear layer; large images get a coarser first layer."""
-        height, width = self.train[0].shape[2:]
+        height, width = self.train.inputs.shape[2:]
         stride, channels = (2, 16) if min(height, width) >= LARGE_IMAGE else (1, 32)
         convolutions = nn.Sequential(
             nn.Conv2d(1, channels, 3, padding=1, stride=stride),
@@ -129,24 +112,18 @@ class Images:
         """Return the cross entropy of each sample."""
         return nn.functional.cross_entropy(outputs, targets, reduction="none")
 
-    def correct(self, outputs: Tensor, targets: Tensor) -> Tensor:
+    def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
         """Return whether the likeliest class is the right one."""
-        return outputs.argmax(dim=1) == targets
-
-    def report(self, model: nn.Module) -> None:
-        """Return None: the accuracy of the last epoch says it."""
+        return {"accuracy": outputs.argmax(dim=1) == targets}
 
 
-TASKS: dict[str, Callable[[WorkerOptions], Task]] = {
-    "linear": lambda options: Linear(options.seed),
-    "mnist": lambda options: Images(check(options), options.seed),
-}
+TASKS: dict[str, Callable[[WorkerOptions], Task]] = {"linear": Linear, "mnist": Images}
 
 
 def make_task(options: WorkerOptions) -> Task:
-    """Return the task that was asked for, its data in memory.
+    """Return the task that was asked for.
 
-    Raises UsageError when the data is missing or broken.
+    Raises UsageError when its data is missing or broken.
     """
     check(options)
     return TASKS[options.task](options)

@@ -1,65 +1,26 @@
-"""Trains a bundled task with DistributedDataParallel, by the public names of slurmddp alone."""
+"""Trains a task on all ranks, by the public names of slurmddp alone."""
 
 import io
 import time
-from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor
 
 import slurmddp
 from slurmddp.errors import RankError
 from slurmddp.rundir import write_whole
 from slurmddp.runtime.session import Session
+from slurmddp.runtime.state import bare
+from slurmddp.worker.batches import Batch, measuring_batches, training_batches
+from slurmddp.worker.optimization import Precision, base_rate, make_optimizer, rate, set_rate
 from slurmddp.worker.options import WorkerOptions
-from slurmddp.worker.tasks import Task, make_task
+from slurmddp.worker.tally import Tally
+from slurmddp.worker.task import Batched, Examples, Task
+from slurmddp.worker.tasks import make_task
+from slurmddp.worker.wrapping import synchronised, wrap
 
-MOMENTUM = 0.9
 TEST_BATCH = 512
-
-
-class Tally:
-    """What this rank's steps gave since the last report."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.loss = torch.zeros((), dtype=torch.float64, device=device)
-        """Sum over this rank's samples."""
-        self.samples = 0
-        """Samples of all ranks."""
-        self.clear()
-
-    def clear(self) -> None:
-        """Begin anew."""
-        self.loss.zero_()
-        self.samples = 0
-        self._began, self._samples_here = time.monotonic(), 0
-
-    def add(self, loss: Tensor, samples: int) -> None:
-        """Count a step: this rank's loss, and the samples of all ranks."""
-        self.loss += loss
-        self.samples += samples
-        self._samples_here += samples
-
-    @property
-    def time_s(self) -> float:
-        """Seconds since the last report, or since this process began to train."""
-        return time.monotonic() - self._began
-
-    @property
-    def samples_per_s(self) -> float:
-        """Samples of all ranks a second, by the steps of this process."""
-        return self._samples_here / self.time_s
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the sums."""
-        return {"loss": self.loss, "samples": self.samples}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from sums."""
-        self.loss.copy_(state_dict["loss"])
-        self.samples = state_dict["samples"]
 
 
 class Training:
@@ -68,86 +29,133 @@ class Training:
     def __init__(self, ddp: Session, options: WorkerOptions, task: Task) -> None:
         torch.manual_seed(options.seed)
         self.ddp, self.options, self.task = ddp, options, task
-        self.inputs, self.targets = (part.to(ddp.device) for part in task.train)
-        self.model = _distributed(task.model().to(ddp.device), ddp.device)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=options.lr, momentum=MOMENTUM)
-        self.sampler = slurmddp.Sampler(len(self.inputs), options.batch_size, seed=options.seed)
+        self.examples, self.test = _placed(task.train, ddp.device), task.test and _placed(task.test, ddp.device)
+        self.sampler = slurmddp.Sampler(len(task.train), options.batch_size * options.accumulate, seed=options.seed)
+        self.samples = options.epochs * self.sampler.samples
+        self.precision = Precision(options, ddp.device)
+        total = self.sampler.steps_until(options.epochs)
+        self.model = wrap(task.model(), options, ddp.device, dtype=self.precision.dtype, total=total)
+        self.optimizer = make_optimizer(self.model.parameters(), options)
         self.tally = Tally(ddp.device)
         self.run = slurmddp.Checkpointer(
             model=self.model,
             optimizer=self.optimizer,
+            scaler=self.precision.scaler,
             sampler=self.sampler,
             own={"tally": self.tally},
             every_steps=options.checkpoint_every_steps,
             every_s=options.checkpoint_every_s,
             keep=options.keep_checkpoints,
         )
+        self._logged_at = time.monotonic()
 
     def train(self) -> None:
         """Take every sample `epochs` times."""
-        for _ in self.run.steps(epochs=self.options.epochs):
+        options = self.options
+        batches = training_batches(
+            self.examples, self.sampler, options.batch_size, workers=options.workers, device=self.ddp.device
+        )
+        for step in self.run.steps(epochs=options.epochs):
             first = self.sampler.consumed
-            after = min(first + self.sampler.global_batch, self.options.epochs * len(self.inputs))
-            self._step(first, after)
-            if after // len(self.inputs) > first // len(self.inputs):
-                self._report(after // len(self.inputs))
+            after = min(first + self.sampler.global_batch, self.samples)
+            set_rate(self.optimizer, self._rate(step, first))
+            loss = self._step([next(batches) for _ in range(options.accumulate)], first, after)
+            self.tally.add(loss, after - first)
+            if after // self.sampler.samples > first // self.sampler.samples:
+                self._report(after // self.sampler.samples)
                 self.tally.clear()
+            elif self.ddp.is_main and time.monotonic() > self._logged_at + options.log_every_s:
+                self._log(loss=float(loss) * self.ddp.world_size / (after - first))
 
-    def _step(self, first: int, after: int) -> None:
-        """Take the samples from `first` to `after` of the stream, of which each rank has its share.
+    def _step(self, batches: list[Batch], first: int, after: int) -> Tensor:
+        """Take the samples from `first` to `after` of the stream, in batches of which each rank has its share.
 
-        The gradient is that of the mean over all ranks' samples. What a last batch holds behind `after` weighs nothing.
+        The gradient is that of the mean over all ranks' samples; what a last batch holds behind `after` weighs
+        nothing. Returns the sum of this rank's losses.
         """
-        batch = self.sampler.indices(first).to(self.ddp.device)
-        counts = (self.sampler.places(first) < after).to(self.ddp.device)
-        self.model.train()  # type: ignore[no-untyped-call]  # torch leaves DDP's untyped
-        losses = self.task.losses(self.model(self.inputs[batch]), self.targets[batch]) * counts
+        self.model.train()
         self.optimizer.zero_grad()
-        torch.autograd.backward(losses.sum() * (self.ddp.world_size / (after - first)))
-        self.optimizer.step()
-        self.tally.add(losses.detach().sum(), after - first)
+        weights = torch.split((self.sampler.places(first) < after).to(self.ddp.device), self.options.batch_size)
+        share = self.ddp.world_size / (after - first)
+        total = torch.zeros((), dtype=torch.float64, device=self.ddp.device)
+        for number, ((inputs, targets), weight) in enumerate(zip(batches, weights, strict=True), start=1):
+            with synchronised(self.model, number == len(batches)):
+                loss = (self._losses(inputs, targets) * weight).sum()
+                torch.autograd.backward(self.precision.scaler.scale(loss * share))
+            total += loss.detach()
+        self.precision.scaler.step(self.optimizer)
+        self.precision.scaler.update()
+        return total
+
+    def _losses(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        with self.precision.forward():
+            outputs = self.model(self._formed(self.task.transform(inputs)))
+            losses = self.task.losses(outputs, self.precision.cast(targets))
+        if losses.shape != inputs.shape[:1]:
+            raise RankError(
+                f"--task {self.options.task}: losses() gave a tensor of shape {tuple(losses.shape)} for "
+                f"{len(inputs)} samples; return the loss of each sample, of shape ({len(inputs)},)"
+            )
+        return losses
+
+    def _formed(self, inputs: Tensor) -> Tensor:
+        """Return inputs in the precision and the layout of the weights."""
+        inputs = self.precision.cast(inputs)
+        images = self.options.channels_last and inputs.dim() == 4  # noqa: PLR2004 - samples, channels, height, width
+        return inputs.contiguous(memory_format=torch.channels_last) if images else inputs
+
+    def _rate(self, step: int, first: int) -> float:
+        return rate(self.options, self.ddp.world_size, step=step, progress=first / self.samples)
 
     def _report(self, epoch: int) -> None:
         """Say and log how the steps since the last report went."""
         total = self.tally.loss.clone()
         dist.all_reduce(total)
-        loss, accuracy, tally = float(total) / self.tally.samples, self._accuracy(), self.tally
-        right = "" if accuracy is None else f"  accuracy {accuracy:.4f}"
+        loss, metrics, tally = float(total) / self.tally.samples, self._measure(), self.tally
+        words = "".join(f"  {name} {value:.4f}" for name, value in metrics.items())
         self.ddp.print(
-            f"epoch {epoch}/{self.options.epochs}  loss {loss:.6f}{right}  "
+            f"epoch {epoch}/{self.options.epochs}  loss {loss:.6f}{words}  "
             f"{tally.samples_per_s:.0f} samples/s  {tally.time_s:.2f} s"
         )
-        speed = tally.samples_per_s
-        self.run.log(epoch=epoch, loss=loss, accuracy=accuracy, samples_per_s=speed, lr=self.options.lr)
+        self._log(epoch=epoch, loss=loss, **metrics)
+
+    def _log(self, **values: float) -> None:
+        self._logged_at = time.monotonic()
+        self.run.log(**values, samples_per_s=self.tally.samples_per_s, lr=self.optimizer.param_groups[0]["lr"])
 
     @torch.no_grad()
-    def _accuracy(self) -> float | None:
-        """Return the fraction of the test samples classified rightly; each is counted by one rank."""
-        ddp = self.ddp
-        inputs, targets = (part[ddp.rank :: ddp.world_size].to(ddp.device) for part in self.task.test)
-        self.model.eval()
-        right = torch.zeros((), dtype=torch.int64, device=ddp.device)
-        for some, wanted in zip(torch.split(inputs, TEST_BATCH), torch.split(targets, TEST_BATCH), strict=True):
-            correct = self.task.correct(self.model.module(some), wanted)
-            if correct is None:
-                return None
-            right += correct.sum()
-        dist.all_reduce(right)
-        return int(right) / len(self.task.test[0])
+    def _measure(self) -> dict[str, float]:
+        """Return the means of the task's metrics over the test samples, each of which one rank looks at."""
+        if self.test is None:
+            return {}
+        ddp, model = self.ddp, bare(self.model).eval()
+        sums: dict[str, Tensor] = {}
+        for inputs, targets, weight in measuring_batches(
+            self.test, TEST_BATCH, share=(ddp.rank, ddp.world_size), workers=self.options.workers, device=ddp.device
+        ):
+            with self.precision.forward():
+                found = self.task.metrics(model(self._formed(inputs)), self.precision.cast(targets))
+            for name, values in found.items():
+                sums[name] = sums.get(name, 0) + (values * weight).sum(dtype=torch.float64)
+        for total in sums.values():
+            dist.all_reduce(total)
+        return {name: float(total) / len(self.test) for name, total in sums.items()}
 
 
 def train(options: WorkerOptions) -> None:
     """Train as one rank; rank 0 prints, writes the events and saves the model."""
     task = make_task(options)
     with slurmddp.init(options.device) as ddp:
+        if options.needs_gpu and ddp.device.type != "cuda":
+            raise RankError(f"{options.needs_gpu}, and there is none on {ddp.host}")
         _say_header(ddp, options, task)
         training = Training(ddp, options, task)
         training.train()
-        _finish(ddp, task, training.model.module)
+        _finish(training)
 
 
-def _distributed(model: nn.Module, device: torch.device) -> DistributedDataParallel:
-    return DistributedDataParallel(model, device_ids=[device.index] if device.type == "cuda" else None)
+def _placed(examples: Examples, device: torch.device) -> Examples:
+    return examples.to(device) if isinstance(examples, Batched) else examples
 
 
 def _say_header(ddp: Session, options: WorkerOptions, task: Task) -> None:
@@ -155,13 +163,16 @@ def _say_header(ddp: Session, options: WorkerOptions, task: Task) -> None:
         print(f"rank {ddp.rank} of {ddp.world_size} on {ddp.host}, device {ddp.device}", flush=True)  # noqa: T201
     total = _check_all_reduce(ddp)
     nodes = f"{ddp.nodes} node{'s' if ddp.nodes > 1 else ''}"
+    tests = 0 if task.test is None else len(task.test)
+    times = f" x {options.accumulate}" if options.accumulate > 1 else ""
+    batch = options.batch_size * options.accumulate * ddp.world_size
     ddp.print(
         f"world size {ddp.world_size} on {nodes} ({ddp.launcher}), all-reduce of rank + 1: {total}\n"
-        f"device {ddp.device.type}, backend {dist.get_backend()}\n"
-        f"task {options.task}, data {options.data}: {len(task.train[0])} training samples, "
-        f"{len(task.test[0])} test samples, {options.epochs} epochs\n"
-        f"global batch {options.batch_size * ddp.world_size} ({options.batch_size} a rank), "
-        f"lr {options.lr}, seed {options.seed}"
+        f"device {ddp.device.type}, backend {dist.get_backend()}, {options.strategy}, {options.precision}\n"
+        f"task {options.task}, data {options.source}: {len(task.train)} training samples, "
+        f"{tests} test samples, {options.epochs} epochs\n"
+        f"global batch {batch} ({options.batch_size}{times} a rank), "
+        f"{options.optimizer}, lr {base_rate(options, ddp.world_size):g}, seed {options.seed}"
     )
 
 
@@ -178,16 +189,27 @@ def _check_all_reduce(ddp: Session) -> int:
     return wanted
 
 
-def _finish(ddp: Session, task: Task, model: nn.Module) -> None:
+def _finish(training: Training) -> None:
+    """Save the trained model, and let the task say a word on it."""
+    ddp, options, task = training.ddp, training.options, training.task
+    if options.save_all_ranks and ddp.run_dir:
+        write_whole(ddp.run_dir.rank_model(ddp.rank), _bytes(bare(training.model).state_dict()))
+    state = slurmddp.full_state_dict(training.model)
     if not ddp.is_main:
         return
-    report = task.report(model)
+    model = task.model().to(training.precision.dtype)
+    model.load_state_dict(state)
+    report = task.report(model.eval())
     if report:
         ddp.print(report)
     if ddp.run_dir is None:
         ddp.print("the model is not saved: this process was started by hand, without a run folder")
         return
-    content = io.BytesIO()
-    torch.save({name: value.cpu() for name, value in model.state_dict().items()}, content)
-    write_whole(ddp.run_dir.model, content.getvalue())
+    write_whole(ddp.run_dir.model, _bytes(state))
     ddp.print(f"model saved to {ddp.run_dir.model}")
+
+
+def _bytes(state: dict[str, Tensor]) -> bytes:
+    content = io.BytesIO()
+    torch.save({name: value.cpu() for name, value in state.items()}, content)
+    return content.getvalue()

@@ -37,7 +37,7 @@ def check_words(ended) -> None:
     lines = ended.log(0).splitlines()
     assert "world size 2 on 1 node (srun), all-reduce of rank + 1: 3" in lines
     assert any(line.startswith("task mnist, data digits: 1437 training samples, 360 test") for line in lines)
-    assert any(line.startswith("global batch 64 (32 a rank), lr 0.03") for line in lines)
+    assert any(line.startswith("global batch 64 (32 a rank), sgd, lr 0.03") for line in lines)
     assert [line.split()[1] for line in lines if line.startswith("epoch ")] == ["1/2", "2/2"]
     assert lines[-1] == f"model saved to {ended.run.model}"
     assert ended.log(1) == "rank 1 of 2 on n1, device cpu\n"
@@ -56,7 +56,7 @@ def test_linear_recovers_its_weights(alone):
     ended = alone("--task=linear", "--epochs=3")
     error = next(line for line in ended.stdout.splitlines() if line.startswith("largest error of the weights: "))
     assert float(error.split()[-1]) < 1e-4
-    assert ended.events("metrics")[-1]["values"]["accuracy"] is None
+    assert ended.events("metrics")[-1]["values"].keys() >= {"epoch", "loss", "samples_per_s", "lr"}
 
 
 def test_synthetic_images_are_learnt(alone):
