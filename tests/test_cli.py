@@ -81,7 +81,7 @@ USER_ERRORS = [
     ("render --nnodes 2", "say --nodes"),
     ("submit -o x.out", "output is in the run's folder, jobs/NAME/logs"),
     ("render --error=x", "output is in the run's folder, jobs/NAME/logs"),
-    ("submit --mail-user=me", "'--mail-user'. Another option of sbatch is given as --sbatch KEY=VALUE"),
+    ("submit --mail-user=me", "Another option of sbatch is given as --sbatch KEY=VALUE"),
     ("submit --nodess 2", "'--nodes'?) Another option of sbatch is given as --sbatch KEY=VALUE"),
     ("submit -- --data none", "is no folder; allowed are digits"),
     ("submit --env NO_SUCH_VARIABLE", "NO_SUCH_VARIABLE is not set here"),
