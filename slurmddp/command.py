@@ -31,6 +31,14 @@ def normalise(words: tuple[str, ...]) -> tuple[str, ...]:
     return _checked(rest)
 
 
+def as_executable(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words of an executable as they are; raise UsageError for what can be none."""
+    if not words or not words[0] or words[0].startswith("-"):
+        given = shown(words[0]) if words else "missing"
+        raise UsageError(f"--no-python: COMMAND is {given}; name an executable, as in: --no-python ./train --lr 0.1")
+    return _checked(words)
+
+
 def interpreter(words: tuple[str, ...]) -> str | None:
     """Return the Python that a leading `/path/to/python` or `/path/to/torchrun` names; None for a bare word."""
     if not words or "/" not in words[0] or not re.fullmatch(_RUNNERS, words[0]):

@@ -1,7 +1,7 @@
 """Where each value comes from: command line > environment > job file > built-in. Reads the job file, no more."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -32,11 +32,12 @@ def resolve(
     words: tuple[str, ...],
     job_file: Path | None,
     environ: Mapping[str, str],
+    worker: Mapping[str, Any] | None = None,
 ) -> Resolved:
     """Merge the sources, first come first served, and make the job of them.
 
-    `options` are raw values of the command line by key, `words` the COMMAND. Raises UsageError with the origin
-    of a wrong value.
+    `options` are raw values of the command line by key, `worker` those for the bundled worker, `words` the COMMAND.
+    Raises UsageError with the origin of a wrong value.
     """
     file = read_job_file(job_file) if job_file else {}
     found: Found = {
@@ -46,9 +47,10 @@ def resolve(
     }
     values = {JOB_FIELDS[key].name: convert(JOB_FIELDS[key], raw, origin) for key, (raw, origin) in found.items()}
     origins = {key: origin for key, (_, origin) in found.items()}
-    values["command"], values["worker"] = _program(words, file, job_file)
+    executable = bool(values.get("no_python"))
+    values["command"], values["worker"] = _program(words, file, job_file, worker or {}, executable=executable)
     python = command.interpreter(words or _command_in(file, job_file))
-    if python and values["command"] and "python" not in values:
+    if python and values["command"] and "python" not in values and not executable:
         values["python"], origins["python"] = python, "COMMAND"
     if "job_name" not in values:
         values["job_name"], origins["job-name"] = _default_name(values, job_file)
@@ -187,22 +189,31 @@ def _relocated_command(words: Any, base: Path) -> Any:
 
 
 def _program(
-    words: tuple[str, ...], file: Mapping[str, Any], path: Path | None
+    words: tuple[str, ...], file: Mapping[str, Any], path: Path | None, worker: Mapping[str, Any], *, executable: bool
 ) -> tuple[tuple[str, ...], WorkerOptions]:
     """Return the command, or the bundled worker's options, from the command line and the job file."""
-    in_file = command.normalise(_command_in(file, path))
-    table = _worker_in(file, path)
-    words = command.normalise(words)
+    in_file, table = _command_in(file, path), _worker_in(file, path)
     if in_file and table:
         raise UsageError(f"job file {path}: command and [worker] exclude each other; keep one")
+    if executable:
+        in_file, words = (), command.as_executable(words or in_file)
+    else:
+        in_file, words = command.normalise(in_file), command.normalise(words)
+    options = [*(f"--{key}" for key in worker), *(words if command.is_worker(words) else ())]
     if not command.is_worker(words):
+        _check_none(options, f"COMMAND is {shown(words[0])}")
         return words, WorkerOptions()
-    if in_file and not command.is_worker(in_file):
-        if words:
-            raise UsageError(f"{shown(words[0])} is for the bundled worker, but job file {path} has a command")
+    if not command.is_worker(in_file):
+        _check_none(options, f"job file {path} has a command")
         return in_file, WorkerOptions()
-    given = table | words_given(list(in_file)) | words_given(list(words))
+    direct = {key: convert(WORKER_FIELDS[key], raw, f"--{key}") for key, raw in worker.items()}
+    given = table | words_given(list(in_file)) | direct | words_given(list(words))
     return (), WorkerOptions(**{WORKER_FIELDS[key].name: value for key, value in given.items()})
+
+
+def _check_none(options: Sequence[str], why: str) -> None:
+    if options:
+        raise UsageError(f"{shown(options[0])} is for the bundled worker, but {why}; a script's own come after it")
 
 
 def _command_in(file: Mapping[str, Any], path: Path | None) -> tuple[str, ...]:

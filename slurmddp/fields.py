@@ -55,6 +55,11 @@ class Field(NamedTuple):
         return _bare(self.type) is bool
 
     @property
+    def is_number(self) -> bool:
+        """Whether the value is a number."""
+        return _bare(self.type) in (int, float)
+
+    @property
     def choices(self) -> tuple[str, ...]:
         """The only words allowed; empty when any text of the type is."""
         bare = _bare(self.type)

@@ -12,13 +12,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from slurmddp.command import is_worker
 from slurmddp.errors import UsageError
 from slurmddp.outcome import FAILED, FENCED, RETRYABLE, STOPPED
 from slurmddp.rundir import RunDir
 from slurmddp.slurm import submission_environment
 from slurmddp.spec import JobSpec
-from slurmddp.worker.options import arguments
 
 ATTEMPT: Final = "0.0"
 _HERE: Final = f"local:{socket.gethostname()}"
@@ -52,12 +50,11 @@ def plan(spec: JobSpec, *, devices: str | None, environ: Mapping[str, str]) -> L
     """
     chosen, run = _devices(devices), RunDir.named(spec.runs_dir, spec.job_name)
     job_id = f"local-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}"
-    program = arguments(spec.worker) if is_worker(spec.command) else spec.command
     ranks = 1 if spec.is_one_process else spec.ntasks_per_node or spec.gpus or len(chosen) or 1
     python = spec.python or sys.executable
     torchrun = [python, "-P", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
     torchrun += ["--log-dir", str(run.attempt(job_id, ATTEMPT) / "torchrun")]
-    command = [*torchrun, "--no-python", python, "-P", "-u", "-m", "slurmddp.worker", *program]
+    command = [*torchrun, "--no-python", python, "-P", "-u", "-m", "slurmddp.worker", *spec.program_of_torchrun]
     return LocalRun(run, job_id, command, _environment(spec, run, job_id, chosen, environ))
 
 
@@ -115,6 +112,7 @@ def _environment(
 ) -> dict[str, str]:
     given = dict(item.split("=", 1) for item in spec.env if "=" in item)
     visible = {"CUDA_VISIBLE_DEVICES": ",".join(devices)} if devices else {}
+    file = {"DDPRUN_INIT_METHOD": f"file://{run.meeting(job_id, ATTEMPT)}"} if spec.init == "file" else {}
     ours = {
         "DDPRUN_LAUNCHER": "torchrun",
         "DDPRUN_DIR": str(run.path),
@@ -125,7 +123,7 @@ def _environment(
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS", "1"),
     }
-    return submission_environment(environ) | ours | visible | given
+    return submission_environment(environ) | ours | file | visible | given
 
 
 def _devices(text: str | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""JobSpec -> the batch script, as text. Pure, but for reading templates and the set-up file.
+"""JobSpec -> the batch script, as text. Pure, but for reading templates, the set-up file and where we are.
 
 The only door to jinja2. A template cannot write a user's value unless one of the filters of `slurmddp.quoting`
 made it: `header` in `#SBATCH` lines, `shell` everywhere else.
@@ -12,26 +12,29 @@ import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from slurmddp import quoting
-from slurmddp.command import is_worker
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown
+from slurmddp.hostlist import expand
+from slurmddp.rundir import RunDir
 from slurmddp.spec import JobSpec
-from slurmddp.worker.options import arguments
 
 BASE: Final = "base.sbatch.j2"
+MANUAL: Final = "manual.j2"
 _PACKAGED = Path(__file__).parent / "templates"
 TEMPLATES: Final = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parent.parent / "templates"
 """Inside the package when installed; beside it in a checkout."""
 
 
 def render(spec: JobSpec, *, reset_number: int = 1) -> str:
-    """Return the script for a job: the same text for the same job, always valid UTF-8.
+    """Return the script for a job, or what to type by hand: the same text for the same job, always valid UTF-8.
 
     `reset_number` tells this start over, if the job is one, from the run's earlier ones. Raises UsageError for a
     template or a set-up file that cannot be used.
     """
     environment = _environment()
     try:
+        if spec.launcher == "manual":
+            return environment.get_template(MANUAL).render(_context(spec, reset_number) | _by_hand(spec))
         template = environment.from_string(_own_template(spec.template)) if spec.template else None
         script = (template or environment.get_template(BASE)).render(_context(spec, reset_number))
     except jinja2.TemplateError as error:
@@ -63,12 +66,29 @@ def _context(spec: JobSpec, reset_number: int) -> dict[str, Any]:
     return {
         "job": spec,
         "python": spec.python or ("python" if spec.conda or spec.venv else sys.executable),
-        "program": tuple(arguments(spec.worker)) if is_worker(spec.command) else spec.command,
+        "program": spec.program,
         "setup_lines": _setup_lines(spec),
         "variables": [item.partition("=") for item in spec.env],
         "run_dir": f"{spec.runs_dir.rstrip('/')}/{spec.job_name}",
         "reset_number": reset_number if spec.reset else 0,
     }
+
+
+def _by_hand(spec: JobSpec) -> dict[str, Any]:
+    hosts = expand(spec.nodelist) if spec.nodelist else _placeholders(spec.nodes)
+    if len(hosts) != spec.nodes:
+        raise UsageError(f"--nodelist names {len(hosts)} nodes and --nodes {spec.nodes}; give as many of the one")
+    return {
+        "hosts": hosts,
+        "hosts_text": " ".join(hosts),
+        "named": spec.nodelist is not None or spec.nodes == 1,
+        "directory": str(Path.cwd()),
+        "run_path": str(RunDir.named(spec.runs_dir, spec.job_name).path),
+    }
+
+
+def _placeholders(nodes: int) -> tuple[str, ...]:
+    return ("localhost",) if nodes == 1 else tuple(f"NODE{number}" for number in range(nodes))
 
 
 def _setup_lines(spec: JobSpec) -> list[quoting.Quoted]:

@@ -98,6 +98,10 @@ class RunDir:
         """What each rank's flight recorder dump is named by; torch appends the rank."""
         return f"{self.attempt(job_id, attempt)}/flight."
 
+    def meeting(self, job_id: str, attempt: str) -> Path:
+        """The file by which that attempt's ranks form their group under `--init file`; gone after a good end."""
+        return self.attempt(job_id, attempt) / "meeting"
+
     @property
     def events(self) -> Path:
         """What happened, a line of JSON each; the fields are those of `slurmddp.runtime.events`."""

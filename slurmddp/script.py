@@ -1,5 +1,6 @@
 """The script of a job whose program is there to be run: looks at files and run, then renders. Nothing is written."""
 
+import os
 from pathlib import Path
 
 from slurmddp.command import is_worker, script_of
@@ -16,10 +17,27 @@ def script(spec: JobSpec) -> bytes:
 
     Raises UsageError when the script or the data are missing here.
     """
-    path = script_of(spec.command)
-    if path is not None and not Path(path).is_file():
-        raise UsageError(f"COMMAND: there is no file {shown(path)} in {Path.cwd()}; check the path")
-    if is_worker(spec.command):
-        check(spec.worker)
+    check_program(spec)
     run = RunDir.named(spec.runs_dir, spec.job_name)
     return render(spec, reset_number=run.next_reset).encode()
+
+
+def check_program(spec: JobSpec) -> None:
+    """Raise UsageError when the script or the data are missing here."""
+    if spec.no_python:
+        _check_executable(spec.command[0])
+    else:
+        _check_script(script_of(spec.command))
+    if is_worker(spec.command):
+        check(spec.worker)
+
+
+def _check_script(path: str | None) -> None:
+    if path is not None and not Path(path).is_file():
+        raise UsageError(f"COMMAND: there is no file {shown(path)} in {Path.cwd()}; check the path")
+
+
+def _check_executable(path: str) -> None:
+    """Check a path; a bare name is looked up on the nodes, whose PATH may be another."""
+    if "/" in path and not (Path(path).is_file() and os.access(path, os.X_OK)):
+        raise UsageError(f"COMMAND: {shown(path)} is no file that can be executed; check the path, or `chmod +x` it")

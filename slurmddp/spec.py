@@ -9,9 +9,11 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from slurmddp.command import is_worker
 from slurmddp.errors import UsageError
 from slurmddp.fields import Count, Field, Option, fields_of, shown
-from slurmddp.worker.options import WorkerOptions
+from slurmddp.worker.command import NO_PYTHON
+from slurmddp.worker.options import WorkerOptions, arguments
 
 Gpus = Annotated[
     str,
@@ -130,9 +132,17 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...], Option(help="Any other option of sbatch, by its long name.", metavar="KEY[=VALUE]")
     ] = ()
     launcher: Annotated[
-        Literal["srun", "fork"],
-        Option(help="srun: one task a rank. fork: one task a node imports torch once and forks its ranks."),
+        Literal["srun", "fork", "torchrun", "manual"],
+        Option(
+            help="srun: one task a rank. fork: one task a node imports torch once and forks its ranks. torchrun: one "
+            "task a node is torchrun. manual: `render` prints what to type on each node."
+        ),
     ] = "srun"
+    init: Annotated[
+        Literal["tcp", "file"],
+        Option(help="How the ranks meet: at a port of the first node, or by a file in the run's folder."),
+    ] = "tcp"
+    no_python: Annotated[bool, Option(help="COMMAND is an executable, not a Python script.")] = False
     template: Annotated[
         str | None, Option(help="Your own Jinja template; it extends base.sbatch.j2.", metavar="FILE")
     ] = None
@@ -196,6 +206,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             _check_variable(item)
         _check_ports(self.port_range)
         self._check_lead()
+        self._check_launch()
         self._check_strategy()
 
     def _check_lead(self) -> None:
@@ -208,6 +219,29 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
                 if self.time_s > LEAD_MARGIN_S
                 else f"--signal-lead has no place in a time limit of {self.time_s} s; leave it out"
             )
+
+    def _check_launch(self) -> None:
+        if self.no_python and is_worker(self.command):
+            raise UsageError("--no-python needs a COMMAND that is an executable, as in: --no-python ./train --lr 0.1")
+        if self.launcher != "manual":
+            return
+        if self.init == "file":
+            raise UsageError("--init file with --launcher manual: by hand nobody makes a new file for each start")
+        if self.reset or self.template:
+            given = "reset" if self.reset else "template"
+            raise UsageError(f"--{given} with --launcher manual, which makes no batch script; leave it out")
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """The words after `python -m slurmddp.worker`."""
+        if is_worker(self.command):
+            return tuple(arguments(self.worker))
+        return (NO_PYTHON, *self.command) if self.no_python else self.command
+
+    @property
+    def program_of_torchrun(self) -> tuple[str, ...]:
+        """The same for torchrun, which takes `$` for its own (torch.distributed.elastic.utils.macros)."""
+        return tuple(word.replace("$", "$$") for word in self.program)
 
     def _check_strategy(self) -> None:
         if self.is_one_process and self.world_size > 1:

@@ -61,6 +61,7 @@ def submit(
     gets what sbatch says beside the id, and what the site has changed. Raises UsageError when the request is wrong
     by itself or the run is another's, ClusterError when Slurm refuses.
     """
+    _check_can_queue(resolved.spec)
     text, run, record = script(resolved.spec), _run_of(resolved.spec), _described(resolved)
     _check(resolved, run, change=change, environ=environ)
     prepare(resolved.spec)
@@ -85,6 +86,7 @@ def submit(
 
 def dry_run(resolved: Resolved, *, change: bool, environ: Mapping[str, str]) -> tuple[bytes, str]:
     """Return the script, and what sbatch says to it; raise what `submit` would, and write nothing."""
+    _check_can_queue(resolved.spec)
     text, run = script(resolved.spec), _run_of(resolved.spec)
     _described(resolved)
     _check(resolved, run, change=change, environ=environ)
@@ -114,6 +116,13 @@ def _described(resolved: Resolved) -> bytes:
     except UnicodeEncodeError as error:
         given = ascii(error.object[error.start : error.end])
         raise UsageError(f"a value holds bytes that are no UTF-8 text ({given}); only COMMAND may") from error
+
+
+def _check_can_queue(spec: JobSpec) -> None:
+    if spec.launcher == "manual":
+        raise UsageError(
+            "--launcher manual is not for the queue; type `slurmddp render --launcher manual ...` and what it prints"
+        )
 
 
 def _check(resolved: Resolved, run: RunDir, *, change: bool, environ: Mapping[str, str]) -> None:

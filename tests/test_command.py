@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurmddp.command import as_name, interpreter, is_worker, name_of, normalise, script_of
+from slurmddp.command import as_executable, as_name, interpreter, is_worker, name_of, normalise, script_of
 from slurmddp.errors import UsageError
 
 
@@ -71,3 +71,13 @@ def test_names_come_from_scripts_and_modules():
     assert as_name("my train!") == "my-train-"
     assert as_name("17") == "job-17"
     assert as_name("..") == "job-"
+
+
+def test_an_executable_is_taken_as_it_is():
+    assert as_executable(("python", "-u", "-m")) == ("python", "-u", "-m")
+
+
+@pytest.mark.parametrize("words", [(), ("",), ("-m", "x"), ("prog", "\0")])
+def test_what_can_be_no_executable_is_refused(words):
+    with pytest.raises(UsageError):
+        as_executable(words)

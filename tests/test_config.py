@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from slurmddp import config
 from slurmddp.errors import UsageError
+from slurmddp.spec import JOB_FIELDS, JobSpec
+from slurmddp.worker.options import WORKER_FIELDS
 
 
 def resolve(*, words=(), job_file=None, environ=None, **options):
@@ -174,3 +176,33 @@ def test_a_recorded_run_of_the_worker_is_repeated(tmp_path):
     path = file(tmp_path, tomli_w.dumps(config.recorded(first, directory=str(Path.cwd()), version="0")), "spec.toml")
     assert resolve(job_file=path).spec == first.spec
     assert tomllib.loads(path.read_text())["recorded"]["origins"]["time"] == "--time"
+
+
+def test_the_workers_options_are_also_taken_directly(tmp_path):
+    path = file(tmp_path, '[worker]\ntask = "linear"\nepochs = 3\nseed = 4\n')
+    given_directly = {"epochs": "5", "lr": "0.1"}
+    resolved = config.resolve(options={}, words=("--lr", "0.2"), job_file=path, environ={}, worker=given_directly)
+    worker = resolved.spec.worker
+    assert (worker.task, worker.epochs, worker.seed, worker.lr) == ("linear", 5, 4, 0.2)
+    with pytest.raises(UsageError, match="--epochs: 'x' is not a whole number"):
+        config.resolve(options={}, words=(), job_file=None, environ={}, worker={"epochs": "x"})
+    program = file(tmp_path, 'command = ["x.py"]', "program.toml")
+    with pytest.raises(UsageError, match="'--lr' is for the bundled worker, but job file .* has a command"):
+        config.resolve(options={}, words=(), job_file=program, environ={}, worker={"lr": "1"})
+
+
+def test_no_option_of_the_worker_has_a_job_options_name():
+    def spellings(fields):
+        return {name for key in fields for name in (key, f"no-{key}", fields[key].option.also) if name}
+
+    assert not spellings(JOB_FIELDS) & spellings(WORKER_FIELDS)
+
+
+def test_an_executable_keeps_its_leading_python(tmp_path):
+    spec = resolve(words=["/usr/bin/python3", "-u", "x.py"], no_python=True).spec
+    assert (spec.command, spec.python, spec.job_name) == (("/usr/bin/python3", "-u", "x.py"), None, "python3")
+    assert spec.program == ("--no-python", *spec.command)
+    path = file(tmp_path, 'no-python = true\ncommand = ["./train"]')
+    assert resolve(job_file=path).spec.program[0] == "--no-python"
+    with pytest.raises(UsageError, match="--no-python needs a COMMAND"):
+        JobSpec(job_name="x", no_python=True)

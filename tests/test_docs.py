@@ -64,8 +64,8 @@ def worker_keys() -> str:
         for key, field in WORKER_FIELDS.items()
     ]
     return (
-        "## The bundled worker\n\nIts options come after `--`, as in `slurmddp submit -N 2 -- --task linear`, or "
-        "stand in table `[worker]`.\n\n| option | meaning | value | default |\n|---|---|---|---|\n"
+        "## The bundled worker\n\nIts options are given as the job's, as in `slurmddp submit -N 2 --task linear`, or "
+        "after `--`, or stand in table `[worker]`.\n\n| option | meaning | value | default |\n|---|---|---|---|\n"
         + "\n".join(rows)
         + "\n"
     )

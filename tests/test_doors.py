@@ -38,6 +38,7 @@ CLI_ONLY = {
     "command",
     "requeue",
     "compare",
+    "hostlist",
 }
 
 

@@ -7,10 +7,13 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
+
+from slurmddp.rundir import read_records
 
 REPOSITORY = Path(__file__).parent.parent
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
@@ -112,6 +115,62 @@ def test_a_torchrun_script_forms_its_group_unchanged(cli, tmp_path, nodes, launc
         assert report["sum"] == sum(range(1, 2 * nodes + 1))
         assert (report["CUDA_VISIBLE_DEVICES"], report["SEEN"], report["TOKEN"]) == ("0,1", "it is", "to ken")
     assert "to ken" not in (tmp_path / "jobs" / "train" / "job.sbatch").read_text()
+
+
+BY_HAND = ["--launcher=manual", "--nodelist=n[1-2]", "--port-range=31000-31999"]
+
+
+@pytest.fixture(scope="module")
+def every_way(sandbox, tmp_path_factory):
+    """The same training on two ranks, started in every way there is; what to type is typed on two nodes."""
+    folder = tmp_path_factory.mktemp("ways")
+    environment = {**os.environ, **sandbox.environment(), "OMP_NUM_THREADS": "1"}
+    training = ["--task=linear", "--epochs=2"]
+
+    def call(*words: str) -> str:
+        done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr + logs(folder)
+        return done.stdout
+
+    call(SLURMDDP, "run", "--name=run", "--ntasks-per-node=2", *training)
+    text = call(SLURMDDP, "render", "--name=manual", "--nodes=2", *BY_HAND, *training)
+    parts = [part.partition("\n") for part in text.split("# --- On ")[1:]]
+    typed = [
+        subprocess.Popen(
+            ["srun", "--nodes=1", "--ntasks=1", f"--nodelist={host}", "bash", "-c", part], cwd=folder, env=environment
+        )
+        for host, _, part in parts
+    ]
+    assert [process.wait(120) for process in typed] == [0, 0], logs(folder)
+    for launcher in ("srun", "fork", "torchrun"):
+        call(SLURMDDP, "submit", f"--name={launcher}", f"--launcher={launcher}", "--nodes=2", "--wait", *training)
+    return folder / "jobs"
+
+
+@pytest.mark.parametrize("way", ["run", "manual", "fork", "torchrun"])
+def test_every_way_to_start_ends_with_the_same_loss(every_way, way):
+    srun, other = ([*read_records(every_way / name / "events.jsonl")] for name in ("srun", way))
+    losses = [[event["values"]["loss"] for event in events if event["event"] == "metrics"] for events in (srun, other)]
+    assert losses[0] == losses[1] != []
+    assert sum(event["event"] == "start" for event in other) == 1
+
+
+def test_a_notice_to_an_executable_that_does_not_hear_it_brings_the_job_back(cli, slurm, wait_for_job, tmp_path):
+    """Slurm itself signals the executable, too; the job is put back into the queue, and cancelled there."""
+    words = ["submit", "--nodes=2", "--no-python", "--name=exe", "sh", "-c", 'echo "ready $RANK"; sleep 300']
+    job = cli(*words).stdout.strip()
+    run = tmp_path / "jobs" / "exe"
+    deadline = time.monotonic() + 100
+    while not all("ready" in text for text in ranks(run).values()) or len(ranks(run)) < 2:
+        assert time.monotonic() < deadline, logs(tmp_path)
+        time.sleep(0.2)
+    slurm("scancel", "--signal=USR2", job)
+    while "back into the queue" not in logs(tmp_path):
+        assert time.monotonic() < deadline, logs(tmp_path)
+        time.sleep(0.2)
+    slurm("scancel", job)
+    assert wait_for_job(job)["JobState"] == "CANCELLED"
+    assert (run / "logs" / job / "0.0" / "0.end").read_text().startswith("75 rank 0 on n1: told to stop (")
 
 
 def test_what_render_prints_is_what_slurm_holds(cli, slurm, tmp_path):

@@ -54,6 +54,17 @@ def test_the_command_reaches_torchrun_as_words():
     assert plan(command=("train.py", "a b", "--lr", "1")).command[-4:] == ["train.py", "a b", "--lr", "1"]
 
 
+def test_torchrun_leaves_dollars_alone():
+    assert plan(command=("train.py", "$$", "${local_rank}")).command[-2:] == ["$$$$", "$${local_rank}"]
+
+
+def test_the_ranks_may_meet_by_a_file_of_this_run():
+    planned = plan(init="file")
+    meeting = planned.run.meeting(planned.job_id, local.ATTEMPT)
+    assert planned.environment["DDPRUN_INIT_METHOD"] == f"file://{meeting}"
+    assert "DDPRUN_INIT_METHOD" not in plan().environment
+
+
 @pytest.mark.parametrize(
     ("records", "told"),
     [

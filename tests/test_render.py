@@ -15,7 +15,7 @@ from slurmddp.spec import JobSpec
 
 GOLDEN = Path(__file__).parent / "golden"
 RECIPES = sorted((Path(__file__).parent.parent / "jobs").glob("*.toml"))
-LAUNCHERS = ["srun", "fork"]
+LAUNCHERS = ["srun", "fork", "torchrun"]
 
 
 def job(**values) -> JobSpec:
@@ -230,6 +230,35 @@ def test_a_taken_port_is_passed_over(which):
         holder.bind(("127.0.0.1", wanted[which]))
         holder.listen()
         assert _ports(SLURM_JOB_ID="5")[0] == wanted[0] + 2
+
+
+def test_what_to_type_names_each_node_and_nothing_of_a_users_escapes():
+    words = ("train.py", "$$", "a'b")
+    text = render(job(launcher="manual", nodes=2, nodelist="n[1-2]", command=words, ntasks_per_node=2, env=("A=x y",)))
+    first, second = text.split("# --- On ")[1:]
+    for part, host, node in ((first, "n1", 0), (second, "n2", 1)):
+        assert part.startswith(f"{host}\n(\n  cd ")
+        assert f"--nnodes=2 --node-rank={node} --nproc-per-node=2" in part
+        assert "--master-addr=n1 --master-port=20000" in part
+        assert "export A='x y'\n" in part
+        assert """-m slurmddp.worker train.py '$$$$' 'a'"'"'b'\n""" in part
+    assert subprocess.run(["bash", "-n"], input=text.encode(), check=True)
+
+
+def test_nodes_without_names_are_placeholders_that_are_explained():
+    text = render(job(launcher="manual", nodes=2))
+    assert "# NODE0 and the like stand for the names of your nodes" in text
+    assert "--master-addr=NODE0" in text and "# --- On NODE1\n" in text
+    assert "localhost" in render(job(launcher="manual"))
+
+
+def test_each_start_has_a_file_of_its_own_to_meet_by():
+    assert "DDPRUN_INIT_METHOD" not in render(job())
+    assert "export DDPRUN_INIT_METHOD=file://$DDPRUN_RANKS/meeting " in render(job(init="file"))
+
+
+def test_an_executable_is_announced_to_the_worker():
+    assert "-m slurmddp.worker --no-python ./train -x\n" in render(job(no_python=True, command=("./train", "-x")))
 
 
 if __name__ == "__main__":

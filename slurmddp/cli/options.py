@@ -1,7 +1,7 @@
 """What the job commands share: options made from their declaration, where COMMAND begins, and the two streams."""
 
 import os
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TextIO
 
@@ -37,6 +37,18 @@ runs_dir_option: Final = click.option(
 SYNOPSIS: Final = "[JOB.toml] [OPTIONS] [COMMAND...]"
 
 
+JOB: Final = "Options of the job"
+WORKER: Final = "Options of the bundled worker"
+
+
+class _JobOption(click.Option):
+    section = JOB
+
+
+class _WorkerOption(click.Option):
+    section = WORKER
+
+
 class JobCommand(click.Command):
     """A command of the form `[JOB.toml] [options] [COMMAND...]`; options end at COMMAND's first word.
 
@@ -53,6 +65,18 @@ class JobCommand(click.Command):
         ctx.params["job_file"] = Path(job_file) if job_file else None
         ctx.params["words"] = words
         return rest
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options in sections: the command's own, the job's, the bundled worker's."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": [], JOB: [], WORKER: []}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record:
+                sections[getattr(parameter, "section", "Options")].append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
     def _values(self) -> dict[str, bool]:
         """Tell for each option whether a value follows it."""
@@ -88,25 +112,28 @@ def split(args: Sequence[str], takes_value: dict[str, bool]) -> tuple[list[str],
 
 
 def job_options(keys: Sequence[str] = tuple(JOB_FIELDS)) -> Callable[[Any], Any]:
-    """Return a decorator that adds these job options."""
+    """Return a decorator that adds these job options, and those of the bundled worker."""
 
     def add(function: Any) -> Any:
+        for field in reversed(WORKER_FIELDS.values()):
+            function = _click_option(field, _WorkerOption, f"worker_{field.name}")(function)
         for key in reversed(keys):
-            function = _click_option(JOB_FIELDS[key])(function)
+            function = _click_option(JOB_FIELDS[key], _JobOption, JOB_FIELDS[key].name)(function)
         return function
 
     return add
 
 
-def given(parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return the job options that were on the command line, by key."""
-    values = {field.key: parameters.get(field.name) for field in JOB_FIELDS.values()}
+def given(parameters: dict[str, Any], fields: Mapping[str, Field] = JOB_FIELDS, prefix: str = "") -> dict[str, Any]:
+    """Return the options of `fields` that were on the command line, by key."""
+    values = {key: parameters.get(prefix + field.name) for key, field in fields.items()}
     return {key: value for key, value in values.items() if value not in (None, ())}
 
 
 def resolve(job_file: Path | None, words: tuple[str, ...], parameters: dict[str, Any]) -> config.Resolved:
     """Return the job that the command line, the environment and the job file ask for."""
-    return config.resolve(options=given(parameters), words=words, job_file=job_file, environ=os.environ)
+    worker = given(parameters, WORKER_FIELDS, "worker_")
+    return config.resolve(options=given(parameters), words=words, job_file=job_file, environ=os.environ, worker=worker)
 
 
 def tell(line: str) -> None:
@@ -128,8 +155,6 @@ def write(stream: TextIO, raw: bytes) -> None:
 def _advice(error: click.NoSuchOption, known: Container[str]) -> str:
     """Return what to type instead of an option that a command does not have."""
     name = error.option_name
-    if name.removeprefix("--") in WORKER_FIELDS:
-        return f"{name} is no option of slurmddp; the bundled worker's come after `--`, a script's after the script"
     instead = _INSTEAD.get(name, "")
     if instead.split(" ")[0] in known:
         return f"No such option {shown(name)}; say {instead}"
@@ -139,16 +164,18 @@ def _advice(error: click.NoSuchOption, known: Container[str]) -> str:
     return f"{error.format_message()}{more}"
 
 
-def _click_option(field: Field) -> Callable[[Any], Any]:
+def _click_option(field: Field, kind: type[click.Option], name: str) -> Callable[[Any], Any]:
     option = field.option
-    names = [name for name in (option.short, f"--{field.key}", f"--{option.also}" if option.also else "") if name]
+    names = [word for word in (option.short, f"--{field.key}", f"--{option.also}" if option.also else "") if word]
     if field.is_switch:
-        names = [f"--{field.key}/--no-{field.key}"] if field.default else names
-        return click.option(*names, field.name, is_flag=True, default=None, help=_help(field))
+        both = field.default or kind is _WorkerOption
+        names = [f"--{field.key}/--no-{field.key}"] if both else names
+        return click.option(*names, name, cls=kind, is_flag=True, default=None, help=_help(field))
     return click.option(
         *names,
-        field.name,
-        metavar=option.metavar or "|".join(field.choices) or ("N" if field.expected.startswith("a whole") else "TEXT"),
+        name,
+        cls=kind,
+        metavar=option.metavar or "|".join(field.choices) or ("N" if field.is_number else "TEXT"),
         multiple=field.is_list,
         help=_help(field),
     )
@@ -157,5 +184,5 @@ def _click_option(field: Field) -> Callable[[Any], Any]:
 def _help(field: Field) -> str:
     several = " Repeatable." if field.is_list else ""
     default = field.default
-    shown = f" [default: {default}]" if isinstance(default, str | int) and not isinstance(default, bool) else ""
+    shown = f" [default: {default}]" if isinstance(default, str | int | float) and not isinstance(default, bool) else ""
     return f"{field.option.help}{several}{shown}"

@@ -12,9 +12,9 @@ from slurmddp import local
 from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, tell
 from slurmddp.cli.progress import progress
 from slurmddp.prepare import prepare
-from slurmddp.script import script
+from slurmddp.script import check_program
 
-_LOCAL = ("gpus-per-node", "ntasks-per-node", "job-name", "python", "env", "runs-dir")
+_LOCAL = ("gpus-per-node", "ntasks-per-node", "job-name", "init", "no-python", "python", "env", "runs-dir")
 
 
 @click.command(cls=JobCommand, options_metavar=SYNOPSIS)
@@ -28,7 +28,7 @@ def run(job_file: Path | None, words: tuple[str, ...], *, devices: str | None, a
     set-up has no meaning here.
     """
     spec = resolve(job_file, words, parameters).spec
-    script(spec)
+    check_program(spec)
     prepare(spec)
     plan = local.plan(spec, devices=devices, environ=os.environ)
     if spec.nodes > 1:

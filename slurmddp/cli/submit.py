@@ -43,7 +43,7 @@ def submit(
 ) -> int:
     """Submit a job; stdout is its id alone.
 
-    Without COMMAND the bundled worker trains; its options come after `--`.
+    Without COMMAND the bundled worker trains.
     """
     resolved = resolve(job_file, words, parameters)
     if dry_run:

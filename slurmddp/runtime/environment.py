@@ -55,6 +55,10 @@ class Rank:
     """Where the ranks agree on who they are; equal to master_port when torchrun's agent holds the store."""
     agent_store: bool = False
     """Whether torchrun's agent, not rank 0, holds the store."""
+    agent_in_step: bool = False
+    """Whether torchrun's agent is a task of the job's own step."""
+    init_file: Path | None = None
+    """The file by which the ranks form their group; None where they meet at a port of the head."""
     restarts: int = 0
     """How often the ranks were started before, in this allocation."""
     stop_at: float | None = None
@@ -71,6 +75,16 @@ class Rank:
     def is_main(self) -> bool:
         """Whether this is global rank 0, which writes and prints."""
         return self.rank == 0
+
+    @property
+    def under_srun(self) -> bool:
+        """Whether the job's own srun started the ranks, directly or through one parent a node."""
+        return self.launcher in ("srun", "fork") or self.agent_in_step
+
+    @property
+    def roster_file(self) -> Path | None:
+        """The file by which the ranks agree on who they are, beside that of their group."""
+        return self.init_file and self.init_file.with_name(f"{self.init_file.name}.roster")
 
     @property
     def nodes(self) -> int:
@@ -194,18 +208,33 @@ def _read_fork(environment: Environment) -> Rank:
 
 
 def _read_torchrun(environment: Environment) -> Rank:
+    """Read torchrun's numbers; under the job's own srun they are counted anew, by node.
+
+    The agents' rendezvous numbers nodes by name as text, n10 before n2 (torch.distributed.elastic.rendezvous).
+    """
     world_size = _number(environment, "WORLD_SIZE", least=1)
     local_world_size = _number(environment, "LOCAL_WORLD_SIZE", least=1)
+    local_rank = _number(environment, "LOCAL_RANK", below=("LOCAL_WORLD_SIZE", local_world_size))
     rank = _number(environment, "RANK", below=("WORLD_SIZE", world_size))
+    node = _number(environment, "GROUP_RANK", default=rank // local_world_size)
+    if _in_own_step(environment):
+        node = _number(environment, "SLURM_NODEID")
+        rank = node * local_world_size + local_rank
     return _rank(
         environment,
         "torchrun",
         rank=rank,
-        local_rank=_number(environment, "LOCAL_RANK", below=("LOCAL_WORLD_SIZE", local_world_size)),
+        local_rank=local_rank,
         world_size=world_size,
         local_world_size=local_world_size,
-        node_rank=_number(environment, "GROUP_RANK", default=rank // local_world_size),
+        node_rank=node,
     )
+
+
+def _in_own_step(environment: Environment) -> bool:
+    """Tell a process that the job's own srun started from one typed by hand inside some step."""
+    jobs = {environment[name] for name in ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID") if name in environment}
+    return _step(environment) is not None and environment.get("DDPRUN_JOB", "").partition("_")[0] in jobs
 
 
 def _read_mpi(environment: Environment) -> Rank:
@@ -263,13 +292,16 @@ def _rank(environment: Environment, launcher: Launcher, **numbers: int) -> Rank:
         master_port=port,
         store_port=_port(environment, "DDPRUN_STORE_PORT") if own_port else port + (not agent_store),
         agent_store=agent_store and not own_port,
+        agent_in_step=launcher == "torchrun" and _in_own_step(environment),
+        init_file=_init_file(environment),
         restarts=_restarts(environment, launcher),
         stop_at=_time(environment, "DDPRUN_STOP_AT"),
     )
 
 
 def _host(environment: Environment, launcher: Launcher) -> str:
-    by_slurm = environment.get("SLURMD_NODENAME") if launcher in ("srun", "fork") else None
+    by_srun = launcher in ("srun", "fork") or (launcher == "torchrun" and _in_own_step(environment))
+    by_slurm = environment.get("SLURMD_NODENAME") if by_srun else None
     return by_slurm or socket.gethostname()
 
 
@@ -316,6 +348,15 @@ def _number(
     if below and int(raw) >= below[1]:
         raise RankError(f"{name}={raw} is not below {below[0]}={below[1]}")
     return int(raw)
+
+
+def _init_file(environment: Environment) -> Path | None:
+    method = environment.get("DDPRUN_INIT_METHOD")
+    if not method:
+        return None
+    if not method.startswith("file:///"):
+        raise RankError(f"DDPRUN_INIT_METHOD={method!r} is not file:// and an absolute path")
+    return Path(method.removeprefix("file://"))
 
 
 def _time(environment: Environment, name: str) -> float | None:

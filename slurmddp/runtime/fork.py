@@ -17,8 +17,7 @@ from slurmddp.runtime.leaving import LEAVING  # noqa: E402 - a notice during the
 if __name__ == "__main__":
     LEAVING.register()
 
-import ctypes  # noqa: E402 - the same
-import importlib  # noqa: E402
+import importlib  # noqa: E402 - the same
 import os  # noqa: E402
 import re  # noqa: E402
 import runpy  # noqa: E402
@@ -29,15 +28,13 @@ from pathlib import Path  # noqa: E402
 from slurmddp import outcome  # noqa: E402
 from slurmddp.errors import RankError  # noqa: E402
 from slurmddp.runtime.environment import Rank, read_rank  # noqa: E402
+from slurmddp.runtime.lifeline import die_with  # noqa: E402
 from slurmddp.runtime.output import send_output  # noqa: E402
 
 STOPS = {signal.SIGTERM, signal.SIGINT}
 PASSED_ON = (STOPS | LATER) - {signal.SIGCHLD}
 GRACE_S = 10.0
 """Between the TERM that follows a rank's failure and the KILL."""
-PR_SET_PDEATHSIG = 1
-"""prctl(2): the signal a process gets when its parent dies."""
-LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main(words: list[str]) -> int:
@@ -119,7 +116,7 @@ def _check_threads() -> None:
 
 def _be_rank(node: Rank, local_rank: int, count: int, parent: int, cpus: list[list[int]], command: list[str]) -> None:
     """Turn this copy of the process into a rank, and run what `python -m slurmddp.worker` runs."""
-    _die_with(parent)
+    die_with(parent)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGCHLD, signal.SIGCONT})
     os.environ.update(rank_variables(node, local_rank, count))
     os.sched_setaffinity(0, cpus[local_rank])
@@ -127,12 +124,6 @@ def _be_rank(node: Rank, local_rank: int, count: int, parent: int, cpus: list[li
     _own_randomness_and_threads(len(cpus[local_rank]))
     sys.argv[1:] = command
     runpy.run_module("slurmddp.worker", run_name="__main__")
-
-
-def _die_with(parent: int) -> None:
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
-        os._exit(outcome.RETRYABLE)
 
 
 def _own_input_output(node: Rank, rank: int) -> None:

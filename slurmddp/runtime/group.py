@@ -9,7 +9,7 @@ from typing import Literal
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore
+from torch._C._distributed_c10d import FileStore, HashStore
 
 from slurmddp.errors import RankError
 from slurmddp.runtime.environment import Rank
@@ -97,7 +97,15 @@ def form(rank: Rank, device: torch.device) -> None:
     if rank.world_size == 1:
         dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1, device_id=device_id)
         return
-    dist.init_process_group(backend, timeout=FORM_LIMIT, device_id=device_id)
+    store = FileStore(str(rank.init_file), rank.world_size) if rank.init_file else None
+    dist.init_process_group(
+        backend,
+        store=store,
+        rank=rank.rank if store else -1,
+        world_size=rank.world_size if store else -1,
+        timeout=FORM_LIMIT,
+        device_id=device_id,
+    )
     dist.distributed_c10d._set_pg_timeout(COLLECTIVE_LIMIT)  # noqa: SLF001 - torch has no public name for it
 
 

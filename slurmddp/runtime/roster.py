@@ -1,7 +1,8 @@
 """Lets the ranks agree on who they are before any group forms, through a store of their own on the head.
 
-Rank 0 holds a TCPStore. Each process takes a number on arrival and leaves its claim under it; rank 0 reads the
-claims as they come and publishes one verdict, by which everybody goes on or says what is wrong.
+Rank 0 holds a TCPStore, or it is a file that all see. Each process takes a number on arrival and leaves its claim
+under it; rank 0 reads the claims as they come and publishes one verdict, by which everybody goes on or says what is
+wrong.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
+from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
 
 from slurmddp.errors import PeerError, RankError
 from slurmddp.runtime.address import is_here, resolve
@@ -67,7 +68,7 @@ class Roster:
             store.set(f"ended/{rank.rank}", "well")
             keys = [f"ended/{number}" for number in range(rank.world_size)]
             return not rank.is_main or _wait(self.store, keys, limit_s)
-        except (PeerError, dist.DistError):
+        except (PeerError, RuntimeError):
             return False
 
     def confirm_notice(self, limit_s: float) -> list[int]:
@@ -86,7 +87,7 @@ class Roster:
                 return [0]
             silent: list[int] = json.loads(store.get("silent"))
             store.set(f"told/{rank.rank}", "yes")
-        except (PeerError, dist.DistError):
+        except (PeerError, RuntimeError):
             return [0]
         return silent
 
@@ -133,8 +134,10 @@ def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S) -> Roster:
 def _open(rank: Rank, limit_s: float) -> tuple[Store, bool]:
     """Return the store, and whether this process is the one that judges."""
     judges = rank.is_main
-    if rank.agent_store:
-        store: Store = _connect(rank, limit_s)
+    if rank.roster_file:
+        store: Store = FileStore(str(rank.roster_file))
+    elif rank.agent_store:
+        store = _connect(rank, limit_s)
     elif judges:
         if not is_here(rank.master_addr):
             raise RankError(
@@ -186,6 +189,8 @@ def _connect(rank: Rank, limit_s: float) -> Store:
 
 
 def _reconnect(rank: Rank, limit_s: float = ANSWER_LIMIT_S) -> Store:
+    if rank.roster_file:
+        return FileStore(str(rank.roster_file))
     _await_listener(rank, limit_s)
     return _client(rank)
 
@@ -338,7 +343,9 @@ def _wait(store: Store, keys: list[str], limit_s: float) -> bool:
         return True
     try:
         store.wait(keys, timedelta(seconds=max(limit_s, 0.001)))
-    except dist.DistStoreError:
+    except dist.DistNetworkError:
+        raise
+    except RuntimeError:  # of which FileStore raises none that is narrower
         return False
     return True
 

@@ -24,7 +24,7 @@ class Why(NamedTuple):
 
 def ask(rank: Rank, cause: str) -> Why:
     """Return why, for the attempt of this rank."""
-    job = _show(rank.job) if rank.launcher in ("srun", "fork") else {}
+    job = _show(rank.job) if rank.under_srun else {}
     return _judge(job, cause, restarts=rank.attempt.partition(".")[0])
 
 

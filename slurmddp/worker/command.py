@@ -8,13 +8,15 @@ import types
 from pathlib import Path
 from types import TracebackType
 
+NO_PYTHON = "--no-python"
+"""Before a COMMAND that is an executable."""
 CANNOT_OPEN = 2
 """Python's exit status for a script it cannot open."""
 
 
 def is_command(words: list[str]) -> bool:
     """Tell a COMMAND from options of the bundled worker."""
-    return bool(words) and (words[0] == "-m" or not words[0].startswith("-"))
+    return bool(words) and (words[0] in ("-m", NO_PYTHON) or not words[0].startswith("-"))
 
 
 def run(words: list[str]) -> None:

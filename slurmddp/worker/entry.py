@@ -17,7 +17,7 @@ from slurmddp.runtime.preemption import NOTICES
 from slurmddp.runtime.record import write_begin, write_end, write_error
 from slurmddp.runtime.stopping import Stopping, begin
 from slurmddp.runtime.verdict import DONE, TERMINATED, Verdict, exit_status, judge
-from slurmddp.worker import command
+from slurmddp.worker import command, executable
 
 FAILED_LIMIT_S = 15.0
 """For the threads and exit handlers of a program that failed: its peers wait in a collective."""
@@ -47,8 +47,9 @@ def main(words: list[str]) -> None:
 
 
 def _prepared(rank: Rank) -> Rank:
-    """Open the rank's log, find the head, and set what torch reads."""
-    if rank.run_dir and not rank.is_main and os.environ.get("DDPRUN_RANK_LOGS") == "1":
+    """Open the rank's log (DDPRUN_RANK_LOGS: `all`, or `1` for all but rank 0's), find the head, tell torch."""
+    logs = os.environ.get("DDPRUN_RANK_LOGS")
+    if rank.run_dir and (logs == "all" or (logs == "1" and not rank.is_main)):
         send_output(rank.run_dir.rank_log(rank.job, rank.attempt, rank.rank))
     rank = dataclasses.replace(rank, master_addr=resolve_head(rank, os.environ))
     choose_interface(rank, os.environ)
@@ -57,7 +58,8 @@ def _prepared(rank: Rank) -> Rank:
 
 
 def _run(rank: Rank, words: list[str]) -> None:
-    agree_end = _meet(rank, begin(rank))
+    stopping = begin(rank)
+    agree_end = _meet(rank, stopping)
     start = Start(
         world_size=rank.world_size,
         local_world_size=rank.local_world_size,
@@ -67,7 +69,7 @@ def _run(rank: Rank, words: list[str]) -> None:
     write_event(rank, start)
     write_begin(rank)
     if command.is_command(words):
-        _run_command(words)
+        _run_command(words, rank, stopping)
         _finish(rank, agree_end)
     else:
         _run_bundled(words)
@@ -91,9 +93,12 @@ def _meet(rank: Rank, stopping: Stopping) -> Callable[[], bool]:
     return roster.agree_end
 
 
-def _run_command(words: list[str]) -> None:
+def _run_command(words: list[str], rank: Rank, stopping: Stopping) -> None:
     try:
-        command.run(words)
+        if words[0] == command.NO_PYTHON:
+            executable.run(words[1:], rank, stopping)
+        else:
+            command.run(words)
     except SystemExit as error:
         if not isinstance(error.code, int | None):
             print(error.code, file=sys.stderr)  # noqa: T201 - as python does
@@ -114,10 +119,19 @@ def _finish(rank: Rank, agree: Callable[[], bool]) -> None:
         LEAVING.give_up_after(AGREE_LIMIT_S, outcome.DONE)
         agreed = agree()
         NOTICES.then(None)
-        return _record(rank, DONE) if agreed and rank.is_main else outcome.DONE
+        if not (agreed and rank.is_main):
+            return outcome.DONE
+        _remove_meeting(rank)
+        return _record(rank, DONE)
 
     LEAVING.last = last
     LEAVING.give_up_after(None, outcome.DONE)
+
+
+def _remove_meeting(rank: Rank) -> None:
+    for path in (rank.init_file, rank.roster_file):
+        if path:
+            path.unlink(missing_ok=True)
 
 
 def _fail(rank: Rank, error: BaseException) -> None:
@@ -127,7 +141,7 @@ def _fail(rank: Rank, error: BaseException) -> None:
     would end the step of this number, which by now is that of the attempt that owns the run.
     """
     status = _report(rank, error)
-    if status == outcome.FENCED and rank.launcher in ("srun", "fork"):
+    if status == outcome.FENCED and rank.under_srun:
         status = outcome.DONE
     LEAVING.last = lambda: status
     LEAVING.give_up_after(FAILED_LIMIT_S if status == outcome.FAILED else STOPPED_LIMIT_S, status)

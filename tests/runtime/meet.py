@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+from pathlib import Path
 
 from slurmddp.errors import RankError
 from slurmddp.runtime import roster
@@ -16,6 +17,8 @@ def take_part(number: int, description: dict) -> None:
     time.sleep(description.pop("delay", 0))
     limit_s, end_limit_s = description.pop("limit_s", 10.0), description.pop("end_limit_s", None)
     end, stay = description.pop("end", True), description.pop("stay", 1)
+    if "init_file" in description:
+        description["init_file"] = Path(description["init_file"])
     rank = Rank(**{**DEFAULTS, **description})
     try:
         met = roster.meet(rank, limit_s)

@@ -212,3 +212,32 @@ def test_under_torchrun_its_own_names_stay_and_slurms_task_is_unset():
     assert environment["TORCHELASTIC_RUN_ID"] == "r"
     assert environment["TORCHELASTIC_USE_AGENT_STORE"] == "True"
     assert environment["TORCHELASTIC_ERROR_FILE"] == "/tmp/agent.json"  # noqa: S108
+
+
+def test_ranks_of_an_agent_in_the_jobs_own_step_are_numbered_by_node():
+    """The agents' own numbers follow the nodes' names as text, n10 before n2."""
+    step = {**SRUN, **TORCHRUN, "DDPRUN_LAUNCHER": "torchrun", "DDPRUN_JOB": "17_3", "SLURM_ARRAY_JOB_ID": "17"}
+    swapped = step | {"RANK": "1", "GROUP_RANK": "0", "SLURM_JOB_ID": "20"}
+    rank = read_rank(swapped)
+    assert numbers(rank) == (3, 1, 4, 2, 1)
+    assert (rank.host, rank.under_srun) == ("n2", True)
+    environment = dict(swapped)
+    export(rank, environment)
+    assert (environment["RANK"], environment["GROUP_RANK"], environment["ROLE_RANK"]) == ("3", "1", "3")
+    assert "SLURM_PROCID" not in environment
+
+
+def test_an_agent_started_by_hand_inside_some_step_keeps_its_numbers():
+    rank = read_rank({**SRUN, **TORCHRUN, "RANK": "1", "GROUP_RANK": "0", "DDPRUN_JOB": "manual"})
+    assert (rank.rank, rank.node_rank, rank.under_srun) == (9, 1, True), "the launcher is srun"
+    by_hand = {**SRUN, **TORCHRUN, "DDPRUN_LAUNCHER": "torchrun", "RANK": "1", "GROUP_RANK": "0"}
+    rank = read_rank(by_hand | {"DDPRUN_JOB": "manual"})
+    assert (rank.rank, rank.node_rank, rank.under_srun) == (1, 0, False)
+
+
+def test_the_file_to_meet_by_is_an_absolute_path():
+    rank = read_rank({**SRUN, "DDPRUN_INIT_METHOD": "file:///a b/meeting"})
+    assert (rank.init_file, rank.roster_file) == (Path("/a b/meeting"), Path("/a b/meeting.roster"))
+    assert read_rank(SRUN).roster_file is None
+    with pytest.raises(RankError, match="DDPRUN_INIT_METHOD='tcp://x:1' is not file://"):
+        read_rank({**SRUN, "DDPRUN_INIT_METHOD": "tcp://x:1"})

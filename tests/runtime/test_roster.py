@@ -57,6 +57,16 @@ def test_eight_ranks_meet_and_agree_on_the_end():
     assert meet(ranks(8))[0] == ["met"] * 8
 
 
+def test_ranks_meet_by_a_file_and_find_the_same_faults(tmp_path):
+    met = ranks(4, init_file=str(tmp_path / "meeting"), store_port=1)
+    assert meet(met)[0] == ["met"] * 4
+    twice = ranks(3, init_file=str(tmp_path / "other"), store_port=1)
+    twice[2] |= {"rank": 1, "host": "n9"}
+    assert "rank 1 is claimed twice" in meet(twice)[0][0]
+    alone = ranks(2, init_file=str(tmp_path / "third"), store_port=1, limit_s=1.0)[:1]
+    assert meet(alone)[0] == ["76 rank 1 (n1) did not arrive within 1 s"]
+
+
 def test_a_rank_on_two_hosts_is_named_with_hosts_and_pids():
     members = ranks(4)
     members[3]["rank"] = 2

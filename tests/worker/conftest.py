@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -98,6 +99,12 @@ class Started:
         )
 
 
+@pytest.fixture(scope="session")
+def make() -> SimpleNamespace:
+    """Return the functions that make a rank's variables."""
+    return SimpleNamespace(clean_environment=clean_environment, of_run=of_run, of_task=of_task)
+
+
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
     """Return a function that starts the ranks of one attempt; words may be bytes."""
@@ -151,7 +158,11 @@ def alone(tmp_path: Path) -> Callable[..., Ended]:
     numbers = iter(range(100))
 
     def run_alone(
-        *words: str | bytes, cwd: Path | None = None, flags: tuple[str, ...] = ("-P",), **extra: str
+        *words: str | bytes,
+        cwd: Path | None = None,
+        flags: tuple[str, ...] = ("-P",),
+        stdin: bytes = b"",
+        **extra: str,
     ) -> Ended:
         run = RunDir(tmp_path / f"alone-{next(numbers)}")
         environment = clean_environment() | of_run(run, "srun") | of_task(0, 1) | extra
@@ -159,6 +170,7 @@ def alone(tmp_path: Path) -> Callable[..., Ended]:
             [sys.executable, *flags, "-m", "slurmddp.worker", *words],
             env=environment,
             cwd=cwd or tmp_path,
+            input=stdin,
             capture_output=True,
             timeout=60,
             check=False,

@@ -1,0 +1,57 @@
+"""torchrun, but that it leaves a notice to its ranks: one task a node.
+
+    python -m slurmddp.runtime.elastic [torchrun's options and program]
+
+TERM, USR1 and USR2 would end torch's agent, or make it kill the ranks after 30 s of saving. Here they wait, blocked,
+for a thread that sends each on to the ranks; as soon as there are any, since Slurm sends a notice once.
+"""
+
+import signal
+
+NOTICES = {signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
+if __name__ == "__main__":
+    signal.pthread_sigmask(signal.SIG_BLOCK, NOTICES)
+
+import contextlib  # noqa: E402 - a notice during the imports must not be lost
+import os  # noqa: E402 - the same
+import sys  # noqa: E402 - the same
+import threading  # noqa: E402 - the same
+import time  # noqa: E402 - the same
+from pathlib import Path  # noqa: E402 - the same
+
+LOOK_S = 0.1
+"""Between two looks for ranks; the agent starts all of a node in less."""
+
+
+def main(words: list[str]) -> None:
+    """Run torchrun with these words; it raises or exits as it does."""
+    threading.Thread(target=_pass_on, name="notices", daemon=True).start()
+    from torch.distributed.run import main as torchrun  # noqa: PLC0415 - the thread comes first
+
+    torchrun(words)
+
+
+def _pass_on() -> None:
+    while True:
+        number = signal.sigwait(NOTICES)
+        while not children(os.getpid()):
+            time.sleep(LOOK_S)
+        time.sleep(LOOK_S)
+        for pid in children(os.getpid()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+
+def children(parent: int) -> list[int]:
+    """Return the processes that a process has started and that live."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, its_parent = path.read_text(errors="replace").rpartition(")")[2].split()[:2]
+            if int(its_parent) == parent and state != "Z":
+                found.append(int(path.parent.name))
+    return found
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
