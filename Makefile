@@ -20,6 +20,8 @@ $(VENV)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "slurmddp needs Python 3.11 or newer; give one by PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	# Apart: PyPI's torchvision goes with a torch that has CUDA, and whatever imports it beside another one fails.
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps --target $(VENV)/vision torchvision
 	touch $@
 
 # Slurm's programs, where they may be installed: as root, with apt, and only if some are missing.

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 import torch
 from torch import nn
-from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from slurmddp.worker.options import WorkerOptions
 
@@ -26,6 +25,8 @@ def make_optimizer(parameters: Iterable[nn.Parameter], options: WorkerOptions) -
         settings["momentum"] = options.momentum
     kind = _CLASSES[options.optimizer]
     if options.zero:
+        from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: PLC0415 - a third of a second
+
         return ZeroRedundancyOptimizer(parameters, optimizer_class=kind, **settings)
     return kind(parameters, **settings)
 

@@ -2,6 +2,7 @@
 
 import pydoc_data.topics
 import runpy
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,9 +19,14 @@ CPU_TORCHVISION = Path(__file__).parents[2] / "programs" / "cpu_torchvision"
 @pytest.fixture(scope="session")
 def torchvision_path() -> Iterator[str]:
     """Make torchvision importable here; return what PYTHONPATH must hold for other processes."""
+    vision = Path(sys.prefix) / "vision"
+    if not vision.is_dir():
+        pytest.skip(f"torchvision is not in {vision}; `make test` puts it there")
+    sys.path.append(str(vision))
     kept = runpy.run_path(str(CPU_TORCHVISION / "sitecustomize.py"))
-    yield str(CPU_TORCHVISION)
+    yield f"{CPU_TORCHVISION}:{vision}"
     del kept
+    sys.path.remove(str(vision))
 
 
 def read_digits(part: str) -> tuple[Tensor, Tensor]:
