@@ -19,4 +19,4 @@ def test_handwriting_is_learnt_in_a_few_steps(digits_as_cifar, start):
     words = [f"--data={folder}", "--epochs=1", "--batch-size=5", "--lr=0.005", "--schedule=linear"]
     ended = start("srun", 1, "--task=cifar10", *words).wait(280)
     assert ended.statuses == [0], ended.log(0)
-    assert ended.events("metrics")[-1]["values"]["accuracy"] > 0.6
+    assert ended.events("metrics")[-1]["values"]["accuracy"] > 0.5
