@@ -4,9 +4,10 @@ import pytest
 import torch
 import torch.distributed as dist
 
+import slurmddp
 from slurmddp.worker.options import WorkerOptions
 from slurmddp.worker.tasks import make_task
-from slurmddp.worker.wrapping import whole_state, wrap
+from slurmddp.worker.wrapping import wrap
 
 
 @pytest.fixture
@@ -34,4 +35,4 @@ def test_losses_and_gradients_are_those_of_the_plain_model(name):
     assert torch.equal(*found)
     for one, other in zip(plain.parameters(), sharded.parameters(), strict=True):
         assert torch.equal(one.grad, other.grad.full_tensor())
-    assert list(whole_state(sharded)) == list(plain.state_dict())
+    assert list(slurmddp.full_state_dict(sharded)) == list(plain.state_dict())
