@@ -1,9 +1,10 @@
-"""What a training step costs in `run.steps`, against a hand-written DDP loop, Lightning's Trainer and Accelerate.
+"""What a step of the bundled worker costs, against a hand-written DDP loop, Lightning's Trainer and Accelerate.
 
     python benchmarks/loop.py [RANKS]
 
-The same small classifier on the same batches, on the CPU. Lightning's `fit` runs from end to end; at every fiftieth
-batch that it asks for, the other loops take as many steps, in the same processes, so that all see the same machine.
+The same small classifier on the same samples in memory, on the CPU. Lightning's `fit` runs from end to end; at every
+fiftieth batch that it asks for, the other loops take as many steps, in the same processes, so that all see the same
+machine.
 Prints the median of the ratios of neighbouring blocks, and the middle half of them. Wanted: at most 1.02 times the
 hand-written loop, and less than 1 times Lightning and Accelerate.
 """
@@ -12,10 +13,9 @@ import os
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import count, islice
 
 import lightning.pytorch as lightning
 import torch
@@ -24,12 +24,16 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import slurmddp
+from slurmddp.runtime.session import Session
+from slurmddp.worker.options import WorkerOptions
+from slurmddp.worker.task import InMemory, Task
+from slurmddp.worker.train import Training
 
 BLOCKS, STEPS = 20, 50
 """Of each loop, and in each block."""
-WIDTH, BATCH = 384, 32
+WIDTH, BATCH, SAMPLES = 512, 64, 2**14
 OTHERS = {"hand-written": 1.02, "Lightning": 1.0, "Accelerate": 1.0}
-"""What `run.steps` is measured against, and the ratio that is wanted."""
+"""What the worker is measured against, and the ratio that is wanted."""
 
 Batch = tuple[Tensor, Tensor]
 
@@ -41,6 +45,32 @@ def network() -> nn.Module:
 
 def descent(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+
+
+class Classes(Task):
+    """What the worker trains."""
+
+    def __init__(self, options: WorkerOptions) -> None:
+        super().__init__(options)
+        generator = torch.Generator().manual_seed(options.seed)
+        inputs = torch.randn(SAMPLES, WIDTH, generator=generator)
+        self.train = InMemory(inputs, torch.randint(10, (SAMPLES,), generator=generator))
+
+    def model(self) -> nn.Module:
+        """Return what the other loops have."""
+        return network()
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the cross entropy of each sample."""
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def endless(samples: InMemory, rank: int, ranks: int) -> Iterator[Batch]:
+    """Yield a rank's batches, epoch after epoch, each in an order of its own."""
+    for epoch in count():
+        order = torch.randperm(SAMPLES, generator=torch.Generator().manual_seed(epoch))
+        for indices in order[rank::ranks].split(BATCH):
+            yield samples.inputs[indices], samples.targets[indices]
 
 
 def by_hand(batches: Iterable[Batch]) -> Iterator[None]:
@@ -55,15 +85,10 @@ def by_hand(batches: Iterable[Batch]) -> Iterator[None]:
         yield
 
 
-def in_steps(batches: Iterable[Batch], folder: str) -> Iterator[None]:
-    """As by hand, in a Checkpointer's loop; no checkpoint is due."""
-    model = DistributedDataParallel(network(), gradient_as_bucket_view=True)
-    optimizer = descent(model)
-    run = slurmddp.Checkpointer(model=model, optimizer=optimizer, folder=folder)
-    for step, (inputs, targets) in zip(run.steps(2**40), batches, strict=False):
-        optimizer.zero_grad()
-        nn.functional.cross_entropy(model(inputs), targets).backward()
-        optimizer.step()
+def by_worker(ddp: Session, task: Classes) -> Iterator[None]:
+    """As `slurmddp run --task` does; no checkpoint is due; a line an epoch is said."""
+    training = Training(ddp, task.options, task)
+    for step in training.steps():
         if (step + 1) % STEPS == 0:
             yield
 
@@ -101,8 +126,8 @@ class Classifier(lightning.LightningModule):
 class Batches:
     """One epoch for Lightning; calls `interlude` with its own seconds a step after each block."""
 
-    def __init__(self, batch: Batch, interlude: Callable[[float], None]) -> None:
-        self._batch, self._interlude = batch, interlude
+    def __init__(self, batches: Iterator[Batch], interlude: Callable[[float], None]) -> None:
+        self._batches, self._interlude = batches, interlude
 
     def __len__(self) -> int:
         """Return the batches of all blocks, the first of which is thrown away, and one that ends the last."""
@@ -115,15 +140,16 @@ class Batches:
             if number and number % STEPS == 0:
                 self._interlude((time.perf_counter() - begin) / STEPS)
                 begin = time.perf_counter()
-            yield self._batch
+            yield next(self._batches)
 
 
-def measure(folder: str) -> None:
+def measure() -> None:
     """Print, on rank 0, a line for each block: seconds of a step in each loop."""
+    options = WorkerOptions(batch_size=BATCH, gradient_as_bucket_view=True, lr=0.01, epochs=2**20)
     with slurmddp.init("cpu") as ddp:
-        batch = torch.randn(BATCH, WIDTH), torch.randint(10, (BATCH,))
-        endless = iter(lambda: batch, None)
-        loops = [in_steps(endless, folder), by_hand(endless), by_accelerate(endless)]
+        task = Classes(options)
+        batches = endless(task.train, ddp.rank, ddp.world_size)
+        loops = [by_worker(ddp, task), by_hand(batches), by_accelerate(batches)]
 
         def interlude(lightning_s: float) -> None:
             seconds = [_block_s(loop) for loop in loops]
@@ -139,7 +165,7 @@ def measure(folder: str) -> None:
             enable_progress_bar=False,
             enable_model_summary=False,
         )
-        trainer.fit(Classifier(), Batches(batch, interlude))
+        trainer.fit(Classifier(), Batches(batches, interlude))
 
 
 def _block_s(loop: Iterator[None]) -> float:
@@ -151,19 +177,18 @@ def _block_s(loop: Iterator[None]) -> float:
 def main(ranks: str = "2") -> None:
     words = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", __file__]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with tempfile.TemporaryDirectory() as folder:
-        done = subprocess.run([*words, "rank", folder], check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    done = subprocess.run([*words, "rank"], check=True, stdout=subprocess.PIPE, text=True, env=environment)
     lines = [line for line in done.stdout.splitlines() if line.startswith("BLOCK")]
     ours, *others = zip(*(map(float, line.split()[1:]) for line in lines[1:]), strict=True)
     for (name, wanted), theirs in zip(OTHERS.items(), others, strict=True):
         ratios = [mine / other for mine, other in zip(ours, theirs, strict=True)]
         low, middle, high = statistics.quantiles(ratios)
         print(
-            f"a step in run.steps, {ranks} ranks: {middle:.3f} times {name}, {low:.3f} to {high:.3f} "
+            f"a step of the worker, {ranks} ranks: {middle:.3f} times {name}, {low:.3f} to {high:.3f} "
             f"({statistics.median(ours) * 1000:.2f} ms against {statistics.median(theirs) * 1000:.2f} ms; "
             f"at most {wanted} is wanted)"
         )
 
 
 if __name__ == "__main__":
-    measure(sys.argv[2]) if sys.argv[1:2] == ["rank"] else main(*sys.argv[1:])
+    measure() if sys.argv[1:2] == ["rank"] else main(*sys.argv[1:])

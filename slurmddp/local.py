@@ -52,7 +52,7 @@ def plan(spec: JobSpec, *, devices: str | None, environ: Mapping[str, str]) -> L
     job_id = f"local-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}"
     ranks = 1 if spec.is_one_process else spec.ntasks_per_node or spec.gpus or len(chosen) or 1
     python = spec.python or sys.executable
-    torchrun = [python, "-P", "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    torchrun = [python, "-P", "-m", "slurmddp.runtime.elastic", "--standalone", f"--nproc-per-node={ranks}"]
     torchrun += ["--log-dir", str(run.attempt(job_id, ATTEMPT) / "torchrun")]
     command = [*torchrun, "--no-python", python, "-P", "-u", "-m", "slurmddp.worker", *spec.program_of_torchrun]
     return LocalRun(run, job_id, command, _environment(spec, run, job_id, chosen, environ))
@@ -110,7 +110,7 @@ def cause(local: LocalRun) -> str | None:
 def _environment(
     spec: JobSpec, run: RunDir, job_id: str, devices: list[str], environ: Mapping[str, str]
 ) -> dict[str, str]:
-    given = dict(item.split("=", 1) for item in spec.env if "=" in item)
+    given = dict(item.split("=", 1) for item in spec.variables if "=" in item)
     visible = {"CUDA_VISIBLE_DEVICES": ",".join(devices)} if devices else {}
     file = {"DDPRUN_INIT_METHOD": f"file://{run.meeting(job_id, ATTEMPT)}"} if spec.init == "file" else {}
     ours = {

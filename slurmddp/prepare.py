@@ -1,5 +1,6 @@
 """Lets the job's own Python look for a task's data, or fetch it, before the job is submitted. Starts one process."""
 
+import importlib.util
 import subprocess
 import sys
 
@@ -10,13 +11,22 @@ from slurmddp.worker.options import BUNDLED, arguments
 
 
 def prepare(spec: JobSpec) -> None:
-    """Call the `prepare` of a task that only the job's Python can load; bundled tasks are checked without it.
+    """Look whether what the worker needs is here, and call the `prepare` of a task that only the job's Python can load.
 
     A job that makes itself another environment than this one is left to say itself what it lacks. Raises UsageError
     with what is missing.
     """
-    if not is_worker(spec.command) or spec.worker.task in BUNDLED or _has_own_environment(spec):
+    if not is_worker(spec.command) or _has_own_environment(spec):
         return
+    if spec.worker.tensorboard and spec.python is None and not importlib.util.find_spec("tensorboard"):
+        raise UsageError(
+            "--tensorboard needs the package tensorboard, which is not here; pip install 'slurmddp[tensorboard]'"
+        )
+    if spec.worker.task not in BUNDLED:
+        _ask(spec)
+
+
+def _ask(spec: JobSpec) -> None:
     command = [spec.python or sys.executable, "-P", "-m", "slurmddp.worker.prepare", *arguments(spec.worker)]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)

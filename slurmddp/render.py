@@ -68,7 +68,7 @@ def _context(spec: JobSpec, reset_number: int) -> dict[str, Any]:
         "python": spec.python or ("python" if spec.conda or spec.venv else sys.executable),
         "program": spec.program,
         "setup_lines": _setup_lines(spec),
-        "variables": [item.partition("=") for item in spec.env],
+        "variables": [item.partition("=") for item in spec.variables],
         "run_dir": f"{spec.runs_dir.rstrip('/')}/{spec.job_name}",
         "reset_number": reset_number if spec.reset else 0,
     }

@@ -185,6 +185,14 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     port_range: Annotated[PortRange, Option(help="Where the ranks' two ports are chosen.", metavar="FIRST-LAST")] = (
         "20000-29999"
     )
+    interface: Annotated[
+        str | None,
+        Option(help="Network interface of NCCL and gloo, as in ib0 [default: found by themselves].", metavar="NAME"),
+    ] = None
+    nccl_debug: Annotated[
+        Literal["VERSION", "WARN", "INFO", "TRACE"] | None,
+        Option(help="What NCCL says into the ranks' output."),
+    ] = None
     runs_dir: Annotated[str, Option(help="Where the folders of runs lie.", metavar="DIR")] = "jobs"
 
     command: tuple[str, ...] = ()
@@ -294,6 +302,13 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         return int(first), int(last)
 
     @property
+    def variables(self) -> tuple[str, ...]:
+        """Environment of the ranks, KEY=VALUE each, or a KEY that travels unwritten; the later one counts."""
+        names = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if self.interface else ()
+        level = (f"NCCL_DEBUG={self.nccl_debug}",) if self.nccl_debug else ()
+        return (*(f"{name}={self.interface}" for name in names), *level, *self.env)
+
+    @property
     def header(self) -> tuple[tuple[str, str | None], ...]:
         """Return sbatch's options in the order of the script, each with its value or None for a switch."""
         asked = [
@@ -357,6 +372,11 @@ def _check_sbatch(item: str) -> None:
     own = next((name for name in JOB_FIELDS if name.startswith(key) and name not in ("sbatch", "env")), None)
     if own:
         raise UsageError(f"--sbatch: {shown(item)}: slurmddp has an option for this, --{own}")
+    if key == "array":
+        raise UsageError(
+            f"--sbatch: {shown(item)}: the tasks of an array are jobs of their own, which never run as one group of "
+            "ranks; ask for ranks by --nodes and --ntasks-per-node"
+        )
     if any(name.startswith(key) for name in OURS) or (key == "gres" and "gpu" in value):
         hint = "use --gpus-per-node" if key.startswith("g") else "slurmddp sets this itself"
         raise UsageError(f"--sbatch: {shown(item)} is not for you to set; {hint}")

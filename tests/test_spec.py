@@ -127,3 +127,19 @@ def test_the_header_says_what_slurm_may_do_at_the_end():
     assert job().header[-3:] == (("open-mode", "append"), ("requeue", None), ("signal", "USR2@120"))
     assert ("no-requeue", None) in job(requeue=False).header
     assert ("hold", None) in job(hold=True).header
+
+
+def test_options_of_the_network_are_variables_that_the_users_own_come_after():
+    spec = JobSpec(job_name="x", interface="ib0", nccl_debug="INFO", env=("NCCL_DEBUG=WARN", "KEY"))
+    assert spec.variables == (
+        "NCCL_SOCKET_IFNAME=ib0",
+        "GLOO_SOCKET_IFNAME=ib0",
+        "NCCL_DEBUG=INFO",
+        "NCCL_DEBUG=WARN",
+        "KEY",
+    )
+
+
+def test_an_array_is_refused_with_the_reason():
+    with pytest.raises(UsageError, match="--sbatch: 'array=0-3': the tasks of an array are jobs of their own, which"):
+        JobSpec(job_name="x", sbatch=("array=0-3",))

@@ -14,7 +14,18 @@ from slurmddp.cli.progress import progress
 from slurmddp.prepare import prepare
 from slurmddp.script import check_program
 
-_LOCAL = ("gpus-per-node", "ntasks-per-node", "job-name", "init", "no-python", "python", "env", "runs-dir")
+_LOCAL = (
+    "gpus-per-node",
+    "ntasks-per-node",
+    "job-name",
+    "init",
+    "interface",
+    "nccl-debug",
+    "no-python",
+    "python",
+    "env",
+    "runs-dir",
+)
 
 
 @click.command(cls=JobCommand, options_metavar=SYNOPSIS)

@@ -13,22 +13,42 @@ if __name__ == "__main__":
     signal.pthread_sigmask(signal.SIG_BLOCK, NOTICES)
 
 import contextlib  # noqa: E402 - a notice during the imports must not be lost
+import logging  # noqa: E402 - the same
 import os  # noqa: E402 - the same
 import sys  # noqa: E402 - the same
 import threading  # noqa: E402 - the same
 import time  # noqa: E402 - the same
 from pathlib import Path  # noqa: E402 - the same
+from typing import Any  # noqa: E402 - the same
+
+from slurmddp.runtime.lifeline import signal_at_end_of_parent  # noqa: E402 - the same
 
 LOOK_S = 0.1
 """Between two looks for ranks; the agent starts all of a node in less."""
 
 
 def main(words: list[str]) -> None:
-    """Run torchrun with these words; it raises or exits as it does."""
-    threading.Thread(target=_pass_on, name="notices", daemon=True).start()
-    from torch.distributed.run import main as torchrun  # noqa: PLC0415 - the thread comes first
+    """Run torchrun with these words until its ranks have ended; with whatever starts it, it ends too.
 
-    torchrun(words)
+    A rank that failed has written down why: torchrun's page about it is left out.
+    """
+    threading.Thread(target=_pass_on, name="notices", daemon=True).start()
+    signal_at_end_of_parent(signal.SIGTERM)
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415 - the thread is first
+    from torch.distributed.run import main as torchrun  # noqa: PLC0415 - the same
+
+    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    try:
+        torchrun(words)
+    except ChildFailedError as error:
+        sys.exit(_first(error))
+
+
+def _first(error: Any) -> str:
+    """Return which rank failed first, and how, in torchrun's own count."""
+    rank, failure = error.get_first_failure()
+    how = f"was killed by {failure.signal_name()}" if failure.exitcode < 0 else f"ended with {failure.exitcode}"
+    return f"torchrun: rank {rank} (pid {failure.pid}) {how}, the first to fail"
 
 
 def _pass_on() -> None:

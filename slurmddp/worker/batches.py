@@ -19,8 +19,7 @@ def training_batches(
 
     A step of the sampler gives `sampler.batch_size / batch_size` of them.
     """
-    parts = (part for step in sampler for part in torch.split(torch.tensor(step), batch_size))
-    return _batches(examples, parts, workers=workers, device=device)
+    return _batches(examples, _places(sampler, batch_size), workers=workers, device=device)
 
 
 def measuring_batches(
@@ -38,6 +37,13 @@ def measuring_batches(
         _batches(examples, iter(parts), workers=workers, device=device), weights, strict=True
     ):
         yield inputs, targets, weight.to(device)
+
+
+def _places(sampler: Sampler, batch_size: int) -> Iterator[Tensor]:
+    first = sampler.consumed
+    while True:
+        yield from torch.split(sampler.indices(first), batch_size)
+        first += sampler.global_batch
 
 
 def _batches(examples: Examples, parts: Iterator[Tensor], *, workers: int, device: torch.device) -> Iterator[Batch]:

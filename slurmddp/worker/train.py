@@ -1,7 +1,9 @@
 """Trains a task on all ranks, by the public names of slurmddp alone."""
 
 import io
+import itertools
 import time
+from collections.abc import Iterable, Iterator
 
 import torch
 import torch.distributed as dist
@@ -53,6 +55,11 @@ class Training:
 
     def train(self) -> None:
         """Take every sample `epochs` times."""
+        for _ in self.steps():
+            pass
+
+    def steps(self) -> Iterator[int]:
+        """Take a step each time the next is asked for, and yield its number."""
         options = self.options
         batches = training_batches(
             self.examples, self.sampler, options.batch_size, workers=options.workers, device=self.ddp.device
@@ -68,6 +75,7 @@ class Training:
                 self.tally.clear()
             elif self.ddp.is_main and time.monotonic() > self._logged_at + options.log_every_s:
                 self._log(loss=float(loss) * self.ddp.world_size / (after - first))
+            yield step
 
     def _step(self, batches: list[Batch], first: int, after: int) -> Tensor:
         """Take the samples from `first` to `after` of the stream, in batches of which each rank has its share.
@@ -77,17 +85,23 @@ class Training:
         """
         self.model.train()
         self.optimizer.zero_grad()
-        weights = torch.split((self.sampler.places(first) < after).to(self.ddp.device), self.options.batch_size)
         share = self.ddp.world_size / (after - first)
-        total = torch.zeros((), dtype=torch.float64, device=self.ddp.device)
-        for number, ((inputs, targets), weight) in enumerate(zip(batches, weights, strict=True), start=1):
-            with synchronised(self.model, number == len(batches)):
-                loss = (self._losses(inputs, targets) * weight).sum()
+        losses = []
+        for number, ((inputs, targets), weights) in enumerate(zip(batches, self._weights(first, after), strict=False)):
+            with synchronised(self.model, number == len(batches) - 1):
+                loss = self._losses(inputs, targets)
+                loss = (loss if weights is None else loss * weights).sum()
                 torch.autograd.backward(self.precision.scaler.scale(loss * share))
-            total += loss.detach()
+            losses.append(loss.detach())
         self.precision.scaler.step(self.optimizer)
         self.precision.scaler.update()
-        return total
+        return sum(losses[1:], start=losses[0])
+
+    def _weights(self, first: int, after: int) -> Iterable[Tensor | None]:
+        """Return for each batch what its samples weigh: 1, and 0 behind `after`; None for 1 all through."""
+        if after - first == self.sampler.global_batch:
+            return itertools.repeat(None)
+        return torch.split((self.sampler.places(first) < after).to(self.ddp.device), self.options.batch_size)
 
     def _losses(self, inputs: Tensor, targets: Tensor) -> Tensor:
         with self.precision.forward():

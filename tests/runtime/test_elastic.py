@@ -1,6 +1,7 @@
 """torchrun's agent outlives a notice and sends it on, also one that came before there were ranks."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -66,3 +67,33 @@ def _blocks(pid: int, number: signal.Signals) -> bool:
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     mask = next(line.split()[1] for line in lines if line.startswith("SigBlk"))
     return bool(int(mask, 16) >> (number - 1) & 1)
+
+
+def test_a_rank_that_fails_is_one_line_of_the_agents(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("import os, sys; sys.exit(3 if os.environ['RANK'] == '1' else 0)")
+    words = ["--standalone", "--nproc-per-node=2", f"--log-dir={tmp_path}", path]
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "slurmddp.runtime.elastic", *words],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert re.fullmatch(r"torchrun: rank 1 \(pid \d+\) ended with 3, the first to fail\n", done.stderr)
+
+
+def test_the_agent_ends_with_what_started_it_and_tells_its_ranks(tmp_path):
+    """As when the shell of `slurmddp run` is killed: the ranks are told to stop, not left behind."""
+    path = tmp_path / "train.py"
+    path.write_text(PROGRAM)
+    words = ["--standalone", "--nproc-per-node=1", f"--log-dir={tmp_path}", str(path)]
+    command = [sys.executable, "-P", "-m", "slurmddp.runtime.elastic", *words]
+    starter = f"import subprocess; subprocess.run({command!r})"
+    process = subprocess.Popen([sys.executable, "-c", starter], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == "ready\n"
+    process.kill()
+    assert process.stdout.readline() == "SIGTERM\n"
+    assert process.stdout.read() == "", "nobody is left to write"
+    process.wait()
