@@ -151,9 +151,13 @@ def _relocated(table: dict[str, Any], path: Path) -> dict[str, Any]:
     base = Path(_recorded_directory(table, path) or path.parent).absolute()
     for key in (*_PATHS, *_MAYBE_PATHS):
         table = _with_path(table, key, base, always=key in _PATHS)
-    if isinstance(table.get("worker"), dict) and table["worker"].get("data") not in DATA_NAMES:
+    if isinstance(table.get("worker"), dict) and _is_path(table["worker"].get("data")):
         table["worker"] = _with_path(table["worker"], "data", base, always=True)
     return table | {"command": _relocated_command(table["command"], base)} if "command" in table else table
+
+
+def _is_path(data: Any) -> bool:
+    return isinstance(data, str) and data not in DATA_NAMES and "://" not in data
 
 
 def _with_path(table: dict[str, Any], key: str, base: Path, *, always: bool) -> dict[str, Any]:

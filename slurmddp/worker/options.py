@@ -91,7 +91,9 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         Seconds, Option(help="Seconds between checkpoints; one more comes at a notice, and at the end.")
     ] = 600
     keep_checkpoints: Annotated[Count, Option(help="Checkpoints that stay, the newest.")] = 2
-    log_every_s: Annotated[Seconds, Option(help="Seconds between two lines of metrics in the run's events.")] = 10
+    log_every_s: Annotated[
+        Seconds, Option(help="Seconds between two lines of metrics in the run's events; the first come sooner.")
+    ] = 10
     tensorboard: Annotated[bool, Option(help="Write the metrics for TensorBoard, too.")] = False
     save_all_ranks: Annotated[bool, Option(help="At the end save every rank's model, for `slurmddp compare`.")] = False
     seed: Annotated[Seed, Option(help="Of the weights, the data's order and synthetic data.")] = 0

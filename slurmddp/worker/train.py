@@ -24,6 +24,8 @@ from slurmddp.worker.tasks import make_task
 from slurmddp.worker.wrapping import synchronised, wrap
 
 TEST_BATCH = 512
+FIRST_LOG_S = 1.0
+"""The first numbers come soon, so that whoever looks sees that it runs; then each later than the one before."""
 
 
 class Training:
@@ -51,7 +53,7 @@ class Training:
             keep=options.keep_checkpoints,
         )
         self.board = Board(ddp.run_dir, self.run.step) if options.tensorboard and ddp.is_main and ddp.run_dir else None
-        self._logged_at = time.monotonic()
+        self._logged_at, self._patience_s = time.monotonic(), min(FIRST_LOG_S, options.log_every_s)
 
     def train(self) -> None:
         """Take every sample `epochs` times."""
@@ -73,7 +75,7 @@ class Training:
             if after // self.sampler.samples > first // self.sampler.samples:
                 self._report(after // self.sampler.samples)
                 self.tally.clear()
-            elif self.ddp.is_main and time.monotonic() > self._logged_at + options.log_every_s:
+            elif self.ddp.is_main and time.monotonic() > self._logged_at + self._patience_s:
                 self._log(loss=float(loss) * self.ddp.world_size / (after - first))
             yield step
 
@@ -136,7 +138,7 @@ class Training:
         self._log(epoch=epoch, loss=loss, **metrics)
 
     def _log(self, **values: float) -> None:
-        self._logged_at = time.monotonic()
+        self._logged_at, self._patience_s = time.monotonic(), min(2 * self._patience_s, self.options.log_every_s)
         values |= {"samples_per_s": self.tally.samples_per_s, "lr": self.optimizer.param_groups[0]["lr"]}
         self.run.log(**values)
         if self.board:
