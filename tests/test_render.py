@@ -192,7 +192,7 @@ def test_a_folder_that_the_script_makes_is_private(tmp_path):
 
 def test_a_job_that_starts_over_says_which_time_it_is():
     assert "before-reset-2\n" not in render(job(), reset_number=2)
-    assert "/before-reset-2 name\n" in render(job(reset=True), reset_number=2)
+    assert "/before-reset-2 path\n" in render(job(reset=True), reset_number=2)
 
 
 def _ports(n: int = 0, **environ: str) -> tuple[int, int]:

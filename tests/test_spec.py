@@ -76,7 +76,7 @@ def test_a_header_text_that_could_inject_is_refused_with_its_option(field, value
         ("outp=/x", "sets this itself"),
         ("gpus-per-task=1", "use --gpus-per-node"),
         ("gres=gpu:4", "use --gpus-per-node"),
-        ("array=1-4", "sets this itself"),
+        ("array=1-4", "jobs of their own"),
         ("-p x", "not KEY"),
         ("p=x", "not KEY"),
         ("comment=", "empty value"),

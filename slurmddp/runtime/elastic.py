@@ -37,7 +37,7 @@ def main(words: list[str]) -> None:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415 - the thread is first
     from torch.distributed.run import main as torchrun  # noqa: PLC0415 - the same
 
-    logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
+    logging.disable(logging.ERROR)
     try:
         torchrun(words)
     except ChildFailedError as error:

@@ -91,9 +91,8 @@ def test_the_agent_ends_with_what_started_it_and_tells_its_ranks(tmp_path):
     words = ["--standalone", "--nproc-per-node=1", f"--log-dir={tmp_path}", str(path)]
     command = [sys.executable, "-P", "-m", "slurmddp.runtime.elastic", *words]
     starter = f"import subprocess; subprocess.run({command!r})"
-    process = subprocess.Popen([sys.executable, "-c", starter], stdout=subprocess.PIPE, text=True)
-    assert process.stdout.readline() == "ready\n"
-    process.kill()
-    assert process.stdout.readline() == "SIGTERM\n"
-    assert process.stdout.read() == "", "nobody is left to write"
-    process.wait()
+    with subprocess.Popen([sys.executable, "-c", starter], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        process.kill()
+        assert process.stdout.readline() == "SIGTERM\n"
+        assert process.stdout.read() == "", "nobody is left to write"
