@@ -13,7 +13,8 @@ import msgspec
 
 from slurmddp.errors import UsageError
 
-Count = Annotated[int, msgspec.Meta(ge=1, description="a whole number, 1 or more")]
+Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1, description="a whole number, 1 or more")]
+Tasks = Annotated[int, msgspec.Meta(ge=1, le=9999, description="a whole number, 1 to 9999")]
 
 
 class Option(msgspec.Struct, frozen=True, kw_only=True):

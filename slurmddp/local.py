@@ -5,10 +5,12 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from io import RawIOBase
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +21,8 @@ from slurmddp.slurm import submission_environment
 from slurmddp.spec import JobSpec
 
 ATTEMPT: Final = "0.0"
+REST_LIMIT_S: Final = 2.0
+"""For the last words of ranks that have ended."""
 _HERE: Final = f"local:{socket.gethostname()}"
 """What stands in place of a cluster's name."""
 
@@ -82,7 +86,10 @@ def perform(local: LocalRun, *, show: Callable[[bytes], None]) -> int:
                 show(line)
             return process.wait()
         except BaseException:
+            rest = threading.Thread(target=_keep, args=(process, log), daemon=True)
+            rest.start()
             _end(process)
+            rest.join(timeout=REST_LIMIT_S)
             raise
 
 
@@ -131,6 +138,11 @@ def _devices(text: str | None) -> list[str]:
     if not all(part.isdecimal() for part in chosen) or len(set(chosen)) != len(chosen):
         raise UsageError(f"--devices {text}: not a list of different GPU numbers, as in 0,2")
     return chosen
+
+
+def _keep(process: subprocess.Popen[bytes], log: RawIOBase) -> None:
+    """Write what the ranks still say while they end."""
+    log.writelines(process.stdout or ())
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -34,9 +34,8 @@ def _ask(spec: JobSpec) -> None:
         raise UsageError(f"--python {command[0]} cannot be started: {error.strerror}") from error
     if done.returncode:
         told = done.stdout.decode("utf-8", "replace").strip()
-        raise UsageError(
-            told or f"--task {spec.worker.task}: its prepare ended with status {done.returncode}; see above"
-        )
+        how = f"was killed by signal {-done.returncode}" if done.returncode < 0 else "failed; see above"
+        raise UsageError(" ".join(told.split()) or f"--task {spec.worker.task}: looking for it and its data {how}")
 
 
 def _has_own_environment(spec: JobSpec) -> bool:

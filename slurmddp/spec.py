@@ -11,7 +11,7 @@ import msgspec
 
 from slurmddp.command import is_worker
 from slurmddp.errors import UsageError
-from slurmddp.fields import Count, Field, Option, fields_of, shown
+from slurmddp.fields import Count, Field, Option, Tasks, fields_of, shown
 from slurmddp.worker.command import NO_PYTHON
 from slurmddp.worker.options import WorkerOptions, arguments
 
@@ -87,7 +87,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             accepts_number=True,
         ),
     ] = None
-    ntasks_per_node: Annotated[Count | None, Option(help="Ranks on each node [default: its GPUs, or 1].")] = None
+    ntasks_per_node: Annotated[Tasks | None, Option(help="Ranks on each node [default: its GPUs, or 1].")] = None
     cpus_per_task: Annotated[Count | None, Option(help="CPUs for each rank.", short="-c")] = None
     partition: Annotated[str | None, Option(help="Partition.", short="-p", slurm_variable="SBATCH_PARTITION")] = None
     account: Annotated[str | None, Option(help="Account to charge.", short="-A", slurm_variable="SBATCH_ACCOUNT")] = (

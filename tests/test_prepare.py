@@ -62,7 +62,7 @@ def test_what_it_lacks_is_its_own_line(capfd):
 
 @pytest.mark.usefixtures("hills")
 def test_an_error_of_its_own_is_shown_whole(capfd):
-    with pytest.raises(UsageError, match="--task hills:Mine: its prepare ended with status 1; see above"):
+    with pytest.raises(UsageError, match="--task hills:Mine: looking for it and its data failed; see above"):
         prepare(own("bug"))
     assert "ValueError: mine" in capfd.readouterr().err
 

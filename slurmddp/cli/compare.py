@@ -1,6 +1,7 @@
 """`slurmddp compare`: do ranks, or runs, hold the same model."""
 
 import json
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -8,6 +9,7 @@ import click
 
 from slurmddp import compare as comparing
 from slurmddp.cli.options import runs_dir_option
+from slurmddp.errors import UsageError
 
 _HEAD: Final = ("FILE", "KIND", "NAME", "WHAT", "LARGEST", "RELATIVE", "ELEMENTS", "NAN")
 _PLURALS: Final = {"parameter": "parameters", "buffer": "buffers", "value": "values"}
@@ -31,6 +33,8 @@ def compare(targets: tuple[str, ...], *, atol: float, runs_dir: str, as_json: bo
     bundled worker leaves when told to save all ranks. Ends with 0 when all are the same, 1 when not, 2 when a file
     cannot be read.
     """
+    if not math.isfinite(atol):
+        raise UsageError(f"--atol {atol} is not a finite number, 0 or more")
     result = comparing.compare(comparing.files(targets, runs_dir), atol=atol)
     click.echo(json.dumps(result) if as_json else "\n".join(_lines(result)))
     return comparing.SAME if result["same"] else comparing.DIFFERENT

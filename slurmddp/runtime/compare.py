@@ -26,6 +26,8 @@ What = Literal["missing", "extra", "kind", "shape", "dtype", "value"]
 
 BUFFERS: Final = ("running_mean", "running_var", "num_batches_tracked")
 """Of torch's batch and instance norms; a file of `state_dict(keep_vars=True)` says of all tensors what they are."""
+MOST: Final = 2**20
+"""Entries of a file."""
 CHUNK: Final = 2**22
 """Elements that are compared at a time, in double."""
 
@@ -95,7 +97,9 @@ def read(path: Path) -> dict[str, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             content = torch.load(path, map_location="cpu", weights_only=True)
-        found = dict(_leaves(content, ""))
+        found = _named(content)
+    except UsageError as error:
+        raise UsageError(f"{path} {error}") from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
     except Exception as error:  # a broken or hostile file makes torch raise what it likes
@@ -120,6 +124,28 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any], file: str, 
         if name not in first:
             kind = _kind(name, second)
             yield Difference(file=file, name=name, kind=kind, what="extra", second=_described(value))
+
+
+def _named(content: Any) -> dict[str, Any]:
+    """Return the leaves of a content by name; raise UsageError for what no comparison can tell apart or hold."""
+    found: dict[str, Any] = {}
+    for name, value in _leaves(content, ""):
+        if name in found:
+            raise UsageError(f"has two entries called {name}; rename one")
+        if len(found) == MOST:
+            raise UsageError(f"holds more than {MOST} entries")
+        if isinstance(value, Tensor):
+            _check_held(name, value)
+        found[name] = value
+    return found
+
+
+def _check_held(name: str, tensor: Tensor) -> None:
+    if tensor.is_meta or tensor.is_nested:
+        raise UsageError(f"holds {name}, whose elements cannot be compared one by one (a meta or nested tensor)")
+    held = tensor.untyped_storage().nbytes() if tensor.layout is torch.strided else math.inf
+    if tensor.numel() > CHUNK and tensor.numel() * tensor.element_size() > held:
+        raise UsageError(f"holds {name}, a tensor of more elements than the file has of it")
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
@@ -196,7 +222,7 @@ def _double(tensor: Tensor) -> Tensor:
 
 def _described(value: Any) -> str:
     if not isinstance(value, Tensor):
-        return one_line(repr(value))
+        return one_line(f"{value!r:.60}")
     return f"{str(value.dtype).removeprefix('torch.')} {'x'.join(map(str, value.shape)) or 'scalar'}"
 
 

@@ -21,8 +21,11 @@ import time  # noqa: E402 - the same
 from pathlib import Path  # noqa: E402 - the same
 from typing import Any  # noqa: E402 - the same
 
+from slurmddp import outcome  # noqa: E402 - the same
 from slurmddp.runtime.lifeline import signal_at_end_of_parent  # noqa: E402 - the same
 
+RANKS_LIMIT_S = 10.0
+"""For a node's ranks to be there when a notice has come; an agent without any ends, and with it the job's step."""
 LOOK_S = 0.1
 """Between two looks for ranks; the agent starts all of a node in less."""
 
@@ -54,7 +57,10 @@ def _first(error: Any) -> str:
 def _pass_on() -> None:
     while True:
         number = signal.sigwait(NOTICES)
+        deadline = time.monotonic() + RANKS_LIMIT_S
         while not children(os.getpid()):
+            if time.monotonic() > deadline:
+                os._exit(outcome.RETRYABLE)
             time.sleep(LOOK_S)
         time.sleep(LOOK_S)
         for pid in children(os.getpid()):

@@ -19,7 +19,8 @@ def training_batches(
 
     A step of the sampler gives `sampler.batch_size / batch_size` of them.
     """
-    return _batches(examples, _places(sampler, batch_size), workers=workers, device=device)
+    seed = torch.initial_seed() + sampler.consumed  # each rank's own, and another one after a resume
+    return _batches(examples, _places(sampler, batch_size), workers=workers, device=device, seed=seed)
 
 
 def measuring_batches(
@@ -46,7 +47,9 @@ def _places(sampler: Sampler, batch_size: int) -> Iterator[Tensor]:
         first += sampler.global_batch
 
 
-def _batches(examples: Examples, parts: Iterator[Tensor], *, workers: int, device: torch.device) -> Iterator[Batch]:
+def _batches(
+    examples: Examples, parts: Iterator[Tensor], *, workers: int, device: torch.device, seed: int = 0
+) -> Iterator[Batch]:
     if isinstance(examples, Batched):
         return (examples.batch(part.to(device)) for part in parts)
     loader: DataLoader[Batch] = DataLoader(
@@ -54,6 +57,6 @@ def _batches(examples: Examples, parts: Iterator[Tensor], *, workers: int, devic
         batch_sampler=(part.tolist() for part in parts),
         num_workers=workers,
         pin_memory=device.type == "cuda",
-        generator=torch.Generator(),  # its seed is not to be drawn from the rank's own generator
+        generator=torch.Generator().manual_seed(seed),  # which is not to be drawn from the rank's own generator
     )
     return ((inputs.to(device, non_blocking=True), targets.to(device, non_blocking=True)) for inputs, targets in loader)

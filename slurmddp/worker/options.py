@@ -80,6 +80,7 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     bucket_mb: Annotated[Megabytes, Option(help="DDP: size of a gradient bucket.", metavar="MB")] = 25.0
     gradient_as_bucket_view: Annotated[bool, Option(help="DDP: gradients are views of the buckets.")] = False
     static_graph: Annotated[bool, Option(help="DDP: the same parameters take part in every step.")] = False
+    find_unused_parameters: Annotated[bool, Option(help="DDP: some parameters take no part in some steps.")] = False
     comm_hook: Annotated[
         Literal["none", "fp16", "bf16", "powersgd"], Option(help="DDP: how gradients are compressed on their way.")
     ] = "none"
@@ -104,6 +105,10 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse what excludes each other; raises UsageError."""
         self._check_strategy()
+        if self.data == "":
+            raise UsageError("--data: an empty text is not allowed; name the data, or leave the option out")
+        if self.static_graph and self.accumulate > 1:
+            raise UsageError("--static-graph and --accumulate exclude each other in torch; leave one of them out")
         if self.device == "cpu" and self.needs_gpu:
             raise UsageError(f"{self.needs_gpu}, and --device cpu was given")
 
@@ -133,13 +138,8 @@ GPU_ONLY: Final = (
     ("comm_hook", "bf16", "--comm-hook bf16 needs GPUs (--comm-hook fp16 does not)"),
 )
 DDP_ONLY: Final = (
-    "bucket-mb",
-    "gradient-as-bucket-view",
-    "static-graph",
-    "comm-hook",
-    "zero",
-    "sync-bn",
-    "save-all-ranks",
+    *("bucket-mb", "gradient-as-bucket-view", "static-graph", "find-unused-parameters"),
+    *("comm-hook", "zero", "sync-bn", "save-all-ranks"),
 )
 """Options that have a meaning with DistributedDataParallel alone."""
 WORKER_FIELDS: Final = fields_of(WorkerOptions)

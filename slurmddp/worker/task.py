@@ -5,6 +5,7 @@ from typing import Any, Protocol, Self, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from slurmddp.errors import UsageError
 from slurmddp.worker.options import WorkerOptions
 
 
@@ -72,9 +73,14 @@ class Task:
 
 
 class InMemory:
-    """Samples that are held in memory as two tensors, whose first dimension is the sample."""
+    """Samples that are held in memory as two tensors, whose first dimension is the sample.
+
+    Raises UsageError for more of the ones than of the others.
+    """
 
     def __init__(self, inputs: Tensor, targets: Tensor) -> None:
+        if len(inputs) != len(targets):
+            raise UsageError(f"InMemory: {len(inputs)} inputs and {len(targets)} targets; each input needs one target")
         self.inputs, self.targets = inputs, targets
 
     def __len__(self) -> int:

@@ -34,13 +34,17 @@ class Training:
     def __init__(self, ddp: Session, options: WorkerOptions, task: Task) -> None:
         torch.manual_seed(options.seed)
         self.ddp, self.options, self.task = ddp, options, task
-        self.examples, self.test = _placed(task.train, ddp.device), task.test and _placed(task.test, ddp.device)
+        self.examples, self.test = (
+            _placed(task.train, ddp.device),
+            _placed(task.test, ddp.device) if task.test is not None else None,
+        )
         self.sampler = slurmddp.Sampler(len(task.train), options.batch_size * options.accumulate, seed=options.seed)
         self.samples = options.epochs * self.sampler.samples
         self.precision = Precision(options, ddp.device)
         total = self.sampler.steps_until(options.epochs)
         self.model = wrap(task.model(), options, ddp.device, dtype=self.precision.dtype, total=total)
         self.optimizer = make_optimizer(self.model.parameters(), options)
+        torch.manual_seed(options.seed * ddp.world_size + ddp.rank + 1)  # augmentation and dropout are each rank's own
         self.tally = Tally(ddp.device)
         self.run = slurmddp.Checkpointer(
             model=self.model,
@@ -109,12 +113,17 @@ class Training:
         with self.precision.forward():
             outputs = self.model(self._formed(self.task.transform(inputs)))
             losses = self.task.losses(outputs, self.precision.cast(targets))
-        if losses.shape != inputs.shape[:1]:
-            raise RankError(
-                f"--task {self.options.task}: losses() gave a tensor of shape {tuple(losses.shape)} for "
-                f"{len(inputs)} samples; return the loss of each sample, of shape ({len(inputs)},)"
-            )
+        self._check_shape("losses()", losses, inputs)
         return losses
+
+    def _check_shape(self, what: str, values: object, inputs: Tensor) -> None:
+        """Raise RankError for what is not one number a sample: it would be weighed wrongly."""
+        if not isinstance(values, Tensor) or values.shape != inputs.shape[:1]:
+            found = f"a tensor of shape {tuple(values.shape)}" if isinstance(values, Tensor) else f"{values!r:.40}"
+            raise RankError(
+                f"--task {self.options.task}: {what} gave {found} for {len(inputs)} samples; "
+                f"return a number for each, a tensor of shape ({len(inputs)},)"
+            )
 
     def _formed(self, inputs: Tensor) -> Tensor:
         """Return inputs in the precision and the layout of the weights."""
@@ -157,6 +166,7 @@ class Training:
             with self.precision.forward():
                 found = self.task.metrics(model(self._formed(inputs)), self.precision.cast(targets))
             for name, values in found.items():
+                self._check_shape(f"metrics() for {name}", values, inputs)
                 sums[name] = sums.get(name, 0) + (values * weight).sum(dtype=torch.float64)
         for total in sums.values():
             dist.all_reduce(total)
@@ -190,7 +200,7 @@ def _say_header(ddp: Session, options: WorkerOptions, task: Task) -> None:
     ddp.print(
         f"world size {ddp.world_size} on {nodes} ({ddp.launcher}), all-reduce of rank + 1: {total}\n"
         f"device {ddp.device.type}, backend {dist.get_backend()}, {options.strategy}, {options.precision}\n"
-        f"task {options.task}, data {options.source}: {len(task.train)} training samples, "
+        f"task {options.task}, data {options.source or 'its own'}: {len(task.train)} training samples, "
         f"{tests} test samples, {options.epochs} epochs\n"
         f"global batch {batch} ({options.batch_size}{times} a rank), "
         f"{options.optimizer}, lr {base_rate(options, ddp.world_size):g}, seed {options.seed}"

@@ -56,6 +56,7 @@ def _distributed(model: nn.Module, options: WorkerOptions, device: torch.device,
         bucket_cap_mb=options.bucket_mb,
         gradient_as_bucket_view=options.gradient_as_bucket_view,
         static_graph=options.static_graph,
+        find_unused_parameters=options.find_unused_parameters,
     )
     if options.comm_hook == "powersgd":
         begin = max(2, int(total * POWERSGD_FROM))

@@ -157,3 +157,25 @@ def test_the_program_prints_json_and_ends_with_what_it_found(saved, capsys):
     assert json.loads(capsys.readouterr().out)["atol"] == 0.5
     assert main([str(same), "/none"]) == 2
     assert capsys.readouterr() == ("", "Error: /none cannot be read: No such file or directory\n")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({1: torch.zeros(1), "1": torch.ones(1)}, "has two entries called 1; rename one"),
+        ({"w": torch.zeros(2, device="meta")}, "holds w, whose elements cannot be compared one by one"),
+        ({"w": torch.zeros(1).expand(10**11)}, "holds w, a tensor of more elements than the file has of it"),
+    ],
+    ids=["name", "meta", "expanded"],
+)
+def test_what_cannot_be_compared_is_one_line(saved, content, message):
+    with pytest.raises(UsageError, match=message):
+        compare([saved(content)])
+
+
+def test_a_file_of_too_many_entries_is_refused_before_all_are_counted(saved):
+    nested = [torch.zeros(1)]
+    for _ in range(28):
+        nested = [nested, nested]
+    with pytest.raises(UsageError, match="holds more than 1048576 entries"):
+        compare([saved(nested)])

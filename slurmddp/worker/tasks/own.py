@@ -4,10 +4,13 @@ import importlib
 from pathlib import Path
 from types import ModuleType
 
+from torch import Tensor
+
 from slurmddp.errors import UsageError
 from slurmddp.worker.command import put_first
-from slurmddp.worker.task import Task
+from slurmddp.worker.task import Examples, Task
 
+PAIR = 2
 NEEDED = ("model", "losses")
 """Methods that only the user's class can have."""
 
@@ -32,11 +35,22 @@ def load(name: str) -> type[Task]:
 
 
 def check_data(task: Task, name: str) -> None:
-    """Refuse a task that has set no samples to train on. Raises UsageError."""
+    """Refuse a task whose samples are missing or no pairs. Raises UsageError."""
     if not hasattr(task, "train"):
         raise UsageError(f"--task {name}: __init__ sets no self.train, the samples to train on")
-    if len(task.train) == 0:
-        raise UsageError(f"--task {name}: self.train is empty")
+    _check_examples(f"--task {name}: self.train", task.train)
+    if task.test is not None:
+        _check_examples(f"--task {name}: self.test", task.test)
+
+
+def _check_examples(what: str, examples: Examples) -> None:
+    if not hasattr(examples, "__len__") or not hasattr(examples, "__getitem__"):
+        raise UsageError(f"{what} has no length or no samples by number; give a map-style dataset")
+    if len(examples) == 0:
+        raise UsageError(f"{what} is empty")
+    sample = examples[0]
+    if not isinstance(sample, tuple | list) or len(sample) != PAIR or not isinstance(sample[0], Tensor):
+        raise UsageError(f"{what}[0] is no pair of an input and its target, of which the input is a tensor")
 
 
 def _import(name: str) -> ModuleType:
