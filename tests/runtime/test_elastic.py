@@ -13,10 +13,10 @@ import pytest
 from slurmddp.runtime.elastic import children
 
 PROGRAM = """
-import signal, sys, time
+import os, signal
 waited = [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2]
-print("ready", flush=True)
-print(signal.sigwait(waited).name, flush=True)
+os.write(1, b"ready\\n")
+os.write(1, signal.sigwait(waited).name.encode() + b"\\n")
 """
 READY_S = 30
 
@@ -37,8 +37,8 @@ def agent(tmp_path):
 
     yield start
     for process in started:
-        if process.poll() is None:
-            process.kill()
+        for pid in (*children(process.pid), process.pid) if process.poll() is None else ():
+            os.kill(pid, signal.SIGKILL)
         process.communicate()
 
 
