@@ -14,9 +14,10 @@ def test_the_pictures_are_those_of_the_files(digits, digits_as_cifar):
 
 
 def test_handwriting_is_learnt_in_a_few_steps(digits_as_cifar, start):
-    """Forty steps; chance is 0.25."""
-    folder = digits_as_cifar(200, 60, among=(0, 1, 4, 7))
+    """Forty steps on noughts and ones; chance is 0.5."""
+    folder = digits_as_cifar(200, 60, among=(0, 1))
     words = [f"--data={folder}", "--epochs=1", "--batch-size=5", "--lr=0.005", "--schedule=linear"]
     ended = start("srun", 1, "--task=cifar10", *words).wait(280)
     assert ended.statuses == [0], ended.log(0)
-    assert ended.events("metrics")[-1]["values"]["accuracy"] > 0.5
+    found = ended.events("metrics")[-1]["values"]["accuracy"]
+    assert found > 0.8
