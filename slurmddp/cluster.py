@@ -1,0 +1,101 @@
+"""What a cluster offers to a job, as values. No processes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Preemption = Literal["off", "requeue", "cancel", "suspend", "gang"]
+
+_UNUSABLE: Final = ("down", "drain", "fail", "future", "unknown", "power_down", "powered_down", "inval", "no_respond")
+"""States of sinfo(1) in which a node does not get jobs soon, by their beginning."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Nodes:
+    """Nodes of one partition that are alike and in the same state."""
+
+    names: str
+    """As a host list: `n[1-4]`."""
+    count: int
+    state: str
+    """As sinfo has it, in small letters and without the marks behind it: `idle`, `mixed`, `down`, `drained`."""
+    cpus: int
+    memory_mb: int
+    gpus: int = 0
+    gpu_type: str = ""
+    """Empty where the site names none."""
+    features: tuple[str, ...] = ()
+
+    @property
+    def usable(self) -> bool:
+        """Whether jobs can get them, now or when other jobs have ended."""
+        return not self.state.startswith(_UNUSABLE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition:
+    """One partition, with what it lets a job have; None where it sets no limit."""
+
+    name: str
+    default: bool = False
+    state: str = "UP"
+    """`UP`, `DOWN`, `DRAIN` or `INACTIVE`."""
+    nodes: tuple[Nodes, ...] = ()
+    max_time_s: int | None = None
+    default_time_s: int | None = None
+    max_nodes: int | None = None
+    min_nodes: int = 0
+    max_cpus_per_node: int | None = None
+    max_memory_per_node_mb: int | None = None
+    default_memory: str = ""
+    """As scontrol shows it: `DefMemPerCPU=2000`; empty when the partition sets none."""
+    accounts: tuple[str, ...] | None = None
+    """The only ones allowed; None when all are."""
+    denied_accounts: tuple[str, ...] = ()
+    qos: tuple[str, ...] | None = None
+    denied_qos: tuple[str, ...] = ()
+    preemption: Preemption = "off"
+    grace_s: int = 0
+    """How long a preempted job may go on, in seconds."""
+
+    @property
+    def usable(self) -> tuple[Nodes, ...]:
+        """The nodes that jobs can get."""
+        return tuple(group for group in self.nodes if group.usable)
+
+    @property
+    def node_count(self) -> int:
+        """All its nodes, whatever state they are in."""
+        return sum(group.count for group in self.nodes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cluster:
+    """A cluster, as its controller describes it to this user."""
+
+    name: str = ""
+    version: str = ""
+    """Slurm's, as in 22.05.8."""
+    partitions: tuple[Partition, ...] = ()
+    requeue: bool = True
+    """Whether jobs are requeued where they do not say (JobRequeue)."""
+    signals_on_preemption: bool = False
+    """Whether a preempted job gets its `--signal` at once (PreemptParameters=send_user_signal)."""
+    kill_wait_s: int = 30
+    max_array_size: int = 1001
+    accounts: tuple[str, ...] | None = None
+    """Those this user may charge; None when nobody says."""
+    qos: tuple[str, ...] | None = None
+
+    @property
+    def default(self) -> Partition | None:
+        """The partition of a job that names none."""
+        return next((partition for partition in self.partitions if partition.default), None)
+
+    def partitions_of(self, names: str | None) -> Iterator[Partition]:
+        """Yield the partitions that a request names, as in `gpu,long`; the default one for None; unknown ones not."""
+        if names is None:
+            yield from (self.default,) if self.default else ()
+            return
+        known = {partition.name: partition for partition in self.partitions}
+        yield from (known[name] for name in names.split(",") if name in known)
