@@ -1,0 +1,162 @@
+"""`slurmddp config`: every value of a job, and where it came from."""
+
+import json
+import os
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from slurmddp import masking, sources
+from slurmddp.cli.options import SYNOPSIS, JobCommand, configuration, job_options, resolve
+from slurmddp.config import BUILT_IN, Resolved
+from slurmddp.spec import JOB_FIELDS
+from slurmddp.worker.options import WORKER_FIELDS
+
+_WIDTH: Final = 80
+_KEY: Final = 17
+_VALUE: Final = 24
+_RECORDED: Final = "the job file repeats a run, and has every value"
+
+Entry = dict[str, Any]
+"""A value as it may be shown, and its origin."""
+
+
+@click.command(cls=JobCommand, options_metavar=SYNOPSIS)
+@job_options()
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def config(job_file: Path | None, words: tuple[str, ...], *, as_json: bool, **parameters: Any) -> None:
+    """Print every value of a job, and where it came from; nothing is written or submitted.
+
+    The words are those of `submit`. What looks like a secret by its name is shown without its value.
+    """
+    found = configuration()
+    resolved = resolve(job_file, words, parameters, found.files)
+    report = _report(resolved, found)
+    click.echo(json.dumps(report) if as_json else "\n".join(_lines(report)))
+
+
+def _report(resolved: Resolved, found: sources.Configuration) -> dict[str, Any]:
+    unused = [(file, _RECORDED) for file in found.files if file not in resolved.files]
+    ignored = [(file.path, why) for file, why in unused] + list(found.ignored)
+    spec, origins = resolved.spec, resolved.origins
+    values = {key: _entry(_shown(key, getattr(spec, field.name)), origins[key]) for key, field in JOB_FIELDS.items()}
+    return {
+        "files": [{"kind": file.kind, "path": str(file.path)} for file in resolved.files],
+        "ignored": [{"path": str(path), "why": why} for path, why in ignored],
+        "values": _with_effective(resolved, values),
+        **_program(resolved),
+    }
+
+
+def _program(resolved: Resolved) -> dict[str, Any]:
+    spec, origins = resolved.spec, resolved.program_origins
+    if spec.command:
+        return {"command": _entry(list(masking.masked_words(spec.command)), origins["command"])}
+    fields = WORKER_FIELDS.items()
+    return {"worker": {key: _entry(getattr(spec.worker, field.name), origins[key]) for key, field in fields}}
+
+
+def _entry(value: Any, origin: str) -> Entry:
+    return {"value": value, "origin": origin}
+
+
+def _shown(key: str, value: Any) -> Any:
+    shown = masking.masked_variables(value) if key == "env" else masking.masked(value)
+    return list(shown) if isinstance(shown, tuple) else shown
+
+
+def _with_effective(resolved: Resolved, values: dict[str, Entry]) -> dict[str, Entry]:
+    """Put in what a value that nobody gave comes to."""
+    spec = resolved.spec
+    comes_to = {"ntasks-per-node": spec.tasks_per_node, "signal-lead": spec.lead_s}
+    computed = {
+        key: _entry(value, values[key]["origin"]) for key, value in comes_to.items() if values[key]["value"] is None
+    }
+    return values | computed
+
+
+def _lines(report: Mapping[str, Any]) -> Iterator[str]:
+    shorter = {file["path"]: _short(file["path"]) for file in report["files"]}
+    yield from _files(report)
+    values = report["values"] | ({"COMMAND": report["command"]} if "command" in report else {})
+    yield from _section("", values, shorter)
+    yield from _section("[worker] ", report.get("worker", {}), shorter)
+
+
+def _files(report: Mapping[str, Any]) -> Iterator[str]:
+    for file in report["files"]:
+        yield f"read     {file['kind']} {_printable(_short(file['path']))}"
+    for file in report["ignored"]:
+        yield from _wrapped("ignored  ", f"{_printable(_short(file['path']))}: {file['why']}")
+    own = sources.user_file()
+    if not any(file["path"] == str(own) for file in [*report["files"], *report["ignored"]]):
+        yield f"no       user file {_printable(_short(str(own)))}"
+
+
+def _section(title: str, values: Mapping[str, Entry], shorter: Mapping[str, str]) -> Iterator[str]:
+    """Yield what was given, then what is built in, then the names of what is not set."""
+    given = {key: entry for key, entry in values.items() if entry["origin"] != BUILT_IN}
+    absent = [key for key, entry in values.items() if key not in given and entry["value"] in (None, [])]
+    rest = {key: entry for key, entry in values.items() if key not in given and key not in absent}
+    if given:
+        yield from ("", f"{title}given")
+    for key, entry in given.items():
+        yield from _row(key, entry["value"], _with_short_paths(entry["origin"], shorter))
+    if rest:
+        yield from ("", f"{title}built-in")
+    for key, entry in rest.items():
+        yield from _row(key, entry["value"], "")
+    if absent:
+        yield ""
+        yield from _wrapped(f"{title}not set: ", ", ".join(absent))
+
+
+def _row(key: str, value: Any, origin: str) -> Iterator[str]:
+    """Yield a value, an item a line, with its origin behind it or, where there is no room, below."""
+    first, *others = [_text(item) for item in value] if isinstance(value, list) and value else [_text(value)]
+    line = f"  {key:{_KEY}} {first:{_VALUE}}  {origin}".rstrip()
+    if len(line) <= _WIDTH:
+        yield line
+    else:
+        yield f"  {key:{_KEY}} {first}"
+    for item in others:
+        yield f"  {'':{_KEY}} {item}"
+    if len(line) > _WIDTH and origin:
+        yield from _wrapped(" " * (_KEY + 5), f"from {origin}")
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return _printable(str(value)) if value not in ("", []) else "(empty)"
+
+
+def _printable(text: str) -> str:
+    return text if text.isprintable() else ascii(text)
+
+
+def _with_short_paths(origin: str, shorter: Mapping[str, str]) -> str:
+    for path, short in shorter.items():
+        origin = origin.replace(path, short)
+    return _printable(origin)
+
+
+def _short(path: str) -> str:
+    """Return the shortest of a path's names: in full, from here, or from home."""
+    home = os.path.expanduser("~")  # noqa: PTH111 there may be no home
+    below = f"~{path.removeprefix(home)}" if path.startswith(f"{home}/") else path
+    return min((path, os.path.relpath(path), below), key=len)
