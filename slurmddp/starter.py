@@ -10,8 +10,10 @@ import tomli_w
 
 from slurmddp import command
 from slurmddp.cluster import Cluster, Nodes, Partition
+from slurmddp.config import Resolved
 from slurmddp.fields import shown
-from slurmddp.spec import slurm_time
+from slurmddp.sizing import sized
+from slurmddp.spec import JobSpec, slurm_time
 
 DEFAULT: Final = "job.toml"
 
@@ -76,14 +78,16 @@ def _is_open(partition: Partition, cluster: Cluster) -> bool:
     return (
         partition.state == "UP"
         and bool(partition.usable)
+        and not partition.hidden
         and partition.name.isprintable()
         and _allowed(partition.accounts, partition.denied_accounts, cluster.accounts) != ()
         and _allowed(partition.qos, partition.denied_qos, cluster.qos) != ()
     )
 
 
-def _rank(partition: Partition) -> tuple[bool, bool, int]:
-    return not partition.default, partition.preemption != "off", -sum(nodes.count for nodes in partition.usable)
+def _rank(partition: Partition) -> tuple[bool, bool, bool, int]:
+    count = sum(nodes.count for nodes in partition.usable)
+    return partition.groups is not None, not partition.default, partition.preemption != "off", -count
 
 
 def _allowed(only: tuple[str, ...] | None, denied: tuple[str, ...], mine: tuple[str, ...] | None) -> Any:
@@ -109,14 +113,15 @@ def _for_partition(cluster: Cluster, partition: Partition) -> Iterator[str]:
     yield _line("partition", partition.name, "the default" if partition.default else _others(cluster, partition))
     yield from _account(cluster, partition)
     yield _line("nodes", max(1, partition.min_nodes), f"of {alike} like it")
-    yield from _ranks(partition, shape)
+    yield from _ranks(cluster, partition, shape)
     limit_s = partition.max_time_s or _TIME_S
     yield _line(
         "time",
         slurm_time(min(_TIME_S, limit_s)),
         f"at most {slurm_time(limit_s)}" if partition.max_time_s else "there is no limit",
     )
-    yield _remark(_on_preemption(partition, signals=cluster.signals_on_preemption))
+    grace_s = 0 if cluster.preempts_by_qos else partition.grace_s
+    yield _remark(_on_preemption(partition, grace_s, signals=cluster.signals_on_preemption))
 
 
 def _most(partition: Partition) -> tuple[Nodes, int]:
@@ -138,9 +143,11 @@ def _others(cluster: Cluster, partition: Partition) -> str:
 
 
 def _account(cluster: Cluster, partition: Partition) -> Iterator[str]:
-    accounts = _allowed(partition.accounts, partition.denied_accounts, cluster.accounts)
+    accounts = _allowed(partition.accounts, partition.denied_accounts, cluster.accounts) or ()
+    accounts = tuple(sorted(accounts, key=lambda name: name != cluster.default_account))
+    needed = len(accounts) == 1 or partition.accounts is not None or cluster.default_account in accounts
     qos = _allowed(partition.qos, partition.denied_qos, cluster.qos)
-    yield from _choice("account", accounts, needed=partition.accounts is not None or len(accounts or ()) == 1)
+    yield from _choice("account", accounts, needed=needed)
     yield from _choice("qos", qos, needed=partition.qos is not None)
 
 
@@ -155,26 +162,30 @@ def _choice(key: str, names: tuple[str, ...] | None, *, needed: bool) -> Iterato
         yield _remark(f'{key} = "..."', f"one of {every}; without it, your default")
 
 
-def _ranks(partition: Partition, nodes: Nodes) -> Iterator[str]:
+def _ranks(cluster: Cluster, partition: Partition, nodes: Nodes) -> Iterator[str]:
     kinds = {other.gpu_type for other in partition.usable if other.gpus}
+    gpus = f"{nodes.gpu_type}:{nodes.gpus}" if len(kinds) > 1 and nodes.gpu_type else str(nodes.gpus)
     if nodes.gpus:
-        kind = f"{nodes.gpu_type}:" if len(kinds) > 1 and nodes.gpu_type else ""
-        yield _line("gpus-per-node", f"{kind}{nodes.gpus}", "all of a node, a rank on each")
+        yield _line("gpus-per-node", gpus if ":" in gpus else nodes.gpus, "all of a node, a rank on each")
     else:
         yield _line("ntasks-per-node", min(2, nodes.cpus), "ranks on each node, which has no GPUs")
-    ranks = nodes.gpus or min(2, nodes.cpus)
-    cpus = max(1, nodes.cpus // ranks)
-    yield _remark(f"cpus-per-task = {cpus}", f"of a node's {nodes.cpus}, for {ranks} ranks; chosen when left out")
-    yield _remark(f'mem = "{nodes.memory_mb}"', "MB, all of a node's")
+    ranks: dict[str, Any] = {"gpus_per_node": gpus} if nodes.gpus else {"ntasks_per_node": min(2, nodes.cpus)}
+    spec = JobSpec(job_name="x", partition=partition.name, **ranks)
+    full = sized(Resolved(spec, {}), cluster)
+    for key, value in (("cpus-per-task", full.spec.cpus_per_task), ("mem", full.spec.mem)):
+        if value is not None:
+            yield _remark(f"{key} = {_toml(value)}", f"when left out; {_plain(full.origins[key])}")
 
 
-def _on_preemption(partition: Partition, *, signals: bool) -> str:
+def _on_preemption(partition: Partition, grace_s: int, *, signals: bool) -> str:
     if partition.preemption == "off":
         return "Nothing takes these nodes from a job before its time limit."
     if partition.preemption in ("suspend", "gang"):
         return "More urgent jobs may pause this one."
-    if partition.grace_s or signals:
-        return f"More urgent jobs may take the nodes; the ranks have {partition.grace_s} s to save, and it comes back."
+    if grace_s:
+        return f"More urgent jobs may take the nodes; the ranks have {grace_s} s to save, and the job comes back."
+    if signals:
+        return "More urgent jobs may take the nodes; the ranks are told, save, and the job comes back."
     if partition.preemption == "requeue":
         return "More urgent jobs may take the nodes at once; the job goes on from its last checkpoint."
     return "More urgent jobs may end this one at once; `slurmddp submit --chain N` queues N that go on in its place."

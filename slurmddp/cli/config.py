@@ -3,7 +3,7 @@
 import json
 import os
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ import click
 from slurmddp import masking, sources
 from slurmddp.cli.options import SYNOPSIS, JobCommand, configuration, job_options, resolve
 from slurmddp.config import BUILT_IN, Resolved
+from slurmddp.request import Request, fitted
 from slurmddp.spec import JOB_FIELDS
 from slurmddp.worker.options import WORKER_FIELDS
 
@@ -33,12 +34,13 @@ def config(job_file: Path | None, words: tuple[str, ...], *, as_json: bool, **pa
     The words are those of `submit`. What looks like a secret by its name is shown without its value.
     """
     found = configuration()
-    resolved = resolve(job_file, words, parameters, found.files)
-    report = _report(resolved, found)
+    request = fitted(resolve(job_file, words, parameters, found.files), os.environ)
+    report = _report(request, found)
     click.echo(json.dumps(report) if as_json else "\n".join(_lines(report)))
 
 
-def _report(resolved: Resolved, found: sources.Configuration) -> dict[str, Any]:
+def _report(request: Request, found: sources.Configuration) -> dict[str, Any]:
+    resolved, cluster = request.resolved, request.cluster
     unused = [(file, _RECORDED) for file in found.files if file not in resolved.files]
     ignored = [(file.path, why) for file, why in unused] + list(found.ignored)
     spec, origins = resolved.spec, resolved.origins
@@ -46,7 +48,10 @@ def _report(resolved: Resolved, found: sources.Configuration) -> dict[str, Any]:
     return {
         "files": [{"kind": file.kind, "path": str(file.path)} for file in resolved.files],
         "ignored": [{"path": str(path), "why": why} for path, why in ignored],
+        "cluster": cluster.name if cluster else None,
+        "silence": request.silence or None,
         "values": _with_effective(resolved, values),
+        "computed": list(request.computed),
         **_program(resolved),
     }
 
@@ -82,8 +87,8 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
     shorter = {file["path"]: _short(file["path"]) for file in report["files"]}
     yield from _files(report)
     values = report["values"] | ({"COMMAND": report["command"]} if "command" in report else {})
-    yield from _section("", values, shorter)
-    yield from _section("[worker] ", report.get("worker", {}), shorter)
+    yield from _sections("", values, report["computed"], shorter)
+    yield from _sections("[worker] ", report.get("worker", {}), (), shorter)
 
 
 def _files(report: Mapping[str, Any]) -> Iterator[str]:
@@ -91,24 +96,28 @@ def _files(report: Mapping[str, Any]) -> Iterator[str]:
         yield f"read     {file['kind']} {_printable(_short(file['path']))}"
     for file in report["ignored"]:
         yield from _wrapped("ignored  ", f"{_printable(_short(file['path']))}: {file['why']}")
+    if report["silence"]:
+        yield from _wrapped("no       ", f"cluster: {report['silence']}")
     own = sources.user_file()
     if not any(file["path"] == str(own) for file in [*report["files"], *report["ignored"]]):
         yield f"no       user file {_printable(_short(str(own)))}"
 
 
-def _section(title: str, values: Mapping[str, Entry], shorter: Mapping[str, str]) -> Iterator[str]:
-    """Yield what was given, then what is built in, then the names of what is not set."""
-    given = {key: entry for key, entry in values.items() if entry["origin"] != BUILT_IN}
-    absent = [key for key, entry in values.items() if key not in given and entry["value"] in (None, [])]
-    rest = {key: entry for key, entry in values.items() if key not in given and key not in absent}
-    if given:
-        yield from ("", f"{title}given")
-    for key, entry in given.items():
-        yield from _row(key, entry["value"], _with_short_paths(entry["origin"], shorter))
-    if rest:
-        yield from ("", f"{title}built-in")
-    for key, entry in rest.items():
-        yield from _row(key, entry["value"], "")
+def _sections(
+    title: str, values: Mapping[str, Entry], computed: Collection[str], shorter: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield what was given, what the cluster has decided, what is built in, and the names of what is not set."""
+    absent = [key for key, entry in values.items() if entry["origin"] == BUILT_IN and entry["value"] in (None, [])]
+    parts: dict[str, list[str]] = {"given": [], "from the cluster": [], "built-in": []}
+    for key, entry in values.items():
+        if key not in absent:
+            built_in = entry["origin"] == BUILT_IN
+            parts["from the cluster" if key in computed else "built-in" if built_in else "given"].append(key)
+    for part, keys in parts.items():
+        yield from ("", f"{title}{part}") if keys else ()
+        for key in keys:
+            origin = values[key]["origin"]
+            yield from _row(key, values[key]["value"], "" if part == "built-in" else _with_short_paths(origin, shorter))
     if absent:
         yield ""
         yield from _wrapped(f"{title}not set: ", ", ".join(absent))

@@ -10,7 +10,7 @@ import click
 from slurmddp import starter
 from slurmddp.cli.options import tell
 from slurmddp.cluster import Cluster
-from slurmddp.errors import ClusterError, UsageError
+from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.fields import shown
 
 _TIMEOUT_S: Final = 20.0
@@ -21,9 +21,9 @@ _TIMEOUT_S: Final = 20.0
 def init(file: str | None) -> None:
     """Write a job file to begin with; stdout is its name alone.
 
-    FILE is job.toml unless named. It is for this cluster (partition, GPUs, time limit, account) and for the training
-    script beside it: train.py, main.py, or the only one with a main; else for the bundled worker. Nothing is asked,
-    and nothing overwritten.
+    FILE is job.toml, or a name or folder of your own. It is for this cluster (partition, GPUs, time limit, account) and
+    for the training script beside it: train.py, main.py, or the only one with a main; else for the bundled worker.
+    Nothing is asked, and nothing overwritten.
     """
     path = _path(file)
     script = starter.script_in(path.parent)
@@ -36,7 +36,10 @@ def init(file: str | None) -> None:
 
 def _path(file: str | None) -> Path:
     path = Path(file or starter.DEFAULT)
-    path = path if path.suffix == ".toml" else path.with_name(f"{path.name}.toml")
+    if path.is_dir():
+        path /= starter.DEFAULT
+    if path.suffix != ".toml":
+        path = path.with_name(f"{path.name}.toml")
     if os.path.lexists(path):
         raise UsageError(f"{shown(str(path))} is there already and stays as it is; name another: slurmddp init NAME")
     if not str(path).isprintable():
@@ -65,6 +68,6 @@ def _write(path: Path, text: str) -> None:
     try:
         with file:
             file.write(text.encode())
-    except OSError:
+    except OSError as error:
         path.unlink()
-        raise
+        raise SlurmddpError(f"{shown(str(path))} cannot be written: {error.strerror}") from error
