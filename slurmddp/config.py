@@ -1,6 +1,6 @@
 """Where each value comes from: command line > environment > job file > project > user > built-in."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
@@ -139,6 +139,15 @@ def _from_environment(environ: Mapping[str, str], *without: str) -> Found:
             if variable and environ.get(variable) and key not in without:
                 found[key] = (_listed(field, environ[variable]), variable)
     return found
+
+
+def unknown_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield each variable that looks like one of ours and is none, with what may have been meant."""
+    known = {f"SLURMDDP_{field.name.upper()}" for field in JOB_FIELDS.values()}
+    for name in environ:
+        if name.startswith("SLURMDDP_") and not name.startswith("SLURMDDP_TESTS_") and name not in known:
+            near = str(unknown(name, sorted(known), "")).rpartition("; ")[2]
+            yield name, f"no option has this variable; {near}"
 
 
 def _listed(field: Field, text: str) -> Any:

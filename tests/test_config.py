@@ -348,3 +348,10 @@ def test_the_folder_of_runs_is_found_as_the_jobs_are(tmp_path):
     assert config.runs_dir(files, {"SLURMDDP_PROFILE": "p"}) == str(folder / "b")
     assert config.runs_dir(files, {"SLURMDDP_RUNS_DIR": "c"}) == "c"
     assert config.runs_dir((), {}) == "jobs"
+
+
+def test_a_variable_that_only_looks_like_ours_is_named_with_the_near_ones():
+    environ = {"SLURMDDP_NODE": "2", "SLURMDDP_NODES": "2", "SLURMDDP_TESTS_X": "1", "HOME": "/"}
+    ((name, why),) = config.unknown_variables(environ)
+    assert name == "SLURMDDP_NODE"
+    assert why.startswith("no option has this variable; did you mean SLURMDDP_NODES")

@@ -11,13 +11,12 @@ import click
 
 from slurmddp import masking, sources
 from slurmddp.cli.options import SYNOPSIS, JobCommand, configuration, job_options, resolve
-from slurmddp.config import BUILT_IN, Resolved
+from slurmddp.config import BUILT_IN, Resolved, unknown_variables
 from slurmddp.request import Request, fitted
 from slurmddp.spec import JOB_FIELDS
 from slurmddp.worker.options import WORKER_FIELDS
 
 _WIDTH: Final = 80
-_KEY: Final = 17
 _VALUE: Final = 24
 _RECORDED: Final = "the job file repeats a run, and has every value"
 
@@ -41,13 +40,14 @@ def config(job_file: Path | None, words: tuple[str, ...], *, as_json: bool, **pa
 
 def _report(request: Request, found: sources.Configuration) -> dict[str, Any]:
     resolved, cluster = request.resolved, request.cluster
-    unused = [(file, _RECORDED) for file in found.files if file not in resolved.files]
-    ignored = [(file.path, why) for file, why in unused] + list(found.ignored)
+    unused = [file for file in found.files if file not in resolved.files]
+    ignored = [*((str(file.path), _RECORDED) for file in unused), *((str(path), why) for path, why in found.ignored)]
+    ignored += list(unknown_variables(os.environ))
     spec, origins = resolved.spec, resolved.origins
     values = {key: _entry(_shown(key, getattr(spec, field.name)), origins[key]) for key, field in JOB_FIELDS.items()}
     return {
         "files": [{"kind": file.kind, "path": str(file.path)} for file in resolved.files],
-        "ignored": [{"path": str(path), "why": why} for path, why in ignored],
+        "ignored": [{"name": name, "why": why} for name, why in ignored],
         "cluster": cluster.name if cluster else None,
         "silence": request.silence or None,
         "values": _with_effective(resolved, values),
@@ -60,8 +60,8 @@ def _program(resolved: Resolved) -> dict[str, Any]:
     spec, origins = resolved.spec, resolved.program_origins
     if spec.command:
         return {"command": _entry(list(masking.masked_words(spec.command)), origins["command"])}
-    fields = WORKER_FIELDS.items()
-    return {"worker": {key: _entry(getattr(spec.worker, field.name), origins[key]) for key, field in fields}}
+    values = {key: _shown(key, getattr(spec.worker, field.name)) for key, field in WORKER_FIELDS.items()}
+    return {"worker": {key: _entry(value, origins[key]) for key, value in values.items()}}
 
 
 def _entry(value: Any, origin: str) -> Entry:
@@ -95,11 +95,11 @@ def _files(report: Mapping[str, Any]) -> Iterator[str]:
     for file in report["files"]:
         yield f"read     {file['kind']} {_printable(_short(file['path']))}"
     for file in report["ignored"]:
-        yield from _wrapped("ignored  ", f"{_printable(_short(file['path']))}: {file['why']}")
+        yield from _wrapped("ignored  ", f"{_printable(_short(file['name']))}: {file['why']}")
     if report["silence"]:
         yield from _wrapped("no       ", f"cluster: {report['silence']}")
     own = sources.user_file()
-    if not any(file["path"] == str(own) for file in [*report["files"], *report["ignored"]]):
+    if not own.exists():
         yield f"no       user file {_printable(_short(str(own)))}"
 
 
@@ -108,6 +108,7 @@ def _sections(
 ) -> Iterator[str]:
     """Yield what was given, what the cluster has decided, what is built in, and the names of what is not set."""
     absent = [key for key, entry in values.items() if entry["origin"] == BUILT_IN and entry["value"] in (None, [])]
+    width = max(map(len, values), default=0)
     parts: dict[str, list[str]] = {"given": [], "from the cluster": [], "built-in": []}
     for key, entry in values.items():
         if key not in absent:
@@ -116,25 +117,23 @@ def _sections(
     for part, keys in parts.items():
         yield from ("", f"{title}{part}") if keys else ()
         for key in keys:
-            origin = values[key]["origin"]
-            yield from _row(key, values[key]["value"], "" if part == "built-in" else _with_short_paths(origin, shorter))
+            origin = "" if part == "built-in" else _with_short_paths(values[key]["origin"], shorter)
+            yield from _row(f"  {key:{width}} ", values[key]["value"], origin)
     if absent:
         yield ""
         yield from _wrapped(f"{title}not set: ", ", ".join(absent))
 
 
-def _row(key: str, value: Any, origin: str) -> Iterator[str]:
+def _row(head: str, value: Any, origin: str) -> Iterator[str]:
     """Yield a value, an item a line, with its origin behind it or, where there is no room, below."""
     first, *others = [_text(item) for item in value] if isinstance(value, list) and value else [_text(value)]
-    line = f"  {key:{_KEY}} {first:{_VALUE}}  {origin}".rstrip()
-    if len(line) <= _WIDTH:
-        yield line
-    else:
-        yield f"  {key:{_KEY}} {first}"
+    line = f"{head}{first:{_VALUE}}  {origin}".rstrip()
+    fits = len(line) <= _WIDTH
+    yield line if fits else f"{head}{first}"
     for item in others:
-        yield f"  {'':{_KEY}} {item}"
-    if len(line) > _WIDTH and origin:
-        yield from _wrapped(" " * (_KEY + 5), f"from {origin}")
+        yield f"{'':{len(head)}}{item}"
+    if not fits and origin:
+        yield from _wrapped(" " * (len(head) + 2), f"from {origin}")
 
 
 def _wrapped(head: str, text: str) -> list[str]:
