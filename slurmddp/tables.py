@@ -61,7 +61,7 @@ class Source:
     def layers(self, profile: str | None) -> Iterator[Layer]:
         """Yield the plain values, then those of the profile, which beat them."""
         yield self._layer(self.table)
-        if profile in self.profiles:
+        if profile is not None and profile in self.profiles:
             yield self._layer(self.profiles[profile], "profile", profile)
 
     def _layer(self, table: Mapping[str, Any], *tables: str) -> Layer:

@@ -82,7 +82,7 @@ def test_of_different_nodes_the_most_alike_count_with_their_type():
     ("values", "said"),
     [
         ({}, "Nothing takes these nodes"),
-        ({"preemption": "requeue", "grace_s": 30}, "the ranks have 30 s to save, and it comes back"),
+        ({"preemption": "requeue", "grace_s": 30}, "the ranks have 30 s to save, and the job comes back"),
         ({"preemption": "requeue"}, "goes on from its last checkpoint"),
         ({"preemption": "cancel"}, "submit --chain N"),
         ({"preemption": "suspend"}, "may pause this one"),
