@@ -128,7 +128,7 @@ def _rows(values: Mapping[str, Entry], width: int, shorter: Mapping[str, str]) -
     texts = {key: _texts(entry["value"]) for key, entry in values.items()}
     column = max((len(items[0]) for items in texts.values() if len(items[0]) <= _VALUE), default=0)
     for key, (first, *others) in texts.items():
-        head, origin = f"  {key:{width}}  ", _origin(key, values[key]["origin"], shorter)
+        head, origin = f"  {key:{width}}  ", _origin(key.lower(), values[key]["origin"], shorter)
         line = f"{head}{first:{column}}  {origin}".rstrip()
         fits = len(line) <= _WIDTH
         yield line if fits else f"{head}{first}"

@@ -90,7 +90,7 @@ def test_a_file_that_does_not_count_is_one_line_on_stderr_and_in_the_list(config
     Path("slurmddp.toml").chmod(0o666)
     status, out, err = configured("config")
     assert status == 0
-    assert err.count("\n") == 1 and "slurmddp.toml is ignored: everybody may write to it" in err
+    assert err.count("\n") == 1 and "slurmddp.toml' is ignored: everybody may write to it" in err
     assert "ignored  slurmddp.toml: everybody may write to it" in out
     assert "cuda" not in out
 
