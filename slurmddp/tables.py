@@ -88,7 +88,7 @@ def parse(raw: bytes, place: str) -> dict[str, Any]:
 
 def _hint(text: str) -> str:
     """TOML has one `profile` a file: a text that chooses one, or the tables."""
-    both = re.search(r"^\s*profile\s*=", text, re.MULTILINE) and re.search(r"^\s*\[profile\.", text, re.MULTILINE)
+    both = all(re.search(pattern, text, re.MULTILINE) for pattern in (r"^\s*profile\s*=", r"^\s*\[[\w.]*\bprofile\."))
     return "; a file that has tables [profile.NAME] cannot choose one of them, --profile NAME does" if both else ""
 
 
