@@ -52,8 +52,13 @@ def look(environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, accounts: 
     questions = (nodes_command(), partitions_command(), config_command())
     with ThreadPoolExecutor(len(questions)) as pool:
         nodes, partitions, config = pool.map(lambda words: slurm.told(words, environ, timeout_s=timeout_s), questions)
-    cluster = describe(parse_nodes(nodes), parse_partitions(partitions), parse_config(config))
-    return _with_accounts(cluster, environ, timeout_s) if accounts else cluster
+    settings = parse_config(config)
+    cluster = describe(parse_nodes(nodes), parse_partitions(partitions), settings)
+    if not accounts:
+        return cluster
+    if _text(settings.get("AccountingStorageType", "")).rpartition("/")[2] in ("", "none"):
+        return replace(cluster, unlearned=("accounts and QOS: this cluster keeps none",))
+    return _with_accounts(cluster, environ, timeout_s)
 
 
 def nodes_command() -> list[str]:

@@ -1,6 +1,7 @@
 """What a sandbox is made of, and the text of its configuration files. No I/O, no processes."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,70 @@ _JOB_IDS: Final = 60_000_000
 """Slurm counts on from the first to its MaxJobId, 67043328, and then from the first again."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+_PARTITION = re.compile(r"(?!default$)[A-Za-z0-9][\w.-]{0,63}", re.ASCII | re.IGNORECASE)
+_OPTION = re.compile(r"[A-Z][A-Za-z]+=[\w.:/+,*()\[\]-]+", re.ASCII)
+"""What slurm.conf(5) takes on a partition's line."""
+_GPUS = re.compile(r"(?:([\w.-]+):)?([0-9]+)", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """A partition with nodes of its own, which are alike."""
+
+    name: str
+    nodes: int = 1
+    cpus: int = 16
+    memory: int = 16000
+    """MB a node."""
+    gpus: tuple[tuple[str, int], ...] = ()
+    """Each type of GPU of a node, empty for none, and how many."""
+    options: tuple[tuple[str, str], ...] = ()
+    """What else stands on the partition's line, in Slurm's words."""
+
+    @property
+    def gpu_count(self) -> int:
+        """The GPUs of a node."""
+        return sum(count for _, count in self.gpus)
+
+
+def shape(text: str) -> Shape:
+    """Read `NAME:nodes=2,cpus=40,gpus=a100:8,memory=64000,MaxTime=1:00:00`; raise UsageError for anything else.
+
+    What begins with a capital is an option of slurm.conf(5) for the partition. A GPU's type may be left out; several
+    stand as `a100:4+h100:4`.
+    """
+    name, _, rest = text.partition(":")
+    items = re.split(r",(?=\w+=)", rest) if rest else []
+    own = dict(item.split("=", 1) for item in items if re.match(r"[a-z]+=", item))
+    options = tuple(
+        (key, value) for key, _, value in (item.partition("=") for item in items if _OPTION.fullmatch(item))
+    )
+    given = f"--partition {text!a}"
+    if not _PARTITION.fullmatch(name) or len(own) + len(options) != len(items) or own.keys() - _KEYS:
+        raise UsageError(
+            f"{given}: use NAME:nodes=1,cpus=40,gpus=a100:8,memory=16000,MaxTime=1:00:00, any part left out"
+        )
+    numbers = {key: _whole(given, key, value, *_KEYS[key]) for key, value in own.items() if key != "gpus"}
+    return Shape(name=name, gpus=_gpus(given, own.get("gpus", "0")), options=options, **numbers)
+
+
+_KEYS: Final = {"nodes": (0, 200), "cpus": (1, 4096), "memory": (1, 2**31), "gpus": (0, 128)}
+"""What a shape's own keys may be, from and to."""
+
+
+def _gpus(given: str, text: str) -> tuple[tuple[str, int], ...]:
+    matches = [_GPUS.fullmatch(item) for item in text.split("+")]
+    found = [(match[1] or "", int(match[2])) for match in matches if match]
+    if len(found) < len(matches):
+        raise UsageError(f"{given}: gpus={text!a} is no count, as in 8, a100:8 or a100:4+h100:4")
+    _whole(given, "gpus", str(sum(count for _, count in found)), *_KEYS["gpus"])
+    return tuple((kind, count) for kind, count in found if count)
+
+
+def _whole(given: str, key: str, value: str, least: int, most: int) -> int:
+    if not re.fullmatch("[0-9]{1,10}", value) or not least <= int(value) <= most:
+        raise UsageError(f"{given}: {key}={value!a}: allowed are {least} to {most}")
+    return int(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,21 +101,39 @@ class Plan:
     """How long a job may live on after SIGTERM; Slurm's own default is 30."""
     slurmd_timeout_s: int = 10
     """How long a node may be silent before Slurm calls it down; sites often have 60, Slurm's own default is 300."""
+    partitions: tuple[Shape, ...] = ()
+    """Partitions besides the six that all `nodes` are in; without such nodes there are these alone."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for a plan that Slurm could not carry out."""
         check_name(self.name)
-        _check_range("--nodes", self.nodes, 1, 200)
+        _check_range("--nodes", self.nodes, 0 if self.partitions else 1, 200)
+        _check_range("--nodes and those of all --partition together", len(self.node_names), 1, 200)
         _check_range("--cpus-per-node", self.cpus_per_node, 1, 4096)
         _check_range("--gpus-per-node", self.gpus_per_node, 0, 128)
         _check_range("--memory-per-node", self.memory_per_node, 1, 2**31)
         _check_range("--kill-wait", self.kill_wait_s, 1, 65533)
         _check_range("--slurmd-timeout", self.slurmd_timeout_s, 1, 65533)
+        names = [name for name, _ in _PARTITIONS if self.nodes] + [shape.name for shape in self.partitions]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise UsageError(f"--partition {twice[0]}: there is one of that name already")
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """All nodes in their order, those that are alike together."""
+        gpus = (("", self.gpus_per_node),) if self.gpus_per_node else ()
+        common = Shape(name="", nodes=self.nodes, cpus=self.cpus_per_node, memory=self.memory_per_node, gpus=gpus)
+        return (common, *self.partitions)
 
     @property
     def node_names(self) -> tuple[str, ...]:
         """The nodes' host names, in their order."""
-        return tuple(f"n{number}" for number in range(1, self.nodes + 1))
+        return tuple(f"n{number + 1}" for number in range(sum(shape.nodes for shape in self.shapes)))
+
+    @property
+    def most_gpus(self) -> int:
+        """The GPUs of the node that has most of them."""
+        return max(shape.gpu_count for shape in self.shapes if shape.nodes)
 
     @property
     def cluster(self) -> str:
@@ -89,26 +172,56 @@ def slurm_conf(plan: Plan, folder: Path, first_job_id: int) -> str:
         _SLURM_CONF.format(cluster=plan.cluster, head=HEAD, address=HEAD_ADDRESS, folder=folder, plan=plan),
         f"FirstJobId={first_job_id}\n",
         _ACCOUNTING.format(address=HEAD_ADDRESS, folder=folder) if plan.accounting else "",
-        "GresTypes=gpu\n" if plan.gpus_per_node else "",
-        _node_line(plan),
-        *(f"PartitionName={name} Nodes={_nodes(plan, 'n')} State=UP {rest}\n" for name, rest in _PARTITIONS),
+        "GresTypes=gpu\n" if plan.most_gpus else "",
+        *(_node_line(shape, numbers) for shape, numbers in _numbered(plan)),
+        *_partition_lines(plan),
     ]
     return "".join(sections)
 
 
-def _node_line(plan: Plan) -> str:
-    gres = f"Gres=gpu:{plan.gpus_per_node} " if plan.gpus_per_node else ""
-    names = f"NodeName={_nodes(plan, 'n')} NodeAddr={_nodes(plan, f'{SUBNET}.')}"
-    return f"{names} CPUs={plan.cpus_per_node} RealMemory={plan.memory_per_node} {gres}State=UNKNOWN\n"
+def _numbered(plan: Plan) -> Iterator[tuple[Shape, str]]:
+    """Yield the nodes that are alike, and their numbers as Slurm writes them; none that has no nodes."""
+    first = 1
+    for shape in plan.shapes:
+        last = first + shape.nodes - 1
+        if shape.nodes:
+            yield shape, _span(first, last)
+        first = last + 1
+
+
+def _span(first: int, last: int) -> str:
+    return f"[{first}-{last}]" if last > first else str(first)
+
+
+def _node_line(shape: Shape, numbers: str) -> str:
+    gpus = ",".join(":".join(filter(None, ("gpu", kind, str(count)))) for kind, count in shape.gpus)
+    gres = f"Gres={gpus} " if gpus else ""
+    names = f"NodeName=n{numbers} NodeAddr={SUBNET}.{numbers}"
+    return f"{names} CPUs={shape.cpus} RealMemory={shape.memory} {gres}State=UNKNOWN\n"
+
+
+def _partition_lines(plan: Plan) -> Iterator[str]:
+    numbers = {shape.name: numbers for shape, numbers in _numbered(plan)}
+    if plan.nodes:
+        yield from (f"PartitionName={name} Nodes=n{numbers['']} State=UP {rest}\n" for name, rest in _PARTITIONS)
+    for shape in plan.partitions:
+        first = {"Default": "YES"} if not plan.nodes and shape is plan.partitions[0] else {}
+        nodes = {"Nodes": f"n{numbers[shape.name]}"} if shape.nodes else {}
+        options = {**first, "State": "UP", **_STEADY, **dict(shape.options), **nodes}
+        yield f"PartitionName={shape.name} {' '.join(f'{key}={value}' for key, value in options.items())}\n"
 
 
 def gres_conf(plan: Plan, folder: Path) -> str:
     """Return gres.conf: each node's GPUs are files that stand for devices."""
-    if not plan.gpus_per_node:
-        return ""
-    last = plan.gpus_per_node - 1
-    span = f"[0-{last}]" if last else "0"
-    return f"NodeName={_nodes(plan, 'n')} Name=gpu File={folder}/dev/nvidia{span}\n"
+    return "".join(line for shape, numbers in _numbered(plan) for line in _gres_lines(shape, numbers, folder))
+
+
+def _gres_lines(shape: Shape, numbers: str, folder: Path) -> Iterator[str]:
+    first = 0
+    for kind, count in shape.gpus:
+        typed = f"Type={kind} " if kind else ""
+        yield f"NodeName=n{numbers} Name=gpu {typed}File={folder}/dev/nvidia{_span(first, first + count - 1)}\n"
+        first += count
 
 
 def slurmdbd_conf(plan: Plan, folder: Path, user: str) -> str:
@@ -134,10 +247,6 @@ def passwd(user: str, entry: str, host_file: str) -> str:
     """
     others = [line for line in host_file.splitlines() if not line.startswith(f"{user}:")]
     return "\n".join([f"{user}:x:0:0:{entry}", *others]) + "\n"
-
-
-def _nodes(plan: Plan, prefix: str) -> str:
-    return f"{prefix}[1-{plan.nodes}]" if plan.nodes > 1 else f"{prefix}1"
 
 
 _SLURM_CONF = """\
@@ -188,6 +297,9 @@ _PARTITIONS = (
     ("high", "MaxTime=INFINITE PriorityTier=100 PreemptMode=OFF"),
     ("short", "MaxTime=00:10:00 PriorityTier=10 PreemptMode=OFF"),
 )
+
+_STEADY = {"MaxTime": "INFINITE", "PriorityTier": "10", "PreemptMode": "OFF"}
+"""A partition that says nothing else."""
 
 _SLURMDBD_CONF = """\
 AuthType=auth/munge

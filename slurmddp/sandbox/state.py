@@ -13,6 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from slurmddp.errors import ClusterError, SlurmddpError
 from slurmddp.sandbox.plan import Plan, check_name
 
@@ -206,7 +208,7 @@ class Files:
 
     def read_plan(self) -> Plan:
         """Return the plan that the sandbox was made by."""
-        return Plan(**json.loads(self.plan.read_bytes()))
+        return msgspec.json.decode(self.plan.read_bytes(), type=Plan)
 
     def supervisor(self) -> Process | None:
         """Return the process that holds the sandbox up, or None when there is none."""
