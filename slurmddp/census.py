@@ -168,7 +168,7 @@ def _partition(record: Record, nodes: Mapping[str, tuple[Nodes, ...]], config: R
         denied_qos=_names(record.get("DenyQos", "")) or (),
         groups=_names(record.get("AllowGroups", "ALL")),
         preemption=_preemption(record, config, outranked=ranks.outrank(record)),
-        grace_s=_number(record.get("GraceTime", "")) or 0,
+        grace_s=0 if _preempt_type(config) == "qos" else _number(record.get("GraceTime", "")) or 0,
     )
 
 

@@ -92,7 +92,7 @@ class Cluster:
     requeue: bool = True
     """Whether jobs are requeued where they do not say (JobRequeue)."""
     preempts_by_qos: bool = False
-    """Whether jobs are preempted for a better QOS; then a partition's grace time says nothing."""
+    """Whether jobs are preempted for a better QOS, which then has the grace time, and not the partition."""
     signals_on_preemption: bool = False
     """Whether a preempted job gets its `--signal` at once (PreemptParameters=send_user_signal)."""
     kill_wait_s: int = 30
