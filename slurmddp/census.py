@@ -3,10 +3,8 @@
 Formats that Slurm 20.11 to 25.x share; a field that is missing or not understood sets no limit.
 """
 
-import os
-import pwd
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -57,7 +55,7 @@ def look(environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, accounts: 
     if not accounts:
         return cluster
     if _text(settings.get("AccountingStorageType", "")).rpartition("/")[2] in ("", "none"):
-        return replace(cluster, unlearned=("accounts and QOS: this cluster keeps none",))
+        return replace(cluster, unlearned=(*cluster.unlearned, "accounts and QOS: this cluster keeps none"))
     return _with_accounts(cluster, environ, timeout_s)
 
 
@@ -144,7 +142,16 @@ def describe(nodes: Mapping[str, tuple[Nodes, ...]], partitions: Sequence[Record
         signals_on_preemption="send_user_signal" in config.get("PreemptParameters", ""),
         kill_wait_s=_number(config.get("KillWait", "").partition(" ")[0]) or 30,
         max_array_size=_number(config.get("MaxArraySize", "")) or 1001,
+        unlearned=tuple(_unseen(partitions, nodes)),
     )
+
+
+def _unseen(partitions: Sequence[Record], nodes: Mapping[str, tuple[Nodes, ...]]) -> Iterator[str]:
+    """Yield the partitions whose nodes a site does not show to everybody (PrivateData=nodes)."""
+    for record in partitions:
+        count = _number(record.get("TotalNodes", ""))
+        if count and record["PartitionName"] not in nodes:
+            yield f"the {count} nodes of {record['PartitionName']}: sinfo does not show them to you"
 
 
 def _partition(record: Record, nodes: Mapping[str, tuple[Nodes, ...]], config: Record, ranks: "_Ranks") -> Partition:
@@ -246,19 +253,12 @@ def parse_membership(stdout: str) -> Membership:
 
 
 def _with_accounts(cluster: Cluster, environ: Mapping[str, str], timeout_s: float) -> Cluster:
-    command = membership_command(_user(), cluster.name)
+    command = membership_command(slurm.user(), cluster.name)
     try:
         found = parse_membership(slurm.told(command, environ, timeout_s=timeout_s))
     except ClusterError as error:
         return replace(cluster, unlearned=(*cluster.unlearned, f"accounts and QOS: {error}"))
     return replace(cluster, accounts=found.accounts, qos=found.qos, default_account=found.default_account)
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
 
 
 def _number(text: str) -> int | None:

@@ -5,6 +5,8 @@ the only place that starts a process.
 """
 
 import hashlib
+import os
+import pwd
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -368,6 +370,14 @@ def ask(
     except subprocess.TimeoutExpired as error:
         raise LostAnswerError(f"{command[0]} did not end within {timeout_s:.0f} s") from error
     return Answer(done.returncode, _text(done.stdout), _text(done.stderr))
+
+
+def user() -> str:
+    """Return the name that Slurm knows the user by; LOGNAME and USER may be another's."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 def script_digest(job_id: str, environ: Mapping[str, str]) -> str | None:

@@ -178,6 +178,11 @@ def test_nodes_whose_names_cannot_be_read_may_be_anybodys():
     assert cluster_of(config, partitions).partitions[0].preemption == "requeue"
 
 
+def test_nodes_that_a_site_does_not_show_are_not_taken_for_none():
+    found = cluster_of(partitions="PartitionName=private TotalNodes=24\nPartitionName=empty TotalNodes=0\n")
+    assert found.unlearned == ("the 24 nodes of private: sinfo does not show them to you",)
+
+
 ODD = [
     "a=b",
     "x|y",

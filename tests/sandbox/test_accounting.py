@@ -8,10 +8,12 @@ import time
 import pytest
 
 from slurmddp import sandbox as room
+from slurmddp import slurm
+from slurmddp.census import look
 from slurmddp.errors import ClusterError
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def accounting():
     try:
         room.check(accounting=True)
@@ -38,3 +40,24 @@ def test_sacct_shows_a_job_that_has_ended(accounting):
         time.sleep(0.2)
     assert said == "FAILED|3:0\n"
     assert accounting.daemons()["daemons"].keys() == {"munged", "mariadbd", "slurmdbd", "slurmctld"}
+
+
+@pytest.mark.usefixtures("slurm_programs")
+def test_the_accounting_says_what_the_user_may_charge(accounting):
+    env = {**os.environ, **accounting.environment()}
+    before = look(env, accounts=True)
+    assert before.unlearned == ()
+    user = slurm.user()
+    for words in (
+        ("account", "physics"),
+        ("account", "biology"),
+        ("qos", "urgent"),
+        ("user", user, "account=physics", "defaultaccount=physics", "qos+=urgent"),
+        ("user", user, "account=biology"),
+    ):
+        subprocess.run(["sacctmgr", "-i", "add", *words], env=env, capture_output=True, check=True)
+    found = look(env, accounts=True)
+    assert {"physics", "biology"} <= set(found.accounts)
+    assert {"normal", "urgent"} <= set(found.qos)
+    assert found.default_account in found.accounts
+    assert look(env).accounts is None
