@@ -40,6 +40,10 @@ CLI_ONLY = {
     "compare",
     "hostlist",
     "census",
+    "answers",
+    "preempting",
+    "cluster",
+    "pending",
 }
 
 
