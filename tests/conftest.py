@@ -57,7 +57,7 @@ SHAPES = (
 def shapes() -> Iterator[slurm_sandbox.Sandbox]:
     """Return a cluster of partitions whose nodes differ: 2 GPUs, 8 GPUs of a type, none; limits; all; and no nodes."""
     _need_slurm()
-    partitions = tuple(slurm_sandbox.shape(text) for text in SHAPES)
+    partitions = tuple(map(slurm_sandbox.Shape.parse, SHAPES))
     plan = slurm_sandbox.Plan(name=f"shapes-{os.getpid()}", nodes=0, partitions=partitions)
     running = slurm_sandbox.up(plan, die_with_parent=True)
     yield running

@@ -77,7 +77,7 @@ def up(partitions: tuple[str, ...], **options: Any) -> None:
     slurmddp sandbox up --nodes 0 --partition big:nodes=2,cpus=40,gpus=a100:8
                         --partition cpu:cpus=40,MaxTime=1:00:00,MaxNodes=1
     """
-    plan = room.Plan(partitions=tuple(room.shape(text) for text in partitions), **options)
+    plan = room.Plan(partitions=tuple(map(room.Shape.parse, partitions)), **options)
     room.up(plan, say=lambda part: click.echo(f"starting {part}", err=True))
     click.echo(f"sandbox '{plan.name}' is up. Point this shell at it with:", err=True)
     click.echo(f'  eval "$(slurmddp sandbox env{_name_words(plan.name)})"', err=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp.errors import UsageError
+from slurmddp.sandbox.shape import Shape
 
 SUBNET: Final = "10.77.0"
 """Private to each sandbox's own network namespace, so that all sandboxes can use the same."""
@@ -19,70 +20,6 @@ _JOB_IDS: Final = 60_000_000
 """Slurm counts on from the first to its MaxJobId, 67043328, and then from the first again."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
-_PARTITION = re.compile(r"(?!default$)[A-Za-z0-9][\w.-]{0,63}", re.ASCII | re.IGNORECASE)
-_OPTION = re.compile(r"[A-Z][A-Za-z]+=[\w.:/+,*()\[\]-]+", re.ASCII)
-"""What slurm.conf(5) takes on a partition's line."""
-_GPUS = re.compile(r"(?:([\w.-]+):)?([0-9]+)", re.ASCII)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """A partition with nodes of its own, which are alike."""
-
-    name: str
-    nodes: int = 1
-    cpus: int = 16
-    memory: int = 16000
-    """MB a node."""
-    gpus: tuple[tuple[str, int], ...] = ()
-    """Each type of GPU of a node, empty for none, and how many."""
-    options: tuple[tuple[str, str], ...] = ()
-    """What else stands on the partition's line, in Slurm's words."""
-
-    @property
-    def gpu_count(self) -> int:
-        """The GPUs of a node."""
-        return sum(count for _, count in self.gpus)
-
-
-def shape(text: str) -> Shape:
-    """Read `NAME:nodes=2,cpus=40,gpus=a100:8,memory=64000,MaxTime=1:00:00`; raise UsageError for anything else.
-
-    What begins with a capital is an option of slurm.conf(5) for the partition. A GPU's type may be left out; several
-    stand as `a100:4+h100:4`.
-    """
-    name, _, rest = text.partition(":")
-    items = re.split(r",(?=\w+=)", rest) if rest else []
-    own = dict(item.split("=", 1) for item in items if re.match(r"[a-z]+=", item))
-    options = tuple(
-        (key, value) for key, _, value in (item.partition("=") for item in items if _OPTION.fullmatch(item))
-    )
-    given = f"--partition {text!a}"
-    if not _PARTITION.fullmatch(name) or len(own) + len(options) != len(items) or own.keys() - _KEYS:
-        raise UsageError(
-            f"{given}: use NAME:nodes=1,cpus=40,gpus=a100:8,memory=16000,MaxTime=1:00:00, any part left out"
-        )
-    numbers = {key: _whole(given, key, value, *_KEYS[key]) for key, value in own.items() if key != "gpus"}
-    return Shape(name=name, gpus=_gpus(given, own.get("gpus", "0")), options=options, **numbers)
-
-
-_KEYS: Final = {"nodes": (0, 200), "cpus": (1, 4096), "memory": (1, 2**31), "gpus": (0, 128)}
-"""What a shape's own keys may be, from and to."""
-
-
-def _gpus(given: str, text: str) -> tuple[tuple[str, int], ...]:
-    matches = [_GPUS.fullmatch(item) for item in text.split("+")]
-    found = [(match[1] or "", int(match[2])) for match in matches if match]
-    if len(found) < len(matches):
-        raise UsageError(f"{given}: gpus={text!a} is no count, as in 8, a100:8 or a100:4+h100:4")
-    _whole(given, "gpus", str(sum(count for _, count in found)), *_KEYS["gpus"])
-    return tuple((kind, count) for kind, count in found if count)
-
-
-def _whole(given: str, key: str, value: str, least: int, most: int) -> int:
-    if not re.fullmatch("[0-9]{1,10}", value) or not least <= int(value) <= most:
-        raise UsageError(f"{given}: {key}={value!a}: allowed are {least} to {most}")
-    return int(value)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from slurmddp.errors import UsageError
-from slurmddp.sandbox import Plan, plan
+from slurmddp.sandbox import Plan, Shape, plan
 
 FOLDER = Path("/s")
 
@@ -86,7 +86,7 @@ def test_without_gpus_nothing_speaks_of_gpus():
 
 def test_a_shape_is_read_with_all_its_parts():
     text = "big:nodes=2,cpus=40,gpus=a100:4+h100:4,memory=64000,MaxTime=1:00:00,AllowAccounts=a,b"
-    assert plan.shape(text) == plan.Shape(
+    assert Shape.parse(text) == Shape(
         name="big",
         nodes=2,
         cpus=40,
@@ -94,8 +94,8 @@ def test_a_shape_is_read_with_all_its_parts():
         gpus=(("a100", 4), ("h100", 4)),
         options=(("MaxTime", "1:00:00"), ("AllowAccounts", "a,b")),
     )
-    assert plan.shape("p") == plan.Shape(name="p")
-    assert plan.shape("p:gpus=2").gpus == (("", 2),)
+    assert Shape.parse("p") == Shape(name="p")
+    assert Shape.parse("p:gpus=2").gpus == (("", 2),)
 
 
 @pytest.mark.parametrize(
@@ -116,11 +116,11 @@ def test_a_shape_is_read_with_all_its_parts():
 )
 def test_a_shape_that_cannot_be_is_refused_with_what_can(text, said):
     with pytest.raises(UsageError, match=f"^--partition .*: {said}"):
-        plan.shape(text)
+        Shape.parse(text)
 
 
 def test_partitions_besides_the_six_have_nodes_of_their_own():
-    shaped = Plan(nodes=2, partitions=(plan.shape("a:nodes=2,gpus=t4:1+l4:2"), plan.shape("b:cpus=1,MaxNodes=1")))
+    shaped = Plan(nodes=2, partitions=(Shape.parse("a:nodes=2,gpus=t4:1+l4:2"), Shape.parse("b:cpus=1,MaxNodes=1")))
     lines = plan.slurm_conf(shaped, FOLDER, 1).splitlines()
     assert (
         "NodeName=n[3-4] NodeAddr=10.77.0.[3-4] CPUs=16 RealMemory=16000 Gres=gpu:t4:1,gpu:l4:2 State=UNKNOWN" in lines
@@ -134,7 +134,7 @@ def test_partitions_besides_the_six_have_nodes_of_their_own():
 
 
 def test_without_common_nodes_there_are_the_given_partitions_alone_and_the_first_is_the_default():
-    alone = Plan(nodes=0, partitions=(plan.shape("a"), plan.shape("b:nodes=0,Nodes=ALL")))
+    alone = Plan(nodes=0, partitions=(Shape.parse("a"), Shape.parse("b:nodes=0,Nodes=ALL")))
     lines = [line for line in plan.slurm_conf(alone, FOLDER, 1).splitlines() if line.startswith("PartitionName=")]
     assert [line.split()[:2] for line in lines] == [["PartitionName=a", "Default=YES"], ["PartitionName=b", "State=UP"]]
     assert lines[1].endswith("Nodes=ALL")
@@ -152,7 +152,7 @@ def test_without_common_nodes_there_are_the_given_partitions_alone_and_the_first
 )
 def test_partitions_that_do_not_fit_together_are_refused(options, said):
     with pytest.raises(UsageError, match=said):
-        Plan(**options | {"partitions": tuple(map(plan.shape, options["partitions"]))})
+        Plan(**options | {"partitions": tuple(map(Shape.parse, options["partitions"]))})
 
 
 @pytest.mark.parametrize(("gpus", "files"), [(1, "nvidia0"), (8, "nvidia[0-7]")])
