@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 from slurmddp import answers, preempting, slurm
 from slurmddp.answers import Record, names, number, time_s, word
-from slurmddp.cluster import Cluster, Nodes, Partition
+from slurmddp.cluster import Cluster, Nodes, Partition, Qos
 from slurmddp.errors import ClusterError
 
 TIMEOUT_S: Final = 30.0
@@ -44,11 +44,29 @@ def look(environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, accounts: 
         nodes, partitions, config = pool.map(lambda words: slurm.told(words, environ, timeout_s=timeout_s), questions)
     settings = parse_config(config)
     cluster = describe(parse_nodes(nodes), parse_partitions(partitions), settings)
-    if not accounts:
-        return cluster
-    if word(settings.get("AccountingStorageType", "")).rpartition("/")[2] in ("", "none"):
-        return replace(cluster, unlearned=(*cluster.unlearned, "accounts and QOS: this cluster keeps none"))
-    return _with_accounts(cluster, environ, timeout_s)
+    return _with_accounts(cluster, settings, environ, timeout_s) if accounts else cluster
+
+
+def _with_accounts(cluster: Cluster, config: Record, environ: Mapping[str, str], timeout_s: float) -> Cluster:
+    if word(config.get("AccountingStorageType", "")).rpartition("/")[2] in ("", "none"):
+        return _without(cluster, "this cluster keeps none")
+    try:
+        user = slurm.told(membership_command(slurm.user(), cluster.name), environ, timeout_s=timeout_s)
+        qos = slurm.told(qos_command(), environ, timeout_s=timeout_s) if cluster.preempts_by_qos else ""
+    except ClusterError as error:
+        return _without(cluster, str(error))
+    found, preemptable = parse_membership(user), parse_qos(qos, config)
+    return replace(
+        cluster,
+        accounts=found.accounts,
+        qos=found.qos,
+        default_account=found.default_account,
+        preemptable_qos=preemptable,
+    )
+
+
+def _without(cluster: Cluster, why: str) -> Cluster:
+    return replace(cluster, unlearned=(*cluster.unlearned, f"accounts and QOS: {why}"))
 
 
 def nodes_command() -> list[str]:
@@ -194,10 +212,22 @@ def parse_membership(stdout: str) -> Membership:
     return Membership(next((default for default, *_ in rows if default), ""), tuple(accounts), tuple(qos))
 
 
-def _with_accounts(cluster: Cluster, environ: Mapping[str, str], timeout_s: float) -> Cluster:
-    command = membership_command(slurm.user(), cluster.name)
-    try:
-        found = parse_membership(slurm.told(command, environ, timeout_s=timeout_s))
-    except ClusterError as error:
-        return replace(cluster, unlearned=(*cluster.unlearned, f"accounts and QOS: {error}"))
-    return replace(cluster, accounts=found.accounts, qos=found.qos, default_account=found.default_account)
+def qos_command() -> list[str]:
+    """Return the command that lists each QOS with those that it preempts, and how its own jobs are preempted."""
+    return ["sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=Name,Preempt,PreemptMode,GraceTime"]
+
+
+def parse_qos(stdout: str, config: Record) -> tuple[Qos, ...]:
+    """Read lines of `name|QOS,QOS|mode|time`, and return those that some other preempts."""
+    rows = [line.split("|") for line in stdout.split("\n") if line.count("|") == 3]  # noqa: PLR2004 four columns
+    rivals = {name: tuple(rival for rival, targets, *_ in rows if name in targets.split(",")) for name, *_ in rows}
+    return tuple(
+        Qos(
+            name=name,
+            preempted_by=rivals[name],
+            preemption=preempting.mode(own) or preempting.mode(config.get("PreemptMode", "")) or "off",
+            grace_s=time_s(grace) or 0,
+        )
+        for name, _, own, grace in rows
+        if rivals[name]
+    )

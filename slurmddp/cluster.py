@@ -82,6 +82,17 @@ class Partition:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Qos:
+    """A quality of service whose jobs can be preempted."""
+
+    name: str
+    preempted_by: tuple[str, ...]
+    """The QOS whose jobs come first."""
+    preemption: Preemption = "off"
+    grace_s: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Cluster:
     """A cluster, as its controller describes it to this user."""
 
@@ -102,6 +113,8 @@ class Cluster:
     qos: tuple[str, ...] | None = None
     """Those this user may name; None when nobody says."""
     default_account: str = ""
+    preemptable_qos: tuple[Qos, ...] = ()
+    """Those of all QOS whose jobs can be preempted, where that goes by QOS and the accounting says it."""
     unlearned: tuple[str, ...] = ()
     """What could not be learned and why, a line each."""
 

@@ -28,14 +28,19 @@ def effect(partition: Record, config: Record, *, outranked: bool) -> Preemption:
 
     The partition's own mode before the cluster's. A QOS may have one of its own, too, which no partition shows.
     """
-    common = config.get("PreemptMode", "OFF").upper().split(",")
-    own = partition.get("PreemptMode", "").upper().split(",") if kind(config) != "qos" else [""]
+    common = config.get("PreemptMode", "OFF")
     if kind(config) == "qos" or (kind(config) == "partition_prio" and outranked):
-        for mode, way in _WAYS:
-            if mode in (common if own == [""] else own):
-                return way
+        own = "" if kind(config) == "qos" else partition.get("PreemptMode", "")
+        if way := mode(own or common):
+            return way
     shared = partition.get("OverSubscribe", partition.get("Shared", ""))
-    return "gang" if "GANG" in common and _TURNS.fullmatch(shared) else "off"
+    return "gang" if "GANG" in common.upper() and _TURNS.fullmatch(shared) else "off"
+
+
+def mode(text: str) -> Preemption | None:
+    """Return what a PreemptMode does to the job that is preempted; None where it does nothing."""
+    modes = text.upper().split(",")
+    return next((way for word, way in _WAYS if word in modes), None)
 
 
 class Ranks:

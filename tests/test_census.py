@@ -12,6 +12,7 @@ import pytest
 from slurmddp import census
 from slurmddp.census import describe, look, parse_config, parse_gpus, parse_nodes, parse_partitions
 from slurmddp.cli.cluster import report
+from slurmddp.cluster import Qos
 from slurmddp.errors import ClusterError
 from slurmddp.slurm import LostAnswerError
 
@@ -285,6 +286,15 @@ def test_membership_is_each_account_and_qos_once():
     found = census.parse_membership("ml|ml|normal,high\nml|bio|normal\nml||\n")
     assert found == ("ml", ("ml", "bio"), ("normal", "high"))
     assert census.parse_membership("") == ("", (), ())
+
+
+def test_qos_whose_jobs_can_be_preempted_are_those_that_another_one_names():
+    """After sacctmgr(1): PreemptMode `cluster` is the cluster's own."""
+    rows = "normal||cluster|00:00:00\nlow||requeue|00:01:30\nidle||cluster|00:00:00\nhigh|idle,low|cluster|00:00:00\n"
+    assert census.parse_qos(rows, {"PreemptMode": "CANCEL"}) == (
+        Qos(name="low", preempted_by=("high",), preemption="requeue", grace_s=90),
+        Qos(name="idle", preempted_by=("high",), preemption="cancel"),
+    )
 
 
 def test_nodes_of_different_shapes_are_read_from_a_real_cluster(shapes):

@@ -167,6 +167,9 @@ def _about_preemption(found: Cluster, partitions: Sequence[Partition]) -> Iterat
         return
     rival = "one of a better QOS" if found.preempts_by_qos else "a more urgent one"
     yield f"PREEMPTION is what happens to a job when {rival} wants its nodes: {'; '.join(known)}."
+    for qos in found.preemptable_qos:
+        grace = f" after {duration(qos.grace_s)}" if qos.grace_s else ""
+        yield f"QOS {printable(qos.name)}, wanted by {_names(qos.preempted_by)}: {qos.preemption}{grace}"
     if modes & {"requeue", "cancel"}:
         signal = "SIGTERM and its --signal" if found.signals_on_preemption else "SIGTERM, not its --signal,"
         time = "the time shown" if any(partition.grace_s for partition in partitions) else f"{found.kill_wait_s} s"

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from slurmddp.cli.cluster import duration, report
-from slurmddp.cluster import Cluster, Nodes, Partition
+from slurmddp.cluster import Cluster, Nodes, Partition, Qos
 
 
 def nodes(count=1, state="idle", gpus=8, kind="", cpus=64, memory_mb=512000):
@@ -115,8 +115,13 @@ def test_accounts_and_what_is_not_known_come_last():
 
 def test_a_cluster_that_preempts_by_qos_says_so():
     shown = text(
-        Partition(name="p", preemption="cancel"), preempts_by_qos=True, signals_on_preemption=True, kill_wait_s=20
+        Partition(name="p", preemption="cancel"),
+        preempts_by_qos=True,
+        signals_on_preemption=True,
+        kill_wait_s=20,
+        preemptable_qos=(Qos(name="low", preempted_by=("high", "top"), preemption="requeue", grace_s=30),),
     ).replace("\n ", "")
+    assert "QOS low, wanted by high, top: requeue after 30s" in shown
     assert "when one of a better QOS wants its nodes: cancel, it ends." in shown
     assert "SIGTERM and its --signal and has 20 s to save its state" in shown
 

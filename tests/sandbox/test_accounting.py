@@ -7,9 +7,10 @@ import time
 
 import pytest
 
+from slurmddp import census, slurm
 from slurmddp import sandbox as room
-from slurmddp import slurm
 from slurmddp.census import look
+from slurmddp.cluster import Qos
 from slurmddp.errors import ClusterError
 
 
@@ -61,3 +62,9 @@ def test_the_accounting_says_what_the_user_may_charge(accounting):
     assert {"normal", "urgent"} <= set(found.qos)
     assert found.default_account in found.accounts
     assert look(env).accounts is None
+    subprocess.run(["sacctmgr", "-i", "modify", "qos", "urgent", "set", "preempt=normal"], env=env, check=True)
+    subprocess.run(["sacctmgr", "-i", "modify", "qos", "normal", "set", "gracetime=90"], env=env, check=True)
+    rows = slurm.told(census.qos_command(), env)
+    assert census.parse_qos(rows, {"PreemptMode": "REQUEUE"}) == (
+        Qos(name="normal", preempted_by=("urgent",), preemption="requeue", grace_s=90),
+    )
