@@ -31,7 +31,7 @@ _UNREACHABLE = re.compile(
     r"unable to contact|connection refused|connect failure|could not establish|find configuration|s_p_parse_file",
     re.IGNORECASE,
 )
-_PREFIX = re.compile(r"^(sbatch|squeue|scontrol|sacct|scancel|sinfo): (error: |fatal: )?", re.MULTILINE)
+_PREFIX = re.compile(r"^(sbatch|squeue|scontrol|sacct|sacctmgr|scancel|sinfo): (error: |fatal: )?", re.MULTILINE)
 
 _COLUMNS = "%i|%T|%V|%r"
 _KEY_VALUE = re.compile(r"(?<!\S)([A-Za-z][\w/:]*)=(\S*)")

@@ -25,7 +25,7 @@ def cluster_of(config="", partitions="", nodes=""):
 
 def recorded(version):
     """Return the cluster that the answers of one version of Slurm describe."""
-    text = (FIXTURES / f"{version}.txt").read_text()
+    text = (FIXTURES / f"{version}.txt").read_text(encoding="utf-8")
     parts = dict(re.findall(r"^== (\w+)\n(.*?)(?=^== |\Z)", text, re.MULTILINE | re.DOTALL))
     return cluster_of(**parts | {"nodes": parts["nodes"].replace("\u241f", "\x1f")})
 
@@ -211,7 +211,7 @@ def test_odd_names_are_read_and_cannot_reach_the_terminal(name):
     assert (partition.name, partition.accounts, partition.nodes[0].names) == (name, (name,), name)
     lines = list(report(found))
     assert all(line.isprintable() for line in lines), lines
-    assert any("2" in line and "1d" in line for line in lines)
+    assert any(" 1d " in line for line in lines), lines
 
 
 @pytest.mark.parametrize(
@@ -300,7 +300,7 @@ def test_qos_whose_jobs_can_be_preempted_are_those_that_another_one_names():
 def test_nodes_of_different_shapes_are_read_from_a_real_cluster(shapes):
     found = look({**os.environ, **shapes.environment()}, accounts=True)
     kinds = {
-        partition.name: [(group.count, group.cpus, group.gpu_counts) for group in partition.nodes]
+        partition.name: sorted((group.count, group.cpus, group.gpu_counts) for group in partition.nodes)
         for partition in found.partitions
     }
     assert kinds == {

@@ -14,7 +14,7 @@ from slurmddp.census import look
 from slurmddp.cli.tables import WIDTH, printable, table
 from slurmddp.cluster import Cluster, Nodes, Partition
 
-_HEAD: Final = ("PARTITION", "NODES", "IDLE", "MIXED", "DOWN", "CPUS", "MEMORY", "TIME", "PREEMPTION", "GPUS")
+_HEAD: Final = ("PARTITION", "NODES", "IDLE", "MIX", "DOWN", "CPUS", "MEM", "TIME", "PREEMPTION", "GPUS")
 _NUMBERS: Final = frozenset(range(1, 8))
 _LONG_NAME: Final = 14
 """A longer name has a line to itself."""
@@ -49,7 +49,7 @@ def report(found: Cluster, *, show_all: bool = False) -> Iterator[str]:
     yield from _lines([row for partition in shown for row in _rows(partition)])
     notes = [*_notes(shown), *_about_preemption(found, shown), *_about_user(found)]
     if hidden := len(found.partitions) - len(shown):
-        notes.append(f"{hidden} hidden partition{'s' * (hidden > 1)} left out; --all shows all")
+        notes.append(f"{_count(hidden, 'hidden partition')} left out; --all shows all")
     yield from ("", *(line for note in notes for line in _wrapped(note))) if notes else ()
 
 
@@ -98,14 +98,16 @@ def _row(partition: Partition, groups: Sequence[Nodes]) -> tuple[str, ...]:
 
 
 def _range(numbers: Sequence[int]) -> str:
-    least, most = min(numbers, default=0), max(numbers, default=0)
+    if not numbers:
+        return "-"
+    least, most = min(numbers), max(numbers)
     return f"{least}-{most}" if least < most else str(most)
 
 
 def _memory(megabytes: Sequence[int]) -> str:
-    if max(megabytes, default=0) < 1024:  # noqa: PLR2004 megabytes in a gigabyte
-        return f"{_range(megabytes)}M"
-    return f"{_range([number // 1024 for number in megabytes])}G"
+    if max(megabytes, default=0) >= 1024:  # noqa: PLR2004 megabytes in a gigabyte
+        return f"{_range([number // 1024 for number in megabytes])}G"
+    return f"{_range(megabytes)}M" if megabytes else "-"
 
 
 def _preemption(partition: Partition) -> str:
@@ -117,7 +119,9 @@ def _gpus(groups: Sequence[Nodes]) -> str:
     """Return them as one types them after --gpus-per-node."""
     if len({group.gpu_counts for group in groups}) > 1:
         return _range([group.gpus for group in groups])
-    counts = groups[0].gpu_counts if groups else ()
+    if not groups:
+        return "-"
+    counts = groups[0].gpu_counts
     return ",".join(f"{printable(kind)}:{count}" if kind else str(count) for kind, count in counts) or "0"
 
 
@@ -138,15 +142,19 @@ def _limits(partition: Partition) -> Iterator[str]:
     if partition.state != "UP":
         yield f"it is {printable(partition.state)}"
     if partition.max_nodes is not None:
-        yield f"at most {partition.max_nodes} nodes a job"
+        yield f"at most {_count(partition.max_nodes, 'node')} a job"
     if partition.min_nodes > 1:
-        yield f"at least {partition.min_nodes} nodes a job"
+        yield f"at least {_count(partition.min_nodes, 'node')} a job"
     if partition.max_cpus_per_node is not None:
-        yield f"at most {partition.max_cpus_per_node} CPUs a node"
+        yield f"at most {_count(partition.max_cpus_per_node, 'CPU')} a node"
     if partition.max_memory_per_node_mb is not None:
         yield f"at most {_memory([partition.max_memory_per_node_mb])} of memory a node"
     if partition.default_time_s is not None:
         yield f"{duration(partition.default_time_s)} for jobs that name no time"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def _doors(partition: Partition) -> Iterator[str]:
@@ -171,10 +179,10 @@ def _about_preemption(found: Cluster, partitions: Sequence[Partition]) -> Iterat
         grace = f" after {duration(qos.grace_s)}" if qos.grace_s else ""
         yield f"QOS {printable(qos.name)}, wanted by {_names(qos.preempted_by)}: {qos.preemption}{grace}"
     if modes & {"requeue", "cancel"}:
-        signal = "SIGTERM and its --signal" if found.signals_on_preemption else "SIGTERM, not its --signal,"
-        time = "the time shown" if any(partition.grace_s for partition in partitions) else f"{found.kill_wait_s} s"
-        after = f" ({found.kill_wait_s} s where none is)" if time == "the time shown" else ""
-        yield f"Before that it gets {signal} and has {time}{after} to save its state."
+        signal = "SIGTERM and its --signal" if found.signals_on_preemption else "SIGTERM (not its --signal)"
+        graced = any(partition.grace_s for partition in partitions)
+        time = f"the time shown, {found.kill_wait_s} s where none is" if graced else f"{found.kill_wait_s} s"
+        yield f"First it gets {signal}, and to save its state {time}."
 
 
 def _about_user(found: Cluster) -> Iterator[str]:

@@ -38,14 +38,12 @@ def test_a_row_shows_what_a_partition_has():
     assert shown.splitlines()[:4] == [
         "big, Slurm 24.05.1",
         "",
-        "PARTITION  NODES  IDLE  MIXED  DOWN  CPUS  MEMORY   TIME  PREEMPTION     GPUS",
-        "gpu*          10     3      2     4    64    500G  1d12h  requeue 1m30s  8",
+        "PARTITION  NODES  IDLE  MIX  DOWN  CPUS   MEM   TIME  PREEMPTION     GPUS",
+        "gpu*          10     3    2     4    64  500G  1d12h  requeue 1m30s  8",
     ]
     assert "requeue, it goes back into the queue" in shown
-    assert (
-        "Before that it gets SIGTERM, not its --signal, and has the time shown (30 s where none is)"
-        in shown.replace("\n ", "")
-    )
+    said = "First it gets SIGTERM (not its --signal), and to save its state the time shown, 30 s where none is."
+    assert said in shown.replace("\n ", "")
 
 
 def test_a_partition_has_a_row_for_each_kind_of_gpu_and_ranges_for_the_rest():
@@ -123,7 +121,7 @@ def test_a_cluster_that_preempts_by_qos_says_so():
     ).replace("\n ", "")
     assert "QOS low, wanted by high, top: requeue after 30s" in shown
     assert "when one of a better QOS wants its nodes: cancel, it ends." in shown
-    assert "SIGTERM and its --signal and has 20 s to save its state" in shown
+    assert "First it gets SIGTERM and its --signal, and to save its state 20 s." in shown
 
 
 @pytest.mark.parametrize(
@@ -148,7 +146,7 @@ def test_a_real_cluster_is_shown_in_a_table_and_as_json(shapes):
     rows = {line.split()[0]: line.split() for line in lines[3:8]}
     assert (rows["two*"][5], rows["two*"][-1], rows["eight"][-1], rows["cpu"][-1]) == ("40", "2", "a100:8", "0")
     assert rows["cpu"][7:10] == ["1h", "requeue", "7s"]
-    assert "cpu: at most 1 nodes a job" in lines
+    assert "cpu: at most 1 node a job" in lines
     found = json.loads(slurmddp("cluster", "--json", env=env).stdout)
     assert found["name"] == shapes.plan.cluster
     assert [partition["name"] for partition in found["partitions"]] == ["two", "eight", "cpu", "all", "empty"]
