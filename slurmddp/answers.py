@@ -25,7 +25,10 @@ def record(line: str) -> Record:
 
 def number(text: str) -> int | None:
     """Return a count; None for `UNLIMITED` and whatever is none. `4K` are 4096, `16000+` at least 16000 (sinfo(1))."""
-    match = _NUMBER.fullmatch(text.strip())
+    text = text.strip()
+    if text.isdecimal():
+        return int(text)
+    match = _NUMBER.fullmatch(text)
     return int(float(match[1]) * _UNITS[match[2]]) if match else None
 
 

@@ -19,7 +19,6 @@ TIMEOUT_S: Final = 30.0
 _SEPARATOR: Final = "\x1f"
 """Of ASCII's own, between fields; no value holds it."""
 _COLUMNS: Final = _SEPARATOR.join(("%R", "%D", "%T", "%c", "%m", "%G", "%f", "%N"))
-_FIELDS: Final = len(_COLUMNS.split(_SEPARATOR))
 
 _SETTING: Final = re.compile(r"^(\w+) *= ?(.*)$", re.MULTILINE)
 _GRES: Final = re.compile(r"(?:[^,(]|\([^)]*\))+")
@@ -77,15 +76,19 @@ def nodes_command() -> list[str]:
 def parse_nodes(stdout: str) -> dict[str, tuple[Nodes, ...]]:
     """Read the nodes of each partition; one without nodes has none."""
     found: dict[str, list[Nodes]] = {}
+    known: dict[str, Nodes] = {}
     for line in stdout.split("\n"):
-        fields = line.split(_SEPARATOR)
-        if len(fields) == _FIELDS and (group := _nodes(fields)).count:
-            found.setdefault(fields[0].strip(), []).append(group)
+        if line.count(_SEPARATOR) != _COLUMNS.count(_SEPARATOR):
+            continue
+        partition, _, rest = line.partition(_SEPARATOR)
+        group = known.get(rest) or known.setdefault(rest, _nodes(rest))
+        if group.count:
+            found.setdefault(partition.strip(), []).append(group)
     return {partition: tuple(groups) for partition, groups in found.items()}
 
 
-def _nodes(fields: Sequence[str]) -> Nodes:
-    count, state, cpus, memory, gres, features, hosts = (field.strip() for field in fields[1:])
+def _nodes(fields: str) -> Nodes:
+    count, state, cpus, memory, gres, features, hosts = map(str.strip, fields.split(_SEPARATOR))
     gpus = parse_gpus(gres)
     return Nodes(
         names=hosts,

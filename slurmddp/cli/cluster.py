@@ -35,8 +35,8 @@ _MODES: Final = {
 def cluster(*, show_all: bool, as_json: bool) -> None:
     """Show the partitions: nodes, CPUs, memory and GPUs of a node, limits, preemption.
 
-    A row for each kind of GPU. DOWN counts nodes that get no jobs, for whatever reason. Accounts and QOS are those of
-    yours.
+    A row for each kind of GPU. DOWN counts nodes that get no jobs, for whatever reason. Below: further limits, who may
+    use a partition, your accounts and QOS.
     """
     found = look(os.environ, accounts=True)
     click.echo(json.dumps(asdict(found)) if as_json else "\n".join(report(found, show_all=show_all)))
@@ -181,8 +181,8 @@ def _about_preemption(found: Cluster, partitions: Sequence[Partition]) -> Iterat
     if modes & {"requeue", "cancel"}:
         signal = "SIGTERM and its --signal" if found.signals_on_preemption else "SIGTERM (not its --signal)"
         graced = any(partition.grace_s for partition in partitions)
-        time = f"the time shown, {found.kill_wait_s} s where none is" if graced else f"{found.kill_wait_s} s"
-        yield f"First it gets {signal}, and to save its state {time}."
+        time = f"the time shown, or {found.kill_wait_s} s," if graced else f"{found.kill_wait_s} s"
+        yield f"First it gets {signal}, and has {time} to save its state."
 
 
 def _about_user(found: Cluster) -> Iterator[str]:

@@ -62,20 +62,15 @@ def sandbox() -> None:
     "--partition",
     "partitions",
     multiple=True,
-    metavar="NAME:KEY=VALUE,...",
-    help="One more partition, with nodes of its own; repeatable. Keys are nodes, cpus, gpus, memory, and those of "
-    "slurm.conf(5).",
+    metavar="NAME:KEY=X,...",
+    help="One more partition; repeatable. Keys are nodes, cpus, gpus, memory, and those of slurm.conf(5).",
 )
 @click.option("--accounting", is_flag=True, help="With slurmdbd and MariaDB, so that sacct answers.")
 def up(partitions: tuple[str, ...], **options: Any) -> None:
-    r"""Bring a sandbox up; ends when all nodes are idle.
+    """Bring a sandbox up; ends when all nodes are idle.
 
-    All nodes are in six partitions: gpu, low, nograce, cancel, high, short. With --partition there are more, and with
-    --nodes 0 those alone:
-
-    \b
-    slurmddp sandbox up --nodes 0 --partition big:nodes=2,cpus=40,gpus=a100:8
-                        --partition cpu:cpus=40,MaxTime=1:00:00,MaxNodes=1
+    All nodes are in six partitions: gpu, low, nograce, cancel, high, short. --partition makes more, with nodes of their
+    own, as in --partition big:nodes=2,cpus=40,gpus=a100:8,MaxTime=1:00:00; with --nodes 0 there are those alone.
     """
     plan = room.Plan(partitions=tuple(map(room.Shape.parse, partitions)), **options)
     room.up(plan, say=lambda part: click.echo(f"starting {part}", err=True))

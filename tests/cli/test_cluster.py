@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -42,7 +43,7 @@ def test_a_row_shows_what_a_partition_has():
         "gpu*          10     3    2     4    64  500G  1d12h  requeue 1m30s  8",
     ]
     assert "requeue, it goes back into the queue" in shown
-    said = "First it gets SIGTERM (not its --signal), and to save its state the time shown, 30 s where none is."
+    said = "First it gets SIGTERM (not its --signal), and has the time shown, or 30 s, to save its state."
     assert said in shown.replace("\n ", "")
 
 
@@ -121,7 +122,7 @@ def test_a_cluster_that_preempts_by_qos_says_so():
     ).replace("\n ", "")
     assert "QOS low, wanted by high, top: requeue after 30s" in shown
     assert "when one of a better QOS wants its nodes: cancel, it ends." in shown
-    assert "First it gets SIGTERM and its --signal, and to save its state 20 s." in shown
+    assert "First it gets SIGTERM and its --signal, and has 20 s to save its state." in shown
 
 
 @pytest.mark.parametrize(
@@ -151,6 +152,25 @@ def test_a_real_cluster_is_shown_in_a_table_and_as_json(shapes):
     assert found["name"] == shapes.plan.cluster
     assert [partition["name"] for partition in found["partitions"]] == ["two", "eight", "cpu", "all", "empty"]
     assert found["partitions"][1]["nodes"][0]["gpu_type"] == "a100"
+
+
+def test_names_that_a_real_slurm_takes_cannot_reach_the_terminal(shapes):
+    env = {**os.environ, **shapes.environment()}
+    names = [b"odd=name;x|y", b'esc\x1b[31m%"q', b"byte\xff"]
+    try:
+        for name in names:
+            words = ["scontrol", "create", b"partitionname=" + name, "nodes=ALL"]
+            subprocess.run(words, env=env, capture_output=True, check=True)
+        shown = slurmddp("cluster", env=env).stdout
+        found = json.loads(slurmddp("cluster", "--json", env=env).stdout)
+    finally:
+        for name in names:
+            words = ["scontrol", "delete", b"partitionname=" + name]
+            subprocess.run(words, env=env, capture_output=True, check=True)
+    assert shown.replace("\n", "").isprintable()
+    for name in ("odd=name;x|y", 'esc\\x1b[31m%"q', "byte\\udcff"):
+        assert re.search(rf"^{re.escape(name)} +1 .* a100:8$", shown, re.MULTILINE), shown
+    assert [os.fsencode(partition["name"]) for partition in found["partitions"][-3:]] == names
 
 
 def test_without_a_cluster_it_ends_3_with_what_to_do(tmp_path):
