@@ -179,7 +179,8 @@ def _about_preemption(found: Cluster, partitions: Sequence[Partition]) -> Iterat
         grace = f" after {duration(qos.grace_s)}" if qos.grace_s else ""
         yield f"QOS {printable(qos.name)}, wanted by {_names(qos.preempted_by)}: {qos.preemption}{grace}"
     if modes & {"requeue", "cancel"}:
-        signal = "SIGTERM and its --signal" if found.signals_on_preemption else "SIGTERM (not its --signal)"
+        notice = "the signal of --signal-lead"
+        signal = notice if found.signals_on_preemption else f"SIGTERM (not {notice})"
         graced = any(partition.grace_s for partition in partitions)
         time = f"the time shown, or {found.kill_wait_s} s," if graced else f"{found.kill_wait_s} s"
         yield f"First it gets {signal}, and has {time} to save its state."

@@ -43,7 +43,9 @@ def test_a_row_shows_what_a_partition_has():
         "gpu*          10     3    2     4    64  500G  1d12h  requeue 1m30s  8",
     ]
     assert "requeue, it goes back into the queue" in shown
-    said = "First it gets SIGTERM (not its --signal), and has the time shown, or 30 s, to save its state."
+    said = (
+        "First it gets SIGTERM (not the signal of --signal-lead), and has the time shown, or 30 s, to save its state."
+    )
     assert said in shown.replace("\n ", "")
 
 
@@ -122,7 +124,7 @@ def test_a_cluster_that_preempts_by_qos_says_so():
     ).replace("\n ", "")
     assert "QOS low, wanted by high, top: requeue after 30s" in shown
     assert "when one of a better QOS wants its nodes: cancel, it ends." in shown
-    assert "First it gets SIGTERM and its --signal, and has 20 s to save its state." in shown
+    assert "First it gets the signal of --signal-lead, and has 20 s to save its state." in shown
 
 
 @pytest.mark.parametrize(
