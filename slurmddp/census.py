@@ -40,7 +40,7 @@ def look(environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, accounts: 
     """
     questions = (nodes_command(), partitions_command(), config_command())
     with ThreadPoolExecutor(len(questions)) as pool:
-        nodes, partitions, config = pool.map(lambda words: slurm.told(words, environ, timeout_s=timeout_s), questions)
+        nodes, partitions, config = pool.map(lambda words: slurm.query(words, environ, timeout_s=timeout_s), questions)
     settings = parse_config(config)
     cluster = describe(parse_nodes(nodes), parse_partitions(partitions), settings)
     return _with_accounts(cluster, settings, environ, timeout_s) if accounts else cluster
@@ -50,8 +50,8 @@ def _with_accounts(cluster: Cluster, config: Record, environ: Mapping[str, str],
     if word(config.get("AccountingStorageType", "")).rpartition("/")[2] in ("", "none"):
         return _without(cluster, "this cluster keeps none")
     try:
-        user = slurm.told(membership_command(slurm.user(), cluster.name), environ, timeout_s=timeout_s)
-        qos = slurm.told(qos_command(), environ, timeout_s=timeout_s) if cluster.preempts_by_qos else ""
+        user = slurm.query(membership_command(slurm.user(), cluster.name), environ, timeout_s=timeout_s)
+        qos = slurm.query(qos_command(), environ, timeout_s=timeout_s) if cluster.preempts_by_qos else ""
     except ClusterError as error:
         return _without(cluster, str(error))
     found, preemptable = parse_membership(user), parse_qos(qos, config)
@@ -152,7 +152,7 @@ def describe(nodes: Mapping[str, tuple[Nodes, ...]], partitions: Sequence[Record
         partitions=tuple(_partition(record, nodes, config, ranks) for record in partitions),
         requeue=config.get("JobRequeue", "1").strip() != "0",
         preempts_by_qos=preempting.kind(config) == "qos",
-        signals_on_preemption="send_user_signal" in config.get("PreemptParameters", ""),
+        signals_on_preemption=preempting.sends_user_signal(config),
         kill_wait_s=number(config.get("KillWait", "").partition(" ")[0]) or 30,
         max_array_size=number(config.get("MaxArraySize", "")) or 1001,
         unlearned=tuple(_unseen(partitions, nodes)),

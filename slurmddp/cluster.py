@@ -105,7 +105,7 @@ class Cluster:
     preempts_by_qos: bool = False
     """Whether jobs are preempted for a better QOS, which then has the grace time, and not the partition."""
     signals_on_preemption: bool = False
-    """Whether a preempted job gets its `--signal` at once (PreemptParameters=send_user_signal)."""
+    """Whether a preempted job gets its `--signal` at once, in the place of SIGTERM (send_user_signal)."""
     kill_wait_s: int = 30
     max_array_size: int = 1001
     accounts: tuple[str, ...] | None = None

@@ -23,6 +23,14 @@ def kind(config: Record) -> str:
     return config.get("PreemptType", "").strip().rpartition("/")[2]
 
 
+def sends_user_signal(config: Record) -> bool:
+    """Tell whether a preempted job gets its `--signal` in the place of SIGTERM.
+
+    PreemptParameters=send_user_signal; up to 22.05 it is SlurmctldParameters=preempt_send_user_signal.
+    """
+    return any("send_user_signal" in config.get(key, "") for key in ("PreemptParameters", "SlurmctldParameters"))
+
+
 def effect(partition: Record, config: Record, *, outranked: bool) -> Preemption:
     """Return what happens to a preempted job; `outranked` tells whether another partition comes first.
 

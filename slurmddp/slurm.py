@@ -308,7 +308,7 @@ def order(command: Sequence[str], environ: Mapping[str, str]) -> None:
         raise ClusterError(f"{' '.join(command)}: {answer.reason}")
 
 
-def told(command: Sequence[str], environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> str:
+def query(command: Sequence[str], environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> str:
     """Return what a program prints; raise ClusterError with its own words when it fails, and as `ask` does."""
     answer = ask(command, environ, timeout_s=timeout_s)
     if answer.status != 0:

@@ -173,6 +173,18 @@ def test_what_preemption_does_is_the_partitions_own_mode_before_the_clusters(kin
     assert found.partitions[0].preemption == effective
 
 
+@pytest.mark.parametrize(
+    ("config", "sends"),
+    [
+        ("PreemptParameters       = send_user_signal,youngest_first\n", True),
+        ("SlurmctldParameters     = enable_configless,preempt_send_user_signal\n", True),
+        ("PreemptParameters       = (null)\nSlurmctldParameters     = (null)\n", False),
+    ],
+)
+def test_the_users_signal_at_preemption_has_two_names(config, sends):
+    assert cluster_of(config).signals_on_preemption is sends
+
+
 def test_nodes_whose_names_cannot_be_read_may_be_anybodys():
     config = "PreemptType             = preempt/partition_prio\nPreemptMode             = REQUEUE\n"
     partitions = "PartitionName=low Nodes=n[1-2 PriorityTier=1\nPartitionName=high Nodes=x PriorityTier=2\n"

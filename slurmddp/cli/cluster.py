@@ -16,7 +16,7 @@ from slurmddp.cluster import Cluster, Nodes, Partition
 
 _HEAD: Final = ("PARTITION", "NODES", "IDLE", "MIX", "DOWN", "CPUS", "MEM", "TIME", "PREEMPTION", "GPUS")
 _NUMBERS: Final = frozenset(range(1, 8))
-_LONG_NAME: Final = 14
+_LONG_NAME: Final = 12
 """A longer name has a line to itself."""
 _MOST_ROWS: Final = 8
 """A partition with more kinds of nodes is one row with ranges."""
@@ -27,6 +27,8 @@ _MODES: Final = {
     "suspend": "suspend, it is stopped until the other has ended",
     "gang": "gang, jobs take turns",
 }
+
+_LEAVING: Final = frozenset({"requeue", "cancel"})
 
 
 @click.command()
@@ -111,8 +113,9 @@ def _memory(megabytes: Sequence[int]) -> str:
 
 
 def _preemption(partition: Partition) -> str:
-    grace = f" {duration(partition.grace_s)}" if partition.grace_s and partition.preemption != "off" else ""
-    return f"{partition.preemption}{grace}"
+    """GraceTime is for jobs that have to leave (slurm.conf(5))."""
+    leaves = partition.preemption in _LEAVING and partition.grace_s > 0
+    return partition.preemption + leaves * f" {duration(partition.grace_s)}"
 
 
 def _gpus(groups: Sequence[Nodes]) -> str:
@@ -126,7 +129,7 @@ def _gpus(groups: Sequence[Nodes]) -> str:
 
 
 def duration(time_s: int) -> str:
-    """Return a time in its two largest units: 1d12h, 90s."""
+    """Return a time in its two largest units: 1d12h, 1m30s."""
     parts = zip((time_s // 86400, time_s // 3600 % 24, time_s // 60 % 60, time_s % 60), "dhms", strict=True)
     words = [f"{number}{unit}" for number, unit in parts if number]
     return "".join(words[:2]) or "0s"
@@ -178,7 +181,7 @@ def _about_preemption(found: Cluster, partitions: Sequence[Partition]) -> Iterat
     for qos in found.preemptable_qos:
         grace = f" after {duration(qos.grace_s)}" if qos.grace_s else ""
         yield f"QOS {printable(qos.name)}, wanted by {_names(qos.preempted_by)}: {qos.preemption}{grace}"
-    if modes & {"requeue", "cancel"}:
+    if modes & _LEAVING:
         notice = "the signal of --signal-lead"
         signal = notice if found.signals_on_preemption else f"SIGTERM (not {notice})"
         graced = any(partition.grace_s for partition in partitions)

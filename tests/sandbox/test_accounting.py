@@ -64,7 +64,7 @@ def test_the_accounting_says_what_the_user_may_charge(accounting):
     assert look(env).accounts is None
     subprocess.run(["sacctmgr", "-i", "modify", "qos", "urgent", "set", "preempt=normal"], env=env, check=True)
     subprocess.run(["sacctmgr", "-i", "modify", "qos", "normal", "set", "gracetime=90"], env=env, check=True)
-    rows = slurm.told(census.qos_command(), env)
+    rows = slurm.query(census.qos_command(), env)
     assert census.parse_qos(rows, {"PreemptMode": "REQUEUE"}) == (
         Qos(name="normal", preempted_by=("urgent",), preemption="requeue", grace_s=90),
     )
