@@ -4,7 +4,7 @@ Formats that Slurm 20.11 to 25.x share; a field that is missing or not understoo
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -152,19 +152,11 @@ def describe(nodes: Mapping[str, tuple[Nodes, ...]], partitions: Sequence[Record
         partitions=tuple(_partition(record, nodes, config, ranks) for record in partitions),
         requeue=config.get("JobRequeue", "1").strip() != "0",
         preempts_by_qos=preempting.kind(config) == "qos",
+        memory_is_counted="MEMORY" in config.get("SelectTypeParameters", "").upper(),
         signals_on_preemption=preempting.sends_user_signal(config),
         kill_wait_s=number(config.get("KillWait", "").partition(" ")[0]) or 30,
         max_array_size=number(config.get("MaxArraySize", "")) or 1001,
-        unlearned=tuple(_unseen(partitions, nodes)),
     )
-
-
-def _unseen(partitions: Sequence[Record], nodes: Mapping[str, tuple[Nodes, ...]]) -> Iterator[str]:
-    """Yield the partitions whose nodes a site does not show to everybody (PrivateData=nodes)."""
-    for record in partitions:
-        count = number(record.get("TotalNodes", ""))
-        if count and record["PartitionName"] not in nodes:
-            yield f"the {count} nodes of {record['PartitionName']}: sinfo does not show them to you"
 
 
 def _partition(
@@ -177,6 +169,7 @@ def _partition(
         hidden=record.get("Hidden") == "YES",
         state=record.get("State", "UP"),
         nodes=nodes.get(name, ()),
+        unseen=0 if name in nodes else number(record.get("TotalNodes", "")) or 0,
         max_time_s=time_s(record.get("MaxTime", "")),
         default_time_s=time_s(record.get("DefaultTime", "")),
         max_nodes=number(record.get("MaxNodes", "")),

@@ -50,6 +50,8 @@ class Partition:
     state: str = "UP"
     """`UP`, `DOWN`, `DRAIN` or `INACTIVE`."""
     nodes: tuple[Nodes, ...] = ()
+    unseen: int = 0
+    """How many nodes it has that the site does not show to this user (PrivateData=nodes): nothing is known of them."""
     max_time_s: int | None = None
     default_time_s: int | None = None
     max_nodes: int | None = None
@@ -78,7 +80,7 @@ class Partition:
     @property
     def node_count(self) -> int:
         """All its nodes, whatever state they are in."""
-        return sum(group.count for group in self.nodes)
+        return sum(group.count for group in self.nodes) + self.unseen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +108,8 @@ class Cluster:
     """Whether jobs are preempted for a better QOS, which then has the grace time, and not the partition."""
     signals_on_preemption: bool = False
     """Whether a preempted job gets its `--signal` at once, in the place of SIGTERM (send_user_signal)."""
+    memory_is_counted: bool = False
+    """Whether a job is given memory as it is given CPUs (SelectTypeParameters has Memory)."""
     kill_wait_s: int = 30
     max_array_size: int = 1001
     accounts: tuple[str, ...] | None = None

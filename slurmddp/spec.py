@@ -274,6 +274,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         return int(self.gpus_per_node.rpartition(":")[2]) if self.gpus_per_node else 0
 
     @property
+    def gpu_type(self) -> str:
+        """The type of GPU asked for; empty when any will do."""
+        return (self.gpus_per_node or "").rpartition(":")[0]
+
+    @property
     def world_size(self) -> int:
         """Ranks of the whole job."""
         return self.nodes * self.tasks_per_node
@@ -351,6 +356,13 @@ def seconds(limit: str) -> int | None:
     else:
         hours, minutes, secs = (0, *parts)[-3:]
     return int(days or 0) * 86400 + hours * 3600 + minutes * 60 + secs
+
+
+def slurm_time(limit_s: int) -> str:
+    """Return a time in seconds as Slurm writes it, `D-HH:MM:SS`: what `seconds` reads."""
+    days, rest = divmod(limit_s, 86400)
+    clock = f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
+    return f"{days}-{clock}" if days else clock
 
 
 def _check_text(field: Field, value: Any) -> None:

@@ -49,7 +49,7 @@ def report(found: Cluster, *, show_all: bool = False) -> Iterator[str]:
     shown = [partition for partition in found.partitions if show_all or not partition.hidden]
     yield from (f"{printable(found.name)}, Slurm {printable(found.version)}", "")
     yield from _lines([row for partition in shown for row in _rows(partition)])
-    notes = [*_notes(shown), *_about_preemption(found, shown), *_about_user(found)]
+    notes = [*_notes(shown), *_about_preemption(found, shown), *_about_user(found), *_unknown(found)]
     if hidden := len(found.partitions) - len(shown):
         notes.append(f"{_count(hidden, 'hidden partition')} left out; --all shows all")
     yield from ("", *(line for note in notes for line in _wrapped(note))) if notes else ()
@@ -195,6 +195,13 @@ def _about_user(found: Cluster) -> Iterator[str]:
         yield f"Your accounts: {_names(tuple(names)) or 'none'}"
     if found.qos is not None:
         yield f"Your QOS: {_names(found.qos) or 'none'}"
+
+
+def _unknown(found: Cluster) -> Iterator[str]:
+    for partition in found.partitions:
+        if partition.unseen:
+            name = printable(partition.name)
+            yield f"Not known: the {partition.unseen} nodes of {name}; this site does not show them to you"
     yield from (f"Not known: {printable(line)}" for line in found.unlearned)
 
 

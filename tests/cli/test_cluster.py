@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from slurmddp.census import look
 from slurmddp.cli.cluster import duration, report
 from slurmddp.cluster import Cluster, Nodes, Partition, Qos
 
@@ -104,6 +105,11 @@ def test_hidden_partitions_are_counted_and_shown_when_asked_for():
     assert "secret" in "\n".join(report(cluster, show_all=True))
 
 
+def test_nodes_that_a_site_does_not_show_are_said():
+    shown = text(Partition(name="private", unseen=24))
+    assert "Not known: the 24 nodes of private; this site does not show them to you" in shown
+
+
 def test_accounts_and_what_is_not_known_come_last():
     shown = text(accounts=("ml", "bio"), qos=("normal",), default_account="ml", unlearned=("weather: cloudy",))
     assert shown.splitlines()[-3:] == [
@@ -138,6 +144,26 @@ def slurmddp(*words, env):
     return subprocess.run(
         [sys.executable, "-m", "slurmddp.cli", *words], env=env, capture_output=True, text=True, check=False
     )
+
+
+def test_nodes_of_different_shapes_are_read_from_a_real_cluster(shapes):
+    found = look({**os.environ, **shapes.environment()}, accounts=True)
+    kinds = {
+        partition.name: sorted((group.count, group.cpus, group.gpu_counts) for group in partition.nodes)
+        for partition in found.partitions
+    }
+    assert kinds == {
+        "two": [(1, 40, (("", 2),))],
+        "eight": [(1, 40, (("a100", 8),))],
+        "cpu": [(1, 40, ())],
+        "all": [(1, 40, ()), (1, 40, (("", 2),)), (1, 40, (("a100", 8),))],
+        "empty": [],
+    }
+    two, _, cpu, both, empty = found.partitions
+    assert found.default is two
+    assert (cpu.max_time_s, cpu.max_nodes, empty.usable) == (3600, 1, ())
+    assert two.preemption == "off" and cpu.preemption == "requeue" and cpu.grace_s == 7 and both.preemption == "off"
+    assert found.unlearned == ("accounts and QOS: this cluster keeps none",)
 
 
 def test_a_real_cluster_is_shown_in_a_table_and_as_json(shapes):
