@@ -1,10 +1,12 @@
 """Every reason for which Slurm lets a job wait is explained."""
 
 import re
+import time
 from pathlib import Path
 
 import pytest
 
+from slurmddp import slurm as ask
 from slurmddp.pending import explain
 
 REASONS = Path(__file__).parent / "fixtures" / "reasons.txt"
@@ -75,3 +77,36 @@ def test_an_unknown_reason_falls_to_its_own_name():
         "",
         "perhaps",
     )
+
+
+REAL = [
+    (("--hold",), "JobHeldUser", "no"),
+    (("-p", "gpu", "-c", "99"), "PartitionConfig", "no"),
+    (("-p", "gpu", "-N", "9"), "PartitionNodeLimit", "no"),
+    (("-p", "short", "-t", "2:00:00"), "PartitionTimeLimit", "no"),
+    (("--begin=now+1hour",), "BeginTime", "yes"),
+]
+
+
+def test_what_a_real_slurm_says_is_explained(slurm, slurm_env):
+    jobs = {}
+    for words, reason, by_itself in REAL:
+        job_id = slurm("sbatch", "--parsable", "--output=/dev/null", *words, "--wrap=true").strip()
+        jobs[job_id] = (reason, by_itself)
+    first = next(iter(jobs))
+    dependent = slurm("sbatch", "--parsable", "--output=/dev/null", f"-dafterok:{first}", "--wrap=true").strip()
+    jobs[dependent] = ("Dependency", "yes")
+    deadline = time.monotonic() + 30
+    try:
+        while (seen := reasons(jobs, slurm_env)) != {job_id: reason for job_id, (reason, _) in jobs.items()}:
+            assert time.monotonic() < deadline, seen
+            time.sleep(0.2)
+    finally:
+        slurm("scancel", *jobs)
+    assert {job_id: explain(reason).by_itself for job_id, reason in seen.items()} == {
+        job_id: by_itself for job_id, (_, by_itself) in jobs.items()
+    }
+
+
+def reasons(jobs, environ):
+    return {job.job_id: job.reason for job in ask.jobs(list(jobs), environ)}
