@@ -3,36 +3,25 @@
 Formats that Slurm 20.11 to 25.x share; a field that is missing or not understood sets no limit.
 """
 
-import os
-import pwd
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from slurmddp import slurm
-from slurmddp.cluster import Cluster, Nodes, Partition, Preemption
-from slurmddp.errors import ClusterError, UsageError
-from slurmddp.hostlist import expand
-from slurmddp.spec import seconds
+from slurmddp import answers, preempting, slurm
+from slurmddp.answers import Record, names, number, time_s, word
+from slurmddp.cluster import Cluster, Nodes, Partition, Qos
+from slurmddp.errors import ClusterError
 
 TIMEOUT_S: Final = 30.0
 
 _SEPARATOR: Final = "\x1f"
 """Of ASCII's own, between fields; no value holds it."""
 _COLUMNS: Final = _SEPARATOR.join(("%R", "%D", "%T", "%c", "%m", "%G", "%f", "%N"))
-_FIELDS: Final = len(_COLUMNS.split(_SEPARATOR))
 
-_KEY_VALUE: Final = re.compile(r"(?:^|(?<=\s))([A-Za-z]\w*)=(\S*)")
 _SETTING: Final = re.compile(r"^(\w+) *= ?(.*)$", re.MULTILINE)
-_NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?)([KMG]?)\+?", re.ASCII)
-_TIME: Final = re.compile(r"(\d+-)?\d+(:\d+){0,2}", re.ASCII)
 _GRES: Final = re.compile(r"(?:[^,(]|\([^)]*\))+")
-_NOTHING: Final = frozenset({"", "(null)", "N/A", "n/a", "NONE", "None"})
-
-Record = Mapping[str, str]
-"""One line of `scontrol --oneliner show`, by key."""
 
 
 class Membership(NamedTuple):
@@ -51,9 +40,32 @@ def look(environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, accounts: 
     """
     questions = (nodes_command(), partitions_command(), config_command())
     with ThreadPoolExecutor(len(questions)) as pool:
-        nodes, partitions, config = pool.map(lambda words: slurm.told(words, environ, timeout_s=timeout_s), questions)
-    cluster = describe(parse_nodes(nodes), parse_partitions(partitions), parse_config(config))
-    return _with_accounts(cluster, environ, timeout_s) if accounts else cluster
+        nodes, partitions, config = pool.map(lambda words: slurm.query(words, environ, timeout_s=timeout_s), questions)
+    settings = parse_config(config)
+    cluster = describe(parse_nodes(nodes), parse_partitions(partitions), settings)
+    return _with_accounts(cluster, settings, environ, timeout_s) if accounts else cluster
+
+
+def _with_accounts(cluster: Cluster, config: Record, environ: Mapping[str, str], timeout_s: float) -> Cluster:
+    if word(config.get("AccountingStorageType", "")).rpartition("/")[2] in ("", "none"):
+        return _without(cluster, "this cluster keeps none")
+    try:
+        user = slurm.query(membership_command(slurm.user(), cluster.name), environ, timeout_s=timeout_s)
+        qos = slurm.query(qos_command(), environ, timeout_s=timeout_s) if cluster.preempts_by_qos else ""
+    except ClusterError as error:
+        return _without(cluster, str(error))
+    found, preemptable = parse_membership(user), parse_qos(qos, config)
+    return replace(
+        cluster,
+        accounts=found.accounts,
+        qos=found.qos,
+        default_account=found.default_account,
+        preemptable_qos=preemptable,
+    )
+
+
+def _without(cluster: Cluster, why: str) -> Cluster:
+    return replace(cluster, unlearned=(*cluster.unlearned, f"accounts and QOS: {why}"))
 
 
 def nodes_command() -> list[str]:
@@ -64,46 +76,50 @@ def nodes_command() -> list[str]:
 def parse_nodes(stdout: str) -> dict[str, tuple[Nodes, ...]]:
     """Read the nodes of each partition; one without nodes has none."""
     found: dict[str, list[Nodes]] = {}
+    known: dict[str, Nodes] = {}
     for line in stdout.split("\n"):
-        fields = line.split(_SEPARATOR)
-        if len(fields) == _FIELDS and (group := _nodes(fields)).count:
-            found.setdefault(fields[0].strip(), []).append(group)
+        if line.count(_SEPARATOR) != _COLUMNS.count(_SEPARATOR):
+            continue
+        partition, _, rest = line.partition(_SEPARATOR)
+        group = known.get(rest) or known.setdefault(rest, _nodes(rest))
+        if group.count:
+            found.setdefault(partition.strip(), []).append(group)
     return {partition: tuple(groups) for partition, groups in found.items()}
 
 
-def _nodes(fields: Sequence[str]) -> Nodes:
-    count, state, cpus, memory, gres, features, names = (field.strip() for field in fields[1:])
+def _nodes(fields: str) -> Nodes:
+    count, state, cpus, memory, gres, features, hosts = map(str.strip, fields.split(_SEPARATOR))
     gpus = parse_gpus(gres)
     return Nodes(
-        names=names,
-        count=_number(count) or 0,
+        names=hosts,
+        count=number(count) or 0,
         state=_state(state),
-        cpus=_number(cpus) or 0,
-        memory_mb=_number(memory) or 0,
+        cpus=number(cpus) or 0,
+        memory_mb=number(memory) or 0,
         gpus=sum(gpus.values()),
         gpu_type=next(iter(gpus)) if len(gpus) == 1 else "",
         gpu_counts=tuple(gpus.items()),
-        features=_names(features) or (),
+        features=names(features) or (),
     )
 
 
 def _state(text: str) -> str:
     """`mixed-`, `down*` and `IDLE+CLOUD` are states with marks; one that does not respond gets no jobs (sinfo(1))."""
-    word, *marks = re.split(r"[^a-z_]", text.lower())
+    base, *marks = re.split(r"[^a-z_]", text.lower())
     if "drain" in marks:
         return "drained"
-    return "no_respond" if text.endswith("*") and word in ("idle", "mixed", "allocated") else word
+    return "no_respond" if text.endswith("*") and base in ("idle", "mixed", "allocated") else base
 
 
 def parse_gpus(gres: str) -> dict[str, int]:
     """Return how many GPUs of each type a list of generic resources has: `gpu:a100:8(S:0-1)`, `gpu:2` of no type."""
     found: dict[str, int] = {}
     for item in _GRES.findall(gres):
-        name, *rest = (word for word in item.partition("(")[0].split(":") if word != "no_consume")
-        number = _number(rest[-1]) if rest else None
-        kind = rest[0] if len(rest) > (number is not None) else ""
-        if name == "gpu" and number != 0:
-            found[kind] = found.get(kind, 0) + (1 if number is None else number)
+        name, *rest = (part for part in item.partition("(")[0].split(":") if part != "no_consume")
+        count = number(rest[-1]) if rest else None
+        kind = rest[0] if len(rest) > (count is not None) else ""
+        if name == "gpu" and count != 0:
+            found[kind] = found.get(kind, 0) + (1 if count is None else count)
     return found
 
 
@@ -114,7 +130,7 @@ def partitions_command() -> list[str]:
 
 def parse_partitions(stdout: str) -> list[Record]:
     """Read lines of `scontrol --oneliner show partition`."""
-    return [dict(_KEY_VALUE.findall(line)) for line in stdout.split("\n") if line.startswith("PartitionName=")]
+    return [answers.record(line) for line in stdout.split("\n") if line.startswith("PartitionName=")]
 
 
 def config_command() -> list[str]:
@@ -129,21 +145,23 @@ def parse_config(stdout: str) -> Record:
 
 def describe(nodes: Mapping[str, tuple[Nodes, ...]], partitions: Sequence[Record], config: Record) -> Cluster:
     """Return the cluster that three answers describe."""
-    ranks = _Ranks(partitions)
+    ranks = preempting.Ranks(partitions)
     return Cluster(
-        name=_text(config.get("ClusterName", "")),
-        version=_text(config.get("SLURM_VERSION", "")),
+        name=word(config.get("ClusterName", "")),
+        version=word(config.get("SLURM_VERSION", "")),
         partitions=tuple(_partition(record, nodes, config, ranks) for record in partitions),
         requeue=config.get("JobRequeue", "1").strip() != "0",
-        preempts_by_qos=_preempt_type(config) == "qos",
+        preempts_by_qos=preempting.kind(config) == "qos",
         memory_is_counted="MEMORY" in config.get("SelectTypeParameters", "").upper(),
-        signals_on_preemption="send_user_signal" in config.get("PreemptParameters", ""),
-        kill_wait_s=_number(config.get("KillWait", "").partition(" ")[0]) or 30,
-        max_array_size=_number(config.get("MaxArraySize", "")) or 1001,
+        signals_on_preemption=preempting.sends_user_signal(config),
+        kill_wait_s=number(config.get("KillWait", "").partition(" ")[0]) or 30,
+        max_array_size=number(config.get("MaxArraySize", "")) or 1001,
     )
 
 
-def _partition(record: Record, nodes: Mapping[str, tuple[Nodes, ...]], config: Record, ranks: "_Ranks") -> Partition:
+def _partition(
+    record: Record, nodes: Mapping[str, tuple[Nodes, ...]], config: Record, ranks: preempting.Ranks
+) -> Partition:
     name = record["PartitionName"]
     return Partition(
         name=name,
@@ -151,20 +169,21 @@ def _partition(record: Record, nodes: Mapping[str, tuple[Nodes, ...]], config: R
         hidden=record.get("Hidden") == "YES",
         state=record.get("State", "UP"),
         nodes=nodes.get(name, ()),
-        max_time_s=_time_s(record.get("MaxTime", "")),
-        default_time_s=_time_s(record.get("DefaultTime", "")),
-        max_nodes=_number(record.get("MaxNodes", "")),
-        min_nodes=_number(record.get("MinNodes", "")) or 0,
-        max_cpus_per_node=_number(record.get("MaxCPUsPerNode", "")),
-        max_memory_per_node_mb=_number(record.get("MaxMemPerNode", "")) or _number(config.get("MaxMemPerNode", "")),
+        unseen=0 if name in nodes else number(record.get("TotalNodes", "")) or 0,
+        max_time_s=time_s(record.get("MaxTime", "")),
+        default_time_s=time_s(record.get("DefaultTime", "")),
+        max_nodes=number(record.get("MaxNodes", "")),
+        min_nodes=number(record.get("MinNodes", "")) or 0,
+        max_cpus_per_node=number(record.get("MaxCPUsPerNode", "")),
+        max_memory_per_node_mb=number(record.get("MaxMemPerNode", "")) or number(config.get("MaxMemPerNode", "")),
         default_memory=_default_memory(record) or _default_memory(config),
-        accounts=_names(record.get("AllowAccounts", "ALL")),
-        denied_accounts=_names(record.get("DenyAccounts", "")) or (),
-        qos=_names(record.get("AllowQos", "ALL")),
-        denied_qos=_names(record.get("DenyQos", "")) or (),
-        groups=_names(record.get("AllowGroups", "ALL")),
-        preemption=_preemption(record, config, outranked=ranks.outrank(record)),
-        grace_s=_number(record.get("GraceTime", "")) or 0,
+        accounts=names(record.get("AllowAccounts", "ALL")),
+        denied_accounts=names(record.get("DenyAccounts", "")) or (),
+        qos=names(record.get("AllowQos", "ALL")),
+        denied_qos=names(record.get("DenyQos", "")) or (),
+        groups=names(record.get("AllowGroups", "ALL")),
+        preemption=preempting.effect(record, config, outranked=ranks.outranked(record)),
+        grace_s=0 if preempting.kind(config) == "qos" else number(record.get("GraceTime", "")) or 0,
     )
 
 
@@ -172,59 +191,7 @@ def _default_memory(record: Record) -> str:
     """Return the first default there is (slurm.conf(5): they exclude one another)."""
     known = {**record, **dict(item.partition("=")[::2] for item in record.get("JobDefaults", "").split(","))}
     keys = ("DefMemPerGPU", "DefMemPerCPU", "DefMemPerNode")
-    return next((f"{key}={known[key]}" for key in keys if _number(known.get(key, ""))), "")
-
-
-def _preemption(record: Record, config: Record, *, outranked: bool) -> Preemption:
-    """Return what happens to a preempted job: the partition's own mode before the cluster's, which scontrol merges."""
-    kind, cluster_modes = _preempt_type(config), config.get("PreemptMode", "OFF").upper().split(",")
-    modes = record.get("PreemptMode", "").upper().split(",") if record.get("PreemptMode") else cluster_modes
-    if kind == "qos":
-        modes = cluster_modes
-    if kind == "qos" or (kind == "partition_prio" and outranked):
-        ways: tuple[tuple[str, Preemption], ...] = (
-            ("CANCEL", "cancel"),
-            ("REQUEUE", "requeue"),
-            ("SUSPEND", "suspend"),
-        )
-        for word, way in ways:
-            if word in modes:
-                return way
-    shares = re.fullmatch(r"FORCE(?!:1$).*", record.get("OverSubscribe", record.get("Shared", "")))
-    return "gang" if "GANG" in cluster_modes and shares else "off"
-
-
-def _preempt_type(config: Record) -> str:
-    return config.get("PreemptType", "").strip().rpartition("/")[2]
-
-
-class _Ranks:
-    """Which partitions' jobs can take the nodes of which others': a higher tier, and nodes in common."""
-
-    def __init__(self, partitions: Sequence[Record]) -> None:
-        self._partitions = partitions
-        self._nodes: dict[str, frozenset[str] | None] = {}
-
-    def outrank(self, record: Record) -> bool:
-        """Tell whether some partition's jobs come before those of this one."""
-        return any(_tier(other) > _tier(record) and self._share(other, record) for other in self._partitions)
-
-    def _share(self, one: Record, other: Record) -> bool:
-        left, right = self._expanded(one.get("Nodes", "")), self._expanded(other.get("Nodes", ""))
-        return left is None or right is None or not left.isdisjoint(right)
-
-    def _expanded(self, names: str) -> frozenset[str] | None:
-        """Return the names; None where they cannot be read, which may be any."""
-        if names not in self._nodes:
-            try:
-                self._nodes[names] = frozenset(() if names in _NOTHING else expand(names))
-            except UsageError:
-                self._nodes[names] = None
-        return self._nodes[names]
-
-
-def _tier(record: Record) -> int:
-    return _number(record.get("PriorityTier", record.get("Priority", ""))) or 0
+    return next((f"{key}={known[key]}" for key in keys if number(known.get(key, ""))), "")
 
 
 def membership_command(user: str, cluster: str) -> list[str]:
@@ -237,44 +204,26 @@ def parse_membership(stdout: str) -> Membership:
     """Read lines of `default account|account|QOS,QOS`."""
     rows = [line.split("|") for line in stdout.split("\n") if line.count("|") == 2]  # noqa: PLR2004 three columns
     accounts = dict.fromkeys(account for _, account, _ in rows if account)
-    qos = dict.fromkeys(name for *_, names in rows for name in names.split(",") if name)
+    qos = dict.fromkeys(name for *_, listed in rows for name in listed.split(",") if name)
     return Membership(next((default for default, *_ in rows if default), ""), tuple(accounts), tuple(qos))
 
 
-def _with_accounts(cluster: Cluster, environ: Mapping[str, str], timeout_s: float) -> Cluster:
-    command = membership_command(_user(), cluster.name)
-    try:
-        found = parse_membership(slurm.told(command, environ, timeout_s=timeout_s))
-    except ClusterError as error:
-        return replace(cluster, unlearned=(*cluster.unlearned, f"accounts and QOS: {error}"))
-    return replace(cluster, accounts=found.accounts, qos=found.qos, default_account=found.default_account)
+def qos_command() -> list[str]:
+    """Return the command that lists each QOS with those that it preempts, and how its own jobs are preempted."""
+    return ["sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=Name,Preempt,PreemptMode,GraceTime"]
 
 
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
-
-
-def _number(text: str) -> int | None:
-    """Return a count; None for `UNLIMITED` and whatever is none. `4K` are 4096, `16000+` at least 16000 (sinfo(1))."""
-    match = _NUMBER.fullmatch(text.strip())
-    return int(float(match[1]) * {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}[match[2]]) if match else None
-
-
-def _time_s(text: str) -> int | None:
-    return seconds(text) if _TIME.fullmatch(text) else None
-
-
-def _names(text: str) -> tuple[str, ...] | None:
-    """Return a list of names; None for `ALL` and for none."""
-    return None if text == "ALL" or text in _NOTHING else _unique(text.split(","))
-
-
-def _unique(items: Iterable[str]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(item for item in items if item))
-
-
-def _text(value: str) -> str:
-    return "" if value.strip() in _NOTHING else value.strip()
+def parse_qos(stdout: str, config: Record) -> tuple[Qos, ...]:
+    """Read lines of `name|QOS,QOS|mode|time`, and return those that some other preempts."""
+    rows = [line.split("|") for line in stdout.split("\n") if line.count("|") == 3]  # noqa: PLR2004 four columns
+    rivals = {name: tuple(rival for rival, targets, *_ in rows if name in targets.split(",")) for name, *_ in rows}
+    return tuple(
+        Qos(
+            name=name,
+            preempted_by=rivals[name],
+            preemption=preempting.mode(own) or preempting.mode(config.get("PreemptMode", "")) or "off",
+            grace_s=time_s(grace) or 0,
+        )
+        for name, _, own, grace in rows
+        if rivals[name]
+    )

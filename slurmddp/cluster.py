@@ -50,6 +50,8 @@ class Partition:
     state: str = "UP"
     """`UP`, `DOWN`, `DRAIN` or `INACTIVE`."""
     nodes: tuple[Nodes, ...] = ()
+    unseen: int = 0
+    """How many nodes it has that the site does not show to this user (PrivateData=nodes): nothing is known of them."""
     max_time_s: int | None = None
     default_time_s: int | None = None
     max_nodes: int | None = None
@@ -78,7 +80,18 @@ class Partition:
     @property
     def node_count(self) -> int:
         """All its nodes, whatever state they are in."""
-        return sum(group.count for group in self.nodes)
+        return sum(group.count for group in self.nodes) + self.unseen
+
+
+@dataclass(frozen=True, kw_only=True)
+class Qos:
+    """A quality of service whose jobs can be preempted."""
+
+    name: str
+    preempted_by: tuple[str, ...]
+    """The QOS whose jobs come first."""
+    preemption: Preemption = "off"
+    grace_s: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,9 +105,9 @@ class Cluster:
     requeue: bool = True
     """Whether jobs are requeued where they do not say (JobRequeue)."""
     preempts_by_qos: bool = False
-    """Whether jobs are preempted for a better QOS; then a partition's grace time says nothing."""
+    """Whether jobs are preempted for a better QOS, which then has the grace time, and not the partition."""
     signals_on_preemption: bool = False
-    """Whether a preempted job gets its `--signal` at once (PreemptParameters=send_user_signal)."""
+    """Whether a preempted job gets its `--signal` at once, in the place of SIGTERM (send_user_signal)."""
     memory_is_counted: bool = False
     """Whether a job is given memory as it is given CPUs (SelectTypeParameters has Memory)."""
     kill_wait_s: int = 30
@@ -104,6 +117,8 @@ class Cluster:
     qos: tuple[str, ...] | None = None
     """Those this user may name; None when nobody says."""
     default_account: str = ""
+    preemptable_qos: tuple[Qos, ...] = ()
+    """Those of all QOS whose jobs can be preempted, where that goes by QOS and the accounting says it."""
     unlearned: tuple[str, ...] = ()
     """What could not be learned and why, a line each."""
 

@@ -43,7 +43,8 @@ def _named(spec: JobSpec, cluster: Cluster) -> tuple[Partition, ...] | str:
 
 
 def _of_partition(spec: JobSpec, partition: Partition) -> Iterator[str]:
-    of_nodes = [line for check in (_node_count, _gpus, _cpus, _memory) if (line := check(spec, partition))]
+    checks = (_node_count,) if partition.unseen else (_node_count, _gpus, _cpus, _memory)
+    of_nodes = [line for check in checks if (line := check(spec, partition))]
     others = [line for check in (_state, _time, _accounts) if (line := check(spec, partition))]
     yield from of_nodes or filter(None, (_together(spec, partition),))
     yield from others
@@ -110,7 +111,7 @@ def _memory(spec: JobSpec, partition: Partition) -> str:
 def _together(spec: JobSpec, partition: Partition) -> str:
     """Some nodes may have the GPUs and others the CPUs; whether enough have all that is wanted is another question."""
     count = sum(nodes.count for nodes in partition.nodes if _has_all(spec, nodes))
-    if count >= spec.nodes:
+    if count >= spec.nodes or partition.unseen:
         return ""
     return (
         f"--nodes {spec.nodes}: {count} nodes of partition {partition.name} have all that is asked for "

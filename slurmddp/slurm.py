@@ -5,6 +5,8 @@ the only place that starts a process.
 """
 
 import hashlib
+import os
+import pwd
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -29,7 +31,7 @@ _UNREACHABLE = re.compile(
     r"unable to contact|connection refused|connect failure|could not establish|find configuration|s_p_parse_file",
     re.IGNORECASE,
 )
-_PREFIX = re.compile(r"^(sbatch|squeue|scontrol|sacct|scancel|sinfo): (error: |fatal: )?", re.MULTILINE)
+_PREFIX = re.compile(r"^(sbatch|squeue|scontrol|sacct|sacctmgr|scancel|sinfo): (error: |fatal: )?", re.MULTILINE)
 
 _COLUMNS = "%i|%T|%V|%r"
 _KEY_VALUE = re.compile(r"(?<!\S)([A-Za-z][\w/:]*)=(\S*)")
@@ -321,7 +323,7 @@ def order(command: Sequence[str], environ: Mapping[str, str]) -> None:
         raise ClusterError(f"{' '.join(command)}: {answer.reason}")
 
 
-def told(command: Sequence[str], environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> str:
+def query(command: Sequence[str], environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> str:
     """Return what a program prints; raise ClusterError with its own words when it fails, and as `ask` does."""
     answer = ask(command, environ, timeout_s=timeout_s)
     if answer.status != 0:
@@ -383,6 +385,14 @@ def ask(
     except subprocess.TimeoutExpired as error:
         raise LostAnswerError(f"{command[0]} did not end within {timeout_s:.0f} s") from error
     return Answer(done.returncode, _text(done.stdout), _text(done.stderr))
+
+
+def user() -> str:
+    """Return the name that Slurm knows the user by; LOGNAME and USER may be another's."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 def script_digest(job_id: str, environ: Mapping[str, str]) -> str | None:

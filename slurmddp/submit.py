@@ -1,8 +1,6 @@
 """Job -> script -> sbatch -> id, and the record of it in the run's folder. Nothing is left behind by a refusal."""
 
 import hashlib
-import os
-import pwd
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -332,7 +330,7 @@ def _look(
         silent = None
         try:
             found = slurm.find_job(
-                name=spec.job_name, user=_user(), script=text, since=since, known=known, environ=environ
+                name=spec.job_name, user=slurm.user(), script=text, since=since, known=known, environ=environ
             )
         except slurm.LostAnswerError as error:
             silent = error
@@ -345,14 +343,6 @@ def _look(
             f"`squeue --name={spec.job_name}` before you submit again"
         ) from silent
     return None
-
-
-def _user() -> str:
-    """Return the name that Slurm knows the user by; LOGNAME and USER may be another's."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
 
 
 def _record(run: RunDir, job_id: slurm.JobId, text: bytes, spec: bytes, after: str) -> str:

@@ -19,7 +19,7 @@ Job = dict[str, str]
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test that uses Slurm's programs with `slurm`."""
     for item in items:
-        if {"sandbox", "slurm_programs"} & set(getattr(item, "fixturenames", ())):
+        if {"sandbox", "shapes", "slurm_programs"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slurm)
 
 
@@ -34,6 +34,26 @@ def sandbox() -> Iterator[slurm_sandbox.Sandbox]:
     """Return a cluster of two nodes with 16 CPUs and 8 GPUs each, which ends with this process at the latest."""
     _need_slurm()
     plan = slurm_sandbox.Plan(name=f"pytest-{os.getpid()}")
+    running = slurm_sandbox.up(plan, die_with_parent=True)
+    yield running
+    running.down()
+
+
+SHAPES = (
+    "two:cpus=40,gpus=2",
+    "eight:cpus=40,gpus=a100:8",
+    "cpu:cpus=40,MaxTime=1:00:00,MaxNodes=1,PriorityTier=1,GraceTime=7,PreemptMode=REQUEUE",
+    "all:nodes=0,Nodes=ALL",
+    "empty:nodes=0",
+)
+
+
+@pytest.fixture(scope="session")
+def shapes() -> Iterator[slurm_sandbox.Sandbox]:
+    """Return a cluster of partitions whose nodes differ: 2 GPUs, 8 GPUs of a type, none; limits; all; and no nodes."""
+    _need_slurm()
+    partitions = tuple(map(slurm_sandbox.Shape.parse, SHAPES))
+    plan = slurm_sandbox.Plan(name=f"shapes-{os.getpid()}", nodes=0, partitions=partitions)
     running = slurm_sandbox.up(plan, die_with_parent=True)
     yield running
     running.down()

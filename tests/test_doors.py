@@ -46,6 +46,10 @@ CLI_ONLY = {
     "starter",
     "sizing",
     "request",
+    "answers",
+    "preempting",
+    "cluster",
+    "pending",
 }
 
 

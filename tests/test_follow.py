@@ -100,7 +100,7 @@ def test_what_is_shown_can_do_nothing_to_a_terminal(run, written, shown):
 
 
 class Controller:
-    """Stands for Slurm's; the job's states, one for each question, the last one for all that follow."""
+    """Stands for Slurm's; the job's states, with reasons, one for each question, the last one for all that follow."""
 
     def __init__(self, *states):
         self.states = list(states)
@@ -109,7 +109,8 @@ class Controller:
     def job(self, job_id, _environ):
         self.asked_at.append(time.monotonic())
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
-        return slurm.Job(job_id, state() if callable(state) else state)
+        state, _, reason = (state() if callable(state) else state).partition(" ")
+        return slurm.Job(job_id, state, reason=reason)
 
     @property
     def pauses_s(self):
@@ -181,6 +182,19 @@ def test_a_queued_job_is_said_to_run_before_its_first_line_is_shown(run, quick):
     follow.wait(run, "7", {}, show=said.append, notice=said.append)
     assert said == ["job 7 is PENDING", "job 7 is RUNNING", "hello", "job 7 is COMPLETED"]
     assert controller.pauses_s[0] < 0.4
+
+
+def test_a_job_that_cannot_start_by_itself_is_said_to_with_what_to_type(run, quick):
+    quick("PENDING Resources", "PENDING JobHeldUser", "PENDING JobHeldUser", "RUNNING", "COMPLETED")
+    said = []
+    follow.wait(run, "7", {}, notice=said.append)
+    assert said == [
+        "job 7 is PENDING (Resources)",
+        "job 7 is PENDING (JobHeldUser)",
+        "it was submitted with --hold, or held by its owner; `scontrol release 7` lets it go on",
+        "job 7 is RUNNING",
+        "job 7 is COMPLETED",
+    ]
 
 
 @pytest.mark.parametrize(("status", "state"), [(0, "COMPLETED"), (77, "FAILED")])

@@ -92,3 +92,10 @@ def test_without_a_default_partition_one_is_to_be_named():
 
 def test_of_a_cluster_that_says_nothing_nothing_is_known():
     assert found(Cluster()) == ()
+
+
+def test_of_nodes_that_a_site_does_not_show_only_the_number_is_known():
+    cluster = Cluster(partitions=(Partition(name="private", default=True, unseen=4, max_time_s=3600),))
+    assert found(cluster, nodes=4, gpus_per_node="8", cpus_per_task=99, mem="1T") == ()
+    assert found(cluster, nodes=5) == ("--nodes 5: partition private has 4",)
+    assert found(cluster, time="120") == ("--time 120: partition private allows at most 01:00:00",)

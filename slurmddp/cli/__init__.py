@@ -13,6 +13,7 @@ _COMMANDS = {
     "render": ("slurmddp.cli.render", "Print the script of a job; nothing is written or submitted."),
     "submit": ("slurmddp.cli.submit", "Submit exactly that script; stdout is the job id alone."),
     "run": ("slurmddp.cli.run", "Run the same job on this machine, without Slurm."),
+    "cluster": ("slurmddp.cli.cluster", "Show the partitions: GPUs, CPUs, memory, limits, preemption."),
     "requeue": ("slurmddp.cli.requeue", "Put a job back into the queue, to start again in seconds."),
     "compare": ("slurmddp.cli.compare", "Do ranks, or runs, hold the same model."),
     "tensorboard": ("slurmddp.cli.tensorboard", "Show runs by TensorBoard, and how to reach it from afar."),

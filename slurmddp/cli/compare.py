@@ -2,13 +2,13 @@
 
 import json
 import math
-from collections.abc import Sequence
 from typing import Any, Final
 
 import click
 
 from slurmddp import compare as comparing
 from slurmddp.cli.options import runs_dir_option
+from slurmddp.cli.tables import printable, table
 from slurmddp.errors import UsageError
 
 _HEAD: Final = ("FILE", "KIND", "NAME", "WHAT", "LARGEST", "RELATIVE", "ELEMENTS", "NAN")
@@ -47,7 +47,7 @@ def _lines(result: dict[str, Any]) -> list[str]:
         differing = {item["name"] for item in result["differences"] if item["kind"] == kind and item["what"] != "extra"}
         lines.append(f"{_PLURALS[kind]}: {len(differing)} of {count} differ" if differing else _all_same(kind, count))
     rows = [_row(item) for item in result["differences"]]
-    return lines + (["", *_table([_HEAD, *rows])] if rows else [])
+    return lines + (["", *table([_HEAD, *rows])] if rows else [])
 
 
 def _all_same(kind: str, count: int) -> str:
@@ -58,19 +58,9 @@ def _row(item: dict[str, Any]) -> tuple[str, ...]:
     what, nans = item["what"], (item["nan_first"], item["nan_second"])
     if what in ("missing", "extra", "shape", "kind") or item["kind"] == "value":
         what = " ".join(filter(None, (what, " against ".join(filter(None, (item["first"], item["second"]))))))
-        return (item["file"], item["kind"], _printable(item["name"]), what, "", "", "", "")
+        return (item["file"], item["kind"], printable(item["name"]), what, "", "", "", "")
     what += f" {item['first']} against {item['second']}" if what == "dtype" else ""
     sizes = (f"{float(item[name]):.3g}" for name in ("largest", "relative"))
     counts = f"{item['differing']} of {item['elements']}"
     seen = f"{nans[0]} against {nans[1]}" if any(nans) else ""
-    return (item["file"], item["kind"], _printable(item["name"]), what, *sizes, counts, seen)
-
-
-def _printable(text: str) -> str:
-    return text if text.isprintable() else ascii(text)
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return the rows as lines, in columns as wide as their widest cell."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    return (item["file"], item["kind"], printable(item["name"]), what, *sizes, counts, seen)

@@ -58,10 +58,21 @@ def sandbox() -> None:
     metavar="SECONDS",
     help="How long a silent node is not yet down; sites often have 60.",
 )
+@click.option(
+    "--partition",
+    "partitions",
+    multiple=True,
+    metavar="NAME:KEY=X,...",
+    help="One more partition; repeatable. Keys are nodes, cpus, gpus, memory, and those of slurm.conf(5).",
+)
 @click.option("--accounting", is_flag=True, help="With slurmdbd and MariaDB, so that sacct answers.")
-def up(**options: Any) -> None:
-    """Bring a sandbox up; ends when all nodes are idle."""
-    plan = room.Plan(**options)
+def up(partitions: tuple[str, ...], **options: Any) -> None:
+    """Bring a sandbox up; ends when all nodes are idle.
+
+    All nodes are in six partitions: gpu, low, nograce, cancel, high, short. --partition makes more, with nodes of their
+    own, as in --partition big:nodes=2,cpus=40,gpus=a100:8,MaxTime=1:00:00; with --nodes 0 there are those alone.
+    """
+    plan = room.Plan(partitions=tuple(map(room.Shape.parse, partitions)), **options)
     room.up(plan, say=lambda part: click.echo(f"starting {part}", err=True))
     click.echo(f"sandbox '{plan.name}' is up. Point this shell at it with:", err=True)
     click.echo(f'  eval "$(slurmddp sandbox env{_name_words(plan.name)})"', err=True)

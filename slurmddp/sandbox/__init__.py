@@ -4,5 +4,6 @@ from slurmddp.sandbox.cluster import Sandbox, down, find, up
 from slurmddp.sandbox.plan import Plan
 from slurmddp.sandbox.programs import check
 from slurmddp.sandbox.report import Report, report
+from slurmddp.sandbox.shape import Shape
 
-__all__ = ["Plan", "Report", "Sandbox", "check", "down", "find", "report", "up"]
+__all__ = ["Plan", "Report", "Sandbox", "Shape", "check", "down", "find", "report", "up"]

@@ -323,7 +323,7 @@ def _write_files(wanted: Plan, files: Files) -> None:
     if wanted.accounting:
         files.slurmdbd_conf.touch(mode=0o600)
         files.slurmdbd_conf.write_text(plan.slurmdbd_conf(wanted, files.folder, user.pw_name))
-    for number in range(wanted.gpus_per_node):
+    for number in range(wanted.most_gpus):
         files.gpu(number).touch()
     if os.getuid():
         entry = f"{user.pw_gecos}:{user.pw_dir}:{user.pw_shell}"

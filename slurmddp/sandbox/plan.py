@@ -1,11 +1,13 @@
 """What a sandbox is made of, and the text of its configuration files. No I/O, no processes."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from slurmddp.errors import UsageError
+from slurmddp.sandbox.shape import Shape
 
 SUBNET: Final = "10.77.0"
 """Private to each sandbox's own network namespace, so that all sandboxes can use the same."""
@@ -36,21 +38,39 @@ class Plan:
     """How long a job may live on after SIGTERM; Slurm's own default is 30."""
     slurmd_timeout_s: int = 10
     """How long a node may be silent before Slurm calls it down; sites often have 60, Slurm's own default is 300."""
+    partitions: tuple[Shape, ...] = ()
+    """Partitions besides the six that all `nodes` are in; without such nodes there are these alone."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for a plan that Slurm could not carry out."""
         check_name(self.name)
-        _check_range("--nodes", self.nodes, 1, 200)
+        _check_range("--nodes", self.nodes, 0 if self.partitions else 1, 200)
+        _check_range("--nodes and those of all --partition together", len(self.node_names), 1, 200)
         _check_range("--cpus-per-node", self.cpus_per_node, 1, 4096)
         _check_range("--gpus-per-node", self.gpus_per_node, 0, 128)
         _check_range("--memory-per-node", self.memory_per_node, 1, 2**31)
         _check_range("--kill-wait", self.kill_wait_s, 1, 65533)
         _check_range("--slurmd-timeout", self.slurmd_timeout_s, 1, 65533)
+        names = [name for name, _ in _PARTITIONS if self.nodes] + [shape.name for shape in self.partitions]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise UsageError(f"--partition {twice[0]}: there is one of that name already")
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """All nodes in their order, those that are alike together."""
+        gpus = (("", self.gpus_per_node),) if self.gpus_per_node else ()
+        common = Shape(name="", nodes=self.nodes, cpus=self.cpus_per_node, memory=self.memory_per_node, gpus=gpus)
+        return (common, *self.partitions)
 
     @property
     def node_names(self) -> tuple[str, ...]:
         """The nodes' host names, in their order."""
-        return tuple(f"n{number}" for number in range(1, self.nodes + 1))
+        return tuple(f"n{number + 1}" for number in range(sum(shape.nodes for shape in self.shapes)))
+
+    @property
+    def most_gpus(self) -> int:
+        """The GPUs of the node that has most of them."""
+        return max(shape.gpu_count for shape in self.shapes if shape.nodes)
 
     @property
     def cluster(self) -> str:
@@ -89,26 +109,56 @@ def slurm_conf(plan: Plan, folder: Path, first_job_id: int) -> str:
         _SLURM_CONF.format(cluster=plan.cluster, head=HEAD, address=HEAD_ADDRESS, folder=folder, plan=plan),
         f"FirstJobId={first_job_id}\n",
         _ACCOUNTING.format(address=HEAD_ADDRESS, folder=folder) if plan.accounting else "",
-        "GresTypes=gpu\n" if plan.gpus_per_node else "",
-        _node_line(plan),
-        *(f"PartitionName={name} Nodes={_nodes(plan, 'n')} State=UP {rest}\n" for name, rest in _PARTITIONS),
+        "GresTypes=gpu\n" if plan.most_gpus else "",
+        *(_node_line(shape, numbers) for shape, numbers in _numbered(plan)),
+        *_partition_lines(plan),
     ]
     return "".join(sections)
 
 
-def _node_line(plan: Plan) -> str:
-    gres = f"Gres=gpu:{plan.gpus_per_node} " if plan.gpus_per_node else ""
-    names = f"NodeName={_nodes(plan, 'n')} NodeAddr={_nodes(plan, f'{SUBNET}.')}"
-    return f"{names} CPUs={plan.cpus_per_node} RealMemory={plan.memory_per_node} {gres}State=UNKNOWN\n"
+def _numbered(plan: Plan) -> Iterator[tuple[Shape, str]]:
+    """Yield the nodes that are alike, and their numbers as Slurm writes them; none that has no nodes."""
+    first = 1
+    for shape in plan.shapes:
+        last = first + shape.nodes - 1
+        if shape.nodes:
+            yield shape, _span(first, last)
+        first = last + 1
+
+
+def _span(first: int, last: int) -> str:
+    return f"[{first}-{last}]" if last > first else str(first)
+
+
+def _node_line(shape: Shape, numbers: str) -> str:
+    gpus = ",".join(":".join(filter(None, ("gpu", kind, str(count)))) for kind, count in shape.gpus)
+    gres = f"Gres={gpus} " if gpus else ""
+    names = f"NodeName=n{numbers} NodeAddr={SUBNET}.{numbers}"
+    return f"{names} CPUs={shape.cpus} RealMemory={shape.memory} {gres}State=UNKNOWN\n"
+
+
+def _partition_lines(plan: Plan) -> Iterator[str]:
+    numbers = {shape.name: numbers for shape, numbers in _numbered(plan)}
+    if plan.nodes:
+        yield from (f"PartitionName={name} Nodes=n{numbers['']} State=UP {rest}\n" for name, rest in _PARTITIONS)
+    for shape in plan.partitions:
+        first = {"Default": "YES"} if not plan.nodes and shape is plan.partitions[0] else {}
+        nodes = {"Nodes": f"n{numbers[shape.name]}"} if shape.nodes else {}
+        options = {**first, "State": "UP", **_STEADY, **dict(shape.options), **nodes}
+        yield f"PartitionName={shape.name} {' '.join(f'{key}={value}' for key, value in options.items())}\n"
 
 
 def gres_conf(plan: Plan, folder: Path) -> str:
     """Return gres.conf: each node's GPUs are files that stand for devices."""
-    if not plan.gpus_per_node:
-        return ""
-    last = plan.gpus_per_node - 1
-    span = f"[0-{last}]" if last else "0"
-    return f"NodeName={_nodes(plan, 'n')} Name=gpu File={folder}/dev/nvidia{span}\n"
+    return "".join(line for shape, numbers in _numbered(plan) for line in _gres_lines(shape, numbers, folder))
+
+
+def _gres_lines(shape: Shape, numbers: str, folder: Path) -> Iterator[str]:
+    first = 0
+    for kind, count in shape.gpus:
+        typed = f"Type={kind} " if kind else ""
+        yield f"NodeName=n{numbers} Name=gpu {typed}File={folder}/dev/nvidia{_span(first, first + count - 1)}\n"
+        first += count
 
 
 def slurmdbd_conf(plan: Plan, folder: Path, user: str) -> str:
@@ -134,10 +184,6 @@ def passwd(user: str, entry: str, host_file: str) -> str:
     """
     others = [line for line in host_file.splitlines() if not line.startswith(f"{user}:")]
     return "\n".join([f"{user}:x:0:0:{entry}", *others]) + "\n"
-
-
-def _nodes(plan: Plan, prefix: str) -> str:
-    return f"{prefix}[1-{plan.nodes}]" if plan.nodes > 1 else f"{prefix}1"
 
 
 _SLURM_CONF = """\
@@ -188,6 +234,9 @@ _PARTITIONS = (
     ("high", "MaxTime=INFINITE PriorityTier=100 PreemptMode=OFF"),
     ("short", "MaxTime=00:10:00 PriorityTier=10 PreemptMode=OFF"),
 )
+
+_STEADY = {"MaxTime": "INFINITE", "PriorityTier": "10", "PreemptMode": "OFF"}
+"""A partition that says nothing else."""
 
 _SLURMDBD_CONF = """\
 AuthType=auth/munge

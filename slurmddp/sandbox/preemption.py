@@ -23,6 +23,11 @@ def check(job_id: str, job: Record, partitions: Mapping[str, Record]) -> None:
     """Raise ClusterError when nothing can preempt that job now."""
     if job["JobState"] != "RUNNING":
         raise ClusterError(f"job {job_id} is {job['JobState']}; only a running job can be preempted")
+    if URGENT not in partitions:
+        raise ClusterError(
+            f"job {job_id} cannot be preempted: this sandbox has no partition '{URGENT}'; make one, as in: slurmddp "
+            f"sandbox up --partition {URGENT}:nodes=0,Nodes=ALL,PriorityTier=100"
+        )
     if partitions[job["Partition"]]["PreemptMode"] == "OFF":
         can = " ".join(name for name, record in partitions.items() if record["PreemptMode"] != "OFF")
         raise ClusterError(

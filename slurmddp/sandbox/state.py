@@ -11,10 +11,11 @@ import stat
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from slurmddp.errors import ClusterError, SlurmddpError
 from slurmddp.sandbox.plan import Plan, check_name
+from slurmddp.sandbox.shape import Shape
 
 _PLACE: Final = Path("/tmp")  # noqa: S108  # the same for every session of the user, unlike XDG_RUNTIME_DIR
 _KILL_DEADLINE_S: Final = 20
@@ -206,7 +207,8 @@ class Files:
 
     def read_plan(self) -> Plan:
         """Return the plan that the sandbox was made by."""
-        return Plan(**json.loads(self.plan.read_bytes()))
+        fields = json.loads(self.plan.read_bytes())
+        return Plan(**fields | {"partitions": tuple(map(_shape, fields["partitions"]))})
 
     def supervisor(self) -> Process | None:
         """Return the process that holds the sandbox up, or None when there is none."""
@@ -224,6 +226,11 @@ class Files:
         """Remove everything, if there is anything."""
         if self.folder.exists():
             shutil.rmtree(self.folder)
+
+
+def _shape(fields: dict[str, Any]) -> Shape:
+    """JSON makes lists of tuples."""
+    return Shape(**fields | {key: tuple(map(tuple, fields[key])) for key in ("gpus", "options")})
 
 
 @contextlib.contextmanager

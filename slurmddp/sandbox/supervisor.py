@@ -130,7 +130,7 @@ class Supervisor:
         covers = {self.files.bin: self.files.empty, Path("/etc/hosts"): self.files.hosts}
         if self.files.passwd.exists():
             covers[Path("/etc/passwd")] = self.files.passwd
-        for number in range(self.plan.gpus_per_node):
+        for number in range(self.plan.most_gpus):
             covers[self.files.gpu(number)] = Path("/dev/null")
         for place, cover in covers.items():
             run("mount", "--bind", str(cover), str(place))

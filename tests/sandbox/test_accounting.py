@@ -7,11 +7,14 @@ import time
 
 import pytest
 
+from slurmddp import census, slurm
 from slurmddp import sandbox as room
+from slurmddp.census import look
+from slurmddp.cluster import Qos
 from slurmddp.errors import ClusterError
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def accounting():
     try:
         room.check(accounting=True)
@@ -38,3 +41,30 @@ def test_sacct_shows_a_job_that_has_ended(accounting):
         time.sleep(0.2)
     assert said == "FAILED|3:0\n"
     assert accounting.daemons()["daemons"].keys() == {"munged", "mariadbd", "slurmdbd", "slurmctld"}
+
+
+@pytest.mark.usefixtures("slurm_programs")
+def test_the_accounting_says_what_the_user_may_charge(accounting):
+    env = {**os.environ, **accounting.environment()}
+    before = look(env, accounts=True)
+    assert before.unlearned == ()
+    user = slurm.user()
+    for words in (
+        ("account", "physics"),
+        ("account", "biology"),
+        ("qos", "urgent"),
+        ("user", user, "account=physics", "defaultaccount=physics", "qos+=urgent"),
+        ("user", user, "account=biology"),
+    ):
+        subprocess.run(["sacctmgr", "-i", "add", *words], env=env, capture_output=True, check=True)
+    found = look(env, accounts=True)
+    assert {"physics", "biology"} <= set(found.accounts)
+    assert {"normal", "urgent"} <= set(found.qos)
+    assert found.default_account in found.accounts
+    assert look(env).accounts is None
+    subprocess.run(["sacctmgr", "-i", "modify", "qos", "urgent", "set", "preempt=normal"], env=env, check=True)
+    subprocess.run(["sacctmgr", "-i", "modify", "qos", "normal", "set", "gracetime=90"], env=env, check=True)
+    rows = slurm.query(census.qos_command(), env)
+    assert census.parse_qos(rows, {"PreemptMode": "REQUEUE"}) == (
+        Qos(name="normal", preempted_by=("urgent",), preemption="requeue", grace_s=90),
+    )

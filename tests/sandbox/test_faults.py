@@ -118,6 +118,11 @@ def test_whatever_the_shell_says_to_sbatch_is_not_the_urgent_jobs(beating, sandb
     assert wait_for_job(job, "RUNNING")["PreemptTime"] != "None"
 
 
+def test_without_an_urgent_partition_nothing_is_preempted_and_the_message_says_how_to_make_one():
+    with pytest.raises(ClusterError, match="has no partition 'high'; make one, as in: slurmddp sandbox up --partition"):
+        preemption.check("17", {"JobState": "RUNNING", "Partition": "p"}, {"p": {"PreemptMode": "REQUEUE"}})
+
+
 def test_an_urgent_job_asks_for_all_the_nodes_and_ends_at_once():
     words = preemption.urgent_job("17", {"NodeList": "n[1-2]", "NumNodes": "2"})
     assert {"--partition=high", "--nodelist=n[1-2]", "--nodes=2", "--exclusive", "--wrap=true"} <= set(words)

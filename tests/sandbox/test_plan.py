@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from slurmddp.errors import UsageError
-from slurmddp.sandbox import Plan, plan
+from slurmddp.sandbox import Plan, Shape, plan
 
 FOLDER = Path("/s")
 
@@ -82,6 +82,42 @@ def test_without_gpus_nothing_speaks_of_gpus():
     none = Plan(gpus_per_node=0)
     assert plan.gres_conf(none, FOLDER) == ""
     assert "Gres" not in plan.slurm_conf(none, FOLDER, 1)
+
+
+def test_partitions_besides_the_six_have_nodes_of_their_own():
+    shaped = Plan(nodes=2, partitions=(Shape.parse("a:nodes=2,gpus=t4:1+l4:2"), Shape.parse("b:cpus=1,MaxNodes=1")))
+    lines = plan.slurm_conf(shaped, FOLDER, 1).splitlines()
+    assert (
+        "NodeName=n[3-4] NodeAddr=10.77.0.[3-4] CPUs=16 RealMemory=16000 Gres=gpu:t4:1,gpu:l4:2 State=UNKNOWN" in lines
+    )
+    assert "PartitionName=b State=UP MaxTime=INFINITE PriorityTier=10 PreemptMode=OFF MaxNodes=1 Nodes=n5" in lines
+    assert plan.gres_conf(shaped, FOLDER).splitlines()[1:] == [
+        "NodeName=n[3-4] Name=gpu Type=t4 File=/s/dev/nvidia0",
+        "NodeName=n[3-4] Name=gpu Type=l4 File=/s/dev/nvidia[1-2]",
+    ]
+    assert shaped.node_names == ("n1", "n2", "n3", "n4", "n5")
+
+
+def test_without_common_nodes_there_are_the_given_partitions_alone_and_the_first_is_the_default():
+    alone = Plan(nodes=0, partitions=(Shape.parse("a"), Shape.parse("b:nodes=0,Nodes=ALL")))
+    lines = [line for line in plan.slurm_conf(alone, FOLDER, 1).splitlines() if line.startswith("PartitionName=")]
+    assert [line.split()[:2] for line in lines] == [["PartitionName=a", "Default=YES"], ["PartitionName=b", "State=UP"]]
+    assert lines[1].endswith("Nodes=ALL")
+    assert alone.most_gpus == 0 and "Gres" not in plan.slurm_conf(alone, FOLDER, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"partitions": ("gpu",)}, "--partition gpu: there is one of that name already"),
+        ({"nodes": 0, "partitions": ("a", "a")}, "--partition a: there is one of that name already"),
+        ({"nodes": 0, "partitions": ("a:nodes=0",)}, "together 0: allowed are 1 to 200"),
+        ({"nodes": 199, "partitions": ("a:nodes=2",)}, "together 201: allowed are 1 to 200"),
+    ],
+)
+def test_partitions_that_do_not_fit_together_are_refused(options, said):
+    with pytest.raises(UsageError, match=said):
+        Plan(**options | {"partitions": tuple(map(Shape.parse, options["partitions"]))})
 
 
 @pytest.mark.parametrize(("gpus", "files"), [(1, "nvidia0"), (8, "nvidia[0-7]")])

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.sandbox import Plan, state
+from slurmddp.sandbox import Plan, Shape, state
 from slurmddp.sandbox.state import Files, Process
 
 
@@ -93,8 +93,9 @@ def test_a_name_cannot_lead_out_of_the_folder():
 def test_a_plan_is_read_as_written():
     state.own_base()
     files = Files.of("a")
-    files.make(Plan(name="a", nodes=3, accounting=True))
-    assert files.read_plan() == Plan(name="a", nodes=3, accounting=True)
+    plan = Plan(name="a", nodes=3, accounting=True, partitions=(Shape.parse("p:gpus=t4:1+l4:2,MaxTime=1"),))
+    files.make(plan)
+    assert files.read_plan() == plan
     assert state.names() == ["a"]
     files.remove()
     assert state.names() == []

@@ -1,0 +1,208 @@
+"""`slurmddp cluster`: what people see, and what programs get."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from slurmddp.census import look
+from slurmddp.cli.cluster import duration, report
+from slurmddp.cluster import Cluster, Nodes, Partition, Qos
+
+
+def nodes(count=1, state="idle", gpus=8, kind="", cpus=64, memory_mb=512000):
+    counts = ((kind, gpus),) if gpus else ()
+    return Nodes(
+        names="n", count=count, state=state, cpus=cpus, memory_mb=memory_mb, gpus=gpus, gpu_type=kind, gpu_counts=counts
+    )
+
+
+def text(*partitions, **more):
+    lines = list(report(Cluster(name="big", version="24.05.1", partitions=partitions, **more)))
+    assert all(len(line) <= 80 for line in lines), lines
+    return "\n".join(lines)
+
+
+def test_a_row_shows_what_a_partition_has():
+    shown = text(
+        Partition(
+            name="gpu",
+            default=True,
+            nodes=(nodes(3), nodes(2, "mixed"), nodes(1, "allocated"), nodes(4, "drained")),
+            max_time_s=36 * 3600,
+            preemption="requeue",
+            grace_s=90,
+        )
+    )
+    assert shown.splitlines()[:4] == [
+        "big, Slurm 24.05.1",
+        "",
+        "PARTITION  NODES  IDLE  MIX  DOWN  CPUS   MEM   TIME  PREEMPTION     GPUS",
+        "gpu*          10     3    2     4    64  500G  1d12h  requeue 1m30s  8",
+    ]
+    assert "requeue, it goes back into the queue" in shown
+    said = (
+        "First it gets SIGTERM (not the signal of --signal-lead), and has the time shown, or 30 s, to save its state."
+    )
+    assert said in shown.replace("\n ", "")
+
+
+def test_a_partition_has_a_row_for_each_kind_of_gpu_and_ranges_for_the_rest():
+    mixed = Partition(
+        name="mixed", nodes=(nodes(kind="a100"), nodes(gpus=0, cpus=32, memory_mb=900), nodes(gpus=0, cpus=128))
+    )
+    rows = [line.split() for line in text(mixed).splitlines()[3:]]
+    assert [(row[1], row[5], row[6], row[-1]) for row in rows] == [
+        ("1", "64", "500G", "a100:8"),
+        ("2", "32-128", "0-500G", "0"),
+    ]
+
+
+def test_a_partition_of_very_many_kinds_is_one_row_of_ranges():
+    many = Partition(name="zoo", nodes=tuple(nodes(gpus=count, kind=f"t{count}", cpus=count) for count in range(1, 30)))
+    (row,) = (line.split() for line in text(many).splitlines()[3:])
+    assert (row[1], row[5], row[-1]) == ("29", "1-29", "1-29")
+
+
+def test_long_names_and_types_of_gpus_stand_on_lines_of_their_own():
+    lines = text(
+        Partition(name="scavenger-of-everything", nodes=(nodes(kind="nvidia_a100-sxm4-80gb"),)), Partition(name="p")
+    ).splitlines()
+    assert lines[3] == "scavenger-of-everything"
+    assert lines[5].strip() == "nvidia_a100-sxm4-80gb:8"
+    assert lines[6].split()[:2] == ["p", "0"]
+
+
+def test_limits_and_doors_are_said_below():
+    shown = text(
+        Partition(
+            name="closed",
+            state="DOWN",
+            max_nodes=4,
+            min_nodes=2,
+            max_cpus_per_node=16,
+            max_memory_per_node_mb=64000,
+            default_time_s=600,
+            groups=("physics",),
+            accounts=("a", "b"),
+            qos=("q",),
+            denied_accounts=("c",),
+            denied_qos=("r",),
+        )
+    ).replace("\n ", "")
+    limits = "it is DOWN; at most 4 nodes a job; at least 2 nodes a job; at most 16 CPUs a node; at most 62G of memory"
+    doors = "only groups physics; only accounts a, b; only QOS q; not accounts c; not QOS r"
+    assert f"closed: {limits} a node; 10m for jobs that name no time; {doors}" in shown
+
+
+def test_hidden_partitions_are_counted_and_shown_when_asked_for():
+    cluster = Cluster(name="c", version="1", partitions=(Partition(name="open"), Partition(name="secret", hidden=True)))
+    assert "secret" not in "\n".join(report(cluster))
+    assert "1 hidden partition left out; --all shows all" in report(cluster)
+    assert "secret" in "\n".join(report(cluster, show_all=True))
+
+
+def test_nodes_that_a_site_does_not_show_are_said():
+    shown = text(Partition(name="private", unseen=24))
+    assert "Not known: the 24 nodes of private; this site does not show them to you" in shown
+
+
+def test_accounts_and_what_is_not_known_come_last():
+    shown = text(accounts=("ml", "bio"), qos=("normal",), default_account="ml", unlearned=("weather: cloudy",))
+    assert shown.splitlines()[-3:] == [
+        "Your accounts: ml (default), bio",
+        "Your QOS: normal",
+        "Not known: weather: cloudy",
+    ]
+    assert "Your accounts: none" in text(accounts=(), qos=())
+
+
+def test_a_cluster_that_preempts_by_qos_says_so():
+    shown = text(
+        Partition(name="p", preemption="cancel"),
+        preempts_by_qos=True,
+        signals_on_preemption=True,
+        kill_wait_s=20,
+        preemptable_qos=(Qos(name="low", preempted_by=("high", "top"), preemption="requeue", grace_s=30),),
+    ).replace("\n ", "")
+    assert "QOS low, wanted by high, top: requeue after 30s" in shown
+    assert "when one of a better QOS wants its nodes: cancel, it ends." in shown
+    assert "First it gets the signal of --signal-lead, and has 20 s to save its state." in shown
+
+
+@pytest.mark.parametrize(
+    ("time_s", "shown"), [(0, "0s"), (59, "59s"), (3600, "1h"), (5400, "1h30m"), (604800, "7d"), (90061, "1d1h")]
+)
+def test_a_time_has_two_units_at_most(time_s, shown):
+    assert duration(time_s) == shown
+
+
+def slurmddp(*words, env):
+    return subprocess.run(
+        [sys.executable, "-m", "slurmddp.cli", *words], env=env, capture_output=True, text=True, check=False
+    )
+
+
+def test_nodes_of_different_shapes_are_read_from_a_real_cluster(shapes):
+    found = look({**os.environ, **shapes.environment()}, accounts=True)
+    kinds = {
+        partition.name: sorted((group.count, group.cpus, group.gpu_counts) for group in partition.nodes)
+        for partition in found.partitions
+    }
+    assert kinds == {
+        "two": [(1, 40, (("", 2),))],
+        "eight": [(1, 40, (("a100", 8),))],
+        "cpu": [(1, 40, ())],
+        "all": [(1, 40, ()), (1, 40, (("", 2),)), (1, 40, (("a100", 8),))],
+        "empty": [],
+    }
+    two, _, cpu, both, empty = found.partitions
+    assert found.default is two
+    assert (cpu.max_time_s, cpu.max_nodes, empty.usable) == (3600, 1, ())
+    assert two.preemption == "off" and cpu.preemption == "requeue" and cpu.grace_s == 7 and both.preemption == "off"
+    assert found.unlearned == ("accounts and QOS: this cluster keeps none",)
+
+
+def test_a_real_cluster_is_shown_in_a_table_and_as_json(shapes):
+    env = {**os.environ, **shapes.environment()}
+    table = slurmddp("cluster", env=env)
+    assert (table.returncode, table.stderr) == (0, "")
+    lines = table.stdout.splitlines()
+    assert all(len(line) <= 80 for line in lines)
+    rows = {line.split()[0]: line.split() for line in lines[3:8]}
+    assert (rows["two*"][5], rows["two*"][-1], rows["eight"][-1], rows["cpu"][-1]) == ("40", "2", "a100:8", "0")
+    assert rows["cpu"][7:10] == ["1h", "requeue", "7s"]
+    assert "cpu: at most 1 node a job" in lines
+    found = json.loads(slurmddp("cluster", "--json", env=env).stdout)
+    assert found["name"] == shapes.plan.cluster
+    assert [partition["name"] for partition in found["partitions"]] == ["two", "eight", "cpu", "all", "empty"]
+    assert found["partitions"][1]["nodes"][0]["gpu_type"] == "a100"
+
+
+def test_names_that_a_real_slurm_takes_cannot_reach_the_terminal(shapes):
+    env = {**os.environ, **shapes.environment()}
+    names = [b"odd=name;x|y", b'e\x1b[m%"q', b"byte\xff"]
+    try:
+        for name in names:
+            words = ["scontrol", "create", b"partitionname=" + name, "nodes=ALL"]
+            subprocess.run(words, env=env, capture_output=True, check=True)
+        shown = slurmddp("cluster", env=env).stdout
+        found = json.loads(slurmddp("cluster", "--json", env=env).stdout)
+    finally:
+        for name in names:
+            words = ["scontrol", "delete", b"partitionname=" + name]
+            subprocess.run(words, env=env, capture_output=True, check=True)
+    assert shown.replace("\n", "").isprintable()
+    for name in ("odd=name;x|y", 'e\\x1b[m%"q', "byte\\udcff"):
+        assert re.search(rf"^{re.escape(name)} +1 .* a100:8$", shown, re.MULTILINE), shown
+    assert [os.fsencode(partition["name"]) for partition in found["partitions"][-3:]] == names
+
+
+def test_without_a_cluster_it_ends_3_with_what_to_do(tmp_path):
+    done = slurmddp("cluster", env={"PATH": "/nowhere", "HOME": str(tmp_path)})
+    assert done.returncode == 3
+    assert done.stdout == ""
+    assert "was not found; log in to a cluster" in done.stderr
