@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from slurmddp import command
+from slurmddp import command, interpreter
+from slurmddp.container import is_path
 from slurmddp.errors import UsageError
 from slurmddp.fields import Field, convert, shown, unknown
 from slurmddp.spec import JOB_FIELDS, JobSpec
@@ -52,6 +53,10 @@ def resolve(
     python = command.interpreter(words or _command_in(file, job_file))
     if python and values["command"] and "python" not in values and not executable:
         values["python"], origins["python"] = python, "COMMAND"
+    if not {"python", "venv", "conda", "container"} & values.keys():
+        needs = bool(values["command"] and not executable) or values["worker"].is_own_task
+        if own := interpreter.find(environ, Path.cwd(), needs=needs):
+            values["python"], origins["python"] = own
     if "job_name" not in values:
         values["job_name"], origins["job-name"] = _default_name(values, job_file)
     builtin = {key: "built-in" for key in JOB_FIELDS if key not in origins}
@@ -151,6 +156,8 @@ def _relocated(table: dict[str, Any], path: Path) -> dict[str, Any]:
     base = Path(_recorded_directory(table, path) or path.parent).absolute()
     for key in (*_PATHS, *_MAYBE_PATHS):
         table = _with_path(table, key, base, always=key in _PATHS)
+    if is_path(str(table.get("container", ""))):
+        table = _with_path(table, "container", base, always=True)
     if isinstance(table.get("worker"), dict) and _is_path(table["worker"].get("data")):
         table["worker"] = _with_path(table["worker"], "data", base, always=True)
     return table | {"command": _relocated_command(table["command"], base)} if "command" in table else table
