@@ -90,6 +90,10 @@ class LostAnswerError(ClusterError):
     """The controller may have done what it was asked; its answer did not arrive."""
 
 
+class RefusedError(ClusterError):
+    """sbatch would not take the job."""
+
+
 @dataclass(frozen=True)
 class JobId:
     """A job as sbatch names it; the cluster only where several share a database."""
@@ -183,12 +187,23 @@ def submit(script: bytes, *, output: Path, environ: Mapping[str, str], dependenc
 
 
 def test_only(script: bytes, environ: Mapping[str, str]) -> str:
-    """Return what sbatch says of a script that it only checks. Raises ClusterError when it would be refused."""
+    """Return what sbatch says of a script that it only checks.
+
+    Raises RefusedError when the job would be refused, and as `ask` does.
+    """
     answer = ask(["sbatch", "--test-only"], environ, stdin=script)
     if answer.status != 0:
         _check_reached(answer)
-        raise ClusterError(f"sbatch would refuse the job: {answer.reason}")
+        if _LOST_ANSWER.search(answer.stderr):
+            raise LostAnswerError(answer.reason)
+        raise RefusedError(f"sbatch would refuse the job: {answer.reason}")
     return answer.reason
+
+
+def expected_start(said: str) -> datetime | None:
+    """Return when a job would start by the words of `sbatch --test-only`; None where they do not say."""
+    match = re.search(r"to start at (\S+)", said)
+    return _time(match[1]) if match else None
 
 
 def _check_reached(answer: Answer) -> None:
@@ -306,6 +321,15 @@ def order(command: Sequence[str], environ: Mapping[str, str]) -> None:
         raise ClusterError(f"{' '.join(command)}: {answer.reason}")
 
 
+def told(command: Sequence[str], environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> str:
+    """Return what a program prints; raise ClusterError with its own words when it fails, and as `ask` does."""
+    answer = ask(command, environ, timeout_s=timeout_s)
+    if answer.status != 0:
+        _check_reached(answer)
+        raise ClusterError(f"{command[0]}: {answer.reason}")
+    return answer.stdout
+
+
 def find_job(
     *, name: str, user: str, script: bytes, since: datetime, known: Sequence[str], environ: Mapping[str, str]
 ) -> JobId | None:
@@ -341,21 +365,23 @@ def submission_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in environ.items() if key in _KEPT or not re.fullmatch(SCRUBBED, key)}
 
 
-def ask(command: Sequence[str], environ: Mapping[str, str], *, stdin: bytes = b"") -> Answer:
+def ask(
+    command: Sequence[str], environ: Mapping[str, str], *, stdin: bytes = b"", timeout_s: float = TIMEOUT_S
+) -> Answer:
     """Run one of Slurm's programs with a scrubbed environment and return its answer.
 
-    Raises ClusterError when the program cannot be started, LostAnswerError when it takes more than a minute.
+    Raises ClusterError when the program cannot be started, LostAnswerError when it takes longer than `timeout_s`.
     """
     try:
         done = subprocess.run(  # noqa: PLW1510 the status is part of the answer
-            command, input=stdin, capture_output=True, env=submission_environment(environ), timeout=TIMEOUT_S
+            command, input=stdin, capture_output=True, env=submission_environment(environ), timeout=timeout_s
         )
     except FileNotFoundError as error:
         raise ClusterError(f"{command[0]} was not found; {NO_CLUSTER}") from error
     except OSError as error:
         raise ClusterError(f"{command[0]} cannot be started: {error.strerror}; {NO_CLUSTER}") from error
     except subprocess.TimeoutExpired as error:
-        raise LostAnswerError(f"{command[0]} did not end within {TIMEOUT_S:.0f} s") from error
+        raise LostAnswerError(f"{command[0]} did not end within {timeout_s:.0f} s") from error
     return Answer(done.returncode, _text(done.stdout), _text(done.stderr))
 
 
