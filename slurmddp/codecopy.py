@@ -90,15 +90,13 @@ def keep(code: Code, run: RunDir) -> Path | None:
             _copy(code.top, entry, part / entry.path)
         part.rename(place)
     except BaseException:
-        shutil.rmtree(part)
-        if place.is_dir():  # another was quicker
-            return None
+        discard(part)
         raise
     return place
 
 
 def discard(copy: Path) -> None:
-    """Remove a copy that no job was submitted with."""
+    """Remove a copy that no job was submitted with, whole or not."""
     shutil.rmtree(copy)
     if not any(copy.parent.iterdir()):
         copy.parent.rmdir()

@@ -265,9 +265,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             if getattr(self, key):
                 raise UsageError(f"--{key} with --container, which brings a Python of its own; leave one of them out")
         if self.launcher == "manual" and self.runtime == "pyxis":
-            raise UsageError(
-                "--launcher manual with pyxis, which is part of srun; give --container-runtime apptainer"
-            )
+            raise UsageError("--launcher manual with pyxis, which is part of srun; give --container-runtime apptainer")
 
     @property
     def program(self) -> tuple[str, ...]:

@@ -40,6 +40,10 @@ CLI_ONLY = {
     "compare",
     "hostlist",
     "census",
+    "codecopy",
+    "container",
+    "interpreter",
+    "provenance",
 }
 
 
@@ -80,8 +84,11 @@ def test_imports_go_down_only():
         "script.py",
         "prepare.py",
         "render.py",
+        "codecopy.py",
         "config.py",
+        "interpreter.py",
         "spec.py",
+        "container.py",
         "fields.py",
         "errors.py",
         "outcome.py",
