@@ -26,6 +26,10 @@ _PACKAGE: Final = Path(__file__).parent
 _PACKAGED = _PACKAGE / "templates"
 TEMPLATES: Final = _PACKAGED if _PACKAGED.is_dir() else _PACKAGE.parent / "templates"
 """Inside the package when installed; beside it in a checkout."""
+_MODULES = """\
+# A shell function that zsh, for one, does not hand down; MODULESHOME is Lmod's and Environment Modules' own.
+# shellcheck disable=SC1091
+[ "$(type -t module)" ] || source "${MODULESHOME:-/usr/share/modules}/init/bash" || true"""
 
 
 def render(spec: JobSpec, *, reset_number: int = 1, code: Code | None = None) -> str:
@@ -119,7 +123,8 @@ def _placeholders(nodes: int) -> tuple[str, ...]:
 
 def _setup_lines(spec: JobSpec) -> list[quoting.Quoted]:
     """Return the shell lines that make the ranks' environment, in order."""
-    lines = [f"module load {quoting.shell(module)}" for module in spec.module]
+    lines = [_MODULES] if spec.module else []
+    lines += [f"module load {quoting.shell(module)}" for module in spec.module]
     if spec.conda:
         lines += ['eval "$(conda shell.bash hook)"', f"conda activate {quoting.shell(spec.conda)}"]
     if spec.venv:
