@@ -1,20 +1,21 @@
-"""Where each value comes from: command line > environment > job file > built-in. Reads the job file, no more."""
+"""Where each value comes from: command line > environment > job file > project > user > built-in."""
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from slurmddp import command, interpreter
-from slurmddp.container import is_path
+from slurmddp import command, interpreter, sources
 from slurmddp.errors import UsageError
 from slurmddp.fields import Field, convert, shown, unknown
 from slurmddp.spec import JOB_FIELDS, JobSpec
-from slurmddp.worker.options import DATA_NAMES, WORKER_FIELDS, WorkerOptions, words_given
+from slurmddp.tables import Layer, Source
+from slurmddp.worker.options import WORKER_FIELDS, WorkerOptions, words_given
 
-_PATHS: Final = ("template", "setup-file", "venv", "runs-dir")
-_MAYBE_PATHS: Final = ("python", "conda")
-_FILE_KEYS: Final = (*JOB_FIELDS, "name", "command", "worker", "recorded")
+BUILT_IN: Final = "built-in"
+
+_ONCE: Final = ("reset", "profile")
+"""Options that a recorded job does not repeat: one is meant once, and what the other chose is there in full."""
 
 Found = dict[str, tuple[Any, str]]
 """A raw value and where it was found, by key."""
@@ -25,6 +26,11 @@ class Resolved(NamedTuple):
 
     spec: JobSpec
     origins: Mapping[str, str]
+    """By key of a job option."""
+    program_origins: Mapping[str, str] = MappingProxyType({})
+    """Of `command`, or else of each of the bundled worker's options."""
+    files: tuple[Source, ...] = ()
+    """Those that values were looked for in; the first beats the second."""
 
 
 def resolve(
@@ -34,66 +40,57 @@ def resolve(
     job_file: Path | None,
     environ: Mapping[str, str],
     worker: Mapping[str, Any] | None = None,
+    configuration: Sequence[Source] = (),
 ) -> Resolved:
     """Merge the sources, first come first served, and make the job of them.
 
-    `options` are raw values of the command line by key, `worker` those for the bundled worker, `words` the COMMAND.
-    Raises UsageError with the origin of a wrong value.
+    `options` are raw values of the command line by key, `worker` those for the bundled worker, `words` the COMMAND;
+    `configuration` are the files of project and user. Raises UsageError with the origin of a wrong value.
     """
-    file = read_job_file(job_file) if job_file else {}
-    found: Found = {
-        **_from_file(file, job_file),
-        **_from_environment(environ),
-        **{key: (value, f"--{key}") for key, value in options.items()},
-    }
+    job = sources.read_job_file(job_file) if job_file else None
+    files = _counting(job, configuration)
+    direct = {key: (value, f"--{key}") for key, value in options.items()}
+    nearer = _from_environment(environ, *("profile",) if job and job.is_recorded else ()) | direct
+    profile = _profile(files, nearer)
+    shared = [layer for source in reversed(files) if source is not job for layer in source.layers(profile)]
+    own = list(job.layers(profile)) if job else []
+    found = _options_in(shared) | _options_in(own) | nearer
+    executable = _is_executable(found)
+    program = _program(words, job, _worker_in(shared), _worker_in(own), worker or {}, executable=executable)
+    python = command.interpreter(words or _command_in(job))
+    beats_it = direct if words else _options_in(own) | nearer
+    if python and program.command and "python" not in beats_it and not executable:
+        found["python"] = (python, "COMMAND")
+    if not found.keys() & {"python", "venv", "conda", "container"}:
+        needs = bool(program.command and not executable) or program.worker.is_own_task
+        if theirs := interpreter.find(environ, Path.cwd(), needs=needs):
+            found["python"] = theirs
     values = {JOB_FIELDS[key].name: convert(JOB_FIELDS[key], raw, origin) for key, (raw, origin) in found.items()}
     origins = {key: origin for key, (_, origin) in found.items()}
-    executable = bool(values.get("no_python"))
-    values["command"], values["worker"] = _program(words, file, job_file, worker or {}, executable=executable)
-    python = command.interpreter(words or _command_in(file, job_file))
-    if python and values["command"] and "python" not in values and not executable:
-        values["python"], origins["python"] = python, "COMMAND"
-    if not {"python", "venv", "conda", "container"} & values.keys():
-        needs = bool(values["command"] and not executable) or values["worker"].is_own_task
-        if own := interpreter.find(environ, Path.cwd(), needs=needs):
-            values["python"], origins["python"] = own
     if "job_name" not in values:
-        values["job_name"], origins["job-name"] = _default_name(values, job_file)
-    builtin = {key: "built-in" for key in JOB_FIELDS if key not in origins}
-    return Resolved(JobSpec(**values), {**origins, **builtin})
+        values["job_name"], origins["job-name"] = _default_name(program, job_file)
+    spec = JobSpec(**values, command=program.command, worker=program.worker)
+    return Resolved(spec, _complete(origins, JOB_FIELDS), program.origins, files)
 
 
 def read_job_file(path: Path) -> dict[str, Any]:
-    """Return the tables of a job file, paths in it made right for the working directory.
+    """Return the tables of a job file, in one form. Raises UsageError as `resolve` does."""
+    return dict(sources.read_job_file(path).table)
 
-    Raises UsageError with the line of a mistake in its syntax, and for unknown keys.
-    """
-    import tomllib  # noqa: PLC0415 most jobs have no file, and every start would pay for it
 
-    try:
-        text = path.read_bytes().decode("utf-8")
-        table = tomllib.loads(text)
-    except OSError as error:
-        raise UsageError(f"job file {shown(str(path))} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise UsageError(f"job file {path}, line {line}: not UTF-8 text") from error
-    except tomllib.TOMLDecodeError as error:
-        said = str(error).replace("end of document", f"line {len(text.splitlines())}, its end")
-        raise UsageError(f"job file {path}: {said}") from error
-    for key in table:
-        if key not in _FILE_KEYS:
-            raise unknown(key, _FILE_KEYS, f"job file {path}")
-    return _relocated(_normalised(table, path), path)
+def runs_dir(configuration: Sequence[Source], environ: Mapping[str, str]) -> str:
+    """Return where the folders of runs lie for commands that describe no job."""
+    nearer = _from_environment(environ)
+    profile = _profile(configuration, nearer)
+    found = _options_in(layer for source in reversed(configuration) for layer in source.layers(profile)) | nearer
+    field = JOB_FIELDS["runs-dir"]
+    return str(convert(field, *found.get(field.key, (field.default, BUILT_IN))))
 
 
 def recorded(resolved: Resolved, *, directory: str, version: str) -> dict[str, Any]:
-    """Return the job as tables of a job file that repeats it: every value, and where each came from.
-
-    All but `reset`, which is meant once.
-    """
+    """Return the job as tables of a job file that repeats it: every value, and where each came from."""
     spec = resolved.spec
-    values = {key: getattr(spec, field.name) for key, field in JOB_FIELDS.items() if key != "reset"}
+    values = {key: getattr(spec, field.name) for key, field in JOB_FIELDS.items() if key not in _ONCE}
     table: dict[str, Any] = {
         key: list(value) if isinstance(value, tuple) else value for key, value in values.items() if value is not None
     }
@@ -115,14 +112,46 @@ def _in_toml(word: str) -> str | list[int]:
     return word
 
 
-def _from_environment(environ: Mapping[str, str]) -> Found:
+def _counting(job: Source | None, configuration: Sequence[Source]) -> tuple[Source, ...]:
+    """Return the files that count: a recorded job has every value, and takes none of today's configuration."""
+    if job is None:
+        return tuple(configuration)
+    return (job,) if job.is_recorded else (job, *configuration)
+
+
+def _profile(files: Sequence[Source], nearer: Found) -> str | None:
+    """Return the profile that was chosen, which some file must have."""
+    found = _options_in(layer for source in reversed(files) for layer in source.layers(None)) | nearer
+    if "profile" not in found:
+        return None
+    raw, origin = found["profile"]
+    name: str = convert(JOB_FIELDS["profile"], raw, origin)
+    known = list(dict.fromkeys(profile for source in files for profile in source.profiles))
+    if not known:
+        where = " or ".join(str(source.path) for source in files) or sources.PROJECT_FILE
+        raise UsageError(f"{origin}: there is no profile {shown(name)}; write a table [profile.NAME] into {where}")
+    if name not in known:
+        raise unknown(name, known, origin, what="profile")
+    return name
+
+
+def _from_environment(environ: Mapping[str, str], *without: str) -> Found:
     found: Found = {}
     for key, field in JOB_FIELDS.items():
         ours = f"SLURMDDP_{field.name.upper()}"
         for variable in (field.option.slurm_variable, ours):
-            if variable and environ.get(variable):
+            if variable and environ.get(variable) and key not in without:
                 found[key] = (_listed(field, environ[variable]), variable)
     return found
+
+
+def unknown_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield each variable that looks like one of ours and is none, with what may have been meant."""
+    known = {f"SLURMDDP_{field.name.upper()}" for field in JOB_FIELDS.values()}
+    for name in environ:
+        if name.startswith("SLURMDDP_") and not name.startswith("SLURMDDP_TESTS_") and name not in known:
+            near = str(unknown(name, sorted(known), "")).rpartition("; ")[2]
+            yield name, f"no option has this variable; {near}"
 
 
 def _listed(field: Field, text: str) -> Any:
@@ -130,82 +159,40 @@ def _listed(field: Field, text: str) -> Any:
     return tuple(text.splitlines()) if field.is_list else text
 
 
-def _from_file(table: Mapping[str, Any], path: Path | None) -> Found:
-    return {key: (raw, f"job file {path}, key {key}") for key, raw in table.items() if key in JOB_FIELDS}
+def _options_in(layers: Iterable[Layer]) -> Found:
+    """Return the job options in files; later layers beat earlier ones."""
+    return {key: (raw, f"{layer.place}, key {key}") for layer in layers for key, raw in layer.options.items()}
 
 
-def _normalised(table: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Take `name` for `job-name`, and a table `env` for its list."""
-    if "name" in table:
-        if "job-name" in table:
-            raise UsageError(f"job file {path}: name and job-name are the same option; keep one")
-        table["job-name"] = table.pop("name")
-    if isinstance(table.get("env"), dict):
-        table["env"] = [f"{key}={_variable(key, value, path)}" for key, value in table["env"].items()]
-    return table
+def _worker_in(layers: Iterable[Layer]) -> Found:
+    return {key: (raw, f"{layer.worker_place}, key {key}") for layer in layers for key, raw in layer.worker.items()}
 
 
-def _variable(key: str, value: Any, path: Path) -> str:
-    if isinstance(value, str) or type(value) in (int, float):
-        return str(value)
-    raise UsageError(f"job file {path}, table env, key {key}: {shown(value)} is not a text or a number")
+def _is_executable(found: Found) -> bool:
+    field = JOB_FIELDS["no-python"]
+    return bool(convert(field, *found.get(field.key, (field.default, BUILT_IN))))
 
 
-def _relocated(table: dict[str, Any], path: Path) -> dict[str, Any]:
-    """Make relative paths, which are relative to the file (or to where it was recorded), right from here."""
-    base = Path(_recorded_directory(table, path) or path.parent).absolute()
-    for key in (*_PATHS, *_MAYBE_PATHS):
-        table = _with_path(table, key, base, always=key in _PATHS)
-    if is_path(str(table.get("container", ""))):
-        table = _with_path(table, "container", base, always=True)
-    if isinstance(table.get("worker"), dict) and _is_path(table["worker"].get("data")):
-        table["worker"] = _with_path(table["worker"], "data", base, always=True)
-    return table | {"command": _relocated_command(table["command"], base)} if "command" in table else table
-
-
-def _is_path(data: Any) -> bool:
-    return isinstance(data, str) and data not in DATA_NAMES and "://" not in data
-
-
-def _with_path(table: dict[str, Any], key: str, base: Path, *, always: bool) -> dict[str, Any]:
-    """Replace a path by what it means from the working directory; unless `always`, one without a slash is a name."""
-    value = table.get(key)
-    if not isinstance(value, str) or not value or not (always or "/" in value):
-        return table
-    return table | {key: _from_here(base, value)}
-
-
-def _from_here(base: Path, path: str) -> str:
-    path = os.path.expanduser(path)  # noqa: PTH111 pathlib would drop a leading ./
-    return path if base == Path.cwd() else str(base / path)
-
-
-def _recorded_directory(table: Mapping[str, Any], path: Path) -> str:
-    record = table.get("recorded", {})
-    directory = record.get("directory", "") if isinstance(record, dict) else None
-    if not isinstance(directory, str):
-        raise UsageError(f"job file {path}: table recorded is not as slurmddp writes it; leave it out")
-    return directory
-
-
-def _relocated_command(words: Any, base: Path) -> Any:
-    """Make the script's path, wherever it stands after `python`, right from here."""
-    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words[:2]):
-        return words
-    place = len(words) - len(command.normalise(tuple(str(word) for word in words)))
-    script = command.script_of(tuple(words[place : place + 1]))
-    runner = [_from_here(base, word) if "/" in word else word for word in words[: min(place, 1)]]
-    rest = [_from_here(base, script), *words[place + 1 :]] if script else words[place:]
-    return [*runner, *words[len(runner) : place], *rest]
+class _Program(NamedTuple):
+    command: tuple[str, ...]
+    worker: WorkerOptions
+    origins: Mapping[str, str]
 
 
 def _program(
-    words: tuple[str, ...], file: Mapping[str, Any], path: Path | None, worker: Mapping[str, Any], *, executable: bool
-) -> tuple[tuple[str, ...], WorkerOptions]:
-    """Return the command, or the bundled worker's options, from the command line and the job file."""
-    in_file, table = _command_in(file, path), _worker_in(file, path)
-    if in_file and table:
-        raise UsageError(f"job file {path}: command and [worker] exclude each other; keep one")
+    words: tuple[str, ...],
+    job: Source | None,
+    shared: Found,
+    own: Found,
+    worker: Mapping[str, Any],
+    *,
+    executable: bool,
+) -> _Program:
+    """Return the command, or the bundled worker's options: of project and user (`shared`), job file and words."""
+    in_file, place = _command_in(job), f"{job.place()}, key command" if job else ""
+    if job and in_file and own:
+        raise UsageError(f"{job.place()}: command and [worker] exclude each other; keep one")
+    origin = "the command line" if words else place
     if executable:
         in_file, words = (), command.as_executable(words or in_file)
     else:
@@ -213,13 +200,22 @@ def _program(
     options = [*(f"--{key}" for key in worker), *(words if command.is_worker(words) else ())]
     if not command.is_worker(words):
         _check_none(options, f"COMMAND is {shown(words[0])}")
-        return words, WorkerOptions()
-    if not command.is_worker(in_file):
-        _check_none(options, f"job file {path} has a command")
-        return in_file, WorkerOptions()
-    direct = {key: convert(WORKER_FIELDS[key], raw, f"--{key}") for key, raw in worker.items()}
-    given = table | words_given(list(in_file)) | direct | words_given(list(words))
-    return (), WorkerOptions(**{WORKER_FIELDS[key].name: value for key, value in given.items()})
+        return _Program(words, WorkerOptions(), {"command": origin})
+    if job and not command.is_worker(in_file):
+        _check_none(options, f"{job.place()} has a command")
+        return _Program(in_file, WorkerOptions(), {"command": origin})
+    direct: Found = {key: (raw, f"--{key}") for key, raw in worker.items()}
+    return _of_worker(shared | own | _spelt(in_file, place) | direct | _spelt(words))
+
+
+def _of_worker(found: Found) -> _Program:
+    values = {WORKER_FIELDS[key].name: convert(WORKER_FIELDS[key], raw, origin) for key, (raw, origin) in found.items()}
+    origins = {key: origin for key, (_, origin) in found.items()}
+    return _Program((), WorkerOptions(**values), _complete(origins, WORKER_FIELDS))
+
+
+def _spelt(words: tuple[str, ...], place: str = "") -> Found:
+    return {key: (value, place or f"--{key}") for key, value in words_given(words).items()}
 
 
 def _check_none(options: Sequence[str], why: str) -> None:
@@ -227,10 +223,10 @@ def _check_none(options: Sequence[str], why: str) -> None:
         raise UsageError(f"{shown(options[0])} is for the bundled worker, but {why}; a script's own come after it")
 
 
-def _command_in(file: Mapping[str, Any], path: Path | None) -> tuple[str, ...]:
-    raw = file.get("command", [])
-    if not isinstance(raw, list) or not all(isinstance(word, str) or _is_bytes(word) for word in raw):
-        raise UsageError(f'job file {path}, key command: {shown(raw)} is not a list of texts, as in ["train.py"]')
+def _command_in(job: Source | None) -> tuple[str, ...]:
+    raw = job.table.get("command", []) if job else []
+    if job and (not isinstance(raw, list) or not all(isinstance(word, str) or _is_bytes(word) for word in raw)):
+        raise UsageError(f'{job.place()}, key command: {shown(raw)} is not a list of texts, as in ["train.py"]')
     return tuple(word if isinstance(word, str) else bytes(word).decode("utf-8", "surrogateescape") for word in raw)
 
 
@@ -238,20 +234,9 @@ def _is_bytes(word: Any) -> bool:
     return isinstance(word, list) and all(type(byte) is int and 0 < byte < 256 for byte in word)  # noqa: PLR2004 a byte
 
 
-def _worker_in(file: Mapping[str, Any], path: Path | None) -> dict[str, Any]:
-    table = file.get("worker", {})
-    if not isinstance(table, dict):
-        raise UsageError(f"job file {path}, key worker: {shown(table)} is not a table of the worker's options")
-    for key in table:
-        if key not in WORKER_FIELDS:
-            raise unknown(key, WORKER_FIELDS, f"job file {path}, table worker")
-    origin = f"job file {path}, table worker"
-    return {key: convert(WORKER_FIELDS[key], raw, f"{origin}, key {key}") for key, raw in table.items()}
-
-
-def _default_name(values: Mapping[str, Any], job_file: Path | None) -> tuple[str, str]:
+def _default_name(program: _Program, job_file: Path | None) -> tuple[str, str]:
     if job_file:
         return command.as_name(job_file.stem), "the job file's name"
-    if values["command"]:
-        return command.name_of(values["command"]), "COMMAND"
-    return command.as_name(values["worker"].task.rpartition(":")[2]), "the worker's task"
+    if program.command:
+        return command.name_of(program.command), "COMMAND"
+    return command.as_name(program.worker.task.rpartition(":")[2]), "the worker's task"

@@ -27,7 +27,7 @@ class Request:
         if self.silence:
             yield f"what depends on the cluster is left to it: {self.silence}"
             return
-        spec, origins = self.resolved
+        spec, origins = self.resolved.spec, self.resolved.origins
         for key in self.computed:
             yield f"--{key} {getattr(spec, JOB_FIELDS[key].name)}: {origins[key]}"
 

@@ -40,7 +40,7 @@ def _with(resolved: Resolved, size: Size | None) -> Resolved:
         return resolved
     key, value, reason = size
     spec = msgspec.structs.replace(resolved.spec, **{key.replace("-", "_"): value})
-    return Resolved(spec, {**resolved.origins, key: reason})
+    return resolved._replace(spec=spec, origins={**resolved.origins, key: reason})
 
 
 def fitting(spec: JobSpec, partition: Partition) -> tuple[Nodes, ...]:

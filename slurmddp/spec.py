@@ -42,6 +42,9 @@ _NAME = r"(?![0-9]+\Z)[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 _SBATCH_KEY = r"[a-z][a-z0-9-]+"
 
+_NOT_SBATCHS = ("sbatch", "env", "profile")
+"""Our options whose name means something else to sbatch, or nothing."""
+
 _OF_BASH = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "IFS", "PPID", "SHELLOPTS", "UID"})
 
 _FIRST_PORT = 1024
@@ -210,6 +213,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         Option(help="What NCCL says into the ranks' output."),
     ] = None
     runs_dir: Annotated[str, Option(help="Where the folders of runs lie.", metavar="DIR")] = "jobs"
+    profile: Annotated[
+        str | None, Option(help="Which tables [profile.NAME] of the configuration files to use.", metavar="NAME")
+    ] = None
 
     command: tuple[str, ...] = ()
     """What each rank runs: a script and its arguments, or `-m` and a module; empty: the bundled worker."""
@@ -414,7 +420,7 @@ def _check_sbatch(item: str) -> None:
         raise UsageError(f"--sbatch: {shown(item)} is not KEY or KEY=VALUE with sbatch's long name, as in exclusive")
     if equals and not value:
         raise UsageError(f"--sbatch: {shown(item)} has an empty value; write {key} alone, or a value")
-    own = next((name for name in JOB_FIELDS if name.startswith(key) and name not in ("sbatch", "env")), None)
+    own = next((name for name in JOB_FIELDS if name.startswith(key) and name not in _NOT_SBATCHS), None)
     if own:
         raise UsageError(f"--sbatch: {shown(item)}: slurmddp has an option for this, --{own}")
     if key == "array":

@@ -21,6 +21,7 @@ from slurmddp.config import Resolved
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.fields import shown
 from slurmddp.limits import problems
+from slurmddp.masking import masked_words
 from slurmddp.outcome import DONE
 from slurmddp.prepare import prepare
 from slurmddp.request import Request
@@ -304,7 +305,12 @@ def _difference(before: Any, now: Any) -> str:
     if isinstance(before, dict) and isinstance(now, dict):
         keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
         return ", ".join(f"{key} {shown(before.get(key))} became {shown(now.get(key))}" for key in keys)
-    return f"{shown(before)} became {shown(now)}"
+    return f"{_shown_command(before)} became {_shown_command(now)}"
+
+
+def _shown_command(words: Any) -> str:
+    """Return a recorded command for a message, without what look like secrets."""
+    return shown(list(masked_words(tuple(map(str, words)))) if words else words)
 
 
 def _sbatch(

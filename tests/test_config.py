@@ -8,7 +8,7 @@ import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmddp import config
+from slurmddp import config, sources
 from slurmddp.errors import UsageError
 from slurmddp.spec import JOB_FIELDS, JobSpec
 from slurmddp.worker.options import WORKER_FIELDS
@@ -206,3 +206,152 @@ def test_an_executable_keeps_its_leading_python(tmp_path):
     assert resolve(job_file=path).spec.program[0] == "--no-python"
     with pytest.raises(UsageError, match="--no-python needs a COMMAND"):
         JobSpec(job_name="x", no_python=True)
+
+
+def configured(folder: Path, text: str, user: str = "", **arguments):
+    """Resolve in a project, below a user's own file."""
+    (folder / "repository" / ".git").mkdir(parents=True, exist_ok=True)
+    (folder / "config" / "slurmddp").mkdir(parents=True, exist_ok=True)
+    file(folder / "repository", text, "slurmddp.toml")
+    file(folder / "config" / "slurmddp", user, "config.toml")
+    words, job_file = arguments.pop("words", ()), arguments.pop("job_file", None)
+    environ, worker = arguments.pop("environ", {}), arguments.pop("worker", {})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
+        found = sources.find(folder / "repository")
+    return config.resolve(
+        options={key.replace("_", "-"): value for key, value in arguments.items()},
+        words=tuple(words),
+        job_file=job_file,
+        environ=environ,
+        worker=worker,
+        configuration=found.files,
+    )
+
+
+def test_every_source_beats_those_below_it(tmp_path):
+    job = file(tmp_path, 'nodes = 3\npartition = "job"\ntime = "3"\n')
+    resolved = configured(
+        tmp_path,
+        'nodes = 2\npartition = "project"\ntime = "2"\nqos = "project"\n',
+        'nodes = 1\npartition = "user"\ntime = "1"\nqos = "user"\nmem = "1G"\n',
+        job_file=job,
+        environ={"SLURMDDP_NODES": "4", "SLURMDDP_PARTITION": "variable"},
+        nodes="5",
+    )
+    spec, origins = resolved.spec, resolved.origins
+    assert (spec.nodes, spec.partition, spec.time, spec.qos, spec.mem) == (5, "variable", "3", "project", "1G")
+    project, user = resolved.files[1:]
+    assert [origins[key] for key in ("nodes", "partition", "time", "qos", "mem", "account")] == [
+        "--nodes",
+        "SLURMDDP_PARTITION",
+        f"job file {job}, key time",
+        f"project file {project.path}, key qos",
+        f"user file {user.path}, key mem",
+        "built-in",
+    ]
+
+
+def test_a_list_from_a_higher_source_replaces_the_lower_one(tmp_path):
+    resolved = configured(
+        tmp_path, 'module = ["a"]\n[env]\nA = 1', 'module = ["b", "c"]\nsetup = ["true"]', env=("B=2",)
+    )
+    assert (resolved.spec.module, resolved.spec.env, resolved.spec.setup) == (("a",), ("B=2",), ("true",))
+
+
+PROFILES = """
+nodes = 2
+qos = "plain"
+[profile.big]
+nodes = 8
+venv = "big"
+[profile.big.worker]
+epochs = 8
+"""
+
+
+@pytest.mark.parametrize(
+    "how", [{"profile": "big"}, {"environ": {"SLURMDDP_PROFILE": "big"}}, {"user": 'profile = "big"'}]
+)
+def test_a_profile_beats_its_own_files_plain_values_and_no_higher_source(how, tmp_path):
+    resolved = configured(tmp_path, PROFILES, **how)
+    assert (resolved.spec.nodes, resolved.spec.qos, resolved.spec.profile) == (8, "plain", "big")
+    assert resolved.spec.venv == str(tmp_path / "repository" / "big")
+    assert resolved.spec.worker.epochs == 8
+    project = tmp_path / "repository" / "slurmddp.toml"
+    assert resolved.origins["nodes"] == f"project file {project}, table profile.big, key nodes"
+    assert resolved.program_origins["epochs"] == f"project file {project}, table profile.big.worker, key epochs"
+    assert configured(tmp_path, PROFILES, job_file=file(tmp_path, "nodes = 3"), **how).spec.nodes == 3
+
+
+def test_every_file_gives_its_part_of_a_profile(tmp_path):
+    job = file(tmp_path, "time = 1\n[profile.big]\ntime = 9")
+    user = '[profile.big]\nnodes = 7\naccount = "u"\n[profile.small]\nnodes = 1'
+    spec = configured(tmp_path, PROFILES, user, job_file=job, profile="big").spec
+    assert (spec.time, spec.nodes, spec.account) == ("9", 8, "u")
+
+
+def test_a_profile_that_no_file_has_is_refused_with_the_near_ones(tmp_path):
+    with pytest.raises(UsageError, match="SLURMDDP_PROFILE: unknown profile 'bg'; did you mean big"):
+        configured(tmp_path, PROFILES, environ={"SLURMDDP_PROFILE": "bg"})
+    with pytest.raises(
+        UsageError, match=r"--profile: there is no profile 'x'; write a table \[profile.NAME\] into slurmddp.toml"
+    ):
+        resolve(profile="x")
+    with pytest.raises(UsageError, match="key profile: 3 is not a text"):
+        configured(tmp_path, "profile = 3")
+
+
+def test_the_workers_tables_are_merged_and_do_not_hinder_a_command(tmp_path):
+    project = '[worker]\ntask = "linear"\nepochs = 3\nseed = 3\n'
+    job = file(tmp_path, "[worker]\nepochs = 4\nlr = 1\n")
+    resolved = configured(tmp_path, project, "[worker]\nseed = 2\nmomentum = 0", job_file=job, words=["--lr", "2"])
+    worker = resolved.spec.worker
+    assert (worker.task, worker.epochs, worker.seed, worker.lr, worker.momentum) == ("linear", 4, 3, 2.0, 0.0)
+    assert resolved.program_origins["lr"] == "--lr"
+    assert resolved.program_origins["data"] == "built-in"
+    resolved = configured(tmp_path, project, words=["train.py"])
+    assert (resolved.spec.command, resolved.program_origins) == (("train.py",), {"command": "the command line"})
+    job = file(tmp_path, 'command = ["x.py"]')
+    assert configured(tmp_path, project, job_file=job).program_origins == {"command": f"job file {job}, key command"}
+    with pytest.raises(UsageError, match="exclude each other"):
+        configured(tmp_path, "", job_file=file(tmp_path, 'command = ["x.py"]\n[profile.a.worker]\nlr = 1'), profile="a")
+
+
+def test_commands_python_ranks_where_command_stands(tmp_path):
+    project = 'python = "project"'
+    assert configured(tmp_path, project, words=["/cli/python", "x.py"]).spec.python == "/cli/python"
+    job = file(tmp_path, 'command = ["/job/python", "x.py"]')
+    assert configured(tmp_path, project, job_file=job).spec.python == "/job/python"
+    environ = {"SLURMDDP_PYTHON": "variable"}
+    assert configured(tmp_path, project, job_file=job, environ=environ).spec.python == "variable"
+    assert configured(tmp_path, project, words=["/cli/python", "x.py"], environ=environ).spec.python == "/cli/python"
+
+
+def test_a_recorded_job_takes_nothing_from_todays_configuration(tmp_path):
+    first = configured(tmp_path, PROFILES, profile="big")
+    table = config.recorded(first, directory=str(Path.cwd()), version="0")
+    assert "profile" not in table
+    path = file(tmp_path, tomli_w.dumps(table), "spec.toml")
+    environ = {"SLURMDDP_PROFILE": "big", "SLURMDDP_MEM": "2G"}
+    again = configured(tmp_path, 'partition = "new"\nlauncher = "fork"', job_file=path, environ=environ)
+    assert (again.spec.partition, again.spec.nodes, again.spec.mem, again.spec.profile) == (None, 8, "2G", None)
+    assert (again.spec.launcher, [source.path for source in again.files]) == ("srun", [path])
+    with pytest.raises(UsageError, match="--profile: there is no profile 'big'"):
+        configured(tmp_path, PROFILES, job_file=path, profile="big")
+
+
+def test_the_folder_of_runs_is_found_as_the_jobs_are(tmp_path):
+    files = configured(tmp_path, 'runs-dir = "a"\n[profile.p]\nruns-dir = "b"').files
+    folder = tmp_path / "repository"
+    assert config.runs_dir(files, {}) == str(folder / "a")
+    assert config.runs_dir(files, {"SLURMDDP_PROFILE": "p"}) == str(folder / "b")
+    assert config.runs_dir(files, {"SLURMDDP_RUNS_DIR": "c"}) == "c"
+    assert config.runs_dir((), {}) == "jobs"
+
+
+def test_a_variable_that_only_looks_like_ours_is_named_with_the_near_ones():
+    environ = {"SLURMDDP_NODE": "2", "SLURMDDP_NODES": "2", "SLURMDDP_TESTS_X": "1", "HOME": "/"}
+    ((name, why),) = config.unknown_variables(environ)
+    assert name == "SLURMDDP_NODE"
+    assert why.startswith("no option has this variable; did you mean SLURMDDP_NODES")

@@ -52,8 +52,9 @@ def job_keys() -> str:
         "## Job options in files and in the environment\n\n"
         "The long name of an option is its key in a job file (`name` is short for `job-name`); there, `command` is\n"
         "the list of COMMAND's words, table `[worker]` holds the bundled worker's options, and paths are relative to\n"
-        "the file. Precedence: command line, then the environment (ours before sbatch's), then the job file, then\n"
-        "the built-in value. A list has one item a line in a variable.\n\n"
+        "the file. The files of a project and of a user have the same keys but for `command`:\n"
+        "[Configuration](configuration.md). Precedence: command line, environment (ours before sbatch's), job file,\n"
+        "project, user, what the cluster says, the built-in value. A list has one item a line in a variable.\n\n"
         "| key | value | variable | variable of sbatch's |\n|---|---|---|---|\n" + "\n".join(rows) + "\n"
     )
 

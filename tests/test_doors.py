@@ -44,6 +44,12 @@ CLI_ONLY = {
     "container",
     "interpreter",
     "provenance",
+    "sources",
+    "tables",
+    "masking",
+    "starter",
+    "sizing",
+    "request",
 }
 
 
@@ -87,6 +93,8 @@ def test_imports_go_down_only():
         "codecopy.py",
         "config.py",
         "interpreter.py",
+        "sources.py",
+        "tables.py",
         "spec.py",
         "container.py",
         "fields.py",

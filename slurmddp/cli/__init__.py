@@ -16,6 +16,8 @@ _COMMANDS = {
     "requeue": ("slurmddp.cli.requeue", "Put a job back into the queue, to start again in seconds."),
     "compare": ("slurmddp.cli.compare", "Do ranks, or runs, hold the same model."),
     "tensorboard": ("slurmddp.cli.tensorboard", "Show runs by TensorBoard, and how to reach it from afar."),
+    "config": ("slurmddp.cli.config", "Every value of a job, and where it came from."),
+    "init": ("slurmddp.cli.init", "Write a job file to begin with, for this cluster."),
     "sandbox": ("slurmddp.cli.sandbox", "A real Slurm on this machine, to try jobs on."),
 }
 

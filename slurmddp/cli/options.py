@@ -7,11 +7,12 @@ from typing import Any, Final, TextIO
 
 import click
 
-from slurmddp import config
+from slurmddp import config, sources
 from slurmddp.cli import output_lost
 from slurmddp.errors import UsageError
 from slurmddp.fields import Field, shown
 from slurmddp.spec import JOB_FIELDS
+from slurmddp.tables import Source
 from slurmddp.worker.options import WORKER_FIELDS
 
 _INSTEAD: Final = {
@@ -24,13 +25,16 @@ _INSTEAD: Final = {
 """What sbatch and torchrun call it, and what it is called here."""
 _OUTPUT: Final = ("-o", "--output", "-e", "--error")
 
+
+def _runs_dir() -> str:
+    return config.runs_dir(configuration().files, os.environ)
+
+
 runs_dir_option: Final = click.option(
     "--runs-dir",
-    default=JOB_FIELDS["runs-dir"].default,
-    envvar="SLURMDDP_RUNS_DIR",
-    show_default=True,
+    default=_runs_dir,
     metavar="DIR",
-    help="Where the folders of runs lie.",
+    help=f"Where the folders of runs lie. [default: {JOB_FIELDS['runs-dir'].default}]",
 )
 """For commands that look at runs and describe no job."""
 
@@ -130,10 +134,29 @@ def given(parameters: dict[str, Any], fields: Mapping[str, Field] = JOB_FIELDS, 
     return {key: value for key, value in values.items() if value not in (None, ())}
 
 
-def resolve(job_file: Path | None, words: tuple[str, ...], parameters: dict[str, Any]) -> config.Resolved:
-    """Return the job that the command line, the environment and the job file ask for."""
-    worker = given(parameters, WORKER_FIELDS, "worker_")
-    return config.resolve(options=given(parameters), words=words, job_file=job_file, environ=os.environ, worker=worker)
+def resolve(
+    job_file: Path | None,
+    words: tuple[str, ...],
+    parameters: dict[str, Any],
+    files: Sequence[Source] | None = None,
+) -> config.Resolved:
+    """Return the job that the command line, the environment, the job file and the configuration ask for."""
+    return config.resolve(
+        options=given(parameters),
+        words=words,
+        job_file=job_file,
+        environ=os.environ,
+        worker=given(parameters, WORKER_FIELDS, "worker_"),
+        configuration=configuration().files if files is None else files,
+    )
+
+
+def configuration() -> sources.Configuration:
+    """Return the files of project and user; say of each that does not count why."""
+    found = sources.find(Path.cwd())
+    for file in found.ignored:
+        tell(f"{file.path} is ignored: {file.why}")
+    return found
 
 
 def tell(line: str) -> None:

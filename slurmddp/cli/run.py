@@ -25,6 +25,7 @@ _LOCAL = (
     "python",
     "env",
     "runs-dir",
+    "profile",
 )
 
 

@@ -1,0 +1,170 @@
+"""`slurmddp config`: every value of a job, and where it came from."""
+
+import json
+import os
+import textwrap
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from slurmddp import masking, sources
+from slurmddp.cli.options import SYNOPSIS, JobCommand, configuration, job_options, resolve
+from slurmddp.config import BUILT_IN, Resolved, unknown_variables
+from slurmddp.request import Request, fitted
+from slurmddp.spec import JOB_FIELDS
+from slurmddp.worker.options import WORKER_FIELDS
+
+_WIDTH: Final = 80
+_VALUE: Final = 24
+_RECORDED: Final = "the job file repeats a run, and has every value"
+
+Entry = dict[str, Any]
+"""A value as it may be shown, and its origin."""
+
+
+@click.command(cls=JobCommand, options_metavar=SYNOPSIS)
+@job_options()
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+def config(job_file: Path | None, words: tuple[str, ...], *, as_json: bool, **parameters: Any) -> None:
+    """Print every value of a job, and where it came from; nothing is written or submitted.
+
+    The words are those of `submit`. What looks like a secret by its name is shown without its value.
+    """
+    found = configuration()
+    request = fitted(resolve(job_file, words, parameters, found.files), os.environ)
+    report = _report(request, found)
+    click.echo(json.dumps(report) if as_json else "\n".join(_lines(report)))
+
+
+def _report(request: Request, found: sources.Configuration) -> dict[str, Any]:
+    resolved, cluster = request.resolved, request.cluster
+    unused = [file for file in found.files if file not in resolved.files]
+    ignored = [*((str(file.path), _RECORDED) for file in unused), *((str(path), why) for path, why in found.ignored)]
+    ignored += list(unknown_variables(os.environ))
+    spec, origins = resolved.spec, resolved.origins
+    values = {key: _entry(_shown(key, getattr(spec, field.name)), origins[key]) for key, field in JOB_FIELDS.items()}
+    return {
+        "files": [{"kind": file.kind, "path": str(file.path)} for file in resolved.files],
+        "ignored": [{"name": name, "why": why} for name, why in ignored],
+        "cluster": cluster.name if cluster else None,
+        "silence": request.silence or None,
+        "values": _with_effective(resolved, values),
+        "computed": list(request.computed),
+        **_program(resolved),
+    }
+
+
+def _program(resolved: Resolved) -> dict[str, Any]:
+    spec, origins = resolved.spec, resolved.program_origins
+    if spec.command:
+        return {"command": _entry(list(masking.masked_words(spec.command)), origins["command"])}
+    values = {key: _shown(key, getattr(spec.worker, field.name)) for key, field in WORKER_FIELDS.items()}
+    return {"worker": {key: _entry(value, origins[key]) for key, value in values.items()}}
+
+
+def _entry(value: Any, origin: str) -> Entry:
+    return {"value": value, "origin": origin}
+
+
+def _shown(key: str, value: Any) -> Any:
+    shown = masking.masked_variables(value) if key == "env" else masking.masked(value)
+    return list(shown) if isinstance(shown, tuple) else shown
+
+
+def _with_effective(resolved: Resolved, values: dict[str, Entry]) -> dict[str, Entry]:
+    """Put in what a value that nobody gave comes to."""
+    spec = resolved.spec
+    comes_to = {"ntasks-per-node": spec.tasks_per_node, "signal-lead": spec.lead_s}
+    computed = {
+        key: _entry(value, values[key]["origin"]) for key, value in comes_to.items() if values[key]["value"] is None
+    }
+    return values | computed
+
+
+def _lines(report: Mapping[str, Any]) -> Iterator[str]:
+    shorter = {file["path"]: _short(file["path"]) for file in report["files"]}
+    yield from _files(report)
+    values = report["values"] | ({"COMMAND": report["command"]} if "command" in report else {})
+    yield from _sections("", values, report["computed"], shorter)
+    yield from _sections("[worker] ", report.get("worker", {}), (), shorter)
+
+
+def _files(report: Mapping[str, Any]) -> Iterator[str]:
+    for file in report["files"]:
+        yield f"read     {file['kind']} {_printable(_short(file['path']))}"
+    for file in report["ignored"]:
+        yield from _wrapped("ignored  ", f"{_printable(_short(file['name']))}: {file['why']}")
+    if report["silence"]:
+        yield from _wrapped("no       ", f"cluster: {report['silence']}")
+    own = sources.user_file()
+    if not own.exists():
+        yield f"no       user file {_printable(_short(str(own)))}"
+
+
+def _sections(
+    title: str, values: Mapping[str, Entry], computed: Collection[str], shorter: Mapping[str, str]
+) -> Iterator[str]:
+    """Yield what was given, what the cluster has decided, what is built in, and the names of what is not set."""
+    absent = [key for key, entry in values.items() if entry["origin"] == BUILT_IN and entry["value"] in (None, [])]
+    width = max(map(len, values), default=0)
+    parts: dict[str, list[str]] = {"given": [], "from the cluster": [], "built-in": []}
+    for key, entry in values.items():
+        if key not in absent:
+            built_in = entry["origin"] == BUILT_IN
+            parts["from the cluster" if key in computed else "built-in" if built_in else "given"].append(key)
+    for part, keys in parts.items():
+        yield from ("", f"{title}{part}") if keys else ()
+        for key in keys:
+            origin = "" if part == "built-in" else _with_short_paths(values[key]["origin"], shorter)
+            yield from _row(f"  {key:{width}} ", values[key]["value"], origin)
+    if absent:
+        yield ""
+        yield from _wrapped(f"{title}not set: ", ", ".join(absent))
+
+
+def _row(head: str, value: Any, origin: str) -> Iterator[str]:
+    """Yield a value, an item a line, with its origin behind it or, where there is no room, below."""
+    first, *others = [_text(item) for item in value] if isinstance(value, list) and value else [_text(value)]
+    line = f"{head}{first:{_VALUE}}  {origin}".rstrip()
+    fits = len(line) <= _WIDTH
+    yield line if fits else f"{head}{first}"
+    for item in others:
+        yield f"{'':{len(head)}}{item}"
+    if not fits and origin:
+        yield from _wrapped(" " * (len(head) + 2), f"from {origin}")
+
+
+def _wrapped(head: str, text: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return _printable(str(value)) if value not in ("", []) else "(empty)"
+
+
+def _printable(text: str) -> str:
+    return text if text.isprintable() else ascii(text)
+
+
+def _with_short_paths(origin: str, shorter: Mapping[str, str]) -> str:
+    for path, short in shorter.items():
+        origin = origin.replace(path, short)
+    return _printable(origin)
+
+
+def _short(path: str) -> str:
+    """Return the shortest of a path's names: in full, from here, or from home."""
+    home = os.path.expanduser("~")  # noqa: PTH111 there may be no home
+    below = f"~{path.removeprefix(home)}" if path.startswith(f"{home}/") else path
+    return min((path, os.path.relpath(path), below), key=len)

@@ -1,0 +1,180 @@
+"""`slurmddp config` and `slurmddp init`: what they print, and what they leave."""
+
+import json
+import resource
+import signal
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from slurmddp.cli import _run
+
+
+@pytest.fixture
+def typed(tmp_path, monkeypatch, capsys):
+    """Type a command in an empty project, far from a cluster; return its status and both streams."""
+    (tmp_path / "work" / ".git").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+
+    def run(*words: str) -> tuple[int, str, str]:
+        status = _run(list(words))
+        return status, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture
+def configured(tmp_path, typed):
+    """A project, a user and a job file, each with something to say."""
+    user = tmp_path / ".config" / "slurmddp" / "config.toml"
+    user.parent.mkdir(parents=True)
+    user.write_text('account = "abc"\n')
+    Path("slurmddp.toml").write_text('module = ["cuda/12.4", "gcc"]\n[profile.big]\nnodes = 8\n')
+    Path("exp.toml").write_text('partition = "gpu"\n[env]\nHF_TOKEN = "geheim"\nA = 1\n[worker]\nepochs = 3\n')
+    return typed
+
+
+def test_config_shows_each_value_once_with_its_origin(configured):
+    status, out, err = configured("config", "exp.toml", "--profile", "big", "-t", "30", "--lr", "0.5")
+    assert (status, err) == (0, "")
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    for line in (
+        "read job file exp.toml",
+        "read project file slurmddp.toml",
+        "read user file ~/.config/slurmddp/config.toml",
+        "nodes 8 project file slurmddp.toml, table profile.big, key nodes",
+        "account abc user file ~/.config/slurmddp/config.toml, key account",
+        "time 30 --time",
+        "job-name exp the job file's name",
+        "env HF_TOKEN=***",
+        "A=1",
+        "gcc",
+        "epochs 3 job file exp.toml, table worker, key epochs",
+        "lr 0.5 --lr",
+        "launcher srun",
+        "signal-lead 120",
+    ):
+        assert any(line in " ".join(lines[at : at + 2]) for at in range(len(lines))), (line, out)
+    assert "geheim" not in out
+    assert max(map(len, out.splitlines())) <= 80
+    assert out.index("\ngiven") < out.index("\nbuilt-in") < out.index("\nnot set: ") < out.index("\n[worker] given")
+    assert "qos" in out[out.index("not set: ") :]
+
+
+def test_config_as_json_has_every_value(configured, tmp_path):
+    status, out, _ = configured("config", "exp.toml", "--json")
+    report = json.loads(out)
+    folder = tmp_path / "work"
+    assert (status, report["cluster"], report["computed"]) == (0, None, [])
+    assert "sinfo" in report["silence"] or "scontrol" in report["silence"]
+    assert [file["kind"] for file in report["files"]] == ["job file", "project file", "user file"]
+    assert report["values"]["env"]["value"] == ["HF_TOKEN=***", "A=1"]
+    assert report["values"]["module"] == {
+        "value": ["cuda/12.4", "gcc"],
+        "origin": f"project file {folder / 'slurmddp.toml'}, key module",
+    }
+    assert report["worker"]["epochs"] == {"value": 3, "origin": "job file exp.toml, table worker, key epochs"}
+    assert report["worker"]["lr"]["origin"] == "built-in"
+    words = ("train.py", "--api-key", "geheim")
+    command = json.loads(configured("config", "--json", *words)[1])["command"]
+    assert command == {"value": ["train.py", "--api-key", "***"], "origin": "the command line"}
+
+
+def test_a_file_that_does_not_count_is_one_line_on_stderr_and_in_the_list(configured):
+    Path("slurmddp.toml").chmod(0o666)
+    status, out, err = configured("config")
+    assert status == 0
+    assert err.count("\n") == 1 and "slurmddp.toml is ignored: everybody may write to it" in err
+    assert "ignored  slurmddp.toml: everybody may write to it" in out
+    assert "cuda" not in out
+
+
+def test_a_recorded_run_is_shown_without_todays_configuration(configured):
+    Path("spec.toml").write_text('job-name = "x"\n[recorded]\nversion = "0"\n')
+    _, out, _ = configured("config", "spec.toml")
+    assert "ignored  slurmddp.toml: the job file repeats a run" in out
+
+
+def test_the_other_commands_take_the_project_too(configured):
+    assert "module load cuda/12.4" in configured("render", "exp.toml", "--profile", "big")[1]
+    assert configured("render", "--profile", "bg")[::2] == (
+        2,
+        "Error: --profile: unknown profile 'bg'; did you mean big?\n",
+    )
+    Path("slurmddp.toml").write_text('runs-dir = "runs"\n')
+    assert "/work/runs/" in configured("requeue", "nobody")[2]
+
+
+def test_init_writes_a_job_file_that_render_takes_and_never_twice(typed):
+    Path("train.py").write_text("")
+    status, out, err = typed("init")
+    assert (status, out) == (0, "job.toml\n")
+    assert "written without a cluster: " in err
+    assert "slurmddp render job.toml, slurmddp submit job.toml\n" in err
+    before = Path("job.toml").read_bytes()
+    assert typed("init") == (
+        2,
+        "",
+        "Error: 'job.toml' is there already and stays as it is; name another: slurmddp init NAME\n",
+    )
+    assert Path("job.toml").read_bytes() == before
+    status, script, _ = typed("render", "job.toml")
+    assert status == 0
+    assert "#SBATCH --job-name=train\n" in script and "train.py" in script
+
+
+def test_init_takes_a_name_and_a_folder(typed):
+    Path("sub").mkdir()
+    Path("sub/fit.py").write_text('if __name__ == "__main__":\n    pass\n')
+    assert typed("init", "sub/exp1")[:2] == (0, "sub/exp1.toml\n")
+    table = tomllib.loads(Path("sub/exp1.toml").read_text())
+    assert (table["name"], table["command"]) == ("exp1", ["fit.py"])
+    assert typed("render", "sub/exp1.toml")[0] == 0
+    assert typed("init", "sub")[:2] == (0, "sub/job.toml\n")
+    assert typed("init", "no/exp")[0] == 2
+    assert typed("init", "a\nb")[0] == 2
+    Path("link.toml").symlink_to("nowhere")
+    assert typed("init", "link")[0] == 2
+
+
+def test_init_leaves_nothing_where_there_is_no_room(typed):
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))
+    try:
+        status, out, err = typed("init")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        signal.signal(signal.SIGXFSZ, before)
+    assert (status, out) == (1, "")
+    assert err.splitlines()[-1] == "Error: 'job.toml' cannot be written: File too large"
+    assert not Path("job.toml").exists()
+
+
+def test_init_for_the_cluster_is_accepted_by_it(slurm_env, tmp_path):
+    def call(*words):
+        return subprocess.run(
+            [sys.executable, "-m", "slurmddp.cli", *words],
+            cwd=tmp_path,
+            env=slurm_env,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    assert call("init", "exp") == "exp.toml\n"
+    table = tomllib.loads((tmp_path / "exp.toml").read_text())
+    assert (table["partition"], table["gpus-per-node"], table["time"]) == ("gpu", 8, "04:00:00")
+    script = call("submit", "--dry-run", "exp.toml")
+    assert "#SBATCH --gpus-per-node=8\n" in script
+    report = json.loads(call("config", "exp.toml", "--json"))
+    assert report["cluster"].startswith("sandbox-pytest-")
+    assert "cpus-per-task" in report["computed"]
+    assert report["values"]["cpus-per-task"]["value"] == 2
+    assert "# cpus-per-task = 2 " in (tmp_path / "exp.toml").read_text()
