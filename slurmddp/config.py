@@ -173,6 +173,10 @@ def _is_executable(found: Found) -> bool:
     return bool(convert(field, *found.get(field.key, (field.default, BUILT_IN))))
 
 
+def _complete(origins: Mapping[str, str], fields: Iterable[str]) -> dict[str, str]:
+    return {**origins, **{key: BUILT_IN for key in fields if key not in origins}}
+
+
 class _Program(NamedTuple):
     command: tuple[str, ...]
     worker: WorkerOptions
