@@ -66,11 +66,10 @@ def code_of(spec: JobSpec) -> Code | None:
     """
     if not spec.snapshot:
         return None
-    script = script_of(spec.command)
-    in_path = script is not None and (not spec.no_python or "/" in script)
-    top, paths = _listed(_start(Path(script) if script and in_path else None))
-    if script and in_path:
-        _check_has(top, paths, Path(script))
+    script = _script(spec)
+    top, paths = _listed(_start(script))
+    if script:
+        _check_has(top, paths, script)
     _check_size(top, paths)
     return Code(top, tuple(_entry(top, path) for path in paths))
 
@@ -100,6 +99,14 @@ def discard(copy: Path) -> None:
     shutil.rmtree(copy)
     if not any(copy.parent.iterdir()):
         copy.parent.rmdir()
+
+
+def _script(spec: JobSpec) -> Path | None:
+    """Return the script; None for a module, the bundled worker, and an executable that is none of the code."""
+    script = script_of(spec.command)
+    if script is None or (spec.no_python and (script.startswith("/") or "/" not in script)):
+        return None
+    return Path(script)
 
 
 def _start(script: Path | None) -> Path:

@@ -90,6 +90,12 @@ def test_a_script_elsewhere_brings_its_own_folder(project, monkeypatch):
     assert code("-m", "x").top == project.parent / "away"
 
 
+def test_an_executable_elsewhere_is_no_code(project):
+    assert code("/bin/sh", "x", no_python=True).top == code("sh", no_python=True).top == project
+    with pytest.raises(UsageError, match="'./gone' is not part of the code"):
+        code("./gone", no_python=True)
+
+
 def test_the_name_is_of_the_content_alone(repository, tmp_path):
     first = code("train.py")
     subprocess.run(["cp", "-r", repository, tmp_path / "other"], check=True)

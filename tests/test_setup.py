@@ -10,6 +10,8 @@ import pytest
 
 PROGRAMS = Path(__file__).parent / "programs"
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
+ONE = "--ntasks-per-node=1"
+"""A rank on each node, without GPUs; who says nothing gets all of a node."""
 
 
 @pytest.fixture
@@ -99,9 +101,9 @@ def test_the_ranks_run_in_a_container_and_see_what_they_need(cli, tmp_path, laun
 
 def test_a_container_without_its_program_is_told_of_by_the_job(cli, tmp_path):
     (tmp_path / "train.py").write_text("")
-    cli("submit", "--wait", "--container=x.sif", "train.py", status=1)
+    cli("submit", "--wait", ONE, "--container=x.sif", "train.py", status=1)
     assert "neither apptainer nor singularity is on PATH" in logs()
-    cli("submit", "--wait", "--name=pyxis", "--container=x.sqsh", "train.py", status=1)
+    cli("submit", "--wait", ONE, "--name=pyxis", "--container=x.sqsh", "train.py", status=1)
     assert "pyxis is not here" in logs()
 
 
@@ -121,7 +123,7 @@ def test_the_ranks_find_modules_conda_and_lines_of_their_own(cli, tmp_path):
     (tmp_path / "init" / "bash").write_text(MODULES)
     (tmp_path / "envs" / "torch" / "bin" / "python").symlink_to(sys.executable)
     (tmp_path / "rc.sh").write_text("trap : DEBUG\ntrap 'sleep 100' TERM\nfalse\ntrue\n")
-    words = ["submit", "--nodes=2", "--ntasks-per-node=1", "--wait", "--module=site/1", "--conda=torch"]
+    words = ["submit", "--nodes=2", ONE, "--wait", "--module=site/1", "--conda=torch"]
     (tmp_path / "own.sh").write_text("if true; then\n  export TOKEN=file\nfi\n")
     words += ["--setup-file=own.sh", "--setup=source rc.sh", "--setup=set -u", "--setup=export A=$SEEN-$TOKEN"]
     found = {"MODULESHOME": str(tmp_path), "CONDA_ENVS": str(tmp_path / "envs")}
@@ -145,7 +147,7 @@ def test_a_set_up_that_fails_names_its_line(cli, tmp_path, words, told):
     (tmp_path / "init").mkdir()
     (tmp_path / "init" / "bash").write_text(MODULES)
     path = [PROGRAMS / "conda_standin"]
-    cli("submit", "--wait", *words, "train.py", status=1, path=path, MODULESHOME=".", CONDA_ENVS="/nowhere")
+    cli("submit", "--wait", ONE, *words, "train.py", status=1, path=path, MODULESHOME=".", CONDA_ENVS="/nowhere")
     assert told in logs()
 
 
@@ -154,7 +156,7 @@ def test_programs_that_ranks_start_find_the_ranks_environment(cli, tmp_path, wor
     """Though nothing is active where the job is submitted."""
     (tmp_path / "train.py").write_text("import subprocess, sys\nsubprocess.run(['python', 'sub.py'], check=True)\n")
     (tmp_path / "sub.py").write_text("import json, sys\nprint(json.dumps(sys.prefix))\n")
-    cli("submit", "--wait", *words, "train.py", path=["/usr/local/bin:/usr/bin:/bin"])
+    cli("submit", "--wait", ONE, *words, "train.py", path=["/usr/local/bin:/usr/bin:/bin"])
     assert said("train") == {0: sys.prefix}
 
 
@@ -171,7 +173,7 @@ def test_a_queued_job_and_a_requeued_one_run_the_code_they_were_submitted_with(c
     (tmp_path / "train.py").write_text(CODE)
     (tmp_path / "helper.py").write_text("SAYS = 'one'\n")
     (tmp_path / "data.txt").write_text("then")
-    words = ["--nodes=2", "--snapshot", "train.py"]
+    words = ["--nodes=2", ONE, "--snapshot", "train.py"]
     rendered = cli("render", *words).stdout
     job = cli("submit", "--hold", *words).stdout.strip()
     assert slurm("scontrol", "write", "batch_script", job, "-").replace("#SBATCH --hold\n", "") == rendered
@@ -215,7 +217,7 @@ def test_a_head_whose_name_is_unknown_to_the_others_is_reached_by_its_address(cl
     (tmp_path / "train.py").write_text(
         "import socket\ntry:\n    socket.gethostbyname('n1')\nexcept OSError:\n    print('unknown')\n" + REPORT
     )
-    cli("submit", "--nodes=2", "--nodelist=n[1-2]", f"--launcher={launcher}", "--wait", "train.py")
+    cli("submit", "--nodes=2", ONE, "--nodelist=n[1-2]", f"--launcher={launcher}", "--wait", "train.py")
     assert {rank: report["sum"] for rank, report in said("train").items()} == {0: 3, 1: 3}
     (log,) = Path("jobs/train").glob("logs/*/0.0/1.out")
     assert "unknown" in log.read_text()

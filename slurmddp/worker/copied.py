@@ -31,17 +31,20 @@ def redirect(environment: MutableMapping[str, str]) -> None:
     """Import from the copy what would come from the code: by the path, PYTHONPATH, and installs that are editable."""
     if not environment.get("DDPRUN_CODE"):
         return
-    sys.path[:] = map(_moved, sys.path)
+    sys.path[:] = map(moved, sys.path)
     if "PYTHONPATH" in environment:
-        environment["PYTHONPATH"] = os.pathsep.join(map(_moved, environment["PYTHONPATH"].split(os.pathsep)))
+        environment["PYTHONPATH"] = os.pathsep.join(map(moved, environment["PYTHONPATH"].split(os.pathsep)))
     for finder in sys.meta_path:
         module = sys.modules.get(getattr(finder, "__module__", ""))
         packages = getattr(module, "MAPPING", None)  # setuptools writes such finders; others put folders on the path
         if isinstance(packages, dict):
-            packages.update({name: _moved(folder) for name, folder in packages.items()})
+            packages.update({name: moved(folder) for name, folder in packages.items()})
 
 
-def _moved(path: str) -> str:
+def moved(path: str) -> str:
+    """Return where a file or folder is in the copy, if it is there; else the path as it is."""
+    if not os.environ.get("DDPRUN_CODE"):
+        return path
     placed = _in_copy(path or ".")
     return str(placed) if placed and placed.exists() else path
 

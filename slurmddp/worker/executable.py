@@ -82,7 +82,7 @@ def _start(words: list[str]) -> subprocess.Popen[bytes]:
             signal.signal(number, signal.SIG_DFL)
         die_with(parent)
 
-    path = copied.place(words[0]) if "/" in words[0] else words[0]
+    path = copied.moved(words[0]) if "/" in words[0] else words[0]
     return subprocess.Popen([path, *words[1:]], process_group=0, preexec_fn=be_program)  # noqa: PLW1509 - no shell line can do it
 
 
