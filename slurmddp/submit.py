@@ -82,7 +82,8 @@ def submit(
     if not force:
         _check_fits(request, text, environ, notice)
     prepare(resolved.spec)
-    created, copy = run.create(), None
+    copy: Path | None = None
+    created = run.create()
     try:
         with run.claimed():
             _check_idle(resolved.spec, run, environ)
