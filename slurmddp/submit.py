@@ -102,8 +102,8 @@ def submit(
             )
     except slurm.LostAnswerError:
         raise
-    except BaseException:
-        if copy:
+    except BaseException as error:
+        if copy and isinstance(error, ClusterError):  # after any other error the job may be in the queue
             codecopy.discard(copy)
         if created:
             run.remove_unused(created)
