@@ -9,8 +9,8 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from slurmddp import container
 from slurmddp.command import is_worker
+from slurmddp.container import Runtime, check_mount, runtime_of
 from slurmddp.errors import UsageError
 from slurmddp.fields import Count, Field, Option, Tasks, fields_of, shown
 from slurmddp.worker.command import NO_PYTHON
@@ -264,7 +264,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     def _check_container(self) -> None:
         for mount in self.container_mount:
-            container.check_mount(mount)
+            check_mount(mount)
         if self.container is None:
             return
         for key in ("venv", "conda"):
@@ -298,9 +298,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         return not self.command and self.worker.strategy == "dp"
 
     @property
-    def runtime(self) -> container.Runtime | None:
+    def runtime(self) -> Runtime | None:
         """What runs the container; None without one."""
-        return (self.container_runtime or container.runtime_of(self.container)) if self.container else None
+        return (self.container_runtime or runtime_of(self.container)) if self.container else None
 
     @property
     def tasks_per_node(self) -> int:

@@ -87,7 +87,7 @@ def test_what_the_ranks_start_finds_their_environment_too(tmp_path):
     script = render(JobSpec(job_name="x", python=str(folder / "bin" / "python")))
     (line,) = [line for line in script.splitlines() if "VIRTUAL_ENV" in line]
     done = subprocess.run(
-        ["bash", "-c", f'{line}; echo "$VIRTUAL_ENV $PATH"'], env={"PATH": "/x"}, capture_output=True, check=True
+        ["/bin/bash", "-c", f'{line}; echo "$VIRTUAL_ENV $PATH"'], env={"PATH": "/x"}, capture_output=True, check=True
     )
     assert done.stdout.decode() == f"{folder} {folder}/bin:/x\n"
     assert "VIRTUAL_ENV" not in render(JobSpec(job_name="x", python="python3"))
