@@ -28,16 +28,15 @@ def address_of_head(name: str, environment: Mapping[str, str], *, node_rank: int
     It is that name unless it does not resolve here, or resolves to loopback on another node; then Slurm's NodeAddr,
     then the address of the node that started srun. Raises PeerError when none of them is known.
     """
+    for candidate in filter(None, (name, *map(environment.get, FALLBACKS))):
+        addresses = resolve(candidate)
+        if addresses and (node_rank == 0 or not all(map(_is_loopback, addresses))):
+            return candidate
     addresses = resolve(name)
-    if addresses and (node_rank == 0 or not all(map(_is_loopback, addresses))):
-        return name
-    for fallback in filter(None, map(environment.get, FALLBACKS)):
-        if resolve(fallback):
-            return fallback
     why = f"resolves to {addresses[0]}, which is {host} itself" if addresses else "does not resolve"
     raise PeerError(
         f"MASTER_ADDR {name} {why} on {host}, and Slurm gives no address for it "
-        f"({' and '.join(FALLBACKS)} say nothing that resolves); put the node into DNS or /etc/hosts"
+        f"({' and '.join(FALLBACKS)} do not lead there); put the node into DNS or /etc/hosts"
     )
 
 
