@@ -80,7 +80,7 @@ def test_a_recipes_script_is_clean_for_shellcheck_and_bash(path, launcher):
         {"module": ("a b", "c"), "conda": "e", "setup": ("true",), "env": ("A=1 'x'", "HOME")},
         {"command": ("train.py", "--x", "a b\n", "\udcff")},
         {"reset": True, "max_requeues": 3, "requeue": False, "time": "10"},
-        {"container": "a b.sif", "container_mount": ("/a b:/c:ro",)},
+        {"container": "a b.sif", "container_mount": ("/a b:/c:ro",), "env": ("HOME",)},
         {"container": "a b.sqsh", "env": ("HOME",)},
     ],
 )
