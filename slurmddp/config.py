@@ -5,7 +5,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from slurmddp import command, sources
+from slurmddp import command, interpreter, sources
 from slurmddp.errors import UsageError
 from slurmddp.fields import Field, convert, shown, unknown
 from slurmddp.spec import JOB_FIELDS, JobSpec
@@ -61,6 +61,10 @@ def resolve(
     beats_it = direct if words else _options_in(own) | nearer
     if python and program.command and "python" not in beats_it and not executable:
         found["python"] = (python, "COMMAND")
+    if not found.keys() & {"python", "venv", "conda", "container"}:
+        needs = bool(program.command and not executable) or program.worker.is_own_task
+        if theirs := interpreter.find(environ, Path.cwd(), needs=needs):
+            found["python"] = theirs
     values = {JOB_FIELDS[key].name: convert(JOB_FIELDS[key], raw, origin) for key, (raw, origin) in found.items()}
     origins = {key: origin for key, (_, origin) in found.items()}
     if "job_name" not in values:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp.errors import UsageError
+from slurmddp.interpreter import environment_of
 from slurmddp.outcome import FAILED, FENCED, RETRYABLE, STOPPED
 from slurmddp.rundir import RunDir
 from slurmddp.slurm import submission_environment
@@ -130,7 +131,13 @@ def _environment(
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS", "1"),
     }
-    return submission_environment(environ) | ours | file | visible | given
+    return submission_environment(environ) | _found(spec, environ) | ours | file | visible | given
+
+
+def _found(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str]:
+    """Let programs that the ranks start find the virtual environment of the ranks' Python."""
+    folder = environment_of(spec.python or sys.executable)
+    return {"VIRTUAL_ENV": str(folder), "PATH": f"{folder}/bin:{environ.get('PATH', os.defpath)}"} if folder else {}
 
 
 def _devices(text: str | None) -> list[str]:

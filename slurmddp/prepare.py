@@ -39,4 +39,4 @@ def _ask(spec: JobSpec) -> None:
 
 
 def _has_own_environment(spec: JobSpec) -> bool:
-    return bool(spec.module or spec.conda or spec.venv or spec.setup or spec.setup_file)
+    return bool(spec.module or spec.conda or spec.venv or spec.setup or spec.setup_file or spec.container)

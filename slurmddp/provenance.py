@@ -1,24 +1,47 @@
-"""Which code a job was submitted with: asks git, and changes nothing."""
+"""Which code a job is submitted with: asks git, and changes nothing."""
 
 import subprocess
 from pathlib import Path
 from typing import Final
 
 _TIMEOUT_S: Final = 5.0
+_LIST_TIMEOUT_S: Final = 60.0
 
 
 def commit(folder: Path) -> tuple[str | None, bool | None]:
     """Return the commit checked out in a folder and whether tracked files differ from it; None when unknown."""
-    head = _git(folder, "rev-parse", "HEAD")
+    head = _line(_git(folder, "rev-parse", "HEAD"))
     changes = _git(folder, "status", "--porcelain", "--untracked-files=no") if head else None
     return head, None if changes is None else bool(changes)
 
 
-def _git(folder: Path, *words: str) -> str | None:
+def work_tree(folder: Path) -> Path | None:
+    """Return the top of the work tree that a folder is in; None where git knows none."""
+    top = _line(_git(folder, "rev-parse", "--show-toplevel"))
+    return Path(top) if top else None
+
+
+def files(folder: Path) -> list[str] | None:
+    """Return what git does not ignore in a folder, tracked or not, by path; a repository within ends in `/`.
+
+    Tracked files that are gone are among them. None when git does not say.
+    """
+    words = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
+    listed = _git(folder, *words, timeout_s=_LIST_TIMEOUT_S)
+    if listed is None:
+        return None
+    return [path for path in listed.decode("utf-8", "surrogateescape").split("\0") if path]
+
+
+def _line(said: bytes | None) -> str | None:
+    return said.decode("utf-8", "surrogateescape").rstrip("\n") if said is not None else None
+
+
+def _git(folder: Path, *words: str, timeout_s: float = _TIMEOUT_S) -> bytes | None:
     try:
         done = subprocess.run(  # noqa: PLW1510 a folder without git is no error
-            ["git", "-C", str(folder), *words], capture_output=True, timeout=_TIMEOUT_S
+            ["git", "-C", str(folder), *words], capture_output=True, timeout=timeout_s
         )
     except (FileNotFoundError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.decode(errors="replace").strip() if done.returncode == 0 else None
+    return done.stdout if done.returncode == 0 else None

@@ -11,32 +11,39 @@ from typing import Any, Final
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from slurmddp import quoting
+from slurmddp import container, quoting
+from slurmddp.codecopy import Code
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown
 from slurmddp.hostlist import expand
+from slurmddp.interpreter import environment_of
 from slurmddp.rundir import RunDir
 from slurmddp.spec import JobSpec
 
 BASE: Final = "base.sbatch.j2"
 MANUAL: Final = "manual.j2"
-_PACKAGED = Path(__file__).parent / "templates"
-TEMPLATES: Final = _PACKAGED if _PACKAGED.is_dir() else Path(__file__).parent.parent / "templates"
+_PACKAGE: Final = Path(__file__).parent
+_PACKAGED = _PACKAGE / "templates"
+TEMPLATES: Final = _PACKAGED if _PACKAGED.is_dir() else _PACKAGE.parent / "templates"
 """Inside the package when installed; beside it in a checkout."""
+_MODULES = """\
+# A shell function that zsh, for one, does not hand down; MODULESHOME is Lmod's and Environment Modules' own.
+# shellcheck disable=SC1091
+[ "$(type -t module)" ] || source "${MODULESHOME:-/usr/share/modules}/init/bash" || true"""
 
 
-def render(spec: JobSpec, *, reset_number: int = 1) -> str:
+def render(spec: JobSpec, *, reset_number: int = 1, code: Code | None = None) -> str:
     """Return the script for a job, or what to type by hand: the same text for the same job, always valid UTF-8.
 
-    `reset_number` tells this start over, if the job is one, from the run's earlier ones. Raises UsageError for a
-    template or a set-up file that cannot be used.
+    `reset_number` tells this start over, if the job is one, from the run's earlier ones; `code` is what a job with a
+    snapshot is to run. Raises UsageError for a template or a set-up file that cannot be used.
     """
-    environment = _environment()
+    environment, context = _environment(), _context(spec, reset_number, code)
     try:
         if spec.launcher == "manual":
-            return environment.get_template(MANUAL).render(_context(spec, reset_number) | _by_hand(spec))
+            return environment.get_template(MANUAL).render(context | _by_hand(spec))
         template = environment.from_string(_own_template(spec.template)) if spec.template else None
-        script = (template or environment.get_template(BASE)).render(_context(spec, reset_number))
+        script = (template or environment.get_template(BASE)).render(context)
     except jinja2.TemplateError as error:
         raise UsageError(_template_message(spec.template, error)) from error
     return _checked(script, spec.template)
@@ -62,15 +69,38 @@ def _only_filtered(value: Any) -> Any:
     raise jinja2.TemplateRuntimeError(f"{shown(value)} is written without a filter; put | header or | shell behind it")
 
 
-def _context(spec: JobSpec, reset_number: int) -> dict[str, Any]:
+def _context(spec: JobSpec, reset_number: int, code: Code | None) -> dict[str, Any]:
+    python = _python(spec)
     return {
         "job": spec,
-        "python": spec.python or ("python" if spec.conda or spec.venv else sys.executable),
+        "python": python,
+        "virtual_environment": None if spec.container or spec.venv else environment_of(python),
         "program": spec.program,
         "setup_lines": _setup_lines(spec),
         "variables": [item.partition("=") for item in spec.variables],
         "run_dir": f"{spec.runs_dir.rstrip('/')}/{spec.job_name}",
         "reset_number": reset_number if spec.reset else 0,
+        "code": code,
+    } | (_contained(spec) if spec.container else {})
+
+
+def _python(spec: JobSpec) -> str:
+    if spec.container:
+        return spec.python or "python3"
+    return spec.python or ("python" if spec.conda or spec.venv else sys.executable)
+
+
+def _contained(spec: JobSpec) -> dict[str, Any]:
+    """Return what the container sees of this machine: our own package, and what the user has named.
+
+    Raises UsageError for folders that no mount can name.
+    """
+    container.check_mountable(str(Path.cwd()), "the working directory")
+    container.check_mountable(str(RunDir.named(spec.runs_dir, spec.job_name).path), "the run's folder")
+    container.check_mountable(str(_PACKAGE), "slurmddp itself")
+    return {
+        "mounts": [f"{_PACKAGE}:{container.PACKAGE}/slurmddp:ro", *map(container.spelled, spec.container_mount)],
+        "package_path": container.PACKAGE,
     }
 
 
@@ -93,7 +123,8 @@ def _placeholders(nodes: int) -> tuple[str, ...]:
 
 def _setup_lines(spec: JobSpec) -> list[quoting.Quoted]:
     """Return the shell lines that make the ranks' environment, in order."""
-    lines = [f"module load {quoting.shell(module)}" for module in spec.module]
+    lines = [_MODULES] if spec.module else []
+    lines += [f"module load {quoting.shell(module)}" for module in spec.module]
     if spec.conda:
         lines += ['eval "$(conda shell.bash hook)"', f"conda activate {quoting.shell(spec.conda)}"]
     if spec.venv:

@@ -151,6 +151,15 @@ class RunDir:
         """What TensorBoard shows of the run."""
         return self.path / "tensorboard"
 
+    @property
+    def codes(self) -> Path:
+        """The copies of code that jobs were submitted with."""
+        return self.path / "code"
+
+    def code(self, digest: str) -> Path:
+        """One copy, by the digest of what is in it."""
+        return self.codes / digest
+
     def create(self) -> Path | None:
         """Make the folder, private and ignored by git, unless it is there.
 

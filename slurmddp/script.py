@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from slurmddp.codecopy import Code, code_of
 from slurmddp.command import is_worker, script_of
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown
@@ -12,24 +13,32 @@ from slurmddp.spec import JobSpec
 from slurmddp.worker.files import check
 
 
-def script(spec: JobSpec) -> bytes:
+def script(spec: JobSpec, code: Code | None = None) -> bytes:
     """Return the batch script of a job whose program is there to be run.
 
-    Raises UsageError when the script or the data are missing here.
+    `code` is what a job with a snapshot is to run, read here where it is not given. Raises UsageError when the script
+    or the data are missing here.
     """
     check_program(spec)
     run = RunDir.named(spec.runs_dir, spec.job_name)
-    return render(spec, reset_number=run.next_reset).encode()
+    return render(spec, reset_number=run.next_reset, code=code or code_of(spec)).encode()
 
 
 def check_program(spec: JobSpec) -> None:
-    """Raise UsageError when the script or the data are missing here."""
-    if spec.no_python:
+    """Raise UsageError when the script or the data are missing here; what may be in a container is not looked for."""
+    if is_worker(spec.command):
+        if not _is_inside(spec, spec.worker.data):
+            check(spec.worker)
+    elif _is_inside(spec, spec.command[0]):
+        return
+    elif spec.no_python:
         _check_executable(spec.command[0])
     else:
         _check_script(script_of(spec.command))
-    if is_worker(spec.command):
-        check(spec.worker)
+
+
+def _is_inside(spec: JobSpec, path: str | None) -> bool:
+    return spec.container is not None and path is not None and path.startswith("/")
 
 
 def _check_script(path: str | None) -> None:

@@ -364,7 +364,13 @@ def batch_script(job_id: str, environ: Mapping[str, str]) -> bytes:
 
 def submission_environment(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without what speaks of another job or rank, or of sbatch's defaults."""
-    return {key: value for key, value in environ.items() if key in _KEPT or not re.fullmatch(SCRUBBED, key)}
+    left_out = set(scrubbed(environ))
+    return {key: value for key, value in environ.items() if key not in left_out}
+
+
+def scrubbed(environ: Mapping[str, str]) -> list[str]:
+    """Return the names of the variables that no program of Slurm's gets from us."""
+    return sorted(key for key in environ if key not in _KEPT and re.fullmatch(SCRUBBED, key))
 
 
 def ask(

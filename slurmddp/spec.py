@@ -10,6 +10,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from slurmddp.command import is_worker
+from slurmddp.container import Runtime, check_mount, runtime_of
 from slurmddp.errors import UsageError
 from slurmddp.fields import Count, Field, Option, Tasks, fields_of, shown
 from slurmddp.worker.command import NO_PYTHON
@@ -160,6 +161,21 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Option(help="Python of the ranks [default: this one; with --conda or --venv: theirs].", metavar="EXE"),
     ] = None
+    container: Annotated[
+        str | None,
+        Option(help="Image that the ranks run in; with --python: the Python inside it.", metavar="IMAGE"),
+    ] = None
+    container_runtime: Annotated[
+        Literal["apptainer", "pyxis"] | None,
+        Option(help="What runs the image [default: by its name; a path, .sif and docker:// are apptainer's]."),
+    ] = None
+    container_mount: Annotated[
+        tuple[str, ...],
+        Option(help="What the container sees beside the run's folder and this one.", metavar="SRC[:DST][:ro]"),
+    ] = ()
+    snapshot: Annotated[
+        bool, Option(help="Run the code as it is when the job is submitted, whatever becomes of it until then.")
+    ] = False
     env: Annotated[
         tuple[str, ...],
         Option(
@@ -221,6 +237,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         _check_ports(self.port_range)
         self._check_lead()
         self._check_launch()
+        self._check_container()
         self._check_strategy()
 
     def _check_lead(self) -> None:
@@ -241,9 +258,20 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             return
         if self.init == "file":
             raise UsageError("--init file with --launcher manual: by hand nobody makes a new file for each start")
-        if self.reset or self.template:
-            given = "reset" if self.reset else "template"
-            raise UsageError(f"--{given} with --launcher manual, which makes no batch script; leave it out")
+        for given in ("reset", "template", "snapshot"):
+            if getattr(self, given):
+                raise UsageError(f"--{given} with --launcher manual, which makes no batch script; leave it out")
+
+    def _check_container(self) -> None:
+        for mount in self.container_mount:
+            check_mount(mount)
+        if self.container is None:
+            return
+        for key in ("venv", "conda"):
+            if getattr(self, key):
+                raise UsageError(f"--{key} with --container, which brings a Python of its own; leave one of them out")
+        if self.launcher == "manual" and self.runtime == "pyxis":
+            raise UsageError("--launcher manual with pyxis, which is part of srun; give --container-runtime apptainer")
 
     @property
     def program(self) -> tuple[str, ...]:
@@ -268,6 +296,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     def is_one_process(self) -> bool:
         """Whether the bundled worker is to use all GPUs of the node from one process."""
         return not self.command and self.worker.strategy == "dp"
+
+    @property
+    def runtime(self) -> Runtime | None:
+        """What runs the container; None without one."""
+        return (self.container_runtime or runtime_of(self.container)) if self.container else None
 
     @property
     def tasks_per_node(self) -> int:

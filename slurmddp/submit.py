@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import tomli_w
 
-from slurmddp import __version__, config, provenance, slurm
+from slurmddp import __version__, codecopy, config, provenance, slurm
+from slurmddp.codecopy import Code, code_of
 from slurmddp.command import script_of
 from slurmddp.config import Resolved
 from slurmddp.errors import ClusterError, UsageError
@@ -73,25 +74,35 @@ def submit(
     """
     resolved = request.resolved
     _check_can_queue(resolved.spec)
-    text, run, record = script(resolved.spec), _run_of(resolved.spec), _described(resolved)
+    code = code_of(resolved.spec)
+    text, run, record = script(resolved.spec, code), _run_of(resolved.spec), _described(resolved)
     _check(resolved, run, change=change, environ=environ)
     if not force:
         _check_fits(request, text, environ, notice)
     prepare(resolved.spec)
+    copy: Path | None = None
     created = run.create()
     try:
         with run.claimed():
             _check_idle(resolved.spec, run, environ)
+            if code:
+                _tell_code(code, run, notice)
+                copy = codecopy.keep(code, run)
             if _is_finished(run) and not resolved.spec.reset:
                 notice(f"run {run.path.name} is finished: the job will only run its end again; --reset starts over")
-            first = _submit_one(text, resolved.spec, run, environ, notice, record)
+            digest = code.digest if code else None
+            first = _submit_one(text, resolved.spec, run, environ, notice, record, digest)
             _tell_changes(resolved.spec, first.job_id, environ, notice)
             return _chained(
-                first, chain, lambda after: _submit_one(text, resolved.spec, run, environ, notice, record, after)
+                first,
+                chain,
+                lambda after: _submit_one(text, resolved.spec, run, environ, notice, record, digest, after),
             )
     except slurm.LostAnswerError:
         raise
-    except BaseException:
+    except BaseException as error:
+        if copy and isinstance(error, ClusterError):  # after any other error the job may be in the queue
+            codecopy.discard(copy)
         if created:
             run.remove_unused(created)
         raise
@@ -226,6 +237,14 @@ def _tell_changes(spec: JobSpec, job_id: slurm.JobId, environ: Mapping[str, str]
                 notice(line)
 
 
+def _tell_code(code: Code, run: RunDir, notice: Notice) -> None:
+    """Say so when the run goes on with other code than its last job has."""
+    for last in _submissions(run)[-1:]:
+        if last.get("code") not in (None, code.digest):
+            said = f"run {run.path.name} goes on with the code as it is now, {code.digest}"
+            notice(f"{said}; job {last['job']} has {last['code']}")
+
+
 def _submit_one(
     text: bytes,
     spec: JobSpec,
@@ -233,11 +252,12 @@ def _submit_one(
     environ: Mapping[str, str],
     notice: Notice,
     record: bytes,
+    code: str | None,
     after: str = "",
 ) -> Submitted:
     """Submit the script and record it; `after` is the job whose end it waits for."""
     job_id = _sbatch(text, spec, run, environ, notice, after)
-    return Submitted(job_id, run, unrecorded=_record(run, job_id, text, record, after))
+    return Submitted(job_id, run, unrecorded=_record(run, job_id, text, record, code, after))
 
 
 def _chained(first: Submitted, count: int, follow: Callable[[str], Submitted]) -> Submitted:
@@ -345,7 +365,7 @@ def _look(
     return None
 
 
-def _record(run: RunDir, job_id: slurm.JobId, text: bytes, spec: bytes, after: str) -> str:
+def _record(run: RunDir, job_id: slurm.JobId, text: bytes, spec: bytes, code: str | None, after: str) -> str:
     """Write the submission down; return what kept it from being written, empty when nothing did."""
     directory = Path.cwd()
     commit, dirty = provenance.commit(directory)
@@ -358,6 +378,7 @@ def _record(run: RunDir, job_id: slurm.JobId, text: bytes, spec: bytes, after: s
         "directory": str(directory),
         "commit": commit,
         "dirty": dirty,
+        "code": code,
         "version": __version__,
     }
     try:

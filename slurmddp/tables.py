@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeGuard
 
 from slurmddp import command
+from slurmddp.container import is_path
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown, unknown
 from slurmddp.spec import JOB_FIELDS
@@ -165,6 +166,8 @@ def _relocated(table: dict[str, Any], base: Path) -> dict[str, Any]:
     """Make relative paths, which are relative to the file (or to where it was recorded), right from here."""
     for key in (*_PATHS, *_MAYBE_PATHS):
         table = _with_path(table, key, base, always=key in _PATHS)
+    if is_path(str(table.get("container", ""))):
+        table = _with_path(table, "container", base, always=True)
     if _is_path(table.get("worker", {}).get("data")):
         table["worker"] = _with_path(table["worker"], "data", base, always=True)
     if _is_table(table.get("profile")):

@@ -15,6 +15,8 @@ _ENDED = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAI
 
 Job = dict[str, str]
 
+os.environ.pop("VIRTUAL_ENV", None)  # the ranks' Python is to be that of the tests, whatever is active around them
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark each test that uses Slurm's programs with `slurm`."""

@@ -95,3 +95,10 @@ def test_a_run_has_one_owner(tmp_path):
     for line, gone in ((here.replace(str(os.getpid()), "4194305"), True), ("cluster 17 0.0", False), ("", True)):
         run.owner.write_text(line)
         assert local._is_gone(line) == gone
+
+
+def test_what_the_ranks_start_finds_their_virtual_environment(tmp_path):
+    (tmp_path / "pyvenv.cfg").touch()
+    environment = plan(python=f"{tmp_path}/bin/python", environ={"PATH": "/x"}).environment
+    assert (environment["VIRTUAL_ENV"], environment["PATH"]) == (str(tmp_path), f"{tmp_path}/bin:/x")
+    assert plan(python="python3", environ={"PATH": "/x"}).environment["PATH"] == "/x"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import slurmddp
 from slurmddp import config
 from slurmddp.errors import UsageError
 from slurmddp.render import render
@@ -16,6 +17,8 @@ from slurmddp.spec import JobSpec
 GOLDEN = Path(__file__).parent / "golden"
 RECIPES = sorted((Path(__file__).parent.parent / "jobs").glob("*.toml"))
 LAUNCHERS = ["srun", "fork", "torchrun"]
+IMAGES = {"apptainer": "/images/torch.sif", "pyxis": "nvcr.io#nvidia/pytorch:25.10-py3"}
+PACKAGE = str(Path(slurmddp.__file__).parent)
 
 
 def job(**values) -> JobSpec:
@@ -32,6 +35,25 @@ def recipe(path: Path, launcher: str) -> str:
 def test_a_recipes_script_is_the_one_on_file(path, launcher):
     """After an intended change: python tests/test_render.py writes the files anew; read their difference."""
     assert recipe(path, launcher) == (GOLDEN / f"{path.stem}-{launcher}.sbatch").read_text()
+
+
+def contained(runtime: str) -> str:
+    spec = job(
+        nodes=2,
+        gpus_per_node="2",
+        container=IMAGES[runtime],
+        container_mount=("/datasets:/data:ro",),
+        env=("TOKEN", "A=b c"),
+        command=("train.py",),
+    )
+    return render(spec).replace(PACKAGE, "/site-packages/slurmddp")
+
+
+@pytest.mark.parametrize("runtime", IMAGES)
+def test_a_containers_script_is_the_one_on_file_and_clean(runtime):
+    file = GOLDEN / f"{runtime}.sbatch"
+    assert contained(runtime) == file.read_text()
+    check_shell(file)
 
 
 def check_shell(file: Path) -> None:
@@ -56,6 +78,8 @@ def test_a_recipes_script_is_clean_for_shellcheck_and_bash(path, launcher):
         {"module": ("a b", "c"), "conda": "e", "setup": ("true",), "env": ("A=1 'x'", "HOME")},
         {"command": ("train.py", "--x", "a b\n", "\udcff")},
         {"reset": True, "max_requeues": 3, "requeue": False, "time": "10"},
+        {"container": "a b.sif", "container_mount": ("/a b:/c:ro",), "env": ("HOME",)},
+        {"container": "a b.sqsh", "env": ("HOME",)},
     ],
 )
 def test_scripts_are_clean_for_shellcheck_and_bash(values, launcher, tmp_path):
@@ -86,7 +110,7 @@ def test_set_up_lines_come_in_order_and_unchanged(tmp_path):
     file.write_text("export A='1'\nif true; then\n  export B=2\nfi\n")
     script = render(job(module=("m",), venv="v", setup_file=str(file), setup=("export C=3",)))
     assert (
-        "module load m\nsource v/bin/activate\nexport A='1'\nif true; then\n  export B=2\nfi\nexport C=3\ntrap - ERR\n"
+        "module load m\nsource v/bin/activate\nexport A='1'\nif true; then\n  export B=2\nfi\nexport C=3\ntrap - DEBUG "
         in script
     )
 
@@ -266,3 +290,5 @@ if __name__ == "__main__":
     for recipe_path in RECIPES:
         for name in LAUNCHERS:
             (GOLDEN / f"{recipe_path.stem}-{name}.sbatch").write_text(recipe(recipe_path, name))
+    for image in IMAGES:
+        (GOLDEN / f"{image}.sbatch").write_text(contained(image))

@@ -13,6 +13,7 @@ from slurmddp import submit as submitting
 from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, tell, write
 from slurmddp.errors import SlurmddpError
 from slurmddp.request import Request, fitted
+from slurmddp.slurm import scrubbed
 
 
 @click.command(cls=JobCommand, options_metavar=SYNOPSIS)
@@ -30,6 +31,7 @@ from slurmddp.request import Request, fitted
 @click.option("--wait", is_flag=True, help="Wait for the job's end; exit 0 only if it succeeded.")
 @click.option("--follow", is_flag=True, help="As --wait, and show the job's output on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
+@click.option("-v", "--verbose", is_flag=True, help="Say which variables, of another job's or rank's, are left out.")
 def submit(  # noqa: PLR0913 - an argument for each option
     job_file: Path | None,
     words: tuple[str, ...],
@@ -41,12 +43,15 @@ def submit(  # noqa: PLR0913 - an argument for each option
     wait: bool,
     follow: bool,
     as_json: bool,
+    verbose: bool,
     **parameters: Any,
 ) -> int:
     """Submit a job; stdout is its id alone.
 
     Without COMMAND the bundled worker trains.
     """
+    if verbose:
+        tell(f"left out of sbatch's environment: {' '.join(scrubbed(os.environ)) or 'nothing'}")
     request = fitted(resolve(job_file, words, parameters), os.environ)
     if dry_run:
         return _dry_run(request, change=change, as_json=as_json)

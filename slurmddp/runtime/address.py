@@ -17,19 +17,26 @@ SIOCGIFADDR = 0x8915
 def resolve_head(rank: Rank, environment: Mapping[str, str]) -> str:
     """Return a name or address by which this rank reaches the head.
 
-    It is MASTER_ADDR unless the name does not resolve here, or resolves to loopback on another node; then Slurm's
-    NodeAddr, then the address of the node that started srun. Raises PeerError when none is known.
+    Raises PeerError as `address_of_head` does.
     """
-    addresses = resolve(rank.master_addr)
-    if addresses and (rank.node_rank == 0 or not all(map(_is_loopback, addresses))):
-        return rank.master_addr
-    for name in FALLBACKS:
-        if environment.get(name):
-            return environment[name]
-    why = f"resolves to {addresses[0]}, which is {rank.host} itself" if addresses else "does not resolve"
+    return address_of_head(rank.master_addr, environment, node_rank=rank.node_rank, host=rank.host)
+
+
+def address_of_head(name: str, environment: Mapping[str, str], *, node_rank: int, host: str) -> str:
+    """Return a name or address by which the node `host`, the `node_rank`-th of the job, reaches the head `name`.
+
+    It is that name unless it does not resolve here, or resolves to loopback on another node; then Slurm's NodeAddr,
+    then the address of the node that started srun. Raises PeerError when none of them is known.
+    """
+    for candidate in filter(None, (name, *map(environment.get, FALLBACKS))):
+        addresses = resolve(candidate)
+        if addresses and (node_rank == 0 or not all(map(_is_loopback, addresses))):
+            return candidate
+    addresses = resolve(name)
+    why = f"resolves to {addresses[0]}, which is {host} itself" if addresses else "does not resolve"
     raise PeerError(
-        f"MASTER_ADDR {rank.master_addr} {why} on {rank.host}, and Slurm gives no address for it "
-        f"({' and '.join(FALLBACKS)} are not set); put the node into DNS or /etc/hosts"
+        f"MASTER_ADDR {name} {why} on {host}, and Slurm gives no address for it "
+        f"({' and '.join(FALLBACKS)} do not lead there); put the node into DNS or /etc/hosts"
     )
 
 

@@ -22,6 +22,8 @@ from pathlib import Path  # noqa: E402 - the same
 from typing import Any  # noqa: E402 - the same
 
 from slurmddp import outcome  # noqa: E402 - the same
+from slurmddp.errors import PeerError  # noqa: E402 - the same
+from slurmddp.runtime.address import address_of_head  # noqa: E402 - the same
 from slurmddp.runtime.lifeline import signal_at_end_of_parent  # noqa: E402 - the same
 
 RANKS_LIMIT_S = 10.0
@@ -42,9 +44,22 @@ def main(words: list[str]) -> None:
 
     logging.disable(logging.ERROR)
     try:
-        torchrun(words)
+        torchrun([_reachable(word) for word in words])
+    except PeerError as error:
+        sys.exit(f"Error: {error}")
     except ChildFailedError as error:
         sys.exit(_first(error))
+
+
+def _reachable(word: str) -> str:
+    """Return the agents' meeting point by a name or address that resolves on this node."""
+    option, equals, endpoint = word.partition("=")
+    node = os.environ.get("SLURM_NODEID", "")
+    if option != "--rdzv-endpoint" or not node.isdecimal():
+        return word
+    name, _, port = endpoint.rpartition(":")
+    host = os.environ.get("SLURMD_NODENAME", "this node")
+    return f"{option}{equals}{address_of_head(name, os.environ, node_rank=int(node), host=host)}:{port}"
 
 
 def _first(error: Any) -> str:

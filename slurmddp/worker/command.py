@@ -8,6 +8,8 @@ import types
 from pathlib import Path
 from types import TracebackType
 
+from slurmddp.worker import copied
+
 NO_PYTHON = "--no-python"
 """Before a COMMAND that is an executable."""
 CANNOT_OPEN = 2
@@ -49,18 +51,18 @@ def _run_module(words: list[str]) -> None:
     if not words:
         sys.exit("Argument expected for the -m option")
     sys.argv = ["-m", *words[1:]]
-    put_first(str(Path.cwd()))
+    put_first(copied.place(str(Path.cwd())))
     runpy._run_module_as_main(words[0])  # type: ignore[attr-defined]  # noqa: SLF001 - what python -m itself calls
 
 
 def _run_script(main: types.ModuleType, words: list[str]) -> None:
-    path = words[0]
+    path = copied.place(words[0])
     try:
         source = Path(path).read_bytes()
     except OSError as error:
         print(f"{sys.executable}: can't open file {path!r}: {error}", file=sys.stderr)  # noqa: T201 - as python does
         sys.exit(CANNOT_OPEN)
-    sys.argv = list(words)
+    sys.argv = [path, *words[1:]]
     put_first(os.path.realpath(os.path.dirname(path) or "."))  # noqa: PTH120 - '' must stay the working folder
     main.__file__ = os.path.abspath(path)  # noqa: PTH100 - Path would drop a trailing part of the name
     main.__dict__["__cached__"] = None

@@ -17,7 +17,7 @@ from slurmddp.runtime.preemption import NOTICES
 from slurmddp.runtime.record import write_begin, write_end, write_error
 from slurmddp.runtime.stopping import Stopping, begin
 from slurmddp.runtime.verdict import DONE, TERMINATED, Verdict, exit_status, judge
-from slurmddp.worker import command, executable
+from slurmddp.worker import command, copied, executable
 
 FAILED_LIMIT_S = 15.0
 """For the threads and exit handlers of a program that failed: its peers wait in a collective."""
@@ -68,6 +68,7 @@ def _run(rank: Rank, words: list[str]) -> None:
     )
     write_event(rank, start)
     write_begin(rank)
+    copied.redirect(os.environ)
     if command.is_command(words):
         _run_command(words, rank, stopping)
         _finish(rank, agree_end)

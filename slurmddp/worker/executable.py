@@ -14,6 +14,7 @@ from slurmddp.runtime.environment import Rank
 from slurmddp.runtime.lifeline import die_with
 from slurmddp.runtime.preemption import CLOCK, NOTICES, SIGNALS
 from slurmddp.runtime.stopping import Stopping
+from slurmddp.worker import copied
 
 HEARD_LIMIT_S: Final = 1.0
 """For a notice that has ended the program, here or in a peer, to be heard by this process too."""
@@ -81,7 +82,8 @@ def _start(words: list[str]) -> subprocess.Popen[bytes]:
             signal.signal(number, signal.SIG_DFL)
         die_with(parent)
 
-    return subprocess.Popen(words, process_group=0, preexec_fn=be_program)  # noqa: PLW1509 - no shell line can do it
+    path = copied.moved(words[0]) if "/" in words[0] else words[0]
+    return subprocess.Popen([path, *words[1:]], process_group=0, preexec_fn=be_program)  # noqa: PLW1509 - no shell line can do it
 
 
 def _catches(pid: int, numbers: tuple[signal.Signals, ...]) -> bool | None:

@@ -127,6 +127,11 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
         return next((advice for name, value, advice in GPU_ONLY if getattr(self, name) == value), "")
 
     @property
+    def is_own_task(self) -> bool:
+        """Whether the task is a class of the user's."""
+        return self.task not in BUNDLED and not self.task.startswith("torchvision:")
+
+    @property
     def source(self) -> str | None:
         """What to train on; None where the task needs a name and none was given."""
         return self.data if self.data is not None else DEFAULT_DATA.get(self.task)

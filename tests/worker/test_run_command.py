@@ -228,3 +228,29 @@ def test_a_wrong_option_of_the_bundled_worker_is_one_line(alone):
 
 def test_this_python_is_the_programs(alone, script):
     assert alone(script("import sys; print(sys.executable)")).stdout.strip() == sys.executable
+
+
+ABSENT = """
+import sys
+class Absent:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name.partition(".")[0] in ("msgspec", "click", "jinja2", "submitit", "rich", "tomli_w", "platformdirs"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent)
+"""
+
+
+def test_a_program_needs_nothing_but_torch_and_the_standard_library(alone, script):
+    """In a container slurmddp is a folder that was mounted, and none of what it depends on is installed."""
+    site = script(ABSENT, "sitecustomize.py")
+    path = script(
+        "import slurmddp, torch\n"
+        "with slurmddp.init():\n"
+        "    model = torch.nn.Linear(1, 1)\n"
+        "    run = slurmddp.Checkpointer(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=1.0))\n"
+        "    print('trained', sum(1 for _ in run.steps(3)))\n"
+    )
+    ended = alone(path, PYTHONPATH=str(site.parent))
+    assert ended.statuses == [0], ended.stderr
+    assert "trained 3" in ended.stdout

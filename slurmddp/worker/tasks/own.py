@@ -7,6 +7,7 @@ from types import ModuleType
 from torch import Tensor
 
 from slurmddp.errors import UsageError
+from slurmddp.worker import copied
 from slurmddp.worker.command import put_first
 from slurmddp.worker.task import Examples, Task
 
@@ -21,7 +22,7 @@ def load(name: str) -> type[Task]:
     Raises UsageError when there is no such module or class, or it is no whole Task.
     """
     module_name, _, class_name = name.partition(":")
-    put_first(str(Path.cwd()))
+    put_first(copied.place(str(Path.cwd())))
     module = _import(module_name)
     found = getattr(module, class_name, None)
     if found is None:

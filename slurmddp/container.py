@@ -1,0 +1,54 @@
+"""What a container's image and mounts are called, and which program runs the image. Pure."""
+
+import re
+from typing import Final, Literal
+
+from slurmddp.errors import UsageError
+from slurmddp.fields import shown
+
+Runtime = Literal["apptainer", "pyxis"]
+
+PACKAGE: Final = "/opt/slurmddp"
+"""Where a container finds the folder that holds our package, and nothing else."""
+
+_OF_PYXIS = re.compile(r".*\.sqsh|[^/]*#.*")
+_URI = re.compile(r"[a-z][a-z0-9+.-]*://.*")
+_MOUNT = re.compile(r"(?P<source>/[^:,]*)(:(?P<target>/[^:,]*))?(:(ro|rw))?")
+
+
+def runtime_of(image: str) -> Runtime:
+    """Return the program that an image is meant for, by what it is called.
+
+    A squashfs file, `REGISTRY#IMAGE` and a bare `IMAGE:TAG` are pyxis's; a path, and whatever has `://`, apptainer's.
+    """
+    if _OF_PYXIS.fullmatch(image):
+        return "pyxis"
+    return "apptainer" if _URI.fullmatch(image) or is_path(image) else "pyxis"
+
+
+def is_path(image: str) -> bool:
+    """Tell a file or folder from the name of an image in a registry."""
+    return image.startswith(("/", "./", "../", "~")) or image.endswith((".sif", ".sqsh", ".img"))
+
+
+def check_mount(mount: str) -> None:
+    """Raise UsageError unless a mount is SRC, SRC:DST or either with `:ro` or `:rw`, of absolute paths."""
+    if not _MOUNT.fullmatch(mount):
+        raise UsageError(
+            f"--container-mount: {shown(mount)} is not SRC[:DST][:ro]; both are absolute paths without : and ,"
+        )
+
+
+def check_mountable(path: str, what: str) -> None:
+    """Raise UsageError for a path that no mount can name."""
+    if re.search(r"[:,]", path):
+        raise UsageError(f"--container: {what} {shown(path)} has : or , in its path, which no container can mount")
+
+
+def spelled(mount: str) -> str:
+    """Return a mount as apptainer and pyxis both take it, its target written out."""
+    found = _MOUNT.fullmatch(mount)
+    if found is None or found["target"]:
+        return mount
+    source = found["source"]
+    return f"{source}:{source}{mount.removeprefix(source)}"

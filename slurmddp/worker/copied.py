@@ -1,0 +1,55 @@
+"""Where the program's code is when the job was submitted with a copy of it. Standard library only.
+
+The batch script names the copy, DDPRUN_CODE, and the folder that it is a copy of, DDPRUN_CODE_OF. What lies in that
+folder and is no part of the copy, as a virtual environment in it, stays where it is.
+"""
+
+import os
+import sys
+from collections.abc import MutableMapping
+from pathlib import Path
+
+from slurmddp.errors import RankError
+
+
+def place(path: str) -> str:
+    """Return where a file or folder of the program is: in the copy, if there is one.
+
+    Raises RankError for one that is not part of the code that was copied.
+    """
+    copy = os.environ.get("DDPRUN_CODE")
+    if not copy:
+        return path
+    placed = _in_copy(path)
+    if placed is None:
+        whole, original = os.path.realpath(path), os.environ["DDPRUN_CODE_OF"]
+        raise RankError(f"{whole} is not in {original}, of which {copy} is a copy; submit it without --snapshot")
+    return str(placed)
+
+
+def redirect(environment: MutableMapping[str, str]) -> None:
+    """Import from the copy what would come from the code: by the path, PYTHONPATH, and installs that are editable."""
+    if not environment.get("DDPRUN_CODE"):
+        return
+    sys.path[:] = map(moved, sys.path)
+    if "PYTHONPATH" in environment:
+        environment["PYTHONPATH"] = os.pathsep.join(map(moved, environment["PYTHONPATH"].split(os.pathsep)))
+    for finder in sys.meta_path:
+        module = sys.modules.get(getattr(finder, "__module__", ""))
+        packages = getattr(module, "MAPPING", None)  # setuptools writes such finders; others put folders on the path
+        if isinstance(packages, dict):
+            packages.update({name: moved(folder) for name, folder in packages.items()})
+
+
+def moved(path: str) -> str:
+    """Return where a file or folder is in the copy, if it is there; else the path as it is."""
+    if not os.environ.get("DDPRUN_CODE"):
+        return path
+    placed = _in_copy(path or ".")
+    return str(placed) if placed and placed.exists() else path
+
+
+def _in_copy(path: str) -> Path | None:
+    original = os.path.realpath(os.environ["DDPRUN_CODE_OF"])
+    whole = Path(os.path.realpath(path))
+    return Path(os.environ["DDPRUN_CODE"], whole.relative_to(original)) if whole.is_relative_to(original) else None

@@ -1,0 +1,268 @@
+"""What the ranks find on a real Slurm: their environment, a container, and the code they were submitted with."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PROGRAMS = Path(__file__).parent / "programs"
+SLURMDDP = Path(sys.executable).parent / "slurmddp"
+ONE = "--ntasks-per-node=1"
+"""A rank on each node, without GPUs; who says nothing gets all of a node."""
+
+
+@pytest.fixture
+def cli(slurm_env, tmp_path, monkeypatch):
+    """Return a function that runs slurmddp in an empty folder, pointed at the sandbox."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words, status=0, path=(), **environ):
+        environment = slurm_env | {"OMP_NUM_THREADS": "1"} | environ
+        environment["PATH"] = ":".join([*map(str, path), environment["PATH"]])
+        done = subprocess.run(
+            [SLURMDDP, *words], env=environment, capture_output=True, text=True, timeout=240, check=False
+        )
+        assert done.returncode == status, done.stdout + done.stderr + logs()
+        return done
+
+    return run
+
+
+def logs() -> str:
+    """What the jobs wrote, for the message of a test that fails."""
+    files = sorted(Path().glob("jobs/*/logs/**/*.out"))
+    return "".join(f"\n== {file}\n{file.read_text(errors='replace')[-3000:]}" for file in files)
+
+
+def said(name: str, attempt: str = "0.0") -> dict[int, dict]:
+    """The last line of JSON of each rank."""
+    files = [file for file in Path("jobs", name).glob(f"logs/*/{attempt}/*.out") if file.stem.isdigit()]
+    lines = {int(file.stem): [line for line in file.read_text().splitlines() if line[:1] in '{"'] for file in files}
+    return {rank: json.loads(found[-1]) for rank, found in lines.items()}
+
+
+def until(condition, timeout_s: float = 60):
+    deadline = time.monotonic() + timeout_s
+    while not (found := condition()):
+        assert time.monotonic() < deadline, logs()
+        time.sleep(0.1)
+    return found
+
+
+REPORT = """
+import json, os, sys
+import slurmddp, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.tensor([dist.get_rank() + 1])
+dist.all_reduce(total)
+names = ("TOKEN", "A", "NCCL_DEBUG", "PYTHONPATH", "RANK", "VIRTUAL_ENV", "PATH", "SEEN")
+said = {"from": slurmddp.__file__, "sum": int(total), "cwd": os.getcwd(), "seen": os.path.exists("/opt/data/x")}
+print(json.dumps(said | {name: os.environ.get(name) for name in names}))
+"""
+
+APPTAINER, PYXIS = PROGRAMS / "apptainer_standin", PROGRAMS / "pyxis_standin"
+
+
+@pytest.mark.parametrize(
+    ("launcher", "image", "stand_in"),
+    [
+        ("srun", "docker://torch", APPTAINER),
+        ("torchrun", "torch.sif", APPTAINER),
+        ("fork", "nvcr.io#torch", PYXIS),
+        ("srun", "nvcr.io#torch", PYXIS),
+    ],
+)
+def test_the_ranks_run_in_a_container_and_see_what_they_need(cli, tmp_path, launcher, image, stand_in):
+    """By stand-ins for apptainer and pyxis that write down what they are told and make the mounts for real."""
+    (tmp_path / "train.py").write_text(REPORT)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "x").touch()
+    words = ["submit", "--nodes=2", "--gpus-per-node=1", f"--launcher={launcher}", "--wait", f"--container={image}"]
+    words += [f"--container-mount={tmp_path}/data:/opt/data:ro", f"--python={sys.executable}", "--env=TOKEN"]
+    words += ["--env=A=b c", "--nccl-debug=WARN", "train.py"]
+    log = tmp_path / "standin.log"
+    environ = {"TOKEN": "to ken", "PYTHONPATH": "/elsewhere", "STANDIN_LOG": str(log)}
+    cli(*words, path=[stand_in], **environ)
+    reports = said("train")
+    assert sorted(reports) == [0, 1]
+    for report in reports.values():
+        assert report["from"] == "/opt/slurmddp/slurmddp/__init__.py"
+        assert (report["sum"], report["cwd"], report["seen"]) == (3, str(tmp_path), True)
+        assert (report["TOKEN"], report["A"], report["NCCL_DEBUG"]) == ("to ken", "b c", "WARN")
+        assert report["PYTHONPATH"] == "/opt/slurmddp:/elsewhere"
+    told = log.read_text()
+    assert f"image {image}\n" in told
+    assert f"{tmp_path}:{tmp_path}" in told or f" {tmp_path} {tmp_path}/jobs/train " in told
+    assert "to ken" not in told and "b c" not in told
+    assert (tmp_path / "jobs" / "train" / "events.jsonl").stat().st_size, "the run's folder is written to from inside"
+
+
+def test_a_container_without_its_program_is_told_of_by_the_job(cli, tmp_path):
+    (tmp_path / "train.py").write_text("")
+    cli("submit", "--wait", ONE, "--container=x.sif", "train.py", status=1)
+    assert "neither apptainer nor singularity is on PATH" in logs()
+    cli("submit", "--wait", ONE, "--name=pyxis", "--container=x.sqsh", "train.py", status=1)
+    assert "pyxis is not here" in logs()
+
+
+MODULES = """
+module() {
+  [ "$1 $2" = "load site/1" ] || { echo "Unable to locate a modulefile for '$2'" >&2; return 1; }
+  export SEEN=site
+}
+"""
+
+
+def test_the_ranks_find_modules_conda_and_lines_of_their_own(cli, tmp_path):
+    """Row 30, with a stand-in for conda and a module function that the job has to load; a .bashrc may leave traps."""
+    (tmp_path / "train.py").write_text(REPORT)
+    for name in ("init", "envs/torch/bin"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "init" / "bash").write_text(MODULES)
+    (tmp_path / "envs" / "torch" / "bin" / "python").symlink_to(sys.executable)
+    (tmp_path / "rc.sh").write_text("trap : DEBUG\ntrap 'sleep 100' TERM\nfalse\ntrue\n")
+    words = ["submit", "--nodes=2", ONE, "--wait", "--module=site/1", "--conda=torch"]
+    (tmp_path / "own.sh").write_text("if true; then\n  export TOKEN=file\nfi\n")
+    words += ["--setup-file=own.sh", "--setup=source rc.sh", "--setup=set -u", "--setup=export A=$SEEN-$TOKEN"]
+    found = {"MODULESHOME": str(tmp_path), "CONDA_ENVS": str(tmp_path / "envs")}
+    cli(*words, f"--python={sys.executable}", "train.py", path=[PROGRAMS / "conda_standin"], **found)
+    for report in said("train").values():
+        assert (report["sum"], report["SEEN"], report["A"]) == (3, "site", "site-file")
+        assert f"{tmp_path}/envs/torch/bin" in report["PATH"]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--module=gone"], "set-up failed with status 1: module load gone"),
+        (["--conda=gone"], "set-up failed with status 1: conda activate gone"),
+        (["--venv=gone"], "set-up failed with status 1: source gone/bin/activate"),
+        (["--setup=true", "--setup=(exit 9)"], "set-up failed with status 9: (exit 9)"),
+    ],
+)
+def test_a_set_up_that_fails_names_its_line(cli, tmp_path, words, told):
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "init").mkdir()
+    (tmp_path / "init" / "bash").write_text(MODULES)
+    path = [PROGRAMS / "conda_standin"]
+    cli("submit", "--wait", ONE, *words, "train.py", status=1, path=path, MODULESHOME=".", CONDA_ENVS="/nowhere")
+    assert told in logs()
+
+
+@pytest.mark.parametrize("words", [[], [f"--venv={sys.prefix}"]])
+def test_programs_that_ranks_start_find_the_ranks_environment(cli, slurm_env, tmp_path, words):
+    """Though nothing is active where the job is submitted."""
+    (tmp_path / "train.py").write_text("import subprocess, sys\nsubprocess.run(['python', 'sub.py'], check=True)\n")
+    (tmp_path / "sub.py").write_text("import json, sys\nprint(json.dumps(sys.prefix))\n")
+    without = [folder for folder in slurm_env["PATH"].split(":") if folder != f"{sys.prefix}/bin"]
+    cli("submit", "--wait", ONE, *words, "train.py", PATH=":".join(without))
+    assert said("train") == {0: sys.prefix}
+
+
+CODE = """
+import json, os, sys, time
+import helper
+said = {"train": "one", "helper": helper.SAYS, "cwd": os.getcwd(), "data": open("data.txt").read()}
+print(json.dumps(said), flush=True)
+time.sleep(0 if os.environ.get("SLURM_RESTART_COUNT") else 300)
+"""
+
+
+def test_a_queued_job_and_a_requeued_one_run_the_code_they_were_submitted_with(cli, slurm, wait_for_job, tmp_path):
+    (tmp_path / "train.py").write_text(CODE)
+    (tmp_path / "helper.py").write_text("SAYS = 'one'\n")
+    (tmp_path / "data.txt").write_text("then")
+    words = ["--nodes=2", ONE, "--snapshot", "train.py"]
+    rendered = cli("render", *words).stdout
+    job = cli("submit", "--hold", *words).stdout.strip()
+    assert slurm("scontrol", "write", "batch_script", job, "-").replace("#SBATCH --hold\n", "") == rendered
+    record = json.loads(Path("jobs/train/submissions.jsonl").read_text())
+    assert [path.name for path in Path("jobs/train/code").iterdir()] == [record["code"]]
+    (tmp_path / "helper.py").unlink()
+    (tmp_path / "train.py").write_text("raise SystemExit('two')\n")
+    (tmp_path / "data.txt").write_text("now")
+    slurm("scontrol", "release", job)
+    until(lambda: len(list(Path("jobs/train").glob("logs/*/0.0/?.out"))) == 2 and "one" in logs())
+    cli("requeue", job)
+    assert wait_for_job(job)["JobState"] == "COMPLETED", logs()
+    for attempt in ("0.0", "1.0"):
+        wanted = {"train": "one", "helper": "one", "cwd": str(tmp_path), "data": "now"}
+        assert said("train", attempt) == {0: wanted, 1: wanted}
+    again = cli("submit", "--hold", *words)
+    assert "goes on with the code as it is now" in again.stderr and f"job {job} has {record['code']}" in again.stderr
+    assert len(list(Path("jobs/train/code").iterdir())) == 2
+    slurm("scancel", again.stdout.strip())
+
+
+def test_a_refused_job_leaves_no_copy(cli, tmp_path):
+    (tmp_path / "train.py").write_text("")
+    cli("submit", "--force", "--snapshot", "--partition=nowhere", "train.py", status=3)
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+@pytest.fixture
+def unresolved_head(slurm, tmp_path):
+    """Make the name n1 unknown on n2, by another hosts file over that node's own, until the test has ended."""
+    hosts = slurm("srun", "--nodelist=n2", "cat", "/etc/hosts").splitlines(keepends=True)
+    (tmp_path / "hosts").write_text("".join(line for line in hosts if "n1" not in line.split()))
+    slurm("srun", "--nodelist=n2", "mount", "--bind", f"{tmp_path}/hosts", "/etc/hosts")
+    yield
+    slurm("srun", "--nodelist=n2", "umount", "/etc/hosts")
+
+
+@pytest.mark.usefixtures("unresolved_head")
+@pytest.mark.parametrize("launcher", ["srun", "torchrun"])
+def test_a_head_whose_name_is_unknown_to_the_others_is_reached_by_its_address(cli, tmp_path, launcher):
+    (tmp_path / "train.py").write_text(
+        "import socket\ntry:\n    socket.gethostbyname('n1')\nexcept OSError:\n    print('unknown')\n" + REPORT
+    )
+    cli("submit", "--nodes=2", ONE, "--nodelist=n[1-2]", f"--launcher={launcher}", "--wait", "train.py")
+    assert {rank: report["sum"] for rank, report in said("train").items()} == {0: 3, 1: 3}
+    (log,) = Path("jobs/train").glob("logs/*/0.0/1.out")
+    assert "unknown" in log.read_text()
+
+
+def test_two_jobs_at_once_on_one_node_meet_at_ports_of_their_own(cli, slurm, wait_for_job, tmp_path):
+    """Row 29: the first has a number that ends in 08, which no shell may take for octal."""
+    (tmp_path / "train.py").write_text(REPORT + "\nprint(json.dumps(os.environ['MASTER_PORT']))\n")
+    before = []
+    while not before or not before[-1].endswith("07"):
+        before.append(slurm("sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true").strip())
+    slurm("scancel", *before)
+    words = ["submit", "--force", "--nodelist=n1", "--ntasks-per-node=2", "--port-range=23000-23007", "train.py"]
+    jobs = [cli(words[0], f"--name={name}", *words[1:]).stdout.strip() for name in ("a", "b")]
+    assert jobs[0].endswith("08")
+    assert [wait_for_job(job)["JobState"] for job in jobs] == ["COMPLETED", "COMPLETED"], logs()
+    ports = [set(said(name).values()) for name in ("a", "b")]
+    assert all(len(port) == 1 for port in ports) and ports[0] != ports[1]
+
+
+LEAKING = {
+    "SLURM_JOB_ID": "1", "SLURM_NTASKS": "7", "SLURM_CPU_BIND": "x", "SLURM_MEM_PER_CPU": "1", "RANK": "3",
+    "SLURM_MEM_PER_NODE": "2", "SLURM_CPUS_PER_TASK": "9", "SLURM_TRES_PER_TASK": "cpu:9", "SBATCH_EXPORT": "NONE",
+    "SBATCH_NO_REQUEUE": "1", "SLURM_HINT": "nomultithread", "SLURM_DISTRIBUTION": "cyclic", "WORLD_SIZE": "9",
+    "LOCAL_RANK": "1", "MASTER_ADDR": "nowhere", "MASTER_PORT": "1", "PMI_RANK": "1", "OMPI_COMM_WORLD_RANK": "1",
+    "DDPRUN_CODE": "/nowhere", "TORCHELASTIC_RUN_ID": "x",
+}  # fmt: skip
+
+
+def test_a_submission_with_leaking_variables_or_from_inside_a_job_is_the_same(cli, slurm, slurm_env, tmp_path):
+    (tmp_path / "train.py").write_text("")
+    words = ["submit", "--hold", "--nodes=2", "--ntasks-per-node=2", "-v", "--name"]
+    jobs = []
+    for name, environ in (("one", {}), ("two", LEAKING)):
+        done = cli(*words, name, "train.py", **environ)
+        jobs.append(done.stdout.strip())
+        assert "left out of sbatch's environment: " + (" ".join(sorted(environ)) or "nothing") in done.stderr
+    step = ["srun", "--nodes=1", "--ntasks=1", "--cpus-per-task=3", "--mem=100", SLURMDDP, *words, "three", "train.py"]
+    done = subprocess.run(step, env=slurm_env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    assert " SLURM_STEP_ID " in done.stderr
+    jobs.append(done.stdout.strip())
+    varying = ("JobId", "JobName", "Time", "Priority", "StdOut", "StdErr", "Sched", "AllocNode")
+    shown = [slurm("scontrol", "show", "job", job).split() for job in jobs]
+    slurm("scancel", *jobs)
+    first, *others = ([word for word in words if not any(part in word for part in varying)] for words in shown)
+    assert others == [first, first]
