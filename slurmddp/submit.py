@@ -78,8 +78,10 @@ def submit(
     text, run, record = script(resolved.spec, code), _run_of(resolved.spec), _described(resolved)
     _check(resolved, run, change=change, environ=environ)
     if not force:
-        _check_fits(request, text, environ, notice)
+        _check_limits(request)
     prepare(resolved.spec)
+    if not force:
+        _ask_slurm(resolved.spec, text, environ, notice)
     copy: Path | None = None
     created = run.create()
     try:
@@ -120,9 +122,8 @@ def dry_run(request: Request, *, change: bool, environ: Mapping[str, str]) -> tu
     return text, slurm.test_only(text, environ)
 
 
-def _check_fits(request: Request, text: bytes, environ: Mapping[str, str], notice: Notice) -> None:
-    """Refuse what can never start, by what the cluster has and then by Slurm's own word; say when it will."""
-    _check_limits(request)
+def _ask_slurm(spec: JobSpec, text: bytes, environ: Mapping[str, str], notice: Notice) -> None:
+    """Refuse what Slurm says that it would, and tell when it expects the job to start."""
     try:
         said = slurm.test_only(text, environ)
     except slurm.LostAnswerError:
@@ -130,12 +131,12 @@ def _check_fits(request: Request, text: bytes, environ: Mapping[str, str], notic
     except slurm.RefusedError as error:
         raise ClusterError(f"{error}; {_ALL_THE_SAME}") from error
     start = slurm.expected_start(said)
-    spec = request.resolved.spec
     if start and not spec.hold and not spec.dependency:
         notice(f"Slurm expects it to start {_when(start)}")
 
 
 def _check_limits(request: Request) -> None:
+    """Refuse what no part of the cluster can ever give."""
     found = problems(request.resolved.spec, request.cluster) if request.cluster else ()
     if found:
         raise ClusterError("; ".join((*found, _ALL_THE_SAME)))

@@ -253,13 +253,13 @@ def test_a_hostile_command_reaches_the_script_byte_for_byte(cli, tmp_path, launc
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--partition", "nowhere"], "--partition: 'nowhere' is not here; there are gpu, low, nograce,"),
+        (["--partition", "nowhere"], "--partition: 'nowhere' is not here; did you mean 'nograce'?"),
         (["--gpus-per-node", "9"], "--gpus-per-node 9: a node of partition gpu has 8"),
         (["--nodes", "3"], "--nodes 3: partition gpu has 2"),
         (["--cpus-per-task", "3"], "8 ranks want 24 CPUs on a node, and a job gets 16 in partition gpu; at most"),
         (["--mem", "17G"], "--mem 17G: a job gets 16000 MB on a node of partition gpu"),
         (["--partition", "short", "--time", "11"], "--time 11: partition short allows at most 00:10:00"),
-        (["--nodelist", "n7"], "sbatch would refuse the job: Batch job submission failed: Invalid node name specified"),
+        (["--nodelist", "n7"], "sbatch would refuse the job: allocation failure: Invalid node name specified"),
         (["--partition", 'x"; touch injected; "'], "is not here"),
         (["--force", "--gpus-per-node", "9"], "sbatch refused the job: "),
         (["--force", "--partition", 'x"; touch injected; "'], "invalid partition"),
@@ -403,7 +403,7 @@ def test_fashion_mnist_reaches_80_percent_in_one_epoch_on_two_by_two(cli, tmp_pa
 
 def test_a_record_of_an_earlier_job_of_the_same_number_is_not_believed(cli, slurm, wait_for_job, tmp_path):
     (tmp_path / "kill.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
-    job_id = cli("submit", "--hold", "kill.py").stdout.strip()
+    job_id = cli("submit", ONE, "--hold", "kill.py").stdout.strip()
     stale = tmp_path / "jobs" / "kill" / "logs" / job_id / "0.0"
     stale.mkdir(parents=True)
     (stale / "0.end").write_text("0 done\n")

@@ -56,6 +56,13 @@ def started(name: str, environ: dict[str, str], *words: str) -> subprocess.Popen
     return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def until(path: str, process: subprocess.Popen) -> None:
+    """Wait for the file that a shim makes, as long as the process that starts it lives."""
+    while not Path(path).exists():
+        assert process.poll() is None, ended(process)
+        time.sleep(0.02)
+
+
 def ended(process: subprocess.Popen) -> tuple[int, str, str]:
     out, err = process.communicate(timeout=100)
     return process.returncode, out, err
@@ -101,8 +108,7 @@ def test_the_job_is_found_whatever_the_shell_calls_its_user_and_filters(shim, na
 def test_two_submissions_at_once_of_one_name_are_one(shim, name, slurm):
     environ = shim("sbatch", f'touch began; sleep 1; {REAL} exec sbatch "$@"')
     first = started(name, environ)
-    while not Path("began").exists():
-        time.sleep(0.02)
+    until("began", first)
     status, out, err = submitted(name, environ)
     assert (status, out) == (2, "")
     assert f"is being submitted by process {first.pid} on " in err
@@ -121,9 +127,8 @@ def test_a_claim_that_a_dead_process_left_is_no_obstacle(shim, name):
 
 def test_a_refusal_takes_back_nothing_of_another_run(shim, name):
     environ = shim("sbatch", f'touch began; sleep 1; {REAL} exec sbatch "$@"')
-    refused = started("refused", environ, "--partition", "nowhere")
-    while not Path("began").exists():
-        time.sleep(0.02)
+    refused = started("refused", environ, "--force", "--partition", "nowhere")
+    until("began", refused)
     assert submitted(name, environ)[0] == 0
     assert ended(refused)[0] == 3
     assert [path.name for path in Path("jobs").iterdir()] == [name]
@@ -133,8 +138,7 @@ def test_a_refusal_takes_back_nothing_of_another_run(shim, name):
 def test_ctrl_c_while_sbatch_works_comes_after_the_id(shim, name, slurm):
     environ = shim("sbatch", f'{REAL} sbatch "$@"; touch accepted; sleep 1')
     process = started(name, environ)
-    while not Path("accepted").exists():
-        time.sleep(0.02)
+    until("accepted", process)
     process.send_signal(signal.SIGINT)
     status, out, _ = ended(process)
     assert status == 130
