@@ -23,7 +23,7 @@ TRAINING = REPOSITORY / "docs" / "training.md"
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "jobs" / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 
 
-FOREIGN = {"--output", "--nv", "--container-env", "--container-image"}
+FOREIGN = {"--output", "--test-only", "--nv", "--container-env", "--container-image"}
 """Options of other programs that the pages speak of."""
 
 
