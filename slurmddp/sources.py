@@ -10,7 +10,7 @@ import re
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown
@@ -110,7 +110,7 @@ def _trusted(kind: str, path: Path, ignored: list[Ignored], *, root: str = "") -
     if why:
         ignored.append(Ignored(path, why))
         return None
-    table = parse(raw, place_of(kind, path))
+    table: Any = parse(raw, place_of(kind, path))
     if root:
         tools = table.get("tool")
         table = tools.get("slurmddp") if isinstance(tools, dict) else None
@@ -120,10 +120,11 @@ def _trusted(kind: str, path: Path, ignored: list[Ignored], *, root: str = "") -
 def _read(path: Path) -> tuple[bytes, str]:
     """Return what the file holds, and why it is not to be trusted; empty when it is."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    info = os.fstat(descriptor)
+    if not stat.S_ISREG(info.st_mode):
+        os.close(descriptor)
+        return b"", "it is no regular file"
     with os.fdopen(descriptor, "rb") as file:
-        info = os.fstat(descriptor)
-        if not stat.S_ISREG(info.st_mode):
-            return b"", "it is no regular file"
         return file.read(), _distrust(info, path.lstat())
 
 

@@ -21,7 +21,7 @@ _SCRIPTS: Final = ("train.py", "main.py")
 _MAIN: Final = re.compile(rb"""^if\s+__name__\s*==\s*["']__main__["']""", re.MULTILINE)
 _TIME_S: Final = 4 * 3600
 """Long enough to see something, short enough to start soon; the partition's limit where that is less."""
-_WIDTH: Final = 34
+_WIDTH: Final = 33
 """Where the remarks begin."""
 
 

@@ -62,7 +62,7 @@ class Source:
     def layers(self, profile: str | None) -> Iterator[Layer]:
         """Yield the plain values, then those of the profile, which beat them."""
         yield self._layer(self.table)
-        if profile in self.profiles:
+        if profile is not None and profile in self.profiles:
             yield self._layer(self.profiles[profile], "profile", profile)
 
     def _layer(self, table: Mapping[str, Any], *tables: str) -> Layer:
@@ -89,7 +89,7 @@ def parse(raw: bytes, place: str) -> dict[str, Any]:
 
 def _hint(text: str) -> str:
     """TOML has one `profile` a file: a text that chooses one, or the tables."""
-    both = re.search(r"^\s*profile\s*=", text, re.MULTILINE) and re.search(r"^\s*\[profile\.", text, re.MULTILINE)
+    both = all(re.search(pattern, text, re.MULTILINE) for pattern in (r"^\s*profile\s*=", r"^\s*\[[\w.]*\bprofile\."))
     return "; a file that has tables [profile.NAME] cannot choose one of them, --profile NAME does" if both else ""
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from slurmddp import submit
 from slurmddp.masking import is_secret, masked, masked_variables, masked_words
 
 
@@ -38,3 +39,8 @@ def test_lines_and_words_are_masked_too():
         "--fast",
     )
     assert masked(3) == 3 and masked(None) is None
+
+
+def test_a_runs_other_command_is_told_without_its_secrets():
+    said = submit._difference(["train.py", "--token", "geheim", [255, 1]], None)
+    assert said == "['train.py', '--token', '***', '[255, 1]'] became None"

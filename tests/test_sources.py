@@ -135,6 +135,7 @@ def test_what_is_no_file_is_ignored_and_does_not_hold_anybody_up(home):
         ("slurmddp.toml", "[profile.a.env]\nA = []", "table profile.a.env, key A: "),
         ("slurmddp.toml", "[profile]\na = 2", "table profile.a: 2 is not a table of job options"),
         ("slurmddp.toml", "profile = 'a'\n[profile.a]\nnodes = 2", "cannot choose one of them, --profile NAME does"),
+        ("pyproject.toml", "[tool.slurmddp]\nprofile = 'a'\n[tool.slurmddp.profile.a]", "cannot choose one of them"),
         ("pyproject.toml", "[tool.slurmddp]\nnode = 2", "table tool.slurmddp: unknown key 'node'"),
         ("pyproject.toml", "[tool]\nslurmddp = 2", "table tool.slurmddp: 2 is not a table"),
         ("pyproject.toml", "[tool.slurmddp]\nnodes = ", "pyproject.toml: .*line 2"),

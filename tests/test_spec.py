@@ -91,6 +91,7 @@ def test_extra_options_that_are_ours_or_malformed_are_refused(item, message):
 def test_extra_options_reach_the_header():
     assert ("exclusive", None) in job(sbatch=("exclusive", "comment=a=b")).header
     assert ("comment", "a=b") in job(sbatch=("exclusive", "comment=a=b")).header
+    assert ("profile", "task") in job(sbatch=("profile=task",)).header, "sbatch has an option of that name, too"
 
 
 @pytest.mark.parametrize("item", ["1A=x", "A B=x", "=x", "SLURM_PROCID=0", "RANK=0", "MASTER_ADDR=x", "A=a\0b"])

@@ -67,11 +67,11 @@ def test_an_account_is_named_when_it_is_the_only_one_and_a_qos_when_it_is_needed
 
 
 def test_of_different_nodes_the_most_alike_count_with_their_type():
-    few = Nodes(names="h1", count=1, state="idle", cpus=96, memory_mb=1, gpus=4, gpu_type="h100")
-    many = [
-        Nodes(names=f"a{state}", count=3, state=state, cpus=40, memory_mb=1, gpus=8, gpu_type="a100")
-        for state in ("idle", "mixed")
-    ]
+    def typed(kind, gpus, **values):
+        return Nodes(names="x", memory_mb=1, gpus=gpus, gpu_type=kind, gpu_counts=((kind, gpus),), **values)
+
+    few = typed("h100", 4, count=1, state="idle", cpus=96)
+    many = [typed("a100", 8, count=3, state=state, cpus=40) for state in ("idle", "mixed")]
     assert written(partition("gpu", few, *many))["gpus-per-node"] == "a100:8"
     assert written(partition("gpu", *many))["gpus-per-node"] == 8
     text = starter.starter(Cluster(partitions=(partition("gpu", few, *many),)), script=None, name="x", file="j.toml")
@@ -82,7 +82,7 @@ def test_of_different_nodes_the_most_alike_count_with_their_type():
     ("values", "said"),
     [
         ({}, "Nothing takes these nodes"),
-        ({"preemption": "requeue", "grace_s": 30}, "the ranks have 30 s to save, and it comes back"),
+        ({"preemption": "requeue", "grace_s": 30}, "the ranks have 30 s to save, and the job comes back"),
         ({"preemption": "requeue"}, "goes on from its last checkpoint"),
         ({"preemption": "cancel"}, "submit --chain N"),
         ({"preemption": "suspend"}, "may pause this one"),

@@ -61,6 +61,7 @@ def _program(resolved: Resolved) -> dict[str, Any]:
     if spec.command:
         return {"command": _entry(list(masking.masked_words(spec.command)), origins["command"])}
     values = {key: _shown(key, getattr(spec.worker, field.name)) for key, field in WORKER_FIELDS.items()}
+    values["data"] = _shown("data", spec.worker.source)
     return {"worker": {key: _entry(value, origins[key]) for key, value in values.items()}}
 
 
@@ -108,32 +109,33 @@ def _sections(
 ) -> Iterator[str]:
     """Yield what was given, what the cluster has decided, what is built in, and the names of what is not set."""
     absent = [key for key, entry in values.items() if entry["origin"] == BUILT_IN and entry["value"] in (None, [])]
-    width = max(map(len, values), default=0)
     parts: dict[str, list[str]] = {"given": [], "from the cluster": [], "built-in": []}
     for key, entry in values.items():
         if key not in absent:
             built_in = entry["origin"] == BUILT_IN
             parts["from the cluster" if key in computed else "built-in" if built_in else "given"].append(key)
+    width = max(map(len, values), default=0)
     for part, keys in parts.items():
         yield from ("", f"{title}{part}") if keys else ()
-        for key in keys:
-            origin = "" if part == "built-in" else _with_short_paths(values[key]["origin"], shorter)
-            yield from _row(f"  {key:{width}} ", values[key]["value"], origin)
+        yield from _rows({key: values[key] for key in keys}, width, shorter)
     if absent:
         yield ""
         yield from _wrapped(f"{title}not set: ", ", ".join(absent))
 
 
-def _row(head: str, value: Any, origin: str) -> Iterator[str]:
-    """Yield a value, an item a line, with its origin behind it or, where there is no room, below."""
-    first, *others = [_text(item) for item in value] if isinstance(value, list) and value else [_text(value)]
-    line = f"{head}{first:{_VALUE}}  {origin}".rstrip()
-    fits = len(line) <= _WIDTH
-    yield line if fits else f"{head}{first}"
-    for item in others:
-        yield f"{'':{len(head)}}{item}"
-    if not fits and origin:
-        yield from _wrapped(" " * (len(head) + 2), f"from {origin}")
+def _rows(values: Mapping[str, Entry], width: int, shorter: Mapping[str, str]) -> Iterator[str]:
+    """Yield the values, an item a line, with their origins behind them or, where there is no room, below."""
+    texts = {key: _texts(entry["value"]) for key, entry in values.items()}
+    column = max((len(items[0]) for items in texts.values() if len(items[0]) <= _VALUE), default=0)
+    for key, (first, *others) in texts.items():
+        head, origin = f"  {key:{width}}  ", _origin(key.lower(), values[key]["origin"], shorter)
+        line = f"{head}{first:{column}}  {origin}".rstrip()
+        fits = len(line) <= _WIDTH
+        yield line if fits else f"{head}{first}"
+        for item in others:
+            yield f"{'':{len(head)}}{item}"
+        if not fits and origin:
+            yield from _wrapped(" " * (len(head) + 2), f"from {origin}")
 
 
 def _wrapped(head: str, text: str) -> list[str]:
@@ -147,6 +149,10 @@ def _wrapped(head: str, text: str) -> list[str]:
     )
 
 
+def _texts(value: Any) -> list[str]:
+    return [_text(item) for item in value] if isinstance(value, list) and value else [_text(value)]
+
+
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
@@ -157,10 +163,11 @@ def _printable(text: str) -> str:
     return text if text.isprintable() else ascii(text)
 
 
-def _with_short_paths(origin: str, shorter: Mapping[str, str]) -> str:
+def _origin(key: str, origin: str, shorter: Mapping[str, str]) -> str:
+    """Return an origin in few words: short paths, and no key that its line begins with anyway."""
     for path, short in shorter.items():
         origin = origin.replace(path, short)
-    return _printable(origin)
+    return "" if origin == BUILT_IN else _printable(origin.removesuffix(f", key {key}"))
 
 
 def _short(path: str) -> str:

@@ -155,7 +155,7 @@ def configuration() -> sources.Configuration:
     """Return the files of project and user; say of each that does not count why."""
     found = sources.find(Path.cwd())
     for file in found.ignored:
-        tell(f"{file.path} is ignored: {file.why}")
+        tell(f"configuration file {shown(str(file.path))} is ignored: {file.why}")
     return found
 
 
