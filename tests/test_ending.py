@@ -466,9 +466,9 @@ def test_without_an_answer_nothing_is_started(bench, wait_for_job, slurm_env):
     for shim in shims.iterdir():
         shim.chmod(0o755)
     (bench.folder / "asked").write_text("")
-    script = bench.script('echo "0 done" >$1/0.end').replace(
-        "DDPRUN_HOSTS=$(scontrol", "DDPRUN_HOSTS=$(command -p scontrol"
-    )
+    script = bench.script('echo "0 done" >$1/0.end')
+    for name in ("HOSTS", "MASTER_NODEADDR"):
+        script = script.replace(f"DDPRUN_{name}=$(scontrol", f"DDPRUN_{name}=$(command -p scontrol")
     case = bench.sbatch(script, environ={"PATH": f"{shims}:{slurm_env['PATH']}"})
     assert ended(case, wait_for_job) == "0"
     assert case.log().count("Slurm does not answer, asking again in 10 s: ") == 2

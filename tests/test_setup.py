@@ -225,21 +225,6 @@ def test_a_head_whose_name_is_unknown_to_the_others_is_reached_by_its_address(cl
     assert "unknown" in log.read_text()
 
 
-def test_two_jobs_at_once_on_one_node_meet_at_ports_of_their_own(cli, slurm, wait_for_job, tmp_path):
-    """Row 29: the first has a number that ends in 08, which no shell may take for octal."""
-    (tmp_path / "train.py").write_text(REPORT + "\nprint(json.dumps(os.environ['MASTER_PORT']))\n")
-    before = []
-    while not before or not before[-1].endswith("07"):
-        before.append(slurm("sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true").strip())
-    slurm("scancel", *before)
-    words = ["submit", "--force", "--nodelist=n1", "--ntasks-per-node=2", "--port-range=23000-23007", "train.py"]
-    jobs = [cli(words[0], f"--name={name}", *words[1:]).stdout.strip() for name in ("a", "b")]
-    assert jobs[0].endswith("08")
-    assert [wait_for_job(job)["JobState"] for job in jobs] == ["COMPLETED", "COMPLETED"], logs()
-    ports = [set(said(name).values()) for name in ("a", "b")]
-    assert all(len(port) == 1 for port in ports) and ports[0] != ports[1]
-
-
 LEAKING = {
     "SLURM_JOB_ID": "1", "SLURM_NTASKS": "7", "SLURM_CPU_BIND": "x", "SLURM_MEM_PER_CPU": "1", "RANK": "3",
     "SLURM_MEM_PER_NODE": "2", "SLURM_CPUS_PER_TASK": "9", "SLURM_TRES_PER_TASK": "cpu:9", "SBATCH_EXPORT": "NONE",
