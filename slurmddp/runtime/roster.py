@@ -22,6 +22,7 @@ from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
 from slurmddp.errors import PeerError, RankError
 from slurmddp.runtime.address import is_here, resolve
 from slurmddp.runtime.environment import Rank
+from slurmddp.runtime.health.preflight import Preflight
 
 ARRIVAL_LIMIT_S = 60.0
 """How long rank 0 waits for the others."""
@@ -107,11 +108,11 @@ def _silent(rank: Rank, store: Store, limit_s: float) -> list[int]:
     return [number for number in range(rank.world_size) if not store.check([f"noticed/{number}"])]
 
 
-def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S) -> Roster:
+def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S, preflight: Preflight | None = None) -> Roster:
     """Return when all ranks, two or more, have met and agree on their numbers.
 
-    Raises RankError when they contradict each other, PeerError when some do not arrive within `limit_s` seconds or
-    the head cannot be reached.
+    What `preflight` brings travels with it. Raises RankError when they contradict each other, or when that finds what
+    certainly breaks the job, PeerError when some do not arrive within `limit_s` seconds or the head cannot be reached.
     """
     claim = Claim(
         rank=rank.rank,
@@ -123,9 +124,11 @@ def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S) -> Roster:
     )
     store, holds = _open(rank, limit_s)
     sequence = store.add("arrivals", 1)
+    if preflight:
+        store.set(f"facts/{sequence}", preflight.facts)
     store.set(f"arrival/{sequence}", json.dumps(asdict(claim)))
     if holds:
-        _judge(rank, store, sequence, limit_s)
+        _judge(rank, store, sequence, limit_s, preflight)
     else:
         _hear(rank, claim, store, sequence, limit_s)
     return Roster(rank, store)
@@ -242,7 +245,7 @@ def _check_ours(rank: Rank, store: Store, *, judges: bool) -> None:
         raise PeerError(f"port {rank.store_port} on {rank.master_addr} is taken by {theirs}")
 
 
-def _judge(rank: Rank, store: Store, sequence: int, limit_s: float) -> None:
+def _judge(rank: Rank, store: Store, sequence: int, limit_s: float, preflight: Preflight | None) -> None:
     """Read the claims as they come and publish the verdict."""
     claims: list[Claim] = []
     error: RankError | None = None
@@ -254,17 +257,30 @@ def _judge(rank: Rank, store: Store, sequence: int, limit_s: float) -> None:
             error = contradiction(claims)
         else:
             error = PeerError(f"{_named(rank, _missing(rank, claims))} did not arrive within {limit_s:g} s")
+    facts = _facts(rank, store) if preflight and error is None else {}
+    if preflight and facts:
+        error = preflight.judge(facts.values())
     verdict = {
         "error": str(error) if error else "",
         "retry": isinstance(error, PeerError),
         "roster": [asdict(claim) for claim in claims],
     }
+    published = time.time()
     store.set("verdict", json.dumps(verdict))
     count = store.add("arrivals", 0) if error else rank.world_size
     others = set(range(1, count + 1)) - {sequence}
-    _wait(store, [f"heard/{number}" for number in others], ANSWER_LIMIT_S)
+    heard = _wait(store, [f"heard/{number}" for number in others], ANSWER_LIMIT_S)
     if error:
         raise error
+    if preflight and heard:
+        clocks = {preflight.rank_at(text): n for n, text in facts.items() if n in others}
+        preflight.hear_clocks(published, {number: float(store.get(f"heard/{n}")) for number, n in clocks.items()})
+
+
+def _facts(rank: Rank, store: Store) -> dict[int, bytes]:
+    """Return what the ranks say of themselves, by their number on arrival; one of another version may say nothing."""
+    keys = {number: f"facts/{number}" for number in range(1, rank.world_size + 1)}
+    return {number: store.get(key) for number, key in keys.items() if store.check([key])}
 
 
 def _hear(rank: Rank, claim: Claim, store: Store, sequence: int, limit_s: float) -> None:
@@ -273,7 +289,7 @@ def _hear(rank: Rank, claim: Claim, store: Store, sequence: int, limit_s: float)
         if not _wait(store, ["verdict"], limit_s + ANSWER_LIMIT_S):
             raise PeerError(f"rank 0 on {rank.master_addr} gave no verdict within {limit_s + ANSWER_LIMIT_S:g} s")
         verdict = json.loads(store.get("verdict"))
-        store.set(f"heard/{sequence}", "yes")
+        store.set(f"heard/{sequence}", repr(time.time()))
     if verdict["error"]:
         raise (PeerError if verdict["retry"] else RankError)(verdict["error"])
     _check_listed(claim, [Claim(**entry) for entry in verdict["roster"]])

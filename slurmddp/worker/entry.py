@@ -10,6 +10,7 @@ from slurmddp.errors import FencedError, RankError, SlurmddpError
 from slurmddp.runtime.address import choose_interface, resolve_head
 from slurmddp.runtime.environment import Rank, export, read_rank
 from slurmddp.runtime.events import Start, write_event
+from slurmddp.runtime.health.preflight import Preflight
 from slurmddp.runtime.leaving import LEAVING
 from slurmddp.runtime.output import send_output
 from slurmddp.runtime.owner import owner_of
@@ -59,7 +60,7 @@ def _prepared(rank: Rank) -> Rank:
 
 def _run(rank: Rank, words: list[str]) -> None:
     stopping = begin(rank)
-    agree_end = _meet(rank, stopping)
+    agree_end = _meet(rank, stopping, words)
     start = Start(
         world_size=rank.world_size,
         local_world_size=rank.local_world_size,
@@ -76,10 +77,13 @@ def _run(rank: Rank, words: list[str]) -> None:
         _finish(rank, lambda: True)
 
 
-def _meet(rank: Rank, stopping: Stopping) -> Callable[[], bool]:
-    """Meet the other ranks; return how to agree with them on the end."""
+def _meet(rank: Rank, stopping: Stopping, words: list[str]) -> Callable[[], bool]:
+    """Meet the other ranks, and look at nodes and ranks; return how to agree with them on the end."""
+    looks = os.environ.get("DDPRUN_PREFLIGHT") != "0"
     if rank.world_size == 1:
         stopping.expect_plain()
+        if looks:
+            _look_alone(Preflight(rank, words, os.environ))
         return lambda: True
     stopping.expect_unmet()
     from slurmddp.runtime import flight  # noqa: PLC0415 - torch, after all that is quick to refuse
@@ -88,9 +92,15 @@ def _meet(rank: Rank, stopping: Stopping) -> Callable[[], bool]:
 
     flight.switch_on(rank, os.environ)
     keep_destroyed()
-    roster = meet(rank)
+    roster = meet(rank, preflight=Preflight(rank, words, os.environ) if looks else None)
     stopping.expect_plain(roster.confirm_notice)
     return roster.agree_end
+
+
+def _look_alone(preflight: Preflight) -> None:
+    error = preflight.judge([preflight.facts])
+    if error:
+        raise error
 
 
 def _run_command(words: list[str], rank: Rank, stopping: Stopping) -> None:
