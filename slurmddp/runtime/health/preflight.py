@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from slurmddp.errors import RankError
@@ -26,7 +27,8 @@ class Preflight:
     def judge(self, texts: Iterable[str | bytes]) -> RankError | None:
         """Tell what is wrong, on rank 0's output and as events; return the error of what certainly breaks the job."""
         self._ranks = sorted(map(Facts.from_text, texts), key=lambda facts: facts.rank)
-        findings = [*judge(self._ranks), *unseen(self._ranks, self._sees)]
+        sees = partial(self._sees, time.monotonic() + SEEN_LIMIT_S)
+        findings = [*judge(self._ranks), *unseen(self._ranks, sees)]
         self._clean_up()
         self._tell(findings)
         broken = next((finding for finding in findings if finding.level == "error"), None)
@@ -46,12 +48,11 @@ class Preflight:
                 print(f"{finding.level.upper()}: {finding.line}", flush=True)  # noqa: T201 - rank 0's console
                 write_event(self._rank, Found.of(finding))
 
-    def _sees(self, node: int) -> bool:
-        """Tell whether a node's mark is in the folder, as it is seen from here."""
+    def _sees(self, deadline: float, node: int) -> bool:
+        """Tell whether a node's mark is in the folder, as it is seen from here, before the monotonic deadline."""
         if self._rank.run_dir is None:
             return True
         path = self._rank.run_dir.node_mark(self._rank.job, self._rank.attempt, node)
-        deadline = time.monotonic() + SEEN_LIMIT_S
         while not path.exists():
             if time.monotonic() > deadline:
                 return False

@@ -1,0 +1,38 @@
+"""All that is looked at before the queue, in the order in which it would go wrong."""
+
+from collections.abc import Iterator, Mapping
+
+from slurmddp.doctor.controller import check_cluster
+from slurmddp.doctor.interpreter import check_python
+from slurmddp.doctor.storage import check_storage
+from slurmddp.doctor.surroundings import check_lines, check_notice, check_variables
+from slurmddp.errors import UsageError
+from slurmddp.finding import Finding
+from slurmddp.prepare import prepare
+from slurmddp.script import script
+from slurmddp.spec import JobSpec
+
+
+def examine(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what is found about a job, good and bad; nothing is written or submitted."""
+    text = _script(spec)
+    if isinstance(text, str):
+        yield Finding(check="program", level="error", what=text, status=2)
+    else:
+        yield Finding(check="program", level="ok", what="the script, and the data as far as it is known, are here")
+    yield from check_python(spec, environ)
+    yield from check_storage(spec, environ)
+    yield from check_lines(spec)
+    yield from check_variables(spec, environ)
+    yield from check_notice(spec)
+    yield from check_cluster(spec, text if isinstance(text, bytes) else None, environ)
+
+
+def _script(spec: JobSpec) -> bytes | str:
+    """Return the batch script; why there is none, when script or data are missing."""
+    try:
+        text = script(spec)
+        prepare(spec)
+    except UsageError as error:
+        return str(error)
+    return text
