@@ -6,8 +6,9 @@ from typing import Final, Literal
 
 Preemption = Literal["off", "requeue", "cancel", "suspend", "gang"]
 
-_UNUSABLE: Final = ("down", "drain", "fail", "future", "unknown", "power_down", "powered_down", "inval", "no_respond")
-"""States of sinfo(1) in which a node does not get jobs soon, by their beginning."""
+_UNUSABLE: Final = ("down", "drain", "fail", "future", "unknown", "inval", "no_respond")
+"""States of sinfo(1) in which a node does not get jobs soon, by their beginning; one that is switched off to save
+power is switched on for a job."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,13 +24,19 @@ class Nodes:
     memory_mb: int
     gpus: int = 0
     gpu_type: str = ""
-    """Empty where the site names none."""
+    """Empty where the site names none, or the node has several."""
+    gpu_counts: tuple[tuple[str, int], ...] = ()
+    """Each type, and how many of it; the type is empty where the site names none."""
     features: tuple[str, ...] = ()
 
     @property
     def usable(self) -> bool:
         """Whether jobs can get them, now or when other jobs have ended."""
         return not self.state.startswith(_UNUSABLE)
+
+    def gpus_of(self, kind: str) -> int:
+        """Return how many GPUs of that type one of them has; of any type for an empty one."""
+        return sum(count for name, count in self.gpu_counts if name == kind) if kind else self.gpus
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +45,8 @@ class Partition:
 
     name: str
     default: bool = False
+    hidden: bool = False
+    """Whether Slurm shows it only to those who ask for all."""
     state: str = "UP"
     """`UP`, `DOWN`, `DRAIN` or `INACTIVE`."""
     nodes: tuple[Nodes, ...] = ()
@@ -54,7 +63,10 @@ class Partition:
     denied_accounts: tuple[str, ...] = ()
     qos: tuple[str, ...] | None = None
     denied_qos: tuple[str, ...] = ()
+    groups: tuple[str, ...] | None = None
+    """The only groups of users allowed; None when all are."""
     preemption: Preemption = "off"
+    """What happens to a job there when a more urgent one wants its nodes."""
     grace_s: int = 0
     """How long a preempted job may go on, in seconds."""
 
@@ -79,6 +91,8 @@ class Cluster:
     partitions: tuple[Partition, ...] = ()
     requeue: bool = True
     """Whether jobs are requeued where they do not say (JobRequeue)."""
+    preempts_by_qos: bool = False
+    """Whether jobs are preempted for a better QOS; then a partition's grace time says nothing."""
     signals_on_preemption: bool = False
     """Whether a preempted job gets its `--signal` at once (PreemptParameters=send_user_signal)."""
     kill_wait_s: int = 30
@@ -86,6 +100,10 @@ class Cluster:
     accounts: tuple[str, ...] | None = None
     """Those this user may charge; None when nobody says."""
     qos: tuple[str, ...] | None = None
+    """Those this user may name; None when nobody says."""
+    default_account: str = ""
+    unlearned: tuple[str, ...] = ()
+    """What could not be learned and why, a line each."""
 
     @property
     def default(self) -> Partition | None:

@@ -306,6 +306,15 @@ def order(command: Sequence[str], environ: Mapping[str, str]) -> None:
         raise ClusterError(f"{' '.join(command)}: {answer.reason}")
 
 
+def told(command: Sequence[str], environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> str:
+    """Return what a program prints; raise ClusterError with its own words when it fails, and as `ask` does."""
+    answer = ask(command, environ, timeout_s=timeout_s)
+    if answer.status != 0:
+        _check_reached(answer)
+        raise ClusterError(f"{command[0]}: {answer.reason}")
+    return answer.stdout
+
+
 def find_job(
     *, name: str, user: str, script: bytes, since: datetime, known: Sequence[str], environ: Mapping[str, str]
 ) -> JobId | None:
@@ -341,21 +350,23 @@ def submission_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in environ.items() if key in _KEPT or not re.fullmatch(SCRUBBED, key)}
 
 
-def ask(command: Sequence[str], environ: Mapping[str, str], *, stdin: bytes = b"") -> Answer:
+def ask(
+    command: Sequence[str], environ: Mapping[str, str], *, stdin: bytes = b"", timeout_s: float = TIMEOUT_S
+) -> Answer:
     """Run one of Slurm's programs with a scrubbed environment and return its answer.
 
-    Raises ClusterError when the program cannot be started, LostAnswerError when it takes more than a minute.
+    Raises ClusterError when the program cannot be started, LostAnswerError when it takes longer than `timeout_s`.
     """
     try:
         done = subprocess.run(  # noqa: PLW1510 the status is part of the answer
-            command, input=stdin, capture_output=True, env=submission_environment(environ), timeout=TIMEOUT_S
+            command, input=stdin, capture_output=True, env=submission_environment(environ), timeout=timeout_s
         )
     except FileNotFoundError as error:
         raise ClusterError(f"{command[0]} was not found; {NO_CLUSTER}") from error
     except OSError as error:
         raise ClusterError(f"{command[0]} cannot be started: {error.strerror}; {NO_CLUSTER}") from error
     except subprocess.TimeoutExpired as error:
-        raise LostAnswerError(f"{command[0]} did not end within {TIMEOUT_S:.0f} s") from error
+        raise LostAnswerError(f"{command[0]} did not end within {timeout_s:.0f} s") from error
     return Answer(done.returncode, _text(done.stdout), _text(done.stderr))
 
 

@@ -39,6 +39,7 @@ CLI_ONLY = {
     "requeue",
     "compare",
     "hostlist",
+    "census",
 }
 
 
