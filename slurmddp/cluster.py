@@ -95,6 +95,8 @@ class Cluster:
     """Whether jobs are preempted for a better QOS; then a partition's grace time says nothing."""
     signals_on_preemption: bool = False
     """Whether a preempted job gets its `--signal` at once (PreemptParameters=send_user_signal)."""
+    memory_is_counted: bool = False
+    """Whether a job is given memory as it is given CPUs (SelectTypeParameters has Memory)."""
     kill_wait_s: int = 30
     max_array_size: int = 1001
     accounts: tuple[str, ...] | None = None

@@ -90,6 +90,10 @@ class LostAnswerError(ClusterError):
     """The controller may have done what it was asked; its answer did not arrive."""
 
 
+class RefusedError(ClusterError):
+    """sbatch would not take the job."""
+
+
 @dataclass(frozen=True)
 class JobId:
     """A job as sbatch names it; the cluster only where several share a database."""
@@ -183,12 +187,23 @@ def submit(script: bytes, *, output: Path, environ: Mapping[str, str], dependenc
 
 
 def test_only(script: bytes, environ: Mapping[str, str]) -> str:
-    """Return what sbatch says of a script that it only checks. Raises ClusterError when it would be refused."""
+    """Return what sbatch says of a script that it only checks.
+
+    Raises RefusedError when the job would be refused, and as `ask` does.
+    """
     answer = ask(["sbatch", "--test-only"], environ, stdin=script)
     if answer.status != 0:
         _check_reached(answer)
-        raise ClusterError(f"sbatch would refuse the job: {answer.reason}")
+        if _LOST_ANSWER.search(answer.stderr):
+            raise LostAnswerError(answer.reason)
+        raise RefusedError(f"sbatch would refuse the job: {answer.reason}")
     return answer.reason
+
+
+def expected_start(said: str) -> datetime | None:
+    """Return when a job would start by the words of `sbatch --test-only`; None where they do not say."""
+    match = re.search(r"to start at (\S+)", said)
+    return _time(match[1]) if match else None
 
 
 def _check_reached(answer: Answer) -> None:

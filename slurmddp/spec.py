@@ -356,6 +356,13 @@ def seconds(limit: str) -> int | None:
     return int(days or 0) * 86400 + hours * 3600 + minutes * 60 + secs
 
 
+def slurm_time(limit_s: int) -> str:
+    """Return a time in seconds as Slurm writes it, `D-HH:MM:SS`: what `seconds` reads."""
+    days, rest = divmod(limit_s, 86400)
+    clock = f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
+    return f"{days}-{clock}" if days else clock
+
+
 def _check_text(field: Field, value: Any) -> None:
     for text in value if isinstance(value, tuple) else (value,):
         if not isinstance(text, str):

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,8 +19,10 @@ from slurmddp.command import script_of
 from slurmddp.config import Resolved
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.fields import shown
+from slurmddp.limits import problems
 from slurmddp.outcome import DONE
 from slurmddp.prepare import prepare
+from slurmddp.request import Request
 from slurmddp.rundir import RunDir, append_record, last_records, read_records, write_whole
 from slurmddp.script import script
 from slurmddp.spec import JobSpec, seconds
@@ -32,6 +34,8 @@ LOOKS: Final = (0.0, 2.0, 8.0)
 """Seconds to wait before each look for a job whose answer was lost; a busy controller accepts late."""
 
 _REMEMBERED: Final = 20
+_ALL_THE_SAME: Final = "--force submits it all the same"
+_AT_ONCE: Final = timedelta(minutes=2)
 _ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Notice = Callable[[str], None]
@@ -53,17 +57,27 @@ class Submitted:
 
 
 def submit(
-    resolved: Resolved, *, change: bool, environ: Mapping[str, str], notice: Notice, chain: int = 0
+    request: Request,
+    *,
+    change: bool,
+    environ: Mapping[str, str],
+    notice: Notice,
+    chain: int = 0,
+    force: bool = False,
 ) -> Submitted:
     """Submit a job and record it; `change` allows a run to go on with another command.
 
-    `chain` more jobs of the same script follow, each when the one before it has ended, however that was. `notice`
-    gets what sbatch says beside the id, and what the site has changed. Raises UsageError when the request is wrong
-    by itself or the run is another's, ClusterError when Slurm refuses.
+    `chain` more jobs of the same script follow, each when the one before it has ended, however that was. `force`
+    submits what seems never to start. `notice` gets what sbatch says beside the id, when Slurm expects the job to
+    start, and what the site has changed. Raises UsageError when the request is wrong by itself or the run is
+    another's, ClusterError when the cluster rules it out or Slurm refuses.
     """
+    resolved = request.resolved
     _check_can_queue(resolved.spec)
     text, run, record = script(resolved.spec), _run_of(resolved.spec), _described(resolved)
     _check(resolved, run, change=change, environ=environ)
+    if not force:
+        _check_fits(request, text, environ, notice)
     prepare(resolved.spec)
     created = run.create()
     try:
@@ -84,14 +98,42 @@ def submit(
         raise
 
 
-def dry_run(resolved: Resolved, *, change: bool, environ: Mapping[str, str]) -> tuple[bytes, str]:
+def dry_run(request: Request, *, change: bool, environ: Mapping[str, str]) -> tuple[bytes, str]:
     """Return the script, and what sbatch says to it; raise what `submit` would, and write nothing."""
+    resolved = request.resolved
     _check_can_queue(resolved.spec)
     text, run = script(resolved.spec), _run_of(resolved.spec)
     _described(resolved)
     _check(resolved, run, change=change, environ=environ)
     _check_idle(resolved.spec, run, environ)
+    _check_limits(request)
     return text, slurm.test_only(text, environ)
+
+
+def _check_fits(request: Request, text: bytes, environ: Mapping[str, str], notice: Notice) -> None:
+    """Refuse what can never start, by what the cluster has and then by Slurm's own word; say when it will."""
+    _check_limits(request)
+    try:
+        said = slurm.test_only(text, environ)
+    except slurm.LostAnswerError:
+        return
+    except slurm.RefusedError as error:
+        raise ClusterError(f"{error}; {_ALL_THE_SAME}") from error
+    start = slurm.expected_start(said)
+    spec = request.resolved.spec
+    if start and not spec.hold and not spec.dependency:
+        notice(f"Slurm expects it to start {_when(start)}")
+
+
+def _check_limits(request: Request) -> None:
+    found = problems(request.resolved.spec, request.cluster) if request.cluster else ()
+    if found:
+        raise ClusterError("; ".join((*found, _ALL_THE_SAME)))
+
+
+def _when(start: datetime) -> str:
+    """Return a time for people; the clocks of two machines differ a little."""
+    return "at once" if start - datetime.now(UTC) < _AT_ONCE else f"at {start:%Y-%m-%d %H:%M}"
 
 
 @contextmanager

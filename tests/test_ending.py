@@ -348,23 +348,32 @@ def test_of_several_jobs_that_take_over_at_once_one_does(bench, wait_for_job, sl
     assert not cases[0].run.owner.exists()
 
 
-def test_reset_sets_aside_once(bench, wait_for_job):
+OF_THE_RUN = ("model.pt", "rank-0.pt", "rank-1.pt", "tensorboard", "checkpoints/step-000000005")
+
+
+def test_reset_sets_aside_once(bench, sandbox, wait_for_job):
+    """Neither a restart, nor a preemption, nor a second job of the script wipes what was made since."""
     run = bench.run_dir()
     run.create()
-    (run.checkpoints / "step-000000005").mkdir(parents=True)
-    run.model.write_text("old")
+    for name in OF_THE_RUN:
+        (run.path / name).mkdir(parents=True)
     body = """
     ls $2/checkpoints >>$2/seen 2>/dev/null; mkdir -p $2/checkpoints/step-000000001
-    [ ! -e $2/go ] || { echo "0 done" >$1/0.end; exit; }
-    case $DDPRUN_ATTEMPT in 0.0) exit 1 ;; 0.1) echo "75 x" >$1/0.end ;; *) echo "0 done" >$1/0.end ;; esac
+    case $DDPRUN_ATTEMPT in
+      0.0) [ -e $2/again ] || exit 1 ;;
+      0.1) touch $2/began; while [ ! -e $2/again ]; do sleep 0.1; done; echo "75 preempted" >$1/0.end; exit ;;
+    esac
+    echo "0 done" >$1/0.end
     """
-    script = bench.script(body, reset=True, reset_number=run.next_reset)
+    script = bench.script(body, reset=True, reset_number=run.next_reset, partition="low")
     case = bench.sbatch(script)
+    until((run.path / "began").exists, "the restart")
+    sandbox.preempt(case.job_id)
+    (run.path / "again").touch()
     assert ended(case, wait_for_job) == "0"
     assert case.attempts() == ["0.0", "0.1", "1.0"]
-    assert (run.before_reset(1) / "checkpoints" / "step-000000005").is_dir()
-    assert (run.before_reset(1) / "model.pt").read_text() == "old"
-    case.go()
+    kept = [path for path in run.before_reset(1).rglob("*") if path.name != "checkpoints"]
+    assert sorted(str(path.relative_to(run.before_reset(1))) for path in kept) == sorted(OF_THE_RUN)
     assert ended(bench.sbatch(script), wait_for_job) == "0"
     assert (run.path / "seen").read_text() == "step-000000001\n" * 3
     assert run.next_reset == 2

@@ -122,7 +122,7 @@ BY_HAND = ["--launcher=manual", "--nodelist=n[1-2]", "--port-range=31000-31999"]
 
 @pytest.fixture(scope="module")
 def every_way(sandbox, tmp_path_factory):
-    """The same training on two ranks, started in every way there is; what to type is typed on two nodes."""
+    """The same training on two ranks, in every way to start it (by hand on two nodes), and on three by two of them."""
     folder = tmp_path_factory.mktemp("ways")
     environment = {**os.environ, **sandbox.environment(), "OMP_NUM_THREADS": "1"}
     training = ["--task=linear", "--epochs=2"]
@@ -133,6 +133,8 @@ def every_way(sandbox, tmp_path_factory):
         return done.stdout
 
     call(SLURMDDP, "run", "--name=run", "--ntasks-per-node=2", *training)
+    call(SLURMDDP, "run", "--name=run-of-three", "--gpus-per-node=3", *training)
+    call(SLURMDDP, "submit", "--name=srun-of-three", "--gpus-per-node=3", "--wait", *training)
     text = call(SLURMDDP, "render", "--name=manual", "--nodes=2", *BY_HAND, *training)
     parts = [part.partition("\n") for part in text.split("# --- On ")[1:]]
     typed = [
@@ -147,9 +149,12 @@ def every_way(sandbox, tmp_path_factory):
     return folder / "jobs"
 
 
-@pytest.mark.parametrize("way", ["run", "manual", "fork", "torchrun"])
-def test_every_way_to_start_ends_with_the_same_loss(every_way, way):
-    srun, other = ([*read_records(every_way / name / "events.jsonl")] for name in ("srun", way))
+@pytest.mark.parametrize(
+    ("way", "by_srun"),
+    [("run", "srun"), ("manual", "srun"), ("fork", "srun"), ("torchrun", "srun"), ("run-of-three", "srun-of-three")],
+)
+def test_every_way_to_start_ends_with_the_same_loss(every_way, way, by_srun):
+    srun, other = ([*read_records(every_way / name / "events.jsonl")] for name in (by_srun, way))
     losses = [
         [event["values"]["loss"] for event in events if "epoch" in event.get("values", {})] for events in (srun, other)
     ]

@@ -11,8 +11,8 @@ import click
 from slurmddp import follow as following
 from slurmddp import submit as submitting
 from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, tell, write
-from slurmddp.config import Resolved
 from slurmddp.errors import SlurmddpError
+from slurmddp.request import Request, fitted
 
 
 @click.command(cls=JobCommand, options_metavar=SYNOPSIS)
@@ -26,16 +26,18 @@ from slurmddp.errors import SlurmddpError
     metavar="N",
     help="Queue N more jobs of the run, each to go on when the one before it has ended.",
 )
+@click.option("--force", is_flag=True, help="Submit even what seems never to start here.")
 @click.option("--wait", is_flag=True, help="Wait for the job's end; exit 0 only if it succeeded.")
 @click.option("--follow", is_flag=True, help="As --wait, and show the job's output on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def submit(
+def submit(  # noqa: PLR0913 - an argument for each option
     job_file: Path | None,
     words: tuple[str, ...],
     *,
     change: bool,
     dry_run: bool,
     chain: int,
+    force: bool,
     wait: bool,
     follow: bool,
     as_json: bool,
@@ -45,12 +47,12 @@ def submit(
 
     Without COMMAND the bundled worker trains.
     """
-    resolved = resolve(job_file, words, parameters)
+    request = fitted(resolve(job_file, words, parameters), os.environ)
     if dry_run:
-        return _dry_run(resolved, change=change, as_json=as_json)
+        return _dry_run(request, change=change, as_json=as_json)
     waits = wait or follow
     with submitting.uninterrupted():
-        done = submitting.submit(resolved, change=change, environ=os.environ, notice=tell, chain=chain)
+        done = submitting.submit(request, change=change, environ=os.environ, notice=tell, chain=chain, force=force)
         result = _result(done)
         if not (waits and as_json):
             _print(result, as_json=as_json)
@@ -66,8 +68,8 @@ def submit(
     return _wait(done, result, show=follow, as_json=as_json) if waits else 0
 
 
-def _dry_run(resolved: Resolved, *, change: bool, as_json: bool) -> int:
-    text, said = submitting.dry_run(resolved, change=change, environ=os.environ)
+def _dry_run(request: Request, *, change: bool, as_json: bool) -> int:
+    text, said = submitting.dry_run(request, change=change, environ=os.environ)
     if as_json:
         click.echo(json.dumps({"script": text.decode(), "sbatch": said}))
         return 0

@@ -15,6 +15,8 @@ CASES = {
     "plain": LINEAR,
     "views": f"{LINEAR} --gradient-as-bucket-view --bucket-mb=0.0001",
     "static": f"{LINEAR} --static-graph",
+    "unused": f"{LINEAR} --find-unused-parameters",
+    "compiled": f"{LINEAR} --compile",
     "adamw": f"{LINEAR} --optimizer=adamw --weight-decay=0.1 --schedule=cosine --warmup-steps=5 --lr-scaling=linear",
     "zero": f"{LINEAR} --optimizer=adam --zero",
     "adam": f"{LINEAR} --optimizer=adam",
@@ -88,6 +90,8 @@ def test_after_a_crash_it_ends_with_the_same_bits(two, case):
     [
         ("views", "plain", 0),
         ("static", "plain", 0),
+        ("unused", "plain", 0),
+        ("compiled", "plain", 1e-6),
         ("zero", "adam", 0),
         ("fsdp", "plain", 1e-6),
         ("fp16-hook", "plain", 1e-2),

@@ -1,0 +1,184 @@
+"""What of a request its cluster can never give, said before the queue. No I/O.
+
+Slurm itself accepts most of it and lets the job wait for ever (PartitionConfig, PartitionNodeLimit,
+PartitionTimeLimit), or refuses it without a word on what would be possible.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from slurmddp.cluster import Cluster, Nodes, Partition
+from slurmddp.fields import shown
+from slurmddp.sizing import is_feature
+from slurmddp.spec import JobSpec, slurm_time
+
+_MEGABYTES: Final = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2}
+
+
+def problems(spec: JobSpec, cluster: Cluster) -> tuple[str, ...]:
+    """Return a line for each thing that no node, partition or account of the cluster allows; none when it fits.
+
+    A job that names several partitions may start in any of them: what one of them allows is no problem.
+    """
+    if not cluster.partitions:
+        return ()
+    named = _named(spec, cluster)
+    if isinstance(named, str):
+        return (named,)
+    found = [tuple(_of_partition(spec, partition)) for partition in named]
+    return (*min(found, key=len), *_of_user(spec, cluster))
+
+
+def _named(spec: JobSpec, cluster: Cluster) -> tuple[Partition, ...] | str:
+    known = [partition.name for partition in cluster.partitions]
+    if spec.partition is None:
+        return tuple(cluster.partitions_of(None)) or (
+            f"this cluster has no default partition; name one by --partition: {_some(known)}"
+        )
+    for name in spec.partition.split(","):
+        if name not in known:
+            return f"--partition: {shown(name)} is not here; {_nearest(name, known)}"
+    return tuple(cluster.partitions_of(spec.partition))
+
+
+def _of_partition(spec: JobSpec, partition: Partition) -> Iterator[str]:
+    of_nodes = [line for check in (_node_count, _gpus, _cpus, _memory) if (line := check(spec, partition))]
+    others = [line for check in (_state, _time, _accounts) if (line := check(spec, partition))]
+    yield from of_nodes or filter(None, (_together(spec, partition),))
+    yield from others
+
+
+def _state(_: JobSpec, partition: Partition) -> str:
+    if partition.state in ("UP", ""):
+        return ""
+    return f"partition {partition.name} is {partition.state} and starts no jobs; choose another one by --partition"
+
+
+def _time(spec: JobSpec, partition: Partition) -> str:
+    most_s = partition.max_time_s
+    if not spec.time or most_s is None or (spec.time_s is not None and spec.time_s <= most_s):
+        return ""
+    return f"--time {spec.time}: partition {partition.name} allows at most {slurm_time(most_s)}"
+
+
+def _node_count(spec: JobSpec, partition: Partition) -> str:
+    if partition.max_nodes is not None and spec.nodes > partition.max_nodes:
+        return f"--nodes {spec.nodes}: partition {partition.name} allows at most {partition.max_nodes} for a job"
+    if spec.nodes < partition.min_nodes:
+        return f"--nodes {spec.nodes}: partition {partition.name} wants at least {partition.min_nodes} for a job"
+    if spec.nodes > partition.node_count:
+        return f"--nodes {spec.nodes}: partition {partition.name} has {partition.node_count}"
+    return ""
+
+
+def _gpus(spec: JobSpec, partition: Partition) -> str:
+    kind = (spec.gpus_per_node or "").rpartition(":")[0]
+    kinds = sorted({nodes.gpu_type for nodes in partition.nodes if nodes.gpus and nodes.gpu_type})
+    if kind and kinds and kind not in kinds:
+        return f"--gpus-per-node {spec.gpus_per_node}: partition {partition.name} has GPUs of type {_some(kinds)}"
+    most = max((nodes.gpus for nodes in partition.nodes if kind in ("", nodes.gpu_type)), default=0)
+    if spec.gpus <= most:
+        return ""
+    has = f"a node of partition {partition.name} has {most}" if most else f"partition {partition.name} has none"
+    return f"--gpus-per-node {spec.gpus_per_node}: {has}"
+
+
+def _cpus(spec: JobSpec, partition: Partition) -> str:
+    most = max((min(nodes.cpus, partition.max_cpus_per_node or nodes.cpus) for nodes in partition.nodes), default=0)
+    wanted = _cpus_of(spec)
+    if wanted <= most:
+        return ""
+    if spec.tasks_per_node > most:
+        return (
+            f"--ntasks-per-node {spec.tasks_per_node}: a job gets {most} CPUs on a node of partition {partition.name}, "
+            "and each rank needs one"
+        )
+    return (
+        f"--cpus-per-task {spec.cpus_per_task}: {spec.tasks_per_node} ranks want {wanted} CPUs on a node, and a job "
+        f"gets {most} in partition {partition.name}; at most --cpus-per-task {most // spec.tasks_per_node}"
+    )
+
+
+def _memory(spec: JobSpec, partition: Partition) -> str:
+    sizes = [min(nodes.memory_mb, partition.max_memory_per_node_mb or nodes.memory_mb) for nodes in partition.nodes]
+    most = max(sizes, default=0)
+    if memory_mb(spec) <= most:
+        return ""
+    return f"--mem {spec.mem}: a job gets {most} MB on a node of partition {partition.name}; at most --mem {most}"
+
+
+def _together(spec: JobSpec, partition: Partition) -> str:
+    """Some nodes may have the GPUs and others the CPUs; whether enough have all that is wanted is another question."""
+    count = sum(nodes.count for nodes in partition.nodes if _has_all(spec, nodes))
+    if count >= spec.nodes:
+        return ""
+    return (
+        f"--nodes {spec.nodes}: {count} nodes of partition {partition.name} have all that is asked for "
+        f"({', '.join(_wanted(spec))})"
+    )
+
+
+def _has_all(spec: JobSpec, nodes: Nodes) -> bool:
+    kind = (spec.gpus_per_node or "").rpartition(":")[0]
+    return (
+        nodes.gpus >= spec.gpus
+        and (kind in ("", nodes.gpu_type) or not nodes.gpu_type)
+        and nodes.cpus >= _cpus_of(spec)
+        and nodes.memory_mb >= memory_mb(spec)
+        and (not is_feature(spec.constraint) or spec.constraint in nodes.features)
+    )
+
+
+def _wanted(spec: JobSpec) -> Iterator[str]:
+    yield f"{_cpus_of(spec)} CPUs"
+    if spec.gpus_per_node:
+        yield f"GPUs {spec.gpus_per_node}"
+    if spec.mem:
+        yield f"memory {spec.mem}"
+    if is_feature(spec.constraint):
+        yield f"feature {spec.constraint}"
+
+
+def _cpus_of(spec: JobSpec) -> int:
+    return (spec.cpus_per_task or 1) * spec.tasks_per_node
+
+
+def memory_mb(spec: JobSpec) -> float:
+    """Return the memory asked for on a node, in MB; 0 is also what stands for all of it (sbatch(1), --mem)."""
+    match = re.fullmatch(r"([0-9]+)([KMGT]?)", spec.mem or "0")
+    return int(match[1]) * _MEGABYTES[match[2]] if match else 0
+
+
+def _accounts(spec: JobSpec, partition: Partition) -> str:
+    pairs: tuple[tuple[str, str | None, tuple[str, ...] | None, tuple[str, ...]], ...] = (
+        ("account", spec.account, partition.accounts, partition.denied_accounts),
+        ("qos", spec.qos, partition.qos, partition.denied_qos),
+    )
+    for key, given, allowed, denied in pairs:
+        if given and allowed is not None and given not in allowed:
+            return f"--{key} {given}: partition {partition.name} is for {_some(allowed)}"
+        if given and given in denied:
+            return f"--{key} {given}: partition {partition.name} does not take it"
+    return ""
+
+
+def _of_user(spec: JobSpec, cluster: Cluster) -> Iterator[str]:
+    for key, given, own in (("account", spec.account, cluster.accounts), ("qos", spec.qos, cluster.qos)):
+        if given and own is not None and given not in own:
+            yield f"--{key}: {shown(given)} is not yours; {_nearest(given, own)}"
+
+
+def _nearest(name: str, known: Iterable[str]) -> str:
+    import difflib  # noqa: PLC0415 needed only when something is wrong
+
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(map(shown, near))}?" if near else f"there are {_some(known)}"
+
+
+def _some(names: Iterable[str], most: int = 10) -> str:
+    """Return a few of the names, safe to print."""
+    listed = [shown(name)[1:-1] for name in names]
+    more = f" and {len(listed) - most} more" if len(listed) > most else ""
+    return ", ".join(listed[:most]) + more

@@ -1,0 +1,43 @@
+"""A job as it will be asked for: what it leaves open is filled from the cluster that answers here. Asks Slurm once."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from slurmddp import census
+from slurmddp.cluster import Cluster
+from slurmddp.config import Resolved
+from slurmddp.errors import ClusterError
+from slurmddp.sizing import sized
+from slurmddp.spec import JOB_FIELDS
+
+
+@dataclass(frozen=True)
+class Request:
+    """A job, and the cluster that it was fitted to."""
+
+    resolved: Resolved
+    cluster: Cluster | None = None
+    silence: str = ""
+    """Why no cluster is known; empty when one is."""
+    computed: tuple[str, ...] = ()
+    """The keys whose values come from the cluster."""
+
+    def explained(self) -> Iterator[str]:
+        """Yield a line for each value that the cluster has decided, or why there is none."""
+        if self.silence:
+            yield f"what depends on the cluster is left to it: {self.silence}"
+            return
+        spec, origins = self.resolved
+        for key in self.computed:
+            yield f"--{key} {getattr(spec, JOB_FIELDS[key].name)}: {origins[key]}"
+
+
+def fitted(resolved: Resolved, environ: Mapping[str, str]) -> Request:
+    """Return the job with what it leaves open filled; as it is where no cluster answers."""
+    try:
+        cluster = census.look(environ)
+    except ClusterError as error:
+        return Request(resolved, silence=str(error))
+    full = sized(resolved, cluster)
+    computed = tuple(key for key, origin in full.origins.items() if origin != resolved.origins[key])
+    return Request(full, cluster, computed=computed)

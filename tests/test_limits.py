@@ -1,0 +1,92 @@
+"""What can never run is said in a line that names the limit and what would work."""
+
+import pytest
+
+from slurmddp.cluster import Cluster, Nodes, Partition
+from slurmddp.limits import problems
+from slurmddp.spec import JobSpec
+
+GPU = Nodes(names="g[1-2]", count=2, state="idle", cpus=16, memory_mb=16000, gpus=8, gpu_type="a100", features=("x",))
+FAT = Nodes(names="f1", count=1, state="down*", cpus=64, memory_mb=64000)
+CLUSTER = Cluster(
+    accounts=("physics", "chemistry"),
+    partitions=(
+        Partition(name="gpu", default=True, nodes=(GPU,), max_time_s=3600, accounts=("physics",), denied_qos=("low",)),
+        Partition(name="all", nodes=(GPU, FAT), max_nodes=2, min_nodes=1, max_memory_per_node_mb=32000),
+        Partition(name="cpu", nodes=(FAT,), max_cpus_per_node=32, min_nodes=2, qos=("long",)),
+        Partition(name="closed", nodes=(GPU,), state="DRAIN"),
+    ),
+)
+
+
+def found(cluster=CLUSTER, **values):
+    return problems(JobSpec(job_name="x", **values), cluster)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"gpus_per_node": "8", "nodes": 2, "cpus_per_task": 2, "mem": "15G", "time": "60"},
+        {"gpus_per_node": "a100:8", "account": "physics"},
+        {"partition": "all", "cpus_per_task": 64},
+        {"partition": "gpu,all", "cpus_per_task": 64},
+        {"partition": "all", "constraint": "x|y", "nodes": 2},
+        {"mem": "0"},
+    ],
+)
+def test_what_fits_is_no_problem(values):
+    assert found(**values) == ()
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"partition": "gpus"}, "--partition: 'gpus' is not here; did you mean 'gpu' or 'cpu'?"),
+        ({"partition": "zzz"}, "--partition: 'zzz' is not here; there are gpu, all, cpu, closed"),
+        ({"partition": "closed"}, "partition closed is DRAIN and starts no jobs; choose another one by --partition"),
+        ({"time": "2:00:00"}, "--time 2:00:00: partition gpu allows at most 01:00:00"),
+        ({"time": "UNLIMITED"}, "--time UNLIMITED: partition gpu allows at most 01:00:00"),
+        ({"nodes": 3}, "--nodes 3: partition gpu has 2"),
+        ({"nodes": 3, "partition": "all"}, "--nodes 3: partition all allows at most 2 for a job"),
+        ({"partition": "cpu", "qos": "long"}, "--nodes 1: partition cpu wants at least 2 for a job"),
+        ({"partition": "gpu,cpu", "nodes": 3}, "--nodes 3: partition gpu has 2"),
+        ({"gpus_per_node": "9"}, "--gpus-per-node 9: a node of partition gpu has 8"),
+        ({"gpus_per_node": "h100:1"}, "--gpus-per-node h100:1: partition gpu has GPUs of type a100"),
+        ({"gpus_per_node": "1", "partition": "all", "constraint": "y"}, "have all that is asked for (1 CPUs, GPUs 1"),
+        (
+            {"gpus_per_node": "8", "cpus_per_task": 3},
+            "want 24 CPUs on a node, and a job gets 16 in partition gpu; at most --cpus-per-task 2",
+        ),
+        (
+            {"ntasks_per_node": 17},
+            "--ntasks-per-node 17: a job gets 16 CPUs on a node of partition gpu, and each rank needs one",
+        ),
+        ({"mem": "16001"}, "--mem 16001: a job gets 16000 MB on a node of partition gpu; at most --mem 16000"),
+        ({"mem": "40G", "partition": "all"}, "--mem 40G: a job gets 32000 MB on a node of partition all"),
+        (
+            {"partition": "all", "gpus_per_node": "8", "cpus_per_task": 8, "nodes": 1},
+            "--nodes 1: 0 nodes of partition all have all that is asked for (64 CPUs, GPUs 8)",
+        ),
+        ({"constraint": "y"}, "--nodes 1: 0 nodes of partition gpu have all that is asked for (1 CPUs, feature y)"),
+        ({"account": "chemistry"}, "--account chemistry: partition gpu is for physics"),
+        ({"account": "physic", "partition": "all"}, "--account: 'physic' is not yours; did you mean 'physics'?"),
+        ({"qos": "low"}, "--qos low: partition gpu does not take it"),
+    ],
+)
+def test_what_never_fits_names_the_limit(values, said):
+    assert said in found(**values)[0]
+
+
+def test_all_that_is_wrong_is_said():
+    lines = found(nodes=3, time="2:00:00", account="physic")
+    assert [line.split()[0] for line in lines] == ["--nodes", "--time", "--account", "--account:"]
+
+
+def test_without_a_default_partition_one_is_to_be_named():
+    cluster = Cluster(partitions=(Partition(name="a"), Partition(name="b\x1b[2J")))
+    assert found(cluster) == ("this cluster has no default partition; name one by --partition: a, b\\x1b[2J",)
+
+
+def test_of_a_cluster_that_says_nothing_nothing_is_known():
+    assert found(Cluster()) == ()
