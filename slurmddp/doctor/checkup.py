@@ -9,12 +9,14 @@ from slurmddp.doctor.surroundings import check_lines, check_notice, check_variab
 from slurmddp.errors import UsageError
 from slurmddp.finding import Finding
 from slurmddp.prepare import prepare
+from slurmddp.request import Request
 from slurmddp.script import script
 from slurmddp.spec import JobSpec
 
 
-def examine(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
+def examine(request: Request, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what is found about a job, good and bad; nothing is written or submitted."""
+    spec = request.resolved.spec
     text = _script(spec)
     if isinstance(text, str):
         yield Finding(check="program", level="error", what=text, status=2)
@@ -25,7 +27,7 @@ def examine(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
     yield from check_lines(spec)
     yield from check_variables(spec, environ)
     yield from check_notice(spec)
-    yield from check_cluster(spec, text if isinstance(text, bytes) else None, environ)
+    yield from check_cluster(request, text if isinstance(text, bytes) else None, environ)
 
 
 def _script(spec: JobSpec) -> bytes | str:

@@ -3,20 +3,18 @@
 from collections.abc import Iterator, Mapping
 
 from slurmddp import slurm
-from slurmddp.census import look
 from slurmddp.cluster import Cluster, Partition
 from slurmddp.errors import ClusterError
 from slurmddp.finding import Finding
 from slurmddp.limits import problems
-from slurmddp.spec import JobSpec
+from slurmddp.request import Request
 
 
-def check_cluster(spec: JobSpec, script: bytes | None, environ: Mapping[str, str]) -> Iterator[Finding]:
+def check_cluster(request: Request, script: bytes | None, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what Slurm says of a job; `script` is None when the job has none that could be shown to sbatch."""
-    try:
-        cluster = look(environ)
-    except ClusterError as error:
-        yield _refused("slurm", str(error))
+    cluster, spec = request.cluster, request.resolved.spec
+    if cluster is None:
+        yield _refused("slurm", request.silence)
         return
     yield Finding(check="slurm", level="ok", what=f"cluster {cluster.name}, Slurm {cluster.version}, answers")
     found = [_refused("request", problem) for problem in problems(spec, cluster)]
@@ -37,6 +35,9 @@ def _of_sbatch(script: bytes, environ: Mapping[str, str]) -> Finding:
 
 def of_preemption(partition: Partition, cluster: Cluster, *, requeues: bool) -> Finding:
     """Return what becomes of the job when one of higher priority wants its nodes."""
+    if cluster.preempts_by_qos:
+        what = f"partition {partition.name}: jobs are preempted for a better QOS, by the rules of the site"
+        return Finding(check="preemption", level="note", what=what)
     grace = f"after {partition.grace_s} s of grace" if partition.grace_s else "at once"
     notice = _notice(partition, cluster)
     if partition.preemption == "off":
@@ -73,4 +74,5 @@ def _notice(partition: Partition, cluster: Cluster) -> str:
 
 
 def _refused(check: str, what: str) -> Finding:
-    return Finding(check=check, level="error", what=what, why="the job would be refused, or wait for ever", status=3)
+    why = "nothing can be submitted" if check == "slurm" else "the job would be refused, or wait for ever"
+    return Finding(check=check, level="error", what=what, why=why, status=ClusterError.exit_status)
