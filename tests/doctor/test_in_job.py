@@ -80,19 +80,11 @@ def test_two_healthy_nodes_pass_every_look_and_nothing_is_left_behind(cli, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
-def test_faults_of_a_node_are_named_with_it(cli, other_torch, hosts_of_n2):
+@pytest.mark.usefixtures("hosts_of_n2")
+def test_faults_of_a_node_are_named_with_it(cli, other_torch):
     """Names that do not resolve, another torch, and two ranks on one GPU; the ranks meet all the same."""
-    words = (
-        "-N",
-        "2",
-        "--ntasks-per-node",
-        "2",
-        "--env",
-        "CUDA_VISIBLE_DEVICES=0",
-        "--env",
-        f"PYTHONPATH={other_torch}",
-    )
-    done = cli("doctor", "--in-job", "--json", *words)
+    variables = ("--env", "CUDA_VISIBLE_DEVICES=0", "--env", f"PYTHONPATH={other_torch}")
+    done = cli("doctor", "--in-job", "--json", "-N", "2", "--ntasks-per-node", "2", *variables)
     looks = found(done)
     assert looks["names"][:2] == ("warning", "n2") and "the name n1 does not resolve" in looks["names"][2]
     assert looks["versions"][:2] == ("warning", "n2") and "9.9.9" in looks["versions"][2]
@@ -100,7 +92,8 @@ def test_faults_of_a_node_are_named_with_it(cli, other_torch, hosts_of_n2):
     assert done.returncode == 0, "none of these certainly breaks a job"
 
 
-def test_a_folder_that_a_node_cannot_write_to_ends_a_job_before_its_command(cli, tmp_path, read_only_on_n2):
+@pytest.mark.usefixtures("read_only_on_n2")
+def test_a_folder_that_a_node_cannot_write_to_ends_a_job_before_its_command(cli, tmp_path):
     """Srun itself cannot write there either; --no-preflight would leave it to the first rank that writes."""
     (tmp_path / "train.py").write_text("print('began')\n")
     done = cli("submit", "-N", "2", "--ntasks-per-node", "1", "--launcher", "srun", "--wait", "train.py")
@@ -111,7 +104,7 @@ def test_a_folder_that_a_node_cannot_write_to_ends_a_job_before_its_command(cli,
     assert list(read_records(run.events)) == []
 
 
-def test_inside_an_allocation_a_step_looks(cli, slurm_env, tmp_path):
+def test_inside_an_allocation_a_step_looks(slurm_env, tmp_path):
     words = [SLURMDDP, "doctor", "--in-job", "--json", "--ntasks-per-node", "1"]
     allocated = ["salloc", "--quiet", "-N2", "--ntasks-per-node=1"]
     environment = {**slurm_env, "OMP_NUM_THREADS": "1"}
