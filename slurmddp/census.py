@@ -136,6 +136,7 @@ def describe(nodes: Mapping[str, tuple[Nodes, ...]], partitions: Sequence[Record
         partitions=tuple(_partition(record, nodes, config, ranks) for record in partitions),
         requeue=config.get("JobRequeue", "1").strip() != "0",
         preempts_by_qos=_preempt_type(config) == "qos",
+        memory_is_counted="MEMORY" in config.get("SelectTypeParameters", "").upper(),
         signals_on_preemption="send_user_signal" in config.get("PreemptParameters", ""),
         kill_wait_s=_number(config.get("KillWait", "").partition(" ")[0]) or 30,
         max_array_size=_number(config.get("MaxArraySize", "")) or 1001,

@@ -73,11 +73,10 @@ def _node_count(spec: JobSpec, partition: Partition) -> str:
 
 
 def _gpus(spec: JobSpec, partition: Partition) -> str:
-    kind = (spec.gpus_per_node or "").rpartition(":")[0]
-    kinds = sorted({nodes.gpu_type for nodes in partition.nodes if nodes.gpus and nodes.gpu_type})
-    if kind and kinds and kind not in kinds:
+    kinds = sorted({kind for nodes in partition.nodes for kind, _ in nodes.gpu_counts if kind})
+    if spec.gpu_type and kinds and spec.gpu_type not in kinds:
         return f"--gpus-per-node {spec.gpus_per_node}: partition {partition.name} has GPUs of type {_some(kinds)}"
-    most = max((nodes.gpus for nodes in partition.nodes if kind in ("", nodes.gpu_type)), default=0)
+    most = max((nodes.gpus_of(spec.gpu_type) for nodes in partition.nodes), default=0)
     if spec.gpus <= most:
         return ""
     has = f"a node of partition {partition.name} has {most}" if most else f"partition {partition.name} has none"
@@ -120,10 +119,8 @@ def _together(spec: JobSpec, partition: Partition) -> str:
 
 
 def _has_all(spec: JobSpec, nodes: Nodes) -> bool:
-    kind = (spec.gpus_per_node or "").rpartition(":")[0]
     return (
-        nodes.gpus >= spec.gpus
-        and (kind in ("", nodes.gpu_type) or not nodes.gpu_type)
+        nodes.gpus_of(spec.gpu_type) >= spec.gpus
         and nodes.cpus >= _cpus_of(spec)
         and nodes.memory_mb >= memory_mb(spec)
         and (not is_feature(spec.constraint) or spec.constraint in nodes.features)

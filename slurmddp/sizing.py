@@ -46,12 +46,10 @@ def _with(resolved: Resolved, size: Size | None) -> Resolved:
 def fitting(spec: JobSpec, partition: Partition) -> tuple[Nodes, ...]:
     """Return the nodes that jobs can get and that have the GPUs, of the type, the features and the names asked for."""
     asked = set(expand(spec.nodelist)) if spec.nodelist else None
-    kind = (spec.gpus_per_node or "").rpartition(":")[0]
     return tuple(
         nodes
         for nodes in partition.usable
-        if nodes.gpus >= spec.gpus
-        and (not kind or kind == nodes.gpu_type)
+        if nodes.gpus_of(spec.gpu_type) >= spec.gpus
         and (not is_feature(spec.constraint) or spec.constraint in nodes.features)
         and (asked is None or not asked.isdisjoint(_names(nodes)))
     )

@@ -277,6 +277,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         return int(self.gpus_per_node.rpartition(":")[2]) if self.gpus_per_node else 0
 
     @property
+    def gpu_type(self) -> str:
+        """The type of GPU asked for; empty when any will do."""
+        return (self.gpus_per_node or "").rpartition(":")[0]
+
+    @property
     def world_size(self) -> int:
         """Ranks of the whole job."""
         return self.nodes * self.tasks_per_node

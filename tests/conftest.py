@@ -17,15 +17,10 @@ Job = dict[str, str]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test that uses Slurm's programs with `slurm`; let the tests of one cluster, or one file, stay together.
-
-    So `-n 2 --dist loadgroup` brings up one cluster, and makes what a file's tests share once.
-    """
+    """Mark each test that uses Slurm's programs with `slurm`."""
     for item in items:
-        fixtures = set(getattr(item, "fixturenames", ()))
-        if {"sandbox", "slurm_programs"} & fixtures:
+        if {"sandbox", "slurm_programs"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slurm)
-        item.add_marker(pytest.mark.xdist_group("sandbox" if "sandbox" in fixtures else str(item.path)))
 
 
 @pytest.fixture(scope="session")

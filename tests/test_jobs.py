@@ -18,6 +18,9 @@ from slurmddp.rundir import read_records
 REPOSITORY = Path(__file__).parent.parent
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
 RECIPES = sorted((REPOSITORY / "jobs").glob("*.toml"))
+ONE = "--ntasks-per-node=1"
+"""A rank on each node, without GPUs; who says nothing gets all of a node."""
+TWO = ("--nodes=2", ONE)
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 
 
@@ -145,7 +148,7 @@ def every_way(sandbox, tmp_path_factory):
     ]
     assert [process.wait(120) for process in typed] == [0, 0], logs(folder)
     for launcher in ("srun", "fork", "torchrun"):
-        call(SLURMDDP, "submit", f"--name={launcher}", f"--launcher={launcher}", "--nodes=2", "--wait", *training)
+        call(SLURMDDP, "submit", f"--name={launcher}", f"--launcher={launcher}", *TWO, "--wait", *training)
     return folder / "jobs"
 
 
@@ -164,7 +167,7 @@ def test_every_way_to_start_ends_with_the_same_loss(every_way, way, by_srun):
 
 def test_a_notice_to_an_executable_that_does_not_hear_it_brings_the_job_back(cli, slurm, wait_for_job, tmp_path):
     """Slurm itself signals the executable, too; the job is put back into the queue, and cancelled there."""
-    words = ["submit", "--nodes=2", "--no-python", "--name=exe", "sh", "-c", 'echo "ready $RANK"; sleep 300']
+    words = ["submit", *TWO, "--no-python", "--name=exe", "sh", "-c", 'echo "ready $RANK"; sleep 300']
     job = cli(*words).stdout.strip()
     run = tmp_path / "jobs" / "exe"
     deadline = time.monotonic() + 100
@@ -242,7 +245,7 @@ HOSTILE = [
 def test_a_hostile_command_reaches_the_script_byte_for_byte(cli, tmp_path, launcher):
     """Through click, Jinja, sbatch, bash, srun and the worker."""
     (tmp_path / "train.py").write_text("import os, sys\nprint([os.fsencode(word) for word in sys.argv[1:]])\n")
-    cli("submit", "--launcher", launcher, "--wait", "train.py", *(os.fsdecode(word) for word in HOSTILE))
+    cli("submit", ONE, "--launcher", launcher, "--wait", "train.py", *(os.fsdecode(word) for word in HOSTILE))
     assert ranks(tmp_path / "jobs" / "train")[0].splitlines()[-1] == repr(HOSTILE)
     assert not (tmp_path / "injected").exists()
 
@@ -250,17 +253,41 @@ def test_a_hostile_command_reaches_the_script_byte_for_byte(cli, tmp_path, launc
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--partition", "nowhere"], "invalid partition specified: nowhere"),
-        (["--gpus-per-node", "9"], "Requested node configuration is not available"),
-        (["--partition", 'x"; touch injected; "'], "invalid partition"),
+        (["--partition", "nowhere"], "--partition: 'nowhere' is not here; there are gpu, low, nograce,"),
+        (["--gpus-per-node", "9"], "--gpus-per-node 9: a node of partition gpu has 8"),
+        (["--nodes", "3"], "--nodes 3: partition gpu has 2"),
+        (["--cpus-per-task", "3"], "8 ranks want 24 CPUs on a node, and a job gets 16 in partition gpu; at most"),
+        (["--mem", "17G"], "--mem 17G: a job gets 16000 MB on a node of partition gpu"),
+        (["--partition", "short", "--time", "11"], "--time 11: partition short allows at most 00:10:00"),
+        (["--nodelist", "n7"], "sbatch would refuse the job: Batch job submission failed: Invalid node name specified"),
+        (["--partition", 'x"; touch injected; "'], "is not here"),
+        (["--force", "--gpus-per-node", "9"], "sbatch refused the job: "),
+        (["--force", "--partition", 'x"; touch injected; "'], "invalid partition"),
     ],
 )
 def test_what_the_cluster_refuses_is_one_line_and_leaves_nothing(cli, tmp_path, words, message):
     done = cli("submit", *words, status=3)
     assert done.stdout == ""
-    assert done.stderr.startswith("Error: sbatch refused the job: ") and done.stderr.count("\n") == 1
+    assert done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1
     assert message in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_seems_never_to_start_is_queued_by_force(cli, slurm, wait_for_job, tmp_path):
+    (tmp_path / "train.py").write_text("")
+    job_id = cli("submit", "--force", "--nodes", "3", "train.py").stdout.strip()
+    assert wait_for_job(job_id, "PENDING")["Reason"] == "PartitionConfig"
+    slurm("scancel", job_id)
+
+
+def test_the_expected_start_is_told(cli, slurm, wait_for_job, tmp_path):
+    (tmp_path / "train.py").write_text("import time\ntime.sleep(600)\n")
+    first = cli("submit", "--name=first", "--nodes=2", "--time=10", "train.py")
+    assert "Slurm expects it to start at once" in first.stderr
+    wait_for_job(first.stdout.strip(), "RUNNING")
+    second = cli("submit", "--name=second", "--nodes=2", "train.py")
+    assert re.search(r"Slurm expects it to start at 20\d\d-\d\d-\d\d \d\d:\d\d", second.stderr)
+    slurm("scancel", first.stdout.strip(), second.stdout.strip())
 
 
 def test_a_failing_script_fails_the_job_and_the_wait(cli, tmp_path):
@@ -274,7 +301,7 @@ def test_a_failing_set_up_line_ends_the_job_with_its_status(cli, wait_for_job, t
     (tmp_path / "x.py").write_text("print('never')\n")
     (tmp_path / "site.sh").write_text("false\ntrue\n")
     lines = ["source site.sh", "export A=1", "false || true", "(exit 9)", "true"]
-    job_id = cli("submit", *(word for line in lines for word in ("--setup", line)), "x.py").stdout.strip()
+    job_id = cli("submit", ONE, *(word for line in lines for word in ("--setup", line)), "x.py").stdout.strip()
     assert wait_for_job(job_id)["ExitCode"] == "9:0"
     assert "set-up failed with status 9" in logs(tmp_path)
     assert ranks(tmp_path / "jobs" / "x") == {}
@@ -303,7 +330,7 @@ def test_a_recorded_run_is_repeated_by_its_spec(cli, slurm, wait_for_job, tmp_pa
 
 def test_ctrl_c_leaves_the_job_running(slurm_env, slurm, tmp_path):
     (tmp_path / "train.py").write_text("import time\ntime.sleep(600)\n")
-    command = [SLURMDDP, "submit", "--wait", "train.py"]
+    command = [SLURMDDP, "submit", ONE, "--wait", "train.py"]
     with subprocess.Popen(
         command, cwd=tmp_path, env=slurm_env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as waiting:
@@ -352,7 +379,7 @@ def test_inherited_variables_change_no_submission(cli, slurm, tmp_path):
     )
     environ = {"SBATCH_PARTITION": "low", "SBATCH_EXPORT": "NONE", "SLURM_CPU_BIND": "none", "SLURM_MEM_PER_CPU": "1",
                "MASTER_ADDR": "elsewhere", "RANK": "5", "SLURM_NTASKS": "9", "SBATCH_OUTPUT": "/nowhere/x"}  # fmt: skip
-    job_id = cli("submit", "--wait", "--env", "TOKEN=x", "train.py", environ=environ).stdout.strip()
+    job_id = cli("submit", ONE, "--wait", "--env", "TOKEN=x", "train.py", environ=environ).stdout.strip()
     assert "Partition=low " in slurm("scontrol", "show", "job", job_id), "a site's default partition counts"
     assert ranks(tmp_path / "jobs" / "train")[0].splitlines()[-1].split()[-1] in ("n1", "n2")
 
@@ -389,20 +416,20 @@ def test_ranks_that_were_never_launched_are_no_success(cli, tmp_path):
     """The status of srun 22.05 is 0 when it cannot open the ranks' output."""
     (tmp_path / "train.py").write_text("print('ran')\n")
     elsewhere = 'srun() { command srun "${@/#--output=*/--output=/nowhere/x/%t.out}"; }'
-    done = cli("submit", "--setup", elsewhere, "--max-restarts", "0", "--follow", "train.py", status=1)
+    done = cli("submit", ONE, "--setup", elsewhere, "--max-restarts", "0", "--follow", "train.py", status=1)
     assert "ended with status 76: the ranks never met" in done.stderr
 
 
 def test_the_users_variables_reach_the_ranks_as_they_are(cli, tmp_path):
     names = ("hosts", "ranks", "limit", "try", "run_dir", "spread", "status")
     (tmp_path / "train.py").write_text(f"import os\nprint([os.environ[name] for name in {names}])\n")
-    cli("submit", "--wait", "--env", "status=given", "train.py", environ=dict.fromkeys(names, "mine"))
+    cli("submit", ONE, "--wait", "--env", "status=given", "train.py", environ=dict.fromkeys(names, "mine"))
     assert ranks(tmp_path / "jobs" / "train")[0].splitlines()[-1] == repr(["mine"] * 6 + ["given"])
 
 
 def test_shell_options_of_a_set_up_line_do_not_spoil_the_end(cli, tmp_path):
     (tmp_path / "bad.py").write_text("raise ValueError('no')\n")
-    done = cli("submit", "--setup", "set -euo pipefail", "--follow", "bad.py", status=1)
+    done = cli("submit", ONE, "--setup", "set -euo pipefail", "--follow", "bad.py", status=1)
     assert "ended with status 77: " in done.stderr and "ValueError: no" in done.stderr
 
 

@@ -6,7 +6,9 @@ from slurmddp.cluster import Cluster, Nodes, Partition
 from slurmddp.limits import problems
 from slurmddp.spec import JobSpec
 
-GPU = Nodes(names="g[1-2]", count=2, state="idle", cpus=16, memory_mb=16000, gpus=8, gpu_type="a100", features=("x",))
+GPU = Nodes(
+    names="g[1-2]", count=2, state="idle", cpus=16, memory_mb=16000, gpus=8, gpu_counts=(("a100", 8),), features=("x",)
+)
 FAT = Nodes(names="f1", count=1, state="down*", cpus=64, memory_mb=64000)
 CLUSTER = Cluster(
     accounts=("physics", "chemistry"),

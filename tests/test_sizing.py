@@ -7,7 +7,7 @@ from slurmddp.config import resolve
 from slurmddp.sizing import sized
 from slurmddp.spec import seconds, slurm_time
 
-BIG = Nodes(names="b[1-4]", count=4, state="idle", cpus=40, memory_mb=400_000, gpus=8, gpu_type="a100")
+BIG = Nodes(names="b[1-4]", count=4, state="idle", cpus=40, memory_mb=400_000, gpus=8, gpu_counts=(("a100", 8),))
 SMALL = Nodes(names="s1", count=1, state="mixed", cpus=40, memory_mb=100_000, gpus=2, features=("old",))
 PLAIN = Nodes(names="p[1-2]", count=2, state="idle", cpus=64, memory_mb=200_000)
 BROKEN = Nodes(names="b9", count=1, state="down", cpus=2, memory_mb=1000)

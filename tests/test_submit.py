@@ -15,6 +15,7 @@ from slurmddp import config, submit
 from slurmddp import sandbox as room
 from slurmddp import slurm as slurm_door
 from slurmddp.errors import UsageError
+from slurmddp.request import Request
 from slurmddp.sandbox import cluster, plan
 from slurmddp.slurm import LostAnswerError
 from slurmddp.spec import JobSpec
@@ -25,13 +26,17 @@ TIMED_OUT = "echo 'sbatch: error: Socket timed out on send/recv operation' >&2; 
 
 @pytest.fixture
 def shim(tmp_path, monkeypatch, slurm_env):
-    """Return a function that puts a program before Slurm's own, and the environment that finds it."""
+    """Return a function that puts a program before Slurm's own, and the environment that finds it.
+
+    `sbatch --test-only` is answered by the real one.
+    """
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "bin"
     folder.mkdir()
 
     def put(name: str, body: str) -> dict[str, str]:
-        (folder / name).write_text(f"#!/bin/bash\n{body}\n")
+        tested = f'[ "$1" != --test-only ] || {REAL} exec sbatch "$@"'
+        (folder / name).write_text(f"#!/bin/bash\n{tested}\n{body}\n")
         (folder / name).chmod(0o755)
         return slurm_env | {"PATH": f"{folder}:{slurm_env['PATH']}"}
 
@@ -69,7 +74,7 @@ def test_answers_that_stay_lost_end_in_a_line_that_says_where_to_look(shim, monk
     monkeypatch.setattr(submit, "LOOKS", (0.0,))
     resolved = config.resolve(options={"job-name": name}, words=(), job_file=None, environ={})
     with pytest.raises(LostAnswerError, match=r"lost 3 times .*squeue --name="):
-        submit.submit(resolved, change=False, environ=environ, notice=print)
+        submit.submit(Request(resolved), change=False, environ=environ, notice=print)
     assert Path("tries").read_text() == "x\n" * submit.ATTEMPTS
     assert Path("jobs", name, "logs").is_dir(), "an accepted job would need it"
 
@@ -82,7 +87,7 @@ def test_nothing_is_tried_again_while_the_controller_does_not_say_whether_it_has
     monkeypatch.setattr(submit, "LOOKS", (0.0, 0.0))
     resolved = config.resolve(options={"job-name": name, "hold": True}, words=(), job_file=None, environ={})
     with pytest.raises(LostAnswerError, match="does not say whether it has the job"):
-        submit.submit(resolved, change=False, environ=environ, notice=print)
+        submit.submit(Request(resolved), change=False, environ=environ, notice=print)
     assert len(queued(slurm, name)) == 1
 
 
@@ -192,7 +197,7 @@ def test_bytes_that_no_record_can_hold_are_refused_before_the_queue(tmp_path, mo
     options = {"job-name": "x", "partition": "gpu"}
     resolved = config.resolve(options=options, words=("--data", "\udcff"), job_file=None, environ={})
     with pytest.raises(UsageError):
-        submit.submit(resolved, change=False, environ={"PATH": "/nowhere"}, notice=print)
+        submit.submit(Request(resolved), change=False, environ={"PATH": "/nowhere"}, notice=print)
     assert list(tmp_path.iterdir()) == []
 
 
