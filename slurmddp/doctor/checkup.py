@@ -10,8 +10,10 @@ from slurmddp.errors import UsageError
 from slurmddp.finding import Finding
 from slurmddp.prepare import prepare
 from slurmddp.request import Request
+from slurmddp.rundir import RunDir
 from slurmddp.script import script
 from slurmddp.spec import JobSpec
+from slurmddp.submit import unfinished
 
 
 def examine(request: Request, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -27,7 +29,16 @@ def examine(request: Request, environ: Mapping[str, str]) -> Iterator[Finding]:
     yield from check_lines(spec)
     yield from check_variables(spec, environ)
     yield from check_notice(spec)
+    if request.cluster is not None:
+        yield from check_run(spec, environ)
     yield from check_cluster(request, text if isinstance(text, bytes) else None, environ)
+
+
+def check_run(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield the jobs that hold the run: a second one is refused as long as they are queued or running."""
+    for job in unfinished(RunDir.named(spec.runs_dir, spec.job_name), environ):
+        what = f"run {spec.job_name} belongs to job {job.job_id}, which is {job.state}"
+        yield Finding(check="run", level="note", what=what, why="a second job for it would be refused")
 
 
 def _script(spec: JobSpec) -> bytes | str:

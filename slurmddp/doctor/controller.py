@@ -21,6 +21,9 @@ def check_cluster(request: Request, script: bytes | None, environ: Mapping[str, 
     yield from found or [Finding(check="request", level="ok", what="the cluster has what the job asks for")]
     if script is not None:
         yield _of_sbatch(script, environ)
+    if spec.requeue and not cluster.requeue:
+        what = "this cluster requeues no job by itself (JobRequeue=0); the script asks for it, which a site may refuse"
+        yield Finding(check="requeue", level="note", what=what)
     for partition in cluster.partitions_of(spec.partition):
         yield of_preemption(partition, cluster, requeues=spec.requeue)
 

@@ -121,5 +121,17 @@ def _of_caches(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
             )
 
 
+def _of_home(given: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Triton keeps what it compiles in ~/.triton, where no variable says otherwise; inductor keeps it in /tmp."""
+    home = Path(environ.get("HOME", "/"))
+    if "TRITON_CACHE_DIR" not in {*given, *environ} and is_shared(home):
+        yield Finding(
+            check="caches",
+            level="note",
+            what=f"a program that uses Triton keeps compiled files in {home}/.triton, on a network file system",
+            advice="--env TRITON_CACHE_DIR=/tmp/triton keeps them on each node",
+        )
+
+
 def _gb(size: int) -> str:
     return f"{size / 1e9:.3g}"

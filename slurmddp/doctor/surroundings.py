@@ -26,6 +26,15 @@ _NAMED: Final = 6
 def check_variables(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Yield which variables are kept from the job, and which travel with it and matter."""
     own = {item.partition("=")[0] for item in spec.variables}
+    for name in sorted(own - set(environ) - {item.partition("=")[0] for item in spec.variables if "=" in item}):
+        yield Finding(
+            check="variables",
+            level="error",
+            what=f"--env {name}: {name} is not set here",
+            why="nothing would travel",
+            advice=f"export {name}, or give --env {name}=VALUE",
+            status=2,
+        )
     kept_out = sorted(set(environ) - set(submission_environment(environ)))
     if kept_out:
         what = f"{len(kept_out)} variables of another job or of sbatch do not travel: {_some(kept_out)}"

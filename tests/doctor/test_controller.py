@@ -32,6 +32,12 @@ def test_preemption_by_qos_is_left_to_the_site():
     assert found.level == "note" and "QOS" in found.what
 
 
+def test_a_cluster_that_requeues_nothing_by_itself_is_told():
+    cluster = Cluster(requeue=False, partitions=(Partition(name="gpu", default=True),))
+    found = check_cluster(Request(Resolved(JobSpec(job_name="exp"), {}), cluster), None, {})
+    assert ("requeue", "note") in [(each.check, each.level) for each in found]
+
+
 def test_a_silent_cluster_is_an_error_of_status_3():
     request = Request(Resolved(JobSpec(job_name="exp"), {}), silence="sinfo was not found")
     (found,) = check_cluster(request, b"", {})

@@ -28,6 +28,8 @@ def test_what_does_not_travel_is_named_without_values():
         ({"NCCL_P2P_DISABLE": "0"}, {}, None),
         ({"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}, {}, "warning: TORCH_DISTRIBUTED_DEBUG=DETAIL travels"),
         ({"NCCL_P2P_DISABLE": "1"}, {"env": ("NCCL_P2P_DISABLE",)}, None),
+        ({}, {"env": ("TOKEN",)}, "error: --env TOKEN: TOKEN is not set here"),
+        ({}, {"env": ("TOKEN=1",)}, None),
         ({"NCCL_SOCKET_IFNAME": "eth9"}, {}, "note: NCCL_SOCKET_IFNAME=eth9 travels with the job; it must be right"),
         ({"NCCL_SOCKET_IFNAME": "eth9"}, {"interface": "ib0"}, None),
         ({"CUDA_VISIBLE_DEVICES": "0"}, {}, "warning: CUDA_VISIBLE_DEVICES=0 travels with a job that asks for no GPUs"),

@@ -84,7 +84,7 @@ def gather(rank: Rank, words: Sequence[str], environment: Mapping[str, str]) -> 
         digest=digest(script) if script else "",
         gpus=visible(environment),
         cpus=sorted(os.sched_getaffinity(0)),
-        cpus_wanted=_number(environment.get("SLURM_CPUS_PER_TASK")),
+        cpus_wanted=_cpus_wanted(rank, environment),
         cpus_of_node=_cpus_of_node(environment),
         shm_mb=shutil.disk_usage(SHM).total // 2**20 if SHM.is_dir() else 0,
         folder_error=mark(rank) if rank.local_rank == 0 else "",
@@ -134,6 +134,12 @@ def mark(rank: Rank) -> str:
     except OSError as error:
         return errno.errorcode.get(error.errno or 0, str(error))
     return ""
+
+
+def _cpus_wanted(rank: Rank, environment: Mapping[str, str]) -> int:
+    """One task a node, of fork and torchrun, has the CPUs of all its ranks."""
+    ranks_of_task = rank.local_world_size if rank.launcher in ("fork", "torchrun") else 1
+    return _number(environment.get("SLURM_CPUS_PER_TASK")) // ranks_of_task
 
 
 def _cpus_of_node(environment: Mapping[str, str]) -> int:
