@@ -36,6 +36,9 @@ LIMIT_S: Final = 600
 _STEP_LIMIT_S: Final = 600.0
 _LAST_WORDS: Final = re.compile(r" slurmddp: (?:job \S+, attempt \S+, ended with|set-up failed with) status \d+: (.*)")
 
+_ERRORS: Final = re.compile(r"^(?:srun|slurmstepd): error: .*$", re.MULTILINE)
+_SHOWN: Final = 2
+
 
 def by_job(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> list[Finding]:
     """Submit a job that asks for the same nodes, wait for its end, and return what it found.
@@ -134,8 +137,8 @@ def read(run: RunDir, log: Path) -> Iterator[Finding]:
 def _last_words(log: Path) -> str:
     text = log.read_text("utf-8", "replace") if log.exists() else ""
     said = _LAST_WORDS.findall(text)
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return said[-1] if said else f"the job ended without a word{': ' + lines[-1] if lines else ''}"
+    reason = said[-1] if said else "the job ended without a word"
+    return "; ".join((reason, *_ERRORS.findall(text)[:_SHOWN])) if "srun" in reason or not said else reason
 
 
 def _words(run: RunDir, job: str, answer: slurm.Answer) -> str:

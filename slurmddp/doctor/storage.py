@@ -119,6 +119,7 @@ def _of_caches(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
                 why="nodes replace each other's compiled files, and ranks fail by `Stale file handle`",
                 advice=f"--env {name}=/tmp/{name.partition('_')[0].lower()} keeps them on each node",
             )
+    yield from _of_home(given, environ)
 
 
 def _of_home(given: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Finding]:

@@ -92,6 +92,19 @@ def test_faults_of_a_node_are_named_with_it(cli, other_torch):
     assert done.returncode == 0, "none of these certainly breaks a job"
 
 
+def test_the_look_before_each_start_names_the_node_and_lets_the_job_run(cli, tmp_path, other_torch):
+    (tmp_path / "train.py").write_text("print('began')\n")
+    words = ("--launcher", "fork", "--env", f"PYTHONPATH={other_torch}", "--wait", "train.py")
+    done = cli("submit", "-N", "2", "--ntasks-per-node", "2", *words)
+    assert done.returncode == 0, done.stderr
+    run = RunDir(tmp_path / "jobs" / "train")
+    (log,) = run.logs.glob("*/0.0/0.out")
+    first, *_, last = log.read_text().splitlines()
+    assert first.startswith("WARNING: n2: torch differs: ") and last == "began"
+    (told,) = [record for record in read_records(run.events) if record["event"] == "finding"]
+    assert (told["check"], told["level"], told["on_host"]) == ("versions", "warning", "n2")
+
+
 @pytest.mark.usefixtures("read_only_on_n2")
 def test_a_folder_that_a_node_cannot_write_to_ends_a_job_before_its_command(cli, tmp_path):
     """Srun itself cannot write there either; --no-preflight would leave it to the first rank that writes."""
@@ -156,7 +169,11 @@ def test_a_step_has_the_ranks_asked_for_on_each_node(tmp_path):
     [
         ("T slurmddp: job 17, attempt 0.0, ended with status 76: rank 1 on n2: no way\n", "rank 1 on n2: no way"),
         ("T slurmddp: set-up failed with status 1: module load gcc\n", "module load gcc"),
-        ("srun: error: launch failed\n", "the job ended without a word: srun: error: launch failed"),
+        ("srun: error: launch failed\n", "the job ended without a word; srun: error: launch failed"),
+        (
+            "srun: error: n2: no file\nT slurmddp: job 17, attempt 0.0, ended with status 1: the status is srun's\n",
+            "the status is srun's; srun: error: n2: no file",
+        ),
         ("", "the job ended without a word"),
     ],
 )

@@ -6,7 +6,6 @@ python -m slurmddp.worker -m slurmddp.runtime.health.exam
 import os
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import HashStore
 
 from slurmddp.finding import Finding
 from slurmddp.runtime.environment import read_rank
@@ -28,8 +27,9 @@ def main() -> None:
         report.add(look(rank, talk))
     device = choose_device("auto", rank)
     backend = "nccl" if device.type == "cuda" else "gloo"
-    store = HashStore() if rank.world_size == 1 else talk.group_store
-    dist.init_process_group(backend, store=store, rank=rank.rank, world_size=rank.world_size, timeout=FORM_LIMIT)
+    dist.init_process_group(
+        backend, store=talk.group_store, rank=rank.rank, world_size=rank.world_size, timeout=FORM_LIMIT
+    )
     report.add(measure(rank, talk, device), complete=True)
     leave(dist.group.WORLD)
 
