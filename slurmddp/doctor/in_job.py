@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,10 +47,12 @@ def by_job(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> li
     Ctrl-C cancels it. Raises as `slurmddp.submit.submit` and `slurmddp.follow.wait` do.
     """
     with _folder(resolved.spec.runs_dir, notice) as folder:
-        request = fitted(Resolved(exam_spec(resolved.spec, folder), resolved.origins), environ)
+        request = fitted(resolved, environ)
+        spec = exam_spec(request.resolved.spec, folder)
+        request = replace(request, resolved=Resolved(spec, request.resolved.origins))
         done = submitting.submit(request, change=True, environ=environ, notice=notice)
         number = done.job_id.number
-        notice(f"job {number} looks at {request.resolved.spec.nodes} node(s)")
+        notice(f"job {number} looks at {spec.nodes} node(s)")
         try:
             follow.wait(done.run, number, environ, notice=notice)
         except BaseException:

@@ -150,7 +150,7 @@ def looked_at(folder: Path, **changes) -> list[dict]:
     """Return four ranks that look at each other as they meet; those of n2 with changed facts."""
     run = RunDir(folder)
     run.attempt("17", "0.0").mkdir(parents=True)
-    members = ranks(4, attempt="0.0", run_dir=str(folder), facts={"shm_mb": 9999})
+    members = ranks(4, attempt="0.0", run_dir=str(folder), hosts=[], facts={"shm_mb": 9999})
     for member in members[2:]:
         member["facts"] = member["facts"] | changes
     return members

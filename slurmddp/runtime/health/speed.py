@@ -3,6 +3,7 @@
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 import torch
@@ -17,6 +18,7 @@ SLOW_RANK: Final = 1.5
 SLOW_PAIR: Final = 2.0
 """Two nodes whose exchange takes so many times the median are badly connected."""
 _PAIRS_TO_JUDGE: Final = 3
+_NOBODY: Final = -1
 _REPEATS: Final = 5
 _COMPUTE_S: Final = 0.5
 """The best of a rank's products in so many seconds counts: others may use the machine, too."""
@@ -84,7 +86,7 @@ def _exchange_all(rank: Rank, buffer: torch.Tensor, device: torch.device) -> lis
         if mine:
             first, second = (node * rank.local_world_size for node in mine)
             peer = second if rank.rank == first else first
-            seconds = _best_s(lambda peer=peer: _exchange(buffer, peer), device)  # type: ignore[misc]  # bound here
+            seconds = _best_s(partial(_exchange, buffer, peer), device)
             measured += [(first, second, seconds)] if rank.rank == first else []
     return measured
 
@@ -98,11 +100,11 @@ def _exchange(buffer: torch.Tensor, peer: int) -> None:
 
 def rounds(count: int) -> Iterator[list[tuple[int, int]]]:
     """Yield rounds in which each of `count` players meets another, until all have met: the circle method."""
-    players: list[int | None] = [*range(count), *([None] if count % 2 else [])]
+    players = [*range(count), *([_NOBODY] if count % 2 else [])]
     half = len(players) // 2
     for _ in range(len(players) - 1):
         pairs = zip(players[:half], reversed(players[half:]), strict=True)
-        yield [(min(pair), max(pair)) for pair in pairs if None not in pair]  # type: ignore[type-var]  # None is out
+        yield [(min(pair), max(pair)) for pair in pairs if _NOBODY not in pair]
         players = [players[0], players[-1], *players[1:-1]]
 
 
