@@ -8,7 +8,6 @@ from slurmddp.doctor.storage import check_storage
 from slurmddp.doctor.surroundings import check_lines, check_notice, check_variables
 from slurmddp.errors import UsageError
 from slurmddp.finding import Finding
-from slurmddp.prepare import prepare
 from slurmddp.request import Request
 from slurmddp.rundir import RunDir
 from slurmddp.script import script
@@ -44,8 +43,6 @@ def check_run(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
 def _script(spec: JobSpec) -> bytes | str:
     """Return the batch script; why there is none, when script or data are missing."""
     try:
-        text = script(spec)
-        prepare(spec)
+        return script(spec)
     except UsageError as error:
         return str(error)
-    return text
