@@ -30,10 +30,11 @@ def check_cluster(request: Request, script: bytes | None, environ: Mapping[str, 
 
 def _of_sbatch(script: bytes, environ: Mapping[str, str]) -> Finding:
     try:
-        said = slurm.test_only(script, environ)
+        start = slurm.expected_start(slurm.test_only(script, environ))
     except ClusterError as error:
         return _refused("sbatch", str(error))
-    return Finding(check="sbatch", level="ok", what=f"sbatch would take it: {said}")
+    when = f", to start at {start:%Y-%m-%d %H:%M}" if start else ""
+    return Finding(check="sbatch", level="ok", what=f"sbatch would take it{when}")
 
 
 def of_preemption(partition: Partition, cluster: Cluster, *, requeues: bool) -> Finding:

@@ -11,6 +11,7 @@ if __name__ == "__main__":
     if sys.version_info >= (3, 8):  # noqa: UP036 - an old Python runs this, too
         from importlib import metadata, util
 
+        here = sys.path.pop(0)  # the ranks are started with -P, and look into the working folder for COMMAND alone
         for name in ("torch", "slurmddp"):
             spec = util.find_spec(name)
             found[name] = found[name + " in"] = None
@@ -20,5 +21,6 @@ if __name__ == "__main__":
                     found[name] = metadata.version(name)
                 except metadata.PackageNotFoundError:
                     found[name] = "without a version"
+        sys.path.insert(0, here)
         found["modules"] = {name: util.find_spec(name.partition(".")[0]) is not None for name in sys.argv[1:]}
     print(json.dumps(found))  # noqa: T201 - the answer

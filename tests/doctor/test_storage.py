@@ -60,7 +60,8 @@ def test_room_is_wanted_by_the_size_of_the_last_checkpoint(spec, tmp_path, monke
 
 
 def test_a_disk_without_inodes_is_warned_of(spec, monkeypatch):
-    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(f_files=10**6, f_favail=7))
+    sizes = dict.fromkeys(("f_files", "f_bavail", "f_blocks", "f_bfree"), 10**9)
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(**sizes, f_favail=7, f_frsize=4096))
     assert by_check(spec)["room"] == ["warning: 7 more files can be made where the run is to be"]
 
 

@@ -44,7 +44,7 @@ def _of_facts(texts: list[str]) -> list[Finding]:
     good = {
         "versions": "alike on all ranks: " + ", ".join(f"{key} {value}" for key, value in ranks[0].versions.items()),
         "gpus": f"each rank has a GPU of its own: {_gpus(ranks)}" if ranks[0].gpus else "no rank sees a GPU",
-        "affinity": f"each rank may run on {_span([len(facts.cpus) for facts in ranks])} CPUs",
+        "affinity": f"CPUs that each rank may run on: {_span([len(facts.cpus) for facts in ranks])}",
         "shm": f"/dev/shm has {_span([facts.shm_mb for facts in ranks])} MB on each node",  # noqa: S108 - text only
     }
     return [*findings, *(Finding(check=key, level="ok", what=what) for key, what in good.items() if key not in wrong)]

@@ -75,7 +75,7 @@ def _reach_all(rank: Rank, nodes: Sequence[Node]) -> dict[str, Any]:
 
 def _reach(node: Node) -> dict[str, Any]:
     """Return what the node's name resolves to here, by which address it was tried, and why that failed."""
-    addresses = sorted(set(resolve(node["host"])))
+    addresses = sorted({address.removeprefix("::ffff:") for address in resolve(node["host"])})
     target = addresses[0] if addresses else node["address"]
     try:
         socket.create_connection((target, node["port"]), timeout=CONNECT_LIMIT_S).close()

@@ -29,8 +29,8 @@ def try_notice(rank: Rank, talk: Talk) -> list[Finding]:
 
     signal.signal(signal.SIGUSR2, hear)
     talk.meet("listens for notice")
-    refused = talk.tell("notice", _send(rank) if rank.is_main else None)
     began = time.monotonic()
+    refused = talk.tell("notice", _send(rank) if rank.is_main else None)
     arrived = not refused and heard.wait(REACH_LIMIT_S)
     said = talk.gather("noticed", [rank.rank, rank.host, time.monotonic() - began if arrived else None])
     return _of_notice(refused, said) if rank.is_main else []

@@ -6,8 +6,8 @@ from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, Final
 
-import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, HashStore, PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
 from slurmddp.finding import Finding
 from slurmddp.rundir import write_whole
@@ -75,5 +75,5 @@ def _open(rank: Rank) -> Store:
         return HashStore()
     if rank.init_file:
         return FileStore(str(rank.init_file), rank.world_size)
-    store, _, _ = next(dist.rendezvous("env://", timeout=ANSWER_LIMIT))
+    store, _, _ = next(rendezvous("env://", timeout=ANSWER_LIMIT))
     return PrefixStore("exam", store)
