@@ -39,6 +39,7 @@ _LAST_WORDS: Final = re.compile(r" slurmddp: (?:job \S+, attempt \S+, ended with
 
 _ERRORS: Final = re.compile(r"^(?:srun|slurmstepd): error: .*$", re.MULTILINE)
 _SHOWN: Final = 2
+_ABSENT: Final = re.compile(r"ranks? [0-9, ]+\((\S+)\).* did not arrive")
 
 
 def by_job(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> list[Finding]:
@@ -128,17 +129,34 @@ def read(run: RunDir, log: Path) -> Iterator[Finding]:
     table: dict[str, Any] = json.loads(run.findings.read_bytes()) if run.findings.exists() else {}
     yield from (msgspec.convert(each, Finding) for each in table.get("findings", []))
     if not table.get("complete"):
-        yield Finding(
-            check="ranks" if table else "meeting",
+        text = log.read_text("utf-8", "replace") if log.exists() else ""
+        yield _unfinished(text, met=bool(table), output=run.logs)
+
+
+def _unfinished(text: str, *, met: bool, output: Path) -> Finding:
+    """Return why a look did not come to its end, by the words of the batch script and of srun."""
+    what = _last_words(text)
+    absent = _ABSENT.search(what)
+    if "could not connect IO" in text:
+        return Finding(
+            check="folder",
             level="error",
-            what=_last_words(log),
-            why="the ranks of a job on these nodes would end the same way",
-            advice=f"the output is in {run.logs}",
+            host=absent[1] if absent else "",
+            what=what,
+            why="srun could not open its ranks' output in the run's folder, which is missing or read-only there",
+            advice="choose a folder that all nodes can write to, by --runs-dir, or leave the node out by --exclude",
         )
+    return Finding(
+        check="ranks" if met else "meeting",
+        level="error",
+        host=absent[1] if absent else "",
+        what=what,
+        why="the ranks of a job on these nodes would end the same way",
+        advice=f"the output is in {output}",
+    )
 
 
-def _last_words(log: Path) -> str:
-    text = log.read_text("utf-8", "replace") if log.exists() else ""
+def _last_words(text: str) -> str:
     said = _LAST_WORDS.findall(text)
     reason = said[-1] if said else "the job ended without a word"
     return "; ".join((reason, *_ERRORS.findall(text)[:_SHOWN])) if "srun" in reason or not said else reason
