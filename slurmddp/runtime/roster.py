@@ -124,9 +124,8 @@ def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S, preflight: Preflight | No
     )
     store, holds = _open(rank, limit_s)
     sequence = store.add("arrivals", 1)
-    if preflight:
-        store.set(f"facts/{sequence}", preflight.facts)
-    store.set(f"arrival/{sequence}", json.dumps(asdict(claim)))
+    facts = preflight.facts if preflight else ""
+    store.set(f"arrival/{sequence}", json.dumps({"claim": asdict(claim), "facts": facts}))
     if holds:
         _judge(rank, store, sequence, limit_s, preflight)
     else:
@@ -248,18 +247,20 @@ def _check_ours(rank: Rank, store: Store, *, judges: bool) -> None:
 def _judge(rank: Rank, store: Store, sequence: int, limit_s: float, preflight: Preflight | None) -> None:
     """Read the claims as they come and publish the verdict."""
     claims: list[Claim] = []
+    facts: list[str] = []
     error: RankError | None = None
     deadline = time.monotonic() + limit_s
     while error is None and len(claims) < rank.world_size:
         key = f"arrival/{len(claims) + 1}"
         if _wait(store, [key], deadline - time.monotonic()):
-            claims.append(Claim(**json.loads(store.get(key))))
+            arrival = json.loads(store.get(key))
+            claims.append(Claim(**arrival["claim"]))
+            facts.append(arrival["facts"])
             error = contradiction(claims)
         else:
             error = PeerError(f"{_named(rank, _missing(rank, claims))} did not arrive within {limit_s:g} s")
-    facts = _facts(rank, store) if preflight and error is None else {}
-    if preflight and facts:
-        error = preflight.judge(facts.values())
+    if preflight and error is None:
+        error = preflight.judge(facts)
     verdict = {
         "error": str(error) if error else "",
         "retry": isinstance(error, PeerError),
@@ -273,14 +274,9 @@ def _judge(rank: Rank, store: Store, sequence: int, limit_s: float, preflight: P
     if error:
         raise error
     if preflight and heard:
-        clocks = {preflight.rank_at(text): n for n, text in facts.items() if n in others}
-        preflight.hear_clocks(published, {number: float(store.get(f"heard/{n}")) for number, n in clocks.items()})
-
-
-def _facts(rank: Rank, store: Store) -> dict[int, bytes]:
-    """Return what the ranks say of themselves, by their number on arrival; one of another version may say nothing."""
-    keys = {number: f"facts/{number}" for number in range(1, rank.world_size + 1)}
-    return {number: store.get(key) for number, key in keys.items() if store.check([key])}
+        leaders = {number: claim.rank for number, claim in enumerate(claims, 1) if claim.local_rank == 0}
+        keys = {leaders[number]: f"heard/{number}" for number in leaders.keys() & others}
+        preflight.hear_clocks(published, {of: float(store.get(key)) for of, key in keys.items()})
 
 
 def _hear(rank: Rank, claim: Claim, store: Store, sequence: int, limit_s: float) -> None:

@@ -4,13 +4,13 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from slurmddp import outcome
 from slurmddp.errors import FencedError, RankError, SlurmddpError
 from slurmddp.runtime.address import choose_interface, resolve_head
 from slurmddp.runtime.environment import Rank, export, read_rank
 from slurmddp.runtime.events import Start, write_event
-from slurmddp.runtime.health.preflight import Preflight
 from slurmddp.runtime.leaving import LEAVING
 from slurmddp.runtime.output import send_output
 from slurmddp.runtime.owner import owner_of
@@ -19,6 +19,9 @@ from slurmddp.runtime.record import write_begin, write_end, write_error
 from slurmddp.runtime.stopping import Stopping, begin
 from slurmddp.runtime.verdict import DONE, TERMINATED, Verdict, exit_status, judge
 from slurmddp.worker import command, executable
+
+if TYPE_CHECKING:
+    from slurmddp.runtime.health.preflight import Preflight
 
 FAILED_LIMIT_S = 15.0
 """For the threads and exit handlers of a program that failed: its peers wait in a collective."""
@@ -79,11 +82,9 @@ def _run(rank: Rank, words: list[str]) -> None:
 
 def _meet(rank: Rank, stopping: Stopping, words: list[str]) -> Callable[[], bool]:
     """Meet the other ranks, and look at nodes and ranks; return how to agree with them on the end."""
-    looks = os.environ.get("DDPRUN_PREFLIGHT") != "0"
     if rank.world_size == 1:
         stopping.expect_plain()
-        if looks:
-            _look_alone(Preflight(rank, words, os.environ))
+        _look_alone(_preflight(rank, words))
         return lambda: True
     stopping.expect_unmet()
     from slurmddp.runtime import flight  # noqa: PLC0415 - torch, after all that is quick to refuse
@@ -92,13 +93,21 @@ def _meet(rank: Rank, stopping: Stopping, words: list[str]) -> Callable[[], bool
 
     flight.switch_on(rank, os.environ)
     keep_destroyed()
-    roster = meet(rank, preflight=Preflight(rank, words, os.environ) if looks else None)
+    roster = meet(rank, preflight=_preflight(rank, words))
     stopping.expect_plain(roster.confirm_notice)
     return roster.agree_end
 
 
-def _look_alone(preflight: Preflight) -> None:
-    error = preflight.judge([preflight.facts])
+def _preflight(rank: Rank, words: list[str]) -> "Preflight | None":
+    if os.environ.get("DDPRUN_PREFLIGHT") == "0":
+        return None
+    from slurmddp.runtime.health.preflight import Preflight  # noqa: PLC0415 - what is left out costs nothing
+
+    return Preflight(rank, words, os.environ)
+
+
+def _look_alone(preflight: "Preflight | None") -> None:
+    error = preflight.judge([preflight.facts]) if preflight else None
     if error:
         raise error
 

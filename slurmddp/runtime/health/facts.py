@@ -65,7 +65,7 @@ class Facts:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_text(cls, text: str | bytes) -> Self:
+    def from_text(cls, text: str) -> Self:
         """Return the facts that `to_text` wrote."""
         return cls(**json.loads(text))
 

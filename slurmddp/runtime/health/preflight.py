@@ -24,7 +24,7 @@ class Preflight:
         self._ranks: list[Facts] = []
         self.facts = gather(rank, words, environment).to_text()
 
-    def judge(self, texts: Iterable[str | bytes]) -> RankError | None:
+    def judge(self, texts: Iterable[str]) -> RankError | None:
         """Tell what is wrong, on rank 0's output and as events; return the error of what certainly breaks the job."""
         self._ranks = sorted(map(Facts.from_text, texts), key=lambda facts: facts.rank)
         sees = partial(self._sees, time.monotonic() + SEEN_LIMIT_S)
@@ -37,10 +37,6 @@ class Preflight:
     def hear_clocks(self, published: float, times: Mapping[int, float]) -> None:
         """Compare the clocks that the ranks read after `published`, in seconds since 1970, by rank."""
         self._tell(skewed(self._ranks, published, time.time(), times))
-
-    def rank_at(self, text: str | bytes) -> int:
-        """Return whose facts these are."""
-        return Facts.from_text(text).rank
 
     def _tell(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
