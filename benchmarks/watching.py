@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import slurmddp
 
-BLOCKS, STEPS = 60, 25
+BLOCKS, STEPS = 200, 20
 """Of each loop, and in each block."""
 WIDTH, BATCH = 384, 32
 

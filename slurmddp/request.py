@@ -33,7 +33,9 @@ class Request:
 
 
 def fitted(resolved: Resolved, environ: Mapping[str, str]) -> Request:
-    """Return the job with what it leaves open filled; as it is where no cluster answers."""
+    """Return the job with what it leaves open filled; as it is where no cluster answers, or none will have it."""
+    if resolved.spec.launcher == "manual":
+        return Request(resolved, silence="--launcher manual asks no cluster for anything")
     try:
         cluster = census.look(environ)
     except ClusterError as error:

@@ -196,13 +196,15 @@ CASES = {
     "time-limit": Case(((0, wait_for_limit),), options=("--time=2",), step_s=2.5),
     "batch-node": Case(((15, kill_batch_host),), repeats=1, step_s=0.2),
     "other-node": Case(((15, kill_other_node),), repeats=1, step_s=0.2),
-    "five": Case(((3, preempt), (6, kill_rank), (3, requeue), (4, preempt), (6, kill_rank)), step_s=0.3, repeats=2),
+    "five": Case(((3, preempt), (6, kill_rank), (3, requeue), (4, preempt), (6, kill_rank)), step_s=0.5, repeats=2),
     "grace": Case(((15, preempt),)),
     "no-grace": Case(((15, preempt),), partition="nograce"),
     "cancel-mode": Case(((15, preempt),), partition="cancel"),
     "requeue": Case(((15, requeue),)),
     "kill-9": Case(((15, kill_rank),), repeats=1),
-    "torchrun": Case(((6, preempt), (6, kill_rank)), options=("--launcher=torchrun", "--init=file"), repeats=1),
+    "torchrun": Case(
+        ((6, preempt), (6, kill_rank)), options=("--launcher=torchrun", "--init=file"), step_s=0.2, repeats=1
+    ),
     "imports": Case(((0, preempt),)),
     "sharded": Case(((5, preempt), (5, kill_rank)), repeats=1, program=SHARDED),
     "calm": Case(step_s=0.0),
