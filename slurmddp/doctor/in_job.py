@@ -39,7 +39,8 @@ _LAST_WORDS: Final = re.compile(r" slurmddp: (?:job \S+, attempt \S+, ended with
 
 _ERRORS: Final = re.compile(r"^(?:srun|slurmstepd): error: .*$", re.MULTILINE)
 _SHOWN: Final = 2
-_ABSENT: Final = re.compile(r"ranks? [0-9, ]+\((\S+)\).* did not arrive")
+_LOST: Final = re.compile(r"ranks? [0-9, ]+\((\S+)\).* did not arrive|Node failure on (\S+?);|failed on node (\S+?):")
+"""How the ranks, and srun of Slurm 22.05, name a node."""
 
 
 def by_job(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> list[Finding]:
@@ -136,12 +137,13 @@ def read(run: RunDir, log: Path) -> Iterator[Finding]:
 def _unfinished(text: str, *, met: bool, output: Path) -> Finding:
     """Return why a look did not come to its end, by the words of the batch script and of srun."""
     what = _last_words(text)
-    absent = _ABSENT.search(what)
+    lost = _LOST.search(what)
+    host = lost[lost.lastindex or 0] if lost else ""
     if "could not connect IO" in text:
         return Finding(
             check="folder",
             level="error",
-            host=absent[1] if absent else "",
+            host=host,
             what=what,
             why="srun could not open its ranks' output in the run's folder, which is missing or read-only there",
             advice="choose a folder that all nodes can write to, by --runs-dir, or leave the node out by --exclude",
@@ -149,7 +151,7 @@ def _unfinished(text: str, *, met: bool, output: Path) -> Finding:
     return Finding(
         check="ranks" if met else "meeting",
         level="error",
-        host=absent[1] if absent else "",
+        host=host,
         what=what,
         why="the ranks of a job on these nodes would end the same way",
         advice=f"the output is in {output}",

@@ -173,3 +173,19 @@ def test_a_node_that_cannot_write_the_ranks_output_is_told_by_sruns_words(tmp_pa
     (error,) = read(run, run.batch_log("17"))
     assert (error.check, error.level, error.host) == ("folder", "error", "n2")
     assert "--runs-dir" in error.advice
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "srun: error: Node failure on n2\nsrun: error: n1: task 0: Exited with exit code 76\n",
+        "srun: error: Task launch for StepId=17.0 failed on node n2: Communication connection failure\n",
+    ],
+)
+def test_a_node_that_srun_lost_is_named(tmp_path, said):
+    """As Slurm 22.05 says it when a link is cut."""
+    run = RunDir(tmp_path)
+    run.logs.mkdir()
+    run.batch_log("17").write_text(said)
+    (error,) = read(run, run.batch_log("17"))
+    assert (error.check, error.host) == ("meeting", "n2")

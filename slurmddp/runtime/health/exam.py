@@ -25,6 +25,9 @@ def main() -> None:
     report.add(_of_facts(talk.gather("facts", gather(rank, (), os.environ).to_text())))
     for look in (try_ports, try_folder, compare_clocks, try_notice):
         report.add(look(rank, talk))
+    if not talk.tell("all ways are open", report.has_no_error("ports")):
+        report.add((), complete=True)  # no group forms where a way is closed
+        return
     device = choose_device("auto", rank)
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(

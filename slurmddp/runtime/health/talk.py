@@ -68,6 +68,10 @@ class Report:
             content = {"complete": complete, "findings": [asdict(finding) for finding in self._findings]}
             write_whole(self._rank.run_dir.findings, json.dumps(content).encode())
 
+    def has_no_error(self, check: str) -> bool:
+        """Tell whether a check has found nothing that certainly breaks a job."""
+        return all(finding.level != "error" for finding in self._findings if finding.check == check)
+
 
 def _open(rank: Rank) -> Store:
     """Return the store at the ranks' own meeting point, as torch finds it."""
