@@ -92,6 +92,10 @@ def test_cpus_are_not_judged_where_slurm_believes_in_more_than_there_are():
     assert said(four(0, 1, 2, 3, cpus=[0, 1], cpus_of_node=0)) == []
 
 
+def test_a_script_that_nobody_has_is_left_to_python():
+    assert said(four(0, 1, 2, 3, digest="missing")) == []
+
+
 def test_a_mark_that_is_not_seen_names_its_node():
     (found,) = unseen(four(), lambda node: node == 0)
     assert (found.host, found.level) == ("n2", "warning")

@@ -115,9 +115,10 @@ def _version(name: str, facts: Facts) -> str:
 
 
 def _script(ranks: All) -> Iterator[Finding]:
+    """Nodes that have another script than others, or none; one that no rank has is left to Python to complain of."""
     by_digest = _groups(ranks, lambda facts: facts.digest)
     script = ranks[0].script
-    if len(by_digest) == 1 and MISSING not in by_digest:
+    if len(by_digest) == 1:
         return
     if MISSING in by_digest:
         yield Finding(
