@@ -165,6 +165,11 @@ def test_a_rank_knows_its_versions_cpus_script_and_folder(rank, tmp_path):
     assert digest(str(tmp_path / "none.py")) == "missing"
 
 
+def test_facts_of_another_version_are_read_as_far_as_they_are_known():
+    said = {"rank": 1, "local_rank": 0, "node_rank": 1, "host": "n2", "smell": "smoke"}
+    assert Facts.from_text(json.dumps(said)) == Facts(rank=1, local_rank=0, node_rank=1, host="n2")
+
+
 def test_only_a_script_has_a_digest():
     assert script_of(["train.py", "-x"]) == "train.py"
     assert [script_of(words) for words in (["-m", "pkg"], ["--epochs", "2"], ["--no-python", "./a"], [])] == [""] * 4

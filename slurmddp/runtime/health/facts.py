@@ -9,7 +9,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from importlib import metadata
 from pathlib import Path
 from typing import Final, Self
@@ -66,8 +66,9 @@ class Facts:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Return the facts that `to_text` wrote."""
-        return cls(**json.loads(text))
+        """Return the facts that `to_text` wrote, also that of another version: what is not known is left out."""
+        known = {each.name for each in fields(cls)}
+        return cls(**{name: value for name, value in json.loads(text).items() if name in known})
 
 
 def gather(rank: Rank, words: Sequence[str], environment: Mapping[str, str]) -> Facts:
@@ -104,7 +105,7 @@ def versions() -> dict[str, str]:
 def _torch() -> str:
     """Return torch's version; where the package that is found is not the module that is loaded, both."""
     try:
-        package = metadata.version("torch")
+        package = str(metadata.version("torch"))
     except metadata.PackageNotFoundError:
         package = "no package"
     loaded = str(getattr(sys.modules.get("torch"), "__version__", package))

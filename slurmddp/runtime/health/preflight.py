@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -26,7 +27,7 @@ class Preflight:
 
     def judge(self, texts: Iterable[str]) -> RankError | None:
         """Tell what is wrong, on rank 0's output and as events; return the error of what certainly breaks the job."""
-        self._ranks = sorted(map(Facts.from_text, texts), key=lambda facts: facts.rank)
+        self._ranks = sorted(map(Facts.from_text, filter(None, texts)), key=lambda facts: facts.rank)
         sees = partial(self._sees, time.monotonic() + SEEN_LIMIT_S)
         findings = [*judge(self._ranks), *unseen(self._ranks, sees)]
         self._clean_up()
@@ -41,7 +42,8 @@ class Preflight:
     def _tell(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
             if finding.level in SERIOUS:
-                print(f"{finding.level.upper()}: {finding.line}", flush=True)  # noqa: T201 - rank 0's console
+                with suppress(OSError):
+                    print(f"{finding.level.upper()}: {finding.line}", flush=True)  # noqa: T201 - rank 0's console
                 write_event(self._rank, Found.of(finding))
 
     def _sees(self, deadline: float, node: int) -> bool:
@@ -60,4 +62,5 @@ class Preflight:
             for facts in self._ranks:
                 if facts.is_leader and not facts.folder_error:
                     path = self._rank.run_dir.node_mark(self._rank.job, self._rank.attempt, facts.node_rank)
-                    path.unlink(missing_ok=True)
+                    with suppress(OSError):
+                        path.unlink()
