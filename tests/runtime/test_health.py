@@ -72,7 +72,7 @@ def test_healthy_ranks_give_no_finding():
                 "train.py differs: abc on ranks 0, 1 on n1, 2 on n2, fff on rank 3 on n2 (sha256)",
             ),
         ),
-        (four(2, 3, gpus=["GPU-a"]), ("gpus", "warning", "n2", "ranks 2, 3 on n2 share 1 GPU: GPU-a")),
+        (four(2, 3, gpus=["GPU-a"]), ("gpus", "warning", "n2", "ranks 2, 3 share 1 GPU: GPU-a")),
         (
             [*four()[:2], facts(2, gpus=["GPU-a"]), facts(3, gpus=["GPU-b"])],
             ("gpus", "warning", "n2", "its 2 ranks see 1 GPU each"),

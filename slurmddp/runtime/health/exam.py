@@ -8,6 +8,7 @@ import os
 import torch.distributed as dist
 
 from slurmddp.finding import Finding
+from slurmddp.runtime import stopping
 from slurmddp.runtime.environment import read_rank
 from slurmddp.runtime.group import FORM_LIMIT, choose_device, leave
 from slurmddp.runtime.health.facts import Facts, gather
@@ -20,7 +21,8 @@ from slurmddp.runtime.health.talk import Report, Talk
 
 def main() -> None:
     """Look at everything that can be looked at, the cheap and certain first; rank 0 leaves the findings."""
-    rank = read_rank(os.environ)
+    begun = stopping.begun()
+    rank = begun.rank if begun else read_rank(os.environ)
     talk, report = Talk(rank), Report(rank)
     report.add(_of_facts(talk.gather("facts", gather(rank, (), os.environ).to_text())))
     for look in (try_ports, try_folder, compare_clocks, try_notice):

@@ -150,7 +150,7 @@ def _gpus(ranks: All) -> Iterator[Finding]:
                 check="gpus",
                 level="warning",
                 host=host,
-                what=f"{_members(members)} share {_count(len(present), 'GPU')}: {_some(list(present))}",
+                what=f"ranks {_some([str(facts.rank) for facts in members])} share {_count(len(present), 'GPU')}: {_some(list(present))}",
                 why="NCCL refuses two ranks on one GPU, and the memory is shared",
                 advice="give --gpus-per-node as many as ranks, and leave CUDA_VISIBLE_DEVICES to Slurm",
             )
