@@ -150,7 +150,7 @@ def _gpus(ranks: All) -> Iterator[Finding]:
                 check="gpus",
                 level="warning",
                 host=host,
-                what=f"ranks {_some([str(facts.rank) for facts in members])} share {_count(len(present), 'GPU')}: {_some(list(present))}",
+                what=f"ranks {_numbers(members)} share {_count(len(present), 'GPU')}: {_some(list(present))}",
                 why="NCCL refuses two ranks on one GPU, and the memory is shared",
                 advice="give --gpus-per-node as many as ranks, and leave CUDA_VISIBLE_DEVICES to Slurm",
             )
@@ -239,8 +239,12 @@ def _listed(groups: Mapping[str, All]) -> str:
 def _members(members: All) -> str:
     """Return `ranks 0, 1 on n1, 2, 3 on n2`, shortened where there are many."""
     by_host = _groups(members, lambda facts: facts.host)
-    parts = [f"{_some([str(facts.rank) for facts in some])} on {host}" for host, some in by_host.items()]
+    parts = [f"{_numbers(some)} on {host}" for host, some in by_host.items()]
     return f"rank{'s' if len(members) > 1 else ''} {_some(parts)}"
+
+
+def _numbers(members: All) -> str:
+    return _some([str(facts.rank) for facts in members])
 
 
 def _some(words: Sequence[str]) -> str:
