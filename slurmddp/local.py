@@ -128,6 +128,7 @@ def _environment(
         "DDPRUN_ATTEMPT": ATTEMPT,
         "DDPRUN_OWNER": f"{_HERE} {job_id} {ATTEMPT}",
         "DDPRUN_RANK_LOGS": "1",
+        "DDPRUN_PREFLIGHT": str(int(spec.preflight)),
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS", "1"),
     }

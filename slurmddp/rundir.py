@@ -102,6 +102,15 @@ class RunDir:
         """The file by which that attempt's ranks form their group under `--init file`; gone after a good end."""
         return self.attempt(job_id, attempt) / "meeting"
 
+    def node_mark(self, job_id: str, attempt: str, node: int) -> Path:
+        """What a node writes to show that it can, and that the others see it; gone when they have."""
+        return self.attempt(job_id, attempt) / f"node-{node}.mark"
+
+    @property
+    def findings(self) -> Path:
+        """What the long look at the nodes found, as JSON."""
+        return self.path / "findings.json"
+
     @property
     def events(self) -> Path:
         """What happened, a line of JSON each; the fields are those of `slurmddp.runtime.events`."""

@@ -212,6 +212,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         Literal["VERSION", "WARN", "INFO", "TRACE"] | None,
         Option(help="What NCCL says into the ranks' output."),
     ] = None
+    preflight: Annotated[
+        bool, Option(help="Whether nodes and ranks are looked at, for less than a second, before COMMAND starts.")
+    ] = True
     runs_dir: Annotated[str, Option(help="Where the folders of runs lie.", metavar="DIR")] = "jobs"
     profile: Annotated[
         str | None, Option(help="Which tables [profile.NAME] of the configuration files to use.", metavar="NAME")

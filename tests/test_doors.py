@@ -14,16 +14,27 @@ DOORS = {
     "jinja2": {"render.py"},
     "click": {"cli"},
     "torch": {"runtime", "worker"},
-    "subprocess": {"slurm.py", "local.py", "prepare.py", "provenance.py", "compare.py", "sandbox", "runtime", "worker"},
+    "subprocess": {
+        "slurm.py",
+        "local.py",
+        "prepare.py",
+        "provenance.py",
+        "compare.py",
+        "doctor",
+        "sandbox",
+        "runtime",
+        "worker",
+    },
     "torchvision": {"worker"},
     "submitit": {"executor.py"},
     "rich": {"cli"},
     "tensorboard": {"cli", "worker"},
     "numpy": set(),
 }
-WORKERS_SIDE = {"runtime", "worker", "rundir.py", "outcome.py", "errors.py"}
+WORKERS_SIDE = {"runtime", "worker", "rundir.py", "outcome.py", "errors.py", "finding.py"}
 CLI_ONLY = {
     "cli",
+    "doctor",
     "submit",
     "render",
     "slurm",
@@ -89,6 +100,7 @@ def test_the_workers_side_does_not_know_the_command_lines():
 def test_imports_go_down_only():
     order = [
         "cli",
+        "doctor",
         "requeue.py",
         "submit.py",
         "script.py",
@@ -112,7 +124,7 @@ def test_imports_go_down_only():
             assert not known & above, module
 
 
-@pytest.mark.parametrize("words", [["--help"], ["render", "--help"], ["render"], ["submit", "--help"]])
+@pytest.mark.parametrize("words", [["--help"], ["render", "--help"], ["render"], ["submit", "--help"], ["doctor"]])
 def test_the_command_line_loads_neither_torch_nor_submitit_nor_rich(words):
     code = f"""
 import sys

@@ -77,9 +77,9 @@ def test_a_recipes_script_is_clean_for_shellcheck_and_bash(path, launcher):
         {"gpus_per_node": "8", "nodes": 2, "cpus_per_task": 4},
         {"module": ("a b", "c"), "conda": "e", "setup": ("true",), "env": ("A=1 'x'", "HOME")},
         {"command": ("train.py", "--x", "a b\n", "\udcff")},
-        {"reset": True, "max_requeues": 3, "requeue": False, "time": "10"},
         {"container": "a b.sif", "container_mount": ("/a b:/c:ro",), "env": ("HOME",)},
         {"container": "a b.sqsh", "env": ("HOME",)},
+        {"reset": True, "max_requeues": 3, "requeue": False, "time": "10", "preflight": False},
     ],
 )
 def test_scripts_are_clean_for_shellcheck_and_bash(values, launcher, tmp_path):
@@ -279,6 +279,12 @@ def test_nodes_without_names_are_placeholders_that_are_explained():
 def test_each_start_has_a_file_of_its_own_to_meet_by():
     assert "DDPRUN_INIT_METHOD" not in render(job())
     assert "export DDPRUN_INIT_METHOD=file://$DDPRUN_RANKS/meeting " in render(job(init="file"))
+
+
+@pytest.mark.parametrize("launcher", [*LAUNCHERS, "manual"])
+def test_the_ranks_are_told_not_to_look_at_their_nodes(launcher):
+    assert "DDPRUN_PREFLIGHT" not in render(job(launcher=launcher))
+    assert "export DDPRUN_PREFLIGHT=0" in render(job(launcher=launcher, preflight=False))
 
 
 def test_an_executable_is_announced_to_the_worker():

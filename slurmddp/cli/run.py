@@ -24,6 +24,7 @@ _LOCAL = (
     "no-python",
     "python",
     "env",
+    "preflight",
     "runs-dir",
     "profile",
 )

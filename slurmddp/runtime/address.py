@@ -87,13 +87,14 @@ def _is_loopback(address: str) -> bool:
 
 def _interface_to(target: str) -> str | None:
     """Return the interface whose IPv4 address packets to the target leave from."""
-    source = _source_address(target) if target else None
+    source = source_address(target) if target else None
     if source is None or _is_loopback(source):
         return None
     return next((name for name, address in _interfaces() if address == source), None)
 
 
-def _source_address(target: str) -> str | None:
+def source_address(target: str) -> str | None:
+    """Return the address that packets to the target leave this host from; None when no way leads there."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((target, 9))

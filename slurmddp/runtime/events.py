@@ -5,8 +5,9 @@ import dataclasses
 import math
 import time
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
+from slurmddp.finding import Finding
 from slurmddp.rundir import append_record
 from slurmddp.runtime.environment import Rank
 
@@ -22,6 +23,28 @@ class Start:
     nodes: int
     launcher: str
     """srun, fork, torchrun, mpi or single."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """The look before COMMAND found something."""
+
+    event: ClassVar = "finding"
+    check: str
+    """What was looked at: folder, names, versions, script, gpus, affinity, shm or clock."""
+    level: str
+    """`warning`, or `error` for what ends the job."""
+    on_host: str
+    """The node on which it is so; empty where it is none's own."""
+    what: str
+    advice: str
+
+    @classmethod
+    def of(cls, finding: Finding) -> Self:
+        """Return the event of a finding."""
+        return cls(
+            check=finding.check, level=finding.level, on_host=finding.host, what=finding.what, advice=finding.advice
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +129,7 @@ class End:
     reason: str
 
 
-Event = Start | Resume | Metrics | Checkpoint | CheckpointFailed | Straggler | Notice | End
+Event = Start | Found | Resume | Metrics | Checkpoint | CheckpointFailed | Straggler | Notice | End
 
 
 def record(rank: Rank, event: Event) -> dict[str, Any]:

@@ -98,12 +98,13 @@ def _node() -> Rank:
 
 
 def _import_torch() -> None:
-    """Load what every rank needs; torch._dynamo because the first optimizer step imports it."""
+    """Load what every rank needs first; torch._dynamo because the first optimizer step imports it."""
     mine = "OPENBLAS_NUM_THREADS" not in os.environ
     if mine:
         os.environ["OPENBLAS_NUM_THREADS"] = "1"
     importlib.import_module("torch")
     importlib.import_module("torch._dynamo")
+    importlib.import_module("slurmddp.runtime.health.preflight")
     if mine:
         del os.environ["OPENBLAS_NUM_THREADS"]
 

@@ -22,6 +22,7 @@ from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
 from slurmddp.errors import PeerError, RankError
 from slurmddp.runtime.address import is_here, resolve
 from slurmddp.runtime.environment import Rank
+from slurmddp.runtime.health.preflight import Preflight
 
 ARRIVAL_LIMIT_S = 60.0
 """How long rank 0 waits for the others."""
@@ -107,11 +108,11 @@ def _silent(rank: Rank, store: Store, limit_s: float) -> list[int]:
     return [number for number in range(rank.world_size) if not store.check([f"noticed/{number}"])]
 
 
-def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S) -> Roster:
+def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S, preflight: Preflight | None = None) -> Roster:
     """Return when all ranks, two or more, have met and agree on their numbers.
 
-    Raises RankError when they contradict each other, PeerError when some do not arrive within `limit_s` seconds or
-    the head cannot be reached.
+    What `preflight` brings travels with it. Raises RankError when they contradict each other, or when that finds what
+    certainly breaks the job, PeerError when some do not arrive within `limit_s` seconds or the head cannot be reached.
     """
     claim = Claim(
         rank=rank.rank,
@@ -123,9 +124,10 @@ def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S) -> Roster:
     )
     store, holds = _open(rank, limit_s)
     sequence = store.add("arrivals", 1)
-    store.set(f"arrival/{sequence}", json.dumps(asdict(claim)))
+    facts = preflight.facts if preflight else ""
+    store.set(f"arrival/{sequence}", json.dumps({"claim": asdict(claim), "facts": facts}))
     if holds:
-        _judge(rank, store, sequence, limit_s)
+        _judge(rank, store, sequence, limit_s, preflight)
     else:
         _hear(rank, claim, store, sequence, limit_s)
     return Roster(rank, store)
@@ -242,29 +244,39 @@ def _check_ours(rank: Rank, store: Store, *, judges: bool) -> None:
         raise PeerError(f"port {rank.store_port} on {rank.master_addr} is taken by {theirs}")
 
 
-def _judge(rank: Rank, store: Store, sequence: int, limit_s: float) -> None:
+def _judge(rank: Rank, store: Store, sequence: int, limit_s: float, preflight: Preflight | None) -> None:
     """Read the claims as they come and publish the verdict."""
     claims: list[Claim] = []
+    facts: list[str] = []
     error: RankError | None = None
     deadline = time.monotonic() + limit_s
     while error is None and len(claims) < rank.world_size:
         key = f"arrival/{len(claims) + 1}"
         if _wait(store, [key], deadline - time.monotonic()):
-            claims.append(Claim(**json.loads(store.get(key))))
+            arrival = json.loads(store.get(key))
+            claims.append(Claim(**arrival["claim"]))
+            facts.append(arrival["facts"])
             error = contradiction(claims)
         else:
             error = PeerError(f"{_named(rank, _missing(rank, claims))} did not arrive within {limit_s:g} s")
+    if preflight and error is None:
+        error = preflight.judge(facts)
     verdict = {
         "error": str(error) if error else "",
         "retry": isinstance(error, PeerError),
         "roster": [asdict(claim) for claim in claims],
     }
+    published = time.time()
     store.set("verdict", json.dumps(verdict))
     count = store.add("arrivals", 0) if error else rank.world_size
     others = set(range(1, count + 1)) - {sequence}
-    _wait(store, [f"heard/{number}" for number in others], ANSWER_LIMIT_S)
+    heard = _wait(store, [f"heard/{number}" for number in others], ANSWER_LIMIT_S)
     if error:
         raise error
+    if preflight and heard:
+        leaders = {number: claim.rank for number, claim in enumerate(claims, 1) if claim.local_rank == 0}
+        keys = {leaders[number]: f"heard/{number}" for number in leaders.keys() & others}
+        preflight.hear_clocks(published, {of: float(store.get(key)) for of, key in keys.items()})
 
 
 def _hear(rank: Rank, claim: Claim, store: Store, sequence: int, limit_s: float) -> None:
@@ -273,7 +285,7 @@ def _hear(rank: Rank, claim: Claim, store: Store, sequence: int, limit_s: float)
         if not _wait(store, ["verdict"], limit_s + ANSWER_LIMIT_S):
             raise PeerError(f"rank 0 on {rank.master_addr} gave no verdict within {limit_s + ANSWER_LIMIT_S:g} s")
         verdict = json.loads(store.get("verdict"))
-        store.set(f"heard/{sequence}", "yes")
+        store.set(f"heard/{sequence}", repr(time.time()))
     if verdict["error"]:
         raise (PeerError if verdict["retry"] else RankError)(verdict["error"])
     _check_listed(claim, [Claim(**entry) for entry in verdict["roster"]])

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from slurmddp import outcome
 from slurmddp.errors import FencedError, RankError, SlurmddpError
@@ -18,6 +19,9 @@ from slurmddp.runtime.record import write_begin, write_end, write_error
 from slurmddp.runtime.stopping import Stopping, begin
 from slurmddp.runtime.verdict import DONE, TERMINATED, Verdict, exit_status, judge
 from slurmddp.worker import command, copied, executable
+
+if TYPE_CHECKING:
+    from slurmddp.runtime.health.preflight import Preflight
 
 FAILED_LIMIT_S = 15.0
 """For the threads and exit handlers of a program that failed: its peers wait in a collective."""
@@ -59,7 +63,7 @@ def _prepared(rank: Rank) -> Rank:
 
 def _run(rank: Rank, words: list[str]) -> None:
     stopping = begin(rank)
-    agree_end = _meet(rank, stopping)
+    agree_end = _meet(rank, stopping, words)
     start = Start(
         world_size=rank.world_size,
         local_world_size=rank.local_world_size,
@@ -77,10 +81,11 @@ def _run(rank: Rank, words: list[str]) -> None:
         _finish(rank, lambda: True)
 
 
-def _meet(rank: Rank, stopping: Stopping) -> Callable[[], bool]:
-    """Meet the other ranks; return how to agree with them on the end."""
+def _meet(rank: Rank, stopping: Stopping, words: list[str]) -> Callable[[], bool]:
+    """Meet the other ranks, and look at nodes and ranks; return how to agree with them on the end."""
     if rank.world_size == 1:
         stopping.expect_plain()
+        _look_alone(_preflight(rank, words))
         return lambda: True
     stopping.expect_unmet()
     from slurmddp.runtime import flight  # noqa: PLC0415 - torch, after all that is quick to refuse
@@ -89,9 +94,23 @@ def _meet(rank: Rank, stopping: Stopping) -> Callable[[], bool]:
 
     flight.switch_on(rank, os.environ)
     keep_destroyed()
-    roster = meet(rank)
+    roster = meet(rank, preflight=_preflight(rank, words))
     stopping.expect_plain(roster.confirm_notice)
     return roster.agree_end
+
+
+def _preflight(rank: Rank, words: list[str]) -> "Preflight | None":
+    if os.environ.get("DDPRUN_PREFLIGHT") == "0":
+        return None
+    from slurmddp.runtime.health.preflight import Preflight  # noqa: PLC0415 - what is left out costs nothing
+
+    return Preflight(rank, words, os.environ)
+
+
+def _look_alone(preflight: "Preflight | None") -> None:
+    error = preflight.judge([preflight.facts]) if preflight else None
+    if error:
+        raise error
 
 
 def _run_command(words: list[str], rank: Rank, stopping: Stopping) -> None:

@@ -7,8 +7,10 @@ import time
 from pathlib import Path
 
 from slurmddp.errors import RankError
+from slurmddp.rundir import RunDir
 from slurmddp.runtime import roster
 from slurmddp.runtime.environment import Rank
+from slurmddp.runtime.health.preflight import Preflight
 
 DEFAULTS = {"local_world_size": 1, "launcher": "srun", "master_addr": "127.0.0.1", "master_port": 1, "job": "17"}
 
@@ -19,9 +21,14 @@ def take_part(number: int, description: dict) -> None:
     end, stay = description.pop("end", True), description.pop("stay", 1)
     if "init_file" in description:
         description["init_file"] = Path(description["init_file"])
+    facts, clock_s = description.pop("facts", None), description.pop("clock_s", 0)
+    if "run_dir" in description:
+        description["run_dir"] = RunDir(Path(description["run_dir"]))
     rank = Rank(**{**DEFAULTS, **description})
+    true_time = time.time
+    time.time = lambda: true_time() + clock_s
     try:
-        met = roster.meet(rank, limit_s)
+        met = roster.meet(rank, limit_s, None if facts is None else preflight(rank, facts))
         if end:
             agreed = met.agree_end(end_limit_s or 10.0)
         else:
@@ -32,6 +39,13 @@ def take_part(number: int, description: dict) -> None:
         said = f"{error.exit_status} {error}"
     os.write(1, (json.dumps({"number": number, "pid": os.getpid(), "said": said}) + "\n").encode())
     os._exit(0)
+
+
+def preflight(rank: Rank, facts: dict) -> Preflight:
+    """Return what a rank would bring, with some of its facts changed."""
+    made = Preflight(rank, [], {})
+    made.facts = json.dumps(json.loads(made.facts) | facts)
+    return made
 
 
 def main() -> None:

@@ -70,7 +70,7 @@ def test_a_head_nobody_knows_is_named(names):
 
 def test_gloo_is_given_the_interface_when_the_own_name_is_loopback(names, monkeypatch):
     names[socket.gethostname()] = ["127.0.1.1"]
-    monkeypatch.setattr(address, "_source_address", {"n1": "127.0.0.1", "n2": "10.0.0.1"}.get)
+    monkeypatch.setattr(address, "source_address", {"n1": "127.0.0.1", "n2": "10.0.0.1"}.get)
     monkeypatch.setattr(address, "_interfaces", lambda: iter([("lo", "127.0.0.1"), ("eth0", "10.0.0.1")]))
     environment: dict[str, str] = {}
     assert address.choose_interface(rank_on(0), environment) == "eth0"
@@ -96,9 +96,9 @@ def test_every_interface_with_an_address_is_found():
     assert ("lo", "127.0.0.1") in list(address._interfaces())
 
 
-def test_a_route_has_a_source_address_and_nonsense_has_none():
-    assert address._source_address("127.0.0.1") == "127.0.0.1"
-    assert address._source_address("no-such-host.invalid") is None
+def test_a_route_has_asource_address_and_nonsense_has_none():
+    assert address.source_address("127.0.0.1") == "127.0.0.1"
+    assert address.source_address("no-such-host.invalid") is None
     assert address._interface_to("127.0.0.1") is None
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from slurmddp.rundir import RunDir, read_records
 from slurmddp.runtime.roster import Claim, contradiction
 
 
@@ -41,7 +42,8 @@ def meet(descriptions: list[dict]) -> tuple[list[str], list[int]]:
     """Return what each process said, and its pid."""
     command = [sys.executable, str(Path(__file__).with_name("meet.py")), json.dumps(descriptions)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    answers = sorted(map(json.loads, done.stdout.splitlines()), key=lambda answer: answer["number"])
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    answers = sorted(lines, key=lambda answer: answer["number"])
     assert len(answers) == len(descriptions), done.stderr
     return [answer["said"] for answer in answers], [answer["pid"] for answer in answers]
 
@@ -142,6 +144,48 @@ def test_rank_zero_on_another_host_than_the_head_is_refused():
     said, _ = meet(ranks(2, master_addr="192.0.2.1")[:1])
     wanted = "77 rank 0 runs on n1, but MASTER_ADDR 192.0.2.1 is another host; export MASTER_ADDR as the first host"
     assert said == [f"{wanted} of the job"]
+
+
+def looked_at(folder: Path, **changes) -> list[dict]:
+    """Return four ranks that look at each other as they meet; those of n2 with changed facts."""
+    run = RunDir(folder)
+    run.attempt("17", "0.0").mkdir(parents=True)
+    members = ranks(4, attempt="0.0", run_dir=str(folder), hosts=[], facts={"shm_mb": 9999})
+    for member in members[2:]:
+        member["facts"] = member["facts"] | changes
+    return members
+
+
+def found(folder: Path) -> list[tuple[str, str, str]]:
+    return [(event["check"], event["on_host"], event["what"]) for event in read_records(RunDir(folder).events)]
+
+
+def test_ranks_that_differ_meet_and_the_difference_is_told(tmp_path):
+    """What a node wrote to be seen is gone."""
+    members = looked_at(tmp_path / "run", versions={"torch": "1.0"})
+    for member in members[2:]:
+        member["clock_s"] = -30.0
+    assert meet(members)[0] == ["met"] * 4
+    differences = found(tmp_path / "run")
+    assert ("clock", "n2") in [each[:2] for each in differences]
+    assert any(what.startswith("torch differs: ") and "1.0 on ranks 2, 3 on n2" in what for _, _, what in differences)
+    assert list((tmp_path / "run" / "logs" / "17" / "0.0").iterdir()) == []
+
+
+def test_what_certainly_breaks_the_job_ends_all_ranks(tmp_path):
+    said, _ = meet(looked_at(tmp_path / "run", folder_error="EROFS"))
+    wanted = "77 n2: the run's folder cannot be written to (EROFS)"
+    assert all(answer.startswith(wanted) for answer in told(said))
+    assert found(tmp_path / "run")[0][:2] == ("folder", "n2")
+
+
+def test_a_folder_that_a_node_has_for_itself_is_told(tmp_path):
+    members = looked_at(tmp_path / "run")
+    RunDir(tmp_path / "other").attempt("17", "0.0").mkdir(parents=True)
+    for member in members[2:]:
+        member["run_dir"] = str(tmp_path / "other")
+    assert meet(members)[0] == ["met"] * 4
+    assert [each[:2] for each in found(tmp_path / "run")] == [("folder", "n2")]
 
 
 def test_rank_zero_stays_for_a_while_for_a_rank_that_never_says_it_ended():

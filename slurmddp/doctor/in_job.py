@@ -1,0 +1,194 @@
+"""The long look at the nodes: a short job, or a step of the allocation that one is in; its folder goes again.
+
+What is looked at is in slurmddp.runtime.health; here it is started, waited for, and read.
+"""
+
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from slurmddp import follow, slurm
+from slurmddp import submit as submitting
+from slurmddp.config import Resolved
+from slurmddp.doctor.interpreter import python_of
+from slurmddp.errors import ClusterError
+from slurmddp.finding import Finding
+from slurmddp.hostlist import expand
+from slurmddp.request import fitted
+from slurmddp.rundir import RunDir
+from slurmddp.spec import JobSpec
+from slurmddp.submit import Notice
+from slurmddp.worker.options import WorkerOptions
+
+EXAM: Final = ("-m", "slurmddp.runtime.health.exam")
+NAME: Final = "doctor"
+LIMIT_S: Final = 600
+"""The time limit of the job: short enough to be started in the gaps between others."""
+_STEP_LIMIT_S: Final = 600.0
+_LAST_WORDS: Final = re.compile(r" slurmddp: (?:job \S+, attempt \S+, ended with|set-up failed with) status \d+: (.*)")
+
+_ERRORS: Final = re.compile(r"^(?:srun|slurmstepd): error: .*$", re.MULTILINE)
+_SHOWN: Final = 2
+_LOST: Final = re.compile(r"ranks? [0-9, ]+\((\S+)\).* did not arrive|Node failure on ([^\s;]+)|failed on node (\S+?):")
+"""How the ranks, and srun of Slurm 22.05, name a node."""
+
+
+def by_job(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> list[Finding]:
+    """Submit a job that asks for the same nodes, wait for its end, and return what it found.
+
+    Ctrl-C cancels it. Raises as `slurmddp.submit.submit` and `slurmddp.follow.wait` do.
+    """
+    with _folder(resolved.spec.runs_dir, notice) as folder:
+        request = fitted(resolved, environ)
+        spec = exam_spec(request.resolved.spec, folder)
+        request = replace(request, resolved=Resolved(spec, request.resolved.origins))
+        done = submitting.submit(request, change=True, environ=environ, notice=notice)
+        number = done.job_id.number
+        notice(f"job {number} looks at {spec.nodes} node(s)")
+        try:
+            follow.wait(done.run, number, environ, notice=notice)
+        except BaseException:
+            with suppress(ClusterError):
+                slurm.order(["scancel", number], environ)
+            raise
+        return list(read(done.run, done.run.batch_log(number)))
+
+
+def by_step(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> list[Finding]:
+    """Start a step on all nodes of the allocation that this process is in, and return what it found.
+
+    Raises ClusterError when srun cannot be started or does not end.
+    """
+    with _folder(resolved.spec.runs_dir, notice) as folder:
+        run, job = RunDir(folder / NAME), environ["SLURM_JOB_ID"]
+        run.attempt(job, "0.0").mkdir(parents=True)
+        command = step_command(resolved.spec, run, environ)
+        notice(f"a step of job {job} looks at its nodes")
+        answer = slurm.ask(command, environ, timeout_s=_STEP_LIMIT_S)
+        log = run.batch_log(job)
+        log.write_text(_words(run, job, answer))
+        return list(read(run, log))
+
+
+def exam_spec(spec: JobSpec, folder: Path) -> JobSpec:
+    """Return the job that looks at what this one would get; its run lies in `folder`."""
+    return msgspec.structs.replace(
+        spec,
+        command=EXAM,
+        worker=WorkerOptions(),
+        no_python=False,
+        job_name=NAME,
+        runs_dir=str(folder),
+        time=str(min(spec.time_s or LIMIT_S, LIMIT_S) // 60 or 1),
+        signal_lead=None,
+        requeue=False,
+        max_restarts=0,
+        preflight=False,
+        dependency=None,
+        hold=False,
+        reset=False,
+    )
+
+
+def step_command(spec: JobSpec, run: RunDir, environ: Mapping[str, str]) -> list[str]:
+    """Return the srun that starts the look in this allocation: the ranks asked for, on each of its nodes."""
+    job, hosts = environ["SLURM_JOB_ID"], expand(environ["SLURM_JOB_NODELIST"])
+    ranks = spec.tasks_per_node
+    port = spec.ports[0] + int(job) * 2 % (spec.ports[1] - spec.ports[0])
+    variables = {
+        "DDPRUN_LAUNCHER": "srun",
+        "DDPRUN_DIR": str(run.path),
+        "DDPRUN_JOB": job,
+        "DDPRUN_ATTEMPT": "0.0",
+        "DDPRUN_HOSTS": " ".join(hosts),
+        "DDPRUN_PREFLIGHT": "0",
+        "DDPRUN_STORE_PORT": str(port + 1),
+        "MASTER_ADDR": hosts[0],
+        "MASTER_PORT": str(port),
+    }
+    return [
+        *("srun", f"--jobid={job}", "--overlap", f"--nodes={len(hosts)}", f"--ntasks={len(hosts) * ranks}"),
+        *(f"--ntasks-per-node={ranks}", "--kill-on-bad-exit=1", "--export=ALL"),
+        f"--output={str(run.attempt(job, '0.0')).replace('%', '%%')}/%t.out",
+        *("env", *(f"{key}={value}" for key, value in variables.items())),
+        *(python_of(spec) or sys.executable, "-P", "-u", "-m", "slurmddp.worker", *EXAM),
+    ]
+
+
+def read(run: RunDir, log: Path) -> Iterator[Finding]:
+    """Yield what a look found, and why it did not come to its end; `log` is the batch script's."""
+    table: dict[str, Any] = json.loads(run.findings.read_bytes()) if run.findings.exists() else {}
+    yield from (msgspec.convert(each, Finding) for each in table.get("findings", []))
+    if not table.get("complete"):
+        text = log.read_text("utf-8", "replace") if log.exists() else ""
+        yield _unfinished(text, met=bool(table), output=run.logs)
+
+
+def _unfinished(text: str, *, met: bool, output: Path) -> Finding:
+    """Return why a look did not come to its end, by the words of the batch script and of srun."""
+    what = _last_words(text)
+    lost = _LOST.search(what)
+    host = lost[lost.lastindex or 0] if lost else ""
+    if "could not connect IO" in text:
+        return Finding(
+            check="folder",
+            level="error",
+            host=host,
+            what=what,
+            why="srun could not open its ranks' output in the run's folder, which is missing or read-only there",
+            advice="choose a folder that all nodes can write to, by --runs-dir, or leave the node out by --exclude",
+        )
+    return Finding(
+        check="ranks" if met else "meeting",
+        level="error",
+        host=host,
+        what=what,
+        why="the ranks of a job on these nodes would end the same way",
+        advice=f"the output is in {output}",
+    )
+
+
+def _last_words(text: str) -> str:
+    said = _LAST_WORDS.findall(text)
+    reason = said[-1] if said else "the job ended without a word"
+    return "; ".join((reason, *_ERRORS.findall(text)[:_SHOWN])) if "srun" in reason or not said else reason
+
+
+def _words(run: RunDir, job: str, answer: slurm.Answer) -> str:
+    """Return what a batch script would have said: what the first rank to fail recorded, srun's words where none did."""
+    records = sorted(run.attempt(job, "0.0").glob("*.end"), key=lambda path: path.stat().st_mtime_ns)
+    failed = [text for text in (path.read_text("utf-8", "replace").strip() for path in records) if text[0] != "0"]
+    reason = failed[0].partition(" ")[2] if failed else answer.reason
+    return f" slurmddp: job {job}, attempt 0.0, ended with status {answer.status}: {reason}\n"
+
+
+@contextmanager
+def _folder(runs_dir: str, notice: Notice) -> Iterator[Path]:
+    """Make a folder among those of the runs, where the nodes see it; it goes when the look came to its end."""
+    parent = Path(os.path.abspath(runs_dir))  # noqa: PTH100 - resolve() would follow links that the nodes may not have
+    made = not parent.exists()
+    parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=".doctor-", dir=parent))
+    try:
+        yield folder
+    finally:
+        complete = folder / NAME / "findings.json"
+        if complete.exists() and json.loads(complete.read_bytes())["complete"]:
+            shutil.rmtree(folder, ignore_errors=True)
+            with suppress(OSError):
+                if made:
+                    parent.rmdir()
+        elif any((folder / NAME).glob("logs/*")):
+            notice(f"what the look left is in {folder}")
+        else:
+            shutil.rmtree(folder, ignore_errors=True)

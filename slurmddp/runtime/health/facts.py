@@ -1,0 +1,152 @@
+"""What a rank knows of itself and its node before COMMAND starts. Cheap: no import of torch, no CUDA, no data sent."""
+
+import errno
+import hashlib
+import importlib
+import json
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from importlib import metadata
+from pathlib import Path
+from typing import Final, Self
+
+from slurmddp import __version__
+from slurmddp.runtime.address import resolve
+from slurmddp.runtime.environment import Rank
+from slurmddp.runtime.health.gpus import visible
+
+SHM: Final = Path("/dev/shm")  # noqa: S108 - asked for its size only
+MISSING: Final = "missing"
+"""The digest of a script that is not there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """One rank's view, in types that JSON keeps."""
+
+    rank: int
+    local_rank: int
+    node_rank: int
+    host: str
+    versions: dict[str, str] = field(default_factory=dict)
+    """Of python, torch, slurmddp and, in a build with it, NCCL."""
+    script: str = ""
+    """COMMAND's script; empty when it is none."""
+    digest: str = ""
+    """The beginning of the sha256 of the script, or `missing`."""
+    gpus: list[str] = field(default_factory=list)
+    """Those that this rank sees."""
+    cpus: list[int] = field(default_factory=list)
+    """Those that this rank may run on."""
+    cpus_wanted: int = 0
+    """What Slurm was asked for a rank; 0 when nobody asked."""
+    cpus_of_node: int = 0
+    """Those that the machine has; 0 where Slurm believes in more, as in a sandbox."""
+    shm_mb: int = 0
+    """Size of /dev/shm."""
+    folder_error: str = ""
+    """Why this node cannot write into the run's folder, by the name of errno; empty when it can."""
+    head: str = ""
+    """The name of the first node, on the first rank of a node that is not that one."""
+    head_addresses: list[str] = field(default_factory=list)
+    """What that name resolves to here."""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this is the first rank of its node, which speaks for the node."""
+        return self.local_rank == 0
+
+    def to_text(self) -> str:
+        """Return the facts as JSON."""
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_text(cls, text: str) -> Self:
+        """Return the facts that `to_text` wrote, also that of another version: what is not known is left out."""
+        known = {each.name for each in fields(cls)}
+        return cls(**{name: value for name, value in json.loads(text).items() if name in known})
+
+
+def gather(rank: Rank, words: Sequence[str], environment: Mapping[str, str]) -> Facts:
+    """Return what this rank knows; the first rank of each node also leaves its mark in the run's folder."""
+    head = rank.hosts[0] if rank.hosts and rank.local_rank == 0 and rank.node_rank else ""
+    script = script_of(words)
+    return Facts(
+        rank=rank.rank,
+        local_rank=rank.local_rank,
+        node_rank=rank.node_rank,
+        host=rank.host,
+        versions=versions(),
+        script=script,
+        digest=digest(script) if script else "",
+        gpus=visible(environment),
+        cpus=sorted(os.sched_getaffinity(0)),
+        cpus_wanted=_cpus_wanted(rank, environment),
+        cpus_of_node=_cpus_of_node(environment),
+        shm_mb=shutil.disk_usage(SHM).total // 2**20 if SHM.is_dir() else 0,
+        folder_error=mark(rank) if rank.local_rank == 0 else "",
+        head=head,
+        head_addresses=sorted(set(resolve(head))) if head else [],
+    )
+
+
+def versions() -> dict[str, str]:
+    """Return what must be alike on all ranks; of a torch that is loaded also what it says itself."""
+    found = {"python": platform.python_version(), "slurmddp": __version__, "torch": _torch()}
+    if "torch" in sys.modules and sys.modules["torch"].version.cuda:
+        found["NCCL"] = ".".join(map(str, importlib.import_module("torch.cuda.nccl").version()))
+    return found
+
+
+def _torch() -> str:
+    """Return torch's version; where the package that is found is not the module that is loaded, both."""
+    try:
+        package = str(metadata.version("torch"))
+    except metadata.PackageNotFoundError:
+        package = "no package"
+    loaded = str(getattr(sys.modules.get("torch"), "__version__", package))
+    return package if loaded.partition("+")[0] == package.partition("+")[0] else f"{loaded} (package: {package})"
+
+
+def script_of(words: Sequence[str]) -> str:
+    """Return the script of COMMAND's words; empty for a module, an executable, or the bundled worker."""
+    return words[0] if words and not words[0].startswith("-") else ""
+
+
+def digest(path: str) -> str:
+    """Return the first 12 digits of a file's sha256; `missing` when it cannot be read."""
+    try:
+        with Path(path).open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()[:12]
+    except OSError:
+        return MISSING
+
+
+def mark(rank: Rank) -> str:
+    """Write this node's mark into the folder of the attempt; return why it cannot, empty when it can."""
+    if rank.run_dir is None:
+        return ""
+    try:
+        rank.run_dir.node_mark(rank.job, rank.attempt, rank.node_rank).touch(mode=0o600)
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, str(error))
+    return ""
+
+
+def _cpus_wanted(rank: Rank, environment: Mapping[str, str]) -> int:
+    """One task a node, of fork and torchrun, has the CPUs of all its ranks."""
+    ranks_of_task = rank.local_world_size if rank.launcher in ("fork", "torchrun") else 1
+    return _number(environment.get("SLURM_CPUS_PER_TASK")) // ranks_of_task
+
+
+def _cpus_of_node(environment: Mapping[str, str]) -> int:
+    real = os.cpu_count() or 0
+    return real if _number(environment.get("SLURM_CPUS_ON_NODE")) <= real else 0
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() else 0

@@ -1,0 +1,74 @@
+"""Which GPUs this process can use, without touching CUDA: by NVIDIA's management library, else by what Slurm said.
+
+A CUDA context would cost seconds and memory, and fix CUDA_VISIBLE_DEVICES before the program could choose.
+"""
+
+import ctypes
+from collections.abc import Mapping
+from typing import Final
+
+_UUID_BYTES: Final = 96
+"""NVML_DEVICE_UUID_V2_BUFFER_SIZE of nvml.h."""
+_HIDDEN: Final = ("", "-1", "NoDevFiles")
+"""Values of CUDA_VISIBLE_DEVICES that say: no GPU."""
+
+
+def visible(environment: Mapping[str, str]) -> list[str]:
+    """Return this process's GPUs in their order, each by its UUID, or by its word in CUDA_VISIBLE_DEVICES."""
+    return chosen(uuids(), environment.get("CUDA_VISIBLE_DEVICES"))
+
+
+def chosen(present: list[str], wanted: str | None) -> list[str]:
+    """Return those that CUDA_VISIBLE_DEVICES leaves of the GPUs present, in its order.
+
+    Words may be numbers or the beginnings of UUIDs; the first that names no GPU ends the list (CUDA C++ Programming
+    Guide, CUDA Environment Variables). Where none is known to be present, the words speak for themselves.
+    """
+    if wanted is None:
+        return present
+    if wanted in _HIDDEN:
+        return []
+    words = [word.strip() for word in wanted.split(",")]
+    if not present:
+        return words
+    found: list[str] = []
+    for word in words:
+        uuid = _named(present, word)
+        if uuid is None:
+            break
+        found.append(uuid)
+    return found
+
+
+def _named(present: list[str], word: str) -> str | None:
+    if word.isdecimal():
+        return present[int(word)] if int(word) < len(present) else None
+    if word.startswith("MIG-"):
+        return word
+    return next((uuid for uuid in present if word and uuid.startswith(word)), None)
+
+
+def uuids() -> list[str]:
+    """Return the UUIDs of the GPUs that this process may open; empty without NVIDIA's driver."""
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return []
+    if nvml.nvmlInit_v2() != 0:
+        return []
+    try:
+        return _listed(nvml)
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _listed(nvml: ctypes.CDLL) -> list[str]:
+    count, device, text = ctypes.c_uint(), ctypes.c_void_p(), ctypes.create_string_buffer(_UUID_BYTES)
+    if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
+        return []
+    found: list[str] = []
+    for index in range(count.value):
+        if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) == 0:
+            nvml.nvmlDeviceGetUUID(device, text, _UUID_BYTES)
+            found.append(text.value.decode())
+    return found

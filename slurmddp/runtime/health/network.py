@@ -1,0 +1,217 @@
+"""Whether the nodes of a job can name and reach each other, share a folder, and agree on the time."""
+
+import errno
+import os
+import socket
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from slurmddp.finding import Finding
+from slurmddp.runtime.address import resolve, source_address
+from slurmddp.runtime.environment import Rank
+from slurmddp.runtime.health.judgement import SKEW_LEAST_S
+from slurmddp.runtime.health.talk import Talk
+
+CONNECT_LIMIT_S: Final = 3.0
+SHARED_LIMIT_S: Final = 10.0
+"""For what one node has written to be seen by another; the attributes of NFS are kept for a minute at most."""
+LAG_S: Final = 2.0
+"""A folder that lags more than this makes ranks wait for checkpoints."""
+_PORTS: Final = 50
+"""So many ports after those of the job are tried for one that is free."""
+_AT_ONCE: Final = 16
+
+Node = dict[str, Any]
+"""`host`, `port`, `address`: where a node listens."""
+Seen = dict[str, float | None]
+"""After how many seconds each node's file was seen whole; None when it was not."""
+
+
+def try_ports(rank: Rank, talk: Talk) -> list[Finding]:
+    """Let each node listen at a port beside the job's, and all others connect to it; rank 0 returns what failed."""
+    listener = _listen(rank) if rank.local_rank == 0 else None
+    nodes = talk.tell("nodes", [node for node in talk.gather("listens", _node(rank, listener)) if node])
+    said = talk.gather("reached", _reach_all(rank, nodes) if listener else None)
+    talk.meet("ports")
+    if listener:
+        listener.close()
+    return list(_of_ports(nodes, [each for each in said if each])) if rank.is_main else []
+
+
+def _listen(rank: Rank) -> socket.socket:
+    for port in range(rank.master_port + 2, rank.master_port + 2 + _PORTS):
+        with suppress(OSError):
+            listener = socket.create_server(("", port), backlog=128)
+            threading.Thread(target=_accept, args=[listener], daemon=True).start()
+            return listener
+    return socket.create_server(("", 0), backlog=128)
+
+
+def _accept(listener: socket.socket) -> None:
+    with suppress(OSError):
+        while True:
+            listener.accept()[0].close()
+
+
+def _node(rank: Rank, listener: socket.socket | None) -> Node | None:
+    if listener is None:
+        return None
+    target = next((host for host in reversed(rank.hosts) if host != rank.host), rank.master_addr)
+    address = source_address(rank.master_addr if rank.node_rank else target)
+    return {"host": rank.host, "port": listener.getsockname()[1], "address": address or ""}
+
+
+def _reach_all(rank: Rank, nodes: Sequence[Node]) -> dict[str, Any]:
+    others = [node for node in nodes if node["host"] != rank.host]
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        tried = list(pool.map(_reach, others))
+    return {"host": rank.host, "tried": dict(zip((node["host"] for node in others), tried, strict=True))}
+
+
+def _reach(node: Node) -> dict[str, Any]:
+    """Return what the node's name resolves to here, by which address it was tried, and why that failed."""
+    addresses = sorted({address.removeprefix("::ffff:") for address in resolve(node["host"])})
+    target = addresses[0] if addresses else node["address"]
+    try:
+        socket.create_connection((target, node["port"]), timeout=CONNECT_LIMIT_S).close()
+    except OSError as error:
+        why = os.strerror(error.errno) if error.errno else "no answer"
+        return {"addresses": addresses, "target": target, "why": why}
+    return {"addresses": addresses, "target": target, "why": ""}
+
+
+def _of_ports(nodes: Sequence[Node], said: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    ports = {node["host"]: node["port"] for node in nodes}
+    for each in said:
+        for other, tried in each["tried"].items():
+            if not tried["addresses"]:
+                yield Finding(
+                    check="names",
+                    level="warning",
+                    host=each["host"],
+                    what=f"the name {other} does not resolve",
+                    why="programs that use it fail; slurmddp takes the address that Slurm has",
+                    advice=f"tell the site: {other} belongs into DNS or /etc/hosts",
+                )
+            if tried["why"]:
+                yield Finding(
+                    check="ports",
+                    level="error",
+                    host=each["host"],
+                    what=f"{other} ({tried['target']} port {ports[other]}) cannot be reached: {tried['why']}",
+                    why="the ranks of the two nodes never meet",
+                    advice="choose ports that the firewall lets through by --port-range, a network by --interface, or "
+                    f"leave a node out by --exclude {other}",
+                )
+    yield from _well(said)
+
+
+def _well(said: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    tried = [each for one in said for each in one["tried"].values()]
+    if tried and all(each["addresses"] for each in tried):
+        names = {other: each["addresses"] for one in said for other, each in one["tried"].items()}
+        listed = ", ".join(f"{host} {'/'.join(addresses)}" for host, addresses in sorted(names.items())[:4])
+        yield Finding(check="names", level="ok", what=f"all {len(names)} nodes resolve each other: {listed}")
+    if tried and not any(each["why"] for each in tried):
+        yield Finding(check="ports", level="ok", what=f"all {len(tried)} ways between the nodes are open")
+
+
+def try_folder(rank: Rank, talk: Talk) -> list[Finding]:
+    """Let each node write into the run's folder what all others read; rank 0 returns what failed."""
+    if rank.run_dir is None:
+        return []
+    folder = rank.run_dir.attempt(rank.job, rank.attempt)
+    written = _write(rank, folder) if rank.local_rank == 0 else ""
+    hosts = talk.tell("wrote", talk.gather("write", [rank.host, written] if rank.local_rank == 0 else None))
+    hosts = [each for each in hosts if each]
+    writers = [host for host, why in hosts if not why]
+    read = talk.gather("read", [rank.host, _read(folder, writers)] if rank.local_rank == 0 else None)
+    talk.meet("folder")
+    _mark(folder, rank.host).unlink(missing_ok=True)
+    return list(_of_folder(hosts, [each for each in read if each])) if rank.is_main else []
+
+
+def _mark(folder: Path, host: str) -> Path:
+    return folder / f"exam-{host}.mark"
+
+
+def _write(rank: Rank, folder: Path) -> str:
+    try:
+        _mark(folder, rank.host).write_text(rank.host)
+    except OSError as error:
+        return errno.errorcode.get(error.errno or 0, str(error))
+    return ""
+
+
+def _read(folder: Path, writers: Sequence[str]) -> Seen:
+    began, seen = time.monotonic(), Seen(dict.fromkeys(writers))
+    while None in seen.values() and time.monotonic() - began < SHARED_LIMIT_S:
+        for host in [host for host, after_s in seen.items() if after_s is None]:
+            with suppress(OSError):
+                if _mark(folder, host).read_text() == host:
+                    seen[host] = time.monotonic() - began
+        time.sleep(0.01)
+    return seen
+
+
+def _of_folder(
+    hosts: Sequence[Sequence[str]], read: Sequence[tuple[str, Mapping[str, float | None]]]
+) -> Iterator[Finding]:
+    for reader, seen in read:
+        for writer, after_s in seen.items():
+            if after_s is None or after_s > LAG_S:
+                late = f"only after {after_s:.1f} s" if after_s else f"not within {SHARED_LIMIT_S:.0f} s"
+                yield Finding(
+                    check="folder",
+                    level="warning" if after_s else "error",
+                    host=reader,
+                    what=f"sees what {writer} writes into the run's folder {late}",
+                    why="a rank that is to read a checkpoint waits for it",
+                    advice="put the run's folder on another file system that all nodes share, by --runs-dir",
+                )
+    lags = [after_s for _, seen in read for after_s in seen.values() if after_s is not None]
+    if lags and all(not why for _, why in hosts) and len(lags) == len(hosts) ** 2:
+        what = f"{len(hosts)} nodes write, and see each other's files within {max(lags):.2f} s"
+        yield Finding(check="folder", level="ok", what=what)
+
+
+def compare_clocks(rank: Rank, talk: Talk) -> list[Finding]:
+    """Let each node tell the time between two looks of rank 0 at its own clock; rank 0 returns who is off."""
+    nodes = talk.tell("clocks", talk.gather("has clock", [rank.rank, rank.host] if rank.local_rank == 0 else None))
+    others = [each for each in nodes if each and each[0]]
+    if rank.is_main:
+        return list(_of_clocks([(host, *_skew(talk, number)) for number, host in others]))
+    if rank.local_rank == 0:
+        talk.hear(f"time of/{rank.rank}")
+        talk.say(f"time/{rank.rank}", time.time())
+    return []
+
+
+def _skew(talk: Talk, number: int) -> tuple[float, float]:
+    """Return how far a rank's clock is ahead of this one's, and how exactly that is known, in seconds."""
+    began = time.time()
+    talk.say(f"time of/{number}", began)
+    there = talk.hear(f"time/{number}")
+    ended = time.time()
+    return there - (began + ended) / 2, (ended - began) / 2
+
+
+def _of_clocks(skews: Sequence[tuple[str, float, float]]) -> Iterator[Finding]:
+    for host, skew_s, exact_s in skews:
+        if abs(skew_s) - exact_s > SKEW_LEAST_S:
+            yield Finding(
+                check="clock",
+                level="warning",
+                host=host,
+                what=f"its clock is {abs(skew_s):.1f} s {'ahead of' if skew_s > 0 else 'behind'} the first node's",
+                why="ranks stop at the wrong time before the time limit, and records are out of order",
+                advice="tell the site: NTP does not work there",
+            )
+    if skews and all(abs(skew_s) - exact_s <= SKEW_LEAST_S for _, skew_s, exact_s in skews):
+        most_s = max(abs(skew_s) for _, skew_s, _ in skews)
+        yield Finding(check="clock", level="ok", what=f"clocks are at most {most_s * 1000:.1f} ms apart")

@@ -1,0 +1,44 @@
+"""The table of `slurmddp doctor` fits, and does nothing to a terminal; without a cluster it says so."""
+
+import json
+import os
+import subprocess
+import sys
+
+from slurmddp.cli.doctor import table
+from slurmddp.finding import Finding
+
+
+def test_the_table_fits_80_columns_and_carries_no_control_characters():
+    long = Finding(
+        check="preemption",
+        level="warning",
+        host="node\x1b[31m1",
+        what="w" * 100 + " and many other words that go on and on, more than would fit into a line of eighty columns",
+        why="why " * 30,
+        advice="type " * 30,
+    )
+    lines = list(table([long, Finding(check="x", level="ok", what="all well")]))
+    assert all(len(line) <= 80 and line.isprintable() for line in lines)
+    assert lines[0].startswith("warning  preemption  node\ufffd[31m1: w")
+    assert any(line.startswith(" " * 21 + "-> type type") for line in lines)
+    assert lines[-1] == "ok       x           all well"
+
+
+def test_without_slurm_what_can_be_known_is_told_and_the_status_is_3(tmp_path):
+    environment = {**os.environ, "PATH": str(tmp_path)}
+    words = [sys.executable, "-m", "slurmddp.cli", "doctor", "--json", "--", "--task", "linear"]
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    result = json.loads(done.stdout)
+    assert (done.returncode, done.stderr) == (result["status"], "") and result["status"] == 3
+    found = {each["check"]: each["level"] for each in result["findings"]}
+    assert found["slurm"] == "error" and found["python"] == found["program"] == "ok"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_script_is_wrong_by_itself(tmp_path):
+    words = [sys.executable, "-m", "slurmddp.cli", "doctor", "train.py"]
+    environment = {**os.environ, "PATH": str(tmp_path)}
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "error    program     COMMAND: there is no file 'train.py'" in done.stdout

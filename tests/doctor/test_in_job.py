@@ -1,0 +1,191 @@
+"""The long look from the nodes, on a real Slurm: a healthy pair of nodes, and faults that are named with their host."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurmddp.doctor.in_job import EXAM, exam_spec, read, step_command
+from slurmddp.rundir import RunDir, read_records
+from slurmddp.spec import JobSpec
+
+SLURMDDP = Path(sys.executable).parent / "slurmddp"
+OTHER_TORCH = """
+import os, sys
+if os.environ.get("SLURMD_NODENAME") == "n2":
+    sys.path.insert(0, os.path.join(os.path.dirname(__file__), "other"))
+"""
+"""A stand-in for an environment that is another on one node: there a package torch 9.9.9 seems to be installed."""
+
+
+@pytest.fixture
+def cli(slurm_env, tmp_path, monkeypatch):
+    """Run slurmddp in an empty folder, pointed at the sandbox."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words, environ=None):
+        environment = {**slurm_env, "OMP_NUM_THREADS": "1", **(environ or {})}
+        return subprocess.run(
+            [SLURMDDP, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
+        )
+
+    return run
+
+
+@pytest.fixture
+def other_torch(tmp_path):
+    """Return a folder for PYTHONPATH that shows n2 another torch."""
+    package = tmp_path / "path" / "other" / "torch-9.9.9.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 9.9.9\n")
+    (tmp_path / "path" / "sitecustomize.py").write_text(OTHER_TORCH)
+    return str(tmp_path / "path")
+
+
+@pytest.fixture
+def hosts_of_n2(slurm, tmp_path):
+    """Let n2 know no names, as long as the test lasts."""
+    (tmp_path / "hosts").write_text("127.0.0.1 localhost\n10.77.0.254 login\n")
+    slurm("srun", "-N1", "-w", "n2", "mount", "--bind", str(tmp_path / "hosts"), "/etc/hosts")
+    yield
+    slurm("srun", "-N1", "-w", "n2", "umount", "/etc/hosts")
+
+
+def found(done: subprocess.CompletedProcess[str]) -> dict[str, tuple[str, str, str]]:
+    result = json.loads(done.stdout)
+    return {each["check"]: (each["level"], each["host"], each["what"]) for each in result["findings"]}
+
+
+def test_two_healthy_nodes_pass_every_look_and_nothing_is_left_behind(cli, tmp_path):
+    done = cli("doctor", "--in-job", "--json", "-N", "2", "--gpus-per-node", "2", "--launcher", "fork")
+    assert done.returncode == 0, done.stdout + done.stderr
+    looks = found(done)
+    assert {check for check, (level, _, _) in looks.items() if level == "ok"} >= {
+        *("versions", "gpus", "shm", "names", "ports", "folder", "clock", "notice", "all-reduce", "links"),
+    }
+    assert "n1 10.77.0.1" in looks["names"][2]
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("hosts_of_n2")
+def test_faults_of_a_node_are_named_with_it(cli, other_torch):
+    """Names that do not resolve, another torch, and two ranks on one GPU; the ranks meet all the same."""
+    asked = ("-N", "2", "--ntasks-per-node", "2", "--gpus-per-node", "1", "--env", f"PYTHONPATH={other_torch}")
+    done = cli("doctor", "--in-job", "--json", *asked)
+    looks = found(done)
+    assert looks["names"][:2] == ("warning", "n2") and "the name n1 does not resolve" in looks["names"][2]
+    assert looks["versions"][:2] == ("warning", "n2") and "9.9.9" in looks["versions"][2]
+    assert looks["gpus"] == ("warning", "n2", "ranks 2, 3 share 1 GPU: 0")
+    assert done.returncode == 0, "none of these certainly breaks a job"
+
+
+def test_the_look_before_each_start_names_the_node_and_lets_the_job_run(cli, tmp_path, other_torch):
+    (tmp_path / "train.py").write_text("print('began')\n")
+    words = ("--launcher", "fork", "--env", f"PYTHONPATH={other_torch}", "--wait", "train.py")
+    done = cli("submit", "-N", "2", "--ntasks-per-node", "2", *words)
+    assert done.returncode == 0, done.stderr
+    run = RunDir(tmp_path / "jobs" / "train")
+    (log,) = run.logs.glob("*/0.0/0.out")
+    first, *_, last = log.read_text().splitlines()
+    assert first.startswith("WARNING: n2: torch differs: ") and last == "began"
+    (told,) = [record for record in read_records(run.events) if record["event"] == "finding"]
+    assert (told["check"], told["level"], told["on_host"]) == ("versions", "warning", "n2")
+
+
+def test_inside_an_allocation_a_step_looks(slurm_env, tmp_path):
+    words = [SLURMDDP, "doctor", "--in-job", "--json", "--ntasks-per-node", "1"]
+    allocated = ["salloc", "--quiet", "-N2", "--ntasks-per-node=1"]
+    environment = {**slurm_env, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*allocated, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+    looks = found(done)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {looks[check][0] for check in ("names", "ports", "folder", "clock", "notice")} == {"ok"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_before_the_queue_the_cluster_is_asked(cli):
+    done = cli("doctor", "--json", "-N", "2", "--gpus-per-node", "8", "--", "--task", "linear")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {found(done)[check][0] for check in ("slurm", "request", "sbatch", "python", "program")} == {"ok"}
+    done = cli("doctor", "--json", "-N", "3", "--gpus-per-node", "16", "--", "--task", "linear")
+    assert done.returncode == 3
+    assert found(done)["request"][0] == "error"
+
+
+def spec(**changes) -> JobSpec:
+    return JobSpec(**({"job_name": "exp", "command": ("train.py",)} | changes))
+
+
+def test_the_look_asks_for_the_same_nodes_and_for_little_time(tmp_path):
+    asked = spec(nodes=4, gpus_per_node="a100:8", partition="gpu", time="2-00:00:00", signal_lead=900, hold=True)
+    look = exam_spec(asked, tmp_path)
+    assert (look.nodes, look.gpus_per_node, look.partition, look.command) == (4, "a100:8", "gpu", EXAM)
+    assert (look.time, look.requeue, look.hold, look.preflight, look.runs_dir) == (
+        "10",
+        False,
+        False,
+        False,
+        str(tmp_path),
+    )
+    assert exam_spec(spec(time="5"), tmp_path).time == "5"
+
+
+def test_a_step_has_the_ranks_asked_for_on_each_node(tmp_path):
+    environ = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "n[1-3]"}
+    words = step_command(spec(gpus_per_node="2", python="/opt/python"), RunDir(tmp_path), environ)
+    assert {"--jobid=17", "--nodes=3", "--ntasks=6", "--ntasks-per-node=2", "MASTER_ADDR=n1"} <= set(words)
+    assert words[words.index("/opt/python") :][-2:] == list(EXAM)
+
+
+@pytest.mark.parametrize(
+    ("log", "what"),
+    [
+        ("T slurmddp: job 17, attempt 0.0, ended with status 76: rank 1 on n2: no way\n", "rank 1 on n2: no way"),
+        ("T slurmddp: set-up failed with status 1: module load gcc\n", "module load gcc"),
+        ("srun: error: launch failed\n", "the job ended without a word; srun: error: launch failed"),
+        (
+            "srun: error: n2: no file\nT slurmddp: job 17, attempt 0.0, ended with status 1: the status is srun's\n",
+            "the status is srun's; srun: error: n2: no file",
+        ),
+        ("", "the job ended without a word"),
+    ],
+)
+def test_a_look_that_did_not_end_says_why(tmp_path, log, what):
+    run = RunDir(tmp_path)
+    run.logs.mkdir()
+    run.batch_log("17").write_text(log)
+    (error,) = read(run, run.batch_log("17"))
+    assert (error.check, error.level, error.what) == ("meeting", "error", what)
+    run.findings.write_text(json.dumps({"complete": False, "findings": [{"check": "x", "level": "ok", "what": "y"}]}))
+    assert [each.check for each in read(run, run.batch_log("17"))] == ["x", "ranks"]
+
+
+def test_a_node_that_cannot_write_the_ranks_output_is_told_by_sruns_words(tmp_path):
+    """As Slurm 22.05 says it of a folder that is read-only on one node."""
+    run = RunDir(tmp_path)
+    run.logs.mkdir()
+    said = "T slurmddp: job 17, attempt 0.0, ended with status 76: rank 0 on n1: rank 1 (n2) did not arrive within 60 s"
+    run.batch_log("17").write_text(f"srun: error: task 1 launch failed: Slurmd could not connect IO\n{said}\n")
+    (error,) = read(run, run.batch_log("17"))
+    assert (error.check, error.level, error.host) == ("folder", "error", "n2")
+    assert "--runs-dir" in error.advice
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "srun: error: Node failure on n2\nsrun: error: n1: task 0: Exited with exit code 76\n",
+        "srun: error: Task launch for StepId=17.0 failed on node n2: Communication connection failure\n",
+    ],
+)
+def test_a_node_that_srun_lost_is_named(tmp_path, said):
+    """As Slurm 22.05 says it when a link is cut."""
+    run = RunDir(tmp_path)
+    run.logs.mkdir()
+    run.batch_log("17").write_text(said)
+    (error,) = read(run, run.batch_log("17"))
+    assert (error.check, error.host) == ("meeting", "n2")

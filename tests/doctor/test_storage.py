@@ -1,0 +1,85 @@
+"""The run's folder before the queue: writable, shared, with room."""
+
+import os
+import shutil
+from types import SimpleNamespace
+
+import pytest
+
+from slurmddp.doctor import storage
+from slurmddp.doctor.storage import check_storage, needed_bytes
+from slurmddp.rundir import RunDir
+from slurmddp.spec import JobSpec
+
+
+@pytest.fixture
+def spec(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    return JobSpec(job_name="exp", command=("train.py",))
+
+
+def by_check(spec, environ=None) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for each in check_storage(spec, environ or {}):
+        found.setdefault(each.check, []).append(f"{each.level}: {each.what}")
+    return found
+
+
+def test_a_folder_that_only_this_machine_sees_is_warned_of(spec, tmp_path):
+    """Pytest's own folder is under /tmp."""
+    found = by_check(spec)
+    assert found["folder"][0].startswith(f"warning: {tmp_path}/jobs/exp lies where only this machine sees it")
+    assert found["room"][0].startswith("ok")
+
+
+@pytest.mark.parametrize(
+    ("shared", "words"),
+    [(True, "ok: {} is writable, on a network file system"), (False, "note: {} is writable; whether the nodes see it")],
+)
+def test_a_folder_elsewhere_is_told_by_its_file_system(spec, tmp_path, monkeypatch, shared, words):
+    monkeypatch.setattr(storage, "is_shared", lambda _: shared)
+    monkeypatch.setattr(storage, "is_own", lambda _: False)
+    assert by_check(spec)["folder"][0].startswith(words.format(f"{tmp_path}/jobs/exp"))
+
+
+def test_a_folder_that_cannot_be_written_to_is_an_error(spec, monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    (found,) = check_storage(spec, {})
+    assert (found.level, found.status) == ("error", 2)
+    assert found.what.startswith(f"{tmp_path} cannot be written to")
+
+
+def test_room_is_wanted_by_the_size_of_the_last_checkpoint(spec, tmp_path, monkeypatch):
+    run = RunDir(tmp_path / "jobs" / "exp")
+    (run.checkpoints / "step-000000001").mkdir(parents=True)
+    (run.checkpoints / "step-000000001" / "model.pt").write_bytes(bytes(5000))
+    assert needed_bytes(run, spec) == 5000 * 2
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=9999))
+    assert by_check(spec)["room"] == ["warning: 1e-05 GB are free where the run is to be, and it may need 1e-05"]
+
+
+def test_a_disk_without_inodes_is_warned_of(spec, monkeypatch):
+    sizes = dict.fromkeys(("f_files", "f_bavail", "f_blocks", "f_bfree"), 10**9)
+    monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(**sizes, f_favail=7, f_frsize=4096))
+    assert by_check(spec)["room"] == ["warning: 7 more files can be made where the run is to be"]
+
+
+def test_a_quota_that_is_exceeded_is_told_in_quotas_words(spec, tmp_path):
+    """quota(1) is not at hand: this stand-in says what the manual page shows."""
+    (tmp_path / "quota").write_text(
+        "#!/bin/sh\necho 'Disk quotas for user me (uid 7):'\necho '  Block limit reached on /home'\nexit 1\n"
+    )
+    (tmp_path / "quota").chmod(0o700)
+    assert by_check(spec)["quota"] == [
+        "warning: quota says: Disk quotas for user me (uid 7): Block limit reached on /home"
+    ]
+
+
+def test_compiled_files_on_a_network_file_system_are_warned_of(spec, monkeypatch):
+    monkeypatch.setattr(storage, "is_shared", lambda path: str(path).startswith("/nfs"))
+    assert by_check(spec, {"HOME": "/nfs/me"})["caches"][0].startswith("note: a program that uses Triton")
+    environ = {"TRITON_CACHE_DIR": "/nfs/triton", "TORCHINDUCTOR_CACHE_DIR": "/local"}
+    assert [each.partition(" is")[0] for each in by_check(spec, environ)["caches"]] == [
+        "warning: TRITON_CACHE_DIR=/nfs/triton"
+    ]

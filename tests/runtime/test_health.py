@@ -1,0 +1,274 @@
+"""What is said of facts that do not fit together, and what a rank knows of itself."""
+
+import json
+import os
+import sys
+
+import pytest
+import torch
+
+from slurmddp.rundir import RunDir, read_records
+from slurmddp.runtime.environment import Rank
+from slurmddp.runtime.health import gpus, network, notice, speed
+from slurmddp.runtime.health.exam import _of_facts
+from slurmddp.runtime.health.facts import SHM, Facts, digest, gather, script_of, versions
+from slurmddp.runtime.health.judgement import judge, skewed, unseen
+from slurmddp.runtime.health.preflight import Preflight
+
+
+def facts(rank: int, **changes) -> Facts:
+    """Return a healthy rank: two a node, four CPUs each of eight, two GPUs a node."""
+    well = {
+        "rank": rank,
+        "local_rank": rank % 2,
+        "node_rank": rank // 2,
+        "host": f"n{rank // 2 + 1}",
+        "versions": {"torch": "2.13.0"},
+        "script": "train.py",
+        "digest": "abc",
+        "gpus": ["GPU-a", "GPU-b"],
+        "cpus": list(range(4 * (rank % 2), 4 * (rank % 2) + 4)),
+        "cpus_wanted": 4,
+        "cpus_of_node": 8,
+        "shm_mb": 8000,
+    }
+    return Facts(**(well | changes))
+
+
+def four(*numbers: int, **changes) -> list[Facts]:
+    """Return four ranks on two nodes, those of `numbers` with changes."""
+    return [facts(rank, **(changes if rank in numbers else {})) for rank in range(4)]
+
+
+def said(ranks) -> list[tuple[str, str, str, str]]:
+    return [(found.check, found.level, found.place, found.what) for found in judge(ranks)]
+
+
+def test_healthy_ranks_give_no_finding():
+    assert said(four()) == []
+
+
+@pytest.mark.parametrize(
+    ("ranks", "finding"),
+    [
+        (four(2, folder_error="EROFS"), ("folder", "error", "n2", "the run's folder cannot be written to (EROFS)")),
+        (four(2, folder_error="ENOSPC"), ("folder", "warning", "n2", "the run's folder cannot be written to (ENOSPC)")),
+        (four(2, head="n1"), ("names", "warning", "n2", "the name of the first node, n1, does not resolve")),
+        (
+            four(2, head="n1", head_addresses=["127.0.1.1"]),
+            ("names", "warning", "n2", "the name of the first node, n1, resolves to 127.0.1.1, itself"),
+        ),
+        (
+            four(2, 3, versions={"torch": "2.4.0"}),
+            ("versions", "warning", "n2", "torch differs: 2.13.0 on ranks 0, 1 on n1, 2.4.0 on ranks 2, 3 on n2"),
+        ),
+        (four(3, digest="missing"), ("script", "error", "n2", "train.py cannot be read by rank 3 on n2")),
+        (
+            four(3, digest="fff"),
+            (
+                "script",
+                "warning",
+                "n2",
+                "train.py differs: abc on ranks 0, 1 on n1, 2 on n2, fff on rank 3 on n2 (sha256)",
+            ),
+        ),
+        (four(2, 3, gpus=["GPU-a"]), ("gpus", "warning", "n2", "ranks 2, 3 share 1 GPU: GPU-a")),
+        (
+            [*four()[:2], facts(2, gpus=["GPU-a"]), facts(3, gpus=["GPU-b"])],
+            ("gpus", "warning", "n2", "its 2 ranks see 1 GPU each"),
+        ),
+        (four(2, 3, gpus=["GPU-a", "GPU-b", "GPU-c"]), ("gpus", "note", "n2", "3 GPUs for 2 ranks")),
+        (four(3, cpus=[7]), ("affinity", "warning", "rank 3 on n2", "may run on 1 CPU of the 4 asked for")),
+        (four(3, cpus=[0, 1, 2, 3]), ("affinity", "warning", "n2", "its 2 ranks share 4 CPUs of 8")),
+        (four(2, shm_mb=64), ("shm", "warning", "n2", f"{SHM} has 64 MB")),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_what_does_not_fit_is_named_with_its_host(ranks, finding):
+    assert said(ranks) == [finding]
+
+
+def test_cpus_are_not_judged_where_slurm_believes_in_more_than_there_are():
+    assert said(four(0, 1, 2, 3, cpus=[0, 1], cpus_of_node=0)) == []
+
+
+def test_a_script_that_nobody_has_is_left_to_python():
+    assert said(four(0, 1, 2, 3, digest="missing")) == []
+
+
+def test_a_mark_that_is_not_seen_names_its_node():
+    (found,) = unseen(four(), lambda node: node == 0)
+    assert (found.host, found.level) == ("n2", "warning")
+    assert list(unseen(four(2, folder_error="EROFS"), lambda node: node == 0)) == []
+
+
+@pytest.mark.parametrize(
+    ("time_s", "words"), [(90.0, "10.0 s behind that of n1"), (105.0, "4.5 s ahead of that of n1")]
+)
+def test_a_clock_that_is_off_is_named(time_s, words):
+    (found,) = skewed(four(), 100.0, 100.5, {1: time_s, 2: time_s, 3: time_s})
+    assert (found.host, found.what) == ("n2", f"its clock is {words}")
+    assert list(skewed(four(), 100.0, 100.5, {2: 100.9})) == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "seen"),
+    [
+        (None, ["GPU-1a", "GPU-2b"]),
+        ("", []),
+        ("1,0", ["GPU-2b", "GPU-1a"]),
+        ("1,7,0", ["GPU-2b"]),
+        ("GPU-2", ["GPU-2b"]),
+        ("MIG-5", ["MIG-5"]),
+        ("GPU-9", []),
+    ],
+)
+def test_visible_gpus_are_told_as_cuda_reads_its_variable(wanted, seen):
+    assert gpus.chosen(["GPU-1a", "GPU-2b"], wanted) == seen
+
+
+def test_without_a_driver_the_words_of_the_variable_speak():
+    assert gpus.chosen([], "0,3") == ["0", "3"]
+    assert gpus.chosen([], None) == []
+
+
+@pytest.fixture
+def rank(tmp_path):
+    run = RunDir(tmp_path / "run")
+    run.attempt("17", "0.0").mkdir(parents=True)
+    return Rank(
+        rank=0,
+        local_rank=0,
+        world_size=1,
+        local_world_size=1,
+        node_rank=0,
+        host="n1",
+        launcher="srun",
+        run_dir=run,
+        job="17",
+        attempt="0.0",
+        master_addr="n1",
+        master_port=1,
+        store_port=2,
+    )
+
+
+def test_a_rank_knows_its_versions_cpus_script_and_folder(rank, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("pass")
+    found = gather(rank, [str(script), "--lr", "1"], {"SLURM_CPUS_PER_TASK": "2", "CUDA_VISIBLE_DEVICES": "3"})
+    assert found.versions["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert found.cpus == sorted(os.sched_getaffinity(0))
+    assert (found.cpus_wanted, found.folder_error) == (2, "")
+    assert found.digest == digest(str(script)) != "missing"
+    assert Facts.from_text(found.to_text()) == found
+    assert digest(str(tmp_path / "none.py")) == "missing"
+
+
+def test_facts_of_another_version_are_read_as_far_as_they_are_known():
+    said = {"rank": 1, "local_rank": 0, "node_rank": 1, "host": "n2", "smell": "smoke"}
+    assert Facts.from_text(json.dumps(said)) == Facts(rank=1, local_rank=0, node_rank=1, host="n2")
+
+
+def test_only_a_script_has_a_digest():
+    assert script_of(["train.py", "-x"]) == "train.py"
+    assert [script_of(words) for words in (["-m", "pkg"], ["--epochs", "2"], ["--no-python", "./a"], [])] == [""] * 4
+
+
+def test_a_torch_whose_package_is_another_is_told_with_both(monkeypatch, tmp_path):
+    (tmp_path / "torch-9.9.9.dist-info").mkdir()
+    (tmp_path / "torch-9.9.9.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 9.9.9\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert versions()["torch"] == f"{torch.__version__} (package: 9.9.9)"
+
+
+def test_alone_a_rank_that_cannot_write_is_refused_and_says_so(rank, capsys):
+    preflight = Preflight(rank, [], {})
+    changed = json.loads(preflight.facts) | {"folder_error": "EROFS", "shm_mb": 10}
+    error = preflight.judge([json.dumps(changed)])
+    assert error is not None and "n1: the run's folder cannot be written to (EROFS)" in str(error)
+    assert "--no-preflight" in str(error)
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in printed] == ["ERROR", "WARNING"]
+    events = list(read_records(rank.run_dir.events))
+    assert [(event["event"], event["check"], event["on_host"]) for event in events] == [
+        ("finding", "folder", "n1"),
+        ("finding", "shm", "n1"),
+    ]
+
+
+def test_a_healthy_rank_alone_leaves_nothing(rank, capsys):
+    preflight = Preflight(rank, [], {"CUDA_VISIBLE_DEVICES": "0"})
+    assert preflight.judge([preflight.facts]) is None
+    assert capsys.readouterr().out == ""
+    assert list(rank.run_dir.attempt("17", "0.0").iterdir()) == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 8])
+def test_every_two_nodes_exchange_once_and_no_node_twice_in_a_round(count):
+    rounds = list(speed.rounds(count))
+    met = [pair for pairs in rounds for pair in pairs]
+    assert sorted(met) == [(first, second) for first in range(count) for second in range(first + 1, count)]
+    assert all(len({node for pair in pairs for node in pair}) == 2 * len(pairs) for pairs in rounds)
+
+
+def test_a_rank_that_computes_slowly_is_named_with_its_host():
+    (found,) = speed.of_products([(0, "n1", 0.010), (1, "n1", 0.011), (2, "n2", 0.030), (3, "n2", 0.010)])
+    assert (found.level, found.place) == ("warning", "rank 2 on n2")
+    assert found.what == "a product of matrices takes 30.00 ms, in the median 10.50 ms"
+    (well,) = speed.of_products([(0, "n1", 0.010), (1, "n1", 0.012)])
+    assert well.level == "ok"
+
+
+def test_a_bad_link_is_named_by_both_hosts():
+    (found,) = speed.of_pairs([("n1", "n2", 0.01), ("n1", "n3", 0.1), ("n2", "n3", 0.01)], 10**8)
+    assert (found.host, found.level) == ("n1", "warning")
+    assert found.what == "exchanges 1.00 GB/s with n3, in the median 10.00"
+    (well,) = speed.of_pairs([("n1", "n2", 0.1)], 10**8)
+    assert (well.level, well.what) == ("ok", "pairs of nodes exchange 1.00 to 1.00 GB/s, each way")
+
+
+def test_ports_and_names_are_told_for_each_way():
+    nodes = [{"host": host, "port": 20002, "address": ""} for host in ("n1", "n2")]
+    well = {"addresses": ["10.0.0.1"], "target": "10.0.0.1", "why": ""}
+    deaf = {"addresses": [], "target": "10.0.0.1", "why": "no answer"}
+    tried = [{"host": "n1", "tried": {"n2": well}}, {"host": "n2", "tried": {"n1": deaf}}]
+    found = list(network._of_ports(nodes, tried))
+    assert [(each.check, each.level, each.host, each.what) for each in found] == [
+        ("names", "warning", "n2", "the name n1 does not resolve"),
+        ("ports", "error", "n2", "n1 (10.0.0.1 port 20002) cannot be reached: no answer"),
+    ]
+
+
+def test_a_folder_that_lags_or_is_not_shared_is_told_by_the_reader():
+    hosts = [("n1", ""), ("n2", "")]
+    found = list(network._of_folder(hosts, [("n1", {"n1": 0.0, "n2": 3.5}), ("n2", {"n1": None, "n2": 0.0})]))
+    assert [(each.level, each.host, each.what) for each in found] == [
+        ("warning", "n1", "sees what n2 writes into the run's folder only after 3.5 s"),
+        ("error", "n2", "sees what n1 writes into the run's folder not within 10 s"),
+    ]
+    (well,) = network._of_folder(hosts, [("n1", {"n1": 0.0, "n2": 0.1}), ("n2", {"n1": 0.2, "n2": 0.0})])
+    assert well.what == "2 nodes write, and see each other's files within 0.20 s"
+
+
+def test_clocks_are_judged_by_how_exactly_they_are_known():
+    (found,) = network._of_clocks([("n2", -3.0, 0.01), ("n3", 2.0, 1.5)])
+    assert (found.host, found.what) == ("n2", "its clock is 3.0 s behind the first node's")
+    (well,) = network._of_clocks([("n2", -0.003, 0.001)])
+    assert well.what == "clocks are at most 3.0 ms apart"
+
+
+def test_ranks_that_get_no_notice_are_named():
+    (found,) = notice._of_notice("", [(0, "n1", 0.1), (1, "n2", None)])
+    assert (found.level, found.place) == ("warning", "rank 1 on n2")
+    (well,) = notice._of_notice("", [(0, "n1", 0.1), (1, "n2", 0.25)])
+    assert well.what == "a notice reaches all ranks within 0.25 s"
+    (untried,) = notice._of_notice("no scancel here", [(0, "n1", None)])
+    assert untried.level == "note"
+
+
+def test_good_facts_are_told_too():
+    texts = [each.to_text() for each in four()]
+    checks = {found.check: found.level for found in _of_facts(texts)}
+    assert checks == {"versions": "ok", "gpus": "ok", "affinity": "ok", "shm": "ok"}
+    assert _of_facts([]) == []
