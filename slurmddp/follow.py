@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp import slurm
+from slurmddp.cluster.pending import explain
 from slurmddp.errors import ClusterError
 from slurmddp.outcome import DONE
-from slurmddp.pending import explain
 from slurmddp.rundir import RunDir
 
 ASK_S: Final = 10.0

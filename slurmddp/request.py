@@ -3,11 +3,10 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from slurmddp import census
-from slurmddp.cluster import Cluster
+from slurmddp.cluster import Cluster, census
+from slurmddp.cluster.sizing import sized
 from slurmddp.config import Resolved
 from slurmddp.errors import ClusterError
-from slurmddp.sizing import sized
 from slurmddp.spec import JOB_FIELDS
 
 

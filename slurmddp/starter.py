@@ -10,9 +10,9 @@ import tomli_w
 
 from slurmddp import command
 from slurmddp.cluster import Cluster, Nodes, Partition
+from slurmddp.cluster.sizing import sized
 from slurmddp.config import Resolved
 from slurmddp.fields import shown
-from slurmddp.sizing import sized
 from slurmddp.spec import JobSpec, slurm_time
 
 DEFAULT: Final = "job.toml"

@@ -13,12 +13,12 @@ from typing import Any, Final
 import tomli_w
 
 from slurmddp import __version__, codecopy, config, provenance, slurm
+from slurmddp.cluster.limits import problems
 from slurmddp.codecopy import Code, code_of
 from slurmddp.command import script_of
 from slurmddp.config import Resolved
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.fields import shown
-from slurmddp.limits import problems
 from slurmddp.masking import masked_words
 from slurmddp.outcome import DONE
 from slurmddp.prepare import prepare

@@ -50,7 +50,6 @@ CLI_ONLY = {
     "requeue",
     "compare",
     "hostlist",
-    "census",
     "codecopy",
     "container",
     "interpreter",
@@ -59,12 +58,8 @@ CLI_ONLY = {
     "tables",
     "masking",
     "starter",
-    "sizing",
     "request",
-    "answers",
-    "preempting",
     "cluster",
-    "pending",
 }
 
 

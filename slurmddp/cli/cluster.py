@@ -10,9 +10,9 @@ from typing import Final
 
 import click
 
-from slurmddp.census import look
 from slurmddp.cli.tables import WIDTH, printable, table
 from slurmddp.cluster import Cluster, Nodes, Partition
+from slurmddp.cluster.census import look
 
 _HEAD: Final = ("PARTITION", "NODES", "IDLE", "MIX", "DOWN", "CPUS", "MEM", "TIME", "PREEMPTION", "GPUS")
 _NUMBERS: Final = frozenset(range(1, 8))

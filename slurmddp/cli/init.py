@@ -50,7 +50,7 @@ def _path(file: str | None) -> Path:
 
 
 def _cluster() -> Cluster | None:
-    from slurmddp.census import look
+    from slurmddp.cluster.census import look
 
     try:
         return look(os.environ, timeout_s=_TIMEOUT_S, accounts=True)

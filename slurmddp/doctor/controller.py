@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 
 from slurmddp import slurm
 from slurmddp.cluster import Cluster, Partition
+from slurmddp.cluster.limits import problems
 from slurmddp.errors import ClusterError
 from slurmddp.finding import Finding
-from slurmddp.limits import problems
 from slurmddp.request import Request
 
 

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from slurmddp import census, slurm
 from slurmddp import sandbox as room
-from slurmddp.census import look
-from slurmddp.cluster import Qos
+from slurmddp import slurm
+from slurmddp.cluster import Qos, census
+from slurmddp.cluster.census import look
 from slurmddp.errors import ClusterError
 
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from slurmddp.answers import NOTHING, Record, number
-from slurmddp.cluster import Preemption
+from slurmddp.cluster.answers import NOTHING, Record, number
+from slurmddp.cluster.values import Preemption
 from slurmddp.errors import UsageError
 from slurmddp.hostlist import expand
 

@@ -3,7 +3,7 @@
 import pytest
 
 from slurmddp.cluster import Cluster, Nodes, Partition
-from slurmddp.limits import problems
+from slurmddp.cluster.limits import problems
 from slurmddp.spec import JobSpec
 
 GPU = Nodes(

@@ -8,7 +8,7 @@ from typing import Final, TypeGuard
 
 import msgspec
 
-from slurmddp.cluster import Cluster, Nodes, Partition
+from slurmddp.cluster.values import Cluster, Nodes, Partition
 from slurmddp.config import Resolved
 from slurmddp.errors import UsageError
 from slurmddp.hostlist import expand

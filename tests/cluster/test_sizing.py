@@ -3,8 +3,8 @@
 import pytest
 
 from slurmddp.cluster import Cluster, Nodes, Partition
+from slurmddp.cluster.sizing import sized
 from slurmddp.config import resolve
-from slurmddp.sizing import sized
 from slurmddp.spec import seconds, slurm_time
 
 BIG = Nodes(names="b[1-4]", count=4, state="idle", cpus=40, memory_mb=400_000, gpus=8, gpu_counts=(("a100", 8),))

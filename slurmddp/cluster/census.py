@@ -9,9 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from slurmddp import answers, preempting, slurm
-from slurmddp.answers import Record, names, number, time_s, word
-from slurmddp.cluster import Cluster, Nodes, Partition, Qos
+from slurmddp import slurm
+from slurmddp.cluster import answers, preemption
+from slurmddp.cluster.answers import Record, names, number, time_s, word
+from slurmddp.cluster.values import Cluster, Nodes, Partition, Qos
 from slurmddp.errors import ClusterError
 
 TIMEOUT_S: Final = 30.0
@@ -145,22 +146,22 @@ def parse_config(stdout: str) -> Record:
 
 def describe(nodes: Mapping[str, tuple[Nodes, ...]], partitions: Sequence[Record], config: Record) -> Cluster:
     """Return the cluster that three answers describe."""
-    ranks = preempting.Ranks(partitions)
+    ranks = preemption.Ranks(partitions)
     return Cluster(
         name=word(config.get("ClusterName", "")),
         version=word(config.get("SLURM_VERSION", "")),
         partitions=tuple(_partition(record, nodes, config, ranks) for record in partitions),
         requeue=config.get("JobRequeue", "1").strip() != "0",
-        preempts_by_qos=preempting.kind(config) == "qos",
+        preempts_by_qos=preemption.kind(config) == "qos",
         memory_is_counted="MEMORY" in config.get("SelectTypeParameters", "").upper(),
-        signals_on_preemption=preempting.sends_user_signal(config),
+        signals_on_preemption=preemption.sends_user_signal(config),
         kill_wait_s=number(config.get("KillWait", "").partition(" ")[0]) or 30,
         max_array_size=number(config.get("MaxArraySize", "")) or 1001,
     )
 
 
 def _partition(
-    record: Record, nodes: Mapping[str, tuple[Nodes, ...]], config: Record, ranks: preempting.Ranks
+    record: Record, nodes: Mapping[str, tuple[Nodes, ...]], config: Record, ranks: preemption.Ranks
 ) -> Partition:
     name = record["PartitionName"]
     return Partition(
@@ -182,8 +183,8 @@ def _partition(
         qos=names(record.get("AllowQos", "ALL")),
         denied_qos=names(record.get("DenyQos", "")) or (),
         groups=names(record.get("AllowGroups", "ALL")),
-        preemption=preempting.effect(record, config, outranked=ranks.outranked(record)),
-        grace_s=0 if preempting.kind(config) == "qos" else number(record.get("GraceTime", "")) or 0,
+        preemption=preemption.effect(record, config, outranked=ranks.outranked(record)),
+        grace_s=0 if preemption.kind(config) == "qos" else number(record.get("GraceTime", "")) or 0,
     )
 
 
@@ -221,7 +222,7 @@ def parse_qos(stdout: str, config: Record) -> tuple[Qos, ...]:
         Qos(
             name=name,
             preempted_by=rivals[name],
-            preemption=preempting.mode(own) or preempting.mode(config.get("PreemptMode", "")) or "off",
+            preemption=preemption.mode(own) or preemption.mode(config.get("PreemptMode", "")) or "off",
             grace_s=time_s(grace) or 0,
         )
         for name, _, own, grace in rows

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurmddp import slurm as ask
-from slurmddp.pending import explain
+from slurmddp.cluster.pending import explain
 
 REASONS = Path(__file__).parent / "fixtures" / "reasons.txt"
 RESOURCES = ("Mem", "Memory", "Node", "GRES", "Energy", "License", "BB", "Billing", "Unknown")

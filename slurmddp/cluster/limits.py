@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from slurmddp.cluster import Cluster, Nodes, Partition
+from slurmddp.cluster.sizing import is_feature
+from slurmddp.cluster.values import Cluster, Nodes, Partition
 from slurmddp.fields import shown
-from slurmddp.sizing import is_feature
 from slurmddp.spec import JobSpec, slurm_time
 
 _MEGABYTES: Final = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2}

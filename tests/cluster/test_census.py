@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp import census
-from slurmddp.census import describe, look, parse_config, parse_gpus, parse_nodes, parse_partitions
 from slurmddp.cli.cluster import report
-from slurmddp.cluster import Qos
+from slurmddp.cluster import Qos, census
+from slurmddp.cluster.census import describe, look, parse_config, parse_gpus, parse_nodes, parse_partitions
 from slurmddp.errors import ClusterError
 from slurmddp.slurm import LostAnswerError
 
