@@ -36,6 +36,8 @@ CLI_ONLY = {
     "cli",
     "doctor",
     "submit",
+    "handover",
+    "sameness",
     "render",
     "slurm",
     "spec",

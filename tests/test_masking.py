@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurmddp import submit
+from slurmddp import sameness
 from slurmddp.masking import is_secret, masked, masked_variables, masked_words
 
 
@@ -42,5 +42,5 @@ def test_lines_and_words_are_masked_too():
 
 
 def test_a_runs_other_command_is_told_without_its_secrets():
-    said = submit._difference(["train.py", "--token", "geheim", [255, 1]], None)
+    said = sameness.difference(["train.py", "--token", "geheim", [255, 1]], None)
     assert said == "['train.py', '--token', '***', '[255, 1]'] became None"

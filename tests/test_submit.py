@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp import config, submit
+from slurmddp import config, handover, submit
 from slurmddp import sandbox as room
 from slurmddp import slurm as slurm_door
 from slurmddp.errors import UsageError
@@ -78,11 +78,11 @@ def queued(slurm, name: str) -> list[str]:
 
 def test_answers_that_stay_lost_end_in_a_line_that_says_where_to_look(shim, monkeypatch, name):
     environ = shim("sbatch", f"cat >/dev/null; echo x >>tries; {TIMED_OUT}")
-    monkeypatch.setattr(submit, "LOOKS", (0.0,))
+    monkeypatch.setattr(handover, "LOOKS", (0.0,))
     resolved = config.resolve(options={"job-name": name}, words=(), job_file=None, environ={})
     with pytest.raises(LostAnswerError, match=r"lost 3 times .*squeue --name="):
         submit.submit(Request(resolved), change=False, environ=environ, notice=print)
-    assert Path("tries").read_text() == "x\n" * submit.ATTEMPTS
+    assert Path("tries").read_text() == "x\n" * handover.ATTEMPTS
     assert Path("jobs", name, "logs").is_dir(), "an accepted job would need it"
 
 
@@ -91,7 +91,7 @@ def test_nothing_is_tried_again_while_the_controller_does_not_say_whether_it_has
 ):
     shim("squeue", "echo 'squeue: error: slow' >&2; exit 1")
     environ = shim("sbatch", f'{REAL} sbatch "$@" >/dev/null; echo x >>tries; {TIMED_OUT}')
-    monkeypatch.setattr(submit, "LOOKS", (0.0, 0.0))
+    monkeypatch.setattr(handover, "LOOKS", (0.0, 0.0))
     resolved = config.resolve(options={"job-name": name, "hold": True}, words=(), job_file=None, environ={})
     with pytest.raises(LostAnswerError, match="does not say whether it has the job"):
         submit.submit(Request(resolved), change=False, environ=environ, notice=print)
@@ -106,10 +106,11 @@ def test_the_job_is_found_whatever_the_shell_calls_its_user_and_filters(shim, na
 
 
 def test_two_submissions_at_once_of_one_name_are_one(shim, name, slurm):
-    environ = shim("sbatch", f'touch began; sleep 1; {REAL} exec sbatch "$@"')
+    environ = shim("sbatch", f'touch began; while [ ! -e go ]; do sleep 0.1; done; {REAL} exec sbatch "$@"')
     first = started(name, environ)
     until("began", first)
     status, out, err = submitted(name, environ)
+    Path("go").touch()
     assert (status, out) == (2, "")
     assert f"is being submitted by process {first.pid} on " in err
     assert ended(first)[1].split() == queued(slurm, name)

@@ -12,6 +12,7 @@ from slurmddp import follow as following
 from slurmddp import submit as submitting
 from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, tell, write
 from slurmddp.errors import SlurmddpError
+from slurmddp.handover import Submitted
 from slurmddp.request import Request, fitted
 from slurmddp.slurm import scrubbed
 
@@ -83,7 +84,7 @@ def _dry_run(request: Request, *, change: bool, as_json: bool) -> int:
     return 0
 
 
-def _result(done: submitting.Submitted) -> dict[str, Any]:
+def _result(done: Submitted) -> dict[str, Any]:
     return {
         "job": done.job_id.number,
         "cluster": done.job_id.cluster,
@@ -99,7 +100,7 @@ def _print(result: dict[str, Any], *, as_json: bool) -> None:
     sys.stdout.flush()
 
 
-def _wait(done: submitting.Submitted, result: dict[str, Any], *, show: bool, as_json: bool) -> int:
+def _wait(done: Submitted, result: dict[str, Any], *, show: bool, as_json: bool) -> int:
     number = done.job_id.number
     try:
         job = following.wait(done.run, number, os.environ, show=tell if show else None, notice=tell)

@@ -23,11 +23,11 @@ from slurmddp.config import Resolved
 from slurmddp.doctor.interpreter import python_of
 from slurmddp.errors import ClusterError
 from slurmddp.finding import Finding
+from slurmddp.handover import Notice
 from slurmddp.hostlist import expand
 from slurmddp.request import fitted
 from slurmddp.rundir import RunDir
 from slurmddp.spec import JobSpec
-from slurmddp.submit import Notice
 from slurmddp.worker.options import WorkerOptions
 
 EXAM: Final = ("-m", "slurmddp.runtime.health.exam")

@@ -172,7 +172,7 @@ def alone(tmp_path: Path) -> Callable[..., Ended]:
             cwd=cwd or tmp_path,
             input=stdin,
             capture_output=True,
-            timeout=60,
+            timeout=240,
             check=False,
         )
         return Ended([done.returncode], done.stdout.decode("utf-8", "surrogateescape"), done.stderr.decode(), run)

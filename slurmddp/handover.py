@@ -1,0 +1,142 @@
+"""A script into the queue, once, also when sbatch's answer is lost; and the record of it in the run's folder."""
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from slurmddp import __version__, provenance, slurm
+from slurmddp.rundir import RunDir, append_record, read_records, write_whole
+
+ATTEMPTS: Final = 3
+"""How often sbatch is tried when its answer is lost and the job is nowhere to be found."""
+
+LOOKS: Final = (0.0, 2.0, 8.0)
+"""Seconds to wait before each look for a job whose answer was lost; a busy controller accepts late."""
+
+Notice = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A job in the queue."""
+
+    job_id: slurm.JobId
+    run: RunDir
+    unrecorded: str = ""
+    """Why the run's folder does not know the job; empty when it does."""
+    chain: tuple[slurm.JobId, ...] = ()
+    """The jobs that take over, each when the one before it has ended."""
+    broken: str = ""
+    """Why the chain is shorter than it was to be; empty when it is not."""
+
+
+def submissions(run: RunDir) -> list[dict[str, Any]]:
+    """Return the records of a run's jobs, the oldest first."""
+    return [record for record in read_records(run.submissions) if str(record.get("job", "")).isdecimal()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Handover:
+    """What goes to sbatch, and what is written down when it was accepted."""
+
+    run: RunDir
+    script: bytes
+    spec: bytes
+    """The text of spec.toml."""
+    code: str | None
+    """The digest of the job's copy of its code; None without one."""
+    environ: Mapping[str, str]
+    notice: Notice
+
+    def submit(self, after: str = "") -> Submitted:
+        """Submit the script and record it; `after` is the job whose end it waits for.
+
+        Raises ClusterError when sbatch refuses, LostAnswerError when nobody says whether it has accepted.
+        """
+        job_id = self._sbatch(after)
+        return Submitted(job_id, self.run, unrecorded=self._record(job_id, after))
+
+    def _sbatch(self, after: str) -> slurm.JobId:
+        """Submit once, also when the answer is lost: the job is looked for before sbatch is tried again."""
+        since = datetime.now(UTC)
+        known = [record["job"] for record in submissions(self.run)]
+        output, dependency = self.run.batch_log("%j"), f"afterany:{after}" if after else ""
+        for _ in range(ATTEMPTS):
+            try:
+                job_id, said = slurm.submit(self.script, output=output, environ=self.environ, dependency=dependency)
+            except slurm.LostAnswerError as error:
+                lost = error
+            else:
+                if said:
+                    self.notice(said)
+                return job_id
+            self.notice(f"sbatch's answer was lost ({lost}); looking for the job")
+            found = self._look(since, known)
+            if found:
+                return found
+        raise slurm.LostAnswerError(
+            f"sbatch's answer was lost {ATTEMPTS} times ({lost}) and no job {self._name} is to be found; look with "
+            f"`squeue --name={self._name}` before you submit again"
+        ) from lost
+
+    def _look(self, since: datetime, known: list[str]) -> slurm.JobId | None:
+        """Return the job if it was accepted, None if the controller says that it was not.
+
+        Raises LostAnswerError when the controller does not say: it may yet take the job, and a second one with it.
+        """
+        for pause_s in LOOKS:
+            time.sleep(pause_s)
+            silent = None
+            try:
+                found = slurm.find_job(
+                    name=self._name,
+                    user=slurm.user(),
+                    script=self.script,
+                    since=since,
+                    known=known,
+                    environ=self.environ,
+                )
+            except slurm.LostAnswerError as error:
+                silent = error
+                continue
+            if found:
+                return found
+        if silent:
+            raise slurm.LostAnswerError(
+                f"sbatch's answer was lost, and the controller does not say whether it has the job ({silent}); look "
+                f"with `squeue --name={self._name}` before you submit again"
+            ) from silent
+        return None
+
+    @property
+    def _name(self) -> str:
+        return self.run.path.name
+
+    def _record(self, job_id: slurm.JobId, after: str) -> str:
+        """Write the submission down; return what kept it from being written, empty when nothing did."""
+        directory = Path.cwd()
+        commit, dirty = provenance.commit(directory)
+        submission = {
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "job": job_id.number,
+            "cluster": job_id.cluster,
+            "after": after or None,
+            "sha256": hashlib.sha256(self.script).hexdigest(),
+            "directory": str(directory),
+            "commit": commit,
+            "dirty": dirty,
+            "code": self.code,
+            "version": __version__,
+        }
+        try:
+            append_record(self.run.submissions, submission)
+            write_whole(self.run.submitted_script(job_id.number), self.script)
+            write_whole(self.run.job_script, self.script)
+            write_whole(self.run.spec, self.spec)
+        except OSError as error:
+            return f"{error.filename or self.run.path}: {error.strerror}"
+        return ""

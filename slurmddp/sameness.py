@@ -1,0 +1,45 @@
+"""Whether a run goes on with the program it was made with. Reads the run's spec.toml, no more."""
+
+from pathlib import Path
+from typing import Any
+
+from slurmddp import __version__, config
+from slurmddp.command import script_of
+from slurmddp.config import Resolved
+from slurmddp.errors import UsageError
+from slurmddp.fields import shown
+from slurmddp.masking import masked_words
+from slurmddp.rundir import RunDir
+
+
+def check_same(run: RunDir, resolved: Resolved) -> None:
+    """Refuse to mix two programs in one run; raises UsageError with what differs."""
+    if not run.spec.exists():
+        return
+    before = _program(config.read_job_file(run.spec))
+    now = _program(config.recorded(resolved, directory=str(Path.cwd()), version=__version__))
+    for key in ("command", "worker"):
+        if before.get(key) != now.get(key):
+            raise UsageError(
+                f"run {run.path.name} was made with another {key}: {difference(before.get(key), now.get(key))}; "
+                "choose another --name, or --continue to mean it"
+            )
+
+
+def difference(before: Any, now: Any) -> str:
+    """Return how a recorded command, or the worker's table, has changed; what looks like a secret is masked."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
+        return ", ".join(f"{key} {shown(before.get(key))} became {shown(now.get(key))}" for key in keys)
+    return f"{_shown_command(before)} became {_shown_command(now)}"
+
+
+def _shown_command(words: Any) -> str:
+    return shown(list(masked_words(tuple(map(str, words)))) if words else words)
+
+
+def _program(table: dict[str, Any]) -> dict[str, Any]:
+    """Return what a run's program is, its script by its full path: where it was typed does not matter."""
+    words = table.get("command", [])
+    script_path = script_of(tuple(words[:1])) if words else None
+    return table | {"command": [str(Path.cwd() / script_path), *words[1:]]} if script_path else table
