@@ -57,8 +57,9 @@ class Handover:
 
         Raises ClusterError when sbatch refuses, LostAnswerError when nobody says whether it has accepted.
         """
+        origin = self._origin()  # asked before: afterwards nothing may fail
         job_id = self._sbatch(after)
-        return Submitted(job_id, self.run, unrecorded=self._record(job_id, after))
+        return Submitted(job_id, self.run, unrecorded=self._record(job_id, after, origin))
 
     def _sbatch(self, after: str) -> slurm.JobId:
         """Submit once, also when the answer is lost: the job is looked for before sbatch is tried again."""
@@ -116,20 +117,20 @@ class Handover:
     def _name(self) -> str:
         return self.run.path.name
 
-    def _record(self, job_id: slurm.JobId, after: str) -> str:
-        """Write the submission down; return what kept it from being written, empty when nothing did."""
+    def _origin(self) -> dict[str, Any]:
         directory = Path.cwd()
         commit, dirty = provenance.commit(directory)
+        return {"directory": str(directory), "commit": commit, "dirty": dirty, "code": self.code}
+
+    def _record(self, job_id: slurm.JobId, after: str, origin: dict[str, Any]) -> str:
+        """Write the submission down; return what kept it from being written, empty when nothing did."""
         submission = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "job": job_id.number,
             "cluster": job_id.cluster,
             "after": after or None,
             "sha256": hashlib.sha256(self.script).hexdigest(),
-            "directory": str(directory),
-            "commit": commit,
-            "dirty": dirty,
-            "code": self.code,
+            **origin,
             "version": __version__,
         }
         try:

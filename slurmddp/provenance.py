@@ -42,6 +42,6 @@ def _git(folder: Path, *words: str, timeout_s: float = _TIMEOUT_S) -> bytes | No
         done = subprocess.run(  # noqa: PLW1510 a folder without git is no error
             ["git", "-C", str(folder), *words], capture_output=True, timeout=timeout_s
         )
-    except (FileNotFoundError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None

@@ -7,7 +7,7 @@ from slurmddp.cluster import Cluster, census
 from slurmddp.cluster.sizing import sized
 from slurmddp.config import Resolved
 from slurmddp.errors import ClusterError
-from slurmddp.spec import JOB_FIELDS
+from slurmddp.spec import JOB_FIELDS, JobSpec
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,9 @@ class Request:
 
 def fitted(resolved: Resolved, environ: Mapping[str, str]) -> Request:
     """Return the job with what it leaves open filled; as it is where no cluster answers, or none will have it."""
-    if resolved.spec.launcher == "manual":
-        return Request(resolved, silence="--launcher manual asks no cluster for anything")
+    elsewhere = _elsewhere(resolved.spec)
+    if elsewhere:
+        return Request(resolved, silence=elsewhere)
     try:
         cluster = census.look(environ)
     except ClusterError as error:
@@ -42,3 +43,14 @@ def fitted(resolved: Resolved, environ: Mapping[str, str]) -> Request:
     full = sized(resolved, cluster)
     computed = tuple(key for key, origin in full.origins.items() if origin != resolved.origins[key])
     return Request(full, cluster, computed=computed)
+
+
+def _elsewhere(spec: JobSpec) -> str:
+    """Return why this cluster's default partition says nothing of the job; empty when it does."""
+    if spec.launcher == "manual":
+        return "--launcher manual asks no cluster for anything"
+    if any(item.startswith("clusters=") for item in spec.sbatch):
+        return "--sbatch clusters sends the job to another cluster"
+    if spec.reservation and spec.partition is None:
+        return "the reservation chooses the partition; name it by --partition"
+    return ""

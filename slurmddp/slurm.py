@@ -166,7 +166,7 @@ def sbatch_command(*, output: Path, dependency: str = "") -> list[str]:
 def parse_sbatch(answer: Answer) -> JobId:
     """Read the job's id from `sbatch --parsable`; a site may print banners around it.
 
-    Raises ClusterError when the job was refused or no id is there, LostAnswerError when it may be in the queue.
+    Raises ClusterError when the job was refused, LostAnswerError when it may be in the queue: also when no id is there.
     """
     if answer.status != 0:
         _check_reached(answer)
@@ -175,7 +175,7 @@ def parse_sbatch(answer: Answer) -> JobId:
         raise ClusterError(f"sbatch refused the job: {answer.reason}")
     found = re.findall(r"^(\d+)(?:;(\S+))?$", answer.stdout, re.MULTILINE)
     if not found:
-        raise ClusterError(f"sbatch ended well but printed no job id: {answer.stdout.strip()[:200]!r}")
+        raise LostAnswerError(f"sbatch ended well but printed no job id: {answer.stdout.strip()[:200]!r}")
     return JobId(*found[-1])
 
 

@@ -4,7 +4,7 @@ import re
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -12,7 +12,7 @@ from typing import Final
 import tomli_w
 
 from slurmddp import __version__, codecopy, config, slurm
-from slurmddp.cluster.limits import problems
+from slurmddp.cluster.limits import problems, waits_for_nodes
 from slurmddp.codecopy import Code, code_of
 from slurmddp.config import Resolved
 from slurmddp.errors import ClusterError, UsageError
@@ -39,15 +39,17 @@ def submit(
     notice: Notice,
     chain: int = 0,
     force: bool = False,
+    accepted: Callable[[Submitted], None] = lambda _: None,
 ) -> Submitted:
     """Submit a job and record it; `change` allows a run to go on with another command.
 
     `chain` more jobs of the same script follow, each when the one before it has ended, however that was. `force`
     submits what seems never to start. `notice` gets what sbatch says beside the id, when Slurm expects the job to
     start, and what the site has changed. Raises UsageError when the request is wrong by itself or the run is
-    another's, ClusterError when the cluster rules it out or Slurm refuses.
+    another's, ClusterError when the cluster rules it out or Slurm refuses. `accepted` hears of the jobs at once, and
+    what would end this process waits until it has: else a job could be forgotten.
     """
-    spec = request.resolved.spec
+    spec, notice = request.resolved.spec, _unfailing(notice)
     _check_can_queue(spec)
     code, run = code_of(spec), _run_of(spec)
     handover = Handover(
@@ -62,19 +64,23 @@ def submit(
     if not force:
         _check_limits(request)
     prepare(spec)
-    start = None if force else _ask_slurm(handover.script, environ)
-    with _nothing_left(run, code) as keep_code, run.claimed():
+    start = None if force else _ask_slurm(request, handover.script, environ, notice)
+    with _nothing_left(run, code) as folder, run.claimed():
         _check_idle(spec, run, environ)
         _tell_state(spec, run, code, notice)
-        keep_code()
-        first = handover.submit()
+        folder.keep_code()
+        with _uninterrupted():
+            first = handover.submit()
+            folder.is_needed = True
+            done = _chained(first, chain, handover)
+            accepted(done)
         if start and not spec.hold and not spec.dependency:
             notice(f"Slurm expects it to start {_when(start)}")
         _tell_changes(spec, first.job_id, environ, notice)
-        return _chained(first, chain, handover)
+    return done
 
 
-def dry_run(request: Request, *, change: bool, environ: Mapping[str, str]) -> tuple[bytes, str]:
+def dry_run(request: Request, *, change: bool, environ: Mapping[str, str], force: bool = False) -> tuple[bytes, str]:
     """Return the script, and what sbatch says to it; raise what `submit` would, and write nothing."""
     resolved = request.resolved
     _check_can_queue(resolved.spec)
@@ -82,43 +88,80 @@ def dry_run(request: Request, *, change: bool, environ: Mapping[str, str]) -> tu
     _described(resolved)
     _check(resolved, run, change=change, environ=environ)
     _check_idle(resolved.spec, run, environ)
-    _check_limits(request)
+    if not force:
+        _check_limits(request)
     return text, slurm.test_only(text, environ)
 
 
+def _unfailing(notice: Notice) -> Notice:
+    """Return a notice that a closed terminal does not hinder: what it is about goes on."""
+
+    def tell(line: str) -> None:
+        with suppress(OSError):
+            notice(line)
+
+    return tell
+
+
+@dataclass
+class _Folder:
+    """The run's folder while a job is submitted."""
+
+    run: RunDir
+    code: Code | None
+    copy: Path | None = None
+    """The copy of the code that was made for this job."""
+    is_needed: bool = False
+    """Whether a job is in the queue that needs it."""
+
+    def keep_code(self) -> None:
+        """Make sure of a copy of the job's code."""
+        if self.code:
+            self.copy = codecopy.keep(self.code, self.run)
+
+
 @contextmanager
-def _nothing_left(run: RunDir, code: Code | None) -> Iterator[Callable[[], None]]:
-    """Make the run's folder, and give what keeps a copy of the code there; take both back when the job is refused.
+def _nothing_left(run: RunDir, code: Code | None) -> Iterator[_Folder]:
+    """Make the run's folder, and take back what was made when the job is refused.
 
-    A job whose answer was lost may be in the queue, and would need them; after any error but a refusal, the copy too.
+    A job whose answer was lost may be in the queue, and would need it; after any error but a refusal, the copy too.
     """
-    copies: list[Path] = []
-
-    def keep_code() -> None:
-        kept = codecopy.keep(code, run) if code else None
-        copies.extend([kept] if kept else [])
-
+    folder = _Folder(run, code)
     created = run.create()
     try:
-        yield keep_code
+        yield folder
     except slurm.LostAnswerError:
         raise
     except BaseException as error:
-        for copy in copies if isinstance(error, ClusterError) else ():
-            codecopy.discard(copy)
-        if created:
+        if folder.copy and isinstance(error, ClusterError) and not folder.is_needed:
+            codecopy.discard(folder.copy)
+        if created and not folder.is_needed:
             run.remove_unused(created)
         raise
 
 
-def _ask_slurm(text: bytes, environ: Mapping[str, str]) -> datetime | None:
+def _ask_slurm(request: Request, text: bytes, environ: Mapping[str, str], notice: Notice) -> datetime | None:
     """Return when Slurm expects the job to start, None when it does not say; raise ClusterError when it refuses."""
     try:
-        return slurm.expected_start(slurm.test_only(text, environ))
+        start = slurm.expected_start(slurm.test_only(text, environ))
     except slurm.LostAnswerError:
-        return None
+        start = None
     except slurm.RefusedError as error:
-        raise ClusterError(f"{error}; {_ALL_THE_SAME}") from error
+        if not (request.cluster and waits_for_nodes(request.resolved.spec, request.cluster)):
+            raise ClusterError(f"{error}; {_ALL_THE_SAME}") from error
+        notice(f"the job waits for nodes that are down or drained now ({error})")
+        return None
+    _check_known(request)
+    return start
+
+
+def _check_known(request: Request) -> None:
+    """Refuse to guess how many ranks and GPUs a job is to have that leaves them to a cluster that does not say."""
+    spec = request.resolved.spec
+    if request.silence and not (spec.gpus_per_node or spec.ntasks_per_node):
+        raise ClusterError(
+            f"what a node has is not known ({request.silence}); give --gpus-per-node or --ntasks-per-node"
+        )
 
 
 def _check_limits(request: Request) -> None:
@@ -134,8 +177,8 @@ def _when(start: datetime) -> str:
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Let Ctrl-C and the like wait: between sbatch's acceptance and the printed id, a job could be forgotten."""
+def _uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C and the like wait."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING_SIGNALS)
     try:
         yield
@@ -175,7 +218,7 @@ def _check(resolved: Resolved, run: RunDir, *, change: bool, environ: Mapping[st
 def _check_idle(spec: JobSpec, run: RunDir, environ: Mapping[str, str]) -> None:
     """Refuse a second job for a run that one is queued or running for, unless it depends on that one."""
     for job in unfinished(run, environ):
-        if job.job_id not in re.findall(r"\d+", spec.dependency or ""):
+        if job.job_id not in re.findall(r"\d+", spec.dependency or "") and spec.dependency != "singleton":
             raise UsageError(
                 f"run {run.path.name} belongs to job {job.job_id}, which is {job.state}; wait for it, cancel it with "
                 f"`scancel {job.job_id}`, or choose another --name"
@@ -207,13 +250,18 @@ def changes(spec: JobSpec, job: slurm.JobRecord) -> Iterator[str]:
         )
     asked_s, limit_s = spec.time_s, seconds(job.time_limit) if job.time_limit else None
     pairs = (
-        ("partition", spec.partition, job.partition, spec.partition != job.partition),
+        ("partition", spec.partition, job.partition, job.partition not in _partitions(spec)),
         ("time limit", spec.time, job.time_limit, asked_s != limit_s and -(-(asked_s or 0) // 60) * 60 != limit_s),
         ("number of nodes", spec.nodes, job.nodes, spec.nodes != job.nodes),
     )
     for what, asked, given, differs in pairs:
         if asked and given and differs:
             yield f"job {job.job_id} was accepted with the {what} {given} where {asked} was asked for"
+
+
+def _partitions(spec: JobSpec) -> list[str]:
+    """Return those that the job may start in: before it does, all of them are shown, together."""
+    return [*(spec.partition or "").split(","), spec.partition or ""]
 
 
 def _tell_changes(spec: JobSpec, job_id: slurm.JobId, environ: Mapping[str, str], notice: Notice) -> None:

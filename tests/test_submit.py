@@ -35,7 +35,7 @@ def shim(tmp_path, monkeypatch, slurm_env):
     folder.mkdir()
 
     def put(name: str, body: str) -> dict[str, str]:
-        tested = f'[ "$1" != --test-only ] || {REAL} exec sbatch "$@"'
+        tested = f'[ "${{1:-}}" != --test-only ] || {REAL} exec {name} "$@"'
         (folder / name).write_text(f"#!/bin/bash\n{tested}\n{body}\n")
         (folder / name).chmod(0o755)
         return slurm_env | {"PATH": f"{folder}:{slurm_env['PATH']}"}
@@ -320,3 +320,57 @@ def test_a_chain_ends_where_a_job_cannot_be_recorded(shim, name, slurm):
     status, out, err = submitted(name, environ, "--chain", "2")
     assert status == 1 and "could not be recorded" in err
     assert out.split() == queued(slurm, name)
+
+
+def test_a_terminal_that_is_gone_costs_no_job_its_folder(shim, name, slurm):
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "slurmddp.cli", "submit", "--hold", "--name", name]
+        done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, stderr=full, text=True, check=False)
+    assert done.stdout.split() == queued(slurm, name)
+    assert Path("jobs", name, "logs").is_dir()
+
+
+def test_git_that_cannot_be_asked_is_no_obstacle(shim, name, slurm):
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    Path("bin", "git").write_text("")
+    status, out, err = submitted(name, environ)
+    assert (status, out.split()) == (0, queued(slurm, name)), err
+
+
+def test_an_answer_without_an_id_is_a_lost_one(shim, name, slurm):
+    environ = shim("sbatch", f'{REAL} sbatch "$@" >/dev/null; echo Submitted')
+    status, out, err = submitted(name, environ)
+    assert (status, out.split()) == (0, queued(slurm, name)), err
+
+
+def test_ctrl_c_before_sbatch_submits_nothing(shim, name, slurm):
+    environ = shim("sinfo", f'touch began; sleep 2; {REAL} exec sinfo "$@"')
+    process = started(name, environ)
+    until("began", process)
+    process.send_signal(signal.SIGINT)
+    assert ended(process)[:2] == (130, "")
+    assert queued(slurm, name) == []
+
+
+def test_no_ranks_are_guessed_where_the_cluster_does_not_say_what_a_node_has(shim, name, slurm):
+    environ = shim("sinfo", "echo 'sinfo: error: Socket timed out' >&2; exit 1")
+    status, out, err = submitted(name, environ)
+    assert (status, out) == (3, "")
+    assert err == (
+        "Error: what a node has is not known (sinfo: Socket timed out); give --gpus-per-node or --ntasks-per-node\n"
+    )
+    assert submitted(name, environ, "--ntasks-per-node=1")[0] == 0
+    assert len(queued(slurm, name)) == 1
+
+
+def test_a_job_waits_for_nodes_that_are_drained(shim, name, slurm):
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    slurm("scontrol", "update", "NodeName=n[1-2]", "State=DRAIN", "Reason=test")
+    try:
+        status, out, err = submitted(name, environ)
+    finally:
+        slurm("scontrol", "update", "NodeName=n[1-2]", "State=RESUME")
+    assert (status, out.split()) == (0, queued(slurm, name)), err
+    assert "the job waits for nodes that are down or drained now" in err
+    assert "--gpus-per-node=8" in Path("jobs", name, "job.sbatch").read_text()

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -55,13 +56,13 @@ def submit(  # noqa: PLR0913 - an argument for each option
         tell(f"left out of sbatch's environment: {' '.join(scrubbed(os.environ)) or 'nothing'}")
     request = fitted(resolve(job_file, words, parameters), os.environ)
     if dry_run:
-        return _dry_run(request, change=change, as_json=as_json)
+        return _dry_run(request, change=change, force=force, as_json=as_json)
     waits = wait or follow
-    with submitting.uninterrupted():
-        done = submitting.submit(request, change=change, environ=os.environ, notice=tell, chain=chain, force=force)
-        result = _result(done)
-        if not (waits and as_json):
-            _print(result, as_json=as_json)
+    tell_id = (lambda _: None) if waits and as_json else partial(_print_id, as_json=as_json)
+    done = submitting.submit(
+        request, change=change, environ=os.environ, notice=tell, chain=chain, force=force, accepted=tell_id
+    )
+    result = _result(done)
     if done.unrecorded:
         raise SlurmddpError(f"job {done.job_id.number} is queued, but could not be recorded: {done.unrecorded}")
     if done.broken:
@@ -74,8 +75,8 @@ def submit(  # noqa: PLR0913 - an argument for each option
     return _wait(done, result, show=follow, as_json=as_json) if waits else 0
 
 
-def _dry_run(request: Request, *, change: bool, as_json: bool) -> int:
-    text, said = submitting.dry_run(request, change=change, environ=os.environ)
+def _dry_run(request: Request, *, change: bool, force: bool, as_json: bool) -> int:
+    text, said = submitting.dry_run(request, change=change, environ=os.environ, force=force)
     if as_json:
         click.echo(json.dumps({"script": text.decode(), "sbatch": said}))
         return 0
@@ -93,6 +94,10 @@ def _result(done: Submitted) -> dict[str, Any]:
         "run": str(done.run.path),
         "script": str(done.run.submitted_script(done.job_id.number)),
     }
+
+
+def _print_id(done: Submitted, *, as_json: bool) -> None:
+    _print(_result(done), as_json=as_json)
 
 
 def _print(result: dict[str, Any], *, as_json: bool) -> None:

@@ -13,7 +13,8 @@ from slurmddp import slurm
 from slurmddp.cluster import answers, preemption
 from slurmddp.cluster.answers import Record, names, number, time_s, word
 from slurmddp.cluster.values import Cluster, Nodes, Partition, Qos
-from slurmddp.errors import ClusterError
+from slurmddp.errors import ClusterError, UsageError
+from slurmddp.hostlist import expand
 
 TIMEOUT_S: Final = 30.0
 
@@ -22,6 +23,8 @@ _SEPARATOR: Final = "\x1f"
 _COLUMNS: Final = _SEPARATOR.join(("%R", "%D", "%T", "%c", "%m", "%G", "%f", "%N"))
 
 _SETTING: Final = re.compile(r"^(\w+) *= ?(.*)$", re.MULTILINE)
+_EFFECTIVE: Final = re.compile(r" CPUEfctv=(\d+)")
+_CORES_KEPT: Final = re.compile(r" CoreSpecCount=(\d+)")
 _GRES: Final = re.compile(r"(?:[^,(]|\([^)]*\))+")
 
 
@@ -39,11 +42,13 @@ def look(environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, accounts: 
     Raises ClusterError when Slurm is not there or does not answer within `timeout_s` seconds. An accounting that does
     not answer is named in `unlearned`.
     """
-    questions = (nodes_command(), partitions_command(), config_command())
+    questions = (nodes_command(), partitions_command(), config_command(), cpus_command())
     with ThreadPoolExecutor(len(questions)) as pool:
-        nodes, partitions, config = pool.map(lambda words: slurm.query(words, environ, timeout_s=timeout_s), questions)
+        nodes, partitions, config, cpus = pool.map(
+            lambda words: slurm.query(words, environ, timeout_s=timeout_s), questions
+        )
     settings = parse_config(config)
-    cluster = describe(parse_nodes(nodes), parse_partitions(partitions), settings)
+    cluster = describe(lessened(parse_nodes(nodes), parse_cpus(cpus)), parse_partitions(partitions), settings)
     return _with_accounts(cluster, settings, environ, timeout_s) if accounts else cluster
 
 
@@ -124,6 +129,48 @@ def parse_gpus(gres: str) -> dict[str, int]:
     return found
 
 
+def cpus_command() -> list[str]:
+    """Return the command that shows each node, with the CPUs that it keeps for itself, which sinfo does not tell."""
+    return ["scontrol", "--all", "--oneliner", "show", "nodes"]
+
+
+def parse_cpus(stdout: str) -> dict[str, int]:
+    """Return the CPUs that jobs can have, of the nodes that keep some for themselves (CoreSpecCount, CpuSpecList)."""
+    found: dict[str, int] = {}
+    for line in stdout.split("\n"):
+        effective, kept = _EFFECTIVE.search(line), _CORES_KEPT.search(line)
+        if not (kept or effective):
+            continue
+        total = _count(line, "CPUTot")
+        left = int(effective[1]) if effective else total - int(kept[1] if kept else 0) * _count(line, "ThreadsPerCore")
+        if 0 < left < total:
+            found[line.partition(" ")[0].removeprefix("NodeName=")] = left
+    return found
+
+
+def _count(line: str, key: str) -> int:
+    match = re.search(rf" {key}=(\d+)", line)
+    return int(match[1]) if match else 1
+
+
+def lessened(nodes: Mapping[str, tuple[Nodes, ...]], cpus: Mapping[str, int]) -> Mapping[str, tuple[Nodes, ...]]:
+    """Return the nodes with the CPUs that jobs can have; the least of those that sinfo lists together."""
+    if not cpus:
+        return nodes
+    return {
+        partition: tuple(replace(group, cpus=_least_cpus(group, cpus)) for group in groups)
+        for partition, groups in nodes.items()
+    }
+
+
+def _least_cpus(group: Nodes, cpus: Mapping[str, int]) -> int:
+    try:
+        hosts = expand(group.names)
+    except UsageError:
+        return group.cpus
+    return min((cpus.get(host, group.cpus) for host in hosts), default=group.cpus)
+
+
 def partitions_command() -> list[str]:
     """Return the command that shows all partitions, hidden ones too."""
     return ["scontrol", "--all", "--oneliner", "show", "partition"]
@@ -153,6 +200,7 @@ def describe(nodes: Mapping[str, tuple[Nodes, ...]], partitions: Sequence[Record
         partitions=tuple(_partition(record, nodes, config, ranks) for record in partitions),
         requeue=config.get("JobRequeue", "1").strip() != "0",
         preempts_by_qos=preemption.kind(config) == "qos",
+        chooses_partitions=word(config.get("JobSubmitPlugins", "")) != "",
         memory_is_counted="MEMORY" in config.get("SelectTypeParameters", "").upper(),
         signals_on_preemption=preemption.sends_user_signal(config),
         kill_wait_s=number(config.get("KillWait", "").partition(" ")[0]) or 30,

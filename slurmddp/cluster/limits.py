@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from slurmddp.cluster.sizing import is_feature
+from slurmddp.cluster.sizing import features_of
 from slurmddp.cluster.values import Cluster, Nodes, Partition
 from slurmddp.fields import shown
 from slurmddp.spec import JobSpec, slurm_time
@@ -19,9 +19,10 @@ _MEGABYTES: Final = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2}
 def problems(spec: JobSpec, cluster: Cluster) -> tuple[str, ...]:
     """Return a line for each thing that no node, partition or account of the cluster allows; none when it fits.
 
-    A job that names several partitions may start in any of them: what one of them allows is no problem.
+    A job that names several partitions may start in any of them: what one of them allows is no problem. Where the site
+    sends jobs that name none to partitions of its choice, only Slurm can judge them.
     """
-    if not cluster.partitions:
+    if not cluster.partitions or (cluster.chooses_partitions and spec.partition is None):
         return ()
     named = _named(spec, cluster)
     if isinstance(named, str):
@@ -45,28 +46,29 @@ def _named(spec: JobSpec, cluster: Cluster) -> tuple[Partition, ...] | str:
 def _of_partition(spec: JobSpec, partition: Partition) -> Iterator[str]:
     checks = (_node_count,) if partition.unseen else (_node_count, _gpus, _cpus, _memory)
     of_nodes = [line for check in checks if (line := check(spec, partition))]
-    others = [line for check in (_state, _time, _accounts) if (line := check(spec, partition))]
+    others = [line for check in (_state, _time, _qos) if (line := check(spec, partition))]
     yield from of_nodes or filter(None, (_together(spec, partition),))
     yield from others
 
 
 def _state(_: JobSpec, partition: Partition) -> str:
-    if partition.state in ("UP", ""):
+    if partition.state not in ("DRAIN", "INACTIVE"):  # in one that is DOWN jobs wait until it is up
         return ""
-    return f"partition {partition.name} is {partition.state} and starts no jobs; choose another one by --partition"
+    return f"partition {partition.name} is {partition.state} and takes no jobs; choose another one by --partition"
 
 
 def _time(spec: JobSpec, partition: Partition) -> str:
-    most_s = partition.max_time_s
+    """A QOS may lift the limits of time and nodes (PartitionTimeLimit, PartitionMaxNodes)."""
+    most_s = None if spec.qos else partition.max_time_s
     if not spec.time or most_s is None or (spec.time_s is not None and spec.time_s <= most_s):
         return ""
     return f"--time {spec.time}: partition {partition.name} allows at most {slurm_time(most_s)}"
 
 
 def _node_count(spec: JobSpec, partition: Partition) -> str:
-    if partition.max_nodes is not None and spec.nodes > partition.max_nodes:
+    if partition.max_nodes is not None and spec.nodes > partition.max_nodes and not spec.qos:
         return f"--nodes {spec.nodes}: partition {partition.name} allows at most {partition.max_nodes} for a job"
-    if spec.nodes < partition.min_nodes:
+    if spec.nodes < partition.min_nodes and not spec.qos:
         return f"--nodes {spec.nodes}: partition {partition.name} wants at least {partition.min_nodes} for a job"
     if spec.nodes > partition.node_count:
         return f"--nodes {spec.nodes}: partition {partition.name} has {partition.node_count}"
@@ -124,7 +126,7 @@ def _has_all(spec: JobSpec, nodes: Nodes) -> bool:
         nodes.gpus_of(spec.gpu_type) >= spec.gpus
         and nodes.cpus >= _cpus_of(spec)
         and nodes.memory_mb >= memory_mb(spec)
-        and (not is_feature(spec.constraint) or spec.constraint in nodes.features)
+        and features_of(spec.constraint) <= set(nodes.features)
     )
 
 
@@ -134,8 +136,8 @@ def _wanted(spec: JobSpec) -> Iterator[str]:
         yield f"GPUs {spec.gpus_per_node}"
     if spec.mem:
         yield f"memory {spec.mem}"
-    if is_feature(spec.constraint):
-        yield f"feature {spec.constraint}"
+    for feature in sorted(features_of(spec.constraint)):
+        yield f"feature {feature}"
 
 
 def _cpus_of(spec: JobSpec) -> int:
@@ -148,17 +150,20 @@ def memory_mb(spec: JobSpec) -> float:
     return int(match[1]) * _MEGABYTES[match[2]] if match else 0
 
 
-def _accounts(spec: JobSpec, partition: Partition) -> str:
-    pairs: tuple[tuple[str, str | None, tuple[str, ...] | None, tuple[str, ...]], ...] = (
-        ("account", spec.account, partition.accounts, partition.denied_accounts),
-        ("qos", spec.qos, partition.qos, partition.denied_qos),
-    )
-    for key, given, allowed, denied in pairs:
-        if given and allowed is not None and given not in allowed:
-            return f"--{key} {given}: partition {partition.name} is for {_some(allowed)}"
-        if given and given in denied:
-            return f"--{key} {given}: partition {partition.name} does not take it"
+def _qos(spec: JobSpec, partition: Partition) -> str:
+    """Accounts are left to Slurm: those of a partition's list may stand for all accounts below them."""
+    if spec.qos and partition.qos is not None and spec.qos not in partition.qos:
+        return f"--qos {spec.qos}: partition {partition.name} is for {_some(partition.qos)}"
+    if spec.qos and spec.qos in partition.denied_qos:
+        return f"--qos {spec.qos}: partition {partition.name} does not take it"
     return ""
+
+
+def waits_for_nodes(spec: JobSpec, cluster: Cluster) -> bool:
+    """Tell whether too few nodes are in use now, and enough are down or drained: jobs wait for them."""
+    partitions = cluster.partitions_of(spec.partition)
+    found = [nodes for partition in partitions for nodes in partition.nodes if _has_all(spec, nodes)]
+    return sum(nodes.count for nodes in found if nodes.usable) < spec.nodes <= sum(nodes.count for nodes in found)
 
 
 def _of_user(spec: JobSpec, cluster: Cluster) -> Iterator[str]:

@@ -4,7 +4,7 @@ A value that was given is never touched, and one that cannot be told is left to 
 """
 
 from collections.abc import Iterator
-from typing import Final, TypeGuard
+from typing import Final
 
 import msgspec
 
@@ -12,10 +12,21 @@ from slurmddp.cluster.values import Cluster, Nodes, Partition
 from slurmddp.config import Resolved
 from slurmddp.errors import UsageError
 from slurmddp.hostlist import expand
-from slurmddp.spec import JobSpec, slurm_time
+from slurmddp.spec import DEFAULT_LEAD_S, JobSpec, slurm_time
 
-_CPU_OPTIONS: Final = ("cpus-per-gpu", "cores-per-socket", "threads-per-core", "extra-node-info", "core-spec")
+_CPU_OPTIONS: Final = (
+    "cpus-per-gpu",
+    "hint",
+    "ntasks-per-core",
+    "cores-per-socket",
+    "threads-per-core",
+    "extra-node-info",
+    "core-spec",
+)
 _MEMORY_OPTIONS: Final = ("mem-per-cpu", "mem-per-gpu")
+
+SHORT_S: Final = 4 * DEFAULT_LEAD_S
+"""Of a time limit above this the notice comes as long before as of any other."""
 
 Size = tuple[str, object, str]
 """A key, its value, and the reason for it."""
@@ -44,34 +55,47 @@ def _with(resolved: Resolved, size: Size | None) -> Resolved:
 
 
 def fitting(spec: JobSpec, partition: Partition) -> tuple[Nodes, ...]:
-    """Return the nodes that jobs can get and that have the GPUs, of the type, the features and the names asked for."""
-    asked = set(expand(spec.nodelist)) if spec.nodelist else None
-    return tuple(
-        nodes
-        for nodes in partition.usable
-        if nodes.gpus_of(spec.gpu_type) >= spec.gpus
-        and (not is_feature(spec.constraint) or spec.constraint in nodes.features)
-        and (asked is None or not asked.isdisjoint(_names(nodes)))
+    """Return the nodes that have the GPUs, of the type, the features and the names asked for, and no others' names.
+
+    Of those that are in use; where all are down or drained, of all: they will come back. Where some have GPUs, nodes
+    without do not count.
+    """
+    known = tuple(nodes for nodes in partition.usable or partition.nodes if _fits(spec, nodes))
+    return tuple(nodes for nodes in known if nodes.gpus) or known
+
+
+def _fits(spec: JobSpec, nodes: Nodes) -> bool:
+    wanted, excluded = _expanded(spec.nodelist), _expanded(spec.exclude)
+    return (
+        nodes.gpus_of(spec.gpu_type) >= spec.gpus
+        and features_of(spec.constraint) <= set(nodes.features)
+        and (not wanted or not wanted.isdisjoint(_expanded(nodes.names)))
+        and (not excluded or not _expanded(nodes.names) <= excluded)
     )
 
 
-def _names(nodes: Nodes) -> tuple[str, ...]:
-    """Return their names; none for a list that is written in a way of its own."""
+def _expanded(names: str | None) -> frozenset[str]:
+    """Return their names; none for a file, or a list that is written in a way of its own."""
     try:
-        return expand(nodes.names)
+        return frozenset(expand(names)) if names else frozenset()
     except UsageError:
-        return ()
+        return frozenset()
 
 
-def is_feature(constraint: str | None) -> TypeGuard[str]:
-    """Tell a feature's bare name from an expression, which only Slurm can judge."""
-    return constraint is not None and not set(constraint) & set("&|[]()*!,")
+def features_of(constraint: str | None) -> set[str]:
+    """Return the features that a node must have; none for an expression that only Slurm can judge."""
+    if constraint is None or set(constraint) & set("|[]()*!,"):
+        return set()
+    return {name.strip() for name in constraint.split("&")}
 
 
 def _gpus(spec: JobSpec, partition: Partition) -> Size | None:
     if spec.gpus_per_node or spec.ntasks_per_node or _has(spec, "gres"):
         return None
-    gpus = min((nodes.gpus for nodes in fitting(spec, partition)), default=0)
+    found = fitting(spec, partition)
+    if any(len(nodes.gpu_counts) > 1 for nodes in found):  # parts of GPUs beside whole ones: which, must be said
+        return None
+    gpus = min((nodes.gpus for nodes in found), default=0)
     return ("gpus-per-node", str(gpus), f"all GPUs of a node in partition {partition.name}") if gpus else None
 
 
@@ -99,9 +123,9 @@ def _share(spec: JobSpec, nodes: Nodes, amount: int) -> int:
 
 
 def _time(spec: JobSpec, partition: Partition) -> Size | None:
-    """Say the limit that Slurm would set anyway: the notice before it depends on it."""
+    """Say a limit so short that the notice before it depends on it; a longer one may be cut by account or QOS."""
     limit_s = partition.default_time_s or partition.max_time_s
-    if spec.time or not limit_s:
+    if spec.time or not limit_s or limit_s >= SHORT_S:
         return None
     what = "default" if partition.default_time_s else "longest"
     return "time", slurm_time(limit_s), f"the {what} time of partition {partition.name}"
@@ -115,7 +139,7 @@ def _memory(spec: JobSpec, partition: Partition) -> Size | None:
     size, nodes = min(sizes, key=lambda found: found[0], default=(0, None))
     if nodes is None or partition.max_memory_per_node_mb:
         return None
-    if size == nodes.memory_mb:
+    if all(whole == group.memory_mb for whole, group in sizes):
         return "mem", "0", f"all memory of a node in partition {partition.name}"
     return (
         "mem",

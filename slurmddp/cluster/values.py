@@ -108,6 +108,8 @@ class Cluster:
     """Whether jobs are preempted for a better QOS, which then has the grace time, and not the partition."""
     signals_on_preemption: bool = False
     """Whether a preempted job gets its `--signal` at once, in the place of SIGTERM (send_user_signal)."""
+    chooses_partitions: bool = False
+    """Whether the site may send a job that names no partition to another one than the default (JobSubmitPlugins)."""
     memory_is_counted: bool = False
     """Whether a job is given memory as it is given CPUs (SelectTypeParameters has Memory)."""
     kill_wait_s: int = 30

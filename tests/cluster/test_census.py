@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slurmddp.cli.cluster import report
-from slurmddp.cluster import Qos, census
+from slurmddp.cluster import Nodes, Qos, census
 from slurmddp.cluster.census import describe, look, parse_config, parse_gpus, parse_nodes, parse_partitions
 from slurmddp.errors import ClusterError
 from slurmddp.slurm import LostAnswerError
@@ -26,6 +26,22 @@ def recorded(version):
     text = (FIXTURES / f"{version}.txt").read_text(encoding="utf-8")
     parts = dict(re.findall(r"^== (\w+)\n(.*?)(?=^== |\Z)", text, re.MULTILINE | re.DOTALL))
     return cluster_of(**parts | {"nodes": parts["nodes"].replace("\u241f", "\x1f")})
+
+
+NODES = """NodeName=a CPUAlloc=0 CPUEfctv=12 CPUTot=16 ThreadsPerCore=2 CoreSpecCount=2
+NodeName=b CPUAlloc=0 CPUTot=16 CPULoad=1 ThreadsPerCore=2 CoreSpecCount=3
+NodeName=c CPUAlloc=0 CPUEfctv=16 CPUTot=16 ThreadsPerCore=1
+NodeName=d CPUAlloc=0 CPUTot=16 ThreadsPerCore=1
+"""
+
+
+def test_cpus_that_a_node_keeps_are_none_of_a_jobs():
+    """As 22.05 writes it, and as versions before it did, by slurm.conf(5)."""
+    kept = census.parse_cpus(NODES)
+    assert kept == {"a": 12, "b": 10}
+    groups = {"gpu": (Nodes(names="a,c", count=2, state="idle", cpus=16, memory_mb=1),)}
+    assert census.lessened(groups, kept)["gpu"][0].cpus == 12
+    assert census.lessened(groups, {}) == groups
 
 
 def test_20_11_is_read():

@@ -1,9 +1,11 @@
 """What can never run is said in a line that names the limit and what would work."""
 
+from dataclasses import replace
+
 import pytest
 
 from slurmddp.cluster import Cluster, Nodes, Partition
-from slurmddp.cluster.limits import problems
+from slurmddp.cluster.limits import problems, waits_for_nodes
 from slurmddp.spec import JobSpec
 
 GPU = Nodes(
@@ -16,6 +18,7 @@ CLUSTER = Cluster(
         Partition(name="gpu", default=True, nodes=(GPU,), max_time_s=3600, accounts=("physics",), denied_qos=("low",)),
         Partition(name="all", nodes=(GPU, FAT), max_nodes=2, min_nodes=1, max_memory_per_node_mb=32000),
         Partition(name="cpu", nodes=(FAT,), max_cpus_per_node=32, min_nodes=2, qos=("long",)),
+        Partition(name="down", nodes=(GPU,), state="DOWN"),
         Partition(name="closed", nodes=(GPU,), state="DRAIN"),
     ),
 )
@@ -35,6 +38,9 @@ def found(cluster=CLUSTER, **values):
         {"partition": "gpu,all", "cpus_per_task": 64},
         {"partition": "all", "constraint": "x|y", "nodes": 2},
         {"mem": "0"},
+        {"partition": "down"},
+        {"time": "2:00:00", "qos": "night"},
+        {"account": "chemistry"},
     ],
 )
 def test_what_fits_is_no_problem(values):
@@ -45,13 +51,14 @@ def test_what_fits_is_no_problem(values):
     ("values", "said"),
     [
         ({"partition": "gpus"}, "--partition: 'gpus' is not here; did you mean 'gpu' or 'cpu'?"),
-        ({"partition": "zzz"}, "--partition: 'zzz' is not here; there are gpu, all, cpu, closed"),
-        ({"partition": "closed"}, "partition closed is DRAIN and starts no jobs; choose another one by --partition"),
+        ({"partition": "zzz"}, "--partition: 'zzz' is not here; there are gpu, all, cpu, down, closed"),
+        ({"partition": "closed"}, "partition closed is DRAIN and takes no jobs; choose another one by --partition"),
         ({"time": "2:00:00"}, "--time 2:00:00: partition gpu allows at most 01:00:00"),
         ({"time": "UNLIMITED"}, "--time UNLIMITED: partition gpu allows at most 01:00:00"),
         ({"nodes": 3}, "--nodes 3: partition gpu has 2"),
         ({"nodes": 3, "partition": "all"}, "--nodes 3: partition all allows at most 2 for a job"),
-        ({"partition": "cpu", "qos": "long"}, "--nodes 1: partition cpu wants at least 2 for a job"),
+        ({"partition": "cpu"}, "--nodes 1: partition cpu wants at least 2 for a job"),
+        ({"partition": "cpu", "nodes": 2, "qos": "short"}, "--nodes 2: partition cpu has 1"),
         ({"partition": "gpu,cpu", "nodes": 3}, "--nodes 3: partition gpu has 2"),
         ({"gpus_per_node": "9"}, "--gpus-per-node 9: a node of partition gpu has 8"),
         ({"gpus_per_node": "h100:1"}, "--gpus-per-node h100:1: partition gpu has GPUs of type a100"),
@@ -71,7 +78,6 @@ def test_what_fits_is_no_problem(values):
             "--nodes 1: 0 nodes of partition all have all that is asked for (64 CPUs, GPUs 8)",
         ),
         ({"constraint": "y"}, "--nodes 1: 0 nodes of partition gpu have all that is asked for (1 CPUs, feature y)"),
-        ({"account": "chemistry"}, "--account chemistry: partition gpu is for physics"),
         ({"account": "physic", "partition": "all"}, "--account: 'physic' is not yours; did you mean 'physics'?"),
         ({"qos": "low"}, "--qos low: partition gpu does not take it"),
     ],
@@ -82,7 +88,7 @@ def test_what_never_fits_names_the_limit(values, said):
 
 def test_all_that_is_wrong_is_said():
     lines = found(nodes=3, time="2:00:00", account="physic")
-    assert [line.split()[0] for line in lines] == ["--nodes", "--time", "--account", "--account:"]
+    assert [line.split()[0] for line in lines] == ["--nodes", "--time", "--account:"]
 
 
 def test_without_a_default_partition_one_is_to_be_named():
@@ -99,3 +105,16 @@ def test_of_nodes_that_a_site_does_not_show_only_the_number_is_known():
     assert found(cluster, nodes=4, gpus_per_node="8", cpus_per_task=99, mem="1T") == ()
     assert found(cluster, nodes=5) == ("--nodes 5: partition private has 4",)
     assert found(cluster, time="120") == ("--time 120: partition private allows at most 01:00:00",)
+
+
+def test_where_the_site_chooses_the_partition_only_slurm_can_judge():
+    cluster = Cluster(chooses_partitions=True, partitions=CLUSTER.partitions)
+    assert found(cluster, nodes=3) == ()
+    assert found(cluster, nodes=3, partition="gpu") == ("--nodes 3: partition gpu has 2",)
+
+
+def test_a_job_waits_for_nodes_that_are_down():
+    away = Partition(name="away", default=True, nodes=(GPU, replace(GPU, state="drained")))
+    cluster = Cluster(partitions=(away,))
+    wanted = [waits_for_nodes(JobSpec(job_name="x", nodes=nodes), cluster) for nodes in (2, 3, 4, 5)]
+    assert wanted == [False, True, True, False]

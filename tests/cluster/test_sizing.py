@@ -1,5 +1,7 @@
 """What a request leaves open is filled from the partition, with its reason; what was given stays."""
 
+from dataclasses import replace
+
 import pytest
 
 from slurmddp.cluster import Cluster, Nodes, Partition
@@ -15,9 +17,13 @@ CLUSTER = Cluster(
     memory_is_counted=True,
     partitions=(
         Partition(name="big", default=True, nodes=(BIG, BROKEN), max_time_s=86400),
-        Partition(name="small", nodes=(SMALL,), default_time_s=3600, max_time_s=7200),
+        Partition(name="small", nodes=(SMALL,), default_time_s=360, max_time_s=7200),
         Partition(name="plain", nodes=(PLAIN,), max_cpus_per_node=32),
         Partition(name="mixed", nodes=(BIG, SMALL), default_memory="DefMemPerCPU=2000"),
+        Partition(name="two-kinds", nodes=(BIG, SMALL)),
+        Partition(name="mostly", nodes=(BIG, PLAIN)),
+        Partition(name="away", nodes=(replace(BIG, state="drained"),)),
+        Partition(name="parts", nodes=(replace(BIG, gpus=20, gpu_counts=(("a100", 2), ("1g.10gb", 18))),)),
         Partition(name="empty"),
     ),
 )
@@ -40,11 +46,19 @@ def size(cluster=CLUSTER, **options):
         ({"ntasks_per_node": "4"}, None, 10),
         ({"cpus_per_task": "3"}, "8", 3),
         ({"sbatch": ("cpus-per-gpu=2",)}, "8", None),
+        ({"sbatch": ("hint=nomultithread",)}, "8", None),
         ({"partition": "plain"}, None, 32),
         ({"partition": "mixed"}, "2", 5),
         ({"partition": "mixed", "constraint": "old"}, "2", 20),
         ({"partition": "mixed", "nodelist": "b[2-3]"}, "8", 5),
         ({"partition": "mixed", "gpus_per_node": "4"}, "4", 5),
+        ({"partition": "mixed", "exclude": "s1"}, "8", 5),
+        ({"partition": "mixed", "nodelist": "./hosts"}, "2", 5),
+        ({"partition": "mixed", "constraint": "old&x"}, None, None),
+        ({"partition": "mostly", "ntasks_per_node": "2"}, None, 20),
+        ({"partition": "mostly"}, "8", 5),
+        ({"partition": "away"}, "8", 5),
+        ({"partition": "parts"}, None, 40),
         ({"partition": "small,big"}, "2", 20),
         ({"partition": "empty"}, None, None),
         ({"partition": "elsewhere"}, None, None),
@@ -58,9 +72,9 @@ def test_gpus_and_cpus_are_those_of_the_partitions_nodes(options, gpus, cpus):
 
 @pytest.mark.parametrize(
     ("options", "time", "lead_s"),
-    [({}, "1-00:00:00", 120), ({"partition": "small"}, "01:00:00", 120), ({"time": "4"}, "4", 60)],
+    [({}, None, 120), ({"partition": "small"}, "00:06:00", 90), ({"time": "4"}, "4", 60)],
 )
-def test_the_limit_that_slurm_would_set_is_said(options, time, lead_s):
+def test_a_limit_so_short_that_the_notice_depends_on_it_is_said(options, time, lead_s):
     spec = size(**options).spec
     assert (spec.time, spec.lead_s) == (time, lead_s)
 
@@ -74,6 +88,7 @@ def test_the_limit_that_slurm_would_set_is_said(options, time, lead_s):
         ({"sbatch": ("mem-per-cpu=1G",)}, None),
         ({"partition": "mixed"}, None),
         ({"partition": "plain"}, None),
+        ({"partition": "two-kinds"}, "100000"),
     ],
 )
 def test_memory_goes_with_the_gpus_unless_the_site_has_a_default(options, mem):
@@ -88,7 +103,6 @@ def test_each_computed_value_says_why():
     origins = size(gpus_per_node="2").origins
     assert origins["cpus-per-task"] == "partition big: 40 CPUs a node, for 2 of its 8 GPUs 10 / 2 ranks"
     assert origins["mem"] == "partition big: 400000 MB a node, for 2 of its 8 GPUs"
-    assert origins["time"] == "the longest time of partition big"
     assert size().origins["gpus-per-node"] == "all GPUs of a node in partition big"
 
 
