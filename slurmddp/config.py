@@ -1,5 +1,6 @@
 """Where each value comes from: command line > environment > job file > project > user > built-in."""
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -9,7 +10,7 @@ from slurmddp import command, interpreter, sources
 from slurmddp.errors import UsageError
 from slurmddp.fields import Field, convert, shown, unknown
 from slurmddp.spec import JOB_FIELDS, JobSpec
-from slurmddp.tables import Layer, Source
+from slurmddp.tables import PATH_KEYS, Layer, Source
 from slurmddp.worker.options import WORKER_FIELDS, WorkerOptions, words_given
 
 BUILT_IN: Final = "built-in"
@@ -50,7 +51,7 @@ def resolve(
     job = sources.read_job_file(job_file) if job_file else None
     files = _counting(job, configuration)
     direct = {key: (value, f"--{key}") for key, value in options.items()}
-    nearer = _from_environment(environ, *("profile",) if job and job.is_recorded else ()) | direct
+    nearer = _at_home(_from_environment(environ, *("profile",) if job and job.is_recorded else ()) | direct)
     profile = _profile(files, nearer)
     shared = [layer for source in reversed(files) if source is not job for layer in source.layers(profile)]
     own = list(job.layers(profile)) if job else []
@@ -71,6 +72,14 @@ def resolve(
         values["job_name"], origins["job-name"] = _default_name(program, job_file)
     spec = JobSpec(**values, command=program.command, worker=program.worker)
     return Resolved(spec, _complete(origins, JOB_FIELDS), program.origins, files)
+
+
+def _at_home(found: Found) -> Found:
+    """Return the values with `~` in paths as the shell would have had it, but for where it stands in a word."""
+    return {
+        key: (os.path.expanduser(raw) if key in PATH_KEYS and isinstance(raw, str) else raw, origin)  # noqa: PTH111
+        for key, (raw, origin) in found.items()
+    }
 
 
 def read_job_file(path: Path) -> dict[str, Any]:

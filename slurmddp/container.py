@@ -31,6 +31,11 @@ def is_path(image: str) -> bool:
     return image.startswith(("/", "./", "../", "~")) or image.endswith((".sif", ".sqsh", ".img"))
 
 
+def image_word(image: str) -> str:
+    """Return an image as both programs take it: pyxis takes a file's bare name for one in a registry."""
+    return f"./{image}" if is_path(image) and "/" not in image else image
+
+
 def check_mount(mount: str) -> None:
     """Raise UsageError unless a mount is SRC, SRC:DST or either with `:ro` or `:rw`, of absolute paths."""
     if not _MOUNT.fullmatch(mount):

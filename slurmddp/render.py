@@ -99,6 +99,7 @@ def _contained(spec: JobSpec) -> dict[str, Any]:
     container.check_mountable(str(RunDir.named(spec.runs_dir, spec.job_name).path), "the run's folder")
     container.check_mountable(str(_PACKAGE), "slurmddp itself")
     return {
+        "image": container.image_word(spec.container or ""),
         "mounts": [f"{_PACKAGE}:{container.PACKAGE}/slurmddp:ro", *map(container.spelled, spec.container_mount)],
         "package_path": container.PACKAGE,
     }
@@ -130,8 +131,14 @@ def _setup_lines(spec: JobSpec) -> list[quoting.Quoted]:
     if spec.venv:
         lines += [f"source {quoting.shell(spec.venv.rstrip('/') + '/bin/activate')}"]
     if spec.setup_file:
-        lines += [_read(spec.setup_file, "--setup-file").rstrip("\n")]
+        lines += [_whole(_read(spec.setup_file, "--setup-file").rstrip("\n"), spec.setup_file)]
     return [quoting.lines(line) for line in [*lines, *spec.setup]]
+
+
+def _whole(lines: str, path: str) -> str:
+    if (len(lines) - len(lines.rstrip("\\"))) % 2:
+        raise UsageError(f"--setup-file: {shown(path)} ends in a backslash and would swallow the next line; end it")
+    return lines
 
 
 def _own_template(path: str) -> str:

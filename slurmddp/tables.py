@@ -16,6 +16,7 @@ from slurmddp.worker.options import DATA_NAMES, WORKER_FIELDS
 
 _PATHS: Final = ("template", "setup-file", "venv", "runs-dir")
 _MAYBE_PATHS: Final = ("python", "conda")
+PATH_KEYS: Final = (*_PATHS, *_MAYBE_PATHS, "container")
 _PROFILE_KEYS: Final = (*(key for key in JOB_FIELDS if key != "profile"), "name", "worker")
 CONFIGURATION_KEYS: Final = (*_PROFILE_KEYS, "profile")
 JOB_FILE_KEYS: Final = (*CONFIGURATION_KEYS, "command", "recorded")

@@ -355,3 +355,9 @@ def test_a_variable_that_only_looks_like_ours_is_named_with_the_near_ones():
     ((name, why),) = config.unknown_variables(environ)
     assert name == "SLURMDDP_NODE"
     assert why.startswith("no option has this variable; did you mean SLURMDDP_NODES")
+
+
+def test_a_tilde_that_the_shell_has_left_is_home(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    spec = resolve(environ={"SLURMDDP_SETUP_FILE": "~/s.sh"}, venv="~/v", setup=("echo ~",)).spec
+    assert (spec.venv, spec.setup_file, spec.setup) == ("/home/me/v", "/home/me/s.sh", ("echo ~",))

@@ -120,3 +120,19 @@ def subprocess_output(script: str, environ: dict[str, str]) -> str:
     done = subprocess.run(["bash", "-s"], input=script, env=environ, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     return done.stdout
+
+
+def test_a_files_bare_name_is_no_image_of_a_registry():
+    assert [container.image_word(image) for image in ("a.sqsh", "/a.sqsh", "ubuntu:24.04")] == [
+        "./a.sqsh",
+        "/a.sqsh",
+        "ubuntu:24.04",
+    ]
+    assert "--container-image=./a.sqsh " in render(job(container="a.sqsh"))
+
+
+def test_a_set_up_file_that_swallows_the_next_line_is_refused(tmp_path):
+    path = tmp_path / "open.sh"
+    path.write_text("export A=1 \\\n")
+    with pytest.raises(UsageError, match="ends in a backslash"):
+        render(job(setup_file=str(path)))

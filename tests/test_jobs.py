@@ -427,10 +427,20 @@ def test_the_users_variables_reach_the_ranks_as_they_are(cli, tmp_path):
     assert ranks(tmp_path / "jobs" / "train")[0].splitlines()[-1] == repr(["mine"] * 6 + ["given"])
 
 
+STRICT = r"""set -euo pipefail -f -o noclobber
+IFS=$'\n\t'
+shopt -s nullglob failglob nocasematch
+"""
+
+
 def test_shell_options_of_a_set_up_line_do_not_spoil_the_end(cli, tmp_path):
     (tmp_path / "bad.py").write_text("raise ValueError('no')\n")
-    done = cli("submit", ONE, "--setup", "set -euo pipefail", "--follow", "bad.py", status=1)
+    (tmp_path / "strict.sh").write_text(STRICT)
+    done = cli("submit", ONE, "--setup-file", "strict.sh", "--follow", "bad.py", status=1)
     assert "ended with status 77: " in done.stderr and "ValueError: no" in done.stderr
+    (tmp_path / "good.py").write_text("")
+    cli("submit", ONE, "--setup-file", "strict.sh", "--wait", "good.py")
+    assert [path.name for path in (tmp_path / "jobs" / "good" / "logs").glob("*/*.*")] == ["0.0"]
 
 
 def test_an_own_task_outside_the_package_trains_in_a_job(cli, tmp_path):
