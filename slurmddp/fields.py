@@ -4,6 +4,7 @@ The command line, the environment, the job file and the documentation all derive
 value from any of them passes `convert`.
 """
 
+import datetime as dt
 import types
 import typing
 from collections.abc import Iterable
@@ -12,6 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import msgspec
 
 from slurmddp.errors import UsageError
+from slurmddp.masking import masked
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1, description="a whole number, 1 or more")]
 Tasks = Annotated[int, msgspec.Meta(ge=1, le=9999, description="a whole number, 1 to 9999")]
@@ -93,6 +95,8 @@ def convert(field: Field, raw: Any, origin: str) -> Any:
 
     Raises UsageError with what was given, where, and what is allowed.
     """
+    if isinstance(raw, dt.date | dt.time):
+        raise UsageError(f'{origin}: a date or a time is not {field.expected}; it wants quotes, as in "{raw}"')
     if field.option.accepts_number and isinstance(raw, int) and not isinstance(raw, bool):
         raw = str(raw)
     try:
@@ -111,7 +115,8 @@ def unknown(key: str, allowed: Iterable[str], origin: str, *, what: str = "key")
 
 
 def shown(value: Any) -> str:
-    """Return a value for a message of one line: nothing in it can move the cursor or break the line."""
+    """Return a value for a message of one line: no secret, nothing that can move the cursor or break the line."""
+    value = masked(value)
     return ascii(value) if not isinstance(value, str) or not value.isprintable() or not value else f"'{value}'"
 
 

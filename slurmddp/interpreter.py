@@ -5,27 +5,33 @@ as `uv run` would take it; and where neither is another than the one that slurmd
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from slurmddp import sources
 from slurmddp.errors import UsageError
+from slurmddp.sources import Ignored
 
 
 class Found(NamedTuple):
-    """A Python, and what led to it."""
+    """A Python, and what led to it; None for the one that slurmddp runs in, where another is not to be trusted."""
 
-    python: str
+    python: str | None
     origin: str
 
 
 def find(environ: Mapping[str, str], folder: Path, *, needs: bool) -> Found | None:
     """Return the Python of the user's environment; None for the one that slurmddp runs in.
 
-    `needs` tells whether the job has a program of the user's; without one any Python with slurmddp does. Raises
-    UsageError when the user's environment lacks slurmddp, which each rank starts with.
+    A uv project counts only when nobody else can have written it. `needs` tells whether the job has a program of the
+    user's; without one any Python with slurmddp does. Raises UsageError when the user's environment lacks slurmddp,
+    which each rank starts with.
     """
-    place = _place(environ, folder)
+    ignored: list[Ignored] = []
+    place = _place(environ, folder, ignored)
+    if place is None and ignored:
+        return Found(None, f"built-in; {ignored[0].path} is ignored: {ignored[0].why}")
     if place is None or place.prefix.resolve() == Path(sys.prefix).resolve():
         return None
     if has_package(place.prefix, "slurmddp"):
@@ -64,27 +70,46 @@ class _Place(NamedTuple):
     advice: str
 
 
-def _place(environ: Mapping[str, str], folder: Path) -> _Place | None:
+def _place(environ: Mapping[str, str], folder: Path, ignored: list[Ignored]) -> _Place | None:
     """Return the active environment, else that of the uv project; an active conda is neither, if it is ours."""
     active = environ.get("VIRTUAL_ENV")
     if active:
         return _existing(_Place(Path(active), "VIRTUAL_ENV", f"type: {active}/bin/python -m pip install slurmddp"))
     if environ.get("CONDA_PREFIX") and Path(environ["CONDA_PREFIX"]).resolve() == Path(sys.prefix).resolve():
         return None
-    for project in _uv_projects(folder):
-        prefix = project / environ.get("UV_PROJECT_ENVIRONMENT", ".venv")
-        return _existing(_Place(prefix, f"uv project {project}", "type: uv add slurmddp"))
-    return None
+    project = next((place for place in sources.upwards(folder) if _is_uv_project(place, ignored)), None)
+    if project is None:
+        return None
+    prefix = project / environ.get("UV_PROJECT_ENVIRONMENT", ".venv")
+    place = _existing(_Place(prefix, f"uv project {project}", "type: uv add slurmddp"))
+    return place if place and _is_trusted(prefix, ignored) else None
 
 
 def _existing(place: _Place) -> _Place | None:
     return place if (place.prefix / "pyvenv.cfg").is_file() and (place.prefix / "bin" / "python").exists() else None
 
 
-def _uv_projects(folder: Path) -> Iterator[Path]:
-    """Yield the nearest folder, from here upwards, whose pyproject.toml is uv's."""
-    for project in (folder, *folder.parents):
-        file = project / "pyproject.toml"
-        if file.is_file() and ((project / "uv.lock").is_file() or b"[tool.uv" in file.read_bytes()):
-            yield project
-            return
+def _is_uv_project(folder: Path, ignored: list[Ignored]) -> bool:
+    """Tell whether a folder's pyproject.toml is uv's, and nobody else's; one of somebody else's is noted."""
+    file = folder / "pyproject.toml"
+    try:
+        raw, why = sources.read(file)
+    except OSError:
+        return False
+    is_uvs = (folder / "uv.lock").is_file() or b"[tool.uv" in raw
+    if is_uvs and why:
+        ignored.append(Ignored(file, why))
+    return is_uvs and not why
+
+
+def _is_trusted(prefix: Path, ignored: list[Ignored]) -> bool:
+    """Tell whether nobody else can have made an environment, or chosen its Python; what is wrong is noted.
+
+    A link to a Python is trusted for itself: whoever made it chose that Python, which may be a site's.
+    """
+    python = prefix / "bin" / "python"
+    for path in (prefix, prefix / "pyvenv.cfg", python.parent, python):
+        if why := sources.distrust(path.lstat(), *() if path == python else (path.stat(),)):
+            ignored.append(Ignored(path, why))
+            return False
+    return True

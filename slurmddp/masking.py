@@ -5,10 +5,14 @@ from typing import Any, Final
 
 MASK: Final = "***"
 
-_WORDS: Final = "TOKEN|KEY|SECRET|PASSWORD|PASSWD|PASSPHRASE|PWD|CREDENTIALS?|APIKEY|JWT|DSN"
-_SECRET: Final = re.compile(rf"(^|[_-])({_WORDS})([_-]|$)|(TOKEN|SECRET|PASSWORD|PASSWD|APIKEY)$", re.IGNORECASE)
-_ASSIGNED: Final = re.compile(r"""([A-Za-z_][\w-]*)=('[^']*'|"[^"]*"|[^\s;&|]+)""")
-_IN_ADDRESS: Final = re.compile(r"(?<=://)([^/\s:@]*):[^/\s@]+(?=@)")
+_WORDS: Final = (
+    "TOKEN|KEY|SECRET|PASS|PASSWORD|PASSWD|PASSPHRASE|PWD|PAT|AUTH|AUTHORIZATION|BEARER|CREDENTIALS?|CREDS"
+    "|APIKEY|JWT|DSN"
+)
+_ENDINGS: Final = "TOKEN|SECRET|PASS|PASSWORD|PASSWD|PASSPHRASE|APIKEY|ACCESSKEY|SECRETKEY"
+_SECRET: Final = re.compile(rf"(^|[_-])({_WORDS})([_-]|$)|({_ENDINGS})$", re.IGNORECASE)
+_NAMED: Final = re.compile(r"(?<![\w-])([\w-]+)(?![\w./-])[\s=:]*(?=[^\s=:])")
+_IN_ADDRESS: Final = re.compile(r"(?<=://)([^/\s:@]*:)?[^/\s]+(?=@)")
 _NO_SECRETS: Final = frozenset({"PWD", "OLDPWD"})
 
 
@@ -18,35 +22,24 @@ def is_secret(name: str) -> bool:
 
 
 def masked(value: Any) -> Any:
-    """Return a value of a job as it may be shown: `NAME=VALUE` without VALUE where NAME is that of a secret."""
-    if isinstance(value, tuple):
-        return tuple(masked(item) for item in value)
+    """Return a value of a job as it may be shown: of a text nothing that stands behind the name of a secret.
+
+    Of several words also not the one behind a secret's option. Rather too little of a text is shown than too much.
+    """
+    if isinstance(value, dict):
+        return {key: MASK if is_secret(str(key)) else masked(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        before = ("", *value)
+        return type(value)(_after(last, item) for last, item in zip(before, value, strict=False))
     return _in_text(value) if isinstance(value, str) else value
 
 
-def masked_variables(items: tuple[str, ...]) -> tuple[str, ...]:
-    """Return `KEY=VALUE` items as they may be shown, whatever a secret's value is made of."""
-    return tuple(_variable(item) for item in items)
-
-
-def masked_words(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return a command's words as they may be shown, with no word of a secret's after its option either."""
-    before = ("", *words)
-    return tuple(
-        MASK if _awaits(last) and not word.startswith("-") else _variable(word)
-        for last, word in zip(before, words, strict=False)
-    )
-
-
-def _variable(item: str) -> str:
-    key, equals, _ = item.partition("=")
-    return f"{key}={MASK}" if equals and is_secret(key) else masked(item)
-
-
-def _awaits(word: str) -> bool:
-    return word.startswith("--") and "=" not in word and is_secret(word)
+def _after(last: Any, item: Any) -> Any:
+    awaited = isinstance(last, str) and last.startswith("-") and "=" not in last and is_secret(last)
+    return MASK if awaited and not str(item).startswith("-") else masked(item)
 
 
 def _in_text(text: str) -> str:
-    text = _IN_ADDRESS.sub(rf"\1:{MASK}", text)
-    return _ASSIGNED.sub(lambda found: f"{found[1]}={MASK}" if is_secret(found[1]) else found[0], text)
+    text = _IN_ADDRESS.sub(rf"\1{MASK}", text)
+    named = next((found for found in _NAMED.finditer(text) if is_secret(found[1])), None)
+    return text[: named.end()] + MASK if named else text

@@ -8,7 +8,6 @@ from slurmddp.command import script_of
 from slurmddp.config import Resolved
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown
-from slurmddp.masking import masked_words
 from slurmddp.rundir import RunDir
 
 
@@ -35,7 +34,7 @@ def difference(before: Any, now: Any) -> str:
 
 
 def _shown_command(words: Any) -> str:
-    return shown(list(masked_words(tuple(map(str, words)))) if words else words)
+    return shown(list(map(str, words)) if words else words)
 
 
 def _program(table: dict[str, Any]) -> dict[str, Any]:

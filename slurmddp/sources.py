@@ -56,7 +56,7 @@ def find(folder: Path) -> Configuration:
     UsageError for a mistake in a file that counts.
     """
     ignored: list[Ignored] = []
-    project = next((source for place in _upwards(folder) for source in _project_files(place, ignored)), None)
+    project = next((source for place in upwards(folder) for source in _project_files(place, ignored)), None)
     user = _trusted("user file", user_file(), ignored)
     return Configuration(tuple(source for source in (project, user) if source), tuple(ignored))
 
@@ -68,8 +68,8 @@ def user_file() -> Path:
     return platformdirs.user_config_path("slurmddp") / "config.toml"
 
 
-def _upwards(folder: Path) -> Iterator[Path]:
-    """Yield the folder and those above it; asking further could wake an automounter."""
+def upwards(folder: Path) -> Iterator[Path]:
+    """Yield the folder and those above it that can be a project's; asking further could wake an automounter."""
     home, device = _identity(Path(os.path.expanduser("~"))), folder.stat().st_dev  # noqa: PTH111 there may be no home
     for place in (folder, *folder.parents):
         identity = _identity(place)
@@ -100,7 +100,7 @@ def _project_files(folder: Path, ignored: list[Ignored]) -> Iterator[Source]:
 def _trusted(kind: str, path: Path, ignored: list[Ignored], *, root: str = "") -> Source | None:
     """Read a file that nobody has named; None when there is none for us, or when it does not count."""
     try:
-        raw, why = _read(path)
+        raw, why = read(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -117,18 +117,18 @@ def _trusted(kind: str, path: Path, ignored: list[Ignored], *, root: str = "") -
     return None if table is None else source(kind, path, table, root=root)
 
 
-def _read(path: Path) -> tuple[bytes, str]:
-    """Return what the file holds, and why it is not to be trusted; empty when it is."""
+def read(path: Path) -> tuple[bytes, str]:
+    """Return what a file holds, and why it is not to be trusted, empty when it is; raise OSError as `open` does."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     info = os.fstat(descriptor)
     if not stat.S_ISREG(info.st_mode):
         os.close(descriptor)
         return b"", "it is no regular file"
     with os.fdopen(descriptor, "rb") as file:
-        return file.read(), _distrust(info, path.lstat())
+        return file.read(), distrust(info, path.lstat())
 
 
-def _distrust(*infos: os.stat_result) -> str:
+def distrust(*infos: os.stat_result) -> str:
     """Tell why somebody else can have written a file, or the link to it, as git's safe.directory does."""
     for info in infos:
         if info.st_uid not in (0, os.geteuid()):

@@ -13,6 +13,7 @@ from slurmddp.command import is_worker
 from slurmddp.container import Runtime, check_mount, runtime_of
 from slurmddp.errors import UsageError
 from slurmddp.fields import Count, Field, Option, Tasks, fields_of, shown
+from slurmddp.masking import MASK
 from slurmddp.worker.command import NO_PYTHON
 from slurmddp.worker.options import WorkerOptions, arguments
 
@@ -442,9 +443,10 @@ def _check_line(line: str) -> None:
 
 
 def _check_variable(item: str) -> None:
-    key, _, value = item.partition("=")
+    key, equals, value = item.partition("=")
     if not re.fullmatch(_VARIABLE, key):
-        raise UsageError(f"--env: {shown(item)} is not KEY or KEY=VALUE; a KEY has letters, digits and _")
+        given = f"{key}={MASK}" if equals else key
+        raise UsageError(f"--env: {shown(given)} is not KEY or KEY=VALUE; a KEY has letters, digits and _")
     if key in _OF_BASH:
         raise UsageError(f"--env: {key} belongs to the shell, which the ranks' start needs; choose another name")
     if re.fullmatch(SCRUBBED, key):

@@ -19,6 +19,8 @@ DEFAULT: Final = "job.toml"
 
 _SCRIPTS: Final = ("train.py", "main.py")
 _MAIN: Final = re.compile(rb"""^if\s+__name__\s*==\s*["']__main__["']""", re.MULTILINE)
+_SIZE_B: Final = 1_000_000
+"""No program that people write is larger."""
 _TIME_S: Final = 4 * 3600
 """Long enough to see something, short enough to start soon; the partition's limit where that is less."""
 _WIDTH: Final = 33
@@ -30,13 +32,18 @@ def script_in(folder: Path) -> str | None:
     for name in _SCRIPTS:
         if (folder / name).is_file():
             return name
-    programs = [path.name for path in folder.glob("*.py") if path.name.isprintable() and _is_program(path)]
+    programs = [path.name for path in folder.glob("*.py") if _is_name(path.name) and _is_program(path)]
     return programs[0] if len(programs) == 1 else None
+
+
+def _is_name(name: str) -> bool:
+    """Tell whether a name can be a command's first word, and is not that of an installer."""
+    return name.isprintable() and not name.startswith("-") and name != "setup.py"
 
 
 def _is_program(path: Path) -> bool:
     try:
-        return _MAIN.search(path.read_bytes()) is not None
+        return path.is_file() and path.stat().st_size <= _SIZE_B and _MAIN.search(path.read_bytes()) is not None
     except OSError:
         return False
 

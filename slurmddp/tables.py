@@ -11,6 +11,7 @@ from slurmddp import command
 from slurmddp.container import is_path
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown, unknown
+from slurmddp.masking import masked
 from slurmddp.spec import JOB_FIELDS
 from slurmddp.worker.options import DATA_NAMES, WORKER_FIELDS
 
@@ -20,6 +21,8 @@ PATH_KEYS: Final = (*_PATHS, *_MAYBE_PATHS, "container")
 _PROFILE_KEYS: Final = (*(key for key in JOB_FIELDS if key != "profile"), "name", "worker")
 CONFIGURATION_KEYS: Final = (*_PROFILE_KEYS, "profile")
 JOB_FILE_KEYS: Final = (*CONFIGURATION_KEYS, "command", "recorded")
+
+_DEPTH: Final = 100
 
 
 class Layer(NamedTuple):
@@ -79,13 +82,37 @@ def parse(raw: bytes, place: str) -> dict[str, Any]:
 
     try:
         text = raw.decode("utf-8")
-        return tomllib.loads(text)
+        tables = tomllib.loads(text)
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise UsageError(f"{place}, line {line}: not UTF-8 text") from error
     except tomllib.TOMLDecodeError as error:
         said = str(error).replace("end of document", f"line {len(text.splitlines())}, its end")
         raise UsageError(f"{place}: {said}{_hint(text)}") from error
+    except RecursionError as error:
+        raise _too_deep(place) from error
+    except ValueError as error:  # Python's limit of the digits of a number
+        raise _too_big(place) from error
+    _check_size(tables, place)
+    return tables
+
+
+def _check_size(value: Any, place: str, depth: int = 0) -> None:
+    """Raise UsageError for what no TOML needs, and what later could neither be walked through nor shown."""
+    if depth > _DEPTH:
+        raise _too_deep(place)
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise _too_big(place)
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _check_size(item, place, depth + 1)
+
+
+def _too_deep(place: str) -> UsageError:
+    return UsageError(f"{place}: its tables and lists are nested too deeply; at most {_DEPTH} levels are allowed")
+
+
+def _too_big(place: str) -> UsageError:
+    return UsageError(f"{place}: a number in it is too big; at most {2**63 - 1} is allowed")
 
 
 def _hint(text: str) -> str:
@@ -160,7 +187,9 @@ def _normalised(table: dict[str, Any], place: str) -> dict[str, Any]:
 def _variable(key: str, value: Any, place: str) -> str:
     if isinstance(value, str) or type(value) in (int, float):
         return str(value)
-    raise UsageError(f"{_within(place, 'env')}, key {key}: {shown(value)} is not a text or a number")
+    raise UsageError(
+        f"{_within(place, 'env')}, key {key}: {shown(masked({key: value})[key])} is not a text or a number"
+    )
 
 
 def _relocated(table: dict[str, Any], base: Path) -> dict[str, Any]:

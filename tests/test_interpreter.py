@@ -1,5 +1,7 @@
 """Which Python the ranks get where nobody names one."""
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -91,3 +93,69 @@ def test_what_the_ranks_start_finds_their_environment_too(tmp_path):
     )
     assert done.stdout.decode() == f"{folder} {folder}/bin:/x\n"
     assert "VIRTUAL_ENV" not in render(JobSpec(job_name="x", python="python3"))
+
+
+def foreign(path, monkeypatch):
+    """Make a file somebody else's; without root it is us who become somebody else."""
+    if os.getuid() == 0:
+        os.chown(path, 12345, -1, follow_symlinks=False)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 12345)
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A uv project, whose Python is a link as uv makes it."""
+    folder = tmp_path / "project"
+    python = environment(folder / ".venv") / "bin" / "python"
+    python.unlink()
+    python.symlink_to(tmp_path / "python3.12")
+    (tmp_path / "python3.12").touch()
+    (folder / "pyproject.toml").write_text("[tool.uv]\n")
+    assert find(folder) == (str(python), f"uv project {folder}")
+    return folder
+
+
+@pytest.mark.parametrize("name", ["pyproject.toml", ".venv", ".venv/pyvenv.cfg", ".venv/bin", ".venv/bin/python"])
+def test_what_somebody_else_owns_of_a_uv_project_does_not_count(name, project, monkeypatch):
+    foreign(project / name, monkeypatch)
+    python, origin = find(project)
+    assert python is None
+    assert re.fullmatch(rf"built-in; {project}/.* is ignored: it belongs to user \d+, .*", origin)
+    monkeypatch.chdir(project)
+    resolved = config.resolve(options={}, words=("train.py",), job_file=None, environ={})
+    assert (resolved.spec.python, resolved.origins["python"]) == (None, origin)
+
+
+@pytest.mark.parametrize("name", ["pyproject.toml", ".venv", ".venv/pyvenv.cfg", ".venv/bin"])
+def test_what_everybody_may_write_of_a_uv_project_does_not_count(name, project):
+    (project / name).chmod(0o777)
+    assert find(project) == (
+        None,
+        f"built-in; {project / name} is ignored: everybody may write to it; `chmod o-w` makes it count",
+    )
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make a Python that is somebody else's")
+def test_my_link_to_a_sites_python_counts(project, tmp_path, monkeypatch):
+    foreign(tmp_path / "python3.12", monkeypatch)
+    assert find(project).python == f"{project}/.venv/bin/python"
+
+
+def test_somebody_elses_project_does_not_hide_mine_above_it(project):
+    inner = project / "inner"
+    inner.mkdir()
+    (inner / "pyproject.toml").write_text("[tool.uv]\n")
+    (inner / "pyproject.toml").chmod(0o666)
+    assert find(inner).python == f"{project}/.venv/bin/python"
+
+
+def test_a_uv_project_is_not_looked_for_above_the_repository_or_home(project, monkeypatch):
+    inner = project / "inner"
+    (inner / "deep").mkdir(parents=True)
+    assert find(inner / "deep") is not None
+    monkeypatch.setenv("HOME", str(inner))
+    assert find(inner / "deep") is None
+    monkeypatch.setenv("HOME", "/nowhere")
+    (inner / ".git").mkdir()
+    assert find(inner / "deep") is None

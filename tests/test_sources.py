@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from slurmddp import sources
+from slurmddp import config, sources
 from slurmddp.errors import UsageError
 
 
@@ -147,3 +147,23 @@ def test_a_mistake_is_one_line_with_the_file_and_the_place(name, text, message, 
     with pytest.raises(UsageError, match=message) as caught:
         sources.find(home / "repository")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nodes = " + "9" * 5000, "slurmddp.toml: a number in it is too big"),
+        ("nodes = 0x" + "f" * 5000, "slurmddp.toml: a number in it is too big"),
+        ("[profile.a.env]\nA = -9223372036854775809", "slurmddp.toml: a number in it is too big"),
+        ("nodes = " + "[" * 20000, "slurmddp.toml: its tables and lists are nested too deeply"),
+        ("nodes = " + "[" * 150 + "]" * 150, "slurmddp.toml: its tables and lists are nested too deeply"),
+        ("time = 04:00:00", 'key time: a date or a time is not a Slurm time .*; it wants quotes, as in "04:00:00"'),
+    ],
+)
+def test_what_toml_allows_and_we_cannot_take_is_one_line_too(text, message, home):
+    write(home / "repository" / "slurmddp.toml", text)
+    with pytest.raises(UsageError, match=message) as caught:
+        config.resolve(
+            options={}, words=(), job_file=None, environ={}, configuration=sources.find(home / "repository").files
+        )
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 400

@@ -1,5 +1,6 @@
 """The job file to begin with fits the cluster, whatever that calls its things, and is taken by the program itself."""
 
+import os
 import tomllib
 
 import pytest
@@ -131,12 +132,17 @@ MAIN = 'if __name__ == "__main__":\n    pass\n'
         ({"fit.py": MAIN, "model.py": "class Net: ..."}, "fit.py"),
         ({"fit.py": MAIN, "eval.py": MAIN}, None),
         ({"model.py": "class Net: ..."}, None),
+        ({"setup.py": MAIN}, None),
+        ({"-run.py": MAIN}, None),
+        ({"run.py": MAIN, "setup.py": MAIN, "-run.py": MAIN}, "run.py"),
+        ({"large.py": MAIN + " " * 1_000_000}, None),
     ],
 )
 def test_the_script_is_train_or_main_or_the_only_program(files, script, tmp_path):
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     (tmp_path / "folder.py").mkdir()
+    os.mkfifo(tmp_path / "pipe.py")
     assert starter.script_in(tmp_path) == script
 
 

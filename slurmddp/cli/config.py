@@ -44,7 +44,7 @@ def _report(request: Request, found: sources.Configuration) -> dict[str, Any]:
     ignored = [*((str(file.path), _RECORDED) for file in unused), *((str(path), why) for path, why in found.ignored)]
     ignored += list(unknown_variables(os.environ))
     spec, origins = resolved.spec, resolved.origins
-    values = {key: _entry(_shown(key, getattr(spec, field.name)), origins[key]) for key, field in JOB_FIELDS.items()}
+    values = {key: _entry(_shown(getattr(spec, field.name)), origins[key]) for key, field in JOB_FIELDS.items()}
     return {
         "files": [{"kind": file.kind, "path": str(file.path)} for file in resolved.files],
         "ignored": [{"name": name, "why": why} for name, why in ignored],
@@ -59,9 +59,9 @@ def _report(request: Request, found: sources.Configuration) -> dict[str, Any]:
 def _program(resolved: Resolved) -> dict[str, Any]:
     spec, origins = resolved.spec, resolved.program_origins
     if spec.command:
-        return {"command": _entry(list(masking.masked_words(spec.command)), origins["command"])}
-    values = {key: _shown(key, getattr(spec.worker, field.name)) for key, field in WORKER_FIELDS.items()}
-    values["data"] = _shown("data", spec.worker.source)
+        return {"command": _entry(list(masking.masked(spec.command)), origins["command"])}
+    values = {key: _shown(getattr(spec.worker, field.name)) for key, field in WORKER_FIELDS.items()}
+    values["data"] = _shown(spec.worker.source)
     return {"worker": {key: _entry(value, origins[key]) for key, value in values.items()}}
 
 
@@ -69,8 +69,8 @@ def _entry(value: Any, origin: str) -> Entry:
     return {"value": value, "origin": origin}
 
 
-def _shown(key: str, value: Any) -> Any:
-    shown = masking.masked_variables(value) if key == "env" else masking.masked(value)
+def _shown(value: Any) -> Any:
+    shown = masking.masked(value)
     return list(shown) if isinstance(shown, tuple) else shown
 
 
