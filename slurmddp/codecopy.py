@@ -9,9 +9,10 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from itertools import chain
+from pathlib import Path, PurePosixPath
 from typing import Final
 
 from slurmddp import provenance
@@ -77,21 +78,24 @@ def code_of(spec: JobSpec) -> Code | None:
 def keep(code: Code, run: RunDir) -> Path | None:
     """Copy the code into the run's folder, whole or not at all; return the copy, None where it was there.
 
+    What has been deleted of a copy is put back, and the rest of it, which a job may be reading, stays.
     Raises UsageError when a file has changed since the code was read.
     """
     place = run.code(code.digest)
-    if place.is_dir():
+    was_there = place.is_dir()
+    gone = [entry for entry in code.entries if not os.path.lexists(place / entry.path)]
+    if was_there and not gone:
         return None
     run.codes.mkdir(exist_ok=True)
     part = Path(tempfile.mkdtemp(dir=run.codes, prefix=f".{code.digest}."))
     try:
-        for entry in code.entries:
+        for entry in gone:
             _copy(code.top, entry, part / entry.path)
-        part.rename(place)
-    except BaseException:
-        discard(part)
-        raise
-    return place
+        _put_back(gone, part, place) if was_there else part.rename(place)
+    finally:
+        if part.exists():
+            discard(part)
+    return None if was_there else place
 
 
 def discard(copy: Path) -> None:
@@ -99,6 +103,12 @@ def discard(copy: Path) -> None:
     shutil.rmtree(copy)
     if not any(copy.parent.iterdir()):
         copy.parent.rmdir()
+
+
+def _put_back(entries: Sequence[Entry], part: Path, place: Path) -> None:
+    for entry in entries:
+        (place / entry.path).parent.mkdir(parents=True, exist_ok=True)
+        (part / entry.path).replace(place / entry.path)
 
 
 def _script(spec: JobSpec) -> Path | None:
@@ -136,12 +146,26 @@ def _in_work_tree(top: Path, prefix: str) -> Iterator[str]:
     listed = provenance.files(top / prefix)
     if listed is None:
         raise UsageError(f"--snapshot: git does not list the files of {top / prefix}; see `git status` there")
-    for path in listed:
+    for path in _not_through_links(top / prefix, listed):
         place = top / prefix / path
-        if place.is_dir() and not place.is_symlink():  # a submodule, or a repository that is none
-            yield from _in_work_tree(top, f"{prefix}{path.rstrip('/')}/")
+        if place.is_dir() and not place.is_symlink():
+            if place != top / prefix and _is_work_tree(place):  # a submodule, or a repository that is none
+                yield from _in_work_tree(top, f"{prefix}{path.rstrip('/')}/")
         elif _is_source(place):
             yield prefix + path
+
+
+def _not_through_links(folder: Path, paths: list[str]) -> Iterator[str]:
+    """Leave out what git tracks in folders that are links by now: the link is the code, and it may lead anywhere."""
+    parents = {path: PurePosixPath(path).parents[:-1] for path in paths}
+    links = {parent for parent in set(chain(*parents.values())) if (folder / parent).is_symlink()}
+    return (path for path in paths if links.isdisjoint(parents[path]))
+
+
+def _is_work_tree(folder: Path) -> bool:
+    """Tell a repository from the empty folder of a submodule that was never fetched, which is its parent's."""
+    top = provenance.work_tree(folder)
+    return top is not None and top.resolve() == folder.resolve()
 
 
 def _in_folder(top: Path, prefix: str) -> Iterator[str]:

@@ -82,6 +82,58 @@ def test_submodules_and_repositories_within_are_part_of_it(repository, tmp_path)
     assert {"module/lib.py", "other/lib.py", "other/own.py"} <= set(paths())
 
 
+def test_a_submodule_that_was_not_fetched_is_left_out(repository, tmp_path):
+    write(tmp_path / "lib", {"lib.py": ""})
+    git(tmp_path / "lib", "init", "-q")
+    git(tmp_path / "lib", "add", ".")
+    git(tmp_path / "lib", "commit", "-qm", "x")
+    git(repository, "submodule", "add", "-q", str(tmp_path / "lib"), "module")
+    git(repository, "commit", "-qm", "module")
+    git(tmp_path, "clone", "-q", str(repository), "clone")
+    os.chdir(tmp_path / "clone")
+    assert Path("module").is_dir()
+    assert [path for path in paths("train.py") if "module" in path] == [".gitmodules"]
+    os.chdir("module")
+    assert code().top == tmp_path / "clone"
+
+
+def test_a_tracked_folder_that_is_now_a_link_is_the_link_alone(repository, tmp_path):
+    (repository / "pkg").rename(tmp_path / "elsewhere")
+    (repository / "pkg").symlink_to("../elsewhere")
+    run = RunDir(tmp_path / "run")
+    run.path.mkdir()
+    assert [path for path in paths("train.py") if path.startswith("pkg")] == ["pkg"]
+    assert (codecopy.keep(code("train.py"), run) / "pkg").readlink() == tmp_path / "elsewhere"
+
+
+def test_a_repository_that_git_will_not_read_is_refused_in_its_words(repository, monkeypatch):
+    """Copied without git it would bring what is ignored, as secrets are."""
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")
+    for name in ("GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM"):
+        monkeypatch.setenv(name, os.devnull)
+    for folder in (repository, repository / "pkg"):
+        monkeypatch.chdir(folder)
+        with pytest.raises(UsageError, match=r"ignores in .*/project: fatal: .*ownership.*safe.directory") as refused:
+            code()
+        assert "\n" not in str(refused.value)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(UsageError, match="No such file or directory: 'git'"):
+        code()
+
+
+def test_a_repository_on_another_file_system_is_not_this_folders(project, monkeypatch):
+    """Git does not look there either."""
+    (project / ".git").mkdir()
+    with pytest.raises(UsageError, match="not a git repository"):
+        code()
+    within, device = project / "pkg", project.stat().st_dev
+    stat = Path.stat
+    other = os.stat_result([*within.stat()[:2], device + 1, *within.stat()[3:]])
+    monkeypatch.setattr(Path, "stat", lambda path, **how: other if path == within else stat(path, **how))
+    monkeypatch.chdir(within)
+    assert paths() == ["__init__.py", "model.py"]
+
+
 def test_a_script_elsewhere_brings_its_own_folder(project, monkeypatch):
     monkeypatch.chdir(project.parent)
     (project.parent / "away").mkdir()
@@ -122,6 +174,22 @@ def test_the_copy_is_read_only_and_can_be_removed(repository, tmp_path):
     assert [path.name for path in run.codes.iterdir()] == [found.digest]
     codecopy.discard(copy)
     assert not run.codes.exists()
+
+
+def test_what_was_deleted_of_a_copy_is_put_back_and_the_rest_stays(project, tmp_path):
+    (project / "link.py").symlink_to("train.py")
+    run = RunDir(tmp_path / "run")
+    run.path.mkdir()
+    found = code("train.py")
+    copy = codecopy.keep(found, run)
+    kept = (copy / "train.py").stat().st_ino
+    (copy / "link.py").unlink()
+    codecopy.shutil.rmtree(copy / "pkg")
+    assert codecopy.keep(found, run) is None, "other jobs may need it, so it is not this one's to remove"
+    assert ((copy / "pkg" / "model.py").read_text(), str((copy / "link.py").readlink())) == ("two", "train.py")
+    assert (copy / "pkg" / "model.py").stat().st_mode & 0o777 == 0o444
+    assert (copy / "train.py").stat().st_ino == kept
+    assert [path.name for path in run.codes.iterdir()] == [found.digest]
 
 
 def test_links_within_the_code_lead_into_the_copy_and_others_to_where_they_led(project, tmp_path):

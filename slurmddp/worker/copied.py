@@ -1,7 +1,8 @@
 """Where the program's code is when the job was submitted with a copy of it. Standard library only.
 
 The batch script names the copy, DDPRUN_CODE, and the folder that it is a copy of, DDPRUN_CODE_OF. What lies in that
-folder and is no part of the copy, as a virtual environment in it, stays where it is.
+folder and is no part of the copy, as a virtual environment in it, stays where it is. A container has the working
+directory under the name it goes by, DDPRUN_HERE, alone; DDPRUN_HERE_OF is the same without symbolic links.
 """
 
 import os
@@ -52,4 +53,15 @@ def moved(path: str) -> str:
 def _in_copy(path: str) -> Path | None:
     original = os.path.realpath(os.environ["DDPRUN_CODE_OF"])
     whole = Path(os.path.realpath(path))
-    return Path(os.environ["DDPRUN_CODE"], whole.relative_to(original)) if whole.is_relative_to(original) else None
+    for name in (whole, _outside(whole)):
+        if name.is_relative_to(original):
+            return Path(os.environ["DDPRUN_CODE"], name.relative_to(original))
+    return None
+
+
+def _outside(path: Path) -> Path:
+    """Return what a path in a container is outside of it, where symbolic links lead to the working directory."""
+    here, real = (Path(os.environ.get(name, "/")) for name in ("DDPRUN_HERE", "DDPRUN_HERE_OF"))
+    while here.name and here.name == real.name:
+        here, real = here.parent, real.parent
+    return real / path.relative_to(here) if path.is_relative_to(here) else path

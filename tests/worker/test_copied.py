@@ -56,6 +56,33 @@ def test_the_copy_is_run_and_imported_from(alone, two, words):
     assert (said["cwd"], said["pythonpath"]) == (f"{live}/sub", f"{copy}/src:{copy}")
 
 
+@pytest.mark.parametrize(("cwd", "script"), [("", "sub/train.py"), ("sub", "train.py"), ("src", "../sub/train.py")])
+def test_a_container_has_the_code_under_the_name_of_a_link_to_it(alone, two, tmp_path, cwd, script):
+    """A container's mount is a folder of the link's name, and the folder that it led to is not there."""
+    live, copy = two
+    here = tmp_path / "home" / "live"
+    here.parent.mkdir()
+    live.rename(here)
+    environ = {"DDPRUN_CODE": str(copy), "DDPRUN_CODE_OF": str(live), "PYTHONPATH": f"{here}/src:{here}"}
+    environ |= {"DDPRUN_HERE": str(here / cwd), "DDPRUN_HERE_OF": str(live / cwd)}
+    (here / "sitecustomize.py").unlink()
+    for words in ((script, "a"), (here / "sub" / "train.py", "a")):
+        ended = alone(*words, cwd=here / cwd, **environ)
+        assert ended.statuses == [0], ended.stderr
+        said = json.loads(ended.stdout)
+        assert (said["file"], said["helper"], said["editable"]) == (f"{copy}/sub/train.py", "old", "old")
+
+
+def test_a_link_into_the_code_is_known_in_a_container_too(alone, two, tmp_path):
+    live, copy = two
+    (live / "sub").rename(tmp_path / "mine")
+    environ = {"DDPRUN_CODE": str(copy), "DDPRUN_CODE_OF": str(live), "PYTHONPATH": f"{copy}/src:{copy}"}
+    environ |= {"DDPRUN_HERE": str(tmp_path / "mine"), "DDPRUN_HERE_OF": str(live / "sub")}
+    ended = alone("train.py", cwd=tmp_path / "mine", **environ)
+    assert ended.statuses == [0], ended.stderr
+    assert json.loads(ended.stdout)["file"] == f"{copy}/sub/train.py"
+
+
 def test_an_executable_is_the_copys(alone, two):
     live, copy = two
     for folder, says in ((live, "new"), (copy, "old")):
