@@ -21,7 +21,7 @@ from slurmddp import follow, slurm
 from slurmddp import submit as submitting
 from slurmddp.config import Resolved
 from slurmddp.doctor.interpreter import python_of
-from slurmddp.errors import ClusterError
+from slurmddp.errors import ClusterError, UsageError
 from slurmddp.finding import Finding
 from slurmddp.handover import Notice
 from slurmddp.hostlist import expand
@@ -67,8 +67,14 @@ def by_job(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> li
 def by_step(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> list[Finding]:
     """Start a step on all nodes of the allocation that this process is in, and return what it found.
 
-    Raises ClusterError when srun cannot be started or does not end.
+    Raises UsageError where the environment tells a job but not its nodes, ClusterError when srun cannot be started or
+    does not end.
     """
+    if "SLURM_JOB_NODELIST" not in environ:
+        raise UsageError(
+            f"SLURM_JOB_ID={environ['SLURM_JOB_ID']} without SLURM_JOB_NODELIST is no allocation; "
+            "unset SLURM_JOB_ID to submit the look as a job, or type salloc before it"
+        )
     with _folder(resolved.spec.runs_dir, notice) as folder:
         run, job = RunDir(folder / NAME), environ["SLURM_JOB_ID"]
         run.attempt(job, "0.0").mkdir(parents=True)

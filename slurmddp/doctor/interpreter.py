@@ -24,10 +24,11 @@ def check_python(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]
     """Yield what is wrong with the Python of the ranks, as far as it can be known before the job runs."""
     python = python_of(spec)
     if python is None:
+        what = "is in its container" if spec.container else "is found by set-up lines that run on the nodes only"
         yield Finding(
             check="python",
             level="note",
-            what="the job makes itself an environment, by lines that run on the nodes only",
+            what=f"the job's Python {what}",
             advice="`slurmddp doctor --in-job` looks at it there",
         )
         return
@@ -39,12 +40,18 @@ def check_python(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]
 
 
 def python_of(spec: JobSpec) -> str | None:
-    """Return the Python of the ranks; None when only the job's own set-up lines find it."""
+    """Return the Python of the ranks; None when it is in a container, or only the job's own set-up lines find it."""
+    if spec.container:
+        return None
     if spec.python and "/" in spec.python:
         return spec.python
-    if spec.conda or spec.module or spec.setup or spec.setup_file or spec.container:
+    if _is_set_up(spec):
         return None
     return f"{spec.venv.rstrip('/')}/bin/python" if spec.venv else spec.python or sys.executable
+
+
+def _is_set_up(spec: JobSpec) -> bool:
+    return bool(spec.conda or spec.module or spec.setup or spec.setup_file)
 
 
 def ask(python: str, spec: JobSpec, environ: Mapping[str, str]) -> Found | str:
@@ -53,7 +60,7 @@ def ask(python: str, spec: JobSpec, environ: Mapping[str, str]) -> Found | str:
     try:
         done = subprocess.run(
             [python, "-c", _PROBE.read_text(), *words],
-            env=dict(environ),
+            env={**environ, **dict(text.split("=", 1) for text in spec.variables if "=" in text)},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -83,17 +90,20 @@ def of_python(python: str, found: Found, spec: JobSpec) -> Iterator[Finding]:
     if found["torch"] is None:
         yield _wrong(f"{python} has no torch", f"{python} -m pip install torch")
         return
-    yield from _of_command(python, found)
+    yield from _of_command(python, found, spec)
     yield from _of_slurmddp(python, found)
     yield from _of_torch(found, spec)
     what = f"{python} is Python {version} with torch {found['torch']}"
     yield Finding(check="python", level="ok", what=what)
 
 
-def _of_command(python: str, found: Found) -> Iterator[Finding]:
+def _of_command(python: str, found: Found, spec: JobSpec) -> Iterator[Finding]:
     for name, there in found["modules"].items():
-        if not there:
-            yield _wrong(f"COMMAND names the module {name}, which {python} does not find from here", "check its name")
+        what = f"COMMAND names the module {name}, which {python} does not find from here"
+        if not there and _is_set_up(spec):
+            yield Finding(check="python", level="note", what=what, why="the set-up lines may lead to it")
+        elif not there:
+            yield _wrong(what, "check its name")
 
 
 def _of_slurmddp(python: str, found: Found) -> Iterator[Finding]:

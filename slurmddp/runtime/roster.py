@@ -11,7 +11,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
 
+from slurmddp import __version__
 from slurmddp.errors import PeerError, RankError
 from slurmddp.runtime.address import is_here, resolve
 from slurmddp.runtime.environment import Rank
@@ -246,21 +247,18 @@ def _check_ours(rank: Rank, store: Store, *, judges: bool) -> None:
 
 def _judge(rank: Rank, store: Store, sequence: int, limit_s: float, preflight: Preflight | None) -> None:
     """Read the claims as they come and publish the verdict."""
-    claims: list[Claim] = []
-    facts: list[str] = []
+    met = _Arrivals()
+    claims = met.claims
     error: RankError | None = None
     deadline = time.monotonic() + limit_s
     while error is None and len(claims) < rank.world_size:
         key = f"arrival/{len(claims) + 1}"
         if _wait(store, [key], deadline - time.monotonic()):
-            arrival = json.loads(store.get(key))
-            claims.append(Claim(**arrival["claim"]))
-            facts.append(arrival["facts"])
-            error = contradiction(claims)
+            error = met.take(json.loads(store.get(key)))
         else:
             error = PeerError(f"{_named(rank, _missing(rank, claims))} did not arrive within {limit_s:g} s")
     if preflight and error is None:
-        error = preflight.judge(facts)
+        error = preflight.judge(met.facts)
     verdict = {
         "error": str(error) if error else "",
         "retry": isinstance(error, PeerError),
@@ -300,28 +298,55 @@ def _check_listed(claim: Claim, roster: list[Claim]) -> None:
     raise error or RankError(f"rank {claim.rank} on {claim} is not among the {len(roster)} ranks that met")
 
 
+def _of_another_version(arrival: Any) -> RankError:
+    """Return the error of an arrival that cannot be read; that of an older slurmddp is the claim alone."""
+    claim = arrival.get("claim", arrival) if isinstance(arrival, dict) else None
+    host = claim.get("host") if isinstance(claim, dict) else None
+    return RankError(
+        f"a rank{f' on {host}' if host else ''} speaks otherwise than rank 0: versions of slurmddp differ, "
+        f"that of rank 0 is {__version__}; give all nodes the same environment"
+    )
+
+
 def contradiction(claims: Iterable[Claim]) -> RankError | None:
-    """Return what is wrong with the claims so far, None when they fit together."""
-    claims = list(claims)
-    sizes = {claim.world_size for claim in claims}
-    if len(sizes) > 1:
-        return RankError(f"ranks disagree on the world size: {', '.join(_sizes(claims))}")
-    for first, second in _doubles(claims, lambda claim: claim.rank):
-        return RankError(f"rank {first.rank} is claimed twice: by {first} and {second}")
-    for first, second in _doubles(claims, lambda claim: (claim.host, claim.node_rank, claim.local_rank)):
-        return RankError(
-            f"ranks {first.rank} and {second.rank} on {first.host} both have local rank {first.local_rank} "
-            f"(pids {first.pid} and {second.pid})"
-        )
-    return None
+    """Return what is wrong with the claims, None when they fit together."""
+    met = _Arrivals()
+    return next(filter(None, map(met.add, claims)), None)
 
 
-def _doubles(claims: list[Claim], key: Callable[[Claim], Any]) -> Iterator[tuple[Claim, Claim]]:
-    seen: dict[Any, Claim] = {}
-    for claim in claims:
-        if key(claim) in seen:
-            yield seen[key(claim)], claim
-        seen[key(claim)] = claim
+class _Arrivals:
+    """The claims so far; each new one is held against all others at once."""
+
+    def __init__(self) -> None:
+        self.claims: list[Claim] = []
+        self.facts: list[str] = []
+        self._by_rank: dict[int, Claim] = {}
+        self._by_place: dict[tuple[str, int, int], Claim] = {}
+
+    def take(self, arrival: Any) -> RankError | None:
+        """Return what is wrong with an arrival, None when it can be read and fits."""
+        try:
+            claim, facts = Claim(**arrival["claim"]), arrival["facts"]
+        except (KeyError, TypeError):
+            return _of_another_version(arrival)
+        self.facts.append(facts)
+        return self.add(claim)
+
+    def add(self, claim: Claim) -> RankError | None:
+        """Return what is wrong with this claim beside the others, None when it fits."""
+        self.claims.append(claim)
+        if claim.world_size != self.claims[0].world_size:
+            return RankError(f"ranks disagree on the world size: {', '.join(_sizes(self.claims))}")
+        first = self._by_rank.setdefault(claim.rank, claim)
+        if first is not claim:
+            return RankError(f"rank {first.rank} is claimed twice: by {first} and {claim}")
+        first = self._by_place.setdefault((claim.host, claim.node_rank, claim.local_rank), claim)
+        if first is not claim:
+            return RankError(
+                f"ranks {first.rank} and {claim.rank} on {first.host} both have local rank {first.local_rank} "
+                f"(pids {first.pid} and {claim.pid})"
+            )
+        return None
 
 
 def _sizes(claims: list[Claim]) -> Iterator[str]:

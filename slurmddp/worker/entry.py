@@ -104,7 +104,7 @@ def _preflight(rank: Rank, words: list[str]) -> "Preflight | None":
         return None
     from slurmddp.runtime.health.preflight import Preflight  # noqa: PLC0415 - what is left out costs nothing
 
-    return Preflight(rank, words, os.environ)
+    return Preflight(rank, [*map(copied.moved, words[:1]), *words[1:]], os.environ)
 
 
 def _look_alone(preflight: "Preflight | None") -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.doctor.in_job import EXAM, exam_spec, read, step_command
+from slurmddp.config import Resolved
+from slurmddp.doctor.in_job import EXAM, by_step, exam_spec, read, step_command
+from slurmddp.errors import UsageError
 from slurmddp.rundir import RunDir, read_records
 from slurmddp.spec import JobSpec
 
@@ -139,6 +141,13 @@ def test_a_step_has_the_ranks_asked_for_on_each_node(tmp_path):
     words = step_command(spec(gpus_per_node="2", python="/opt/python"), RunDir(tmp_path), environ)
     assert {"--jobid=17", "--nodes=3", "--ntasks=6", "--ntasks-per-node=2", "MASTER_ADDR=n1"} <= set(words)
     assert words[words.index("/opt/python") :][-2:] == list(EXAM)
+
+
+def test_a_job_id_without_nodes_is_no_allocation(tmp_path):
+    asked = Resolved(spec(runs_dir=str(tmp_path / "runs")), {})
+    with pytest.raises(UsageError, match="SLURM_JOB_ID=17 without SLURM_JOB_NODELIST is no allocation"):
+        by_step(asked, {"SLURM_JOB_ID": "17"}, print)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,7 @@ def test_a_bare_environment_lacks_torch_and_slurmddp(tmp_path):
         ({"module": ("gcc",)}, None),
         ({"setup": ("source env.sh",), "python": "/opt/python"}, "/opt/python"),
         ({"setup_file": "env.sh", "python": "python3"}, None),
+        ({"container": "torch.sif", "python": "/opt/python"}, None),
     ],
 )
 def test_which_python_the_ranks_get(changes, python):
@@ -109,3 +110,20 @@ def test_a_torch_on_a_network_file_system_is_imported_once_a_node(monkeypatch):
     assert [each.check for each in of_python("python", answer(), spec(gpus_per_node="8", launcher="fork"))] == [
         "python"
     ]
+
+
+def test_a_container_keeps_its_python_to_itself():
+    (found,) = check_python(spec(container="torch.sif", python="/no/such/python"), os.environ)
+    assert (found.level, found.what) == ("note", "the job's Python is in its container")
+
+
+def test_the_python_is_asked_with_the_jobs_variables(tmp_path):
+    (tmp_path / "mine.py").touch()
+    asked = spec(command=("-m", "mine"), env=(f"PYTHONPATH={tmp_path}", "HOME"))
+    assert ask(sys.executable, asked, os.environ)["modules"] == {"mine": True}
+
+
+def test_a_module_that_set_up_lines_may_lead_to_is_noted():
+    asked = spec(python="/opt/python", setup=("source env.sh",))
+    found = list(of_python("/opt/python", answer(modules={"pkg.train": False}), asked))
+    assert found[0].level == "note" and "names the module pkg.train" in found[0].what

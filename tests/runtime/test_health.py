@@ -1,5 +1,7 @@
 """What is said of facts that do not fit together, and what a rank knows of itself."""
 
+import dataclasses
+import errno
 import json
 import os
 import sys
@@ -9,11 +11,13 @@ import torch
 
 from slurmddp.rundir import RunDir, read_records
 from slurmddp.runtime.environment import Rank
-from slurmddp.runtime.health import gpus, network, notice, speed
+from slurmddp.runtime.health import facts as looking
+from slurmddp.runtime.health import gpus, network, notice, preflight, speed
 from slurmddp.runtime.health.exam import _of_facts
 from slurmddp.runtime.health.facts import SHM, Facts, digest, gather, script_of, versions
 from slurmddp.runtime.health.judgement import judge, skewed, unseen
 from slurmddp.runtime.health.preflight import Preflight
+from slurmddp.worker import entry
 
 
 def facts(rank: int, **changes) -> Facts:
@@ -27,6 +31,7 @@ def facts(rank: int, **changes) -> Facts:
         "script": "train.py",
         "digest": "abc",
         "gpus": ["GPU-a", "GPU-b"],
+        "gpus_asked": True,
         "cpus": list(range(4 * (rank % 2), 4 * (rank % 2) + 4)),
         "cpus_wanted": 4,
         "cpus_of_node": 8,
@@ -53,10 +58,18 @@ def test_healthy_ranks_give_no_finding():
     [
         (four(2, folder_error="EROFS"), ("folder", "error", "n2", "the run's folder cannot be written to (EROFS)")),
         (four(2, folder_error="ENOSPC"), ("folder", "warning", "n2", "the run's folder cannot be written to (ENOSPC)")),
-        (four(2, head="n1"), ("names", "warning", "n2", "the name of the first node, n1, does not resolve")),
+        (four(2, folder_error="ESTALE"), ("folder", "warning", "n2", "the run's folder cannot be written to (ESTALE)")),
         (
-            four(2, head="n1", head_addresses=["127.0.1.1"]),
-            ("names", "warning", "n2", "the name of the first node, n1, resolves to 127.0.1.1, itself"),
+            four(2, head="n1"),
+            ("names", "warning", "n2", "the name of the first node, n1, does not resolve, or only to n2 itself"),
+        ),
+        (
+            four(3, digest="", script_error="ESTALE"),
+            ("script", "warning", "n2", "train.py cannot be read by rank 3 on n2 (ESTALE)"),
+        ),
+        (
+            four(2, 3, failure="E: x", cpus=[]),
+            ("preflight", "warning", "n2", "the look at the ranks failed (E: x)"),
         ),
         (
             four(2, 3, versions={"torch": "2.4.0"}),
@@ -79,6 +92,10 @@ def test_healthy_ranks_give_no_finding():
         ),
         (four(2, 3, gpus=["GPU-a", "GPU-b", "GPU-c"]), ("gpus", "note", "n2", "3 GPUs for 2 ranks")),
         (four(3, cpus=[7]), ("affinity", "warning", "rank 3 on n2", "may run on 1 CPU of the 4 asked for")),
+        (
+            [*four()[:2], facts(2, cpus=[4]), facts(3, cpus=[5, 6])],
+            ("affinity", "warning", "n2", "ranks 2, 3 may run on 1 CPU of the 4 asked for"),
+        ),
         (four(3, cpus=[0, 1, 2, 3]), ("affinity", "warning", "n2", "its 2 ranks share 4 CPUs of 8")),
         (four(2, shm_mb=64), ("shm", "warning", "n2", f"{SHM} has 64 MB")),
     ],
@@ -160,9 +177,10 @@ def test_a_rank_knows_its_versions_cpus_script_and_folder(rank, tmp_path):
     assert found.versions["python"] == ".".join(map(str, sys.version_info[:3]))
     assert found.cpus == sorted(os.sched_getaffinity(0))
     assert (found.cpus_wanted, found.folder_error) == (2, "")
-    assert found.digest == digest(str(script)) != "missing"
+    assert (found.digest, "") == digest(str(script)) and found.digest != "missing"
     assert Facts.from_text(found.to_text()) == found
-    assert digest(str(tmp_path / "none.py")) == "missing"
+    assert digest(str(tmp_path / "none.py")) == ("missing", "")
+    assert digest(str(script / "beneath")) == ("", "ENOTDIR")
 
 
 def test_facts_of_another_version_are_read_as_far_as_they_are_known():
@@ -272,3 +290,67 @@ def test_good_facts_are_told_too():
     checks = {found.check: found.level for found in _of_facts(texts)}
     assert checks == {"versions": "ok", "gpus": "ok", "affinity": "ok", "shm": "ok"}
     assert _of_facts([]) == []
+
+
+def test_ranks_without_gpus_asked_for_do_not_share_any():
+    assert said(four(0, 1, 2, 3, gpus=["GPU-a"], gpus_asked=False)) == []
+
+
+def test_gpus_are_asked_for_by_what_slurm_says(rank):
+    assert gather(rank, [], {"SLURM_GPUS_ON_NODE": "2"}).gpus_asked
+    assert not gather(rank, [], {}).gpus_asked
+
+
+def test_a_torch_without_nccl_says_none(monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.delattr(torch._C, "_nccl_version", raising=False)
+    assert "NCCL" not in versions()
+
+
+def test_a_look_that_fails_is_a_warning(rank, monkeypatch, capsys):
+    def fail():
+        raise AttributeError("no such thing")
+
+    monkeypatch.setattr(looking, "versions", fail)
+    look = Preflight(rank, [], {})
+    assert look.judge([look.facts]) is None
+    assert (
+        "WARNING: rank 0 on n1: the look at the ranks failed (AttributeError: no such thing)" in capsys.readouterr().out
+    )
+
+
+@pytest.mark.parametrize(
+    "text", ['{"rank": 0}', "no JSON", '{"rank": 0, "local_rank": 0, "node_rank": 0, "host": "n1", "cpus": 7}']
+)
+def test_facts_that_cannot_be_judged_end_no_job(rank, text, capsys):
+    assert Preflight(rank, [], {}).judge([text]) is None
+    assert "WARNING" in capsys.readouterr().out
+
+
+def test_a_mark_that_cannot_be_looked_at_is_not_seen(rank, monkeypatch):
+    def stale(*_, **__):
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    monkeypatch.setattr(preflight, "SEEN_LIMIT_S", 0.0)
+    monkeypatch.setattr(os, "stat", stale)
+    assert not Preflight(rank, [], {})._sees(0.0, 0)
+
+
+def test_the_first_nodes_name_is_not_looked_up_again(rank, monkeypatch):
+    """What leads there was found out before: the name, or Slurm's address where the name does not."""
+    monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: pytest.fail("a second lookup"))
+    environ = {"DDPRUN_MASTER_NODEADDR": "10.0.0.1"}
+    heads = {}
+    for address in ("n1", "10.0.0.1", "n1-ib0"):
+        changes = {"rank": 1, "world_size": 2, "node_rank": 1, "hosts": ("n1", "n2"), "master_addr": address}
+        heads[address] = gather(dataclasses.replace(rank, **changes), [], environ).head
+    assert heads == {"n1": "", "10.0.0.1": "n1", "n1-ib0": ""}
+
+
+def test_with_a_copy_of_the_code_its_script_is_looked_at(rank, tmp_path, monkeypatch):
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "train.py").write_text("pass")
+    monkeypatch.setenv("DDPRUN_CODE", str(tmp_path / "copy"))
+    monkeypatch.setenv("DDPRUN_CODE_OF", str(tmp_path / "live"))
+    look = entry._preflight(rank, [str(tmp_path / "live" / "train.py"), "--lr", "1"])
+    assert Facts.from_text(look.facts).digest == digest(str(tmp_path / "copy" / "train.py"))[0]

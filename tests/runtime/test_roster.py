@@ -5,12 +5,13 @@ import re
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from slurmddp.rundir import RunDir, read_records
-from slurmddp.runtime.roster import Claim, contradiction
+from slurmddp.runtime.roster import Claim, _Arrivals, contradiction
 
 
 def free_port() -> int:
@@ -225,3 +226,24 @@ def claim(rank: int, **changes) -> Claim:
 def test_claims_that_contradict_each_other(claims, message):
     found = contradiction(claims)
     assert (str(found) if found else None) == message
+
+
+@pytest.mark.parametrize(
+    ("arrival", "place"),
+    [
+        ({"rank": 1, "host": "n2"}, "a rank on n2 "),
+        ({"claim": {"host": "n2", "smell": 1}, "facts": ""}, "a rank on n2 "),
+        ({"claim": 7}, "a rank "),
+        ([], "a rank "),
+    ],
+)
+def test_an_arrival_of_another_version_is_told_with_its_host(arrival, place):
+    error = _Arrivals().take(arrival)
+    assert error is not None and str(error).startswith(f"{place}speaks otherwise") and "versions" in str(error)
+
+
+def test_four_thousand_ranks_are_compared_at_once():
+    met, claims = _Arrivals(), [claim(rank, world_size=4096) for rank in range(4096)]
+    began = time.process_time()
+    assert not any(map(met.add, claims))
+    assert time.process_time() - began < 0.5

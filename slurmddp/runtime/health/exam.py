@@ -43,8 +43,11 @@ def _of_facts(texts: list[str]) -> list[Finding]:
     """Return what is wrong with the facts, on rank 0 with a line on those that are right."""
     if not texts:
         return []
-    ranks = [Facts.from_text(text) for text in texts]
-    findings = list(judge(ranks))
+    told = [Facts.from_text(text) for text in texts]
+    findings = list(judge(told))
+    ranks = [facts for facts in told if not facts.failure]
+    if not ranks:
+        return findings
     wrong = {finding.check for finding in findings}
     good = {
         "versions": "alike on all ranks: " + ", ".join(f"{key} {value}" for key, value in ranks[0].versions.items()),

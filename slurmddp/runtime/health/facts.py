@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from slurmddp import __version__
-from slurmddp.runtime.address import resolve
+from slurmddp.runtime.address import FALLBACKS
 from slurmddp.runtime.environment import Rank
 from slurmddp.runtime.health.gpus import visible
 
@@ -38,8 +38,12 @@ class Facts:
     """COMMAND's script; empty when it is none."""
     digest: str = ""
     """The beginning of the sha256 of the script, or `missing`."""
+    script_error: str = ""
+    """Why the script, which is there, could not be read, by the name of errno."""
     gpus: list[str] = field(default_factory=list)
     """Those that this rank sees."""
+    gpus_asked: bool = False
+    """Whether the job asked Slurm for GPUs."""
     cpus: list[int] = field(default_factory=list)
     """Those that this rank may run on."""
     cpus_wanted: int = 0
@@ -51,9 +55,9 @@ class Facts:
     folder_error: str = ""
     """Why this node cannot write into the run's folder, by the name of errno; empty when it can."""
     head: str = ""
-    """The name of the first node, on the first rank of a node that is not that one."""
-    head_addresses: list[str] = field(default_factory=list)
-    """What that name resolves to here."""
+    """The name of the first node, on the first rank of a node from which that name does not lead there."""
+    failure: str = ""
+    """Why this rank could not look; what the other fields would say is then left out."""
 
     @property
     def is_leader(self) -> bool:
@@ -72,9 +76,22 @@ class Facts:
 
 
 def gather(rank: Rank, words: Sequence[str], environment: Mapping[str, str]) -> Facts:
-    """Return what this rank knows; the first rank of each node also leaves its mark in the run's folder."""
-    head = rank.hosts[0] if rank.hosts and rank.local_rank == 0 and rank.node_rank else ""
+    """Return what this rank knows; the first rank of each node also leaves its mark in the run's folder.
+
+    Raises nothing: a look that fails is told as such.
+    """
+    try:
+        return _gathered(rank, words, environment)
+    except Exception as error:  # noqa: BLE001 - a look that fails must not end a job that would run
+        failure = f"{type(error).__name__}: {error}"
+        return Facts(
+            rank=rank.rank, local_rank=rank.local_rank, node_rank=rank.node_rank, host=rank.host, failure=failure
+        )
+
+
+def _gathered(rank: Rank, words: Sequence[str], environment: Mapping[str, str]) -> Facts:
     script = script_of(words)
+    found, script_error = digest(script) if script else ("", "")
     return Facts(
         rank=rank.rank,
         local_rank=rank.local_rank,
@@ -82,22 +99,32 @@ def gather(rank: Rank, words: Sequence[str], environment: Mapping[str, str]) -> 
         host=rank.host,
         versions=versions(),
         script=script,
-        digest=digest(script) if script else "",
+        digest=found,
+        script_error=script_error,
         gpus=visible(environment),
+        gpus_asked="SLURM_GPUS_ON_NODE" in environment,
         cpus=sorted(os.sched_getaffinity(0)),
         cpus_wanted=_cpus_wanted(rank, environment),
         cpus_of_node=_cpus_of_node(environment),
         shm_mb=shutil.disk_usage(SHM).total // 2**20 if SHM.is_dir() else 0,
         folder_error=mark(rank) if rank.local_rank == 0 else "",
-        head=head,
-        head_addresses=sorted(set(resolve(head))) if head else [],
+        head=_unled(rank, environment),
     )
+
+
+def _unled(rank: Rank, environment: Mapping[str, str]) -> str:
+    """Return the first node's name if the rank had to take another way there; the lookup is not made again."""
+    if rank.local_rank or not rank.node_rank or not rank.hosts:
+        return ""
+    another = rank.master_addr != rank.hosts[0] and rank.master_addr in map(environment.get, FALLBACKS)
+    return rank.hosts[0] if another else ""
 
 
 def versions() -> dict[str, str]:
     """Return what must be alike on all ranks; of a torch that is loaded also what it says itself."""
     found = {"python": platform.python_version(), "slurmddp": __version__, "torch": _torch()}
-    if "torch" in sys.modules and sys.modules["torch"].version.cuda:
+    torch = sys.modules.get("torch")
+    if torch and torch.version.cuda and hasattr(torch._C, "_nccl_version"):  # noqa: SLF001 - a build without NCCL lacks it
         found["NCCL"] = ".".join(map(str, importlib.import_module("torch.cuda.nccl").version()))
     return found
 
@@ -117,13 +144,15 @@ def script_of(words: Sequence[str]) -> str:
     return words[0] if words and not words[0].startswith("-") else ""
 
 
-def digest(path: str) -> str:
-    """Return the first 12 digits of a file's sha256; `missing` when it cannot be read."""
+def digest(path: str) -> tuple[str, str]:
+    """Return the first 12 digits of a file's sha256, `missing` without one; and why it cannot be read, if so."""
     try:
         with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()[:12]
-    except OSError:
-        return MISSING
+            return hashlib.file_digest(file, "sha256").hexdigest()[:12], ""
+    except FileNotFoundError:
+        return MISSING, ""
+    except OSError as error:
+        return "", _errno(error)
 
 
 def mark(rank: Rank) -> str:
@@ -133,8 +162,12 @@ def mark(rank: Rank) -> str:
     try:
         rank.run_dir.node_mark(rank.job, rank.attempt, rank.node_rank).touch(mode=0o600)
     except OSError as error:
-        return errno.errorcode.get(error.errno or 0, str(error))
+        return _errno(error)
     return ""
+
+
+def _errno(error: OSError) -> str:
+    return errno.errorcode.get(error.errno or 0, str(error))
 
 
 def _cpus_wanted(rank: Rank, environment: Mapping[str, str]) -> int:

@@ -1,6 +1,5 @@
 """What the facts of all ranks, side by side, say of the job. Pure."""
 
-import ipaddress
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
@@ -12,8 +11,8 @@ SHM_LEAST_MB: Final = 256
 """A loader's worker passes batches through /dev/shm; containers have 64 MB of it by default."""
 SKEW_LEAST_S: Final = 1.0
 """Clocks further apart spoil the order of records, and the stop before the time limit."""
-_HOPELESS: Final = ("EROFS", "EACCES", "EPERM", "ENOENT", "ENOTDIR", "ESTALE")
-"""Why a folder cannot be written to, where waiting does not help; a disk that is full may be emptied."""
+_HOPELESS: Final = ("EROFS", "EACCES", "EPERM", "ENOENT", "ENOTDIR")
+"""Why a folder cannot be written to, where waiting does not help: a full disk is emptied, a stale handle renewed."""
 _FEW: Final = 4
 
 All = Sequence[Facts]
@@ -21,6 +20,10 @@ All = Sequence[Facts]
 
 def judge(ranks: All) -> Iterator[Finding]:
     """Yield what is wrong, or good to know, with the ranks of a job."""
+    yield from _blind(ranks)
+    ranks = [facts for facts in ranks if not facts.failure]
+    if not ranks:
+        return
     yield from _folder(ranks)
     yield from _names(ranks)
     yield from _versions(ranks)
@@ -33,7 +36,7 @@ def judge(ranks: All) -> Iterator[Finding]:
 def unseen(ranks: All, seen: Callable[[int], bool]) -> Iterator[Finding]:
     """Yield the nodes whose mark in the run's folder the first node does not see."""
     for facts in ranks:
-        if facts.is_leader and not facts.folder_error and not seen(facts.node_rank):
+        if facts.is_leader and not (facts.folder_error or facts.failure) and not seen(facts.node_rank):
             yield Finding(
                 check="folder",
                 level="warning",
@@ -66,6 +69,25 @@ def skewed(ranks: All, published: float, heard: float, times: Mapping[int, float
             )
 
 
+def failed(error: str, host: str = "", rank: int | None = None) -> Finding:
+    """Return that a look came to no end, and why."""
+    return Finding(
+        check="preflight",
+        level="warning",
+        host=host,
+        rank=rank,
+        what=f"the look at the ranks failed ({error})",
+        why="what it would have found is not known; the job starts all the same",
+    )
+
+
+def _blind(ranks: All) -> Iterator[Finding]:
+    """Yield one line a node and reason."""
+    for members in _groups(ranks, lambda facts: f"{facts.host} {facts.failure}").values():
+        if members[0].failure:
+            yield failed(members[0].failure, members[0].host, members[0].rank if len(members) == 1 else None)
+
+
 def _folder(ranks: All) -> Iterator[Finding]:
     for facts in ranks:
         if facts.folder_error:
@@ -81,16 +103,12 @@ def _folder(ranks: All) -> Iterator[Finding]:
 
 def _names(ranks: All) -> Iterator[Finding]:
     for facts in ranks:
-        if not facts.head:
-            continue
-        own = facts.head_addresses and all(ipaddress.ip_address(text).is_loopback for text in facts.head_addresses)
-        if own or not facts.head_addresses:
-            what = f"resolves to {facts.head_addresses[0]}, itself" if own else "does not resolve"
+        if facts.head:
             yield Finding(
                 check="names",
                 level="warning",
                 host=facts.host,
-                what=f"the name of the first node, {facts.head}, {what}",
+                what=f"the name of the first node, {facts.head}, does not resolve, or only to {facts.host} itself",
                 why="the ranks meet by the address that Slurm has for it; a program that uses the name fails",
                 advice=f"tell the site: {facts.head} belongs into DNS or /etc/hosts",
             )
@@ -116,9 +134,12 @@ def _version(name: str, facts: Facts) -> str:
 
 def _script(ranks: All) -> Iterator[Finding]:
     """Nodes that have another script than others, or none; one that no rank has is left to Python to complain of."""
-    by_digest = _groups(ranks, lambda facts: facts.digest)
+    by_error = _groups(ranks, lambda facts: facts.script_error)
+    by_digest = _groups(by_error.pop("", ()), lambda facts: facts.digest)
     script = ranks[0].script
-    if len(by_digest) == 1:
+    if by_digest:
+        yield from _unreadable(script, by_error)
+    if len(by_digest) <= 1:
         return
     if MISSING in by_digest:
         yield Finding(
@@ -140,10 +161,22 @@ def _script(ranks: All) -> Iterator[Finding]:
     )
 
 
+def _unreadable(script: str, by_error: Mapping[str, All]) -> Iterator[Finding]:
+    for error, members in by_error.items():
+        yield Finding(
+            check="script",
+            level="warning",
+            host=members[0].host,
+            what=f"{script} cannot be read by {_members(members)} ({error})",
+            why="if that lasts, these ranks have nothing to run",
+            advice="put it on a file system that all nodes share",
+        )
+
+
 def _gpus(ranks: All) -> Iterator[Finding]:
     for host, members in _groups(ranks, lambda facts: facts.host).items():
         present = dict.fromkeys(gpu for facts in members for gpu in facts.gpus)
-        if not present:
+        if not present or not any(facts.gpus_asked for facts in members):
             continue
         if len(present) < len(members):
             yield Finding(
@@ -176,19 +209,27 @@ def _gpus(ranks: All) -> Iterator[Finding]:
 
 
 def _affinity(ranks: All) -> Iterator[Finding]:
-    for facts in ranks:
-        if len(facts.cpus) < min(facts.cpus_wanted, facts.cpus_of_node):
-            yield Finding(
-                check="affinity",
-                level="warning",
-                host=facts.host,
-                rank=facts.rank,
-                what=f"may run on {_count(len(facts.cpus), 'CPU')} of the {facts.cpus_wanted} asked for",
-                why="loaders and threads share what is left",
-                advice="start it by the batch script of slurmddp, whose srun repeats --cpus-per-task",
-            )
     for host, members in _groups(ranks, lambda facts: facts.host).items():
+        yield from _bound(host, members)
         yield from _overlap(host, members)
+
+
+def _bound(host: str, members: All) -> Iterator[Finding]:
+    """Ranks of a node that may run on fewer CPUs than were asked for, in one line."""
+    bound = [facts for facts in members if len(facts.cpus) < min(facts.cpus_wanted, facts.cpus_of_node)]
+    if not bound:
+        return
+    least = min(bound, key=lambda facts: len(facts.cpus))
+    what = f"may run on {_count(len(least.cpus), 'CPU')} of the {least.cpus_wanted} asked for"
+    yield Finding(
+        check="affinity",
+        level="warning",
+        host=host,
+        rank=least.rank if len(bound) == 1 else None,
+        what=what if len(bound) == 1 else f"ranks {_numbers(bound)} {what}",
+        why="loaders and threads share what is left",
+        advice="start it by the batch script of slurmddp, whose srun repeats --cpus-per-task",
+    )
 
 
 def _overlap(host: str, members: All) -> Iterator[Finding]:

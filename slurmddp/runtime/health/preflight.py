@@ -1,9 +1,10 @@
 """The brief look before COMMAND: it travels with the exchange by which the ranks meet (slurmddp.runtime.roster)."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from os.path import exists
 from typing import Final
 
 from slurmddp.errors import RankError
@@ -11,7 +12,7 @@ from slurmddp.finding import SERIOUS, Finding
 from slurmddp.runtime.environment import Rank
 from slurmddp.runtime.events import Found, write_event
 from slurmddp.runtime.health.facts import Facts, gather
-from slurmddp.runtime.health.judgement import judge, skewed, unseen
+from slurmddp.runtime.health.judgement import failed, judge, skewed, unseen
 
 SEEN_LIMIT_S: Final = 0.5
 """For the marks of other nodes to be seen in the run's folder."""
@@ -27,9 +28,7 @@ class Preflight:
 
     def judge(self, texts: Iterable[str]) -> RankError | None:
         """Tell what is wrong, on rank 0's output and as events; return the error of what certainly breaks the job."""
-        self._ranks = sorted(map(Facts.from_text, filter(None, texts)), key=lambda facts: facts.rank)
-        sees = partial(self._sees, time.monotonic() + SEEN_LIMIT_S)
-        findings = [*judge(self._ranks), *unseen(self._ranks, sees)]
+        findings = list(self._look(texts))
         self._clean_up()
         self._tell(findings)
         broken = next((finding for finding in findings if finding.level == "error"), None)
@@ -38,6 +37,14 @@ class Preflight:
     def hear_clocks(self, published: float, times: Mapping[int, float]) -> None:
         """Compare the clocks that the ranks read after `published`, in seconds since 1970, by rank."""
         self._tell(skewed(self._ranks, published, time.time(), times))
+
+    def _look(self, texts: Iterable[str]) -> Iterator[Finding]:
+        try:
+            self._ranks = sorted(map(Facts.from_text, filter(None, texts)), key=lambda facts: facts.rank)
+            yield from judge(self._ranks)
+            yield from unseen(self._ranks, partial(self._sees, time.monotonic() + SEEN_LIMIT_S))
+        except Exception as error:  # noqa: BLE001 - a look that fails must not end a job that would run
+            yield failed(f"{type(error).__name__}: {error}")
 
     def _tell(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
@@ -51,7 +58,7 @@ class Preflight:
         if self._rank.run_dir is None:
             return True
         path = self._rank.run_dir.node_mark(self._rank.job, self._rank.attempt, node)
-        while not path.exists():
+        while not exists(path):  # noqa: PTH110 - Path.exists raises where a file system does not answer
             if time.monotonic() > deadline:
                 return False
             time.sleep(0.02)
