@@ -32,7 +32,7 @@ def is_path(image: str) -> bool:
 
 
 def image_word(image: str) -> str:
-    """Return an image as both programs take it: pyxis takes a file's bare name for one in a registry."""
+    """Return an image as pyxis takes it, for which a file's bare name is that of one in a registry."""
     return f"./{image}" if is_path(image) and "/" not in image else image
 
 
