@@ -22,7 +22,7 @@ from slurmddp.prepare import prepare
 from slurmddp.request import Request
 from slurmddp.rundir import RunDir, last_records
 from slurmddp.sameness import check_same
-from slurmddp.script import script
+from slurmddp.script import check_program, script
 from slurmddp.spec import JobSpec, seconds
 
 _REMEMBERED: Final = 20
@@ -51,6 +51,7 @@ def submit(
     """
     spec, notice = request.resolved.spec, _unfailing(notice)
     _check_can_queue(spec)
+    check_program(spec)
     code, run = code_of(spec), _run_of(spec)
     handover = Handover(
         run=run,

@@ -375,3 +375,20 @@ def test_a_job_waits_for_nodes_that_are_drained(shim, name, slurm):
     assert (status, out.split()) == (0, queued(slurm, name)), err
     assert "the job waits for nodes that are down or drained now" in err
     assert "--gpus-per-node=8" in Path("jobs", name, "job.sbatch").read_text()
+
+
+def test_a_refused_look_leaves_no_folder(shim):
+    """`doctor --in-job` makes a folder that the nodes would see, before Slurm is asked."""
+    environ = shim("srun", "exit 1")
+    before = sorted(Path().iterdir())
+    command = [sys.executable, "-m", "slurmddp.cli", "doctor", "--in-job", "--gpus-per-node", "9"]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert sorted(Path().iterdir()) == before
+
+
+def test_a_copy_of_a_missing_script_is_a_missing_script(shim, name):
+    environ = shim("srun", "exit 1")
+    status, out, err = submitted(name, environ, "--snapshot", "gone.py")
+    assert (status, out) == (2, "")
+    assert err.startswith("Error: COMMAND: there is no file 'gone.py' in ")

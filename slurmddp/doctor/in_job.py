@@ -189,12 +189,11 @@ def _folder(runs_dir: str, notice: Notice) -> Iterator[Path]:
         yield folder
     finally:
         complete = folder / NAME / "findings.json"
-        if complete.exists() and json.loads(complete.read_bytes())["complete"]:
+        ended_well = complete.exists() and json.loads(complete.read_bytes())["complete"]
+        if any((folder / NAME).glob("logs/*")) and not ended_well:
+            notice(f"what the look left is in {folder}")
+        else:
             shutil.rmtree(folder, ignore_errors=True)
             with suppress(OSError):
                 if made:
                     parent.rmdir()
-        elif any((folder / NAME).glob("logs/*")):
-            notice(f"what the look left is in {folder}")
-        else:
-            shutil.rmtree(folder, ignore_errors=True)
