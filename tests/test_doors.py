@@ -37,6 +37,8 @@ CLI_ONLY = {
     "doctor",
     "submit",
     "handover",
+    "history",
+    "target",
     "sameness",
     "render",
     "slurm",

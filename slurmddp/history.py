@@ -1,0 +1,143 @@
+"""What a run's own records say has happened to it, by job and attempt. Reads `events.jsonl`; asks nobody.
+
+Written by programs that may have been killed: a record that is torn, or says a wrong thing, is left out.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Self
+
+from slurmddp.rundir import RunDir, last_records, read_records
+
+_WORDS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_HEAD: Final = frozenset({"time", "event", "job", "attempt", "rank", "host"})
+
+
+@dataclass(frozen=True)
+class Event:
+    """One record of `events.jsonl`; its kinds and their fields are those of `slurmddp.runtime.events`."""
+
+    time: float
+    """Seconds since 1970, by the clock of `host`."""
+    kind: str
+    job: str
+    attempt: str
+    rank: int | None
+    """None for the batch script."""
+    host: str
+    fields: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self | None:
+        """Return the event of a record; None when the record is none."""
+        time, kind, rank = record.get("time"), record.get("event"), record.get("rank")
+        if not (_is_number(time) and isinstance(kind, str) and (rank is None or isinstance(rank, int))):
+            return None
+        own = {name: value for name, value in record.items() if name not in _HEAD}
+        texts = (str(record.get(name) or "") for name in ("job", "attempt", "host"))
+        job, attempt, host = texts
+        return cls(float(record["time"]), kind, job, attempt, rank, host, own)
+
+    def number(self, name: str) -> float | None:
+        """Return a field that is a number, `nan` and `inf` among them; None when it is none."""
+        return number(self.fields.get(name))
+
+    def count(self, name: str) -> int:
+        """Return a field that counts something; 0 when it does not."""
+        value = self.number(name)
+        return int(value) if value is not None and math.isfinite(value) else 0
+
+    def text(self, name: str) -> str:
+        """Return a field that is a text; empty when it is none."""
+        value = self.fields.get(name)
+        return value if isinstance(value, str) else ""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One start of a job's ranks, as far as its events tell."""
+
+    job: str
+    name: str
+    """`<SLURM_RESTART_COUNT>.<n>`; n counts the starts in one allocation."""
+    events: tuple[Event, ...]
+    """At least one, the oldest first."""
+
+    def all(self, kind: str) -> list[Event]:
+        """Return the events of one kind, the oldest first."""
+        return [event for event in self.events if event.kind == kind]
+
+    def last(self, kind: str) -> Event | None:
+        """Return the newest event of one kind."""
+        return next((event for event in reversed(self.events) if event.kind == kind), None)
+
+    @property
+    def began(self) -> float:
+        """When the first thing is known to have happened, in seconds since 1970."""
+        return self.events[0].time
+
+    @property
+    def seen(self) -> float:
+        """When the last thing is known to have happened, in seconds since 1970."""
+        return self.events[-1].time
+
+    @property
+    def left(self) -> Event | None:
+        """How the batch script went on after it, a `restart` or a `requeue`; None while it has not."""
+        return self.last("requeue") or self.last("restart")
+
+
+@dataclass(frozen=True)
+class History:
+    """Everything that is known of a run, or of its newest part."""
+
+    events: tuple[Event, ...]
+    """In the order in which they were written."""
+
+    @cached_property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """The starts of its ranks, by the time of their first event."""
+        found: dict[tuple[str, str], list[Event]] = {}
+        for event in self.events:
+            found.setdefault((event.job, event.attempt), []).append(event)
+        made = [Attempt(job, name, tuple(events)) for (job, name), events in found.items()]
+        return tuple(sorted(made, key=lambda attempt: attempt.began))
+
+    def of_job(self, job_id: str) -> "History":
+        """Return what is known of one job of the run."""
+        return History(tuple(event for event in self.events if event.job == job_id))
+
+    def all(self, kind: str) -> list[Event]:
+        """Return the events of one kind, in the order in which they were written."""
+        return [event for event in self.events if event.kind == kind]
+
+    def last(self, kind: str) -> Event | None:
+        """Return the newest event of one kind."""
+        return next((event for event in reversed(self.events) if event.kind == kind), None)
+
+
+def read(run: RunDir) -> History:
+    """Return all that a run has written down."""
+    return History(tuple(_events(read_records(run.events))))
+
+
+def read_newest(run: RunDir) -> History:
+    """Return what lies in the last 64 KiB of a run's events: enough for where it stands, at any length."""
+    return History(tuple(_events(last_records(run.events))))
+
+
+def number(value: object) -> float | None:
+    """Return a number as JSON has it, or as its text where JSON has none; None for anything else."""
+    if isinstance(value, str):
+        return _WORDS.get(value)
+    return float(value) if _is_number(value) and isinstance(value, int | float) else None
+
+
+def _events(records: Iterable[Mapping[str, Any]]) -> Iterator[Event]:
+    return (event for record in records if (event := Event.of(record)))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,66 @@
+"""Runs and jobs by the words that people type."""
+
+import json
+
+import pytest
+
+from slurmddp import target
+from slurmddp.errors import UsageError
+from slurmddp.rundir import RunDir
+
+
+@pytest.fixture(autouse=True)
+def runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    submit("mnist", "5", "2026-01-01T00:00:00+00:00")
+    submit("mnist", "7", "2026-01-02T00:00:00+00:00")
+    submit("gpt", "9", "2026-01-03T00:00:00+00:00")
+    (tmp_path / "jobs" / "empty").mkdir()
+    (tmp_path / "jobs" / "recipe.toml").touch()
+
+
+def submit(name, job, time):
+    run = RunDir.named("jobs", name)
+    run.create()
+    with run.submissions.open("a") as file:
+        file.write(json.dumps({"job": job, "time": time}) + "\n")
+
+
+def meant(*words, runs_dir="jobs"):
+    return [(found.run and found.run.path.name, found.jobs) for found in target.find(words, runs_dir)]
+
+
+def test_no_word_means_every_run():
+    assert meant() == [("gpt", ("9",)), ("mnist", ("5", "7"))]
+    assert meant(runs_dir="nothing") == []
+
+
+def test_a_name_or_its_folder_means_all_its_jobs():
+    assert meant("mnist") == meant("jobs/mnist") == meant("jobs/mnist/") == [("mnist", ("5", "7"))]
+
+
+def test_an_id_means_one_job():
+    assert meant("5", "9") == [("mnist", ("5",)), ("gpt", ("9",))]
+
+
+def test_a_task_of_an_array_is_of_its_array_s_run():
+    assert meant("9_3") == [("gpt", ("9_3",))]
+
+
+def test_an_id_that_slurm_gave_again_means_the_newest():
+    submit("gpt", "5", "2026-02-01T00:00:00+00:00")
+    assert meant("5") == [("gpt", ("5",))]
+
+
+def test_a_job_of_no_run_here_is_still_a_job():
+    assert meant("1234") == [(None, ("1234",))]
+    assert target.find(["1234"], "jobs")[0].name == "1234"
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [("mnits", "did you mean mnist?"), ("empty", "slurmddp status"), ("a/b", "no run"), ("..", "no run")],
+)
+def test_a_name_that_no_run_has_is_refused(word, hint):
+    with pytest.raises(UsageError, match=hint):
+        target.find([word], "jobs")
