@@ -8,21 +8,33 @@ from typing import Any
 import click
 
 from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, tell, write
+from slurmddp.cli.sets import set_options, swept
 
 
 @click.command(cls=JobCommand, options_metavar=SYNOPSIS)
 @job_options()
+@set_options
 @click.option("--explain", is_flag=True, help="Say on stderr what the cluster has decided, and why.")
-def render(job_file: Path | None, words: tuple[str, ...], *, explain: bool, **parameters: Any) -> None:
+def render(
+    job_file: Path | None,
+    words: tuple[str, ...],
+    *,
+    sets: tuple[str, ...],
+    side_by_side: bool,
+    max_parallel: int | None,
+    explain: bool,
+    **parameters: Any,
+) -> None:
     """Print the script of a job; nothing is written or submitted.
 
     The bytes are those that `submit` hands to sbatch, so `slurmddp render ... | sbatch` works.
+    With --set it is the script of a sweep.
     """
     from slurmddp.request import fitted
     from slurmddp.script import script
 
-    request = fitted(resolve(job_file, words, parameters), os.environ)
-    write(sys.stdout, script(request.resolved.spec))
+    request = swept(fitted(resolve(job_file, words, parameters), os.environ), sets, side_by_side, max_parallel)
+    write(sys.stdout, script(request.resolved.spec, array=request.array))
     if explain:
         for line in request.explained():
             tell(line)
