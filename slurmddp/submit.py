@@ -63,7 +63,7 @@ def submit(
         environ=environ,
         notice=notice,
     )
-    _check(request.resolved, run, change=change, environ=environ)
+    _check(request, run, change=change, environ=environ)
     if not force:
         _check_limits(request)
     for program in request.programs:
@@ -90,7 +90,7 @@ def dry_run(request: Request, *, change: bool, environ: Mapping[str, str], force
     _check_can_queue(resolved.spec)
     text, run = script(resolved.spec, array=request.array), _run_of(resolved.spec)
     _described(resolved)
-    _check(resolved, run, change=change, environ=environ)
+    _check(request, run, change=change, environ=environ)
     _check_idle(request, run, environ)
     if not force:
         _check_limits(request)
@@ -211,10 +211,12 @@ def _check_can_queue(spec: JobSpec) -> None:
         )
 
 
-def _check(resolved: Resolved, run: RunDir, *, change: bool, environ: Mapping[str, str]) -> None:
+def _check(request: Request, run: RunDir, *, change: bool, environ: Mapping[str, str]) -> None:
+    resolved = request.resolved
     for item in resolved.spec.env:
         if "=" not in item and item not in environ:
             raise UsageError(f"--env {item}: {item} is not set here; export it, or give --env {item}=VALUE")
+    _check_kind(request, run)
     if not change and not resolved.spec.reset:
         check_same(run, resolved)
 
@@ -225,7 +227,6 @@ def _check_idle(request: Request, run: RunDir, environ: Mapping[str, str]) -> No
     An array may have several: it has been made of the runs that have none.
     """
     spec = request.resolved.spec
-    _check_kind(request, run)
     for job in () if request.array else unfinished(run, environ):
         if job.job_id not in re.findall(r"\d+", spec.dependency or "") and spec.dependency != "singleton":
             raise UsageError(

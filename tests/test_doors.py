@@ -62,6 +62,8 @@ CLI_ONLY = {
     "tables",
     "starter",
     "request",
+    "array",
+    "sweep",
     "cluster",
 }
 

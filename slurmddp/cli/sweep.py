@@ -155,24 +155,30 @@ def _row_of(result: Result) -> dict[str, Any]:
 
 
 def _write_csv(found: Sequence[Result]) -> None:
-    keys = list(dict.fromkeys(key for result in found for key in result.values))
-    names = list(dict.fromkeys(name for result in found for name in result.metrics))
+    keys, names = _keys(found), _names(found)
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow([*keys, "done", "step", "total", *names])
+    heads = [f"{name} logged" if name in keys else name for name in names]
+    writer.writerow([*keys, "done", "step", "total", *heads])
     for result in found:
         own = [result.values.get(key, "") for key in keys]
-        writer.writerow(
-            [*own, int(result.done), result.step, result.total, *(result.metrics.get(n, "") for n in names)]
-        )
+        logged = [result.metrics.get(name, "") for name in names]
+        writer.writerow([*own, int(result.done), result.step, result.total, *logged])
 
 
 def _lines(found: Sequence[Result], by: str) -> list[str]:
-    keys = list(dict.fromkeys(key for result in found for key in result.values))
-    logged = list(dict.fromkeys(name for result in found for name in result.metrics))
-    names = sorted(logged, key=lambda name: name != by)[:_SHOWN]
+    keys = _keys(found)
+    names = sorted((name for name in _names(found) if name not in keys), key=lambda name: name != by)[:_SHOWN]
     rows = [[printable(cell) for cell in _cells(result, keys, names)] for result in found]
-    head = [*keys, *names, "step", "state"]
+    head = [*keys, *map(printable, names), "step", "state"]
     return table([head, *rows], right=range(len(keys), len(head) - 1))
+
+
+def _keys(found: Sequence[Result]) -> list[str]:
+    return list(dict.fromkeys(key for result in found for key in result.values))
+
+
+def _names(found: Sequence[Result]) -> list[str]:
+    return list(dict.fromkeys(name for result in found for name in result.metrics))
 
 
 def _cells(result: Result, keys: Sequence[str], names: Sequence[str]) -> list[str]:

@@ -1,15 +1,17 @@
 """The settings of a sweep that are not done yet, into the queue: one array, or as few as the cluster allows."""
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from slurmddp import slurm
-from slurmddp.array import Task, folder
+from slurmddp.array import Array, Task, folder
+from slurmddp.cluster import Cluster
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.handover import Notice, Submitted, submissions
 from slurmddp.request import Request
 from slurmddp.rundir import RunDir
+from slurmddp.script import script
 from slurmddp.submit import is_finished, submit
 
 
@@ -58,20 +60,20 @@ def sweep(
 ) -> list[Submitted]:
     """Submit the tasks of the request's array that are neither done nor in the queue; return the jobs.
 
-    Slurm's arrays have at most MaxArraySize tasks, so that more than those are several. `accepted` hears of each at
-    once. Raises UsageError and ClusterError as `submit` does; ClusterError names what was queued before.
+    Slurm's arrays have at most MaxArraySize tasks, and scripts a largest size: more than that are several. `accepted`
+    hears of each at once. Raises UsageError and ClusterError as `submit` does, with how much was queued before.
     """
     array = request.array
     if array is None:
         raise UsageError("there is nothing to sweep over; give --set KEY=VALUE,...")
-    size = request.cluster.max_array_size if request.cluster else len(array.tasks)
-    if array.max_parallel and len(array.tasks) > size:
+    parts = list(_parts(request, array))
+    if array.max_parallel and len(parts) > 1:
         raise ClusterError(
-            f"--max-parallel holds for one array, and {len(array.tasks)} settings are more than the {size} that an "
-            "array has here (MaxArraySize); sweep over fewer, or leave it out"
+            f"--max-parallel holds for one array, and {len(array.tasks)} settings need {len(parts)} here "
+            "(MaxArraySize, max_script_size); sweep over fewer, or leave it out"
         )
     done: list[Submitted] = []
-    for part in array.parts(size):
+    for part in parts:
         try:
             done.append(
                 submit(
@@ -86,6 +88,15 @@ def sweep(
         except ClusterError as error:
             if not done:
                 raise
-            first = sum(len(part.tasks) for part in list(array.parts(size))[: len(done)])
+            first = sum(len(part.tasks) for part in parts[: len(done)])
             raise ClusterError(f"{first} of {len(array.tasks)} settings are queued, then: {error}") from error
     return done
+
+
+def _parts(request: Request, array: Array) -> Iterator[Array]:
+    """Yield the arrays that the cluster takes, as few as need be."""
+    cluster = request.cluster or Cluster()
+    size = min(cluster.max_array_size, len(array.tasks))
+    while size > 1 and len(script(request.resolved.spec, array=Array(array.tasks[:size]))) > cluster.max_script_bytes:
+        size = -(-size // 2)
+    yield from array.parts(size)
