@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import click
 
+from slurmddp.cli.after import after_options, behind
 from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, runs_dir_option, tell, write
 from slurmddp.cli.sets import set_options, swept
 from slurmddp.cli.tables import printable, table
@@ -45,6 +46,7 @@ class _Sweep(JobCommand):
 @click.command(cls=_Sweep, options_metavar=SYNOPSIS)
 @job_options(KEYS)
 @set_options
+@after_options
 @click.option("--continue", "change", is_flag=True, help="Go on with a sweep though its COMMAND has changed.")
 @click.option("--dry-run", is_flag=True, help="Print the script, and what would be submitted; nothing is queued.")
 @click.option("--force", is_flag=True, help="Submit even what seems never to start here.")
@@ -56,6 +58,8 @@ def sweep(  # noqa: PLR0913 - an argument for each option
     sets: tuple[str, ...],
     side_by_side: bool,
     max_parallel: int | None,
+    after: tuple[str, ...],
+    after_ok: tuple[str, ...],
     change: bool,
     dry_run: bool,
     force: bool,
@@ -67,7 +71,8 @@ def sweep(  # noqa: PLR0913 - an argument for each option
     Each setting is a run of its own, in the folder of the sweep, and comes back by itself when it is interrupted.
     The same command again submits only what is missing. `slurmddp sweep results NAME` shows what came out.
     """
-    request = swept(fitted(resolve(job_file, words, parameters), os.environ), sets, side_by_side, max_parallel)
+    resolved = resolve(job_file, words, behind(parameters, after, after_ok))
+    request = swept(fitted(resolved, os.environ), sets, side_by_side, max_parallel)
     if request.array is None:
         raise UsageError("there is nothing to sweep over; give --set KEY=VALUE,..., as in --set lr=1e-3,1e-4")
     job = request.resolved.spec
