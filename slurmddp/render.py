@@ -5,6 +5,7 @@ made it: `header` in `#SBATCH` lines, `shell` everywhere else.
 """
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from slurmddp.spec import JobSpec
 
 BASE: Final = "base.sbatch.j2"
 MANUAL: Final = "manual.j2"
+CALLABLES: Final = "submitit.sbatch.j2"
 _PACKAGE: Final = Path(__file__).parent
 _PACKAGED = _PACKAGE / "templates"
 TEMPLATES: Final = _PACKAGED if _PACKAGED.is_dir() else _PACKAGE.parent / "templates"
@@ -47,6 +49,38 @@ def render(spec: JobSpec, *, reset_number: int = 1, code: Code | None = None) ->
     except jinja2.TemplateError as error:
         raise UsageError(_template_message(spec.template, error)) from error
     return _checked(script, spec.template)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Callables:
+    """What the script of pickled callables has beyond that of a job (slurmddp.executor)."""
+
+    folder: str
+    """Where submitit's files lie; `%j`, `%A` and `%a` in it are the job's."""
+    array: str = ""
+    """As sbatch has it, `0-99%10`; empty for a single job."""
+    python: str
+    """What starts Python, as shell code."""
+    errors_apart: bool = True
+    """Whether a rank has a file for what it writes to stderr."""
+    srun: tuple[str, ...] = ()
+    """Further words for srun."""
+    teardown: tuple[str, ...] = ()
+    """Shell lines after each start of the ranks."""
+
+
+def render_callables(spec: JobSpec, callables: Callables) -> str:
+    """Return the script of a job, or an array of jobs, whose ranks call what was pickled for them.
+
+    Raises UsageError for a value that no script can carry.
+    """
+    context = _context(spec, 1, None) | {
+        "run_dir": callables.folder,
+        "callables": callables,
+        "python_code": quoting.lines(callables.python),
+        "teardown_lines": [quoting.lines(line) for line in callables.teardown],
+    }
+    return _environment().get_template(CALLABLES).render(context)
 
 
 def _environment() -> ImmutableSandboxedEnvironment:

@@ -26,7 +26,7 @@ DOORS = {
         "worker",
     },
     "torchvision": {"worker"},
-    "submitit": {"executor.py"},
+    "submitit": {"executor"},
     "rich": {"cli"},
     "tensorboard": {"cli", "worker"},
     "numpy": set(),
@@ -61,6 +61,7 @@ CLI_ONLY = {
     "starter",
     "request",
     "cluster",
+    "executor",
 }
 
 
@@ -99,6 +100,7 @@ def test_imports_go_down_only():
         "doctor",
         "requeue.py",
         "submit.py",
+        "executor",
         "script.py",
         "prepare.py",
         "render.py",
