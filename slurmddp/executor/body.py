@@ -43,20 +43,26 @@ def main() -> None:
     files.result(stopping.rank.rank).unlink(missing_ok=True)
     _accept_ready_ranks()
     try:
-        files.keep(_call(stopping, files))
+        _call(stopping, files)
     except BaseException as error:
         if judge(error).status not in (outcome.RETRYABLE, outcome.FENCED):
             files.keep(("error", traceback.format_exc()))
         raise
 
 
-def _call(stopping: Stopping, files: "Files") -> tuple[str, Any]:
+def _call(stopping: Stopping, files: "Files") -> None:
+    """Keep what the callable returns; rank 0 last of all, so that until then a notice finds every rank."""
     call = Call(files.submitted(), files)
     signal.signal(PAUSE, call.pause)
     stopping.expect_own_end(call.stop)
-    result = call.run(lambda: files.wait_for_peers() if stopping.rank.is_main else None)
-    stopping.expect_nothing()
-    return "success", result
+    if stopping.rank.is_main:
+        result = call.run(files.wait_for_peers)
+        stopping.expect_nothing()
+        files.keep(("success", result))
+    else:
+        files.keep(("success", call.run(lambda: None)))
+        files.wait_for(0)
+        stopping.expect_nothing()
 
 
 class Files:
@@ -89,9 +95,13 @@ class Files:
             self._count_progress(self._rank.run_dir.checkpoints)
 
     def wait_for_peers(self) -> None:
-        """Wait until all ranks have a result: with rank 0 goes who answers notices. A peer that fails ends this one."""
+        """Wait until all other ranks have a result; one that fails ends this one, too."""
         for rank in range(1, self._rank.world_size):
-            _waited(self.result(rank).exists)
+            self.wait_for(rank)
+
+    def wait_for(self, rank: int) -> None:
+        """Wait until that rank has a result."""
+        _waited(self.result(rank).exists)
 
     def _write(self, path: Path, content: Any) -> None:
         temporary = path.with_name(f".{path.name}.{os.getpid()}")

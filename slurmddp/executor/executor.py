@@ -82,7 +82,7 @@ class Executor(theirs.SlurmExecutor):
         return render_callables(self._spec(asked), callables)
 
     def _spec(self, asked: Mapping[str, Any]) -> JobSpec:
-        return parameters.spec_of(asked, max_restarts=self._max_restarts)
+        return parameters.spec_of(asked, python=self._python, max_restarts=self._max_restarts)
 
     def _make_submission_file_text(self, command: str, uid: str) -> str:
         del command, uid

@@ -51,24 +51,22 @@ ARRAY_PARALLELISM: Final = 256
 def known(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
     """Return what was given by Slurm's names, without None and what is meant for other clusters.
 
-    `others` are the prefixes of those. Raises UsageError for a name that submitit has not, with the near ones.
+    `others` are the prefixes of those; Slurm's own name counts more than the one that is the same on every cluster.
+    Raises UsageError for a name that submitit has not, with the near ones.
     """
     found = {}
-    for name, value in given.items():
-        plain = name.removeprefix("slurm_")
-        if name.partition("_")[0] in others:
+    for name in sorted(given, key=lambda name: (name.removeprefix("slurm_") not in GENERIC, name.startswith("slurm_"))):
+        plain, value = name.removeprefix("slurm_"), given[name]
+        if name.partition("_")[0] in others or value is None:
             continue
         if plain not in SLURMS and plain not in GENERIC:
             allowed = [*GENERIC, *(f"slurm_{key}" for key in SLURMS if key not in GENERIC.values())]
             raise unknown(name, allowed, "update_parameters", what="parameter")
-        if value is not None and plain not in GENERIC:
-            found[plain] = value
-        elif value is not None and (name != plain or f"slurm_{plain}" not in given):
-            found[GENERIC[plain]] = _gigabytes(value) if plain == "mem_gb" else value
+        found[GENERIC.get(plain, plain)] = _gigabytes(value) if plain == "mem_gb" else value
     return found
 
 
-def spec_of(parameters: Mapping[str, Any], *, max_restarts: int) -> JobSpec:
+def spec_of(parameters: Mapping[str, Any], *, python: str | None, max_restarts: int) -> JobSpec:
     """Return the job that the parameters ask for. Raises UsageError for values that cannot be."""
     asked = {key: parameters[key] for key in _FIELDS if key in parameters}
     asked |= {"job_name": as_name(str(asked.get("job_name", "submitit"))), "time": asked.get("time", DEFAULT_MINUTES)}
@@ -77,14 +75,14 @@ def spec_of(parameters: Mapping[str, Any], *, max_restarts: int) -> JobSpec:
     asked |= {"mem": str(asked["mem"]).upper().removesuffix("B")} if "mem" in asked else {}
     asked |= {"signal_lead": parameters["signal_delay_s"]} if "signal_delay_s" in parameters else {}
     asked |= {"setup": tuple(_lines(parameters.get("setup", ())))}
-    asked |= {"command": BODY, "max_restarts": max_restarts}
+    asked |= {"command": BODY, "max_restarts": max_restarts, "python": shlex.split(python)[0] if python else None}
     sbatch = {key: parameters[key] for key in _SBATCHS if key in parameters and not _is_gpu(key, parameters[key])}
     further = {key.replace("_", "-"): value for key, value in parameters.get("additional_parameters", {}).items()}
     own = {JOB_FIELDS[key].name: value for key, value in further.items() if key in JOB_FIELDS}
     rest = {key.replace("_", "-"): value for key, value in sbatch.items()} | {
         key: value for key, value in further.items() if key not in JOB_FIELDS
     }
-    items = tuple(key if value is True else f"{key}={value}" for key, value in rest.items() if value is not False)
+    items = tuple(key if value is True else f"{key}={value}" for key, value in rest.items() if not _is_off(value))
     return JobSpec(**_converted(asked | own), sbatch=items)
 
 
@@ -143,6 +141,10 @@ def _whole(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise UsageError(f"update_parameters: {name}: {shown(value)} is not a whole number")
     return value
+
+
+def _is_off(value: Any) -> bool:
+    return value is None or value is False
 
 
 def _lines(given: Iterable[str]) -> list[str]:

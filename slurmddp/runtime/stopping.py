@@ -66,7 +66,7 @@ class Stopping:
     def expect_own_end(self, end: End) -> None:
         """Rank 0's program saves itself and says how it ends; its peers go on until they are ended with it."""
         self._end = end
-        NOTICES.then(self._leave_as_said if self.rank.is_main else None)
+        NOTICES.then(self._leave_as_said if self.rank.is_main else self._acknowledge)
 
     def expect_nothing(self) -> None:
         """The rank is ending."""
@@ -89,12 +89,16 @@ class Stopping:
                 stopped = Verdict(outcome.STOPPED, f"told to stop ({self.reason})")
                 self._leave(stopped, records=self.rank.is_main)
 
+    def _acknowledge(self) -> None:
+        self._confirm(SILENT_S)
+
     def _leave_as_said(self) -> None:
         self._tell()
         if self.reason == "time limit" and 0 < (self.rank.stop_at or 0) - time.time() < EARLY_S:
             NOTICES.dismiss()
             return
-        verdict = self._end(self.reason)
+        silent = self._confirm(SILENT_S)
+        verdict = self._lost(silent) if silent else self._end(self.reason)
         with NOTICES.holding(self._leave_as_said) as current:
             if current and verdict:
                 self._leave(verdict, records=True)
