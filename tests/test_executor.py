@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -16,11 +17,13 @@ from submitit.slurm import slurm as theirs
 
 import slurmddp
 import slurmddp.executor
+from slurmddp import outcome, slurm
 from slurmddp.errors import ClusterError, UsageError
+from slurmddp.executor import body, parameters
 from slurmddp.executor import job as job_module
-from slurmddp.executor import parameters
 from slurmddp.executor.job import GONE, Job, look
 from slurmddp.rundir import RunDir, read_records
+from slurmddp.runtime.environment import read_rank
 
 GOLDEN = Path(__file__).parent / "golden" / "submitit.sbatch"
 SHELLCHECK = Path(sys.executable).parent / "shellcheck"
@@ -428,6 +431,176 @@ def test_a_controller_that_does_not_answer_ends_no_job(tmp_path, monkeypatch, ca
     with pytest.raises(ClusterError):
         silent.cancel()
     silent.cancel(check=False)
+
+
+class Ended(BaseException):
+    """In place of a process that does nothing more."""
+
+
+class Checkpointed:
+    """Interrupts itself once, and has a `checkpoint` that does what it is told."""
+
+    def __init__(self, stop=lambda: None, again: str = "itself") -> None:
+        self.stop, self.again = stop, again
+
+    def __call__(self):
+        self.stop()
+        return "returned"
+
+    def checkpoint(self):
+        if self.again == "raises":
+            raise ValueError("cannot be saved")
+        return utils.DelayedSubmission(max, 1, 2) if self.again == "itself" else None
+
+
+@pytest.fixture
+def made(tmp_path, monkeypatch):
+    """Return the files of a rank that is alone, and a function that makes a call of it; PAUSE is left as it was."""
+    for name, value in {"SUBMITIT_EXECUTOR": "slurm", "SUBMITIT_FOLDER": str(tmp_path), "SLURM_JOB_ID": "7"}.items():
+        monkeypatch.setenv(name, value)
+
+    def end():
+        raise Ended
+
+    monkeypatch.setattr(body, "_hold", end)
+    files = body.Files(read_rank({}))
+
+    def call(function, timeouts=3):
+        delayed = utils.DelayedSubmission(function)
+        delayed.set_timeout(5, timeouts)
+        made_call = body.Call(delayed, files)
+        signal.signal(body.PAUSE, made_call.pause)
+        return made_call
+
+    before = signal.getsignal(body.PAUSE)
+    yield call, files
+    signal.signal(body.PAUSE, before)
+
+
+def interrupted(made, reason="preempted", again="itself", timeouts=3) -> body.Verdict:
+    """Return what a call that is interrupted while it runs says of its end."""
+    verdicts = []
+
+    def stop():
+        notices = threading.Thread(target=lambda: verdicts.append(call.stop(reason)))
+        with pytest.raises(Ended):  # noqa: PT012 - it may come in either line
+            notices.start()
+            time.sleep(30)
+        notices.join()
+        raise Ended
+
+    call = made[0](stop if again == "not at all" else Checkpointed(stop, again), timeouts)
+    with pytest.raises(Ended):
+        call.run(lambda: None)
+    return verdicts[0]
+
+
+def kept(files: body.Files):
+    return utils.pickle_load(files.result(0))
+
+
+def test_a_notice_saves_the_call_and_what_comes_back_is_what_checkpoint_has_said(made):
+    assert interrupted(made).status == outcome.STOPPED
+    again = made[1].submitted()
+    assert (again.result(), again._timeout_countdown) == (2, 3)
+    assert not made[1].result(0).exists()
+
+
+def test_only_the_time_limit_is_counted(made):
+    interrupted(made, reason="time limit")
+    assert made[1].submitted()._timeout_countdown == 2
+
+
+@pytest.mark.parametrize(
+    ("again", "timeouts", "message"),
+    [
+        ("none", 3, "Job not requeued because: checkpoint function returned None."),
+        ("raises", 3, "ValueError: cannot be saved"),
+        ("itself", 0, "Job not requeued because: timed-out too many times."),
+    ],
+)
+def test_a_call_that_cannot_go_on_has_failed_and_says_so(made, again, timeouts, message):
+    assert interrupted(made, "time limit", again, timeouts).status == outcome.FAILED
+    word, trace = kept(made[1])
+    assert (word, message in trace) == ("error", True)
+
+
+def test_a_function_without_checkpoint_keeps_the_rest_of_its_time_and_begins_anew_when_preempted(made, tmp_path):
+    assert made[0](max).stop("time limit") is None
+    assert interrupted(made, again="not at all").status == outcome.STOPPED
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_main_thread_that_is_stuck_does_not_keep_the_call_from_being_saved(made, monkeypatch):
+    monkeypatch.setattr(signal, "pthread_kill", lambda *_: None)
+    monkeypatch.setattr(body, "PAUSE_LIMIT_S", 0.01)
+    call = made[0](Checkpointed())
+    assert call.stop("preempted").status == outcome.STOPPED
+    with pytest.raises(Ended):
+        call.run(lambda: None)
+
+
+def test_a_call_that_has_returned_is_not_saved(made):
+    call = made[0](Checkpointed())
+    assert call.run(lambda: None) == "returned"
+    assert call.stop("preempted") is None
+
+
+def test_a_call_that_does_not_come_is_told(made, monkeypatch):
+    monkeypatch.setattr(body, "ARRIVAL_LIMIT_S", 0)
+    with pytest.raises(RuntimeError, match=r"7_submitted\.pkl did not come within 0 s"):
+        made[1].submitted()
+
+
+def test_the_body_is_started_by_the_worker_alone():
+    done = subprocess.run([sys.executable, "-m", *parameters.BODY[1:]], capture_output=True, text=True, check=False)
+    assert (done.returncode, "is started by slurmddp.worker" in done.stderr) == (1, True)
+
+
+LOST = slurm.LostAnswerError("sbatch did not end within 60 s")
+
+
+@pytest.mark.parametrize("found", [slurm.JobId("17"), None])
+def test_a_job_whose_answer_was_lost_is_looked_for(tmp_path, monkeypatch, found):
+    def lose(*_, **__):
+        raise LOST
+
+    monkeypatch.setattr(slurm, "submit", lose)
+    monkeypatch.setattr(slurm, "find_job", lambda **_: found)
+    made = executor(tmp_path / "logs")
+    if found:
+        assert made.submit(max, 1, 2).job_id == "17"
+    else:
+        with pytest.raises(slurm.LostAnswerError):
+            made.submit(max, 1, 2)
+
+
+def test_more_calls_than_an_array_may_have_make_several(tmp_path, monkeypatch):
+    numbers = iter(range(1, 9))
+    monkeypatch.setattr(slurm, "query", lambda *_: "MaxArraySize            = 600\n")
+    monkeypatch.setattr(slurm, "submit", lambda *_, **__: (slurm.JobId(str(next(numbers))), ""))
+    jobs = executor(tmp_path / "logs").map_array(abs, range(1300))
+    assert [job.job_id for job in jobs[599:601]] == ["1_599", "2_0"]
+    assert jobs[-1].job_id == "3_99"
+    assert header(jobs[-1].paths.submission_file.read_text())["array"] == "0-99%100"
+
+
+def test_the_accounting_is_asked_where_there_is_one(monkeypatch):
+    """A stand-in for a cluster with slurmdbd that has forgotten its jobs otherwise."""
+
+    def ask(command, environ):
+        del environ
+        said = "5_1|TIMEOUT|2026-11-21T00:00:00|None\n" if command[0] == "sacct" else ""
+        return slurm.Answer(0 if said else 1, said, "" if said else "error: Invalid job id specified")
+
+    monkeypatch.setattr(slurm, "ask", ask)
+    assert look(["5_1", "6"]) == {"5_1": "TIMEOUT", "6": GONE}
+
+
+def test_a_squeue_that_fails_is_no_answer(monkeypatch):
+    monkeypatch.setattr(slurm, "ask", lambda *_: slurm.Answer(1, "", "squeue: error: no"))
+    with pytest.raises(ClusterError, match="squeue: no"):
+        look(["1"])
 
 
 if __name__ == "__main__":

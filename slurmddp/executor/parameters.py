@@ -68,22 +68,42 @@ def known(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any
 
 def spec_of(parameters: Mapping[str, Any], *, python: str | None, max_restarts: int) -> JobSpec:
     """Return the job that the parameters ask for. Raises UsageError for values that cannot be."""
-    asked = {key: parameters[key] for key in _FIELDS if key in parameters}
-    asked |= {"job_name": as_name(str(asked.get("job_name", "submitit"))), "time": asked.get("time", DEFAULT_MINUTES)}
-    asked["ntasks_per_node"] = max(1, _whole("tasks_per_node", asked.get("ntasks_per_node", 1)))
-    asked["gpus_per_node"] = _gpus(parameters, asked["ntasks_per_node"])
-    asked |= {"mem": str(asked["mem"]).upper().removesuffix("B")} if "mem" in asked else {}
-    asked |= {"signal_lead": parameters["signal_delay_s"]} if "signal_delay_s" in parameters else {}
-    asked |= {"setup": tuple(_lines(parameters.get("setup", ())))}
-    asked |= {"command": BODY, "max_restarts": max_restarts, "python": shlex.split(python)[0] if python else None}
-    sbatch = {key: parameters[key] for key in _SBATCHS if key in parameters and not _is_gpu(key, parameters[key])}
+    tasks = max(1, _whole("tasks_per_node", parameters.get("ntasks_per_node", 1)))
     further = {key.replace("_", "-"): value for key, value in parameters.get("additional_parameters", {}).items()}
-    own = {JOB_FIELDS[key].name: value for key, value in further.items() if key in JOB_FIELDS}
-    rest = {key.replace("_", "-"): value for key, value in sbatch.items()} | {
-        key: value for key, value in further.items() if key not in JOB_FIELDS
+    asked = {
+        **{key: parameters[key] for key in _FIELDS if key in parameters},
+        "job_name": as_name(str(parameters.get("job_name", "submitit"))),
+        "time": parameters.get("time", DEFAULT_MINUTES),
+        "ntasks_per_node": tasks,
+        "gpus_per_node": _gpus(parameters, tasks),
+        "mem": str(parameters["mem"]).upper().removesuffix("B") if "mem" in parameters else None,
+        "signal_lead": parameters.get("signal_delay_s"),
+        "setup": tuple(_lines(parameters.get("setup", ()))),
+        "sbatch": _sbatch(parameters, {key: value for key, value in further.items() if key not in JOB_FIELDS}),
+        "python": shlex.split(python)[0] if python else None,
+        "max_restarts": max_restarts,
+        **{JOB_FIELDS[key].name: value for key, value in further.items() if key in JOB_FIELDS},
     }
-    items = tuple(key if value is True else f"{key}={value}" for key, value in rest.items() if not _is_off(value))
-    return JobSpec(**_converted(asked | own), sbatch=items)
+    fields = {field.name: field for field in JOB_FIELDS.values()}
+    return JobSpec(
+        command=BODY,
+        **{
+            name: convert(fields[name], value, f"update_parameters: {name}")
+            for name, value in asked.items()
+            if value is not None
+        },
+    )
+
+
+def _sbatch(parameters: Mapping[str, Any], further: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what sbatch gets as it is, KEY or KEY=VALUE each."""
+    given = {key: parameters[key] for key in _SBATCHS if key in parameters and not _is_gpu(key, parameters[key])}
+    items = {key.replace("_", "-"): value for key, value in given.items()} | dict(further)
+    return tuple(
+        key if value is True else f"{key}={value}"
+        for key, value in items.items()
+        if value is not None and value is not False
+    )
 
 
 def callables_of(parameters: Mapping[str, Any], *, folder: str, python: str | None, count: int | None) -> Callables:
@@ -105,15 +125,6 @@ def callables_of(parameters: Mapping[str, Any], *, folder: str, python: str | No
         srun=tuple(parameters.get("srun_args", ())),
         teardown=tuple(_lines(parameters.get("teardown", ()))),
     )
-
-
-def _converted(asked: Mapping[str, Any]) -> dict[str, Any]:
-    fields = {field.name: field for field in JOB_FIELDS.values()}
-    return {
-        name: convert(fields[name], value, f"update_parameters: {name}") if name in fields else value
-        for name, value in asked.items()
-        if value is not None
-    }
 
 
 def _gpus(parameters: Mapping[str, Any], tasks: int) -> str | None:
@@ -141,10 +152,6 @@ def _whole(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise UsageError(f"update_parameters: {name}: {shown(value)} is not a whole number")
     return value
-
-
-def _is_off(value: Any) -> bool:
-    return value is None or value is False
 
 
 def _lines(given: Iterable[str]) -> list[str]:
