@@ -495,6 +495,28 @@ def interrupted(made, reason="preempted", again="itself", timeouts=3) -> body.Ve
     return verdicts[0]
 
 
+def test_a_call_whose_program_a_signal_has_ended_is_saved_all_the_same(made, monkeypatch):
+    """Slurm sends the notice to whatever the callable has started, too."""
+    heard = threading.Event()
+    monkeypatch.setattr(body.NOTICES, "heard", heard)
+
+    def fail():
+        threading.Thread(target=lambda: (heard.set(), call.stop("preempted"))).start()
+        raise utils.FailedJobError("terminated")
+
+    call = made[0](Checkpointed(fail))
+    with pytest.raises(Ended):
+        call.run(lambda: None)
+    assert made[1].submitted().result() == 2
+
+
+def test_a_call_that_fails_by_itself_has_failed(made):
+    call = made[0](Checkpointed(lambda: 1 / 0))
+    with pytest.raises(ZeroDivisionError):
+        call.run(lambda: None)
+    assert call.stop("preempted") is None
+
+
 def kept(files: body.Files):
     return utils.pickle_load(files.result(0))
 
@@ -562,14 +584,19 @@ LOST = slurm.LostAnswerError("sbatch did not end within 60 s")
 
 @pytest.mark.parametrize("found", [slurm.JobId("17"), None])
 def test_a_job_whose_answer_was_lost_is_looked_for(tmp_path, monkeypatch, found):
+    """And a result that lies there of a job with the same number is none of it."""
+
     def lose(*_, **__):
         raise LOST
 
     monkeypatch.setattr(slurm, "submit", lose)
     monkeypatch.setattr(slurm, "find_job", lambda **_: found)
     made = executor(tmp_path / "logs")
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "17_0_result.pkl").touch()
     if found:
-        assert made.submit(max, 1, 2).job_id == "17"
+        job = made.submit(max, 1, 2)
+        assert (job.job_id, job.paths.result_pickle.exists()) == ("17", False)
     else:
         with pytest.raises(slurm.LostAnswerError):
             made.submit(max, 1, 2)

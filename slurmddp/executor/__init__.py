@@ -20,6 +20,8 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(f"module 'slurmddp.executor' has no attribute {name!r}")
     module, attribute = _PLACES.get(name, ("submitit", name))
     try:
         return getattr(importlib.import_module(module), attribute)

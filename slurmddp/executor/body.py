@@ -21,6 +21,7 @@ from submitit.core import utils
 from slurmddp import outcome
 from slurmddp.runtime.environment import Rank
 from slurmddp.runtime.owner import owner_of
+from slurmddp.runtime.preemption import NOTICES
 from slurmddp.runtime.stopping import Stopping, begun
 from slurmddp.runtime.verdict import Verdict, judge
 from slurmddp.runtime.why import Reason
@@ -31,6 +32,10 @@ PAUSE: Final = signal.SIGURG
 """Brings the main thread to a halt between two of the callable's instructions; does nothing to a process of its own."""
 PAUSE_LIMIT_S: Final = 3.0
 """For the main thread, which may be inside a collective, to be brought to a halt."""
+HEARD_LIMIT_S: Final = 1.0
+"""For a notice to be heard that has also reached what the callable has started, and so made it fail."""
+SAVE_LIMIT_S: Final = 20.0
+"""For such a callable to be saved all the same."""
 LOOK_S: Final = 0.1
 
 
@@ -138,6 +143,10 @@ class Call:
         try:
             result = self._delayed.result()
             wait()
+        except Exception:
+            if NOTICES.heard.wait(HEARD_LIMIT_S):
+                self._saved.wait(SAVE_LIMIT_S)
+            raise
         finally:
             if not self._become("over"):
                 _hold()

@@ -84,10 +84,6 @@ class Executor(theirs.SlurmExecutor):
     def _spec(self, asked: Mapping[str, Any]) -> JobSpec:
         return parameters.spec_of(asked, python=self._python, max_restarts=self._max_restarts)
 
-    def _make_submission_file_text(self, command: str, uid: str) -> str:
-        del command, uid
-        return self.render()
-
     def _internal_process_submissions(self, delayed_submissions: Sequence[utils.DelayedSubmission]) -> list[Any]:
         """Submit one job, or one array; more calls than an array may have make several.
 
@@ -111,8 +107,14 @@ class Executor(theirs.SlurmExecutor):
             jobs[0].paths.submission_file.parent.mkdir(parents=True, exist_ok=True)
             jobs[0].paths.submission_file.write_text(script)
             for job, pickle in zip(jobs, pickles, strict=True):
+                self._forget_results(job)
                 job.paths.move_temporary_file(pickle, "submitted_pickle")
         return jobs
+
+    def _forget_results(self, job: Job) -> None:
+        """Remove those of a job that had the same number in an earlier life of the cluster."""
+        for rank in range(job.num_tasks):
+            utils.JobPaths(self.folder, job.job_id, rank).result_pickle.unlink(missing_ok=True)
 
     def _job(self, job_id: str) -> Job:
         return Job(folder=self.folder, job_id=job_id, tasks=list(range(self._spec(self.parameters).world_size)))
