@@ -18,12 +18,14 @@ from submitit.slurm import slurm as theirs
 import slurmddp
 import slurmddp.executor
 from slurmddp import outcome, slurm
-from slurmddp.errors import ClusterError, UsageError
+from slurmddp.errors import ClusterError, RankError, UsageError
 from slurmddp.executor import body, parameters
 from slurmddp.executor import job as job_module
 from slurmddp.executor.job import GONE, Job, look
 from slurmddp.rundir import RunDir, read_records
 from slurmddp.runtime.environment import read_rank
+from slurmddp.runtime.stopping import Stopping
+from slurmddp.runtime.verdict import judge
 
 GOLDEN = Path(__file__).parent / "golden" / "submitit.sbatch"
 SHELLCHECK = Path(sys.executable).parent / "shellcheck"
@@ -517,6 +519,25 @@ def test_a_call_that_fails_by_itself_has_failed(made):
     assert call.stop("preempted") is None
 
 
+@pytest.mark.parametrize("error", [ValueError("no"), ConnectionError("no")])
+def test_whatever_a_call_without_peers_raises_is_final_and_kept(made, monkeypatch, capsys, error):
+    """A lost peer is worth another start; a web page that does not answer is the caller's business."""
+
+    def fail():
+        raise error
+
+    monkeypatch.setattr(body, "begun", lambda: Stopping(read_rank({})))
+    monkeypatch.setattr(Stopping, "expect_own_end", lambda *_: None)
+    monkeypatch.setattr(body, "_accept_ready_ranks", lambda: None)
+    files = made[1]
+    files.keep_call(utils.DelayedSubmission(fail))
+    with pytest.raises((ValueError, RankError)) as caught:
+        body.main()
+    assert judge(caught.value).status == outcome.FAILED
+    assert kept(files)[0] == "error" and f"{type(error).__name__}: no" in kept(files)[1]
+    assert ("Traceback" in capsys.readouterr().err) == isinstance(error, ConnectionError)
+
+
 def kept(files: body.Files):
     return utils.pickle_load(files.result(0))
 
@@ -610,6 +631,20 @@ def test_more_calls_than_an_array_may_have_make_several(tmp_path, monkeypatch):
     assert [job.job_id for job in jobs[599:601]] == ["1_599", "2_0"]
     assert jobs[-1].job_id == "3_99"
     assert header(jobs[-1].paths.submission_file.read_text())["array"] == "0-99%100"
+
+
+def test_a_second_array_that_is_refused_leaves_word_of_the_first(tmp_path, monkeypatch):
+    def submit(*_, **__):
+        if made._submitted:
+            raise ClusterError("sbatch refused the job: QOSMaxSubmitJobPerUserLimit")
+        return slurm.JobId("17"), ""
+
+    monkeypatch.setattr(slurm, "query", lambda *_: "MaxArraySize = 1001\n")
+    monkeypatch.setattr(slurm, "submit", submit)
+    made = executor(tmp_path / "logs")
+    with pytest.raises(ClusterError, match=r"QOSMax.*; the first 1001 calls are queued, as \['17'\]"):
+        made.map_array(abs, range(1002))
+    assert not list((tmp_path / "logs").glob("?" * 32 + ".pkl"))
 
 
 def test_the_accounting_is_asked_where_there_is_one(monkeypatch):

@@ -19,6 +19,7 @@ from submitit import JobEnvironment, helpers
 from submitit.core import utils
 
 from slurmddp import outcome
+from slurmddp.errors import RankError
 from slurmddp.runtime.environment import Rank
 from slurmddp.runtime.owner import owner_of
 from slurmddp.runtime.preemption import NOTICES
@@ -50,8 +51,13 @@ def main() -> None:
     try:
         _call(stopping, files)
     except BaseException as error:
-        if judge(error).status not in (outcome.RETRYABLE, outcome.FENCED):
-            files.keep(("error", traceback.format_exc()))
+        verdict = judge(error)
+        if verdict.status == outcome.FENCED or (verdict.status == outcome.RETRYABLE and stopping.rank.world_size > 1):
+            raise
+        files.keep(("error", traceback.format_exc()))
+        if verdict.status == outcome.RETRYABLE:  # without peers none can be lost
+            traceback.print_exc()
+            raise RankError(verdict.reason) from error
         raise
 
 

@@ -14,7 +14,7 @@ from submitit.core import plugins, utils
 from submitit.slurm import slurm as theirs
 
 from slurmddp import slurm
-from slurmddp.errors import UsageError
+from slurmddp.errors import ClusterError, UsageError
 from slurmddp.executor import parameters
 from slurmddp.executor.job import Job
 from slurmddp.fields import shown, unknown
@@ -87,7 +87,7 @@ class Executor(theirs.SlurmExecutor):
     def _internal_process_submissions(self, delayed_submissions: Sequence[utils.DelayedSubmission]) -> list[Any]:
         """Submit one job, or one array; more calls than an array may have make several.
 
-        Raises ClusterError when Slurm refuses; nothing is left of what was not submitted.
+        Raises ClusterError when Slurm refuses, and says what is queued; nothing is left of what was not submitted.
         """
         if len(delayed_submissions) == 1:
             return self._submit(delayed_submissions, None)
@@ -95,7 +95,13 @@ class Executor(theirs.SlurmExecutor):
         size = _array_size(len(delayed_submissions))
         for start in range(0, len(delayed_submissions), size):
             part = delayed_submissions[start : start + size]
-            jobs += self._submit(part, len(part))
+            try:
+                jobs += self._submit(part, len(part))
+            except ClusterError as error:
+                queued = (
+                    f"; the first {start} calls are queued, as {self._submitted[-start // size :]}" if start else ""
+                )
+                raise type(error)(f"{error}{queued}") from error
         return jobs
 
     def _submit(self, calls: Sequence[utils.DelayedSubmission], count: int | None) -> list[Any]:

@@ -135,7 +135,7 @@ def _by_sacct(job_ids: Sequence[str]) -> dict[str, str]:
     """Ask the accounting, if there is one: what it does not say is not known."""
     if not job_ids:
         return {}
-    columns = ["--noheader", "--parsable2", "--allocations", "--array", "--format=JobID,State,Submit,Reason"]
+    columns = ["--noheader", "--parsable2", "--allocations", "--format=JobID,State,Submit,Reason"]
     with suppress(ClusterError):
         answer = slurm.ask(["sacct", *columns, f"--jobs={','.join(job_ids)}"], os.environ)
         return {job.job_id: job.state for job in slurm.parse_jobs(answer.stdout)} if answer.status == 0 else {}
