@@ -5,6 +5,7 @@ made it: `header` in `#SBATCH` lines, `shell` everywhere else.
 """
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ from slurmddp.spec import JobSpec
 
 BASE: Final = "base.sbatch.j2"
 MANUAL: Final = "manual.j2"
+CALLABLES: Final = "submitit.sbatch.j2"
 _PACKAGE: Final = Path(__file__).parent
 _PACKAGED = _PACKAGE / "templates"
 TEMPLATES: Final = _PACKAGED if _PACKAGED.is_dir() else _PACKAGE.parent / "templates"
@@ -52,6 +54,39 @@ def render(spec: JobSpec, *, reset_number: int = 1, code: Code | None = None, ar
     return _checked(script, spec.template)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Callables:
+    """What the script of pickled callables has beyond that of a job (slurmddp.executor)."""
+
+    folder: str
+    """Where submitit's files lie; `%j`, `%A` and `%a` in it are the job's."""
+    array: str = ""
+    """As sbatch has it, `0-99%10`; empty for a single job."""
+    python: str
+    """What starts Python, as shell code."""
+    errors_apart: bool = True
+    """Whether a rank has a file for what it writes to stderr."""
+    srun: tuple[str, ...] = ()
+    """Further words for srun."""
+    teardown: tuple[str, ...] = ()
+    """Shell lines after each start of the ranks."""
+
+
+def render_callables(spec: JobSpec, callables: Callables) -> str:
+    """Return the script of a job, or an array of jobs, whose ranks call what was pickled for them.
+
+    Raises UsageError for a value that no script can carry.
+    """
+    context = _context(spec, 1, None, None) | {
+        "run_dir": callables.folder,
+        "indices": callables.array,
+        "callables": callables,
+        "python_code": quoting.lines(callables.python),
+        "teardown_lines": [quoting.lines(line) for line in callables.teardown],
+    }
+    return _environment().get_template(CALLABLES).render(context)
+
+
 def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
@@ -79,7 +114,7 @@ def _context(spec: JobSpec, reset_number: int, code: Code | None, array: Array |
         "python": python,
         "virtual_environment": None if spec.container or spec.venv else environment_of(python),
         "program": quoting.Quoted(_OF_TASK) if array else _words(spec),
-        "array": array.indices if array else None,
+        "indices": array.indices if array else "",
         "tasks": [{"folder": task.folder, "program": _words(task.job)} for task in array.tasks] if array else [],
         "setup_lines": _setup_lines(spec),
         "variables": [item.partition("=") for item in spec.variables],

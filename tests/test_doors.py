@@ -26,7 +26,7 @@ DOORS = {
         "worker",
     },
     "torchvision": {"worker"},
-    "submitit": {"executor.py"},
+    "submitit": {"executor"},
     "rich": {"cli"},
     "tensorboard": {"cli", "worker"},
     "numpy": set(),
@@ -65,6 +65,7 @@ CLI_ONLY = {
     "array",
     "sweep",
     "cluster",
+    "executor",
 }
 
 
@@ -103,6 +104,7 @@ def test_imports_go_down_only():
         "doctor",
         "requeue.py",
         "submit.py",
+        "executor",
         "script.py",
         "prepare.py",
         "render.py",
