@@ -12,7 +12,7 @@ from slurmddp.errors import UsageError
 from slurmddp.handover import submissions
 from slurmddp.history import History, read, read_newest
 from slurmddp.hostlist import expand
-from slurmddp.rundir import RunDir
+from slurmddp.rundir import TAIL_BYTES, RunDir
 from slurmddp.slurm import PHASES
 from slurmddp.status import asking, identity, records
 from slurmddp.status.asking import Heard, Row
@@ -25,9 +25,12 @@ TIMEOUT_S: Final = 20.0
 FEW: Final = 8
 """Of so many jobs scontrol tells more, and all events are read."""
 
+SOME: Final = 100
+"""Of so many jobs the last 64 KiB of events are read, of more the last 1 KiB: where it stands, and its pace."""
+
+_LINES_BYTES: Final = 1024
 _DOUBTS: Final = 20
 """Of so many jobs a look compares the script, one question each."""
-_MORE_NODES: Final = 65536
 
 _ENDED: Final[Mapping[str, str]] = {
     "COMPLETED": "",
@@ -60,7 +63,7 @@ def look(
     wanted = [job for target in targets for job in _wanted(target)]
     answers = _Answers(wanted, environ, timeout_s)
     answers.ask()
-    files = _Files(whole=len(wanted) <= FEW, now=time.time() if now is None else now)
+    files = _Files(jobs=len(wanted), now=time.time() if now is None else now)
     return [status for job in wanted for status in _statuses(job, answers, files)]
 
 
@@ -170,13 +173,15 @@ def _detailed(row: Row, more: Row | None) -> Row:
 class _Files:
     """The runs' events, each read once."""
 
-    whole: bool
+    jobs: int
+    """For how many they are wanted: for few all is read, for many the last lines."""
     now: float
     _read: dict[RunDir, History] = field(default_factory=dict)
 
     def of(self, run: RunDir) -> History:
         if run not in self._read:
-            self._read[run] = read(run) if self.whole else read_newest(run)
+            few, some = self.jobs <= FEW, self.jobs <= SOME
+            self._read[run] = read(run) if few else read_newest(run, size=TAIL_BYTES if some else _LINES_BYTES)
         return self._read[run]
 
 
