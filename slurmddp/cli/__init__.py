@@ -15,6 +15,7 @@ _COMMANDS = {
     "run": ("slurmddp.cli.run", "Run the same job on this machine, without Slurm."),
     "cluster": ("slurmddp.cli.cluster", "Show the partitions: GPUs, CPUs, memory, limits, preemption."),
     "requeue": ("slurmddp.cli.requeue", "Put a job back into the queue, to start again in seconds."),
+    "diagnose": ("slurmddp.cli.diagnose", "Why a job failed, and what to type next."),
     "doctor": ("slurmddp.cli.doctor", "What would make a job fail, before it is queued and on the nodes."),
     "compare": ("slurmddp.cli.compare", "Do ranks, or runs, hold the same model."),
     "tensorboard": ("slurmddp.cli.tensorboard", "Show runs by TensorBoard, and how to reach it from afar."),
