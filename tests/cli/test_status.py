@@ -1,7 +1,6 @@
 """`slurmddp status` as people and scripts see it."""
 
 import json
-import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -57,12 +56,18 @@ def test_many_tasks_in_the_same_state_are_one_row():
 def test_a_block_tells_everything_and_moves_no_cursor():
     text = "\n".join(block(RUNNING))
     assert all(len(line) <= 80 and line.isprintable() for line in text.splitlines())
-    for part in (
-        "mnist: job 17 is RUNNING", "1m30s, limit 2h", "n7 and 4 more, partition gpu", "attempt     1.0",
-        "1234 samples/s", "step 40, 1m5s old", "7 times, the last of them:", "peer lost", "preempted\\x1b", "came back   once",
-
-        "told by     squeue",
-    ):  # fmt: skip
+    parts = """mnist: job 17 is RUNNING
+1m30s, limit 2h
+n7 and 4 more, partition gpu
+attempt     1.0
+1234 samples/s
+step 40, 1m5s old
+7 times, the last of them:
+peer lost
+preempted\\x1b
+came back   once
+told by     squeue"""
+    for part in parts.splitlines():
         assert part in text
     assert "why         Priority; others come first; wait" in "\n".join(block(WAITING))
     assert "the run's files, 2m old" in "\n".join(block(job(age_s=120)))
@@ -153,6 +158,8 @@ def test_all_asks_first_and_names_or_all_are_wanted(monkeypatch):
         all_jobs.confirm("Cancel", ["17 (a)", "18 (b)"], yes=False)
     all_jobs.confirm("Cancel", ["17 (a)"], yes=True)
     all_jobs.confirm("Cancel", [], yes=False)
-    monkeypatch.setattr(all_jobs.sys, "stdin", os.fdopen(os.openpty()[1], "r"))
-    monkeypatch.setattr(click, "confirm", lambda text, **_: text)
+    monkeypatch.setattr(all_jobs.sys.stdin, "isatty", lambda: True)
+    asked = []
+    monkeypatch.setattr(click, "confirm", lambda text, **_: asked.append(text))
     all_jobs.confirm("Cancel", [f"{number} (a)" for number in range(12)], yes=False)
+    assert asked == ["Cancel 12 jobs?"]
