@@ -127,7 +127,9 @@ def test_imports_go_down_only():
             assert not known & above, module
 
 
-@pytest.mark.parametrize("words", [["--help"], ["status"], ["render", "--help"], ["render"], ["submit", "--help"], ["doctor"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["status", "--json"], ["render", "--help"], ["render"], ["submit", "--help"], ["doctor"]]
+)
 def test_the_command_line_loads_neither_torch_nor_submitit_nor_rich(words):
     code = f"""
 import sys
