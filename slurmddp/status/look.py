@@ -103,8 +103,9 @@ class _Answers:
     environ: Environ
     timeout_s: float
     queue: Heard = field(default_factory=Heard)
-    rows: dict[str, list[Row]] = field(default_factory=dict)
-    """By the id that was asked for."""
+    rows: dict[Wanted, list[Row]] = field(default_factory=dict)
+    given_again: set[Wanted] = field(default_factory=set)
+    """Those whose number another job of the same name has by now."""
 
     def ask(self) -> None:
         """Ask squeue, then sacct for what it does not know, then scontrol for a few."""
@@ -117,19 +118,22 @@ class _Answers:
         if missing := [job for job in self.wanted if self._is_incomplete(job)]:
             self._take(missing, self._accounting(missing))
         if len(self.wanted) <= FEW and not self.queue.silence:
-            for job in self.wanted:
-                self._detail(job)
+            self._detail()
 
     def _take(self, wanted: Iterable[Wanted], rows: Iterable[Row]) -> None:
         by_number: dict[str, list[Row]] = {}
         for row in rows:
             by_number.setdefault(row.number, []).append(row)
         for job in wanted:
-            known = self.rows.setdefault(job.job_id, [])
-            found = identity.newest(identity.of(job, by_number.get(job.number, ())))
+            known = self.rows.setdefault(job, [])
+            found = self._own(job, by_number.get(job.number, ()))
             ids = {row.job_id for row in known}
             more = [row for row in found if row.job_id not in ids and self._is_true(row)]
-            self.rows[job.job_id] = identity.newest([*known, *more])
+            self.rows[job] = identity.newest([*known, *more])
+
+    def _own(self, job: Wanted, rows: Iterable[Row]) -> list[Row]:
+        found = identity.newest(identity.of(job, rows))
+        return [row for row in found if not (job in self.given_again and identity.is_doubtful(job, row))]
 
     def _is_true(self, row: Row) -> bool:
         """Whether a row can be: what the controller has forgotten has ended, whatever the accounting still holds."""
@@ -137,14 +141,17 @@ class _Answers:
 
     def _drop_others(self) -> None:
         """Take out what has a run's number and name, and another script."""
-        doubts = [job for job in self.wanted for row in self.rows[job.job_id] if identity.is_doubtful(job, row)]
+        doubts = [job for job in self.wanted for row in self.rows[job] if identity.is_doubtful(job, row)]
+        deadline = time.monotonic() + self.timeout_s
         for job in list(dict.fromkeys(doubts))[:_DOUBTS]:
-            if slurm.script_digest(job.number, self.environ) not in (None, job.sha256):
-                self.rows[job.job_id] = []
+            left_s = max(0.0, deadline - time.monotonic())
+            if slurm.script_digest(job.number, self.environ, timeout_s=left_s) not in (None, job.sha256):
+                self.given_again.add(job)
+                self.rows[job] = []
 
     def _is_incomplete(self, job: Wanted) -> bool:
         """Whether the accounting may know more: of a job that squeue does not, and of an array's tasks."""
-        rows = self.rows[job.job_id]
+        rows = self.rows[job]
         return not rows or ("_" in rows[0].job_id and "_" not in job.job_id)
 
     def _accounting(self, missing: Sequence[Wanted]) -> tuple[Row, ...]:
@@ -152,17 +159,17 @@ class _Answers:
         ids = list(dict.fromkeys(job.number for job in missing))
         return asking.accounting(ids, since, self.environ, timeout_s=self.timeout_s).rows
 
-    def _detail(self, job: Wanted) -> None:
-        """Add what only scontrol tells; and all that it does, where neither of the others knows the job."""
-        rows = self.rows[job.job_id]
-        if rows and rows[0].source == "sacct":
-            return
-        heard = asking.controller(job.job_id, self.environ, timeout_s=self.timeout_s)
-        shown = {row.job_id: row for row in identity.newest(identity.of(job, heard.rows))}
-        if not rows:
-            self.rows[job.job_id] = list(shown.values())
-            return
-        self.rows[job.job_id] = [_detailed(row, shown.get(row.job_id)) for row in rows]
+    def _detail(self) -> None:
+        """Add what only scontrol tells, and all that it does where neither of the others knows a job."""
+        for job, rows in self.rows.items():
+            if rows and rows[0].source == "sacct":
+                continue
+            heard = asking.controller(job.job_id, self.environ, timeout_s=self.timeout_s)
+            if heard.silence:
+                return
+            shown = {row.job_id: row for row in self._own(job, heard.rows)}
+            detailed = [_detailed(row, shown.get(row.job_id)) for row in rows]
+            self.rows[job] = detailed or list(shown.values())
 
 
 def _detailed(row: Row, more: Row | None) -> Row:
@@ -186,7 +193,7 @@ class _Files:
 
 
 def _statuses(job: Wanted, answers: _Answers, files: _Files) -> Iterator[JobStatus]:
-    rows = answers.rows.get(job.job_id) or []
+    rows = answers.rows[job]
     if not rows:
         yield _from_files(job, answers, files)
     for row in rows:

@@ -155,8 +155,17 @@ def test_another_job_of_the_same_number_is_not_the_runs(says):
         says(squeue=queue(row))
         submitted("a", "17", sha256="0" * 64)
         assert (seen(["a"], environ)[0].state == "RUNNING") == ours, row
+    says(sacct=f"printf 'JobID|State|Submit|JobName\\n17|FAILED|{later:%Y-%m-%dT%H:%M:%S}|a\\n'")
+    assert seen(["a"], environ)[0].state == "UNKNOWN", "nor is it by the accounting"
     submitted("a", "17", sha256=hashlib.sha256(b"other\n").hexdigest())
     assert seen(["a"], environ)[0].state == "RUNNING", "it was requeued, and has the run's script"
+
+
+def test_two_runs_that_had_the_same_number_are_told_apart(says):
+    environ = says(squeue=queue(f"id=17|state=RUNNING|submit={CLOCK}|name=b"), sacct=NO_ACCOUNTS)
+    submitted("a", "17")
+    submitted("b", "17")
+    assert {status.name: status.state for status in seen([], environ)} == {"a": "UNKNOWN", "b": "RUNNING"}
 
 
 def test_the_current_jobs_of_a_run_are_the_last_submission_with_its_chain():
