@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cache
 from typing import Final
 
 from slurmddp import slurm
@@ -254,11 +255,12 @@ def _from_files(job: Wanted, answers: _Answers, files: _Files) -> JobStatus:
     end = records.ending(job.run, history, job.job_id, gone=not silence)
     progress = records.progress(job.run, history, job.job_id, running=False, now=files.now)
     age_s = max(0.0, files.now - end.seen) if end.seen else 0.0
+    ended = datetime.fromtimestamp(end.seen).astimezone() if end.seen and PHASES.get(end.state) in _OVER else None
     meaning = "" if end.state == "COMPLETED" else end.reason or _ENDED.get(end.state, "")
     if end.state == "UNKNOWN":
         meaning = silence or "Slurm no longer knows it, and its script left no last word"
     return replace(
-        unknown, state=end.state, submitted=job.submitted, meaning=meaning, exit_status=end.exit_status,
+        unknown, state=end.state, submitted=job.submitted, ended=ended, meaning=meaning, exit_status=end.exit_status,
         age_s=age_s, progress=progress,
     )  # fmt: skip
 
@@ -270,6 +272,7 @@ def _meaning(status: JobStatus) -> str:
     return _ENDED.get(status.state, "")
 
 
+@cache
 def _hosts(text: str) -> tuple[str, ...]:
     try:
         return expand(text) if text else ()

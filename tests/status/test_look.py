@@ -132,6 +132,7 @@ def test_programs_that_do_not_end_are_left(says):
     environ = says(**dict.fromkeys(("squeue", "sacct", "scontrol"), "exec sleep 60"))
     (status,) = seen(["a"], environ, timeout_s=0.3)
     assert (status.state, status.source, status.exit_status) == ("COMPLETED", "files", "0:0")
+    assert status.ended and status.age_s >= 0
     assert "squeue did not end" in status.silence
 
 
