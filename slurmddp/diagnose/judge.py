@@ -94,7 +94,9 @@ def _killed(scene: Scene, seen: Sighting) -> Ending | None:
     """Return the first that was killed, for what kills."""
     if seen.rule.key != "out-of-memory":
         return None
-    return next((end for end in scene.endings if end.signal in ("SIGKILL", "out of memory")), None)
+    killed = [end for end in scene.endings if end.signal in ("SIGKILL", "out of memory")]
+    there = [end for end in killed if end.host == seen.host]
+    return next(iter(there or killed), None)
 
 
 def _by_ending(scene: Scene) -> Diagnosis | None:

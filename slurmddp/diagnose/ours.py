@@ -63,7 +63,7 @@ def scene(run: RunDir, job_id: str, attempt: str) -> Scene:
     world = 1 + max((rank for kind in ("end", "out", "error.json") for rank in files.get(kind, ())), default=-1)
     recorded = {record.rank: record.host for record in records if record.host}
     hosts = _hosts(said, world, tuple(dict.fromkeys(recorded.values())) if job_id.startswith(LOCAL) else ()) | recorded
-    silent = tuple(sorted(set(range(world)) - {record.rank for record in records})) if records else ()
+    silent = tuple(sorted(set(range(world)) - {record.rank for record in records}))
     console = read(run.rank_log(job_id, attempt, 0))
     told = [*said, *nodes, *(line for line in console if line.text.startswith("torchrun: "))]
     return Scene(
