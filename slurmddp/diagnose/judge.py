@@ -197,7 +197,7 @@ def _unknown(scene: Scene) -> Diagnosis:
         sure="unknown",
         rank=first.rank if first else None,
         evidence=_lines(lines),
-        advice="the lines above are the first that look wrong",
+        advice="the lines above are the first that look wrong" if lines else "look at its output, where that is known",
     )
 
 

@@ -33,6 +33,8 @@ READ_NODES: Final = 64
 _RECORD = re.compile(r"(\d+) (?:rank \d+ on (\S+): )?(.*)")
 _FILE = re.compile(r"(\d+)\.(end|out|error\.json|begin)|(flight)\.(\d+)|(node)-(\d+)\.out")
 _BEGIN = re.compile(r"attempt (\d+\.\d+), on (\S+), output of the ranks in")
+_RETOLD = re.compile(r"slurmddp: (?:job \S+, attempt \S+, ended with status|back into the queue: rank)")
+"""The script's own words for what a rank has said already."""
 _SAME_CHARS: Final = 200
 
 
@@ -160,7 +162,8 @@ def _sightings(
         yield sighting(rule, found, line, time=record.time, rank=record.rank, host=record.host)
     for rank in silent[:READ_RANKS]:
         yield from _of_silent(run.rank_log(job_id, attempt, rank), rank, hosts.get(rank, ""))
-    for said in told:
+    for lines in told:
+        said = [line for line in lines if not _RETOLD.search(line.text)]
         about = modified(said[0].path) if said else None
         yield from of_lines(said, about=about or 0.0, rank=None)
 
