@@ -95,7 +95,7 @@ class _Case:
             self._facts, by=by or ("" if self._facts.source == "files" else ", by whom Slurm does not say")
         )
         inner = judge(self._job, scene)
-        others = f"before that: {inner.what}" if inner.rank is not None and inner.sure == "certain" else ""
+        others = f"before that: {inner.what}" if inner.sure == "certain" and inner.cause != "cancelled" else ""
         return replace(found, evidence=(said,) if said else (), others=others)
 
     def _failed(self) -> Diagnosis:
@@ -163,10 +163,4 @@ class _Case:
 
     def _of_attempt(self, name: str) -> Diagnosis:
         scene = ours.scene(self._run, self._id, name)  # type: ignore[arg-type]  # there are attempts of a run alone
-        if scene.stopped:
-            what = scene.stopped.text.partition(" ")[2]
-            stopped = Diagnosis(
-                job_id=self._id, name=self._job.name, cause="told-to-stop", what=what, attempt=name, again=True
-            )
-            return replace(stopped, evidence=(scene.stopped,))
         return judge(replace(self._job, state=""), scene)

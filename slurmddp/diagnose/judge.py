@@ -13,7 +13,7 @@ from slurmddp.diagnose.endings import Ending
 from slurmddp.diagnose.flight import Parting
 from slurmddp.diagnose.reading import evidence
 from slurmddp.diagnose.scene import Scene
-from slurmddp.diagnose.states import SIGNALS
+from slurmddp.diagnose.states import SIGNALS, STOPS
 from slurmddp.diagnose.values import UNKNOWN, Diagnosis, Line, Sighting
 
 LINES: Final = 4
@@ -37,11 +37,30 @@ class Job:
 
 def judge(job: Job, scene: Scene) -> Diagnosis:
     """Return the diagnosis of one start of the ranks that failed, by its files alone."""
-    found = _by_cause(scene) or _by_ending(scene) or _by_symptom(scene) or _by_silence(scene) or _unknown(scene)
+    found = (
+        _by_stop(scene)
+        or _by_cause(scene)
+        or _by_ending(scene)
+        or _by_symptom(scene)
+        or _by_silence(scene)
+        or _unknown(scene)
+    )
     host = found.host or scene.host_of(found.rank)
     return replace(
         found, job_id=job.job_id, name=job.name, state=job.state, attempt=scene.attempt, host=host,
         others=found.others or _others(scene, found.rank),
+    )  # fmt: skip
+
+
+def _by_stop(scene: Scene) -> Diagnosis | None:
+    """Return why all ranks were told to stop, which they did, saved."""
+    if scene.stopped is None:
+        return None
+    what = scene.stopped.text.partition(" ")[2]
+    cause = next((key for word, key in STOPS.items() if f"({word})" in what), "told-to-stop")
+    return _made(
+        cause, f"the ranks were {what}" if what.startswith("told") else what, evidence=(scene.stopped,), again=True,
+        advice="submit its name again to go on from its last checkpoint",
     )  # fmt: skip
 
 

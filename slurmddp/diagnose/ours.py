@@ -28,6 +28,8 @@ LOCAL: Final = "local-"
 """What the ids of runs on this machine begin with; Slurm knows nothing of them."""
 READ_RANKS: Final = 24
 """How many ranks' output is read, of those that failed and of those without a record each."""
+RANK_BYTES: Final = 2**16
+"""How much of the head, and of the tail, of the output of a rank that has said itself what it ended of."""
 READ_FLIGHTS: Final = 64
 READ_NODES: Final = 64
 _RECORD = re.compile(r"(\d+) (?:rank \d+ on (\S+): )?(.*)")
@@ -180,7 +182,7 @@ def _of_record(run: RunDir, job_id: str, attempt: str, record: Record) -> Iterat
     error = run.rank_error(job_id, attempt, record.rank)
     texts, time = _texts(error) or [record.reason], modified(error) or record.time
     number, rule, found = of_exceptions(texts) or (0, *_told(record.reason))
-    lines = labelled(read(run.rank_log(job_id, attempt, record.rank)))
+    lines = labelled(read(run.rank_log(job_id, attempt, record.rank), head=RANK_BYTES, tail=RANK_BYTES))
     line = _place(lines, texts[number]) or Line(shown_path(record.path), 1, record.reason)
     yield sighting(rule, found, line, time=time, rank=record.rank, host=record.host)
     if rule.role != "cause":

@@ -139,6 +139,14 @@ class SignalRule:
     sure: Sure = "certain"
 
 
+STOPS: Final = {
+    "time limit": "time-limit",
+    "preempted": "preempted",
+    "requeued": "requeued",
+    "cancelled": "cancelled",
+}
+"""What Slurm had said when rank 0 was told to stop, in its record; and the cause's name."""
+
 SIGNALS: Final = {
     "SIGKILL": SignalRule(
         key="rank-killed",

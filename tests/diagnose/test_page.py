@@ -1,4 +1,4 @@
-"""docs/diagnose.md says what is recognised as the rules have it. `python tests/diagnose/test_page.py` writes it anew."""
+"""docs/diagnose.md says what the rules recognise. `python tests/diagnose/test_page.py` writes it anew."""
 
 import re
 from pathlib import Path

@@ -1,5 +1,7 @@
 """Every recorded failure is told by its cause, its rank and its host."""
 
+from pathlib import Path
+
 import pytest
 
 from slurmddp.diagnose import diagnose, lines
@@ -64,8 +66,7 @@ def test_a_job_made_by_hand_is_told_by_its_output(by_hand, case, cause, rank, ho
 
 def _content(line) -> str:
     """The line of the file that a piece of evidence points at."""
-    with open(line.file, encoding="utf-8") as file:
-        return file.read().splitlines()[line.number - 1]
+    return Path(line.file).read_text().splitlines()[line.number - 1]
 
 
 def test_the_others_are_counted_by_what_became_of_them(recorded):
