@@ -39,6 +39,7 @@ OURS = [
 BY_HAND = [
     ("exception", "exception", 1, "n2"),
     ("labelled", "exception", 1, "n2"),
+    ("interleaved", "exception", 1, "n2"),
     ("torchrun", "exception", 1, "n2"),
     ("killed", "rank-killed", 1, "n2"),
     ("import", "import-error", None, ""),
