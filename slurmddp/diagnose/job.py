@@ -1,6 +1,7 @@
 """One job, from what Slurm says of it and what its files hold to the diagnosis. Asks Slurm; reads files."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -40,6 +41,14 @@ def _has_files(run: RunDir, job_id: str) -> bool:
     return run.batch_log(job_id).exists() or bool(run.attempts(job_id))
 
 
+def _lives(run: RunDir, job_id: str) -> bool:
+    """Whether a run on this machine goes on: it owns its folder, and its id ends in its process."""
+    with suppress(OSError):
+        holder = run.owner.read_text().split()
+        return holder[1:2] == [job_id] and Path(f"/proc/{job_id.rpartition('-')[2]}").exists()
+    return False
+
+
 class _Case:
     """One job under examination."""
 
@@ -51,8 +60,12 @@ class _Case:
 
     def diagnosis(self) -> Diagnosis:
         """Return what is so."""
+        if self._run and self._id.startswith(ours.LOCAL) and _lives(self._run, self._id):
+            return replace(self._runs(), name=self._job.name)
         told = {"queued": self._waits, "running": self._runs, "done": self._done, "cancelled": self._cancelled}
         found = told.get(self._facts.phase, self._failed)()
+        if found.cause == "out-of-memory" and self._facts.max_rss:
+            found = replace(found, what=f"{found.what}; the largest task had {self._facts.max_rss}")
         return replace(found, job_id=self._id, name=self._job.name, state=self._facts.state)
 
     def _waits(self) -> Diagnosis:
@@ -122,23 +135,25 @@ class _Case:
         same = inner if inner.cause in (found.cause, "rank-killed", UNKNOWN) else None
         rank, host = (inner.rank, inner.host) if found.cause == "out-of-memory" else (None, found.host)
         others = inner.others if same else f"at the end: {inner.what}" if inner.cause != UNKNOWN else ""
-        return replace(found, rank=rank, host=host, evidence=inner.evidence, others=others, attempt=scene.attempt)
+        return replace(
+            found, rank=rank, host=host, evidence=inner.evidence or found.evidence, others=others, attempt=scene.attempt
+        )
 
     def _of_state(self, known: Facts, by: str = "") -> Diagnosis:
         rule = rule_of(known.state, known.exit_code)
         if rule is None:
             return self._plainly(UNKNOWN, "the cause is not known", "", again=None)
-        memory = f": {known.max_rss} in one task" if known.max_rss else ""
-        memory += f", {known.asked_memory} asked for" if memory and known.asked_memory else ""
-        what = rule.what.format(nodes=known.nodes or "its nodes", by=by, reason=known.reason, memory=memory)
+        what = rule.what.format(nodes=known.nodes or "its nodes", by=by, reason=known.reason)
         line = Line(known.source, 0, f"{known.state} ({known.reason or known.exit_code})")
         found = self._plainly(rule.key, what, rule.advice, again=rule.again, evidence=(line,))
         return replace(found, sure=rule.sure)
 
     def _without_slurm(self, inner: Diagnosis) -> Diagnosis:
         """Return what the files leave open where Slurm knows nothing any more."""
+        if self._id.startswith(ours.LOCAL):
+            return inner
         why = self._facts.silence or "Slurm does not know the job any more"
-        return replace(inner, what=f"the cause is not known; {why}")
+        return replace(inner, what=f"its files do not say how it ended, and Slurm neither: {why}")
 
     def _plainly(self, cause: str, what: str, advice: str, *, again: bool | None, **rest: object) -> Diagnosis:
         return Diagnosis(job_id=self._id, name="", cause=cause, what=what, advice=advice, again=again, **rest)  # type: ignore[arg-type]  # passed on

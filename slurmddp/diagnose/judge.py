@@ -171,7 +171,9 @@ def _of_parting(scene: Scene, waited: Sighting, parting: Parting) -> Diagnosis:
     """Return where the flight recorder saw the ranks part, for ranks that waited."""
     found = _of_sighting(scene, waited)
     lines = _lines([seen.line for seen in scene.sightings if seen.rule.key == waited.rule.key])
-    found = replace(found, rank=parting.rank, host=scene.host_of(parting.rank), evidence=lines, others="")
+    count = len({seen.rank for seen in scene.sightings if seen.rule.key == waited.rule.key} - {parting.rank})
+    others = _many(count, "waited in vain") if count else ""
+    found = replace(found, rank=parting.rank, host=scene.host_of(parting.rank), evidence=lines, others=others)
     if not parting.differs:
         return replace(found, what=f"{parting.what}: it hangs, is slow, or took another path")
     known = next(rule for rule in RULES if rule.key == "collective-mismatch")
