@@ -119,6 +119,9 @@ class _Case:
         inner = judge(self._job, scene)
         if rule_of(self._facts.state, self._facts.exit_code) and (inner.cause in _OF_SLURM or inner.sure != "certain"):
             inner = self._by_state(inner, scene)
+        elif self._facts.state == "TIMEOUT":
+            hung = "the job then hung until its time limit"
+            inner = replace(inner, others="; ".join(filter(None, (inner.others, hung))))
         if inner.cause == UNKNOWN and self._facts.source == "files":
             inner = self._without_slurm(inner)
         return replace(inner, before=self._earlier(inner.attempt))
