@@ -122,8 +122,8 @@ class _Case:
         elif self._facts.state == "TIMEOUT":
             hung = "the job then hung until its time limit"
             inner = replace(inner, others="; ".join(filter(None, (inner.others, hung))))
-        if inner.cause == UNKNOWN and self._facts.source == "files":
-            inner = self._without_slurm(inner)
+        if inner.cause == UNKNOWN:
+            inner = self._without_slurm(inner) if self._facts.source == "files" else self._with_state(inner)
         return replace(inner, before=self._earlier(inner.attempt))
 
     def _by_state(self, inner: Diagnosis, scene: Scene) -> Diagnosis:
@@ -157,6 +157,11 @@ class _Case:
             return inner
         why = self._facts.silence or "Slurm does not know the job any more"
         return replace(inner, what=f"its files do not say how it ended, and Slurm neither: {why}")
+
+    def _with_state(self, inner: Diagnosis) -> Diagnosis:
+        """Return what is not known with what Slurm says of the end, where the output says nothing."""
+        ended = ", ".join(filter(None, (self._facts.state, self._facts.reason, self._facts.exit_code)))
+        return replace(inner, evidence=(*inner.evidence, Line(self._facts.source, 0, ended)))
 
     def _plainly(self, cause: str, what: str, advice: str, *, again: bool | None, **rest: object) -> Diagnosis:
         return Diagnosis(job_id=self._id, name="", cause=cause, what=what, advice=advice, again=again, **rest)  # type: ignore[arg-type]  # passed on

@@ -47,7 +47,8 @@ def test_a_state_that_says_it_all_needs_no_log(told):
     assert told(state="TIMEOUT").cause == "time-limit"
     assert told(state="PREEMPTED").cause == "preempted"
     assert told(state="FAILED", exit_code="0:53").cause == "output-missing"
-    assert told(state="FAILED", exit_code="1:0").cause == "unknown"
+    found = told(state="FAILED", exit_code="1:0", reason="NonZeroExitCode")
+    assert (found.cause, found.evidence[-1].text) == ("unknown", "FAILED, NonZeroExitCode, 1:0")
 
 
 def test_a_node_that_was_lost_is_named_by_those_that_are_down(told):
