@@ -11,6 +11,8 @@ from slurmddp.errors import ClusterError
 ASK_LIMIT_S: Final = 20.0
 """For each of Slurm's programs; a controller that is down takes longer than anybody wants to wait."""
 _PAIR = re.compile(r"(?<!\S)([A-Za-z][\w/:]*)=(\S*)")
+NO_NAME: Final = "allocation"
+"""What the accounting calls a job whose start it has not heard of yet (22.05)."""
 _NOTHING: Final = frozenset({"(null)", "None", "N/A", "Unknown", "None assigned"})
 _SACCT: Final = ("JobID", "JobName", "State", "ExitCode", "Reason", "NodeList", "MaxRSS", "ReqMem", "Start", "User")
 
