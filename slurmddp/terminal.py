@@ -1,0 +1,23 @@
+"""Texts that can do nothing to a terminal, whoever wrote them. Pure."""
+
+import re
+from typing import Final
+
+_ESCAPE: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+_MARK: Final = "\ufffd"
+
+
+def printable(text: str) -> str:
+    """Return a name or a message, exactly: what cannot be printed is written as an escape."""
+    return text if text.isprintable() else ascii(text)[1:-1]
+
+
+def clean(line: bytes) -> str:
+    r"""Return a line of output for reading: no colours, a mark for what cannot be printed, no line end.
+
+    Of a line that was written over, as progress bars are by `\r`, the last state is left.
+    """
+    text = line.decode("utf-8", "replace").rstrip("\r\n").rpartition("\r")[2]
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char == "\t" else _MARK for char in _ESCAPE.sub("", text))
