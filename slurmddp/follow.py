@@ -48,9 +48,7 @@ def wait(
     return attend(output, environ, show=lambda line: show(clean(line.text)) if show else None, notice=notice)
 
 
-def attend(
-    output: "Output", environ: Mapping[str, str], *, show: Callable[[Line], None], notice: Notice
-) -> slurm.Job:
+def attend(output: "Output", environ: Mapping[str, str], *, show: Callable[[Line], None], notice: Notice) -> slurm.Job:
     """Return the job when it has ended; `show` gets what is printed meanwhile, `notice` the states.
 
     Raises ClusterError when the controller has not answered for five minutes, or answers that it does not know the

@@ -4,14 +4,17 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final
 
 import click
 
 from slurmddp import follow as following
 from slurmddp.cli.options import runs_dir_option, tell, write
 from slurmddp.errors import UsageError
-from slurmddp.logs.errors import wrong
+from slurmddp.logs.errors import Errors
 from slurmddp.logs.listing import ALL, ATTEMPT, LAST, Line, Selection, last, lines
 from slurmddp.logs.which import job_of
 from slurmddp.terminal import clean, printable
@@ -61,11 +64,15 @@ def logs(  # noqa: PLR0913 - an argument for each option
         batch=not ranks,
         attempt=_attempt(attempt, follow=follow),
     )
-    show = _Show(_form(wanted, errors=errors, as_json=as_json, follow=follow), errors=errors)
+    show = _Show(_form(wanted, follow=follow, errors=errors, as_json=as_json), errors=errors)
     if follow:
         _follow(wanted, tail, show)
-    elif not _list(wanted, tail, show):
-        tell(f"job {job_id} has printed nothing yet; `slurmddp logs -f {job_id}` waits for it")
+        return
+    if not show.all(_existing(wanted, tail, errors=errors), tail):
+        what = "nothing that looks like an error" if errors else "nothing yet"
+        tell(f"job {job_id} has printed {what}; `slurmddp logs -f {job_id}` waits for more")
+    elif everything and not as_json:
+        _tell_order(show)
 
 
 def _attempt(text: str, *, follow: bool) -> str:
@@ -80,14 +87,19 @@ class _Show:
     """Writes lines to standard output, many at a time."""
 
     def __init__(self, form: Form, *, errors: bool) -> None:
+        self.errors = errors
         self._form = form
-        self._chosen: Callable[[Iterable[Line]], Iterator[Line]] = wrong if errors else iter
+        self._chosen: Callable[[Iterable[Line]], Iterator[Line]] = Errors().of if errors else iter
+        self.told: dict[Path, bool] = {}
+        """Of each file that lines came from, whether one of them told its time."""
 
     def all(self, found: Iterable[Line], tail: int | None = None) -> bool:
         """Write lines, or the last ones; tell whether there were any."""
         block, size, some = [], 0, False
         for line in last(self._chosen(found), tail):
             some = True
+            if line.source.rank is not None:
+                self.told[line.source.path] = self.told.get(line.source.path, False) or line.told == "line"
             block.append(self._form(line))
             size += len(block[-1])
             if size > _BLOCK_BYTES:
@@ -96,15 +108,95 @@ class _Show:
         write(sys.stdout, b"".join(block))
         return some
 
+    def one(self, line: Line) -> None:
+        """Write a line at once, if it is chosen."""
+        self.all([line])
 
-def _list(wanted: Selection, tail: int | None, show: _Show) -> bool:
-    return show.all(lines(wanted, tail))
+
+def _existing(wanted: Selection, tail: int | None, *, errors: bool) -> Iterator[Line]:
+    """Return the lines to choose the last ones from: the last errors may lie anywhere."""
+    return lines(wanted, None if errors else tail)
+
+
+def _tell_order(show: _Show) -> None:
+    silent = sum(not told for told in show.told.values())
+    if silent and len(show.told) > 1:
+        tell(
+            f"{silent} of {len(show.told)} ranks print no times: their lines stand at the beginning of the attempt, "
+            "rank by rank"
+        )
 
 
 def _follow(wanted: Selection, tail: int | None, show: _Show) -> None:
     output = following.Output(wanted.run, wanted.job_id, wanted.ranks, wanted.batch)
-    ...
+    ends = output.skip(wanted.attempts())
+    show.all(_existing(replace(wanted, ends=ends), tail, errors=show.errors), tail)
+    try:
+        following.attend(output, os.environ, show=show.one, notice=tell)
+    except KeyboardInterrupt:
+        tell(f"job {wanted.job_id} goes on without you; `slurmddp logs -f {wanted.job_id}` comes back to it")
+        raise
 
 
-def _form(wanted: Selection, *, errors: bool, as_json: bool, follow: bool) -> Form:
-    ...
+def _form(wanted: Selection, *, follow: bool, errors: bool, as_json: bool) -> Form:
+    """Return the function that makes of a line what is written."""
+    if as_json:
+        return _json(wanted)
+    if errors:
+        return _with_place
+    several = wanted.ranks is None or len(wanted.ranks) > 1
+    if several:
+        return partial(_with_label, attempts=follow or wanted.attempt == ALL)
+    return _clean if sys.stdout.isatty() else _raw
+
+
+def _raw(line: Line) -> bytes:
+    return line.text
+
+
+def _clean(line: Line) -> bytes:
+    return clean(line.text).encode() + b"\n"
+
+
+def _with_label(line: Line, *, attempts: bool) -> bytes:
+    source = line.source
+    words = (line.attempt if attempts else "", source.label, source.host)
+    return _prefixed(" ".join(filter(None, words)), line.text)
+
+
+def _with_place(line: Line) -> bytes:
+    source = line.source
+    place = f"{_short(source.path)}:{line.number}" if line.number else _short(source.path)
+    return _prefixed(f"{place}: {' on '.join(filter(None, (source.label, source.host)))}", line.text)
+
+
+def _prefixed(words: str, text: bytes) -> bytes:
+    if sys.stdout.isatty():
+        return f"{printable(words)} | {clean(text)}\n".encode()
+    return os.fsencode(words) + b" | " + text.rstrip(b"\r\n") + b"\n"
+
+
+def _short(path: Path) -> str:
+    """Return a path as one would type it here."""
+    here = Path.cwd()
+    return str(path.relative_to(here) if path.is_relative_to(here) else path)
+
+
+def _json(wanted: Selection) -> Form:
+    def form(line: Line) -> bytes:
+        source = line.source
+        record = {
+            "time": line.time,
+            "told": line.told or None,
+            "job": wanted.job_id,
+            "attempt": line.attempt,
+            "source": source.kind,
+            "rank": source.rank,
+            "host": source.host or None,
+            "file": str(source.path),
+            "line": line.number or None,
+            "text": line.text.decode("utf-8", "replace").rstrip("\r\n"),
+        }
+        return json.dumps(record).encode() + b"\n"
+
+    return form

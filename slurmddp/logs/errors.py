@@ -2,37 +2,53 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from functools import cache
+from pathlib import Path  # noqa: TC003 the set below is annotated with it
 from typing import Final
 
+from slurmddp.diagnose.catalogue import RULES
 from slurmddp.logs.listing import Line
 
-_WRONG: Final = re.compile(
-    rb"\b(?:[Ee]rror|ERROR|FATAL|[Ff]atal|CRITICAL|Traceback|Killed|Aborted|oom.kill|Out of memory|out of memory|"
-    rb"Segmentation fault|Bus error|core dumped|[Cc]ommand not found|No such file or directory|Permission denied|"
-    rb"Connection (?:reset|closed|refused)|Broken pipe|[Tt]imed out|CANCELLED|Stale file handle)\b"
-    rb"|[A-Za-z](?:Error|Exception)\b(?! *=)|^(?:\[rank\d+\]:)?\s?\[?[EF]\d{4} \d\d:|NCCL WARN|slurmddp: .* status [1-9]"
+_GENERAL: Final = (
+    r"\b(?:[Ee]rror|ERROR|[Ff]atal|FATAL|CRITICAL|Traceback|Killed|Aborted|core dumped)\b",
+    r"[A-Za-z](?:Error|Exception)\b(?! *=)",
+    r"^(?:\[rank\d+\]:)?\s?\[?[EF]\d{4} \d\d:",
+    r"slurmddp: .* status [1-9]",
 )
-_OURS: Final = re.compile(rb"^(?:\[rank\d+\]:|\s*\d+:)? ?")
-_TRACEBACK: Final = re.compile(rb"Traceback \(most recent call last\):|  \+ Exception Group Traceback")
+"""Beside the texts of known failures; the third is glog's."""
+_TRACEBACK: Final = re.compile(rb"Traceback \(most recent call last\):")
+_RANK: Final = re.compile(rb"^\[rank\d+\]: ?")
 
 
-def wrong(lines: Iterable[Line]) -> Iterator[Line]:
-    """Yield the lines that look like errors, and whole tracebacks."""
-    inside: set[Path] = set()
-    for line in lines:
-        path = line.source.path
-        if path in inside:
-            yield line
-            if not _goes_on(line.text):
-                inside.discard(path)
-        elif _WRONG.search(line.text):
-            yield line
-            if _TRACEBACK.search(line.text):
-                inside.add(path)
+class Errors:
+    """Chooses lines; knows of each file whether a traceback goes on in it."""
+
+    def __init__(self) -> None:
+        self._inside: set[Path] = set()
+
+    def of(self, lines: Iterable[Line]) -> Iterator[Line]:
+        """Yield the lines that look like errors, and whole tracebacks."""
+        looks_wrong = _pattern().search
+        for line in lines:
+            path = line.source.path
+            if path in self._inside:
+                yield line
+                if not _goes_on(line.text):
+                    self._inside.discard(path)
+            elif looks_wrong(line.text):
+                yield line
+                if _TRACEBACK.search(line.text):
+                    self._inside.add(path)
+
+
+@cache
+def _pattern() -> re.Pattern[bytes]:
+    """Return all texts as one, for bytes; the groups' names, which several rules share, are left out."""
+    known = (re.sub(r"\(\?P<\w+>", "(?:", rule.pattern) for rule in RULES)
+    return re.compile("|".join(f"(?:{text})" for text in (*_GENERAL, *known)).encode())
 
 
 def _goes_on(text: bytes) -> bool:
     """Tell whether a traceback's next line follows: its last one is the first that is not indented."""
-    own = _OURS.sub(b"", text, count=1) if text.startswith(b"[rank") else text
+    own = _RANK.sub(b"", text)
     return own.startswith((b" ", b"\t")) or not own.strip()

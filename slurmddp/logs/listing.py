@@ -90,7 +90,7 @@ class Selection:
         Raises UsageError for a rank that has none, when others have.
         """
         found = sources.of_attempt(self.run, self.job_id, attempt, self.ranks)
-        missing = (self.ranks or set()) - {source.number for source in found} - {0}
+        missing: frozenset[int] = (self.ranks or frozenset()) - {source.number for source in found} - {0}
         if missing:
             there = [source.number for source in sources.of_attempt(self.run, self.job_id, attempt, None, hosts=False)]
             known = f"the last with output is {max(there)}" if there else "none has printed anything"
@@ -107,6 +107,11 @@ def lines(wanted: Selection, tail: int | None = None) -> Iterator[Line]:
     if tail is None:
         return (line for attempt in attempts for line in _of_attempt(wanted, attempt, None))
     return iter(_last(wanted, attempts, tail))
+
+
+def last(found: Iterable[Line], count: int | None) -> Iterable[Line]:
+    """Return the last `count` lines, or all for None."""
+    return found if count is None else deque(found, maxlen=count)
 
 
 def _last(wanted: Selection, attempts: Sequence[str], tail: int) -> Iterable[Line]:
@@ -199,7 +204,7 @@ def _placed(held: deque[Line], at: float, told: float | None) -> Iterator[_Timed
 
 
 _Row = tuple[int, bytes, bool]
-"""A line of a file: its number, 0 where that is not known; its text; whether it is wanted, or only read for its time."""
+"""A line of a file: its number, or 0 where it is not known; its text; whether it is more than the context of a tail."""
 
 
 def _read(wanted: Selection, source: Source, block: int, tail: int | None) -> Iterator[_Row]:

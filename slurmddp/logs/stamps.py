@@ -1,7 +1,8 @@
 """When a line was printed, where it says so itself. Pure.
 
 Understood are a date and a time of day near the line's beginning, as Python's logging and Slurm print them, and the
-stamps of glog, torch's and NCCL's: `[rank0]:[W1121 23:40:18.123456789 ...`. Without a zone they are this machine's time.
+stamps of glog, torch's and NCCL's: `[rank0]:[W1121 23:40:18.123456789 ...`. Without a zone it is this machine's
+time.
 """
 
 import re

@@ -13,8 +13,8 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from itertools import groupby
 from datetime import timedelta
+from itertools import groupby
 from typing import Any
 
 import torch.distributed as dist

@@ -83,7 +83,7 @@ def _run(rank: Rank, words: list[str]) -> None:
 
 
 def _meet(rank: Rank, stopping: Stopping, words: list[str]) -> tuple[Callable[[], bool], dict[str, str]]:
-    """Meet the other ranks, and look at nodes and ranks; return how to agree with them on the end, and where they are."""
+    """Meet the other ranks, and look at nodes and ranks; return how to agree on the end, and which ranks are where."""
     if rank.world_size == 1:
         stopping.expect_plain()
         _look_alone(_preflight(rank, words))
