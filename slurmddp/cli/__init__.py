@@ -15,6 +15,7 @@ _COMMANDS = {
     "run": ("slurmddp.cli.run", "Run the same job on this machine, without Slurm."),
     "cluster": ("slurmddp.cli.cluster", "Show the partitions: GPUs, CPUs, memory, limits, preemption."),
     "logs": ("slurmddp.cli.logs", "What a job prints, and has printed: rank 0, any rank, all of them."),
+    "watch": ("slurmddp.cli.watch", "Jobs, curves and output on the whole screen, as they go."),
     "requeue": ("slurmddp.cli.requeue", "Put a job back into the queue, to start again in seconds."),
     "doctor": ("slurmddp.cli.doctor", "What would make a job fail, before it is queued and on the nodes."),
     "compare": ("slurmddp.cli.compare", "Do ranks, or runs, hold the same model."),
