@@ -25,6 +25,7 @@ FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.D
 
 
 def main(run: str, path: str) -> None:
+    """Write the frame of a run of this folder to a file."""
     asker = Asker([run], "jobs", os.environ, lambda: None)
     asker.ask()
     console = Console(file=io.StringIO(), record=True, width=WIDTH, force_terminal=True, color_system="truecolor")

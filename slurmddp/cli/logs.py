@@ -90,6 +90,7 @@ class _Show:
         self.errors = errors
         self._form = form
         self._chosen: Callable[[Iterable[Line]], Iterator[Line]] = Errors().of if errors else iter
+        self._unended: Path | None = None
         self.told: dict[Path, bool] = {}
         """Of each file that lines came from, whether one of them told its time."""
 
@@ -100,13 +101,20 @@ class _Show:
             some = True
             if line.source.rank is not None:
                 self.told[line.source.path] = self.told.get(line.source.path, False) or line.told == "line"
-            block.append(self._form(line))
+            block.append(self._text(line))
             size += len(block[-1])
             if size > _BLOCK_BYTES:
                 write(sys.stdout, b"".join(block))
                 block, size = [], 0
         write(sys.stdout, b"".join(block))
         return some
+
+    def _text(self, line: Line) -> bytes:
+        """Return what is written for a line, on a line of its own where another file's last one has no end."""
+        text = self._form(line)
+        follows = self._unended not in (None, line.source.path)
+        self._unended = None if text.endswith((b"\n", b"\r")) else line.source.path
+        return b"\n" + text if follows else text
 
     def one(self, line: Line) -> None:
         """Write a line at once, if it is chosen."""

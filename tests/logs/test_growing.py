@@ -1,6 +1,6 @@
 """Files that grow: whole lines, each once, and a tail that is read from the end."""
 
-import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -48,10 +48,10 @@ def test_a_file_that_is_not_there_is_empty(path):
 
 def test_no_descriptor_stays_open(path):
     path.write_bytes(b"one\n")
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     file = Growing(path)
     file.new()
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 @given(st.lists(st.binary(max_size=3000).map(lambda line: line.replace(b"\n", b"")), max_size=12), st.booleans())

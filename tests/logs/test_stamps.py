@@ -6,7 +6,7 @@ import pytest
 
 from slurmddp.logs.stamps import Stamps
 
-LOCAL = datetime(2026, 11, 21, 23, 40, 18).timestamp()
+LOCAL = datetime(2026, 11, 21, 23, 40, 18).timestamp()  # noqa: DTZ001 local time is meant
 ZONED = datetime(2026, 11, 21, 23, 40, 18, tzinfo=UTC).timestamp()
 
 
@@ -51,5 +51,5 @@ def test_what_is_no_time_of_printing(line):
 
 
 def test_a_stamp_without_a_year_is_of_the_last_such_day():
-    until = datetime(2027, 1, 2, 12).timestamp()
+    until = datetime(2027, 1, 2, 12, tzinfo=UTC).timestamp()
     assert told(b"I1121 23:40:18.0 x", until) == pytest.approx(LOCAL)
