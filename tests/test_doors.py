@@ -49,6 +49,8 @@ CLI_ONLY = {
     "script",
     "prepare",
     "follow",
+    "logs",
+    "terminal",
     "quoting",
     "command",
     "requeue",

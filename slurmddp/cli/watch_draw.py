@@ -40,6 +40,7 @@ _MOST_JOBS: Final = 6
 _CURVE_LINES: Final = 5
 _MOST_EVENTS: Final = 4
 _NARROW: Final = 60
+_NARROWEST: Final = 10
 _LONGEST_METER: Final = 30
 _SHORTEST_METER: Final = 5
 
@@ -78,14 +79,12 @@ _PLAIN: Final = str.maketrans({"↑": "^", "↓": "v", "←": "<", "→": ">", "
 def _head(view: View) -> "Text":
     line = _text("slurmddp watch", "bold")
     line.append(f"  {datetime.fromtimestamp(view.now).astimezone():%H:%M:%S}", "")
+    if silence := next((job.silence for job in view.jobs if job.silence), ""):
+        return line.append(f"  {printable(silence)}", "red")
     if view.asking:
-        line.append("  asking Slurm", "dim")
-    elif view.asked is not None:
-        line.append(f"  Slurm's answer is {_span(view.now - view.asked)} old", "dim")
-    silence = next((job.silence for job in view.jobs if job.silence), "")
-    if silence:
-        line.append(f"  {printable(silence)}", "red")
-    return line
+        return line.append("  asking Slurm", "dim")
+    age = "" if view.asked is None else f"  Slurm's answer is {_span(view.now - view.asked)} old"
+    return line.append(age, "dim")
 
 
 def _foot(view: View, width: int) -> "Text":
@@ -165,7 +164,7 @@ def _about(job: JobStatus, width: int, *, dots: bool) -> "Iterator[Text]":
     why = job.meaning or (job.reason if job.reason != "None" else "")
     if said := "; ".join(filter(None, (why, start, where))):
         colour = "" if job.phase == "running" else _COLOURS.get(job.phase, "")
-        yield from (_text(line, colour) for line in textwrap.wrap(printable(said), width, max_lines=2))
+        yield from (_text(line, colour) for line in textwrap.wrap(printable(said), max(width, _NARROWEST), max_lines=2))
     progress = job.progress
     if progress and progress.step is not None:
         total, numbers = progress.total or 0, "  ".join(_numbers(job))
@@ -275,6 +274,8 @@ def _rule(title: str, width: int) -> "Text":
 
 
 def _span(seconds: float) -> str:
-    """Return a time as people read it: `42 s`, `3:05`, `2:03:05`, `1 day, 2:03:05`."""
-    whole = max(0, round(seconds))
-    return f"{whole} s" if whole < 60 else str(timedelta(seconds=whole)).removeprefix("0:")  # noqa: PLR2004 a minute
+    """Return a time as people read it: `42 s`, `03:05`, `2:03:05`, `5d 2:03`."""
+    time = timedelta(seconds=max(0, round(seconds)))
+    if time.days:
+        return f"{time.days}d {time.seconds // 3600}:{time.seconds // 60 % 60:02}"
+    return f"{time.seconds} s" if time.seconds < 60 else str(time).removeprefix("0:")  # noqa: PLR2004 a minute

@@ -16,6 +16,8 @@ from slurmddp.status import JobStatus
 from slurmddp.status.records import progress
 from slurmddp.terminal import clean
 
+MESSAGE_S: Final = 8.0
+"""So long a message stands in place of the keys."""
 _PAGE_LINES: Final = 10
 _MOST_BACK: Final = 10_000
 
@@ -51,6 +53,7 @@ class Session:
         self._slurm = slurm
         self._view = View(now=0.0)
         self._job_id = ""
+        self._said = ("", 0.0)
         self._wish: _Wish | None = None
         self._records: dict[Path, Record] = {}
         self.over = False
@@ -62,17 +65,26 @@ class Session:
         jobs = last.jobs if last else ()
         self._job_id = self._job_id or (jobs[0].job_id if jobs else "")
         chosen = next((number for number, job in enumerate(jobs) if job.job_id == self._job_id), 0)
+        now = time.time()
         view = replace(
             self._view,
-            now=time.time(),
+            now=now,
             jobs=jobs,
             chosen=chosen,
             asked=last.at if last else None,
             asking=self._slurm.asking,
             question=self._wish.question if self._wish else "",
-            message=self._slurm.message,
+            message=self._message(now),
         )
         return self._with_files(view, height) if view.job else view
+
+    def _message(self, now: float) -> str:
+        """Return what is to be said, for a while."""
+        said, since = self._said
+        if said != self._slurm.message:
+            self._said = (self._slurm.message, now)
+            return self._slurm.message
+        return said if now - since < MESSAGE_S else ""
 
     def _with_files(self, view: View, height: int) -> View:
         """Add what the chosen job's files tell, which are newer than Slurm's answer."""
