@@ -60,11 +60,7 @@ class Asker:
         """Ask once, here."""
         self.asking = True
         self._wake()
-        targets = (
-            [status.current(one) for one in target.find(self._words, self._runs_dir)]
-            if not self._words
-            else (target.find(self._words, self._runs_dir))
-        )
+        targets = [status.current(one) for one in target.find(self._words, self._runs_dir)]
         jobs = sorted(status.look(targets, self._environ), key=_place)
         self.last, self.asking = Asked(tuple(jobs), time.time()), False
         self._wake()

@@ -41,6 +41,7 @@ _CURVE_LINES: Final = 5
 _MOST_EVENTS: Final = 4
 _NARROW: Final = 60
 _NARROWEST: Final = 10
+_DECADES: Final = 100
 _LONGEST_METER: Final = 30
 _SHORTEST_METER: Final = 5
 
@@ -182,7 +183,7 @@ def _numbers(job: JobStatus) -> Iterator[str]:
     if progress is None:
         return
     if progress.loss is not None:
-        yield f"loss {progress.loss:.4g}"
+        yield f"loss {progress.loss:.3g}"
     if progress.samples_per_s is not None:
         yield f"{progress.samples_per_s:.0f} samples/s"
     if progress.left_s is not None:
@@ -208,7 +209,7 @@ def _curves(view: View, width: int, *, dots: bool) -> "list[Text]":
     if not both:
         return []
     each = (width - 2 * (len(both) - 1)) // len(both)
-    columns = [[_legend(name, points), *curve(points, each, _CURVE_LINES, dots=dots)] for name, points in both]
+    columns = [[_legend(name, points), *curve(_scaled(points), each, _CURVE_LINES, dots=dots)] for name, points in both]
     return [_beside(row, each, is_title=number == 0) for number, row in enumerate(zip(*columns, strict=True))]
 
 
@@ -225,7 +226,20 @@ def _legend(name: str, points: Sequence[Point]) -> str:
     if not finite:
         return f"{name}: no number"
     lost = f", {len(points) - len(finite)} not finite" if len(finite) < len(points) else ""
-    return f"{name} {finite[-1]:.3g}, {min(finite):.3g} to {max(finite):.3g}{lost}"
+    scale = ", log" if _spans_decades(points) else ""
+    return f"{name} {finite[-1]:.3g}, {min(finite):.3g} to {max(finite):.3g}{scale}{lost}"
+
+
+def _spans_decades(points: Sequence[Point]) -> bool:
+    """Tell whether numbers are so far apart that only their logarithms show how they go."""
+    finite = [value for _, value in points if math.isfinite(value)]
+    return bool(finite) and min(finite) > 0 and max(finite) / min(finite) >= _DECADES
+
+
+def _scaled(points: Sequence[Point]) -> Sequence[Point]:
+    if not _spans_decades(points):
+        return points
+    return [(step, math.log10(value)) for step, value in points if math.isfinite(value)]
 
 
 def _gpus(gpus: Sequence[Gpu]) -> "Text":

@@ -41,7 +41,7 @@ class Screen:
 
     def until(self, pattern):
         deadline = time.monotonic() + LIMIT_S
-        while not (found := re.search(pattern, re.sub(rb"\x1b\[[0-9;]*m", b"", self.seen))):
+        while not re.search(pattern, re.sub(rb"\x1b\[[0-9;]*m", b"", self.seen)):
             assert time.monotonic() < deadline and self.process.poll() is None, (pattern, self.seen[-3000:])
             self._read()
         self.seen = b""

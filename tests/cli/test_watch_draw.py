@@ -72,7 +72,7 @@ def test_a_screen_of_80_by_24_shows_jobs_progress_curves_events_and_output():
         "loss 0.125  5000 samples/s  01:05 left  saved 12 s ago"
     )
     assert lines[6] == "1 requeue; the last: preempted"
-    assert lines[7].split("  ")[0] == "loss 0.01, 0.01 to 1"
+    assert lines[7].split("  ")[0] == "loss 0.01, 0.01 to 1, log"
     assert lines[7].endswith("samples/s 5e+03, 5e+03 to 5e+03")
     assert lines[13] == "GPUs here  0: 97% memory 50%"
     assert lines[14].endswith("start 1.0: 4 ranks on 2 nodes") and lines[15].endswith("checkpoint 1.0: step 280")
@@ -96,6 +96,14 @@ def test_a_frame_fits_any_screen(page, width, height, dots):
     assert len(lines) == height
     assert all(line.cell_len <= width for line in lines)
     assert dots or all(line.plain.isascii() for line in lines)
+
+
+def test_a_loss_that_falls_by_decades_is_drawn_by_its_logarithm():
+    falling = replace(VIEW, loss=tuple((step, 10.0 ** -(step / 25)) for step in range(100)), rate=())
+    lines = text(falling, dots=False)
+    assert lines[7].endswith("to 1, log")
+    stars = [line.find("*") for line in lines[8:13]]
+    assert stars == sorted(stars) and stars[0] == 0 and 55 < stars[-1] < 75
 
 
 def test_a_job_that_waits_says_for_what():
