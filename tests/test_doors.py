@@ -28,6 +28,7 @@ DOORS = {
     "torchvision": {"worker"},
     "submitit": {"executor.py"},
     "rich": {"cli"},
+    "pynvml": {"cli"},
     "tensorboard": {"cli", "worker"},
     "numpy": set(),
 }
