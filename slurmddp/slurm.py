@@ -380,9 +380,9 @@ def find_job(
     return None
 
 
-def batch_script(job_id: str, environ: Mapping[str, str]) -> bytes:
+def batch_script(job_id: str, environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> bytes:
     """Return the script that the controller holds for a job. Raises ClusterError when it has none."""
-    answer = ask(["scontrol", "write", "batch_script", job_id, "-"], environ)
+    answer = ask(["scontrol", "write", "batch_script", job_id, "-"], environ, timeout_s=timeout_s)
     if answer.status != 0:
         raise ClusterError(f"scontrol write batch_script {job_id}: {answer.reason}")
     return answer.stdout.encode("utf-8", "surrogateescape")
@@ -427,10 +427,10 @@ def user() -> str:
         return str(os.getuid())
 
 
-def script_digest(job_id: str, environ: Mapping[str, str]) -> str | None:
+def script_digest(job_id: str, environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> str | None:
     """Return the sha256 of the script that the controller holds for a job; None when it shows none."""
     try:
-        return hashlib.sha256(batch_script(job_id, environ)).hexdigest()
+        return hashlib.sha256(batch_script(job_id, environ, timeout_s=timeout_s)).hexdigest()
     except ClusterError:
         return None
 

@@ -1,15 +1,10 @@
-"""Texts that can do nothing to a terminal, whoever wrote them. Pure."""
+"""Lines of output that can do nothing to a terminal, whoever wrote them; names are for `fields.printable`. Pure."""
 
 import re
 from typing import Final
 
 _ESCAPE: Final = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _MARK: Final = "\ufffd"
-
-
-def printable(text: str) -> str:
-    """Return a name or a message, exactly: what cannot be printed is written as an escape."""
-    return text if text.isprintable() else ascii(text)[1:-1]
 
 
 def clean(line: bytes) -> str:

@@ -40,6 +40,8 @@ CLI_ONLY = {
     "handover",
     "history",
     "target",
+    "status",
+    "cancel",
     "sameness",
     "render",
     "slurm",
@@ -103,6 +105,8 @@ def test_imports_go_down_only():
         "cli",
         "doctor",
         "requeue.py",
+        "cancel.py",
+        "status",
         "submit.py",
         "script.py",
         "prepare.py",
@@ -126,7 +130,9 @@ def test_imports_go_down_only():
             assert not known & above, module
 
 
-@pytest.mark.parametrize("words", [["--help"], ["render", "--help"], ["render"], ["submit", "--help"], ["doctor"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["status", "--json"], ["render", "--help"], ["render"], ["submit", "--help"], ["doctor"]]
+)
 def test_the_command_line_loads_neither_torch_nor_submitit_nor_rich(words):
     code = f"""
 import sys

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmddp.terminal import clean, printable
+from slurmddp.terminal import clean
 
 
 @pytest.mark.parametrize(
@@ -27,8 +27,3 @@ def test_a_line_of_output_is_left_readable(written, shown):
 @given(st.binary())
 def test_nothing_gets_through_that_is_not_printable(line):
     assert all(char.isprintable() or char == "\t" for char in clean(line))
-
-
-@pytest.mark.parametrize(("name", "shown"), [("n1", "n1"), ("a\x1b[2J", "a\\x1b[2J"), ("ä", "ä"), ("a\nb", "a\\nb")])
-def test_a_name_is_written_exactly(name, shown):
-    assert printable(name) == shown

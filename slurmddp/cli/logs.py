@@ -14,10 +14,11 @@ import click
 from slurmddp import follow as following
 from slurmddp.cli.options import runs_dir_option, tell, write
 from slurmddp.errors import UsageError
+from slurmddp.fields import printable
 from slurmddp.logs.errors import Errors
 from slurmddp.logs.listing import ALL, ATTEMPT, LAST, Line, Selection, last, lines
 from slurmddp.logs.which import job_of
-from slurmddp.terminal import clean, printable
+from slurmddp.terminal import clean
 
 _BLOCK_BYTES: Final = 2**16
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from slurmddp import requeue, slurm, status, target
+from slurmddp import cancel, requeue, status, target
 from slurmddp.errors import SlurmddpError
 from slurmddp.slurm import Phase
 from slurmddp.status import JobStatus
@@ -49,7 +49,8 @@ class Asker:
 
     def cancel(self, job_id: str) -> None:
         """Cancel a job, beside the screen."""
-        self._do(lambda: slurm.order(["scancel", job_id], self._environ), f"job {job_id} is cancelled")
+        jobs = [job for job in (self.last.jobs if self.last else ()) if job.job_id == job_id]
+        self._do(lambda: cancel.cancel(jobs, self._environ, self._say), f"job {job_id} is cancelled")
 
     def requeue(self, job_id: str) -> None:
         """Put a job back into the queue, beside the screen."""

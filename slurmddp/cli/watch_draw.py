@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from slurmddp.cli.watch_curve import Point, curve, meter
 from slurmddp.cli.watch_view import Gpu, View
+from slurmddp.fields import printable
 from slurmddp.history import Event
 from slurmddp.status import JobStatus
-from slurmddp.terminal import printable
 
 if TYPE_CHECKING:
     from rich.text import Text
