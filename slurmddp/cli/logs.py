@@ -12,6 +12,7 @@ from typing import Final
 import click
 
 from slurmddp import follow as following
+from slurmddp.cli.completion import complete_target
 from slurmddp.cli.options import runs_dir_option, tell, write
 from slurmddp.errors import UsageError
 from slurmddp.fields import printable
@@ -26,7 +27,7 @@ Form = Callable[[Line], bytes]
 
 
 @click.command()
-@click.argument("target", metavar="[RUN|ID]", required=False)
+@click.argument("target", metavar="[RUN|ID]", required=False, shell_complete=complete_target)
 @click.option("-f", "--follow", is_flag=True, help="Show what comes, through restarts and requeues, to the job's end.")
 @click.option("--rank", "ranks", type=click.IntRange(min=0), multiple=True, metavar="N", help="That rank. Repeatable.")
 @click.option("--all", "everything", is_flag=True, help="All ranks, merged by time, each line with rank and host.")

@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 from slurmddp import target
+from slurmddp.cli.completion import complete_target
 from slurmddp.cli.options import runs_dir_option
 from slurmddp.errors import UsageError
 
@@ -15,7 +16,7 @@ LOOK_S: Final = 1.0
 
 
 @click.command()
-@click.argument("targets", metavar="[RUN|ID]...", nargs=-1)
+@click.argument("targets", metavar="[RUN|ID]...", nargs=-1, shell_complete=complete_target)
 @runs_dir_option
 def watch(targets: tuple[str, ...], *, runs_dir: str) -> int:
     """Show jobs as they go: state, progress, curves of loss and throughput, events, output.

@@ -34,7 +34,7 @@ BUDGET_BYTES: Final = 2**26
 """So much of all files together is held at a time."""
 _LEAST_BYTES: Final = 2**12
 _LOOK_BACK_BYTES: Final = 2**16
-"""A tail's first line may have its time from so far before it."""
+"""A tail's first line may have its time from so far before it; from less where there are many files."""
 _HELD_LINES: Final = 1000
 """So many lines wait for the batch script's next one."""
 _BEGINS: Final = re.compile(rb"\S+ slurmddp: job \S+, attempt ([0-9]+\.[0-9]+), on ")
@@ -210,7 +210,7 @@ _Row = tuple[int, bytes, bool]
 def _read(wanted: Selection, source: Source, block: int, tail: int | None) -> Iterator[_Row]:
     end = _size(source.path) if wanted.ends is None else wanted.ends.get(source.path, 0)
     begin = 0 if tail is None else start_of_tail(source.path, tail, end)
-    file = Growing(source.path, max(0, begin - _LOOK_BACK_BYTES), end)
+    file = Growing(source.path, max(0, begin - min(_LOOK_BACK_BYTES, block // 4)), end)
     place, numbers = file.at, itertools.count(1) if file.at == 0 else itertools.repeat(0)
     while found := file.new(block, rest=True):
         for text, number in zip(found, numbers, strict=False):
