@@ -3,15 +3,19 @@
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from slurmddp import slurm
 from slurmddp.cluster.pending import explain
 from slurmddp.errors import ClusterError
+from slurmddp.logs.growing import Growing, end_of_lines, start_of_tail
+from slurmddp.logs.listing import Line
+from slurmddp.logs.sources import Hosts, Source, batch, of_attempt
 from slurmddp.outcome import DONE
 from slurmddp.rundir import RunDir
+from slurmddp.terminal import clean
 
 ASK_S: Final = 10.0
 """Sites throttle those who ask the controller more often."""
@@ -19,10 +23,6 @@ SOON_S: Final = 1.0
 """What the batch script says announces something; then asking again this soon is worth it, for a while."""
 LOOK_S: Final = 0.3
 """How often the files are looked at."""
-READ_BYTES: Final = 2**20
-"""So much of a file is read in one look."""
-LINE_BYTES: Final = 2**16
-"""A longer line is passed on without waiting for its end."""
 _STIR_S: Final = 5.0
 _SOON_LIMIT_S: Final = 30.0
 _BLIND_LIMIT: Final = 30
@@ -30,31 +30,40 @@ _BLIND_LIMIT: Final = 30
 _UNKNOWN_LIMIT: Final = 3
 """So many answers in a row that know nothing of the job end it too."""
 
-_LAST_WORDS = re.compile(r" slurmddp: job \S+, attempt \S+, ended with status (\d+): ")
-_ESCAPE = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
+_LAST_LINES: Final = 20
+_LAST_WORDS = re.compile(rb" slurmddp: job \S+, attempt \S+, ended with status (\d+): ")
 
 Show = Callable[[str], None]
+Notice = Callable[[str], None]
 
 
 def wait(
-    run: RunDir, job_id: str, environ: Mapping[str, str], *, show: Show | None = None, notice: Callable[[str], None]
+    run: RunDir, job_id: str, environ: Mapping[str, str], *, show: Show | None = None, notice: Notice
 ) -> slurm.Job:
     """Return the job when it has ended; `show` gets what rank 0 and the batch script print, `notice` the states.
+
+    What is shown can do nothing to a terminal. Raises as `attend` does.
+    """
+    output = Output(run, job_id, ranks=frozenset({0} if show else ()))
+    return attend(output, environ, show=lambda line: show(clean(line.text)) if show else None, notice=notice)
+
+
+def attend(output: "Output", environ: Mapping[str, str], *, show: Callable[[Line], None], notice: Notice) -> slurm.Job:
+    """Return the job when it has ended; `show` gets what is printed meanwhile, `notice` the states.
 
     Raises ClusterError when the controller has not answered for five minutes, or answers that it does not know the
     job, of which no file tells the end either.
     """
-    output = Output(run, job_id, ranks=show is not None)
     told, unknown = "", 0
-    lines: list[str] = []
+    lines: list[Line] = []
     while True:
-        job = _ask(job_id, environ)
+        job = _ask(output.job_id, environ)
         unknown = unknown + 1 if job.state == "UNKNOWN" else 0
         over = job.ended or (unknown and output.status is not None) or unknown == _UNKNOWN_LIMIT
         if over:
             _pass([*lines, *output.rest()], show)
         if told != (told := _told(job)):
-            notice(f"job {job_id} is {told}")
+            notice(f"job {output.job_id} is {told}")
             for line in _advice(job):
                 notice(line)
         if over:
@@ -75,14 +84,15 @@ def _advice(job: slurm.Job) -> Iterator[str]:
         yield f"{why.meaning}; {why.advice}"
 
 
-def _look(output: "Output", show: Show | None, *, queued: bool) -> list[str]:
+def _look(output: "Output", show: Callable[[Line], None], *, queued: bool) -> list[Line]:
     """Pass on new lines until it is time to ask Slurm again.
 
     Returns the lines that are to follow its answer: those of a job that has just begun.
     """
     asked_at = time.monotonic()
-    held: list[str] = []
+    held: list[Line] = []
     while True:
+        looked_at = time.monotonic()
         held += output.new()
         if not queued:
             _pass(held, show)
@@ -90,13 +100,13 @@ def _look(output: "Output", show: Show | None, *, queued: bool) -> list[str]:
         patience_s = SOON_S if held or output.stirs else ASK_S
         if time.monotonic() >= asked_at + patience_s:
             return held
-        time.sleep(min(LOOK_S, patience_s))
+        took_s = time.monotonic() - looked_at  # many files, or slow ones: then at most a third of the time
+        time.sleep(min(max(LOOK_S, 2 * took_s), patience_s))
 
 
-def _pass(lines: Iterable[str], show: Show | None) -> None:
+def _pass(lines: Iterable[Line], show: Callable[[Line], None]) -> None:
     for line in lines:
-        if show:
-            show(line)
+        show(line)
 
 
 def _ask(job_id: str, environ: Mapping[str, str]) -> slurm.Job:
@@ -121,30 +131,48 @@ def _from_files(output: "Output") -> slurm.Job:
 
 @dataclass
 class Output:
-    """The growing output of one job: the batch script's file, and rank 0's of each attempt."""
+    """The growing output of one job: the batch script's file, and those of some ranks in each attempt."""
 
     run: RunDir
     job_id: str
-    ranks: bool = True
-    """Whether rank 0's output is wanted."""
+    ranks: frozenset[int] | None = frozenset({0})
+    """Whose output is wanted; None for all, and for their launchers."""
+    batch: bool = True
+    """Whether the batch script's words are wanted; they are read in any case."""
     status: int | None = None
     """What the batch script said at its end; None while it has not."""
-    _read: dict[Path, int] = field(default_factory=dict)
+    _files: dict[Path, Growing] = field(default_factory=dict)
+    _done: set[str] = field(default_factory=set)
+    _hosts: dict[str, Hosts] = field(default_factory=dict)
     _ended_at: float = float("-inf")
     _heard_at: float = float("-inf")
     _stirred_at: float = float("-inf")
 
-    def new(self) -> Iterator[str]:
-        """Yield the whole lines that were added since the last call, as far as one look reads."""
-        for attempt in self.run.attempts(self.job_id) if self.ranks else ():
-            yield from self._lines(self.run.rank_log(self.job_id, attempt, 0))
-        for line in self._lines(self.run.batch_log(self.job_id)):
-            self._note(line)
-            yield line
+    def skip(self, attempts: Iterable[str]) -> dict[Path, int]:
+        """Take what these attempts have printed so far as read, and all of earlier ones; return where that ends."""
+        first = next(iter(attempts), None)
+        known = self.run.attempts(self.job_id)
+        self._done |= set(known[: known.index(first)] if first in known else ())
+        for source in [*self._sources(), batch(self.run, self.job_id)]:
+            self._file(source.path).at = end_of_lines(source.path)
+        self._hear_last_words()
+        return {path: file.at for path, file in self._files.items()}
 
-    def rest(self) -> Iterator[str]:
-        """Yield all whole lines up to the files' ends."""
-        while lines := list(self.new()):
+    def new(self, *, rest: bool = False) -> Iterator[Line]:
+        """Yield the whole lines that were added since the last call, as far as one look reads.
+
+        `rest` takes what a file ends with for a line, whole or not.
+        """
+        for source in self._sources():
+            yield from self._lines(source, rest=rest)
+        for line in self._lines(batch(self.run, self.job_id), rest=rest):
+            self._note(line.text)
+            if self.batch:
+                yield line
+
+    def rest(self) -> Iterator[Line]:
+        """Yield all lines up to the files' ends."""
+        while lines := list(self.new(rest=True)):
             yield from lines
 
     @property
@@ -157,7 +185,14 @@ class Output:
         spoke = now - self._heard_at < _STIR_S and now - self._stirred_at < _SOON_LIMIT_S
         return spoke or now - self._ended_at < _SOON_LIMIT_S
 
-    def _note(self, line: str) -> None:
+    def _hear_last_words(self) -> None:
+        path = self.run.batch_log(self.job_id)
+        end = self._file(path).at
+        for line in Growing(path, start_of_tail(path, _LAST_LINES, end), end).new():
+            if found := _LAST_WORDS.search(line):
+                self.status = int(found[1])
+
+    def _note(self, line: bytes) -> None:
         now = time.monotonic()
         if now - self._heard_at > _STIR_S:
             self._stirred_at = now
@@ -165,26 +200,32 @@ class Output:
         if found := _LAST_WORDS.search(line):
             self.status, self._ended_at = int(found[1]), now
 
-    def _lines(self, path: Path) -> list[str]:
-        start = self._read.get(path, 0)
-        try:
-            with path.open("rb") as file:
-                file.seek(start)
-                text = file.read(READ_BYTES)
-        except FileNotFoundError:
-            return []
-        length = _whole(text)
-        self._read[path] = start + length
-        return [_printable(line) for line in text[:length].splitlines()]
+    def _sources(self) -> Iterator[Source]:
+        """Yield the ranks' files of the attempts that may still grow: of a job's last two."""
+        if self.ranks is not None and not self.ranks:
+            return
+        known = self.run.attempts(self.job_id)
+        for attempt in known:
+            if attempt not in self._done:
+                yield from of_attempt(self.run, self.job_id, attempt, self.ranks, hosts=False)
+        self._done |= set(known[:-2])
 
+    def _lines(self, source: Source, *, rest: bool) -> Iterator[Line]:
+        file = self._file(source.path)
+        if not file.has_more:
+            return
+        attempt = source.attempt or next(reversed(self.run.attempts(self.job_id)), "")
+        source = replace(source, host=self._host(source))
+        now = time.time()
+        for text in file.new(returns=True, rest=rest):
+            yield Line(text, source, attempt, now, "seen")
 
-def _whole(text: bytes) -> int:
-    r"""Return the length of the whole lines in it; a last `\r` may be the half of a line's end."""
-    ends = max(text.rfind(b"\n"), text.rfind(b"\r", 0, -1)) + 1
-    return ends or (len(text) if len(text) >= LINE_BYTES else 0)
+    def _file(self, path: Path) -> Growing:
+        return self._files.setdefault(path, Growing(path))
 
-
-def _printable(line: bytes) -> str:
-    """Return a line that can do nothing to a terminal: no colours, and a mark for what cannot be printed."""
-    text = _ESCAPE.sub("", line.decode("utf-8", "replace"))
-    return "".join(char if char.isprintable() or char == "\t" else "\ufffd" for char in text)
+    def _host(self, source: Source) -> str:
+        """Return where a rank runs; before all have met nobody knows, and it is looked for again."""
+        hosts = self._hosts.get(source.attempt)
+        if hosts is None or not hosts.are_known:
+            hosts = self._hosts[source.attempt] = Hosts(self.run, self.job_id, source.attempt)
+        return hosts.of(source.kind, source.number)

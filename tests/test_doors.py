@@ -28,6 +28,7 @@ DOORS = {
     "torchvision": {"worker"},
     "submitit": {"executor"},
     "rich": {"cli"},
+    "pynvml": {"cli"},
     "tensorboard": {"cli", "worker"},
     "numpy": set(),
 }
@@ -52,6 +53,8 @@ CLI_ONLY = {
     "script",
     "prepare",
     "follow",
+    "logs",
+    "terminal",
     "quoting",
     "command",
     "requeue",

@@ -7,7 +7,9 @@ import pytest
 
 from slurmddp import follow, slurm
 from slurmddp.errors import ClusterError
-from slurmddp.rundir import RunDir
+from slurmddp.logs import growing
+from slurmddp.rundir import RunDir, append_record
+from slurmddp.terminal import clean
 
 LAST = "2026-01-02T03:04:05+0000 slurmddp: job 7, attempt 1.0, ended with status {}: done\n"
 
@@ -20,25 +22,76 @@ def run(tmp_path):
     return made
 
 
+def shown(output):
+    return [clean(line.text) for line in output.new()]
+
+
 def test_only_whole_lines_are_passed_on_and_each_once(run):
     output = follow.Output(run, "7")
     log = run.rank_log("7", "0.0", 0)
-    assert list(output.new()) == []
+    assert shown(output) == []
     log.write_bytes(b"one\ntw")
-    assert list(output.new()) == ["one"]
+    assert shown(output) == ["one"]
     with log.open("ab") as file:
         file.write(b"o\n\xff\n")
-    assert list(output.new()) == ["two", "\ufffd"]
+    assert shown(output) == ["two", "\ufffd"]
 
 
 def test_a_later_attempt_is_followed_too(run):
     output = follow.Output(run, "7")
     run.rank_log("7", "0.0", 0).write_text("first\n")
-    assert list(output.new()) == ["first"]
+    assert shown(output) == ["first"]
     run.attempt("7", "1.0").mkdir()
     run.rank_log("7", "1.0", 0).write_text("second\n")
     run.rank_log("7", "1.0", 1).write_text("of another rank\n")
-    assert list(output.new()) == ["second"]
+    assert shown(output) == ["second"]
+
+
+def test_what_a_killed_rank_wrote_last_is_not_lost(run):
+    output = follow.Output(run, "7")
+    run.rank_log("7", "0.0", 0).write_bytes(b"one\ntw")
+    assert [clean(line.text) for line in output.rest()] == ["one", "tw"]
+
+
+def test_all_ranks_are_followed_and_where_they_run_is_known_once_they_have_met(run):
+    output = follow.Output(run, "7", ranks=None)
+    run.rank_log("7", "0.0", 1).write_text("imports\n")
+    (run.attempt("7", "0.0") / "node-1.out").write_text("launches\n")
+    assert [(line.source.label, line.source.host) for line in output.new()] == [("node 1", ""), ("rank 1", "")]
+    head = {"time": 1.0, "event": "start", "job": "7", "attempt": "0.0", "rank": 0, "host": "n1"}
+    append_record(run.events, {**head, "ranks": {"n1": "0", "n2": "1"}})
+    run.rank_log("7", "0.0", 1).write_text("imports\nbegins\n")
+    (line,) = output.new()
+    assert (line.text, line.source.host, line.attempt, line.told) == (b"begins\n", "n2", "0.0", "seen")
+
+
+def test_what_was_there_before_can_be_skipped_and_the_last_words_are_known_all_the_same(run):
+    output = follow.Output(run, "7")
+    log = run.rank_log("7", "0.0", 0)
+    log.write_bytes(b"old\nhalf")
+    run.batch_log("7").write_text(LAST.format(0))
+    assert output.skip(["0.0"]) == {log: 4, run.batch_log("7"): len(LAST.format(0))}
+    assert output.status == 0 and shown(output) == []
+    with log.open("ab") as file:
+        file.write(b" and half\n")
+    assert shown(output) == ["half and half"]
+
+
+def test_attempts_before_the_wanted_one_are_skipped_whole(run):
+    run.attempt("7", "0.1").mkdir()
+    for attempt in ("0.0", "0.1"):
+        run.rank_log("7", attempt, 0).write_text(f"{attempt}\n")
+    output = follow.Output(run, "7")
+    assert run.rank_log("7", "0.0", 0) not in output.skip(["0.1"])
+    assert shown(output) == []
+
+
+def test_files_that_have_not_grown_are_not_opened(run, monkeypatch):
+    output = follow.Output(run, "7")
+    run.rank_log("7", "0.0", 0).write_text("one\n")
+    assert shown(output) == ["one"]
+    monkeypatch.setattr(growing.Growing, "_read", lambda *_: pytest.fail("opened"))
+    assert shown(output) == []
 
 
 def test_the_batch_scripts_last_words_tell_its_status(run):
@@ -53,50 +106,35 @@ def test_a_progress_bar_s_returns_end_lines_too(run):
     output = follow.Output(run, "7")
     log = run.rank_log("7", "0.0", 0)
     log.write_bytes(b" 10%\r 20%\r")
-    assert list(output.new()) == [" 10%"]
+    assert shown(output) == [" 10%"]
     with log.open("ab") as file:
         file.write(b"\nnext\r\nlast")
-    assert list(output.new()) == [" 20%", "next"]
+    assert shown(output) == [" 20%", "next"]
 
 
 def test_a_line_without_an_end_is_passed_on_when_it_is_long(run):
     output = follow.Output(run, "7")
     log = run.rank_log("7", "0.0", 0)
-    log.write_bytes(b"x" * (follow.LINE_BYTES - 1))
-    assert list(output.new()) == []
+    log.write_bytes(b"x" * (growing.LINE_BYTES - 1))
+    assert shown(output) == []
     with log.open("ab") as file:
         file.write(b"x")
-    assert list(output.new()) == ["x" * follow.LINE_BYTES]
+    assert shown(output) == ["x" * growing.LINE_BYTES]
 
 
 def test_a_long_file_is_read_in_several_looks(run):
     output = follow.Output(run, "7")
     run.rank_log("7", "0.0", 0).write_bytes((b"x" * 999 + b"\n") * 3000)
-    assert len(list(output.new())) == follow.READ_BYTES // 1000
-    assert len(list(output.rest())) == 3000 - follow.READ_BYTES // 1000
+    assert len(list(output.new())) == growing.READ_BYTES // 1000
+    assert len(list(output.rest())) == 3000 - growing.READ_BYTES // 1000
 
 
 def test_without_the_ranks_only_the_batch_scripts_words_are_read(run):
-    output = follow.Output(run, "7", ranks=False)
+    output = follow.Output(run, "7", ranks=frozenset())
     run.rank_log("7", "0.0", 0).write_text("of rank 0\n")
     run.batch_log("7").write_text(LAST.format(0))
-    assert list(output.new()) == [LAST.format(0).rstrip("\n")]
+    assert shown(output) == [LAST.format(0).rstrip("\n")]
     assert output.status == 0
-
-
-@pytest.mark.parametrize(
-    ("written", "shown"),
-    [
-        (b"a\tb", "a\tb"),
-        (b"\x1b[1;31mred\x1b[0m", "red"),
-        (b"\x1b]0;title\x07", "\ufffd]0;title\ufffd"),
-        (b"x\x08\x00y", "x\ufffd\ufffdy"),
-        ("\u202e\u00e4".encode(), "\ufffd\u00e4"),
-    ],
-)
-def test_what_is_shown_can_do_nothing_to_a_terminal(run, written, shown):
-    run.rank_log("7", "0.0", 0).write_bytes(written + b"\n")
-    assert list(follow.Output(run, "7").new()) == [shown]
 
 
 class Controller:

@@ -18,6 +18,8 @@ _COMMANDS = {
     "cluster": ("slurmddp.cli.cluster", "Show the partitions: GPUs, CPUs, memory, limits, preemption."),
     "status": ("slurmddp.cli.status", "Runs and their jobs: state, why, progress, time to the end."),
     "cancel": ("slurmddp.cli.cancel", "Cancel jobs of runs, so that they stay cancelled."),
+    "logs": ("slurmddp.cli.logs", "What a job prints, and has printed: rank 0, any rank, all of them."),
+    "watch": ("slurmddp.cli.watch", "Jobs, curves and output on the whole screen, as they go."),
     "requeue": ("slurmddp.cli.requeue", "Put a job back into the queue, to start again in seconds."),
     "diagnose": ("slurmddp.cli.diagnose", "Why a job failed, and what to type next."),
     "doctor": ("slurmddp.cli.doctor", "What would make a job fail, before it is queued and on the nodes."),

@@ -23,6 +23,8 @@ class Start:
     nodes: int
     launcher: str
     """srun, fork, torchrun, mpi or single."""
+    ranks: dict[str, str]
+    """The ranks of each host, as in `0-3,8`, the hosts in the order of the nodes."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from itertools import groupby
 from typing import Any
 
 import torch.distributed as dist
@@ -54,9 +55,11 @@ class Claim:
 class Roster:
     """The ranks that have met, and the store they share until they end."""
 
-    def __init__(self, rank: Rank, store: Store) -> None:
+    def __init__(self, rank: Rank, store: Store, ranks: dict[str, str]) -> None:
+        """Take what `placed` says of the ranks, too."""
         self._rank = rank
         self.store = store
+        self.ranks = ranks
 
     def agree_end(self, limit_s: float = END_LIMIT_S) -> bool:
         """Say that this rank ended well, and tell whether that was heard; on rank 0, whether all said so in time.
@@ -128,10 +131,10 @@ def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S, preflight: Preflight | No
     facts = preflight.facts if preflight else ""
     store.set(f"arrival/{sequence}", json.dumps({"claim": asdict(claim), "facts": facts}))
     if holds:
-        _judge(rank, store, sequence, limit_s, preflight)
+        claims = _judge(rank, store, sequence, limit_s, preflight)
     else:
-        _hear(rank, claim, store, sequence, limit_s)
-    return Roster(rank, store)
+        claims = _hear(rank, claim, store, sequence, limit_s)
+    return Roster(rank, store, placed(claims))
 
 
 def _open(rank: Rank, limit_s: float) -> tuple[Store, bool]:
@@ -245,8 +248,8 @@ def _check_ours(rank: Rank, store: Store, *, judges: bool) -> None:
         raise PeerError(f"port {rank.store_port} on {rank.master_addr} is taken by {theirs}")
 
 
-def _judge(rank: Rank, store: Store, sequence: int, limit_s: float, preflight: Preflight | None) -> None:
-    """Read the claims as they come and publish the verdict."""
+def _judge(rank: Rank, store: Store, sequence: int, limit_s: float, preflight: Preflight | None) -> list[Claim]:
+    """Read the claims as they come, publish the verdict, and return them."""
     met = _Arrivals()
     claims = met.claims
     error: RankError | None = None
@@ -275,10 +278,11 @@ def _judge(rank: Rank, store: Store, sequence: int, limit_s: float, preflight: P
         leaders = {number: claim.rank for number, claim in enumerate(claims, 1) if claim.local_rank == 0}
         keys = {leaders[number]: f"heard/{number}" for number in leaders.keys() & others}
         preflight.hear_clocks(published, {of: float(store.get(key)) for of, key in keys.items()})
+    return claims
 
 
-def _hear(rank: Rank, claim: Claim, store: Store, sequence: int, limit_s: float) -> None:
-    """Wait for the verdict, and for one's own name in it."""
+def _hear(rank: Rank, claim: Claim, store: Store, sequence: int, limit_s: float) -> list[Claim]:
+    """Wait for the verdict, and for one's own name in it; return all claims."""
     with _network(f"rank 0 on {rank.master_addr} left before all ranks had met"):
         if not _wait(store, ["verdict"], limit_s + ANSWER_LIMIT_S):
             raise PeerError(f"rank 0 on {rank.master_addr} gave no verdict within {limit_s + ANSWER_LIMIT_S:g} s")
@@ -286,7 +290,24 @@ def _hear(rank: Rank, claim: Claim, store: Store, sequence: int, limit_s: float)
         store.set(f"heard/{sequence}", repr(time.time()))
     if verdict["error"]:
         raise (PeerError if verdict["retry"] else RankError)(verdict["error"])
-    _check_listed(claim, [Claim(**entry) for entry in verdict["roster"]])
+    roster = [Claim(**entry) for entry in verdict["roster"]]
+    _check_listed(claim, roster)
+    return roster
+
+
+def placed(claims: Iterable[Claim]) -> dict[str, str]:
+    """Return the ranks of each host as in `0-3,8`, the hosts in the order of the nodes."""
+    by_host: dict[str, list[int]] = {}
+    for claim in sorted(claims, key=lambda claim: (claim.node_rank, claim.rank)):
+        by_host.setdefault(claim.host, []).append(claim.rank)
+    return {host: _ranges(ranks) for host, ranks in by_host.items()}
+
+
+def _ranges(numbers: list[int]) -> str:
+    """Return rising numbers as in `0-3,8`."""
+    parts = [list(part) for _, part in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
+    ends = [(part[0][1], part[-1][1]) for part in parts]
+    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in ends)
 
 
 def _check_listed(claim: Claim, roster: list[Claim]) -> None:

@@ -63,12 +63,13 @@ def _prepared(rank: Rank) -> Rank:
 
 def _run(rank: Rank, words: list[str]) -> None:
     stopping = begin(rank)
-    agree_end = _meet(rank, stopping, words)
+    agree_end, ranks = _meet(rank, stopping, words)
     start = Start(
         world_size=rank.world_size,
         local_world_size=rank.local_world_size,
         nodes=rank.nodes,
         launcher=rank.launcher,
+        ranks=ranks,
     )
     write_event(rank, start)
     write_begin(rank)
@@ -81,12 +82,12 @@ def _run(rank: Rank, words: list[str]) -> None:
         _finish(rank, lambda: True)
 
 
-def _meet(rank: Rank, stopping: Stopping, words: list[str]) -> Callable[[], bool]:
-    """Meet the other ranks, and look at nodes and ranks; return how to agree with them on the end."""
+def _meet(rank: Rank, stopping: Stopping, words: list[str]) -> tuple[Callable[[], bool], dict[str, str]]:
+    """Meet the other ranks, and look at nodes and ranks; return how to agree on the end, and which ranks are where."""
     if rank.world_size == 1:
         stopping.expect_plain()
         _look_alone(_preflight(rank, words))
-        return lambda: True
+        return lambda: True, {rank.host: str(rank.rank)}
     stopping.expect_unmet()
     from slurmddp.runtime import flight  # noqa: PLC0415 - torch, after all that is quick to refuse
     from slurmddp.runtime.groups import keep_destroyed  # noqa: PLC0415 - the same
@@ -96,7 +97,7 @@ def _meet(rank: Rank, stopping: Stopping, words: list[str]) -> Callable[[], bool
     keep_destroyed()
     roster = meet(rank, preflight=_preflight(rank, words))
     stopping.expect_plain(roster.confirm_notice)
-    return roster.agree_end
+    return roster.agree_end, roster.ranks
 
 
 def _preflight(rank: Rank, words: list[str]) -> "Preflight | None":

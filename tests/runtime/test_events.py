@@ -37,7 +37,7 @@ def other(original: Rank, **changes) -> Rank:
 
 
 def test_every_record_says_when_who_and_where(rank):
-    write_event(rank, Start(world_size=2, local_world_size=2, nodes=1, launcher="srun"))
+    write_event(rank, Start(world_size=2, local_world_size=2, nodes=1, launcher="srun", ranks={"n1": "0-1"}))
     (record,) = read_records(rank.run_dir.events)
     assert record.pop("time") > 1.7e9
     assert record == {
@@ -62,7 +62,7 @@ def test_numbers_json_has_no_word_for_become_texts(rank):
 
 
 def test_only_rank_zero_of_a_run_writes_events(rank):
-    event = Start(world_size=2, local_world_size=2, nodes=1, launcher="srun")
+    event = Start(world_size=2, local_world_size=2, nodes=1, launcher="srun", ranks={"n1": "0-1"})
     write_event(other(rank, rank=1, local_rank=1), event)
     write_event(other(rank, run_dir=None), event)
     assert not rank.run_dir.events.exists()

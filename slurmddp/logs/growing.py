@@ -1,0 +1,109 @@
+"""One file of output that may still grow, in whole lines. Reads it; holds no descriptor."""
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+READ_BYTES: Final = 2**20
+"""So much is read in one look, unless told otherwise."""
+LINE_BYTES: Final = 2**16
+"""A longer line is passed on without waiting for its end."""
+_BACK_BYTES: Final = 2**12
+
+
+@dataclass(slots=True)
+class Growing:
+    """A file, and how far it has been read. A missing file is an empty one."""
+
+    path: Path
+    at: int = 0
+    """Where the next read begins."""
+    end: int = sys.maxsize
+    """Where the last one ends."""
+
+    def new(self, limit: int = READ_BYTES, *, returns: bool = False, rest: bool = False) -> list[bytes]:
+        r"""Return the whole lines that follow, with their ends, from `limit` bytes or one line.
+
+        `returns` lets a `\r` end a line too, as a progress bar's does; `rest` takes what follows the last end for one.
+        """
+        text = self._read(limit)
+        length = _whole(text, returns=returns)
+        if not length and (len(text) >= LINE_BYTES or (rest and len(text) < limit)):
+            length = len(text)
+        elif not length and len(text) == limit:
+            return self.new(2 * limit, returns=returns, rest=rest)
+        self.at += length
+        return text[:length].splitlines(keepends=True) if returns else _split(text[:length])
+
+    @property
+    def has_more(self) -> bool:
+        """Whether the file is longer than what was read, told without opening it."""
+        try:
+            return self.path.stat().st_size > self.at
+        except FileNotFoundError:
+            return False
+
+    def _read(self, limit: int) -> bytes:
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.at)
+                return file.read(max(0, min(limit, self.end - self.at)))
+        except FileNotFoundError:
+            return b""
+
+
+def start_of_tail(path: Path, count: int, end: int) -> int:
+    """Return where the last `count` lines before `end` begin, reading from there back; 0 for a missing file."""
+    try:
+        with path.open("rb") as file:
+            return _back(file.fileno(), end, count)
+    except FileNotFoundError:
+        return 0
+
+
+def end_of_lines(path: Path) -> int:
+    """Return where the last whole line of a file ends; 0 for a missing file."""
+    try:
+        end = path.stat().st_size
+        with path.open("rb") as file:
+            ended = end == 0 or os.pread(file.fileno(), 1, end - 1) == b"\n"
+            return end if ended else _back(file.fileno(), end, 1)
+    except FileNotFoundError:
+        return 0
+
+
+def _back(descriptor: int, end: int, count: int) -> int:
+    left, place, size = count, end, _BACK_BYTES
+    if count == 0 or end == 0:
+        return end
+    left += os.pread(descriptor, 1, end - 1) == b"\n"  # the end of the last line begins none
+    while place > 0:
+        size = min(2 * size, READ_BYTES, place)
+        place -= size
+        block = os.pread(descriptor, size, place)
+        found = block.count(b"\n")
+        if found >= left:
+            return place + _last(block, left) + 1
+        left -= found
+    return 0
+
+
+def _last(block: bytes, number: int) -> int:
+    """Return where the `number`-th line end from behind stands."""
+    at = len(block)
+    for _ in range(number):
+        at = block.rfind(b"\n", 0, at)
+    return at
+
+
+def _whole(text: bytes, *, returns: bool) -> int:
+    r"""Return the length of the whole lines in it; a last `\r` may be the half of a line's end."""
+    return max(text.rfind(b"\n"), text.rfind(b"\r", 0, -1) if returns else -1) + 1
+
+
+def _split(text: bytes) -> list[bytes]:
+    lines = text.split(b"\n")
+    last = lines.pop()
+    return [line + b"\n" for line in lines] + ([last] if last else [])

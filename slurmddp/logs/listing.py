@@ -1,0 +1,235 @@
+"""A job's output as lines, merged by time as far as that is known. Reads the files, a block at a time.
+
+Attempts follow each other. Within one, a line stands where it says that it was printed; one that does not say stands
+with the line before it in its file, and what comes before any such line at the attempt's beginning. The batch
+script stamps its lines; what srun says between them belongs to the one after it. What is left is told apart by rank.
+"""
+
+import heapq
+import itertools
+import math
+import re
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from slurmddp.errors import UsageError
+from slurmddp.logs import sources
+from slurmddp.logs.growing import READ_BYTES, Growing, start_of_tail
+from slurmddp.logs.sources import Source
+from slurmddp.logs.stamps import Stamps
+from slurmddp.rundir import RunDir
+
+Told = Literal["line", "before", "after", "seen", ""]
+"""What tells a line's time: itself, the nearest stamped line before or after it, its reader; nothing."""
+
+LAST: Final = "last"
+ALL: Final = "all"
+ATTEMPT: Final = re.compile(r"[0-9]+\.[0-9]+")
+BUDGET_BYTES: Final = 2**26
+"""So much of all files together is held at a time."""
+_LEAST_BYTES: Final = 2**12
+_LOOK_BACK_BYTES: Final = 2**16
+"""A tail's first line may have its time from so far before it; from less where there are many files."""
+_HELD_LINES: Final = 1000
+"""So many lines wait for the batch script's next one."""
+_BEGINS: Final = re.compile(rb"\S+ slurmddp: job \S+, attempt ([0-9]+\.[0-9]+), on ")
+
+
+class Line(NamedTuple):
+    """A line as it is in its file, and what is known of it."""
+
+    text: bytes
+    """With its end, unless it is a file's last and has none."""
+    source: Source
+    attempt: str
+    time: float | None = None
+    """Seconds since 1970."""
+    told: Told = ""
+    number: int = 0
+    """Of the line in its file, from 1; 0 where the file was not read from its beginning."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Which of a job's output is wanted."""
+
+    run: RunDir
+    job_id: str
+    ranks: frozenset[int] | None = frozenset({0})
+    """None for all, and for their launchers."""
+    batch: bool = True
+    """Whether the batch script's words are wanted."""
+    attempt: str = LAST
+    """`0.0`, LAST or ALL."""
+    ends: Mapping[Path, int] | None = None
+    """Where to stop in each file; None for its end as it is found."""
+
+    @cached_property
+    def since(self) -> float:
+        """No line was printed before the job was submitted, in seconds since 1970."""
+        return _changed(self.run.submitted_script(self.job_id.partition("_")[0])) or 0.0
+
+    def attempts(self) -> list[str]:
+        """Return the attempts that are meant, the oldest first. Raises UsageError for one that there is not."""
+        known = self.run.attempts(self.job_id)
+        if self.attempt == LAST:
+            return known[-1:]
+        if self.attempt not in (*known, ALL):
+            some = f"there are {', '.join(known)}" if known else "it has begun none"
+            raise UsageError(f"job {self.job_id} has no attempt {self.attempt}; {some}")
+        return known if self.attempt == ALL else [self.attempt]
+
+    def of(self, attempt: str) -> list[Source]:
+        """Return the files of one attempt that are wanted.
+
+        Raises UsageError for a rank that has none, when others have.
+        """
+        found = sources.of_attempt(self.run, self.job_id, attempt, self.ranks)
+        missing: frozenset[int] = (self.ranks or frozenset()) - {source.number for source in found} - {0}
+        if missing:
+            there = [source.number for source in sources.of_attempt(self.run, self.job_id, attempt, None, hosts=False)]
+            known = f"the last with output is {max(there)}" if there else "none has printed anything"
+            raise UsageError(f"rank {min(missing)} has no output in attempt {attempt} of job {self.job_id}; {known}")
+        return found
+
+
+def lines(wanted: Selection, tail: int | None = None) -> Iterator[Line]:
+    """Yield what there is, or its last lines.
+
+    Raises UsageError for an attempt or a rank that there is not.
+    """
+    attempts = wanted.attempts() or [""]
+    if tail is None:
+        return (line for attempt in attempts for line in _of_attempt(wanted, attempt, None))
+    return iter(_last(wanted, attempts, tail))
+
+
+def last(found: Iterable[Line], count: int | None) -> Iterable[Line]:
+    """Return the last `count` lines, or all for None."""
+    return found if count is None else deque(found, maxlen=count)
+
+
+def _last(wanted: Selection, attempts: Sequence[str], tail: int) -> Iterable[Line]:
+    """Return the last lines, from as few of the last attempts as have them."""
+    found: deque[Line] = deque()
+    for attempt in reversed(attempts):
+        found.extendleft(reversed(deque(_of_attempt(wanted, attempt, tail), maxlen=tail - len(found))))
+        if len(found) >= tail:
+            break
+    return found
+
+
+_Timed = tuple[float, Line]
+"""A line, and the time that it stands at in its attempt."""
+
+
+def _of_attempt(wanted: Selection, attempt: str, tail: int | None) -> Iterator[Line]:
+    """Yield the lines of one attempt in order; with `tail` at least so many of the last."""
+    found = wanted.of(attempt) if attempt else []
+    block = max(_LEAST_BYTES, min(READ_BYTES, BUDGET_BYTES // max(1, len(found))))
+    streams = [_of_ranks(source, _read(wanted, source, block, tail), wanted.since) for source in found]
+    if wanted.batch:
+        streams.append(_of_batch(wanted, attempt, tail))
+    return (line for _, line in heapq.merge(*streams, key=_key))
+
+
+def _key(timed: _Timed) -> tuple[float, tuple[bool, bool, int]]:
+    return timed[0], timed[1].source.order
+
+
+def _of_ranks(source: Source, rows: Iterable["_Row"], since: float) -> Iterator[_Timed]:
+    """Yield the lines of a rank, or of a launcher, each at its time."""
+    stamps, at = _stamps(source, since), -math.inf
+    for number, text, is_wanted in rows:
+        told = stamps.of(text)
+        at = at if told is None else max(at, told)
+        if is_wanted and told is not None:
+            yield at, Line(text, source, source.attempt, told, "line", number)
+        elif is_wanted:
+            known = at > -math.inf
+            yield at, Line(text, source, source.attempt, at if known else None, "before" if known else "", number)
+
+
+def _of_batch(wanted: Selection, attempt: str, tail: int | None) -> Iterator[_Timed]:
+    """Yield what the batch script printed in one attempt, what is not stamped with what comes next."""
+    source = sources.batch(wanted.run, wanted.job_id)
+    stamps, at, held = _stamps(source, wanted.since), -math.inf, deque[Line]()
+    begun = not attempt
+    for number, text, is_wanted in _batch_rows(wanted, source, attempt, tail):
+        told = stamps.of(text)
+        if is_wanted:
+            held.append(Line(text, source, attempt, told, "" if told is None else "line", number))
+        if told is not None or len(held) > _HELD_LINES:
+            at = at if told is None else max(at, told)
+            yield from _placed(held, at if begun else -math.inf, told)
+        begun = begun or bool(_BEGINS.match(text))
+    yield from _placed(held, math.inf, None)
+
+
+def _batch_rows(wanted: Selection, source: Source, attempt: str, tail: int | None) -> Iterable["_Row"]:
+    """Return the batch script's lines of one attempt; what comes before any attempt is the oldest one's."""
+    known = wanted.run.attempts(wanted.job_id)
+    if tail is None or known[-1:] != [attempt]:
+        return _rows_of(attempt, _read(wanted, source, READ_BYTES, None), known[0] if known else "")
+    return _rows_at_end(_read(wanted, source, READ_BYTES, tail))
+
+
+def _rows_of(attempt: str, rows: Iterable["_Row"], current: str) -> Iterator["_Row"]:
+    for row in rows:
+        if match := _BEGINS.match(row[1]):
+            current = match[1].decode()
+        if current == attempt:
+            yield row
+
+
+def _rows_at_end(rows: Iterable["_Row"]) -> list["_Row"]:
+    """Return those of the newest attempt."""
+    kept: list[_Row] = []
+    for row in rows:
+        if _BEGINS.match(row[1]):
+            kept.clear()
+        kept.append(row)
+    return kept
+
+
+def _placed(held: deque[Line], at: float, told: float | None) -> Iterator[_Timed]:
+    while held:
+        line = held.popleft()
+        yield at, line if line.time is not None or told is None else line._replace(time=told, told="after")
+
+
+_Row = tuple[int, bytes, bool]
+"""A line of a file: its number, or 0 where it is not known; its text; whether it is more than the context of a tail."""
+
+
+def _read(wanted: Selection, source: Source, block: int, tail: int | None) -> Iterator[_Row]:
+    end = _size(source.path) if wanted.ends is None else wanted.ends.get(source.path, 0)
+    begin = 0 if tail is None else start_of_tail(source.path, tail, end)
+    file = Growing(source.path, max(0, begin - min(_LOOK_BACK_BYTES, block // 4)), end)
+    place, numbers = file.at, itertools.count(1) if file.at == 0 else itertools.repeat(0)
+    while found := file.new(block, rest=True):
+        for text, number in zip(found, numbers, strict=False):
+            yield number, text, place >= begin
+            place += len(text)
+
+
+def _size(path: Path) -> int:
+    with suppress(FileNotFoundError):
+        return path.stat().st_size
+    return 0
+
+
+def _changed(path: Path) -> float:
+    with suppress(FileNotFoundError):
+        return path.stat().st_mtime
+    return 0.0
+
+
+def _stamps(source: Source, since: float) -> Stamps:
+    """Return the reader of a file's stamps: those between the job's submission and the file's last change."""
+    return Stamps(since=since, until=_changed(source.path))

@@ -1,0 +1,47 @@
+"""Which job's output is meant by a word. Reads the runs' folders; asks nobody."""
+
+from collections.abc import Sequence
+
+from slurmddp import target
+from slurmddp.errors import UsageError
+from slurmddp.fields import shown
+from slurmddp.handover import submissions
+from slurmddp.rundir import RunDir
+
+
+def job_of(word: str | None, runs_dir: str) -> tuple[RunDir, str]:
+    """Return the run and the job: of a run the newest with output, of no word the run that was submitted last.
+
+    Raises UsageError when there is none, or when it is a whole array.
+    """
+    if word is None:
+        return _newest(runs_dir)
+    found = target.find([word], runs_dir)[0]
+    if found.run is None:
+        raise UsageError(f"job {shown(word)} is of no run in {runs_dir}; --runs-dir names another folder")
+    return found.run, _with_output(found.run, found.jobs)
+
+
+def _newest(runs_dir: str) -> tuple[RunDir, str]:
+    times = [(str(record.get("time", "")), run) for run in target.runs(runs_dir) for record in submissions(run)[-1:]]
+    if not times:
+        raise UsageError(f"nothing was submitted in {runs_dir} yet; --runs-dir names another folder")
+    run = max(times, key=lambda pair: pair[0])[1]
+    return run, _with_output(run, [str(record["job"]) for record in submissions(run)])
+
+
+def _with_output(run: RunDir, jobs: Sequence[str]) -> str:
+    """Return the newest job that has printed something, else the newest."""
+    for job_id in reversed(jobs):
+        if tasks := _tasks(run, job_id):
+            raise UsageError(f"job {job_id} is an array; give one task of it, as in {tasks[-1]}")
+        if run.batch_log(job_id).exists() or run.attempts(job_id):
+            return job_id
+    return jobs[-1]
+
+
+def _tasks(run: RunDir, job_id: str) -> list[str]:
+    """Return the tasks of an array that have output, by number."""
+    names = [path.stem for path in run.logs.glob(f"{job_id}_*.out")]
+    tasks = [name for name in names if target.JOB_ID.fullmatch(name)]
+    return sorted(tasks, key=lambda task: int(task.partition("_")[2]))

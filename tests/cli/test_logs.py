@@ -1,0 +1,156 @@
+"""`slurmddp logs`: what goes to standard output, as text, as JSON, on a pipe, on a terminal."""
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+
+from slurmddp.rundir import RunDir, append_record
+
+WORDS = [sys.executable, "-m", "slurmddp.cli", "logs"]
+BEGINS = b"2026-01-01T10:00:00+0000 slurmddp: job 7, attempt 0.0, on n[1-2], output of the ranks in x\n"
+
+
+@pytest.fixture
+def run(tmp_path):
+    made = RunDir(tmp_path / "jobs" / "r")
+    made.create()
+    append_record(made.submissions, {"job": "7", "time": "2026-01-01T09:00:00+00:00"})
+    made.attempt("7", "0.0").mkdir(parents=True)
+    made.batch_log("7").write_bytes(BEGINS)
+    made.rank_log("7", "0.0", 0).write_bytes(b"a\x1b[1mb\xff\r 20%\r\nlast")
+    made.rank_log("7", "0.0", 1).write_bytes(b"ValueError: boom\nfine\n")
+    head = {"time": 1.0, "event": "start", "job": "7", "attempt": "0.0", "rank": 0, "host": "n1"}
+    append_record(made.events, {**head, "ranks": {"n1": "0", "n2": "1"}})
+    return made
+
+
+@pytest.fixture
+def logs(run):
+    def call(*words):
+        return subprocess.run([*WORDS, *words], cwd=run.path.parent.parent, capture_output=True, check=False)
+
+    return call
+
+
+def test_on_a_pipe_bytes_pass_as_they_are(logs, run):
+    done = logs()
+    assert (done.returncode, done.stdout, done.stderr) == (0, BEGINS + b"a\x1b[1mb\xff\r 20%\r\nlast", b"")
+    with run.batch_log("7").open("ab") as file:
+        file.write(b"srun: error\n")
+    assert logs().stdout.endswith(b"last\nsrun: error\n")
+    assert logs("--rank", "1", "-n", "1").stdout == b"fine\n"
+
+
+def test_ranks_together_have_their_names_and_hosts_in_front(logs):
+    done = logs("r", "--all")
+    assert done.stdout == (
+        b"batch | " + BEGINS + b"rank 0 n1 | a\x1b[1mb\xff\r 20%\n"
+        b"rank 0 n1 | last\nrank 1 n2 | ValueError: boom\nrank 1 n2 | fine\n"
+    )
+    assert done.stderr.startswith(b"2 of 2 ranks print no times")
+    assert logs("7", "--rank", "1", "--rank", "0", "-n", "1").stdout == b"rank 1 n2 | fine\n"
+
+
+def test_errors_have_their_place_in_front(logs):
+    done = logs("--errors")
+    assert done.stdout == b"jobs/r/logs/7/0.0/1.out:1: rank 1 on n2 | ValueError: boom\n"
+    none = logs("--errors", "--rank", "0")
+    assert (none.returncode, none.stdout) == (0, b"") and b"nothing that looks like an error" in none.stderr
+
+
+def test_json_has_a_line_a_line(logs, run):
+    first, second = map(json.loads, logs("--json", "--rank", "0").stdout.splitlines())
+    assert first == {
+        "time": None,
+        "told": None,
+        "job": "7",
+        "attempt": "0.0",
+        "source": "rank",
+        "rank": 0,
+        "host": "n1",
+        "file": str(run.rank_log("7", "0.0", 0)),
+        "line": 1,
+        "text": "a\x1b[1mb\ufffd\r 20%",
+    }
+    assert second["text"] == "last"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--rank", "0", "--all"], "--rank and --all exclude each other"),
+        (["--attempt", "newest"], "--attempt 'newest' is none; give last, all, or one as 0.0"),
+        (["-f", "--attempt", "0.0"], "--follow goes on from the newest attempt"),
+        (["--attempt", "4.0"], "job 7 has no attempt 4.0; there are 0.0"),
+        (["--rank", "9"], "rank 9 has no output in attempt 0.0 of job 7; the last with output is 1"),
+        (["nix"], "'nix' is no job id, and no run in jobs"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused(logs, words, said):
+    done = logs(*words)
+    assert (done.returncode, done.stdout) == (2, b"") and done.stderr.decode().startswith(f"Error: {said}")
+
+
+def test_a_job_that_has_printed_nothing_says_so(logs, run):
+    append_record(run.submissions, {"job": "8", "time": "2026-01-01T09:00:00+00:00"})
+    done = logs("8")
+    assert (done.returncode, done.stdout) == (0, b"")
+    assert done.stderr == b"job 8 has printed nothing yet; `slurmddp logs -f 8` waits for more\n"
+
+
+def test_a_reader_that_has_enough_ends_it_without_a_word(run):
+    run.rank_log("7", "0.0", 0).write_bytes(b"x\n" * 10**6)
+    with subprocess.Popen(WORDS, cwd=run.path.parent.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+
+
+def test_on_a_terminal_nothing_gets_through_that_could_move_the_cursor(run):
+    here, there = pty.openpty()
+    words = [*WORDS, "--all"]
+    with subprocess.Popen(words, cwd=run.path.parent.parent, stdout=there, stderr=subprocess.DEVNULL) as process:
+        os.close(there)
+        seen = b""
+        try:
+            while block := os.read(here, 65536):
+                seen += block
+        except OSError:  # how a terminal says that nobody is left who writes
+            pass
+    os.close(here)
+    assert process.returncode == 0
+    assert not re.search(rb"[\x00-\x09\x0b\x0c\x0e-\x1f\xff]", seen)
+    assert b"rank 0 n1 |  20%\r\n" in seen and b"rank 1 n2 | fine\r\n" in seen
+
+
+TRAINING = """
+import os, sys, time
+from pathlib import Path
+rank, attempt = os.environ["RANK"], os.environ["DDPRUN_ATTEMPT"]
+print(f"rank {rank} in {attempt}", flush=True)
+time.sleep(1)
+if attempt == "0.0":
+    os.kill(os.getpid(), 9)
+"""
+
+
+def test_following_goes_on_through_a_restart_to_the_jobs_end(slurm_env, tmp_path):
+    """On the sandbox: the first start of the ranks is killed, the second ends well."""
+    (tmp_path / "train.py").write_text(TRAINING)
+    cli = [sys.executable, "-m", "slurmddp.cli"]
+    options = ["--ntasks-per-node", "1", "-c", "1", "train.py"]
+    subprocess.run([*cli, "submit", *options], cwd=tmp_path, env=slurm_env, check=True, capture_output=True)
+    done = subprocess.run(
+        [*cli, "logs", "-f", "--all", "train"], cwd=tmp_path, env=slurm_env, check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    own = [line.partition(" | ") for line in done.stdout.splitlines() if re.search(r"\| rank \d in", line)]
+    assert sorted(text for _, _, text in own) == ["rank 0 in 0.0", "rank 0 in 0.1"]
+    assert all(label.startswith(text[-3:] + " " + text[:6]) for label, _, text in own)
+    assert "ended with status 0: done" in done.stdout
+    assert "is COMPLETED" in done.stderr.splitlines()[-1]

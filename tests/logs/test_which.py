@@ -1,0 +1,65 @@
+"""Which job's output is meant."""
+
+import json
+
+import pytest
+
+from slurmddp.errors import UsageError
+from slurmddp.logs.which import job_of
+from slurmddp.rundir import RunDir
+
+
+@pytest.fixture(autouse=True)
+def runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def submit(name, job, time, *, prints=True, task=""):
+    run = RunDir.named("jobs", name)
+    run.create()
+    with run.submissions.open("a") as file:
+        file.write(json.dumps({"job": job, "time": time}) + "\n")
+    if prints:
+        run.batch_log(job + task).write_text("x\n")
+
+
+def meant(word=None):
+    run, job_id = job_of(word, "jobs")
+    return run.path.name, job_id
+
+
+def test_no_word_means_the_run_that_was_submitted_last():
+    submit("b", "5", "2026-01-03T00:00:00+00:00")
+    submit("a", "7", "2026-01-02T00:00:00+00:00")
+    assert meant() == ("b", "5")
+
+
+def test_of_a_run_it_is_the_newest_job_that_has_printed_something():
+    submit("a", "5", "2026-01-01T00:00:00+00:00")
+    submit("a", "7", "2026-01-02T00:00:00+00:00", prints=False)
+    assert meant("a") == ("a", "5")
+    assert meant("7") == ("a", "7")
+
+
+def test_of_a_run_that_has_printed_nothing_it_is_the_newest():
+    submit("a", "5", "2026-01-01T00:00:00+00:00", prints=False)
+    assert meant("a") == ("a", "5")
+
+
+def test_an_array_is_no_one_job():
+    submit("a", "5", "2026-01-01T00:00:00+00:00", task="_2")
+    assert meant("5_2") == ("a", "5_2")
+    RunDir.named("jobs", "a").batch_log("5_10").touch()
+    for word in ("a", "5", None):
+        with pytest.raises(UsageError, match="job 5 is an array; give one task of it, as in 5_10"):
+            meant(word)
+
+
+def test_a_job_of_no_run_here_has_no_output_here():
+    with pytest.raises(UsageError, match="job '99' is of no run in jobs; --runs-dir"):
+        meant("99")
+
+
+def test_where_nothing_was_submitted_there_is_nothing_to_show():
+    with pytest.raises(UsageError, match="nothing was submitted in jobs yet; --runs-dir"):
+        meant()
