@@ -32,13 +32,14 @@ _MODULES = """\
 [ "$(type -t module)" ] || source "${MODULESHOME:-/usr/share/modules}/init/bash" || true"""
 
 
-def render(spec: JobSpec, *, reset_number: int = 1, code: Code | None = None) -> str:
+def render(spec: JobSpec, *, reset_number: int = 1, code: Code | None = None, look: bool = False) -> str:
     """Return the script for a job, or what to type by hand: the same text for the same job, always valid UTF-8.
 
     `reset_number` tells this start over, if the job is one, from the run's earlier ones; `code` is what a job with a
-    snapshot is to run. Raises UsageError for a template or a set-up file that cannot be used.
+    snapshot is to run. A `look` is a script for an allocation of somebody's: it starts the ranks once, and asks Slurm
+    for nothing else. Raises UsageError for a template or a set-up file that cannot be used.
     """
-    environment, context = _environment(), _context(spec, reset_number, code)
+    environment, context = _environment(), _context(spec, reset_number, code) | {"look": look}
     try:
         if spec.launcher == "manual":
             return environment.get_template(MANUAL).render(context | _by_hand(spec))
