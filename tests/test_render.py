@@ -276,6 +276,34 @@ def test_nodes_without_names_are_placeholders_that_are_explained():
     assert "localhost" in render(job(launcher="manual"))
 
 
+BY_HAND = """
+mkdir() { echo started; exit 0; }
+"""
+"""Stands for the rest of what is typed, which begins by making the run's folder."""
+
+
+@pytest.mark.parametrize("pasted", [True, False])
+@pytest.mark.parametrize(
+    ("setup", "status", "told"),
+    [
+        (("true", "(exit 9)"), 9, "slurmddp: set-up failed with status 9: ( exit 9 )\n"),
+        (("source gone",), 1, "gone: No such file or directory\nslurmddp: set-up failed with status 1: source gone\n"),
+        (("source rc.sh", "set -eu"), 0, "started\n"),
+    ],
+)
+def test_what_is_typed_by_hand_stops_at_a_set_up_line_that_fails(tmp_path, monkeypatch, setup, status, told, pasted):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rc.sh").write_text("trap : DEBUG\nfalse\ntrue\n")
+    text = BY_HAND + render(job(launcher="manual", setup=setup))
+    (tmp_path / "typed").write_text(text)
+    words = [] if pasted else ["typed"]
+    done = subprocess.run(
+        ["bash", *words], input=text, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True, check=False
+    )
+    assert done.returncode == status
+    assert done.stdout.endswith(told)
+
+
 def test_each_start_has_a_file_of_its_own_to_meet_by():
     assert "DDPRUN_INIT_METHOD" not in render(job())
     assert "export DDPRUN_INIT_METHOD=file://$DDPRUN_RANKS/meeting " in render(job(init="file"))
