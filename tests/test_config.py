@@ -355,9 +355,7 @@ def test_a_recorded_python_that_is_gone_is_told(tmp_path):
     python.symlink_to(sys.executable)
     path = recorded(tmp_path, python=str(python))
     python.unlink()
-    with pytest.raises(
-        UsageError, match=r"key python: '.*/python', .*, is gone; choose another by --python"
-    ):
+    with pytest.raises(UsageError, match=r"key python: '.*/python', .*, is gone; choose another by --python"):
         resolve(job_file=path)
     assert resolve(job_file=path, python="x").spec.python == "x"
     never_seen = recorded(tmp_path, python="/nodes/only/python")

@@ -35,6 +35,12 @@ def explain(reason: str, job_id: str = JOB_ID) -> Explanation:
     return replace(known, reason=reason, advice=known.advice.replace(JOB_ID, job_id))
 
 
+def warning(reason: str, job_id: str) -> str:
+    """Return what a reason means and what can be done, where the job may not start by itself; else nothing."""
+    why = explain(reason, job_id)
+    return f"{why.meaning}; {why.advice}" if why.advice and why.by_itself != "yes" else ""
+
+
 def _of_sentence(text: str) -> Explanation | None:
     """Some reasons are sentences, with names or numbers behind them."""
     return next((known for start, known in _SENTENCES.items() if text.lower().startswith(start)), None)
