@@ -148,6 +148,8 @@ def _limits(partition: Partition) -> Iterator[str]:
         yield f"at most {_count(partition.max_nodes, 'node')} a job"
     if partition.min_nodes > 1:
         yield f"at least {_count(partition.min_nodes, 'node')} a job"
+    if partition.whole_nodes:
+        yield "a job gets whole nodes"
     if partition.max_cpus_per_node is not None:
         yield f"at most {_count(partition.max_cpus_per_node, 'CPU')} a node"
     if partition.max_memory_per_node_mb is not None:

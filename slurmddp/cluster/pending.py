@@ -218,6 +218,16 @@ _SENTENCES: Final[Mapping[str, Explanation]] = dict(
                 "a node failed to start it, and Slurm holds it since",
                 f"{_RELEASE}; if it comes again, `scontrol update JobId={JOB_ID} ExcNodeList=NODE` avoids the node",
             ),
+            (
+                "Job's account not permitted to use this partition",
+                "its partition does not take its account",
+                _CHANGE.format("Account=..."),
+            ),
+            (
+                "Job's QOS not permitted to use this partition",
+                "its partition does not take its QOS",
+                _CHANGE.format("QOS=..."),
+            ),
             ("job requeued in held state", "it was put back into the queue, and held", _RELEASE),
         ),
     ]
