@@ -39,7 +39,10 @@ _LAST_WORDS: Final = re.compile(r" slurmddp: (?:job \S+, attempt \S+, ended with
 
 _ERRORS: Final = re.compile(r"^(?:srun|slurmstepd): error: .*$", re.MULTILINE)
 _SHOWN: Final = 2
-_LOST: Final = re.compile(r"ranks? [0-9, ]+\((\S+)\).* did not arrive|Node failure on ([^\s;]+)|failed on node (\S+?):")
+_LOST: Final = re.compile(
+    r"ranks? [0-9, ]+\((\S+)\).* (?:did not arrive|could not be started)"
+    r"|Node failure on ([^\s;]+)|failed on node (\S+?):"
+)
 """How the ranks, and srun of Slurm 22.05, name a node."""
 
 
