@@ -162,7 +162,7 @@ def _shape(nodes: Nodes) -> tuple[int, str, int, int]:
 
 
 def _others(cluster: Cluster, partition: Partition) -> str:
-    names = [_plain(other.name) for other in cluster.partitions if other.name != partition.name]
+    names = [_plain(other.name) for other in cluster.partitions if other != partition and not other.hidden]
     return "others: " + ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")  # noqa: PLR2004 a line's worth
 
 
