@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -113,6 +114,56 @@ def test_inside_an_allocation_a_step_looks_with_what_the_job_would_have(slurm_en
     assert {looks[check][0] for check in ("names", "ports", "folder", "clock", "notice")} == {"ok"}
     assert looks["versions"][:2] == ("warning", "n2") and "9.9.9" in looks["versions"][2]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["own.sh", "path"]
+
+
+HOLDER = """
+import socket
+held = [socket.create_server(("", port)) for port in (18880, 18881)]
+print("held", flush=True)
+while True:
+    held[1].accept()[0].close()
+"""
+
+
+@pytest.fixture
+def allocation(slurm_env, slurm, wait_for_job):
+    """Return a look from inside an allocation of both nodes, which ends with the test."""
+    words = ["salloc", "--no-shell", "-N2", "--ntasks-per-node=2", "-c1"]
+    said = subprocess.run(words, env=slurm_env, capture_output=True, text=True, timeout=60, check=True).stderr
+    job_id = re.findall(r"Granted job allocation (\d+)", said)[0]
+    environ = {"SLURM_JOB_ID": job_id, "SLURM_JOB_NODELIST": "n[1-2]"}
+    yield environ
+    slurm("scancel", job_id)
+    wait_for_job(job_id)
+
+
+def test_what_keeps_the_ranks_from_meeting_is_named_with_its_host(allocation, cli, slurm, slurm_env, sandbox, tmp_path):
+    """A port that a program holds on the first node, a folder that is read-only on the other, and its link cut."""
+
+    def look(*words):
+        done = cli("doctor", "--in-job", "--json", "--ntasks-per-node", "1", *words, environ=allocation)
+        assert done.returncode == 1, done.stdout + done.stderr
+        return next(each for each in json.loads(done.stdout)["findings"] if each["level"] == "error")
+
+    step = ["srun", f"--jobid={allocation['SLURM_JOB_ID']}", "--overlap", "-N1", "-n1"]
+    held = [*step, "-w", "n1", sys.executable, "-uc", HOLDER]
+    with subprocess.Popen(held, env=slurm_env, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        found = look("--port-range=18880-18881")
+        holder.terminate()
+    assert "port 18881 on n1 is taken by a program that is not rank 0 of this job" in found["what"]
+
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    slurm(*step, "-w", "n2", "bash", "-c", f"mount --bind {shared} {shared} && mount -o remount,ro,bind {shared}")
+    found = look(f"--runs-dir={shared}")
+    slurm(*step, "-w", "n2", "umount", str(shared))
+    assert (found["check"], found["host"]) == ("folder", "n2") and "read-only there" in found["why"]
+
+    sandbox.cut("n2")
+    found = look()
+    sandbox.heal("n2")
+    assert (found["check"], found["host"]) == ("meeting", "n2") and "Communication connection failure" in found["what"]
 
 
 def test_before_the_queue_the_cluster_is_asked(cli):
