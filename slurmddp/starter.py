@@ -126,6 +126,7 @@ def _head(cluster: Cluster | None, file: str) -> Iterator[str]:
     yield f"# A job{where}. Every option of `slurmddp submit` can stand here by its long name."
     yield f"#   slurmddp config {file}    every value, and where it came from"
     yield f"#   slurmddp render {file}    the script, as it would be submitted"
+    yield f"#   slurmddp doctor {file}    what would make it fail, before it is queued"
     yield f"#   slurmddp submit {file}    into the queue; options behind it beat what is here"
     if cluster is None:
         yield "# No cluster answered when this was written: take the # away where a value is needed."
