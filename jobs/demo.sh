@@ -26,6 +26,6 @@ case $status in
 esac
 exports=$(slurmddp sandbox env --name demo)
 eval "$exports"
-slurmddp submit "${job[@]:0:3}" --nodes 2 --gpus-per-node 2 -c 1 --follow "${job[@]:3}" >/dev/null
+slurmddp submit "${job[@]:0:3}" --nodes 2 --gpus-per-node 2 --follow "${job[@]:3}" >/dev/null
 echo "Everything of this run lies in jobs/${job[2]}: the model in model.pt, the output in logs/."
 [ -z "${KEEP:-}" ] || echo "The cluster is still up: eval \"\$(slurmddp sandbox env --name demo)\", and later: slurmddp sandbox down --name demo"

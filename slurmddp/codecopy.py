@@ -4,12 +4,14 @@ In a git work tree that is every file that git does not ignore, as it is on disk
 caches, virtual environments and folders that say of themselves, by a `.gitignore` with `*`, that they are no source.
 """
 
+import errno
 import hashlib
 import os
 import shutil
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path, PurePosixPath
@@ -76,7 +78,7 @@ def code_of(spec: JobSpec) -> Code | None:
 
 
 def keep(code: Code, run: RunDir) -> Path | None:
-    """Copy the code into the run's folder, whole or not at all; return the copy, None where it was there.
+    """Copy the code into the run's folder, whole or not at all; return the copy, None where another has made it.
 
     What has been deleted of a copy is put back, and the rest of it, which a job may be reading, stays.
     Raises UsageError when a file has changed since the code was read.
@@ -91,17 +93,31 @@ def keep(code: Code, run: RunDir) -> Path | None:
     try:
         for entry in gone:
             _copy(code.top, entry, part / entry.path)
-        _put_back(gone, part, place) if was_there else part.rename(place)
+        if was_there:
+            _put_back(gone, part, place)
+        elif _moved(part, place):
+            return place
     finally:
         if part.exists():
             discard(part)
-    return None if was_there else place
+    return None
+
+
+def _moved(part: Path, place: Path) -> bool:
+    """Move a whole copy to its place; tell whether it is there, or another process was quicker with the same one."""
+    try:
+        part.rename(place)
+    except OSError as error:
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+            raise
+        return False
+    return True
 
 
 def discard(copy: Path) -> None:
     """Remove a copy that no job was submitted with, whole or not."""
     shutil.rmtree(copy)
-    if not any(copy.parent.iterdir()):
+    with suppress(OSError):  # others' copies are beside it
         copy.parent.rmdir()
 
 

@@ -1,6 +1,7 @@
 """Where each value comes from: command line > environment > job file > project > user > built-in."""
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -17,6 +18,9 @@ BUILT_IN: Final = "built-in"
 
 _ONCE: Final = ("reset", "profile")
 """Options that a recorded job does not repeat: one is meant once, and what the other chose is there in full."""
+
+_ENVIRONMENTS: Final = frozenset({"venv", "conda", "container"})
+"""Options that bring a Python."""
 
 Found = dict[str, tuple[Any, str]]
 """A raw value and where it was found, by key."""
@@ -55,14 +59,14 @@ def resolve(
     profile = _profile(files, nearer)
     shared = [layer for source in reversed(files) if source is not job for layer in source.layers(profile)]
     own = list(job.layers(profile)) if job else []
-    found = _options_in(shared) | _options_in(own) | nearer
+    found = _options_in(shared) | _recorded_python(job, _options_in(own), nearer) | nearer
     executable = _is_executable(found)
     program = _program(words, job, _worker_in(shared), _worker_in(own), worker or {}, executable=executable)
     python = command.interpreter(words or _command_in(job))
     beats_it = direct if words else _options_in(own) | nearer
     if python and program.command and "python" not in beats_it and not executable:
         found["python"] = (python, "COMMAND")
-    if not found.keys() & {"python", "venv", "conda", "container"}:
+    if not found.keys() & {"python", *_ENVIRONMENTS}:
         needs = bool(program.command and not executable) or program.worker.is_own_task
         if theirs := interpreter.find(environ, Path.cwd(), needs=needs):
             found["python"] = theirs
@@ -72,6 +76,21 @@ def resolve(
         values["job_name"], origins["job-name"] = _default_name(program, job_file)
     spec = JobSpec(**values, command=program.command, worker=program.worker)
     return Resolved(spec, _complete(origins, JOB_FIELDS), program.origins, files)
+
+
+def _recorded_python(job: Source | None, own: Found, nearer: Found) -> Found:
+    """Return a job file's options; without a run's own Python where an environment is given in its place.
+
+    Raises UsageError when that Python was here when the run was recorded, and is gone.
+    """
+    if job is None or not job.is_recorded or "python" not in own or "python" in nearer:
+        return own
+    if nearer.keys() & _ENVIRONMENTS and not own.keys() & _ENVIRONMENTS:
+        return {key: value for key, value in own.items() if key != "python"}
+    python, origin = own["python"]
+    if job.table["recorded"].get("python") and not Path(str(python)).exists():
+        raise UsageError(f"{origin}: {shown(python)}, which the run was made with, is gone; choose another by --python")
+    return own
 
 
 def _at_home(found: Found) -> Found:
@@ -97,7 +116,7 @@ def runs_dir(configuration: Sequence[Source], environ: Mapping[str, str]) -> str
 
 
 def recorded(resolved: Resolved, *, directory: str, version: str) -> dict[str, Any]:
-    """Return the job as tables of a job file that repeats it: every value, and where each came from."""
+    """Return the job as tables of a job file that repeats it: every value, where each came from, and the Python."""
     spec = resolved.spec
     values = {key: getattr(spec, field.name) for key, field in JOB_FIELDS.items() if key not in _ONCE}
     table: dict[str, Any] = {
@@ -108,7 +127,10 @@ def recorded(resolved: Resolved, *, directory: str, version: str) -> dict[str, A
     else:
         asked = {key: getattr(spec.worker, field.name) for key, field in WORKER_FIELDS.items()}
         table["worker"] = {key: value for key, value in asked.items() if value is not None}
-    table["recorded"] = {"version": version, "directory": directory, "origins": dict(resolved.origins)}
+    if not table.keys() & {"python", *_ENVIRONMENTS}:
+        table["python"] = sys.executable
+    seen = {"python": table["python"]} if os.access(table.get("python", ""), os.X_OK) else {}
+    table["recorded"] = {"version": version, "directory": directory, **seen, "origins": dict(resolved.origins)}
     return table
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp import slurm
-from slurmddp.cluster.pending import explain
+from slurmddp.cluster.pending import warning
 from slurmddp.errors import ClusterError
 from slurmddp.logs.growing import Growing, end_of_lines, start_of_tail
 from slurmddp.logs.listing import Line
@@ -64,7 +64,7 @@ def attend(output: "Output", environ: Mapping[str, str], *, show: Callable[[Line
             _pass([*lines, *output.rest()], show)
         if told != (told := _told(job)):
             notice(f"job {output.job_id} is {told}")
-            for line in _advice(job):
+            if job.phase == "queued" and (line := warning(job.reason, job.job_id)):
                 notice(line)
         if over:
             return job if job.ended else _from_files(output)
@@ -75,13 +75,6 @@ def attend(output: "Output", environ: Mapping[str, str], *, show: Callable[[Line
 def _told(job: slurm.Job) -> str:
     waits_for = job.reason if job.phase == "queued" and job.reason != "None" else ""
     return f"{job.state} ({waits_for})" if waits_for else job.state
-
-
-def _advice(job: slurm.Job) -> Iterator[str]:
-    """Yield what can be done about a job that may not start by itself."""
-    why = explain(job.reason, job.job_id)
-    if job.phase == "queued" and why.advice and why.by_itself != "yes":
-        yield f"{why.meaning}; {why.advice}"
 
 
 def _look(output: "Output", show: Callable[[Line], None], *, queued: bool) -> list[Line]:

@@ -3,6 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +19,20 @@ ATTEMPTS: Final = 3
 LOOKS: Final = (0.0, 2.0, 8.0)
 """Seconds to wait before each look for a job whose answer was lost; a busy controller accepts late."""
 
+SETTLED_S: Final = 60.0
+"""A log that was written to within this many seconds before the submission may be that of a job that runs."""
+
 Notice = Callable[[str], None]
+
+
+def set_aside(log: Path, before: float) -> None:
+    """Rename the batch log of another job of the same number, which was last written `before` that time since 1970.
+
+    Numbers begin anew in a new life of a cluster. Raises OSError, also when there is no such file.
+    """
+    info = log.stat()
+    if info.st_size and info.st_mtime < before:
+        log.rename(f"{log}.before-{info.st_mtime_ns}")
 
 
 @dataclass(frozen=True)
@@ -60,8 +74,10 @@ class Handover:
 
         Raises ClusterError when sbatch refuses, LostAnswerError when nobody says whether it has accepted.
         """
-        origin = self._origin()  # asked before: afterwards nothing may fail
+        origin, began = self._origin(), time.time()  # asked before: afterwards nothing may fail
         job_id = self._sbatch(after)
+        with suppress(OSError):
+            set_aside(self.run.batch_log(job_id.number), began - SETTLED_S)
         return Submitted(job_id, self.run, unrecorded=self._record(job_id, after, origin))
 
     def _sbatch(self, after: str) -> slurm.JobId:

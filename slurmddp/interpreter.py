@@ -77,12 +77,15 @@ def _place(environ: Mapping[str, str], folder: Path, ignored: list[Ignored]) -> 
         return _existing(_Place(Path(active), "VIRTUAL_ENV", f"type: {active}/bin/python -m pip install slurmddp"))
     if environ.get("CONDA_PREFIX") and Path(environ["CONDA_PREFIX"]).resolve() == Path(sys.prefix).resolve():
         return None
-    project = next((place for place in sources.upwards(folder) if _is_uv_project(place, ignored)), None)
-    if project is None:
-        return None
+    projects = (project for project in sources.upwards(folder) if _is_uv_project(project, ignored))
+    found = next(filter(None, (_of_project(project, environ) for project in projects)), None)
+    return found if found and _is_trusted(found.prefix, ignored) else None
+
+
+def _of_project(project: Path, environ: Mapping[str, str]) -> _Place | None:
+    """Return a uv project's environment; a member of a workspace has none, and its workspace above has it."""
     prefix = project / environ.get("UV_PROJECT_ENVIRONMENT", ".venv")
-    place = _existing(_Place(prefix, f"uv project {project}", "type: uv add slurmddp"))
-    return place if place and _is_trusted(prefix, ignored) else None
+    return _existing(_Place(prefix, f"uv project {project}", "type: uv add slurmddp"))
 
 
 def _existing(place: _Place) -> _Place | None:

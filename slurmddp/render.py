@@ -36,14 +36,22 @@ _MODULES = """\
 [ "$(type -t module)" ] || source "${MODULESHOME:-/usr/share/modules}/init/bash" || true"""
 
 
-def render(spec: JobSpec, *, reset_number: int = 1, code: Code | None = None, array: Array | None = None) -> str:
+def render(
+    spec: JobSpec,
+    *,
+    reset_number: int = 1,
+    code: Code | None = None,
+    array: Array | None = None,
+    look: bool = False,
+) -> str:
     """Return the script for a job, or what to type by hand: the same text for the same job, always valid UTF-8.
 
     `reset_number` tells this start over, if the job is one, from the run's earlier ones; `code` is what a job with a
-    snapshot is to run, `array` what each task of one runs in place of the job's own program. Raises UsageError for a
+    snapshot is to run, `array` what each task of one runs in place of the job's own program. A `look` is a script for
+    an allocation of somebody's: it starts the ranks once, and asks Slurm for nothing else. Raises UsageError for a
     template or a set-up file that cannot be used.
     """
-    environment, context = _environment(), _context(spec, reset_number, code, array)
+    environment, context = _environment(), _context(spec, reset_number, code, array) | {"look": look}
     try:
         if spec.launcher == "manual":
             return environment.get_template(MANUAL).render(context | _by_hand(spec))
@@ -115,6 +123,7 @@ def _context(spec: JobSpec, reset_number: int, code: Code | None, array: Array |
         "virtual_environment": None if spec.container or spec.venv else environment_of(python),
         "program": quoting.Quoted(_OF_TASK) if array else _words(spec),
         "indices": array.indices if array else "",
+        "look": False,
         "tasks": [{"folder": task.folder, "program": _words(task.job)} for task in array.tasks] if array else [],
         "setup_lines": _setup_lines(spec),
         "variables": [item.partition("=") for item in spec.variables],

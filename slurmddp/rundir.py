@@ -183,9 +183,11 @@ class RunDir:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir(mode=0o700)
-            self.logs.mkdir()
+            self.logs.mkdir(exist_ok=True)
             write_whole(self.path / ".gitignore", b"*\n")
         except OSError as error:
+            if isinstance(error, FileExistsError) and self.path.is_dir():  # another submission was quicker
+                return self.create()
             raise UsageError(f"the run's folder {self.path} cannot be made: {error.strerror}") from error
         return missing[-1]
 
@@ -208,12 +210,13 @@ class RunDir:
         """
         claim = self.path / ".submitting"
         while not _created(claim, f"{socket.gethostname()} {os.getpid()}"):
-            host, _, pid = claim.read_text().partition(" ")
-            if host != socket.gethostname() or not pid.isdecimal() or Path(f"/proc/{pid}").exists():
-                raise UsageError(
-                    f"run {self.path.name} is being submitted by process {pid} on {host}; wait for it, or remove "
-                    f"{claim} if that process is gone"
-                )
+            with suppress(FileNotFoundError):
+                host, _, pid = claim.read_text().partition(" ")
+                if host != socket.gethostname() or not pid.isdecimal() or Path(f"/proc/{pid}").exists():
+                    raise UsageError(
+                        f"run {self.path.name} is being submitted by process {pid} on {host}; wait for it, or remove "
+                        f"{claim} if that process is gone"
+                    )
             claim.unlink(missing_ok=True)
         try:
             yield

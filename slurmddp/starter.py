@@ -78,7 +78,7 @@ def choose(cluster: Cluster) -> Partition | None:
     """
     fit = [partition for partition in cluster.partitions if _is_open(partition, cluster)]
     with_gpus = [partition for partition in fit if any(nodes.gpus for nodes in partition.usable)]
-    return min(with_gpus or fit, key=_rank, default=None)
+    return min(with_gpus or fit, key=lambda partition: _rank(partition, cluster), default=None)
 
 
 def _is_open(partition: Partition, cluster: Cluster) -> bool:
@@ -87,17 +87,34 @@ def _is_open(partition: Partition, cluster: Cluster) -> bool:
         and bool(partition.usable)
         and not partition.hidden
         and partition.name.isprintable()
-        and _allowed(partition.accounts, partition.denied_accounts, cluster.accounts) != ()
+        and _accounts_for(partition, cluster) != ()
         and _allowed(partition.qos, partition.denied_qos, cluster.qos) != ()
     )
 
 
-def _rank(partition: Partition) -> tuple[bool, bool, bool, int]:
+def _rank(partition: Partition, cluster: Cluster) -> tuple[bool, bool, bool, bool, int]:
+    by_parent = _allowed(partition.accounts, partition.denied_accounts, cluster.accounts) == ()
     count = sum(nodes.count for nodes in partition.usable)
-    return partition.groups is not None, not partition.default, partition.preemption != "off", -count
+    return by_parent, partition.groups is not None, not partition.default, partition.preemption != "off", -count
 
 
-def _allowed(only: tuple[str, ...] | None, denied: tuple[str, ...], mine: tuple[str, ...] | None) -> Any:
+def _accounts_for(partition: Partition, cluster: Cluster) -> tuple[str, ...] | None:
+    """Return which of the user's accounts the partition takes; None when nobody says whose they are.
+
+    Those that it names come first. One below an account that it names is taken by a newer Slurm (slurm.conf(5):
+    AllowAccounts and DenyAccounts are hierarchical); 22.05 lets such a job wait, and asks for the account itself.
+    """
+    named = _allowed(partition.accounts, partition.denied_accounts, cluster.accounts)
+    if named or named is None or partition.accounts is None:
+        return named
+    above = dict(cluster.accounts_above)
+    below = (name for name in cluster.accounts or () if not set(partition.accounts).isdisjoint(above.get(name, ())))
+    return tuple(below)
+
+
+def _allowed(
+    only: tuple[str, ...] | None, denied: tuple[str, ...], mine: tuple[str, ...] | None
+) -> tuple[str, ...] | None:
     """Return which of `mine` the partition takes; None when nobody says whose they are."""
     if not mine:
         return None
@@ -109,6 +126,7 @@ def _head(cluster: Cluster | None, file: str) -> Iterator[str]:
     yield f"# A job{where}. Every option of `slurmddp submit` can stand here by its long name."
     yield f"#   slurmddp config {file}    every value, and where it came from"
     yield f"#   slurmddp render {file}    the script, as it would be submitted"
+    yield f"#   slurmddp doctor {file}    what would make it fail, before it is queued"
     yield f"#   slurmddp submit {file}    into the queue; options behind it beat what is here"
     if cluster is None:
         yield "# No cluster answered when this was written: take the # away where a value is needed."
@@ -145,12 +163,12 @@ def _shape(nodes: Nodes) -> tuple[int, str, int, int]:
 
 
 def _others(cluster: Cluster, partition: Partition) -> str:
-    names = [_plain(other.name) for other in cluster.partitions if other.name != partition.name]
+    names = [_plain(other.name) for other in cluster.partitions if other != partition and not other.hidden]
     return "others: " + ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")  # noqa: PLR2004 a line's worth
 
 
 def _account(cluster: Cluster, partition: Partition) -> Iterator[str]:
-    accounts = _allowed(partition.accounts, partition.denied_accounts, cluster.accounts) or ()
+    accounts = _accounts_for(partition, cluster) or ()
     accounts = tuple(sorted(accounts, key=lambda name: name != cluster.default_account))
     needed = len(accounts) == 1 or partition.accounts is not None or cluster.default_account in accounts
     qos = _allowed(partition.qos, partition.denied_qos, cluster.qos)

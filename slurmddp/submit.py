@@ -13,6 +13,7 @@ import tomli_w
 
 from slurmddp import __version__, codecopy, config, slurm
 from slurmddp.cluster.limits import problems, waits_for_nodes
+from slurmddp.cluster.pending import warning
 from slurmddp.codecopy import Code, code_of
 from slurmddp.config import Resolved
 from slurmddp.errors import ClusterError, UsageError
@@ -285,8 +286,15 @@ def _tell_changes(spec: JobSpec, job_id: slurm.JobId, environ: Mapping[str, str]
     """Look at what became of the request; the job is in the queue, so nothing here may fail."""
     with suppress(ClusterError):
         for job in slurm.show(job_id.number, environ)[:1]:
-            for line in changes(spec, job):
+            for line in (*changes(spec, job), *_waits(spec, job)):
                 notice(line)
+
+
+def _waits(spec: JobSpec, job: slurm.JobRecord) -> Iterator[str]:
+    """Yield why a job may wait for ever, where Slurm knows it already and nobody has held it on purpose."""
+    why = warning(job.reason, job.job_id) if job.state == "PENDING" and not spec.hold else ""
+    if why:
+        yield f"job {job.job_id} waits ({job.reason}): {why}"
 
 
 def _tell_state(spec: JobSpec, run: RunDir, code: Code | None, notice: Notice) -> None:

@@ -54,6 +54,23 @@ def paths(*command: str, **values) -> list[str]:
     return [entry.path for entry in code(*command, **values).entries]
 
 
+@pytest.mark.usefixtures("project")
+def test_of_two_copies_made_at_once_the_first_one_stays(tmp_path, monkeypatch):
+    run, found = RunDir(tmp_path / "run"), code("train.py")
+    run.path.mkdir()
+    copy_file, made = codecopy._copy, []
+
+    def copy_while_another_does(top, entry, place):
+        monkeypatch.setattr(codecopy, "_copy", copy_file)
+        made.append(codecopy.keep(found, run))
+        copy_file(top, entry, place)
+
+    monkeypatch.setattr(codecopy, "_copy", copy_while_another_does)
+    assert codecopy.keep(found, run) is None, "it is the other's, who may have a job that needs it"
+    assert made == [run.code(found.digest)]
+    assert list(run.codes.iterdir()) == made and (made[0] / "train.py").read_text() == "one"
+
+
 def test_a_job_without_a_snapshot_reads_nothing():
     assert codecopy.code_of(JobSpec(job_name="x", command=("none.py",))) is None
 

@@ -1,5 +1,6 @@
 """Sources are merged in their order, each value knows where it came from, and what was recorded can be repeated."""
 
+import sys
 import tomllib
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pytest
 import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from slurmddp import config, sources
 from slurmddp.errors import UsageError
@@ -168,13 +170,13 @@ def test_a_recorded_command_is_repeated_byte_for_byte(tmp_path_factory, argument
     path = tmp_path_factory.mktemp("recorded") / "spec.toml"
     table = config.recorded(first, directory=str(Path.cwd()), version="0")
     path.write_text(tomli_w.dumps(table))
-    assert resolve(job_file=path).spec == first.spec
+    assert resolve(job_file=path).spec == structs.replace(first.spec, python=sys.executable)
 
 
 def test_a_recorded_run_of_the_worker_is_repeated(tmp_path):
     first = resolve(words=["--task", "linear", "--lr", "0.5"], gpus_per_node="a100:8", time="30")
     path = file(tmp_path, tomli_w.dumps(config.recorded(first, directory=str(Path.cwd()), version="0")), "spec.toml")
-    assert resolve(job_file=path).spec == first.spec
+    assert resolve(job_file=path).spec == structs.replace(first.spec, python=sys.executable)
     assert tomllib.loads(path.read_text())["recorded"]["origins"]["time"] == "--time"
 
 
@@ -326,6 +328,38 @@ def test_commands_python_ranks_where_command_stands(tmp_path):
     environ = {"SLURMDDP_PYTHON": "variable"}
     assert configured(tmp_path, project, job_file=job, environ=environ).spec.python == "variable"
     assert configured(tmp_path, project, words=["/cli/python", "x.py"], environ=environ).spec.python == "/cli/python"
+
+
+def recorded(tmp_path, **options):
+    table = config.recorded(resolve(words=["train.py"], **options), directory=str(Path.cwd()), version="0")
+    return file(tmp_path, tomli_w.dumps(table), f"{'-'.join(options)}.toml")
+
+
+def test_a_recorded_job_has_the_python_that_it_ran_with_whatever_is_active_today(tmp_path, monkeypatch):
+    active = {"VIRTUAL_ENV": sys.prefix}
+    path = recorded(tmp_path)
+    here = sys.executable
+    monkeypatch.setattr(sys, "executable", "/another/python")
+    assert resolve(job_file=path, environ=active).spec.python == here
+    assert resolve(job_file=path, python="x").spec.python == "x"
+    for key in ("venv", "conda", "container"):
+        spec = resolve(job_file=path, **{key: "x"}).spec
+        assert (getattr(spec, key), spec.python) == ("x", None)
+        assert resolve(job_file=recorded(tmp_path, **{key: "y"})).spec.python is None
+    both = recorded(tmp_path, container="y.sif", python="python3.12")
+    assert resolve(job_file=both, container="x.sif").spec.python == "python3.12"
+
+
+def test_a_recorded_python_that_is_gone_is_told(tmp_path):
+    python = tmp_path / "python"
+    python.symlink_to(sys.executable)
+    path = recorded(tmp_path, python=str(python))
+    python.unlink()
+    with pytest.raises(UsageError, match=r"key python: '.*/python', .*, is gone; choose another by --python"):
+        resolve(job_file=path)
+    assert resolve(job_file=path, python="x").spec.python == "x"
+    never_seen = recorded(tmp_path, python="/nodes/only/python")
+    assert resolve(job_file=never_seen).spec.python == "/nodes/only/python"
 
 
 def test_a_recorded_job_takes_nothing_from_todays_configuration(tmp_path):

@@ -150,6 +150,17 @@ def test_somebody_elses_project_does_not_hide_mine_above_it(project):
     assert find(inner).python == f"{project}/.venv/bin/python"
 
 
+@pytest.mark.parametrize("member", ["[tool.uv.sources]\n", "[project]\n"])
+def test_a_member_of_a_uv_workspace_has_the_environment_of_the_workspace(project, member):
+    inner = project / "packages" / "inner"
+    (inner / "src").mkdir(parents=True)
+    (inner / "pyproject.toml").write_text(member)
+    assert find(inner / "src") == (f"{project}/.venv/bin/python", f"uv project {project}")
+    own = environment(inner / ".venv")
+    nearest = own if "uv" in member else project / ".venv"
+    assert find(inner / "src").python == f"{nearest}/bin/python"
+
+
 def test_a_uv_project_is_not_looked_for_above_the_repository_or_home(project, monkeypatch):
     inner = project / "inner"
     (inner / "deep").mkdir(parents=True)

@@ -297,6 +297,54 @@ def test_nodes_without_names_are_placeholders_that_are_explained():
     assert "localhost" in render(job(launcher="manual"))
 
 
+BY_HAND = """
+mkdir() { echo started; exit 0; }
+"""
+"""Stands for the rest of what is typed, which begins by making the run's folder."""
+
+
+@pytest.mark.parametrize("pasted", [True, False])
+@pytest.mark.parametrize(
+    ("setup", "status", "told"),
+    [
+        (("true", "(exit 9)"), 9, "slurmddp: set-up failed with status 9: ( exit 9 )\n"),
+        (("source gone",), 1, "gone: No such file or directory\nslurmddp: set-up failed with status 1: source gone\n"),
+        (("source rc.sh", "set -eu"), 0, "started\n"),
+    ],
+)
+def test_what_is_typed_by_hand_stops_at_a_set_up_line_that_fails(tmp_path, monkeypatch, setup, status, told, pasted):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rc.sh").write_text("trap : DEBUG\nfalse\ntrue\n")
+    text = BY_HAND + render(job(launcher="manual", setup=setup))
+    (tmp_path / "typed").write_text(text)
+    words = [] if pasted else ["typed"]
+    done = subprocess.run(
+        ["bash", *words], input=text, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True, check=False
+    )
+    assert done.returncode == status
+    assert done.stdout.endswith(told)
+
+
+@pytest.mark.parametrize(
+    ("cores", "asked", "given", "threads"),
+    [
+        (64, "8", "", "8"),
+        (2, "8", "", "1"),
+        (8, "8", "", "4"),
+        (1, "8", "", "1"),
+        (64, "", "", "1"),
+        (2, "8", "3", "3"),
+    ],
+)
+def test_a_rank_has_no_more_threads_than_its_share_of_the_cores_that_there_are(cores, asked, given, threads):
+    """Of two ranks a node; a Slurm may claim CPUs that its machine has not, as that of a sandbox does."""
+    lines = [line for line in render(job(ntasks_per_node=2)).splitlines() if "DDPRUN_THREADS" in line]
+    shell = "\n".join([f"nproc() {{ echo {cores}; }}", *lines, 'echo "$OMP_NUM_THREADS"'])
+    environ = {"SLURM_CPUS_PER_TASK": asked, "OMP_NUM_THREADS": given}
+    done = subprocess.run(["/bin/bash", "-c", shell], env=environ, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == threads
+
+
 def test_each_start_has_a_file_of_its_own_to_meet_by():
     assert "DDPRUN_INIT_METHOD" not in render(job())
     assert "export DDPRUN_INIT_METHOD=file://$DDPRUN_RANKS/meeting " in render(job(init="file"))

@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -95,3 +96,18 @@ def test_taking_back_stops_at_the_first_folder_that_somebody_uses(tmp_path):
 def test_a_path_that_slurm_loses_logs_in_is_refused(name, tmp_path):
     with pytest.raises(UsageError, match="Slurm loses such logs"):
         RunDir.named(str(tmp_path / name), "r")
+
+
+def test_of_two_that_make_the_folder_at_once_both_have_it_and_one_has_made_it(tmp_path, monkeypatch):
+    run, made = RunDir(tmp_path / "x"), []
+    mkdir = Path.mkdir
+
+    def mkdir_while_another_does(path, *args, **options):
+        if path == run.path:
+            monkeypatch.undo()
+            made.append(RunDir(run.path).create())
+        mkdir(path, *args, **options)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir_while_another_does)
+    assert run.create() is None
+    assert made == [run.path] and run.logs.is_dir()

@@ -256,6 +256,27 @@ def test_a_site_that_takes_requeue_away_is_told_of_and_the_job_is_submitted(shim
     assert f"job {out.strip()} was accepted with Requeue=0" in err
 
 
+def test_a_job_that_may_wait_for_ever_is_told_of_at_once(name, slurm_env, tmp_path, monkeypatch):
+    """Here a partition that has too few nodes; with slurmdbd, the limits of a QOS are known as early."""
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-m", "slurmddp.cli", "submit", "--force", "-N9", "--ntasks-per-node=1", "--name", name]
+    done = subprocess.run(command, env=slurm_env, capture_output=True, text=True, check=False)
+    job_id = done.stdout.strip()
+    assert done.returncode == 0, done.stderr
+    told = next(line for line in done.stderr.splitlines() if line.startswith(f"job {job_id} waits (Partition"))
+    assert f"; scancel {job_id}, then submit what fits" in told
+
+
+def test_the_log_of_an_earlier_job_of_the_same_number_is_set_aside(tmp_path):
+    log = tmp_path / "17.out"
+    log.write_text("old")
+    os.utime(log, (1000, 1000))
+    handover.set_aside(log, before=1000)
+    assert log.exists(), "as old as that it may be the job's own"
+    handover.set_aside(log, before=1001)
+    assert [path.name for path in tmp_path.iterdir()] == ["17.out.before-1000000000000"]
+
+
 def test_a_controller_that_does_not_show_the_job_fails_nothing(shim, name):
     slow = "echo 'scontrol: error: slow' >&2; exit 1"
     environ = shim("scontrol", f'case "$*" in *" show job "*) {slow} ;; *) {REAL} exec scontrol "$@" ;; esac')

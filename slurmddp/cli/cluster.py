@@ -2,7 +2,6 @@
 
 import json
 import os
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import groupby
@@ -10,7 +9,7 @@ from typing import Final
 
 import click
 
-from slurmddp.cli.tables import WIDTH, duration, printable, table
+from slurmddp.cli.tables import WIDTH, duration, printable, table, wrapped
 from slurmddp.cluster import Cluster, Nodes, Partition
 from slurmddp.cluster.census import look
 
@@ -52,7 +51,7 @@ def report(found: Cluster, *, show_all: bool = False) -> Iterator[str]:
     notes = [*_notes(shown), *_about_preemption(found, shown), *_about_user(found), *_unknown(found)]
     if hidden := len(found.partitions) - len(shown):
         notes.append(f"{_count(hidden, 'hidden partition')} left out; --all shows all")
-    yield from ("", *(line for note in notes for line in _wrapped(note))) if notes else ()
+    yield from ("", *(line for note in notes for line in wrapped(note, below="  "))) if notes else ()
 
 
 def _lines(rows: Sequence[Sequence[str]]) -> Iterator[str]:
@@ -141,6 +140,8 @@ def _limits(partition: Partition) -> Iterator[str]:
         yield f"at most {_count(partition.max_nodes, 'node')} a job"
     if partition.min_nodes > 1:
         yield f"at least {_count(partition.min_nodes, 'node')} a job"
+    if partition.whole_nodes:
+        yield "a job gets whole nodes"
     if partition.max_cpus_per_node is not None:
         yield f"at most {_count(partition.max_cpus_per_node, 'CPU')} a node"
     if partition.max_memory_per_node_mb is not None:
@@ -196,7 +197,3 @@ def _unknown(found: Cluster) -> Iterator[str]:
             name = printable(partition.name)
             yield f"Not known: the {partition.unseen} nodes of {name}; this site does not show them to you"
     yield from (f"Not known: {printable(line)}" for line in found.unlearned)
-
-
-def _wrapped(note: str) -> list[str]:
-    return textwrap.wrap(note, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

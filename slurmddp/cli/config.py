@@ -2,7 +2,6 @@
 
 import json
 import os
-import textwrap
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -11,12 +10,12 @@ import click
 
 from slurmddp import masking, sources
 from slurmddp.cli.options import SYNOPSIS, JobCommand, configuration, job_options, resolve
+from slurmddp.cli.tables import WIDTH, printable, wrapped
 from slurmddp.config import BUILT_IN, Resolved, unknown_variables
 from slurmddp.request import Request, fitted
 from slurmddp.spec import JOB_FIELDS
 from slurmddp.worker.options import WORKER_FIELDS
 
-_WIDTH: Final = 80
 _VALUE: Final = 24
 _RECORDED: Final = "the job file repeats a run, and has every value"
 
@@ -94,14 +93,14 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
 
 def _files(report: Mapping[str, Any]) -> Iterator[str]:
     for file in report["files"]:
-        yield f"read     {file['kind']} {_printable(_short(file['path']))}"
+        yield f"read     {file['kind']} {printable(_short(file['path']))}"
     for file in report["ignored"]:
-        yield from _wrapped("ignored  ", f"{_printable(_short(file['name']))}: {file['why']}")
+        yield from wrapped(f"{_short(file['name'])}: {file['why']}", "ignored  ")
     if report["silence"]:
-        yield from _wrapped("no       ", f"cluster: {report['silence']}")
+        yield from wrapped(f"cluster: {report['silence']}", "no       ")
     own = sources.user_file()
     if not own.exists():
-        yield f"no       user file {_printable(_short(str(own)))}"
+        yield f"no       user file {printable(_short(str(own)))}"
 
 
 def _sections(
@@ -120,7 +119,7 @@ def _sections(
         yield from _rows({key: values[key] for key in keys}, width, shorter)
     if absent:
         yield ""
-        yield from _wrapped(f"{title}not set: ", ", ".join(absent))
+        yield from wrapped(", ".join(absent), f"{title}not set: ")
 
 
 def _rows(values: Mapping[str, Entry], width: int, shorter: Mapping[str, str]) -> Iterator[str]:
@@ -130,23 +129,12 @@ def _rows(values: Mapping[str, Entry], width: int, shorter: Mapping[str, str]) -
     for key, (first, *others) in texts.items():
         head, origin = f"  {key:{width}}  ", _origin(key.lower(), values[key]["origin"], shorter)
         line = f"{head}{first:{column}}  {origin}".rstrip()
-        fits = len(line) <= _WIDTH
+        fits = len(line) <= WIDTH
         yield line if fits else f"{head}{first}"
         for item in others:
             yield f"{'':{len(head)}}{item}"
         if not fits and origin:
-            yield from _wrapped(" " * (len(head) + 2), f"from {origin}")
-
-
-def _wrapped(head: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        text,
-        _WIDTH,
-        initial_indent=head,
-        subsequent_indent=" " * len(head),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+            yield from wrapped(f"from {origin}", " " * (len(head) + 2))
 
 
 def _texts(value: Any) -> list[str]:
@@ -156,18 +144,14 @@ def _texts(value: Any) -> list[str]:
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    return _printable(str(value)) if value not in ("", []) else "(empty)"
-
-
-def _printable(text: str) -> str:
-    return text if text.isprintable() else ascii(text)
+    return printable(str(value)) if value not in ("", []) else "(empty)"
 
 
 def _origin(key: str, origin: str, shorter: Mapping[str, str]) -> str:
     """Return an origin in few words: short paths, and no key that its line begins with anyway."""
     for path, short in shorter.items():
         origin = origin.replace(path, short)
-    return "" if origin == BUILT_IN else _printable(origin.removesuffix(f", key {key}"))
+    return "" if origin == BUILT_IN else printable(origin.removesuffix(f", key {key}"))
 
 
 def _short(path: str) -> str:

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -13,12 +12,12 @@ from typing import Any, Final
 import click
 
 from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, tell
+from slurmddp.cli.tables import WIDTH, printable, wrapped
 from slurmddp.config import Resolved
 from slurmddp.finding import Finding, worst
 
-_WIDTH: Final = 80
 _COLOURS: Final = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
-_INDENT: Final = 21
+_INDENT: Final = " " * 21
 
 
 @click.command(cls=JobCommand, options_metavar=SYNOPSIS)
@@ -57,23 +56,12 @@ def _in_job(resolved: Resolved) -> list[Finding]:
 
 def table(findings: Iterable[Finding], *, colour: bool = False) -> Iterator[str]:
     """Yield lines of at most 80 columns: level and check on the left, on the right what, why and what to type."""
-    width = min(_WIDTH, shutil.get_terminal_size((_WIDTH, 24)).columns)
+    width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
     for finding in findings:
         level = click.style(f"{finding.level:<8}", fg=_COLOURS[finding.level]) if colour else f"{finding.level:<8}"
         told = ": ".join(filter(None, (finding.place, finding.what)))
-        first, *rest = _wrapped(told, width)
-        yield f"{level} {_printable(finding.check):<11} {first}"
-        for line in (*rest, *_wrapped(finding.why, width), *_advice(finding.advice, width)):
-            yield " " * _INDENT + line
-
-
-def _advice(text: str, width: int) -> list[str]:
-    return [("-> " if index == 0 else "   ") + line for index, line in enumerate(_wrapped(text, width - 3))]
-
-
-def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(_printable(text), max(20, width - _INDENT), break_on_hyphens=False)
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else "\ufffd" for char in text)
+        first, *rest = wrapped(told, _INDENT, width=width, cut=True)
+        yield f"{level} {printable(finding.check):<11} {first.removeprefix(_INDENT)}"
+        yield from rest
+        yield from wrapped(finding.why, _INDENT, width=width, cut=True)
+        yield from wrapped(finding.advice, f"{_INDENT}-> ", width=width, cut=True)

@@ -1,11 +1,12 @@
-"""Rows as lines of text, in columns. Pure."""
+"""Rows as lines of text, in columns, and texts that are longer than a line. Pure."""
 
+import textwrap
 from collections.abc import Container, Sequence
 from typing import Final
 
 from slurmddp.fields import printable
 
-__all__ = ["WIDTH", "duration", "printable", "shortened", "table"]
+__all__ = ["WIDTH", "duration", "printable", "shortened", "table", "wrapped"]
 
 WIDTH: Final = 80
 """Columns of a terminal that everybody has."""
@@ -34,3 +35,18 @@ def shortened(text: str, width: int) -> str:
     """Return a printable text of at most so many columns; dots stand for what was left out."""
     line = printable(text)
     return line if len(line) <= width else f"{line[: max(0, width - 3)]}..."
+
+
+def wrapped(text: str, head: str = "", below: str = "", *, width: int = WIDTH, cut: bool = False) -> list[str]:
+    """Return a text as lines, the first behind `head`, the others as far in or behind `below`; nothing for no text.
+
+    What cannot be printed is written as an escape. A word that is too long has a line to itself, or is `cut`.
+    """
+    return textwrap.wrap(
+        printable(text),
+        max(width, len(head) + 20),
+        initial_indent=head,
+        subsequent_indent=below or " " * len(head),
+        break_long_words=cut,
+        break_on_hyphens=False,
+    )

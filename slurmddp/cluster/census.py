@@ -4,7 +4,7 @@ Formats that Slurm 20.11 to 25.x share; a field that is missing or not understoo
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final, NamedTuple
@@ -57,6 +57,8 @@ def _with_accounts(cluster: Cluster, config: Record, environ: Mapping[str, str],
         return _without(cluster, "this cluster keeps none")
     try:
         user = slurm.query(membership_command(slurm.user(), cluster.name), environ, timeout_s=timeout_s)
+        listed = _names_accounts(cluster)
+        above = slurm.query(lineage_command(cluster.name), environ, timeout_s=timeout_s) if listed else ""
         qos = slurm.query(qos_command(), environ, timeout_s=timeout_s) if cluster.preempts_by_qos else ""
     except ClusterError as error:
         return _without(cluster, str(error))
@@ -66,8 +68,13 @@ def _with_accounts(cluster: Cluster, config: Record, environ: Mapping[str, str],
         accounts=found.accounts,
         qos=found.qos,
         default_account=found.default_account,
+        accounts_above=parse_lineage(above, found.accounts) if listed else (),
         preemptable_qos=preemptable,
     )
+
+
+def _names_accounts(cluster: Cluster) -> bool:
+    return any(partition.accounts or partition.denied_accounts for partition in cluster.partitions)
 
 
 def _without(cluster: Cluster, why: str) -> Cluster:
@@ -224,6 +231,7 @@ def _partition(
         default_time_s=time_s(record.get("DefaultTime", "")),
         max_nodes=number(record.get("MaxNodes", "")),
         min_nodes=number(record.get("MinNodes", "")) or 0,
+        whole_nodes=_gives_whole_nodes(record, config),
         max_cpus_per_node=number(record.get("MaxCPUsPerNode", "")),
         max_memory_per_node_mb=number(record.get("MaxMemPerNode", "")) or number(config.get("MaxMemPerNode", "")),
         default_memory=_default_memory(record) or _default_memory(config),
@@ -235,6 +243,11 @@ def _partition(
         preemption=preemption.effect(record, config, outranked=ranks.outranked(record)),
         grace_s=0 if preemption.kind(config) == "qos" else number(record.get("GraceTime", "")) or 0,
     )
+
+
+def _gives_whole_nodes(record: Record, config: Record) -> bool:
+    shared = record.get("OverSubscribe", record.get("Shared", ""))
+    return shared == "EXCLUSIVE" or config.get("SelectType", "").strip() == "select/linear"
 
 
 def _default_memory(record: Record) -> str:
@@ -256,6 +269,26 @@ def parse_membership(stdout: str) -> Membership:
     accounts = dict.fromkeys(account for _, account, _ in rows if account)
     qos = dict.fromkeys(name for *_, listed in rows for name in listed.split(",") if name)
     return Membership(next((default for default, *_ in rows if default), ""), tuple(accounts), tuple(qos))
+
+
+def lineage_command(cluster: str) -> list[str]:
+    """Return the command that lists each account with the one above it."""
+    where = ["show", "assoc", f"cluster={cluster}", "user="]
+    return ["sacctmgr", "--noheader", "--parsable2", *where, "format=Account,ParentName"]
+
+
+def parse_lineage(stdout: str, accounts: Sequence[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    """Read lines of `account|account above`; return for each of `accounts` those above it, the nearest first."""
+    rows = [line.split("|") for line in stdout.split("\n") if "|" in line]
+    above = {account: parent for account, parent, *_ in rows if parent}
+    return tuple((account, tuple(_upwards(account, above))) for account in accounts)
+
+
+def _upwards(account: str, above: Mapping[str, str]) -> Iterator[str]:
+    seen = {account}
+    while (account := above.get(account, "")) and account not in seen:
+        seen.add(account)
+        yield account
 
 
 def qos_command() -> list[str]:

@@ -33,13 +33,14 @@ def problems(spec: JobSpec, cluster: Cluster) -> tuple[str, ...]:
 
 def _named(spec: JobSpec, cluster: Cluster) -> tuple[Partition, ...] | str:
     known = [partition.name for partition in cluster.partitions]
+    open_to_all = [partition.name for partition in cluster.partitions if not partition.hidden]
     if spec.partition is None:
         return tuple(cluster.partitions_of(None)) or (
-            f"this cluster has no default partition; name one by --partition: {_some(known)}"
+            f"this cluster has no default partition; name one by --partition: {_some(open_to_all)}"
         )
     for name in spec.partition.split(","):
         if name not in known:
-            return f"--partition: {shown(name)} is not here; {_nearest(name, known)}"
+            return f"--partition: {shown(name)} is not here; {_nearest(name, open_to_all)}"
     return tuple(cluster.partitions_of(spec.partition))
 
 

@@ -35,6 +35,12 @@ def explain(reason: str, job_id: str = JOB_ID) -> Explanation:
     return replace(known, reason=reason, advice=known.advice.replace(JOB_ID, job_id))
 
 
+def warning(reason: str, job_id: str) -> str:
+    """Return what a reason means and what can be done, where the job may not start by itself; else nothing."""
+    why = explain(reason, job_id)
+    return f"{why.meaning}; {why.advice}" if why.advice and why.by_itself != "yes" else ""
+
+
 def _of_sentence(text: str) -> Explanation | None:
     """Some reasons are sentences, with names or numbers behind them."""
     return next((known for start, known in _SENTENCES.items() if text.lower().startswith(start)), None)
@@ -211,6 +217,16 @@ _SENTENCES: Final[Mapping[str, Explanation]] = dict(
                 "launch failed requeued held|user env retrieval failed requeued held",
                 "a node failed to start it, and Slurm holds it since",
                 f"{_RELEASE}; if it comes again, `scontrol update JobId={JOB_ID} ExcNodeList=NODE` avoids the node",
+            ),
+            (
+                "Job's account not permitted to use this partition",
+                "its partition does not take its account",
+                _CHANGE.format("Account=..."),
+            ),
+            (
+                "Job's QOS not permitted to use this partition",
+                "its partition does not take its QOS",
+                _CHANGE.format("QOS=..."),
             ),
             ("job requeued in held state", "it was put back into the queue, and held", _RELEASE),
         ),

@@ -102,7 +102,7 @@ def _gpus(spec: JobSpec, partition: Partition) -> Size | None:
 def _cpus(spec: JobSpec, partition: Partition) -> Size | None:
     if spec.cpus_per_task or _has(spec, *_CPU_OPTIONS):
         return None
-    shares = [(_share(spec, nodes, _cpus_of(nodes, partition)), nodes) for nodes in fitting(spec, partition)]
+    shares = [(_share(spec, partition, nodes, _cpus_of(nodes, partition)), nodes) for nodes in fitting(spec, partition)]
     share, nodes = min(shares, key=lambda found: found[0], default=(0, None))
     if nodes is None or share < spec.tasks_per_node:
         return None
@@ -116,9 +116,13 @@ def _cpus_of(nodes: Nodes, partition: Partition) -> int:
     return min(nodes.cpus, partition.max_cpus_per_node or nodes.cpus)
 
 
-def _share(spec: JobSpec, nodes: Nodes, amount: int) -> int:
-    """Return how much of a node's amount goes with the GPUs asked for: others may want its other GPUs."""
-    shared = 0 < spec.gpus < nodes.gpus and not _has(spec, "exclusive")
+def _share(spec: JobSpec, partition: Partition, nodes: Nodes, amount: int) -> int:
+    """Return how much of a node's amount goes with the GPUs asked for: others may want its other GPUs.
+
+    A job that only other users, or other groups, may not share nodes with (`exclusive=user`) gets what it asks for.
+    """
+    whole = partition.whole_nodes or "exclusive" in spec.sbatch
+    shared = 0 < spec.gpus < nodes.gpus and not whole
     return amount * spec.gpus // nodes.gpus if shared else amount
 
 
@@ -135,7 +139,7 @@ def _memory(spec: JobSpec, partition: Partition) -> Size | None:
     """Give a job the memory that goes with its GPUs; CPU jobs and sites with a default of their own keep theirs."""
     if spec.mem or not spec.gpus or partition.default_memory or _has(spec, *_MEMORY_OPTIONS):
         return None
-    sizes = [(_share(spec, nodes, nodes.memory_mb), nodes) for nodes in fitting(spec, partition)]
+    sizes = [(_share(spec, partition, nodes, nodes.memory_mb), nodes) for nodes in fitting(spec, partition)]
     size, nodes = min(sizes, key=lambda found: found[0], default=(0, None))
     if nodes is None or partition.max_memory_per_node_mb:
         return None

@@ -56,6 +56,8 @@ class Partition:
     default_time_s: int | None = None
     max_nodes: int | None = None
     min_nodes: int = 0
+    whole_nodes: bool = False
+    """Whether every job gets all of its nodes (OverSubscribe=EXCLUSIVE, or a cluster that knows nothing else)."""
     max_cpus_per_node: int | None = None
     max_memory_per_node_mb: int | None = None
     default_memory: str = ""
@@ -121,6 +123,8 @@ class Cluster:
     qos: tuple[str, ...] | None = None
     """Those this user may name; None when nobody says."""
     default_account: str = ""
+    accounts_above: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """For each of this user's accounts those above it, the nearest first; empty where no partition names accounts."""
     preemptable_qos: tuple[Qos, ...] = ()
     """Those of all QOS whose jobs can be preempted, where that goes by QOS and the accounting says it."""
     unlearned: tuple[str, ...] = ()

@@ -5,9 +5,9 @@ What is looked at is in slurmddp.runtime.health; here it is started, waited for,
 
 import json
 import os
+import platform
 import re
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,11 +20,11 @@ import msgspec
 from slurmddp import follow, slurm
 from slurmddp import submit as submitting
 from slurmddp.config import Resolved
-from slurmddp.doctor.interpreter import python_of
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.finding import Finding
 from slurmddp.handover import Notice
 from slurmddp.hostlist import expand
+from slurmddp.render import render
 from slurmddp.request import fitted
 from slurmddp.rundir import RunDir
 from slurmddp.spec import JobSpec
@@ -39,7 +39,10 @@ _LAST_WORDS: Final = re.compile(r" slurmddp: (?:job \S+, attempt \S+, ended with
 
 _ERRORS: Final = re.compile(r"^(?:srun|slurmstepd): error: .*$", re.MULTILINE)
 _SHOWN: Final = 2
-_LOST: Final = re.compile(r"ranks? [0-9, ]+\((\S+)\).* did not arrive|Node failure on ([^\s;]+)|failed on node (\S+?):")
+_LOST: Final = re.compile(
+    r"ranks? [0-9, ]+\((\S+)\).* (?:did not arrive|could not be started)"
+    r"|Node failure on ([^\s;]+)|failed on node (\S+?):"
+)
 """How the ranks, and srun of Slurm 22.05, name a node."""
 
 
@@ -76,14 +79,13 @@ def by_step(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> l
             "unset SLURM_JOB_ID to submit the look as a job, or type salloc before it"
         )
     with _folder(resolved.spec.runs_dir, notice) as folder:
-        run, job = RunDir(folder / NAME), environ["SLURM_JOB_ID"]
-        run.attempt(job, "0.0").mkdir(parents=True)
-        command = step_command(resolved.spec, run, environ)
-        notice(f"a step of job {job} looks at its nodes")
-        answer = slurm.ask(command, environ, timeout_s=_STEP_LIMIT_S)
-        log = run.batch_log(job)
-        log.write_text(_words(run, job, answer))
-        return list(read(run, log))
+        spec = exam_spec(resolved.spec, folder)
+        run, job = RunDir.named(spec.runs_dir, spec.job_name), environ["SLURM_JOB_ID"]
+        run.create()
+        run.job_script.write_bytes(step_script(spec))
+        notice(f"a step of job {job} looks at its nodes; set-up lines run here, on {platform.node()}")
+        slurm.ask([*step_command(spec, environ), str(run.job_script)], environ, timeout_s=_STEP_LIMIT_S)
+        return list(read(run, run.batch_log(job)))
 
 
 def exam_spec(spec: JobSpec, folder: Path) -> JobSpec:
@@ -106,29 +108,24 @@ def exam_spec(spec: JobSpec, folder: Path) -> JobSpec:
     )
 
 
-def step_command(spec: JobSpec, run: RunDir, environ: Mapping[str, str]) -> list[str]:
-    """Return the srun that starts the look in this allocation: the ranks asked for, on each of its nodes."""
-    job, hosts = environ["SLURM_JOB_ID"], expand(environ["SLURM_JOB_NODELIST"])
-    ranks = spec.tasks_per_node
-    port = spec.ports[0] + int(job) * 2 % (spec.ports[1] - spec.ports[0])
+def step_script(spec: JobSpec) -> bytes:
+    """Return the batch script of a job, but that it starts the ranks once and leaves the allocation alone."""
+    launcher = "srun" if spec.launcher == "manual" else spec.launcher
+    return render(msgspec.structs.replace(spec, launcher=launcher), look=True).encode()
+
+
+def step_command(spec: JobSpec, environ: Mapping[str, str]) -> list[str]:
+    """Return what a batch script is started by to have the ranks asked for on each node of this allocation."""
+    nodes, cpus = len(expand(environ["SLURM_JOB_NODELIST"])), spec.cpus_per_task or environ.get("SLURM_CPUS_PER_TASK")
     variables = {
-        "DDPRUN_LAUNCHER": "srun",
-        "DDPRUN_DIR": str(run.path),
-        "DDPRUN_JOB": job,
-        "DDPRUN_ATTEMPT": "0.0",
-        "DDPRUN_HOSTS": " ".join(hosts),
-        "DDPRUN_PREFLIGHT": "0",
-        "DDPRUN_STORE_PORT": str(port + 1),
-        "MASTER_ADDR": hosts[0],
-        "MASTER_PORT": str(port),
-    }
-    return [
-        *("srun", f"--jobid={job}", "--overlap", f"--nodes={len(hosts)}", f"--ntasks={len(hosts) * ranks}"),
-        *(f"--ntasks-per-node={ranks}", "--kill-on-bad-exit=1", "--export=ALL"),
-        f"--output={str(run.attempt(job, '0.0')).replace('%', '%%')}/%t.out",
-        *("env", *(f"{key}={value}" for key, value in variables.items())),
-        *(python_of(spec) or sys.executable, "-P", "-u", "-m", "slurmddp.worker", *EXAM),
-    ]
+        "SLURM_JOB_ID": environ["SLURM_JOB_ID"],
+        "SLURM_JOB_NODELIST": environ["SLURM_JOB_NODELIST"],
+        "SLURM_NNODES": nodes,
+        "SLURM_NTASKS": nodes * spec.tasks_per_node,
+        "SLURM_NTASKS_PER_NODE": spec.tasks_per_node,
+        "SLURM_OVERLAP": 1,
+    } | ({"SLURM_CPUS_PER_TASK": cpus} if cpus else {})
+    return ["env", *(f"{key}={value}" for key, value in variables.items()), "bash"]
 
 
 def read(run: RunDir, log: Path) -> Iterator[Finding]:
@@ -168,14 +165,6 @@ def _last_words(text: str) -> str:
     said = _LAST_WORDS.findall(text)
     reason = said[-1] if said else "the job ended without a word"
     return "; ".join((reason, *_ERRORS.findall(text)[:_SHOWN])) if "srun" in reason or not said else reason
-
-
-def _words(run: RunDir, job: str, answer: slurm.Answer) -> str:
-    """Return what a batch script would have said: what the first rank to fail recorded, srun's words where none did."""
-    records = sorted(run.attempt(job, "0.0").glob("*.end"), key=lambda path: path.stat().st_mtime_ns)
-    failed = [text for text in (path.read_text("utf-8", "replace").strip() for path in records) if text[0] != "0"]
-    reason = failed[0].partition(" ")[2] if failed else answer.reason
-    return f" slurmddp: job {job}, attempt 0.0, ended with status {answer.status}: {reason}\n"
 
 
 @contextmanager

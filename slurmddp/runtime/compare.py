@@ -30,6 +30,7 @@ MOST: Final = 2**20
 """Entries of a file."""
 CHUNK: Final = 2**22
 """Elements that are compared at a time, in double."""
+_WHOLE: Final = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,7 +199,7 @@ def _measure(first: Tensor, second: Tensor, atol: float) -> dict[str, Any]:
     for some, other in zip(_chunks(first), _chunks(second), strict=True):
         nans = some.isnan(), other.isnan()
         same = (some == other) | (nans[0] & nans[1])
-        apart = torch.where(same, 0.0, (_double(some) - _double(other)).abs().nan_to_num(nan=math.inf))
+        apart = torch.where(same, 0.0, _distance(some, other).nan_to_num(nan=math.inf))
         size = torch.maximum(_double(some).abs(), _double(other).abs()).nan_to_num(nan=math.inf)
         ratio = torch.where(apart.isinf(), apart, apart / size.clamp(min=torch.finfo(torch.float64).tiny))
         total["differing"] += int((~same & (apart > atol)).sum()) if atol else int((~same).sum())
@@ -214,6 +215,15 @@ def _chunks(tensor: Tensor) -> Iterator[Tensor]:
         tensor = tensor.dequantize() if tensor.is_quantized else tensor.to_dense()
     for chunk in torch.split(tensor.reshape(-1), CHUNK) if tensor.numel() else ():
         yield _double(chunk) if chunk.is_floating_point() or chunk.is_complex() else chunk
+
+
+def _distance(some: Tensor, other: Tensor) -> Tensor:
+    """Return how far apart the elements are, in double; whole numbers are subtracted as such: not each has a double."""
+    if not {some.dtype, other.dtype} <= _WHOLE:
+        return (_double(some) - _double(other)).abs()
+    some, other = some.to(torch.int64), other.to(torch.int64)
+    apart = _double(torch.maximum(some, other) - torch.minimum(some, other))
+    return torch.where(apart < 0, apart + 2.0**64, apart)  # as far apart as no int64 tells
 
 
 def _double(tensor: Tensor) -> Tensor:

@@ -25,9 +25,12 @@ from slurmddp.errors import PeerError, RankError
 from slurmddp.runtime.address import is_here, resolve
 from slurmddp.runtime.environment import Rank
 from slurmddp.runtime.health.preflight import Preflight
+from slurmddp.runtime.unstarted import unstarted
 
 ARRIVAL_LIMIT_S = 60.0
 """How long rank 0 waits for the others."""
+LOOK_S = 2.0
+"""How often it looks meanwhile whether srun has said that one of them will not come."""
 END_LIMIT_S = 60.0
 """How long rank 0, which holds the store, stays up for the others when it has ended."""
 ANSWER_LIMIT_S = 10.0
@@ -256,10 +259,10 @@ def _judge(rank: Rank, store: Store, sequence: int, limit_s: float, preflight: P
     deadline = time.monotonic() + limit_s
     while error is None and len(claims) < rank.world_size:
         key = f"arrival/{len(claims) + 1}"
-        if _wait(store, [key], deadline - time.monotonic()):
-            error = met.take(json.loads(store.get(key)))
+        if not _comes(rank, store, key, deadline):
+            error = _absent(rank, claims, limit_s)
         else:
-            error = PeerError(f"{_named(rank, _missing(rank, claims))} did not arrive within {limit_s:g} s")
+            error = met.take(json.loads(store.get(key)))
     if preflight and error is None:
         error = preflight.judge(met.facts)
     verdict = {
@@ -279,6 +282,31 @@ def _judge(rank: Rank, store: Store, sequence: int, limit_s: float, preflight: P
         keys = {leaders[number]: f"heard/{number}" for number in leaders.keys() & others}
         preflight.hear_clocks(published, {of: float(store.get(key)) for of, key in keys.items()})
     return claims
+
+
+def _comes(rank: Rank, store: Store, key: str, deadline: float) -> bool:
+    """Wait until a key is set; tell whether it was before the monotonic deadline, and before srun said it never will.
+
+    Asked again and again: a wait of TCPStore that ends without the key writes warnings.
+    """
+    look_at = time.monotonic() + LOOK_S
+    while not store.check([key]):
+        now = time.monotonic()
+        if now > deadline:
+            return False
+        if now > look_at:
+            if unstarted(rank)[0]:
+                return False
+            look_at = now + LOOK_S
+        time.sleep(0.01)
+    return True
+
+
+def _absent(rank: Rank, claims: list[Claim], limit_s: float) -> PeerError:
+    ranks, why = unstarted(rank)
+    if ranks:
+        return PeerError(f"{_named(rank, ranks)} could not be started; srun says: {why}")
+    return PeerError(f"{_named(rank, _missing(rank, claims))} did not arrive within {limit_s:g} s")
 
 
 def _hear(rank: Rank, claim: Claim, store: Store, sequence: int, limit_s: float) -> list[Claim]:

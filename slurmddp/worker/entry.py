@@ -128,7 +128,15 @@ def _run_command(words: list[str], rank: Rank, stopping: Stopping) -> None:
 
 
 def _run_bundled(words: list[str]) -> None:
-    from slurmddp.worker import options, train  # noqa: PLC0415 - only when there is no COMMAND
+    try:
+        from slurmddp.worker import options, train  # noqa: PLC0415 - only when there is no COMMAND
+    except ModuleNotFoundError as error:
+        if (error.name or "slurmddp").startswith("slurmddp"):
+            raise
+        raise RankError(
+            f"the bundled worker needs {error.name}, which {sys.executable} has not; install it there, as in: "
+            f"{sys.executable} -m pip install {error.name}"
+        ) from error
 
     train.train(options.parse(words))
 

@@ -20,7 +20,7 @@ def test_the_table_fits_80_columns_and_carries_no_control_characters():
     )
     lines = list(table([long, Finding(check="x", level="ok", what="all well")]))
     assert all(len(line) <= 80 and line.isprintable() for line in lines)
-    assert lines[0].startswith("warning  preemption  node\ufffd[31m1: w")
+    assert lines[0].startswith("warning  preemption  node\\x1b[31m1: w")
     assert any(line.startswith(" " * 21 + "-> type type") for line in lines)
     assert lines[-1] == "ok       x           all well"
 

@@ -308,10 +308,35 @@ def test_an_accounting_that_does_not_answer_is_said_not_fatal(tmp_path):
     assert found.unlearned == ("accounts and QOS: sacctmgr: Unable to connect to database",)
 
 
+@pytest.mark.parametrize(
+    ("config", "partition", "whole"),
+    [
+        ("SelectType = select/cons_tres", "OverSubscribe=EXCLUSIVE", True),
+        ("", "Shared=EXCLUSIVE", True),
+        ("SelectType              = select/linear", "OverSubscribe=NO", True),
+        ("SelectType = select/cons_tres", "OverSubscribe=NO ExclusiveUser=YES", False),
+        ("", "", False),
+    ],
+)
+def test_a_partition_that_gives_whole_nodes_is_known(config, partition, whole):
+    (found,) = cluster_of(f"{config}\n", f"PartitionName=x {partition}\n").partitions
+    assert found.whole_nodes == whole
+
+
 def test_membership_is_each_account_and_qos_once():
     found = census.parse_membership("ml|ml|normal,high\nml|bio|normal\nml||\n")
     assert found == ("ml", ("ml", "bio"), ("normal", "high"))
     assert census.parse_membership("") == ("", (), ())
+
+
+def test_the_accounts_above_mine_are_known():
+    rows = "root|\nphysics|root\nlab|physics\nlab||\nother|root\n\nloop|pool\npool|loop\n"
+    assert census.parse_lineage(rows, ("lab", "root", "gone", "loop")) == (
+        ("lab", ("physics", "root")),
+        ("root", ()),
+        ("gone", ()),
+        ("loop", ("pool",)),
+    )
 
 
 def test_qos_whose_jobs_can_be_preempted_are_those_that_another_one_names():

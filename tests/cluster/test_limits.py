@@ -20,6 +20,7 @@ CLUSTER = Cluster(
         Partition(name="cpu", nodes=(FAT,), max_cpus_per_node=32, min_nodes=2, qos=("long",)),
         Partition(name="down", nodes=(GPU,), state="DOWN"),
         Partition(name="closed", nodes=(GPU,), state="DRAIN"),
+        Partition(name="secrets", nodes=(GPU,), hidden=True),
     ),
 )
 
@@ -51,6 +52,7 @@ def test_what_fits_is_no_problem(values):
     ("values", "said"),
     [
         ({"partition": "gpus"}, "--partition: 'gpus' is not here; did you mean 'gpu' or 'cpu'?"),
+        ({"partition": "secret"}, "--partition: 'secret' is not here; there are gpu, all, cpu, down, closed"),
         ({"partition": "zzz"}, "--partition: 'zzz' is not here; there are gpu, all, cpu, down, closed"),
         ({"partition": "closed"}, "partition closed is DRAIN and takes no jobs; choose another one by --partition"),
         ({"time": "2:00:00"}, "--time 2:00:00: partition gpu allows at most 01:00:00"),

@@ -59,6 +59,10 @@ def test_every_reason_of_slurm_is_explained(reason):
         ("QOSMinGRES", "no", "less than its QOS demands: GPUs", "with more"),
         ("AssocGrpBillingMinutes", "perhaps", "the budget of your account is used up: billing units", "another -A"),
         ("AssocGrpCPURunMinutesLimit", "perhaps", "all jobs of your account have reached", "some of them end"),
+        (
+            *("Job's_account_not_permitted_to_use_this_partition_(low_allows_parent_not_child)", "no"),
+            *("its partition does not take its account", "JobId=17 Account=..."),
+        ),
         ("DEADLINE", "no", "before its deadline", "scancel 17"),
     ],
 )

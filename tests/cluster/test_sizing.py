@@ -25,6 +25,7 @@ CLUSTER = Cluster(
         Partition(name="away", nodes=(replace(BIG, state="drained"),)),
         Partition(name="parts", nodes=(replace(BIG, gpus=20, gpu_counts=(("a100", 2), ("1g.10gb", 18))),)),
         Partition(name="empty"),
+        Partition(name="whole", nodes=(BIG,), whole_nodes=True),
     ),
 )
 
@@ -43,6 +44,8 @@ def size(cluster=CLUSTER, **options):
         ({"gpus_per_node": "2"}, "2", 5),
         ({"gpus_per_node": "a100:2", "ntasks_per_node": "1"}, "a100:2", 10),
         ({"gpus_per_node": "2", "sbatch": ("exclusive",)}, "2", 20),
+        ({"gpus_per_node": "2", "sbatch": ("exclusive=user",)}, "2", 5),
+        ({"gpus_per_node": "2", "partition": "whole"}, "2", 20),
         ({"ntasks_per_node": "4"}, None, 10),
         ({"cpus_per_task": "3"}, "8", 3),
         ({"sbatch": ("cpus-per-gpu=2",)}, "8", None),

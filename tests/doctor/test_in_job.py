@@ -1,6 +1,8 @@
 """The long look from the nodes, on a real Slurm: a healthy pair of nodes, and faults that are named with their host."""
 
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from slurmddp.config import Resolved
-from slurmddp.doctor.in_job import EXAM, by_step, exam_spec, read, step_command
+from slurmddp.doctor.in_job import EXAM, by_step, exam_spec, read, step_command, step_script
 from slurmddp.errors import UsageError
 from slurmddp.rundir import RunDir, read_records
 from slurmddp.spec import JobSpec
@@ -96,9 +98,13 @@ def test_the_look_before_each_start_names_the_node_and_lets_the_job_run(cli, tmp
     assert (told["check"], told["level"], told["on_host"]) == ("versions", "warning", "n2")
 
 
-def test_inside_an_allocation_a_step_looks(slurm_env, tmp_path):
-    words = [SLURMDDP, "doctor", "--in-job", "--json", "--ntasks-per-node", "1"]
-    allocated = ["salloc", "--quiet", "-N2", "--ntasks-per-node=1"]
+@pytest.mark.usefixtures("other_torch")
+def test_inside_an_allocation_a_step_looks_with_what_the_job_would_have(slurm_env, tmp_path):
+    """Here the set-up leads n2 to another torch."""
+    job = ["--ntasks-per-node=1", "-c2", "--launcher=fork", "--setup-file=own.sh", '--setup=export PYTHONPATH="$FOUND"']
+    words = [SLURMDDP, "doctor", "--in-job", "--json", *job]
+    (tmp_path / "own.sh").write_text("FOUND=$PWD/path\n")
+    allocated = ["salloc", "--quiet", "-N2", "--ntasks-per-node=1", "-c4"]
     environment = {**slurm_env, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [*allocated, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
@@ -106,7 +112,58 @@ def test_inside_an_allocation_a_step_looks(slurm_env, tmp_path):
     looks = found(done)
     assert done.returncode == 0, done.stdout + done.stderr
     assert {looks[check][0] for check in ("names", "ports", "folder", "clock", "notice")} == {"ok"}
-    assert list(tmp_path.iterdir()) == []
+    assert looks["versions"][:2] == ("warning", "n2") and "9.9.9" in looks["versions"][2]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["own.sh", "path"]
+
+
+HOLDER = """
+import socket
+held = [socket.create_server(("", port)) for port in (18880, 18881)]
+print("held", flush=True)
+while True:
+    held[1].accept()[0].close()
+"""
+
+
+@pytest.fixture
+def allocation(slurm_env, slurm, wait_for_job):
+    """Return a look from inside an allocation of both nodes, which ends with the test."""
+    words = ["salloc", "--no-shell", "-N2", "--ntasks-per-node=2", "-c1"]
+    said = subprocess.run(words, env=slurm_env, capture_output=True, text=True, timeout=60, check=True).stderr
+    job_id = re.findall(r"Granted job allocation (\d+)", said)[0]
+    environ = {"SLURM_JOB_ID": job_id, "SLURM_JOB_NODELIST": "n[1-2]"}
+    yield environ
+    slurm("scancel", job_id)
+    wait_for_job(job_id)
+
+
+def test_what_keeps_the_ranks_from_meeting_is_named_with_its_host(allocation, cli, slurm, slurm_env, sandbox, tmp_path):
+    """A port that a program holds on the first node, a folder that is read-only on the other, and its link cut."""
+
+    def look(*words):
+        done = cli("doctor", "--in-job", "--json", "--ntasks-per-node", "1", *words, environ=allocation)
+        assert done.returncode == 1, done.stdout + done.stderr
+        return next(each for each in json.loads(done.stdout)["findings"] if each["level"] == "error")
+
+    step = ["srun", f"--jobid={allocation['SLURM_JOB_ID']}", "--overlap", "-N1", "-n1"]
+    held = [*step, "-w", "n1", sys.executable, "-uc", HOLDER]
+    with subprocess.Popen(held, env=slurm_env, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout.readline() == "held\n"
+        found = look("--port-range=18880-18881")
+        holder.terminate()
+    assert "port 18881 on n1 is taken by a program that is not rank 0 of this job" in found["what"]
+
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    slurm(*step, "-w", "n2", "bash", "-c", f"mount --bind {shared} {shared} && mount -o remount,ro,bind {shared}")
+    found = look(f"--runs-dir={shared}")
+    slurm(*step, "-w", "n2", "umount", str(shared))
+    assert (found["check"], found["host"]) == ("folder", "n2") and "read-only there" in found["why"]
+
+    sandbox.cut("n2")
+    found = look()
+    sandbox.heal("n2")
+    assert (found["check"], found["host"]) == ("meeting", "n2") and "Communication connection failure" in found["what"]
 
 
 def test_before_the_queue_the_cluster_is_asked(cli):
@@ -136,11 +193,29 @@ def test_the_look_asks_for_the_same_nodes_and_for_little_time(tmp_path):
     assert exam_spec(spec(time="5"), tmp_path).time == "5"
 
 
-def test_a_step_has_the_ranks_asked_for_on_each_node(tmp_path):
-    environ = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "n[1-3]"}
-    words = step_command(spec(gpus_per_node="2", python="/opt/python"), RunDir(tmp_path), environ)
-    assert {"--jobid=17", "--nodes=3", "--ntasks=6", "--ntasks-per-node=2", "MASTER_ADDR=n1"} <= set(words)
-    assert words[words.index("/opt/python") :][-2:] == list(EXAM)
+def test_a_step_has_the_ranks_and_cpus_asked_for_on_each_node():
+    environ = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_CPUS_PER_TASK": "4"}
+    words = step_command(spec(gpus_per_node="2"), environ)
+    assert {"SLURM_JOB_ID=17", "SLURM_NNODES=3", "SLURM_NTASKS=6", "SLURM_NTASKS_PER_NODE=2"} <= set(words)
+    assert "SLURM_CPUS_PER_TASK=4" in words
+    assert "SLURM_CPUS_PER_TASK=3" in step_command(spec(cpus_per_task=3), environ)
+
+
+def test_a_step_is_started_as_the_job_would_be_and_leaves_the_allocation_alone():
+    asked = spec(container="x.sqsh", module=("cuda",), env=("A=1",), launcher="fork", requeue=False)
+    script = step_script(asked).decode()
+    for line in ("module load cuda", "export A=1", "DDPRUN_MASTER_NODEADDR", "--container-image", "runtime.fork"):
+        assert line in script
+    _, _, start = script.partition("DDPRUN_LEFT=\n")
+    assert start and not any(word in start for word in ("ddprun_look", "ddprun_requeue", "ddprun_restart"))
+    assert "-m slurmddp.worker" in step_script(spec(launcher="manual")).decode()
+
+
+def test_a_set_up_that_fails_in_an_allocation_is_told(tmp_path):
+    asked = Resolved(spec(runs_dir=str(tmp_path / "runs"), setup=("(exit 9)",), ntasks_per_node=1), {})
+    environ = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "n1", "PATH": os.environ["PATH"]}
+    (error,) = by_step(asked, environ, print)
+    assert (error.level, error.what) == ("error", "(exit 9)")
 
 
 def test_a_job_id_without_nodes_is_no_allocation(tmp_path):

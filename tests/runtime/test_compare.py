@@ -99,14 +99,15 @@ def test_a_missing_name_is_told_with_its_shape(saved):
     ("first", "second", "differing", "largest"),
     [
         (torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.5]), 1, 0.5),
-        (torch.tensor([2**62]), torch.tensor([2**62 + 1]), 1, 0.0),
+        (torch.tensor([2**62]), torch.tensor([2**62 + 1]), 1, 1.0),
+        (torch.tensor([-(2**63)]), torch.tensor([2**63 - 1]), 1, 2.0**64),
         (torch.tensor([True, False]), torch.tensor([True, True]), 1, 1.0),
         (torch.tensor([1j]), torch.tensor([-1j]), 1, 2.0),
         (torch.ones(3).to(torch.float8_e4m3fn), torch.zeros(3).to(torch.float8_e4m3fn), 3, 1.0),
         (torch.tensor(3.0), torch.tensor(1.0), 1, 2.0),
         (torch.eye(2).to_sparse(), torch.zeros(2, 2).to_sparse(), 2, 1.0),
     ],
-    ids=["float", "large integers", "bool", "complex", "float8", "scalar", "sparse"],
+    ids=["float", "large integers", "largest integers", "bool", "complex", "float8", "scalar", "sparse"],
 )
 def test_every_kind_of_number_is_compared(saved, first, second, differing, largest):
     (item,) = compare([saved({"x": first}), saved({"x": second})])["differences"]
@@ -117,6 +118,8 @@ def test_small_differences_can_be_allowed(saved):
     files = [saved({"x": torch.tensor([1.0, 2.0])}), saved({"x": torch.tensor([1.001, 2.0])})]
     assert compare(files, atol=0.01)["same"]
     assert not compare(files, atol=0.0001)["same"]
+    steps = [saved({"x": torch.tensor([2**53])}), saved({"x": torch.tensor([2**53 + 1])})]
+    assert compare(steps, atol=1.0)["same"] and not compare(steps, atol=0.5)["same"]
 
 
 class Hostile:

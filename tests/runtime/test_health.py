@@ -11,8 +11,8 @@ import torch
 
 from slurmddp.rundir import RunDir, read_records
 from slurmddp.runtime.environment import Rank
+from slurmddp.runtime.health import exam, gpus, network, notice, preflight, speed
 from slurmddp.runtime.health import facts as looking
-from slurmddp.runtime.health import gpus, network, notice, preflight, speed
 from slurmddp.runtime.health.exam import _of_facts
 from slurmddp.runtime.health.facts import SHM, Facts, digest, gather, script_of, versions
 from slurmddp.runtime.health.judgement import judge, skewed, unseen
@@ -290,6 +290,16 @@ def test_good_facts_are_told_too():
     checks = {found.check: found.level for found in _of_facts(texts)}
     assert checks == {"versions": "ok", "gpus": "ok", "affinity": "ok", "shm": "ok"}
     assert _of_facts([]) == []
+
+
+@pytest.mark.parametrize("texts", [["no JSON"], [facts(0).to_text()]])
+def test_facts_that_cannot_be_judged_do_not_end_the_look(texts, monkeypatch):
+    def broken(_):
+        raise ValueError("boom")
+
+    monkeypatch.setattr(exam, "judge", broken)
+    (found,) = _of_facts(texts)
+    assert (found.check, found.level) == ("preflight", "warning")
 
 
 def test_ranks_without_gpus_asked_for_do_not_share_any():

@@ -115,6 +115,18 @@ def test_ranks_that_do_not_come_are_named_with_their_hosts():
     assert set(said) == {"76 rank 3 (n2), ranks 4, 5 (n3) did not arrive within 1 s"}
 
 
+@pytest.mark.parametrize(("launcher", "task", "missing"), [("srun", 3, "rank 3 (n2)"), ("fork", 1, "ranks 2, 3 (n2)")])
+def test_ranks_that_srun_could_not_start_are_not_waited_for(tmp_path, launcher, task, missing):
+    """The words are those of Slurm 22.05 where a node could not open its ranks' output; an earlier start's are old."""
+    run = RunDir(tmp_path)
+    run.logs.mkdir()
+    begun = "T slurmddp: job 17, attempt {}, on n[1-2], output of the ranks in x\n"
+    failed = "srun: error: task {} launch failed: Slurmd could not connect IO\n"
+    run.batch_log("17").write_text(begun.format("0.0") + failed.format(0) + begun.format("0.1") + failed.format(task))
+    members = ranks(4, run_dir=str(tmp_path), attempt="0.1", launcher=launcher, limit_s=50.0)[:2]
+    assert set(meet(members)[0]) == {f"76 {missing} could not be started; srun says: Slurmd could not connect IO"}
+
+
 def test_a_port_held_by_another_program_is_named():
     with socket.create_server(("127.0.0.1", 0)) as foreign:
         said, _ = meet(ranks(2, store_port=foreign.getsockname()[1]))

@@ -55,7 +55,7 @@ def test_the_accounting_says_what_the_user_may_charge(accounting):
     user = slurm.user()
     for words in (
         ("account", "physics"),
-        ("account", "biology"),
+        ("account", "biology", "parent=physics"),
         ("qos", "urgent"),
         ("user", user, "account=physics", "defaultaccount=physics", "qos+=urgent"),
         ("user", user, "account=biology"),
@@ -66,6 +66,9 @@ def test_the_accounting_says_what_the_user_may_charge(accounting):
     assert {"normal", "urgent"} <= set(found.qos)
     assert found.default_account in found.accounts
     assert look(env).accounts is None
+    assert found.accounts_above == (), "no partition asks for one"
+    subprocess.run(["scontrol", "update", "PartitionName=low", "AllowAccounts=physics"], env=env, check=True)
+    assert dict(look(env, accounts=True).accounts_above)["biology"] == ("physics", "root")
     subprocess.run(["sacctmgr", "-i", "modify", "qos", "urgent", "set", "preempt=normal"], env=env, check=True)
     subprocess.run(["sacctmgr", "-i", "modify", "qos", "normal", "set", "gracetime=90"], env=env, check=True)
     rows = slurm.query(census.qos_command(), env)

@@ -100,3 +100,11 @@ def test_it_runs_under_torchrun(tmp_path, by_hand):
         assert run.rank_log("17", "0.0", 1).read_text().startswith("rank 1 of 2")
         assert run.rank_record("17", "0.0", 0).read_text() == "0 done\n"
         assert run.model.exists()
+
+
+def test_an_image_without_a_package_of_the_bundled_worker_is_told_in_one_line(alone, tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['msgspec'] = None\n")
+    ended = alone("--task=linear", PYTHONPATH=str(tmp_path))
+    assert ended.statuses == [77]
+    assert ended.stderr.splitlines()[-1].startswith(f"Error: the bundled worker needs msgspec, which {sys.executable}")
+    assert "Traceback" not in ended.stderr

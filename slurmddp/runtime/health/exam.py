@@ -12,7 +12,7 @@ from slurmddp.runtime import stopping
 from slurmddp.runtime.environment import read_rank
 from slurmddp.runtime.group import FORM_LIMIT, choose_device, leave
 from slurmddp.runtime.health.facts import Facts, gather
-from slurmddp.runtime.health.judgement import judge
+from slurmddp.runtime.health.judgement import failed, judge
 from slurmddp.runtime.health.network import compare_clocks, try_folder, try_ports
 from slurmddp.runtime.health.notice import try_notice
 from slurmddp.runtime.health.speed import measure
@@ -41,6 +41,13 @@ def main() -> None:
 
 def _of_facts(texts: list[str]) -> list[Finding]:
     """Return what is wrong with the facts, on rank 0 with a line on those that are right."""
+    try:
+        return _judged(texts)
+    except Exception as error:  # noqa: BLE001 - what is left to look at is worth more than this
+        return [failed(f"{type(error).__name__}: {error}")]
+
+
+def _judged(texts: list[str]) -> list[Finding]:
     if not texts:
         return []
     told = [Facts.from_text(text) for text in texts]
