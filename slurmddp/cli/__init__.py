@@ -20,6 +20,7 @@ _COMMANDS = {
     "tensorboard": ("slurmddp.cli.tensorboard", "Show runs by TensorBoard, and how to reach it from afar."),
     "config": ("slurmddp.cli.config", "Every value of a job, and where it came from."),
     "init": ("slurmddp.cli.init", "Write a job file to begin with, for this cluster."),
+    "scale": ("slurmddp.cli.scale", "How many GPUs a training is worth, by measurement."),
     "sandbox": ("slurmddp.cli.sandbox", "A real Slurm on this machine, to try jobs on."),
 }
 

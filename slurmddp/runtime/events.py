@@ -117,6 +117,8 @@ class Timing:
     """Steps finished since the weights were new."""
     total: int
     """Steps of the whole training, had it not ended before."""
+    asked: int
+    """Steps that this attempt was to take."""
     world_size: int
     samples: int | None
     """Samples that a step takes on all ranks together; null without a `slurmddp.Sampler`."""

@@ -33,6 +33,8 @@ class Pace:
     """The seconds of this rank's steps, in blocks of the same number of steps."""
 
     def __init__(self, asked: int, parts: Iterable[nn.Module], device: torch.device) -> None:
+        self.asked = asked
+        """Steps after which the loop is to end."""
         self._models = list(distributed(parts))
         self._device = device
         self._block = max(1, asked // BLOCKS)
@@ -59,6 +61,7 @@ class Pace:
         return Timing(
             step=step,
             total=total,
+            asked=self.asked,
             world_size=world_size,
             samples=samples,
             block=self._block,
@@ -72,10 +75,10 @@ class Pace:
         return time.perf_counter()
 
 
-def from_environment(parts: Iterable[nn.Module], device: torch.device) -> tuple[int, Pace] | None:
-    """Return after how many steps the loop is to end, and what measures them; None where nobody asked."""
+def from_environment(parts: Iterable[nn.Module], device: torch.device) -> Pace | None:
+    """Return what measures the steps that were asked for; None where nobody asked."""
     asked = steps_asked(os.environ)
-    return None if asked is None else (asked, Pace(asked, parts, device))
+    return None if asked is None else Pace(asked, parts, device)
 
 
 def _exposed_s(model: nn.Module) -> float:
@@ -86,4 +89,4 @@ def _exposed_s(model: nn.Module) -> float:
     """
     data = model._get_ddp_logging_data()  # type: ignore[operator]  # noqa: SLF001 - torch has no public name for it
     waited_ns = data.get("backward_comm_time", 0) - data.get("backward_compute_comm_overlap_time", 0)
-    return max(0, waited_ns) / 1e9
+    return float(max(0, waited_ns)) / 1e9

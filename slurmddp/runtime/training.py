@@ -163,10 +163,9 @@ class Checkpointer:
 
     def _measure(self) -> None:
         """End after as many steps as were asked for, and measure them; a job that came back begins to measure anew."""
-        measured = pace.from_environment(self._modules().values(), self._session.device)
-        if measured:
-            asked, self._pace = measured
-            self._untold_total, self.total = self.total, min(self.total, self.step + asked)
+        self._pace = pace.from_environment(self._modules().values(), self._session.device)
+        if self._pace:
+            self._untold_total, self.total = self.total, min(self.total, self.step + self._pace.asked)
 
     def _begin_loop(self) -> None:
         if self._random is not None and self.total >= self.step:
