@@ -29,12 +29,15 @@ DOORS = {
     "submitit": {"executor.py"},
     "rich": {"cli"},
     "tensorboard": {"cli", "worker"},
-    "numpy": set(),
+    "numpy": {"scaling"},
+    "matplotlib": {"scaling"},
+    "plotext": {"scaling"},
 }
 WORKERS_SIDE = {"runtime", "worker", "rundir.py", "outcome.py", "errors.py", "finding.py"}
 CLI_ONLY = {
     "cli",
     "doctor",
+    "scaling",
     "submit",
     "handover",
     "history",
@@ -99,6 +102,7 @@ def test_imports_go_down_only():
     order = [
         "cli",
         "doctor",
+        "scaling",
         "requeue.py",
         "submit.py",
         "script.py",
@@ -123,7 +127,9 @@ def test_imports_go_down_only():
             assert not known & above, module
 
 
-@pytest.mark.parametrize("words", [["--help"], ["render", "--help"], ["render"], ["submit", "--help"], ["doctor"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["render", "--help"], ["render"], ["submit", "--help"], ["doctor"], ["scale", "--help"]]
+)
 def test_the_command_line_loads_neither_torch_nor_submitit_nor_rich(words):
     code = f"""
 import sys
@@ -131,7 +137,7 @@ from slurmddp.cli import main
 try:
     main({words!r})
 finally:
-    loaded = {{"torch", "submitit", "numpy", "rich"}} & set(sys.modules)
+    loaded = {{"torch", "submitit", "numpy", "matplotlib", "rich"}} & set(sys.modules)
     sys.exit(f"loaded {{loaded}}" if loaded else 0)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

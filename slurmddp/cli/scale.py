@@ -18,6 +18,7 @@ from slurmddp.worker.options import WORKER_FIELDS
 
 if TYPE_CHECKING:
     from slurmddp.scaling.fit import Law, Predicted
+    from slurmddp.scaling.outlook import Outlook
     from slurmddp.scaling.picture import Picture
     from slurmddp.scaling.values import Figures, Scaling
 
@@ -33,10 +34,7 @@ class _Study:
     name: str
     scaling: "Scaling"
     found: "tuple[Figures, ...]"
-    law: "Law | None"
-    no_law: str
-    """Why there is no law, or none of some size; empty when there is."""
-    predicted: "tuple[Predicted, ...]"
+    ahead: "Outlook"
     least: float
     advised: "Figures | None"
 
@@ -134,7 +132,7 @@ def _performed(planned: Any, *, together: bool) -> list[Any]:
         raise
 
 
-def _judged(  # noqa: PLR0913, PLR0917 - what a study consists of
+def _judged(
     name: str,
     found: "tuple[Figures, ...]",
     scaling: "Scaling",
@@ -142,29 +140,12 @@ def _judged(  # noqa: PLR0913, PLR0917 - what a study consists of
     least: float,
     wanted: tuple[int, ...],
 ) -> _Study:
-    from slurmddp.scaling.curve import doublings
-    from slurmddp.scaling.fit import TooFewError, fit
+    from slurmddp.scaling.outlook import outlook
     from slurmddp.scaling.values import advised
 
-    law, predicted, why = None, [], ""
-    try:
-        law = fit([one.point for one in found], scaling, node_size)
-        for size in wanted or doublings(law):
-            predicted.append(law.predict(size))
-        if not wanted and not predicted:
-            law.predict(2 * found[-1].point.gpus)
-    except TooFewError as error:
-        why = str(error)
-    return _Study(
-        name=name,
-        scaling=scaling,
-        found=found,
-        law=law,
-        no_law=why,
-        predicted=tuple(predicted),
-        least=least,
-        advised=advised(found, least),
-    )
+    ahead = outlook([one.point for one in found], scaling, node_size=node_size, sizes=wanted)
+    best = advised(found, least)
+    return _Study(name=name, scaling=scaling, found=found, ahead=ahead, least=least, advised=best)
 
 
 def _show(study: _Study, csv_file: str | None, picture_file: str | None, *, as_json: bool) -> int:
@@ -185,14 +166,12 @@ def _show(study: _Study, csv_file: str | None, picture_file: str | None, *, as_j
 
 
 def _picture(study: _Study) -> "Picture":
-    from slurmddp.scaling.curve import curve
     from slurmddp.scaling.picture import Picture
 
-    line = curve(study.law, [one.gpus for one in study.predicted]) if study.law else ()
     return Picture(
         title=f"{study.name}: {study.scaling} scaling",
         found=study.found,
-        line=line,
+        line=study.ahead.line,
         least=study.least,
         advised=study.advised.point.gpus if study.advised else None,
     )
@@ -217,7 +196,7 @@ def _draw_here(picture: "Picture") -> None:
 
 def _lines(study: _Study) -> list[str]:
     head = ("GPUs", "nodes", "seconds", "samples/s", "speed-up", "efficiency", "waiting", "GPU-hours")
-    rows = [head, *map(_cells, study.found), *map(_predicted_cells, study.predicted)]
+    rows = [head, *map(_cells, study.found), *map(_predicted_cells, study.ahead.predicted)]
     return [*table(rows, right=range(len(head))), *_words(study)]
 
 
@@ -251,10 +230,10 @@ def _words(study: _Study) -> list[str]:
         said.append(
             f"Counted from {base} GPUs, the smallest size measured, as if they did {base} times the work of one."
         )
-    if study.predicted:
+    if study.ahead.predicted:
         said.append("~: predicted by the law that was fitted, with the interval of nine in ten; not measured.")
-    if study.no_law:
-        said.append(f"No prediction: {study.no_law}." if not study.predicted else f"{study.no_law}.")
+    if study.ahead.silence:
+        said.append(f"{'' if study.ahead.predicted else 'No prediction: '}{study.ahead.silence}.")
     return said
 
 
@@ -262,7 +241,8 @@ def _advice(study: _Study) -> str:
     best = study.advised
     if best is None:
         return f"No size has an efficiency of {study.least:.0%}."
-    text = f"Use {best.point.gpus} GPUs: the largest size measured with {study.least:.0%} efficiency or more"
+    number = f"{best.point.gpus} GPU{'s' if best.point.gpus > 1 else ''}"
+    text = f"Use {number}: the largest size measured with {study.least:.0%} efficiency or more"
     first = study.found[0]
     if best.gpu_hours is not None and first.gpu_hours is not None and best is not first:
         text += f"; {best.gpu_hours:.3g} GPU-hours, {first.gpu_hours:.3g} on {first.point.gpus}"
@@ -275,8 +255,8 @@ def _as_json(study: _Study) -> dict[str, Any]:
         "scaling": study.scaling,
         "points": [_point_as_json(one) for one in study.found],
         "advice": {"efficiency": study.least, "gpus": study.advised.point.gpus if study.advised else None},
-        "law": _law_as_json(study.law) if study.law else None,
-        "no_law": study.no_law,
+        "law": _law_as_json(study.ahead.law) if study.ahead.law else None,
+        "silence": study.ahead.silence,
         "predicted": [
             {
                 "gpus": one.gpus,
@@ -288,7 +268,7 @@ def _as_json(study: _Study) -> dict[str, Any]:
                 "speed_up_high": one.high,
                 "efficiency": one.efficiency,
             }
-            for one in study.predicted
+            for one in study.ahead.predicted
         ],
     }
 

@@ -41,7 +41,10 @@ def read(content: str, place: str, scaling: Scaling | None) -> tuple[tuple[Point
     `scaling` or a column of that name says that they are of work that grows with the GPUs. Further columns of `text`
     are taken where they are there. Raises UsageError with the line of a mistake.
     """
-    rows = list(csv.DictReader(io.StringIO(content.removeprefix("\ufeff")), skipinitialspace=True))
+    try:
+        rows = list(csv.DictReader(io.StringIO(content.removeprefix("\ufeff")), skipinitialspace=True))
+    except csv.Error as error:
+        raise UsageError(f"{place}: {error}") from error
     if not rows or not {"gpus", "seconds"} <= set(rows[0]):
         raise UsageError(f"{place}: a header with the columns gpus and seconds is needed, and a line for each size")
     of_file = {row.get("scaling") or "" for row in rows} - {""}
@@ -74,7 +77,7 @@ def _number(cell: str, name: str, place: str) -> float:
     whole = name in ("gpus", "nodes")
     try:
         value = float(int(cell)) if whole else float(cell)
-    except ValueError:
+    except (ValueError, OverflowError):
         value = math.nan
     least = 0.0 if name == "communication" else 1e-300
     if not (math.isfinite(value) and value >= least):

@@ -1,6 +1,7 @@
 """The picture of a scaling study: a file by matplotlib, or text for a terminal by plotext. Both are of extra `plot`."""
 
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -85,7 +86,7 @@ def _draw_efficiency(axes: "Axes", picture: Picture) -> None:
         xycoords=("axes fraction", "data"),
         xytext=(-4, 3),
         textcoords="offset points",
-        ha="right",
+        horizontalalignment="right",
         color=_GREY,
     )
     _draw_law(axes, picture.line, [100 / one.gpus for one in picture.line])
@@ -131,7 +132,16 @@ def _draw_points(axes: "Axes", found: Sequence[Figures], factors: Sequence[float
 def _draw_advised(axes: "Axes", picture: Picture) -> None:
     for one in picture.found:
         if one.point.gpus == picture.advised:
-            axes.plot(one.point.gpus, 100 * one.efficiency, "o", markersize=14, fillstyle="none", color=_MEASURED)
+            place = (one.point.gpus, 100 * one.efficiency)
+            axes.plot(*place, "o", markersize=14, fillstyle="none", color=_MEASURED)
+            axes.annotate(
+                f"use {one.point.gpus}",
+                place,
+                xytext=(11, 3),
+                textcoords="offset points",
+                color=_MEASURED,
+                fontweight="bold",
+            )
 
 
 def _dress(axes: "Axes", sizes: Sequence[int]) -> None:
@@ -154,16 +164,17 @@ def _ticks(sizes: Sequence[int]) -> list[int]:
 def in_text(picture: Picture, width: int, height: int) -> str:
     """Return the speed-up as lines of characters, without colours; empty where plotext is not installed."""
     try:
-        import plotext  # noqa: PLC0415 - an extra
+        import plotext  # noqa: PLC0415 - as above
     except ImportError:
         return ""
+    figure: Any = plotext.figure
+    figure.clear.all()
+    figure.plot_size(width, height)
     sizes = [one.point.gpus for one in picture.found]
-    plotext.clear_figure()
-    plotext.theme("clear")
-    plotext.plot_size(width, height)
-    plotext.plot(sizes, sizes, marker="dot", label="ideal")
-    plotext.plot(sizes, [one.speed_up for one in picture.found], marker="braille", label="measured")
-    plotext.xticks(sizes)
-    plotext.xlabel("GPUs")
-    plotext.ylabel("speed-up")
-    return str(plotext.uncolorize(plotext.build()))
+    for label, marker, values in (("ideal", "·", sizes), ("measured", "●", [one.speed_up for one in picture.found])):
+        signal = figure.signal([math.log2(size) for size in sizes], list(map(math.log2, values)), marker=marker)
+        figure.draw(signal.label(label).lines(marker == "·"))
+    for axis, name in enumerate(("GPUs", "speed-up")):
+        figure.label(name, axis)
+        figure.ruler(axis, 0).ticks([math.log2(size) for size in sizes], list(map(str, sizes)))
+    return str(plotext.uncolorize(figure.build().string()))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -9,6 +10,7 @@ import msgspec
 from slurmddp.cluster import Cluster
 from slurmddp.cluster.limits import problems
 from slurmddp.cluster.sizing import sized
+from slurmddp.command import script_of
 from slurmddp.config import Resolved
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.fields import shown
@@ -83,8 +85,22 @@ def _check(spec: JobSpec, sizes: Sequence[int]) -> None:
         raise UsageError("scale needs sizes to measure, as in --gpus 1,2,4,8")
     if spec.is_one_process:
         raise UsageError("--strategy dp is one process on one node; a scaling study needs --strategy ddp or fsdp")
+    _check_measurable(spec)
     if spec.gpus and spec.ntasks_per_node not in (None, spec.gpus):
         raise UsageError("scale gives each GPU one rank; leave --ntasks-per-node out")
+
+
+def _check_measurable(spec: JobSpec) -> None:
+    """Refuse a program that would train to its end on each size and tell nothing; a module is not looked into."""
+    script = script_of(spec.command)
+    if script is None or not Path(script).is_file():
+        return
+    if spec.no_python or b"slurmddp" not in Path(script).read_bytes():
+        raise UsageError(
+            f"COMMAND: {shown(script)} does not use slurmddp, so its steps can be neither counted nor timed; loop by "
+            "the run.steps of slurmddp.Checkpointer, or time it yourself and give --from-csv (a script that leaves the "
+            "loop to a module says so by `import slurmddp`)"
+        )
 
 
 def _node_size(spec: JobSpec, whole: Request) -> int:
