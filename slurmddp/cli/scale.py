@@ -81,6 +81,7 @@ def scale(  # noqa: PLR0913 - an argument for each option
     Each size is a job of its own, NAME-scale-N, that fills a node before it takes the next, and ends after --steps
     (100) of them. Typed again, the same words collect what is there and submit what is missing.
     """
+    from slurmddp.request import fitted
     from slurmddp.scaling import csvfile, plan, study
     from slurmddp.scaling.values import figures
 
@@ -94,7 +95,8 @@ def scale(  # noqa: PLR0913 - an argument for each option
         raise UsageError("scale needs the sizes to measure, as in --gpus 1,2,4,8, or --from-csv FILE")
     scaling = scaling or "weak"
     resolved = resolve(job_file, words, parameters)
-    planned = plan.plan(resolved, plan.sizes(gpus, "--gpus"), scaling=scaling, repeats=repeat, environ=os.environ)
+    sizes = plan.sizes(gpus, "--gpus")
+    planned = plan.plan(resolved, fitted(resolved, os.environ), sizes, scaling=scaling, repeats=repeat)
     if warm_up >= (planned.jobs[0].spec.steps or plan.STEPS):
         raise UsageError(f"--warm-up {warm_up} leaves nothing of {planned.jobs[0].spec.steps} --steps")
     missing = _performed(planned, together=together)

@@ -1,6 +1,6 @@
-"""The jobs of a scaling study: one for each size and repeat, each a run of its own. Asks the cluster once."""
+"""The jobs of a scaling study: one for each size and repeat, each a run of its own. Submits nothing."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -14,7 +14,7 @@ from slurmddp.command import script_of
 from slurmddp.config import Resolved
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.fields import shown
-from slurmddp.request import Request, fitted
+from slurmddp.request import Request
 from slurmddp.rundir import RunDir
 from slurmddp.scaling.values import Scaling
 from slurmddp.spec import JobSpec
@@ -60,16 +60,14 @@ class Plan:
     """GPUs of a node that is filled."""
 
 
-def plan(
-    resolved: Resolved, sizes: Sequence[int], *, scaling: Scaling, repeats: int, environ: Mapping[str, str]
-) -> Plan:
+def plan(resolved: Resolved, whole: Request, sizes: Sequence[int], *, scaling: Scaling, repeats: int) -> Plan:
     """Return the jobs that measure these sizes; each fills a node before it takes the next.
 
-    Raises UsageError for sizes that leave a node half full, or a batch that cannot be divided; ClusterError for a
-    size that the cluster can never give.
+    `whole` is the same job fitted to the cluster, which is what the sizes are fitted to as well. Raises UsageError for
+    sizes that leave a node half full, or a batch that cannot be divided; ClusterError for a size that the cluster can
+    never give.
     """
     _check(resolved.spec, sizes)
-    whole = fitted(resolved, environ)
     node_size = _node_size(resolved.spec, whole)
     jobs: list[Planned] = []
     for gpus in sorted(set(sizes)):

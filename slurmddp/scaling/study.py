@@ -3,6 +3,7 @@
 Everything it knows lies in the runs' own folders, so that a study that was left goes on with the same words.
 """
 
+import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -109,7 +110,7 @@ def _shares(timing: Event, times: Sequence[float], warm_up: int) -> Iterator[flo
 def _numbers(timing: Event, name: str) -> tuple[float, ...]:
     values = timing.fields.get(name)
     found = [number(value) for value in values] if isinstance(values, list) else []
-    return tuple(value for value in found if value is not None)
+    return tuple(value for value in found if value is not None and 0 <= value < math.inf)
 
 
 def _why_lost(job: Planned, timings: Sequence[Event], warm_up: int) -> str:
