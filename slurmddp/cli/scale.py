@@ -1,6 +1,7 @@
 """`slurmddp scale`: how many GPUs a training is worth, by measurement."""
 
 import json
+import math
 import os
 import sys
 from dataclasses import dataclass
@@ -267,7 +268,7 @@ def _as_json(study: _Study) -> dict[str, Any]:
                 "seconds_high": one.high_s,
                 "speed_up": one.speed_up,
                 "speed_up_low": one.low,
-                "speed_up_high": one.high,
+                "speed_up_high": one.high if math.isfinite(one.high) else None,
                 "efficiency": one.efficiency,
             }
             for one in study.ahead.predicted

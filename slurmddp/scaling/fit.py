@@ -9,6 +9,7 @@ inside. latency: the rounds of a tree (Thakur, Rabenseifner & Gropp 2005, "Optim
 operations in MPICH"). With the batch of a rank kept (weak), serial and compute are one. No coefficient is negative.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,11 +29,13 @@ COVERED: Final = 0.9
 """How much of the draws lies in an interval."""
 FLOOR: Final = 0.005
 """No time on a cluster is known better than to this share, however well a law passes through a few points."""
+WORST: Final = 0.2
+"""A law that misses the measured times by more than this share predicts nothing."""
 _RANK_TOLERANCE: Final = 1e-9
 
 
-class TooFewError(SlurmddpError):
-    """What was measured does not determine a law."""
+class NoLawError(SlurmddpError):
+    """What was measured determines no law, or none that speaks of a size."""
 
 
 @dataclass(frozen=True)
@@ -100,10 +103,10 @@ class Law:
     def predict(self, gpus: int) -> Predicted:
         """Return what the law says of a size, with the interval that holds nine tenths of the draws.
 
-        Raises TooFewError for a size on several nodes where only one has been measured.
+        Raises NoLawError for a size on several nodes where only one has been measured.
         """
         if self.largest and gpus > self.largest:
-            raise TooFewError(
+            raise NoLawError(
                 f"{gpus} GPUs need several nodes of {self.largest}, and no size on more than one was measured: "
                 f"nothing is known of the network between them; measure {2 * self.largest}, too"
             )
@@ -112,7 +115,7 @@ class Law:
         time_s, drawn_s = float(row @ np.asarray(self.seconds)), row @ self.draws
         done, base = work(gpus, self.scaling) / self._base_rate, self.points[0].gpus
         low_s, high_s = _interval(drawn_s, time_s)
-        speed_ups = [base * done / seconds for seconds in (time_s, high_s, low_s)]
+        speed_ups = [base * done / seconds if seconds else math.inf for seconds in (time_s, high_s, low_s)]
         return Predicted(gpus, time_s, low_s, high_s, *speed_ups)
 
     @property
@@ -127,7 +130,8 @@ def fit(points: Sequence[Point], scaling: Scaling, node_size: int | None = None)
     Least squares without negative coefficients (Lawson & Hanson 1974, "Solving least squares problems", chapter 23).
     Intervals are of a parametric bootstrap (Efron & Tibshirani 1993, "An introduction to the bootstrap", chapter 6):
     times are drawn around the law and fitted again, with the error of the fit, itself drawn by the chi-squared law of
-    its few degrees of freedom. Raises TooFewError for fewer sizes than parameters and one.
+    its few degrees of freedom. Raises NoLawError for fewer sizes than parameters and one, and for times that no
+    such law explains.
     """
     ordered = tuple(sorted(points, key=lambda point: point.gpus))
     terms = _terms(ordered, scaling)
@@ -138,9 +142,14 @@ def fit(points: Sequence[Point], scaling: Scaling, node_size: int | None = None)
     expected = design @ found
     freedom = len(ordered) - int(np.linalg.matrix_rank(design, tol=_RANK_TOLERANCE))
     error = max(FLOOR, float(np.sqrt(((1 - expected) ** 2).sum() / freedom)))
+    if error > WORST:
+        raise NoLawError(
+            f"the measured times miss the best law by {error:.0%}, so something else than computing and communicating "
+            "decides (ranks that share a CPU or a disk, jobs beside them)"
+        )
     random = np.random.default_rng(0)
     errors = error * np.sqrt(freedom / random.chisquare(freedom, DRAWS))
-    drawn = expected * (1 + errors * random.standard_normal((len(ordered), DRAWS)))
+    drawn = expected * np.exp(errors * random.standard_normal((len(ordered), DRAWS)))
     seconds = tuple(float(value) for value in found[:, 0])
     return Law(scaling, terms, seconds, error, ordered, nonnegative(design, drawn), node_size)
 
@@ -173,7 +182,7 @@ def _check_enough(sizes: int, terms: Sequence[Term]) -> None:
     """Refuse to draw a law through its points: serial, compute and volume of a fixed batch count as two, see `Term`."""
     parameters = 4 if _BETWEEN in terms else 3
     if sizes <= parameters:
-        raise TooFewError(
+        raise NoLawError(
             f"{sizes} size{'s' if sizes != 1 else ''} determine no law: it has {parameters} parameters, so at least "
             f"{parameters + 1} sizes must be measured, better more"
         )

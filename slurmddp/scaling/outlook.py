@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from slurmddp.scaling.fit import Law, Predicted, TooFewError, fit
+from slurmddp.scaling.fit import Law, NoLawError, Predicted, fit
 from slurmddp.scaling.values import Point, Scaling
 
 _FACTORS = (2, 4, 8, 16, 32, 64)
@@ -34,13 +34,13 @@ def outlook(points: Sequence[Point], scaling: Scaling, *, node_size: int | None,
     """Return what the points say of `sizes`; where none are given, of 2 to 64 times the largest one."""
     try:
         law = fit(points, scaling, node_size)
-    except TooFewError as error:
+    except NoLawError as error:
         return Outlook(silence=str(error))
     predicted, silence = [], ""
     for gpus in sizes or [law.points[-1].gpus * factor for factor in _FACTORS]:
         try:
             predicted.append(law.predict(gpus))
-        except TooFewError as error:
+        except NoLawError as error:
             silence = silence or str(error)
     return Outlook(law, tuple(predicted), silence)
 

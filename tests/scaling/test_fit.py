@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurmddp.scaling.fit import TooFewError, fit, nonnegative
+from slurmddp.scaling.fit import NoLawError, fit, nonnegative
 from slurmddp.scaling.values import Point
 
 NODE = 8
@@ -84,20 +84,26 @@ def test_speed_up_and_efficiency_of_a_prediction_belong_to_its_time():
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_too_few_sizes_determine_no_law(count):
     points = measured(law_of("strong", 0.1, 1.0, 0.2, 0.0), (1, 2, 4)[:count])
-    with pytest.raises(TooFewError, match=f"^{count} sizes? determine no law: it has 3 parameters, so at least 4"):
+    with pytest.raises(NoLawError, match=f"^{count} sizes? determine no law: it has 3 parameters, so at least 4"):
         fit(points, "strong")
+
+
+def test_times_that_no_law_explains_predict_nothing():
+    """Ranks that share one CPU: each step takes as many times as long as there are ranks."""
+    with pytest.raises(NoLawError, match="miss the best law by .*%, so something else"):
+        fit(measured(float, (1, 2, 4, 8, 16, 32)), "weak")
 
 
 def test_several_nodes_need_one_size_more():
     points = measured(law_of("strong", 0.1, 1.0, 0.2, 0.0), (2, 4, 8, 16), NODE)
-    with pytest.raises(TooFewError, match="it has 4 parameters, so at least 5"):
+    with pytest.raises(NoLawError, match="it has 4 parameters, so at least 5"):
         fit(points, "strong", NODE)
 
 
 def test_nothing_is_said_of_a_network_that_was_not_measured():
     law = fit(measured(law_of("strong", 0.1, 1.0, 0.2, 0.0), (1, 2, 4, 8), NODE), "strong", NODE)
     assert law.predict(6).time_s > 0
-    with pytest.raises(TooFewError, match="16 GPUs need several nodes of 8, .* measure 16, too"):
+    with pytest.raises(NoLawError, match="16 GPUs need several nodes of 8, .* measure 16, too"):
         law.predict(16)
 
 
