@@ -125,7 +125,7 @@ class Law:
 
 
 def fit(points: Sequence[Point], scaling: Scaling, node_size: int | None = None) -> Law:
-    """Fit the law to points, each error counted as a share of its time.
+    """Fit the law to points, each error counted as a share of its time; `node_size` is known from them where not given.
 
     Least squares without negative coefficients (Lawson & Hanson 1974, "Solving least squares problems", chapter 23).
     Intervals are of a parametric bootstrap (Efron & Tibshirani 1993, "An introduction to the bootstrap", chapter 6):
@@ -151,7 +151,13 @@ def fit(points: Sequence[Point], scaling: Scaling, node_size: int | None = None)
     errors = error * np.sqrt(freedom / random.chisquare(freedom, DRAWS))
     drawn = expected * np.exp(errors * random.standard_normal((len(ordered), DRAWS)))
     seconds = tuple(float(value) for value in found[:, 0])
-    return Law(scaling, terms, seconds, error, ordered, nonnegative(design, drawn), node_size)
+    return Law(scaling, terms, seconds, error, ordered, nonnegative(design, drawn), node_size or _node_size(ordered))
+
+
+def _node_size(points: Sequence[Point]) -> int | None:
+    """Return the most GPUs that a node was filled with; None where nobody says how many nodes there were."""
+    filled = [-(-point.gpus // point.nodes) for point in points if point.nodes]
+    return max(filled) if len(filled) == len(points) else None
 
 
 def nonnegative(design: Array, wanted: Array) -> Array:

@@ -8,7 +8,7 @@ from slurmddp.scaling.fit import Law, NoLawError, Predicted, fit
 from slurmddp.scaling.values import Point, Scaling
 
 _FACTORS = (2, 4, 8, 16, 32, 64)
-_INNER = 4
+_INNER = 8
 """Points of a drawn line for each doubling."""
 
 
@@ -23,11 +23,13 @@ class Outlook:
 
     @property
     def line(self) -> tuple[Predicted, ...]:
-        """The law from the smallest of all sizes to the largest, as a line is drawn."""
+        """The law from the smallest of all sizes to the largest, as a line is drawn: through sizes that fill nodes."""
         if self.law is None:
             return ()
         ends = sorted({point.gpus for point in self.law.points} | {one.gpus for one in self.predicted})
-        return tuple(self.law.predict(gpus) for gpus in _line(ends))
+        size = self.law.node_size or 1
+        full = (gpus for gpus in _line(ends) if gpus in ends or gpus <= size or gpus % size == 0)
+        return tuple(self.law.predict(gpus) for gpus in full)
 
 
 def outlook(points: Sequence[Point], scaling: Scaling, *, node_size: int | None, sizes: Sequence[int] = ()) -> Outlook:

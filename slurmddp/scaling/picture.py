@@ -92,7 +92,7 @@ def _draw_efficiency(axes: "Axes", picture: Picture) -> None:
     _draw_law(axes, picture.line, [100 / one.gpus for one in picture.line])
     _draw_points(axes, picture.found, [100 / one.point.gpus for one in picture.found])
     _draw_advised(axes, picture)
-    axes.set_ylim(0, max(110.0, 108 * max(one.efficiency for one in picture.found)))
+    axes.set_ylim(0, max(110.0, 105 * max(one.efficiency * _longer(one) for one in picture.found)))
     axes.set_ylabel("efficiency (%)")
 
 
@@ -112,10 +112,9 @@ def _draw_points(axes: "Axes", found: Sequence[Figures], factors: Sequence[float
     """Draw what was measured, each with its spread: of a shorter time the speed-up is larger."""
     values, below, above = [], [], []
     for one, factor in zip(found, factors, strict=True):
-        low_s, high_s = one.point.spread_s
         values.append(one.speed_up * factor)
-        below.append(values[-1] * max(0.0, 1 - one.point.time_s / high_s))
-        above.append(values[-1] * max(0.0, one.point.time_s / low_s - 1))
+        below.append(values[-1] * max(0.0, 1 - one.point.time_s / one.point.spread_s[1]))
+        above.append(values[-1] * max(0.0, _longer(one) - 1))
     axes.errorbar(
         [one.point.gpus for one in found],
         values,
@@ -127,6 +126,11 @@ def _draw_points(axes: "Axes", found: Sequence[Figures], factors: Sequence[float
         zorder=3,
         label="measured",
     )
+
+
+def _longer(one: Figures) -> float:
+    """Return how many times as long as its shortest time the time of a size is."""
+    return one.point.time_s / one.point.spread_s[0]
 
 
 def _draw_advised(axes: "Axes", picture: Picture) -> None:

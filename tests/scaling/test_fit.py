@@ -107,6 +107,13 @@ def test_nothing_is_said_of_a_network_that_was_not_measured():
         law.predict(16)
 
 
+def test_the_size_of_a_node_is_seen_in_the_points():
+    law = law_of("weak", 0.0, 1.0, 0.1, 0.0, 0.5, NODE)
+    found = fit(measured(law, (1, 2, 4, 8, 16, 32), NODE), "weak")
+    assert found.node_size == NODE and found.predict(64).time_s == pytest.approx(law(64), rel=0.01)
+    assert fit(measured(law, (1, 2, 4, 8)), "weak").node_size is None
+
+
 def test_the_serial_part_and_the_volume_cannot_be_told_apart_and_need_not_be():
     """1, 1/n and (n-1)/n are linearly dependent: these two laws are the same function of n."""
     first, second = law_of("strong", 0.3, 1.0, 0.0, 0.01), law_of("strong", 0.0, 1.3, 0.3, 0.01)

@@ -30,3 +30,9 @@ def test_the_line_goes_through_all_sizes_in_order(sizes):
     ahead = outlook(points(*sizes), "strong", node_size=None, sizes=[100])
     drawn = [one.gpus for one in ahead.line]
     assert drawn == sorted(set(drawn)) and {*sizes, 100} <= set(drawn) and drawn[-1] == 100
+
+
+def test_the_line_takes_sizes_that_fill_nodes():
+    ahead = outlook(points(1, 2, 4, 8, 16, 32), "strong", node_size=8, sizes=[256])
+    drawn = [one.gpus for one in ahead.line]
+    assert all(gpus <= 8 or gpus % 8 == 0 for gpus in drawn) and 6 in drawn and 24 in drawn
