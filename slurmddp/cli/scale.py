@@ -227,7 +227,7 @@ def _or_dash(value: float | None, form: str) -> str:
 
 
 def _words(study: _Study) -> list[str]:
-    said = [_advice(study)]
+    said = [_advice(study), *_further(study)]
     base = study.found[0].point.gpus
     if base > 1:
         said.append(
@@ -240,12 +240,20 @@ def _words(study: _Study) -> list[str]:
     return said
 
 
+def _further(study: _Study) -> list[str]:
+    """Return what the law says of larger sizes that would do as well."""
+    above = study.advised.point.gpus if study.advised else 0
+    good = [one for one in study.ahead.predicted if one.gpus > above and one.efficiency >= study.least]
+    return [f"By the law, {good[-1].gpus} GPUs would have it, too; measure before you rely on it."] if good else []
+
+
 def _advice(study: _Study) -> str:
+    from slurmddp.scaling.values import counted
+
     best = study.advised
     if best is None:
         return f"No size has an efficiency of {study.least:.0%}."
-    number = f"{best.point.gpus} GPU{'s' if best.point.gpus > 1 else ''}"
-    text = f"Use {number}: the largest size measured with {study.least:.0%} efficiency or more"
+    text = f"Use {counted(best.point.gpus)}: the largest size measured with {study.least:.0%} efficiency or more"
     first = study.found[0]
     if best.gpu_hours is not None and first.gpu_hours is not None and best is not first:
         text += f"; {best.gpu_hours:.3g} GPU-hours, {first.gpu_hours:.3g} on {first.point.gpus}"

@@ -16,7 +16,7 @@ from slurmddp.errors import ClusterError, UsageError
 from slurmddp.fields import shown
 from slurmddp.request import Request
 from slurmddp.rundir import RunDir
-from slurmddp.scaling.values import Scaling
+from slurmddp.scaling.values import Scaling, counted
 from slurmddp.spec import JobSpec
 from slurmddp.worker.options import WorkerOptions
 
@@ -132,8 +132,8 @@ def _divided(worker: WorkerOptions, smallest: int, gpus: int) -> WorkerOptions:
     batch = worker.batch_size * smallest
     if batch % gpus:
         raise UsageError(
-            f"--strong: the {batch} samples of a step cannot be divided among {gpus} GPUs; give another --batch-size "
-            f"(of a rank on {smallest} GPU{'s' if smallest > 1 else ''})"
+            f"--strong: the {batch} samples of a step cannot be divided among {counted(gpus)}; give another "
+            f"--batch-size (of a rank on {counted(smallest)})"
         )
     return msgspec.structs.replace(worker, batch_size=batch // gpus)
 
@@ -164,7 +164,7 @@ def _check_possible(jobs: Sequence[Planned], cluster: Cluster | None) -> None:
 
 def _problems(jobs: Sequence[Planned], cluster: Cluster) -> Iterator[str]:
     for job in jobs:
-        yield from (f"{job.gpus} GPUs: {problem}" for problem in problems(job.spec, cluster))
+        yield from (f"{counted(job.gpus)}: {problem}" for problem in problems(job.spec, cluster))
 
 
 def sizes(text: str, option: str) -> tuple[int, ...]:

@@ -14,7 +14,7 @@ from slurmddp.handover import submissions
 from slurmddp.history import Event, number
 from slurmddp.sameness import check_same
 from slurmddp.scaling.plan import Plan, Planned
-from slurmddp.scaling.values import Point
+from slurmddp.scaling.values import Point, counted
 from slurmddp.submit import submit, unfinished
 
 Notice = Callable[[str], None]
@@ -33,7 +33,7 @@ def perform(plan: Plan, *, together: bool, environ: Mapping[str, str], notice: N
     for job, job_id in waiting:
         ended = follow.wait(job.run, job_id, environ, notice=notice)
         if ended.phase != "done":
-            notice(f"job {job_id} for {job.gpus} GPUs ended {ended.state}; its output is in {job.run.logs}")
+            notice(f"job {job_id} for {counted(job.gpus)} ended {ended.state}; its output is in {job.run.logs}")
     return [job for job in plan.jobs if not _timing(job)]
 
 
@@ -56,7 +56,7 @@ def _submit(job: Planned, environ: Mapping[str, str], notice: Notice) -> str:
     number = done.job_id.number
     if done.unrecorded:
         raise ClusterError(f"job {number} is queued, but could not be recorded: {done.unrecorded}")
-    notice(f"{job.gpus} GPUs: job {number}, run {job.spec.job_name}")
+    notice(f"{counted(job.gpus)}: job {number}, run {job.spec.job_name}")
     return number
 
 
@@ -117,13 +117,13 @@ def _why_lost(job: Planned, timings: Sequence[Event], warm_up: int) -> str:
     if timings:
         steps = max(timing.count("block") * len(_numbers(timing, "times_s")) for timing in timings)
         return (
-            f"{job.gpus} GPUs: the training ended after {steps} steps, of which {warm_up} are warm-up; let it be "
+            f"{counted(job.gpus)}: the training ended after {steps} steps, of which {warm_up} are warm-up; let it be "
             "longer (--epochs of the bundled worker), or give a smaller --warm-up"
         )
     last = history.read(job.run).last("end")
     if last and last.count("status") == 0:
         return (
-            f"{job.gpus} GPUs: run {job.spec.job_name} ended well and measured nothing; only a program that loops by "
-            "slurmddp.Checkpointer's run.steps can be measured: time others yourself, and give --from-csv"
+            f"{counted(job.gpus)}: run {job.spec.job_name} ended well and measured nothing; only a program that loops "
+            "by slurmddp.Checkpointer's run.steps can be measured: time others yourself, and give --from-csv"
         )
-    return f"{job.gpus} GPUs: run {job.spec.job_name} measured nothing; its output is in {job.run.logs}"
+    return f"{counted(job.gpus)}: run {job.spec.job_name} measured nothing; its output is in {job.run.logs}"

@@ -98,6 +98,11 @@ def figures(points: Iterable[Point], scaling: Scaling) -> tuple[Figures, ...]:
     )
 
 
+def counted(gpus: int) -> str:
+    """Return a number of GPUs in words."""
+    return f"{gpus} GPU{'' if gpus == 1 else 's'}"
+
+
 def work(gpus: int, scaling: Scaling) -> float:
     """Return how much is done in the time of a size, in any unit."""
     return float(gpus) if scaling == "weak" else 1.0
@@ -112,7 +117,7 @@ def _check_work(ordered: Sequence[Point], scaling: Scaling) -> None:
         grown, expected = point.samples / base.samples, work(point.gpus, scaling) / work(base.gpus, scaling)
         if abs(grown / expected - 1) > 0.01:  # noqa: PLR2004 - batches are rounded
             raise UsageError(
-                f"--{scaling}: a step took {base.samples} samples on {base.gpus} GPUs and {point.samples} on "
+                f"--{scaling}: a step took {base.samples} samples on {counted(base.gpus)} and {point.samples} on "
                 f"{point.gpus}; with --weak they grow with the GPUs, with --strong they stay"
             )
 

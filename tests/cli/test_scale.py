@@ -48,6 +48,13 @@ def test_another_efficiency_gives_other_advice(cli):
     assert "No size has an efficiency of 110%" in cli("--from-csv", "t.csv", "--efficiency", "1.1").out
 
 
+def test_a_law_that_promises_more_is_not_taken_for_a_measurement(cli, tmp_path):
+    (tmp_path / "good.csv").write_text("gpus,seconds\n" + "".join(f"{n},{100 / n + 0.01}\n" for n in (1, 2, 4, 8, 16)))
+    said = cli("--from-csv", "good.csv").out
+    assert "Use 16 GPUs: the largest size measured" in said
+    assert "By the law, 1024 GPUs would have it, too; measure before you rely on it." in said
+
+
 def test_a_table_and_a_picture_are_files_and_json_is_alone_on_stdout(cli, tmp_path):
     done = cli("--from-csv", "t.csv", "--csv", "o.csv", "--picture", "o.png", "--json")
     found = json.loads(done.out)

@@ -7,7 +7,11 @@ from slurmddp.scaling.values import Point
 
 
 def points(*sizes, node=8):
-    return [Point(gpus=gpus, nodes=max(1, gpus // node), repeats_s=((0.1 + 1 / gpus,),)) for gpus in sizes]
+    known = [max(1, gpus // node) if node else None for gpus in sizes]
+    times = [((0.1 + 1 / gpus,),) for gpus in sizes]
+    return [
+        Point(gpus=gpus, nodes=nodes, repeats_s=time) for gpus, nodes, time in zip(sizes, known, times, strict=True)
+    ]
 
 
 def test_without_a_wish_it_looks_up_to_64_times_as_far():
@@ -27,7 +31,7 @@ def test_it_predicts_what_it_can_and_says_what_it_cannot():
 
 @pytest.mark.parametrize("sizes", [[1, 2, 4, 8], [1, 3, 5, 7]])
 def test_the_line_goes_through_all_sizes_in_order(sizes):
-    ahead = outlook(points(*sizes), "strong", node_size=None, sizes=[100])
+    ahead = outlook(points(*sizes, node=None), "strong", node_size=None, sizes=[100])
     drawn = [one.gpus for one in ahead.line]
     assert drawn == sorted(set(drawn)) and {*sizes, 100} <= set(drawn) and drawn[-1] == 100
 

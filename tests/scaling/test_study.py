@@ -72,7 +72,7 @@ def test_what_was_measured_otherwise_does_not_count(planned, record):
 def test_a_training_that_is_too_short_is_told_so(planned):
     left(planned.jobs[0], timing(1, [1.0]))
     found, lost = study.points(planned, warm_up=20)
-    assert found == [] and "1 GPUs: the training ended after 10 steps, of which 20 are warm-up" in lost[0]
+    assert found == [] and "1 GPU: the training ended after 10 steps, of which 20 are warm-up" in lost[0]
 
 
 def test_a_program_without_a_loop_of_ours_is_told_so(planned):

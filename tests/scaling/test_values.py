@@ -73,8 +73,12 @@ def test_what_is_unknown_stays_unknown():
     [
         ([], "weak", "no size was measured"),
         ([point(2, 1.0), point(2, 1.0)], "weak", "a size was given twice: 2, 2"),
-        ([point(1, 1.0, samples=64), point(2, 1.0, samples=128)], "strong", "--strong: a step took 64 samples on 1"),
-        ([point(1, 1.0, samples=64), point(2, 1.0, samples=64)], "weak", "--weak: a step took 64 samples on 1"),
+        (
+            [point(1, 1.0, samples=64), point(2, 1.0, samples=128)],
+            "strong",
+            "--strong: a step took 64 samples on 1 GPU",
+        ),
+        ([point(1, 1.0, samples=64), point(2, 1.0, samples=64)], "weak", "--weak: a step took 64 samples on 1 GPU"),
     ],
 )
 def test_what_cannot_be_compared_is_refused(points, scaling, said):
