@@ -27,9 +27,8 @@ class Outlook:
         if self.law is None:
             return ()
         ends = sorted({point.gpus for point in self.law.points} | {one.gpus for one in self.predicted})
-        size = self.law.node_size or 1
-        full = (gpus for gpus in _line(ends) if gpus in ends or gpus <= size or gpus % size == 0)
-        return tuple(self.law.predict(gpus) for gpus in full)
+        full = {_filling(gpus, self.law.node_size or 1) for gpus in _line(ends)} | set(ends)
+        return tuple(self.law.predict(gpus) for gpus in sorted(full))
 
 
 def outlook(points: Sequence[Point], scaling: Scaling, *, node_size: int | None, sizes: Sequence[int] = ()) -> Outlook:
@@ -45,6 +44,11 @@ def outlook(points: Sequence[Point], scaling: Scaling, *, node_size: int | None,
         except NoLawError as error:
             silence = silence or str(error)
     return Outlook(law, tuple(predicted), silence)
+
+
+def _filling(gpus: int, node_size: int) -> int:
+    """Return the nearest size that leaves no node partly empty."""
+    return gpus if gpus <= node_size else round(gpus / node_size) * node_size
 
 
 def _line(ends: Sequence[int]) -> Iterator[int]:
