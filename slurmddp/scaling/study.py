@@ -84,7 +84,8 @@ def points(plan: Plan, *, warm_up: int) -> tuple[list[Point], list[str]]:
 
 def _point(gpus: int, nodes: int, kept: Sequence[tuple[Event, tuple[float, ...]]], warm_up: int) -> Point:
     newest = kept[-1][0]
-    shares = [share for timing, times in kept for share in _shares(timing, times, warm_up)]
+    alone = [0.0] if gpus == 1 else []  # what DDP then measures is its own doing
+    shares = alone or [share for timing, times in kept for share in _shares(timing, times, warm_up)]
     return Point(
         gpus=gpus,
         nodes=nodes,

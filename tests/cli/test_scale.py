@@ -70,7 +70,7 @@ def test_a_table_and_a_picture_are_files_and_json_is_alone_on_stdout(cli, tmp_pa
 def test_too_few_points_are_said_to_be_too_few(cli, tmp_path):
     (tmp_path / "few.csv").write_text("gpus,seconds\n2,10\n4,6\n")
     said = cli("--from-csv", "few.csv").out
-    assert "No prediction: 2 sizes determine no law" in said and "Counted from 2 GPUs" in said
+    assert "No prediction: 2 sizes measured, which gives no law" in said and "Counted from 2 GPUs" in said
 
 
 @pytest.mark.parametrize(

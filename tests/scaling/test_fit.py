@@ -84,7 +84,9 @@ def test_speed_up_and_efficiency_of_a_prediction_belong_to_its_time():
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_too_few_sizes_determine_no_law(count):
     points = measured(law_of("strong", 0.1, 1.0, 0.2, 0.0), (1, 2, 4)[:count])
-    with pytest.raises(NoLawError, match=f"^{count} sizes? determine no law: it has 3 parameters, so at least 4"):
+    with pytest.raises(
+        NoLawError, match=f"^{count} sizes? measured, which gives no law: it has 3 parameters, so at least 4"
+    ):
         fit(points, "strong")
 
 

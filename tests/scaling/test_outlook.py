@@ -21,7 +21,7 @@ def test_without_a_wish_it_looks_up_to_64_times_as_far():
 
 def test_it_says_why_it_is_silent():
     ahead = outlook(points(1, 2), "strong", node_size=8)
-    assert ahead.law is None and ahead.line == () and "2 sizes determine no law" in ahead.silence
+    assert ahead.law is None and ahead.line == () and "2 sizes measured, which gives no law" in ahead.silence
 
 
 def test_it_predicts_what_it_can_and_says_what_it_cannot():

@@ -49,12 +49,18 @@ def test_the_warm_up_is_left_out_and_repeats_are_kept_apart(planned):
     (point,), lost = study.points(planned, warm_up=10)
     assert point.repeats_s == ((1.0, 2.0, 3.0), (5.0, 5.0, 5.0)) and point.time_s == 3.5
     assert (point.gpus, point.nodes, point.samples, point.steps) == (1, 1, 64, 640)
-    assert point.communication == pytest.approx(0.1)
+    assert point.communication == 0
     assert lost == ["2 GPUs: run t-scale-2 measured nothing; its output is in " + str(planned.jobs[2].run.logs)]
 
 
+def test_the_share_of_waiting_is_the_median_of_the_blocks_and_one_rank_waits_for_nobody(planned):
+    left(planned.jobs[2], timing(2, [9.0, 1.0, 2.0, 4.0], [9.0, 0.1, 0.5, 3.0]))
+    left(planned.jobs[0], timing(1, [9.0, 1.0, 2.0, 4.0], [9.0, 0.1, 0.5, 3.0]))
+    assert [point.communication for point in study.points(planned, warm_up=10)[0]] == [0, 0.25]
+
+
 def test_a_block_that_begins_in_the_warm_up_is_left_out(planned):
-    left(planned.jobs[0], timing(1, [9.0, 9.0, 2.0, 3.0]))
+    left(planned.jobs[2], timing(2, [9.0, 9.0, 2.0, 3.0]))
     (point,), _ = study.points(planned, warm_up=11)
     assert point.repeats_s == ((2.0, 3.0),) and point.communication is None
 
