@@ -1,43 +1,29 @@
 """`slurmddp scale`: how many GPUs a training is worth, by measurement."""
 
 import json
-import math
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from slurmddp.cli import judgement
+from slurmddp.cli.judgement import Study
 from slurmddp.cli.options import SYNOPSIS, JobCommand, given, job_options, resolve, tell
-from slurmddp.cli.tables import WIDTH, table
+from slurmddp.cli.tables import WIDTH
 from slurmddp.errors import UsageError
 from slurmddp.rundir import write_whole
 from slurmddp.spec import JOB_FIELDS
 from slurmddp.worker.options import WORKER_FIELDS
 
 if TYPE_CHECKING:
-    from slurmddp.scaling.fit import Law, Predicted
-    from slurmddp.scaling.outlook import Outlook
     from slurmddp.scaling.picture import Picture
     from slurmddp.scaling.values import Figures, Scaling
 
 _OWN: Final = ("nodes", "hold")
 """Options that each size has its own value of, or that no study can wait for."""
 _HEIGHT: Final = 18
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Study:
-    """What was measured, and what follows from it."""
-
-    name: str
-    scaling: "Scaling"
-    found: "tuple[Figures, ...]"
-    ahead: "Outlook"
-    least: float
-    advised: "Figures | None"
 
 
 @click.command(cls=JobCommand, options_metavar=SYNOPSIS)
@@ -142,16 +128,16 @@ def _judged(
     node_size: int | None,
     least: float,
     wanted: tuple[int, ...],
-) -> _Study:
+) -> Study:
     from slurmddp.scaling.outlook import outlook
     from slurmddp.scaling.values import advised
 
     ahead = outlook([one.point for one in found], scaling, node_size=node_size, sizes=wanted)
     best = advised(found, least)
-    return _Study(name=name, scaling=scaling, found=found, ahead=ahead, least=least, advised=best)
+    return Study(name=name, scaling=scaling, found=found, ahead=ahead, least=least, advised=best)
 
 
-def _show(study: _Study, csv_file: str | None, picture_file: str | None, *, as_json: bool) -> int:
+def _show(study: Study, csv_file: str | None, picture_file: str | None, *, as_json: bool) -> int:
     from slurmddp.scaling import csvfile
 
     if csv_file:
@@ -160,15 +146,15 @@ def _show(study: _Study, csv_file: str | None, picture_file: str | None, *, as_j
     if picture_file:
         _draw(_picture(study), picture_file)
     if as_json:
-        click.echo(json.dumps(_as_json(study)))
+        click.echo(json.dumps(judgement.as_json(study)))
         return 0
-    for line in _lines(study):
+    for line in judgement.lines(study):
         click.echo(line)
     _draw_here(_picture(study))
     return 0
 
 
-def _picture(study: _Study) -> "Picture":
+def _picture(study: Study) -> "Picture":
     from slurmddp.scaling.picture import Picture
 
     return Picture(
@@ -195,113 +181,3 @@ def _draw_here(picture: "Picture") -> None:
 
     if sys.stdout.isatty() and len(picture.found) > 1 and (text := in_text(picture, WIDTH, _HEIGHT)):
         click.echo(f"\n{text}")
-
-
-def _lines(study: _Study) -> list[str]:
-    head = ("GPUs", "nodes", "seconds", "samples/s", "speed-up", "efficiency", "waiting", "GPU-hours")
-    rows = [head, *map(_cells, study.found), *map(_predicted_cells, study.ahead.predicted)]
-    return [*table(rows, right=range(len(head))), *_words(study)]
-
-
-def _cells(one: "Figures") -> tuple[str, ...]:
-    point = one.point
-    return (
-        str(point.gpus),
-        _or_dash(point.nodes, "d"),
-        f"{point.time_s:.4g}",
-        _or_dash(one.samples_per_s, ".0f"),
-        f"{one.speed_up:.2f}",
-        f"{one.efficiency:.0%}",
-        _or_dash(point.communication, ".0%"),
-        _or_dash(one.gpu_hours, ".3g"),
-    )
-
-
-def _predicted_cells(one: "Predicted") -> tuple[str, ...]:
-    share = f"~{one.low / one.gpus:.0%}..{one.high / one.gpus:.0%}"
-    return str(one.gpus), "", f"~{one.time_s:.4g}", "", f"~{one.speed_up:.2f}", share, "", ""
-
-
-def _or_dash(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
-
-
-def _words(study: _Study) -> list[str]:
-    said = [_advice(study), *_further(study)]
-    base = study.found[0].point.gpus
-    if base > 1:
-        said.append(
-            f"Counted from {base} GPUs, the smallest size measured, as if they did {base} times the work of one."
-        )
-    if study.ahead.predicted:
-        said.append("~: predicted by the law that was fitted, with the interval of nine in ten; not measured.")
-    if study.ahead.silence:
-        said.append(f"{'' if study.ahead.predicted else 'No prediction: '}{study.ahead.silence}.")
-    return said
-
-
-def _further(study: _Study) -> list[str]:
-    """Return what the law says of larger sizes that would do as well."""
-    above = study.advised.point.gpus if study.advised else 0
-    good = [one for one in study.ahead.predicted if one.gpus > above and one.efficiency >= study.least]
-    return [f"By the law, {good[-1].gpus} GPUs would have it, too; measure before you rely on it."] if good else []
-
-
-def _advice(study: _Study) -> str:
-    from slurmddp.scaling.values import counted
-
-    best = study.advised
-    if best is None:
-        return f"No size has an efficiency of {study.least:.0%}."
-    text = f"Use {counted(best.point.gpus)}: the largest size measured with {study.least:.0%} efficiency or more"
-    first = study.found[0]
-    if best.gpu_hours is not None and first.gpu_hours is not None and best is not first:
-        text += f"; {best.gpu_hours:.3g} GPU-hours, {first.gpu_hours:.3g} on {first.point.gpus}"
-    return f"{text}."
-
-
-def _as_json(study: _Study) -> dict[str, Any]:
-    return {
-        "name": study.name,
-        "scaling": study.scaling,
-        "points": [_point_as_json(one) for one in study.found],
-        "advice": {"efficiency": study.least, "gpus": study.advised.point.gpus if study.advised else None},
-        "law": _law_as_json(study.ahead.law) if study.ahead.law else None,
-        "silence": study.ahead.silence,
-        "predicted": [
-            {
-                "gpus": one.gpus,
-                "seconds": one.time_s,
-                "seconds_low": one.low_s,
-                "seconds_high": one.high_s,
-                "speed_up": one.speed_up,
-                "speed_up_low": one.low,
-                "speed_up_high": one.high if math.isfinite(one.high) else None,
-                "efficiency": one.efficiency,
-            }
-            for one in study.ahead.predicted
-        ],
-    }
-
-
-def _point_as_json(one: "Figures") -> dict[str, Any]:
-    low, high = one.point.spread_s
-    return {
-        "gpus": one.point.gpus,
-        "nodes": one.point.nodes,
-        "seconds": one.point.time_s,
-        "seconds_low": low,
-        "seconds_high": high,
-        "repeats": len(one.point.repeats_s),
-        "samples_per_s": one.samples_per_s,
-        "speed_up": one.speed_up,
-        "efficiency": one.efficiency,
-        "communication": one.point.communication,
-        "training_s": one.training_s,
-        "gpu_hours": one.gpu_hours,
-    }
-
-
-def _law_as_json(law: "Law") -> dict[str, Any]:
-    terms = {term.name: seconds for term, seconds in zip(law.terms, law.seconds, strict=True)}
-    return {"seconds": terms, "error": law.error}

@@ -189,8 +189,8 @@ def _check_enough(sizes: int, terms: Sequence[Term]) -> None:
     parameters = 4 if _BETWEEN in terms else 3
     if sizes <= parameters:
         raise NoLawError(
-            f"{sizes} size{'s' if sizes > 1 else ''} measured, which gives no law: it has {parameters} parameters, so at "
-            f"least {parameters + 1} sizes are needed, better more"
+            f"{sizes} size{'s' if sizes > 1 else ''} measured, which gives no law: it has {parameters} parameters, so "
+            f"at least {parameters + 1} sizes are needed, better more"
         )
 
 
