@@ -215,8 +215,12 @@ def _check_reached(answer: Answer) -> None:
 
 
 def jobs_command(job_ids: Sequence[str]) -> list[str]:
-    """Return the command that lists these jobs, ended ones too as long as the controller knows them."""
-    return ["squeue", "--noheader", "--states=all", f"--jobs={','.join(job_ids)}", f"--format={_COLUMNS}"]
+    """Return the command that lists these jobs, ended ones too as long as the controller knows them.
+
+    An array has a line for each of its tasks.
+    """
+    listed = f"--jobs={','.join(job_ids)}"
+    return ["squeue", "--noheader", "--array", "--states=all", listed, f"--format={_COLUMNS}"]
 
 
 def parse_jobs(stdout: str) -> list[Job]:
@@ -349,8 +353,9 @@ def find_job(
     digest = hashlib.sha256(script).hexdigest()
     for candidate in parse_jobs(answer.stdout):
         recent = candidate.submitted is None or candidate.submitted >= since - timedelta(minutes=5)
-        if recent and candidate.job_id not in known and script_digest(candidate.job_id, environ) == digest:
-            return JobId(candidate.job_id)
+        number = candidate.job_id.partition("_")[0]
+        if recent and number not in known and script_digest(number, environ) == digest:
+            return JobId(number)
     return None
 
 

@@ -26,7 +26,7 @@ DOORS = {
         "worker",
     },
     "torchvision": {"worker"},
-    "submitit": {"executor.py"},
+    "submitit": {"executor"},
     "rich": {"cli"},
     "tensorboard": {"cli", "worker"},
     "numpy": {"scaling"},
@@ -65,7 +65,10 @@ CLI_ONLY = {
     "tables",
     "starter",
     "request",
+    "array",
+    "sweep",
     "cluster",
+    "executor",
 }
 
 
@@ -105,6 +108,7 @@ def test_imports_go_down_only():
         "scaling",
         "requeue.py",
         "submit.py",
+        "executor",
         "script.py",
         "prepare.py",
         "render.py",

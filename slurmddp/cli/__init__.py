@@ -13,6 +13,7 @@ _COMMANDS = {
     "render": ("slurmddp.cli.render", "Print the script of a job; nothing is written or submitted."),
     "submit": ("slurmddp.cli.submit", "Submit exactly that script; stdout is the job id alone."),
     "run": ("slurmddp.cli.run", "Run the same job on this machine, without Slurm."),
+    "sweep": ("slurmddp.cli.sweep", "Submit many settings as one array, and show what came out."),
     "cluster": ("slurmddp.cli.cluster", "Show the partitions: GPUs, CPUs, memory, limits, preemption."),
     "requeue": ("slurmddp.cli.requeue", "Put a job back into the queue, to start again in seconds."),
     "doctor": ("slurmddp.cli.doctor", "What would make a job fail, before it is queued and on the nodes."),

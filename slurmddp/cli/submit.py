@@ -11,6 +11,7 @@ import click
 
 from slurmddp import follow as following
 from slurmddp import submit as submitting
+from slurmddp.cli.after import after_options, behind
 from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, tell, write
 from slurmddp.errors import SlurmddpError
 from slurmddp.handover import Submitted
@@ -29,6 +30,7 @@ from slurmddp.slurm import scrubbed
     metavar="N",
     help="Queue N more jobs of the run, each to go on when the one before it has ended.",
 )
+@after_options
 @click.option("--force", is_flag=True, help="Submit even what seems never to start here.")
 @click.option("--wait", is_flag=True, help="Wait for the job's end; exit 0 only if it succeeded.")
 @click.option("--follow", is_flag=True, help="As --wait, and show the job's output on stderr.")
@@ -41,6 +43,8 @@ def submit(  # noqa: PLR0913 - an argument for each option
     change: bool,
     dry_run: bool,
     chain: int,
+    after: tuple[str, ...],
+    after_ok: tuple[str, ...],
     force: bool,
     wait: bool,
     follow: bool,
@@ -54,7 +58,7 @@ def submit(  # noqa: PLR0913 - an argument for each option
     """
     if verbose:
         tell(f"left out of sbatch's environment: {' '.join(scrubbed(os.environ)) or 'nothing'}")
-    request = fitted(resolve(job_file, words, parameters), os.environ)
+    request = fitted(resolve(job_file, words, behind(parameters, after, after_ok)), os.environ)
     if dry_run:
         return _dry_run(request, change=change, force=force, as_json=as_json)
     waits = wait or follow
