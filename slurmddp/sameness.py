@@ -11,8 +11,8 @@ from slurmddp.fields import shown
 from slurmddp.rundir import RunDir
 
 
-def check_same(run: RunDir, resolved: Resolved) -> None:
-    """Refuse to mix two programs in one run; raises UsageError with what differs."""
+def check_same(run: RunDir, resolved: Resolved, *, instead: str = "--continue to mean it") -> None:
+    """Refuse to mix two programs in one run; raises UsageError with what differs, and what to do `instead`."""
     if not run.spec.exists():
         return
     before = _program(config.read_job_file(run.spec))
@@ -21,7 +21,7 @@ def check_same(run: RunDir, resolved: Resolved) -> None:
         if before.get(key) != now.get(key):
             raise UsageError(
                 f"run {run.path.name} was made with another {key}: {difference(before.get(key), now.get(key))}; "
-                "choose another --name, or --continue to mean it"
+                f"choose another --name, or {instead}"
             )
 
 

@@ -216,6 +216,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     preflight: Annotated[
         bool, Option(help="Whether nodes and ranks are looked at, for less than a second, before COMMAND starts.")
     ] = True
+    steps: Annotated[
+        Count | None,
+        Option(help="End Checkpointer's loop after so many steps, and write how long they took.", metavar="N"),
+    ] = None
     runs_dir: Annotated[str, Option(help="Where the folders of runs lie.", metavar="DIR")] = "jobs"
     profile: Annotated[
         str | None, Option(help="Which tables [profile.NAME] of the configuration files to use.", metavar="NAME")
@@ -354,7 +358,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Environment of the ranks, KEY=VALUE each, or a KEY that travels unwritten; the later one counts."""
         names = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if self.interface else ()
         level = (f"NCCL_DEBUG={self.nccl_debug}",) if self.nccl_debug else ()
-        return (*(f"{name}={self.interface}" for name in names), *level, *self.env)
+        steps = (f"DDPRUN_STEPS={self.steps}",) if self.steps else ()
+        return (*(f"{name}={self.interface}" for name in names), *level, *steps, *self.env)
 
     @property
     def header(self) -> tuple[tuple[str, str | None], ...]:

@@ -30,12 +30,15 @@ DOORS = {
     "rich": {"cli"},
     "pynvml": {"cli"},
     "tensorboard": {"cli", "worker"},
-    "numpy": set(),
+    "numpy": {"scaling"},
+    "matplotlib": {"scaling"},
+    "plotext": {"scaling"},
 }
 WORKERS_SIDE = {"runtime", "worker", "rundir.py", "outcome.py", "errors.py", "finding.py"}
 CLI_ONLY = {
     "cli",
     "doctor",
+    "scaling",
     "submit",
     "handover",
     "diagnose",
@@ -109,6 +112,7 @@ def test_imports_go_down_only():
         "cli",
         "diagnose",
         "doctor",
+        "scaling",
         "requeue.py",
         "cancel.py",
         "status",
@@ -137,7 +141,16 @@ def test_imports_go_down_only():
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["status", "--json"], ["render", "--help"], ["render"], ["submit", "--help"], ["doctor"]]
+    "words",
+    [
+        ["--help"],
+        ["status", "--json"],
+        ["render", "--help"],
+        ["render"],
+        ["submit", "--help"],
+        ["doctor"],
+        ["scale", "--help"],
+    ],
 )
 def test_the_command_line_loads_neither_torch_nor_submitit_nor_rich(words):
     code = f"""
@@ -146,7 +159,7 @@ from slurmddp.cli import main
 try:
     main({words!r})
 finally:
-    loaded = {{"torch", "submitit", "numpy", "rich"}} & set(sys.modules)
+    loaded = {{"torch", "submitit", "numpy", "matplotlib", "rich"}} & set(sys.modules)
     sys.exit(f"loaded {{loaded}}" if loaded else 0)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -28,6 +28,7 @@ _COMMANDS = {
     "config": ("slurmddp.cli.config", "Every value of a job, and where it came from."),
     "init": ("slurmddp.cli.init", "Write a job file to begin with, for this cluster."),
     "completion": ("slurmddp.cli.completion", "What makes bash, zsh or fish complete these words."),
+    "scale": ("slurmddp.cli.scale", "How many GPUs a training is worth, by measurement."),
     "sandbox": ("slurmddp.cli.sandbox", "A real Slurm on this machine, to try jobs on."),
 }
 

@@ -111,6 +111,28 @@ class Straggler:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Timing:
+    """How long steps took, where the job was told to end after so many (`--steps`)."""
+
+    event: ClassVar = "timing"
+    step: int
+    """Steps finished since the weights were new."""
+    total: int
+    """Steps of the whole training, had it not ended before."""
+    asked: int
+    """Steps that this attempt was to take."""
+    world_size: int
+    samples: int | None
+    """Samples that a step takes on all ranks together; null without a `slurmddp.Sampler`."""
+    block: int
+    """Steps that each of the times below is the mean of."""
+    times_s: tuple[float, ...]
+    """Seconds a step, block after block, of rank 0; the first ones are the slow ones of any beginning."""
+    waits_s: tuple[float, ...]
+    """Seconds that the last backward of each block waited for other ranks' gradients; empty without DDP."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Notice:
     """The job is to stop."""
 
@@ -131,7 +153,7 @@ class End:
     reason: str
 
 
-Event = Start | Found | Resume | Metrics | Checkpoint | CheckpointFailed | Straggler | Notice | End
+Event = Start | Found | Resume | Metrics | Checkpoint | CheckpointFailed | Straggler | Timing | Notice | End
 
 
 def record(rank: Rank, event: Event) -> dict[str, Any]:

@@ -55,7 +55,7 @@ class Stragglers:
     """Measures this rank's backwards; on rank 0, says which rank all wait for."""
 
     def __init__(self, parts: Iterable[nn.Module], who: Rank) -> None:
-        self._models = list(_distributed(parts))
+        self._models = list(distributed(parts))
         self._iterations = [0] * len(self._models)
         self._who = who
         self._comparison = Comparison()
@@ -89,7 +89,8 @@ class Stragglers:
         write_event(self._who, Straggler(slow_rank=slow.rank, slow_host=host, backward_s=took_s, others_s=middle_s))
 
 
-def _distributed(parts: Iterable[nn.Module]) -> Iterator[DistributedDataParallel]:
+def distributed(parts: Iterable[nn.Module]) -> Iterator[DistributedDataParallel]:
+    """Yield what is wrapped for all ranks in some modules."""
     for part in parts:
         yield from (module for module in part.modules() if isinstance(module, DistributedDataParallel))
 

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import nn
 
 from slurmddp.errors import PeerError, RankError
-from slurmddp.runtime import session, state
+from slurmddp.runtime import pace, session, state
 from slurmddp.runtime.agreement import Agreement
 from slurmddp.runtime.buckets import layouts
 from slurmddp.runtime.checkpoints import INDEX, Found, Store, identity_of
@@ -90,6 +90,8 @@ class Checkpointer:
         """Steps finished, since the weights were new."""
         self.total = 0
         """Steps of the whole training; 0 before the loop."""
+        self._pace: pace.Pace | None = None
+        self._untold_total = 0
         self._random: state.State | None = None
         self._saved_step = -1
         self._in_step = self._asked = False
@@ -113,6 +115,7 @@ class Checkpointer:
         SystemExit, leaves the program. After the last step its state is durable, too.
         """
         self.total = self._total(total, epochs)
+        self._measure()
         agreement = Agreement(self._session.control, self._stragglers.measure)
         self._begin_loop()
         try:
@@ -158,6 +161,12 @@ class Checkpointer:
             raise RankError("steps(): give total, or epochs and a slurmddp.Sampler as `sampler`")
         return self.step + self._sampler.steps_until(epochs)
 
+    def _measure(self) -> None:
+        """End after as many steps as were asked for, and measure them; a job that came back begins to measure anew."""
+        self._pace = pace.from_environment(self._modules().values(), self._session.device)
+        if self._pace:
+            self._untold_total, self.total = self.total, min(self.total, self.step + self._pace.asked)
+
     def _begin_loop(self) -> None:
         if self._random is not None and self.total >= self.step:
             state.restore_random(self._random, self._session.device)
@@ -182,6 +191,8 @@ class Checkpointer:
         self._finished_at = now
         if isinstance(self._sampler, Sampler):
             self._sampler.advance()
+        if self._pace:
+            self._pace.count()
 
     def _poll(self, agreement: Agreement) -> None:
         if self._writer:
@@ -202,8 +213,16 @@ class Checkpointer:
     def _end_loop(self, agreement: Agreement) -> None:
         if agreement.conclude(stop=NOTICES.given):
             self._stop()
+        self._tell_pace()
         self.save()
         self._stopping.expect_plain()
+
+    def _tell_pace(self) -> None:
+        if self._pace:
+            samples = self._sampler.global_batch if isinstance(self._sampler, Sampler) else None
+            world_size = self._session.world_size
+            told = self._pace.event(step=self.step, total=self._untold_total, world_size=world_size, samples=samples)
+            write_event(self._session.who, told)
 
     def _stop(self) -> None:
         self.save()

@@ -1,0 +1,119 @@
+"""`slurmddp scale`: from times that were measured elsewhere, and by jobs on a real Slurm."""
+
+import csv
+import json
+import subprocess
+import sys
+
+import pytest
+
+from slurmddp.cli import main
+
+MEASURED = "gpus,seconds\n1,564\n2,332\n3,249\n4,214\n"
+
+
+@pytest.fixture
+def cli(tmp_path, monkeypatch, capsys):
+    """Return a function that runs the command in an empty folder, and returns what it printed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text(MEASURED)
+
+    def run(*words, status=0):
+        with pytest.raises(SystemExit) as ended:
+            main(["scale", *words])
+        printed = capsys.readouterr()
+        assert ended.value.code == status, printed.out + printed.err
+        return printed
+
+    return run
+
+
+def test_measured_times_give_a_table_advice_and_a_prediction(cli):
+    lines = cli("--from-csv", "t.csv", "--predict", "8,1024").out.splitlines()
+    assert all(len(line) <= 120 for line in lines) and all(len(line) <= 80 for line in lines[:7])
+    rows = [line.split() for line in lines[1:5]]
+    assert [(row[0], row[4], row[5]) for row in rows] == [
+        ("1", "1.00", "100%"),
+        ("2", "1.70", "85%"),
+        ("3", "2.27", "76%"),
+        ("4", "2.64", "66%"),
+    ]
+    assert [line.split()[0] for line in lines[5:7]] == ["8", "1024"]
+    assert lines[7].startswith("Use 2 GPUs: ") and "0.184 GPU-hours, 0.157 on 1" in lines[7]
+
+
+def test_another_efficiency_gives_other_advice(cli):
+    assert "Use 4 GPUs" in cli("--from-csv", "t.csv", "--efficiency", "0.6").out
+    assert "Use 1 GPU:" in cli("--from-csv", "t.csv", "--efficiency", "0.9").out
+    assert "No size has an efficiency of 110%" in cli("--from-csv", "t.csv", "--efficiency", "1.1").out
+
+
+def test_a_law_that_promises_more_is_not_taken_for_a_measurement(cli, tmp_path):
+    (tmp_path / "good.csv").write_text("gpus,seconds\n" + "".join(f"{n},{100 / n + 0.01}\n" for n in (1, 2, 4, 8, 16)))
+    said = cli("--from-csv", "good.csv").out
+    assert "Use 16 GPUs: the largest size measured" in said
+    assert "By the law, 1024 GPUs would have it, too; measure before you rely on it." in said
+
+
+def test_a_table_and_a_picture_are_files_and_json_is_alone_on_stdout(cli, tmp_path):
+    done = cli("--from-csv", "t.csv", "--csv", "o.csv", "--picture", "o.png", "--json")
+    found = json.loads(done.out)
+    assert found["advice"] == {"efficiency": 0.8, "gpus": 2} and found["scaling"] == "strong"
+    assert [round(one["speed_up"], 2) for one in found["points"]] == [1.0, 1.7, 2.27, 2.64]
+    assert set(found["law"]["seconds"]) == {"serial", "compute", "volume", "latency"}
+    assert found["predicted"][-1]["gpus"] == 256 and found["silence"] == ""
+    rows = list(csv.DictReader((tmp_path / "o.csv").read_text().splitlines()))
+    assert [row["gpus"] for row in rows] == ["1", "2", "3", "4"]
+    assert (tmp_path / "o.png").read_bytes()[:4] == b"\x89PNG" and (tmp_path / "o.svg").is_file()
+
+
+def test_too_few_points_are_said_to_be_too_few(cli, tmp_path):
+    (tmp_path / "few.csv").write_text("gpus,seconds\n2,10\n4,6\n")
+    said = cli("--from-csv", "few.csv").out
+    assert "No prediction: 2 sizes measured, which gives no law" in said and "Counted from 2 GPUs" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "scale needs the sizes to measure, as in --gpus 1,2,4,8, or --from-csv FILE"),
+        (["--gpus", "1,x"], "--gpus: '1,x' is not a list of whole numbers"),
+        (["--from-csv", "t.csv", "--gpus", "1"], "--from-csv takes times that were measured already; leave --gpus out"),
+        (["--from-csv", "t.csv", "train.py"], "leave train.py out"),
+        (["--from-csv", "t.csv", "--time", "10"], "leave --time out"),
+        (["--from-csv", "missing.csv"], "--from-csv missing.csv: No such file or directory"),
+        (["--gpus", "1", "--gpus-per-node", "1", "--steps", "20"], "--warm-up 20 leaves nothing of 20 --steps"),
+        (["--gpus", "1", "-N", "2"], "No such option"),
+    ],
+    ids=range(8),
+)
+def test_a_wrong_request_ends_in_one_line(cli, words, said):
+    done = cli(*words, status=2)
+    assert done.out == "" and said in done.err and done.err.count("\n") == 1
+
+
+def test_sizes_are_measured_by_jobs_and_a_second_call_collects_them(slurm_env, tmp_path):
+    """Speed-up is T1/Tn where a step's samples stay, efficiency its share of the ranks; nothing is submitted twice."""
+    words = ["--gpus", "1,2", "--ntasks-per-node", "2", "--launcher", "fork", "--strong", "--task", "linear"]
+    words += ["--steps", "40", "--warm-up", "10", "--name", "lin", "--json"]
+
+    def scale(*more, status=0):
+        environment = {**slurm_env, "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "slurmddp.cli", "scale", *words, *more]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == status, done.stderr
+        return done
+
+    first = scale()
+    one, two = json.loads(first.stdout)["points"]
+    assert (one["gpus"], one["nodes"], two["gpus"], two["nodes"]) == (1, 1, 2, 1)
+    assert one["speed_up"] == 1 and two["speed_up"] == pytest.approx(one["seconds"] / two["seconds"])
+    assert two["efficiency"] == pytest.approx(two["speed_up"] / 2)
+    assert one["samples_per_s"] * one["seconds"] == pytest.approx(two["samples_per_s"] * two["seconds"])
+    assert 0 <= two["communication"] <= 1 and two["training_s"] == pytest.approx(1280 * two["seconds"])
+    submitted = [path.read_text() for path in sorted(tmp_path.glob("jobs/*/submissions.jsonl"))]
+    assert len(submitted) == 2 and "afterany" in (tmp_path / "jobs/lin-scale-2/job.sbatch").read_text()
+    assert json.loads(scale().stdout) == json.loads(first.stdout)
+    assert [path.read_text() for path in sorted(tmp_path.glob("jobs/*/submissions.jsonl"))] == submitted
+    changed = scale("--batch-size", "16", status=2)
+    assert "batch-size 32 became 16; choose another --name, or --reset to measure anew" in changed.stderr

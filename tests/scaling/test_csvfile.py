@@ -1,0 +1,60 @@
+"""Times from elsewhere, and a study's own table read back."""
+
+import pytest
+
+from slurmddp.errors import UsageError
+from slurmddp.scaling import csvfile
+from slurmddp.scaling.values import Point, figures
+
+
+def test_two_columns_are_enough_and_rows_of_a_size_are_repeats():
+    points, scaling = csvfile.read("gpus, seconds\n1, 10\n2, 6\n1, 12\n1, 11\n", "t.csv", None)
+    assert scaling == "strong"
+    assert [(point.gpus, point.time_s, point.spread_s) for point in points] == [(1, 11, (10, 12)), (2, 6, (6, 6))]
+
+
+@pytest.mark.parametrize(("scaling", "samples"), [("weak", (64, 256)), ("strong", (64, 64)), ("weak", (None, None))])
+def test_what_is_written_is_read_back(scaling, samples):
+    found = figures(
+        [
+            Point(gpus=1, nodes=1, repeats_s=((0.25, 0.5, 0.75),), samples=samples[0], communication=0.0, steps=1000.0),
+            Point(gpus=4, nodes=2, repeats_s=((0.75,), (1.25,)), samples=samples[1], communication=0.5, steps=250.0),
+        ],
+        scaling,
+    )
+    points, read = csvfile.read(csvfile.text(found, scaling), "o.csv", None)
+    assert read == scaling
+    for before, after in zip(found, figures(points, scaling), strict=True):
+        for name in ("speed_up", "efficiency", "samples_per_s", "training_s", "gpu_hours"):
+            assert getattr(after, name) == pytest.approx(getattr(before, name)), name
+        assert (after.point.nodes, after.point.communication) == (before.point.nodes, before.point.communication)
+
+
+def test_a_training_of_which_only_a_weak_time_is_known_has_no_price():
+    points, _ = csvfile.read("gpus,seconds\n1,1\n2,1.1\n", "t.csv", "weak")
+    assert [one.gpu_hours for one in figures(points, "weak")] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("text", "scaling", "said"),
+    [
+        ("", None, "t.csv: a header with the columns gpus and seconds"),
+        ("gpus,seconds\n", None, "a header with the columns gpus and seconds is needed, and a line for each size"),
+        ("gpus,time\n1,2\n", None, "a header with the columns"),
+        ("gpus,seconds\n1,2\n0,2\n", None, "line 3, column gpus: '0' is not a whole number, 1 or more"),
+        ("gpus,seconds\n1.5,2\n", None, "line 2, column gpus: '1.5' is not"),
+        (f"gpus,seconds\n{'9' * 400},2\n", None, "column gpus: .* is not a whole number"),
+        ("gpus,seconds\n1,nan\n", None, "column seconds: 'nan' is not a number above 0"),
+        ("gpus,seconds\n1,-1\n", None, "column seconds: '-1' is not"),
+        ("gpus,seconds\n1\n", None, "line 2, column seconds: '' is not a number"),
+        ("gpus,seconds,nodes\n1,1,x\n", None, "column nodes: 'x' is not a whole number"),
+        ("gpus,seconds,scaling\n1,1,weird\n", None, "column scaling holds 'weird'; weak or strong"),
+        ("gpus,seconds,scaling\n1,1,weak\n2,1,strong\n", None, "column scaling holds 'strong, weak'"),
+        ("gpus,seconds,scaling\n1,1,weak\n", "strong", "column scaling says weak, and --strong was given"),
+        (f'gpus,seconds\n1,"{"1" * 200_000}"\n', None, "t.csv: field larger than field limit"),
+    ],
+    ids=range(14),
+)
+def test_a_mistake_is_named_with_its_line(text, scaling, said):
+    with pytest.raises(UsageError, match=said):
+        csvfile.read(text, "t.csv", scaling)
