@@ -61,6 +61,17 @@ class Resume:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Loop:
+    """The first step begins."""
+
+    event: ClassVar = "loop"
+    step: int
+    """Steps taken before."""
+    total: int
+    """Steps of the whole training."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Metrics:
     """Numbers that the program logged."""
 
@@ -129,7 +140,7 @@ class End:
     reason: str
 
 
-Event = Start | Found | Resume | Metrics | Checkpoint | CheckpointFailed | Straggler | Notice | End
+Event = Start | Found | Resume | Loop | Metrics | Checkpoint | CheckpointFailed | Straggler | Notice | End
 
 
 def record(rank: Rank, event: Event) -> dict[str, Any]:
