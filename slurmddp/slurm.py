@@ -147,6 +147,16 @@ class JobRecord:
     """Since when, or from when on, it may start, by the controller's clock."""
     output: str = ""
     """The path of its output."""
+    user: str = ""
+    submitted: datetime | None = None
+    started: datetime | None = None
+    """When it is expected to, for one that waits."""
+    ended: datetime | None = None
+    elapsed: str = ""
+    """How long it has run, as Slurm writes it."""
+    node_list: str = ""
+    exit_status: str = ""
+    """Status and signal: `77:0`."""
 
     @property
     def phase(self) -> Phase:
@@ -170,7 +180,7 @@ def parse_sbatch(answer: Answer) -> JobId:
     """
     if answer.status != 0:
         _check_reached(answer)
-        if _LOST_ANSWER.search(answer.stderr):
+        if was_lost(answer):
             raise LostAnswerError(answer.reason)
         raise ClusterError(f"sbatch refused the job: {answer.reason}")
     found = re.findall(r"^(\d+)(?:;(\S+))?$", answer.stdout, re.MULTILINE)
@@ -196,7 +206,7 @@ def test_only(script: bytes, environ: Mapping[str, str]) -> str:
     answer = ask(["sbatch", "--test-only"], environ, stdin=script)
     if answer.status != 0:
         _check_reached(answer)
-        if _LOST_ANSWER.search(answer.stderr):
+        if was_lost(answer):
             raise LostAnswerError(answer.reason)
         raise RefusedError(f"sbatch would refuse the job: {answer.reason}")
     return answer.reason
@@ -206,6 +216,11 @@ def expected_start(said: str) -> datetime | None:
     """Return when a job would start by the words of `sbatch --test-only`; None where they do not say."""
     match = re.search(r"to start at (\S+)", said)
     return _time(match[1]) if match else None
+
+
+def was_lost(answer: Answer) -> bool:
+    """Whether the controller was there, but its answer did not arrive: asking again may help."""
+    return answer.status != 0 and _LOST_ANSWER.search(answer.stderr) is not None
 
 
 def _check_reached(answer: Answer) -> None:
@@ -286,14 +301,25 @@ def _record(line: str) -> JobRecord:
         state=_state(known.get("JobState", "")),
         reason=known.get("Reason", ""),
         requeue=known.get("Requeue") == "1",
-        restarts=int(known.get("Restarts", "0")),
+        restarts=_number(known.get("Restarts", "")),
         partition=known.get("Partition", ""),
         time_limit=known.get("TimeLimit", ""),
-        nodes=int(known.get("NumNodes", "0").partition("-")[0]),
+        nodes=_number(known.get("NumNodes", "").partition("-")[0]),
         excluded=known.get("ExcNodeList", ""),
         eligible=_time(known.get("EligibleTime", "")),
         output=known.get("StdOut", ""),
+        user=re.sub(r"\(\d+\)$", "", rest.partition(" ")[0]),
+        submitted=_time(known.get("SubmitTime", "")),
+        started=_time(known.get("StartTime", "")),
+        ended=_time(known.get("EndTime", "")),
+        elapsed=known.get("RunTime", ""),
+        node_list=known.get("NodeList", ""),
+        exit_status=known.get("ExitCode", ""),
     )
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
 
 
 _NOTHING = frozenset({"(null)", "None", "N/A", "Unknown"})

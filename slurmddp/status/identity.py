@@ -1,0 +1,90 @@
+"""Which of Slurm's rows is a run's job: its numbers are given again, by a cluster that was set up anew. Pure.
+
+A job of a run has the run's name, and was not submitted before it was. What came back into the queue has a later time
+of submission (22.05); so does another job of the same number and name, which only its script tells from it.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from slurmddp.rundir import RunDir
+from slurmddp.status.asking import Row, number
+
+SLACK: Final = timedelta(minutes=5)
+"""So much may the clock here and the controller's differ."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """A job that is asked for, and what is on record of it; empty for a job of no run."""
+
+    job_id: str
+    run: RunDir | None = None
+    submitted: datetime | None = None
+    sha256: str = ""
+
+    @property
+    def number(self) -> str:
+        """The number of the job, or of the array that it is of."""
+        return number(self.job_id)
+
+
+def of(wanted: Wanted, rows: Iterable[Row]) -> list[Row]:
+    """Return the rows that can be the job's, or its tasks', in their order."""
+    own = [row for row in rows if _covers(row, wanted) and not _is_earlier(row, wanted)]
+    return list(_until_another(wanted, own)) if wanted.run else own
+
+
+def is_doubtful(wanted: Wanted, row: Row) -> bool:
+    """Whether only its script could tell: it was submitted later, by requeueing or as another job."""
+    late = row.submitted and wanted.submitted and row.submitted > wanted.submitted + SLACK
+    return bool(late and wanted.sha256)
+
+
+def newest(rows: Sequence[Row]) -> list[Row]:
+    """Return one row a job or task, the last; and those that wait together, unless all of them have their own."""
+    last = {row.job_id: row for row in rows}
+    own = {row.job_id for row in rows if "[" not in row.job_id}
+    return [row for row in last.values() if "[" not in row.job_id or not _is_stale(row, own)]
+
+
+def tasks(job_id: str) -> set[int] | None:
+    """Return the tasks of `17_[1-3,7%2]`; None where Slurm has cut them short."""
+    inside = re.search(r"\[(.*?)(?:%\d+)?\]$", job_id)
+    if not inside or not re.fullmatch(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*", inside[1], re.ASCII):
+        return None
+    found: set[int] = set()
+    for part in inside[1].split(","):
+        first, last, step = re.fullmatch(r"(\d+)(?:-(\d+))?(?::(\d+))?", part).groups()  # type: ignore[union-attr]  # as above
+        found |= set(range(int(first), int(last or first) + 1, int(step or 1)))
+    return found
+
+
+def _covers(row: Row, wanted: Wanted) -> bool:
+    if row.number != wanted.number:
+        return False
+    task = wanted.job_id.partition("_")[2]
+    if not task or row.job_id == wanted.job_id:
+        return True
+    known = tasks(row.job_id) if "[" in row.job_id else set()
+    return known is None or int(task) in known
+
+
+def _is_earlier(row: Row, wanted: Wanted) -> bool:
+    return bool(row.submitted and wanted.submitted and row.submitted < wanted.submitted - SLACK)
+
+
+def _until_another(wanted: Wanted, rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield the rows up to the first of another name; the accounting may not know the name yet."""
+    for row in rows:
+        if row.name not in ("", wanted.run.path.name if wanted.run else row.name):
+            return
+        yield row
+
+
+def _is_stale(row: Row, own: set[str]) -> bool:
+    waiting = tasks(row.job_id)
+    return bool(waiting) and all(f"{row.number}_{task}" in own for task in waiting or ())
