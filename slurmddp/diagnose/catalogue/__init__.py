@@ -1,0 +1,41 @@
+"""The catalogue of failures: what is recognised, as data. One module for each kind."""
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Final
+
+from slurmddp.diagnose.catalogue import devices, files, lost, meeting, memory, program, slurm, training
+from slurmddp.diagnose.values import Place, Rule
+
+TOPICS: Final[Mapping[str, tuple[Rule, ...]]] = {
+    "Ranks that do not meet": meeting.RULES,
+    "Training": training.RULES,
+    "Memory": memory.RULES,
+    "GPUs": devices.RULES,
+    "Files": files.RULES,
+    "The program": program.RULES,
+    "Slurm and the batch script": slurm.RULES,
+    "What follows from something else": lost.RULES,
+}
+"""By what they are about, in the order in which they are tried."""
+
+RULES: Final = tuple(rule for rules in TOPICS.values() for rule in rules)
+
+
+def find(text: str, place: Place = "line") -> tuple[Rule, Mapping[str, str]] | None:
+    """Return the rule that a line tells of, with what it found there; None for an ordinary line.
+
+    With `exception` the line is the last of an exception, and rules for any line count too.
+    """
+    for rule in _rules(place):
+        found = rule.found(text)
+        if found is not None:
+            return rule, found
+    return None
+
+
+@cache
+def _rules(place: Place) -> tuple[Rule, ...]:
+    """The rules for such a line, the general ones last."""
+    meant = [rule for rule in RULES if place == "exception" or rule.place == "line"]
+    return tuple(sorted(meant, key=lambda rule: rule.general))

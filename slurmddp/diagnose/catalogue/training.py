@@ -1,0 +1,123 @@
+"""DistributedDataParallel and collectives. Data only."""
+
+from typing import Final
+
+from slurmddp.diagnose.values import Rule
+
+RULES: Final = (
+    Rule(
+        key="collective-mismatch",
+        pattern=r"Detected mismatch between collectives on ranks\. Rank (?P<rank>\d+) is running collective: "
+        r".*?OpType=(?P<one>\w+).*?but Rank (?P<other>\d+) is running collective: .*?OpType=(?P<two>\w+)",
+        example="RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running collective: "
+        "CollectiveFingerPrint(SequenceNumber=1, OpType=ALLREDUCE, TensorShape=[4], TensorDtypes=Float, "
+        "TensorDeviceTypes=cpu), but Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber=1, "
+        "OpType=BARRIER).",
+        what="ranks went different ways: rank {rank} was in {one}, rank {other} in {two}",
+        advice="look for a collective behind an `if` that depends on the rank or on its data",
+    ),
+    Rule(
+        key="collective-mismatch",
+        pattern=r"Detected mismatch between collectives on ranks\. ",
+        example="RuntimeError: Detected mismatch between collectives on ranks. Collectives differ in the following "
+        "aspects: Tensor Tensor shapes: 4 vs 8",
+        what="ranks called collectives that do not fit together",
+        advice="look for a collective, or a shape, that depends on the rank or on its data",
+        general=True,
+    ),
+    Rule(
+        key="collective-timeout",
+        pattern=r"Watchdog caught collective operation timeout: .*?OpType=(?P<op>\w+).*?ran for (?P<ms>\d+) millisec",
+        example="[E1121 23:10:11.123456789 ProcessGroupNCCL.cpp:632] [Rank 3] Watchdog caught collective operation "
+        "timeout: WorkNCCL(SeqNum=42, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600029 "
+        "milliseconds before timing out.",
+        what="ranks waited in {op} for {ms} ms for one that did not come: it hangs, is slow, or took another path",
+        advice="the rank that is missing says why, or `py-spy dump` of it while it hangs",
+        again=None,
+        place="line",
+        role="symptom",
+        sure="likely",
+    ),
+    Rule(
+        key="collective-timeout",
+        pattern=r"(?:Timed out waiting (?P<ms>\d+)ms for (?P<op>recv|send) operation|"
+        r"[Aa]pplication timeout caused pair closure)",
+        example="RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:119] Timed out waiting "
+        "1800000ms for recv operation to complete",
+        what="a rank waited in a collective for another that did not come: it hangs, is slow, or took another path",
+        advice="the rank that is missing says why, or `py-spy dump` of it while it hangs",
+        again=None,
+        role="symptom",
+        sure="likely",
+    ),
+    Rule(
+        key="collective-timeout",
+        pattern=r"Ranks? (?P<missing>[\d, ]+) failed to pass monitoredBarrier in (?P<ms>\d+) ms",
+        example="RuntimeError: [Rank 0]: Ranks 1 failed to pass monitoredBarrier in 5000 ms",
+        what="rank(s) {missing} did not come to a barrier within {ms} ms",
+        advice="the rank that is missing says why, or `py-spy dump` of it while it hangs",
+        again=None,
+        role="symptom",
+        sure="likely",
+    ),
+    Rule(
+        key="unused-parameters",
+        pattern=r"Expected to have finished reduction in the prior iteration",
+        example="RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. "
+        "This error indicates that your module has parameters that were not used in producing loss.",
+        what="the model has parameters that took no part in the loss, and DistributedDataParallel waits for their "
+        "gradients",
+        advice="leave them out of the model, or wrap it with find_unused_parameters=True",
+    ),
+    Rule(
+        key="marked-twice",
+        pattern=r"Expected to mark a variable ready only once",
+        example="RuntimeError: Expected to mark a variable ready only once. This error is caused by one of the "
+        "following reasons: 1) Use of a module parameter outside the `forward` function.",
+        what="a parameter got two gradients in one backward: used outside forward, or checkpointed twice",
+        advice="use_reentrant=False for torch.utils.checkpoint, or static_graph=True",
+    ),
+    Rule(
+        key="shape-mismatch",
+        pattern=r"\[(?P<rank>\d+)\]: params\[(?P<index>\d+)\] in this process with sizes (?P<sizes>\[[^]]*\]) "
+        r"appears not to match",
+        example="RuntimeError: [1]: params[0] in this process with sizes [12, 10] appears not to match sizes of the "
+        "same param in process 0.",
+        what="rank {rank} built another model than rank 0: its parameter {index} has the sizes {sizes}",
+        advice="build the model from the same arguments and data on every rank",
+    ),
+    Rule(
+        key="shape-mismatch",
+        pattern=r"DDP expects same model across all ranks, but Rank (?P<one>\d+) has (?P<ones>\d+) params, while rank "
+        r"(?P<other>\d+) has inconsistent (?P<others>\d+) params",
+        example="RuntimeError: DDP expects same model across all ranks, but Rank 0 has 2 params, while rank 1 has "
+        "inconsistent 4 params.",
+        what="ranks built different models: {ones} parameters on rank {one}, {others} on rank {other}",
+        advice="build the model from the same arguments and data on every rank",
+    ),
+    Rule(
+        key="not-finite",
+        pattern=r"^[\w.]*(?:Error|Exception|Warning)\b.*"
+        r"(?i:\b(?:nan|not finite|non-finite|nonfinite|infinite|infinity)\b|(?:=|is|:) *-?inf\b)",
+        example="AssertionError: loss is nan at step 3",
+        what="a number is not finite, and the program stopped at it",
+        advice="a lower learning rate, warmup, or clipped gradients; torch.autograd.set_detect_anomaly(True) finds "
+        "where it begins",
+    ),
+    Rule(
+        key="other-checkpoint",
+        pattern=r"Error\(s\) in loading state_dict for (?P<model>\w+)",
+        example="RuntimeError: Error(s) in loading state_dict for Net:",
+        what="the checkpoint is of another model than {model} as it is now",
+        advice="load the checkpoint of this model, or begin anew: --reset, or another --name",
+    ),
+    Rule(
+        key="other-checkpoint",
+        pattern=r"checkpoint (?P<folder>\S+) belongs to another run",
+        example="Error: checkpoint step-000000100 belongs to another run (abc; this one is def); remove it, or start "
+        "over with --reset",
+        what="the checkpoint {folder} belongs to another run",
+        advice="remove it, or start over with --reset",
+        place="line",
+    ),
+)
