@@ -14,6 +14,7 @@ _COMMANDS = {
     "submit": ("slurmddp.cli.submit", "Submit exactly that script; stdout is the job id alone."),
     "run": ("slurmddp.cli.run", "Run the same job on this machine, without Slurm."),
     "cluster": ("slurmddp.cli.cluster", "Show the partitions: GPUs, CPUs, memory, limits, preemption."),
+    "report": ("slurmddp.cli.report", "A run as one HTML page: attempts, goodput, curves, why it failed."),
     "requeue": ("slurmddp.cli.requeue", "Put a job back into the queue, to start again in seconds."),
     "doctor": ("slurmddp.cli.doctor", "What would make a job fail, before it is queued and on the nodes."),
     "compare": ("slurmddp.cli.compare", "Do ranks, or runs, hold the same model."),

@@ -16,6 +16,7 @@ from slurmddp.report.scale import Scale, time_ticks
 from slurmddp.report.timeline import Kind, Lap, Span, Timeline
 
 SIDE: Final = 1000
+_EDGE: Final = 0.06
 STYLES: Final = 6
 """Of lines, each another colour and another dash."""
 
@@ -65,6 +66,8 @@ class Tick:
 
     at: str
     label: str
+    anchor: str = "middle"
+    """Which end of the label stands there: at the edges, the one that keeps it within."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +127,7 @@ def shares(seconds: Sequence[tuple[Kind, float]]) -> Bar:
 def axis(timeline: Timeline) -> tuple[Tick, ...]:
     """Return round times since the beginning."""
     length = timeline.end - timeline.begin
-    return tuple(Tick(_percent(at / length if length else 0.0), _short(at)) for at in time_ticks(length))
+    return tuple(_tick(at / length if length else 0.0, _short(at)) for at in time_ticks(length))
 
 
 def chart(curve: Curve, styles: dict[str, int]) -> Chart:
@@ -138,7 +141,7 @@ def chart(curve: Curve, styles: dict[str, int]) -> Chart:
         is_log=y.is_log,
         lines=tuple(_drawn(line, x, y, styles.get(line.label, 0)) for line in curve.lines),
         odd=tuple(mark for line in curve.lines for mark in _odd(line, x)),
-        x_ticks=tuple(Tick(_percent(x.at(step)), f"{step:,.0f}") for step in x.ticks(whole=True)),
+        x_ticks=tuple(_tick(x.at(step), f"{step:,.0f}") for step in x.ticks(whole=True)),
         y_ticks=tuple(Tick(_percent(1 - y.at(value)), words.figure(value)) for value in y.ticks() if values),
     )
 
@@ -173,6 +176,11 @@ def _at(timeline: Timeline, time: float) -> str:
 
 def _length(timeline: Timeline) -> float:
     return timeline.end - timeline.begin or 1.0
+
+
+def _tick(share: float, label: str) -> Tick:
+    anchor = "start" if share < _EDGE else "end" if share > 1 - _EDGE else "middle"
+    return Tick(_percent(share), label, anchor)
 
 
 def _short(seconds: float) -> str:

@@ -169,9 +169,7 @@ def _outcome(status: int) -> Outcome:
     return _OUTCOMES.get(status, "crashed")
 
 
-def _placed(
-    laps: list[Lap], lived: Mapping[str, Sequence[float]], known: Mapping[str, Known], now: float
-) -> list[Lap]:
+def _placed(laps: list[Lap], lived: Mapping[str, Sequence[float]], known: Mapping[str, Known], now: float) -> list[Lap]:
     """Return the attempts with the times that only Slurm or the batch script's count of its age tell."""
     births = {key: time for job, ages in lived.items() for key, time in _births(job, ages, laps)}
     newest = {lap.job: lap for lap in laps}
@@ -314,9 +312,7 @@ def _wait(since: float, lap: Lap, before: Lap | None, times: Mapping[str, float]
     return _merged(iter((Span("absent", since, asked), Span("queued", asked, lap.begin))))
 
 
-def _waiting(
-    laps: list[Lap], times: Mapping[str, float], known: Mapping[str, Known], now: float
-) -> tuple[Span, ...]:
+def _waiting(laps: list[Lap], times: Mapping[str, float], known: Mapping[str, Known], now: float) -> tuple[Span, ...]:
     """Return the time since the last attempt, when a job is in the queue."""
     queued = [job for job, state in known.items() if state.phase == "queued"]
     if not queued:

@@ -1,0 +1,179 @@
+"""A run's report -> HTML, as text. Pure, but for reading its template and its style. The door to jinja2 for pages.
+
+Names, logs and configuration are whoever's: each value is escaped, what cannot be printed is written as an escape, and
+the page's own policy lets a browser load nothing and run nothing.
+"""
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Final
+
+import jinja2
+from markupsafe import Markup
+
+from slurmddp.history import Event
+from slurmddp.report import curves, drawing, words
+from slurmddp.report.gather import Report
+from slurmddp.report.timeline import ALLOCATED, Lap
+
+_FOLDER: Final = Path(__file__).parent
+_LONGEST: Final = 4000
+"""Characters of one value."""
+MOST_LAPS: Final = 200
+MOST_ROWS: Final = 300
+_OLD: Final = drawing.STYLES
+"""The style of all attempts but the newest."""
+
+_PHASES: Final = {
+    "done": ("\N{CHECK MARK}", "finished"),
+    "running": ("\N{BLACK RIGHT-POINTING TRIANGLE}", "running"),
+    "queued": ("\N{HORIZONTAL ELLIPSIS}", "in the queue"),
+    "failed": ("\N{BALLOT X}", "failed"),
+    "cancelled": ("\N{BLACK SQUARE}", "cancelled"),
+    "unknown": ("?", "unknown"),
+}
+OUTCOMES: Final = {
+    "done": "finished",
+    "stopped": "told to stop, its state saved",
+    "crashed": "crashed",
+    "failed": "failed for good",
+    "fenced": "another attempt owned the run",
+    "running": "running",
+    "silent": "ended without a word",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slow:
+    """A rank that all others waited for."""
+
+    rank: int
+    host: str
+    times: int
+    backward: str
+    others: str
+
+
+def page(report: Report) -> bytes:
+    """Return the page, whole and by itself, in UTF-8."""
+    css = (_FOLDER / "page.css").read_text("utf-8")
+    digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
+    text = (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            _contents(report) | {"css": Markup(css), "css_digest": digest}  # noqa: S704 our own file
+        )
+    )
+    return text.encode("utf-8", "replace")
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_FOLDER),
+        undefined=jinja2.StrictUndefined,
+        finalize=_printed,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        autoescape=True,
+    )
+    environment.filters |= {
+        "duration": words.duration,
+        "clock": words.clock,
+        "figure": words.figure,
+        "percent": words.percent,
+    }
+    return environment
+
+
+def _printed(value: Any) -> Any:
+    """Return a value that can do nothing to the text around it, and is no book."""
+    if not isinstance(value, str) or isinstance(value, Markup):
+        return value
+    text = value if len(value) <= _LONGEST else value[:_LONGEST] + " ..."
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text)
+
+
+def _contents(report: Report) -> dict[str, Any]:
+    timeline, found = report.timeline, report.figures
+    seconds = [(kind, found.seconds.get(kind, 0.0)) for kind in drawing.KINDS]
+    styles = _styles(report.laps)
+    last = report.submissions[-1] if report.submissions else None
+    return {
+        "report": report,
+        "name": report.run.path.name,
+        "phase": _PHASES[report.phase],
+        "submission": last,
+        "start": next((event for event in reversed(report.events) if event.kind == "start"), None),
+        "zone": words.zone(report.written),
+        "figures": found,
+        "seconds": [(kind, value) for kind, value in seconds if value > 0],
+        "kinds": drawing.KINDS,
+        "allocated": ALLOCATED,
+        "shares": drawing.shares(seconds),
+        "whole": drawing.whole(timeline),
+        "axis": drawing.axis(timeline),
+        "laps": [(lap, drawing.of_lap(timeline, lap), _start_of(lap)) for lap in report.laps[-MOST_LAPS:]],
+        "outcomes": OUTCOMES,
+        "charts": [drawing.chart(curve, styles) for curve in curves.logged(report.laps)],
+        "checkpoint_charts": [drawing.chart(curve, styles) for curve in curves.checkpoints(report.laps)],
+        "old_style": _OLD,
+        "slow": list(_slow(report.events)),
+        "findings": [event for event in report.events if event.kind == "finding"][-MOST_ROWS:],
+        "happened": [(event, said) for event in report.events if (said := happened(event))][-MOST_ROWS:],
+    }
+
+
+def _styles(laps: tuple[Lap, ...]) -> dict[str, int]:
+    """Return the style of each attempt's line: the newest have one each, all before them one together."""
+    newest = [f"{lap.job} {lap.name}" for lap in laps if lap.climb][-_OLD:]
+    older = {f"{lap.job} {lap.name}": _OLD for lap in laps}
+    return older | {label: style for style, label in enumerate(newest)}
+
+
+def _start_of(lap: Lap) -> Event | None:
+    return lap.last("start")
+
+
+def _slow(events: tuple[Event, ...]) -> Iterator[Slow]:
+    named = sorted((event for event in events if event.kind == "straggler"), key=_rank_of)
+    for rank, group in groupby(named, key=_rank_of):
+        times = list(group)
+        last = times[-1]
+        yield Slow(
+            rank=rank,
+            host=last.text("slow_host"),
+            times=len(times),
+            backward=words.duration(last.number("backward_s") or 0.0),
+            others=words.duration(last.number("others_s") or 0.0),
+        )
+
+
+def _rank_of(event: Event) -> int:
+    return event.count("slow_rank")
+
+
+def happened(event: Event) -> str:
+    """Return what an event says, in words; empty for those that are told elsewhere, or too many."""
+    match event.kind:
+        case "start":
+            return f"{event.count('world_size')} ranks on {event.count('nodes')} node(s) have met"
+        case "resume":
+            return f"goes on from step {event.count('step'):,}, {event.text('checkpoint')}"
+        case "notice":
+            return f"told to stop: {event.text('reason')} ({event.text('cause')})"
+        case "requeue":
+            return f"back into the queue: {event.text('reason')}"
+        case "restart":
+            return f"ended with status {event.count('status')}, started again: {event.text('reason')}"
+        case "checkpoint-failed":
+            return f"checkpoint of step {event.count('step'):,} could not be saved: {event.text('reason')}"
+        case "end":
+            return f"rank 0 ended with status {event.count('status')}: {event.text('reason')}"
+    return ""
