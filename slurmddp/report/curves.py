@@ -54,7 +54,7 @@ def logged(laps: Sequence[Lap]) -> list[Curve]:
     values: dict[str, dict[str, list[Point]]] = {}
     for lap in laps:
         for name, point in (*_values(lap.all("metrics")), *_rates(lap)):
-            values.setdefault(name, {}).setdefault(f"{lap.job} {lap.name}", []).append(point)
+            values.setdefault(name, {}).setdefault(lap.label, []).append(point)
     return [_curve(name, values[name]) for name in sorted(values, key=_rank)]
 
 
@@ -62,10 +62,7 @@ def checkpoints(laps: Sequence[Lap]) -> list[Curve]:
     """Return for how long the training was held up by each checkpoint, and how long writing it took."""
     found = []
     for name in (HELD, WRITE):
-        lines = {
-            f"{lap.job} {lap.name}": [(event.count("step"), value) for event, value in _numbers(lap, name)]
-            for lap in laps
-        }
+        lines = {lap.label: [(event.count("step"), value) for event, value in _numbers(lap, name)] for lap in laps}
         if any(lines.values()):
             found.append(_curve(name, {label: points for label, points in lines.items() if points}))
     return found

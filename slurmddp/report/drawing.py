@@ -5,7 +5,7 @@ in a square of SIDE by SIDE that is stretched.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +18,7 @@ from slurmddp.report.timeline import Kind, Lap, Span, Timeline
 SIDE: Final = 1000
 _EDGE: Final = 0.06
 STYLES: Final = 6
-"""Of lines, each another colour and another dash."""
+"""Of lines, each another colour, every second one dashed; one more is for all the others."""
 
 KINDS: Final[dict[Kind, str]] = {
     "useful": "useful steps",
@@ -85,6 +85,12 @@ class Drawn:
     style: int
     path: str
     label: str
+    """`<job> <attempt>`."""
+    number: int
+    """Of the attempt, from 1; it stands where the line begins."""
+    x: str
+    y: str
+    """Where that is."""
     line: Line
 
 
@@ -130,16 +136,28 @@ def axis(timeline: Timeline) -> tuple[Tick, ...]:
     return tuple(_tick(at / length if length else 0.0, _short(at)) for at in time_ticks(length))
 
 
-def chart(curve: Curve, styles: dict[str, int]) -> Chart:
-    """Return a curve; `styles` tells the style of each attempt's line by its label."""
-    steps = [step for line in curve.lines for step, _ in (*line.points, *line.odd)]
+def charts(found: Sequence[Curve], laps: Sequence[Lap]) -> list[Chart]:
+    """Return curves as pictures above one another: a step lies at the same place in each."""
+    steps = [step for curve in found for line in curve.lines for step, _ in (*line.points, *line.odd)]
+    looks = styles(laps)
+    return [_chart(curve, Scale.over([0, *steps]), looks) for curve in found]
+
+
+def styles(laps: Sequence[Lap]) -> dict[str, tuple[int, int]]:
+    """Return the number and the style of each attempt's lines; the newest have a style each, all before them one."""
+    newest = [lap.label for lap in laps if lap.climb][: -STYLES - 1 : -1]
+    looks = {label: style for style, label in enumerate(newest)}
+    return {lap.label: (number, looks.get(lap.label, STYLES)) for number, lap in enumerate(laps, start=1)}
+
+
+def _chart(curve: Curve, x: Scale, looks: Mapping[str, tuple[int, int]]) -> Chart:
     values = [value for line in curve.lines for _, value in line.points]
-    x, y = Scale.over(steps), Scale.over(values, may_be_log=True)
+    y = Scale.over(values, may_be_log=True)
     return Chart(
         title=_TITLES.get(curve.name, curve.name),
         description=_description(curve, x, y),
         is_log=y.is_log,
-        lines=tuple(_drawn(line, x, y, styles.get(line.label, 0)) for line in curve.lines),
+        lines=tuple(_drawn(line, x, y, looks[line.label]) for line in curve.lines),
         odd=tuple(mark for line in curve.lines for mark in _odd(line, x)),
         x_ticks=tuple(_tick(x.at(step), f"{step:,.0f}") for step in x.ticks(whole=True)),
         y_ticks=tuple(Tick(_percent(1 - y.at(value)), words.figure(value)) for value in y.ticks() if values),
@@ -191,10 +209,20 @@ def _short(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds else "0"
 
 
-def _drawn(line: Line, x: Scale, y: Scale, style: int) -> Drawn:
+def _drawn(line: Line, x: Scale, y: Scale, look: tuple[int, int]) -> Drawn:
+    number, style = look
     places = [f"{SIDE * x.at(step):.1f} {SIDE * (1 - y.at(value)):.1f}" for step, value in line.points]
     path = f"M{'L'.join(places)}{'h0' if len(places) == 1 else ''}" if places else ""
-    return Drawn(style=style, path=path, label=line.label, line=line)
+    step, value = line.points[0] if line.points else (x.low, y.low)
+    return Drawn(
+        style=style,
+        path=path,
+        label=line.label,
+        number=number,
+        x=_percent(x.at(step)),
+        y=_percent(1 - y.at(value)),
+        line=line,
+    )
 
 
 def _odd(line: Line, x: Scale) -> Iterator[Mark]:

@@ -6,7 +6,7 @@ the page's own policy lets a browser load nothing and run nothing.
 
 import base64
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -18,15 +18,13 @@ from markupsafe import Markup
 from slurmddp.history import Event
 from slurmddp.report import curves, drawing, words
 from slurmddp.report.gather import Report
-from slurmddp.report.timeline import ALLOCATED, Lap
+from slurmddp.report.timeline import ALLOCATED
 
 _FOLDER: Final = Path(__file__).parent
 _LONGEST: Final = 4000
 """Characters of one value."""
 MOST_LAPS: Final = 200
 MOST_ROWS: Final = 300
-_OLD: Final = drawing.STYLES
-"""The style of all attempts but the newest."""
 
 _PHASES: Final = {
     "done": ("\N{CHECK MARK}", "finished"),
@@ -103,7 +101,6 @@ def _printed(value: Any) -> Any:
 def _contents(report: Report) -> dict[str, Any]:
     timeline, found = report.timeline, report.figures
     seconds = [(kind, found.seconds.get(kind, 0.0)) for kind in drawing.KINDS]
-    styles = _styles(report.laps)
     last = report.submissions[-1] if report.submissions else None
     return {
         "report": report,
@@ -119,26 +116,16 @@ def _contents(report: Report) -> dict[str, Any]:
         "shares": drawing.shares(seconds),
         "whole": drawing.whole(timeline),
         "axis": drawing.axis(timeline),
-        "laps": [(lap, drawing.of_lap(timeline, lap), _start_of(lap)) for lap in report.laps[-MOST_LAPS:]],
+        "laps": [(lap, drawing.of_lap(timeline, lap), lap.last("start")) for lap in report.laps[-MOST_LAPS:]],
         "outcomes": OUTCOMES,
-        "charts": [drawing.chart(curve, styles) for curve in curves.logged(report.laps)],
-        "checkpoint_charts": [drawing.chart(curve, styles) for curve in curves.checkpoints(report.laps)],
-        "old_style": _OLD,
+        "charts": drawing.charts(curves.logged(report.laps), report.laps),
+        "checkpoint_charts": drawing.charts(curves.checkpoints(report.laps), report.laps),
+        "styles": list(drawing.styles(report.laps).items()),
+        "old_style": drawing.STYLES,
         "slow": list(_slow(report.events)),
         "findings": [event for event in report.events if event.kind == "finding"][-MOST_ROWS:],
         "happened": [(event, said) for event in report.events if (said := happened(event))][-MOST_ROWS:],
     }
-
-
-def _styles(laps: tuple[Lap, ...]) -> dict[str, int]:
-    """Return the style of each attempt's line: the newest have one each, all before them one together."""
-    newest = [f"{lap.job} {lap.name}" for lap in laps if lap.climb][-_OLD:]
-    older = {f"{lap.job} {lap.name}": _OLD for lap in laps}
-    return older | {label: style for style, label in enumerate(newest)}
-
-
-def _start_of(lap: Lap) -> Event | None:
-    return lap.last("start")
 
 
 def _slow(events: tuple[Event, ...]) -> Iterator[Slow]:
@@ -161,19 +148,16 @@ def _rank_of(event: Event) -> int:
 
 def happened(event: Event) -> str:
     """Return what an event says, in words; empty for those that are told elsewhere, or too many."""
-    match event.kind:
-        case "start":
-            return f"{event.count('world_size')} ranks on {event.count('nodes')} node(s) have met"
-        case "resume":
-            return f"goes on from step {event.count('step'):,}, {event.text('checkpoint')}"
-        case "notice":
-            return f"told to stop: {event.text('reason')} ({event.text('cause')})"
-        case "requeue":
-            return f"back into the queue: {event.text('reason')}"
-        case "restart":
-            return f"ended with status {event.count('status')}, started again: {event.text('reason')}"
-        case "checkpoint-failed":
-            return f"checkpoint of step {event.count('step'):,} could not be saved: {event.text('reason')}"
-        case "end":
-            return f"rank 0 ended with status {event.count('status')}: {event.text('reason')}"
-    return ""
+    words_of = _WORDS.get(event.kind)
+    return words_of(event) if words_of else ""
+
+
+_WORDS: Final[Mapping[str, Callable[[Event], str]]] = {
+    "start": lambda event: f"{event.count('world_size')} ranks on {event.count('nodes')} node(s) have met",
+    "resume": lambda event: f"goes on from step {event.count('step'):,}, {event.text('checkpoint')}",
+    "notice": lambda event: f"told to stop: {event.text('reason')} ({event.text('cause')})",
+    "requeue": lambda event: f"back into the queue: {event.text('reason')}",
+    "restart": lambda event: f"started again after status {event.count('status')}: {event.text('reason')}",
+    "checkpoint-failed": lambda event: f"step {event.count('step'):,} could not be saved: {event.text('reason')}",
+    "end": lambda event: f"rank 0 ended with status {event.count('status')}: {event.text('reason')}",
+}

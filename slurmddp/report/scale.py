@@ -28,6 +28,8 @@ class Scale:
         low, high = min(found, default=0.0), max(found, default=1.0)
         if may_be_log and low > 0 and math.log10(high) - math.log10(low) > _DECADES:
             return cls(low, high, is_log=True)
+        if 0 <= low < high / 2:
+            low = 0.0  # so near that it can be seen
         if low == high:
             pad = abs(low) / 2 or 0.5
             return cls(low - pad, high + pad)

@@ -81,6 +81,11 @@ class Lap:
     """From `begin` to `end`, without a gap."""
 
     @property
+    def label(self) -> str:
+        """What its lines are called: `<job> <attempt>`."""
+        return f"{self.job} {self.name}"
+
+    @property
     def is_clean(self) -> bool:
         """Whether it left by itself, its state durable."""
         return self.outcome in ("done", "stopped")
