@@ -2,7 +2,8 @@
 
 import os
 import sys
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any, Final, NoReturn
 
 import click
 
@@ -14,15 +15,22 @@ _COMMANDS = {
     "submit": ("slurmddp.cli.submit", "Submit exactly that script; stdout is the job id alone."),
     "run": ("slurmddp.cli.run", "Run the same job on this machine, without Slurm."),
     "cluster": ("slurmddp.cli.cluster", "Show the partitions: GPUs, CPUs, memory, limits, preemption."),
-    "report": ("slurmddp.cli.report", "A run as one HTML page: attempts, goodput, curves, why it failed."),
+    "status": ("slurmddp.cli.status", "Runs and their jobs: state, why, progress, time to the end."),
+    "cancel": ("slurmddp.cli.cancel", "Cancel jobs of runs, so that they stay cancelled."),
     "requeue": ("slurmddp.cli.requeue", "Put a job back into the queue, to start again in seconds."),
     "doctor": ("slurmddp.cli.doctor", "What would make a job fail, before it is queued and on the nodes."),
     "compare": ("slurmddp.cli.compare", "Do ranks, or runs, hold the same model."),
+    "report": ("slurmddp.cli.report", "A run as one HTML page: attempts, goodput, curves, why it failed."),
     "tensorboard": ("slurmddp.cli.tensorboard", "Show runs by TensorBoard, and how to reach it from afar."),
     "config": ("slurmddp.cli.config", "Every value of a job, and where it came from."),
     "init": ("slurmddp.cli.init", "Write a job file to begin with, for this cluster."),
+    "completion": ("slurmddp.cli.completion", "What makes bash, zsh or fish complete these words."),
     "sandbox": ("slurmddp.cli.sandbox", "A real Slurm on this machine, to try jobs on."),
 }
+
+
+COMPLETE_VARIABLE: Final = "_SLURMDDP_COMPLETE"
+"""By which click knows that a shell asks (https://click.palletsprojects.com/shell-completion)."""
 
 
 class _LazyGroup(click.Group):
@@ -57,6 +65,8 @@ def group() -> None:
 
 def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line and end the process with its status."""
+    if os.environ.get(COMPLETE_VARIABLE, "").endswith("_complete"):
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 until the end: a shell completes, and wants no words
     sys.exit(_run(args))
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 import click
 
-from slurmddp.cli.tables import WIDTH, printable, table
+from slurmddp.cli.tables import WIDTH, duration, printable, table
 from slurmddp.cluster import Cluster, Nodes, Partition
 from slurmddp.cluster.census import look
 
@@ -126,13 +126,6 @@ def _gpus(groups: Sequence[Nodes]) -> str:
         return "-"
     counts = groups[0].gpu_counts
     return ",".join(f"{printable(kind)}:{count}" if kind else str(count) for kind, count in counts) or "0"
-
-
-def duration(time_s: int) -> str:
-    """Return a time in its two largest units: 1d12h, 1m30s."""
-    parts = zip((time_s // 86400, time_s // 3600 % 24, time_s // 60 % 60, time_s % 60), "dhms", strict=True)
-    words = [f"{number}{unit}" for number, unit in parts if number]
-    return "".join(words[:2]) or "0s"
 
 
 def _notes(partitions: Sequence[Partition]) -> Iterator[str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 import click
+from click.shell_completion import CompletionItem
 
 from slurmddp import config, sources
 from slurmddp.cli import output_lost
@@ -26,13 +27,14 @@ _INSTEAD: Final = {
 _OUTPUT: Final = ("-o", "--output", "-e", "--error")
 
 
-def _runs_dir() -> str:
+def runs_dir() -> str:
+    """Return the folder of runs that the configuration names."""
     return config.runs_dir(configuration().files, os.environ)
 
 
 runs_dir_option: Final = click.option(
     "--runs-dir",
-    default=_runs_dir,
+    default=runs_dir,
     metavar="DIR",
     help=f"Where the folders of runs lie. [default: {JOB_FIELDS['runs-dir'].default}]",
 )
@@ -69,6 +71,12 @@ class JobCommand(click.Command):
         ctx.params["job_file"] = Path(job_file) if job_file else None
         ctx.params["words"] = words
         return rest
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Complete options until COMMAND begins; then, and for a job file, files."""
+        if not ctx.params.get("words") and incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        return [CompletionItem(incomplete, type="file")]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options in sections: the command's own, the job's, the bundled worker's."""
@@ -201,6 +209,9 @@ def _click_option(field: Field, kind: type[click.Option], name: str) -> Callable
         metavar=option.metavar or "|".join(field.choices) or ("N" if field.is_number else "TEXT"),
         multiple=field.is_list,
         help=_help(field),
+        shell_complete=lambda _context, _option, incomplete: [
+            word for word in field.choices if word.startswith(incomplete)
+        ],
     )
 
 

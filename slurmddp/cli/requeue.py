@@ -1,32 +1,64 @@
-"""`slurmddp requeue`: a job back into the queue, at a person's wish."""
+"""`slurmddp requeue`: jobs back into the queue, at a person's wish."""
 
 import json
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import click
 
+from slurmddp import cancel as cancelling
 from slurmddp import requeue as requeuing
+from slurmddp import target as naming
+from slurmddp.cli.all_jobs import all_option, check_words, confirm, yes_option
+from slurmddp.cli.completion import targets_argument
 from slurmddp.cli.options import runs_dir_option, tell
+from slurmddp.errors import SlurmddpError
 from slurmddp.slurm import JobRecord
 
 
 @click.command()
-@click.argument("target", metavar="JOBID|RUN")
+@targets_argument
 @click.option("-x", "--exclude", multiple=True, metavar="NODE", help="Keep it off this node from now on. Repeatable.")
 @runs_dir_option
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def requeue(target: str, exclude: tuple[str, ...], runs_dir: str, *, as_json: bool) -> None:
-    """Put a job back into the queue, to start again in seconds; stdout is its id alone.
+@all_option("Every job that runs of the runs here.")
+@yes_option
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; of several a list.")
+def requeue(
+    words: tuple[str, ...], exclude: tuple[str, ...], runs_dir: str, *, every: bool, yes: bool, as_json: bool
+) -> int:
+    """Put jobs back into the queue, to start again in seconds; stdout is the id of each.
 
-    It is told to stop, saves if it can within Slurm's KillWait, keeps its id, and goes on from its last checkpoint.
+    One is told to stop, saves if it can within Slurm's KillWait, keeps its id, and goes on from its last checkpoint.
     A job that waits already for its next start is told to start too. A cancelled or ended one does not come back:
-    submit its name again.
+    submit its name again. Of several, one that cannot come back does not keep the others.
     """
-    job = requeuing.requeue(
-        requeuing.find(target, runs_dir, os.environ), exclude=exclude, environ=os.environ, notice=tell
-    )
-    click.echo(json.dumps(_result(job)) if as_json else job.job_id)
+    check_words(words, every=every)
+    job_ids = list(_all(runs_dir, yes=yes)) if every else [requeuing.find(word, runs_dir, os.environ) for word in words]
+    done, failed = [], list[SlurmddpError]()
+    for job_id in dict.fromkeys(job_ids):
+        try:
+            done.append(requeuing.requeue(job_id, exclude=exclude, environ=os.environ, notice=tell))
+        except SlurmddpError as error:
+            failed.append(error)
+            continue
+        if not as_json:
+            click.echo(job_id)
+    if as_json and (done or every):
+        click.echo(json.dumps(_result(done[0]) if len(words) == 1 else [_result(job) for job in done]))
+    for earlier in failed[:-1]:
+        tell(f"Error: {earlier}")
+    if failed:
+        raise failed[-1]
+    return 0
+
+
+def _all(runs_dir: str, *, yes: bool) -> Iterator[str]:
+    running = [job for job in cancelling.unfinished(naming.find((), runs_dir), os.environ) if job.phase == "running"]
+    confirm("Requeue", [f"{job.job_id} ({job.name})" for job in running], yes=yes)
+    if not running:
+        tell("none of the jobs here runs; nothing was requeued")
+    yield from (job.job_id for job in running)
 
 
 def _result(job: JobRecord) -> dict[str, Any]:

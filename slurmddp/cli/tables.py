@@ -21,3 +21,17 @@ def _cells(row: Sequence[str], widths: Sequence[int], right: Container[int]) -> 
 def printable(text: str) -> str:
     """Return a text that can do nothing to a terminal: what cannot be printed is written as an escape."""
     return text if text.isprintable() else ascii(text)[1:-1]
+
+
+def duration(time_s: float) -> str:
+    """Return a time in its two largest units: 1d12h, 1m30s."""
+    whole = int(time_s)
+    parts = zip((whole // 86400, whole // 3600 % 24, whole // 60 % 60, whole % 60), "dhms", strict=True)
+    words = [f"{number}{unit}" for number, unit in parts if number]
+    return "".join(words[:2]) or "0s"
+
+
+def shortened(text: str, width: int) -> str:
+    """Return a printable text of at most so many columns; dots stand for what was left out."""
+    line = printable(text)
+    return line if len(line) <= width else f"{line[: max(0, width - 3)]}..."

@@ -95,7 +95,7 @@ def queue(job_ids: Sequence[str], environ: Environ, *, timeout_s: float) -> Hear
 
     def read(answer: slurm.Answer) -> Heard:
         if answer.status != 0 and "Invalid job id" not in answer.stderr:
-            return Heard(silence=answer.reason)
+            return _silent(answer)
         return Heard(tuple(parse_queue(answer.stdout)))
 
     return _heard(queue_command(job_ids), read, environ, timeout_s)
@@ -108,7 +108,7 @@ def accounting(job_ids: Sequence[str], since: datetime | None, environ: Environ,
     """
 
     def read(answer: slurm.Answer) -> Heard:
-        return Heard(silence=answer.reason) if answer.status != 0 else parse_accounting(answer.stdout)
+        return _silent(answer) if answer.status != 0 else parse_accounting(answer.stdout)
 
     heard = _heard(accounting_command(job_ids, since, _COLUMNS), read, environ, timeout_s)
     if "Invalid field requested" in heard.silence:
@@ -121,7 +121,7 @@ def controller(job_id: str, environ: Environ, *, timeout_s: float) -> Heard:
 
     def read(answer: slurm.Answer) -> Heard:
         if answer.status != 0 and "Invalid job id" not in answer.stderr:
-            return Heard(silence=answer.reason)
+            return _silent(answer)
         return Heard(tuple(_shown(record) for record in slurm.parse_show(answer.stdout)))
 
     return _heard(slurm.show_command(job_id), read, environ, timeout_s)
@@ -244,6 +244,10 @@ def _heard(command: Sequence[str], read: Callable[[slurm.Answer], Heard], enviro
             break
         time.sleep(min(PAUSE_S, max(0.0, deadline - time.monotonic())))
     return heard
+
+
+def _silent(answer: slurm.Answer) -> Heard:
+    return Heard(silence=answer.reason.rpartition("; ")[2].removeprefix("slurm_load_jobs error: "))
 
 
 def _state(text: str) -> str:

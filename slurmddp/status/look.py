@@ -242,7 +242,7 @@ def _from_files(job: Wanted, answers: _Answers, files: _Files) -> JobStatus:
     end = records.ending(job.run, history, job.job_id, gone=not silence)
     progress = records.progress(job.run, history, job.job_id, running=False, now=files.now)
     age_s = max(0.0, files.now - end.seen) if end.seen else 0.0
-    meaning = end.reason or _ENDED.get(end.state, "")
+    meaning = "" if end.state == "COMPLETED" else end.reason or _ENDED.get(end.state, "")
     if end.state == "UNKNOWN":
         meaning = silence or "Slurm no longer knows it, and its script left no last word"
     return replace(

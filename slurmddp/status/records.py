@@ -48,11 +48,12 @@ def progress(run: RunDir, history: History, job_id: str, *, running: bool, now: 
     """Return how far a job is; `history` holds the run's events, or its newest."""
     own = history.of_job(job_id)
     attempt = own.attempts[-1] if own.attempts else None
-    last = own.last("metrics")
+    last, saved = own.last("metrics"), own.last("checkpoint")
+    steps = [event.count("step") for event in (last, saved) if event]
     step, age_s = newest_checkpoint(run.checkpoints, now)
     return Progress(
         attempt=attempt.name if attempt else "",
-        step=last.count("step") if last else None,
+        step=max(steps, default=None),
         total=(last.count("total") or None) if last else None,
         loss=_value(last, "loss"),
         samples_per_s=_value(last, "samples_per_s"),

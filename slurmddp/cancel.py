@@ -1,0 +1,113 @@
+"""Cancels jobs so that they stay cancelled, also those that Slurm is putting back into the queue. No files written."""
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from slurmddp import slurm
+from slurmddp.errors import ClusterError, UsageError
+from slurmddp.slurm import Phase
+from slurmddp.status import JobStatus, asking, look, number
+from slurmddp.target import Target
+
+GONE_S: Final = 120.0
+"""How long jobs may take to leave their nodes: KillWait, and what a site's epilog needs."""
+_POLL_S: Final = 1.0
+_NAMED: Final = 5
+_LEAVING: Final = "COMPLETING"
+"""A job in it ends, or goes back into the queue: only what comes after it tells (22.05)."""
+_REFUSED: Final = re.compile("denied|permission|unable to contact|connect", re.IGNORECASE)
+
+Environ = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Cancelled:
+    """A job, and what it is after it was cancelled."""
+
+    job_id: str
+    name: str
+    state: str
+
+
+def unfinished(targets: Sequence[Target], environ: Environ) -> list[JobStatus]:
+    """Return the targets' jobs that wait or run, the dependents of others first.
+
+    Raises ClusterError when the controller does not answer; UsageError for a job that neither it nor a run knows.
+    """
+    found = look(targets, environ)
+    for item in found:
+        if item.silence:
+            raise ClusterError(f"nothing was cancelled: the controller does not answer ({item.silence})")
+        if item.phase == "unknown" and item.run is None:
+            raise UsageError(f"there is no job {item.job_id}; nothing was cancelled; `slurmddp status` lists jobs")
+    once = {item.job_id: item for item in found if item.phase in ("queued", "running")}
+    return list(once.values())[::-1]
+
+
+def cancel(jobs: Sequence[JobStatus], environ: Environ, notice: Callable[[str], None]) -> list[Cancelled]:
+    """Cancel jobs and wait until none of them waits or runs; one that goes on is cancelled again.
+
+    Returns them as they are then. Raises ClusterError when Slurm refuses, does not answer, or a job does not leave its
+    nodes.
+    """
+    names = {_whole(job.job_id): job.name for job in jobs}
+    left, states, said, deadline = set(names), dict[str, str](), "", time.monotonic() + GONE_S
+    told = False
+    while left:
+        if active := [job_id for job_id in names if job_id in left and states.get(job_id) != _LEAVING]:
+            said = _order(active, environ)
+        states |= _states(list(left), environ)
+        left = {job_id for job_id in left if _phase(states[job_id]) in ("queued", "running")}
+        if left and not told:
+            notice(f"waiting until {_list(left)} can no longer come back; Ctrl-C leaves it to Slurm")
+            told = True
+        if left and time.monotonic() >= deadline:
+            raise ClusterError(f"{_list(left)} not gone after {GONE_S:.0f} s; {said or 'type the same again'}")
+        time.sleep(_POLL_S if left else 0)
+    return [Cancelled(job_id, name, states[job_id]) for job_id, name in names.items()]
+
+
+def _whole(job_id: str) -> str:
+    """Return what names a job to scancel: of tasks that wait together the array that they are of."""
+    return number(job_id) if "[" in job_id else job_id
+
+
+def _order(job_ids: Sequence[str], environ: Environ) -> str:
+    """Cancel, and return what scancel says to it: of jobs that have just ended it is no error."""
+    answer = slurm.ask(["scancel", *job_ids], environ)
+    said = answer.reason if answer.stderr.strip() else ""
+    if answer.status != 0 and _REFUSED.search(said):
+        raise ClusterError(f"scancel: {said}")
+    return said
+
+
+def _states(job_ids: Sequence[str], environ: Environ) -> dict[str, str]:
+    """Return each job's state; of an array that of a task that goes on; CANCELLED for one that Slurm has forgotten."""
+    heard = asking.queue(job_ids, environ, timeout_s=slurm.TIMEOUT_S)
+    if heard.silence:
+        raise ClusterError(f"the jobs were told to end, but the controller does not say whether ({heard.silence})")
+    found = dict.fromkeys(job_ids, "")
+    for row in heard.rows:
+        for job_id in {row.job_id, row.number} & set(found):
+            if _rank(row.state) >= _rank(found[job_id]):
+                found[job_id] = row.state
+    return {job_id: state or "CANCELLED" for job_id, state in found.items()}
+
+
+def _rank(state: str) -> int:
+    """Return how much a state says of whether a job, or an array by one of its tasks, goes on."""
+    if state == _LEAVING:
+        return 2
+    return {"queued": 4, "running": 3, "cancelled": 1}.get(_phase(state), 0)
+
+
+def _phase(state: str) -> Phase:
+    return slurm.PHASES.get(state, "unknown")
+
+
+def _list(job_ids: Iterable[str]) -> str:
+    known = sorted(job_ids)
+    return f"job{'s' * (len(known) > 1)} {', '.join(known[:_NAMED])}" + "..." * (len(known) > _NAMED)
