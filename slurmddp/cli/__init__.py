@@ -18,6 +18,7 @@ _COMMANDS = {
     "status": ("slurmddp.cli.status", "Runs and their jobs: state, why, progress, time to the end."),
     "cancel": ("slurmddp.cli.cancel", "Cancel jobs of runs, so that they stay cancelled."),
     "requeue": ("slurmddp.cli.requeue", "Put a job back into the queue, to start again in seconds."),
+    "diagnose": ("slurmddp.cli.diagnose", "Why a job failed, and what to type next."),
     "doctor": ("slurmddp.cli.doctor", "What would make a job fail, before it is queued and on the nodes."),
     "compare": ("slurmddp.cli.compare", "Do ranks, or runs, hold the same model."),
     "report": ("slurmddp.cli.report", "A run as one HTML page: attempts, goodput, curves, why it failed."),

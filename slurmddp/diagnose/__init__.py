@@ -1,8 +1,10 @@
 """Why a job failed: the cause, the rank, the host, and what to type next. Reads files and asks Slurm; changes nothing.
 
-The failures that are known are data, in `catalogue`.
+The failures that are known are data, in `catalogue` and `states`.
 """
 
+from slurmddp.diagnose.job import LOCAL, diagnose
+from slurmddp.diagnose.tell import as_json, lines
 from slurmddp.diagnose.values import NONE, UNKNOWN, Diagnosis, Line
 
-__all__ = ["NONE", "UNKNOWN", "Diagnosis", "Line"]
+__all__ = ["LOCAL", "NONE", "UNKNOWN", "Diagnosis", "Line", "as_json", "diagnose", "lines"]

@@ -8,12 +8,12 @@ from slurmddp.diagnose.catalogue import devices, files, lost, meeting, memory, p
 from slurmddp.diagnose.values import Place, Rule
 
 TOPICS: Final[Mapping[str, tuple[Rule, ...]]] = {
+    "The program": program.RULES,
     "Ranks that do not meet": meeting.RULES,
     "Training": training.RULES,
     "Memory": memory.RULES,
     "GPUs": devices.RULES,
     "Files": files.RULES,
-    "The program": program.RULES,
     "Slurm and the batch script": slurm.RULES,
     "What follows from something else": lost.RULES,
 }

@@ -34,8 +34,8 @@ RULES: Final = (
     ),
     Rule(
         key="rank-missing",
-        pattern=r"(?P<who>ranks? [\d, -]+(?: on \S+)?.*?) did not arrive within (?P<limit>[\d.]+) s",
-        example="Error: rank 1 on n2 did not arrive within 60 s",
+        pattern=r"(?P<who>ranks? (?P<rank>\d+)[\d, ]*(?:\((?P<host>[\w.-]+)\))?.*?) did not arrive within (?P<limit>[\d.]+) s",
+        example="Error: ranks 2, 3 (n2), rank 5 (n3) did not arrive within 60 s",
         what="{who} did not come to the start within {limit} s",
         advice="look at that rank's own output, and at its node: slurmddp doctor",
         again=None,
@@ -163,7 +163,7 @@ RULES: Final = (
     ),
     Rule(
         key="no-route",
-        pattern=r"(?:No route to host|Network is unreachable)",
+        pattern=r"^(?!.*HTTP).*(?:No route to host|Network is unreachable)",
         example="RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:547] connect [10.0.0.7]:41003: No route "
         "to host",
         what="a node has no way to another's address: wrong network interface, a firewall, or a node that is gone",

@@ -46,28 +46,11 @@ RULES: Final = (
     ),
     Rule(
         key="segfault",
-        pattern=r"Fatal Python error: (?:Segmentation fault|Bus error|Aborted)|tasks? [\d,-]+: Segmentation fault",
+        pattern=r"Fatal Python error: (?:Segmentation fault|Bus error|Aborted)",
         example="Fatal Python error: Segmentation fault",
         what="a library in C crashed",
         advice="--env PYTHONFAULTHANDLER=1 and submit again: Python then says in which line it was",
         again=None,
-        place="line",
-    ),
-    Rule(
-        key="bus-error",
-        pattern=r"tasks? (?P<tasks>[\d,-]+): Bus error",
-        example="srun: error: n2: task 1: Bus error",
-        what="task {tasks} ended by a bus error: most often /dev/shm is full, or a file that is mapped was cut short",
-        advice="a larger /dev/shm, fewer loader workers, or set_sharing_strategy('file_system')",
-        place="line",
-        sure="likely",
-    ),
-    Rule(
-        key="illegal-instruction",
-        pattern=r"tasks? (?P<tasks>[\d,-]+): Illegal instruction",
-        example="srun: error: n2: task 1: Illegal instruction",
-        what="task {tasks} uses instructions that its node's processor does not have",
-        advice="take nodes of one kind (--constraint), or libraries built for the oldest of them",
         place="line",
     ),
     Rule(
@@ -79,11 +62,30 @@ RULES: Final = (
         again=True,
     ),
     Rule(
+        key="download-failed",
+        pattern=r"HTTPS?ConnectionPool|Max retries exceeded with url|urlopen error|Couldn't (?:connect to|reach)|"
+        r"LocalEntryNotFoundError|We couldn't connect to",
+        example="requests.exceptions.ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries "
+        "exceeded with url: /api/models/gpt2 (Caused by NewConnectionError: [Errno 101] Network is unreachable)",
+        what="the program could not download something; nodes often have no way to the internet",
+        advice="download it on the login node before, to a folder that the nodes see (HF_HOME, TORCH_HOME)",
+        again=None,
+    ),
+    Rule(
         key="exit-status",
         pattern=r"^exit status (?P<status>\d+)$",
         example="exit status 3",
         what="the program ended itself with status {status}",
         advice="the program's own last lines say why",
+        general=True,
+    ),
+    Rule(
+        key="refused",
+        pattern=r"^Error: (?P<why>.+)",
+        example="Error: rank 0 found no checkpoint that can be used, and says why",
+        what="{why}",
+        advice="it is said above what to do",
+        again=None,
         general=True,
     ),
     Rule(

@@ -7,13 +7,13 @@ from slurmddp.diagnose.values import Rule
 RULES: Final = (
     Rule(
         key="collective-mismatch",
-        pattern=r"Detected mismatch between collectives on ranks\. Rank (?P<rank>\d+) is running collective: "
+        pattern=r"Detected mismatch between collectives on ranks\. Rank (?P<first>\d+) is running collective: "
         r".*?OpType=(?P<one>\w+).*?but Rank (?P<other>\d+) is running collective: .*?OpType=(?P<two>\w+)",
         example="RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running collective: "
         "CollectiveFingerPrint(SequenceNumber=1, OpType=ALLREDUCE, TensorShape=[4], TensorDtypes=Float, "
         "TensorDeviceTypes=cpu), but Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber=1, "
         "OpType=BARRIER).",
-        what="ranks went different ways: rank {rank} was in {one}, rank {other} in {two}",
+        what="ranks went different ways: rank {first} was in {one}, rank {other} in {two}",
         advice="look for a collective behind an `if` that depends on the rank or on its data",
     ),
     Rule(
@@ -52,7 +52,7 @@ RULES: Final = (
     ),
     Rule(
         key="collective-timeout",
-        pattern=r"Ranks? (?P<missing>[\d, ]+) failed to pass monitoredBarrier in (?P<ms>\d+) ms",
+        pattern=r"Ranks? (?P<missing>(?P<rank>\d+)[\d, ]*) failed to pass monitoredBarrier in (?P<ms>\d+) ms",
         example="RuntimeError: [Rank 0]: Ranks 1 failed to pass monitoredBarrier in 5000 ms",
         what="rank(s) {missing} did not come to a barrier within {ms} ms",
         advice="the rank that is missing says why, or `py-spy dump` of it while it hangs",

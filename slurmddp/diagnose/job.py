@@ -1,0 +1,174 @@
+"""One job, from what Slurm says of it and what its files hold to the diagnosis. Asks Slurm; reads files."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from slurmddp.cluster.pending import explain
+from slurmddp.diagnose import facts, ours, plain
+from slurmddp.diagnose.judge import Job, judge
+from slurmddp.diagnose.facts import Facts
+from slurmddp.diagnose.scene import Scene
+from slurmddp.diagnose.states import rule_of
+from slurmddp.diagnose.values import NONE, UNKNOWN, Diagnosis, Line
+from slurmddp.errors import ClusterError
+from slurmddp.rundir import RunDir
+
+LOCAL: Final = "local-"
+"""What the ids of runs on this machine begin with; Slurm knows nothing of them."""
+BEFORE: Final = 3
+"""Of how many earlier starts of the ranks it is told what they ended of."""
+_OF_SLURM: Final = frozenset({"time-limit", "preempted", "requeued", "cancelled", "node-lost", UNKNOWN, "gave-up"})
+"""Causes that Slurm's own state tells better than a line of a log."""
+
+
+def diagnose(run: RunDir | None, job_id: str, environ: Mapping[str, str]) -> Diagnosis:
+    """Return why a job failed; or that it did not, waits, or runs, with what its earlier starts ended of.
+
+    Raises ClusterError when Slurm does not answer, or does not know the job, and there are no files of it.
+    """
+    known = Facts(job_id=job_id, source="files") if job_id.startswith(LOCAL) else facts.ask(job_id, environ)
+    if run is not None and known.name and known.name != run.path.name:
+        known = Facts(job_id=job_id, source="files", silence=f"job {job_id} is now another's: {known.name}")
+    if known.source == "files" and not (run and _has_files(run, job_id)):
+        raise ClusterError(
+            f"job {job_id}: {known.silence or 'Slurm does not know it'}, and there are no files of it here"
+        )
+    return _Case(run, job_id, known, environ).diagnosis()
+
+
+def _has_files(run: RunDir, job_id: str) -> bool:
+    return run.batch_log(job_id).exists() or bool(run.attempts(job_id))
+
+
+class _Case:
+    """One job under examination."""
+
+    def __init__(self, run: RunDir | None, job_id: str, known: Facts, environ: Mapping[str, str]) -> None:
+        self._run, self._id, self._facts, self._environ = run, job_id, known, environ
+        self._attempts = run.attempts(job_id) if run else []
+        name = run.path.name if run else known.name or job_id
+        self._job = Job(job_id, name, known.state)
+
+    def diagnosis(self) -> Diagnosis:
+        """Return what is so."""
+        told = {"queued": self._waits, "running": self._runs, "done": self._done, "cancelled": self._cancelled}
+        found = told.get(self._facts.phase, self._failed)()
+        return replace(found, job_id=self._id, name=self._job.name, state=self._facts.state)
+
+    def _waits(self) -> Diagnosis:
+        reason = explain(self._facts.reason, self._id)
+        held = "launch failed" in reason.reason.replace("_", " ") or reason.reason.startswith("JobHeld")
+        back = (
+            f"it is back in the queue and waits: {reason.meaning}" if self._attempts else f"it waits: {reason.meaning}"
+        )
+        line = Line("squeue", 0, f"{self._facts.state} ({self._facts.reason})")
+        return self._plainly(
+            "held" if held else "waiting", back, reason.advice, again=None, evidence=(line,), before=self._earlier(None)
+        )
+
+    def _runs(self) -> Diagnosis:
+        now = self._attempts[-1] if self._attempts else ""
+        what = f"it runs{f', attempt {now}' if now else ''}{f', on {self._facts.nodes}' if self._facts.nodes else ''}"
+        advice = f"slurmddp logs -f {self._job.name}" if self._run else f"tail -f {self._facts.output}"
+        return self._plainly("running", what, advice, again=None, attempt=now, before=self._earlier(now))
+
+    def _done(self) -> Diagnosis:
+        """A job that ended well is accused of nothing, unless its step's own failure was swallowed by its script."""
+        swallowed = self._swallowed() if self._run is None else None
+        return swallowed or self._plainly(NONE, "it ended well", "", again=None)
+
+    def _swallowed(self) -> Diagnosis | None:
+        scene = plain.scene(self._outputs())
+        failed = [end for end in scene.endings if end.line.offset >= scene.last_offset]
+        if not failed:
+            return None
+        inner = judge(self._job, scene)
+        what = f"Slurm has it as {self._facts.state}, but its last step failed: {inner.what}"
+        advice = "let the script end with the step's status: `set -o pipefail`, and nothing after srun"
+        return replace(inner, cause="status-swallowed", what=what, sure="likely", advice=advice)
+
+    def _cancelled(self) -> Diagnosis:
+        by = f" by user {self._facts.by}" if self._facts.by else ""
+        scene = self._scene()
+        said = next((seen.line for seen in scene.sightings if seen.rule.key == "cancelled"), None)
+        found = self._of_state(
+            self._facts, by=by or ("" if self._facts.source == "files" else ", by whom Slurm does not say")
+        )
+        inner = judge(self._job, scene)
+        others = f"before that: {inner.what}" if inner.rank is not None and inner.sure == "certain" else ""
+        return replace(found, evidence=(said,) if said else (), others=others)
+
+    def _failed(self) -> Diagnosis:
+        """Return the cause by the files, then by the state; one that only the files know may have ended well."""
+        scene = self._scene()
+        if self._facts.source == "files" and scene.ended_well:
+            return self._plainly(NONE, "it ended well", "", again=None, attempt=scene.attempt)
+        inner = judge(self._job, scene)
+        if rule_of(self._facts.state, self._facts.exit_code) and (inner.cause in _OF_SLURM or inner.sure != "certain"):
+            inner = self._by_state(inner, scene)
+        if inner.cause == UNKNOWN and self._facts.source == "files":
+            inner = self._without_slurm(inner)
+        return replace(inner, before=self._earlier(inner.attempt))
+
+    def _by_state(self, inner: Diagnosis, scene: Scene) -> Diagnosis:
+        rule = rule_of(self._facts.state, self._facts.exit_code)
+        if rule and rule.key == inner.cause and inner.sure == "certain" and inner.host:
+            return inner
+        found = self._of_state(self._facts)
+        lost = facts.lost_nodes(self._facts.nodes, self._environ) if found.cause == "node-lost" else ()
+        if lost:
+            found = replace(found, what=f"node {', '.join(lost)} was lost", host=lost[0])
+            found = replace(found, advice=f"submit it again without that node: -x {','.join(lost)}")
+        same = inner if inner.cause in (found.cause, "rank-killed", UNKNOWN) else None
+        rank, host = (inner.rank, inner.host) if found.cause == "out-of-memory" else (None, found.host)
+        others = inner.others if same else f"at the end: {inner.what}" if inner.cause != UNKNOWN else ""
+        return replace(found, rank=rank, host=host, evidence=inner.evidence, others=others, attempt=scene.attempt)
+
+    def _of_state(self, known: Facts, by: str = "") -> Diagnosis:
+        rule = rule_of(known.state, known.exit_code)
+        if rule is None:
+            return self._plainly(UNKNOWN, "the cause is not known", "", again=None)
+        memory = f": {known.max_rss} in one task" if known.max_rss else ""
+        memory += f", {known.asked_memory} asked for" if memory and known.asked_memory else ""
+        what = rule.what.format(nodes=known.nodes or "its nodes", by=by, reason=known.reason, memory=memory)
+        line = Line(known.source, 0, f"{known.state} ({known.reason or known.exit_code})")
+        found = self._plainly(rule.key, what, rule.advice, again=rule.again, evidence=(line,))
+        return replace(found, sure=rule.sure)
+
+    def _without_slurm(self, inner: Diagnosis) -> Diagnosis:
+        """Return what the files leave open where Slurm knows nothing any more."""
+        why = self._facts.silence or "Slurm does not know the job any more"
+        return replace(inner, what=f"the cause is not known; {why}")
+
+    def _plainly(self, cause: str, what: str, advice: str, *, again: bool | None, **rest: object) -> Diagnosis:
+        return Diagnosis(job_id=self._id, name="", cause=cause, what=what, advice=advice, again=again, **rest)  # type: ignore[arg-type]  # passed on
+
+    def _scene(self) -> Scene:
+        """Return what is left of the last start of the ranks; of a job without any, what its output says."""
+        if self._run is None:
+            return plain.scene(self._outputs())
+        if self._attempts:
+            return ours.scene(self._run, self._id, self._attempts[-1])
+        return ours.script_scene(self._run, self._id)
+
+    def _outputs(self) -> list[Path]:
+        return [Path(path) for path in (self._facts.output, self._facts.errors) if path]
+
+    def _earlier(self, now: str | None) -> tuple[Diagnosis, ...]:
+        """Return what the starts before this one ended of, those that failed or were ended."""
+        if self._run is None:
+            return ()
+        names = [name for name in self._attempts if name != now][-BEFORE:]
+        return tuple(self._of_attempt(name) for name in names)
+
+    def _of_attempt(self, name: str) -> Diagnosis:
+        scene = ours.scene(self._run, self._id, name)  # type: ignore[arg-type]  # there are attempts of a run alone
+        if scene.stopped:
+            what = scene.stopped.text.partition(" ")[2]
+            stopped = Diagnosis(
+                job_id=self._id, name=self._job.name, cause="told-to-stop", what=what, attempt=name, again=True
+            )
+            return replace(stopped, evidence=(scene.stopped,))
+        return judge(replace(self._job, state=""), scene)

@@ -1,0 +1,197 @@
+"""Which of all that was seen is the cause. Pure.
+
+Everything is put in order of time, and the first that is not a consequence is the cause; where nothing is, the first
+rank that its launcher saw killed; then what took too long; then what Slurm says of the state; and else nobody knows.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from slurmddp.diagnose.endings import Ending
+from slurmddp.diagnose.reading import evidence
+from slurmddp.diagnose.scene import Scene
+from slurmddp.diagnose.states import SIGNALS
+from slurmddp.diagnose.values import UNKNOWN, Diagnosis, Line, Sighting
+
+LINES: Final = 4
+"""How many lines of evidence are shown."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is said of a job whatever its cause."""
+
+    job_id: str
+    name: str
+    state: str = ""
+
+
+def judge(job: Job, scene: Scene) -> Diagnosis:
+    """Return the diagnosis of one start of the ranks that failed, by its files alone."""
+    found = _by_cause(scene) or _by_ending(scene) or _by_symptom(scene) or _by_silence(scene) or _unknown(scene)
+    host = found.host or scene.host_of(found.rank)
+    return replace(
+        found, job_id=job.job_id, name=job.name, state=job.state, attempt=scene.attempt, host=host,
+        others=found.others or _others(scene, found.rank),
+    )  # fmt: skip
+
+
+def _made(cause: str, what: str, **rest: object) -> Diagnosis:
+    return Diagnosis(job_id="", name="", cause=cause, what=what, **rest)  # type: ignore[arg-type]  # passed on
+
+
+def _by_cause(scene: Scene) -> Diagnosis | None:
+    causes = [seen for seen in scene.sightings if seen.is_cause]
+    first = _root(scene, causes) or _earliest(causes)
+    return _of_sighting(scene, first) if first else None
+
+
+def _earliest(sightings: Sequence[Sighting]) -> Sighting | None:
+    """Return the first in time; what nobody dated is Slurm's, or of one log, and comes before, in its order."""
+    return min(sightings, key=lambda seen: seen.time if seen.time is not None else 0.0, default=None)
+
+
+def _root(scene: Scene, causes: Sequence[Sighting]) -> Sighting | None:
+    """Return what the rank said that torchrun saw fail first, where the lines themselves have no time."""
+    number = next((ending.number for ending in scene.endings if ending.time is not None), None)
+    return next((seen for seen in causes if number is not None and seen.rank == number and seen.time is None), None)
+
+
+def _of_sighting(scene: Scene, seen: Sighting) -> Diagnosis:
+    ending = _ending_of(scene, seen)
+    rank = seen.rank if seen.rank is not None else ending.number if ending and not ending.is_node else None
+    consequences = [other.line for other in scene.sightings if other.rule.role == "consequence"]
+    return _made(
+        seen.rule.key,
+        seen.what,
+        sure=seen.rule.sure,
+        rank=rank,
+        host=seen.host or (ending.host if ending else ""),
+        evidence=_lines([seen.line, *consequences]),
+        others=_others(scene, rank, seen),
+        advice=seen.advice,
+        again=seen.rule.again,
+    )
+
+
+def _ending_of(scene: Scene, seen: Sighting) -> Ending | None:
+    """Return how a launcher saw the same rank end; of one whose rank nobody told, the first that ended."""
+    if seen.rank is not None:
+        return next((end for end in scene.endings if end.number == seen.rank and not end.is_node), None)
+    return scene.endings[0] if scene.endings and seen.rule.place == "exception" else _killed(scene, seen)
+
+
+def _killed(scene: Scene, seen: Sighting) -> Ending | None:
+    """Return the first that was killed, for what kills."""
+    if seen.rule.key != "out-of-memory":
+        return None
+    return next((end for end in scene.endings if end.signal in ("SIGKILL", "out of memory")), None)
+
+
+def _by_ending(scene: Scene) -> Diagnosis | None:
+    """Return that the first rank that its launcher saw end was killed, or ended without a word."""
+    end = next(iter(scene.endings), None)
+    if end is None:
+        return None
+    recorded = [seen for seen in scene.sightings if seen.rank == end.number and not end.is_node]
+    if end.status is not None and (recorded or scene.failed):
+        return None  # it ended itself, and has said of what
+    rule = SIGNALS.get(end.signal)
+    if rule is None:
+        return None
+    rank = _rank_of(scene, end)
+    consequences = [seen.line for seen in scene.sightings if seen.rule.role == "consequence"]
+    return _made(
+        rule.key,
+        f"{_who(rank, end.number, end.is_node)}: {rule.what.format(status=end.status)}",
+        sure=rule.sure,
+        rank=rank,
+        host=end.host,
+        evidence=_lines([evidence(end.line), *consequences]),
+        advice=rule.advice,
+        again=rule.again,
+    )
+
+
+def _rank_of(scene: Scene, end: Ending) -> int | None:
+    """Return the rank that ended; of a node's only task that of its ranks which left no record."""
+    if not end.is_node:
+        return end.number
+    here = [rank for rank in scene.silent if scene.host_of(rank) == end.host]
+    return here[0] if len(here) == 1 else None
+
+
+def _who(rank: int | None, number: int | None, is_node: bool) -> str:  # noqa: FBT001 - of the ending
+    if rank is not None:
+        return f"rank {rank}"
+    return f"a rank of node {number}" if is_node else "a process"
+
+
+def _by_symptom(scene: Scene) -> Diagnosis | None:
+    symptoms = [seen for seen in scene.sightings if seen.rule.role == "symptom"]
+    first = _earliest(symptoms)
+    if first is None:
+        return None
+    found = _of_sighting(scene, first)
+    if scene.parting is None or first.rule.key not in ("collective-timeout", "mesh-failed"):
+        return found
+    cause = "collective-mismatch" if scene.parting.differs else found.cause
+    return replace(
+        found, cause=cause, what=f"{scene.parting.what}; {found.what}" if not scene.parting.differs else
+        scene.parting.what, rank=scene.parting.rank, host=scene.host_of(scene.parting.rank),
+    )  # fmt: skip
+
+
+def _by_silence(scene: Scene) -> Diagnosis | None:
+    """Return the rank that left no record, where others tell of nothing but its loss."""
+    if not scene.silent or not scene.failed:
+        return None
+    rule, rank = SIGNALS["silent"], scene.silent[0]
+    consequences = [seen.line for seen in scene.sightings if seen.rule.role == "consequence"]
+    return _made(
+        rule.key, f"rank {rank}: {rule.what}", sure=rule.sure, rank=rank, evidence=_lines(consequences),
+        advice=rule.advice, again=rule.again,
+    )  # fmt: skip
+
+
+def _unknown(scene: Scene) -> Diagnosis:
+    first = _earliest([seen for seen in scene.sightings if seen.rule.role == "consequence"])
+    lines = [first.line, *scene.abnormal] if first else scene.abnormal
+    return _made(
+        UNKNOWN,
+        "the cause is not known",
+        sure="unknown",
+        rank=first.rank if first else None,
+        evidence=_lines(lines),
+        advice="the lines above are the first that look wrong",
+    )
+
+
+def _lines(lines: Sequence[Line]) -> tuple[Line, ...]:
+    return tuple(dict.fromkeys(lines))[:LINES]
+
+
+def _others(scene: Scene, rank: int | None, cause: Sighting | None = None) -> str:
+    """Return what the other ranks show, as one sentence."""
+    same = {
+        seen.rank for seen in scene.sightings
+        if cause and seen.rule.key == cause.rule.key and seen.rank not in (None, rank)
+    }  # fmt: skip
+    lost = {
+        seen.rank for seen in scene.sightings if seen.rule.key in ("peer-lost", "aborted") and seen.rank is not None
+    }
+    lost -= {rank, *same}
+    rest = scene.failed - len(same) - len(lost) - (1 if rank is not None and rank not in scene.silent else 0)
+    parts = [
+        _many(len(same), "failed the same way") if same else "",
+        _many(len(lost), "then lost {its} peer") if lost else "",
+        _many(rest, "{was} ended with {it}") if rest > 0 and (same or lost or rank is not None) else "",
+    ]
+    return "; ".join(filter(None, parts))
+
+
+def _many(count: int, text: str) -> str:
+    one = count == 1
+    words = {"its": "its" if one else "their", "was": "was" if one else "were", "it": "it"}
+    return f"{count} {'rank' if one else 'ranks'} {text.format(**words)}"

@@ -1,0 +1,208 @@
+"""One start of a run's ranks, by what the ranks and the batch script left. Reads the run's folder.
+
+Of thousands of ranks the records choose whose output is read: of those that failed first, and of those that left none.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from slurmddp.diagnose import flight
+from slurmddp.diagnose.catalogue import find
+from slurmddp.diagnose.endings import endings
+from slurmddp.diagnose.reading import Raw, evidence, labelled, read, shown_path
+from slurmddp.diagnose.scene import Scene, abnormal, at, modified, of_exceptions, of_lines, of_tracebacks, sighting
+from slurmddp.diagnose.tracebacks import chains
+from slurmddp.diagnose.values import Line, Rule, Sighting
+from slurmddp.errors import UsageError
+from slurmddp.hostlist import expand
+from slurmddp.outcome import DONE, STOPPED
+from slurmddp.rundir import RunDir
+
+READ_RANKS: Final = 24
+"""How many ranks' output is read, of those that failed and of those without a record each."""
+READ_FLIGHTS: Final = 64
+READ_NODES: Final = 64
+_RECORD = re.compile(r"(\d+) (?:rank \d+ on (\S+): )?(.*)")
+_FILE = re.compile(r"(\d+)\.(end|out|error\.json|begin)|(flight)\.(\d+)|(node)-(\d+)\.out")
+_BEGIN = re.compile(r"attempt (\d+\.\d+), on (\S+), output of the ranks in")
+_SAME_CHARS: Final = 200
+
+
+@dataclass(frozen=True)
+class Record:
+    """How a rank said that it ended."""
+
+    rank: int
+    status: int
+    host: str
+    reason: str
+    path: Path
+    time: float
+
+    @property
+    def failed(self) -> bool:
+        """Whether it ended badly."""
+        return self.status not in (DONE, STOPPED)
+
+
+def scene(run: RunDir, job_id: str, attempt: str) -> Scene:
+    """Return what is left of one start of the ranks."""
+    folder = run.attempt(job_id, attempt)
+    files = _files(folder)
+    records = _records(folder, files.get("end", ()))
+    said = said_by_script(run, job_id, attempt)
+    nodes = [line for node in files.get("node", ())[:READ_NODES] for line in read(folder / f"node-{node}.out")]
+    world = 1 + max((rank for kind in ("end", "out", "error.json") for rank in files.get(kind, ())), default=-1)
+    hosts = _hosts(said, world) | {record.rank: record.host for record in records if record.host}
+    silent = tuple(sorted(set(range(world)) - {record.rank for record in records})) if records else ()
+    console = read(run.rank_log(job_id, attempt, 0))
+    told = [*said, *nodes, *(line for line in console if line.text.startswith("torchrun: "))]
+    return Scene(
+        attempt=attempt,
+        sightings=tuple(_sightings(run, job_id, attempt, records, silent, hosts, (said, nodes))),
+        endings=tuple(endings(told, tasks_are_nodes="node" in files)),
+        world=world,
+        hosts=hosts,
+        silent=silent,
+        failed=sum(1 for record in records if record.failed),
+        ended_well=any(record.rank == 0 and record.status == DONE for record in records),
+        stopped=_stopped(records),
+        parting=_parting(folder, files.get("flight", ())),
+        abnormal=abnormal([*said, *nodes]) if said or nodes else abnormal(console),
+    )
+
+
+def said_by_script(run: RunDir, job_id: str, attempt: str = "") -> list[Raw]:
+    """Return the batch script's own log, or what it says of one start of the ranks."""
+    lines = read(run.batch_log(job_id))
+    starts = [(index, match[1]) for index, line in enumerate(lines) if (match := _BEGIN.search(line.text))]
+    own = [number for number, (_, name) in enumerate(starts) if name == attempt]
+    if not attempt or not own:
+        return [] if attempt else lines
+    after = own[-1] + 1
+    return lines[starts[own[-1]][0] : starts[after][0] if after < len(starts) else len(lines)]
+
+
+def script_scene(run: RunDir, job_id: str) -> Scene:
+    """Return what is left of a job whose ranks never started."""
+    lines = said_by_script(run, job_id)
+    about = modified(run.batch_log(job_id)) or 0.0
+    found = [*of_tracebacks(lines, rank=None, time=None), *of_lines(lines, about=about, rank=None)]
+    return Scene(sightings=tuple(found), endings=tuple(endings(lines)), abnormal=abnormal(lines))
+
+
+def _files(folder: Path) -> dict[str, list[int]]:
+    """Return the ranks, or nodes, that have a file of each kind; in order."""
+    found: dict[str, list[int]] = {}
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if match := _FILE.fullmatch(entry.name):
+                number, kind, *rest = match.groups()
+                kind, number = (kind, number) if kind else (rest[0] or rest[2], rest[1] or rest[3])
+                found.setdefault(kind, []).append(int(number))
+    return {kind: sorted(numbers) for kind, numbers in found.items()}
+
+
+def _records(folder: Path, ranks: Sequence[int]) -> list[Record]:
+    """Return the records, the oldest first."""
+    made = [record for rank in ranks if (record := _record(folder / f"{rank}.end", rank))]
+    return sorted(made, key=lambda record: record.time)
+
+
+def _stopped(records: Sequence[Record]) -> Line | None:
+    told = next((record for record in records if record.rank == 0 and record.status == STOPPED), None)
+    return Line(shown_path(told.path), 1, f"{STOPPED} {told.reason}") if told else None
+
+
+def _record(path: Path, rank: int) -> Record | None:
+    with suppress(OSError):
+        match = _RECORD.match(path.read_text("utf-8", "replace"))
+        if match:
+            return Record(rank, int(match[1]), match[2] or "", match[3].strip(), path, path.stat().st_mtime)
+    return None
+
+
+def _hosts(said: Sequence[Raw], world: int) -> dict[int, str]:
+    """Return each rank's node: as many ranks on each, in the order of the nodes."""
+    match = next((found for line in said if (found := _BEGIN.search(line.text))), None)
+    try:
+        nodes = expand(match[2]) if match else ()
+    except UsageError:
+        return {}
+    return {rank: nodes[rank * len(nodes) // world] for rank in range(world)} if nodes and world >= len(nodes) else {}
+
+
+def _sightings(
+    run: RunDir,
+    job_id: str,
+    attempt: str,
+    records: Sequence[Record],
+    silent: Sequence[int],
+    hosts: Mapping[int, str],
+    told: Sequence[Sequence[Raw]],
+) -> Iterator[Sighting]:
+    failed = [record for record in records if record.failed]
+    chosen = sorted(failed[:READ_RANKS], key=lambda record: record.time)
+    for record in failed:
+        if record in chosen or record.status not in {other.status for other in chosen}:
+            yield from _of_record(run, job_id, attempt, record)
+    for rank in silent[:READ_RANKS]:
+        path = run.rank_log(job_id, attempt, rank)
+        lines, time = labelled(read(path)), modified(path)
+        found = [*of_tracebacks(lines, rank=rank, time=time), *of_lines(lines, about=time or 0.0, rank=rank)]
+        yield from at([_on(seen, rank, hosts) for seen in found], time)
+    for lines in told:
+        about = modified(lines[0].path) if lines else None
+        yield from of_lines(lines, about=about or 0.0, rank=None)
+
+
+def _on(seen: Sighting, rank: int, hosts: Mapping[int, str]) -> Sighting:
+    return replace(seen, host=seen.host or hosts.get(rank, "")) if seen.rank == rank else seen
+
+
+def _of_record(run: RunDir, job_id: str, attempt: str, record: Record) -> Iterator[Sighting]:
+    """Yield what a rank's own record tells; of one that lost its peer, or waited, its output too."""
+    error = run.rank_error(job_id, attempt, record.rank)
+    texts, time = _texts(error) or [record.reason], modified(error) or record.time
+    number, rule, found = of_exceptions(texts) or (0, *_refused(record.reason))
+    lines = labelled(read(run.rank_log(job_id, attempt, record.rank)))
+    line = _place(lines, texts[number]) or Line(shown_path(record.path), 1, record.reason)
+    yield sighting(rule, found, line, time=time, rank=record.rank, host=record.host)
+    if rule.role != "cause":
+        seen = of_lines(lines, about=time, rank=record.rank, host=record.host)
+        yield from at([other for other in seen if other.rule.key != rule.key], time)
+
+
+def _refused(reason: str) -> tuple[Rule, Mapping[str, str]]:
+    """Return what a reason of our own tells, which is no exception."""
+    known = find(reason, "exception") or find(f"Error: {reason}", "exception")
+    if known is None:
+        raise ValueError(f"no rule for {reason!a}: the general one of our own errors is missing")
+    return known
+
+
+def _texts(path: Path) -> list[str]:
+    """Return the exceptions of an error file, the first raised at the head: each in its first line."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        message = json.loads(path.read_bytes())["message"]
+        stack = [Raw(path, 0, line) for line in str(message["extraInfo"]["py_callstack"]).splitlines()]
+        last = chains(stack)[-1:]
+        return [line.text for chain in last for line in chain.last] or [str(message["message"]).split("\n")[0]]
+    return []
+
+
+def _place(lines: Sequence[Raw], text: str) -> Line | None:
+    """Return where a rank's output has the exception's line."""
+    wanted = text[:_SAME_CHARS]
+    return next((evidence(line) for line in reversed(lines) if line.text.startswith(wanted)), None)
+
+
+def _parting(folder: Path, ranks: Sequence[int]) -> flight.Parting | None:
+    loaded = {rank: flight.load(folder / f"flight.{rank}") for rank in ranks[:READ_FLIGHTS]}
+    return flight.parting({rank: dump for rank, dump in loaded.items() if dump})

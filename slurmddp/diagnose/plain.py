@@ -1,0 +1,38 @@
+"""A job that is not ours: whatever its output says. Reads the files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from slurmddp.diagnose.endings import endings
+from slurmddp.diagnose.reading import Raw, labelled, read
+from slurmddp.diagnose.scene import Scene, abnormal, modified, of_lines, of_tracebacks
+from slurmddp.diagnose.values import Sighting
+
+LAST_LINES: Final = 20
+"""So many lines from a file's end are its last."""
+
+
+def scene(paths: Sequence[Path]) -> Scene:
+    """Return what is left of a job, by its output and standard error: one file, or two."""
+    files = [labelled(read(path)) for path in dict.fromkeys(paths)]
+    lines = [line for file in files for line in file]
+    ranks = sorted({line.rank for line in lines if line.rank is not None})
+    sightings = [seen for path, file in zip(dict.fromkeys(paths), files, strict=True) for seen in _of_file(path, file)]
+    return Scene(
+        sightings=tuple(sightings),
+        endings=tuple(endings(lines)),
+        world=ranks[-1] + 1 if ranks else 0,
+        abnormal=abnormal(lines),
+        last_offset=lines[-LAST_LINES:][0].offset if lines else 0,
+    )
+
+
+def _of_file(path: Path, lines: Sequence[Raw]) -> list[Sighting]:
+    """Read the file as its ranks wrote it, each by itself; what has no label is of nobody."""
+    about = modified(path) or 0.0
+    found: list[Sighting] = []
+    for rank in dict.fromkeys(line.rank for line in lines):
+        own = [line for line in lines if line.rank == rank]
+        found += of_tracebacks(own, rank=rank, time=None)
+    return [*found, *of_lines(lines, about=about, rank=None)]

@@ -1,0 +1,80 @@
+"""Python's tracebacks in a log: which exceptions, and which of them ended a program. Pure."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from slurmddp.diagnose.reading import Raw
+
+_HEADER: Final = "Traceback (most recent call last):"
+_LAST = re.compile(r"(?:[A-Za-z_][\w.]*)(?:: .*|:)?$")
+_HEADLESS = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
+_LINKS: Final = (
+    "The above exception was the direct cause of the following exception:",
+    "During handling of the above exception, another exception occurred:",
+)
+_SYSTEM = re.compile(
+    r"srun: |slurmstepd: |slurmd: |\[[IWEF]\d{4} |\[W|E\d{4} |W\d{4} |Exception raised from |frame #\d+: |terminate called|"
+    r"\S+ slurmddp: |torchrun: |Traceback|={5}|-{5}|\S*ChildFailedError|Root Cause|Failures:|Killed|Terminated|"
+    r"Exception ignored |told to stop|This is |rank \d+ \(pid"
+)
+_STRAY: Final = 12
+"""So many ordinary lines may come after an exception that ended a program: other ranks still print."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """One traceback, with those that led to it."""
+
+    last: tuple[Raw, ...]
+    """The last line of each exception, the first that was raised at the head."""
+    end: int
+    """How many lines of the log lie before what follows it."""
+
+
+def chains(lines: Sequence[Raw]) -> list[Chain]:
+    """Return the tracebacks of one program, in the order in which they were printed."""
+    found: list[Chain] = []
+    index, linked = 0, False
+    while index < len(lines):
+        text = lines[index].text
+        if text.startswith(_HEADER):
+            end = _end(lines, index + 1)
+            if end is not None:
+                before = found.pop().last if linked and found else ()
+                found.append(Chain((*before, lines[end]), end + 1))
+                index, linked = end, False
+        elif _HEADLESS.match(text):
+            found.append(Chain((lines[index],), index + 1))
+        elif text.startswith(_LINKS):
+            linked = True
+        index += 1
+    return found
+
+
+def _end(lines: Sequence[Raw], index: int) -> int | None:
+    """Return where the exception's own line is: the first that is not indented."""
+    for number in range(index, len(lines)):
+        text = lines[number].text
+        if text.startswith(_HEADER):
+            return None
+        if text and not text.startswith((" ", "\t")):
+            return number if _LAST.match(text) else None
+    return None
+
+
+def fatal(lines: Sequence[Raw]) -> list[Chain]:
+    """Return those that ended something: after which nothing but other failures came, and a few stray lines."""
+    found = chains(lines)
+    return [chain for chain in found if _ordinary(lines, chain.end, found) <= _STRAY]
+
+
+def _ordinary(lines: Sequence[Raw], start: int, found: Sequence[Chain]) -> int:
+    spoken = {id(line) for chain in found for line in chain.last}
+    after = (line for line in _outside(lines, start) if id(line) not in spoken)
+    return sum(1 for line in after if line.text and not line.text.startswith(" ") and not _SYSTEM.match(line.text))
+
+
+def _outside(lines: Sequence[Raw], start: int) -> Iterator[Raw]:
+    return (line for line in lines[start:] if not line.text.startswith(_LINKS))
