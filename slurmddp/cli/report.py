@@ -33,8 +33,8 @@ def report(word: str | None, *, out: str | None, runs_dir: str, as_figures: bool
     What became of it, where its time went (goodput), each attempt with its checkpoints and why it ended, loss and
     throughput over the steps, its configuration. The page is one file that loads nothing from anywhere.
     """
-    meant, run = _run(word, runs_dir)
-    found = gather(meant, run, os.environ, now=time.time())
+    run = _run(word, runs_dir)
+    found = gather(run, os.environ, now=time.time())
     if as_figures:
         click.echo(json.dumps(as_json(found)))
     elif out == STDOUT:
@@ -45,21 +45,24 @@ def report(word: str | None, *, out: str | None, runs_dir: str, as_figures: bool
         click.echo(str(path))
 
 
-def _run(word: str | None, runs_dir: str) -> tuple[target.Target, RunDir]:
-    """Return the run that is meant, with all its jobs."""
+def _run(word: str | None, runs_dir: str) -> RunDir:
+    """Return the run that is meant; one of this machine alone, by `slurmddp run`, is one too."""
     if word is None:
         return _latest(runs_dir)
+    own = RunDir(Path.cwd() / word) if "/" in word else RunDir.named(runs_dir, word)
+    if own.events.is_file() and not own.submissions.is_file():
+        return own
     (found,) = target.find([word], runs_dir)
     if found.run is None:
         raise UsageError(f"job {shown(word)} is of no run in {runs_dir}; give a RUN, or --runs-dir")
-    return target.find([str(found.run.path)], runs_dir)[0], found.run
+    return found.run
 
 
-def _latest(runs_dir: str) -> tuple[target.Target, RunDir]:
-    known = [(found, found.run) for found in target.find([], runs_dir) if found.run and found.jobs]
+def _latest(runs_dir: str) -> RunDir:
+    known = [found.run for found in target.find([], runs_dir) if found.run and found.jobs]
     if not known:
         raise UsageError(f"no run in {shown(runs_dir)} was submitted; give a RUN, or --runs-dir")
-    return max(known, key=lambda pair: _submitted(pair[1]))
+    return max(known, key=_submitted)
 
 
 def _submitted(run: RunDir) -> datetime:

@@ -2,12 +2,14 @@
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
 from slurmddp import history, status
-from slurmddp.diagnose import Diagnosis
+from slurmddp.diagnose import Diagnosis, diagnose
+from slurmddp.errors import ClusterError
 from slurmddp.history import Event
 from slurmddp.masking import masked
 from slurmddp.report import records
@@ -50,7 +52,7 @@ class Report:
     timeline: Timeline
     figures: Figures
     diagnosis: Diagnosis | None = None
-    """Why it failed; None where it did not, or nobody has looked."""
+    """Why it failed; None where it did not, or where nobody can tell."""
 
     @property
     def laps(self) -> tuple[Lap, ...]:
@@ -71,11 +73,22 @@ class Report:
         return _BY_OUTCOME.get(self.laps[-1].outcome, "unknown") if known == "unknown" and self.laps else known
 
 
-def gather(target: Target, run: RunDir, environ: Mapping[str, str], *, now: float) -> Report:
+def gather(run: RunDir, environ: Mapping[str, str], *, now: float) -> Report:
     """Return what there is to tell of a run; where Slurm does not answer, what its files tell."""
+    found = _found(run, environ, now)
+    if found.phase != "failed":
+        return found
+    job_id = found.status.job_id if found.status else found.laps[-1].job
+    with suppress(ClusterError):
+        return replace(found, diagnosis=diagnose(run, job_id, environ))
+    return found
+
+
+def _found(run: RunDir, environ: Mapping[str, str], now: float) -> Report:
     submissions, told = records.submitted(run), history.read(run)
-    jobs = list(dict.fromkeys([*(item.job for item in submissions), *(event.job for event in told.events)]))
-    statuses = tuple(status.look([target], environ, now=now))
+    submitted = tuple(dict.fromkeys(item.job for item in submissions))
+    jobs = list(dict.fromkeys([*submitted, *(event.job for event in told.events)]))
+    statuses = tuple(status.look([Target(run, submitted)], environ, now=now)) if submitted else ()
     timeline = build(
         told,
         submissions,
