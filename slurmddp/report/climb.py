@@ -2,7 +2,7 @@
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -61,11 +61,13 @@ class Climb:
         (early, low), (late, high) = self.points[place - 1 : place + 1]
         return early + (late - early) * (step - low) / (high - low)
 
-    def rates(self) -> Iterator[tuple[int, float]]:
-        """Yield a step, and the steps a second since the known one before it."""
-        for (early, low), (late, high) in pairwise(self.points):
-            if high > low and late > early:
-                yield high, (high - low) / (late - early)
+
+def rates(metrics: Sequence[Event]) -> Iterator[tuple[int, float]]:
+    """Yield a step at which numbers were logged, and the steps a second since the time before."""
+    for before, event in pairwise(metrics):
+        steps, seconds = event.count("step") - before.count("step"), event.time - before.time
+        if steps > 0 and seconds > 0:
+            yield event.count("step"), steps / seconds
 
 
 def climb(attempt: Attempt) -> Climb | None:

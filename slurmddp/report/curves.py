@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from slurmddp.history import Event, number
+from slurmddp.report.climb import rates
 from slurmddp.report.timeline import Lap
 
 MOST_POINTS: Final = 1600
@@ -99,7 +100,7 @@ def _values(events: Iterable[Event]) -> Iterator[tuple[str, Point]]:
 
 
 def _rates(lap: Lap) -> Iterator[tuple[str, Point]]:
-    return ((STEPS_PER_S, point) for point in (lap.climb.rates() if lap.climb else ()))
+    return ((STEPS_PER_S, point) for point in rates(lap.all("metrics")))
 
 
 def _numbers(lap: Lap, name: str) -> Iterator[tuple[Event, float]]:

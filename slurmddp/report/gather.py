@@ -1,5 +1,6 @@
 """All that the page of a run tells: from its folder, and what Slurm says of its jobs."""
 
+import math
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -178,8 +179,8 @@ def as_json(report: Report) -> dict[str, Any]:
         "requeues": found.requeues,
         "checkpoints": found.checkpoints,
         "attempts": [_lap_json(lap) for lap in report.laps],
-        "stragglers": [dict(event.fields) for event in report.events if event.kind == "straggler"],
-        "findings": [dict(event.fields) for event in report.events if event.kind == "finding"],
+        "stragglers": [_finite(event.fields) for event in report.events if event.kind == "straggler"],
+        "findings": [_finite(event.fields) for event in report.events if event.kind == "finding"],
     }
 
 
@@ -198,3 +199,11 @@ def _lap_json(lap: Lap) -> dict[str, Any]:
 
 def _span_json(span: Span) -> dict[str, Any]:
     return {"kind": span.kind, "begin": span.begin, "seconds": span.seconds}
+
+
+def _finite(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an event's fields as JSON can have them, a strange number as its text."""
+    return {
+        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
+        for name, value in fields.items()
+    }

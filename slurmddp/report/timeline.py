@@ -155,8 +155,8 @@ def _of_events(attempt: Attempt) -> Lap:
     return Lap(
         job=attempt.job,
         name=attempt.name,
-        begin=attempt.began,
-        end=attempt.seen,
+        begin=min(event.time for event in attempt.events),
+        end=max(event.time for event in attempt.events),
         events=tuple(sorted(attempt.events, key=lambda event: event.time)),
         outcome=_outcome(status) if status is not None else ("stopped" if left else "silent"),
         reason=told.text("reason") if told else "",
@@ -206,16 +206,26 @@ def _told(lap: Lap, job: Known, now: float) -> Lap:
 
 def _apart(laps: list[Lap]) -> list[Lap]:
     """Return the attempts one after the other: what goes on behind the start of the next is of no avail."""
-    laps = sorted(laps, key=lambda lap: (lap.begin, lap.end))
-    ends = [*(later.begin for later in laps[1:]), float("inf")]
-    cut = [replace(lap, end=min(lap.end, end)) for lap, end in zip(laps, ends, strict=True)]
-    return [_behind(lap, before) for lap, before in zip(cut, [None, *cut], strict=False)]
+    done: list[Lap] = []
+    for lap in sorted(laps, key=lambda lap: (lap.begin, lap.end)):
+        if done:
+            before, begin = done[-1], _turn(done[-1], lap)
+            done[-1] = replace(before, end=min(before.end, begin))
+            done.append(replace(lap, begin=done[-1].end if _is_same(before, lap) else begin))
+        else:
+            done.append(lap)
+    return done
 
 
-def _behind(lap: Lap, before: Lap | None) -> Lap:
-    """Return an attempt that begins where the one before it, in the same allocation, ended."""
-    same = before and before.job == lap.job and _allocation(before) == _allocation(lap)
-    return replace(lap, begin=before.end) if before and same else lap
+def _turn(before: Lap, lap: Lap) -> float:
+    """Return when an attempt took over; the batch script has said when it started the ranks in whole seconds."""
+    restart = before.last("restart") if _is_same(before, lap) else None
+    return min(max(lap.begin, restart.time), lap.end) if restart else lap.begin
+
+
+def _is_same(before: Lap, lap: Lap) -> bool:
+    """Tell whether both are starts of the ranks in one allocation."""
+    return before.job == lap.job and _allocation(before) == _allocation(lap)
 
 
 def _allocation(lap: Lap) -> str:
