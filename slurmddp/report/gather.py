@@ -20,7 +20,7 @@ from slurmddp.report.timeline import Known, Lap, Span, Timeline, build
 from slurmddp.rundir import RunDir
 from slurmddp.slurm import Phase
 from slurmddp.status import JobStatus
-from slurmddp.target import Target
+from slurmddp.target import JOB_ID, Target
 
 WORKER: Final = "the bundled worker"
 
@@ -88,7 +88,8 @@ def gather(run: RunDir, environ: Mapping[str, str], *, now: float) -> Report:
 def _found(run: RunDir, environ: Mapping[str, str], now: float) -> Report:
     submissions, told = records.submitted(run), history.read(run)
     submitted = tuple(dict.fromkeys(item.job for item in submissions))
-    jobs = list(dict.fromkeys([*submitted, *(event.job for event in told.events)]))
+    named = (event.job for event in told.events if JOB_ID.fullmatch(event.job))  # they become names of files
+    jobs = list(dict.fromkeys([*submitted, *named]))
     statuses = tuple(status.look([Target(run, submitted)], environ, now=now)) if submitted else ()
     timeline = build(
         told,

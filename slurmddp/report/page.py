@@ -8,6 +8,7 @@ import base64
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
@@ -70,6 +71,7 @@ def page(report: Report) -> bytes:
     return text.encode("utf-8", "replace")
 
 
+@cache
 def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),

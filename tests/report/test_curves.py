@@ -1,7 +1,6 @@
 """Curves: what was logged, thinned without hiding anything that can be seen."""
 
 import math
-import random
 
 import pytest
 from hypothesis import given
@@ -33,9 +32,8 @@ def test_thinned_points_keep_order_ends_and_every_buckets_range(points, buckets)
 
 
 def test_a_single_peak_among_100000_points_is_seen(story):
-    noise = random.Random(0)
     for step in range(100_000):
-        value = 1e6 if step == 54_321 else noise.random()
+        value = 1e6 if step == 54_321 else (step * 7919 % 1009) / 1009
         story.at(step / 100, "metrics", step=step, total=100_000, values={"loss": value})
     (loss, rate) = logged(laps(story))
     (line,) = loss.lines

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from slurmddp.render import TEMPLATES
 from slurmddp.report import records
 from slurmddp.rundir import RunDir
 
@@ -39,10 +40,8 @@ def test_the_batch_scripts_words_are_found_among_others(run):
     assert (end.attempt, end.status, end.reason) == ("0.0", 76, "rank 1 on n1: \ufffd lost")
 
 
-def test_the_templates_say_what_is_looked_for(run):
+def test_the_templates_say_what_is_looked_for():
     """The words of templates/ending.j2, with their variables filled in."""
-    from slurmddp.render import TEMPLATES
-
     text = (TEMPLATES / "ending.j2").read_text()
     assert 'ddprun_say "job $DDPRUN_JOB, attempt $DDPRUN_ATTEMPT, on $SLURM_JOB_NODELIST, output of the ranks' in text
     assert "job $DDPRUN_JOB, attempt $DDPRUN_ATTEMPT, ended with status $DDPRUN_STATUS: $DDPRUN_REASON" in text
