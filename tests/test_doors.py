@@ -38,6 +38,7 @@ CLI_ONLY = {
     "submit",
     "handover",
     "history",
+    "report",
     "target",
     "sameness",
     "render",
@@ -88,6 +89,11 @@ def test_a_heavy_library_enters_by_its_door(library):
     assert users <= DOORS[library]
 
 
+def test_of_the_report_one_module_makes_html():
+    users = {module.name for module in (PACKAGE / "report").iterdir() if module.suffix == ".py"}
+    assert {name for name in users if "jinja2" in imports(PACKAGE / "report" / name)} == {"page.py"}
+
+
 def test_the_workers_side_does_not_know_the_command_lines():
     for module in MODULES:
         if room(module) in WORKERS_SIDE:
@@ -98,6 +104,7 @@ def test_the_workers_side_does_not_know_the_command_lines():
 def test_imports_go_down_only():
     order = [
         "cli",
+        "report",
         "doctor",
         "requeue.py",
         "submit.py",
@@ -123,7 +130,9 @@ def test_imports_go_down_only():
             assert not known & above, module
 
 
-@pytest.mark.parametrize("words", [["--help"], ["render", "--help"], ["render"], ["submit", "--help"], ["doctor"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], ["render", "--help"], ["render"], ["submit", "--help"], ["doctor"], ["report", "--help"]]
+)
 def test_the_command_line_loads_neither_torch_nor_submitit_nor_rich(words):
     code = f"""
 import sys
