@@ -1,6 +1,7 @@
 """A range of values, where each lies in it, and the round ones among them. Pure."""
 
 import math
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Self
@@ -11,6 +12,7 @@ _MOST_TICKS: Final = 5
 _ROUND: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
 _TIMES_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
 _DAY_S: Final = 86400
+_LARGEST: Final = sys.float_info.max
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,7 @@ class Scale:
             low = 0.0  # so near that it can be seen
         if low == high:
             pad = abs(low) / 2 or 0.5
-            return cls(low - pad, high + pad)
+            return cls(max(low - pad, -_LARGEST), min(high + pad, _LARGEST))
         return cls(low, high)
 
     def at(self, value: float) -> float:

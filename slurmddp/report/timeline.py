@@ -208,12 +208,13 @@ def _apart(laps: list[Lap]) -> list[Lap]:
     """Return the attempts one after the other: what goes on behind the start of the next is of no avail."""
     done: list[Lap] = []
     for lap in sorted(laps, key=lambda lap: (lap.begin, lap.end)):
+        begin = lap.begin
         if done:
-            before, begin = done[-1], _turn(done[-1], lap)
-            done[-1] = replace(before, end=min(before.end, begin))
-            done.append(replace(lap, begin=done[-1].end if _is_same(before, lap) else begin))
-        else:
-            done.append(lap)
+            before = done[-1]
+            turn = max(_turn(before, lap), before.begin)
+            done[-1] = replace(before, end=min(before.end, turn))
+            begin = done[-1].end if _is_same(before, lap) else turn
+        done.append(replace(lap, begin=begin, end=max(lap.end, begin)))
     return done
 
 

@@ -31,6 +31,11 @@ def test_ticks_are_round(values, ticks):
     assert Scale.over(values, may_be_log=True).ticks() == pytest.approx(ticks)
 
 
+@pytest.mark.parametrize("value", [-1.7e308, 1.7e308, 5e-324])
+def test_a_single_value_at_the_end_of_all_numbers_lies_within(value):
+    assert 0 <= Scale.over([value]).at(value) <= 1
+
+
 def test_a_range_of_more_than_two_decades_above_zero_is_logarithmic():
     assert Scale.over([1e-3, 1], may_be_log=True).is_log
     assert not Scale.over([1e-3, 1]).is_log

@@ -177,6 +177,13 @@ def test_a_task_of_an_array_was_submitted_with_the_array(story):
     assert [(span.kind, span.seconds) for span in found.laps[0].before] == [("queued", 20)]
 
 
+def test_attempts_whose_clocks_disagree_stand_one_after_the_other(story):
+    story.on("8", "0.0").at(0, "start").at(3, "restart").on("8", "0.1").at(0, "start").at(3, "start")
+    story.on("7", "1.0").at(3, "start")
+    found = build(story.history, known={"7": Known(started=2.0)}, now=9)
+    assert [(lap.begin, lap.end) for lap in found.laps] == [(0, 3), (3, 3), (3, 3)]
+
+
 def test_a_run_of_which_nothing_is_known(story):
     found = build(story.history, now=50)
     assert (found.begin, found.end, found.spans, figures(found).goodput) == (50, 50, (), None)
