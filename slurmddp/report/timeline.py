@@ -90,6 +90,10 @@ class Lap:
         """Whether it left by itself, its state durable."""
         return self.outcome in ("done", "stopped")
 
+    def spent(self, kind: Kind) -> float:
+        """Return the seconds that it, or the time before it, were spent on one thing."""
+        return sum(span.seconds for span in (*self.before, *self.spans) if span.kind == kind)
+
     def all(self, kind: str) -> list[Event]:
         """Return its events of one kind, the oldest first."""
         return [event for event in self.events if event.kind == kind]
