@@ -7,7 +7,7 @@ from typing import Final
 
 from slurmddp.history import Event, number
 from slurmddp.report.climb import rates
-from slurmddp.report.timeline import Lap
+from slurmddp.report.laps import Lap
 
 MOST_POINTS: Final = 1600
 """Of all lines of a picture together: more than a screen has columns."""

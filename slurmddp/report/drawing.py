@@ -12,8 +12,9 @@ from typing import Final
 from slurmddp.history import Event
 from slurmddp.report import words
 from slurmddp.report.curves import HELD, STEPS_PER_S, THROUGHPUT, WRITE, Curve, Line
+from slurmddp.report.laps import Kind, Lap, Span
 from slurmddp.report.scale import Scale, time_ticks
-from slurmddp.report.timeline import Kind, Lap, Span, Timeline
+from slurmddp.report.timeline import Timeline
 
 SIDE: Final = 1000
 _EDGE: Final = 0.06

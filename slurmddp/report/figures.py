@@ -6,7 +6,8 @@ Goodput is the time spent in steps that were kept, over all the time there was: 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from slurmddp.report.timeline import ALLOCATED, Kind, Lap, Timeline
+from slurmddp.report.laps import ALLOCATED, Kind, Lap
+from slurmddp.report.timeline import Timeline
 
 
 @dataclass(frozen=True, kw_only=True)

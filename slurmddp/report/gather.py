@@ -15,8 +15,9 @@ from slurmddp.history import Event
 from slurmddp.masking import masked
 from slurmddp.report import records
 from slurmddp.report.figures import Figures, figures
+from slurmddp.report.laps import Known, Lap, Span
 from slurmddp.report.records import Submission
-from slurmddp.report.timeline import Known, Lap, Span, Timeline, build
+from slurmddp.report.timeline import Timeline, build
 from slurmddp.rundir import RunDir
 from slurmddp.slurm import Phase
 from slurmddp.status import JobStatus

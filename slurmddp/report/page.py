@@ -19,7 +19,7 @@ from markupsafe import Markup
 from slurmddp.history import Event
 from slurmddp.report import curves, drawing, words
 from slurmddp.report.gather import Report
-from slurmddp.report.timeline import ALLOCATED
+from slurmddp.report.laps import ALLOCATED
 
 _FOLDER: Final = Path(__file__).parent
 _LONGEST: Final = 4000

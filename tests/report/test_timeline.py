@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from slurmddp.history import Event, History
 from slurmddp.report.figures import figures
+from slurmddp.report.laps import Known
 from slurmddp.report.records import Said, Submission
-from slurmddp.report.timeline import Known, build
+from slurmddp.report.timeline import build
 
 
 def spent(timeline):
