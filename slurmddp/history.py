@@ -12,6 +12,10 @@ from typing import Any, Final, Self
 from slurmddp.rundir import TAIL_BYTES, RunDir, last_records, read_records
 
 _WORDS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_LARGEST: Final = 2**63
+"""From here on a whole number in JSON need not be one that a float can hold."""
+_LAST_TIME: Final = 1e11
+"""Seconds since 1970 in the year 5138; what comes later is no time."""
 _HEAD: Final = frozenset({"time", "event", "job", "attempt", "rank", "host"})
 
 
@@ -33,7 +37,7 @@ class Event:
     def of(cls, record: Mapping[str, Any]) -> Self | None:
         """Return the event of a record; None when the record is none."""
         time, kind, rank = record.get("time"), record.get("event"), record.get("rank")
-        if not (_is_number(time) and isinstance(kind, str) and (rank is None or isinstance(rank, int))):
+        if not (_is_time(time) and isinstance(kind, str) and (rank is None or isinstance(rank, int))):
             return None
         own = {name: value for name, value in record.items() if name not in _HEAD}
         texts = (str(record.get(name) or "") for name in ("job", "attempt", "host"))
@@ -140,4 +144,10 @@ def _events(records: Iterable[Mapping[str, Any]]) -> Iterator[Event]:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, float) or (
+        isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST
+    )
+
+
+def _is_time(value: object) -> bool:
+    return _is_number(value) and isinstance(value, int | float) and 0 <= value < _LAST_TIME

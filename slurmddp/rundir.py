@@ -117,6 +117,11 @@ class RunDir:
         return self.path / "events.jsonl"
 
     @property
+    def report(self) -> Path:
+        """The run as a page, as `slurmddp report` last wrote it."""
+        return self.path / "report.html"
+
+    @property
     def checkpoints(self) -> Path:
         """A folder for each durable step, `step-000000100`."""
         return self.path / "checkpoints"

@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parent.parent / "slurmddp"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 DOORS = {
-    "jinja2": {"render.py"},
+    "jinja2": {"render.py", "report"},
     "click": {"cli"},
     "torch": {"runtime", "worker"},
     "subprocess": {
@@ -43,6 +43,7 @@ CLI_ONLY = {
     "handover",
     "diagnose",
     "history",
+    "report",
     "target",
     "status",
     "cancel",
@@ -100,6 +101,11 @@ def test_a_heavy_library_enters_by_its_door(library):
     assert users <= DOORS[library]
 
 
+def test_of_the_report_one_module_makes_html():
+    users = {module.name for module in (PACKAGE / "report").iterdir() if module.suffix == ".py"}
+    assert {name for name in users if "jinja2" in imports(PACKAGE / "report" / name)} == {"page.py"}
+
+
 def test_the_workers_side_does_not_know_the_command_lines():
     for module in MODULES:
         if room(module) in WORKERS_SIDE:
@@ -110,6 +116,7 @@ def test_the_workers_side_does_not_know_the_command_lines():
 def test_imports_go_down_only():
     order = [
         "cli",
+        "report",
         "diagnose",
         "doctor",
         "scaling",
@@ -150,6 +157,7 @@ def test_imports_go_down_only():
         ["submit", "--help"],
         ["doctor"],
         ["scale", "--help"],
+        ["report", "--help"],
     ],
 )
 def test_the_command_line_loads_neither_torch_nor_submitit_nor_rich(words):

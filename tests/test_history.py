@@ -51,7 +51,17 @@ def test_only_one_job_is_of_interest(run):
 
 @pytest.mark.parametrize(
     "line",
-    ["{torn", "[]", "7", json.dumps({"event": "start"}), json.dumps({"time": True, "event": "x"}), '{"time": 1}'],
+    [
+        "{torn",
+        "[]",
+        "7",
+        json.dumps({"event": "start"}),
+        json.dumps({"time": True, "event": "x"}),
+        '{"time": 1}',
+        '{"time": Infinity, "event": "x"}',
+        '{"time": 1e300, "event": "x"}',
+        '{"time": -1, "event": "x"}',
+    ],
 )
 def test_what_is_no_record_is_left_out(run, line):
     write(run, line, LINES[0])
@@ -62,6 +72,12 @@ def test_a_field_of_another_type_reads_as_nothing(run):
     write(run, {**LINES[1], "step": "ten", "total": None, "values": 3})
     (event,) = history.read(run).events
     assert (event.number("step"), event.count("total"), event.text("values")) == (None, 0, "")
+
+
+def test_a_number_that_no_float_holds_reads_as_nothing(run):
+    write(run, {**LINES[1], "step": 10**400})
+    (event,) = history.read(run).events
+    assert (event.number("step"), event.count("step")) == (None, 0)
 
 
 def test_a_run_without_events_has_no_history(run):

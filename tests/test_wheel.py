@@ -25,7 +25,8 @@ def test_the_wheel_holds_the_package_its_templates_and_its_data(wheel):
     digits = {
         f"slurmddp/worker/data/digits/{path.name}" for path in (REPOSITORY / "slurmddp/worker/data/digits").iterdir()
     }
-    assert modules | templates | digits | {"slurmddp/py.typed"} <= names
+    page = {"slurmddp/report/page.html.j2", "slurmddp/report/page.css"}
+    assert modules | templates | digits | page | {"slurmddp/py.typed"} <= names
     assert {name.split("/")[0].split("-")[0] for name in names} == {"slurmddp"}
 
 

@@ -24,6 +24,7 @@ _COMMANDS = {
     "diagnose": ("slurmddp.cli.diagnose", "Why a job failed, and what to type next."),
     "doctor": ("slurmddp.cli.doctor", "What would make a job fail, before it is queued and on the nodes."),
     "compare": ("slurmddp.cli.compare", "Do ranks, or runs, hold the same model."),
+    "report": ("slurmddp.cli.report", "A run as one HTML page: attempts, goodput, curves, why it failed."),
     "tensorboard": ("slurmddp.cli.tensorboard", "Show runs by TensorBoard, and how to reach it from afar."),
     "config": ("slurmddp.cli.config", "Every value of a job, and where it came from."),
     "init": ("slurmddp.cli.init", "Write a job file to begin with, for this cluster."),

@@ -63,6 +63,17 @@ class Resume:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Loop:
+    """The first step begins."""
+
+    event: ClassVar = "loop"
+    step: int
+    """Steps taken before."""
+    total: int
+    """Steps of the whole training."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Metrics:
     """Numbers that the program logged."""
 
@@ -153,7 +164,7 @@ class End:
     reason: str
 
 
-Event = Start | Found | Resume | Metrics | Checkpoint | CheckpointFailed | Straggler | Timing | Notice | End
+Event = Start | Found | Resume | Loop | Metrics | Checkpoint | CheckpointFailed | Straggler | Timing | Notice | End
 
 
 def record(rank: Rank, event: Event) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from slurmddp.runtime import pace, session, state
 from slurmddp.runtime.agreement import Agreement
 from slurmddp.runtime.buckets import layouts
 from slurmddp.runtime.checkpoints import INDEX, Found, Store, identity_of
-from slurmddp.runtime.events import Checkpoint, CheckpointFailed, Metrics, Resume, write_event
+from slurmddp.runtime.events import Checkpoint, CheckpointFailed, Loop, Metrics, Resume, write_event
 from slurmddp.runtime.owner import owner_of
 from slurmddp.runtime.preemption import NOTICES
 from slurmddp.runtime.sampler import Sampler
@@ -172,6 +172,7 @@ class Checkpointer:
             state.restore_random(self._random, self._session.device)
             self._random = None
         self._cadence.begin(self.step)
+        write_event(self._session.who, Loop(step=self.step, total=self.total))
         self._unknown_layouts = list(self._layouts.values())
         self._finished_at = time.monotonic()
         self._stopping.expect_in_loop(lambda: (self._finished_at, self._longest_s))

@@ -1,0 +1,74 @@
+"""A range of values, where each lies in it, and the round ones among them. Pure."""
+
+import math
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final, Self
+
+_DECADES: Final = 2.0
+"""Values that lie further apart than this are drawn by their logarithm, when all are above 0."""
+_MOST_TICKS: Final = 5
+_ROUND: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
+_TIMES_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
+_DAY_S: Final = 86400
+_LARGEST: Final = sys.float_info.max
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A range, linear or logarithmic."""
+
+    low: float
+    high: float
+    is_log: bool = False
+
+    @classmethod
+    def over(cls, values: Iterable[float], *, may_be_log: bool = False) -> Self:
+        """Return the scale on which all of these finite values lie; a range around a single one."""
+        found = list(values)
+        low, high = min(found, default=0.0), max(found, default=1.0)
+        if may_be_log and low > 0 and math.log10(high) - math.log10(low) > _DECADES:
+            return cls(low, high, is_log=True)
+        if 0 <= low < high / 2:
+            low = 0.0  # so near that it can be seen
+        if low == high:
+            pad = abs(low) / 2 or 0.5
+            return cls(max(low - pad, -_LARGEST), min(high + pad, _LARGEST))
+        return cls(low, high)
+
+    def at(self, value: float) -> float:
+        """Return where a value lies: 0 at the low end, 1 at the high one."""
+        if self.is_log:
+            low, high = math.log10(self.low), math.log10(self.high)
+            return (math.log10(value) - low) / (high - low)
+        half = self.high / 2 - self.low / 2  # the whole range may be too large for a number
+        return (value / 2 - self.low / 2) / half if half > 0 else 0.5
+
+    def ticks(self, *, whole: bool = False) -> list[float]:
+        """Return a few round values in the range, in their order; `whole` leaves out fractions."""
+        return self._decades() if self.is_log else self._rounds(1.0 if whole else 0.0)
+
+    def _decades(self) -> list[float]:
+        first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
+        stride = 1 + (last - first) // _MOST_TICKS
+        return [10.0**power for power in range(first, last + 1, stride)]
+
+    def _rounds(self, least: float) -> list[float]:
+        width = self.high - self.low
+        if not 0 < width < math.inf:
+            return []
+        power = 10.0 ** math.floor(math.log10(width / _MOST_TICKS))
+        steps = (max(least, factor * power) for factor in _ROUND)
+        step = next((step for step in steps if step > 0 and width / step <= _MOST_TICKS), 0.0)
+        if not step:
+            return []
+        first, last = math.ceil(self.low / step), math.floor(self.high / step)
+        return [number * step for number in range(first, last + 1)] if last - first <= 2 * _MOST_TICKS else []
+
+
+def time_ticks(seconds: float) -> list[float]:
+    """Return a few round times from 0 to so many seconds."""
+    days = 1 + int(seconds // _DAY_S // _MOST_TICKS)
+    step = next((step for step in _TIMES_S if seconds / step <= _MOST_TICKS), days * _DAY_S)
+    return [float(at * step) for at in range(int(seconds // step) + 1)] if 0 < seconds < math.inf else [0.0]

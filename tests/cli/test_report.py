@@ -1,0 +1,84 @@
+"""`slurmddp report`: which run, where the page goes, what stdout is."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurmddp.rundir import RunDir, append_record
+
+RECORDED = Path(__file__).parent.parent / "report" / "recorded" / "fashion"
+
+
+@pytest.fixture
+def report(tmp_path):
+    """Return a function that runs the command in a folder with one recorded run, where no Slurm is."""
+    shutil.copytree(RECORDED, tmp_path / "jobs" / "fashion")
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "slurmddp.cli", "report", *words]
+        return subprocess.run(
+            command, cwd=tmp_path, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False
+        )
+
+    return run
+
+
+def test_the_page_lies_in_the_runs_folder_and_stdout_is_its_path(report, tmp_path):
+    done = report()
+    path = tmp_path / "jobs" / "fashion" / "report.html"
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{path}\n", "")
+    assert path.read_text().startswith("<!doctype html>")
+
+
+def test_a_job_of_the_run_means_the_run(report, tmp_path):
+    done = report("2807912", "-o", "page.html")
+    assert (done.returncode, done.stdout) == (0, "page.html\n")
+    assert "2807912, 2807915" in (tmp_path / "page.html").read_text()
+
+
+def test_the_page_alone_goes_to_stdout(report, tmp_path):
+    done = report("fashion", "-o", "-")
+    assert done.stdout.startswith("<!doctype html>") and done.stdout.endswith("</html>")
+    assert not (tmp_path / "jobs" / "fashion" / "report.html").exists()
+
+
+def test_figures_as_json(report):
+    found = json.loads(report("fashion", "--json").stdout)
+    assert (found["run"], found["requeues"], found["restarts"], found["checkpoints"]) == ("fashion", 1, 1, 29)
+
+
+def test_without_a_run_it_is_the_one_that_was_submitted_last(report, tmp_path):
+    for name, time in (("older", "2026-11-20T10:00:00+00:00"), ("torn", "no time")):
+        run = RunDir(tmp_path / "jobs" / name)
+        run.path.mkdir()
+        append_record(run.submissions, {"job": "7", "time": time})
+    assert json.loads(report("--json").stdout)["run"] == "fashion"
+
+
+def test_a_run_of_this_machine_alone_has_a_page_too(report, tmp_path):
+    run = RunDir(tmp_path / "jobs" / "here")
+    run.path.mkdir()
+    append_record(
+        run.events, {"time": 1.0, "event": "start", "job": "local-1", "attempt": "0.0", "rank": 0, "host": "a"}
+    )
+    assert json.loads(report("here", "--json").stdout)["attempts"][0]["job"] == "local-1"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["fashio"], "did you mean fashion?"),
+        (["99"], "job '99' is of no run in jobs"),
+        (["--runs-dir", "none"], "no run in 'none' was submitted"),
+        (["fashion", "-o", "missing/page.html"], "No such file or directory"),
+    ],
+    ids=["name", "job", "folder", "file"],
+)
+def test_what_cannot_be_meant_is_one_line(report, words, message):
+    done = report(*words)
+    assert done.returncode in (1, 2) and done.stdout == ""
+    assert message in done.stderr and done.stderr.count("\n") == 1
