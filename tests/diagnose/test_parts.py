@@ -179,8 +179,8 @@ SHOWN = (
     "JobId=17 JobName=train it UserId=me(1000) GroupId=me(1000) JobState=PENDING Reason=Nodes required for job "
     "are DOWN Dependency=(null) Requeue=1 Restarts=2 ExitCode=0:0 NodeList=(null) StdErr=/e StdIn=/dev/null StdOut=/o"
 )
-BOOKED = """17|train it|CANCELLED by 1000|0:15|None|n[1-2]||2000M|2026-11-21T23:00:00|me
-17.0|python|CANCELLED|0:9|||347944K|||
+BOOKED = """17|train it|CANCELLED by 1000|0:15|None|n[1-2]|
+17.0|python|CANCELLED|0:9|||347944K
 """
 
 
@@ -189,8 +189,8 @@ def test_slurm_is_asked_and_the_accounting_adds_who_and_how_much(monkeypatch):
     monkeypatch.setattr(slurm, "ask", lambda command, *_, **__: answers[command[0]])
     known = facts.ask("17", {})
     assert (known.state, known.reason, known.name) == ("PENDING", "Nodes required for job are DOWN", "train it")
-    assert (known.by, known.max_rss, known.asked_memory) == ("1000", "347944K", "2000M")
-    assert (known.output, known.errors, known.nodes, known.restarts) == ("/o", "/e", "", 2)
+    assert (known.by, known.max_rss) == ("1000", "347944K")
+    assert (known.output, known.errors, known.nodes) == ("/o", "/e", "")
     answers["scontrol"] = Answer(1, "", "slurm_load_jobs error: Invalid job id specified")
     assert (facts.ask("17", {}).state, facts.ask("17", {}).source) == ("CANCELLED", "sacct")
     answers["sacct"] = Answer(1, "", "Slurm accounting storage is disabled")
