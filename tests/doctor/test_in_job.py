@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -163,6 +164,10 @@ def test_what_keeps_the_ranks_from_meeting_is_named_with_its_host(allocation, cl
     sandbox.cut("n2")
     found = look()
     sandbox.heal("n2")
+    deadline = time.monotonic() + 60
+    while subprocess.run([*step, "-w", "n2", "true"], env=slurm_env, capture_output=True, check=False).returncode:
+        assert time.monotonic() < deadline, "n2 takes no steps again"
+        time.sleep(0.1)
     assert (found["check"], found["host"]) == ("meeting", "n2") and "Communication connection failure" in found["what"]
 
 
