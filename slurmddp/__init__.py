@@ -1,11 +1,12 @@
 """From a training script to a multi-node PyTorch DDP job on Slurm.
 
-The names for training scripts load torch when they are first used.
+The names for training scripts load torch when they are first used, `Executor` loads submitit.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from slurmddp.executor.executor import Executor as Executor
     from slurmddp.runtime.sampler import Sampler as Sampler
     from slurmddp.runtime.session import init as init
     from slurmddp.runtime.state import full_state_dict as full_state_dict
@@ -13,9 +14,15 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["Checkpointer", "Sampler", "full_state_dict", "init"]
+__all__ = ["Checkpointer", "Executor", "Sampler", "full_state_dict", "init"]
 
-_PLACES = {"Checkpointer": "training", "Sampler": "sampler", "full_state_dict": "state", "init": "session"}
+_PLACES = {
+    "Checkpointer": "runtime.training",
+    "Executor": "executor.executor",
+    "Sampler": "runtime.sampler",
+    "full_state_dict": "runtime.state",
+    "init": "runtime.session",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -23,4 +30,4 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'slurmddp' has no attribute {name!r}")
     import importlib  # noqa: PLC0415 - a bare `import slurmddp` stays light
 
-    return getattr(importlib.import_module(f"slurmddp.runtime.{_PLACES[name]}"), name)
+    return getattr(importlib.import_module(f"slurmddp.{_PLACES[name]}"), name)

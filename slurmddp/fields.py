@@ -120,6 +120,11 @@ def shown(value: Any) -> str:
     return ascii(value) if not isinstance(value, str) or not value.isprintable() or not value else f"'{value}'"
 
 
+def printable(text: str) -> str:
+    """Return a text that can do nothing to a terminal: what cannot be printed is written as an escape."""
+    return text if text.isprintable() else ascii(text)[1:-1]
+
+
 def _is_text(raw: Any) -> bool:
     return isinstance(raw, str) or (isinstance(raw, tuple) and all(isinstance(item, str) for item in raw))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from slurmddp import __version__, provenance, slurm
+from slurmddp.array import Array
 from slurmddp.rundir import RunDir, append_record, read_records, write_whole
 
 ATTEMPTS: Final = 3
@@ -49,6 +50,8 @@ class Handover:
     """The text of spec.toml."""
     code: str | None
     """The digest of the job's copy of its code; None without one."""
+    array: Array | None
+    """The tasks, where it is an array."""
     environ: Mapping[str, str]
     notice: Notice
 
@@ -65,7 +68,7 @@ class Handover:
         """Submit once, also when the answer is lost: the job is looked for before sbatch is tried again."""
         since = datetime.now(UTC)
         known = [record["job"] for record in submissions(self.run)]
-        output, dependency = self.run.batch_log("%j"), f"afterany:{after}" if after else ""
+        output, dependency = self.run.batch_log("%A_%a" if self.array else "%j"), f"afterany:{after}" if after else ""
         for _ in range(ATTEMPTS):
             try:
                 job_id, said = slurm.submit(self.script, output=output, environ=self.environ, dependency=dependency)
@@ -132,6 +135,7 @@ class Handover:
             "sha256": hashlib.sha256(self.script).hexdigest(),
             **origin,
             "version": __version__,
+            **({"settings": [dict(task.values) for task in self.array.tasks]} if self.array else {}),
         }
         try:
             append_record(self.run.submissions, submission)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Self
 
-from slurmddp.rundir import RunDir, last_records, read_records
+from slurmddp.rundir import TAIL_BYTES, RunDir, last_records, read_records
 
 _WORDS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _LARGEST: Final = 2**63
@@ -127,9 +127,9 @@ def read(run: RunDir) -> History:
     return History(tuple(_events(read_records(run.events))))
 
 
-def read_newest(run: RunDir) -> History:
-    """Return what lies in the last 64 KiB of a run's events: enough for where it stands, at any length."""
-    return History(tuple(_events(last_records(run.events))))
+def read_newest(run: RunDir, *, size: int = TAIL_BYTES) -> History:
+    """Return what lies in the last `size` bytes of a run's events: 64 KiB are enough for where it stands."""
+    return History(tuple(_events(last_records(run.events, size=size))))
 
 
 def number(value: object) -> float | None:

@@ -38,8 +38,10 @@ def shell(value: object) -> Quoted:
     """Quote a word, or each of several words, for bash; every byte but NUL is carried.
 
     What cannot be printed is written as bytes in `$'...'`, so that the script stays readable UTF-8 and shows
-    what it does.
+    what it does. What is quoted already stays as it is.
     """
+    if isinstance(value, Quoted):
+        return value
     if not isinstance(value, str) and isinstance(value, Iterable):
         return Quoted(" ".join(shell(word) for word in value))
     text = str(value)

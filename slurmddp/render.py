@@ -5,6 +5,7 @@ made it: `header` in `#SBATCH` lines, `shell` everywhere else.
 """
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from slurmddp import container, quoting
+from slurmddp.array import Array
 from slurmddp.codecopy import Code
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown
@@ -22,23 +24,26 @@ from slurmddp.spec import JobSpec
 
 BASE: Final = "base.sbatch.j2"
 MANUAL: Final = "manual.j2"
+CALLABLES: Final = "submitit.sbatch.j2"
 _PACKAGE: Final = Path(__file__).parent
 _PACKAGED = _PACKAGE / "templates"
 TEMPLATES: Final = _PACKAGED if _PACKAGED.is_dir() else _PACKAGE.parent / "templates"
 """Inside the package when installed; beside it in a checkout."""
+_OF_TASK: Final = '"${DDPRUN_PROGRAM[@]}"'
 _MODULES = """\
 # A shell function that zsh, for one, does not hand down; MODULESHOME is Lmod's and Environment Modules' own.
 # shellcheck disable=SC1091
 [ "$(type -t module)" ] || source "${MODULESHOME:-/usr/share/modules}/init/bash" || true"""
 
 
-def render(spec: JobSpec, *, reset_number: int = 1, code: Code | None = None) -> str:
+def render(spec: JobSpec, *, reset_number: int = 1, code: Code | None = None, array: Array | None = None) -> str:
     """Return the script for a job, or what to type by hand: the same text for the same job, always valid UTF-8.
 
     `reset_number` tells this start over, if the job is one, from the run's earlier ones; `code` is what a job with a
-    snapshot is to run. Raises UsageError for a template or a set-up file that cannot be used.
+    snapshot is to run, `array` what each task of one runs in place of the job's own program. Raises UsageError for a
+    template or a set-up file that cannot be used.
     """
-    environment, context = _environment(), _context(spec, reset_number, code)
+    environment, context = _environment(), _context(spec, reset_number, code, array)
     try:
         if spec.launcher == "manual":
             return environment.get_template(MANUAL).render(context | _by_hand(spec))
@@ -47,6 +52,39 @@ def render(spec: JobSpec, *, reset_number: int = 1, code: Code | None = None) ->
     except jinja2.TemplateError as error:
         raise UsageError(_template_message(spec.template, error)) from error
     return _checked(script, spec.template)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Callables:
+    """What the script of pickled callables has beyond that of a job (slurmddp.executor)."""
+
+    folder: str
+    """Where submitit's files lie; `%j`, `%A` and `%a` in it are the job's."""
+    array: str = ""
+    """As sbatch has it, `0-99%10`; empty for a single job."""
+    python: str
+    """What starts Python, as shell code."""
+    errors_apart: bool = True
+    """Whether a rank has a file for what it writes to stderr."""
+    srun: tuple[str, ...] = ()
+    """Further words for srun."""
+    teardown: tuple[str, ...] = ()
+    """Shell lines after each start of the ranks."""
+
+
+def render_callables(spec: JobSpec, callables: Callables) -> str:
+    """Return the script of a job, or an array of jobs, whose ranks call what was pickled for them.
+
+    Raises UsageError for a value that no script can carry.
+    """
+    context = _context(spec, 1, None, None) | {
+        "run_dir": callables.folder,
+        "indices": callables.array,
+        "callables": callables,
+        "python_code": quoting.lines(callables.python),
+        "teardown_lines": [quoting.lines(line) for line in callables.teardown],
+    }
+    return _environment().get_template(CALLABLES).render(context)
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
@@ -69,19 +107,25 @@ def _only_filtered(value: Any) -> Any:
     raise jinja2.TemplateRuntimeError(f"{shown(value)} is written without a filter; put | header or | shell behind it")
 
 
-def _context(spec: JobSpec, reset_number: int, code: Code | None) -> dict[str, Any]:
+def _context(spec: JobSpec, reset_number: int, code: Code | None, array: Array | None) -> dict[str, Any]:
     python = _python(spec)
     return {
         "job": spec,
         "python": python,
         "virtual_environment": None if spec.container or spec.venv else environment_of(python),
-        "program": spec.program,
+        "program": quoting.Quoted(_OF_TASK) if array else _words(spec),
+        "indices": array.indices if array else "",
+        "tasks": [{"folder": task.folder, "program": _words(task.job)} for task in array.tasks] if array else [],
         "setup_lines": _setup_lines(spec),
         "variables": [item.partition("=") for item in spec.variables],
         "run_dir": f"{spec.runs_dir.rstrip('/')}/{spec.job_name}",
         "reset_number": reset_number if spec.reset else 0,
         "code": code,
     } | (_contained(spec) if spec.container else {})
+
+
+def _words(spec: JobSpec) -> tuple[str, ...]:
+    return spec.program_of_torchrun if spec.launcher == "torchrun" else spec.program
 
 
 def _python(spec: JobSpec) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from slurmddp.array import Array
 from slurmddp.cluster import Cluster, census
 from slurmddp.cluster.sizing import sized
 from slurmddp.config import Resolved
@@ -20,6 +21,13 @@ class Request:
     """Why no cluster is known; empty when one is."""
     computed: tuple[str, ...] = ()
     """The keys whose values come from the cluster."""
+    array: Array | None = None
+    """The tasks, where it is an array."""
+
+    @property
+    def programs(self) -> tuple[JobSpec, ...]:
+        """The job with each program that it is to run."""
+        return self.array.programs if self.array else (self.resolved.spec,)
 
     def explained(self) -> Iterator[str]:
         """Yield a line for each value that the cluster has decided, or why there is none."""

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 from slurmddp.errors import UsageError
 
-_TAIL_BYTES = 2**16
+TAIL_BYTES = 2**16
 _RANK_MODEL = re.compile(r"rank-([0-9]+)\.pt\Z")
 
 
@@ -297,10 +297,10 @@ def read_records(path: Path) -> Iterator[dict[str, Any]]:
         yield from _records(path.read_bytes())
 
 
-def last_records(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield as many of the last records as lie in the file's last 64 KiB."""
+def last_records(path: Path, *, size: int = TAIL_BYTES) -> Iterator[dict[str, Any]]:
+    """Yield as many of the last records as lie in the file's last `size` bytes, 64 KiB."""
     with suppress(FileNotFoundError), path.open("rb") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+        file.seek(max(0, file.seek(0, os.SEEK_END) - size))
         yield from _records(file.read())
 
 

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from slurmddp.array import Array
 from slurmddp.codecopy import Code, code_of
 from slurmddp.command import is_worker, script_of
 from slurmddp.errors import UsageError
@@ -13,15 +14,16 @@ from slurmddp.spec import JobSpec
 from slurmddp.worker.files import check
 
 
-def script(spec: JobSpec, code: Code | None = None) -> bytes:
+def script(spec: JobSpec, code: Code | None = None, array: Array | None = None) -> bytes:
     """Return the batch script of a job whose program is there to be run.
 
-    `code` is what a job with a snapshot is to run, read here where it is not given. Raises UsageError when the script
-    or the data are missing here.
+    `code` is what a job with a snapshot is to run, read here where it is not given; `array` what each task of one runs.
+    Raises UsageError when the script or the data are missing here.
     """
-    check_program(spec)
+    for program in array.programs if array else (spec,):
+        check_program(program)
     run = RunDir.named(spec.runs_dir, spec.job_name)
-    return render(spec, reset_number=run.next_reset, code=code or code_of(spec)).encode()
+    return render(spec, reset_number=run.next_reset, code=code or code_of(spec), array=array).encode()
 
 
 def check_program(spec: JobSpec) -> None:

@@ -230,8 +230,12 @@ def _check_reached(answer: Answer) -> None:
 
 
 def jobs_command(job_ids: Sequence[str]) -> list[str]:
-    """Return the command that lists these jobs, ended ones too as long as the controller knows them."""
-    return ["squeue", "--noheader", "--states=all", f"--jobs={','.join(job_ids)}", f"--format={_COLUMNS}"]
+    """Return the command that lists these jobs, ended ones too as long as the controller knows them.
+
+    An array has a line for each of its tasks.
+    """
+    listed = f"--jobs={','.join(job_ids)}"
+    return ["squeue", "--noheader", "--array", "--states=all", listed, f"--format={_COLUMNS}"]
 
 
 def parse_jobs(stdout: str) -> list[Job]:
@@ -375,14 +379,15 @@ def find_job(
     digest = hashlib.sha256(script).hexdigest()
     for candidate in parse_jobs(answer.stdout):
         recent = candidate.submitted is None or candidate.submitted >= since - timedelta(minutes=5)
-        if recent and candidate.job_id not in known and script_digest(candidate.job_id, environ) == digest:
-            return JobId(candidate.job_id)
+        number = candidate.job_id.partition("_")[0]
+        if recent and number not in known and script_digest(number, environ) == digest:
+            return JobId(number)
     return None
 
 
-def batch_script(job_id: str, environ: Mapping[str, str]) -> bytes:
+def batch_script(job_id: str, environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> bytes:
     """Return the script that the controller holds for a job. Raises ClusterError when it has none."""
-    answer = ask(["scontrol", "write", "batch_script", job_id, "-"], environ)
+    answer = ask(["scontrol", "write", "batch_script", job_id, "-"], environ, timeout_s=timeout_s)
     if answer.status != 0:
         raise ClusterError(f"scontrol write batch_script {job_id}: {answer.reason}")
     return answer.stdout.encode("utf-8", "surrogateescape")
@@ -427,10 +432,10 @@ def user() -> str:
         return str(os.getuid())
 
 
-def script_digest(job_id: str, environ: Mapping[str, str]) -> str | None:
+def script_digest(job_id: str, environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> str | None:
     """Return the sha256 of the script that the controller holds for a job; None when it shows none."""
     try:
-        return hashlib.sha256(batch_script(job_id, environ)).hexdigest()
+        return hashlib.sha256(batch_script(job_id, environ, timeout_s=timeout_s)).hexdigest()
     except ClusterError:
         return None
 

@@ -51,23 +51,26 @@ def submit(
     """
     spec, notice = request.resolved.spec, _unfailing(notice)
     _check_can_queue(spec)
-    check_program(spec)
+    for program in request.programs:
+        check_program(program)
     code, run = code_of(spec), _run_of(spec)
     handover = Handover(
         run=run,
-        script=script(spec, code),
+        script=script(spec, code, request.array),
         spec=_described(request.resolved),
         code=code.digest if code else None,
+        array=request.array,
         environ=environ,
         notice=notice,
     )
-    _check(request.resolved, run, change=change, environ=environ)
+    _check(request, run, change=change, environ=environ)
     if not force:
         _check_limits(request)
-    prepare(spec)
+    for program in request.programs:
+        prepare(program)
     start = None if force else _ask_slurm(request, handover.script, environ, notice)
     with _nothing_left(run, code) as folder, run.claimed():
-        _check_idle(spec, run, environ)
+        _check_idle(request, run, environ)
         _tell_state(spec, run, code, notice)
         folder.keep_code()
         with _uninterrupted():
@@ -85,10 +88,10 @@ def dry_run(request: Request, *, change: bool, environ: Mapping[str, str], force
     """Return the script, and what sbatch says to it; raise what `submit` would, and write nothing."""
     resolved = request.resolved
     _check_can_queue(resolved.spec)
-    text, run = script(resolved.spec), _run_of(resolved.spec)
+    text, run = script(resolved.spec, array=request.array), _run_of(resolved.spec)
     _described(resolved)
-    _check(resolved, run, change=change, environ=environ)
-    _check_idle(resolved.spec, run, environ)
+    _check(request, run, change=change, environ=environ)
+    _check_idle(request, run, environ)
     if not force:
         _check_limits(request)
     return text, slurm.test_only(text, environ)
@@ -208,17 +211,23 @@ def _check_can_queue(spec: JobSpec) -> None:
         )
 
 
-def _check(resolved: Resolved, run: RunDir, *, change: bool, environ: Mapping[str, str]) -> None:
+def _check(request: Request, run: RunDir, *, change: bool, environ: Mapping[str, str]) -> None:
+    resolved = request.resolved
     for item in resolved.spec.env:
         if "=" not in item and item not in environ:
             raise UsageError(f"--env {item}: {item} is not set here; export it, or give --env {item}=VALUE")
+    _check_kind(request, run)
     if not change and not resolved.spec.reset:
         check_same(run, resolved)
 
 
-def _check_idle(spec: JobSpec, run: RunDir, environ: Mapping[str, str]) -> None:
-    """Refuse a second job for a run that one is queued or running for, unless it depends on that one."""
-    for job in unfinished(run, environ):
+def _check_idle(request: Request, run: RunDir, environ: Mapping[str, str]) -> None:
+    """Refuse a second job for a run that one is queued or running for, unless it depends on that one.
+
+    An array may have several: it has been made of the runs that have none.
+    """
+    spec = request.resolved.spec
+    for job in () if request.array else unfinished(run, environ):
         if job.job_id not in re.findall(r"\d+", spec.dependency or "") and spec.dependency != "singleton":
             raise UsageError(
                 f"run {run.path.name} belongs to job {job.job_id}, which is {job.state}; wait for it, cancel it with "
@@ -226,7 +235,14 @@ def _check_idle(spec: JobSpec, run: RunDir, environ: Mapping[str, str]) -> None:
             )
 
 
-def _is_finished(run: RunDir) -> bool:
+def _check_kind(request: Request, run: RunDir) -> None:
+    for last in submissions(run)[-1:]:
+        if ("settings" in last) != (request.array is not None):
+            what = "a sweep; `slurmddp sweep` goes on with it" if "settings" in last else "one job, and no sweep"
+            raise UsageError(f"run {run.path.name} is {what}; choose another --name")
+
+
+def is_finished(run: RunDir) -> bool:
     """Tell by the last event whether the run's last job ended well."""
     return [record.get("status") for record in last_records(run.events)][-1:] == [DONE]
 
@@ -279,7 +295,7 @@ def _tell_state(spec: JobSpec, run: RunDir, code: Code | None, notice: Notice) -
         if code and last.get("code") not in (None, code.digest):
             said = f"run {run.path.name} goes on with the code as it is now, {code.digest}"
             notice(f"{said}; job {last['job']} has {last['code']}")
-    if _is_finished(run) and not spec.reset:
+    if is_finished(run) and not spec.reset:
         notice(f"run {run.path.name} is finished: the job will only run its end again; --reset starts over")
 
 

@@ -29,7 +29,7 @@ FOREIGN = {"--output", "--test-only", "--nv", "--container-env", "--container-im
 
 def commands(command: click.Command, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     if not isinstance(command, click.Group):
-        return [path]
+        return [path, (*path, "results")] if path == ("sweep",) else [path]
     context = click.Context(command)
     found = [path] if path else []
     for name in command.list_commands(context):

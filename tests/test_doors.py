@@ -26,7 +26,7 @@ DOORS = {
         "worker",
     },
     "torchvision": {"worker"},
-    "submitit": {"executor.py"},
+    "submitit": {"executor"},
     "rich": {"cli"},
     "tensorboard": {"cli", "worker"},
     "numpy": set(),
@@ -40,6 +40,8 @@ CLI_ONLY = {
     "history",
     "report",
     "target",
+    "status",
+    "cancel",
     "sameness",
     "render",
     "slurm",
@@ -63,7 +65,10 @@ CLI_ONLY = {
     "tables",
     "starter",
     "request",
+    "array",
+    "sweep",
     "cluster",
+    "executor",
 }
 
 
@@ -107,7 +112,10 @@ def test_imports_go_down_only():
         "report",
         "doctor",
         "requeue.py",
+        "cancel.py",
+        "status",
         "submit.py",
+        "executor",
         "script.py",
         "prepare.py",
         "render.py",
@@ -131,7 +139,16 @@ def test_imports_go_down_only():
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], ["render", "--help"], ["render"], ["submit", "--help"], ["doctor"], ["report", "--help"]]
+    "words",
+    [
+        ["--help"],
+        ["status", "--json"],
+        ["report", "--help"],
+        ["render", "--help"],
+        ["render"],
+        ["submit", "--help"],
+        ["doctor"],
+    ],
 )
 def test_the_command_line_loads_neither_torch_nor_submitit_nor_rich(words):
     code = f"""

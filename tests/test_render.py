@@ -9,10 +9,12 @@ import pytest
 
 import slurmddp
 from slurmddp import config
+from slurmddp.array import Array
 from slurmddp.errors import UsageError
 from slurmddp.render import render
 from slurmddp.rundir import RunDir, read_records
 from slurmddp.spec import JobSpec
+from slurmddp.sweep.settings import parse, settings, tasks
 
 GOLDEN = Path(__file__).parent / "golden"
 RECIPES = sorted((Path(__file__).parent.parent / "jobs").glob("*.toml"))
@@ -47,6 +49,25 @@ def contained(runtime: str) -> str:
         command=("train.py",),
     )
     return render(spec).replace(PACKAGE, "/site-packages/slurmddp")
+
+
+def swept(launcher: str) -> str:
+    spec = job(nodes=2, gpus_per_node="2", launcher=launcher, command=("train.py", "--lr={lr}", "{run}"))
+    wanted = settings(parse(["lr=1e-3,1e-4", "run=a&b,c d"]), side_by_side=False)
+    return render(spec, array=Array(tasks(spec, wanted), max_parallel=3))
+
+
+def test_a_sweep_s_script_is_the_one_on_file_and_clean():
+    file = GOLDEN / "sweep.sbatch"
+    assert swept("srun") == file.read_text()
+    check_shell(file)
+
+
+def test_torchrun_gets_the_words_of_a_setting_as_it_wants_them():
+    """It takes `$` for its own."""
+    spec = job(launcher="torchrun", command=("train.py", "{run}"))
+    text = render(spec, array=Array(tasks(spec, [{"run": "$x"}])))
+    assert "DDPRUN_PROGRAM=(train.py '$$x')" in text and '-m slurmddp.worker "${DDPRUN_PROGRAM[@]}"\n' in text
 
 
 @pytest.mark.parametrize("runtime", IMAGES)
@@ -298,3 +319,4 @@ if __name__ == "__main__":
             (GOLDEN / f"{recipe_path.stem}-{name}.sbatch").write_text(recipe(recipe_path, name))
     for image in IMAGES:
         (GOLDEN / f"{image}.sbatch").write_text(contained(image))
+    (GOLDEN / "sweep.sbatch").write_text(swept("srun"))

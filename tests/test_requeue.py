@@ -66,6 +66,16 @@ def test_a_running_job_runs_again_within_seconds_under_its_id(job, typed, wait_f
     assert wait_for_job(number, "RUNNING", "FAILED")["JobState"] == "RUNNING"
 
 
+def test_of_several_one_that_cannot_come_back_does_not_keep_the_others(job, typed, wait_for_job):
+    first, second = job("-N1"), job("-N1")
+    status, out, err = typed("requeue", first, "7", second)
+    assert (status, out) == (3, f"{first}\n{second}\n"), err
+    assert err.endswith("Error: Slurm does not know job 7; submit its name again: a run continues\n")
+    assert {wait_for_job(number, "RUNNING")["Restarts"] for number in (first, second)} == {"1"}
+    assert typed("requeue", "--all", "--json") == (0, "[]\n", "none of the jobs here runs; nothing was requeued\n")
+    assert typed("requeue")[:2] == (2, "")
+
+
 def test_it_keeps_off_the_excluded_nodes(job, typed, wait_for_job):
     number = job("-N1")
     host = wait_for_job(number, "RUNNING")["NodeList"]

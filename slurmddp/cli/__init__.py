@@ -14,6 +14,7 @@ _COMMANDS = {
     "render": ("slurmddp.cli.render", "Print the script of a job; nothing is written or submitted."),
     "submit": ("slurmddp.cli.submit", "Submit exactly that script; stdout is the job id alone."),
     "run": ("slurmddp.cli.run", "Run the same job on this machine, without Slurm."),
+    "sweep": ("slurmddp.cli.sweep", "Submit many settings as one array, and show what came out."),
     "cluster": ("slurmddp.cli.cluster", "Show the partitions: GPUs, CPUs, memory, limits, preemption."),
     "status": ("slurmddp.cli.status", "Runs and their jobs: state, why, progress, time to the end."),
     "cancel": ("slurmddp.cli.cancel", "Cancel jobs of runs, so that they stay cancelled."),

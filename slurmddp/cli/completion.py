@@ -59,5 +59,5 @@ def _words(runs_dir: str, incomplete: str) -> Iterator[str]:
 
 def targets_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the words that name runs and jobs."""
-    decorate = click.argument("words", metavar="[RUN|JOBID]...", nargs=-1, shell_complete=complete_target)
+    decorate = click.argument("words", metavar="[RUN|JOBID]", nargs=-1, shell_complete=complete_target)
     return decorate(function)

@@ -7,22 +7,39 @@ from typing import Any
 
 import click
 
+from slurmddp.cli.after import after_options, behind
 from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, tell, write
+from slurmddp.cli.sets import set_options, swept
 
 
 @click.command(cls=JobCommand, options_metavar=SYNOPSIS)
 @job_options()
+@set_options
+@after_options
 @click.option("--explain", is_flag=True, help="Say on stderr what the cluster has decided, and why.")
-def render(job_file: Path | None, words: tuple[str, ...], *, explain: bool, **parameters: Any) -> None:
+def render(
+    job_file: Path | None,
+    words: tuple[str, ...],
+    *,
+    sets: tuple[str, ...],
+    side_by_side: bool,
+    max_parallel: int | None,
+    after: tuple[str, ...],
+    after_ok: tuple[str, ...],
+    explain: bool,
+    **parameters: Any,
+) -> None:
     """Print the script of a job; nothing is written or submitted.
 
     The bytes are those that `submit` hands to sbatch, so `slurmddp render ... | sbatch` works.
+    With --set it is the script of a sweep.
     """
     from slurmddp.request import fitted
     from slurmddp.script import script
 
-    request = fitted(resolve(job_file, words, parameters), os.environ)
-    write(sys.stdout, script(request.resolved.spec))
+    resolved = resolve(job_file, words, behind(parameters, after, after_ok))
+    request = swept(fitted(resolved, os.environ), sets, side_by_side, max_parallel)
+    write(sys.stdout, script(request.resolved.spec, array=request.array))
     if explain:
         for line in request.explained():
             tell(line)

@@ -11,11 +11,18 @@ import click
 
 from slurmddp import follow as following
 from slurmddp import submit as submitting
+from slurmddp.cli.after import after_options, behind
 from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, tell, write
+from slurmddp.cli.status_text import block
+from slurmddp.diagnose import Diagnosis, diagnose, lines
+from slurmddp.diagnose import as_json as as_value
 from slurmddp.errors import SlurmddpError
 from slurmddp.handover import Submitted
 from slurmddp.request import Request, fitted
+from slurmddp.rundir import RunDir
 from slurmddp.slurm import scrubbed
+from slurmddp.status import look
+from slurmddp.target import Target
 
 
 @click.command(cls=JobCommand, options_metavar=SYNOPSIS)
@@ -29,6 +36,7 @@ from slurmddp.slurm import scrubbed
     metavar="N",
     help="Queue N more jobs of the run, each to go on when the one before it has ended.",
 )
+@after_options
 @click.option("--force", is_flag=True, help="Submit even what seems never to start here.")
 @click.option("--wait", is_flag=True, help="Wait for the job's end; exit 0 only if it succeeded.")
 @click.option("--follow", is_flag=True, help="As --wait, and show the job's output on stderr.")
@@ -41,6 +49,8 @@ def submit(  # noqa: PLR0913 - an argument for each option
     change: bool,
     dry_run: bool,
     chain: int,
+    after: tuple[str, ...],
+    after_ok: tuple[str, ...],
     force: bool,
     wait: bool,
     follow: bool,
@@ -54,7 +64,7 @@ def submit(  # noqa: PLR0913 - an argument for each option
     """
     if verbose:
         tell(f"left out of sbatch's environment: {' '.join(scrubbed(os.environ)) or 'nothing'}")
-    request = fitted(resolve(job_file, words, parameters), os.environ)
+    request = fitted(resolve(job_file, words, behind(parameters, after, after_ok)), os.environ)
     if dry_run:
         return _dry_run(request, change=change, force=force, as_json=as_json)
     waits = wait or follow
@@ -112,8 +122,23 @@ def _wait(done: Submitted, result: dict[str, Any], *, show: bool, as_json: bool)
     except KeyboardInterrupt:
         tell(f"job {number} goes on without you; `scancel {number}` ends it")
         raise
+    well = job.phase == "done"
+    why = None if well else _diagnosis(done.run, number)
     if as_json:
-        _print(result | {"state": job.state, "reason": job.reason}, as_json=True)
-    if job.phase != "done":
-        tell(f"job {number} ended {job.state}; its output is in {done.run.logs}")
-    return 0 if job.phase == "done" else 1
+        found = as_value(why) if why else None
+        _print(result | {"state": job.state, "reason": job.reason, "diagnosis": found}, as_json=True)
+    for status in look([Target(done.run, (number,))], os.environ):
+        for line in block(status):
+            tell(line)
+    for line in lines(why) if why else ():
+        tell(line)
+    return 0 if well else 1
+
+
+def _diagnosis(run: RunDir, job_id: str) -> Diagnosis | None:
+    """Return why a job failed; None, and a word about it, when nobody tells."""
+    try:
+        return diagnose(run, job_id, os.environ)
+    except SlurmddpError as error:
+        tell(f"why it failed is not known: {error}")
+        return None

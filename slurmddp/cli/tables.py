@@ -3,6 +3,10 @@
 from collections.abc import Container, Sequence
 from typing import Final
 
+from slurmddp.fields import printable
+
+__all__ = ["WIDTH", "duration", "printable", "shortened", "table"]
+
 WIDTH: Final = 80
 """Columns of a terminal that everybody has."""
 
@@ -16,11 +20,6 @@ def table(rows: Sequence[Sequence[str]], *, right: Container[int] = ()) -> list[
 def _cells(row: Sequence[str], widths: Sequence[int], right: Container[int]) -> list[str]:
     cells = enumerate(zip(row, widths, strict=True))
     return [cell.rjust(width) if number in right else cell.ljust(width) for number, (cell, width) in cells]
-
-
-def printable(text: str) -> str:
-    """Return a text that can do nothing to a terminal: what cannot be printed is written as an escape."""
-    return text if text.isprintable() else ascii(text)[1:-1]
 
 
 def duration(time_s: float) -> str:

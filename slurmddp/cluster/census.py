@@ -205,6 +205,7 @@ def describe(nodes: Mapping[str, tuple[Nodes, ...]], partitions: Sequence[Record
         signals_on_preemption=preemption.sends_user_signal(config),
         kill_wait_s=number(config.get("KillWait", "").partition(" ")[0]) or 30,
         max_array_size=number(config.get("MaxArraySize", "")) or 1001,
+        max_script_bytes=_max_script_bytes(config),
     )
 
 
@@ -276,3 +277,8 @@ def parse_qos(stdout: str, config: Record) -> tuple[Qos, ...]:
         for name, _, own, grace in rows
         if rivals[name]
     )
+
+
+def _max_script_bytes(config: Record) -> int:
+    match = re.search(r"\bmax_script_size=(\d+)", config.get("SchedulerParameters", ""))
+    return int(match[1]) if match else Cluster.max_script_bytes

@@ -114,6 +114,8 @@ class Cluster:
     """Whether a job is given memory as it is given CPUs (SelectTypeParameters has Memory)."""
     kill_wait_s: int = 30
     max_array_size: int = 1001
+    max_script_bytes: int = 4 * 2**20
+    """Of a batch script (slurm.conf(5), SchedulerParameters, max_script_size)."""
     accounts: tuple[str, ...] | None = None
     """Those this user may charge; None when nobody says."""
     qos: tuple[str, ...] | None = None

@@ -3,7 +3,8 @@
 The failures that are known are data, in `catalogue` and `states`.
 """
 
-from slurmddp.diagnose.job import LOCAL, diagnose
+from slurmddp.diagnose.job import diagnose
+from slurmddp.diagnose.ours import LOCAL
 from slurmddp.diagnose.tell import as_json, lines
 from slurmddp.diagnose.values import NONE, UNKNOWN, Diagnosis, Line
 

@@ -113,6 +113,6 @@ def _numbers(tasks: str) -> list[int]:
 def _time(text: str) -> float | None:
     """Read torchrun's `2026-11-21_23:10:00`, in the node's own zone."""
     try:
-        return datetime.strptime(text, "%Y-%m-%d_%H:%M:%S").astimezone().timestamp()  # noqa: DTZ007 - local by its writer
+        return datetime.strptime(text, "%Y-%m-%d_%H:%M:%S").astimezone().timestamp()
     except ValueError:
         return None

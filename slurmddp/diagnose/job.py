@@ -7,16 +7,14 @@ from typing import Final
 
 from slurmddp.cluster.pending import explain
 from slurmddp.diagnose import facts, ours, plain
-from slurmddp.diagnose.judge import Job, judge
 from slurmddp.diagnose.facts import Facts
+from slurmddp.diagnose.judge import Job, judge
 from slurmddp.diagnose.scene import Scene
 from slurmddp.diagnose.states import rule_of
 from slurmddp.diagnose.values import NONE, UNKNOWN, Diagnosis, Line
 from slurmddp.errors import ClusterError
 from slurmddp.rundir import RunDir
 
-LOCAL: Final = "local-"
-"""What the ids of runs on this machine begin with; Slurm knows nothing of them."""
 BEFORE: Final = 3
 """Of how many earlier starts of the ranks it is told what they ended of."""
 _OF_SLURM: Final = frozenset({"time-limit", "preempted", "requeued", "cancelled", "node-lost", UNKNOWN, "gave-up"})
@@ -28,7 +26,7 @@ def diagnose(run: RunDir | None, job_id: str, environ: Mapping[str, str]) -> Dia
 
     Raises ClusterError when Slurm does not answer, or does not know the job, and there are no files of it.
     """
-    known = Facts(job_id=job_id, source="files") if job_id.startswith(LOCAL) else facts.ask(job_id, environ)
+    known = Facts(job_id=job_id, source="files") if job_id.startswith(ours.LOCAL) else facts.ask(job_id, environ)
     if run is not None and known.name and known.name != run.path.name:
         known = Facts(job_id=job_id, source="files", silence=f"job {job_id} is now another's: {known.name}")
     if known.source == "files" and not (run and _has_files(run, job_id)):

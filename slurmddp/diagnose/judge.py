@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from slurmddp.diagnose.catalogue import RULES
 from slurmddp.diagnose.endings import Ending
+from slurmddp.diagnose.flight import Parting
 from slurmddp.diagnose.reading import evidence
 from slurmddp.diagnose.scene import Scene
 from slurmddp.diagnose.states import SIGNALS
@@ -16,6 +18,12 @@ from slurmddp.diagnose.values import UNKNOWN, Diagnosis, Line, Sighting
 
 LINES: Final = 4
 """How many lines of evidence are shown."""
+
+SHOWN_PEERS: Final = 2
+SHOWN_ABSENT: Final = 8
+_LOST: Final = frozenset({"peer-lost", "aborted"})
+_WAITED: Final = frozenset({"collective-timeout", "rank-missing", "mesh-failed"})
+"""What ranks tell that waited for another."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +69,7 @@ def _root(scene: Scene, causes: Sequence[Sighting]) -> Sighting | None:
 def _of_sighting(scene: Scene, seen: Sighting) -> Diagnosis:
     ending = _ending_of(scene, seen)
     rank = seen.rank if seen.rank is not None else ending.number if ending and not ending.is_node else None
-    consequences = [other.line for other in scene.sightings if other.rule.role == "consequence"]
+    consequences = _of_peers(scene)
     return _made(
         seen.rule.key,
         seen.what,
@@ -101,7 +109,7 @@ def _by_ending(scene: Scene) -> Diagnosis | None:
     if rule is None:
         return None
     rank = _rank_of(scene, end)
-    consequences = [seen.line for seen in scene.sightings if seen.rule.role == "consequence"]
+    consequences = _of_peers(scene)
     return _made(
         rule.key,
         f"{_who(rank, end.number, end.is_node)}: {rule.what.format(status=end.status)}",
@@ -133,14 +141,37 @@ def _by_symptom(scene: Scene) -> Diagnosis | None:
     first = _earliest(symptoms)
     if first is None:
         return None
-    found = _of_sighting(scene, first)
-    if scene.parting is None or first.rule.key not in ("collective-timeout", "mesh-failed"):
+    if scene.parting and first.rule.key in _WAITED:
+        return _of_parting(scene, first, scene.parting)
+    return _of_missing(scene, first)
+
+
+def _of_parting(scene: Scene, waited: Sighting, parting: Parting) -> Diagnosis:
+    """Return where the flight recorder saw the ranks part, for ranks that waited."""
+    found = _of_sighting(scene, waited)
+    lines = _lines([seen.line for seen in scene.sightings if seen.rule.key == waited.rule.key])
+    found = replace(found, rank=parting.rank, host=scene.host_of(parting.rank), evidence=lines, others="")
+    if not parting.differs:
+        return replace(found, what=f"{parting.what}: it hangs, is slow, or took another path")
+    known = next(rule for rule in RULES if rule.key == "collective-mismatch")
+    return replace(found, cause=known.key, what=parting.what, sure="certain", advice=known.advice, again=False)
+
+
+def _of_missing(scene: Scene, waited: Sighting) -> Diagnosis:
+    """Return, for ranks that waited in vain, the one that did not come: it neither waited nor lost a peer."""
+    found = _of_sighting(scene, waited)
+    if waited.rank is not None and waited.rank >= scene.world > 0:
+        what = f"ranks disagree on the world size: one waits for rank {waited.rank}, and there are {scene.world}"
+        return replace(found, cause="world-size", what=what, rank=None, host="")
+    came = {seen.rank for seen in scene.sightings if seen.rule.role == "symptom" or seen.rule.key in _LOST}
+    absent = sorted(set(range(scene.world)) - came)
+    named = "rank" in waited.rule.regex.groupindex
+    if named or waited.rule.key not in _WAITED or not 0 < len(absent) < scene.world:
         return found
-    cause = "collective-mismatch" if scene.parting.differs else found.cause
-    return replace(
-        found, cause=cause, what=f"{scene.parting.what}; {found.what}" if not scene.parting.differs else
-        scene.parting.what, rank=scene.parting.rank, host=scene.host_of(scene.parting.rank),
-    )  # fmt: skip
+    names = f"rank{'s' if len(absent) > 1 else ''} {', '.join(map(str, absent[:SHOWN_ABSENT]))}"
+    names += f" and {len(absent) - SHOWN_ABSENT} more" if len(absent) > SHOWN_ABSENT else ""
+    others = _many(len(came - {None}), "waited for {it}", it="it" if len(absent) == 1 else "them")
+    return replace(found, what=f"{found.what}; {names} did not come", rank=absent[0], host="", others=others)
 
 
 def _by_silence(scene: Scene) -> Diagnosis | None:
@@ -148,7 +179,7 @@ def _by_silence(scene: Scene) -> Diagnosis | None:
     if not scene.silent or not scene.failed:
         return None
     rule, rank = SIGNALS["silent"], scene.silent[0]
-    consequences = [seen.line for seen in scene.sightings if seen.rule.role == "consequence"]
+    consequences = _of_peers(scene)
     return _made(
         rule.key, f"rank {rank}: {rule.what}", sure=rule.sure, rank=rank, evidence=_lines(consequences),
         advice=rule.advice, again=rule.again,
@@ -168,6 +199,11 @@ def _unknown(scene: Scene) -> Diagnosis:
     )
 
 
+def _of_peers(scene: Scene) -> list[Line]:
+    """Return the first lines in which other ranks tell that they lost one."""
+    return [seen.line for seen in scene.sightings if seen.rule.key in _LOST][:SHOWN_PEERS]
+
+
 def _lines(lines: Sequence[Line]) -> tuple[Line, ...]:
     return tuple(dict.fromkeys(lines))[:LINES]
 
@@ -178,9 +214,7 @@ def _others(scene: Scene, rank: int | None, cause: Sighting | None = None) -> st
         seen.rank for seen in scene.sightings
         if cause and seen.rule.key == cause.rule.key and seen.rank not in (None, rank)
     }  # fmt: skip
-    lost = {
-        seen.rank for seen in scene.sightings if seen.rule.key in ("peer-lost", "aborted") and seen.rank is not None
-    }
+    lost = {seen.rank for seen in scene.sightings if seen.rule.key in _LOST and seen.rank is not None}
     lost -= {rank, *same}
     rest = scene.failed - len(same) - len(lost) - (1 if rank is not None and rank not in scene.silent else 0)
     parts = [
@@ -191,7 +225,7 @@ def _others(scene: Scene, rank: int | None, cause: Sighting | None = None) -> st
     return "; ".join(filter(None, parts))
 
 
-def _many(count: int, text: str) -> str:
+def _many(count: int, text: str, **given: str) -> str:
     one = count == 1
-    words = {"its": "its" if one else "their", "was": "was" if one else "were", "it": "it"}
+    words = {"its": "its" if one else "their", "was": "was" if one else "were", "it": "it", **given}
     return f"{count} {'rank' if one else 'ranks'} {text.format(**words)}"

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -24,6 +24,8 @@ from slurmddp.hostlist import expand
 from slurmddp.outcome import DONE, STOPPED
 from slurmddp.rundir import RunDir
 
+LOCAL: Final = "local-"
+"""What the ids of runs on this machine begin with; Slurm knows nothing of them."""
 READ_RANKS: Final = 24
 """How many ranks' output is read, of those that failed and of those without a record each."""
 READ_FLIGHTS: Final = 64
@@ -59,7 +61,8 @@ def scene(run: RunDir, job_id: str, attempt: str) -> Scene:
     said = said_by_script(run, job_id, attempt)
     nodes = [line for node in files.get("node", ())[:READ_NODES] for line in read(folder / f"node-{node}.out")]
     world = 1 + max((rank for kind in ("end", "out", "error.json") for rank in files.get(kind, ())), default=-1)
-    hosts = _hosts(said, world) | {record.rank: record.host for record in records if record.host}
+    recorded = {record.rank: record.host for record in records if record.host}
+    hosts = _hosts(said, world, tuple(dict.fromkeys(recorded.values())) if job_id.startswith(LOCAL) else ()) | recorded
     silent = tuple(sorted(set(range(world)) - {record.rank for record in records})) if records else ()
     console = read(run.rank_log(job_id, attempt, 0))
     told = [*said, *nodes, *(line for line in console if line.text.startswith("torchrun: "))]
@@ -128,11 +131,11 @@ def _record(path: Path, rank: int) -> Record | None:
     return None
 
 
-def _hosts(said: Sequence[Raw], world: int) -> dict[int, str]:
-    """Return each rank's node: as many ranks on each, in the order of the nodes."""
+def _hosts(said: Sequence[Raw], world: int, nodes: tuple[str, ...]) -> dict[int, str]:
+    """Return each rank's node, by the script's words or the given ones: as many ranks on each, in order."""
     match = next((found for line in said if (found := _BEGIN.search(line.text))), None)
     try:
-        nodes = expand(match[2]) if match else ()
+        nodes = expand(match[2]) if match else nodes
     except UsageError:
         return {}
     return {rank: nodes[rank * len(nodes) // world] for rank in range(world)} if nodes and world >= len(nodes) else {}
@@ -148,29 +151,32 @@ def _sightings(
     told: Sequence[Sequence[Raw]],
 ) -> Iterator[Sighting]:
     failed = [record for record in records if record.failed]
-    chosen = sorted(failed[:READ_RANKS], key=lambda record: record.time)
-    for record in failed:
-        if record in chosen or record.status not in {other.status for other in chosen}:
-            yield from _of_record(run, job_id, attempt, record)
+    chosen, rest = failed[:READ_RANKS], failed[READ_RANKS:]
+    for record in chosen:
+        yield from _of_record(run, job_id, attempt, record)
+    for record in rest:
+        rule, found = _told(record.reason)
+        line = Line(shown_path(record.path), 1, record.reason)
+        yield sighting(rule, found, line, time=record.time, rank=record.rank, host=record.host)
     for rank in silent[:READ_RANKS]:
-        path = run.rank_log(job_id, attempt, rank)
-        lines, time = labelled(read(path)), modified(path)
-        found = [*of_tracebacks(lines, rank=rank, time=time), *of_lines(lines, about=time or 0.0, rank=rank)]
-        yield from at([_on(seen, rank, hosts) for seen in found], time)
-    for lines in told:
-        about = modified(lines[0].path) if lines else None
-        yield from of_lines(lines, about=about or 0.0, rank=None)
+        yield from _of_silent(run.rank_log(job_id, attempt, rank), rank, hosts.get(rank, ""))
+    for said in told:
+        about = modified(said[0].path) if said else None
+        yield from of_lines(said, about=about or 0.0, rank=None)
 
 
-def _on(seen: Sighting, rank: int, hosts: Mapping[int, str]) -> Sighting:
-    return replace(seen, host=seen.host or hosts.get(rank, "")) if seen.rank == rank else seen
+def _of_silent(path: Path, rank: int, host: str) -> list[Sighting]:
+    """Return what the output of a rank without a record tells."""
+    lines, time = labelled(read(path)), modified(path)
+    found = [*of_tracebacks(lines, rank=rank, time=time, host=host)]
+    return at([*found, *of_lines(lines, about=time or 0.0, rank=rank, host=host)], time)
 
 
 def _of_record(run: RunDir, job_id: str, attempt: str, record: Record) -> Iterator[Sighting]:
     """Yield what a rank's own record tells; of one that lost its peer, or waited, its output too."""
     error = run.rank_error(job_id, attempt, record.rank)
     texts, time = _texts(error) or [record.reason], modified(error) or record.time
-    number, rule, found = of_exceptions(texts) or (0, *_refused(record.reason))
+    number, rule, found = of_exceptions(texts) or (0, *_told(record.reason))
     lines = labelled(read(run.rank_log(job_id, attempt, record.rank)))
     line = _place(lines, texts[number]) or Line(shown_path(record.path), 1, record.reason)
     yield sighting(rule, found, line, time=time, rank=record.rank, host=record.host)
@@ -179,7 +185,7 @@ def _of_record(run: RunDir, job_id: str, attempt: str, record: Record) -> Iterat
         yield from at([other for other in seen if other.rule.key != rule.key], time)
 
 
-def _refused(reason: str) -> tuple[Rule, Mapping[str, str]]:
+def _told(reason: str) -> tuple[Rule, Mapping[str, str]]:
     """Return what a reason of our own tells, which is no exception."""
     known = find(reason, "exception") or find(f"Error: {reason}", "exception")
     if known is None:

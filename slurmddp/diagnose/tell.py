@@ -3,8 +3,8 @@
 from dataclasses import asdict
 from typing import Any, Final
 
-from slurmddp.cli.tables import printable
 from slurmddp.diagnose.values import NONE, Diagnosis, Line
+from slurmddp.fields import printable
 
 SHOWN_CHARS: Final = 300
 """Of a line of evidence."""

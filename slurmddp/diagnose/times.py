@@ -30,6 +30,6 @@ def time_of(text: str, *, about: float) -> float | None:
 
 def _local(*parts: int) -> float | None:
     try:
-        return datetime(*parts).astimezone().timestamp()  # type: ignore[arg-type,misc]  # noqa: DTZ001 - local by its writer
+        return datetime(*parts).astimezone().timestamp()  # type: ignore[arg-type]
     except ValueError:
         return None

@@ -15,9 +15,9 @@ _LINKS: Final = (
     "During handling of the above exception, another exception occurred:",
 )
 _SYSTEM = re.compile(
-    r"srun: |slurmstepd: |slurmd: |\[[IWEF]\d{4} |\[W|E\d{4} |W\d{4} |Exception raised from |frame #\d+: |terminate called|"
-    r"\S+ slurmddp: |torchrun: |Traceback|={5}|-{5}|\S*ChildFailedError|Root Cause|Failures:|Killed|Terminated|"
-    r"Exception ignored |told to stop|This is |rank \d+ \(pid"
+    r"srun: |slurmstepd: |slurmd: |\[[IWEF]\d{4} |\[W|E\d{4} |W\d{4} |Exception raised from |frame #\d+: |"
+    r"terminate called|\S+ slurmddp: |torchrun: |Traceback|={5}|-{5}|\S*ChildFailedError|Root Cause|Failures:|"
+    r"Killed|Terminated|Exception ignored |told to stop|This is |rank \d+ \(pid"
 )
 _STRAY: Final = 12
 """So many ordinary lines may come after an exception that ended a program: other ranks still print."""

@@ -84,6 +84,11 @@ class Notices:
             self._changed.notify_all()
         self._wake()
 
+    def dismiss(self) -> None:
+        """Take a notice back that came too early: the next signal counts, and the clock. Called by an act."""
+        with self._changed:
+            self.cause, self._acted = "", False
+
     def settle(self, limit_s: float) -> None:
         """Give an act that is about to end the process the time to; the failure it meets is its consequence."""
         if self.given and self._ends:

@@ -20,6 +20,8 @@ REACH_LIMIT_S = 25.0
 MARGIN_S = 5.0
 """Before Slurm's kill: what the batch script needs to put the job back into the queue."""
 
+EARLY_S = 60.0
+"""So much before its time Slurm may give notice of the time limit, which is all the time that a short job has."""
 LONG_STEPS = 2.0
 """So many times the longest step so far may pass without one before the loop is taken to be stuck."""
 
@@ -27,6 +29,8 @@ Progress = Callable[[], tuple[float, float]]
 """Returns when the last step was finished, by `time.monotonic()`, and how many seconds the longest took."""
 Confirm = Callable[[float], list[int]]
 """Tells the peers of a notice; returns those that did not acknowledge one within so many seconds."""
+End = Callable[[why.Reason], Verdict | None]
+"""Says how a program that saves itself ends; None when it is about to end by itself."""
 
 
 class Stopping:
@@ -37,6 +41,7 @@ class Stopping:
         """Who this process is."""
         self._confirm: Confirm = lambda _: []
         self._progress: Progress = lambda: (0.0, 0.0)
+        self._end: End = lambda _: None
         self.reason: why.Reason = "signal"
         """Why the job is to stop, as far as Slurm said; known to rank 0 alone."""
 
@@ -58,6 +63,11 @@ class Stopping:
         self._progress = progress
         NOTICES.then(self._see_loop_stop)
 
+    def expect_own_end(self, end: End) -> None:
+        """Rank 0's program saves itself and says how it ends; its peers go on until they are ended with it."""
+        self._end = end
+        NOTICES.then(self._leave_as_said if self.rank.is_main else self._acknowledge)
+
     def expect_nothing(self) -> None:
         """The rank is ending."""
         NOTICES.then(None)
@@ -78,6 +88,20 @@ class Stopping:
             elif current:
                 stopped = Verdict(outcome.STOPPED, f"told to stop ({self.reason})")
                 self._leave(stopped, records=self.rank.is_main)
+
+    def _acknowledge(self) -> None:
+        self._confirm(SILENT_S)
+
+    def _leave_as_said(self) -> None:
+        self._tell()
+        if self.reason == "time limit" and 0 < (self.rank.stop_at or 0) - time.time() < EARLY_S:
+            NOTICES.dismiss()
+            return
+        silent = self._confirm(SILENT_S)
+        verdict = self._lost(silent) if silent else self._end(self.reason)
+        with NOTICES.holding(self._leave_as_said) as current:
+            if current and verdict:
+                self._leave(verdict, records=True)
 
     def _see_loop_stop(self) -> None:
         silent = self._confirm(SILENT_S)

@@ -182,7 +182,7 @@ def parse_accounting(stdout: str) -> Heard:
     if head is None:
         return Heard(silence="sacct answered with no table" if stdout.strip() else "sacct answered nothing")
     cells = (line.split("|", maxsplit=len(head) - 1) for line in lines)
-    found = (dict(zip(head, row, strict=False)) for row in cells)
+    found = (dict(zip(head, row, strict=True)) for row in cells if len(row) == len(head))
     return Heard(tuple(_of_accounting(row) for row in found if _ID.fullmatch(row["JobID"])))
 
 

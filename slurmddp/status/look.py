@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cache
 from typing import Final
 
 from slurmddp import slurm
@@ -12,7 +13,7 @@ from slurmddp.errors import UsageError
 from slurmddp.handover import submissions
 from slurmddp.history import History, read, read_newest
 from slurmddp.hostlist import expand
-from slurmddp.rundir import RunDir
+from slurmddp.rundir import TAIL_BYTES, RunDir
 from slurmddp.slurm import PHASES
 from slurmddp.status import asking, identity, records
 from slurmddp.status.asking import Heard, Row
@@ -25,9 +26,12 @@ TIMEOUT_S: Final = 20.0
 FEW: Final = 8
 """Of so many jobs scontrol tells more, and all events are read."""
 
+SOME: Final = 100
+"""Of so many jobs the last 64 KiB of events are read, of more the last 1 KiB: where it stands, and its pace."""
+
+_LINES_BYTES: Final = 1024
 _DOUBTS: Final = 20
 """Of so many jobs a look compares the script, one question each."""
-_MORE_NODES: Final = 65536
 
 _ENDED: Final[Mapping[str, str]] = {
     "COMPLETED": "",
@@ -60,7 +64,7 @@ def look(
     wanted = [job for target in targets for job in _wanted(target)]
     answers = _Answers(wanted, environ, timeout_s)
     answers.ask()
-    files = _Files(whole=len(wanted) <= FEW, now=time.time() if now is None else now)
+    files = _Files(jobs=len(wanted), now=time.time() if now is None else now)
     return [status for job in wanted for status in _statuses(job, answers, files)]
 
 
@@ -100,8 +104,9 @@ class _Answers:
     environ: Environ
     timeout_s: float
     queue: Heard = field(default_factory=Heard)
-    rows: dict[str, list[Row]] = field(default_factory=dict)
-    """By the id that was asked for."""
+    rows: dict[Wanted, list[Row]] = field(default_factory=dict)
+    given_again: set[Wanted] = field(default_factory=set)
+    """Those whose number another job of the same name has by now."""
 
     def ask(self) -> None:
         """Ask squeue, then sacct for what it does not know, then scontrol for a few."""
@@ -114,19 +119,22 @@ class _Answers:
         if missing := [job for job in self.wanted if self._is_incomplete(job)]:
             self._take(missing, self._accounting(missing))
         if len(self.wanted) <= FEW and not self.queue.silence:
-            for job in self.wanted:
-                self._detail(job)
+            self._detail()
 
     def _take(self, wanted: Iterable[Wanted], rows: Iterable[Row]) -> None:
         by_number: dict[str, list[Row]] = {}
         for row in rows:
             by_number.setdefault(row.number, []).append(row)
         for job in wanted:
-            known = self.rows.setdefault(job.job_id, [])
-            found = identity.newest(identity.of(job, by_number.get(job.number, ())))
+            known = self.rows.setdefault(job, [])
+            found = self._own(job, by_number.get(job.number, ()))
             ids = {row.job_id for row in known}
             more = [row for row in found if row.job_id not in ids and self._is_true(row)]
-            self.rows[job.job_id] = identity.newest([*known, *more])
+            self.rows[job] = identity.newest([*known, *more])
+
+    def _own(self, job: Wanted, rows: Iterable[Row]) -> list[Row]:
+        found = identity.newest(identity.of(job, rows))
+        return [row for row in found if not (job in self.given_again and identity.is_doubtful(job, row))]
 
     def _is_true(self, row: Row) -> bool:
         """Whether a row can be: what the controller has forgotten has ended, whatever the accounting still holds."""
@@ -134,14 +142,17 @@ class _Answers:
 
     def _drop_others(self) -> None:
         """Take out what has a run's number and name, and another script."""
-        doubts = [job for job in self.wanted for row in self.rows[job.job_id] if identity.is_doubtful(job, row)]
+        doubts = [job for job in self.wanted for row in self.rows[job] if identity.is_doubtful(job, row)]
+        deadline = time.monotonic() + self.timeout_s
         for job in list(dict.fromkeys(doubts))[:_DOUBTS]:
-            if slurm.script_digest(job.number, self.environ) not in (None, job.sha256):
-                self.rows[job.job_id] = []
+            left_s = max(0.0, deadline - time.monotonic())
+            if slurm.script_digest(job.number, self.environ, timeout_s=left_s) not in (None, job.sha256):
+                self.given_again.add(job)
+                self.rows[job] = []
 
     def _is_incomplete(self, job: Wanted) -> bool:
         """Whether the accounting may know more: of a job that squeue does not, and of an array's tasks."""
-        rows = self.rows[job.job_id]
+        rows = self.rows[job]
         return not rows or ("_" in rows[0].job_id and "_" not in job.job_id)
 
     def _accounting(self, missing: Sequence[Wanted]) -> tuple[Row, ...]:
@@ -149,17 +160,17 @@ class _Answers:
         ids = list(dict.fromkeys(job.number for job in missing))
         return asking.accounting(ids, since, self.environ, timeout_s=self.timeout_s).rows
 
-    def _detail(self, job: Wanted) -> None:
-        """Add what only scontrol tells; and all that it does, where neither of the others knows the job."""
-        rows = self.rows[job.job_id]
-        if rows and rows[0].source == "sacct":
-            return
-        heard = asking.controller(job.job_id, self.environ, timeout_s=self.timeout_s)
-        shown = {row.job_id: row for row in identity.newest(identity.of(job, heard.rows))}
-        if not rows:
-            self.rows[job.job_id] = list(shown.values())
-            return
-        self.rows[job.job_id] = [_detailed(row, shown.get(row.job_id)) for row in rows]
+    def _detail(self) -> None:
+        """Add what only scontrol tells, and all that it does where neither of the others knows a job."""
+        for job, rows in self.rows.items():
+            if rows and rows[0].source == "sacct":
+                continue
+            heard = asking.controller(job.job_id, self.environ, timeout_s=self.timeout_s)
+            if heard.silence:
+                return
+            shown = {row.job_id: row for row in self._own(job, heard.rows)}
+            detailed = [_detailed(row, shown.get(row.job_id)) for row in rows]
+            self.rows[job] = detailed or list(shown.values())
 
 
 def _detailed(row: Row, more: Row | None) -> Row:
@@ -170,18 +181,20 @@ def _detailed(row: Row, more: Row | None) -> Row:
 class _Files:
     """The runs' events, each read once."""
 
-    whole: bool
+    jobs: int
+    """For how many they are wanted: for few all is read, for many the last lines."""
     now: float
     _read: dict[RunDir, History] = field(default_factory=dict)
 
     def of(self, run: RunDir) -> History:
         if run not in self._read:
-            self._read[run] = read(run) if self.whole else read_newest(run)
+            few, some = self.jobs <= FEW, self.jobs <= SOME
+            self._read[run] = read(run) if few else read_newest(run, size=TAIL_BYTES if some else _LINES_BYTES)
         return self._read[run]
 
 
 def _statuses(job: Wanted, answers: _Answers, files: _Files) -> Iterator[JobStatus]:
-    rows = answers.rows.get(job.job_id) or []
+    rows = answers.rows[job]
     if not rows:
         yield _from_files(job, answers, files)
     for row in rows:
@@ -242,11 +255,12 @@ def _from_files(job: Wanted, answers: _Answers, files: _Files) -> JobStatus:
     end = records.ending(job.run, history, job.job_id, gone=not silence)
     progress = records.progress(job.run, history, job.job_id, running=False, now=files.now)
     age_s = max(0.0, files.now - end.seen) if end.seen else 0.0
+    ended = datetime.fromtimestamp(end.seen).astimezone() if end.seen and PHASES.get(end.state) in _OVER else None
     meaning = "" if end.state == "COMPLETED" else end.reason or _ENDED.get(end.state, "")
     if end.state == "UNKNOWN":
         meaning = silence or "Slurm no longer knows it, and its script left no last word"
     return replace(
-        unknown, state=end.state, submitted=job.submitted, meaning=meaning, exit_status=end.exit_status,
+        unknown, state=end.state, submitted=job.submitted, ended=ended, meaning=meaning, exit_status=end.exit_status,
         age_s=age_s, progress=progress,
     )  # fmt: skip
 
@@ -258,6 +272,7 @@ def _meaning(status: JobStatus) -> str:
     return _ENDED.get(status.state, "")
 
 
+@cache
 def _hosts(text: str) -> tuple[str, ...]:
     try:
         return expand(text) if text else ()

@@ -2,16 +2,20 @@
 
 import os
 import re
+import signal
 import subprocess
 import time
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from slurmddp import sandbox as room
-from slurmddp import slurm
+from slurmddp import slurm, status
 from slurmddp.cluster import Qos, census
 from slurmddp.cluster.census import look
 from slurmddp.errors import ClusterError
+from slurmddp.target import Target
 
 
 @pytest.fixture(scope="module")
@@ -68,3 +72,42 @@ def test_the_accounting_says_what_the_user_may_charge(accounting):
     assert census.parse_qos(rows, {"PreemptMode": "REQUEUE"}) == (
         Qos(name="normal", preempted_by=("urgent",), preemption="requeue", grace_s=90),
     )
+
+
+def daemon(sandbox, name):
+    """Return the process of one of the sandbox's daemons."""
+    supervisor = sandbox.files.supervisor().pid
+    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+    (found,) = [int(child) for child in children if Path(f"/proc/{child}/comm").read_text().strip() == name]
+    return found
+
+
+@contextmanager
+def stopped(pid):
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.usefixtures("slurm_programs")
+def test_status_with_each_of_the_daemons_away(accounting):
+    """A controller that does not answer, then a slurmdbd that has ended, then both; the last test here."""
+    env = {**os.environ, **accounting.environment()}
+    submit = ["sbatch", "--wait", "--parsable", "--output=/dev/null", "--job-name=x", "--wrap", "exit 3"]
+    job = subprocess.run(submit, env=env, capture_output=True, text=True, check=False).stdout.strip()
+    controller = daemon(accounting, "slurmctld")
+
+    def seen(timeout_s=60.0):
+        (found,) = status.look([Target(None, (job,))], env, timeout_s=timeout_s)
+        return found.phase, found.source, found.exit_status, bool(found.silence)
+
+    deadline = time.monotonic() + 30
+    with stopped(controller):
+        while (said := seen(1.0)) != ("failed", "sacct", "3:0", True):
+            assert time.monotonic() < deadline, said
+    os.kill(daemon(accounting, "slurmdbd"), signal.SIGKILL)
+    assert seen() == ("failed", "squeue", "3:0", False)
+    with stopped(controller):
+        assert seen(1.0) == ("unknown", "files", "", True)

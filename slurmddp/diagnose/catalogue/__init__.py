@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-from slurmddp.diagnose.catalogue import devices, files, lost, meeting, memory, program, slurm, training
+from slurmddp.diagnose.catalogue import devices, files, general, lost, meeting, memory, program, slurm, training
 from slurmddp.diagnose.values import Place, Rule
 
 TOPICS: Final[Mapping[str, tuple[Rule, ...]]] = {
@@ -16,6 +16,7 @@ TOPICS: Final[Mapping[str, tuple[Rule, ...]]] = {
     "Files": files.RULES,
     "Slurm and the batch script": slurm.RULES,
     "What follows from something else": lost.RULES,
+    "Anything else": general.RULES,
 }
 """By what they are about, in the order in which they are tried."""
 

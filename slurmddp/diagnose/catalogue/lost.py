@@ -8,7 +8,7 @@ RULES: Final = (
     Rule(
         key="peer-lost",
         pattern=r"(?i:connection (?:reset|closed|refused)(?: by peer)?)|[Bb]roken pipe|recvValue failed|"
-        r"sendBytes failed|Connection was likely closed|waitForInput: poll for socket|(?i:remote process exited)",
+        r"sendBytes failed|Connection was likely closed|(?i:remote process exited)",
         example="RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer "
         "[127.0.0.1]:41003",
         what="lost its peer",

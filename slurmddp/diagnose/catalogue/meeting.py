@@ -34,7 +34,8 @@ RULES: Final = (
     ),
     Rule(
         key="rank-missing",
-        pattern=r"(?P<who>ranks? (?P<rank>\d+)[\d, ]*(?:\((?P<host>[\w.-]+)\))?.*?) did not arrive within (?P<limit>[\d.]+) s",
+        pattern=r"(?P<who>ranks? (?P<rank>\d+)[\d, ]*(?:\((?P<host>[\w.-]+)\))?.*?) did not arrive "
+        r"within (?P<limit>[\d.]+) s",
         example="Error: ranks 2, 3 (n2), rank 5 (n3) did not arrive within 60 s",
         what="{who} did not come to the start within {limit} s",
         advice="look at that rank's own output, and at its node: slurmddp doctor",
@@ -153,9 +154,9 @@ RULES: Final = (
     ),
     Rule(
         key="mesh-failed",
-        pattern=r"wait timeout after (?P<limit>\d+)ms, keys: (?P<keys>\S+)",
+        pattern=r"wait timeout after (?P<limit>\d+)ms, keys: \S+/(?P<rank>\d+)$",
         example="torch.distributed.DistStoreError: wait timeout after 60000ms, keys: /default_pg/0//cpu//0/2",
-        what="a rank never gave its address ({keys}): it left, or ranks disagree on the world size",
+        what="rank {rank} never gave its address: it left, or ranks disagree on the world size",
         advice="compare RANK and WORLD_SIZE of all ranks",
         again=None,
         role="symptom",

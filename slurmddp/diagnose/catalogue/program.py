@@ -65,35 +65,10 @@ RULES: Final = (
         key="download-failed",
         pattern=r"HTTPS?ConnectionPool|Max retries exceeded with url|urlopen error|Couldn't (?:connect to|reach)|"
         r"LocalEntryNotFoundError|We couldn't connect to",
-        example="requests.exceptions.ConnectionError: HTTPSConnectionPool(host='huggingface.co', port=443): Max retries "
+        example="requests.exceptions.ConnectionError: HTTPSConnectionPool(host='hf.co', port=443): Max retries "
         "exceeded with url: /api/models/gpt2 (Caused by NewConnectionError: [Errno 101] Network is unreachable)",
         what="the program could not download something; nodes often have no way to the internet",
         advice="download it on the login node before, to a folder that the nodes see (HF_HOME, TORCH_HOME)",
         again=None,
-    ),
-    Rule(
-        key="exit-status",
-        pattern=r"^exit status (?P<status>\d+)$",
-        example="exit status 3",
-        what="the program ended itself with status {status}",
-        advice="the program's own last lines say why",
-        general=True,
-    ),
-    Rule(
-        key="refused",
-        pattern=r"^Error: (?P<why>.+)",
-        example="Error: rank 0 found no checkpoint that can be used, and says why",
-        what="{why}",
-        advice="it is said above what to do",
-        again=None,
-        general=True,
-    ),
-    Rule(
-        key="exception",
-        pattern=r"^(?P<error>[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning|Iteration)\b.*)",
-        example="ValueError: batch 17 has a label of 12, there are 10 classes",
-        what="the program raised {error}",
-        advice="correct the program; the traceback says where",
-        general=True,
     ),
 )

@@ -1,0 +1,76 @@
+"""What came out of each setting of a sweep, by the last metrics of its run. Reads the runs' folders; asks nobody."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from slurmddp import history
+from slurmddp.array import folder
+from slurmddp.errors import UsageError
+from slurmddp.fields import shown, unknown
+from slurmddp.handover import submissions
+from slurmddp.outcome import DONE
+from slurmddp.rundir import RunDir
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """How far one setting is."""
+
+    values: Mapping[str, str]
+    run: RunDir
+    done: bool
+    step: int
+    total: int
+    metrics: Mapping[str, float]
+    """The last that were logged, by the program's own names."""
+
+
+def settings(run: RunDir) -> list[Mapping[str, str]]:
+    """Return the settings that a sweep was ever submitted with, each once. Raises UsageError when it is no sweep."""
+    found = {
+        folder(values): values
+        for record in submissions(run)
+        if isinstance(record.get("settings"), list)
+        for values in record["settings"]
+    }
+    if not found:
+        raise UsageError(f"{shown(run.path.name)} is no sweep; `slurmddp sweep JOB.toml --set KEY=VALUE,...` makes one")
+    return list(found.values())
+
+
+def results(run: RunDir) -> list[Result]:
+    """Return what each setting has come to, in the order of submission."""
+    return [_result(RunDir(run.path / folder(values)), values) for values in settings(run)]
+
+
+def ranked(found: list[Result], by: str, *, highest: bool) -> list[Result]:
+    """Return the results with the best first: the lowest of that metric, or the highest; those without it last.
+
+    Raises UsageError when no setting has logged it.
+    """
+    names = dict.fromkeys(name for result in found for name in result.metrics)
+    if names and by not in names:
+        raise unknown(by, names, "--by", what="metric")
+    return sorted(found, key=lambda result: _place(result.metrics.get(by), highest=highest))
+
+
+def _place(value: float | None, *, highest: bool) -> tuple[int, float]:
+    if value is None:
+        return 2, 0.0
+    return (1, 0.0) if math.isnan(value) else (0, -value if highest else value)
+
+
+def _result(run: RunDir, values: Mapping[str, str]) -> Result:
+    newest = history.read_newest(run)
+    last, end = newest.last("metrics"), newest.last("end")
+    logged = last.fields.get("values") if last else None
+    numbers = {name: history.number(value) for name, value in logged.items()} if isinstance(logged, dict) else {}
+    return Result(
+        values=values,
+        run=run,
+        done=bool(end and end is newest.events[-1] and end.number("status") == DONE),
+        step=last.count("step") if last else 0,
+        total=last.count("total") if last else 0,
+        metrics={name: value for name, value in numbers.items() if value is not None},
+    )

@@ -1,0 +1,102 @@
+"""The settings of a sweep that are not done yet, into the queue: one array, or as few as the cluster allows."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from slurmddp import slurm
+from slurmddp.array import Array, Task, folder
+from slurmddp.cluster import Cluster
+from slurmddp.errors import ClusterError, UsageError
+from slurmddp.handover import Notice, Submitted, submissions
+from slurmddp.request import Request
+from slurmddp.rundir import RunDir
+from slurmddp.script import script
+from slurmddp.submit import is_finished, submit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """How far the settings of a sweep are."""
+
+    done: tuple[Task, ...]
+    queued: tuple[Task, ...]
+    """Those that wait or run."""
+    missing: tuple[Task, ...]
+
+
+def standing(run: RunDir, tasks: Sequence[Task], environ: Mapping[str, str]) -> Standing:
+    """Tell which tasks are done, by their runs' own events, and which are in the queue, by Slurm.
+
+    Raises ClusterError when the controller does not answer.
+    """
+    busy = _busy(run, environ)
+    done = {task.folder for task in tasks if is_finished(RunDir(run.path / task.folder))}
+    return Standing(
+        done=tuple(task for task in tasks if task.folder in done),
+        queued=tuple(task for task in tasks if task.folder in busy - done),
+        missing=tuple(task for task in tasks if task.folder not in done | busy),
+    )
+
+
+def _busy(run: RunDir, environ: Mapping[str, str]) -> set[str]:
+    """Return the folders of the tasks that wait or run, told by their script from others of the same number."""
+    settings = {record["job"]: record for record in submissions(run) if isinstance(record.get("settings"), list)}
+    known = slurm.jobs(list(settings), environ) if settings else []
+    tasks = [job.job_id.split("_") for job in known if not job.ended and re.fullmatch(r"\d+_\d+", job.job_id)]
+    numbers = {number for number, _ in tasks}
+    ours = {number for number in numbers if slurm.script_digest(number, environ) == settings[number].get("sha256")}
+    return {folder(settings[number]["settings"][int(index)]) for number, index in tasks if number in ours}
+
+
+def sweep(
+    request: Request,
+    *,
+    change: bool,
+    force: bool,
+    environ: Mapping[str, str],
+    notice: Notice,
+    accepted: Callable[[Submitted], None],
+) -> list[Submitted]:
+    """Submit the tasks of the request's array that are neither done nor in the queue; return the jobs.
+
+    Slurm's arrays have at most MaxArraySize tasks, and scripts a largest size: more than that are several. `accepted`
+    hears of each at once. Raises UsageError and ClusterError as `submit` does, with how much was queued before.
+    """
+    array = request.array
+    if array is None:
+        raise UsageError("there is nothing to sweep over; give --set KEY=VALUE,...")
+    parts = list(_parts(request, array))
+    if array.max_parallel and len(parts) > 1:
+        raise ClusterError(
+            f"--max-parallel holds for one array, and {len(array.tasks)} settings need {len(parts)} here "
+            "(MaxArraySize, max_script_size); sweep over fewer, or leave it out"
+        )
+    done: list[Submitted] = []
+    for part in parts:
+        try:
+            done.append(
+                submit(
+                    replace(request, array=part),
+                    change=change,
+                    force=force,
+                    environ=environ,
+                    notice=notice,
+                    accepted=accepted,
+                )
+            )
+        except ClusterError as error:
+            if not done:
+                raise
+            first = sum(len(part.tasks) for part in parts[: len(done)])
+            raise ClusterError(f"{first} of {len(array.tasks)} settings are queued, then: {error}") from error
+    return done
+
+
+def _parts(request: Request, array: Array) -> Iterator[Array]:
+    """Yield the arrays that the cluster takes, as few as need be."""
+    cluster = request.cluster or Cluster()
+    size = min(cluster.max_array_size, len(array.tasks))
+    while size > 1 and len(script(request.resolved.spec, array=Array(array.tasks[:size]))) > cluster.max_script_bytes:
+        size = -(-size // 2)
+    yield from array.parts(size)

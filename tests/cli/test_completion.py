@@ -1,0 +1,58 @@
+"""bash, as it is installed here, completes what people type."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from slurmddp.rundir import RunDir
+
+COMPLETE = r"""
+. ./completion.bash
+compopt() { echo "files"; }
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+_slurmddp_completion slurmddp
+printf '%s\n' "${COMPREPLY[@]}"
+"""
+
+
+@pytest.fixture
+def completed(tmp_path, monkeypatch):
+    """Return a function that lets bash complete the last of some words, and returns what it offers."""
+    monkeypatch.chdir(tmp_path)
+    for name, number in (("mnist", "17"), ("mlp", "170"), ("gpt", "18")):
+        run = RunDir.named("jobs", name)
+        run.create()
+        run.submissions.write_text(json.dumps({"job": number}) + "\n")
+    environ = {"PATH": f"{Path(sys.executable).parent}:/bin:/usr/bin", "HOME": str(tmp_path)}
+
+    script = subprocess.run(["slurmddp", "completion", "bash"], env=environ, capture_output=True, check=True).stdout
+    Path("completion.bash").write_bytes(script)
+
+    def complete(*words):
+        command = ["bash", "-c", COMPLETE, "bash", "slurmddp", *words]
+        done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True)
+        assert done.stderr == ""
+        return done.stdout.split()
+
+    return complete
+
+
+def test_bash_completes_commands_runs_jobs_choices_and_files(completed):
+    assert completed("stat") == ["status"]
+    assert completed("status", "m") == completed("cancel", "gpt", "m") == ["mlp", "mnist"]
+    assert completed("requeue", "17") == ["170", "17"]
+    assert completed("submit", "--launcher", "f") == ["fork"]
+    assert completed("submit", "tr") == completed("submit", "train.py", "--lr") == ["files"]
+    assert "--gpus-per-node" in completed("submit", "--gpus")
+    Path("slurmddp.toml").write_text("nodes = [")
+    assert completed("status", "m") == [], "what is wrong is no answer, and no words either"
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_get_their_script(shell):
+    command = [sys.executable, "-m", "slurmddp.cli", "completion", shell]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert f"_SLURMDDP_COMPLETE={shell}_complete" in done.stdout and done.stderr == ""

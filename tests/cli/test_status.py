@@ -1,0 +1,165 @@
+"""`slurmddp status` as people and scripts see it."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import click.testing
+import pytest
+
+from slurmddp.cli import all_jobs, group
+from slurmddp.cli import status as command
+from slurmddp.cli.status_text import block, rows
+from slurmddp.errors import UsageError
+from slurmddp.rundir import RunDir
+from slurmddp.status import JobStatus, Progress
+
+NOON = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
+PROGRESS = Progress(
+    attempt="1.0", step=50, total=200, loss=0.123456, samples_per_s=1234.5, left_s=3700.0, checkpoint_step=40,
+    checkpoint_age_s=65.0, restarts=((1.0, "peer lost"),) * 7, requeues=((2.0, "preempted\x1b[2J"),),
+)  # fmt: skip
+
+
+def job(job_id="17", state="RUNNING", **fields):
+    return JobStatus(**{"job_id": job_id, "run": None, "name": "mnist", "state": state, **fields})
+
+
+RUNNING = job(
+    submitted=NOON, started=NOON, elapsed_s=90, limit_s=7200, nodes=tuple(f"n{number}" for number in range(12)),
+    partition="gpu", restarts=1, source="squeue", progress=PROGRESS, run=RunDir(Path("/w/jobs/mnist")),
+)  # fmt: skip
+WAITING = job(
+    "18_[1-3]", "PENDING", reason="Priority", meaning="others come first; wait", expected_start=NOON, elapsed_s=0
+)
+FAILED = job(
+    "19", "FAILED", name="x" * 70, meaning="rank 0 on n1: \x1b[31mValueError\n" + "y" * 100, exit_status="77:0"
+)
+
+
+def test_a_table_fits_80_columns_and_moves_no_cursor():
+    lines = list(rows([RUNNING, WAITING, FAILED, job("20", "BLURRED", age_s=3700)]))
+    assert all(len(line) <= 80 and line.isprintable() for line in lines)
+    assert [line.split()[:3] for line in lines[:3]] == [
+        ["RUN", "JOB", "STATE"], ["mnist", "17", "RUNNING"], ["mnist", "18_[1-3]", "PENDING"],
+    ]  # fmt: skip
+    assert "1m30s  step 50/200, loss 0.1235, 1h1m left" in lines[1]
+    assert "starts 2026-01-02" in lines[2] and "1h1m ago" in lines[4]
+
+
+def test_many_tasks_in_the_same_state_are_one_row():
+    tasks = [job(f"17_{number}") for number in range(9)] + [job("17_9", "FAILED")]
+    lines = list(rows(tasks))
+    assert len(lines) == 3 and "17_*" in lines[1] and "9 tasks" in lines[1]
+
+
+def test_a_block_tells_everything_and_moves_no_cursor():
+    text = "\n".join(block(RUNNING))
+    assert all(len(line) <= 80 and line.isprintable() for line in text.splitlines())
+    parts = """mnist: job 17 is RUNNING
+1m30s, limit 2h
+n7 and 4 more, partition gpu
+attempt     1.0
+1234 samples/s
+step 40, 1m5s old
+7 times, the last of them:
+peer lost
+preempted\\x1b
+came back   once
+told by     squeue"""
+    for part in parts.splitlines():
+        assert part in text
+    assert "why         Priority; others come first; wait" in "\n".join(block(WAITING))
+    assert "the run's files, 2m old" in "\n".join(block(job(age_s=120)))
+
+
+@pytest.fixture
+def typed(monkeypatch, tmp_path):
+    """Return a function that lets `look` return these statuses, and runs `slurmddp` as typed."""
+    monkeypatch.chdir(tmp_path)
+    for name, number in (("mnist", "17"), ("gpt", "19")):
+        run = RunDir.named("jobs", name)
+        run.create()
+        run.submissions.write_text(json.dumps({"job": number, "time": number}) + "\n")
+
+    def run(*words, statuses=(), input=None):  # noqa: A002 click's name
+        monkeypatch.setattr(command, "look", lambda *_: list(statuses))
+        runner = click.testing.CliRunner()
+        return runner.invoke(group, list(words), standalone_mode=False, input=input)
+
+    return run
+
+
+def run_of(name):
+    return RunDir.named("jobs", name)
+
+
+@pytest.mark.parametrize(
+    ("states", "status"),
+    [
+        (("RUNNING", "PENDING"), 0),
+        (("COMPLETED", "RUNNING"), 0),
+        (("FAILED", "RUNNING"), 1),
+        (("CANCELLED", "COMPLETED"), 1),
+        (("UNKNOWN", "COMPLETED"), 3),
+        (("UNKNOWN", "FAILED"), 1),
+    ],
+)
+def test_the_exit_status_of_named_jobs(typed, states, status):
+    statuses = [job("17", states[0], run=run_of("mnist")), job("19", states[1], run=run_of("gpt"))]
+    assert typed("status", "mnist", "19", statuses=statuses).return_value == status
+    overview = typed("status", statuses=statuses)
+    assert overview.return_value == 0 and overview.stdout.splitlines()[1].startswith("mnist")
+
+
+def test_the_job_that_a_run_stands_at_counts(typed):
+    """An earlier failure is told, but is not the run's state."""
+    statuses = [job("17", "FAILED", run=run_of("mnist")), job("18", "COMPLETED", run=run_of("mnist"))]
+    run_of("mnist").submissions.write_text('{"job": "17"}\n{"job": "18"}\n')
+    done = typed("status", "mnist", statuses=statuses)
+    assert done.return_value == 0
+    assert "mnist: job 18 is COMPLETED" in done.stdout and "17   FAILED" in done.stdout
+
+
+def test_json_has_all_of_it_and_no_number_that_json_has_not(typed):
+    bad = Progress(loss=float("nan"))
+    done = typed("status", "17", "--json", statuses=[job(run=run_of("mnist"), submitted=NOON, progress=bad)])
+    (record,) = json.loads(done.stdout)
+    assert (record["job_id"], record["phase"], record["run"]) == ("17", "running", str(run_of("mnist").path))
+    assert (record["submitted"], record["progress"]["loss"]) == (NOON.isoformat(), "nan")
+
+
+def test_an_old_answer_is_told_to_be_one(typed):
+    done = typed("status", "17", statuses=[job(run=run_of("mnist"), silence="no answer", age_s=60)])
+    assert done.stderr == "Slurm's controller does not answer (no answer); this is what is on record\n"
+    assert typed("status", statuses=[job(state="UNKNOWN", run=run_of("mnist"), silence="no")]).return_value == 3
+
+
+def test_a_folder_without_runs_has_a_hint(typed):
+    done = typed("status", "--runs-dir", "nothing")
+    assert (done.return_value, done.stdout) == (0, "")
+    assert done.stderr.startswith("no run was submitted from here into nothing; ")
+    assert typed("status", "--runs-dir", "nothing", "--json").stdout == "[]\n"
+
+
+def test_the_newest_run_comes_first(typed):
+    old = job("17", run=run_of("mnist"))
+    new = job("19", run=run_of("gpt"), name="gpt", submitted=NOON + timedelta(days=1))
+    (table,) = [typed("status", statuses=[old, new]).stdout]
+    assert [line.split()[0] for line in table.splitlines()] == ["RUN", "gpt", "mnist"]
+
+
+def test_all_asks_first_and_names_or_all_are_wanted(monkeypatch):
+    with pytest.raises(UsageError, match="name runs or jobs, or say --all"):
+        all_jobs.check_words((), every=False)
+    with pytest.raises(UsageError, match="--all means every job, and mnist some"):
+        all_jobs.check_words(("mnist",), every=True)
+    with pytest.raises(UsageError, match="--all means 2 jobs here, and there is no terminal to ask; say --yes"):
+        all_jobs.confirm("Cancel", ["17 (a)", "18 (b)"], yes=False)
+    all_jobs.confirm("Cancel", ["17 (a)"], yes=True)
+    all_jobs.confirm("Cancel", [], yes=False)
+    monkeypatch.setattr(all_jobs.sys.stdin, "isatty", lambda: True)
+    asked = []
+    monkeypatch.setattr(click, "confirm", lambda text, **_: asked.append(text))
+    all_jobs.confirm("Cancel", [f"{number} (a)" for number in range(12)], yes=False)
+    assert asked == ["Cancel 12 jobs?"]

@@ -1,0 +1,76 @@
+"""A number that Slurm has given again is not taken for the run's job."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from slurmddp.rundir import RunDir
+from slurmddp.status import identity
+from slurmddp.status.asking import Row
+from slurmddp.status.identity import Wanted
+
+THEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+WANTED = Wanted(job_id="17", run=RunDir(Path("jobs/mnist")), submitted=THEN, sha256="0" * 64)
+ROW = Row(job_id="17", state="COMPLETED", source="sacct", name="mnist", submitted=THEN + timedelta(seconds=1))
+
+
+def test_a_job_of_the_same_name_and_time_is_it():
+    assert identity.of(WANTED, [ROW]) == [ROW]
+    assert identity.of(WANTED, [replace(ROW, name="")]) == [replace(ROW, name="")]
+    assert identity.of(WANTED, [replace(ROW, submitted=None)]) == [replace(ROW, submitted=None)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"name": "other"}, {"submitted": THEN - timedelta(hours=1)}, {"job_id": "18"}, {"job_id": "170"}],
+    ids=["name", "time", "number", "beginning"],
+)
+def test_another_job_is_not(change):
+    assert identity.of(WANTED, [replace(ROW, **change)]) == []
+
+
+def test_what_comes_after_a_job_of_another_name_is_another_s():
+    later = replace(ROW, submitted=THEN + timedelta(days=9))
+    other = replace(ROW, name="other", submitted=THEN + timedelta(days=5))
+    assert identity.of(WANTED, [ROW, other, later]) == [ROW]
+
+
+def test_a_job_that_came_back_is_its_last_row_and_one_to_look_at_twice():
+    back = replace(ROW, state="RUNNING", submitted=THEN + timedelta(hours=1))
+    assert identity.newest(identity.of(WANTED, [replace(ROW, state="REQUEUED"), back])) == [back]
+    assert identity.is_doubtful(WANTED, back) and not identity.is_doubtful(WANTED, ROW)
+    assert not identity.is_doubtful(replace(WANTED, sha256=""), back)
+
+
+def test_a_job_of_no_run_is_whatever_has_its_number():
+    assert identity.of(Wanted(job_id="17"), [replace(ROW, name="other")]) == [replace(ROW, name="other")]
+
+
+def test_a_task_is_found_among_those_that_wait_together():
+    waiting, own = replace(ROW, job_id="17_[1-3,7%2]"), replace(ROW, job_id="17_0")
+    assert identity.of(replace(WANTED, job_id="17_3"), [waiting, own]) == [waiting]
+    assert identity.of(replace(WANTED, job_id="17_0"), [waiting, own]) == [own]
+    assert identity.of(replace(WANTED, job_id="17_9"), [waiting, own]) == []
+    assert identity.of(WANTED, [waiting, own]) == [waiting, own]
+
+
+@pytest.mark.parametrize(
+    ("job_id", "tasks"),
+    [
+        ("17_[1-3,7%2]", {1, 2, 3, 7}),
+        ("17_[4]", {4}),
+        ("17_[0-8:4]", {0, 4, 8}),
+        ("17_[1,3,5,...]", None),
+        ("17_3", None),
+    ],
+)
+def test_the_tasks_of_an_array(job_id, tasks):
+    assert identity.tasks(job_id) == tasks
+
+
+def test_tasks_that_have_rows_of_their_own_do_not_wait_any_more():
+    rows = [replace(ROW, job_id=job_id) for job_id in ("17_2", "17_3", "17_[2-3%1]")]
+    assert identity.newest(rows) == rows[:2]
+    assert identity.newest(rows[1:]) == rows[1:]

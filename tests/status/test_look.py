@@ -1,0 +1,256 @@
+"""What became of jobs: a real Slurm, stand-ins for one that is slow, silent or unknown, and files."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from slurmddp import target
+from slurmddp.rundir import RunDir
+from slurmddp.status import current, look
+from slurmddp.target import Target
+
+NOW = datetime.now().astimezone().replace(microsecond=0)
+CLOCK = f"{NOW:%Y-%m-%dT%H:%M:%S}"
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def says(tmp_path):
+    """Return a function that puts stand-ins, scripts, in the place of Slurm's programs; one not given is not there."""
+
+    def put(**programs):
+        for program, script in programs.items():
+            path = tmp_path / "bin" / program
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(f"#!/bin/sh\necho x >>{tmp_path}/{program}.calls\n{script}\n")
+            path.chmod(0o755)
+        return {"PATH": f"{tmp_path}/bin:/bin:/usr/bin"}
+
+    return put
+
+
+def submitted(name, job, **record):
+    run = RunDir.named("jobs", name)
+    run.create()
+    with run.submissions.open("a") as file:
+        file.write(json.dumps({"job": job, "time": NOW.astimezone(UTC).isoformat(), **record}) + "\n")
+    return run
+
+
+def events(run, *lines):
+    head = {"job": "17", "attempt": "0.0", "rank": 0, "host": "n1"}
+    run.events.write_text("".join(json.dumps({**head, **line}) + "\n" for line in lines))
+
+
+def queue(*rows):
+    return "\n".join(f"echo 'slurmddp|{row}'" for row in rows)
+
+
+def seen(words, environ, **options):
+    return look(target.find(words, "jobs"), environ, **options)
+
+
+DOWN = "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
+NO_ACCOUNTS = "echo 'Slurm accounting storage is disabled' >&2; exit 1"
+FORGOTTEN = "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1"
+
+
+def test_one_squeue_and_one_sacct_for_ten_thousand_jobs(says, tmp_path):
+    """The stand-ins print lines in the form of 22.05.8."""
+    half = "slurmddp|id=%d|state=RUNNING|submit=2026-11-21T23:00:00|elapsed=10:00|limit=1-00:00:00|name=x\\n"
+    rest = "%d|COMPLETED|2026-11-21T23:00:00|600|0:0|x\\n"
+    environ = says(
+        squeue=f"seq 1 5000 | xargs printf '{half}'",
+        sacct=f"echo 'JobID|State|Submit|ElapsedRaw|ExitCode|JobName'; seq 5001 10000 | xargs printf '{rest}'",
+    )
+    found = look([Target(None, (str(number),)) for number in range(1, 10001)], environ)
+    assert [status.job_id for status in found] == [str(number) for number in range(1, 10001)]
+    assert {status.phase for status in found[:5000]} == {"running"} and {item.phase for item in found[5000:]} == {
+        "done"
+    }
+    assert [(tmp_path / f"{program}.calls").read_text() for program in ("squeue", "sacct")] == ["x\n", "x\n"]
+
+
+def test_a_controller_that_is_down_leaves_the_files_and_how_old_they_are(says):
+    run = submitted("a", "17")
+    events(run, {"time": time.time() - 90, "event": "metrics", "step": 5, "total": 10, "values": {"loss": 1}})
+    (status,) = seen(["a"], says(squeue=DOWN, sacct=NO_ACCOUNTS))
+    assert (status.state, status.source, status.progress.step) == ("RUNNING", "files", 5)
+    assert 89 < status.age_s < 150 and "Unable to contact slurm controller" in status.silence
+
+
+def test_a_controller_that_is_down_leaves_the_accounting(says):
+    events(submitted("a", "17"), {"time": time.time() - 90, "event": "start"})
+    table = f"printf 'JobID|State|Submit|JobName\\n17|RUNNING|{CLOCK}|a\\n'"
+    (status,) = seen(["17"], says(squeue=DOWN, sacct=table))
+    assert (status.state, status.source) == ("RUNNING", "sacct") and 89 < status.age_s < 150
+
+
+def test_what_the_controller_has_forgotten_does_not_run_whatever_the_accounting_says(says):
+    table = f"printf 'JobID|State|Submit|JobName\\n17|RUNNING|{CLOCK}|a\\n'"
+    submitted("a", "17")
+    environ = says(squeue=FORGOTTEN, sacct=table, scontrol=FORGOTTEN)
+    (status,) = seen(["a"], environ)
+    assert (status.state, status.silence) == ("UNKNOWN", "")
+    assert status.meaning == "Slurm no longer knows it, and its script left no last word"
+
+
+def test_a_job_that_came_back_and_is_not_told_of_yet_is_not_taken_for_one_that_waits(says):
+    rows = f"17|REQUEUED|{CLOCK}|a\\n17|RUNNING|{CLOCK}|a\\n"
+    submitted("a", "17")
+    environ = says(squeue=FORGOTTEN, sacct=f"printf 'JobID|State|Submit|JobName\\n{rows}'", scontrol=FORGOTTEN)
+    assert seen(["a"], environ)[0].state == "UNKNOWN"
+
+
+@pytest.mark.parametrize("words", ["JOB STATE\\n17 RUNNING", "{}", "17|RUNNING|?", "\\033[2J", ""])
+def test_an_unknown_slurm_is_no_answer(says, words):
+    environ = says(**dict.fromkeys(("squeue", "sacct", "scontrol"), f"printf '{words}\\n'"))
+    (status,) = seen(["17"], environ)
+    assert (status.state, status.phase, status.source) == ("UNKNOWN", "unknown", "files")
+
+
+def test_scontrol_tells_where_squeue_and_sacct_are_not_understood(says):
+    record = (
+        f"JobId=17 JobName=a UserId=me(7) JobState=RUNNING Restarts=x NumNodes=? SubmitTime={CLOCK} RunTime=00:00:09"
+    )
+    (status,) = seen(["17"], says(squeue="echo ?", sacct="echo ?", scontrol=f"echo '{record}'"))
+    assert (status.state, status.source, status.restarts, status.elapsed_s) == ("RUNNING", "scontrol", 0, 9)
+
+
+def test_programs_that_do_not_end_are_left(says):
+    submitted("a", "17").batch_log("17").write_text("x slurmddp: job 17, attempt 0.0, ended with status 0: done\n")
+    environ = says(**dict.fromkeys(("squeue", "sacct", "scontrol"), "exec sleep 60"))
+    (status,) = seen(["a"], environ, timeout_s=0.3)
+    assert (status.state, status.source, status.exit_status) == ("COMPLETED", "files", "0:0")
+    assert status.ended and status.age_s >= 0
+    assert "squeue did not end" in status.silence
+
+
+def test_without_slurm_the_files_tell():
+    submitted("a", "17")
+    (status,) = seen(["a"], {"PATH": "/nowhere"})
+    assert status.state == "UNKNOWN" and "squeue was not found" in status.meaning
+
+
+def test_another_job_of_the_same_number_is_not_the_runs(says):
+    """By its name, its time, and at last by its script."""
+    later = NOW + timedelta(hours=1)
+    script = "echo other"
+    environ = says(sacct=NO_ACCOUNTS, scontrol=f'case "$*" in *batch_script*) {script};; *) exit 1;; esac')
+    for row, ours in (
+        (f"id=17|state=RUNNING|submit={CLOCK}|name=b", False),
+        (f"id=17|state=RUNNING|submit={NOW - timedelta(hours=1):%Y-%m-%dT%H:%M:%S}|name=a", False),
+        (f"id=17|state=RUNNING|submit={CLOCK}|name=a", True),
+        (f"id=17|state=RUNNING|submit={later:%Y-%m-%dT%H:%M:%S}|name=a", False),
+    ):
+        says(squeue=queue(row))
+        submitted("a", "17", sha256="0" * 64)
+        assert (seen(["a"], environ)[0].state == "RUNNING") == ours, row
+    says(sacct=f"printf 'JobID|State|Submit|JobName\\n17|FAILED|{later:%Y-%m-%dT%H:%M:%S}|a\\n'")
+    assert seen(["a"], environ)[0].state == "UNKNOWN", "nor is it by the accounting"
+    submitted("a", "17", sha256=hashlib.sha256(b"other\n").hexdigest())
+    assert seen(["a"], environ)[0].state == "RUNNING", "it was requeued, and has the run's script"
+
+
+def test_two_runs_that_had_the_same_number_are_told_apart(says):
+    environ = says(squeue=queue(f"id=17|state=RUNNING|submit={CLOCK}|name=b"), sacct=NO_ACCOUNTS)
+    submitted("a", "17")
+    submitted("b", "17")
+    assert {status.name: status.state for status in seen([], environ)} == {"a": "UNKNOWN", "b": "RUNNING"}
+
+
+def test_the_current_jobs_of_a_run_are_the_last_submission_with_its_chain():
+    for job, after in (("5", None), ("7", None), ("8", "7"), ("9", "8")):
+        submitted("a", job, after=after)
+    (whole,) = target.find(["a"], "jobs")
+    assert (whole.jobs, current(whole).jobs) == (("5", "7", "8", "9"), ("7", "8", "9"))
+    assert current(Target(None, ("3",))).jobs == ("3",)
+
+
+def test_nobody_is_asked_about_no_job():
+    assert look([], {"PATH": "/nowhere"}) == []
+
+
+TRAINS = """
+import time
+import slurmddp, torch
+with slurmddp.init() as ddp:
+    run = slurmddp.Checkpointer(model=torch.nn.Linear(2, 1), every_steps=3)
+    for step in run.steps(100000):
+        run.log(loss=0.5, samples_per_s=64.0)
+        time.sleep(0.05)
+"""
+
+
+@pytest.fixture
+def typed(slurm_env):
+    def run(*words):
+        command = [sys.executable, "-m", "slurmddp.cli", *words]
+        done = subprocess.run(command, env=slurm_env, capture_output=True, text=True, check=False, timeout=100)
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+@pytest.fixture
+def until(slurm_env):
+    """Return a function that looks at jobs until a condition holds of the first."""
+
+    def wait(words, condition):
+        deadline = time.monotonic() + 100
+        while not condition((found := seen(words, slurm_env))[0]):
+            assert time.monotonic() < deadline, found
+            time.sleep(0.3)
+        return found[0]
+
+    return wait
+
+
+def test_jobs_on_a_real_slurm(typed, until, slurm, slurm_env, sandbox, tmp_path):
+    """One that runs, is preempted and comes back, is cancelled; one that waits, fails, is done; and an array."""
+    (tmp_path / "train.py").write_text(TRAINS)
+    (tmp_path / "boom.py").write_text("raise ValueError('boo')")
+    name, small = f"st{os.getpid()}", ("-c1", "--ntasks-per-node=1", "-N1")
+    job = typed("submit", "--name", name, "-p", "low", "-t", "20", *small, "train.py")[1].strip()
+    waits = typed("submit", "--name", f"{name}w", "--hold", *small, "boom.py")[1].strip()
+    array = slurm("sbatch", "--parsable", "-o/dev/null", "--array=0-2%1", "--wrap", "sleep 300").strip()
+    try:
+        told = typed("submit", "--name", f"{name}f", *small, "--wait", "--json", "boom.py")
+        assert told[0] == 1 and json.loads(told[1])["diagnosis"]["rank"] == 0
+        assert "is FAILED" in told[2] and "ValueError: boo" in told[2]
+        failed = seen([f"{name}f"], slurm_env)[0]
+        assert (failed.phase, failed.exit_status) == ("failed", "77:0") and "ValueError: boo" in failed.meaning
+        waiting = seen([waits], slurm_env)[0]
+        assert (waiting.phase, waiting.reason, waiting.run.path.name) == ("queued", "JobHeldUser", f"{name}w")
+        assert f"scontrol release {waits}" in waiting.meaning and waiting.expected_start is None
+        running = until([name], lambda status: status.progress and status.progress.checkpoint_step)
+        assert (running.phase, running.limit_s, running.source, running.age_s) == ("running", 1200, "squeue", 0)
+        assert running.progress.left_s > 0 and running.progress.loss == 0.5 and len(running.nodes) == 1
+        tasks = {status.job_id: status.phase for status in seen([array], slurm_env)}
+        assert tasks == {f"{array}_0": "running", f"{array}_[1-2%1]": "queued"}
+        assert [status.job_id for status in seen([f"{array}_2"], slurm_env)] == [f"{array}_2"]
+        status, out, err = typed("cancel", array, f"{array}_0")
+        assert (status, set(out.split())) == (0, {array, f"{array}_0"}), err
+        assert {task.phase for task in seen([array], slurm_env)} == {"cancelled"}
+        sandbox.preempt(job)
+        back = until([name], lambda status: status.restarts == 1 and status.progress.attempt == "1.0")
+        assert back.progress.requeues and back.job_id == job
+        shown = typed("status", name, f"{name}w", f"{name}f")
+        assert shown[0] == 1 and {name, f"{name}w", f"{name}f"} <= set(shown[1].split())
+        slurm("scontrol", "requeue", job)
+        ended = typed("cancel", name, waits)
+        assert (ended[0], set(ended[1].split())) == (0, {job, waits}), ended[2]
+        assert [task.phase for task in seen([name, waits], slurm_env)] == ["cancelled"] * 2
+        assert typed("status", name)[0] == 1
+    finally:
+        slurm("scancel", job, waits, array)

@@ -1,0 +1,124 @@
+"""A run's own files tell how far it is, and how a job of it ended where Slurm does not."""
+
+import json
+
+import pytest
+
+from slurmddp import history
+from slurmddp.rundir import RunDir
+from slurmddp.status import records
+
+HEAD = {"job": "7", "attempt": "0.0", "rank": 0, "host": "n1"}
+
+
+@pytest.fixture
+def run(tmp_path):
+    made = RunDir(tmp_path / "r")
+    made.create()
+    return made
+
+
+def event(kind, time, **fields):
+    return {"time": time, "event": kind, **HEAD, **fields}
+
+
+def metrics(time, step, **values):
+    return event("metrics", time, step=step, total=100, values=values)
+
+
+def write(run, *lines, log=""):
+    run.events.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run.batch_log("7").write_text("".join(f"2026-01-02T03:04:05+0000 slurmddp: {line}\n" for line in log.splitlines()))
+
+
+def progress(run, *, running=True, now=100.0):
+    return records.progress(run, history.read(run), "7", running=running, now=now)
+
+
+def ending(run, *, gone=True):
+    found = records.ending(run, history.read(run), "7", gone=gone)
+    return found.state, found.exit_status
+
+
+def test_how_far_a_job_is(run):
+    write(run, metrics(10, 10, loss=0.5, samples_per_s=64.0), metrics(100, 40, loss="nan", samples_per_s=None))
+    found = progress(run)
+    assert (found.attempt, found.step, found.total, found.samples_per_s) == ("0.0", 40, 100, None)
+    assert found.loss != found.loss, "nan"
+    assert found.left_s == 60 * 90 / 30
+    assert progress(run, running=False).left_s is None
+    assert progress(run, now=190.0).left_s == 90.0
+
+
+@pytest.mark.parametrize(
+    "lines", [[metrics(10, 10)], [metrics(10, 10), metrics(11, 10)], [metrics(9, 9), {**metrics(10, 10), "total": 0}]]
+)
+def test_no_time_is_told_without_a_pace(run, lines):
+    write(run, *lines)
+    assert progress(run).left_s is None
+
+
+def test_values_of_another_kind_are_no_numbers(run):
+    write(run, event("metrics", 1, step="x", total=None, values=[3]))
+    assert (progress(run).step, progress(run).total, progress(run).loss) == (0, None, None)
+
+
+def test_the_newest_whole_checkpoint_counts(run):
+    for step in (10, 20, 30):
+        (run.checkpoints / f"step-{step:09d}").mkdir(parents=True)
+    (run.checkpoints / "step-000000020" / "manifest.json").touch()
+    write(run)
+    assert progress(run).checkpoint_step == 20
+
+
+def test_restarts_and_requeues_have_their_reasons(run):
+    back = {**HEAD, "attempt": "1.0"}
+    again = {**HEAD, "attempt": "2.0"}
+    write(
+        run,
+        event("start", 1),
+        event("restart", 2, status=76, reason="peer lost"),
+        event("requeue", 3, reason="preempted"),
+        {"time": 9, "event": "start", **back},
+        {"time": 20, "event": "start", **again},
+    )
+    found = progress(run)
+    assert found.restarts == ((2.0, "peer lost"),)
+    assert found.requeues == ((3.0, "preempted"), (20.0, records.UNRECORDED))
+
+
+DONE = "job 7, attempt 0.0, ended with status 0: done"
+RETRY = "job 7, attempt 0.0, ended with status 76: peer lost"
+
+
+@pytest.mark.parametrize(
+    ("log", "gone", "alive"),
+    [
+        (DONE, ("COMPLETED", "0:0"), ("COMPLETED", "0:0")),
+        ("job 7, attempt 0.0, ended with status 77: boo", ("FAILED", "77:0"), ("FAILED", "77:0")),
+        (RETRY, ("FAILED", "76:0"), ("RUNNING", "")),
+        (f"{RETRY}\ngives up: 4 start(s)", ("FAILED", "76:0"), ("FAILED", "76:0")),
+        (f"{RETRY}\njob 7, attempt 0.1, on n1, output in x", ("UNKNOWN", ""), ("RUNNING", "")),
+        ("preempted: its state is saved; submit r again to go on", ("FAILED", ""), ("FAILED", "")),
+        ("", ("UNKNOWN", ""), ("RUNNING", "")),
+    ],
+    ids=["done", "failed", "retry", "gave-up", "again", "saved", "silent"],
+)
+def test_the_scripts_last_word_tells_the_end(run, log, gone, alive):
+    """While Slurm does not answer, a word after which the job can go on is no end."""
+    write(run, event("start", 1), log=log)
+    assert ending(run) == gone
+    assert ending(run, gone=False) == alive
+
+
+def test_a_job_that_was_told_that_it_is_cancelled_was(run):
+    write(run, event("notice", 5, cause="SIGTERM", reason="cancelled"), event("end", 6, status=75, reason="x"))
+    assert ending(run) == ("CANCELLED", "")
+    write(run, event("notice", 5, cause="SIGTERM", reason="preempted"))
+    assert ending(run) == ("UNKNOWN", "")
+
+
+def test_a_job_without_any_file_is_unknown(tmp_path):
+    nothing = RunDir(tmp_path / "none")
+    assert ending(nothing) == ending(nothing, gone=False) == ("UNKNOWN", "")
+    assert records.last_seen(nothing, history.read(nothing), "7") is None

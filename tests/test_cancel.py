@@ -1,0 +1,103 @@
+"""Jobs that are cancelled stay so; stand-ins for the states of a Slurm that puts one back meanwhile."""
+
+import pytest
+
+from slurmddp import cancel, slurm
+from slurmddp.errors import ClusterError, UsageError
+from slurmddp.rundir import RunDir
+from slurmddp.status import JobStatus
+from slurmddp.target import Target
+
+
+def job(job_id, state="RUNNING", **fields):
+    return JobStatus(job_id=job_id, run=None, name="a", state=state, **fields)
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """Return a function that lets squeue show these states, one answer after another; then the orders given."""
+    orders = []
+
+    def show(*answers, refusal=""):
+        waiting = list(answers)
+
+        def ask(command, _environ, **_options):
+            if command[0] == "scancel":
+                orders.append(command[1:])
+                return slurm.Answer(int(bool(refusal)), "", refusal)
+            rows = waiting.pop(0) if len(waiting) > 1 else waiting[0]
+            lines = [f"slurmddp|id={job_id}|state={state}|name=a" for job_id, state in rows.items()]
+            return slurm.Answer(0, "\n".join(lines), "")
+
+        monkeypatch.setattr(slurm, "ask", ask)
+        return orders
+
+    monkeypatch.setattr(cancel, "_POLL_S", 0)
+    return show
+
+
+def cancelled(*jobs):
+    said = []
+    return [(done.job_id, done.state) for done in cancel.cancel(jobs, {}, said.append)], said
+
+
+def test_a_job_is_cancelled_once_while_it_leaves(told):
+    orders = told({"17": "COMPLETING"}, {"17": "COMPLETING"}, {"17": "CANCELLED"})
+    done, said = cancelled(job("17"))
+    assert (done, orders) == ([("17", "CANCELLED")], [["17"]])
+    assert said == ["waiting until job 17 can no longer come back; Ctrl-C leaves it to Slurm"]
+
+
+def test_a_job_that_was_just_being_requeued_is_cancelled_again(told):
+    orders = told({"17": "COMPLETING"}, {"17": "PENDING"}, {"17": "CANCELLED"})
+    assert cancelled(job("17"))[0] == [("17", "CANCELLED")]
+    assert orders == [["17"], ["17"]]
+
+
+def test_an_array_is_cancelled_when_none_of_its_tasks_goes_on(told):
+    orders = told({"17_0": "CANCELLED", "17_1": "RUNNING"}, {"17_0": "CANCELLED", "17_1": "CANCELLED"})
+    assert cancelled(job("17_[1-3%2]", "PENDING"))[0] == [("17", "CANCELLED")]
+    assert orders == [["17"], ["17"]]
+
+
+def test_a_job_that_slurm_has_forgotten_is_gone(told):
+    told({})
+    assert cancelled(job("17"), job("18"))[0] == [("17", "CANCELLED"), ("18", "CANCELLED")]
+    assert cancel.cancel([], {}, print) == []
+
+
+def test_a_job_that_stays_is_told_so(told, monkeypatch):
+    told({"17": "RUNNING"})
+    monkeypatch.setattr(cancel, "GONE_S", 0)
+    with pytest.raises(ClusterError, match="job 17 not gone after 0 s; type the same again"):
+        cancelled(job("17"))
+
+
+def test_a_job_of_somebody_else_is_refused_in_slurms_words(told):
+    told({"17": "RUNNING"}, refusal="scancel: error: Kill job error on job id 17: Access/permission denied")
+    with pytest.raises(ClusterError, match="scancel: Kill job error on job id 17: Access/permission denied"):
+        cancelled(job("17"))
+
+
+def test_a_controller_that_stops_answering_is_told(monkeypatch):
+    monkeypatch.setattr(slurm, "ask", lambda command, *_, **__: slurm.Answer(command[0] == "squeue", "", "no"))
+    with pytest.raises(ClusterError, match=r"told to end, but the controller does not say whether \(no\)"):
+        cancelled(job("17"))
+
+
+def test_only_what_waits_or_runs_is_cancelled_the_last_first(monkeypatch):
+    found = [job("5", "COMPLETED"), job("7"), job("8", "PENDING"), job("7")]
+    monkeypatch.setattr(cancel, "look", lambda *_: found)
+    assert [item.job_id for item in cancel.unfinished([Target(None, ("7",))], {})] == ["8", "7"]
+
+
+def test_nothing_is_cancelled_blindly(monkeypatch, tmp_path):
+    monkeypatch.setattr(cancel, "look", lambda *_: [job("7", silence="down")])
+    with pytest.raises(ClusterError, match=r"nothing was cancelled: the controller does not answer \(down\)"):
+        cancel.unfinished([], {})
+    monkeypatch.setattr(cancel, "look", lambda *_: [job("7", "UNKNOWN")])
+    with pytest.raises(UsageError, match="there is no job 7; nothing was cancelled"):
+        cancel.unfinished([], {})
+    forgotten = JobStatus(job_id="7", run=RunDir(tmp_path), name="a", state="UNKNOWN")
+    monkeypatch.setattr(cancel, "look", lambda *_: [forgotten])
+    assert cancel.unfinished([], {}) == []
