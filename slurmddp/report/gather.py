@@ -115,6 +115,9 @@ def _found(run: RunDir, environ: Mapping[str, str], now: float) -> Report:
 
 
 def _known(job: JobStatus) -> Known:
+    """Return what Slurm itself says of a job; of the files' times the events tell more, and copies have others."""
+    if job.source == "files":
+        return Known(phase=job.phase)
     started = job.started if job.phase != "queued" else None
     ended = job.ended if job.phase in ("done", "failed", "cancelled") else None
     return Known(phase=job.phase, started=_seconds(started), ended=_seconds(ended))
