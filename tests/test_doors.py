@@ -38,6 +38,7 @@ CLI_ONLY = {
     "doctor",
     "submit",
     "handover",
+    "diagnose",
     "history",
     "target",
     "status",
@@ -103,6 +104,7 @@ def test_the_workers_side_does_not_know_the_command_lines():
 def test_imports_go_down_only():
     order = [
         "cli",
+        "diagnose",
         "doctor",
         "requeue.py",
         "cancel.py",

@@ -65,6 +65,7 @@ def sandbox() -> None:
     metavar="NAME:KEY=X,...",
     help="One more partition; repeatable. Keys are nodes, cpus, gpus, memory, and those of slurm.conf(5).",
 )
+@click.option("--memory-limits", is_flag=True, help="A job that takes more memory than it asked for (--mem) is killed.")
 @click.option("--accounting", is_flag=True, help="With slurmdbd and MariaDB, so that sacct answers.")
 def up(partitions: tuple[str, ...], **options: Any) -> None:
     """Bring a sandbox up; ends when all nodes are idle.

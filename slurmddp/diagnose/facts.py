@@ -11,8 +11,10 @@ from slurmddp.errors import ClusterError
 ASK_LIMIT_S: Final = 20.0
 """For each of Slurm's programs; a controller that is down takes longer than anybody wants to wait."""
 _PAIR = re.compile(r"(?<!\S)([A-Za-z][\w/:]*)=(\S*)")
+NO_NAME: Final = "allocation"
+"""What the accounting calls a job whose start it has not heard of yet (22.05)."""
 _NOTHING: Final = frozenset({"(null)", "None", "N/A", "Unknown", "None assigned"})
-_SACCT: Final = ("JobID", "JobName", "State", "ExitCode", "Reason", "NodeList", "MaxRSS", "ReqMem", "Start", "User")
+_SACCT: Final = ("JobID", "JobName", "State", "ExitCode", "Reason", "NodeList", "MaxRSS")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,10 +37,8 @@ class Facts:
     """Where its standard error goes."""
     max_rss: str = ""
     """The most memory that a task had, by the accounting, as `3904M`."""
-    asked_memory: str = ""
     by: str = ""
     """Who cancelled it, by number; empty where Slurm does not keep it."""
-    restarts: int = 0
     silence: str = ""
     """Why Slurm did not answer."""
 
@@ -56,7 +56,7 @@ def ask(job_id: str, environ: Mapping[str, str]) -> Facts:
         return booked or Facts(job_id=job_id, source="files", silence=silence)
     if booked is None:
         return known
-    both = {name: getattr(booked, name) for name in ("by", "max_rss", "asked_memory")}
+    both = {name: getattr(booked, name) for name in ("by", "max_rss")}
     return Facts(**{**known.__dict__, **both})
 
 
@@ -84,7 +84,6 @@ def _of_record(job_id: str, line: str) -> Facts:
         nodes=known.get("NodeList", ""),
         output=known.get("StdOut", ""),
         errors=known.get("StdErr", ""),
-        restarts=int(known["Restarts"]) if known.get("Restarts", "").isdecimal() else 0,
     )
 
 
@@ -115,7 +114,6 @@ def _of_accounting(job_id: str, environ: Mapping[str, str]) -> Facts | None:
         name=row["JobName"],
         nodes="" if row["NodeList"] in _NOTHING else row["NodeList"],
         max_rss=max((row["MaxRSS"] for row in rows), key=_amount, default=""),
-        asked_memory=row["ReqMem"],
         by=word[2] if word[1:2] == ["by"] and len(word) > 2 else "",  # noqa: PLR2004 - `CANCELLED by 1000`
     )
 

@@ -1,6 +1,7 @@
 """One job, from what Slurm says of it and what its files hold to the diagnosis. Asks Slurm; reads files."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -27,7 +28,7 @@ def diagnose(run: RunDir | None, job_id: str, environ: Mapping[str, str]) -> Dia
     Raises ClusterError when Slurm does not answer, or does not know the job, and there are no files of it.
     """
     known = Facts(job_id=job_id, source="files") if job_id.startswith(ours.LOCAL) else facts.ask(job_id, environ)
-    if run is not None and known.name and known.name != run.path.name:
+    if run is not None and known.name not in ("", facts.NO_NAME, run.path.name):
         known = Facts(job_id=job_id, source="files", silence=f"job {job_id} is now another's: {known.name}")
     if known.source == "files" and not (run and _has_files(run, job_id)):
         raise ClusterError(
@@ -38,6 +39,14 @@ def diagnose(run: RunDir | None, job_id: str, environ: Mapping[str, str]) -> Dia
 
 def _has_files(run: RunDir, job_id: str) -> bool:
     return run.batch_log(job_id).exists() or bool(run.attempts(job_id))
+
+
+def _lives(run: RunDir, job_id: str) -> bool:
+    """Whether a run on this machine goes on: it owns its folder, and its id ends in its process."""
+    with suppress(OSError):
+        holder = run.owner.read_text().split()
+        return holder[1:2] == [job_id] and Path(f"/proc/{job_id.rpartition('-')[2]}").exists()
+    return False
 
 
 class _Case:
@@ -51,8 +60,12 @@ class _Case:
 
     def diagnosis(self) -> Diagnosis:
         """Return what is so."""
+        if self._run and self._id.startswith(ours.LOCAL) and _lives(self._run, self._id):
+            return replace(self._runs(), name=self._job.name)
         told = {"queued": self._waits, "running": self._runs, "done": self._done, "cancelled": self._cancelled}
         found = told.get(self._facts.phase, self._failed)()
+        if found.cause == "out-of-memory" and self._facts.max_rss:
+            found = replace(found, what=f"{found.what}; the largest task had {self._facts.max_rss}")
         return replace(found, job_id=self._id, name=self._job.name, state=self._facts.state)
 
     def _waits(self) -> Diagnosis:
@@ -95,7 +108,7 @@ class _Case:
             self._facts, by=by or ("" if self._facts.source == "files" else ", by whom Slurm does not say")
         )
         inner = judge(self._job, scene)
-        others = f"before that: {inner.what}" if inner.rank is not None and inner.sure == "certain" else ""
+        others = f"before that: {inner.what}" if inner.sure == "certain" and inner.cause != "cancelled" else ""
         return replace(found, evidence=(said,) if said else (), others=others)
 
     def _failed(self) -> Diagnosis:
@@ -106,8 +119,11 @@ class _Case:
         inner = judge(self._job, scene)
         if rule_of(self._facts.state, self._facts.exit_code) and (inner.cause in _OF_SLURM or inner.sure != "certain"):
             inner = self._by_state(inner, scene)
-        if inner.cause == UNKNOWN and self._facts.source == "files":
-            inner = self._without_slurm(inner)
+        elif self._facts.state == "TIMEOUT":
+            hung = "the job then hung until its time limit"
+            inner = replace(inner, others="; ".join(filter(None, (inner.others, hung))))
+        if inner.cause == UNKNOWN:
+            inner = self._without_slurm(inner) if self._facts.source == "files" else self._with_state(inner)
         return replace(inner, before=self._earlier(inner.attempt))
 
     def _by_state(self, inner: Diagnosis, scene: Scene) -> Diagnosis:
@@ -122,23 +138,30 @@ class _Case:
         same = inner if inner.cause in (found.cause, "rank-killed", UNKNOWN) else None
         rank, host = (inner.rank, inner.host) if found.cause == "out-of-memory" else (None, found.host)
         others = inner.others if same else f"at the end: {inner.what}" if inner.cause != UNKNOWN else ""
-        return replace(found, rank=rank, host=host, evidence=inner.evidence, others=others, attempt=scene.attempt)
+        return replace(
+            found, rank=rank, host=host, evidence=inner.evidence or found.evidence, others=others, attempt=scene.attempt
+        )
 
     def _of_state(self, known: Facts, by: str = "") -> Diagnosis:
         rule = rule_of(known.state, known.exit_code)
         if rule is None:
             return self._plainly(UNKNOWN, "the cause is not known", "", again=None)
-        memory = f": {known.max_rss} in one task" if known.max_rss else ""
-        memory += f", {known.asked_memory} asked for" if memory and known.asked_memory else ""
-        what = rule.what.format(nodes=known.nodes or "its nodes", by=by, reason=known.reason, memory=memory)
+        what = rule.what.format(nodes=known.nodes or "its nodes", by=by, reason=known.reason)
         line = Line(known.source, 0, f"{known.state} ({known.reason or known.exit_code})")
         found = self._plainly(rule.key, what, rule.advice, again=rule.again, evidence=(line,))
         return replace(found, sure=rule.sure)
 
     def _without_slurm(self, inner: Diagnosis) -> Diagnosis:
         """Return what the files leave open where Slurm knows nothing any more."""
+        if self._id.startswith(ours.LOCAL):
+            return inner
         why = self._facts.silence or "Slurm does not know the job any more"
-        return replace(inner, what=f"the cause is not known; {why}")
+        return replace(inner, what=f"its files do not say how it ended, and Slurm neither: {why}")
+
+    def _with_state(self, inner: Diagnosis) -> Diagnosis:
+        """Return what is not known with what Slurm says of the end, where the output says nothing."""
+        ended = ", ".join(filter(None, (self._facts.state, self._facts.reason, self._facts.exit_code)))
+        return replace(inner, evidence=(*inner.evidence, Line(self._facts.source, 0, ended)))
 
     def _plainly(self, cause: str, what: str, advice: str, *, again: bool | None, **rest: object) -> Diagnosis:
         return Diagnosis(job_id=self._id, name="", cause=cause, what=what, advice=advice, again=again, **rest)  # type: ignore[arg-type]  # passed on
@@ -163,10 +186,4 @@ class _Case:
 
     def _of_attempt(self, name: str) -> Diagnosis:
         scene = ours.scene(self._run, self._id, name)  # type: ignore[arg-type]  # there are attempts of a run alone
-        if scene.stopped:
-            what = scene.stopped.text.partition(" ")[2]
-            stopped = Diagnosis(
-                job_id=self._id, name=self._job.name, cause="told-to-stop", what=what, attempt=name, again=True
-            )
-            return replace(stopped, evidence=(scene.stopped,))
         return judge(replace(self._job, state=""), scene)

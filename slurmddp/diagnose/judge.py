@@ -13,7 +13,7 @@ from slurmddp.diagnose.endings import Ending
 from slurmddp.diagnose.flight import Parting
 from slurmddp.diagnose.reading import evidence
 from slurmddp.diagnose.scene import Scene
-from slurmddp.diagnose.states import SIGNALS
+from slurmddp.diagnose.states import SIGNALS, STOPS
 from slurmddp.diagnose.values import UNKNOWN, Diagnosis, Line, Sighting
 
 LINES: Final = 4
@@ -37,11 +37,30 @@ class Job:
 
 def judge(job: Job, scene: Scene) -> Diagnosis:
     """Return the diagnosis of one start of the ranks that failed, by its files alone."""
-    found = _by_cause(scene) or _by_ending(scene) or _by_symptom(scene) or _by_silence(scene) or _unknown(scene)
+    found = (
+        _by_stop(scene)
+        or _by_cause(scene)
+        or _by_ending(scene)
+        or _by_symptom(scene)
+        or _by_silence(scene)
+        or _unknown(scene)
+    )
     host = found.host or scene.host_of(found.rank)
     return replace(
         found, job_id=job.job_id, name=job.name, state=job.state, attempt=scene.attempt, host=host,
         others=found.others or _others(scene, found.rank),
+    )  # fmt: skip
+
+
+def _by_stop(scene: Scene) -> Diagnosis | None:
+    """Return why all ranks were told to stop, which they did, saved."""
+    if scene.stopped is None:
+        return None
+    what = scene.stopped.text.partition(" ")[2]
+    cause = next((key for word, key in STOPS.items() if f"({word})" in what), "told-to-stop")
+    return _made(
+        cause, f"the ranks were {what}" if what.startswith("told") else what, evidence=(scene.stopped,), again=True,
+        advice="submit its name again to go on from its last checkpoint",
     )  # fmt: skip
 
 
@@ -94,7 +113,9 @@ def _killed(scene: Scene, seen: Sighting) -> Ending | None:
     """Return the first that was killed, for what kills."""
     if seen.rule.key != "out-of-memory":
         return None
-    return next((end for end in scene.endings if end.signal in ("SIGKILL", "out of memory")), None)
+    killed = [end for end in scene.endings if end.signal in ("SIGKILL", "out of memory")]
+    there = [end for end in killed if end.host == seen.host]
+    return next(iter(there or killed), None)
 
 
 def _by_ending(scene: Scene) -> Diagnosis | None:
@@ -150,7 +171,9 @@ def _of_parting(scene: Scene, waited: Sighting, parting: Parting) -> Diagnosis:
     """Return where the flight recorder saw the ranks part, for ranks that waited."""
     found = _of_sighting(scene, waited)
     lines = _lines([seen.line for seen in scene.sightings if seen.rule.key == waited.rule.key])
-    found = replace(found, rank=parting.rank, host=scene.host_of(parting.rank), evidence=lines, others="")
+    count = len({seen.rank for seen in scene.sightings if seen.rule.key == waited.rule.key} - {parting.rank})
+    others = _many(count, "waited in vain") if count else ""
+    found = replace(found, rank=parting.rank, host=scene.host_of(parting.rank), evidence=lines, others=others)
     if not parting.differs:
         return replace(found, what=f"{parting.what}: it hangs, is slow, or took another path")
     known = next(rule for rule in RULES if rule.key == "collective-mismatch")
@@ -195,7 +218,7 @@ def _unknown(scene: Scene) -> Diagnosis:
         sure="unknown",
         rank=first.rank if first else None,
         evidence=_lines(lines),
-        advice="the lines above are the first that look wrong",
+        advice="the lines above are the first that look wrong" if lines else "look at its output, where that is known",
     )
 
 

@@ -28,11 +28,15 @@ LOCAL: Final = "local-"
 """What the ids of runs on this machine begin with; Slurm knows nothing of them."""
 READ_RANKS: Final = 24
 """How many ranks' output is read, of those that failed and of those without a record each."""
+RANK_BYTES: Final = 2**16
+"""How much of the head, and of the tail, of the output of a rank that has said itself what it ended of."""
 READ_FLIGHTS: Final = 64
 READ_NODES: Final = 64
 _RECORD = re.compile(r"(\d+) (?:rank \d+ on (\S+): )?(.*)")
 _FILE = re.compile(r"(\d+)\.(end|out|error\.json|begin)|(flight)\.(\d+)|(node)-(\d+)\.out")
 _BEGIN = re.compile(r"attempt (\d+\.\d+), on (\S+), output of the ranks in")
+_RETOLD = re.compile(r"slurmddp: (?:job \S+, attempt \S+, ended with status|back into the queue: rank)")
+"""The script's own words for what a rank has said already."""
 _SAME_CHARS: Final = 200
 
 
@@ -63,7 +67,7 @@ def scene(run: RunDir, job_id: str, attempt: str) -> Scene:
     world = 1 + max((rank for kind in ("end", "out", "error.json") for rank in files.get(kind, ())), default=-1)
     recorded = {record.rank: record.host for record in records if record.host}
     hosts = _hosts(said, world, tuple(dict.fromkeys(recorded.values())) if job_id.startswith(LOCAL) else ()) | recorded
-    silent = tuple(sorted(set(range(world)) - {record.rank for record in records})) if records else ()
+    silent = tuple(sorted(set(range(world)) - {record.rank for record in records}))
     console = read(run.rank_log(job_id, attempt, 0))
     told = [*said, *nodes, *(line for line in console if line.text.startswith("torchrun: "))]
     return Scene(
@@ -160,7 +164,8 @@ def _sightings(
         yield sighting(rule, found, line, time=record.time, rank=record.rank, host=record.host)
     for rank in silent[:READ_RANKS]:
         yield from _of_silent(run.rank_log(job_id, attempt, rank), rank, hosts.get(rank, ""))
-    for said in told:
+    for lines in told:
+        said = [line for line in lines if not _RETOLD.search(line.text)]
         about = modified(said[0].path) if said else None
         yield from of_lines(said, about=about or 0.0, rank=None)
 
@@ -177,7 +182,7 @@ def _of_record(run: RunDir, job_id: str, attempt: str, record: Record) -> Iterat
     error = run.rank_error(job_id, attempt, record.rank)
     texts, time = _texts(error) or [record.reason], modified(error) or record.time
     number, rule, found = of_exceptions(texts) or (0, *_told(record.reason))
-    lines = labelled(read(run.rank_log(job_id, attempt, record.rank)))
+    lines = labelled(read(run.rank_log(job_id, attempt, record.rank), head=RANK_BYTES, tail=RANK_BYTES))
     line = _place(lines, texts[number]) or Line(shown_path(record.path), 1, record.reason)
     yield sighting(rule, found, line, time=time, rank=record.rank, host=record.host)
     if rule.role != "cause":

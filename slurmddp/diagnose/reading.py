@@ -65,8 +65,8 @@ _LABELLED: Final = 0.9
 def labelled(lines: Iterable[Raw]) -> list[Raw]:
     """Return the lines without the label that torch, torchrun or `srun --label` put before them, and whose they are."""
     lines = list(lines)
-    tasks = sum(1 for line in lines if _TASK.match(line.text))
-    if lines and tasks > _LABELLED * len(lines):
+    told = [line for line in lines if not line.text.startswith("srun: ")]
+    if told and sum(1 for line in told if _TASK.match(line.text)) > _LABELLED * len(told):
         lines = [_unlabelled(line, _TASK) for line in lines]
     return [_unlabelled(line, _LABEL) for line in lines]
 

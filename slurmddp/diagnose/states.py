@@ -17,7 +17,7 @@ class StateRule:
     exit_code: str = ""
     """`status:signal` as Slurm shows it; any where it is empty."""
     what: str
-    """One sentence; `{nodes}`, `{by}`, `{reason}` and `{memory}` stand for what Slurm says."""
+    """One sentence; `{nodes}`, `{by}` and `{reason}` stand for what Slurm says."""
     advice: str
     again: bool | None
     sure: Sure = "certain"
@@ -36,7 +36,7 @@ STATES: Final = (
     StateRule(
         key="out-of-memory",
         state="OUT_OF_MEMORY",
-        what="the job used more memory than it had asked for{memory}",
+        what="the job used more memory than it had asked for",
         advice="ask for more (--mem), or use less: fewer loader workers, smaller batches",
         again=False,
     ),
@@ -138,6 +138,14 @@ class SignalRule:
     again: bool | None
     sure: Sure = "certain"
 
+
+STOPS: Final = {
+    "time limit": "time-limit",
+    "preempted": "preempted",
+    "requeued": "requeued",
+    "cancelled": "cancelled",
+}
+"""What Slurm had said when rank 0 was told to stop, in its record; and the cause's name."""
 
 SIGNALS: Final = {
     "SIGKILL": SignalRule(

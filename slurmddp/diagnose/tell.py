@@ -7,7 +7,7 @@ from slurmddp.diagnose.values import NONE, Diagnosis, Line
 from slurmddp.fields import printable
 
 SHOWN_CHARS: Final = 300
-"""Of a line of evidence."""
+"""Of a line of evidence, and of the cause."""
 _AGAIN: Final = {
     True: "starting it again can help",
     False: "starting it again would end the same way",
@@ -36,7 +36,12 @@ def _headline(diagnosis: Diagnosis) -> str:
 
 def _cause(diagnosis: Diagnosis) -> str:
     sure = {"certain": "", "likely": ", likely", "unknown": ""}[diagnosis.sure]
-    return diagnosis.what if diagnosis.cause in _OPEN else f"{diagnosis.what} [{diagnosis.cause}{sure}]"
+    what = _cut(diagnosis.what)
+    return what if diagnosis.cause in _OPEN else f"{what} [{diagnosis.cause}{sure}]"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}..."
 
 
 def _where(diagnosis: Diagnosis) -> list[str]:
@@ -48,8 +53,7 @@ def _where(diagnosis: Diagnosis) -> list[str]:
 
 
 def _evidence(line: Line) -> str:
-    text = line.text if len(line.text) <= SHOWN_CHARS else f"{line.text[:SHOWN_CHARS]}..."
-    return f"  {line.place}: {text}"
+    return f"  {line.place}: {_cut(line.text)}"
 
 
 def _rest(diagnosis: Diagnosis) -> list[str]:

@@ -9,6 +9,9 @@ from slurmddp.diagnose.reading import Raw
 
 _HEADER: Final = "Traceback (most recent call last):"
 _LAST = re.compile(r"(?:[A-Za-z_][\w.]*)(?:: .*|:)?$")
+_USUAL = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Iteration)(?::|$)")
+_LONGEST: Final = 500
+"""Lines of a traceback; a deep recursion is shortened by Python itself."""
 _HEADLESS = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
 _LINKS: Final = (
     "The above exception was the direct cause of the following exception:",
@@ -54,14 +57,20 @@ def chains(lines: Sequence[Raw]) -> list[Chain]:
 
 
 def _end(lines: Sequence[Raw], index: int) -> int | None:
-    """Return where the exception's own line is: the first that is not indented."""
-    for number in range(index, len(lines)):
+    """Return where the exception's own line is: the first, not indented, that is named as exceptions are.
+
+    Launchers and other ranks may have written between; a name of another kind counts where there is none like that.
+    """
+    other = None
+    for number in range(index, min(index + _LONGEST, len(lines))):
         text = lines[number].text
         if text.startswith(_HEADER):
-            return None
-        if text and not text.startswith((" ", "\t")):
-            return number if _LAST.match(text) else None
-    return None
+            break
+        if _USUAL.match(text):
+            return number
+        if other is None and _LAST.match(text) and not _SYSTEM.match(text):
+            other = number
+    return other
 
 
 def fatal(lines: Sequence[Raw]) -> list[Chain]:

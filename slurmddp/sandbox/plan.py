@@ -34,6 +34,9 @@ class Plan:
     """MB."""
     accounting: bool = False
     """Whether slurmdbd and a database run, so that sacct answers."""
+    memory_limits: bool = False
+    """Whether memory is given out like CPUs, and a step that takes more than its job has is killed (slurm.conf(5),
+    OverMemoryKill): Slurm itself looks once a second, so that no cgroup of the machine's is needed."""
     kill_wait_s: int = 5
     """How long a job may live on after SIGTERM; Slurm's own default is 30."""
     slurmd_timeout_s: int = 10
@@ -109,6 +112,7 @@ def slurm_conf(plan: Plan, folder: Path, first_job_id: int) -> str:
         _SLURM_CONF.format(cluster=plan.cluster, head=HEAD, address=HEAD_ADDRESS, folder=folder, plan=plan),
         f"FirstJobId={first_job_id}\n",
         _ACCOUNTING.format(address=HEAD_ADDRESS, folder=folder) if plan.accounting else "",
+        _MEMORY_LIMITS if plan.memory_limits else "SelectTypeParameters=CR_Core\n",
         "GresTypes=gpu\n" if plan.most_gpus else "",
         *(_node_line(shape, numbers) for shape, numbers in _numbered(plan)),
         *_partition_lines(plan),
@@ -206,7 +210,6 @@ SchedulerType=sched/backfill
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
 JobAcctGatherType=jobacct_gather/linux
 MpiDefault=none
 ReturnToService=2
@@ -224,6 +227,13 @@ _ACCOUNTING = """\
 AccountingStorageType=accounting_storage/slurmdbd
 AccountingStorageHost={address}
 AccountingStoragePass={folder}/munge.socket
+"""
+
+_MEMORY_LIMITS = """\
+SelectTypeParameters=CR_Core_Memory
+DefMemPerCPU=500
+JobAcctGatherFrequency=task=1
+JobAcctGatherParams=OverMemoryKill
 """
 
 _PARTITIONS = (

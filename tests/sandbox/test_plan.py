@@ -126,6 +126,12 @@ def test_gres_conf_names_the_files_that_stand_for_gpus(gpus, files):
     assert text == f"NodeName=n[1-2] Name=gpu File=/s/dev/{files}\n"
 
 
+def test_memory_is_given_out_and_watched_only_where_asked_for():
+    without, with_limits = (plan.slurm_conf(Plan(memory_limits=asked), FOLDER, 1) for asked in (False, True))
+    assert "SelectTypeParameters=CR_Core\n" in without and "OverMemoryKill" not in without
+    assert "SelectTypeParameters=CR_Core_Memory\n" in with_limits and "OverMemoryKill" in with_limits
+
+
 def test_accounting_is_off_unless_asked_for():
     assert "AccountingStorage" not in plan.slurm_conf(Plan(), FOLDER, 1)
     assert "AccountingStorageType=accounting_storage/slurmdbd" in plan.slurm_conf(Plan(accounting=True), FOLDER, 1)

@@ -1,7 +1,8 @@
 """The catalogue of failures: what is recognised, as data. One module for each kind."""
 
+import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 from slurmddp.diagnose.catalogue import devices, files, general, lost, meeting, memory, program, slurm, training
@@ -23,11 +24,25 @@ TOPICS: Final[Mapping[str, tuple[Rule, ...]]] = {
 RULES: Final = tuple(rule for rules in TOPICS.values() for rule in rules)
 
 
+WORDS: Final = (
+    "abort|broken pipe|belongs to|bootstrap|cancel|cannot|can't|child|claimed|closed|container|cuda|disagree|"
+    "did not arrive|does not see|ecc|ended with|error|exceeded|exit|fail|fallen|gives up|interface|killed|"
+    "limit|lost|master_addr|memory|module|must be set|mutually|nccl|no route|no space|no such|not found|not started|"
+    "oom|ordinal|peer|quota|reached no|refused|sig|stale|taken|terminat|timed out|timeout|told to stop|two different|"
+    "unable|unreachable|xid"
+)
+"""One of these is in every line that a rule for any line tells of: the rest of a log is passed over quickly."""
+_WORTH: Final = re.compile(WORDS)
+
+
+@lru_cache(maxsize=4096)
 def find(text: str, place: Place = "line") -> tuple[Rule, Mapping[str, str]] | None:
     """Return the rule that a line tells of, with what it found there; None for an ordinary line.
 
     With `exception` the line is the last of an exception, and rules for any line count too.
     """
+    if place == "line" and not _WORTH.search(text.lower()):
+        return None
     for rule in _rules(place):
         found = rule.found(text)
         if found is not None:

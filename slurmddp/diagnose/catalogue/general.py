@@ -24,7 +24,7 @@ RULES: Final = (
     ),
     Rule(
         key="exception",
-        pattern=r"^(?P<error>[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Warning|Iteration)\b.*)",
+        pattern=r"^(?P<error>[A-Za-z_][\w.]*(?:: .*|:)?)$",
         example="ValueError: batch 17 has a label of 12, there are 10 classes",
         what="the program raised {error}",
         advice="correct the program; the traceback says where",

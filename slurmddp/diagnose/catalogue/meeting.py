@@ -141,6 +141,15 @@ RULES: Final = (
         place="line",
     ),
     Rule(
+        key="rendezvous-shared",
+        pattern=r"'NoneType' object has no attribute 'is_failed'|RendezvousClosedError",
+        example="AttributeError: 'NoneType' object has no attribute 'is_failed'",
+        what="torchrun's agents found their meeting closed: another job met at the same address, or one left early",
+        advice="another port and another --rdzv-id for each job (`--rdzv-id $SLURM_JOB_ID`), or slurmddp submit",
+        again=True,
+        sure="likely",
+    ),
+    Rule(
         key="mesh-failed",
         pattern=r"[Gg]loo connectFullMesh failed",
         example="RuntimeError: Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] "

@@ -18,10 +18,19 @@ RULES: Final = (
     ),
     Rule(
         key="out-of-memory",
-        pattern=r"exceeded (?:job |step )?memory limit",
-        example="slurmstepd: error: Step 17.0 exceeded memory limit (2097152 > 1048576), being killed",
+        pattern=r"(?:slurmstepd-(?P<host>[\w.-]+): error: .*)?exceeded (?:job |step )?memory limit \(",
+        example="slurmstepd-n2: error: StepId=17.0 exceeded memory limit (356294656 > 314572800), being killed",
         what="the job used more memory than it had asked for, and Slurm killed it",
         advice=_LESS,
+        place="line",
+    ),
+    Rule(
+        key="out-of-memory",
+        pattern=r"Exceeded job memory limit",
+        example="slurmstepd: error: Exceeded job memory limit",
+        what="the job used more memory than it had asked for, and Slurm killed it",
+        advice=_LESS,
+        role="symptom",
         place="line",
     ),
     Rule(

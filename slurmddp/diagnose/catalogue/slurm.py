@@ -16,10 +16,10 @@ RULES: Final = (
     ),
     Rule(
         key="node-lost",
-        pattern=r"DUE TO NODE FAILURE|Node failure on (?P<node>\S+)|lost node\(s\) (?P<nodes>[\w., -]+)",
+        pattern=r"DUE TO NODE FAILURE|Node failure on (?P<host>\S+)|lost node\(s\) (?P<nodes>[\w., -]+)",
         example="slurmstepd: error: *** STEP 17.0 ON n1 CANCELLED AT 2026-11-21T23:10:00 DUE TO NODE FAILURE, SEE "
         "SLURMCTLD LOG FOR DETAILS ***",
-        what="a node was lost: {node}{nodes}",
+        what="a node was lost: {host}{nodes}",
         advice="submit it again without that node: -x NODE",
         again=True,
         place="line",

@@ -1,0 +1,15 @@
+"""Fails as told, on rank 1, without torch: `python failing.py value|kill|wait`; the other ranks wait for it."""
+
+import os
+import signal
+import sys
+import time
+
+if os.environ.get("RANK", os.environ.get("SLURM_PROCID")) == "1":
+    if sys.argv[1] == "value":
+        raise ValueError("the data of rank 1 is wrong")
+    if sys.argv[1] == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+sys.stdout.write("waiting\n")
+sys.stdout.flush()
+time.sleep(60)

@@ -1,0 +1,113 @@
+"""Slurm's word and the files' together: what each state makes of them."""
+
+import os
+
+import pytest
+
+from slurmddp.diagnose import diagnose
+from slurmddp.diagnose import facts as asking
+from slurmddp.diagnose.facts import Facts
+from slurmddp.errors import ClusterError
+from slurmddp.rundir import RunDir
+
+OOM = """\
+slurmstepd: error: Detected 1 oom_kill event in StepId=17.0. Some of the step tasks have been OOM Killed.
+srun: error: n2: task 1: Out Of Memory
+srun: Terminating StepId=17.0
+slurmstepd: error: *** STEP 17.0 ON n1 CANCELLED AT 2026-11-21T23:10:00 ***
+srun: error: n1: task 0: Killed
+"""
+"""What a Slurm with cgroups writes; recorded elsewhere."""
+
+
+@pytest.fixture
+def told(monkeypatch, tmp_path):
+    """Return a function that diagnoses a job made by hand, of a state and with an output."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(asking, "lost_nodes", lambda *_: ("n2",))
+
+    def tell(output: str = "", **known: str):
+        (tmp_path / "x.out").write_text(output)
+        base = {"job_id": "17", "source": "scontrol", "name": "x", "output": str(tmp_path / "x.out"), "nodes": "n[1-2]"}
+        monkeypatch.setattr(asking, "ask", lambda *_: Facts(**{**base, **known}))
+        return diagnose(None, "17", {})
+
+    return tell
+
+
+def test_out_of_memory_names_the_task_that_was_killed_and_what_the_largest_had(told):
+    found = told(OOM, state="OUT_OF_MEMORY", exit_code="0:125", max_rss="3904M")
+    assert (found.cause, found.rank, found.host) == ("out-of-memory", 1, "n2")
+    assert found.what.endswith("killed what it needed to; the largest task had 3904M")
+
+
+def test_a_state_that_says_it_all_needs_no_log(told):
+    assert (found := told(state="OUT_OF_MEMORY")).cause == "out-of-memory"
+    assert [line.text for line in found.evidence] == ["OUT_OF_MEMORY ()"]
+    assert told(state="TIMEOUT").cause == "time-limit"
+    assert told(state="PREEMPTED").cause == "preempted"
+    assert told(state="FAILED", exit_code="0:53").cause == "output-missing"
+    found = told(state="FAILED", exit_code="1:0", reason="NonZeroExitCode")
+    assert (found.cause, found.evidence[-1].text) == ("unknown", "FAILED, NonZeroExitCode, 1:0")
+
+
+def test_a_node_that_was_lost_is_named_by_those_that_are_down(told):
+    found = told(
+        "slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-11-21T23:10:00 DUE TO NODE FAILURE ***\n",
+        state="NODE_FAIL",
+    )
+    assert (found.cause, found.host, found.what) == ("node-lost", "n2", "node n2 was lost")
+    assert found.advice.endswith("-x n2")
+
+
+def test_a_job_that_hung_until_its_limit_since_a_rank_had_raised_is_told_of_the_rank(told):
+    log = "[rank1]: Traceback (most recent call last):\n[rank1]:   File 'a'\n[rank1]: ValueError: x\n"
+    log += "slurmstepd: error: *** STEP 17.0 ON n1 CANCELLED AT 2026-11-21T23:10:00 DUE TO TIME LIMIT ***\n"
+    found = told(log, state="TIMEOUT")
+    assert (found.cause, found.rank) == ("exception", 1)
+    assert found.others == "the job then hung until its time limit"
+
+
+def test_who_cancelled_a_job_is_told_where_slurm_keeps_it(told):
+    assert told(state="CANCELLED", by="1000").what == "the job was cancelled by user 1000"
+    assert told(state="CANCELLED").what == "the job was cancelled, by whom Slurm does not say"
+
+
+def test_what_waits_is_told_why_and_what_is_held_that_it_is(told):
+    assert (found := told(state="PENDING", reason="PartitionTimeLimit")).cause == "waiting"
+    assert found.what == "it waits: its time limit is above the partition's"
+    for reason in ("JobHeldAdmin", "launch_failed_requeued_held", "launch failed requeued held"):
+        assert (found := told(state="PENDING", reason=reason)).cause == "held"
+        assert "scontrol release 17" in found.advice
+
+
+def test_a_job_that_ended_well_is_not_accused_of_what_it_printed(told):
+    caught = "Traceback (most recent call last):\n  File 'a'\nValueError: error\n"
+    assert told(caught, state="COMPLETED", exit_code="0:0").cause == "none"
+
+
+def test_a_state_that_is_new_is_told_by_the_output(told):
+    assert told("Killed\n", state="HIBERNATED").cause == "unknown"
+
+
+def test_a_number_that_is_another_jobs_by_now_is_not_believed(recorded, monkeypatch):
+    monkeypatch.setattr(
+        asking, "ask", lambda *_: Facts(job_id="17", source="scontrol", state="COMPLETED", name="other")
+    )
+    assert diagnose(*recorded("reset"), {}).cause == "exception"
+
+
+def test_a_run_on_this_machine_that_goes_on_is_said_to(tmp_path):
+    run, job_id = RunDir(tmp_path / "a"), f"local-20261121-231000-{os.getpid()}"
+    run.attempt(job_id, "0.0").mkdir(parents=True)
+    run.owner.write_text(f"local:here {job_id} 0.0\n")
+    assert diagnose(run, job_id, {}).cause == "running"
+    run.owner.unlink()
+    assert diagnose(run, job_id, {}).cause == "unknown"
+
+
+def test_a_job_that_nobody_knows_is_an_error_that_says_why(told):
+    with pytest.raises(
+        ClusterError, match="job 17: scontrol did not end within 20 s, and there are no files of it here"
+    ):
+        told(source="files", silence="scontrol did not end within 20 s")

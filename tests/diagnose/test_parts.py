@@ -1,0 +1,246 @@
+"""The parts that a diagnosis is made of: lines, tracebacks, times, launchers' words, dumps, Slurm's answers."""
+
+import os
+import pickle
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from slurmddp import slurm
+from slurmddp.diagnose import Diagnosis, Line, as_json, facts, lines
+from slurmddp.diagnose.endings import endings
+from slurmddp.diagnose.flight import Flight, load, parting
+from slurmddp.diagnose.reading import Raw, evidence, labelled, read
+from slurmddp.diagnose.states import STATES, rule_of
+from slurmddp.diagnose.times import time_of
+from slurmddp.diagnose.tracebacks import chains, fatal
+from slurmddp.errors import ClusterError
+from slurmddp.slurm import PHASES, Answer
+
+
+def raw(text: str) -> list[Raw]:
+    return [Raw(Path("x"), 0, line) for line in text.splitlines()]
+
+
+def test_of_a_long_file_head_and_tail_are_read_and_the_lines_keep_their_numbers(tmp_path):
+    path = tmp_path / "long.out"
+    path.write_text("".join(f"line {number}\n" for number in range(1, 10001)))
+    got = read(path, head=100, tail=100)
+    assert (got[0].text, got[-1].text) == ("line 1", "line 10000")
+    assert len(got) < 40
+    assert [evidence(line).number for line in (got[0], got[-1])] == [1, 10000]
+
+
+def test_a_file_that_is_missing_or_empty_has_no_lines(tmp_path):
+    (tmp_path / "empty").touch()
+    assert read(tmp_path / "missing") == read(tmp_path / "empty") == []
+
+
+def test_colours_and_progress_bars_are_taken_out_of_lines(tmp_path):
+    (tmp_path / "x").write_bytes(b"\x1b[31mred\x1b[0m\n 10%|#\r 20%|##\r 30%|###\n")
+    assert [line.text for line in read(tmp_path / "x")] == ["red", " 30%|###"]
+
+
+def test_labels_say_whose_a_line_is():
+    got = labelled(raw("[rank3]: Traceback\n[rank3]:[E1121 23:00:00 x\n[default1]:hello\nplain 3: 4"))
+    assert [(line.rank, line.text) for line in got] == [
+        (3, "Traceback"),
+        (3, "[E1121 23:00:00 x"),
+        (1, "hello"),
+        (None, "plain 3: 4"),
+    ]
+
+
+def test_a_chain_of_exceptions_is_told_from_the_first():
+    text = """Traceback (most recent call last):
+  File "a", line 1
+KeyError: 'a'
+
+The above exception was the direct cause of the following exception:
+
+Traceback (most recent call last):
+  File "b", line 2
+mine.Wrong: no
+"""
+    assert [[line.text for line in chain.last] for chain in chains(raw(text))] == [["KeyError: 'a'", "mine.Wrong: no"]]
+
+
+def test_what_came_after_a_traceback_tells_whether_it_ended_something():
+    caught = 'Traceback (most recent call last):\n  File "a", line 1\nKeyError: 1\n'
+    assert len(fatal(raw(caught + "srun: error: n1: task 0: Exited with exit code 1\n" * 30))) == 1
+    assert fatal(raw(caught + "epoch 1\n" * 30)) == []
+
+
+def test_a_script_with_a_wrong_syntax_has_no_traceback_and_is_found():
+    text = '  File "train.py", line 3\n    for\n       ^\nSyntaxError: invalid syntax\n'
+    assert [chain.last[0].text for chain in fatal(raw(text))] == ["SyntaxError: invalid syntax"]
+
+
+def test_a_traceback_that_was_cut_off_is_none():
+    assert chains(raw("Traceback (most recent call last):\n  File")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "local"),
+    [
+        ("[E1121 23:10:00.250000 x.cpp:1] boom", "2026-11-21T23:10:00.250000"),
+        ("slurmstepd: error: *** JOB 1 ON n1 CANCELLED AT 2026-11-21T23:10:00 ***", "2026-11-21T23:10:00"),
+        ("2026-11-21 23:10:00,5 ERROR x", "2026-11-21T23:10:00.5"),
+        ("[E1231 23:59:59.000000 x] at the turn of the year", "2026-12-31T23:59:59"),
+    ],
+)
+def test_a_line_may_say_when_it_was_written(text, local):
+    about = datetime.fromisoformat("2027-01-01T00:00:05").timestamp()
+    assert time_of(text, about=about) == datetime.fromisoformat(local).timestamp()
+
+
+@pytest.mark.parametrize("text", ["boom", "E9999 99:99:99.000000", "2026-99-99 00:00:00"])
+def test_most_lines_do_not(text):
+    assert time_of(text, about=0.0) is None
+
+
+def test_a_time_with_a_zone_is_of_that_zone():
+    assert time_of("2026-11-21T23:10:00+01:00 x", about=0.0) == datetime.fromisoformat("2026-11-21T22:10Z").timestamp()
+
+
+def test_torchruns_page_names_the_first_that_failed():
+    text = """Root Cause (first observed failure):
+[0]:
+  time      : 2026-11-21_23:10:00
+  host      : n2
+  rank      : 3 (local_rank: 1)
+  exitcode  : -9 (pid: 123)
+"""
+    (found,) = endings(raw(text))
+    assert (found.number, found.host, found.signal) == (3, "n2", "SIGKILL")
+    assert found.time == datetime.fromisoformat("2026-11-21T23:10:00").timestamp()
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "signal", "status"),
+    [
+        ("srun: error: n2: task 1: Killed", 1, "SIGKILL", None),
+        ("srun: error: n2: tasks 4-7: Exited with exit code 3", 4, "", 3),
+        ("srun: error: n2: task 1: Exited with exit code 137", 1, "SIGKILL", None),
+        ("srun: error: n2: task 1: Segmentation fault (core dumped)", 1, "SIGSEGV", None),
+        ("srun: error: n2: task 1: Out Of Memory", 1, "out of memory", None),
+        ("torchrun: rank 5 (pid 7) was killed by SIGBUS, the first to fail", 5, "SIGBUS", None),
+        ("rank 3 (pid 7) ended with status 1; stopping the others", 3, "", 1),
+        ("/var/spool/slurm_script: line 5:  4711 Killed                  python train.py", None, "SIGKILL", None),
+    ],
+)
+def test_launchers_say_who_ended_and_how(text, number, signal, status):
+    (found,) = endings(raw(text))
+    assert (found.number, found.signal, found.status) == (number, signal, status)
+
+
+class _Evil:
+    def __reduce__(self):
+        return os.system, ("exit 1",)
+
+
+@pytest.mark.parametrize(
+    "content", [pickle.dumps(_Evil()), b"", b"no pickle", pickle.dumps([1]), pickle.dumps({"entries": [{}]})]
+)
+def test_a_dump_that_is_none_is_left_out_and_nothing_of_it_is_run(tmp_path, content):
+    path = tmp_path / "flight.0"
+    path.write_bytes(content)
+    assert load(path) is None
+
+
+def test_a_dump_too_large_is_left_out(tmp_path):
+    with (tmp_path / "flight.0").open("wb") as file:
+        file.truncate(2**25 + 1)
+    assert load(tmp_path / "flight.0") is None
+
+
+def flight(*kinds: str) -> Flight:
+    return Flight({number: (kind, "[[4]]") for number, kind in enumerate(kinds, start=1)})
+
+
+def test_the_first_rank_that_did_not_come_is_named():
+    found = parting({0: flight("all_reduce", "barrier"), 1: flight("all_reduce"), 2: flight("all_reduce", "barrier")})
+    assert (found.rank, found.differs) == (1, False)
+    assert found.what == "rank 1 did not come to collective 2 (barrier of [[4]])"
+
+
+def test_ranks_in_different_collectives_are_named_by_the_odd_one():
+    ranks = {0: flight("all_reduce"), 1: flight("all_reduce"), 2: flight("barrier")}
+    assert (parting(ranks).rank, parting(ranks).differs) == (2, True)
+
+
+def test_ranks_that_did_the_same_have_not_parted():
+    assert parting({0: flight("all_reduce"), 1: flight("all_reduce")}) is None
+    assert parting({0: flight("all_reduce")}) is None
+
+
+SHOWN = (
+    "JobId=17 JobName=train it UserId=me(1000) GroupId=me(1000) JobState=PENDING Reason=Nodes required for job "
+    "are DOWN Dependency=(null) Requeue=1 Restarts=2 ExitCode=0:0 NodeList=(null) StdErr=/e StdIn=/dev/null StdOut=/o"
+)
+BOOKED = """17|train it|CANCELLED by 1000|0:15|None|n[1-2]|
+17.0|python|CANCELLED|0:9|||347944K
+"""
+
+
+def test_slurm_is_asked_and_the_accounting_adds_who_and_how_much(monkeypatch):
+    answers = {"scontrol": Answer(0, SHOWN, ""), "sacct": Answer(0, BOOKED, "")}
+    monkeypatch.setattr(slurm, "ask", lambda command, *_, **__: answers[command[0]])
+    known = facts.ask("17", {})
+    assert (known.state, known.reason, known.name) == ("PENDING", "Nodes required for job are DOWN", "train it")
+    assert (known.by, known.max_rss) == ("1000", "347944K")
+    assert (known.output, known.errors, known.nodes) == ("/o", "/e", "")
+    answers["scontrol"] = Answer(1, "", "slurm_load_jobs error: Invalid job id specified")
+    assert (facts.ask("17", {}).state, facts.ask("17", {}).source) == ("CANCELLED", "sacct")
+    answers["sacct"] = Answer(1, "", "Slurm accounting storage is disabled")
+    assert (facts.ask("17", {}).source, facts.ask("17", {}).silence) == ("files", "")
+
+
+def test_a_slurm_that_does_not_answer_is_said_to(monkeypatch):
+    def silent(command, *_, **__):
+        raise ClusterError(f"{command[0]} did not end within 20 s")
+
+    monkeypatch.setattr(slurm, "ask", silent)
+    assert facts.ask("17", {}).silence == "scontrol did not end within 20 s"
+    assert facts.lost_nodes("n[1-2]", {}) == ()
+
+
+def test_nodes_that_are_down_or_silent_are_lost(monkeypatch):
+    said = "n1 idle\nn2 down*\nn2 down*\nn3 allocated*\nn4 failing\n"
+    monkeypatch.setattr(slurm, "ask", lambda *_, **__: Answer(0, said, ""))
+    assert facts.lost_nodes("n[1-4]", {}) == ("n2", "n3", "n4")
+
+
+def test_every_state_in_which_a_job_has_failed_is_told_of_or_left_to_its_files():
+    told = {rule.state for rule in STATES}
+    failed = {state for state, phase in PHASES.items() if phase in ("failed", "cancelled")}
+    assert failed - told == set()
+    assert rule_of("FAILED", "1:0") is None
+
+
+def test_a_diagnosis_for_people_says_all_that_json_does():
+    one = Diagnosis(
+        job_id="17",
+        name="run",
+        cause="exception",
+        what="it raised",
+        sure="likely",
+        rank=3,
+        host="n2",
+        evidence=(Line("a.out", 5, "ValueError: x"),),
+        others="31 ranks then lost their peer",
+        advice="correct it",
+        again=False,
+        state="FAILED",
+        attempt="1.0",
+    )
+    assert lines(one) == [
+        "run (job 17), FAILED: it raised [exception, likely]",
+        "first: rank 3 on n2, attempt 1.0",
+        "  a.out:5: ValueError: x",
+        "others: 31 ranks then lost their peer",
+        "next: correct it",
+        "starting it again would end the same way",
+    ]
+    assert list(as_json(one)["evidence"]) == [{"file": "a.out", "number": 5, "text": "ValueError: x"}]

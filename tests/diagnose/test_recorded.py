@@ -1,0 +1,132 @@
+"""Every recorded failure is told by its cause, its rank and its host."""
+
+from pathlib import Path
+
+import pytest
+
+from slurmddp.diagnose import diagnose, lines
+from slurmddp.diagnose import plain as plain_job
+from slurmddp.diagnose.judge import Job, judge
+
+NO_SLURM = {"PATH": "/nowhere"}
+
+OURS = [
+    ("reset", "exception", 1, "n2"),
+    ("shape", "shape-mismatch", 1, "n2"),
+    ("count", "shape-mismatch", 1, "vm"),
+    ("unused", "unused-parameters", 0, "n1"),
+    ("collectives", "collective-mismatch", 1, "n2"),
+    ("parted", "collective-mismatch", 1, "n2"),
+    ("hang", "collective-timeout", 1, "n2"),
+    ("torn", "torn-checkpoint", 1, "n2"),
+    ("killed", "rank-killed", 1, "n2"),
+    ("segv", "segfault", 1, "n2"),
+    ("memory", "out-of-memory", 1, "n2"),
+    ("memoryerror", "host-memory", 1, "n2"),
+    ("missingfolder", "file-missing", 1, "n2"),
+    ("import", "import-error", 1, "n2"),
+    ("nan", "not-finite", 0, "n1"),
+    ("nccl", "torch-without-cuda", 1, "n2"),
+    ("exit", "exit-status", 1, "n2"),
+    ("setup", "command-missing", None, ""),
+    ("missing", "rank-missing", 1, "vm"),
+    ("unreachable", "head-unreachable", 1, "vm"),
+    ("world", "world-size", None, ""),
+    ("ranknotset", "rank-unset", 0, "vm"),
+    ("caught", "none", None, ""),
+]
+
+BY_HAND = [
+    ("exception", "exception", 1, "n2"),
+    ("labelled", "exception", 1, "n2"),
+    ("interleaved", "exception", 1, "n2"),
+    ("torchrun", "exception", 1, "n2"),
+    ("killed", "rank-killed", 1, "n2"),
+    ("import", "import-error", None, ""),
+    ("memory", "out-of-memory", 1, "n2"),
+    ("rendezvous", "rendezvous-shared", 1, "n2"),
+    ("time-limit", "time-limit", None, ""),
+]
+
+
+@pytest.mark.parametrize(("case", "cause", "rank", "host"), OURS)
+def test_a_run_that_failed_is_told_by_its_files_alone(recorded, case, cause, rank, host):
+    run, job_id = recorded(case)
+    found = diagnose(run, job_id, NO_SLURM)
+    assert (found.cause, found.rank, found.host) == (cause, rank, host)
+    assert cause == "none" or all(line.text in _content(line) for line in found.evidence)
+    assert lines(found)[0].startswith(f"{case} (job {job_id}): ")
+
+
+@pytest.mark.parametrize(("case", "cause", "rank", "host"), BY_HAND)
+def test_a_job_made_by_hand_is_told_by_its_output(by_hand, case, cause, rank, host):
+    found = judge(Job("17", "hand"), plain_job.scene([by_hand(case)]))
+    assert (found.cause, found.rank, found.host) == (cause, rank, host)
+    assert all(line.text in _content(line) for line in found.evidence)
+
+
+def _content(line) -> str:
+    """The line of the file that a piece of evidence points at."""
+    return Path(line.file).read_text().splitlines()[line.number - 1]
+
+
+def test_the_others_are_counted_by_what_became_of_them(recorded):
+    assert diagnose(*recorded("reset"), NO_SLURM).others == "1 rank then lost its peer"
+    assert diagnose(*recorded("import"), NO_SLURM).others == "1 rank failed the same way"
+    assert diagnose(*recorded("exit"), NO_SLURM).others == "1 rank was ended with it"
+    assert diagnose(*recorded("hang"), NO_SLURM).others == "1 rank waited for it"
+
+
+def test_consequences_that_come_first_in_a_file_are_not_the_cause(recorded, tmp_path):
+    """Rank 0 lost its peer after rank 1 had raised; its words come first in the file that both share."""
+    run, job_id = recorded("reset")
+    mixed = tmp_path / "mixed.out"
+    mixed.write_text("".join(run.rank_log(job_id, "0.0", rank).read_text() for rank in (0, 1)))
+    assert judge(Job("17", "hand"), plain_job.scene([mixed])).what == (
+        "the program raised ValueError: the data of rank 1 is wrong"
+    )
+
+
+def test_of_two_causes_the_first_in_time_counts_and_not_the_first_in_the_file(tmp_path):
+    log = tmp_path / "mixed.out"
+    log.write_text(
+        "[rank3]:[E1121 23:10:11.000001 ProcessGroupNCCL.cpp:632] CUDA error: invalid device ordinal\n"
+        "[rank1]:[E1121 23:10:09.000001 ProcessGroupNCCL.cpp:632] CUDA error: uncorrectable ECC error encountered\n"
+        "[rank2]:[E1121 23:00:00.000001 ProcessGroupNCCL.cpp:632] NCCL communicator was aborted on rank 2.\n"
+    )
+    found = judge(Job("17", "hand"), plain_job.scene([log]))
+    assert (found.cause, found.rank) == ("gpu-broken", 1)
+
+
+def test_a_record_that_is_newer_does_not_win_over_an_older_one(recorded):
+    """The times of the files decide, not the ranks' numbers."""
+    run, job_id = recorded("shape")
+    times = {rank: run.rank_error(job_id, "0.0", rank).stat().st_mtime for rank in (0, 1)}
+    assert times[1] < times[0]
+    assert diagnose(run, job_id, NO_SLURM).rank == 1
+
+
+def test_what_is_not_known_is_called_so_with_the_first_lines_that_look_wrong(tmp_path):
+    log = tmp_path / "odd.out"
+    log.write_text("step 1\nFrobnication failed: the gnomes are out\nstep 2\n" + "step 3\n" * 40)
+    found = judge(Job("17", "hand"), plain_job.scene([log]))
+    assert (found.cause, found.sure, found.rank) == ("unknown", "unknown", None)
+    assert [line.text for line in found.evidence] == ["Frobnication failed: the gnomes are out"]
+
+
+def test_a_caught_traceback_long_before_the_end_is_not_the_cause(tmp_path):
+    log = tmp_path / "caught.out"
+    log.write_text("Traceback (most recent call last):\n  File 'x', line 1\nKeyError: 'a'\n" + "step\n" * 40)
+    assert judge(Job("17", "hand"), plain_job.scene([log])).cause == "unknown"
+
+
+def test_a_bare_killed_proves_nothing(tmp_path):
+    log = tmp_path / "killed.out"
+    log.write_text("step 1\nKilled\n")
+    assert judge(Job("17", "hand"), plain_job.scene([log])).sure == "unknown"
+
+
+def test_the_words_of_a_log_can_do_nothing_to_a_terminal(tmp_path):
+    log = tmp_path / "evil.out"
+    log.write_bytes(b"error: \x1b]0;owned\x07 \x1b[2J gone\n")
+    assert all(line.isprintable() for line in lines(judge(Job("17", "hand"), plain_job.scene([log]))))
