@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path  # noqa: TC003 the set below is annotated with it
 from typing import Final
 
-from slurmddp.diagnose.catalogue import RULES
+from slurmddp.diagnose.catalogue import RULES, WORDS
 from slurmddp.logs.listing import Line
 
 _GENERAL: Final = (
@@ -16,6 +16,10 @@ _GENERAL: Final = (
     r"slurmddp: .* status [1-9]",
 )
 """Beside the texts of known failures; the third is glog's."""
+_WORTH: Final = re.compile(
+    rf"exception|interrupt|traceback|critical|fatal|core dumped|status|[ef]\d{{4}} |{WORDS}".encode()
+)
+"""One of these, in small letters, is in every line that any of the texts is in; the rest is passed over quickly."""
 _TRACEBACK: Final = re.compile(rb"Traceback \(most recent call last\):")
 _RANK: Final = re.compile(rb"^\[rank\d+\]: ?")
 
@@ -28,14 +32,14 @@ class Errors:
 
     def of(self, lines: Iterable[Line]) -> Iterator[Line]:
         """Yield the lines that look like errors, and whole tracebacks."""
-        looks_wrong = _pattern().search
+        worth, looks_wrong = _WORTH.search, _pattern().search
         for line in lines:
             path = line.source.path
             if path in self._inside:
                 yield line
                 if not _goes_on(line.text):
                     self._inside.discard(path)
-            elif looks_wrong(line.text):
+            elif worth(line.text.lower()) and looks_wrong(line.text):
                 yield line
                 if _TRACEBACK.search(line.text):
                     self._inside.add(path)
