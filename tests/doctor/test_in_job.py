@@ -112,7 +112,9 @@ def test_inside_an_allocation_a_step_looks_with_what_the_job_would_have(slurm_en
     )
     looks = found(done)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert {looks[check][0] for check in ("names", "ports", "folder", "clock", "notice")} == {"ok"}
+    assert {
+        check: looks[check] for check in ("names", "ports", "folder", "clock", "notice") if looks[check][0] != "ok"
+    } == {}
     assert looks["versions"][:2] == ("warning", "n2") and "9.9.9" in looks["versions"][2]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["own.sh", "path"]
 

@@ -50,6 +50,7 @@ def test_every_record_says_when_who_and_where(rank):
         "local_world_size": 2,
         "nodes": 1,
         "launcher": "srun",
+        "ranks": {"n1": "0-1"},
     }
 
 

@@ -205,8 +205,9 @@ def test_a_child_that_the_program_forks_leaves_no_record(alone, script):
 
 
 def test_a_notice_does_not_kill_the_imports(alone, script):
+    """It ends by itself, or a moment before as told."""
     path = script("import os, signal; os.kill(os.getpid(), signal.SIGUSR2); os.kill(os.getpid(), signal.SIGUSR1)")
-    assert alone(path).statuses == [0]
+    assert alone(path).statuses in ([0], [75])
 
 
 def test_a_program_without_torch_costs_no_torch(alone, script):
