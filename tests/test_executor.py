@@ -178,7 +178,7 @@ def test_other_clusters_are_submitits_own(tmp_path):
 
 def test_the_module_stands_in_for_submitit():
     assert slurmddp.executor.AutoExecutor is slurmddp.executor.SlurmExecutor is slurmddp.Executor
-    assert slurmddp.executor.SlurmJob is Job
+    assert slurmddp.executor.SlurmJob is Job and slurmddp.executor.__version__ == submitit.__version__
     assert slurmddp.executor.helpers.Checkpointable is submitit.helpers.Checkpointable
     with pytest.raises(AttributeError, match="neither"):
         slurmddp.executor.NoSuchName  # noqa: B018 - the access is what is tested
@@ -193,7 +193,8 @@ def test_a_script_can_be_read_where_there_is_no_slurm(tmp_path, monkeypatch):
     assert list((tmp_path / "logs").iterdir()) == []
 
 
-def test_calls_that_are_too_large_to_pickle_are_refused(tmp_path):
+def test_calls_that_are_too_large_to_pickle_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(slurm, "query", lambda *_: "MaxArraySize = 1001\n")
     made = slurmddp.Executor(tmp_path / "logs", max_pickle_size_gb=1e-6)
     with pytest.raises(UsageError, match="max_pickle_size_gb"):
         made.map_array(len, ["x" * 2000] * 3)
@@ -229,7 +230,16 @@ def test_contract_with_submitit():
     needed = {
         theirs.SlurmExecutor: ("_internal_process_submissions", "_internal_update_parameters", "_valid_parameters"),
         theirs.SlurmInfoWatcher: ("update", "get_info", "is_done", "get_state", "register_job"),
-        theirs.SlurmJob: ("_interrupt", "cancel", "exception", "results", "result", "state", "wait"),
+        theirs.SlurmJob: (
+            "_get_logs_string",
+            "_interrupt",
+            "cancel",
+            "exception",
+            "results",
+            "result",
+            "state",
+            "wait",
+        ),
         utils.DelayedSubmission: ("_checkpoint_function", "set_timeout", "dump", "load", "result"),
         utils.JobPaths: ("get_first_id_independent_folder", "move_temporary_file", "submission_file", "result_pickle"),
         submitit.helpers.TorchDistributedEnvironment: ("export",),
@@ -631,6 +641,20 @@ def test_more_calls_than_an_array_may_have_make_several(tmp_path, monkeypatch):
     assert [job.job_id for job in jobs[599:601]] == ["1_599", "2_0"]
     assert jobs[-1].job_id == "3_99"
     assert header(jobs[-1].paths.submission_file.read_text())["array"] == "0-99%100"
+
+
+def test_a_cluster_of_short_arrays_is_asked_for_their_length(tmp_path, monkeypatch):
+    numbers = iter(range(1, 9))
+    monkeypatch.setattr(slurm, "query", lambda *_: "MaxArraySize            = 4\n")
+    monkeypatch.setattr(slurm, "submit", lambda *_, **__: (slurm.JobId(str(next(numbers))), ""))
+    jobs = executor(tmp_path / "logs").map_array(abs, range(6))
+    assert [job.job_id for job in jobs] == ["1_0", "1_1", "1_2", "1_3", "2_0", "2_1"]
+
+
+def test_output_that_is_no_text_hides_none(tmp_path):
+    job = Job(tmp_path, "1")
+    job.paths.stderr.write_bytes(b"loss \xff\n")
+    assert (job.stderr(), job.stdout()) == ("loss \ufffd\n", None)
 
 
 def test_a_second_array_that_is_refused_leaves_word_of_the_first(tmp_path, monkeypatch):
