@@ -633,6 +633,26 @@ def test_a_job_whose_answer_was_lost_is_looked_for(tmp_path, monkeypatch, found)
             made.submit(max, 1, 2)
 
 
+@pytest.mark.parametrize("folder", ["logs", "logs/%j"])
+def test_the_job_of_another_executor_is_not_taken_for_the_one_that_was_lost(tmp_path, monkeypatch, folder):
+    """Two that ask for the same have the same script."""
+    known = []
+
+    def lose(*_, **__):
+        raise LOST
+
+    def find(**asked):
+        known.extend(asked["known"])
+
+    monkeypatch.setattr(slurm, "submit", lambda *_, **__: (slurm.JobId("17"), ""))
+    executor(tmp_path / folder).submit(max, 1, 2)
+    monkeypatch.setattr(slurm, "submit", lose)
+    monkeypatch.setattr(slurm, "find_job", find)
+    with pytest.raises(slurm.LostAnswerError):
+        executor(tmp_path / folder).submit(max, 1, 2)
+    assert known == ["17"]
+
+
 def test_more_calls_than_an_array_may_have_make_several(tmp_path, monkeypatch):
     numbers = iter(range(1, 9))
     monkeypatch.setattr(slurm, "query", lambda *_: "MaxArraySize            = 600\n")

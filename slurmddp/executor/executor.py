@@ -170,12 +170,17 @@ class Executor(theirs.SlurmExecutor):
                 user=slurm.user(),
                 script=script,
                 since=since,
-                known=self._submitted,
+                known=self._known(),
                 environ=os.environ,
             )
             if not found:
                 raise
             return found.number
+
+    def _known(self) -> list[str]:
+        """Return the jobs that are there already: this executor's, and those that another has in the same folder."""
+        others = (path.name.partition("_")[0] for path in self._place.rglob("*_submission.sh"))
+        return list({*self._submitted, *others})
 
 
 def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
