@@ -129,6 +129,7 @@ def test_short_limits_and_limits_as_text(tmp_path, values, time_limit, lead):
         ({"slurm_num_gpus": 2}, "2"),
         ({"slurm_gres": "gpu:a100:8"}, "a100:8"),
         ({"slurm_gres": "gpu"}, "1"),
+        ({"slurm_additional_parameters": {"gres": "gpu:2"}}, "2"),
         ({"slurm_gres": "lustre:1"}, None),
     ],
 )
@@ -147,6 +148,10 @@ def test_gpus_are_asked_for_by_node(tmp_path, values, asked):
         ({"slurm_array_parallelism": -1}, "-1 is not a whole number"),
         ({"timeout_min": 2, "slurm_signal_delay_s": 90}, "--signal-lead 90 leaves nothing"),
         ({"slurm_additional_parameters": {"output": "x"}}, "is not for you to set"),
+        ({"slurm_additional_parameters": ["requeue"]}, r"\['requeue'\] is not a dict of sbatch's options"),
+        ({"slurm_setup": 5}, "setup: 5 is not a list of texts"),
+        ({"slurm_teardown": [1]}, r"teardown: \[1\] is not a list of texts"),
+        ({"slurm_srun_args": "--label 'x"}, "srun_args: .* close the quotes"),
     ],
 )
 def test_what_cannot_be_is_refused_at_once_and_changes_nothing(tmp_path, values, message):
@@ -154,6 +159,10 @@ def test_what_cannot_be_is_refused_at_once_and_changes_nothing(tmp_path, values,
     with pytest.raises(UsageError, match=message):
         made.update_parameters(**values)
     assert made.parameters == {}
+
+
+def test_words_for_srun_may_be_one_text(tmp_path):
+    assert "    --label --foo 'a b' \\\n" in executor(tmp_path, slurm_srun_args="--label --foo 'a b'").render()
 
 
 @pytest.mark.parametrize("folder", ["x/%t", "a\\b", "a\nb"])
