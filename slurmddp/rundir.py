@@ -40,6 +40,16 @@ class RunDir:
         return cls(path)
 
     @property
+    def sweep(self) -> Self | None:
+        """The sweep that this run is a setting of, told by its folder: no job's name holds a `=`."""
+        return type(self)(self.path.parent) if "=" in self.path.name else None
+
+    @property
+    def job_name(self) -> str:
+        """What its jobs are called."""
+        return (self.sweep or self).path.name
+
+    @property
     def job_script(self) -> Path:
         """The script last submitted, byte for byte."""
         return self.path / "job.sbatch"

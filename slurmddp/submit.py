@@ -29,6 +29,8 @@ from slurmddp.spec import JobSpec, seconds
 _REMEMBERED: Final = 20
 _ALL_THE_SAME: Final = "--force submits it all the same"
 _AT_ONCE: Final = timedelta(minutes=2)
+_BELIEVED: Final = timedelta(days=366)
+"""Behind a job without a time limit Slurm expects a start in centuries."""
 _ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -79,7 +81,7 @@ def submit(
             folder.is_needed = True
             done = _chained(first, chain, handover)
             accepted(done)
-        if start and not spec.hold and not spec.dependency:
+        if start and start - datetime.now(UTC) < _BELIEVED and not spec.hold and not spec.dependency:
             notice(f"Slurm expects it to start {_when(start)}")
         _tell_changes(spec, first.job_id, environ, notice)
     return done

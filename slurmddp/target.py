@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from slurmddp.array import folder as folder_of
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown
 from slurmddp.handover import submissions
@@ -51,9 +52,42 @@ def _whole(run: RunDir) -> Target:
     return Target(run, tuple(dict.fromkeys(record["job"] for record in submissions(run))))
 
 
+def one(word: str, runs_dir: str) -> Target:
+    """Return the one run, or job, that a word means. Raises UsageError as `find` does, and for a sweep of several."""
+    meant = find([word], runs_dir)[0]
+    several = settings(meant)
+    if len(several) > 1:
+        example = f"{several[0].run.job_name}/{several[0].name}" if several[0].run else several[0].name
+        raise UsageError(
+            f"{shown(word)} is a sweep of {len(several)} settings; name one, as in {shown(example)}, or look at all by "
+            f"`slurmddp status {meant.name}`"
+        )
+    return several[0]
+
+
+def settings(target: Target) -> list[Target]:
+    """Return a sweep's settings, each with the last of the target's jobs that it was submitted in; else the target."""
+    run = target.run
+    if run is None or run.sweep:
+        return [target]
+    found = {name: task for job, tasks in _arrays(run) if job in target.jobs for name, task in tasks}
+    return [Target(RunDir(run.path / name), (task,)) for name, task in found.items()] or [target]
+
+
+def _arrays(run: RunDir) -> Iterator[tuple[str, list[tuple[str, str]]]]:
+    """Yield the jobs of a sweep, the oldest first, each with the folders of its tasks and their ids."""
+    for record in submissions(run):
+        given = record.get("settings")
+        if isinstance(given, list) and all(isinstance(values, dict) for values in given):
+            yield record["job"], [(folder_of(values), f"{record['job']}_{index}") for index, values in enumerate(given)]
+
+
 def _of_name(word: str, runs_dir: str) -> Target:
-    run = RunDir(Path.cwd() / word) if "/" in word else RunDir.named(runs_dir, word)
-    if run.submissions.is_file() and (target := _whole(run)).jobs:
+    run = RunDir.named(runs_dir, word)
+    if "/" in word and not run.path.is_dir():
+        run = RunDir.named(".", word)
+    target = _of_setting(run) if run.sweep else _whole(run)
+    if target.jobs:
         return target
     near = difflib.get_close_matches(word, [known.path.name for known in runs(runs_dir)])
     hint = (
@@ -62,12 +96,20 @@ def _of_name(word: str, runs_dir: str) -> Target:
     raise UsageError(f"{shown(word)} is no job id, and no run in {runs_dir} that was submitted; {hint}")
 
 
+def _of_setting(run: RunDir) -> Target:
+    tasks = [task for _, several in _arrays(run.sweep or run) for name, task in several if name == run.path.name]
+    return Target(run, tuple(tasks))
+
+
 def _of_id(job_id: str, runs_dir: str) -> Target:
     """Return the run that a job was submitted for, the last one where Slurm has given a number again."""
     number = job_id.partition("_")[0]
     found = [(time, run) for run in runs(runs_dir) for time in _times(run, number)]
     newest = max(found, key=lambda pair: pair[0], default=None)
-    return Target(newest[1] if newest else None, (job_id,))
+    if newest is None:
+        return Target(None, (job_id,))
+    tasks = {task: name for job, several in _arrays(newest[1]) if job == number for name, task in several}
+    return Target(RunDir(newest[1].path / tasks[job_id]) if job_id in tasks else newest[1], (job_id,))
 
 
 def _times(run: RunDir, number: str) -> Iterator[str]:

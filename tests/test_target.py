@@ -6,7 +6,7 @@ import pytest
 
 from slurmddp import target
 from slurmddp.errors import UsageError
-from slurmddp.rundir import RunDir
+from slurmddp.rundir import RunDir, append_record
 
 
 @pytest.fixture(autouse=True)
@@ -64,3 +64,43 @@ def test_a_job_of_no_run_here_is_still_a_job():
 def test_a_name_that_no_run_has_is_refused(word, hint):
     with pytest.raises(UsageError, match=hint):
         target.find([word], "jobs")
+
+
+@pytest.fixture
+def sweep():
+    run = RunDir.named("jobs", "sweep")
+    run.create()
+    for job, settings in (("20", ({"lr": "1"}, {"lr": "2"})), ("21", ({"lr": "2"}, {"lr": "3"}))):
+        append_record(run.submissions, {"job": job, "time": f"2026-03-{job}", "settings": settings})
+    (run.path / "lr=2").mkdir()
+    return run
+
+
+@pytest.mark.usefixtures("sweep")
+def test_a_setting_of_a_sweep_is_a_run_of_its_own():
+    assert meant("21_0") == [("lr=2", ("21_0",))]
+    assert meant("sweep/lr=2") == meant("jobs/sweep/lr=2/") == [("lr=2", ("20_1", "21_0"))]
+    assert meant("sweep") == [("sweep", ("20", "21"))]
+    assert meant("21_9") == [("sweep", ("21_9",))], "a task that the sweep has not"
+    with pytest.raises(UsageError, match="no run"):
+        target.find(["sweep/lr=9"], "jobs")
+
+
+def test_a_sweep_is_its_settings_each_in_the_job_that_it_was_last_in(sweep):
+    found = target.settings(target.find(["sweep"], "jobs")[0])
+    assert [(one.run.path.name, one.jobs) for one in found] == [
+        ("lr=1", ("20_0",)),
+        ("lr=2", ("21_0",)),
+        ("lr=3", ("21_1",)),
+    ]
+    assert found[0].run.sweep == sweep and found[0].run.job_name == "sweep"
+    (whole,) = target.find(["mnist"], "jobs")
+    assert target.settings(whole) == [whole] and whole.run.sweep is None
+
+
+@pytest.mark.usefixtures("sweep")
+def test_where_one_is_wanted_a_sweep_asks_for_a_setting():
+    assert target.one("sweep/lr=2", "jobs").run.path.name == "lr=2"
+    assert target.one("mnist", "jobs").jobs == ("5", "7")
+    with pytest.raises(UsageError, match="a sweep of 3 settings; name one, as in 'sweep/lr=1'"):
+        target.one("sweep", "jobs")

@@ -52,7 +52,7 @@ def _run(word: str | None, runs_dir: str) -> RunDir:
     own = RunDir(Path.cwd() / word) if "/" in word else RunDir.named(runs_dir, word)
     if own.events.is_file() and not own.submissions.is_file():
         return own
-    (found,) = target.find([word], runs_dir)
+    found = target.one(word, runs_dir)
     if found.run is None:
         raise UsageError(f"job {shown(word)} is of no run in {runs_dir}; give a RUN, or --runs-dir")
     return found.run

@@ -36,7 +36,8 @@ def status(words: tuple[str, ...], runs_dir: str, *, as_json: bool) -> int:
     Of a run the job counts that runs, else the next in the queue, else the last one.
     """
     targets = naming.find(words, runs_dir)
-    found = [_of(target, named=bool(words)) for target in ([*targets] if words else _newest_first(targets))]
+    runs = [_of(target, named=bool(words)) for target in ([*targets] if words else _newest_first(targets))]
+    found = [part for run in runs for part in naming.settings(run)]
     statuses = _grouped([part for part in found if part.jobs])
     shown = [item for group in statuses for item in (group if words else _counting(group))]
     if as_json:
@@ -115,11 +116,11 @@ def _print(shown: Sequence[JobStatus], groups: Sequence[Sequence[JobStatus]], ru
 def _lines(shown: Sequence[JobStatus], groups: Sequence[Sequence[JobStatus]], *, named: bool) -> Iterator[str]:
     counting = _counting(groups[0]) if named and len(groups) == 1 else []
     if len(counting) != 1:
-        yield from rows(shown)
+        yield from rows(shown, each=named)
         return
     yield from block(counting[0])
     if others := [item for item in shown if item is not counting[0]]:
-        yield from ("", *rows(others))
+        yield from ("", *rows(others, each=named))
 
 
 def _exit_status(counting: Sequence[JobStatus], *, named: bool) -> int:

@@ -2,8 +2,8 @@
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from datetime import datetime
-from itertools import groupby
 from typing import Final
 
 from slurmddp.cli.tables import WIDTH, duration, printable, shortened, table
@@ -12,6 +12,7 @@ from slurmddp.status.values import Happened
 
 _HEAD: Final = ("RUN", "JOB", "STATE", "TIME", "WHAT")
 _NAME: Final = 16
+_SETTING: Final = 28
 _MOST_TASKS: Final = 4
 """More tasks of an array in the same state are one row."""
 _MOST_TOLD: Final = 5
@@ -21,10 +22,12 @@ _GOES_ON: Final = frozenset({"queued", "running", "unknown"})
 """In these phases an old answer may be wrong by now."""
 
 
-def rows(statuses: Sequence[JobStatus]) -> Iterator[str]:
-    """Yield a table of 80 columns, a row for each job."""
-    grouped = [list(group) for _, group in groupby(statuses, key=_kind)]
-    cells = [row for group in grouped for row in _cells(group)]
+def rows(statuses: Sequence[JobStatus], *, each: bool = False) -> Iterator[str]:
+    """Yield a table of 80 columns, a row for each job; many tasks in one state are one row, but for `each` setting."""
+    alike: dict[tuple[str, str, str], list[JobStatus]] = {}
+    for status in statuses:
+        alike.setdefault(_kind(status, each=each), []).append(status)
+    cells = [row for group in alike.values() for row in _cells(group)]
     left = [line.rstrip() for line in table([_HEAD[:-1], *(row[:-1] for row in cells)])]
     width = max(map(len, left))
     for line, what in zip(left, [_HEAD[-1], *(row[-1] for row in cells)], strict=True):
@@ -44,9 +47,10 @@ def _title(status: JobStatus) -> str:
     return f"{printable(status.name)}: job {status.job_id} is" if status.name else f"job {status.job_id} is"
 
 
-def _kind(status: JobStatus) -> tuple[str, str, str]:
+def _kind(status: JobStatus, *, each: bool) -> tuple[str, str, str]:
     number, _, task = status.job_id.partition("_")
-    return (number, status.state, status.reason) if task else (status.job_id, "", "")
+    single = each and status.run is not None and status.run.sweep is not None
+    return (number, status.state, status.reason) if task and not single else (status.job_id, "", "")
 
 
 def _cells(group: Sequence[JobStatus]) -> Iterator[tuple[str, ...]]:
@@ -55,12 +59,14 @@ def _cells(group: Sequence[JobStatus]) -> Iterator[tuple[str, ...]]:
         return
     first = group[0]
     number = first.job_id.partition("_")[0]
-    yield _row(first, f"{number}_*", f"{len(group)} tasks; {what(first)}".removesuffix("; "))
+    name = first.run.job_name if first.run else first.name
+    yield _row(replace(first, name=name), f"{number}_*", f"{len(group)} tasks; {what(first)}".removesuffix("; "))
 
 
 def _row(status: JobStatus, job_id: str, text: str) -> tuple[str, ...]:
     time = "" if status.elapsed_s is None or status.phase == "queued" else duration(status.elapsed_s)
-    return shortened(status.name, _NAME), shortened(job_id, _NAME), printable(status.state), time, text
+    width = _SETTING if status.run and status.name == status.run.path.name and status.run.sweep else _NAME
+    return shortened(status.name, width), shortened(job_id, _NAME), printable(status.state), time, text
 
 
 def what(status: JobStatus) -> str:

@@ -61,7 +61,8 @@ class Asker:
         """Ask once, here."""
         self.asking = True
         self._wake()
-        targets = [status.current(one) for one in target.find(self._words, self._runs_dir)]
+        meant = [status.current(one) for one in target.find(self._words, self._runs_dir)]
+        targets = [setting for one in meant for setting in target.settings(one)]
         jobs = sorted(status.look(targets, self._environ), key=_place)
         self.last, self.asking = Asked(tuple(jobs), time.time()), False
         self._wake()

@@ -16,7 +16,7 @@ def job_of(word: str | None, runs_dir: str) -> tuple[RunDir, str]:
     """
     if word is None:
         return _newest(runs_dir)
-    found = target.find([word], runs_dir)[0]
+    found = target.one(word, runs_dir)
     if found.run is None:
         raise UsageError(f"job {shown(word)} is of no run in {runs_dir}; --runs-dir names another folder")
     return found.run, _with_output(found.run, found.jobs)
@@ -26,8 +26,9 @@ def _newest(runs_dir: str) -> tuple[RunDir, str]:
     times = [(str(record.get("time", "")), run) for run in target.runs(runs_dir) for record in submissions(run)[-1:]]
     if not times:
         raise UsageError(f"nothing was submitted in {runs_dir} yet; --runs-dir names another folder")
-    run = max(times, key=lambda pair: pair[0])[1]
-    return run, _with_output(run, [str(record["job"]) for record in submissions(run)])
+    newest = max(times, key=lambda pair: pair[0])[1]
+    meant = target.one(newest.path.name, runs_dir)
+    return meant.run or newest, _with_output(meant.run or newest, meant.jobs)
 
 
 def _with_output(run: RunDir, jobs: Sequence[str]) -> str:

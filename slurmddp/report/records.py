@@ -57,7 +57,7 @@ class Said:
 
 def submitted(run: RunDir) -> tuple[Submission, ...]:
     """Return the run's jobs, the oldest first."""
-    return tuple(_submission(record) for record in submissions(run))
+    return tuple(_submission(record) for record in submissions(run.sweep or run))
 
 
 def said(run: RunDir, jobs: Iterable[str]) -> tuple[Said, ...]:
@@ -76,7 +76,7 @@ def lived(run: RunDir, job: str) -> tuple[float, ...]:
 def spec(run: RunDir) -> dict[str, Any]:
     """Return the job as it was last submitted; empty when spec.toml cannot be read."""
     with suppress(OSError, ValueError):
-        return tomllib.loads(run.spec.read_text("utf-8"))
+        return tomllib.loads((run.sweep or run).spec.read_text("utf-8"))
     return {}
 
 

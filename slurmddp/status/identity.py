@@ -80,7 +80,7 @@ def _is_earlier(row: Row, wanted: Wanted) -> bool:
 def _until_another(wanted: Wanted, rows: Iterable[Row]) -> Iterator[Row]:
     """Yield the rows up to the first of another name; the accounting may not know the name yet."""
     for row in rows:
-        if row.name not in ("", wanted.run.path.name if wanted.run else row.name):
+        if row.name not in ("", wanted.run.job_name if wanted.run else row.name):
             return
         yield row
 

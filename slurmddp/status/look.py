@@ -1,11 +1,11 @@
 """What became of jobs: asks Slurm as seldom as it goes, and the runs' files where it does not tell."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from slurmddp import slurm
 from slurmddp.cluster.pending import explain
@@ -61,7 +61,8 @@ def look(
     One squeue and one sacct whatever the number; scontrol for up to `FEW` jobs. Each may take `timeout_s`. Raises
     nothing that Slurm could cause: where it does not tell, the runs' files do, or the state is UNKNOWN.
     """
-    wanted = [job for target in targets for job in _wanted(target)]
+    known_of = cache(_submissions)
+    wanted = [job for target in targets for job in _wanted(target, known_of)]
     answers = _Answers(wanted, environ, timeout_s)
     answers.ask()
     files = _Files(jobs=len(wanted), now=time.time() if now is None else now)
@@ -77,8 +78,12 @@ def current(target: Target) -> Target:
     return replace(target, jobs=jobs)
 
 
-def _wanted(target: Target) -> Iterator[Wanted]:
-    known = {record["job"]: record for record in submissions(target.run)} if target.run else {}
+def _submissions(run: RunDir) -> dict[str, dict[str, Any]]:
+    return {record["job"]: record for record in submissions(run)}
+
+
+def _wanted(target: Target, known_of: Callable[[RunDir], dict[str, dict[str, Any]]]) -> Iterator[Wanted]:
+    known = known_of(target.run.sweep or target.run) if target.run else {}
     for job_id in target.jobs:
         record = known.get(asking.number(job_id), {})
         yield Wanted(
@@ -208,7 +213,7 @@ def _from_row(job: Wanted, row: Row, answers: _Answers, files: _Files) -> JobSta
     status = JobStatus(
         job_id=job_id,
         run=job.run,
-        name=row.name or (job.run.path.name if job.run else ""),
+        name=job.run.path.name if job.run and job.run.sweep else row.name or (job.run.path.name if job.run else ""),
         state=row.state,
         reason=row.reason,
         expected_start=row.started if phase == "queued" else None,

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -79,7 +80,8 @@ def test_each_setting_is_done_whatever_happens_to_its_job(cli, sandbox, slurm, t
     job = cli(*sweep(*OVER, "--max-parallel=8", "--snapshot")).stdout.strip()
     until(lambda: at(tmp_path / "at-2-30") == at(tmp_path / "at-1-40") == 3)
     for pid in pids_of("at-2-30", "30"):
-        os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # the one that waited for it may have gone with it
+            os.kill(pid, signal.SIGKILL)
     until(lambda: any(event["event"] == "restart" for event in events(tmp_path, "n=2,last=30")))
     sandbox.preempt(f"{job}_1")
     (tmp_path / "go").touch()
@@ -88,6 +90,11 @@ def test_each_setting_is_done_whatever_happens_to_its_job(cli, sandbox, slurm, t
         for last in (30, 40):
             assert at(tmp_path / f"at-{n}-{last}") == last
     assert any(event["event"] == "requeue" for event in events(tmp_path, "n=1,last=40"))
+    told = {item["name"]: item for item in json.loads(cli("status", "s", "--json").stdout)}
+    assert {item["state"] for item in told.values()} == {"COMPLETED"} and len(told) == 10
+    assert told["n=1,last=40"]["job_id"] == f"{job}_1" and len(told["n=1,last=40"]["progress"]["requeues"]) == 1
+    assert f"{job}_*" in cli("status").stdout and "10 tasks" in cli("status").stdout
+    assert "ended with status 0" in cli("logs", "s/n=1,last=40").stdout
     assert not list((tmp_path / "jobs" / "s" / "logs").iterdir()), "every task writes into its own run"
     (copy,) = (tmp_path / "jobs" / "s" / "code").iterdir()
     assert (copy / "counts").read_text() == COUNTS
