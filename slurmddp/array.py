@@ -5,12 +5,16 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from typing import Final
 
 from slurmddp.spec import JobSpec
 
 FOLDER_LENGTH: Final = 100
 """Characters of a run's folder; file systems allow 255."""
+
+_ANOTHER_KEY: Final = re.compile(r",[A-Za-z_][A-Za-z0-9_-]*=")
+"""In a value: it would read as two."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,8 @@ def folder(values: Mapping[str, str]) -> str:
     """Return the name of a folder for these values; a digest stands for what no file name should hold."""
     whole = ",".join(f"{key}={value}" for key, value in values.items())
     name = re.sub(r"[^A-Za-z0-9._=,+-]", "_", whole)
+    if any(_ANOTHER_KEY.search(str(value)) for value in values.values()):
+        whole = "\0".join(map(str, chain.from_iterable(values.items())))
     if name == whole and len(name) <= FOLDER_LENGTH:
         return name
     digest = hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest()[:8]

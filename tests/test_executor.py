@@ -129,6 +129,7 @@ def test_short_limits_and_limits_as_text(tmp_path, values, time_limit, lead):
         ({"slurm_num_gpus": 2}, "2"),
         ({"slurm_gres": "gpu:a100:8"}, "a100:8"),
         ({"slurm_gres": "gpu"}, "1"),
+        ({"slurm_additional_parameters": {"gres": "gpu:2"}}, "2"),
         ({"slurm_gres": "lustre:1"}, None),
     ],
 )
@@ -147,6 +148,10 @@ def test_gpus_are_asked_for_by_node(tmp_path, values, asked):
         ({"slurm_array_parallelism": -1}, "-1 is not a whole number"),
         ({"timeout_min": 2, "slurm_signal_delay_s": 90}, "--signal-lead 90 leaves nothing"),
         ({"slurm_additional_parameters": {"output": "x"}}, "is not for you to set"),
+        ({"slurm_additional_parameters": ["requeue"]}, r"\['requeue'\] is not a dict of sbatch's options"),
+        ({"slurm_setup": 5}, "setup: 5 is not a list of texts"),
+        ({"slurm_teardown": [1]}, r"teardown: \[1\] is not a list of texts"),
+        ({"slurm_srun_args": "--label 'x"}, "srun_args: .* close the quotes"),
     ],
 )
 def test_what_cannot_be_is_refused_at_once_and_changes_nothing(tmp_path, values, message):
@@ -154,6 +159,10 @@ def test_what_cannot_be_is_refused_at_once_and_changes_nothing(tmp_path, values,
     with pytest.raises(UsageError, match=message):
         made.update_parameters(**values)
     assert made.parameters == {}
+
+
+def test_words_for_srun_may_be_one_text(tmp_path):
+    assert "    --label --foo 'a b' \\\n" in executor(tmp_path, slurm_srun_args="--label --foo 'a b'").render()
 
 
 @pytest.mark.parametrize("folder", ["x/%t", "a\\b", "a\nb"])
@@ -178,7 +187,7 @@ def test_other_clusters_are_submitits_own(tmp_path):
 
 def test_the_module_stands_in_for_submitit():
     assert slurmddp.executor.AutoExecutor is slurmddp.executor.SlurmExecutor is slurmddp.Executor
-    assert slurmddp.executor.SlurmJob is Job
+    assert slurmddp.executor.SlurmJob is Job and slurmddp.executor.__version__ == submitit.__version__
     assert slurmddp.executor.helpers.Checkpointable is submitit.helpers.Checkpointable
     with pytest.raises(AttributeError, match="neither"):
         slurmddp.executor.NoSuchName  # noqa: B018 - the access is what is tested
@@ -193,7 +202,8 @@ def test_a_script_can_be_read_where_there_is_no_slurm(tmp_path, monkeypatch):
     assert list((tmp_path / "logs").iterdir()) == []
 
 
-def test_calls_that_are_too_large_to_pickle_are_refused(tmp_path):
+def test_calls_that_are_too_large_to_pickle_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(slurm, "query", lambda *_: "MaxArraySize = 1001\n")
     made = slurmddp.Executor(tmp_path / "logs", max_pickle_size_gb=1e-6)
     with pytest.raises(UsageError, match="max_pickle_size_gb"):
         made.map_array(len, ["x" * 2000] * 3)
@@ -229,7 +239,16 @@ def test_contract_with_submitit():
     needed = {
         theirs.SlurmExecutor: ("_internal_process_submissions", "_internal_update_parameters", "_valid_parameters"),
         theirs.SlurmInfoWatcher: ("update", "get_info", "is_done", "get_state", "register_job"),
-        theirs.SlurmJob: ("_interrupt", "cancel", "exception", "results", "result", "state", "wait"),
+        theirs.SlurmJob: (
+            "_get_logs_string",
+            "_interrupt",
+            "cancel",
+            "exception",
+            "results",
+            "result",
+            "state",
+            "wait",
+        ),
         utils.DelayedSubmission: ("_checkpoint_function", "set_timeout", "dump", "load", "result"),
         utils.JobPaths: ("get_first_id_independent_folder", "move_temporary_file", "submission_file", "result_pickle"),
         submitit.helpers.TorchDistributedEnvironment: ("export",),
@@ -623,6 +642,26 @@ def test_a_job_whose_answer_was_lost_is_looked_for(tmp_path, monkeypatch, found)
             made.submit(max, 1, 2)
 
 
+@pytest.mark.parametrize("folder", ["logs", "logs/%j"])
+def test_the_job_of_another_executor_is_not_taken_for_the_one_that_was_lost(tmp_path, monkeypatch, folder):
+    """Two that ask for the same have the same script."""
+    known = []
+
+    def lose(*_, **__):
+        raise LOST
+
+    def find(**asked):
+        known.extend(asked["known"])
+
+    monkeypatch.setattr(slurm, "submit", lambda *_, **__: (slurm.JobId("17"), ""))
+    executor(tmp_path / folder).submit(max, 1, 2)
+    monkeypatch.setattr(slurm, "submit", lose)
+    monkeypatch.setattr(slurm, "find_job", find)
+    with pytest.raises(slurm.LostAnswerError):
+        executor(tmp_path / folder).submit(max, 1, 2)
+    assert known == ["17"]
+
+
 def test_more_calls_than_an_array_may_have_make_several(tmp_path, monkeypatch):
     numbers = iter(range(1, 9))
     monkeypatch.setattr(slurm, "query", lambda *_: "MaxArraySize            = 600\n")
@@ -631,6 +670,20 @@ def test_more_calls_than_an_array_may_have_make_several(tmp_path, monkeypatch):
     assert [job.job_id for job in jobs[599:601]] == ["1_599", "2_0"]
     assert jobs[-1].job_id == "3_99"
     assert header(jobs[-1].paths.submission_file.read_text())["array"] == "0-99%100"
+
+
+def test_a_cluster_of_short_arrays_is_asked_for_their_length(tmp_path, monkeypatch):
+    numbers = iter(range(1, 9))
+    monkeypatch.setattr(slurm, "query", lambda *_: "MaxArraySize            = 4\n")
+    monkeypatch.setattr(slurm, "submit", lambda *_, **__: (slurm.JobId(str(next(numbers))), ""))
+    jobs = executor(tmp_path / "logs").map_array(abs, range(6))
+    assert [job.job_id for job in jobs] == ["1_0", "1_1", "1_2", "1_3", "2_0", "2_1"]
+
+
+def test_output_that_is_no_text_hides_none(tmp_path):
+    job = Job(tmp_path, "1")
+    job.paths.stderr.write_bytes(b"loss \xff\n")
+    assert (job.stderr(), job.stdout()) == ("loss \ufffd\n", None)
 
 
 def test_a_second_array_that_is_refused_leaves_word_of_the_first(tmp_path, monkeypatch):

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from slurmddp.cli.tables import table
 
@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from slurmddp.scaling.fit import Law, Predicted
     from slurmddp.scaling.outlook import Outlook
     from slurmddp.scaling.values import Figures, Scaling
+
+_MORE_THAN_ALL: Final = 1.02
+"""An efficiency that is no error of the measurement."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +64,10 @@ def _words(study: Study) -> list[str]:
         said.append(
             f"Counted from {base} GPUs, the smallest size measured, as if they did {base} times the work of one."
         )
+    if any(one.efficiency > _MORE_THAN_ALL for one in study.found):
+        said.append(
+            "More than 100%: the smallest size is held up by what larger ones have less of (memory, caches, a disk)."
+        )
     if study.ahead.predicted:
         said.append("~: predicted by the law that was fitted, with the interval of nine in ten; not measured.")
     if study.ahead.silence:
@@ -69,9 +76,9 @@ def _words(study: Study) -> list[str]:
 
 
 def _further(study: Study) -> list[str]:
-    """Return what the law says of larger sizes that would do as well."""
+    """Return what the law says of larger sizes that would do as well, and is sure of."""
     above = study.advised.point.gpus if study.advised else 0
-    good = [one for one in study.ahead.predicted if one.gpus > above and one.efficiency >= study.least]
+    good = [one for one in study.ahead.predicted if one.gpus > above and one.low / one.gpus >= study.least]
     return [f"By the law, {good[-1].gpus} GPUs would have it, too; measure before you rely on it."] if good else []
 
 

@@ -70,8 +70,8 @@ def by_job(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> li
 def by_step(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> list[Finding]:
     """Start a step on all nodes of the allocation that this process is in, and return what it found.
 
-    Raises UsageError where the environment tells a job but not its nodes, ClusterError when srun cannot be started or
-    does not end.
+    Ctrl-C ends it. Raises UsageError where the environment tells a job but not its nodes, ClusterError when srun
+    cannot be started or does not end.
     """
     if "SLURM_JOB_NODELIST" not in environ:
         raise UsageError(
@@ -84,8 +84,22 @@ def by_step(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> l
         run.create()
         run.job_script.write_bytes(step_script(spec))
         notice(f"a step of job {job} looks at its nodes; set-up lines run here, on {platform.node()}")
-        slurm.ask([*step_command(spec, environ), str(run.job_script)], environ, timeout_s=_STEP_LIMIT_S)
+        command = ["env", f"DDPRUN_LOOK={folder.name}", *step_command(spec, environ), str(run.job_script)]
+        try:
+            slurm.ask(command, environ, timeout_s=_STEP_LIMIT_S)
+        except BaseException:  # srun goes on without the script that has started it
+            with suppress(ClusterError):
+                _end_step(job, folder.name, environ)
+            raise
         return list(read(run, run.batch_log(job)))
+
+
+def _end_step(job: str, name: str, environ: Mapping[str, str]) -> None:
+    """End the step of that name, and none of the others that the allocation may have."""
+    steps = slurm.query(["squeue", "--steps", "--noheader", f"--jobs={job}", "--format=%i %j"], environ)
+    for step, _, found in (line.strip().partition(" ") for line in steps.splitlines()):
+        if found.strip() == name:
+            slurm.order(["scancel", step], environ)
 
 
 def exam_spec(spec: JobSpec, folder: Path) -> JobSpec:

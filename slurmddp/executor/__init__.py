@@ -20,7 +20,7 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
+    if name.startswith("__") and name != "__version__":
         raise AttributeError(f"module 'slurmddp.executor' has no attribute {name!r}")
     module, attribute = _PLACES.get(name, ("submitit", name))
     try:

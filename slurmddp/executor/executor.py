@@ -22,7 +22,7 @@ from slurmddp.render import render_callables
 from slurmddp.spec import JobSpec
 
 _CONSTRUCTOR = ("max_num_timeout", "max_pickle_size_gb", "python")
-_SMALLEST_MAX_ARRAY: Final = 1001
+_USUAL_MAX_ARRAY: Final = 1001
 """Slurm's default of MaxArraySize."""
 
 
@@ -92,7 +92,7 @@ class Executor(theirs.SlurmExecutor):
         if len(delayed_submissions) == 1:
             return self._submit(delayed_submissions, None)
         jobs: list[Any] = []
-        size = _array_size(len(delayed_submissions))
+        size = _array_size()
         for start in range(0, len(delayed_submissions), size):
             part = delayed_submissions[start : start + size]
             try:
@@ -170,12 +170,17 @@ class Executor(theirs.SlurmExecutor):
                 user=slurm.user(),
                 script=script,
                 since=since,
-                known=self._submitted,
+                known=self._known(),
                 environ=os.environ,
             )
             if not found:
                 raise
             return found.number
+
+    def _known(self) -> list[str]:
+        """Return the jobs that are there already: this executor's, and those that another has in the same folder."""
+        others = (path.name.partition("_")[0] for path in self._place.rglob("*_submission.sh"))
+        return list({*self._submitted, *others})
 
 
 def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -197,9 +202,7 @@ def _make_runs(folder: Path) -> None:
         raise UsageError(f"{folder}, beside the executor's folder, cannot be made: {error.strerror}") from error
 
 
-def _array_size(count: int) -> int:
-    """Return how many calls an array may have here, asked only where it matters."""
-    if count < _SMALLEST_MAX_ARRAY:
-        return count
-    match = re.search(r"MaxArraySize\s*=\s*(\d+)", slurm.query(["scontrol", "show", "config"], os.environ))
-    return int(match[1]) if match else _SMALLEST_MAX_ARRAY
+def _array_size() -> int:
+    """Return how many calls an array may have here."""
+    match = re.search(r"MaxArraySize\s*=\s*([1-9]\d*)", slurm.query(["scontrol", "show", "config"], os.environ))
+    return int(match[1]) if match else _USUAL_MAX_ARRAY

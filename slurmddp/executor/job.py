@@ -90,6 +90,11 @@ class Job(theirs.SlurmJob[Any]):
         for name in ["USR2"] if timeout else ["TERM", "USR2"]:
             slurm.order(["scancel", f"--signal={name}", self.job_id], os.environ)
 
+    def _get_logs_string(self, name: str) -> str | None:
+        """Return what was printed, also where some of it is no text in UTF-8."""
+        path = self.paths.stdout if name == "stdout" else self.paths.stderr
+        return path.read_text("utf-8", "replace") if path.exists() else None
+
     def _state_by_files(self) -> str:
         try:
             succeeded = all(

@@ -69,7 +69,9 @@ def known(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any
 def spec_of(parameters: Mapping[str, Any], *, python: str | None, max_restarts: int) -> JobSpec:
     """Return the job that the parameters ask for. Raises UsageError for values that cannot be."""
     tasks = max(1, _whole("tasks_per_node", parameters.get("ntasks_per_node", 1)))
-    further = {key.replace("_", "-"): value for key, value in parameters.get("additional_parameters", {}).items()}
+    further = _further(parameters.get("additional_parameters", {}))
+    if "gres" in further:
+        parameters = {**parameters, "gres": further.pop("gres")}
     asked = {
         **{key: parameters[key] for key in _FIELDS if key in parameters},
         "job_name": as_name(str(parameters.get("job_name", "submitit"))),
@@ -78,7 +80,7 @@ def spec_of(parameters: Mapping[str, Any], *, python: str | None, max_restarts: 
         "gpus_per_node": _gpus(parameters, tasks),
         "mem": str(parameters["mem"]).upper().removesuffix("B") if "mem" in parameters else None,
         "signal_lead": parameters.get("signal_delay_s"),
-        "setup": tuple(_lines(parameters.get("setup", ()))),
+        "setup": tuple(_lines("setup", parameters)),
         "sbatch": _sbatch(parameters, {key: value for key, value in further.items() if key not in JOB_FIELDS}),
         "python": shlex.split(python)[0] if python else None,
         "max_restarts": max_restarts,
@@ -122,8 +124,8 @@ def callables_of(parameters: Mapping[str, Any], *, folder: str, python: str | No
         array=f"0-{count - 1}%{min(count, parallel)}" if count else "",
         python=python or shlex.quote(sys.executable),
         errors_apart=not parameters.get("stderr_to_stdout", False),
-        srun=tuple(parameters.get("srun_args", ())),
-        teardown=tuple(_lines(parameters.get("teardown", ()))),
+        srun=_words("srun_args", parameters),
+        teardown=tuple(_lines("teardown", parameters)),
     )
 
 
@@ -154,5 +156,26 @@ def _whole(name: str, value: Any) -> int:
     return value
 
 
-def _lines(given: Iterable[str]) -> list[str]:
-    return [line for text in ([given] if isinstance(given, str) else given) for line in text.splitlines() if line]
+def _further(given: Any) -> dict[str, Any]:
+    if not isinstance(given, Mapping):
+        raise UsageError(f"update_parameters: additional_parameters: {shown(given)} is not a dict of sbatch's options")
+    return {str(key).replace("_", "-"): value for key, value in given.items()}
+
+
+def _lines(name: str, parameters: Mapping[str, Any]) -> list[str]:
+    given = parameters.get(name, ())
+    texts = _words(name, {name: [given] if isinstance(given, str) else given})
+    return [line for text in texts for line in text.splitlines() if line]
+
+
+def _words(name: str, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return a list of texts; one text is taken apart as a shell would."""
+    given = parameters.get(name, ())
+    if not isinstance(given, Iterable) or not all(isinstance(word, str) for word in given):
+        raise UsageError(f"update_parameters: {name}: {shown(given)} is not a list of texts")
+    try:
+        return tuple(shlex.split(given) if isinstance(given, str) else given)
+    except ValueError as error:
+        raise UsageError(
+            f"update_parameters: {name}: {shown(given)} cannot be taken apart; close the quotes"
+        ) from error

@@ -8,12 +8,20 @@ from typing import Final
 
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown
-from slurmddp.scaling.values import Figures, Point, Scaling
+from slurmddp.scaling.values import Figures, Point, Scaling, counted
 
 COLUMNS: Final = (
     *("gpus", "nodes", "seconds", "seconds_low", "seconds_high", "repeats", "samples_per_s", "speed_up", "efficiency"),
     *("communication", "training_s", "gpu_hours", "scaling"),
 )
+_COUNT = (1, 999_999, "a whole number, 1 or more, 999999 at most")
+_ALLOWED: Final = {
+    "gpus": _COUNT,
+    "nodes": _COUNT,
+    "communication": (0, 1, "a share, 0 to 1"),
+}
+_NUMBER: Final = (1e-12, 1e12, "a number above 0, 1e12 at most")
+"""Of the other columns: the least, the most, and both in words."""
 
 
 def text(found: Sequence[Figures], scaling: Scaling) -> str:
@@ -70,18 +78,20 @@ def _values(rows: Sequence[Mapping[str, str | None]], place: str) -> Iterator[Ma
             cell = (row.get(name) or "").strip()
             if cell or name in ("gpus", "seconds"):
                 found[name] = _number(cell, name, f"{place}, line {line}")
+        if found.get("nodes", 0) > found["gpus"]:
+            raise UsageError(
+                f"{place}, line {line}: {found['nodes']:.0f} nodes for {counted(int(found['gpus']))} leave some without"
+            )
         yield found
 
 
 def _number(cell: str, name: str, place: str) -> float:
-    whole = name in ("gpus", "nodes")
+    least, most, what = _ALLOWED.get(name, _NUMBER)
     try:
-        value = float(int(cell)) if whole else float(cell)
+        value = float(int(cell)) if name in ("gpus", "nodes") else float(cell)
     except (ValueError, OverflowError):
         value = math.nan
-    least = 0.0 if name == "communication" else 1e-300
-    if not (math.isfinite(value) and value >= least):
-        what = "a whole number, 1 or more" if whole else "a number above 0"
+    if not least <= value <= most:
         raise UsageError(f"{place}, column {name}: {shown(cell)} is not {what}")
     return value
 

@@ -31,6 +31,8 @@ FLOOR: Final = 0.005
 """No time on a cluster is known better than to this share, however well a law passes through a few points."""
 WORST: Final = 0.2
 """A law that misses the measured times by more than this share predicts nothing."""
+FARTHEST: Final = 20.0
+"""How far from the law, as a logarithm, a time is drawn: with one degree of freedom a few draws have no bound."""
 _RANK_TOLERANCE: Final = 1e-9
 
 
@@ -149,7 +151,8 @@ def fit(points: Sequence[Point], scaling: Scaling, node_size: int | None = None)
         )
     random = np.random.default_rng(0)
     errors = error * np.sqrt(freedom / random.chisquare(freedom, DRAWS))
-    drawn = expected * np.exp(errors * random.standard_normal((len(ordered), DRAWS)))
+    shares = np.clip(errors * random.standard_normal((len(ordered), DRAWS)), -FARTHEST, FARTHEST)
+    drawn = expected * np.exp(shares)
     seconds = tuple(float(value) for value in found[:, 0])
     return Law(scaling, terms, seconds, error, ordered, nonnegative(design, drawn), node_size or _node_size(ordered))
 

@@ -1,5 +1,6 @@
 """What the law of a study says: of sizes that were asked for, of some more, and as a line to be drawn. Pure."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -55,6 +56,6 @@ def _line(ends: Sequence[int]) -> Iterator[int]:
     """Yield whole numbers that lie evenly on a logarithmic axis, the given ones among them."""
     yield ends[0]
     for low, high in pairwise(ends):
-        count = max(1, round(_INNER * (high / low - 1)))
+        count = max(1, round(_INNER * math.log2(high / low)))
         inner = {round(low * (high / low) ** (number / count)) for number in range(1, count + 1)}
         yield from sorted(size for size in inner if low < size <= high)

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from slurmddp import slurm
 from slurmddp.array import Array, Task, folder
@@ -39,14 +40,26 @@ def standing(run: RunDir, tasks: Sequence[Task], environ: Mapping[str, str]) -> 
     )
 
 
+def arrays(run: RunDir, environ: Mapping[str, str]) -> set[str]:
+    """Return the arrays of a sweep of which a task waits or runs, none of another run.
+
+    Raises ClusterError when the controller does not answer.
+    """
+    return {record["job"] for record, _ in _queued(run, environ)}
+
+
 def _busy(run: RunDir, environ: Mapping[str, str]) -> set[str]:
-    """Return the folders of the tasks that wait or run, told by their script from others of the same number."""
+    return {folder(record["settings"][index]) for record, index in _queued(run, environ)}
+
+
+def _queued(run: RunDir, environ: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], int]]:
+    """Yield the tasks that wait or run by their submission, told by their script from others of the same number."""
     settings = {record["job"]: record for record in submissions(run) if isinstance(record.get("settings"), list)}
     known = slurm.jobs(list(settings), environ) if settings else []
     tasks = [job.job_id.split("_") for job in known if not job.ended and re.fullmatch(r"\d+_\d+", job.job_id)]
     numbers = {number for number, _ in tasks}
     ours = {number for number in numbers if slurm.script_digest(number, environ) == settings[number].get("sha256")}
-    return {folder(settings[number]["settings"][int(index)]) for number, index in tasks if number in ours}
+    yield from ((settings[number], int(index)) for number, index in tasks if number in ours)
 
 
 def sweep(
@@ -97,6 +110,8 @@ def _parts(request: Request, array: Array) -> Iterator[Array]:
     """Yield the arrays that the cluster takes, as few as need be."""
     cluster = request.cluster or Cluster()
     size = min(cluster.max_array_size, len(array.tasks))
-    while size > 1 and len(script(request.resolved.spec, array=Array(array.tasks[:size]))) > cluster.max_script_bytes:
+    while size > 1 and any(
+        len(script(request.resolved.spec, array=part)) > cluster.max_script_bytes for part in array.parts(size)
+    ):
         size = -(-size // 2)
     yield from array.parts(size)

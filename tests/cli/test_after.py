@@ -1,10 +1,12 @@
 """A job behind others: what sbatch is told."""
 
+import hashlib
 import json
 import re
 
 import pytest
 
+from slurmddp import slurm
 from slurmddp.cli import after
 from slurmddp.errors import UsageError
 from slurmddp.rundir import RunDir
@@ -30,6 +32,19 @@ def run(tmp_path, monkeypatch):
 )
 def test_jobs_and_runs_are_told_by_their_ids(given, words, words_ok, dependency):
     assert after.behind({"dependency": given}, words, words_ok)["dependency"] == dependency
+
+
+def test_a_sweep_of_several_arrays_is_waited_for_whole(monkeypatch):
+    """That of the arrays which has ended is none to wait for, nor is another job that has got the number of one."""
+    made, script = RunDir.named("jobs", "many"), hashlib.sha256(b"ours").hexdigest()
+    made.create()
+    records = [{"job": job, "sha256": script, "settings": [{"n": job}, {"n": "0"}]} for job in ("11", "12", "13", "14")]
+    made.submissions.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    states = {"11_0": "COMPLETED", "12_0": "COMPLETED", "12_1": "RUNNING", "13_0": "RUNNING", "14_0": "PENDING"}
+    monkeypatch.setattr(slurm, "jobs", lambda *_: [slurm.Job(*state) for state in states.items()])
+    monkeypatch.setattr(slurm, "batch_script", lambda job, *_, **__: b"theirs" if job == "13" else b"ours")
+    assert after.behind({}, ("many",), ())["dependency"] == "afterany:12,afterany:14"
+    assert after.behind({}, (), ("14",))["dependency"] == "afterok:14"
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -171,6 +172,28 @@ def test_what_keeps_the_ranks_from_meeting_is_named_with_its_host(allocation, cl
         assert time.monotonic() < deadline, "n2 takes no steps again"
         time.sleep(0.1)
     assert (found["check"], found["host"]) == ("meeting", "n2") and "Communication connection failure" in found["what"]
+
+
+def test_a_look_that_is_interrupted_leaves_no_step_and_ends_no_other(allocation, slurm, slurm_env, tmp_path):
+    def steps():
+        said = slurm("squeue", "--steps", "--noheader", f"--jobs={allocation['SLURM_JOB_ID']}", "--format=%j")
+        return sorted(name for name in said.split() if name != "extern")
+
+    def wait_for(done):
+        deadline = time.monotonic() + 60
+        while not done(steps()):
+            assert time.monotonic() < deadline, steps()
+            time.sleep(0.1)
+
+    own = ["srun", f"--jobid={allocation['SLURM_JOB_ID']}", "--overlap", "-N1", "-n1", "sleep", "600"]
+    look = [sys.executable, "-m", "slurmddp.cli", "doctor", "--in-job", "--ntasks-per-node", "1"]
+    with subprocess.Popen(own, env=slurm_env) as sleeper:
+        with subprocess.Popen(look, env=slurm_env | allocation, cwd=tmp_path, start_new_session=True) as looking:
+            wait_for(lambda names: any(name.startswith(".doctor-") for name in names))
+            os.killpg(looking.pid, signal.SIGINT)
+        wait_for(lambda names: names == ["sleep"])
+        sleeper.terminate()
+    assert looking.returncode == 130
 
 
 def test_before_the_queue_the_cluster_is_asked(cli):

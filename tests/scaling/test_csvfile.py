@@ -44,6 +44,14 @@ def test_a_training_of_which_only_a_weak_time_is_known_has_no_price():
         ("gpus,seconds\n1,2\n0,2\n", None, "line 3, column gpus: '0' is not a whole number, 1 or more"),
         ("gpus,seconds\n1.5,2\n", None, "line 2, column gpus: '1.5' is not"),
         (f"gpus,seconds\n{'9' * 400},2\n", None, "column gpus: .* is not a whole number"),
+        (
+            "gpus,seconds\n1000000000000000000000000,2\n",
+            None,
+            "column gpus: .* is not a whole number, 1 or more, 999999",
+        ),
+        ("gpus,seconds\n1,1e-300\n", None, "column seconds: '1e-300' is not a number above 0"),
+        ("gpus,seconds,communication\n1,1,55\n", None, "column communication: '55' is not a share, 0 to 1"),
+        ("gpus,seconds,nodes\n2,1,8\n", None, "line 2: 8 nodes for 2 GPUs leave some without"),
         ("gpus,seconds\n1,nan\n", None, "column seconds: 'nan' is not a number above 0"),
         ("gpus,seconds\n1,-1\n", None, "column seconds: '-1' is not"),
         ("gpus,seconds\n1\n", None, "line 2, column seconds: '' is not a number"),
@@ -53,7 +61,7 @@ def test_a_training_of_which_only_a_weak_time_is_known_has_no_price():
         ("gpus,seconds,scaling\n1,1,weak\n", "strong", "column scaling says weak, and --strong was given"),
         (f'gpus,seconds\n1,"{"1" * 200_000}"\n', None, "t.csv: field larger than field limit"),
     ],
-    ids=range(14),
+    ids=range(18),
 )
 def test_a_mistake_is_named_with_its_line(text, scaling, said):
     with pytest.raises(UsageError, match=said):

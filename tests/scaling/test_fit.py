@@ -141,3 +141,10 @@ def test_the_best_fit_without_negative_coefficients_has_no_better_neighbour():
         found = nonnegative(design, wanted)
         gradient = design.T @ (design @ found - wanted)
         assert (gradient >= -1e-9).all() and gradient[found > 0] == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.filterwarnings("error")
+def test_one_degree_of_freedom_and_a_poor_fit_overflow_nothing():
+    points = measured(lambda gpus: {1: 100, 2: 46, 4: 21.7, 8: 10}[gpus], (1, 2, 4, 8))
+    found = fit(points, "strong").predict(512)
+    assert 0 < found.low_s <= found.time_s <= found.high_s < np.inf

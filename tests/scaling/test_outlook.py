@@ -40,3 +40,8 @@ def test_the_line_takes_sizes_that_fill_nodes():
     ahead = outlook(points(1, 2, 4, 8, 16, 32), "strong", node_size=8, sizes=[256])
     drawn = [one.gpus for one in ahead.line]
     assert all(gpus <= 8 or gpus % 8 == 0 for gpus in drawn) and 6 in drawn and 24 in drawn
+
+
+def test_a_line_to_a_far_size_has_few_points():
+    ahead = outlook(points(1, 2, 4, 8, node=None), "strong", node_size=None, sizes=[999_999])
+    assert len(ahead.line) < 200

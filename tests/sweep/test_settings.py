@@ -116,3 +116,9 @@ def test_a_folder_s_name_is_one_name_that_any_disk_holds(values):
 @given(st.lists(st.text(min_size=1), min_size=2, max_size=9, unique=True))
 def test_two_settings_never_share_a_folder(values):
     assert len({folder({"x": value}) for value in values}) == len(values)
+
+
+def test_nor_do_settings_of_which_one_reads_like_another():
+    pairs = [("1,b=2", "3"), ("1", "2,b=3")]
+    assert len({folder({"a": a, "b": b}) for a, b in pairs}) == len(pairs)
+    assert folder({"a": "1,b=2"}) != folder({"a": "1", "b": "2"}) == "a=1,b=2"
