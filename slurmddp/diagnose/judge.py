@@ -126,6 +126,8 @@ def _by_ending(scene: Scene) -> Diagnosis | None:
     recorded = [seen for seen in scene.sightings if seen.rank == end.number and not end.is_node]
     if end.status is not None and (recorded or scene.failed):
         return None  # it ended itself, and has said of what
+    if end.signal == "SIGABRT" and any(seen.rule.role == "symptom" for seen in scene.sightings):
+        return None  # by its own watchdog, which has waited
     rule = SIGNALS.get(end.signal)
     if rule is None:
         return None
@@ -189,8 +191,8 @@ def _of_missing(scene: Scene, waited: Sighting) -> Diagnosis:
     came = {seen.rank for seen in scene.sightings if seen.rule.role == "symptom" or seen.rule.key in _LOST}
     absent = sorted(set(range(scene.world)) - came)
     named = "rank" in waited.rule.regex.groupindex
-    if named or waited.rule.key not in _WAITED or not 0 < len(absent) < scene.world:
-        return found
+    if named or waited.rule.key not in _WAITED or not 0 < len(absent) <= len(came - {None}):
+        return found  # where most are silent, those that waited may have been ended before they could say so
     names = f"rank{'s' if len(absent) > 1 else ''} {', '.join(map(str, absent[:SHOWN_ABSENT]))}"
     names += f" and {len(absent) - SHOWN_ABSENT} more" if len(absent) > SHOWN_ABSENT else ""
     others = _many(len(came - {None}), "waited for {it}", it="it" if len(absent) == 1 else "them")

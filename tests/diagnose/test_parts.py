@@ -149,6 +149,34 @@ def test_a_dump_that_is_none_is_left_out_and_nothing_of_it_is_run(tmp_path, cont
     assert load(path) is None
 
 
+def _dump(**changed: object) -> bytes:
+    entry = {
+        "process_group": ("0", "default_pg"), "is_p2p": False, "profiling_name": "nccl:all_reduce",
+        "collective_seq_id": 1, "input_sizes": [[4]],
+    }  # fmt: skip
+    return pickle.dumps({"entries": [entry | changed]})
+
+
+def _nested(depth: int) -> list[object]:
+    made: list[object] = [1]
+    for _ in range(depth):
+        made = [made] * 10
+    return made
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(_dump(collective_seq_id=float("inf")), id="no number"),
+        pytest.param(_dump(input_sizes=_nested(40)), id="a text of all memory"),
+        pytest.param(b"\x80\x04\x8e" + (2**60).to_bytes(8, "little") + b".", id="more bytes than memory"),
+    ],
+)
+def test_a_dump_that_would_fill_the_memory_is_left_out(tmp_path, content):
+    (tmp_path / "flight.0").write_bytes(content)
+    assert load(tmp_path / "flight.0") is None
+
+
 def test_a_dump_too_large_is_left_out(tmp_path):
     with (tmp_path / "flight.0").open("wb") as file:
         file.truncate(2**25 + 1)

@@ -144,8 +144,10 @@ def test_the_page_loads_nothing_and_runs_nothing(recorded):
             {"event": "metrics", "step": 0, "values": {"loss": 1e308, "x": -1e308}},
             {"event": "metrics", "step": 9**18, "values": {"loss": -1e308}},
         ],
+        [{"event": "straggler", "slow_rank": 1, "backward_s": "inf", "others_s": "nan"}],
+        [{"event": "start"}, {"event": "requeue", "reason": 5, "excluded": 5}],
     ],
-    ids=["nothing", "a start", "one point", "strange values", "extremes"],
+    ids=["nothing", "a start", "one point", "strange values", "extremes", "an endless rank", "no list of nodes"],
 )
 def test_a_run_of_little_or_strange_is_a_page(run, events):
     write(run, *events)
