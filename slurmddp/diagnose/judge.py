@@ -4,6 +4,7 @@ Everything is put in order of time, and the first that is not a consequence is t
 rank that its launcher saw killed; then what took too long; then what Slurm says of the state; and else nobody knows.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -21,6 +22,7 @@ LINES: Final = 4
 
 SHOWN_PEERS: Final = 2
 SHOWN_ABSENT: Final = 8
+_OF_JOB: Final = re.compile(r"slurmstepd.* \*\*\* (?:JOB|STEP) (\d+)")
 _LOST: Final = frozenset({"peer-lost", "aborted"})
 _WAITED: Final = frozenset({"collective-timeout", "rank-missing", "mesh-failed"})
 """What ranks tell that waited for another."""
@@ -37,6 +39,7 @@ class Job:
 
 def judge(job: Job, scene: Scene) -> Diagnosis:
     """Return the diagnosis of one start of the ranks that failed, by its files alone."""
+    scene = replace(scene, sightings=tuple(seen for seen in scene.sightings if not _is_of_another(job, seen)))
     found = (
         _by_stop(scene)
         or _by_cause(scene)
@@ -50,6 +53,12 @@ def judge(job: Job, scene: Scene) -> Diagnosis:
         found, job_id=job.job_id, name=job.name, state=job.state, attempt=scene.attempt, host=host,
         others=found.others or _others(scene, found.rank),
     )  # fmt: skip
+
+
+def _is_of_another(job: Job, seen: Sighting) -> bool:
+    """Tell whether Slurm said it of another job, whose log was printed; a task's own number is not known here."""
+    named = _OF_JOB.search(seen.line.text)
+    return named is not None and job.job_id.isdecimal() and named[1] != job.job_id
 
 
 def _by_stop(scene: Scene) -> Diagnosis | None:

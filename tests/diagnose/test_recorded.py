@@ -1,5 +1,6 @@
 """Every recorded failure is told by its cause, its rank and its host."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,9 @@ def test_a_run_that_failed_is_told_by_its_files_alone(recorded, case, cause, ran
 
 @pytest.mark.parametrize(("case", "cause", "rank", "host"), BY_HAND)
 def test_a_job_made_by_hand_is_told_by_its_output(by_hand, case, cause, rank, host):
-    found = judge(Job("17", "hand"), plain_job.scene([by_hand(case)]))
+    log = by_hand(case)
+    own = re.search(r"(?:JOB|STEP|StepId=) ?(\d+)", log.read_text())
+    found = judge(Job(own[1] if own else "17", "hand"), plain_job.scene([log]))
     assert (found.cause, found.rank, found.host) == (cause, rank, host)
     assert all(line.text in _content(line) for line in found.evidence)
 
@@ -224,3 +227,14 @@ def test_files_that_no_rank_wrote_are_left_out(recorded):
     (folder / "7.end").write_text("9" * 5000 + " rank 7 on n1: x")
     run.rank_error(job_id, "0.0", 1).write_text("[" * 100000)
     assert diagnose(run, job_id, NO_SLURM).rank == 1
+
+
+def test_what_slurm_says_of_another_job_is_not_of_this_one(tmp_path):
+    log = tmp_path / "both.out"
+    log.write_text(
+        "$ cat slurm-16.out\n"
+        "slurmstepd: error: *** JOB 16 ON n1 CANCELLED AT 2026-11-21T23:10:00 DUE TO TIME LIMIT ***\n"
+        "srun: error: n2: task 1: Segmentation fault\n"
+    )
+    assert judge(Job("17", "hand"), plain_job.scene([log])).cause == "segfault"
+    assert judge(Job("16", "hand"), plain_job.scene([log])).cause == "time-limit"

@@ -30,7 +30,8 @@ RULES: Final = (
     Rule(
         key="step-ended",
         pattern=r"Job step aborted|\*\*\* STEP \S+ ON \S+ CANCELLED AT \S+ (?:DUE to SIGNAL \w+ )?\*\*\*|"
-        r"Terminating StepId|ended with status \d+; stopping the others|(?:sending|Sending process \d+ closing) (?:signal )?SIGTERM",
+        r"Terminating StepId|ended with status \d+; stopping the others|"
+        r"(?:sending|Sending process \d+ closing) (?:signal )?SIGTERM",
         example="srun: Job step aborted: Waiting up to 7 seconds for job step to finish.",
         what="was ended with the others",
         role="consequence",
