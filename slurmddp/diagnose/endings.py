@@ -11,7 +11,8 @@ from slurmddp.errors import UsageError
 from slurmddp.hostlist import expand
 
 _SRUN = re.compile(
-    r"srun: error: (?P<host>[\w.-]+): tasks? (?P<tasks>[\d,-]+): (?:Exited with exit code (?P<status>\d+)|(?P<word>.+))"
+    r"srun: error: (?P<host>[\w.,[\]-]+): tasks? (?P<tasks>[\d,-]+): "
+    r"(?:Exited with exit code (?P<status>\d+)|(?P<word>.+))"
 )
 _ELASTIC = re.compile(
     r"torchrun: rank (?P<rank>\d+) \(pid \d+\) (?:was killed by (?P<signal>\w+)|ended with (?P<status>\d+))"
@@ -19,7 +20,7 @@ _ELASTIC = re.compile(
 _FORK = re.compile(r"rank (?P<rank>\d+) \(pid \d+\) ended with status (?P<status>\d+); stopping the others")
 _BASH = re.compile(r"\S+: line \d+: +(?P<pid>\d+) (?P<word>Killed|Segmentation fault|Bus error|Aborted)\b")
 _ROOT: Final = "Root Cause (first observed failure):"
-_ITEM = re.compile(r"\s+(?P<name>time|host|rank|exitcode)\s+: (?P<value>\S+)")
+_ITEM = re.compile(r"\s+(?:(?P<name>time|host|rank)\s+: (?P<value>\S+)|exitcode\s+: (?P<code>-?\d{1,9})\b)")
 _SIGNALS: Final = {9: "SIGKILL", 11: "SIGSEGV", 7: "SIGBUS", 6: "SIGABRT", 4: "SIGILL", 15: "SIGTERM"}
 _WORDS: Final = {
     "Killed": "SIGKILL",
@@ -61,8 +62,8 @@ def _of_line(line: Raw, tasks_are_nodes: bool) -> Iterator[Ending]:  # noqa: FBT
         numbers = _numbers(match["tasks"])
         signal, status = _how(match["word"], match["status"])
         yield Ending(
-            line=line, number=numbers[0], host=match["host"], signal=signal, status=status, is_node=tasks_are_nodes,
-            count=len(numbers),
+            line=line, number=numbers[0], host=_host(match["host"]), signal=signal, status=status,
+            is_node=tasks_are_nodes, count=len(numbers),
         )  # fmt: skip
     elif match := _ELASTIC.match(line.text) or _FORK.match(line.text):
         known = match.groupdict()
@@ -70,6 +71,11 @@ def _of_line(line: Raw, tasks_are_nodes: bool) -> Iterator[Ending]:  # noqa: FBT
         yield Ending(line=line, number=int(match["rank"]), signal=signal, status=status)
     elif match := _BASH.match(line.text):
         yield Ending(line=line, number=None, signal=_WORDS[match["word"]])
+
+
+def _host(names: str) -> str:
+    """Return the node; none where srun tells of tasks on several, `gpu[01-02]`."""
+    return "" if "[" in names or "," in names else names
 
 
 def _how(word: str | None, status: str | None) -> tuple[str, int | None]:
@@ -100,7 +106,7 @@ def _of_torchrun(lines: Sequence[Raw]) -> Iterator[Ending]:
 def _items(lines: Iterable[Raw]) -> Iterator[tuple[str, str]]:
     for line in lines:
         if match := _ITEM.match(line.text):
-            yield match["name"], match["value"].strip()
+            yield (match["name"], match["value"]) if match["name"] else ("exitcode", match["code"])
 
 
 def _numbers(tasks: str) -> list[int]:

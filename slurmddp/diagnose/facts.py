@@ -1,7 +1,7 @@
 """What Slurm says of a job: the controller, then the accounting. Asks Slurm; no files."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +13,7 @@ ASK_LIMIT_S: Final = 20.0
 _PAIR = re.compile(r"(?<!\S)([A-Za-z][\w/:]*)=(\S*)")
 NO_NAME: Final = "allocation"
 """What the accounting calls a job whose start it has not heard of yet (22.05)."""
+_ORDER: Final[tuple[slurm.Phase, ...]] = ("failed", "cancelled", "unknown", "running", "queued", "done")
 _NOTHING: Final = frozenset({"(null)", "None", "N/A", "Unknown", "None assigned"})
 _SACCT: Final = ("JobID", "JobName", "State", "ExitCode", "Reason", "NodeList", "MaxRSS")
 
@@ -68,14 +69,21 @@ def _of_controller(job_id: str, environ: Mapping[str, str]) -> tuple[Facts | Non
     if answer.status != 0:
         return None, "" if "Invalid job id" in answer.stderr else answer.reason
     lines = [line for line in answer.stdout.splitlines() if line.startswith("JobId=")]
-    return (_of_record(job_id, lines[0]), "") if lines else (None, "")
+    return (_worst([_of_record(job_id, line) for line in lines]), "") if lines else (None, "")
+
+
+def _worst(found: Sequence[Facts]) -> Facts:
+    """Return what is to be told of an array that was meant as a whole: of a task that failed, if there is one."""
+    return min(found, key=lambda facts: _ORDER.index(facts.phase))
 
 
 def _of_record(job_id: str, line: str) -> Facts:
     head, _, rest = line.partition(" UserId=")
     known = {key: "" if value in _NOTHING else value for key, value in reversed(_PAIR.findall(rest))}
+    known |= {key: value for key, value in _PAIR.findall(head.partition(" JobName=")[0]) if key.startswith("Array")}
+    task = known.get("ArrayTaskId", "")
     return Facts(
-        job_id=job_id,
+        job_id=f"{known['ArrayJobId']}_{task}" if task.isdecimal() and "ArrayJobId" in known else job_id,
         source="scontrol",
         state=known.get("JobState", ""),
         reason=_reason(rest),
@@ -101,12 +109,18 @@ def _of_accounting(job_id: str, environ: Mapping[str, str]) -> Facts | None:
         return None
     cells = [line.split("|") for line in answer.stdout.splitlines() if line.count("|") == len(_SACCT) - 1]
     rows = [dict(zip(_SACCT, row, strict=True)) for row in cells]
-    whole = [row for row in rows if row["JobID"] == job_id]
+    whole = {row["JobID"]: row for row in rows if re.fullmatch(rf"{job_id}(_\d+)?", row["JobID"])}
     if answer.status != 0 or not whole:
         return None
-    row, word = whole[-1], whole[-1]["State"].split()
+    steps = {key: [row for row in rows if row["JobID"].partition(".")[0] == key] for key in whole}
+    return _worst([_of_row(row, steps[key]) for key, row in whole.items()])
+
+
+def _of_row(row: Mapping[str, str], rows: Sequence[Mapping[str, str]]) -> Facts:
+    """Return what the accounting says of a job; `rows` are its own, and those of its steps."""
+    word = row["State"].split()
     return Facts(
-        job_id=job_id,
+        job_id=row["JobID"],
         source="sacct",
         state=word[0].rstrip("+") if word else "",
         reason="" if row["Reason"] in _NOTHING else row["Reason"],

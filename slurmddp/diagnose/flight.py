@@ -15,6 +15,16 @@ _SAME_SIZES: Final = frozenset({"all_reduce", "allreduce", "broadcast"})
 """Collectives that want the same sizes on every rank."""
 
 
+_BROKEN: Final = (
+    OSError, ValueError, EOFError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError,
+    pickle.UnpicklingError,
+)  # fmt: skip
+"""What a file that is no dump, or a torn or hostile one, leads to."""
+_NAME_CHARS: Final = 100
+_MOST_SIZES: Final = 64
+"""Of the tensors in one collective, and of the dimensions of one, that are told."""
+
+
 class _Plain(pickle.Unpickler):
     """Takes numbers, texts and containers only; a dump can come from anybody who may write to the folder."""
 
@@ -51,7 +61,7 @@ class Parting:
 
 def load(path: Path) -> Flight | None:
     """Return what a dump holds; None for a file that is none, or too large."""
-    with suppress(OSError, ValueError, EOFError, LookupError, TypeError, AttributeError, pickle.UnpicklingError):
+    with suppress(*_BROKEN):
         if path.stat().st_size <= LARGEST_BYTES:
             entries = _Plain(io.BytesIO(path.read_bytes())).load()["entries"]
             return Flight(dict(_entry(entry) for entry in entries if _counts(entry)))
@@ -63,8 +73,9 @@ def _counts(entry: Mapping[str, Any]) -> bool:
 
 
 def _entry(entry: Mapping[str, Any]) -> tuple[int, tuple[str, str]]:
-    kind = str(entry["profiling_name"]).rpartition(":")[2]
-    return int(entry["collective_seq_id"]), (kind, str(entry["input_sizes"]))
+    kind = str(entry["profiling_name"])[:_NAME_CHARS].rpartition(":")[2]
+    sizes = [[int(size) for size in tensor[:_MOST_SIZES]] for tensor in entry["input_sizes"][:_MOST_SIZES]]
+    return int(entry["collective_seq_id"]), (kind, str(sizes))
 
 
 def parting(flights: Mapping[int, Flight]) -> Parting | None:

@@ -30,11 +30,20 @@ def diagnose(run: RunDir | None, job_id: str, environ: Mapping[str, str]) -> Dia
     known = Facts(job_id=job_id, source="files") if job_id.startswith(ours.LOCAL) else facts.ask(job_id, environ)
     if run is not None and known.name not in ("", facts.NO_NAME, run.job_name):
         known = Facts(job_id=job_id, source="files", silence=f"job {job_id} is now another's: {known.name}")
+    job_id, name = known.job_id, run.path.name if run else ""
+    if run and (task := _task(run, job_id)):
+        run, name = task, f"{name}/{task.path.name}"
     if known.source == "files" and not (run and _has_files(run, job_id)):
         raise ClusterError(
             f"job {job_id}: {known.silence or 'Slurm does not know it'}, and there are no files of it here"
         )
-    return _Case(run, job_id, known, environ).diagnosis()
+    return _Case(run, name, known, environ).diagnosis()
+
+
+def _task(run: RunDir, job_id: str) -> RunDir | None:
+    """Return the run of one setting of a sweep, which lies in the sweep's folder; None where the job is of no array."""
+    found = next(run.path.glob(f"*/logs/{job_id}.out"), None) if "_" in job_id else None
+    return RunDir(found.parent.parent) if found else None
 
 
 def _has_files(run: RunDir, job_id: str) -> bool:
@@ -52,11 +61,10 @@ def _lives(run: RunDir, job_id: str) -> bool:
 class _Case:
     """One job under examination."""
 
-    def __init__(self, run: RunDir | None, job_id: str, known: Facts, environ: Mapping[str, str]) -> None:
-        self._run, self._id, self._facts, self._environ = run, job_id, known, environ
-        self._attempts = run.attempts(job_id) if run else []
-        name = run.path.name if run else known.name or job_id
-        self._job = Job(job_id, name, known.state)
+    def __init__(self, run: RunDir | None, name: str, known: Facts, environ: Mapping[str, str]) -> None:
+        self._run, self._id, self._facts, self._environ = run, known.job_id, known, environ
+        self._attempts = run.attempts(self._id) if run else []
+        self._job = Job(self._id, name or known.name or self._id, known.state)
 
     def diagnosis(self) -> Diagnosis:
         """Return what is so."""
@@ -82,7 +90,11 @@ class _Case:
     def _runs(self) -> Diagnosis:
         now = self._attempts[-1] if self._attempts else ""
         what = f"it runs{f', attempt {now}' if now else ''}{f', on {self._facts.nodes}' if self._facts.nodes else ''}"
-        advice = f"slurmddp logs -f {self._job.name}" if self._run else f"tail -f {self._facts.output}"
+        advice = (
+            f"slurmddp logs -f {self._id if '_' in self._id else self._job.name}"
+            if self._run
+            else f"tail -f {self._facts.output}"
+        )
         return self._plainly("running", what, advice, again=None, attempt=now, before=self._earlier(now))
 
     def _done(self) -> Diagnosis:

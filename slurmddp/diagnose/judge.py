@@ -4,6 +4,7 @@ Everything is put in order of time, and the first that is not a consequence is t
 rank that its launcher saw killed; then what took too long; then what Slurm says of the state; and else nobody knows.
 """
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -21,6 +22,7 @@ LINES: Final = 4
 
 SHOWN_PEERS: Final = 2
 SHOWN_ABSENT: Final = 8
+_OF_JOB: Final = re.compile(r"slurmstepd.* \*\*\* (?:JOB|STEP) (\d+)")
 _LOST: Final = frozenset({"peer-lost", "aborted"})
 _WAITED: Final = frozenset({"collective-timeout", "rank-missing", "mesh-failed"})
 """What ranks tell that waited for another."""
@@ -37,6 +39,7 @@ class Job:
 
 def judge(job: Job, scene: Scene) -> Diagnosis:
     """Return the diagnosis of one start of the ranks that failed, by its files alone."""
+    scene = replace(scene, sightings=tuple(seen for seen in scene.sightings if not _is_of_another(job, seen)))
     found = (
         _by_stop(scene)
         or _by_cause(scene)
@@ -50,6 +53,12 @@ def judge(job: Job, scene: Scene) -> Diagnosis:
         found, job_id=job.job_id, name=job.name, state=job.state, attempt=scene.attempt, host=host,
         others=found.others or _others(scene, found.rank),
     )  # fmt: skip
+
+
+def _is_of_another(job: Job, seen: Sighting) -> bool:
+    """Tell whether Slurm said it of another job, whose log was printed; a task's own number is not known here."""
+    named = _OF_JOB.search(seen.line.text)
+    return named is not None and job.job_id.isdecimal() and named[1] != job.job_id
 
 
 def _by_stop(scene: Scene) -> Diagnosis | None:
@@ -126,6 +135,8 @@ def _by_ending(scene: Scene) -> Diagnosis | None:
     recorded = [seen for seen in scene.sightings if seen.rank == end.number and not end.is_node]
     if end.status is not None and (recorded or scene.failed):
         return None  # it ended itself, and has said of what
+    if end.signal == "SIGABRT" and any(seen.rule.role == "symptom" for seen in scene.sightings):
+        return None  # by its own watchdog, which has waited
     rule = SIGNALS.get(end.signal)
     if rule is None:
         return None
@@ -189,8 +200,8 @@ def _of_missing(scene: Scene, waited: Sighting) -> Diagnosis:
     came = {seen.rank for seen in scene.sightings if seen.rule.role == "symptom" or seen.rule.key in _LOST}
     absent = sorted(set(range(scene.world)) - came)
     named = "rank" in waited.rule.regex.groupindex
-    if named or waited.rule.key not in _WAITED or not 0 < len(absent) < scene.world:
-        return found
+    if named or waited.rule.key not in _WAITED or not 0 < len(absent) <= len(came - {None}):
+        return found  # where most are silent, those that waited may have been ended before they could say so
     names = f"rank{'s' if len(absent) > 1 else ''} {', '.join(map(str, absent[:SHOWN_ABSENT]))}"
     names += f" and {len(absent) - SHOWN_ABSENT} more" if len(absent) > SHOWN_ABSENT else ""
     others = _many(len(came - {None}), "waited for {it}", it="it" if len(absent) == 1 else "them")

@@ -32,8 +32,9 @@ RANK_BYTES: Final = 2**16
 """How much of the head, and of the tail, of the output of a rank that has said itself what it ended of."""
 READ_FLIGHTS: Final = 64
 READ_NODES: Final = 64
-_RECORD = re.compile(r"(\d+) (?:rank \d+ on (\S+): )?(.*)")
-_FILE = re.compile(r"(\d+)\.(end|out|error\.json|begin)|(flight)\.(\d+)|(node)-(\d+)\.out")
+_RECORD = re.compile(r"(\d{1,9}) (?:rank \d+ on (\S+): )?(.*)")
+_FILE = re.compile(r"(\d{1,6})\.(end|out|error\.json|begin)|(flight)\.(\d{1,6})|(node)-(\d{1,6})\.out")
+"""Whose file it is; no job has a million ranks, and what has a longer number is somebody's own."""
 _BEGIN = re.compile(r"attempt (\d+\.\d+), on (\S+), output of the ranks in")
 _RETOLD = re.compile(r"slurmddp: (?:job \S+, attempt \S+, ended with status|back into the queue: rank)")
 """The script's own words for what a rank has said already."""
@@ -200,7 +201,7 @@ def _told(reason: str) -> tuple[Rule, Mapping[str, str]]:
 
 def _texts(path: Path) -> list[str]:
     """Return the exceptions of an error file, the first raised at the head: each in its first line."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         message = json.loads(path.read_bytes())["message"]
         stack = [Raw(path, 0, line) for line in str(message["extraInfo"]["py_callstack"]).splitlines()]
         last = chains(stack)[-1:]

@@ -34,7 +34,12 @@ class Raw:
 
 
 def read(path: Path, *, head: int = HEAD_BYTES, tail: int = TAIL_BYTES) -> list[Raw]:
-    """Return the lines in the first and the last bytes of a file, all where it is shorter; none of one not there."""
+    """Return the lines in the first and the last bytes of a file, all where it is shorter; none of one not there.
+
+    Nor of what is no file: a job's output may be a pipe, which nobody fills any more.
+    """
+    if not path.is_file():
+        return []
     with suppress(OSError), path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size <= head + tail:

@@ -1,5 +1,6 @@
 """What is left of one start of the ranks, as one value; and how a line becomes a sighting. Reads files."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,11 +11,13 @@ from slurmddp.diagnose.catalogue import find
 from slurmddp.diagnose.endings import Ending
 from slurmddp.diagnose.flight import Parting
 from slurmddp.diagnose.reading import Raw, evidence
-from slurmddp.diagnose.tracebacks import fatal
+from slurmddp.diagnose.tracebacks import fatal, is_outlived
 from slurmddp.diagnose.values import Line, Rule, Sighting
 
 ABNORMAL: Final = 3
 """How many lines are shown of a cause that is not known."""
+_BY_SLURM: Final = re.compile(r"srun: |slurmstepd|\S+ slurmddp: ")
+"""Their words are no warnings."""
 _WORDS: Final = ("error", "fatal", "exception", "traceback", "failed", "cannot", "abort", "panic", "denied", "invalid")
 
 
@@ -82,13 +85,18 @@ def of_tracebacks(lines: Sequence[Raw], *, rank: int | None, time: float | None,
 
 
 def of_lines(lines: Sequence[Raw], *, about: float, rank: int | None, host: str = "") -> Iterator[Sighting]:
-    """Yield the sightings of rules that any line may tell of, the first of each key; by the time in the line."""
+    """Yield the sightings of rules that any line may tell of, the first of each key; by the time in the line.
+
+    What a program printed and then went on is a symptom at most: it may be a warning, or a failure that was retried.
+    """
     seen: set[str] = set()
-    for line in lines:
+    for number, line in enumerate(lines):
         known = find(line.text)
         if known and known[0].key not in seen:
             rule, found = known
             seen.add(rule.key)
+            if rule.role == "cause" and not _BY_SLURM.match(line.text) and is_outlived(lines, number + 1):
+                rule = replace(rule, role="symptom", sure="likely")
             time = times.time_of(line.text, about=about)
             yield sighting(rule, found, evidence(line), time=time, rank=line.rank if rank is None else rank, host=host)
 

@@ -25,6 +25,9 @@ _SYSTEM = re.compile(
 _STRAY: Final = 12
 """So many ordinary lines may come after an exception that ended a program: other ranks still print."""
 
+_LONG: Final = 100
+"""So many come after a line, and it ended nothing."""
+
 
 @dataclass(frozen=True)
 class Chain:
@@ -77,6 +80,11 @@ def fatal(lines: Sequence[Raw]) -> list[Chain]:
     """Return those that ended something: after which nothing but other failures came, and a few stray lines."""
     found = chains(lines)
     return [chain for chain in found if _ordinary(lines, chain.end, found) <= _STRAY]
+
+
+def is_outlived(lines: Sequence[Raw], start: int) -> bool:
+    """Tell whether so many ordinary lines follow that the program, or all its other ranks, cannot have ended there."""
+    return _ordinary(lines, start, ()) > _LONG
 
 
 def _ordinary(lines: Sequence[Raw], start: int, found: Sequence[Chain]) -> int:

@@ -82,8 +82,16 @@ def gather(run: RunDir, environ: Mapping[str, str], *, now: float) -> Report:
         return found
     job_id = found.status.job_id if found.status else found.laps[-1].job
     with suppress(ClusterError):
-        return replace(found, diagnosis=diagnose(run, job_id, environ))
+        return replace(found, diagnosis=_shareable(diagnose(run, job_id, environ)))
     return found
+
+
+def _shareable(found: Diagnosis) -> Diagnosis:
+    """Return a diagnosis for a page that is mailed: a line of the set-up may give a variable its secret."""
+    if found.cause != "set-up-failed":
+        return found
+    lines = tuple(replace(line, text=masked(line.text)) for line in found.evidence)
+    return replace(found, what=masked(found.what), evidence=lines)
 
 
 def _found(run: RunDir, environ: Mapping[str, str], now: float) -> Report:

@@ -16,10 +16,10 @@ from slurmddp.rundir import RunDir
 
 _SAID: Final = re.compile(
     rb"(\d{4}-\d\d-\d\dT[\d:]{8}[+-]\d{4}) slurmddp: job (\S+), attempt (\d+\.\d+), "
-    rb"(?:on (\S+), output|ended with status (\d+): ?(.*))"
+    rb"(?:on (\S+), output|ended with status (\d{1,9}): ?(.*))"
 )
 """What templates/base.sbatch.j2 and ending.j2 say when they start the ranks, and when these have ended."""
-_REQUEUED: Final = re.compile(r"\S+ (\d+)", re.ASCII)
+_REQUEUED: Final = re.compile(r"\S+ (\d{1,9})", re.ASCII)
 
 
 @dataclass(frozen=True, kw_only=True)

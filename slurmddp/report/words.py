@@ -10,7 +10,9 @@ _LARGEST_PLAIN: Final = 1e6
 
 
 def duration(seconds: float) -> str:
-    """Return a time span: `0.05 s`, `8.2 s`, `3 min 12 s`, `4 h 05 min`, `2 d 3 h`."""
+    """Return a time span: `0.05 s`, `8.2 s`, `3 min 12 s`, `4 h 05 min`, `2 d 3 h`; `inf` and `nan` as such."""
+    if not math.isfinite(seconds):
+        return f"{seconds} s"
     if seconds < 1:
         return f"{seconds:.2g} s" if seconds > 0 else "0 s"
     if round(seconds, 1) < _MINUTE:

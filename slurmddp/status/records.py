@@ -18,7 +18,7 @@ _PACE: Final = 20
 """The pace is that of so many records."""
 _TAIL_BYTES: Final = 8192
 _LAST_WORD: Final = re.compile(
-    r" slurmddp: (?:job \S+, attempt \S+, ended with status (?P<status>\d+): (?P<why>.*)"
+    r" slurmddp: (?:job \S+, attempt \S+, ended with status (?P<status>\d{1,9}): (?P<why>.*)"
     r"|(?P<over>gives up: .*|set-up failed .*|.*: its state is saved; submit .*|.*, starts nothing: .*)"
     r"|(?P<other>.*))"
 )

@@ -111,3 +111,17 @@ def test_a_job_that_nobody_knows_is_an_error_that_says_why(told):
         ClusterError, match="job 17: scontrol did not end within 20 s, and there are no files of it here"
     ):
         told(source="files", silence="scontrol did not end within 20 s")
+
+
+def test_a_setting_of_a_sweep_is_told_by_the_folder_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    own = RunDir(tmp_path / "jobs" / "exp" / "lr=1,seed=2")
+    own.attempt("17_1", "0.0").mkdir(parents=True)
+    own.batch_log("17_1").touch()
+    (own.attempt("17_1", "0.0") / "0.end").write_text("77 rank 0 on n2: ValueError: boom\n")
+    known = {"job_id": "17_1", "source": "scontrol", "name": "exp", "state": "FAILED", "exit_code": "77:0"}
+    monkeypatch.setattr(asking, "ask", lambda *_: Facts(**known))
+    found = diagnose(RunDir(tmp_path / "jobs" / "exp"), "17", {})
+    assert (found.name, found.job_id, found.cause, found.host) == ("exp/lr=1,seed=2", "17_1", "exception", "n2")
+    known |= {"state": "RUNNING", "nodes": "n2"}
+    assert diagnose(RunDir(tmp_path / "jobs" / "exp"), "17_1", {}).advice == "slurmddp logs -f 17_1"

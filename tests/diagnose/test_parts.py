@@ -37,6 +37,11 @@ def test_a_file_that_is_missing_or_empty_has_no_lines(tmp_path):
     assert read(tmp_path / "missing") == read(tmp_path / "empty") == []
 
 
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    assert read(tmp_path / "pipe") == []
+
+
 def test_colours_and_progress_bars_are_taken_out_of_lines(tmp_path):
     (tmp_path / "x").write_bytes(b"\x1b[31mred\x1b[0m\n 10%|#\r 20%|##\r 30%|###\n")
     assert [line.text for line in read(tmp_path / "x")] == ["red", " 30%|###"]
@@ -149,6 +154,34 @@ def test_a_dump_that_is_none_is_left_out_and_nothing_of_it_is_run(tmp_path, cont
     assert load(path) is None
 
 
+def _dump(**changed: object) -> bytes:
+    entry = {
+        "process_group": ("0", "default_pg"), "is_p2p": False, "profiling_name": "nccl:all_reduce",
+        "collective_seq_id": 1, "input_sizes": [[4]],
+    }  # fmt: skip
+    return pickle.dumps({"entries": [entry | changed]})
+
+
+def _nested(depth: int) -> list[object]:
+    made: list[object] = [1]
+    for _ in range(depth):
+        made = [made] * 10
+    return made
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(_dump(collective_seq_id=float("inf")), id="no number"),
+        pytest.param(_dump(input_sizes=_nested(40)), id="a text of all memory"),
+        pytest.param(b"\x80\x04\x8e" + (2**60).to_bytes(8, "little") + b".", id="more bytes than memory"),
+    ],
+)
+def test_a_dump_that_would_fill_the_memory_is_left_out(tmp_path, content):
+    (tmp_path / "flight.0").write_bytes(content)
+    assert load(tmp_path / "flight.0") is None
+
+
 def test_a_dump_too_large_is_left_out(tmp_path):
     with (tmp_path / "flight.0").open("wb") as file:
         file.truncate(2**25 + 1)
@@ -195,6 +228,23 @@ def test_slurm_is_asked_and_the_accounting_adds_who_and_how_much(monkeypatch):
     assert (facts.ask("17", {}).state, facts.ask("17", {}).source) == ("CANCELLED", "sacct")
     answers["sacct"] = Answer(1, "", "Slurm accounting storage is disabled")
     assert (facts.ask("17", {}).source, facts.ask("17", {}).silence) == ("files", "")
+
+
+def test_of_an_array_that_is_meant_as_a_whole_a_task_that_failed_is_told_of(monkeypatch):
+    shown = (
+        "JobId=19 ArrayJobId=17 ArrayTaskId=3-9 JobName=x ArrayTaskId=8 UserId=me(1000) JobState=PENDING\n"
+        "JobId=18 ArrayJobId=17 ArrayTaskId=0 JobName=x UserId=me(1000) JobState=COMPLETED\n"
+        "JobId=20 ArrayJobId=17 ArrayTaskId=1 JobName=x UserId=me(1000) JobState=FAILED\n"
+    )
+    booked = "17_0|x|COMPLETED|0:0|None|n1|\n17_1|x|FAILED|77:0|None|n2|\n17_1.batch|batch|FAILED|77:0||n2|5K\n"
+    answers = {"scontrol": Answer(0, shown, ""), "sacct": Answer(0, booked, "")}
+    monkeypatch.setattr(slurm, "ask", lambda command, *_, **__: answers[command[0]])
+    assert (facts.ask("17", {}).job_id, facts.ask("17", {}).state) == ("17_1", "FAILED")
+    answers["scontrol"] = Answer(1, "", "slurm_load_jobs error: Invalid job id specified")
+    known = facts.ask("17", {})
+    assert (known.job_id, known.state, known.max_rss) == ("17_1", "FAILED", "5K")
+    answers["scontrol"] = Answer(0, shown.splitlines()[0], "")
+    assert facts.ask("17", {}).job_id == "17"
 
 
 def test_a_slurm_that_does_not_answer_is_said_to(monkeypatch):

@@ -1,5 +1,6 @@
 """Every recorded failure is told by its cause, its rank and its host."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -60,7 +61,9 @@ def test_a_run_that_failed_is_told_by_its_files_alone(recorded, case, cause, ran
 
 @pytest.mark.parametrize(("case", "cause", "rank", "host"), BY_HAND)
 def test_a_job_made_by_hand_is_told_by_its_output(by_hand, case, cause, rank, host):
-    found = judge(Job("17", "hand"), plain_job.scene([by_hand(case)]))
+    log = by_hand(case)
+    own = re.search(r"(?:JOB|STEP|StepId=) ?(\d+)", log.read_text())
+    found = judge(Job(own[1] if own else "17", "hand"), plain_job.scene([log]))
     assert (found.cause, found.rank, found.host) == (cause, rank, host)
     assert all(line.text in _content(line) for line in found.evidence)
 
@@ -130,3 +133,108 @@ def test_the_words_of_a_log_can_do_nothing_to_a_terminal(tmp_path):
     log = tmp_path / "evil.out"
     log.write_bytes(b"error: \x1b]0;owned\x07 \x1b[2J gone\n")
     assert all(line.isprintable() for line in lines(judge(Job("17", "hand"), plain_job.scene([log]))))
+
+
+WATCHDOG = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=42, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, "
+WATCHDOG += "Timeout(ms)=600000) ran for 600029 milliseconds before timing out."
+
+
+def test_a_rank_that_its_watchdog_aborted_had_waited(tmp_path):
+    """NCCL's watchdog ends the process by SIGABRT: that is how it ended, and not why."""
+    log = tmp_path / "nccl.out"
+    log.write_text(
+        f"[rank3]:[E1121 23:10:11.123456789 ProcessGroupNCCL.cpp:632] [Rank 3] {WATCHDOG}\n"
+        "terminate called after throwing an instance of 'c10::DistBackendError'\n"
+        f"  what():  [PG ID 0 PG GUID 0(default_pg) Rank 3] Process group watchdog thread terminated: {WATCHDOG}\n"
+        "srun: error: n1: task 3: Aborted (core dumped)\n"
+    )
+    found = judge(Job("17", "hand"), plain_job.scene([log]))
+    assert (found.cause, found.rank) == ("collective-timeout", 3)
+    assert "did not come" in found.what and "ranks 0, 1, 2" not in found.what
+
+
+@pytest.mark.parametrize(
+    ("warning", "end", "cause"),
+    [
+        ("wandb: ERROR [Errno 28] No space left on device", "Segmentation fault", "segfault"),
+        ("cache: Stale file handle, trying again", "Killed", "rank-killed"),
+        ("our README: GPU has fallen off the bus, Xid (79)", "Bus error", "bus-error"),
+    ],
+)
+def test_what_a_program_outlived_is_not_its_cause(tmp_path, warning, end, cause):
+    log = tmp_path / "long.out"
+    log.write_text(f"{warning}\n" + "step\n" * 500 + f"srun: error: n2: task 5: {end}\n")
+    assert judge(Job("17", "hand"), plain_job.scene([log])).cause == cause
+
+
+def test_what_a_program_outlived_is_named_where_nothing_else_is_with_doubt(tmp_path):
+    log = tmp_path / "long.out"
+    log.write_text("cache: Stale file handle, trying again\n" + "step\n" * 500)
+    found = judge(Job("17", "hand"), plain_job.scene([log]))
+    assert (found.cause, found.sure) == ("stale-file", "likely")
+
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        (TRACEBACK + "RuntimeError: CUDA error: out of memory\n", "gpu-memory"),
+        (TRACEBACK + "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB.\n", "gpu-memory"),
+        (TRACEBACK + "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `x`\n", "gpu-memory"),
+        (TRACEBACK + "OSError: libcudart.so.12: cannot open shared object file: No such file\n", "import-error"),
+        (TRACEBACK + "KeyError: 'nan'\n", "exception"),
+        (TRACEBACK + "FileNotFoundError: [Errno 2] No such file or directory: '/data/nan/x'\n", "file-missing"),
+        (
+            TRACEBACK + "torch.distributed.DistBackendError: NCCL error in: ../NCCLUtils.hpp:275, invalid usage (run "
+            "with NCCL_DEBUG=WARN for details), NCCL version 2.20.5\nLast error:\n"
+            "Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 50000\n",
+            "gpu-shared",
+        ),
+        (
+            TRACEBACK + "torch.multiprocessing.spawn.ProcessRaisedException:\n\n"
+            "-- Process 1 terminated with the following error:\n" + TRACEBACK + "ValueError: boom\n",
+            "exception",
+        ),
+        ("srun: error: gpu[01-02]: tasks 0-15: Killed\n", "rank-killed"),
+        ("slurmstepd: error: execve(): /home/me/train.sh: Permission denied\n", "not-executable"),
+        (
+            "slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2025-11-21T23:10:00 DUE to SIGNAL Terminated ***\n",
+            "cancelled",
+        ),
+    ],
+)
+def test_what_others_have_met_is_told_by_its_cause(tmp_path, text, cause):
+    """Texts of torch, NCCL and Slurm that have not been met on the machines of the recorded runs."""
+    log = tmp_path / "met.out"
+    log.write_text(text)
+    found = judge(Job("17", "hand"), plain_job.scene([log]))
+    assert (found.cause, "ProcessRaised" in found.what) == (cause, False)
+
+
+def test_torchruns_page_may_lack_an_exit_code(tmp_path):
+    log = tmp_path / "torn.out"
+    log.write_text("Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : N/A\n")
+    assert judge(Job("17", "hand"), plain_job.scene([log])).rank == 1
+
+
+def test_files_that_no_rank_wrote_are_left_out(recorded):
+    run, job_id = recorded("reset")
+    folder = run.attempt(job_id, "0.0")
+    for name in ("99999999.out", "999999999999999999999.out", "flight.99999999999"):
+        (folder / name).write_text("x")
+    (folder / "7.end").write_text("9" * 5000 + " rank 7 on n1: x")
+    run.rank_error(job_id, "0.0", 1).write_text("[" * 100000)
+    assert diagnose(run, job_id, NO_SLURM).rank == 1
+
+
+def test_what_slurm_says_of_another_job_is_not_of_this_one(tmp_path):
+    log = tmp_path / "both.out"
+    log.write_text(
+        "$ cat slurm-16.out\n"
+        "slurmstepd: error: *** JOB 16 ON n1 CANCELLED AT 2026-11-21T23:10:00 DUE TO TIME LIMIT ***\n"
+        "srun: error: n2: task 1: Segmentation fault\n"
+    )
+    assert judge(Job("17", "hand"), plain_job.scene([log])).cause == "segfault"
+    assert judge(Job("16", "hand"), plain_job.scene([log])).cause == "time-limit"

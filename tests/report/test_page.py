@@ -144,8 +144,10 @@ def test_the_page_loads_nothing_and_runs_nothing(recorded):
             {"event": "metrics", "step": 0, "values": {"loss": 1e308, "x": -1e308}},
             {"event": "metrics", "step": 9**18, "values": {"loss": -1e308}},
         ],
+        [{"event": "straggler", "slow_rank": 1, "backward_s": "inf", "others_s": "nan"}],
+        [{"event": "start"}, {"event": "requeue", "reason": 5, "excluded": 5}],
     ],
-    ids=["nothing", "a start", "one point", "strange values", "extremes"],
+    ids=["nothing", "a start", "one point", "strange values", "extremes", "an endless rank", "no list of nodes"],
 )
 def test_a_run_of_little_or_strange_is_a_page(run, events):
     write(run, *events)
@@ -293,3 +295,12 @@ def test_a_command_of_one_machine_alone_needs_no_slurm(run):
     write(run, {"event": "start", "job": "local-1"}, {"event": "end", "job": "local-1", "status": 0, "reason": "done"})
     report = gather(run, {"PATH": "/nowhere"}, now=1795305300.0)
     assert (report.phase, report.status, report.submissions) == ("done", None, ())
+
+
+def test_a_secret_in_the_line_of_the_set_up_that_failed_is_not_on_the_page(run):
+    write(run, {"event": "end", "status": 77})
+    run.submissions.write_text('{"job": "7", "time": "2026-11-21T20:00:00+00:00"}\n')
+    said = "slurmddp: set-up failed with status 1: export HF_TOKEN=hf_abcdef; false"
+    run.batch_log("7").write_text(f"2026-11-21T23:10:00+0000 {said}\n")
+    content = of(run)
+    assert b"HF_TOKEN=***" in content and b"hf_abcdef" not in content

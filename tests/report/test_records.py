@@ -40,6 +40,12 @@ def test_the_batch_scripts_words_are_found_among_others(run):
     assert (end.attempt, end.status, end.reason) == ("0.0", 76, "rank 1 on n1: \ufffd lost")
 
 
+def test_a_status_of_thousands_of_digits_is_none(run):
+    line = "2026-11-21T23:10:00+0000 slurmddp: job 7, attempt 0.0, ended with status "
+    run.batch_log("7").write_text(f"{line}{'9' * 5000}: x\n{line}76: y\n")
+    assert [said.reason for said in records.said(run, ["7"])] == ["y"]
+
+
 def test_the_templates_say_what_is_looked_for():
     """The words of templates/ending.j2, with their variables filled in."""
     text = (TEMPLATES / "ending.j2").read_text()
@@ -50,7 +56,7 @@ def test_the_templates_say_what_is_looked_for():
 
 def test_the_ages_at_requeues(run):
     (run.logs / "7").mkdir()
-    run.requeues("7").write_text("none 40\nstep-000000470 47\ntorn")
+    run.requeues("7").write_text(f"none 40\nstep-000000470 47\ntorn\nnone {'9' * 400}\n")
     assert (records.lived(run, "7"), records.lived(run, "8")) == ((40.0, 47.0), ())
 
 

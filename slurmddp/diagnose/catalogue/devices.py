@@ -61,6 +61,14 @@ RULES: Final = (
         place="line",
     ),
     Rule(
+        key="gpu-shared",
+        pattern=r"Duplicate GPU detected ?: rank (?P<one>\d+) and rank (?P<other>\d+) both on CUDA device",
+        example="Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 50000",
+        what="ranks {one} and {other} use the same GPU",
+        advice="torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before the group is made",
+        place="line",
+    ),
+    Rule(
         key="gpu-broken",
         pattern=r"uncorrectable (?:ECC|NVLink) error",
         example="torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered",
@@ -79,6 +87,23 @@ RULES: Final = (
         place="line",
     ),
     Rule(
+        key="gpu-broken",
+        pattern=r"Error 802: system not yet initialized|CUDA-capable device\S* (?:is|are|is/are) busy or unavailable|"
+        r"CUDA error: hardware (?:stack )?error",
+        example="RuntimeError: CUDA error: CUDA-capable device(s) is/are busy or unavailable",
+        what="a GPU of the node cannot be used: it is broken, not set up, or held by another process",
+        advice=_BAD_GPU,
+        again=True,
+        sure="likely",
+    ),
+    Rule(
+        key="kernels-missing",
+        pattern=r"no kernel image is available for execution on the device",
+        example="RuntimeError: CUDA error: no kernel image is available for execution on the device",
+        what="this torch, or an extension of it, was not built for the GPUs of the node",
+        advice="install one that was, or take other nodes (-C, -p): slurmddp cluster",
+    ),
+    Rule(
         key="device-assert",
         pattern=r"device-side assert triggered",
         example="torch.AcceleratorError: CUDA error: device-side assert triggered",
@@ -95,7 +120,8 @@ RULES: Final = (
     ),
     Rule(
         key="nccl-failed",
-        pattern=r"unhandled (?:system|cuda) error|ncclSystemError|ncclUnhandledCudaError|ncclInternalError",
+        pattern=r"NCCL error in: |unhandled (?:system|cuda) error|ncclSystemError|ncclUnhandledCudaError|"
+        r"ncclInternalError",
         example="torch.distributed.DistBackendError: NCCL error in: ../ProcessGroupNCCL.cpp:331, unhandled system "
         "error, NCCL version 2.27.3",
         what="NCCL failed: the network, or a GPU",

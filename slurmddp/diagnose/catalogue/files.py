@@ -42,6 +42,14 @@ RULES: Final = (
         place="line",
     ),
     Rule(
+        key="file-system",
+        pattern=r"OSError: (?:\[Errno (?:5|108)\] (?P<why>[^:]+)|\[Errno 107\] (?P<mount>[^:]+): ')",
+        example="OSError: [Errno 108] Cannot send after transport endpoint shutdown: '/scratch/data'",
+        what="a file system failed: {why}{mount}",
+        advice="submit it again; if it comes again, keep off the node (-x NODE), and tell those who run the cluster",
+        again=True,
+    ),
+    Rule(
         key="disk-full",
         pattern=r"^(?!.*(?:shared memory|shm)).*(?:No space left on device|Disk quota exceeded)",
         example="OSError: [Errno 28] No space left on device",

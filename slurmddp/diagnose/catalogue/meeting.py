@@ -56,6 +56,16 @@ RULES: Final = (
         sure="likely",
     ),
     Rule(
+        key="rank-missing",
+        pattern=r"(?:DistStoreError|RuntimeError): Socket Timeout$",
+        example="torch.distributed.DistStoreError: Socket Timeout",
+        what="a rank waited in vain for what another should have told it",
+        advice="look at the output of the ranks that are missing; a rank that never began has none",
+        again=None,
+        role="symptom",
+        sure="likely",
+    ),
+    Rule(
         key="head-unreachable",
         pattern=r"client socket has (?:timed out after \d+ ?ms|failed to connect).*"
         r"connect to \((?P<head>[^,]+), (?P<port>\d+)\)",

@@ -69,7 +69,7 @@ RULES: Final = (
     ),
     Rule(
         key="gpu-memory",
-        pattern=r"CUDA out of memory\.(?: Tried to allocate (?P<size>[\d.]+ \wiB)\. GPU (?P<gpu>\d+))?",
+        pattern=r"(?:CUDA|HIP|XPU) out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED",
         example="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of "
         "79.15 GiB of which 1.20 GiB is free.",
         what="the memory of the GPU is full",

@@ -14,9 +14,9 @@ RULES: Final = (
     ),
     Rule(
         key="import-error",
-        pattern=r"^ImportError: (?P<what>.+)",
+        pattern=r"^(?:ImportError: (?P<what>.+)|OSError: (?P<file>\S+: cannot open shared object file).*)",
         example="ImportError: cannot import name 'Muon' from 'torch.optim'",
-        what="an import failed: {what}",
+        what="an import failed: {what}{file}",
         advice="compare the environment of the job with the one in which it works: slurmddp doctor",
     ),
     Rule(
@@ -42,6 +42,14 @@ RULES: Final = (
         example="slurmstepd: error: execve(): torchrun: No such file or directory",
         what="the program {path}{name} is not there",
         advice="load or activate what it comes with (--module, --venv, --conda), or give its full path",
+        place="line",
+    ),
+    Rule(
+        key="not-executable",
+        pattern=r"execve\(\): (?P<path>[^:]+): (?P<why>Permission denied|Exec format error)",
+        example="slurmstepd: error: execve(): /home/me/train.sh: Permission denied",
+        what="the program {path} cannot be executed: {why}",
+        advice="chmod +x, and a first line as `#!/bin/bash`; or name what runs it, as `python train.py`",
         place="line",
     ),
     Rule(

@@ -40,8 +40,20 @@ RULES: Final = (
     ),
     Rule(
         key="collective-timeout",
+        pattern=r"Received a dump signal due to a collective timeout|watchdog got stuck for \d+ seconds",
+        example="[rank2]:[E1121 23:10:11.123456789 ProcessGroupNCCL.cpp:1484] [PG ID 0 PG GUID 0(default_pg) Rank 2] "
+        "Received a dump signal due to a collective timeout from  rank 3 and we will try our best to dump the info.",
+        what="ranks waited in a collective for one that did not come: it hangs, is slow, or took another path",
+        advice="the rank that is missing says why, or `py-spy dump` of it while it hangs",
+        again=None,
+        place="line",
+        role="symptom",
+        sure="likely",
+    ),
+    Rule(
+        key="collective-timeout",
         pattern=r"(?:Timed out waiting (?P<ms>\d+)ms for (?P<op>recv|send) operation|"
-        r"[Aa]pplication timeout caused pair closure)",
+        r"[Aa]pplication timeout caused pair closure|gloo/.*Read timeout)",
         example="RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:119] Timed out waiting "
         "1800000ms for recv operation to complete",
         what="a rank waited in a collective for another that did not come: it hangs, is slow, or took another path",
@@ -55,6 +67,18 @@ RULES: Final = (
         pattern=r"Ranks? (?P<missing>(?P<rank>\d+)[\d, ]*) failed to pass monitoredBarrier in (?P<ms>\d+) ms",
         example="RuntimeError: [Rank 0]: Ranks 1 failed to pass monitoredBarrier in 5000 ms",
         what="rank(s) {missing} did not come to a barrier within {ms} ms",
+        advice="the rank that is missing says why, or `py-spy dump` of it while it hangs",
+        again=None,
+        role="symptom",
+        sure="likely",
+    ),
+    Rule(
+        key="collective-timeout",
+        pattern=r"successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank "
+        r"(?P<rank>\d+)",
+        example="RuntimeError: Rank 0 successfully reached monitoredBarrier, but received errors while waiting for "
+        "send/recv from rank 1. Please check rank 1 logs for faulty rank.",
+        what="rank {rank} did not come to a barrier",
         advice="the rank that is missing says why, or `py-spy dump` of it while it hangs",
         again=None,
         role="symptom",
@@ -98,7 +122,8 @@ RULES: Final = (
     Rule(
         key="not-finite",
         pattern=r"^[\w.]*(?:Error|Exception|Warning)\b.*"
-        r"(?i:\b(?:nan|not finite|non-finite|nonfinite|infinite|infinity)\b|(?:=|is|:) *-?inf\b)",
+        r"(?i:(?<![\w'\"/.-])(?:nan|not finite|non-finite|nonfinite|infinite|infinity)(?![\w'\"-])|"
+        r"(?:=|is|:) *-?inf\b)",
         example="AssertionError: loss is nan at step 3",
         what="a number is not finite, and the program stopped at it",
         advice="a lower learning rate, warmup, or clipped gradients; torch.autograd.set_detect_anomaly(True) finds "
