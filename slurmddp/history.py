@@ -51,7 +51,7 @@ class Event:
     def count(self, name: str) -> int:
         """Return a field that counts something; 0 when it does not."""
         value = self.number(name)
-        return int(value) if value is not None and math.isfinite(value) else 0
+        return int(value) if value is not None and abs(value) < _LARGEST else 0
 
     def text(self, name: str) -> str:
         """Return a field that is a text; empty when it is none."""

@@ -311,7 +311,7 @@ def _records(text: bytes) -> Iterator[dict[str, Any]]:
     for line in text.split(b"\n"):
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):  # torn, or brackets in thousands
             continue
         if isinstance(record, dict):
             yield record

@@ -1,6 +1,7 @@
 """Which run, and which of its jobs, a person means by a word. Reads the runs' folders; asks nobody."""
 
 import difflib
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -41,10 +42,10 @@ def find(words: Sequence[str], runs_dir: str) -> list[Target]:
 
 
 def runs(runs_dir: str) -> list[RunDir]:
-    """Return the runs in a folder that have been submitted, by name."""
+    """Return the runs in a folder that have been submitted and may be read, by name."""
     folder = Path.cwd() / runs_dir
     found = (RunDir(path) for path in sorted(folder.iterdir()) if path.is_dir()) if folder.is_dir() else ()
-    return [run for run in found if run.submissions.is_file()]
+    return [run for run in found if os.access(run.submissions, os.R_OK) and run.submissions.is_file()]
 
 
 def _whole(run: RunDir) -> Target:

@@ -1,6 +1,7 @@
 """Runs and jobs by the words that people type."""
 
 import json
+import os
 
 import pytest
 
@@ -50,6 +51,19 @@ def test_a_task_of_an_array_is_of_its_array_s_run():
 def test_an_id_that_slurm_gave_again_means_the_newest():
     submit("gpt", "5", "2026-02-01T00:00:00+00:00")
     assert meant("5") == [("gpt", ("5",))]
+
+
+def test_records_that_nobody_can_have_written_hide_no_run():
+    with RunDir.named("jobs", "gpt").submissions.open("a") as file:
+        file.write("[" * 100_000 + '\n{"job": 11}\n{"job": "\u0661"}\n')
+    assert meant("gpt") == [("gpt", ("9", "11"))]
+
+
+def test_a_run_of_somebody_else_hides_no_other(monkeypatch):
+    """Root may read everything: the answer of the system is a stand-in."""
+    may = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: "gpt" not in str(path) and may(path, mode))
+    assert meant() == [("mnist", ("5", "7"))]
 
 
 def test_a_job_of_no_run_here_is_still_a_job():

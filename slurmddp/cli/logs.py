@@ -35,7 +35,7 @@ Form = Callable[[Line], bytes]
 @click.option(
     "--attempt", default=LAST, metavar="N", help="That start of the ranks, as 0.0; last; or all. [default: last]"
 )
-@click.option("-n", "--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
+@click.option("-n", "--tail", type=click.IntRange(min=0, max=sys.maxsize), metavar="N", help="Only the last N lines.")
 @runs_dir_option
 @click.option("--json", "as_json", is_flag=True, help="Print each line as a line of JSON.")
 def logs(  # noqa: PLR0913 - an argument for each option

@@ -88,6 +88,7 @@ def test_json_has_a_line_a_line(logs, run):
         (["-f", "--attempt", "0.0"], "--follow goes on from the newest attempt"),
         (["--attempt", "4.0"], "job 7 has no attempt 4.0; there are 0.0"),
         (["--rank", "9"], "rank 9 has no output in attempt 0.0 of job 7; the last with output is 1"),
+        (["-n", "9" * 20], "Invalid value for '-n' / '--tail'"),
         (["nix"], "'nix' is no job id, and no run in jobs"),
     ],
 )
