@@ -3,10 +3,10 @@
 import difflib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown
@@ -38,7 +38,8 @@ def find(words: Sequence[str], runs_dir: str) -> list[Target]:
     """
     if not words:
         return [_whole(run) for run in runs(runs_dir)]
-    return [_of_id(word, runs_dir) if JOB_ID.fullmatch(word) else _of_name(word, runs_dir) for word in words]
+    by_job = _by_job(runs_dir) if any(map(JOB_ID.fullmatch, words)) else {}
+    return [_of_id(word, by_job) if JOB_ID.fullmatch(word) else _of_name(word, runs_dir) for word in words]
 
 
 def runs(runs_dir: str) -> list[RunDir]:
@@ -63,14 +64,16 @@ def _of_name(word: str, runs_dir: str) -> Target:
     raise UsageError(f"{shown(word)} is no job id, and no run in {runs_dir} that was submitted; {hint}")
 
 
-def _of_id(job_id: str, runs_dir: str) -> Target:
-    """Return the run that a job was submitted for, the last one where Slurm has given a number again."""
-    number = job_id.partition("_")[0]
-    found = [(time, run) for run in runs(runs_dir) for time in _times(run, number)]
-    newest = max(found, key=lambda pair: pair[0], default=None)
-    return Target(newest[1] if newest else None, (job_id,))
+def _of_id(job_id: str, by_job: Mapping[str, RunDir]) -> Target:
+    return Target(by_job.get(job_id.partition("_")[0]), (job_id,))
 
 
-def _times(run: RunDir, number: str) -> Iterator[str]:
-    records: Iterator[dict[str, Any]] = (record for record in submissions(run) if record["job"] == number)
-    return (str(record.get("time", "")) for record in records)
+def _by_job(runs_dir: str) -> dict[str, RunDir]:
+    """Return the run that each job was submitted for, the last one where Slurm has given a number again."""
+    newest: dict[str, tuple[str, RunDir]] = {}
+    for run in runs(runs_dir):
+        for record in submissions(run):
+            job, time = record["job"], str(record.get("time", ""))
+            if job not in newest or time > newest[job][0]:
+                newest[job] = time, run
+    return {job: run for job, (_, run) in newest.items()}

@@ -11,7 +11,7 @@ from slurmddp import slurm
 from slurmddp.cluster.pending import explain
 from slurmddp.errors import UsageError
 from slurmddp.handover import submissions
-from slurmddp.history import History, read, read_newest
+from slurmddp.history import History, read_newest, read_outline
 from slurmddp.hostlist import expand
 from slurmddp.rundir import TAIL_BYTES, RunDir
 from slurmddp.slurm import PHASES
@@ -24,7 +24,7 @@ from slurmddp.target import Target
 TIMEOUT_S: Final = 20.0
 """How long each of Slurm's programs may take."""
 FEW: Final = 8
-"""Of so many jobs scontrol tells more, and all events are read."""
+"""Of so many jobs scontrol tells more, and all that has happened to them is read."""
 
 SOME: Final = 100
 """Of so many jobs the last 64 KiB of events are read, of more the last 1 KiB: where it stands, and its pace."""
@@ -182,14 +182,14 @@ class _Files:
     """The runs' events, each read once."""
 
     jobs: int
-    """For how many they are wanted: for few all is read, for many the last lines."""
+    """For how many they are wanted: for few all that has happened is read, for many the last lines."""
     now: float
     _read: dict[RunDir, History] = field(default_factory=dict)
 
     def of(self, run: RunDir) -> History:
         if run not in self._read:
             few, some = self.jobs <= FEW, self.jobs <= SOME
-            self._read[run] = read(run) if few else read_newest(run, size=TAIL_BYTES if some else _LINES_BYTES)
+            self._read[run] = read_outline(run) if few else read_newest(run, size=TAIL_BYTES if some else _LINES_BYTES)
         return self._read[run]
 
 

@@ -129,6 +129,22 @@ def test_on_a_terminal_nothing_gets_through_that_could_move_the_cursor(run):
     assert b"rank 0 n1 |  20%\r\n" in seen and b"rank 1 n2 | fine\r\n" in seen
 
 
+def test_a_job_whose_number_is_anothers_is_not_followed(run, tmp_path):
+    """The other cluster life's squeue is a stand-in; its job 7 runs for ever."""
+    run.batch_log("7").write_bytes(BEGINS + BEGINS[:25] + b"slurmddp: job 7, attempt 0.0, ended with status 77: boom\n")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    row = "slurmddp|id=7|state=RUNNING|submit=2026-02-01T00:00:00|reason=None|name=other"
+    for name, text in (("squeue", f"echo '{row}'; echo '7|RUNNING|2026-02-01T00:00:00|None'"), ("scontrol", "exit 1")):
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(0o755)
+    (programs / "sacct").symlink_to("scontrol")
+    environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    done = subprocess.run([*WORDS, "-f", "7"], cwd=tmp_path, env=environ, capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"job 7 is FAILED\n")
+    assert b"ended with status 77" in done.stdout
+
+
 TRAINING = """
 import os, sys, time
 from pathlib import Path

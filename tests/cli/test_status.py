@@ -165,9 +165,10 @@ def test_all_asks_first_and_names_or_all_are_wanted(monkeypatch):
         all_jobs.check_words(("mnist",), every=True)
     with pytest.raises(UsageError, match="--all means 2 jobs here, and there is no terminal to ask; say --yes"):
         all_jobs.confirm("Cancel", ["17 (a)", "18 (b)"], yes=False)
-    with monkeypatch.context() as closed, pytest.raises(UsageError, match="there is no terminal to ask"):
+    with monkeypatch.context() as closed:
         closed.setattr("sys.stdin", None)
-        all_jobs.confirm("Cancel", ["17 (a)"], yes=False)
+        with pytest.raises(UsageError, match="there is no terminal to ask"):
+            all_jobs.confirm("Cancel", ["17 (a)"], yes=False)
     all_jobs.confirm("Cancel", ["17 (a)"], yes=True)
     all_jobs.confirm("Cancel", [], yes=False)
     monkeypatch.setattr(all_jobs.sys.stdin, "isatty", lambda: True)
