@@ -4,6 +4,7 @@ import difflib
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -74,6 +75,14 @@ def _by_job(runs_dir: str) -> dict[str, RunDir]:
     for run in runs(runs_dir):
         for record in submissions(run):
             job, time = record["job"], str(record.get("time", ""))
-            if job not in newest or time > newest[job][0]:
+            known, _ = newest.get(job, ("", run))
+            if job not in newest or time > known or (time == known and _is_named(run, job)):
                 newest[job] = time, run
     return {job: run for job, (_, run) in newest.items()}
+
+
+def _is_named(run: RunDir, job: str) -> bool:
+    """Tell whether a job's script has the run's name; in a copy of a run's folder it has not."""
+    with suppress(OSError):
+        return f"--job-name={run.path.name}\n".encode() in run.submitted_script(job).read_bytes()
+    return False

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 
 import pytest
 
@@ -51,6 +52,13 @@ def test_a_task_of_an_array_is_of_its_array_s_run():
 def test_an_id_that_slurm_gave_again_means_the_newest():
     submit("gpt", "5", "2026-02-01T00:00:00+00:00")
     assert meant("5") == [("gpt", ("5",))]
+
+
+def test_a_job_is_of_the_run_that_it_was_submitted_for_not_of_a_copy(tmp_path):
+    RunDir.named("jobs", "mnist").submitted_script("7").write_text("#SBATCH --job-name=mnist\n")
+    for name in ("a", "z"):
+        shutil.copytree(tmp_path / "jobs" / "mnist", tmp_path / "jobs" / name)
+    assert meant("7") == [("mnist", ("7",))]
 
 
 def test_records_that_nobody_can_have_written_hide_no_run():

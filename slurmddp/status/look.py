@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
 from typing import Final
 
 from slurmddp import slurm
@@ -120,6 +120,11 @@ class _Answers:
             self._take(missing, self._accounting(missing))
         if len(self.wanted) <= FEW and not self.queue.silence:
             self._detail()
+
+    @cached_property
+    def names(self) -> Mapping[str, str]:
+        """What the jobs are called that squeue knows, by number."""
+        return {row.number: row.name for row in self.queue.rows}
 
     def _take(self, wanted: Iterable[Wanted], rows: Iterable[Row]) -> None:
         by_number: dict[str, list[Row]] = {}
@@ -258,11 +263,17 @@ def _from_files(job: Wanted, answers: _Answers, files: _Files) -> JobStatus:
     ended = datetime.fromtimestamp(end.seen).astimezone() if end.seen and PHASES.get(end.state) in _OVER else None
     meaning = "" if end.state == "COMPLETED" else end.reason or _ENDED.get(end.state, "")
     if end.state == "UNKNOWN":
-        meaning = silence or "Slurm no longer knows it, and its script left no last word"
+        meaning = silence or _unknown(answers.names.get(job.number, ""))
     return replace(
         unknown, state=end.state, submitted=job.submitted, ended=ended, meaning=meaning, exit_status=end.exit_status,
         age_s=age_s, progress=progress,
     )  # fmt: skip
+
+
+def _unknown(other: str) -> str:
+    if other:
+        return f"Slurm's job of this number is named {other}: another one, or the run's folder was renamed or copied"
+    return "Slurm no longer knows it, and its script left no last word"
 
 
 def _meaning(status: JobStatus) -> str:
