@@ -213,7 +213,7 @@ class Output:
 
     def _lines(self, source: Source, *, rest: bool) -> Iterator[Line]:
         file = self._file(source.path)
-        if not file.has_more:
+        if not file.has_more():
             return
         attempt = source.attempt or next(reversed(self.run.attempts(self.job_id)), "")
         source = replace(source, host=self._host(source))

@@ -86,6 +86,15 @@ def test_what_was_there_before_can_be_skipped_and_the_last_words_are_known_all_t
     assert shown(output) == ["half and half"]
 
 
+def test_a_file_that_was_emptied_begins_anew(run):
+    output = follow.Output(run, "7")
+    log = run.rank_log("7", "0.0", 0)
+    log.write_text("one\ntwo\n")
+    assert shown(output) == ["one", "two"]
+    log.write_text("3\n")
+    assert shown(output) == ["3"]
+
+
 def test_attempts_before_the_wanted_one_are_skipped_whole(run):
     run.attempt("7", "0.1").mkdir()
     for attempt in ("0.0", "0.1"):

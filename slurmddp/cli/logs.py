@@ -37,7 +37,7 @@ Form = Callable[[Line], bytes]
 @click.option(
     "--attempt", default=LAST, metavar="N", help="That start of the ranks, as 0.0; last; or all. [default: last]"
 )
-@click.option("-n", "--tail", type=click.IntRange(min=0, max=sys.maxsize), metavar="N", help="Only the last N lines.")
+@click.option("-n", "--tail", type=click.IntRange(min=0), metavar="N", help="Only the last N lines.")
 @runs_dir_option
 @click.option("--json", "as_json", is_flag=True, help="Print each line as a line of JSON.")
 def logs(  # noqa: PLR0913 - an argument for each option
@@ -60,6 +60,7 @@ def logs(  # noqa: PLR0913 - an argument for each option
     """
     if ranks and everything:
         raise UsageError("--rank and --all exclude each other; give one of them")
+    tail = None if tail is None else min(tail, sys.maxsize)
     run, job_id = job_of(target, runs_dir)
     wanted = Selection(
         run=run,
