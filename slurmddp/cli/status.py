@@ -109,7 +109,8 @@ def _tasks(group: Sequence[JobStatus], one: JobStatus) -> list[JobStatus]:
 
 def _print(shown: Sequence[JobStatus], groups: Sequence[Sequence[JobStatus]], runs_dir: str, *, named: bool) -> None:
     if not shown:
-        tell(f"no run was submitted from here into {runs_dir}; `slurmddp submit` makes one, --runs-dir names another")
+        hint = "`slurmddp submit` makes one, --runs-dir names another"
+        tell(f"no run was submitted from here into {printable(runs_dir)}; {hint}")
         return
     for line in _lines(shown, groups, named=named):
         click.echo(line)
