@@ -155,7 +155,7 @@ def test_a_controller_that_does_not_answer_or_refuses_is_told_in_its_words(tmp_p
     ],
 )
 def test_what_the_controller_has_forgotten_does_not_run(sacct, state, monkeypatch):
-    """squeue and sacct are stand-ins."""
+    """Slurm's programs are stand-ins."""
 
     def ask(command, _environ):
         if command[0] == "squeue":
