@@ -41,9 +41,9 @@ def unfinished(targets: Sequence[Target], environ: Environ) -> list[JobStatus]:
     for item in found:
         if item.silence:
             raise ClusterError(f"nothing was cancelled: the controller does not answer ({item.silence})")
-        if item.phase == "unknown" and item.run is None:
+        if item.state == "UNKNOWN" and item.run is None:
             raise UsageError(f"there is no job {item.job_id}; nothing was cancelled; `slurmddp status` lists jobs")
-    once = {item.job_id: item for item in found if item.phase in ("queued", "running")}
+    once = {item.job_id: item for item in found if _goes_on(item.state)}
     return list(once.values())[::-1]
 
 
@@ -60,7 +60,7 @@ def cancel(jobs: Sequence[JobStatus], environ: Environ, notice: Callable[[str], 
         if active := [job_id for job_id in names if job_id in left and states.get(job_id) != _LEAVING]:
             said = _order(active, environ)
         states |= _states(list(left), environ)
-        left = {job_id for job_id in left if _phase(states[job_id]) in ("queued", "running")}
+        left = {job_id for job_id in left if _goes_on(states[job_id])}
         if left and not told:
             notice(f"waiting until {_list(left)} can no longer come back; Ctrl-C leaves it to Slurm")
             told = True
@@ -101,7 +101,14 @@ def _rank(state: str) -> int:
     """Return how much a state says of whether a job, or an array by one of its tasks, goes on."""
     if state == _LEAVING:
         return 2
-    return {"queued": 4, "running": 3, "cancelled": 1}.get(_phase(state), 0)
+    if not _goes_on(state):
+        return int(_phase(state) == "cancelled")
+    return 4 if _phase(state) == "queued" else 3
+
+
+def _goes_on(state: str) -> bool:
+    """Tell whether a job can still run, as one can in a state that is new in its Slurm."""
+    return _phase(state) in ("queued", "running") or (_phase(state) == "unknown" and state not in ("", "UNKNOWN"))
 
 
 def _phase(state: str) -> Phase:

@@ -57,7 +57,7 @@ def attend(output: "Output", environ: Mapping[str, str], *, show: Callable[[Line
     told, unknown = "", 0
     lines: list[Line] = []
     while True:
-        job = _ask(output.job_id, environ)
+        job = _ask(output, environ, lines, show, notice)
         unknown = unknown + 1 if job.state == "UNKNOWN" else 0
         over = job.ended or (unknown and output.status is not None) or unknown == _UNKNOWN_LIMIT
         if over:
@@ -77,8 +77,8 @@ def _told(job: slurm.Job) -> str:
     return f"{job.state} ({waits_for})" if waits_for else job.state
 
 
-def _look(output: "Output", show: Callable[[Line], None], *, queued: bool) -> list[Line]:
-    """Pass on new lines until it is time to ask Slurm again.
+def _look(output: "Output", show: Callable[[Line], None], *, queued: bool, soon: bool = True) -> list[Line]:
+    """Pass on new lines until it is time to ask Slurm again, `soon` where the batch script announces something.
 
     Returns the lines that are to follow its answer: those of a job that has just begun.
     """
@@ -90,7 +90,7 @@ def _look(output: "Output", show: Callable[[Line], None], *, queued: bool) -> li
         if not queued:
             _pass(held, show)
             held = []
-        patience_s = SOON_S if held or output.stirs else ASK_S
+        patience_s = SOON_S if soon and (held or output.stirs) else ASK_S
         if time.monotonic() >= asked_at + patience_s:
             return held
         took_s = time.monotonic() - looked_at  # many files, or slow ones: then at most a third of the time
@@ -102,13 +102,20 @@ def _pass(lines: Iterable[Line], show: Callable[[Line], None]) -> None:
         show(line)
 
 
-def _ask(job_id: str, environ: Mapping[str, str]) -> slurm.Job:
-    for _ in range(_BLIND_LIMIT):
+def _ask(
+    output: "Output", environ: Mapping[str, str], held: list[Line], show: Callable[[Line], None], notice: Notice
+) -> slurm.Job:
+    """Ask until Slurm answers; meanwhile what was held back, and what is printed, is passed on."""
+    for tried in range(_BLIND_LIMIT):
         try:
-            return slurm.job(job_id, environ)
+            return slurm.job(output.job_id, environ)
         except ClusterError as error:
             lost = error
-            time.sleep(ASK_S)
+            if not tried:
+                notice(f"Slurm does not tell how job {output.job_id} is: {error}; it is asked again")
+            _pass(held, show)
+            held.clear()
+            _look(output, show, queued=False, soon=False)
     raise lost
 
 
@@ -156,6 +163,7 @@ class Output:
 
         `rest` takes what a file ends with for a line, whole or not.
         """
+        self._hosts = {attempt: hosts for attempt, hosts in self._hosts.items() if hosts.are_known}
         for source in self._sources():
             yield from self._lines(source, rest=rest)
         for line in self._lines(batch(self.run, self.job_id), rest=rest):
@@ -205,7 +213,7 @@ class Output:
 
     def _lines(self, source: Source, *, rest: bool) -> Iterator[Line]:
         file = self._file(source.path)
-        if not file.has_more:
+        if not file.has_more():
             return
         attempt = source.attempt or next(reversed(self.run.attempts(self.job_id)), "")
         source = replace(source, host=self._host(source))
@@ -217,8 +225,6 @@ class Output:
         return self._files.setdefault(path, Growing(path))
 
     def _host(self, source: Source) -> str:
-        """Return where a rank runs; before all have met nobody knows, and it is looked for again."""
-        hosts = self._hosts.get(source.attempt)
-        if hosts is None or not hosts.are_known:
-            hosts = self._hosts[source.attempt] = Hosts(self.run, self.job_id, source.attempt)
+        """Return where a rank runs; before all have met nobody knows, and each look looks for it again."""
+        hosts = self._hosts.setdefault(source.attempt, Hosts(self.run, self.job_id, source.attempt))
         return hosts.of(source.kind, source.number)

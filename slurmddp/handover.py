@@ -51,7 +51,11 @@ class Submitted:
 
 def submissions(run: RunDir) -> list[dict[str, Any]]:
     """Return the records of a run's jobs, the oldest first."""
-    return [record for record in read_records(run.submissions) if str(record.get("job", "")).isdecimal()]
+    return [
+        {**record, "job": job}
+        for record in read_records(run.submissions)
+        if (job := str(record.get("job", ""))).isdecimal() and job.isascii()
+    ]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,18 +4,22 @@ Written by programs that may have been killed: a record that is torn, or says a 
 """
 
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Self
 
-from slurmddp.rundir import TAIL_BYTES, RunDir, last_records, read_records
+from slurmddp.rundir import TAIL_BYTES, RunDir, last_records, parse_records, read_records
 
 _WORDS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _LARGEST: Final = 2**63
 """From here on a whole number in JSON need not be one that a float can hold."""
 _LAST_TIME: Final = 1e11
 """Seconds since 1970 in the year 5138; what comes later is no time."""
+_FREQUENT: Final = (b'"event": "metrics"', b'"event": "checkpoint"')
+_RECENT: Final = 64
 _HEAD: Final = frozenset({"time", "event", "job", "attempt", "rank", "host"})
 
 
@@ -51,7 +55,7 @@ class Event:
     def count(self, name: str) -> int:
         """Return a field that counts something; 0 when it does not."""
         value = self.number(name)
-        return int(value) if value is not None and math.isfinite(value) else 0
+        return int(value) if value is not None and abs(value) < _LARGEST else 0
 
     def text(self, name: str) -> str:
         """Return a field that is a text; empty when it is none."""
@@ -125,6 +129,28 @@ class History:
 def read(run: RunDir) -> History:
     """Return all that a run has written down."""
     return History(tuple(_events(read_records(run.events))))
+
+
+def read_outline(run: RunDir) -> History:
+    """Return what has happened to a run; of metrics and checkpoints the last few before anything else, and at the end.
+
+    They are nearly all of a long run's gigabytes, and passed over unread.
+    """
+    with suppress(FileNotFoundError), run.events.open("rb") as file:
+        return History(tuple(_events(parse_records(_thinned(file)))))
+    return History(())
+
+
+def _thinned(lines: Iterable[bytes]) -> Iterator[bytes]:
+    recent: deque[bytes] = deque(maxlen=_RECENT)
+    for line in lines:
+        if any(kind in line for kind in _FREQUENT):
+            recent.append(line)
+            continue
+        yield from recent
+        recent.clear()
+        yield line
+    yield from recent
 
 
 def read_newest(run: RunDir, *, size: int = TAIL_BYTES) -> History:

@@ -53,7 +53,7 @@ def find(target: str, runs_dir: str, environ: Environ) -> str:
     """
     if re.fullmatch(r"[0-9]+(_[0-9]+)?", target):
         return target
-    run = RunDir.named(runs_dir, target)
+    run = RunDir(Path.cwd() / target) if "/" in target else RunDir.named(runs_dir, target)
     if not run.submissions.exists():
         raise UsageError(f"{shown(target)} is no job id, and no run in {runs_dir}; give one of them, or --runs-dir")
     jobs = submit.unfinished(run, environ)

@@ -8,7 +8,7 @@ import os
 import re
 import socket
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -307,21 +307,22 @@ def append_record(path: Path, record: Mapping[str, Any]) -> None:
 def read_records(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the records of a file of JSON lines; a torn last line, or a missing file, yields nothing."""
     with suppress(FileNotFoundError):
-        yield from _records(path.read_bytes())
+        yield from parse_records(path.read_bytes().split(b"\n"))
 
 
 def last_records(path: Path, *, size: int = TAIL_BYTES) -> Iterator[dict[str, Any]]:
     """Yield as many of the last records as lie in the file's last `size` bytes, 64 KiB."""
     with suppress(FileNotFoundError), path.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - size))
-        yield from _records(file.read())
+        yield from parse_records(file.read().split(b"\n"))
 
 
-def _records(text: bytes) -> Iterator[dict[str, Any]]:
-    for line in text.split(b"\n"):
+def parse_records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the records of lines of JSON; what is none is left out."""
+    for line in lines:
         try:
             record = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):  # torn, or brackets in thousands
             continue
         if isinstance(record, dict):
             yield record

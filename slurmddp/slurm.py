@@ -253,22 +253,22 @@ def jobs(job_ids: Sequence[str], environ: Mapping[str, str]) -> list[Job]:
 
 
 def job(job_id: str, environ: Mapping[str, str]) -> Job:
-    """Return one job: from squeue, then from the accounting where there is one; else its state is UNKNOWN."""
-    known = jobs([job_id], environ)
-    if not known:
-        answer = ask(
-            [
-                "sacct",
-                "--noheader",
-                "--parsable2",
-                "--allocations",
-                f"--jobs={job_id}",
-                "--format=JobID,State,Submit,Reason",
-            ],
-            environ,
-        )
-        known = parse_jobs(answer.stdout) if answer.status == 0 else []
+    """Return one job: from squeue, then from the accounting where there is one; else its state is UNKNOWN.
+
+    Raises ClusterError when the controller does not answer.
+    """
+    known = jobs([job_id], environ) or _ended(job_id, environ)
     return known[-1] if known else Job(job_id, "UNKNOWN")
+
+
+def _ended(job_id: str, environ: Mapping[str, str]) -> list[Job]:
+    """Return what the accounting tells of a job that the controller has forgotten: it has ended, or it is late."""
+    options = ["--noheader", "--parsable2", "--allocations", f"--jobs={job_id}", "--format=JobID,State,Submit,Reason"]
+    try:
+        answer = ask(["sacct", *options], environ)
+    except ClusterError:
+        return []
+    return [job for job in parse_jobs(answer.stdout) if job.ended] if answer.status == 0 else []
 
 
 def show_command(job_id: str) -> list[str]:

@@ -39,7 +39,7 @@ Lead = Annotated[int, msgspec.Meta(ge=1, le=65535, description="whole seconds, 1
 Limit = Annotated[int, msgspec.Meta(ge=0, description="a whole number, 0 or more")]
 
 NAME_RULE: Final = "letters, digits and . _ - after a first letter or digit, at most 64, not digits alone"
-_NAME = r"(?![0-9]+\Z)[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+NAME: Final = r"(?![0-9]+\Z)[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 _SBATCH_KEY = r"[a-z][a-z0-9-]+"
 
@@ -232,7 +232,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Check what no single type can; raises UsageError."""
-        if not re.fullmatch(_NAME, self.job_name):
+        if not re.fullmatch(NAME, self.job_name):
             raise UsageError(f"job name {shown(self.job_name)} is not allowed: {NAME_RULE}; choose with --name")
         for field in JOB_FIELDS.values():
             _check_text(field, getattr(self, field.name))

@@ -1,11 +1,13 @@
 """Which run, and which of its jobs, a person means by a word. Reads the runs' folders; asks nobody."""
 
 import difflib
+import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from slurmddp.array import folder as folder_of
 from slurmddp.errors import UsageError
@@ -38,14 +40,15 @@ def find(words: Sequence[str], runs_dir: str) -> list[Target]:
     """
     if not words:
         return [_whole(run) for run in runs(runs_dir)]
-    return [_of_id(word, runs_dir) if JOB_ID.fullmatch(word) else _of_name(word, runs_dir) for word in words]
+    by_job = _by_job(runs_dir) if any(map(JOB_ID.fullmatch, words)) else {}
+    return [_of_id(word, by_job) if JOB_ID.fullmatch(word) else _of_name(word, runs_dir) for word in words]
 
 
 def runs(runs_dir: str) -> list[RunDir]:
-    """Return the runs in a folder that have been submitted, by name."""
+    """Return the runs in a folder that have been submitted and may be read, by name."""
     folder = Path.cwd() / runs_dir
     found = (RunDir(path) for path in sorted(folder.iterdir()) if path.is_dir()) if folder.is_dir() else ()
-    return [run for run in found if run.submissions.is_file()]
+    return [run for run in found if os.access(run.submissions, os.R_OK) and run.submissions.is_file()]
 
 
 def _whole(run: RunDir) -> Target:
@@ -101,17 +104,29 @@ def _of_setting(run: RunDir) -> Target:
     return Target(run, tuple(tasks))
 
 
-def _of_id(job_id: str, runs_dir: str) -> Target:
-    """Return the run that a job was submitted for, the last one where Slurm has given a number again."""
+def _of_id(job_id: str, by_job: Mapping[str, RunDir]) -> Target:
     number = job_id.partition("_")[0]
-    found = [(time, run) for run in runs(runs_dir) for time in _times(run, number)]
-    newest = max(found, key=lambda pair: pair[0], default=None)
-    if newest is None:
-        return Target(None, (job_id,))
-    tasks = {task: name for job, several in _arrays(newest[1]) if job == number for name, task in several}
-    return Target(RunDir(newest[1].path / tasks[job_id]) if job_id in tasks else newest[1], (job_id,))
+    run = by_job.get(number)
+    if run is None or number == job_id:
+        return Target(run, (job_id,))
+    tasks = {task: name for job, several in _arrays(run) if job == number for name, task in several}
+    return Target(RunDir(run.path / tasks[job_id]) if job_id in tasks else run, (job_id,))
 
 
-def _times(run: RunDir, number: str) -> Iterator[str]:
-    records: Iterator[dict[str, Any]] = (record for record in submissions(run) if record["job"] == number)
-    return (str(record.get("time", "")) for record in records)
+def _by_job(runs_dir: str) -> dict[str, RunDir]:
+    """Return the run that each job was submitted for, the last one where Slurm has given a number again."""
+    newest: dict[str, tuple[str, RunDir]] = {}
+    for run in runs(runs_dir):
+        for record in submissions(run):
+            job, time = record["job"], str(record.get("time", ""))
+            known, _ = newest.get(job, ("", run))
+            if job not in newest or time > known or (time == known and _is_named(run, job)):
+                newest[job] = time, run
+    return {job: run for job, (_, run) in newest.items()}
+
+
+def _is_named(run: RunDir, job: str) -> bool:
+    """Tell whether a job's script has the run's name; in a copy of a run's folder it has not."""
+    with suppress(OSError):
+        return f"--job-name={run.path.name}\n".encode() in run.submitted_script(job).read_bytes()
+    return False

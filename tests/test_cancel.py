@@ -60,6 +60,14 @@ def test_an_array_is_cancelled_when_none_of_its_tasks_goes_on(told):
     assert orders == [["17"], ["17"]]
 
 
+def test_a_job_in_a_state_that_is_new_in_its_slurm_goes_on_until_it_is_gone(told, monkeypatch):
+    orders = told({"17": "BLURRED"}, {"17": "CANCELLED"})
+    assert cancelled(job("17", "BLURRED"))[0] == [("17", "CANCELLED")]
+    assert orders == [["17"], ["17"]]
+    monkeypatch.setattr(cancel, "look", lambda *_: [job("17", "BLURRED")])
+    assert [item.job_id for item in cancel.unfinished([], {})] == ["17"]
+
+
 def test_a_job_that_slurm_has_forgotten_is_gone(told):
     told({})
     assert cancelled(job("17"), job("18"))[0] == [("17", "CANCELLED"), ("18", "CANCELLED")]

@@ -160,6 +160,16 @@ def test_no_slurm_is_status_3_and_leaves_nothing(words, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_what_slurm_says_moves_no_cursor(tmp_path):
+    """The squeue is a stand-in."""
+    squeue = tmp_path / "squeue"
+    squeue.write_text('#!/bin/sh\nprintf "squeue: error: \\033[2Jgone\\n" >&2; exit 1\n')
+    squeue.chmod(0o755)
+    done = slurmddp("cancel", "17", cwd=tmp_path, PATH=f"{tmp_path}:/bin:/usr/bin")
+    said = "Error: nothing was cancelled: the controller does not answer (\\x1b[2Jgone)\n"
+    assert (done.returncode, done.stderr) == (3, said)
+
+
 def test_render_needs_no_cluster_and_writes_nothing_but_the_script(tmp_path):
     done = slurmddp("render", "--nodes", "2", "--gpus-per-node", "8", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")

@@ -7,7 +7,7 @@ import pytest
 
 from slurmddp import follow, slurm
 from slurmddp.errors import ClusterError
-from slurmddp.logs import growing
+from slurmddp.logs import growing, sources
 from slurmddp.rundir import RunDir, append_record
 from slurmddp.terminal import clean
 
@@ -65,6 +65,15 @@ def test_all_ranks_are_followed_and_where_they_run_is_known_once_they_have_met(r
     assert (line.text, line.source.host, line.attempt, line.told) == (b"begins\n", "n2", "0.0", "seen")
 
 
+def test_where_ranks_run_is_looked_for_once_a_look(run, monkeypatch):
+    made = []
+    monkeypatch.setattr(sources, "_start", lambda *_: made.append(1) or {})
+    output = follow.Output(run, "7", ranks=None)
+    for rank in range(5):
+        run.rank_log("7", "0.0", rank).write_text("one\n")
+    assert len(shown(output)) == 5 and len(made) == 1
+
+
 def test_what_was_there_before_can_be_skipped_and_the_last_words_are_known_all_the_same(run):
     output = follow.Output(run, "7")
     log = run.rank_log("7", "0.0", 0)
@@ -75,6 +84,15 @@ def test_what_was_there_before_can_be_skipped_and_the_last_words_are_known_all_t
     with log.open("ab") as file:
         file.write(b" and half\n")
     assert shown(output) == ["half and half"]
+
+
+def test_a_file_that_was_emptied_begins_anew(run):
+    output = follow.Output(run, "7")
+    log = run.rank_log("7", "0.0", 0)
+    log.write_text("one\ntwo\n")
+    assert shown(output) == ["one", "two"]
+    log.write_text("3\n")
+    assert shown(output) == ["3"]
 
 
 def test_attempts_before_the_wanted_one_are_skipped_whole(run):
@@ -245,6 +263,30 @@ def test_a_job_that_the_controller_forgot_ended_as_its_script_said(run, monkeypa
     assert follow.wait(run, "7", {}, show=shown.append, notice=noticed.append).state == state
     assert shown == [LAST.format(status).rstrip("\n")]
     assert noticed == ["job 7 is UNKNOWN"]
+
+
+def test_output_goes_on_while_the_controller_does_not_answer(run, monkeypatch):
+    """The same stand-in."""
+    monkeypatch.setattr(follow, "LOOK_S", 0.01)
+    monkeypatch.setattr(follow, "ASK_S", 0.05)
+    log = run.rank_log("7", "0.0", 0)
+    asked = []
+
+    def job(job_id, _environ):
+        asked.append(job_id)
+        if len(asked) == 5:
+            return slurm.Job(job_id, "COMPLETED")
+        with log.open("a") as file:
+            file.write(f"{len(asked)}\n")
+        if len(asked) == 1:
+            return slurm.Job(job_id, "RUNNING")
+        raise ClusterError("squeue: no answer")
+
+    monkeypatch.setattr(slurm, "job", job)
+    said = []
+    assert follow.wait(run, "7", {}, show=said.append, notice=said.append).state == "COMPLETED"
+    silent = "Slurm does not tell how job 7 is: squeue: no answer; it is asked again"
+    assert said == ["job 7 is RUNNING", "1", silent, "2", "3", "4", "job 7 is COMPLETED"]
 
 
 def test_a_controller_that_does_not_answer_ends_the_wait_after_a_while(run, monkeypatch):

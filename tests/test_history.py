@@ -28,6 +28,20 @@ def run(tmp_path):
     return made
 
 
+def test_an_outline_has_all_but_the_metrics_and_checkpoints_of_long_ago(run):
+    many = [{**LINES[1 + step % 2], "step": step} for step in range(1000)]
+    write(run, LINES[0], *many, LINES[3], LINES[4], *many, "{torn")
+    outline, whole = history.read_outline(run), history.read(run)
+    assert [(item.name, item.began, item.seen) for item in outline.attempts] == [
+        (item.name, item.began, item.seen) for item in whole.attempts
+    ]
+    for kind in ("start", "metrics", "checkpoint", "requeue"):
+        assert outline.last(kind) == whole.last(kind)
+    assert len(outline.events) == 3 + 2 * 64
+    run.events.unlink()
+    assert history.read_outline(run).events == ()
+
+
 def write(run, *lines):
     run.events.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
 

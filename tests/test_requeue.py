@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from slurmddp import requeue, slurm
+from slurmddp.cli import requeue as command
 from slurmddp.errors import ClusterError, UsageError
 
 SLEEPS = "#!/bin/bash\nexec srun sleep 300\n"
@@ -172,6 +173,18 @@ def test_a_run_is_known_by_its_name_while_one_of_its_jobs_is_in_the_queue(here, 
     again = f"to go on from its last checkpoint type: slurmddp submit jobs/{name}/spec.toml\n"
     assert err == f"Error: run {name} has no job that runs or waits; {again}"
     assert typed("requeue", number)[2] == f"Error: job {number} is CANCELLED and stays so; {again}"
+
+
+def test_a_run_that_is_over_does_not_keep_others_from_being_named(monkeypatch):
+    def find(word, *_):
+        if word == "over":
+            raise ClusterError("run over has no job that runs or waits")
+        return word
+
+    monkeypatch.setattr(requeue, "find", find)
+    failed = []
+    assert command._named(("over", "17"), "jobs", failed) == ["17"]
+    assert [str(error) for error in failed] == ["run over has no job that runs or waits"]
 
 
 RECORD = slurm.JobRecord(

@@ -143,3 +143,26 @@ def test_a_controller_that_does_not_answer_or_refuses_is_told_in_its_words(tmp_p
     with pytest.raises(ClusterError, match="scontrol --oneliner show nodes n7: Node n7 not found"):
         slurm.order(slurm.nodes_command("n7"), says("Node n7 not found"))
     assert slurm.show("17", says("slurm_load_jobs error: Invalid job id specified")) == []
+
+
+@pytest.mark.parametrize(
+    ("sacct", "state"),
+    [
+        (slurm.Answer(0, "17|FAILED|2026-11-21T10:00:00|None\n", ""), "FAILED"),
+        (slurm.Answer(0, "17|RUNNING|2026-11-21T10:00:00|None\n", ""), "UNKNOWN"),
+        (slurm.Answer(1, "", "accounting storage is disabled"), "UNKNOWN"),
+        (slurm.LostAnswerError("sacct did not end within 60 s"), "UNKNOWN"),
+    ],
+)
+def test_what_the_controller_has_forgotten_does_not_run(sacct, state, monkeypatch):
+    """Slurm's programs are stand-ins."""
+
+    def ask(command, _environ):
+        if command[0] == "squeue":
+            return slurm.Answer(1, "", "slurm_load_jobs error: Invalid job id specified")
+        if isinstance(sacct, Exception):
+            raise sacct
+        return sacct
+
+    monkeypatch.setattr(slurm, "ask", ask)
+    assert slurm.job("17", {}).state == state

@@ -1,6 +1,8 @@
 """Runs and jobs by the words that people type."""
 
 import json
+import os
+import shutil
 
 import pytest
 
@@ -50,6 +52,26 @@ def test_a_task_of_an_array_is_of_its_array_s_run():
 def test_an_id_that_slurm_gave_again_means_the_newest():
     submit("gpt", "5", "2026-02-01T00:00:00+00:00")
     assert meant("5") == [("gpt", ("5",))]
+
+
+def test_a_job_is_of_the_run_that_it_was_submitted_for_not_of_a_copy(tmp_path):
+    RunDir.named("jobs", "mnist").submitted_script("7").write_text("#SBATCH --job-name=mnist\n")
+    for name in ("a", "z"):
+        shutil.copytree(tmp_path / "jobs" / "mnist", tmp_path / "jobs" / name)
+    assert meant("7") == [("mnist", ("7",))]
+
+
+def test_records_that_nobody_can_have_written_hide_no_run():
+    with RunDir.named("jobs", "gpt").submissions.open("a") as file:
+        file.write("[" * 100_000 + '\n{"job": 11}\n{"job": "\u0661"}\n')
+    assert meant("gpt") == [("gpt", ("9", "11"))]
+
+
+def test_a_run_of_somebody_else_hides_no_other(monkeypatch):
+    """Root may read everything: the answer of the system is a stand-in."""
+    may = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: "gpt" not in str(path) and may(path, mode))
+    assert meant() == [("mnist", ("5", "7"))]
 
 
 def test_a_job_of_no_run_here_is_still_a_job():

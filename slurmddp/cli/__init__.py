@@ -133,5 +133,7 @@ def _status(args: list[str] | None) -> int:
 
 
 def _fail(message: str, status: int) -> int:
-    click.echo(f"Error: {message}", err=True)
+    from slurmddp.fields import printable
+
+    click.echo("\n".join(map(printable, f"Error: {message}".split("\n"))), err=True)
     return status

@@ -33,7 +33,7 @@ def confirm(verb: str, jobs: Sequence[str], *, yes: bool) -> None:
     """Ask a person whether it is to be; raise UsageError where there is nobody to ask, Abort when it is not."""
     if yes or not jobs:
         return
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise UsageError(f"--all means {_count(jobs)} here, and there is no terminal to ask; say --yes to mean it")
     for job in jobs[:_SHOWN]:
         tell(f"  {printable(job)}")

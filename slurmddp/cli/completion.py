@@ -1,6 +1,7 @@
 """`slurmddp completion`: what a shell needs to complete slurmddp's words; and what completes runs and jobs."""
 
 import glob
+import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from slurmddp.cli import COMPLETE_VARIABLE
 from slurmddp.cli.options import runs_dir
 from slurmddp.errors import SlurmddpError
 from slurmddp.handover import submissions
+from slurmddp.spec import NAME
 
 SHELLS: Final = ("bash", "zsh", "fish")
 
@@ -54,7 +56,7 @@ def _words(runs_dir: str, incomplete: str) -> Iterator[str]:
             yield from (job for record in submissions(run) if (job := record["job"]).startswith(incomplete))
     folder = Path.cwd() / runs_dir
     named = folder.glob(f"{glob.escape(incomplete)}*/submissions.jsonl") if folder.is_dir() else ()
-    yield from sorted(path.parent.name for path in named)
+    yield from sorted(name for path in named if re.fullmatch(NAME, name := path.parent.name))
 
 
 def targets_argument(function: Callable[..., Any]) -> Callable[..., Any]:

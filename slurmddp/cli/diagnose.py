@@ -9,7 +9,7 @@ from slurmddp import diagnose as diagnosing
 from slurmddp.cli.options import runs_dir_option
 from slurmddp.errors import UsageError
 from slurmddp.rundir import RunDir
-from slurmddp.target import JOB_ID, one
+from slurmddp.target import JOB_ID, find
 
 
 @click.command()
@@ -35,7 +35,7 @@ def _meant(target: str | None, runs_dir: str) -> tuple[RunDir | None, str]:
         local = _local(RunDir.named(runs_dir, target) if "/" not in target else RunDir(RunDir.named(".", target).path))
         if local:
             return local
-    meant = one(target, runs_dir)
+    meant = find([target], runs_dir)[0]
     return meant.run, meant.jobs[-1]
 
 

@@ -19,6 +19,8 @@ from slurmddp.fields import printable
 from slurmddp.logs.errors import Errors
 from slurmddp.logs.listing import ALL, ATTEMPT, LAST, Line, Selection, last, lines
 from slurmddp.logs.which import job_of
+from slurmddp.status import look
+from slurmddp.target import Target
 from slurmddp.terminal import clean
 
 _BLOCK_BYTES: Final = 2**16
@@ -58,6 +60,7 @@ def logs(  # noqa: PLR0913 - an argument for each option
     """
     if ranks and everything:
         raise UsageError("--rank and --all exclude each other; give one of them")
+    tail = None if tail is None else min(tail, sys.maxsize)
     run, job_id = job_of(target, runs_dir)
     wanted = Selection(
         run=run,
@@ -141,11 +144,21 @@ def _follow(wanted: Selection, tail: int | None, show: _Show) -> None:
     output = following.Output(wanted.run, wanted.job_id, wanted.ranks, wanted.batch)
     ends = output.skip(wanted.attempts())
     show.all(_existing(replace(wanted, ends=ends), tail, errors=show.errors), tail)
+    if output.status is not None and (state := _ended(wanted)):
+        tell(f"job {wanted.job_id} is {state}")
+        return
     try:
         following.attend(output, os.environ, show=show.one, notice=tell)
     except KeyboardInterrupt:
         tell(f"job {wanted.job_id} goes on without you; `slurmddp logs -f {wanted.job_id}` comes back to it")
         raise
+
+
+def _ended(wanted: Selection) -> str:
+    """Return how a job has ended that Slurm no longer knows, or whose number is another's; empty when it may go on."""
+    (found, *_) = look([Target(wanted.run, (wanted.job_id,))], os.environ)
+    is_known = found.source != "files" or found.silence
+    return "" if is_known or found.phase == "unknown" else found.state
 
 
 def _form(wanted: Selection, *, follow: bool, errors: bool, as_json: bool) -> Form:

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import click
@@ -13,7 +13,7 @@ from slurmddp import target as naming
 from slurmddp.cli.all_jobs import all_option, check_words, confirm, yes_option
 from slurmddp.cli.completion import targets_argument
 from slurmddp.cli.options import runs_dir_option, tell
-from slurmddp.errors import SlurmddpError
+from slurmddp.errors import ClusterError, SlurmddpError
 from slurmddp.slurm import JobRecord
 
 
@@ -34,8 +34,9 @@ def requeue(
     submit its name again. Of several, one that cannot come back does not keep the others.
     """
     check_words(words, every=every)
-    job_ids = list(_all(runs_dir, yes=yes)) if every else [requeuing.find(word, runs_dir, os.environ) for word in words]
-    done, failed = [], list[SlurmddpError]()
+    failed: list[SlurmddpError] = []
+    job_ids = list(_all(runs_dir, yes=yes)) if every else _named(words, runs_dir, failed)
+    done = []
     for job_id in dict.fromkeys(job_ids):
         try:
             done.append(requeuing.requeue(job_id, exclude=exclude, environ=os.environ, notice=tell))
@@ -51,6 +52,17 @@ def requeue(
     if failed:
         raise failed[-1]
     return 0
+
+
+def _named(words: Sequence[str], runs_dir: str, failed: list[SlurmddpError]) -> list[str]:
+    """Return the jobs that are meant; `failed` gets why a run has none."""
+    found = []
+    for word in words:
+        try:
+            found.append(requeuing.find(word, runs_dir, os.environ))
+        except ClusterError as error:
+            failed.append(error)
+    return found
 
 
 def _all(runs_dir: str, *, yes: bool) -> Iterator[str]:

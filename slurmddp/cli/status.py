@@ -39,7 +39,7 @@ def status(words: tuple[str, ...], runs_dir: str, *, as_json: bool) -> int:
     runs = [_of(target, named=bool(words)) for target in ([*targets] if words else _newest_first(targets))]
     found = [part for run in runs for part in naming.settings(run)]
     statuses = _grouped([part for part in found if part.jobs])
-    shown = [item for group in statuses for item in (group if words else _counting(group))]
+    shown = list(dict.fromkeys(item for group in statuses for item in (group if words else _counting(group))))
     if as_json:
         click.echo(json.dumps([record(item) for item in shown]))
     else:
@@ -79,13 +79,18 @@ def _newest_first(targets: Sequence[Target]) -> list[Target]:
 
 def _grouped(targets: Sequence[Target]) -> list[list[JobStatus]]:
     """Return the statuses of each target, from one look at all."""
-    by_job: dict[tuple[object, str], list[JobStatus]] = {}
+    by_job: dict[tuple[object, str], dict[JobStatus, None]] = {}
     for item in look(targets, os.environ):
-        by_job.setdefault((item.run, number(item.job_id)), []).append(item)
+        by_job.setdefault((item.run, number(item.job_id)), {})[item] = None
     return [
-        [item for job in dict.fromkeys(map(number, target.jobs)) for item in by_job.get((target.run, job), ())]
+        [item for job in target.jobs for item in by_job.get((target.run, number(job)), ()) if _is_of(item, job)]
         for target in targets
     ]
+
+
+def _is_of(item: JobStatus, job: str) -> bool:
+    """Tell whether a status is of the job that was named, or of one of its tasks."""
+    return job in (item.job_id, number(item.job_id))
 
 
 _FIRST: Final[Sequence[Phase]] = ("running", "queued")
@@ -105,7 +110,8 @@ def _tasks(group: Sequence[JobStatus], one: JobStatus) -> list[JobStatus]:
 
 def _print(shown: Sequence[JobStatus], groups: Sequence[Sequence[JobStatus]], runs_dir: str, *, named: bool) -> None:
     if not shown:
-        tell(f"no run was submitted from here into {runs_dir}; `slurmddp submit` makes one, --runs-dir names another")
+        hint = "`slurmddp submit` makes one, --runs-dir names another"
+        tell(f"no run was submitted from here into {printable(runs_dir)}; {hint}")
         return
     for line in _lines(shown, groups, named=named):
         click.echo(line)

@@ -119,7 +119,11 @@ def _wait(done: Submitted, result: dict[str, Any], *, show: bool, as_json: bool)
     number = done.job_id.number
     try:
         job = following.wait(done.run, number, os.environ, show=tell if show else None, notice=tell)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SlurmddpError) as error:
+        if as_json:
+            _print(result, as_json=True)
+        if isinstance(error, SlurmddpError):
+            raise
         tell(f"job {number} goes on without you; `scancel {number}` ends it")
         raise
     well = job.phase == "done"

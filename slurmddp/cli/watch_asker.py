@@ -71,7 +71,8 @@ class Asker:
         while True:
             try:
                 self.ask()
-            except SlurmddpError as error:
+            except (SlurmddpError, OSError) as error:
+                self.asking = False
                 self._say(str(error))
             self._now.wait(ASK_S)
             self._now.clear()
@@ -80,7 +81,7 @@ class Asker:
         def work() -> None:
             try:
                 act()
-            except SlurmddpError as error:
+            except (SlurmddpError, OSError) as error:
                 self._say(str(error))
             else:
                 self._say(done)

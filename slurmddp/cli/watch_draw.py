@@ -251,7 +251,7 @@ def _gpus(gpus: Sequence[Gpu]) -> "Text":
 
 def _event(event: Event) -> "Text":
     line = _text(f"{datetime.fromtimestamp(event.time).astimezone():%H:%M:%S} ", "dim")
-    line.append(event.kind, "bold")
+    line.append(printable(event.kind), "bold")
     return line.append(f" {printable(' '.join(_facts(event)))}")
 
 

@@ -64,7 +64,7 @@ def _events(lines: list[bytes]) -> Iterator[Event]:
     for line in lines:
         try:
             record = json.loads(line)
-        except ValueError:  # the torn line of a writer that was killed, or where a tail begins
+        except (ValueError, RecursionError):  # the torn line of a writer that was killed, or where a tail begins
             continue
         if isinstance(record, dict) and (event := Event.of(record)):
             yield event

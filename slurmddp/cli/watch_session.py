@@ -186,7 +186,7 @@ def _output(job: JobStatus, rank: int, count: int) -> tuple[str, ...]:
     """Return the last lines of a rank and of the batch script."""
     if job.run is None or not count:
         return ()
-    wanted = Selection(run=job.run, job_id=job.job_id, ranks=frozenset({rank}))
+    wanted = Selection(run=job.run, job_id=job.job_id, ranks=frozenset({rank}), hosts=False)
     try:
         return tuple(clean(line.text) for line in lines(wanted, count))
     except UsageError as error:

@@ -76,7 +76,8 @@ class Terminal:
 
     def wake(self) -> None:
         """End a wait for keys; may be called from any thread."""
-        os.write(self._wakes, b"\0")
+        with suppress(BlockingIOError):  # it is full: the wait ends anyway
+            os.write(self._wakes, b"\0")
 
     def keys(self, timeout_s: float) -> list[str]:
         """Return the keys that were pressed, by name or character, when there are some or the time is over."""
@@ -147,7 +148,8 @@ class Terminal:
 
 def is_screen() -> bool:
     """Tell whether there is a terminal that can be drawn on."""
-    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    both = sys.stdin, sys.stdout
+    return all(stream is not None and stream.isatty() for stream in both) and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def _names(pressed: bytes) -> list[str]:

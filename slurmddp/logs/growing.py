@@ -37,13 +37,14 @@ class Growing:
         self.at += length
         return text[:length].splitlines(keepends=True) if returns else _split(text[:length])
 
-    @property
     def has_more(self) -> bool:
-        """Whether the file is longer than what was read, told without opening it."""
+        """Tell whether the file has more than was read, without opening it; one that has become shorter begins anew."""
         try:
-            return self.path.stat().st_size > self.at
+            size = self.path.stat().st_size
         except FileNotFoundError:
             return False
+        self.at = self.at if size >= self.at else 0
+        return size > self.at
 
     def _read(self, limit: int) -> bytes:
         try:

@@ -66,6 +66,8 @@ class Selection:
     """Whether the batch script's words are wanted."""
     attempt: str = LAST
     """`0.0`, LAST or ALL."""
+    hosts: bool = True
+    """Whether it is wanted on which host each rank ran, which costs a look at all events."""
     ends: Mapping[Path, int] | None = None
     """Where to stop in each file; None for its end as it is found."""
 
@@ -89,7 +91,7 @@ class Selection:
 
         Raises UsageError for a rank that has none, when others have.
         """
-        found = sources.of_attempt(self.run, self.job_id, attempt, self.ranks)
+        found = sources.of_attempt(self.run, self.job_id, attempt, self.ranks, hosts=self.hosts)
         missing: frozenset[int] = (self.ranks or frozenset()) - {source.number for source in found} - {0}
         if missing:
             there = [source.number for source in sources.of_attempt(self.run, self.job_id, attempt, None, hosts=False)]

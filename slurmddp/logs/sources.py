@@ -133,7 +133,7 @@ def _start(run: RunDir, job_id: str, attempt: str) -> dict[str, Any]:
     with suppress(FileNotFoundError), run.events.open("rb") as file:
         for line in file:
             if b'"start"' in line and f'"{job_id}"'.encode() in line:
-                with suppress(ValueError):
+                with suppress(ValueError, RecursionError):
                     record = json.loads(line)
                     is_it = (record.get("event"), record.get("job"), record.get("attempt"))
                     found = record if is_it == ("start", job_id, attempt) else found

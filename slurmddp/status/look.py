@@ -4,14 +4,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Final
 
 from slurmddp import slurm
 from slurmddp.cluster.pending import explain
 from slurmddp.errors import UsageError
 from slurmddp.handover import submissions
-from slurmddp.history import History, read, read_newest
+from slurmddp.history import History, read_newest, read_outline
 from slurmddp.hostlist import expand
 from slurmddp.rundir import TAIL_BYTES, RunDir
 from slurmddp.slurm import PHASES
@@ -24,7 +24,7 @@ from slurmddp.target import Target
 TIMEOUT_S: Final = 20.0
 """How long each of Slurm's programs may take."""
 FEW: Final = 8
-"""Of so many jobs scontrol tells more, and all events are read."""
+"""Of so many jobs scontrol tells more, and all that has happened to them is read."""
 
 SOME: Final = 100
 """Of so many jobs the last 64 KiB of events are read, of more the last 1 KiB: where it stands, and its pace."""
@@ -126,6 +126,11 @@ class _Answers:
         if len(self.wanted) <= FEW and not self.queue.silence:
             self._detail()
 
+    @cached_property
+    def names(self) -> Mapping[str, str]:
+        """What the jobs are called that squeue knows, by number."""
+        return {row.number: row.name for row in self.queue.rows}
+
     def _take(self, wanted: Iterable[Wanted], rows: Iterable[Row]) -> None:
         by_number: dict[str, list[Row]] = {}
         for row in rows:
@@ -187,14 +192,14 @@ class _Files:
     """The runs' events, each read once."""
 
     jobs: int
-    """For how many they are wanted: for few all is read, for many the last lines."""
+    """For how many they are wanted: for few all that has happened is read, for many the last lines."""
     now: float
     _read: dict[RunDir, History] = field(default_factory=dict)
 
     def of(self, run: RunDir) -> History:
         if run not in self._read:
             few, some = self.jobs <= FEW, self.jobs <= SOME
-            self._read[run] = read(run) if few else read_newest(run, size=TAIL_BYTES if some else _LINES_BYTES)
+            self._read[run] = read_outline(run) if few else read_newest(run, size=TAIL_BYTES if some else _LINES_BYTES)
         return self._read[run]
 
 
@@ -263,11 +268,17 @@ def _from_files(job: Wanted, answers: _Answers, files: _Files) -> JobStatus:
     ended = datetime.fromtimestamp(end.seen).astimezone() if end.seen and PHASES.get(end.state) in _OVER else None
     meaning = "" if end.state == "COMPLETED" else end.reason or _ENDED.get(end.state, "")
     if end.state == "UNKNOWN":
-        meaning = silence or "Slurm no longer knows it, and its script left no last word"
+        meaning = silence or _unknown(answers.names.get(job.number, ""))
     return replace(
         unknown, state=end.state, submitted=job.submitted, ended=ended, meaning=meaning, exit_status=end.exit_status,
         age_s=age_s, progress=progress,
     )  # fmt: skip
+
+
+def _unknown(other: str) -> str:
+    if other:
+        return f"Slurm's job of this number is named {other}: another one, or the run's folder was renamed or copied"
+    return "Slurm no longer knows it, and its script left no last word"
 
 
 def _meaning(status: JobStatus) -> str:

@@ -16,6 +16,8 @@ UNRECORDED: Final = "put back by Slurm; why is not on record (a preemption witho
 
 _PACE: Final = 20
 """The pace is that of so many records."""
+_LONGEST_S: Final = 1e10
+"""Three centuries: a number of steps that means for ever."""
 _TAIL_BYTES: Final = 8192
 _LAST_WORD: Final = re.compile(
     r" slurmddp: (?:job \S+, attempt \S+, ended with status (?P<status>\d{1,9}): (?P<why>.*)"
@@ -66,16 +68,20 @@ def progress(run: RunDir, history: History, job_id: str, *, running: bool, now: 
 
 
 def left_s(metrics: Sequence[Event], now: float) -> float | None:
-    """Return the seconds to the last step, at the pace of the newest records; None while there is no pace."""
+    """Return the seconds to the last step, at the pace of the newest records.
+
+    None while there is no pace, by clocks that went back, and for a training without an end.
+    """
     recent = metrics[-_PACE:]
     if len(recent) < 2:  # noqa: PLR2004 a pace has two ends
         return None
     first, last = recent[0], recent[-1]
     steps, total = last.count("step") - first.count("step"), last.count("total")
-    if steps <= 0 or not total:
+    took_s = last.time - first.time
+    if steps <= 0 or took_s <= 0 or not total:
         return None
-    rest_s = (total - last.count("step")) * (last.time - first.time) / steps - (now - last.time)
-    return max(0.0, rest_s)
+    rest_s = (total - last.count("step")) * took_s / steps - (now - last.time)
+    return max(0.0, rest_s) if rest_s < _LONGEST_S else None
 
 
 def newest_checkpoint(folder: Path, now: float) -> tuple[int | None, float | None]:

@@ -47,6 +47,11 @@ def test_bash_completes_commands_runs_jobs_choices_and_files(completed):
     assert completed("submit", "--launcher", "f") == ["fork"]
     assert completed("submit", "tr") == completed("submit", "train.py", "--lr") == ["files"]
     assert "--gpus-per-node" in completed("submit", "--gpus")
+    for name in ("m$(touch pwned)", "m\nine", "m'n"):
+        Path("jobs", name).mkdir()
+        Path("jobs", name, "submissions.jsonl").write_text('{"job": 19}\n')
+    assert completed("status", "m") == ["mlp", "mnist"], "what a shell would run is no run's name"
+    assert completed("status", "19") == ["19", "19", "19"]
     Path("slurmddp.toml").write_text("nodes = [")
     assert completed("status", "m") == [], "what is wrong is no answer, and no words either"
 

@@ -96,6 +96,10 @@ def test_what_cannot_be_shown_is_refused(logs, words, said):
     assert (done.returncode, done.stdout) == (2, b"") and done.stderr.decode().startswith(f"Error: {said}")
 
 
+def test_more_last_lines_than_a_machine_can_count_are_all(logs):
+    assert logs("-n", "9" * 20).stdout == logs().stdout != b""
+
+
 def test_a_job_that_has_printed_nothing_says_so(logs, run):
     append_record(run.submissions, {"job": "8", "time": "2026-01-01T09:00:00+00:00"})
     done = logs("8")
@@ -126,6 +130,22 @@ def test_on_a_terminal_nothing_gets_through_that_could_move_the_cursor(run):
     assert process.returncode == 0
     assert not re.search(rb"[\x00-\x09\x0b\x0c\x0e-\x1f\xff]", seen)
     assert b"rank 0 n1 |  20%\r\n" in seen and b"rank 1 n2 | fine\r\n" in seen
+
+
+def test_a_job_whose_number_is_anothers_is_not_followed(run, tmp_path):
+    """The other cluster life's squeue is a stand-in; its job 7 runs for ever."""
+    run.batch_log("7").write_bytes(BEGINS + BEGINS[:25] + b"slurmddp: job 7, attempt 0.0, ended with status 77: boom\n")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    row = "slurmddp|id=7|state=RUNNING|submit=2026-02-01T00:00:00|reason=None|name=other"
+    for name, text in (("squeue", f"echo '{row}'; echo '7|RUNNING|2026-02-01T00:00:00|None'"), ("scontrol", "exit 1")):
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(0o755)
+    (programs / "sacct").symlink_to("scontrol")
+    environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    done = subprocess.run([*WORDS, "-f", "7"], cwd=tmp_path, env=environ, capture_output=True, check=False, timeout=60)
+    assert (done.returncode, done.stderr) == (0, b"job 7 is FAILED\n")
+    assert b"ended with status 77" in done.stdout
 
 
 TRAINING = """

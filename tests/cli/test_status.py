@@ -135,6 +135,15 @@ def test_an_old_answer_is_told_to_be_one(typed):
     assert typed("status", statuses=[job(state="UNKNOWN", run=run_of("mnist"), silence="no")]).return_value == 3
 
 
+def test_a_job_that_several_words_mean_is_told_once(typed):
+    statuses = [job(f"17_{task}", run=run_of("mnist"), progress=PROGRESS) for task in (1, 2)]
+    for words in (["17_1", "17_2"], ["17", "17"], ["mnist", "17_2"]):
+        lines = typed("status", *words, statuses=[*statuses, *statuses]).stdout.splitlines()
+        assert [line.split()[1] for line in lines] == ["JOB", "17_1", "17_2"], words
+    lines = typed("status", "17_2", "19", statuses=statuses).stdout.splitlines()
+    assert [line.split()[1] for line in lines] == ["JOB", "17_2"], "of tasks that are named no other is told"
+
+
 def test_a_folder_without_runs_has_a_hint(typed):
     done = typed("status", "--runs-dir", "nothing")
     assert (done.return_value, done.stdout) == (0, "")
@@ -156,6 +165,10 @@ def test_all_asks_first_and_names_or_all_are_wanted(monkeypatch):
         all_jobs.check_words(("mnist",), every=True)
     with pytest.raises(UsageError, match="--all means 2 jobs here, and there is no terminal to ask; say --yes"):
         all_jobs.confirm("Cancel", ["17 (a)", "18 (b)"], yes=False)
+    with monkeypatch.context() as closed:
+        closed.setattr("sys.stdin", None)
+        with pytest.raises(UsageError, match="there is no terminal to ask"):
+            all_jobs.confirm("Cancel", ["17 (a)"], yes=False)
     all_jobs.confirm("Cancel", ["17 (a)"], yes=True)
     all_jobs.confirm("Cancel", [], yes=False)
     monkeypatch.setattr(all_jobs.sys.stdin, "isatty", lambda: True)

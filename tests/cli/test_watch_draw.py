@@ -136,6 +136,7 @@ def test_a_slurm_that_does_not_answer_is_said_above():
 def test_nothing_from_the_cluster_reaches_the_terminal_as_it_is():
     evil = replace(RUNNING, name="a\x1b[2J", meaning="b\x1b]0;x\x07", nodes=("n\x1b[1m",))
     view = replace(VIEW, jobs=(evil,), events=(event("notice", reason="\x1b[2J"),), message="\x1b[2J")
+    view = replace(view, events=(*view.events, event("no\x1b[2Jtice")))
     assert "\x1b" not in "".join(text(view)) and "\x07" not in "".join(text(view))
 
 

@@ -42,7 +42,7 @@ def test_nothing_behind_the_end_is_read(path):
 
 def test_a_file_that_is_not_there_is_empty(path):
     file = Growing(path)
-    assert not file.has_more and file.new() == []
+    assert not file.has_more() and file.new() == []
     assert start_of_tail(path, 3, 0) == end_of_lines(path) == 0
 
 

@@ -162,6 +162,14 @@ def test_another_job_of_the_same_number_is_not_the_runs(says):
     assert seen(["a"], environ)[0].state == "RUNNING", "it was requeued, and has the run's script"
 
 
+def test_a_run_whose_folder_was_renamed_says_what_slurm_calls_its_job(says):
+    submitted("renamed", "17")
+    row = f"id=17|state=RUNNING|submit={CLOCK}|name=train"
+    (status,) = seen(["renamed"], says(squeue=queue(row), sacct=NO_ACCOUNTS, scontrol=FORGOTTEN))
+    assert (status.state, status.source) == ("UNKNOWN", "files")
+    assert status.meaning.startswith("Slurm's job of this number is named train: another one, or the run's folder was")
+
+
 def test_two_runs_that_had_the_same_number_are_told_apart(says):
     environ = says(squeue=queue(f"id=17|state=RUNNING|submit={CLOCK}|name=b"), sacct=NO_ACCOUNTS)
     submitted("a", "17")

@@ -58,6 +58,18 @@ def test_no_time_is_told_without_a_pace(run, lines):
     assert progress(run).left_s is None
 
 
+@pytest.mark.parametrize("lines", [[metrics(10, 10), metrics(10, 11)], [metrics(99, 10), metrics(98, 11)]])
+def test_clocks_that_stand_or_go_back_tell_no_pace(run, lines):
+    write(run, *lines)
+    assert progress(run).left_s is None
+
+
+@pytest.mark.parametrize("total", [2**63 - 1, 1e300])
+def test_a_training_for_ever_has_no_end_to_tell(run, total):
+    write(run, *({**metrics(time, time), "total": total} for time in (10, 20)))
+    assert progress(run).left_s is None
+
+
 def test_values_of_another_kind_are_no_numbers(run):
     write(run, event("metrics", 1, step="x", total=None, values=[3]))
     assert (progress(run).step, progress(run).total, progress(run).loss) == (0, None, None)
