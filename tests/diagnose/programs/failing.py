@@ -1,9 +1,12 @@
 """Fails as told, on rank 1, without torch: `python failing.py value|kill|wait`; the other ranks wait for it."""
 
+import atexit
 import os
 import signal
 import sys
 import time
+
+atexit.register(time.sleep, 1)  # srun drops what a rank printed last when it ends the others at once
 
 if os.environ.get("RANK", os.environ.get("SLURM_PROCID")) == "1":
     if sys.argv[1] == "value":
