@@ -65,5 +65,5 @@ def folder(values: Mapping[str, str]) -> str:
         whole = "\0".join(map(str, chain.from_iterable(values.items())))
     if name == whole and len(name) <= FOLDER_LENGTH:
         return name
-    digest = hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    digest = hashlib.sha256(whole.encode("utf-8", "surrogateescape")).hexdigest()[:16]
     return f"{name[: FOLDER_LENGTH - len(digest) - 1]}-{digest}"

@@ -76,7 +76,7 @@ def test_too_many_settings_are_refused_before_they_are_made():
 def test_the_values_stand_in_command():
     (one,) = tasks(job("train.py", "--lr={lr}", "{lr}/{seed}", "{}", '{"a": 1}'), [{"lr": "{seed}", "seed": "2"}])
     assert one.job.command == ("train.py", "--lr={seed}", "{seed}/2", "{}", '{"a": 1}')
-    assert one.folder == "lr=_seed_,seed=2-" + one.folder[-8:]
+    assert one.folder == "lr=_seed_,seed=2-" + one.folder[-16:]
 
 
 def test_the_values_are_options_of_the_bundled_worker():
