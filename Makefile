@@ -39,7 +39,7 @@ demo: $(VENV)/installed slurm
 
 test: PACKAGES += $(ACCOUNTING) passwd
 test: $(VENV)/installed slurm
-	@PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=30 $(ARGS)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --durations=30 $(ARGS)
 
 chaos: $(VENV)/installed slurm
 	@export SLURMDDP_TESTS_SURVIVAL=all SLURMDDP_TESTS_CHAOS=$(RUNS) OMP_NUM_THREADS=1

@@ -18,18 +18,8 @@ Job = dict[str, str]
 os.environ.pop("VIRTUAL_ENV", None)  # the ranks' Python is to be that of the tests, whatever is active around them
 
 
-LONGEST = (
-    *("test_jobs.py", "test_resume.py", "test_survival.py", "test_frameworks.py", "test_resume_sharded.py"),
-    *("test_submit.py", "test_gpt.py", "test_training_options.py", "test_train.py", "test_launch.py", "test_roster.py"),
-    *("test_setup.py", "test_ending.py", "test_executor.py", "test_in_job.py", "test_slow_rank.py", "test_cifar10.py"),
-)
-"""The files that take longest, which begin first: at the end all processes are to have something left to do."""
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test that uses Slurm's programs with `slurm`; let the longest files begin."""
-    places = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.path.name, len(places)))
+    """Mark each test that uses Slurm's programs with `slurm`."""
     for item in items:
         if {"sandbox", "shapes", "slurm_programs"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slurm)
