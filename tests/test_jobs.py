@@ -23,6 +23,9 @@ ONE = "--ntasks-per-node=1"
 TWO = ("--nodes=2", ONE)
 FASHION = Path("/usr/share/datasets/fashion-mnist")
 
+pytestmark = pytest.mark.timeout(600)
+"""The fixtures that several tests share run whole trainings."""
+
 
 @pytest.fixture
 def cli(slurm_env, tmp_path, monkeypatch):

@@ -88,7 +88,7 @@ class Started:
     run: RunDir
     attempt: str = ATTEMPT
 
-    def wait(self, timeout_s: float = 60) -> Ended:
+    def wait(self, timeout_s: float = 120) -> Ended:
         outputs = [process.communicate(timeout=timeout_s) for process in self.processes]
         return Ended(
             [process.returncode for process in self.processes],

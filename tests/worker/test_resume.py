@@ -16,7 +16,7 @@ TOTAL, STEP_S, EVERY = 24, 0.05, 5
 WORDS = (PROGRAM, str(TOTAL), str(STEP_S), str(EVERY))
 
 
-def until(condition, timeout_s: float = 60) -> None:
+def until(condition, timeout_s: float = 150) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline
