@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Final
 
 from slurmddp.rundir import RunDir
@@ -51,7 +52,29 @@ def newest(rows: Sequence[Row]) -> list[Row]:
     return [row for row in last.values() if "[" not in row.job_id or not _is_stale(row, own)]
 
 
-def tasks(job_id: str) -> set[int] | None:
+class Nearest:
+    """Slurm's rows, to be found by the job that they can be of; ten thousand tasks are looked up one by one."""
+
+    def __init__(self, rows: Iterable[Row]) -> None:
+        self._by_number: dict[str, list[Row]] = {}
+        self._single: dict[str, list[Row]] = {}
+        self._together: dict[str, list[Row]] = {}
+        for row in rows:
+            self._by_number.setdefault(row.number, []).append(row)
+            several = "[" in row.job_id
+            (self._together if several else self._single).setdefault(row.number if several else row.job_id, []).append(
+                row
+            )
+
+    def of(self, wanted: Wanted) -> Sequence[Row]:
+        """Return the rows of a job; of a task its own, or else those of tasks that wait together."""
+        if "_" in wanted.job_id:
+            return self._single.get(wanted.job_id, ()) or self._together.get(wanted.number, ())
+        return self._by_number.get(wanted.number, ())
+
+
+@cache
+def tasks(job_id: str) -> frozenset[int] | None:
     """Return the tasks of `17_[1-3,7%2]`; None where Slurm has cut them short."""
     inside = re.search(r"\[(.*?)(?:%\d+)?\]$", job_id)
     if not inside or not re.fullmatch(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*", inside[1], re.ASCII):
@@ -60,7 +83,7 @@ def tasks(job_id: str) -> set[int] | None:
     for part in inside[1].split(","):
         first, last, step = re.fullmatch(r"(\d+)(?:-(\d+))?(?::(\d+))?", part).groups()  # type: ignore[union-attr]  # as above
         found |= set(range(int(first), int(last or first) + 1, int(step or 1)))
-    return found
+    return frozenset(found)
 
 
 def _covers(row: Row, wanted: Wanted) -> bool:
@@ -69,7 +92,7 @@ def _covers(row: Row, wanted: Wanted) -> bool:
     task = wanted.job_id.partition("_")[2]
     if not task or row.job_id == wanted.job_id:
         return True
-    known = tasks(row.job_id) if "[" in row.job_id else set()
+    known = tasks(row.job_id) if "[" in row.job_id else frozenset[int]()
     return known is None or int(task) in known
 
 

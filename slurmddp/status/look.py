@@ -132,12 +132,10 @@ class _Answers:
         return {row.number: row.name for row in self.queue.rows}
 
     def _take(self, wanted: Iterable[Wanted], rows: Iterable[Row]) -> None:
-        by_number: dict[str, list[Row]] = {}
-        for row in rows:
-            by_number.setdefault(row.number, []).append(row)
+        nearest = identity.Nearest(rows)
         for job in wanted:
             known = self.rows.setdefault(job, [])
-            found = self._own(job, by_number.get(job.number, ()))
+            found = self._own(job, nearest.of(job))
             ids = {row.job_id for row in known}
             more = [row for row in found if row.job_id not in ids and self._is_true(row)]
             self.rows[job] = identity.newest([*known, *more])

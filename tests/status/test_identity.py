@@ -74,3 +74,13 @@ def test_tasks_that_have_rows_of_their_own_do_not_wait_any_more():
     rows = [replace(ROW, job_id=job_id) for job_id in ("17_2", "17_3", "17_[2-3%1]")]
     assert identity.newest(rows) == rows[:2]
     assert identity.newest(rows[1:]) == rows[1:]
+
+
+def test_a_task_with_a_row_of_its_own_is_none_of_those_whose_list_slurm_cuts_short():
+    together = replace(ROW, job_id="17_[0-1,9-11,...]", state="PENDING")
+    own = [replace(ROW, job_id="17_3", state="RUNNING"), replace(ROW, job_id="18_3")]
+    nearest = identity.Nearest([together, *own])
+    assert list(nearest.of(Wanted(job_id="17_3"))) == [own[0]]
+    assert list(nearest.of(Wanted(job_id="17_9"))) == [together]
+    assert list(nearest.of(Wanted(job_id="17"))) == [together, own[0]]
+    assert list(nearest.of(Wanted(job_id="19_3"))) == []
