@@ -78,11 +78,11 @@ def sweep(  # noqa: PLR0913 - an argument for each option
     job = request.resolved.spec
     run = RunDir.named(job.runs_dir, job.job_name)
     where = standing(run, request.array.tasks, os.environ)
-    tell(_told(where))
     wanted = replace(request, array=replace(request.array, tasks=where.missing))
     if dry_run and where.missing:
-        return _dry_run(wanted, change=change, force=force, as_json=as_json)
+        return _dry_run(wanted, where, change=change, force=force, as_json=as_json)
     jobs = [] if dry_run or not where.missing else _submitted(wanted, change=change, force=force, as_json=as_json)
+    tell(_told(where))
     if as_json:
         click.echo(json.dumps(_described(run, where, jobs)))
     lost = [done for done in jobs if done.unrecorded]
@@ -107,12 +107,13 @@ def _told(where: Standing) -> str:
     return f"{count} settings: {len(where.done)} done, {len(where.queued)} queued, {len(where.missing)} to submit"
 
 
-def _dry_run(request: Request, *, change: bool, force: bool, as_json: bool) -> int:
+def _dry_run(request: Request, where: Standing, *, change: bool, force: bool, as_json: bool) -> int:
     text, said = dry_run_of(request, change=change, environ=os.environ, force=force)
     if as_json:
         click.echo(json.dumps({"script": text.decode(), "sbatch": said}))
         return 0
     write(sys.stdout, text)
+    tell(_told(where))
     tell(said)
     return 0
 

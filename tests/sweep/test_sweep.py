@@ -143,6 +143,7 @@ def test_what_is_more_than_one_script_may_hold_are_several(cli, slurm):
         (("--set", "lr=1"), "COMMAND has no {lr}"),
         (("--set", "n=1", "--launcher=manual"), "--launcher manual is typed by hand"),
         (("--set", "n=1,2", "--set", "last=1", "--zip"), "n has 2, last has 1"),
+        (("--set", "n=1", "--set", "last=1", "./missing-{n}"), "'./missing-1' is no file"),
     ],
 )
 def test_what_cannot_be_swept_over_is_one_line(cli, tmp_path, words, message):
