@@ -1,14 +1,19 @@
 """Starts ranks on loopback as srun would, by its variables, and collects what they leave."""
 
 import contextlib
+import json
 import os
+import select
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import IO
 
 import pytest
 
@@ -80,11 +85,70 @@ def of_task(rank: int, count: int) -> dict[str, str]:
     }
 
 
+class Preloaded:
+    """A process that was forked where torch is loaded already, with what these tests use of Popen."""
+
+    def __init__(self, server: Path, words: Sequence[str], environ: dict[str, str], cwd: Path, output: IO | None):
+        self.returncode: int | None = None
+        self._streams = [] if output else [os.fdopen(os.memfd_create(name), "r+b") for name in ("out", "err")]
+        self._connection = socket.socket(socket.AF_UNIX)
+        self._connection.connect(str(server))
+        self._answers = self._connection.makefile("r")
+        request = {"module": words[0], "words": words[1:], "environ": environ, "cwd": str(cwd)}
+        with Path(os.devnull).open() as nothing:
+            streams = [stream.fileno() for stream in (nothing, *(self._streams or [output, output]))]
+            socket.send_fds(self._connection, [b"x"], streams)
+        self._connection.sendall(json.dumps(request).encode() + b"\n")
+        self.pid = int(self._answers.readline())
+
+    def poll(self) -> int | None:
+        if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
+            self.wait()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        if self.returncode is None:
+            self._connection.settimeout(timeout)
+            self.returncode = int(self._answers.readline())
+            self._answers.close()
+            self._connection.close()
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> list[str]:
+        self.wait(timeout)
+        outputs = []
+        for stream in self._streams:
+            with stream:
+                stream.seek(0)
+                outputs.append(stream.read().decode())
+        return outputs or ["", ""]
+
+    def send_signal(self, number: int) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+
+@pytest.fixture(scope="session")
+def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return the socket at which processes are forked that have torch loaded."""
+    path = tmp_path_factory.mktemp("preloaded") / "socket"
+    program = [sys.executable, "-P", "-u", str(Path(__file__).with_name("preloaded.py")), str(path)]
+    with subprocess.Popen(program, env=clean_environment()) as server:
+        while not path.exists():
+            assert server.poll() is None
+            time.sleep(0.05)
+        yield path
+        server.kill()
+
+
 @dataclass(frozen=True)
 class Started:
     """The processes of one attempt, running."""
 
-    processes: list[subprocess.Popen]
+    processes: list[subprocess.Popen | Preloaded]
     run: RunDir
     attempt: str = ATTEMPT
 
@@ -106,9 +170,13 @@ def make() -> SimpleNamespace:
 
 
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
-    """Return a function that starts the ranks of one attempt; words may be bytes."""
-    started: list[subprocess.Popen] = []
+def start(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[..., Started]]:
+    """Return a function that starts the ranks of one attempt; words may be bytes.
+
+    Where the mark `preloaded` says that the start itself is not what is tested, they find torch loaded.
+    """
+    started: list[subprocess.Popen | Preloaded] = []
+    server = request.getfixturevalue("preloaded") if request.node.get_closest_marker("preloaded") else None
     numbers = iter(range(100))
 
     def begin(
@@ -123,17 +191,20 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
     ) -> Started:
         run = run or RunDir(tmp_path / f"run-{next(numbers)}")
         common = clean_environment() | of_run(run, launcher, attempt) | extra
-        module = [sys.executable, "-P", "-u", "-m", "slurmddp.worker", *words]
+        module = ["slurmddp.worker", *words]
         environments = [of_task(rank, count) for rank in range(count)]
         if launcher == "fork":
-            module[4:5] = ["slurmddp.runtime.fork", f"--nproc-per-node={count}", "--"]
+            module[:1] = ["slurmddp.runtime.fork", f"--nproc-per-node={count}", "--"]
             environments = [of_task(0, 1)]
         processes = []
         for rank, environment in enumerate(environments):
             forks = launcher == "fork"
             with contextlib.nullcontext() if forks else (log or run.rank_log(JOB, attempt, rank)).open("ab") as output:
+                if server:
+                    processes.append(Preloaded(server, module, common | environment, cwd or tmp_path, output))
+                    continue
                 process = subprocess.Popen(
-                    module,
+                    [sys.executable, "-P", "-u", "-m", *module],
                     env=common | environment,
                     cwd=cwd or tmp_path,
                     stdin=subprocess.DEVNULL,
@@ -153,9 +224,10 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
 
 
 @pytest.fixture
-def alone(tmp_path: Path) -> Callable[..., Ended]:
+def alone(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Ended]:
     """Return a function that runs one rank of a world of one, and keeps its streams apart."""
     numbers = iter(range(100))
+    server = request.getfixturevalue("preloaded") if request.node.get_closest_marker("preloaded") else None
 
     def run_alone(
         *words: str | bytes,
@@ -166,6 +238,10 @@ def alone(tmp_path: Path) -> Callable[..., Ended]:
     ) -> Ended:
         run = RunDir(tmp_path / f"alone-{next(numbers)}")
         environment = clean_environment() | of_run(run, "srun") | of_task(0, 1) | extra
+        if server:
+            process = Preloaded(server, ["slurmddp.worker", *words], environment, cwd or tmp_path, None)
+            output = process.communicate(240)
+            return Ended([process.returncode], *output, run)
         done = subprocess.run(
             [sys.executable, *flags, "-m", "slurmddp.worker", *words],
             env=environment,

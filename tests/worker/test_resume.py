@@ -12,6 +12,7 @@ import torch
 from slurmddp.rundir import RunDir
 
 PROGRAM = str(Path(__file__).parent.parent / "programs" / "train.py")
+pytestmark = pytest.mark.preloaded
 TOTAL, STEP_S, EVERY = 24, 0.05, 5
 WORDS = (PROGRAM, str(TOTAL), str(STEP_S), str(EVERY))
 
@@ -311,18 +312,23 @@ with slurmddp.init() as ddp:
 MIXED = str(Path(PROGRAM).with_name("mixed.py"))
 
 
-@pytest.mark.parametrize("stop_at", [3, 5, 8])
-def test_nothing_that_a_training_has_is_missed(start, stop_at):
+def test_nothing_that_a_training_has_is_missed(start):
     """Before the save by hand, in the step of its end, and in the second loop; on three ranks order counts."""
     calm = start("fork", 3, MIXED, "-1").wait()
-    stopped = start("fork", 3, MIXED, str(stop_at)).wait()
-    assert (calm.statuses, stopped.statuses) == ([0], [75]), calm.log(0) + stopped.log(0)
-    ended = start("fork", 3, MIXED, "-1", run=stopped.run, attempt="1.0").wait()
-    assert ended.statuses == [0], ended.log(0)
-    for rank in range(3):
-        wanted, got = (torch.load(run.path / f"end.{rank}", weights_only=True) for run in (calm.run, ended.run))
-        for before, after in zip(wanted, got, strict=True):
-            assert [name for name in before if not torch.equal(before[name], after[name])] == [], rank
+    assert calm.statuses == [0], calm.log(0)
+    for stop_at in (3, 5, 8):
+        stopped = start("fork", 3, MIXED, str(stop_at)).wait()
+        assert stopped.statuses == [75], stopped.log(0)
+        ended = start("fork", 3, MIXED, "-1", run=stopped.run, attempt="1.0").wait()
+        assert ended.statuses == [0], ended.log(0)
+        assert [differing(calm.run, ended.run, rank) for rank in range(3)] == [[], [], []], stop_at
+
+
+def differing(first, second, rank: int) -> list[str]:
+    """Of what that rank had at its end, the names of what is not the same."""
+    ends = [torch.load(run.path / f"end.{rank}", weights_only=True) for run in (first, second)]
+    pairs = zip(*ends, strict=True)
+    return [name for before, after in pairs for name in before if not torch.equal(before[name], after[name])]
 
 
 def test_two_checkpointers_do_not_share_a_folder(alone, script):

@@ -11,6 +11,7 @@ import torch
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 PROGRAM = str(Path(__file__).parent.parent / "programs" / "fsdp.py")
+pytestmark = pytest.mark.preloaded
 TOTAL, STEP_S, EVERY = 20, 0.05, 5
 KINDS = ["fsdp", "zero"]
 

@@ -2,6 +2,10 @@
 
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.preloaded
+
 PROGRAM = str(Path(__file__).parent.parent / "programs" / "slow.py")
 
 

@@ -1,7 +1,11 @@
 """ResNet-18 learns real pictures in CIFAR's format."""
 
+import pytest
+
 from slurmddp.worker.options import WorkerOptions
 from slurmddp.worker.tasks import make_task
+
+pytestmark = pytest.mark.preloaded
 
 
 def test_the_pictures_are_those_of_the_files(digits, digits_as_cifar):

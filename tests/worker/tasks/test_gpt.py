@@ -8,6 +8,8 @@ import torch
 from slurmddp.worker.options import WorkerOptions
 from slurmddp.worker.tasks import make_task
 
+pytestmark = pytest.mark.preloaded
+
 WORDS = ("--task=gpt", "--optimizer=adamw", "--lr=1e-3", "--epochs=1", "--warmup-steps=10")
 
 

@@ -14,6 +14,8 @@ from slurmddp.worker.options import WorkerOptions
 from slurmddp.worker.tasks import make_task
 from slurmddp.worker.tasks.own import load
 
+pytestmark = pytest.mark.preloaded
+
 PAGE = Path(__file__).parents[3] / "docs" / "tasks.md"
 HEAD = "import torch\nfrom slurmddp.worker.task import InMemory, Task\n"
 WHOLE = (
