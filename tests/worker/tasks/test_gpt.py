@@ -37,13 +37,13 @@ def test_a_samples_loss_is_the_mean_over_its_bytes():
 
 
 def test_english_is_learnt(english, start):
-    """Better than the frequencies of the letters, which give 4.4 bits a byte."""
-    text = english.read_bytes()[:150_000]
+    """Better than the frequencies of the letters, which give 4.6 bits a byte."""
+    text = english.read_bytes()[:80_000]
     english.write_bytes(text)
     counts = torch.bincount(torch.frombuffer(bytearray(text), dtype=torch.uint8).long()).float()
     shares = counts[counts > 0] / len(text)
     entropy = float(-(shares * shares.log2()).sum())
-    ended = start("srun", 1, *WORDS, f"--data={english}", "--batch-size=4", "--epochs=2").wait(280)
+    ended = start("srun", 1, *WORDS, f"--data={english}", "--lr=3e-3", "--batch-size=4", "--epochs=2").wait(280)
     assert ended.statuses == [0], ended.log(0)
     assert values(ended)["bits_per_byte"] < entropy - 0.3, entropy
 
