@@ -40,6 +40,8 @@ class Facts:
     """The most memory that a task had, by the accounting, as `3904M`."""
     by: str = ""
     """Who cancelled it, by number; empty where Slurm does not keep it."""
+    last_step: str = ""
+    """The state of the step that was started last; empty without accounting."""
     silence: str = ""
     """Why Slurm did not answer."""
 
@@ -57,7 +59,7 @@ def ask(job_id: str, environ: Mapping[str, str]) -> Facts:
         return booked or Facts(job_id=job_id, source="files", silence=silence)
     if booked is None:
         return known
-    both = {name: getattr(booked, name) for name in ("by", "max_rss")}
+    both = {name: getattr(booked, name) for name in ("by", "max_rss", "last_step")}
     return Facts(**{**known.__dict__, **both})
 
 
@@ -128,8 +130,16 @@ def _of_row(row: Mapping[str, str], rows: Sequence[Mapping[str, str]]) -> Facts:
         name=row["JobName"],
         nodes="" if row["NodeList"] in _NOTHING else row["NodeList"],
         max_rss=max((row["MaxRSS"] for row in rows), key=_amount, default=""),
+        last_step=_last_step(rows),
         by=word[2] if word[1:2] == ["by"] and len(word) > 2 else "",  # noqa: PLR2004 - `CANCELLED by 1000`
     )
+
+
+def _last_step(rows: Sequence[Mapping[str, str]]) -> str:
+    """Return the state of the step with the highest number: those of the batch script and the node have none."""
+    told = ((row["JobID"].partition(".")[2], row["State"]) for row in rows)
+    _, state = max(((int(number), state) for number, state in told if number.isdecimal()), default=(0, ""))
+    return state.partition(" ")[0]
 
 
 def _amount(text: str) -> float:

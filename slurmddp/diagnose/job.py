@@ -104,8 +104,7 @@ class _Case:
 
     def _swallowed(self) -> Diagnosis | None:
         scene = plain.scene(self._outputs())
-        failed = [end for end in scene.endings if end.line.offset >= scene.last_offset]
-        if not failed:
+        if not scene.endings or scene.went_on or self._facts.last_step == "COMPLETED":
             return None
         inner = judge(self._job, scene)
         what = f"Slurm has it as {self._facts.state}, but its last step failed: {inner.what}"

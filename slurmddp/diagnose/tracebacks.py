@@ -1,8 +1,8 @@
 """Python's tracebacks in a log: which exceptions, and which of them ended a program. Pure."""
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from slurmddp.diagnose.reading import Raw
@@ -10,7 +10,7 @@ from slurmddp.diagnose.reading import Raw
 _HEADER: Final = "Traceback (most recent call last):"
 _LAST = re.compile(r"(?:[A-Za-z_][\w.]*)(?:: .*|:)?$")
 _USUAL = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Iteration)(?::|$)")
-_LONGEST: Final = 500
+_LONGEST: Final = 100
 """Lines of a traceback; a deep recursion is shortened by Python itself."""
 _HEADLESS = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
 _LINKS: Final = (
@@ -25,8 +25,8 @@ _SYSTEM = re.compile(
 _STRAY: Final = 12
 """So many ordinary lines may come after an exception that ended a program: other ranks still print."""
 
-_LONG: Final = 100
-"""So many come after a line, and it ended nothing."""
+LONG: Final = 100
+"""So many come after a line, and neither its program nor all other ranks can have ended there."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,8 @@ class Chain:
     """The last line of each exception, the first that was raised at the head."""
     end: int
     """How many lines of the log lie before what follows it."""
+    after: int = 0
+    """How many ordinary lines came after it: a program that goes on has caught it."""
 
 
 def chains(lines: Sequence[Raw]) -> list[Chain]:
@@ -79,19 +81,21 @@ def _end(lines: Sequence[Raw], index: int) -> int | None:
 def fatal(lines: Sequence[Raw]) -> list[Chain]:
     """Return those that ended something: after which nothing but other failures came, and a few stray lines."""
     found = chains(lines)
-    return [chain for chain in found if _ordinary(lines, chain.end, found) <= _STRAY]
+    counted = (replace(chain, after=_ordinary(lines, chain.end, found)) for chain in found)
+    return [chain for chain in counted if chain.after <= _STRAY]
 
 
-def is_outlived(lines: Sequence[Raw], start: int) -> bool:
-    """Tell whether so many ordinary lines follow that the program, or all its other ranks, cannot have ended there."""
-    return _ordinary(lines, start, ()) > _LONG
+def ordinary_after(lines: Sequence[Raw], start: int) -> int:
+    """Return how many ordinary lines there are from one on."""
+    return _ordinary(lines, start, ())
+
+
+def ordinary(lines: Sequence[Raw]) -> list[Raw]:
+    """Return the lines that neither launchers nor dying programs print."""
+    told = (line for line in lines if not line.text.startswith(_LINKS))
+    return [line for line in told if line.text and not line.text.startswith(" ") and not _SYSTEM.match(line.text)]
 
 
 def _ordinary(lines: Sequence[Raw], start: int, found: Sequence[Chain]) -> int:
     spoken = {id(line) for chain in found for line in chain.last}
-    after = (line for line in _outside(lines, start) if id(line) not in spoken)
-    return sum(1 for line in after if line.text and not line.text.startswith(" ") and not _SYSTEM.match(line.text))
-
-
-def _outside(lines: Sequence[Raw], start: int) -> Iterator[Raw]:
-    return (line for line in lines[start:] if not line.text.startswith(_LINKS))
+    return sum(1 for line in ordinary(lines[start:]) if id(line) not in spoken)

@@ -222,7 +222,7 @@ def test_slurm_is_asked_and_the_accounting_adds_who_and_how_much(monkeypatch):
     monkeypatch.setattr(slurm, "ask", lambda command, *_, **__: answers[command[0]])
     known = facts.ask("17", {})
     assert (known.state, known.reason, known.name) == ("PENDING", "Nodes required for job are DOWN", "train it")
-    assert (known.by, known.max_rss) == ("1000", "347944K")
+    assert (known.by, known.max_rss, known.last_step) == ("1000", "347944K", "CANCELLED")
     assert (known.output, known.errors, known.nodes) == ("/o", "/e", "")
     answers["scontrol"] = Answer(1, "", "slurm_load_jobs error: Invalid job id specified")
     assert (facts.ask("17", {}).state, facts.ask("17", {}).source) == ("CANCELLED", "sacct")
