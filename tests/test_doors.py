@@ -20,6 +20,7 @@ DOORS = {
         "prepare.py",
         "provenance.py",
         "compare.py",
+        "diagnose",
         "doctor",
         "sandbox",
         "runtime",

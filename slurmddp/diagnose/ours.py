@@ -224,5 +224,5 @@ def _place(lines: Sequence[Raw], text: str) -> Line | None:
 
 
 def _parting(folder: Path, ranks: Sequence[int]) -> flight.Parting | None:
-    loaded = {rank: flight.load(folder / f"flight.{rank}") for rank in ranks[:READ_FLIGHTS]}
-    return flight.parting({rank: dump for rank, dump in loaded.items() if dump})
+    paths = {folder / f"flight.{rank}": rank for rank in ranks[:READ_FLIGHTS]}
+    return flight.parting({paths[path]: held for path, held in flight.load(list(paths)).items()})
