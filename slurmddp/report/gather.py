@@ -8,17 +8,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from slurmddp import history, status
+from slurmddp import status
 from slurmddp.diagnose import Diagnosis, diagnose
 from slurmddp.errors import ClusterError
-from slurmddp.history import Event
+from slurmddp.history import Event, History
 from slurmddp.masking import masked
 from slurmddp.report import records
 from slurmddp.report.figures import Figures, figures
 from slurmddp.report.laps import Known, Lap, Span
 from slurmddp.report.records import Submission
+from slurmddp.report.thinning import thinned
 from slurmddp.report.timeline import Timeline, build
-from slurmddp.rundir import RunDir
+from slurmddp.rundir import RunDir, read_records
 from slurmddp.slurm import Phase
 from slurmddp.status import JobStatus
 from slurmddp.target import JOB_ID, Target
@@ -95,7 +96,8 @@ def _shareable(found: Diagnosis) -> Diagnosis:
 
 
 def _found(run: RunDir, environ: Mapping[str, str], now: float) -> Report:
-    submissions, told = records.submitted(run), history.read(run)
+    submissions, seen = records.submitted(run), thinned(read_records(run.events))
+    told = History(seen.events)
     submitted = tuple(dict.fromkeys(item.job for item in submissions))
     named = (event.job for event in told.events if JOB_ID.fullmatch(event.job))  # they become names of files
     jobs = list(dict.fromkeys([*submitted, *named]))
@@ -108,6 +110,8 @@ def _found(run: RunDir, environ: Mapping[str, str], now: float) -> Report:
         known={job.job_id: _known(job) for job in statuses},
         now=now,
     )
+    laps = (replace(lap, tallies=seen.tallies.get((lap.job, lap.name), {})) for lap in timeline.laps)
+    timeline = replace(timeline, laps=tuple(laps))
     spec = records.spec(run)
     return Report(
         run=run,
