@@ -66,7 +66,8 @@ class Climb:
 def rates(metrics: Sequence[Event]) -> Iterator[tuple[int, float]]:
     """Yield a step at which numbers were logged, and the steps a second since the time before."""
     for before, event in pairwise(metrics):
-        if (rate := rate_between(before, event)) is not None:
+        rate = rate_between(before.time, before.count("step"), event.time, event.count("step"))
+        if rate is not None:
             yield event.count("step"), rate
 
 

@@ -17,9 +17,9 @@ from slurmddp.report import records
 from slurmddp.report.figures import Figures, figures
 from slurmddp.report.laps import Known, Lap, Span
 from slurmddp.report.records import Submission
-from slurmddp.report.thinning import thinned
+from slurmddp.report.thinning import Told, thinned
 from slurmddp.report.timeline import Timeline, build
-from slurmddp.rundir import RunDir, read_records
+from slurmddp.rundir import RunDir
 from slurmddp.slurm import Phase
 from slurmddp.status import JobStatus
 from slurmddp.target import JOB_ID, Target
@@ -96,7 +96,7 @@ def _shareable(found: Diagnosis) -> Diagnosis:
 
 
 def _found(run: RunDir, environ: Mapping[str, str], now: float) -> Report:
-    submissions, seen = records.submitted(run), thinned(read_records(run.events))
+    submissions, seen = records.submitted(run), _events(run)
     told = History(seen.events)
     submitted = tuple(dict.fromkeys(item.job for item in submissions))
     named = (event.job for event in told.events if JOB_ID.fullmatch(event.job))  # they become names of files
@@ -124,6 +124,12 @@ def _found(run: RunDir, environ: Mapping[str, str], now: float) -> Report:
         timeline=timeline,
         figures=figures(timeline),
     )
+
+
+def _events(run: RunDir) -> Told:
+    with suppress(FileNotFoundError), run.events.open("rb") as file:
+        return thinned(file)
+    return thinned(())
 
 
 def _known(job: JobStatus) -> Known:

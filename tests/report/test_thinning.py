@@ -1,5 +1,6 @@
 """Metrics in millions, thinned while they are read: nothing that can be seen is lost, and all are counted."""
 
+import json
 import math
 from itertools import pairwise
 
@@ -7,7 +8,7 @@ import pytest
 
 from slurmddp.report import thinning
 from slurmddp.report.climb import rates
-from slurmddp.report.thinning import RATE, Tally, thinned
+from slurmddp.report.thinning import RATE, Tally
 
 
 def records(count, attempt="0.0", **peaks):
@@ -18,6 +19,10 @@ def records(count, attempt="0.0", **peaks):
             "time": time, "event": "metrics", "job": "7", "attempt": attempt, "rank": 0, "host": "n1",
             "step": at * 10, "values": values,
         }  # fmt: skip
+
+
+def thinned(told):
+    return thinning.thinned(json.dumps(record).encode() for record in told)
 
 
 @pytest.fixture
