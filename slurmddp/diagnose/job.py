@@ -40,6 +40,11 @@ def diagnose(run: RunDir | None, job_id: str, environ: Mapping[str, str]) -> Dia
     return _Case(run, name, known, environ).diagnosis()
 
 
+def of_attempt(run: RunDir, job_id: str, attempt: str) -> Diagnosis:
+    """Return why one start of a job's ranks ended, by its files alone; Slurm is not asked."""
+    return judge(Job(job_id, run.path.name), ours.scene(run, job_id, attempt))
+
+
 def _task(run: RunDir, job_id: str) -> RunDir | None:
     """Return the run of one setting of a sweep, which lies in the sweep's folder; None where the job is of no array."""
     found = next(run.path.glob(f"*/logs/{job_id}.out"), None) if "_" in job_id else None
@@ -193,8 +198,5 @@ class _Case:
         if self._run is None:
             return ()
         names = [name for name in self._attempts if name != now][-BEFORE:]
-        return tuple(self._of_attempt(name) for name in names)
-
-    def _of_attempt(self, name: str) -> Diagnosis:
-        scene = ours.scene(self._run, self._id, name)  # type: ignore[arg-type]  # there are attempts of a run alone
-        return judge(replace(self._job, state=""), scene)
+        told = (of_attempt(self._run, self._id, name) for name in names)
+        return tuple(replace(one, name=self._job.name) for one in told)

@@ -2,14 +2,14 @@
 
 import math
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
 from slurmddp import status
-from slurmddp.diagnose import Diagnosis, diagnose
+from slurmddp.diagnose import NONE, UNKNOWN, Diagnosis, diagnose, of_attempt
 from slurmddp.errors import ClusterError
 from slurmddp.history import Event, History
 from slurmddp.masking import masked
@@ -26,6 +26,9 @@ from slurmddp.target import JOB_ID, Target
 
 WORKER: Final = "the bundled worker"
 
+MOST_CAUSES: Final = 20
+"""Of how many attempts it is looked up why they ended badly."""
+_BAD: Final = frozenset({"crashed", "failed", "silent"})
 _BY_OUTCOME: Final[Mapping[str, Phase]] = {"done": "done", "crashed": "failed", "failed": "failed", "fenced": "failed"}
 
 
@@ -56,6 +59,8 @@ class Report:
     figures: Figures
     diagnosis: Diagnosis | None = None
     """Why it failed; None where it did not, or where nobody can tell."""
+    causes: Mapping[str, Diagnosis] = field(default_factory=dict)
+    """Why attempts ended badly, by their labels; without those of which it is not known."""
 
     @property
     def laps(self) -> tuple[Lap, ...]:
@@ -79,12 +84,22 @@ class Report:
 def gather(run: RunDir, environ: Mapping[str, str], *, now: float) -> Report:
     """Return what there is to tell of a run; where Slurm does not answer, what its files tell."""
     found = _found(run, environ, now)
+    found = replace(found, causes=dict(_causes(run, found.laps)))
     if found.phase != "failed":
         return found
     job_id = found.status.job_id if found.status else found.laps[-1].job
     with suppress(ClusterError):
         return replace(found, diagnosis=_shareable(diagnose(run, job_id, environ)))
     return found
+
+
+def _causes(run: RunDir, laps: Sequence[Lap]) -> Iterator[tuple[str, Diagnosis]]:
+    """Yield of the last attempts that ended badly why they did, as their own files tell."""
+    for lap in [lap for lap in laps if lap.outcome in _BAD][-MOST_CAUSES:]:
+        if lap.name in run.attempts(lap.job):
+            told = of_attempt(run, lap.job, lap.name)
+            if told.cause not in (UNKNOWN, NONE):
+                yield lap.label, _shareable(told)
 
 
 def _shareable(found: Diagnosis) -> Diagnosis:
@@ -201,13 +216,13 @@ def as_json(report: Report) -> dict[str, Any]:
         "restarts": found.restarts,
         "requeues": found.requeues,
         "checkpoints": found.checkpoints,
-        "attempts": [_lap_json(lap) for lap in report.laps],
+        "attempts": [_lap_json(lap, report.causes.get(lap.label)) for lap in report.laps],
         "stragglers": [_finite(event.fields) for event in report.events if event.kind == "straggler"],
         "findings": [_finite(event.fields) for event in report.events if event.kind == "finding"],
     }
 
 
-def _lap_json(lap: Lap) -> dict[str, Any]:
+def _lap_json(lap: Lap, cause: Diagnosis | None) -> dict[str, Any]:
     return {
         "job": lap.job,
         "attempt": lap.name,
@@ -215,6 +230,7 @@ def _lap_json(lap: Lap) -> dict[str, Any]:
         "end": lap.end,
         "outcome": lap.outcome,
         "reason": lap.reason,
+        "cause": cause.cause if cause else None,
         "steps": {"first": lap.climb.first, "last": lap.climb.last, "kept": lap.kept} if lap.climb else None,
         "spans": [_span_json(span) for span in (*lap.before, *lap.spans)],
     }
