@@ -22,10 +22,12 @@ LINES: Final = 4
 
 SHOWN_PEERS: Final = 2
 SHOWN_ABSENT: Final = 8
-_OF_JOB: Final = re.compile(r"slurmstepd.* \*\*\* (?:JOB|STEP) (\d+)")
+_OF_JOB: Final = re.compile(r"(?:slurmstepd|\] error: ).*\*\*\* (?:JOB|STEP) (\d+)")
 _LOST: Final = frozenset({"peer-lost", "aborted"})
 _WAITED: Final = frozenset({"collective-timeout", "rank-missing", "mesh-failed"})
 """What ranks tell that waited for another."""
+_VAGUE: Final = frozenset({"nccl-failed", "gave-up"})
+"""Symptoms behind which another says more."""
 _SUDDEN: Final = frozenset({"SIGKILL", "SIGBUS", "out of memory"})
 """What ends a rank whatever it printed last; a traceback that ended it may bring the others about."""
 _BY_NODE: Final = frozenset({"OUT_OF_MEMORY", "NODE_FAIL"})
@@ -110,7 +112,8 @@ def _made(cause: str, what: str, **rest: object) -> Diagnosis:
 
 def _by_cause(scene: Scene) -> Diagnosis | None:
     causes = _last_words([seen for seen in scene.sightings if seen.is_cause])
-    first = _root(scene, causes) or _earliest(causes)
+    special = [seen for seen in causes if not (seen.rule.general and seen.rule.sure == "likely")]
+    first = _root(scene, special or causes) or _earliest(special or causes)
     return _of_sighting(scene, first) if first else None
 
 
@@ -170,9 +173,11 @@ def _by_ending(scene: Scene) -> Diagnosis | None:
     if end is None:
         return None
     recorded = [seen for seen in scene.sightings if seen.rank == end.number and not end.is_node]
-    if end.status is not None and (recorded or scene.failed):
+    if end.status is not None and (recorded or scene.failed or _symptoms(scene)):
         return None  # it ended itself, and has said of what
-    if end.signal == "SIGABRT" and any(seen.rule.role == "symptom" for seen in scene.sightings):
+    if end.signal == "SIGTERM" and _was_stopped(scene, end):
+        return None
+    if end.signal == "SIGABRT" and _symptoms(scene):
         return None  # by its own watchdog, which has waited
     rule = SIGNALS.get(end.signal)
     if rule is None:
@@ -191,6 +196,16 @@ def _by_ending(scene: Scene) -> Diagnosis | None:
     )
 
 
+def _symptoms(scene: Scene) -> list[Sighting]:
+    return [seen for seen in scene.sightings if seen.rule.role == "symptom"]
+
+
+def _was_stopped(scene: Scene, end: Ending) -> bool:
+    """Tell whether Slurm had said before that it stops the step."""
+    number = evidence(end.line).number
+    return any(seen.rule.key == "step-ended" and 0 < seen.line.number < number for seen in scene.sightings)
+
+
 def _rank_of(scene: Scene, end: Ending) -> int | None:
     """Return the rank that ended; of a node's only task that of its ranks which left no record."""
     if not end.is_node:
@@ -206,8 +221,8 @@ def _who(rank: int | None, number: int | None, is_node: bool) -> str:  # noqa: F
 
 
 def _by_symptom(scene: Scene) -> Diagnosis | None:
-    symptoms = [seen for seen in scene.sightings if seen.rule.role == "symptom"]
-    first = _earliest(symptoms)
+    symptoms = _symptoms(scene)
+    first = _earliest([seen for seen in symptoms if seen.rule.key not in _VAGUE] or symptoms)
     if first is None:
         return None
     if scene.parting and first.rule.key in _WAITED:

@@ -16,7 +16,7 @@ from slurmddp.diagnose.values import Line, Rule, Sighting
 
 ABNORMAL: Final = 3
 """How many lines are shown of a cause that is not known."""
-_BY_SLURM: Final = re.compile(r"srun: |slurmstepd|\S+ slurmddp: ")
+_BY_SLURM: Final = re.compile(r"srun: |slurmstepd|\[\d{4}-\S+\] error: \*\*\*|\S+ slurmddp: ")
 """Their words are no warnings."""
 _WORDS: Final = ("error", "fatal", "exception", "traceback", "failed", "cannot", "abort", "panic", "denied", "invalid")
 

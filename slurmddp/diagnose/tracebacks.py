@@ -13,14 +13,17 @@ _USUAL = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|I
 _LONGEST: Final = 100
 """Lines of a traceback; a deep recursion is shortened by Python itself."""
 _HEADLESS = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
+_FRAMED = re.compile(r"╰─+╯")
+"""The last line of a traceback as rich prints it; the exception's own line comes behind."""
 _LINKS: Final = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
 )
 _SYSTEM = re.compile(
-    r"srun: |slurmstepd: |slurmd: |\[[IWEF]\d{4} |\[W|E\d{4} |W\d{4} |Exception raised from |frame #\d+: |"
-    r"terminate called|\S+ slurmddp: |torchrun: |Traceback|={5}|-{5}|\S*ChildFailedError|Root Cause|Failures:|"
-    r"Killed|Terminated|Exception ignored |told to stop|This is |rank \d+ \(pid"
+    r"srun: |slurmstepd: |slurmd: |\[\d{4}-\S+\] error: \*\*\*|\[[IWEF](?:\d{3,4} | \w+\.cpp)|\[W|[EW]\d{3,4} |"
+    r"Exception raised from |frame #\d+: |terminate called|\S+ slurmddp: |torchrun: |Traceback|={5}|-{5}|[│╭╰]|"
+    r"\S*ChildFailedError|Root Cause|Failures:|Killed|Killing subprocess|Terminated|Exception ignored |told to stop|"
+    r"This is |rank \d+ \(pid"
 )
 _STRAY: Final = 12
 """So many ordinary lines may come after an exception that ended a program: other ranks still print."""
@@ -47,12 +50,14 @@ def chains(lines: Sequence[Raw]) -> list[Chain]:
     index, linked = 0, False
     while index < len(lines):
         text = lines[index].text
-        if text.startswith(_HEADER):
+        if text.endswith(_HEADER):
             end = _end(lines, index + 1)
             if end is not None:
                 before = found.pop().last if linked and found else ()
                 found.append(Chain((*before, lines[end]), end + 1))
                 index, linked = end, False
+        elif _FRAMED.match(text) and index + 1 < len(lines) and _USUAL.match(lines[index + 1].text):
+            found.append(Chain((lines[index + 1],), index + 2))
         elif _HEADLESS.match(text):
             found.append(Chain((lines[index],), index + 1))
         elif text.startswith(_LINKS):
@@ -69,7 +74,7 @@ def _end(lines: Sequence[Raw], index: int) -> int | None:
     other = None
     for number in range(index, min(index + _LONGEST, len(lines))):
         text = lines[number].text
-        if text.startswith(_HEADER):
+        if text.endswith(_HEADER):
             break
         if _USUAL.match(text):
             return number

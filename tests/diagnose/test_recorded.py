@@ -1,6 +1,7 @@
 """Every recorded failure is told by its cause, its rank and its host."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from slurmddp.diagnose import plain as plain_job
 from slurmddp.diagnose.facts import Facts
 from slurmddp.diagnose.judge import Job, judge
 
+FIXTURES = Path(__file__).parent / "fixtures"
 NO_SLURM = {"PATH": "/nowhere"}
 
 OURS = [
@@ -257,6 +259,20 @@ def test_what_others_have_met_is_told_by_its_cause(tmp_path, text, cause):
     log.write_text(text)
     found = judge(Job("17", "hand"), plain_job.scene([log]))
     assert (found.cause, "ProcessRaised" in found.what) == (cause, False)
+
+
+MET = tomllib.loads((FIXTURES / "met.toml").read_text())["log"]
+OTHERWISE = {"litagin02/Style-Bert-VITS2#172": "exception"}
+"""Met logs that are told of otherwise than people did, by their source."""
+
+
+@pytest.mark.parametrize("met", [pytest.param(log, id=log["source"]) for log in MET])
+def test_what_people_have_shown_in_public_is_told_by_its_cause(tmp_path, met):
+    log = tmp_path / "met.out"
+    log.write_text(met["text"])
+    own = re.search(r"(?:JOB|STEP|StepId=) ?(\d+)", met["text"])
+    found = judge(Job(own[1] if own else "17", "hand"), plain_job.scene([log]))
+    assert found.cause == OTHERWISE.get(met["source"], met["cause"])
 
 
 def test_torchruns_page_may_lack_an_exit_code(tmp_path):

@@ -78,6 +78,15 @@ RULES: Final = (
         place="line",
     ),
     Rule(
+        key="launch-failed",
+        pattern=r"execve\(\): (?P<path>\S*/slurm_script): No such file or directory",
+        example="slurmstepd: error: execve(): /var/spool/slurmd/job00017/slurm_script: No such file or directory",
+        what="the node lost the batch script before it could start it: {path}",
+        advice="submit it again without that node: -x NODE; tell those who run the cluster",
+        again=True,
+        place="line",
+    ),
+    Rule(
         key="set-up-failed",
         pattern=r"set-up failed with status (?P<status>\d+): (?P<command>.+)",
         example="2026-11-21T23:10:00+0000 slurmddp: set-up failed with status 1: module load cuda/13",
