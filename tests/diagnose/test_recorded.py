@@ -262,7 +262,11 @@ def test_what_others_have_met_is_told_by_its_cause(tmp_path, text, cause):
 
 
 MET = tomllib.loads((FIXTURES / "met.toml").read_text())["log"]
-OTHERWISE = {"litagin02/Style-Bert-VITS2#172": "exception"}
+OTHERWISE = {
+    "litagin02/Style-Bert-VITS2#172": "exception",
+    "va1shn9v/PromptIR#30": "unknown",
+    "NVIDIA/nccl#975": "unknown",
+}
 """Met logs that are told of otherwise than people did, by their source."""
 
 

@@ -36,6 +36,16 @@ RULES: Final = (
     ),
     Rule(
         key="port-taken",
+        pattern=r"server socket has failed to listen on any local network address\. useIpv6\b.*EADDRINUSE",
+        example="RuntimeError: The server socket has failed to listen on any local network address. useIpv6: 0, "
+        "code: -98, name: EADDRINUSE, message: address already in use",
+        what="the port of the head node is in use: by another program, or by a second process that is rank 0 too",
+        advice="submit again, which takes another port; if it comes again, look for two processes with RANK=0",
+        again=True,
+        place="line",
+    ),
+    Rule(
+        key="port-taken",
         pattern=r"OSError: \[Errno 98\] (?:error while attempting to bind.*)?[Aa]ddress already in use",
         example="OSError: [Errno 98] Address already in use",
         what="a port that the program wants is in use on its node",

@@ -45,7 +45,7 @@ RULES: Final = (
     ),
     Rule(
         key="cancelled",
-        pattern=r"\*\*\* JOB \S+ ON \S+ CANCELLED AT (?P<time>\S+) (?:DUE to SIGNAL \w+ )?\*\*\*",
+        pattern=r"\*\*\* JOB \S+ (?:ON \S+ )?CANCELLED AT (?P<time>\S+) (?:DUE to SIGNAL \w+ )?\*\*\*",
         example="slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-11-21T23:10:00 ***",
         what="the job was cancelled",
         advice="submit its name again to go on from its last checkpoint",
