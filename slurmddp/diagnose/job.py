@@ -109,7 +109,8 @@ class _Case:
 
     def _swallowed(self) -> Diagnosis | None:
         scene = plain.scene(self._outputs())
-        if not scene.endings or scene.went_on or self._facts.last_step == "COMPLETED":
+        succeeded = self._facts.last_step == "COMPLETED" if self._facts.last_step else scene.went_on
+        if not scene.endings or succeeded:
             return None
         inner = judge(self._job, scene)
         what = f"Slurm has it as {self._facts.state}, but its last step failed: {inner.what}"

@@ -32,10 +32,13 @@ def scene(paths: Sequence[Path]) -> Scene:
 
 
 def _went_on(lines: Sequence[Raw]) -> bool:
-    """Tell whether more came after the last end than a script's closing words, or a line of the kind seen before it."""
+    """Tell whether more came after the last end than a script's closing words, or lines of one kind, as of two starts.
+
+    srun tells of an end before it has passed on all that its tasks had printed.
+    """
     last = max((index for index, line in enumerate(lines) if endings([line])), default=len(lines))
     before, after = ([_shape(line.text) for line in ordinary(part)] for part in (lines[:last], lines[last:]))
-    return len(after) > CLOSING_LINES or not set(before).isdisjoint(after)
+    return len(after) > CLOSING_LINES or len(set(after)) < len(after) or not set(before).isdisjoint(after)
 
 
 def _shape(text: str) -> str:
