@@ -12,7 +12,7 @@ from functools import cache
 from typing import Final
 
 from slurmddp.rundir import RunDir
-from slurmddp.status.asking import Row, number
+from slurmddp.slurmjobs.row import Row, number
 
 SLACK: Final = timedelta(minutes=5)
 """So much may the clock here and the controller's differ."""
@@ -71,6 +71,14 @@ class Nearest:
         if "_" in wanted.job_id:
             return self._single.get(wanted.job_id, ()) or self._together.get(wanted.number, ())
         return self._by_number.get(wanted.number, ())
+
+
+def earliest(times: Iterable[datetime | None]) -> datetime | None:
+    """Return the first of these times, and `SLACK` before it; None when one of them is not known."""
+    known = list(times)
+    if not known or any(moment is None for moment in known):
+        return None
+    return min(moment for moment in known if moment) - SLACK
 
 
 @cache

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from slurmddp.rundir import RunDir
+from slurmddp.slurmjobs.row import Row
 from slurmddp.status import identity
-from slurmddp.status.asking import Row
 from slurmddp.status.identity import Wanted
 
 THEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
