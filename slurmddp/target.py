@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from slurmddp import origin
 from slurmddp.array import folder as folder_of
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown
@@ -107,10 +108,16 @@ def _of_setting(run: RunDir) -> Target:
 def _of_id(job_id: str, by_job: Mapping[str, RunDir]) -> Target:
     number = job_id.partition("_")[0]
     run = by_job.get(number)
+    if run and _is_elsewhere(run, number):
+        run = None
     if run is None or number == job_id:
         return Target(run, (job_id,))
     tasks = {task: name for job, several in _arrays(run) if job == number for name, task in several}
     return Target(RunDir(run.path / tasks[job_id]) if job_id in tasks else run, (job_id,))
+
+
+def _is_elsewhere(run: RunDir, job: str) -> bool:
+    return any(origin.of(run, record).elsewhere for record in submissions(run) if record["job"] == job)
 
 
 def _by_job(runs_dir: str) -> dict[str, RunDir]:

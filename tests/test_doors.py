@@ -45,6 +45,7 @@ CLI_ONLY = {
     "history",
     "report",
     "target",
+    "origin",
     "status",
     "slurmjobs",
     "cancel",

@@ -1,13 +1,15 @@
 """What became of jobs: asks Slurm as seldom as it goes, and the runs' files where it does not tell."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cache
 from typing import Any, Final
 
+from slurmddp import origin
 from slurmddp.handover import submissions
+from slurmddp.origin import Origin
 from slurmddp.rundir import RunDir
 from slurmddp.slurmjobs.row import number
 from slurmddp.status.answers import Answers
@@ -30,8 +32,8 @@ def look(
     One squeue and one sacct whatever the number; scontrol for a few jobs. Each may take `timeout_s`. Raises
     nothing that Slurm could cause: where it does not tell, the runs' files do, or the state is UNKNOWN.
     """
-    known_of = cache(_submissions)
-    wanted = [job for target in targets for job in _wanted(target, known_of)]
+    known = _Known()
+    wanted = [job for target in targets for job in _wanted(target, known)]
     answers = Answers(wanted, environ, timeout_s)
     answers.ask()
     files = Files(jobs=len(wanted), now=time.time() if now is None else now)
@@ -51,16 +53,36 @@ def _submissions(run: RunDir) -> dict[str, dict[str, Any]]:
     return {record["job"]: record for record in submissions(run)}
 
 
-def _wanted(target: Target, known_of: Callable[[RunDir], dict[str, dict[str, Any]]]) -> Iterator[Wanted]:
-    known = known_of(target.run.sweep or target.run) if target.run else {}
+def _wanted(target: Target, known: "_Known") -> Iterator[Wanted]:
+    if target.run is None:
+        yield from (Wanted(job_id=job_id) for job_id in target.jobs)
+        return
+    run = target.run.sweep or target.run
     for job_id in target.jobs:
-        record = known.get(number(job_id), {})
+        record = known.record(run, number(job_id))
+        came = known.origin(run, number(job_id))
         yield Wanted(
             job_id=job_id,
             run=target.run,
             submitted=_time(record.get("time")),
             sha256=str(record.get("sha256") or ""),
+            name=came.name,
+            elsewhere=came.elsewhere,
         )
+
+
+class _Known:
+    """What the runs have on record of their submissions, each read once."""
+
+    def __init__(self) -> None:
+        self._records = cache(_submissions)
+        self.origin = cache(self._origin)
+
+    def record(self, run: RunDir, job: str) -> dict[str, Any]:
+        return self._records(run).get(job, {})
+
+    def _origin(self, run: RunDir, job: str) -> Origin:
+        return origin.of(run, self.record(run, job))
 
 
 def _time(text: object) -> datetime | None:

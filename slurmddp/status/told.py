@@ -73,7 +73,7 @@ def _from_row(job: Wanted, row: Row, answers: Answers, files: Files) -> JobStatu
     status = JobStatus(
         job_id=job_id,
         run=job.run,
-        name=job.run.path.name if job.run and job.run.sweep else row.name or (job.run.path.name if job.run else ""),
+        name=job.run.path.name if job.run else row.name,
         state=row.state,
         reason=row.reason,
         expected_start=row.started if phase == "queued" else None,
@@ -123,16 +123,18 @@ def _from_files(job: Wanted, answers: Answers, files: Files) -> JobStatus:
     ended = datetime.fromtimestamp(end.seen).astimezone() if end.seen and PHASES.get(end.state) in OVER else None
     meaning = "" if end.state == "COMPLETED" else end.reason or _ENDED.get(end.state, "")
     if end.state == "UNKNOWN":
-        meaning = silence or _unknown(answers.names.get(job.number, ""))
+        meaning = silence or _unknown(job, answers.names.get(job.number, ""))
     return replace(
         unknown, state=end.state, submitted=job.submitted, ended=ended, meaning=meaning, exit_status=end.exit_status,
         age_s=age_s, progress=progress,
     )  # fmt: skip
 
 
-def _unknown(other: str) -> str:
+def _unknown(job: Wanted, other: str) -> str:
+    if job.elsewhere:
+        return f"the job is that of {job.elsewhere}; this folder is a copy of it, or came from another file system"
     if other:
-        return f"Slurm's job of this number is named {other}: another one, or the run's folder was renamed or copied"
+        return f"Slurm's job of this number is named {other}, not {job.name}: it is another one"
     return "Slurm no longer knows it, and its script left no last word"
 
 
