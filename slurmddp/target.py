@@ -52,6 +52,11 @@ def runs(runs_dir: str) -> list[RunDir]:
     return [run for run in found if os.access(run.submissions, os.R_OK) and run.submissions.is_file()]
 
 
+def of(run: RunDir) -> Target:
+    """Return a run, or a sweep's setting, with all its jobs."""
+    return _of_setting(run) if run.sweep else _whole(run)
+
+
 def _whole(run: RunDir) -> Target:
     return Target(run, tuple(dict.fromkeys(record["job"] for record in submissions(run))))
 
@@ -90,7 +95,7 @@ def _of_name(word: str, runs_dir: str) -> Target:
     run = RunDir.named(runs_dir, word)
     if "/" in word and not run.path.is_dir():
         run = RunDir.named(".", word)
-    target = _of_setting(run) if run.sweep else _whole(run)
+    target = of(run)
     if target.jobs:
         return target
     near = difflib.get_close_matches(word, [known.path.name for known in runs(runs_dir)])

@@ -46,6 +46,7 @@ CLI_ONLY = {
     "report",
     "target",
     "origin",
+    "beside",
     "status",
     "slurmjobs",
     "cancel",

@@ -18,7 +18,7 @@ from slurmddp.errors import UsageError
 from slurmddp.fields import printable
 from slurmddp.logs.errors import Errors
 from slurmddp.logs.listing import ALL, ATTEMPT, LAST, Line, Selection, last, lines
-from slurmddp.logs.which import job_of
+from slurmddp.logs.which import job_of, next_job
 from slurmddp.status import look
 from slurmddp.target import Target
 from slurmddp.terminal import clean
@@ -30,7 +30,12 @@ Form = Callable[[Line], bytes]
 
 @click.command()
 @click.argument("target", metavar="[RUN|ID]", required=False, shell_complete=complete_target)
-@click.option("-f", "--follow", is_flag=True, help="Show what comes, through restarts and requeues, to the job's end.")
+@click.option(
+    "-f",
+    "--follow",
+    is_flag=True,
+    help="Show what comes, through restarts and requeues, to the end of the job, or of the RUN's last one.",
+)
 @click.option("--rank", "ranks", type=click.IntRange(min=0), multiple=True, metavar="N", help="That rank. Repeatable.")
 @click.option("--all", "everything", is_flag=True, help="All ranks, merged by time, each line with rank and host.")
 @click.option("--errors", is_flag=True, help="Only lines that look like errors, of all ranks, with file and line.")
@@ -72,6 +77,11 @@ def logs(  # noqa: PLR0913 - an argument for each option
     show = _Show(_form(wanted, follow=follow, errors=errors, as_json=as_json), errors=errors)
     if follow:
         _follow(wanted, tail, show)
+        while job_id := next_job(target, run, job_id):
+            tell(f"the run goes on in job {job_id}")
+            wanted = replace(wanted, job_id=job_id)
+            show.form = _form(wanted, follow=follow, errors=errors, as_json=as_json)
+            _follow(wanted, None, show)
         return
     if not show.all(_existing(wanted, tail, errors=errors), tail):
         what = "nothing that looks like an error" if errors else "nothing yet"
@@ -93,7 +103,7 @@ class _Show:
 
     def __init__(self, form: Form, *, errors: bool) -> None:
         self.errors = errors
-        self._form = form
+        self.form = form
         self._chosen: Callable[[Iterable[Line]], Iterator[Line]] = Errors().of if errors else iter
         self._unended: Path | None = None
         self.told: dict[Path, bool] = {}
@@ -116,7 +126,7 @@ class _Show:
 
     def _text(self, line: Line) -> bytes:
         """Return what is written for a line, on a line of its own where another file's last one has no end."""
-        text = self._form(line)
+        text = self.form(line)
         follows = self._unended not in (None, line.source.path)
         self._unended = None if text.endswith((b"\n", b"\r")) else line.source.path
         return b"\n" + text if follows else text
