@@ -67,14 +67,16 @@ def logs(  # noqa: PLR0913 - an argument for each option
         raise UsageError("--rank and --all exclude each other; give one of them")
     tail = None if tail is None else min(tail, sys.maxsize)
     run, job_id = job_of(target, runs_dir)
+    looks = Errors() if errors else None
     wanted = Selection(
         run=run,
         job_id=job_id,
         ranks=frozenset(ranks) if ranks else None if everything or errors else frozenset({0}),
         batch=not ranks,
+        chosen=looks.is_one if looks else None,
         attempt=_attempt(attempt, follow=follow),
     )
-    show = _Show(_form(wanted, follow=follow, errors=errors, as_json=as_json), errors=errors)
+    show = _Show(_form(wanted, follow=follow, errors=errors, as_json=as_json), looks)
     if follow:
         _follow(wanted, tail, show)
         while job_id := next_job(target, run, job_id):
@@ -83,7 +85,7 @@ def logs(  # noqa: PLR0913 - an argument for each option
             show.form = _form(wanted, follow=follow, errors=errors, as_json=as_json)
             _follow(wanted, None, show)
         return
-    if not show.all(_existing(wanted, tail, errors=errors), tail):
+    if not show.all(_existing(wanted, tail), tail):
         what = "nothing that looks like an error" if errors else "nothing yet"
         tell(f"job {job_id} has printed {what}; `slurmddp logs -f {job_id}` waits for more")
     elif everything and not as_json:
@@ -101,10 +103,10 @@ def _attempt(text: str, *, follow: bool) -> str:
 class _Show:
     """Writes lines to standard output, many at a time."""
 
-    def __init__(self, form: Form, *, errors: bool) -> None:
-        self.errors = errors
+    def __init__(self, form: Form, errors: Errors | None) -> None:
         self.form = form
-        self._chosen: Callable[[Iterable[Line]], Iterator[Line]] = Errors().of if errors else iter
+        self.errors = errors
+        """What chooses among lines that come; those that there were are chosen as they are read."""
         self._unended: Path | None = None
         self.told: dict[Path, bool] = {}
         """Of each file that lines came from, whether one of them told its time."""
@@ -112,7 +114,7 @@ class _Show:
     def all(self, found: Iterable[Line], tail: int | None = None) -> bool:
         """Write lines, or the last ones; tell whether there were any."""
         block, size, some = [], 0, False
-        for line in last(self._chosen(found), tail):
+        for line in last(found, tail):
             some = True
             if line.source.rank is not None:
                 self.told[line.source.path] = self.told.get(line.source.path, False) or line.told == "line"
@@ -133,12 +135,13 @@ class _Show:
 
     def one(self, line: Line) -> None:
         """Write a line at once, if it is chosen."""
-        self.all([line])
+        if self.errors is None or self.errors.is_one(line.source.path, line.text):
+            self.all([line])
 
 
-def _existing(wanted: Selection, tail: int | None, *, errors: bool) -> Iterator[Line]:
+def _existing(wanted: Selection, tail: int | None) -> Iterator[Line]:
     """Return the lines to choose the last ones from: the last errors may lie anywhere."""
-    return lines(wanted, None if errors else tail)
+    return lines(wanted, None if wanted.chosen else tail)
 
 
 def _tell_order(show: _Show) -> None:
@@ -153,7 +156,7 @@ def _tell_order(show: _Show) -> None:
 def _follow(wanted: Selection, tail: int | None, show: _Show) -> None:
     output = following.Output(wanted.run, wanted.job_id, wanted.ranks, wanted.batch)
     ends = output.skip(wanted.attempts())
-    show.all(_existing(replace(wanted, ends=ends), tail, errors=show.errors), tail)
+    show.all(_existing(replace(wanted, ends=ends), tail), tail)
     if output.status is not None and (state := _ended(wanted)):
         tell(f"job {wanted.job_id} is {state}")
         return
