@@ -28,7 +28,7 @@ def diagnose(run: RunDir | None, job_id: str, environ: Mapping[str, str]) -> Dia
     Raises ClusterError when Slurm does not answer, or does not know the job, and there are no files of it.
     """
     known = Facts(job_id=job_id, source="files") if job_id.startswith(ours.LOCAL) else facts.ask(job_id, environ)
-    if run is not None and known.name not in ("", facts.NO_NAME, run.job_name):
+    if run is not None and known.name not in ("", run.job_name):
         known = Facts(job_id=job_id, source="files", silence=f"job {job_id} is now another's: {known.name}")
     job_id, name = known.job_id, run.path.name if run else ""
     if run and (task := _task(run, job_id)):

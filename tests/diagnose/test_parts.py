@@ -233,7 +233,8 @@ SHOWN = (
     "JobId=17 JobName=train it UserId=me(1000) GroupId=me(1000) JobState=PENDING Reason=Nodes required for job "
     "are DOWN Dependency=(null) Requeue=1 Restarts=2 ExitCode=0:0 NodeList=(null) StdErr=/e StdIn=/dev/null StdOut=/o"
 )
-BOOKED = """17|train it|CANCELLED by 1000|0:15|None|n[1-2]|
+BOOKED = """JobID|JobName|State|ExitCode|Reason|NodeList|MaxRSS
+17|train it|CANCELLED by 1000|0:15|None|n[1-2]|
 17.0|python|CANCELLED|0:9|||347944K
 """
 
@@ -257,7 +258,8 @@ def test_of_an_array_that_is_meant_as_a_whole_a_task_that_failed_is_told_of(monk
         "JobId=18 ArrayJobId=17 ArrayTaskId=0 JobName=x UserId=me(1000) JobState=COMPLETED\n"
         "JobId=20 ArrayJobId=17 ArrayTaskId=1 JobName=x UserId=me(1000) JobState=FAILED\n"
     )
-    booked = "17_0|x|COMPLETED|0:0|None|n1|\n17_1|x|FAILED|77:0|None|n2|\n17_1.batch|batch|FAILED|77:0||n2|5K\n"
+    head = "JobID|JobName|State|ExitCode|Reason|NodeList|MaxRSS\n"
+    booked = head + "17_0|x|COMPLETED|0:0|None|n1|\n17_1|x|FAILED|77:0|None|n2|\n17_1.batch|batch|FAILED|77:0||n2|5K\n"
     answers = {"scontrol": Answer(0, shown, ""), "sacct": Answer(0, booked, "")}
     monkeypatch.setattr(slurm, "ask", lambda command, *_, **__: answers[command[0]])
     assert (facts.ask("17", {}).job_id, facts.ask("17", {}).state) == ("17_1", "FAILED")
