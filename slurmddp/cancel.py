@@ -9,7 +9,8 @@ from typing import Final
 from slurmddp import slurm
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.slurm import Phase
-from slurmddp.status import JobStatus, asking, look, number
+from slurmddp.slurmjobs import asking
+from slurmddp.status import JobStatus, look, number
 from slurmddp.target import Target
 
 GONE_S: Final = 120.0

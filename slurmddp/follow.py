@@ -1,13 +1,16 @@
-"""Waits for a job, and shows what it prints meanwhile. Reads the run's files; asks Slurm every ten seconds."""
+"""Waits for a job, and shows what it prints meanwhile. Reads the run's files; asks Slurm beside that, now and then."""
 
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent import futures
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from slurmddp import slurm
+from slurmddp.beside import beside
 from slurmddp.cluster.pending import warning
 from slurmddp.errors import ClusterError
 from slurmddp.logs.growing import Growing, end_of_lines, start_of_tail
@@ -23,6 +26,8 @@ SOON_S: Final = 1.0
 """What the batch script says announces something; then asking again this soon is worth it, for a while."""
 LOOK_S: Final = 0.3
 """How often the files are looked at."""
+HELD_S: Final = 2.0
+"""So long the first lines of a job wait for Slurm's word that it runs."""
 _STIR_S: Final = 5.0
 _SOON_LIMIT_S: Final = 30.0
 _BLIND_LIMIT: Final = 30
@@ -108,7 +113,7 @@ def _ask(
     """Ask until Slurm answers; meanwhile what was held back, and what is printed, is passed on."""
     for tried in range(_BLIND_LIMIT):
         try:
-            return slurm.job(output.job_id, environ)
+            return _answer(beside(lambda: slurm.job(output.job_id, environ)), output, held, show)
         except ClusterError as error:
             lost = error
             if not tried:
@@ -117,6 +122,17 @@ def _ask(
             held.clear()
             _look(output, show, queued=False, soon=False)
     raise lost
+
+
+def _answer(asked: Future[slurm.Job], output: "Output", held: list[Line], show: Callable[[Line], None]) -> slurm.Job:
+    """Return what Slurm answers; once it takes its time, lines no longer wait for that."""
+    deadline = time.monotonic() + HELD_S
+    while not futures.wait([asked], timeout=LOOK_S).done:
+        held += output.new()
+        if time.monotonic() >= deadline:
+            _pass(held, show)
+            held.clear()
+    return asked.result()
 
 
 def _from_files(output: "Output") -> slurm.Job:

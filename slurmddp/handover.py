@@ -143,7 +143,8 @@ class Handover:
     def _origin(self) -> dict[str, Any]:
         directory = Path.cwd()
         commit, dirty = provenance.commit(directory)
-        return {"directory": str(directory), "commit": commit, "dirty": dirty, "code": self.code}
+        inode = self.run.path.stat().st_ino
+        return {"directory": str(directory), "inode": inode, "commit": commit, "dirty": dirty, "code": self.code}
 
     def _record(self, job_id: slurm.JobId, after: str, origin: dict[str, Any]) -> str:
         """Write the submission down; return what kept it from being written, empty when nothing did."""

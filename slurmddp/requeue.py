@@ -7,9 +7,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from slurmddp import slurm, submit
+from slurmddp import origin, slurm, submit
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.fields import shown
+from slurmddp.handover import submissions
 from slurmddp.rundir import RunDir
 from slurmddp.slurm import JobRecord
 
@@ -56,10 +57,15 @@ def find(target: str, runs_dir: str, environ: Environ) -> str:
     run = RunDir(Path.cwd() / target) if "/" in target else RunDir.named(runs_dir, target)
     if not run.submissions.exists():
         raise UsageError(f"{shown(target)} is no job id, and no run in {runs_dir}; give one of them, or --runs-dir")
-    jobs = submit.unfinished(run, environ)
+    jobs = [job for job in submit.unfinished(run, environ) if job.job_id in _own(run)]
     if not jobs:
         raise ClusterError(f"run {target} has no job that runs or waits; {_hint(run)}")
     return min(jobs, key=lambda job: job.phase != "running").job_id
+
+
+def _own(run: RunDir) -> set[str]:
+    """Return the run's jobs that are not those of a folder that it is a copy of."""
+    return {record["job"] for record in submissions(run) if origin.of(run, record).elsewhere is None}
 
 
 def _hint(run: RunDir) -> str:

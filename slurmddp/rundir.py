@@ -306,8 +306,8 @@ def append_record(path: Path, record: Mapping[str, Any]) -> None:
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the records of a file of JSON lines; a torn last line, or a missing file, yields nothing."""
-    with suppress(FileNotFoundError):
-        yield from parse_records(path.read_bytes().split(b"\n"))
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        yield from parse_records(file)
 
 
 def last_records(path: Path, *, size: int = TAIL_BYTES) -> Iterator[dict[str, Any]]:
@@ -318,14 +318,24 @@ def last_records(path: Path, *, size: int = TAIL_BYTES) -> Iterator[dict[str, An
 
 
 def parse_records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield the records of lines of JSON; what is none is left out."""
+    """Yield the records of lines of JSON; what is none is left out, also the torn head of one that was written on."""
     for line in lines:
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):  # torn, or brackets in thousands
-            continue
+        record, behind = _parsed(line), line.rfind(_HEAD)
+        if record is None and behind > 0:
+            record = _parsed(line[behind:])
         if isinstance(record, dict):
             yield record
+
+
+_HEAD = b'{"time": '
+"""What the records of events begin with."""
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):  # torn, or brackets in thousands
+        return None
 
 
 def _sync_folder(folder: Path) -> None:

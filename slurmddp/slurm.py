@@ -34,6 +34,7 @@ _UNREACHABLE = re.compile(
 _PREFIX = re.compile(r"^(sbatch|squeue|scontrol|sacct|sacctmgr|scancel|sinfo): (error: |fatal: )?", re.MULTILINE)
 
 _COLUMNS = "%i|%T|%V|%r"
+_REASON = re.compile(r"(?<!\S)Reason=(.*?)(?= [A-Z]\w*=|$)")
 _KEY_VALUE = re.compile(r"(?<!\S)([A-Za-z][\w/:]*)=(\S*)")
 
 Phase = Literal["queued", "running", "done", "failed", "cancelled", "unknown"]
@@ -70,6 +71,9 @@ PHASES: Final[Mapping[str, Phase]] = {
     **dict.fromkeys(("CANCELLED", "REVOKED"), "cancelled"),
 }
 """Every state of squeue(1) and sacct(1); any other word is `unknown`."""
+
+OVER: Final[frozenset[Phase]] = frozenset({"done", "failed", "cancelled"})
+"""Where a job is that will not run again by itself."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +125,7 @@ class Job:
     @property
     def ended(self) -> bool:
         """Whether it will not run again by itself."""
-        return self.phase in ("done", "failed", "cancelled")
+        return self.phase in OVER
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +151,8 @@ class JobRecord:
     """Since when, or from when on, it may start, by the controller's clock."""
     output: str = ""
     """The path of its output."""
+    errors: str = ""
+    """The path of its standard error."""
     user: str = ""
     submitted: datetime | None = None
     started: datetime | None = None
@@ -303,7 +309,7 @@ def _record(line: str) -> JobRecord:
         job_id=array or ids["JobId"],
         name=name,
         state=_state(known.get("JobState", "")),
-        reason=known.get("Reason", ""),
+        reason=_reason(rest),
         requeue=known.get("Requeue") == "1",
         restarts=_number(known.get("Restarts", "")),
         partition=known.get("Partition", ""),
@@ -312,6 +318,7 @@ def _record(line: str) -> JobRecord:
         excluded=known.get("ExcNodeList", ""),
         eligible=_time(known.get("EligibleTime", "")),
         output=known.get("StdOut", ""),
+        errors=known.get("StdErr", ""),
         user=re.sub(r"\(\d+\)$", "", rest.partition(" ")[0]),
         submitted=_time(known.get("SubmitTime", "")),
         started=_time(known.get("StartTime", "")),
@@ -322,11 +329,17 @@ def _record(line: str) -> JobRecord:
     )
 
 
+def _reason(text: str) -> str:
+    """Return the reason; some are sentences, which end at the next key."""
+    match = _REASON.search(text)
+    return match[1] if match and match[1] not in _NOTHING else ""
+
+
 def _number(text: str) -> int:
     return int(text) if text.isdecimal() else 0
 
 
-_NOTHING = frozenset({"(null)", "None", "N/A", "Unknown"})
+_NOTHING = frozenset({"(null)", "None", "N/A", "Unknown", "None assigned"})
 """How scontrol says that there is no such value."""
 
 

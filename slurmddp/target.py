@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from slurmddp import origin
 from slurmddp.array import folder as folder_of
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown
@@ -51,6 +52,11 @@ def runs(runs_dir: str) -> list[RunDir]:
     return [run for run in found if os.access(run.submissions, os.R_OK) and run.submissions.is_file()]
 
 
+def of(run: RunDir) -> Target:
+    """Return a run, or a sweep's setting, with all its jobs."""
+    return _of_setting(run) if run.sweep else _whole(run)
+
+
 def _whole(run: RunDir) -> Target:
     return Target(run, tuple(dict.fromkeys(record["job"] for record in submissions(run))))
 
@@ -89,7 +95,7 @@ def _of_name(word: str, runs_dir: str) -> Target:
     run = RunDir.named(runs_dir, word)
     if "/" in word and not run.path.is_dir():
         run = RunDir.named(".", word)
-    target = _of_setting(run) if run.sweep else _whole(run)
+    target = of(run)
     if target.jobs:
         return target
     near = difflib.get_close_matches(word, [known.path.name for known in runs(runs_dir)])
@@ -107,10 +113,16 @@ def _of_setting(run: RunDir) -> Target:
 def _of_id(job_id: str, by_job: Mapping[str, RunDir]) -> Target:
     number = job_id.partition("_")[0]
     run = by_job.get(number)
+    if run and _is_elsewhere(run, number):
+        run = None
     if run is None or number == job_id:
         return Target(run, (job_id,))
     tasks = {task: name for job, several in _arrays(run) if job == number for name, task in several}
     return Target(RunDir(run.path / tasks[job_id]) if job_id in tasks else run, (job_id,))
+
+
+def _is_elsewhere(run: RunDir, job: str) -> bool:
+    return any(origin.of(run, record).elsewhere for record in submissions(run) if record["job"] == job)
 
 
 def _by_job(runs_dir: str) -> dict[str, RunDir]:

@@ -1,6 +1,7 @@
 """Waiting: whole lines in the order they come, and an end that is not missed when the controller forgets the job."""
 
 import itertools
+import threading
 import time
 
 import pytest
@@ -287,6 +288,19 @@ def test_output_goes_on_while_the_controller_does_not_answer(run, monkeypatch):
     assert follow.wait(run, "7", {}, show=said.append, notice=said.append).state == "COMPLETED"
     silent = "Slurm does not tell how job 7 is: squeue: no answer; it is asked again"
     assert said == ["job 7 is RUNNING", "1", silent, "2", "3", "4", "job 7 is COMPLETED"]
+
+
+def test_output_goes_on_while_a_question_hangs(run, quick, monkeypatch):
+    """As with a controller that was stopped: its port takes the question, and nobody answers."""
+    monkeypatch.setattr(follow, "HELD_S", 0)
+    seen = threading.Event()
+
+    def hang():
+        run.rank_log("7", "0.0", 0).write_text("hello\n")
+        return "COMPLETED" if seen.wait(60) else "FAILED"
+
+    quick(hang)
+    assert follow.wait(run, "7", {}, show=lambda _: seen.set(), notice=lambda _: None).state == "COMPLETED"
 
 
 def test_a_controller_that_does_not_answer_ends_the_wait_after_a_while(run, monkeypatch):

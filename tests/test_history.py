@@ -56,6 +56,17 @@ def test_events_are_grouped_by_attempt(run):
     assert second.left is None and second.last("end").count("status") == 0
 
 
+@pytest.mark.parametrize("read", [history.read, history.read_outline, history.read_newest])
+@pytest.mark.parametrize("size", [1, 10, 40, -1])
+def test_a_torn_last_line_is_left_out_and_what_was_written_behind_it_is_not(run, read, size):
+    write(run, *LINES[:3])
+    torn = json.dumps(LINES[3])[:size]
+    run.events.write_text(run.events.read_text() + torn)
+    assert [event.kind for event in read(run).events] == ["start", "metrics", "checkpoint"]
+    run.events.write_text(run.events.read_text() + f"{json.dumps(LINES[4])}\n")
+    assert [event.time for event in read(run).events] == [1.0, 2.0, 3.0, 9.0]
+
+
 def test_only_one_job_is_of_interest(run):
     write(run, *LINES, {**LINES[0], "job": "8", "time": 20.0})
     whole = history.read(run)

@@ -18,7 +18,7 @@ from slurmddp.errors import UsageError
 from slurmddp.fields import printable
 from slurmddp.logs.errors import Errors
 from slurmddp.logs.listing import ALL, ATTEMPT, LAST, Line, Selection, last, lines
-from slurmddp.logs.which import job_of
+from slurmddp.logs.which import job_of, next_job
 from slurmddp.status import look
 from slurmddp.target import Target
 from slurmddp.terminal import clean
@@ -30,7 +30,12 @@ Form = Callable[[Line], bytes]
 
 @click.command()
 @click.argument("target", metavar="[RUN|ID]", required=False, shell_complete=complete_target)
-@click.option("-f", "--follow", is_flag=True, help="Show what comes, through restarts and requeues, to the job's end.")
+@click.option(
+    "-f",
+    "--follow",
+    is_flag=True,
+    help="Show what comes, through restarts and requeues, to the end of the job, or of the RUN's last one.",
+)
 @click.option("--rank", "ranks", type=click.IntRange(min=0), multiple=True, metavar="N", help="That rank. Repeatable.")
 @click.option("--all", "everything", is_flag=True, help="All ranks, merged by time, each line with rank and host.")
 @click.option("--errors", is_flag=True, help="Only lines that look like errors, of all ranks, with file and line.")
@@ -62,18 +67,25 @@ def logs(  # noqa: PLR0913 - an argument for each option
         raise UsageError("--rank and --all exclude each other; give one of them")
     tail = None if tail is None else min(tail, sys.maxsize)
     run, job_id = job_of(target, runs_dir)
+    looks = Errors() if errors else None
     wanted = Selection(
         run=run,
         job_id=job_id,
         ranks=frozenset(ranks) if ranks else None if everything or errors else frozenset({0}),
         batch=not ranks,
+        chosen=looks.is_one if looks else None,
         attempt=_attempt(attempt, follow=follow),
     )
-    show = _Show(_form(wanted, follow=follow, errors=errors, as_json=as_json), errors=errors)
+    show = _Show(_form(wanted, follow=follow, errors=errors, as_json=as_json), looks)
     if follow:
         _follow(wanted, tail, show)
+        while job_id := next_job(target, run, job_id):
+            tell(f"the run goes on in job {job_id}")
+            wanted = replace(wanted, job_id=job_id)
+            show.form = _form(wanted, follow=follow, errors=errors, as_json=as_json)
+            _follow(wanted, None, show)
         return
-    if not show.all(_existing(wanted, tail, errors=errors), tail):
+    if not show.all(_existing(wanted, tail), tail):
         what = "nothing that looks like an error" if errors else "nothing yet"
         tell(f"job {job_id} has printed {what}; `slurmddp logs -f {job_id}` waits for more")
     elif everything and not as_json:
@@ -91,10 +103,10 @@ def _attempt(text: str, *, follow: bool) -> str:
 class _Show:
     """Writes lines to standard output, many at a time."""
 
-    def __init__(self, form: Form, *, errors: bool) -> None:
+    def __init__(self, form: Form, errors: Errors | None) -> None:
+        self.form = form
         self.errors = errors
-        self._form = form
-        self._chosen: Callable[[Iterable[Line]], Iterator[Line]] = Errors().of if errors else iter
+        """What chooses among lines that come; those that there were are chosen as they are read."""
         self._unended: Path | None = None
         self.told: dict[Path, bool] = {}
         """Of each file that lines came from, whether one of them told its time."""
@@ -102,7 +114,7 @@ class _Show:
     def all(self, found: Iterable[Line], tail: int | None = None) -> bool:
         """Write lines, or the last ones; tell whether there were any."""
         block, size, some = [], 0, False
-        for line in last(self._chosen(found), tail):
+        for line in last(found, tail):
             some = True
             if line.source.rank is not None:
                 self.told[line.source.path] = self.told.get(line.source.path, False) or line.told == "line"
@@ -116,19 +128,20 @@ class _Show:
 
     def _text(self, line: Line) -> bytes:
         """Return what is written for a line, on a line of its own where another file's last one has no end."""
-        text = self._form(line)
+        text = self.form(line)
         follows = self._unended not in (None, line.source.path)
         self._unended = None if text.endswith((b"\n", b"\r")) else line.source.path
         return b"\n" + text if follows else text
 
     def one(self, line: Line) -> None:
         """Write a line at once, if it is chosen."""
-        self.all([line])
+        if self.errors is None or self.errors.is_one(line.source.path, line.text):
+            self.all([line])
 
 
-def _existing(wanted: Selection, tail: int | None, *, errors: bool) -> Iterator[Line]:
+def _existing(wanted: Selection, tail: int | None) -> Iterator[Line]:
     """Return the lines to choose the last ones from: the last errors may lie anywhere."""
-    return lines(wanted, None if errors else tail)
+    return lines(wanted, None if wanted.chosen else tail)
 
 
 def _tell_order(show: _Show) -> None:
@@ -143,7 +156,7 @@ def _tell_order(show: _Show) -> None:
 def _follow(wanted: Selection, tail: int | None, show: _Show) -> None:
     output = following.Output(wanted.run, wanted.job_id, wanted.ranks, wanted.batch)
     ends = output.skip(wanted.attempts())
-    show.all(_existing(replace(wanted, ends=ends), tail, errors=show.errors), tail)
+    show.all(_existing(replace(wanted, ends=ends), tail), tail)
     if output.status is not None and (state := _ended(wanted)):
         tell(f"job {wanted.job_id} is {state}")
         return

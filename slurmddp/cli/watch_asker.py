@@ -3,10 +3,12 @@
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
 from slurmddp import cancel, requeue, status, target
+from slurmddp.beside import beside
 from slurmddp.errors import SlurmddpError
 from slurmddp.slurm import Phase
 from slurmddp.status import JobStatus
@@ -41,7 +43,7 @@ class Asker:
 
     def start(self) -> None:
         """Begin, in a thread that ends with the program."""
-        threading.Thread(target=self._work, daemon=True).start()
+        beside(self._work).add_done_callback(Future.result)
 
     def again(self) -> None:
         """Ask at once."""
@@ -78,16 +80,14 @@ class Asker:
             self._now.clear()
 
     def _do(self, act: Callable[[], object], done: str) -> None:
-        def work() -> None:
-            try:
-                act()
-            except (SlurmddpError, OSError) as error:
-                self._say(str(error))
-            else:
-                self._say(done)
+        def over(wish: Future[object]) -> None:
+            error = wish.exception()
+            if error and not isinstance(error, SlurmddpError | OSError):
+                raise error
+            self._say(str(error) if error else done)
             self.again()
 
-        threading.Thread(target=work, daemon=True).start()
+        beside(act).add_done_callback(over)
 
     def _say(self, message: str) -> None:
         self.message = message

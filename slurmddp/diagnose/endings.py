@@ -19,6 +19,11 @@ _ELASTIC = re.compile(
 )
 _FORK = re.compile(r"rank (?P<rank>\d+) \(pid \d+\) ended with status (?P<status>\d+); stopping the others")
 _BASH = re.compile(r"\S+: line \d+: +(?P<pid>\d+) (?P<word>Killed|Segmentation fault|Bus error|Aborted)\b")
+_AGENT = re.compile(r"failed \(exitcode: -(?P<code>\d{1,3})\) local_rank: \d+ \(pid: \d+\) of binary")
+_DIED = re.compile(r"CalledProcessError: Command .* died with <Signals\.(?P<signal>SIG\w+): \d+>")
+_MPI = re.compile(
+    r"mpirun noticed that process rank (?P<rank>\d+) .*on node (?P<host>\S+) exited on signal (?P<code>\d+)"
+)
 _ROOT: Final = "Root Cause (first observed failure):"
 _ITEM = re.compile(r"\s+(?:(?P<name>time|host|rank)\s+: (?P<value>\S+)|exitcode\s+: (?P<code>-?\d{1,9})\b)")
 _SIGNALS: Final = {9: "SIGKILL", 11: "SIGSEGV", 7: "SIGBUS", 6: "SIGABRT", 4: "SIGILL", 15: "SIGTERM"}
@@ -69,6 +74,14 @@ def _of_line(line: Raw, tasks_are_nodes: bool) -> Iterator[Ending]:  # noqa: FBT
         known = match.groupdict()
         signal, status = _how(known.get("signal"), known.get("status"))
         yield Ending(line=line, number=int(match["rank"]), signal=signal, status=status)
+    elif match := _AGENT.search(line.text):
+        code = int(match["code"])
+        yield Ending(line=line, number=None, signal=_SIGNALS.get(code, f"signal {code}"))
+    elif match := _DIED.search(line.text):
+        yield Ending(line=line, number=None, signal=match["signal"])
+    elif match := _MPI.match(line.text):
+        signal = _SIGNALS.get(int(match["code"]), f"signal {match['code']}")
+        yield Ending(line=line, number=int(match["rank"]), host=match["host"], signal=signal)
     elif match := _BASH.match(line.text):
         yield Ending(line=line, number=None, signal=_WORDS[match["word"]])
 

@@ -2,20 +2,17 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from slurmddp import slurm
 from slurmddp.errors import ClusterError
+from slurmddp.slurmjobs import asking
+from slurmddp.slurmjobs.row import Row
 
 ASK_LIMIT_S: Final = 20.0
 """For each of Slurm's programs; a controller that is down takes longer than anybody wants to wait."""
-_PAIR = re.compile(r"(?<!\S)([A-Za-z][\w/:]*)=(\S*)")
-NO_NAME: Final = "allocation"
-"""What the accounting calls a job whose start it has not heard of yet (22.05)."""
 _ORDER: Final[tuple[slurm.Phase, ...]] = ("failed", "cancelled", "unknown", "running", "queued", "done")
-_NOTHING: Final = frozenset({"(null)", "None", "N/A", "Unknown", "None assigned"})
-_SACCT: Final = ("JobID", "JobName", "State", "ExitCode", "Reason", "NodeList", "MaxRSS")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +37,8 @@ class Facts:
     """The most memory that a task had, by the accounting, as `3904M`."""
     by: str = ""
     """Who cancelled it, by number; empty where Slurm does not keep it."""
+    last_step: str = ""
+    """The state of the step that was started last; empty without accounting."""
     silence: str = ""
     """Why Slurm did not answer."""
 
@@ -51,90 +50,41 @@ class Facts:
 
 def ask(job_id: str, environ: Mapping[str, str]) -> Facts:
     """Return what Slurm knows of a job; `files` is the source where it knows nothing or does not answer."""
-    known, silence = _of_controller(job_id, environ)
-    booked = _of_accounting(job_id, environ) if not silence or "not found" not in silence else None
+    held = asking.controller(job_id, environ, timeout_s=ASK_LIMIT_S)
+    known = _told(job_id, held.rows)
+    booked = None if "not found" in held.silence else _of_accounting(job_id, environ)
     if known is None:
-        return booked or Facts(job_id=job_id, source="files", silence=silence)
-    if booked is None:
-        return known
-    both = {name: getattr(booked, name) for name in ("by", "max_rss")}
-    return Facts(**{**known.__dict__, **both})
-
-
-def _of_controller(job_id: str, environ: Mapping[str, str]) -> tuple[Facts | None, str]:
-    try:
-        answer = slurm.ask(slurm.show_command(job_id), environ, timeout_s=ASK_LIMIT_S)
-    except ClusterError as error:
-        return None, str(error)
-    if answer.status != 0:
-        return None, "" if "Invalid job id" in answer.stderr else answer.reason
-    lines = [line for line in answer.stdout.splitlines() if line.startswith("JobId=")]
-    return (_worst([_of_record(job_id, line) for line in lines]), "") if lines else (None, "")
-
-
-def _worst(found: Sequence[Facts]) -> Facts:
-    """Return what is to be told of an array that was meant as a whole: of a task that failed, if there is one."""
-    return min(found, key=lambda facts: _ORDER.index(facts.phase))
-
-
-def _of_record(job_id: str, line: str) -> Facts:
-    head, _, rest = line.partition(" UserId=")
-    known = {key: "" if value in _NOTHING else value for key, value in reversed(_PAIR.findall(rest))}
-    known |= {key: value for key, value in _PAIR.findall(head.partition(" JobName=")[0]) if key.startswith("Array")}
-    task = known.get("ArrayTaskId", "")
-    return Facts(
-        job_id=f"{known['ArrayJobId']}_{task}" if task.isdecimal() and "ArrayJobId" in known else job_id,
-        source="scontrol",
-        state=known.get("JobState", ""),
-        reason=_reason(rest),
-        exit_code=known.get("ExitCode", ""),
-        name=head.partition(" JobName=")[2],
-        nodes=known.get("NodeList", ""),
-        output=known.get("StdOut", ""),
-        errors=known.get("StdErr", ""),
-    )
-
-
-def _reason(text: str) -> str:
-    """Return the reason; some are sentences, which end at the next key."""
-    match = re.search(r"(?<!\S)Reason=(.*?)(?= [A-Z]\w*=|$)", text)
-    return match[1] if match and match[1] not in _NOTHING else ""
+        return booked or Facts(job_id=job_id, source="files", silence=held.silence)
+    return replace(known, by=booked.by, max_rss=booked.max_rss, last_step=booked.last_step) if booked else known
 
 
 def _of_accounting(job_id: str, environ: Mapping[str, str]) -> Facts | None:
-    command = ["sacct", "--noheader", "--parsable2", f"--jobs={job_id}", f"--format={','.join(_SACCT)}"]
-    try:
-        answer = slurm.ask(command, environ, timeout_s=ASK_LIMIT_S)
-    except ClusterError:
-        return None
-    cells = [line.split("|") for line in answer.stdout.splitlines() if line.count("|") == len(_SACCT) - 1]
-    rows = [dict(zip(_SACCT, row, strict=True)) for row in cells]
-    whole = {row["JobID"]: row for row in rows if re.fullmatch(rf"{job_id}(_\d+)?", row["JobID"])}
-    if answer.status != 0 or not whole:
-        return None
-    steps = {key: [row for row in rows if row["JobID"].partition(".")[0] == key] for key in whole}
-    return _worst([_of_row(row, steps[key]) for key, row in whole.items()])
+    heard = asking.last_run(job_id, environ, timeout_s=ASK_LIMIT_S)
+    return _told(job_id, [row for row in heard.rows if re.fullmatch(rf"{job_id}(_\d+)?", row.job_id)])
 
 
-def _of_row(row: Mapping[str, str], rows: Sequence[Mapping[str, str]]) -> Facts:
-    """Return what the accounting says of a job; `rows` are its own, and those of its steps."""
-    word = row["State"].split()
+def _told(job_id: str, rows: Sequence[Row]) -> Facts | None:
+    """Return what is to be told of an array that was meant as a whole: of a task that failed, if there is one."""
+    found = [_of_row(job_id, row) for row in rows]
+    return min(found, key=lambda facts: _ORDER.index(facts.phase)) if found else None
+
+
+def _of_row(job_id: str, row: Row) -> Facts:
+    is_one = row.job_id.partition("_")[2].isdecimal()
     return Facts(
-        job_id=row["JobID"],
-        source="sacct",
-        state=word[0].rstrip("+") if word else "",
-        reason="" if row["Reason"] in _NOTHING else row["Reason"],
-        exit_code=row["ExitCode"],
-        name=row["JobName"],
-        nodes="" if row["NodeList"] in _NOTHING else row["NodeList"],
-        max_rss=max((row["MaxRSS"] for row in rows), key=_amount, default=""),
-        by=word[2] if word[1:2] == ["by"] and len(word) > 2 else "",  # noqa: PLR2004 - `CANCELLED by 1000`
+        job_id=row.job_id if is_one else job_id,
+        source=row.source,
+        state="" if row.state == "UNKNOWN" else row.state,
+        reason=row.reason,
+        exit_code=row.exit_status,
+        name=row.name,
+        nodes=row.nodes,
+        output=row.output,
+        errors=row.errors,
+        max_rss=row.max_rss,
+        last_step=row.last_step,
+        by=row.by,
     )
-
-
-def _amount(text: str) -> float:
-    match = re.fullmatch(r"([\d.]+)([KMGT]?)", text)
-    return float(match[1]) * 1024 ** "KMGT".find(match[2] or "K") if match else -1.0
 
 
 def lost_nodes(host_list: str, environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -1,38 +1,21 @@
-"""torch's flight recorder: which rank did not come to a collective. Reads its dumps, pickles, without running them."""
+"""torch's flight recorder: which rank did not come to a collective. Its dumps are read by `dumps`, a process apart."""
 
-import io
-import pickle
-from collections.abc import Mapping
-from contextlib import suppress
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Final
 
-LARGEST_BYTES: Final = 2**25
-"""Of a dump that is read; two thousand collectives with their lines of program are some megabytes."""
-_DEFAULT: Final = "0"
+from slurmddp.diagnose import dumps
+
+READ_LIMIT_S: Final = 30.0
+"""For all dumps that one process reads; a tenth of a second each is usual."""
+MOST_READERS: Final = 3
+"""So many processes are started: a dump that ends its reader is passed over, and many such are given up."""
 _SAME_SIZES: Final = frozenset({"all_reduce", "allreduce", "broadcast"})
 """Collectives that want the same sizes on every rank."""
-
-
-_BROKEN: Final = (
-    OSError, ValueError, EOFError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, MemoryError,
-    pickle.UnpicklingError,
-)  # fmt: skip
-"""What a file that is no dump, or a torn or hostile one, leads to."""
-_NAME_CHARS: Final = 100
-_MOST_SIZES: Final = 64
-"""Of the tensors in one collective, and of the dimensions of one, that are told."""
-
-
-class _Plain(pickle.Unpickler):
-    """Takes numbers, texts and containers only; a dump can come from anybody who may write to the folder."""
-
-    def find_class(self, module_name: str, global_name: str, /) -> NoReturn:
-        raise pickle.UnpicklingError(f"{module_name}.{global_name} has no place in a dump")
-
-    def persistent_load(self, pid: Any) -> NoReturn:
-        raise pickle.UnpicklingError(f"{pid!a} has no place in a dump")
 
 
 @dataclass(frozen=True)
@@ -59,23 +42,36 @@ class Parting:
     """Whether the rank was in another collective, and not in none."""
 
 
-def load(path: Path) -> Flight | None:
-    """Return what a dump holds; None for a file that is none, or too large."""
-    with suppress(*_BROKEN):
-        if path.stat().st_size <= LARGEST_BYTES:
-            entries = _Plain(io.BytesIO(path.read_bytes())).load()["entries"]
-            return Flight(dict(_entry(entry) for entry in entries if _counts(entry)))
-    return None
+def load(paths: Sequence[Path]) -> dict[Path, Flight]:
+    """Return what each dump holds; files that are none, are too large, or take too long or too much, are left out."""
+    found: dict[Path, Flight] = {}
+    left = list(paths)
+    for _ in range(MOST_READERS):
+        if not left:
+            break
+        done = [_told(line) for line in _read(left).splitlines()]
+        found |= {left[at]: flight for at, flight in enumerate(done) if flight}
+        left = left[len(done) + 1 :]  # the next one is what it ended of
+    return found
 
 
-def _counts(entry: Mapping[str, Any]) -> bool:
-    return entry["process_group"][0] == _DEFAULT and not entry["is_p2p"]
+def _read(paths: Sequence[Path]) -> bytes:
+    """Return a line of JSON for each dump that a process of its own has read, until it ended or was ended."""
+    command = [sys.executable, "-I", dumps.__file__, *map(str, paths)]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=READ_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired as late:
+        return _whole(late.stdout or b"")
+    return _whole(done.stdout)
 
 
-def _entry(entry: Mapping[str, Any]) -> tuple[int, tuple[str, str]]:
-    kind = str(entry["profiling_name"])[:_NAME_CHARS].rpartition(":")[2]
-    sizes = [[int(size) for size in tensor[:_MOST_SIZES]] for tensor in entry["input_sizes"][:_MOST_SIZES]]
-    return int(entry["collective_seq_id"]), (kind, str(sizes))
+def _whole(said: bytes) -> bytes:
+    return said[: said.rfind(b"\n") + 1]
+
+
+def _told(line: bytes) -> Flight | None:
+    held = json.loads(line)
+    return Flight({number: (kind, sizes) for number, kind, sizes in held}) if held is not None else None
 
 
 def parting(flights: Mapping[int, Flight]) -> Parting | None:

@@ -28,7 +28,7 @@ def diagnose(run: RunDir | None, job_id: str, environ: Mapping[str, str]) -> Dia
     Raises ClusterError when Slurm does not answer, or does not know the job, and there are no files of it.
     """
     known = Facts(job_id=job_id, source="files") if job_id.startswith(ours.LOCAL) else facts.ask(job_id, environ)
-    if run is not None and known.name not in ("", facts.NO_NAME, run.job_name):
+    if run is not None and known.name not in ("", run.job_name):
         known = Facts(job_id=job_id, source="files", silence=f"job {job_id} is now another's: {known.name}")
     job_id, name = known.job_id, run.path.name if run else ""
     if run and (task := _task(run, job_id)):
@@ -38,6 +38,11 @@ def diagnose(run: RunDir | None, job_id: str, environ: Mapping[str, str]) -> Dia
             f"job {job_id}: {known.silence or 'Slurm does not know it'}, and there are no files of it here"
         )
     return _Case(run, name, known, environ).diagnosis()
+
+
+def of_attempt(run: RunDir, job_id: str, attempt: str) -> Diagnosis:
+    """Return why one start of a job's ranks ended, by its files alone; Slurm is not asked."""
+    return judge(Job(job_id, run.path.name), ours.scene(run, job_id, attempt))
 
 
 def _task(run: RunDir, job_id: str) -> RunDir | None:
@@ -104,8 +109,8 @@ class _Case:
 
     def _swallowed(self) -> Diagnosis | None:
         scene = plain.scene(self._outputs())
-        failed = [end for end in scene.endings if end.line.offset >= scene.last_offset]
-        if not failed:
+        succeeded = self._facts.last_step == "COMPLETED" if self._facts.last_step else scene.went_on
+        if not scene.endings or succeeded:
             return None
         inner = judge(self._job, scene)
         what = f"Slurm has it as {self._facts.state}, but its last step failed: {inner.what}"
@@ -194,8 +199,5 @@ class _Case:
         if self._run is None:
             return ()
         names = [name for name in self._attempts if name != now][-BEFORE:]
-        return tuple(self._of_attempt(name) for name in names)
-
-    def _of_attempt(self, name: str) -> Diagnosis:
-        scene = ours.scene(self._run, self._id, name)  # type: ignore[arg-type]  # there are attempts of a run alone
-        return judge(replace(self._job, state=""), scene)
+        told = (of_attempt(self._run, self._id, name) for name in names)
+        return tuple(replace(one, name=self._job.name) for one in told)

@@ -22,10 +22,18 @@ LINES: Final = 4
 
 SHOWN_PEERS: Final = 2
 SHOWN_ABSENT: Final = 8
-_OF_JOB: Final = re.compile(r"slurmstepd.* \*\*\* (?:JOB|STEP) (\d+)")
+_OF_JOB: Final = re.compile(r"(?:slurmstepd|\] error: ).*\*\*\* (?:JOB|STEP) (\d+)")
 _LOST: Final = frozenset({"peer-lost", "aborted"})
 _WAITED: Final = frozenset({"collective-timeout", "rank-missing", "mesh-failed"})
 """What ranks tell that waited for another."""
+_VAGUE: Final = frozenset({"nccl-failed", "gave-up"})
+"""Symptoms behind which another says more."""
+_SUDDEN: Final = frozenset({"SIGKILL", "SIGBUS", "out of memory"})
+"""What ends a rank whatever it printed last; a traceback that ended it may bring the others about."""
+_BY_NODE: Final = frozenset({"OUT_OF_MEMORY", "NODE_FAIL"})
+"""States in which ranks are killed, whatever they printed last."""
+_UNCAUGHT: Final = 1
+"""Python's status after an exception that nobody caught."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +47,8 @@ class Job:
 
 def judge(job: Job, scene: Scene) -> Diagnosis:
     """Return the diagnosis of one start of the ranks that failed, by its files alone."""
-    scene = replace(scene, sightings=tuple(seen for seen in scene.sightings if not _is_of_another(job, seen)))
+    own = (seen for seen in scene.sightings if not _is_of_another(job, seen))
+    scene = replace(scene, sightings=tuple(_weighed(scene, job.state, seen) for seen in own))
     found = (
         _by_stop(scene)
         or _by_cause(scene)
@@ -61,6 +70,30 @@ def _is_of_another(job: Job, seen: Sighting) -> bool:
     return named is not None and job.job_id.isdecimal() and named[1] != job.job_id
 
 
+def _weighed(scene: Scene, state: str, seen: Sighting) -> Sighting:
+    """Return a cause that was only printed as far as its rank's end bears it out: it may have been caught and logged.
+
+    It is certain where nothing was printed after it and the rank ended itself with Python's own status; a symptom where
+    the first rank that ended was ended by a signal that does not come of it.
+    """
+    if seen.after is None or not seen.is_cause:
+        return seen
+    first, own = next(iter(scene.endings), None), _ending_of(scene, seen)
+    sudden = first is not None and first.signal and (seen.after > 0 or first.signal in _SUDDEN)
+    if first is not None and sudden and not _tells_of(seen, first):
+        return replace(seen, rule=replace(seen.rule, role="symptom", sure="likely"))
+    ended_itself = own is None or own.status == _UNCAUGHT
+    if seen.after == 0 and ended_itself and state not in _BY_NODE:
+        return seen
+    return replace(seen, rule=replace(seen.rule, sure="likely"))
+
+
+def _tells_of(seen: Sighting, end: Ending) -> bool:
+    """Tell whether what was printed is about the same end."""
+    rule = SIGNALS.get(end.signal)
+    return rule is not None and rule.key == seen.rule.key
+
+
 def _by_stop(scene: Scene) -> Diagnosis | None:
     """Return why all ranks were told to stop, which they did, saved."""
     if scene.stopped is None:
@@ -78,9 +111,16 @@ def _made(cause: str, what: str, **rest: object) -> Diagnosis:
 
 
 def _by_cause(scene: Scene) -> Diagnosis | None:
-    causes = [seen for seen in scene.sightings if seen.is_cause]
-    first = _root(scene, causes) or _earliest(causes)
+    causes = _last_words([seen for seen in scene.sightings if seen.is_cause])
+    special = [seen for seen in causes if not (seen.rule.general and seen.rule.sure == "likely")]
+    first = _root(scene, special or causes) or _earliest(special or causes)
     return _of_sighting(scene, first) if first else None
+
+
+def _last_words(causes: Sequence[Sighting]) -> list[Sighting]:
+    """Return the causes without those that the same writer outlived, where it has said later what it ended of."""
+    final = {seen.rank for seen in causes if seen.after == 0 and seen.rule.place == "exception"}
+    return [seen for seen in causes if not (seen.after and seen.rule.place == "exception" and seen.rank in final)]
 
 
 def _earliest(sightings: Sequence[Sighting]) -> Sighting | None:
@@ -133,9 +173,11 @@ def _by_ending(scene: Scene) -> Diagnosis | None:
     if end is None:
         return None
     recorded = [seen for seen in scene.sightings if seen.rank == end.number and not end.is_node]
-    if end.status is not None and (recorded or scene.failed):
+    if end.status is not None and (recorded or scene.failed or _symptoms(scene)):
         return None  # it ended itself, and has said of what
-    if end.signal == "SIGABRT" and any(seen.rule.role == "symptom" for seen in scene.sightings):
+    if end.signal == "SIGTERM" and _was_stopped(scene, end):
+        return None
+    if end.signal == "SIGABRT" and _symptoms(scene):
         return None  # by its own watchdog, which has waited
     rule = SIGNALS.get(end.signal)
     if rule is None:
@@ -154,6 +196,16 @@ def _by_ending(scene: Scene) -> Diagnosis | None:
     )
 
 
+def _symptoms(scene: Scene) -> list[Sighting]:
+    return [seen for seen in scene.sightings if seen.rule.role == "symptom"]
+
+
+def _was_stopped(scene: Scene, end: Ending) -> bool:
+    """Tell whether Slurm had said before that it stops the step."""
+    number = evidence(end.line).number
+    return any(seen.rule.key == "step-ended" and 0 < seen.line.number < number for seen in scene.sightings)
+
+
 def _rank_of(scene: Scene, end: Ending) -> int | None:
     """Return the rank that ended; of a node's only task that of its ranks which left no record."""
     if not end.is_node:
@@ -169,8 +221,8 @@ def _who(rank: int | None, number: int | None, is_node: bool) -> str:  # noqa: F
 
 
 def _by_symptom(scene: Scene) -> Diagnosis | None:
-    symptoms = [seen for seen in scene.sightings if seen.rule.role == "symptom"]
-    first = _earliest(symptoms)
+    symptoms = _symptoms(scene)
+    first = _earliest([seen for seen in symptoms if seen.rule.key not in _VAGUE] or symptoms)
     if first is None:
         return None
     if scene.parting and first.rule.key in _WAITED:

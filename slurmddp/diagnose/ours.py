@@ -129,8 +129,10 @@ def _stopped(records: Sequence[Record]) -> Line | None:
 
 
 def _record(path: Path, rank: int) -> Record | None:
+    """Return a rank's record; None for one that is torn, whose line has no end, as for one that is not there."""
     with suppress(OSError):
-        match = _RECORD.match(path.read_text("utf-8", "replace"))
+        text = path.read_text("utf-8", "replace")
+        match = _RECORD.match(text) if text.endswith("\n") else None
         if match:
             return Record(rank, int(match[1]), match[2] or "", match[3].strip(), path, path.stat().st_mtime)
     return None
@@ -164,16 +166,22 @@ def _sightings(
         line = Line(shown_path(record.path), 1, record.reason)
         yield sighting(rule, found, line, time=record.time, rank=record.rank, host=record.host)
     for rank in silent[:READ_RANKS]:
-        yield from _of_silent(run.rank_log(job_id, attempt, rank), rank, hosts.get(rank, ""))
+        yield from _of_silent(run, job_id, attempt, rank, hosts.get(rank, ""))
     for lines in told:
         said = [line for line in lines if not _RETOLD.search(line.text)]
         about = modified(said[0].path) if said else None
         yield from of_lines(said, about=about or 0.0, rank=None)
 
 
-def _of_silent(path: Path, rank: int, host: str) -> list[Sighting]:
-    """Return what the output of a rank without a record tells."""
+def _of_silent(run: RunDir, job_id: str, attempt: str, rank: int, host: str) -> list[Sighting]:
+    """Return what the error file, or the output, of a rank without a record tells."""
+    path = run.rank_log(job_id, attempt, rank)
     lines, time = labelled(read(path)), modified(path)
+    error = run.rank_error(job_id, attempt, rank)
+    if known := of_exceptions(texts := _texts(error)):
+        number, rule, groups = known
+        line = _place(lines, texts[number]) or Line(shown_path(error), 0, texts[number])
+        return [sighting(rule, groups, line, time=modified(error), rank=rank, host=host)]
     found = [*of_tracebacks(lines, rank=rank, time=time, host=host)]
     return at([*found, *of_lines(lines, about=time or 0.0, rank=rank, host=host)], time)
 
@@ -216,5 +224,5 @@ def _place(lines: Sequence[Raw], text: str) -> Line | None:
 
 
 def _parting(folder: Path, ranks: Sequence[int]) -> flight.Parting | None:
-    loaded = {rank: flight.load(folder / f"flight.{rank}") for rank in ranks[:READ_FLIGHTS]}
-    return flight.parting({rank: dump for rank, dump in loaded.items() if dump})
+    paths = {folder / f"flight.{rank}": rank for rank in ranks[:READ_FLIGHTS]}
+    return flight.parting({paths[path]: held for path, held in flight.load(list(paths)).items()})

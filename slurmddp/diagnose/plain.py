@@ -1,5 +1,6 @@
 """A job that is not ours: whatever its output says. Reads the files."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
@@ -7,10 +8,12 @@ from typing import Final
 from slurmddp.diagnose.endings import endings
 from slurmddp.diagnose.reading import Raw, labelled, read
 from slurmddp.diagnose.scene import Scene, abnormal, modified, of_lines, of_tracebacks
+from slurmddp.diagnose.tracebacks import ordinary
 from slurmddp.diagnose.values import Sighting
 
-LAST_LINES: Final = 20
-"""So many lines from a file's end are its last."""
+CLOSING_LINES: Final = 3
+"""So many may a script of one's own print after its step."""
+_NUMBERS: Final = re.compile(r"[\d.]+")
 
 
 def scene(paths: Sequence[Path]) -> Scene:
@@ -24,8 +27,23 @@ def scene(paths: Sequence[Path]) -> Scene:
         endings=tuple(endings(lines)),
         world=ranks[-1] + 1 if ranks else 0,
         abnormal=abnormal(lines),
-        last_offset=lines[-LAST_LINES:][0].offset if lines else 0,
+        went_on=_went_on(lines),
     )
+
+
+def _went_on(lines: Sequence[Raw]) -> bool:
+    """Tell whether more came after the last end than a script's closing words, or lines of one kind, as of two starts.
+
+    srun tells of an end before it has passed on all that its tasks had printed.
+    """
+    last = max((index for index, line in enumerate(lines) if endings([line])), default=len(lines))
+    before, after = ([_shape(line.text) for line in ordinary(part)] for part in (lines[:last], lines[last:]))
+    return len(after) > CLOSING_LINES or len(set(after)) < len(after) or not set(before).isdisjoint(after)
+
+
+def _shape(text: str) -> str:
+    """Return a line without its numbers: a program that tells of its steps prints lines of one shape."""
+    return _NUMBERS.sub("0", text)
 
 
 def _of_file(path: Path, lines: Sequence[Raw]) -> list[Sighting]:

@@ -11,12 +11,12 @@ from slurmddp.diagnose.catalogue import find
 from slurmddp.diagnose.endings import Ending
 from slurmddp.diagnose.flight import Parting
 from slurmddp.diagnose.reading import Raw, evidence
-from slurmddp.diagnose.tracebacks import fatal, is_outlived
+from slurmddp.diagnose.tracebacks import LONG, fatal, ordinary_after
 from slurmddp.diagnose.values import Line, Rule, Sighting
 
 ABNORMAL: Final = 3
 """How many lines are shown of a cause that is not known."""
-_BY_SLURM: Final = re.compile(r"srun: |slurmstepd|\S+ slurmddp: ")
+_BY_SLURM: Final = re.compile(r"srun: |slurmstepd|\[\d{4}-\S+\] error: \*\*\*|\S+ slurmddp: ")
 """Their words are no warnings."""
 _WORDS: Final = ("error", "fatal", "exception", "traceback", "failed", "cannot", "abort", "panic", "denied", "invalid")
 
@@ -40,8 +40,8 @@ class Scene:
     ended_well: bool = False
     stopped: Line | None = None
     """Rank 0's record where all were told to stop and had saved."""
-    last_offset: int = 0
-    """From where on a line is one of the last of a single file."""
+    went_on: bool = False
+    """Whether the program printed on after the last end that a launcher told of: another rank, or another start."""
     parting: Parting | None = None
     abnormal: tuple[Line, ...] = ()
     """The first lines that look like something wrong; the last ones where none does."""
@@ -81,7 +81,8 @@ def of_tracebacks(lines: Sequence[Raw], *, rank: int | None, time: float | None,
         known = of_exceptions([line.text for line in chain.last])
         if known:
             number, rule, found = known
-            yield sighting(rule, found, evidence(chain.last[number]), time=time, rank=rank, host=host)
+            seen = sighting(rule, found, evidence(chain.last[number]), time=time, rank=rank, host=host)
+            yield replace(seen, after=chain.after)
 
 
 def of_lines(lines: Sequence[Raw], *, about: float, rank: int | None, host: str = "") -> Iterator[Sighting]:
@@ -95,10 +96,11 @@ def of_lines(lines: Sequence[Raw], *, about: float, rank: int | None, host: str 
         if known and known[0].key not in seen:
             rule, found = known
             seen.add(rule.key)
-            if rule.role == "cause" and not _BY_SLURM.match(line.text) and is_outlived(lines, number + 1):
+            after = None if _BY_SLURM.match(line.text) else ordinary_after(lines, number + 1)
+            if rule.role == "cause" and after is not None and after > LONG:
                 rule = replace(rule, role="symptom", sure="likely")
-            time = times.time_of(line.text, about=about)
-            yield sighting(rule, found, evidence(line), time=time, rank=line.rank if rank is None else rank, host=host)
+            time, whose = times.time_of(line.text, about=about), line.rank if rank is None else rank
+            yield replace(sighting(rule, found, evidence(line), time=time, rank=whose, host=host), after=after)
 
 
 def abnormal(lines: Sequence[Raw]) -> tuple[Line, ...]:

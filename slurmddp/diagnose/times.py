@@ -4,7 +4,7 @@ import re
 from datetime import datetime
 
 _ISO = re.compile(r"\b(\d{4}-\d\d-\d\d)[T_ ](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?\d*(Z|[+-]\d\d:?\d\d)?")
-_GLOG = re.compile(r"\b[IWEF](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})")
+_GLOG = re.compile(r"\b[IWEF](\d\d?)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})")
 
 
 def time_of(text: str, *, about: float) -> float | None:

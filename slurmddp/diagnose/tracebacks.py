@@ -1,8 +1,8 @@
 """Python's tracebacks in a log: which exceptions, and which of them ended a program. Pure."""
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from slurmddp.diagnose.reading import Raw
@@ -10,23 +10,26 @@ from slurmddp.diagnose.reading import Raw
 _HEADER: Final = "Traceback (most recent call last):"
 _LAST = re.compile(r"(?:[A-Za-z_][\w.]*)(?:: .*|:)?$")
 _USUAL = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Iteration)(?::|$)")
-_LONGEST: Final = 500
+_LONGEST: Final = 100
 """Lines of a traceback; a deep recursion is shortened by Python itself."""
 _HEADLESS = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
+_FRAMED = re.compile(r"╰─+╯")
+"""The last line of a traceback as rich prints it; the exception's own line comes behind."""
 _LINKS: Final = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
 )
 _SYSTEM = re.compile(
-    r"srun: |slurmstepd: |slurmd: |\[[IWEF]\d{4} |\[W|E\d{4} |W\d{4} |Exception raised from |frame #\d+: |"
-    r"terminate called|\S+ slurmddp: |torchrun: |Traceback|={5}|-{5}|\S*ChildFailedError|Root Cause|Failures:|"
-    r"Killed|Terminated|Exception ignored |told to stop|This is |rank \d+ \(pid"
+    r"srun: |slurmstepd: |slurmd: |\[\d{4}-\S+\] error: \*\*\*|\[[IWEF](?:\d{3,4} | \w+\.cpp)|\[W|[EW]\d{3,4} |"
+    r"Exception raised from |frame #\d+: |terminate called|\S+ slurmddp: |torchrun: |Traceback|={5}|-{5}|[│╭╰]|"
+    r"\S*ChildFailedError|Root Cause|Failures:|Killed|Killing subprocess|Terminated|Exception ignored |told to stop|"
+    r"This is |rank \d+ \(pid"
 )
 _STRAY: Final = 12
 """So many ordinary lines may come after an exception that ended a program: other ranks still print."""
 
-_LONG: Final = 100
-"""So many come after a line, and it ended nothing."""
+LONG: Final = 100
+"""So many come after a line, and neither its program nor all other ranks can have ended there."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,8 @@ class Chain:
     """The last line of each exception, the first that was raised at the head."""
     end: int
     """How many lines of the log lie before what follows it."""
+    after: int = 0
+    """How many ordinary lines came after it: a program that goes on has caught it."""
 
 
 def chains(lines: Sequence[Raw]) -> list[Chain]:
@@ -45,12 +50,14 @@ def chains(lines: Sequence[Raw]) -> list[Chain]:
     index, linked = 0, False
     while index < len(lines):
         text = lines[index].text
-        if text.startswith(_HEADER):
+        if text.endswith(_HEADER):
             end = _end(lines, index + 1)
             if end is not None:
                 before = found.pop().last if linked and found else ()
                 found.append(Chain((*before, lines[end]), end + 1))
                 index, linked = end, False
+        elif _FRAMED.match(text) and index + 1 < len(lines) and _USUAL.match(lines[index + 1].text):
+            found.append(Chain((lines[index + 1],), index + 2))
         elif _HEADLESS.match(text):
             found.append(Chain((lines[index],), index + 1))
         elif text.startswith(_LINKS):
@@ -67,7 +74,7 @@ def _end(lines: Sequence[Raw], index: int) -> int | None:
     other = None
     for number in range(index, min(index + _LONGEST, len(lines))):
         text = lines[number].text
-        if text.startswith(_HEADER):
+        if text.endswith(_HEADER):
             break
         if _USUAL.match(text):
             return number
@@ -79,19 +86,21 @@ def _end(lines: Sequence[Raw], index: int) -> int | None:
 def fatal(lines: Sequence[Raw]) -> list[Chain]:
     """Return those that ended something: after which nothing but other failures came, and a few stray lines."""
     found = chains(lines)
-    return [chain for chain in found if _ordinary(lines, chain.end, found) <= _STRAY]
+    counted = (replace(chain, after=_ordinary(lines, chain.end, found)) for chain in found)
+    return [chain for chain in counted if chain.after <= _STRAY]
 
 
-def is_outlived(lines: Sequence[Raw], start: int) -> bool:
-    """Tell whether so many ordinary lines follow that the program, or all its other ranks, cannot have ended there."""
-    return _ordinary(lines, start, ()) > _LONG
+def ordinary_after(lines: Sequence[Raw], start: int) -> int:
+    """Return how many ordinary lines there are from one on."""
+    return _ordinary(lines, start, ())
+
+
+def ordinary(lines: Sequence[Raw]) -> list[Raw]:
+    """Return the lines that neither launchers nor dying programs print."""
+    told = (line for line in lines if not line.text.startswith(_LINKS))
+    return [line for line in told if line.text and not line.text.startswith(" ") and not _SYSTEM.match(line.text)]
 
 
 def _ordinary(lines: Sequence[Raw], start: int, found: Sequence[Chain]) -> int:
     spoken = {id(line) for chain in found for line in chain.last}
-    after = (line for line in _outside(lines, start) if id(line) not in spoken)
-    return sum(1 for line in after if line.text and not line.text.startswith(" ") and not _SYSTEM.match(line.text))
-
-
-def _outside(lines: Sequence[Raw], start: int) -> Iterator[Raw]:
-    return (line for line in lines[start:] if not line.text.startswith(_LINKS))
+    return sum(1 for line in ordinary(lines[start:]) if id(line) not in spoken)

@@ -112,6 +112,8 @@ class Sighting:
     """When it happened, in seconds since 1970; None where nothing tells."""
     rank: int | None = None
     host: str = ""
+    after: int | None = None
+    """How many ordinary lines its writer printed after it; None where a record, or Slurm, says that it was the end."""
 
     @property
     def is_cause(self) -> bool:

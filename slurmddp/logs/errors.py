@@ -2,8 +2,8 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from functools import cache
-from pathlib import Path  # noqa: TC003 the set below is annotated with it
+from functools import cache, lru_cache
+from pathlib import Path
 from typing import Final
 
 from slurmddp.diagnose.catalogue import RULES, WORDS
@@ -20,8 +20,14 @@ _WORTH: Final = re.compile(
     rf"exception|interrupt|traceback|critical|fatal|core dumped|status|[ef]\d{{4}} |{WORDS}".encode()
 )
 """One of these, in small letters, is in every line that any of the texts is in; the rest is passed over quickly."""
+_DIGIT: Final = re.compile(r"(\{[0-9,]+\})|[0-9]")
+"""A digit that stands for itself in a pattern; or how often something may come, which stays."""
 _TRACEBACK: Final = re.compile(rb"Traceback \(most recent call last\):")
 _RANK: Final = re.compile(rb"^\[rank\d+\]: ?")
+
+
+_SHAPE: Final = bytes.maketrans(b"123456789", b"000000000")
+_SHAPES: Final = 2**14
 
 
 class Errors:
@@ -32,24 +38,53 @@ class Errors:
 
     def of(self, lines: Iterable[Line]) -> Iterator[Line]:
         """Yield the lines that look like errors, and whole tracebacks."""
-        worth, looks_wrong = _WORTH.search, _pattern().search
-        for line in lines:
-            path = line.source.path
-            if path in self._inside:
-                yield line
-                if not _goes_on(line.text):
-                    self._inside.discard(path)
-            elif worth(line.text.lower()) and looks_wrong(line.text):
-                yield line
-                if _TRACEBACK.search(line.text):
-                    self._inside.add(path)
+        return (line for line in lines if self.is_one(line.source.path, line.text))
+
+    def is_one(self, path: Path, text: bytes) -> bool:
+        """Tell whether a file's next line looks like an error, or belongs to a traceback."""
+        if path in self._inside:
+            if not _goes_on(text):
+                self._inside.discard(path)
+            return True
+        if not _looks_wrong(text):
+            return False
+        if _TRACEBACK.search(text):
+            self._inside.add(path)
+        return True
+
+
+def _looks_wrong(text: bytes) -> bool:
+    return _may_look_wrong(text.translate(_SHAPE)) and _pattern().search(text) is not None
+
+
+@lru_cache(maxsize=_SHAPES)
+def _may_look_wrong(shape: bytes) -> bool:
+    """Tell whether a line could look like an error if its digits, which are all zeros here, were others.
+
+    A training prints the same few lines millions of times, with other numbers.
+    """
+    return _WORTH.search(shape.lower()) is not None and _any_digits().search(shape) is not None
 
 
 @cache
 def _pattern() -> re.Pattern[bytes]:
-    """Return all texts as one, for bytes; the groups' names, which several rules share, are left out."""
-    known = (re.sub(r"\(\?P<\w+>", "(?:", rule.pattern) for rule in RULES)
-    return re.compile("|".join(f"(?:{text})" for text in (*_GENERAL, *known)).encode())
+    return re.compile(_one_of(_texts()))
+
+
+@cache
+def _any_digits() -> re.Pattern[bytes]:
+    """Return what finds in zeros what `_pattern` finds in any digits."""
+    zeros = (_DIGIT.sub(lambda found: found[1] or "0", text) for text in _texts())
+    return re.compile(_one_of(zeros))
+
+
+def _texts() -> Iterator[str]:
+    """Yield the patterns, without the groups' names, which several rules share."""
+    return (re.sub(r"\(\?P<\w+>", "(?:", text) for text in (*_GENERAL, *(rule.pattern for rule in RULES)))
+
+
+def _one_of(texts: Iterable[str]) -> bytes:
+    return "|".join(f"(?:{text})" for text in texts).encode()
 
 
 def _goes_on(text: bytes) -> bool:

@@ -10,7 +10,7 @@ import itertools
 import math
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,7 +36,7 @@ _LEAST_BYTES: Final = 2**12
 _LOOK_BACK_BYTES: Final = 2**16
 """A tail's first line may have its time from so far before it; from less where there are many files."""
 _HELD_LINES: Final = 1000
-"""So many lines wait for the batch script's next one."""
+"""So many lines wait for the batch script's next one; and so many before a wanted line may tell its time."""
 _BEGINS: Final = re.compile(rb"\S+ slurmddp: job \S+, attempt ([0-9]+\.[0-9]+), on ")
 
 
@@ -68,6 +68,8 @@ class Selection:
     """`0.0`, LAST or ALL."""
     hosts: bool = True
     """Whether it is wanted on which host each rank ran, which costs a look at all events."""
+    chosen: Callable[[Path, bytes], bool] | None = None
+    """Tells which lines are wanted; asked of each line of a file, in their order. None for all."""
     ends: Mapping[Path, int] | None = None
     """Where to stop in each file; None for its end as it is found."""
 
@@ -134,7 +136,7 @@ def _of_attempt(wanted: Selection, attempt: str, tail: int | None) -> Iterator[L
     """Yield the lines of one attempt in order; with `tail` at least so many of the last."""
     found = wanted.of(attempt) if attempt else []
     block = max(_LEAST_BYTES, min(READ_BYTES, BUDGET_BYTES // max(1, len(found))))
-    streams = [_of_ranks(source, _read(wanted, source, block, tail), wanted.since) for source in found]
+    streams = [_of_ranks(source, _read(wanted, source, block, tail), wanted) for source in found]
     if wanted.batch:
         streams.append(_of_batch(wanted, attempt, tail))
     return (line for _, line in heapq.merge(*streams, key=_key))
@@ -144,15 +146,21 @@ def _key(timed: _Timed) -> tuple[float, tuple[bool, bool, int]]:
     return timed[0], timed[1].source.order
 
 
-def _of_ranks(source: Source, rows: Iterable["_Row"], since: float) -> Iterator[_Timed]:
-    """Yield the lines of a rank, or of a launcher, each at its time."""
-    stamps, at = _stamps(source, since), -math.inf
+def _of_ranks(source: Source, rows: Iterable["_Row"], wanted: Selection) -> Iterator[_Timed]:
+    """Yield the lines of a rank, or of a launcher, each at its time; most that are not wanted are not looked at."""
+    stamps, at, chosen = _stamps(source, wanted.since), -math.inf, wanted.chosen
+    passed: deque[bytes] = deque(maxlen=_HELD_LINES)
     for number, text, is_wanted in rows:
+        if not is_wanted or (chosen and not chosen(source.path, text)):
+            passed.append(text)
+            continue
+        at = max([at, *(told for line in passed if (told := stamps.of(line)) is not None)])
+        passed.clear()
         told = stamps.of(text)
-        at = at if told is None else max(at, told)
-        if is_wanted and told is not None:
+        if told is not None:
+            at = max(at, told)
             yield at, Line(text, source, source.attempt, told, "line", number)
-        elif is_wanted:
+        else:
             known = at > -math.inf
             yield at, Line(text, source, source.attempt, at if known else None, "before" if known else "", number)
 
@@ -168,9 +176,14 @@ def _of_batch(wanted: Selection, attempt: str, tail: int | None) -> Iterator[_Ti
             held.append(Line(text, source, attempt, told, "" if told is None else "line", number))
         if told is not None or len(held) > _HELD_LINES:
             at = at if told is None else max(at, told)
-            yield from _placed(held, at if begun else -math.inf, told)
+            yield from _chosen(wanted, _placed(held, at if begun else -math.inf, told))
         begun = begun or bool(_BEGINS.match(text))
-    yield from _placed(held, math.inf, None)
+    yield from _chosen(wanted, _placed(held, math.inf, None))
+
+
+def _chosen(wanted: Selection, found: Iterable[_Timed]) -> Iterator[_Timed]:
+    choose = wanted.chosen
+    return (timed for timed in found if choose is None or choose(timed[1].source.path, timed[1].text))
 
 
 def _batch_rows(wanted: Selection, source: Source, attempt: str, tail: int | None) -> Iterable["_Row"]:

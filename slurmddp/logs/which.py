@@ -7,6 +7,7 @@ from slurmddp.errors import UsageError
 from slurmddp.fields import shown
 from slurmddp.handover import submissions
 from slurmddp.rundir import RunDir
+from slurmddp.status import current
 
 
 def job_of(word: str | None, runs_dir: str) -> tuple[RunDir, str]:
@@ -22,6 +23,14 @@ def job_of(word: str | None, runs_dir: str) -> tuple[RunDir, str]:
     return found.run, _with_output(found.run, found.jobs)
 
 
+def next_job(word: str | None, run: RunDir, job_id: str) -> str:
+    """Return the job that comes after one of a run; empty when there is none, or the word means that job alone."""
+    if word and target.JOB_ID.fullmatch(word):
+        return ""
+    later = iter(target.of(run).jobs)
+    return next(later, "") if job_id in later else ""
+
+
 def _newest(runs_dir: str) -> tuple[RunDir, str]:
     times = [(str(record.get("time", "")), run) for run in target.runs(runs_dir) for record in submissions(run)[-1:]]
     if not times:
@@ -32,13 +41,13 @@ def _newest(runs_dir: str) -> tuple[RunDir, str]:
 
 
 def _with_output(run: RunDir, jobs: Sequence[str]) -> str:
-    """Return the newest job that has printed something, else the newest."""
+    """Return the newest job that has printed something, else that of the last submission which starts first."""
     for job_id in reversed(jobs):
         if tasks := _tasks(run, job_id):
             raise UsageError(f"job {job_id} is an array; give one task of it, as in {tasks[-1]}")
         if run.batch_log(job_id).exists() or run.attempts(job_id):
             return job_id
-    return jobs[-1]
+    return current(target.Target(run, tuple(jobs))).jobs[0]
 
 
 def _tasks(run: RunDir, job_id: str) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from slurmddp.history import Attempt, Event
+from slurmddp.report.thinning import rate_between
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,9 @@ class Climb:
 def rates(metrics: Sequence[Event]) -> Iterator[tuple[int, float]]:
     """Yield a step at which numbers were logged, and the steps a second since the time before."""
     for before, event in pairwise(metrics):
-        steps, seconds = event.count("step") - before.count("step"), event.time - before.time
-        if steps > 0 and seconds > 0:
-            yield event.count("step"), steps / seconds
+        rate = rate_between(before.time, before.count("step"), event.time, event.count("step"))
+        if rate is not None:
+            yield event.count("step"), rate
 
 
 def climb(attempt: Attempt) -> Climb | None:

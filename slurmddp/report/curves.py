@@ -8,13 +8,14 @@ from typing import Final
 from slurmddp.history import Event, number
 from slurmddp.report.climb import rates
 from slurmddp.report.laps import Lap
+from slurmddp.report.thinning import RATE, Tally
 
 MOST_POINTS: Final = 1600
 """Of all lines of a picture together: more than a screen has columns."""
 _LEAST_BUCKETS: Final = 4
 _OF_A_BUCKET: Final = 4
 
-LOSS, THROUGHPUT, STEPS_PER_S, HELD, WRITE = "loss", "samples_per_s", "steps/s", "held_s", "write_s"
+LOSS, THROUGHPUT, STEPS_PER_S, HELD, WRITE = "loss", "samples_per_s", RATE, "held_s", "write_s"
 _FIRST: Final = (LOSS, THROUGHPUT, STEPS_PER_S)
 
 Point = tuple[int, float]
@@ -56,7 +57,8 @@ def logged(laps: Sequence[Lap]) -> list[Curve]:
     for lap in laps:
         for name, point in (*_values(lap.all("metrics")), *_rates(lap)):
             values.setdefault(name, {}).setdefault(lap.label, []).append(point)
-    return [_curve(name, values[name]) for name in sorted(values, key=_rank)]
+    tallies = {lap.label: lap.tallies for lap in laps}
+    return [_curve(name, values[name], tallies) for name in sorted(values, key=_rank)]
 
 
 def checkpoints(laps: Sequence[Lap]) -> list[Curve]:
@@ -65,7 +67,7 @@ def checkpoints(laps: Sequence[Lap]) -> list[Curve]:
     for name in (HELD, WRITE):
         lines = {lap.label: [(event.count("step"), value) for event, value in _numbers(lap, name)] for lap in laps}
         if any(lines.values()):
-            found.append(_curve(name, {label: points for label, points in lines.items() if points}))
+            found.append(_curve(name, {label: points for label, points in lines.items() if points}, {}))
     return found
 
 
@@ -108,12 +110,13 @@ def _numbers(lap: Lap, name: str) -> Iterator[tuple[Event, float]]:
     return ((event, value) for event, value in found if value is not None)
 
 
-def _curve(name: str, lines: Mapping[str, list[Point]]) -> Curve:
+def _curve(name: str, lines: Mapping[str, list[Point]], tallies: Mapping[str, Mapping[str, Tally]]) -> Curve:
     buckets = max(_LEAST_BUCKETS, MOST_POINTS // _OF_A_BUCKET // len(lines))
-    return Curve(name=name, lines=tuple(_line(label, points, buckets) for label, points in lines.items()))
+    known = {label: tallies.get(label, {}).get(name) for label in lines}
+    return Curve(name=name, lines=tuple(_line(label, points, buckets, known[label]) for label, points in lines.items()))
 
 
-def _line(label: str, points: list[Point], buckets: int) -> Line:
+def _line(label: str, points: list[Point], buckets: int, tally: Tally | None) -> Line:
     """Return a line; values logged for one step stay in the order in which they were."""
     ordered = sorted(points, key=lambda point: point[0])
     finite = [point for point in ordered if math.isfinite(point[1])]
@@ -123,8 +126,8 @@ def _line(label: str, points: list[Point], buckets: int) -> Line:
         label=label,
         points=tuple(thin(finite, buckets)),
         odd=tuple(odd[:: 1 + len(odd) // buckets]),
-        count=len(ordered),
-        odd_count=len(odd),
+        count=tally.count if tally else len(ordered),
+        odd_count=tally.odd if tally else len(odd),
         first=ordered[0][1] if ordered else None,
         last=ordered[-1][1] if ordered else None,
         least=min(values, default=None),

@@ -2,21 +2,22 @@
 
 import math
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final
 
-from slurmddp import history, status
-from slurmddp.diagnose import Diagnosis, diagnose
+from slurmddp import status
+from slurmddp.diagnose import NONE, UNKNOWN, Diagnosis, diagnose, of_attempt
 from slurmddp.errors import ClusterError
-from slurmddp.history import Event
+from slurmddp.history import Event, History
 from slurmddp.masking import masked
 from slurmddp.report import records
 from slurmddp.report.figures import Figures, figures
 from slurmddp.report.laps import Known, Lap, Span
 from slurmddp.report.records import Submission
+from slurmddp.report.thinning import Told, thinned
 from slurmddp.report.timeline import Timeline, build
 from slurmddp.rundir import RunDir
 from slurmddp.slurm import Phase
@@ -25,6 +26,9 @@ from slurmddp.target import JOB_ID, Target
 
 WORKER: Final = "the bundled worker"
 
+MOST_CAUSES: Final = 20
+"""Of how many attempts it is looked up why they ended badly."""
+_BAD: Final = frozenset({"crashed", "failed", "silent"})
 _BY_OUTCOME: Final[Mapping[str, Phase]] = {"done": "done", "crashed": "failed", "failed": "failed", "fenced": "failed"}
 
 
@@ -55,6 +59,8 @@ class Report:
     figures: Figures
     diagnosis: Diagnosis | None = None
     """Why it failed; None where it did not, or where nobody can tell."""
+    causes: Mapping[str, Diagnosis] = field(default_factory=dict)
+    """Why attempts ended badly, by their labels; without those of which it is not known."""
 
     @property
     def laps(self) -> tuple[Lap, ...]:
@@ -78,12 +84,22 @@ class Report:
 def gather(run: RunDir, environ: Mapping[str, str], *, now: float) -> Report:
     """Return what there is to tell of a run; where Slurm does not answer, what its files tell."""
     found = _found(run, environ, now)
+    found = replace(found, causes=dict(_causes(run, found.laps)))
     if found.phase != "failed":
         return found
     job_id = found.status.job_id if found.status else found.laps[-1].job
     with suppress(ClusterError):
         return replace(found, diagnosis=_shareable(diagnose(run, job_id, environ)))
     return found
+
+
+def _causes(run: RunDir, laps: Sequence[Lap]) -> Iterator[tuple[str, Diagnosis]]:
+    """Yield of the last attempts that ended badly why they did, as their own files tell."""
+    for lap in [lap for lap in laps if lap.outcome in _BAD][-MOST_CAUSES:]:
+        if lap.name in run.attempts(lap.job):
+            told = of_attempt(run, lap.job, lap.name)
+            if told.cause not in (UNKNOWN, NONE):
+                yield lap.label, _shareable(told)
 
 
 def _shareable(found: Diagnosis) -> Diagnosis:
@@ -95,7 +111,8 @@ def _shareable(found: Diagnosis) -> Diagnosis:
 
 
 def _found(run: RunDir, environ: Mapping[str, str], now: float) -> Report:
-    submissions, told = records.submitted(run), history.read(run)
+    submissions, seen = records.submitted(run), _events(run)
+    told = History(seen.events)
     submitted = tuple(dict.fromkeys(item.job for item in submissions))
     named = (event.job for event in told.events if JOB_ID.fullmatch(event.job))  # they become names of files
     jobs = list(dict.fromkeys([*submitted, *named]))
@@ -108,6 +125,8 @@ def _found(run: RunDir, environ: Mapping[str, str], now: float) -> Report:
         known={job.job_id: _known(job) for job in statuses},
         now=now,
     )
+    laps = (replace(lap, tallies=seen.tallies.get((lap.job, lap.name), {})) for lap in timeline.laps)
+    timeline = replace(timeline, laps=tuple(laps))
     spec = records.spec(run)
     return Report(
         run=run,
@@ -120,6 +139,12 @@ def _found(run: RunDir, environ: Mapping[str, str], now: float) -> Report:
         timeline=timeline,
         figures=figures(timeline),
     )
+
+
+def _events(run: RunDir) -> Told:
+    with suppress(FileNotFoundError), run.events.open("rb") as file:
+        return thinned(file)
+    return thinned(())
 
 
 def _known(job: JobStatus) -> Known:
@@ -191,13 +216,13 @@ def as_json(report: Report) -> dict[str, Any]:
         "restarts": found.restarts,
         "requeues": found.requeues,
         "checkpoints": found.checkpoints,
-        "attempts": [_lap_json(lap) for lap in report.laps],
+        "attempts": [_lap_json(lap, report.causes.get(lap.label)) for lap in report.laps],
         "stragglers": [_finite(event.fields) for event in report.events if event.kind == "straggler"],
         "findings": [_finite(event.fields) for event in report.events if event.kind == "finding"],
     }
 
 
-def _lap_json(lap: Lap) -> dict[str, Any]:
+def _lap_json(lap: Lap, cause: Diagnosis | None) -> dict[str, Any]:
     return {
         "job": lap.job,
         "attempt": lap.name,
@@ -205,6 +230,7 @@ def _lap_json(lap: Lap) -> dict[str, Any]:
         "end": lap.end,
         "outcome": lap.outcome,
         "reason": lap.reason,
+        "cause": cause.cause if cause else None,
         "steps": {"first": lap.climb.first, "last": lap.climb.last, "kept": lap.kept} if lap.climb else None,
         "spans": [_span_json(span) for span in (*lap.before, *lap.spans)],
     }

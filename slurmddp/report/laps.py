@@ -1,13 +1,14 @@
 """The attempts of a run, one after the other, from what its events, its scripts and Slurm tell of them. Pure."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from slurmddp.history import Attempt, Event, History
 from slurmddp.outcome import DONE, FAILED, FENCED, STOPPED
 from slurmddp.report.climb import Climb, climb
 from slurmddp.report.records import Said
+from slurmddp.report.thinning import Tally
 from slurmddp.slurm import Phase
 
 Kind = Literal["absent", "queued", "startup", "useful", "held", "lost", "ending", "unmeasured"]
@@ -69,6 +70,8 @@ class Lap:
     outcome: Outcome = "silent"
     reason: str = ""
     climb: Climb | None = None
+    tallies: Mapping[str, Tally] = field(default_factory=dict)
+    """How often something was logged by each name; empty where its events are all that there were."""
     kept: int = 0
     """The step up to which its work was of use."""
     before: tuple[Span, ...] = ()

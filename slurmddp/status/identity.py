@@ -1,7 +1,8 @@
 """Which of Slurm's rows is a run's job: its numbers are given again, by a cluster that was set up anew. Pure.
 
-A job of a run has the run's name, and was not submitted before it was. What came back into the queue has a later time
-of submission (22.05); so does another job of the same number and name, which only its script tells from it.
+A job of a run has the name that the run had then, and was not submitted before it was. What came back into the queue
+has a later time of submission (22.05); so does another job of the same number and name, which only its script tells
+from it.
 """
 
 import re
@@ -9,10 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
+from pathlib import Path
 from typing import Final
 
 from slurmddp.rundir import RunDir
-from slurmddp.status.asking import Row, number
+from slurmddp.slurmjobs.row import Row, number
 
 SLACK: Final = timedelta(minutes=5)
 """So much may the clock here and the controller's differ."""
@@ -26,6 +28,10 @@ class Wanted:
     run: RunDir | None = None
     submitted: datetime | None = None
     sha256: str = ""
+    name: str = ""
+    """What Slurm calls the run's job: as the run's folder was called when it was submitted."""
+    elsewhere: Path | None = None
+    """The folder whose job it is, where the run's is a copy of that."""
 
     @property
     def number(self) -> str:
@@ -34,7 +40,9 @@ class Wanted:
 
 
 def of(wanted: Wanted, rows: Iterable[Row]) -> list[Row]:
-    """Return the rows that can be the job's, or its tasks', in their order."""
+    """Return the rows that can be the job's, or its tasks', in their order; none of another folder's job."""
+    if wanted.elsewhere:
+        return []
     own = [row for row in rows if _covers(row, wanted) and not _is_earlier(row, wanted)]
     return list(_until_another(wanted, own)) if wanted.run else own
 
@@ -73,6 +81,14 @@ class Nearest:
         return self._by_number.get(wanted.number, ())
 
 
+def earliest(times: Iterable[datetime | None]) -> datetime | None:
+    """Return the first of these times, and `SLACK` before it; None when one of them is not known."""
+    known = list(times)
+    if not known or any(moment is None for moment in known):
+        return None
+    return min(moment for moment in known if moment) - SLACK
+
+
 @cache
 def tasks(job_id: str) -> frozenset[int] | None:
     """Return the tasks of `17_[1-3,7%2]`; None where Slurm has cut them short."""
@@ -103,7 +119,7 @@ def _is_earlier(row: Row, wanted: Wanted) -> bool:
 def _until_another(wanted: Wanted, rows: Iterable[Row]) -> Iterator[Row]:
     """Yield the rows up to the first of another name; the accounting may not know the name yet."""
     for row in rows:
-        if row.name not in ("", wanted.run.job_name if wanted.run else row.name):
+        if row.name not in ("", wanted.name):
             return
         yield row
 

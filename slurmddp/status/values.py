@@ -2,12 +2,10 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
 
 from slurmddp.rundir import RunDir
 from slurmddp.slurm import PHASES, Phase
-
-Source = Literal["squeue", "sacct", "scontrol", "files"]
+from slurmddp.slurmjobs.row import Source
 
 Happened = tuple[float, str]
 """When, in seconds since 1970, and why."""

@@ -159,18 +159,21 @@ if attempt == "0.0":
 """
 
 
-def test_following_goes_on_through_a_restart_to_the_jobs_end(slurm_env, tmp_path):
-    """On the sandbox: the first start of the ranks is killed, the second ends well."""
+def test_following_goes_on_through_a_restart_to_the_end_of_the_runs_last_job(slurm_env, tmp_path):
+    """On the sandbox: the first start of the ranks is killed, the second ends well; then comes the job after it."""
     (tmp_path / "train.py").write_text(TRAINING)
     cli = [sys.executable, "-m", "slurmddp.cli"]
     options = ["--ntasks-per-node", "1", "-c", "1", "train.py"]
-    subprocess.run([*cli, "submit", *options], cwd=tmp_path, env=slurm_env, check=True, capture_output=True)
+    subprocess.run(
+        [*cli, "submit", "--chain", "1", *options], cwd=tmp_path, env=slurm_env, check=True, capture_output=True
+    )
     done = subprocess.run(
         [*cli, "logs", "-f", "--all", "train"], cwd=tmp_path, env=slurm_env, check=False, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     own = [line.partition(" | ") for line in done.stdout.splitlines() if re.search(r"\| rank \d in", line)]
-    assert sorted(text for _, _, text in own) == ["rank 0 in 0.0", "rank 0 in 0.1"]
+    assert [text for _, _, text in own] == ["rank 0 in 0.0", "rank 0 in 0.1", *["rank 0 in 0.0", "rank 0 in 0.1"]]
     assert all(label.startswith(text[-3:] + " " + text[:6]) for label, _, text in own)
     assert "ended with status 0: done" in done.stdout
+    assert len(re.findall("^the run goes on in job", done.stderr, re.MULTILINE)) == 1
     assert "is COMPLETED" in done.stderr.splitlines()[-1]

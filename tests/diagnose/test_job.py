@@ -86,6 +86,22 @@ def test_a_job_that_ended_well_is_not_accused_of_what_it_printed(told):
     assert told(caught, state="COMPLETED", exit_code="0:0").cause == "none"
 
 
+FAILED = "srun: error: n2: task 1: Exited with exit code 1\nsrun: Terminating StepId=17.0\n"
+
+
+def test_a_status_is_swallowed_only_by_a_script_whose_last_step_failed(told):
+    """A script may start its step again; what came last counts, and the accounting knows it."""
+    first = "epoch 1 loss 0.52\nTraceback (most recent call last):\n  File 'a'\nOSError: x\n"
+    ended = {"state": "COMPLETED", "exit_code": "0:0"}
+    assert told(f"{first}{FAILED}all done\n", **ended).cause == "status-swallowed"
+    assert told(f"{first}{FAILED}epoch 1 loss 0.61\nall done\n", **ended).cause == "none"
+    assert told(f"{FAILED}epoch 1 loss 0.52\nepoch 1 loss 0.61\nall done\n", **ended).cause == "none"
+    assert told(f"{FAILED}epoch 1 loss 0.52\nall done\n", **ended).cause == "status-swallowed"
+    assert told(f"{first}{FAILED}a\nb\nc\nd\n", **ended).cause == "none"
+    assert told(f"{first}{FAILED}", **ended, last_step="COMPLETED").cause == "none"
+    assert told(f"{first}{FAILED}epoch 2 loss 0.4\n", **ended, last_step="FAILED").cause == "status-swallowed"
+
+
 def test_a_state_that_is_new_is_told_by_the_output(told):
     assert told("Killed\n", state="HIBERNATED").cause == "unknown"
 

@@ -9,6 +9,7 @@ import pytest
 
 from slurmddp import slurm
 from slurmddp.diagnose import Diagnosis, Line, as_json, facts, lines
+from slurmddp.diagnose import flight as flights
 from slurmddp.diagnose.endings import endings
 from slurmddp.diagnose.flight import Flight, load, parting
 from slurmddp.diagnose.reading import Raw, evidence, labelled, read
@@ -145,15 +146,6 @@ class _Evil:
         return os.system, ("exit 1",)
 
 
-@pytest.mark.parametrize(
-    "content", [pickle.dumps(_Evil()), b"", b"no pickle", pickle.dumps([1]), pickle.dumps({"entries": [{}]})]
-)
-def test_a_dump_that_is_none_is_left_out_and_nothing_of_it_is_run(tmp_path, content):
-    path = tmp_path / "flight.0"
-    path.write_bytes(content)
-    assert load(path) is None
-
-
 def _dump(**changed: object) -> bytes:
     entry = {
         "process_group": ("0", "default_pg"), "is_p2p": False, "profiling_name": "nccl:all_reduce",
@@ -169,23 +161,52 @@ def _nested(depth: int) -> list[object]:
     return made
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        pytest.param(_dump(collective_seq_id=float("inf")), id="no number"),
-        pytest.param(_dump(input_sizes=_nested(40)), id="a text of all memory"),
-        pytest.param(b"\x80\x04\x8e" + (2**60).to_bytes(8, "little") + b".", id="more bytes than memory"),
-    ],
-)
-def test_a_dump_that_would_fill_the_memory_is_left_out(tmp_path, content):
-    (tmp_path / "flight.0").write_bytes(content)
-    assert load(tmp_path / "flight.0") is None
+GREEDY = pytest.param(b"\x80\x04]r\xff\xff\xff\x7f.", id="a place in a table larger than memory")
+HOSTILE = [
+    pytest.param(pickle.dumps(_Evil()), id="a call"),
+    pytest.param(b"", id="empty"),
+    pytest.param(b"no pickle", id="no pickle"),
+    pytest.param(pickle.dumps([1]), id="another thing"),
+    pytest.param(pickle.dumps({"entries": [{}]}), id="an empty entry"),
+    pytest.param(_dump(collective_seq_id=float("inf")), id="no number"),
+    pytest.param(_dump(collective_seq_id=10**6000), id="a large number"),
+    pytest.param(_dump(input_sizes=_nested(40)), id="a text of all memory"),
+    pytest.param(_dump(profiling_name=_nested(40)), id="a name of all memory"),
+    pytest.param(b"\x80\x04\x8e" + (2**60).to_bytes(8, "little") + b".", id="more bytes than memory"),
+    pytest.param(b"(" * 10**6 + b"t" * 10**6 + b".", id="a million levels"),
+    GREEDY,
+]
 
 
-def test_a_dump_too_large_is_left_out(tmp_path):
+@pytest.mark.parametrize("content", HOSTILE)
+def test_a_dump_that_is_none_or_hostile_is_left_out_and_nothing_of_it_is_run(tmp_path, content):
+    paths = [tmp_path / f"flight.{rank}" for rank in range(3)]
+    for path, held in zip(paths, (_dump(), content, _dump()), strict=True):
+        path.write_bytes(held)
+    assert load(paths) == {path: flight("all_reduce") for path in (paths[0], paths[2])}
+
+
+def test_dumps_that_all_end_their_readers_are_given_up(tmp_path, monkeypatch):
+    paths = [tmp_path / f"flight.{rank}" for rank in range(9)]
+    for path in paths:
+        path.write_bytes(b"(" * 10**6 + b"t" * 10**6 + b".")
+    started = []
+    monkeypatch.setattr(flights, "_read", lambda left: started.append(len(left)) or b"")
+    assert (load(paths), len(started)) == ({}, flights.MOST_READERS)
+
+
+def test_a_dump_too_large_or_that_is_no_file_is_left_out(tmp_path):
     with (tmp_path / "flight.0").open("wb") as file:
         file.truncate(2**25 + 1)
-    assert load(tmp_path / "flight.0") is None
+    os.mkfifo(tmp_path / "flight.1")
+    assert load([tmp_path / "flight.0", tmp_path / "flight.1"]) == {}
+
+
+def test_a_reader_that_hangs_is_ended(tmp_path, monkeypatch):
+    monkeypatch.setattr(flights, "READ_LIMIT_S", 0.2)
+    monkeypatch.setattr(flights.dumps, "__file__", str(tmp_path / "hang.py"))
+    (tmp_path / "hang.py").write_text("import time\nprint('null', flush=True)\ntime.sleep(60)\n")
+    assert load([tmp_path / "flight.0", tmp_path / "flight.1"]) == {}
 
 
 def flight(*kinds: str) -> Flight:
@@ -212,7 +233,8 @@ SHOWN = (
     "JobId=17 JobName=train it UserId=me(1000) GroupId=me(1000) JobState=PENDING Reason=Nodes required for job "
     "are DOWN Dependency=(null) Requeue=1 Restarts=2 ExitCode=0:0 NodeList=(null) StdErr=/e StdIn=/dev/null StdOut=/o"
 )
-BOOKED = """17|train it|CANCELLED by 1000|0:15|None|n[1-2]|
+BOOKED = """JobID|JobName|State|ExitCode|Reason|NodeList|MaxRSS
+17|train it|CANCELLED by 1000|0:15|None|n[1-2]|
 17.0|python|CANCELLED|0:9|||347944K
 """
 
@@ -222,7 +244,7 @@ def test_slurm_is_asked_and_the_accounting_adds_who_and_how_much(monkeypatch):
     monkeypatch.setattr(slurm, "ask", lambda command, *_, **__: answers[command[0]])
     known = facts.ask("17", {})
     assert (known.state, known.reason, known.name) == ("PENDING", "Nodes required for job are DOWN", "train it")
-    assert (known.by, known.max_rss) == ("1000", "347944K")
+    assert (known.by, known.max_rss, known.last_step) == ("1000", "347944K", "CANCELLED")
     assert (known.output, known.errors, known.nodes) == ("/o", "/e", "")
     answers["scontrol"] = Answer(1, "", "slurm_load_jobs error: Invalid job id specified")
     assert (facts.ask("17", {}).state, facts.ask("17", {}).source) == ("CANCELLED", "sacct")
@@ -236,7 +258,8 @@ def test_of_an_array_that_is_meant_as_a_whole_a_task_that_failed_is_told_of(monk
         "JobId=18 ArrayJobId=17 ArrayTaskId=0 JobName=x UserId=me(1000) JobState=COMPLETED\n"
         "JobId=20 ArrayJobId=17 ArrayTaskId=1 JobName=x UserId=me(1000) JobState=FAILED\n"
     )
-    booked = "17_0|x|COMPLETED|0:0|None|n1|\n17_1|x|FAILED|77:0|None|n2|\n17_1.batch|batch|FAILED|77:0||n2|5K\n"
+    head = "JobID|JobName|State|ExitCode|Reason|NodeList|MaxRSS\n"
+    booked = head + "17_0|x|COMPLETED|0:0|None|n1|\n17_1|x|FAILED|77:0|None|n2|\n17_1.batch|batch|FAILED|77:0||n2|5K\n"
     answers = {"scontrol": Answer(0, shown, ""), "sacct": Answer(0, booked, "")}
     monkeypatch.setattr(slurm, "ask", lambda command, *_, **__: answers[command[0]])
     assert (facts.ask("17", {}).job_id, facts.ask("17", {}).state) == ("17_1", "FAILED")

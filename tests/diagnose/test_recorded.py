@@ -1,14 +1,17 @@
 """Every recorded failure is told by its cause, its rank and its host."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from slurmddp.diagnose import diagnose, lines
+from slurmddp.diagnose import diagnose, facts, lines
 from slurmddp.diagnose import plain as plain_job
+from slurmddp.diagnose.facts import Facts
 from slurmddp.diagnose.judge import Job, judge
 
+FIXTURES = Path(__file__).parent / "fixtures"
 NO_SLURM = {"PATH": "/nowhere"}
 
 OURS = [
@@ -123,6 +126,51 @@ def test_a_caught_traceback_long_before_the_end_is_not_the_cause(tmp_path):
     assert judge(Job("17", "hand"), plain_job.scene([log])).cause == "unknown"
 
 
+LOGGED = 'Traceback (most recent call last):\n  File "load.py", line 1, in read\nOSError: sample 7 is unreadable\n'
+"""What a program prints of an exception that it has caught, or of one that nobody did."""
+
+
+@pytest.mark.parametrize(
+    ("after", "cause", "sure"),
+    [
+        ("srun: error: n2: task 1: Exited with exit code 1\n", "exception", "certain"),
+        ("step 8\nsrun: error: n2: task 1: Exited with exit code 1\n", "exception", "likely"),
+        ("srun: error: n2: task 1: Exited with exit code 3\n", "exception", "likely"),
+        ("srun: error: n2: task 1: Killed\n", "rank-killed", "likely"),
+        ("step 8\nstep 9\nsrun: error: n2: task 1: Killed\n", "rank-killed", "likely"),
+        ("step 8\nsrun: error: n2: task 1: Segmentation fault\n", "segfault", "certain"),
+        ("srun: error: n2: task 1: Segmentation fault\n", "exception", "likely"),
+        (f"step 8\n{LOGGED.replace('OSError: sample 7', 'ValueError: batch 9')}", "exception", "certain"),
+    ],
+)
+def test_an_exception_is_as_certain_as_the_end_of_its_rank_makes_it(tmp_path, after, cause, sure):
+    log = tmp_path / "logged.out"
+    log.write_text(LOGGED + after)
+    found = judge(Job("17", "hand"), plain_job.scene([log]))
+    assert (found.cause, found.sure) == (cause, sure)
+    assert "batch 9" in found.what or "ValueError" not in after
+
+
+def test_an_exception_that_was_logged_is_not_why_a_rank_without_a_record_was_killed(recorded):
+    run, job_id = recorded("killed")
+    output = run.rank_log(job_id, "0.0", 1)
+    output.write_text(f"{output.read_text()}{LOGGED}step 8\n")
+    assert (found := diagnose(run, job_id, NO_SLURM)).cause == "rank-killed"
+    assert (found.rank, found.host) == (1, "n2")
+
+
+@pytest.mark.parametrize(
+    ("state", "cause"), [("OUT_OF_MEMORY", "out-of-memory"), ("NODE_FAIL", "node-lost"), ("FAILED", "exception")]
+)
+def test_an_exception_that_was_printed_last_does_not_explain_away_what_slurm_did(tmp_path, monkeypatch, state, cause):
+    log = tmp_path / "logged.out"
+    log.write_text(LOGGED)
+    known = Facts(job_id="17", source="sacct", state=state, name="x", output=str(log))
+    monkeypatch.setattr(facts, "ask", lambda *_: known)
+    monkeypatch.setattr(facts, "lost_nodes", lambda *_: ())
+    assert diagnose(None, "17", {}).cause == cause
+
+
 def test_a_bare_killed_proves_nothing(tmp_path):
     log = tmp_path / "killed.out"
     log.write_text("step 1\nKilled\n")
@@ -213,10 +261,44 @@ def test_what_others_have_met_is_told_by_its_cause(tmp_path, text, cause):
     assert (found.cause, "ProcessRaised" in found.what) == (cause, False)
 
 
+MET = tomllib.loads((FIXTURES / "met.toml").read_text())["log"]
+OTHERWISE = {
+    "litagin02/Style-Bert-VITS2#172": "exception",
+    "va1shn9v/PromptIR#30": "unknown",
+    "NVIDIA/nccl#975": "unknown",
+}
+"""Met logs that are told of otherwise than people did, by their source."""
+
+
+@pytest.mark.parametrize("met", [pytest.param(log, id=log["source"]) for log in MET])
+def test_what_people_have_shown_in_public_is_told_by_its_cause(tmp_path, met):
+    log = tmp_path / "met.out"
+    log.write_text(met["text"])
+    own = re.search(r"(?:JOB|STEP|StepId=) ?(\d+)", met["text"])
+    found = judge(Job(own[1] if own else "17", "hand"), plain_job.scene([log]))
+    assert found.cause == OTHERWISE.get(met["source"], met["cause"])
+
+
 def test_torchruns_page_may_lack_an_exit_code(tmp_path):
     log = tmp_path / "torn.out"
     log.write_text("Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : N/A\n")
     assert judge(Job("17", "hand"), plain_job.scene([log])).rank == 1
+
+
+@pytest.mark.parametrize("size", [0, 2, 3, 9, 30])
+def test_a_record_that_is_torn_is_none_and_the_rank_is_told_by_its_output(recorded, size):
+    run, job_id = recorded("reset")
+    record = run.rank_record(job_id, "0.0", 1)
+    record.write_bytes(record.read_bytes()[:size])
+    found = diagnose(run, job_id, NO_SLURM)
+    assert (found.cause, found.rank, found.host) == ("exception", 1, "n2")
+    assert found.what == "the program raised ValueError: the data of rank 1 is wrong"
+
+
+def test_a_torn_record_of_rank_0_is_no_success(recorded):
+    run, job_id = recorded("caught")
+    run.rank_record(job_id, "0.0", 0).write_text("0 do")
+    assert diagnose(run, job_id, NO_SLURM).cause != "none"
 
 
 def test_files_that_no_rank_wrote_are_left_out(recorded):

@@ -1,5 +1,6 @@
 """Lines that look like errors, out of what several ranks print."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,17 @@ def test_what_looks_like_an_error(text):
 )
 def test_what_does_not(text):
     assert chosen(line(text)) == []
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.key)
+def test_no_text_of_a_failure_rules_a_digit_out(rule):
+    """For a line is first looked at with zeros in the place of its digits, and by texts changed the same way."""
+    assert not re.search(r"\(\?<?![^)]*[0-9]|\[\^[^]]*[0-9]|\\[0-9]", rule.pattern)
+
+
+def test_lines_that_differ_in_a_digit_alone_are_told_apart():
+    ended = "2026-11-21T23:40:18+0000 slurmddp: job 7, attempt 0.0, ended with status "
+    assert chosen(line(f"{ended}0: done"), line(f"{ended}7: boom"), line(f"{ended}0: done")) == [f"{ended}7: boom"]
 
 
 def test_tracebacks_are_whole_though_ranks_are_mixed():

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from slurmddp.errors import UsageError
-from slurmddp.logs.which import job_of
+from slurmddp.logs.which import job_of, next_job
 from slurmddp.rundir import RunDir
 
 
@@ -14,11 +14,11 @@ def runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def submit(name, job, time, *, prints=True, task=""):
+def submit(name, job, time, *, prints=True, task="", after=None):
     run = RunDir.named("jobs", name)
     run.create()
     with run.submissions.open("a") as file:
-        file.write(json.dumps({"job": job, "time": time}) + "\n")
+        file.write(json.dumps({"job": job, "time": time, "after": after}) + "\n")
     if prints:
         run.batch_log(job + task).write_text("x\n")
 
@@ -63,3 +63,17 @@ def test_a_job_of_no_run_here_has_no_output_here():
 def test_where_nothing_was_submitted_there_is_nothing_to_show():
     with pytest.raises(UsageError, match="nothing was submitted in jobs yet; --runs-dir"):
         meant()
+
+
+def test_a_run_goes_on_in_its_next_job_and_a_job_that_was_named_does_not():
+    for job in ("5", "7", "9"):
+        submit("a", job, "2026-01-01T00:00:00+00:00")
+    run, _ = job_of("a", "jobs")
+    assert [next_job("a", run, job) for job in ("5", "7", "9", "11")] == ["7", "9", "", ""]
+    assert (next_job(None, run, "5"), next_job("5", run, "5")) == ("7", "")
+
+
+def test_while_none_has_printed_anything_it_is_the_first_of_the_last_submission():
+    for job, after in (("5", None), ("7", None), ("9", "7")):
+        submit("a", job, "2026-01-01T00:00:00+00:00", prints=False, after=after)
+    assert meant("a") == ("a", "7")

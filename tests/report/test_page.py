@@ -108,6 +108,21 @@ def test_the_recorded_run_as_a_page(recorded):
     assert read.tags().count("title") > len(pictures) and read.tags().count("desc") == len(pictures)
 
 
+def test_each_attempt_that_ended_badly_says_why_by_its_own_files(run):
+    missing = "python: can't open file '/data/train.py': [Errno 2] No such file"
+    for attempt, reason in (("0.0", "ValueError: batch 7 is empty"), ("0.1", "told to stop"), ("0.2", missing)):
+        run.attempt("7", attempt).mkdir(parents=True)
+        run.rank_record("7", attempt, 1).write_text(f"77 rank 1 on n2: {reason}\n")
+    run.rank_record("7", "0.1", 0).write_text("75 rank 0 on n1: told to stop at step 5 (preempted)\n")
+    start, restart = {"event": "start", "world_size": 2, "nodes": 2}, {"event": "restart", "status": 76, "reason": "x"}
+    second, third = {"attempt": "0.1"}, {"attempt": "0.2"}
+    write(run, start, restart, start | second, restart | second | {"status": 75}, start | third, restart | third)
+    found = as_json(gather(run, {"PATH": "/nowhere"}, now=1795305300.0))
+    assert [lap["cause"] for lap in found["attempts"]] == ["exception", None, "file-missing"]
+    text = Page(of(run)).text
+    assert "the program raised ValueError: batch 7 is empty" in text and "rank 1 on n2" in text
+
+
 def test_the_page_loads_nothing_and_runs_nothing(recorded):
     content = of(recorded)
     read = Page(content)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from slurmddp.rundir import RunDir
+from slurmddp.slurmjobs.row import Row
 from slurmddp.status import identity
-from slurmddp.status.asking import Row
 from slurmddp.status.identity import Wanted
 
 THEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
-WANTED = Wanted(job_id="17", run=RunDir(Path("jobs/mnist")), submitted=THEN, sha256="0" * 64)
+WANTED = Wanted(name="mnist", job_id="17", run=RunDir(Path("jobs/mnist")), submitted=THEN, sha256="0" * 64)
 ROW = Row(job_id="17", state="COMPLETED", source="sacct", name="mnist", submitted=THEN + timedelta(seconds=1))
 
 

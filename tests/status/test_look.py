@@ -3,10 +3,12 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -162,12 +164,26 @@ def test_another_job_of_the_same_number_is_not_the_runs(says):
     assert seen(["a"], environ)[0].state == "RUNNING", "it was requeued, and has the run's script"
 
 
-def test_a_run_whose_folder_was_renamed_says_what_slurm_calls_its_job(says):
-    submitted("renamed", "17")
-    row = f"id=17|state=RUNNING|submit={CLOCK}|name=train"
-    (status,) = seen(["renamed"], says(squeue=queue(row), sacct=NO_ACCOUNTS, scontrol=FORGOTTEN))
+def test_a_run_whose_folder_was_renamed_keeps_its_job_and_a_copy_has_none(says):
+    run = submitted("train", "17", directory=str(Path.cwd()))
+    run.submitted_script("17").write_text("#SBATCH --job-name=train\nDDPRUN_DIR=jobs/train\n")
+    environ = says(
+        squeue=queue(f"id=17|state=RUNNING|submit={CLOCK}|name=train"), sacct=NO_ACCOUNTS, scontrol=FORGOTTEN
+    )
+    shutil.copytree("jobs/train", "jobs/copied")
+    (status,) = seen(["copied"], environ)
+    assert status.state == "UNKNOWN" and status.meaning.startswith(f"the job is that of {run.path}; ")
+    run.path.rename("jobs/renamed")
+    (status,) = seen(["renamed"], environ)
+    assert (status.state, status.name, status.source) == ("RUNNING", "renamed", "squeue")
+
+
+def test_a_job_of_the_same_number_and_another_name_is_named(says):
+    submitted("train", "17")
+    environ = says(squeue=queue(f"id=17|state=RUNNING|submit={CLOCK}|name=b"), sacct=NO_ACCOUNTS, scontrol=FORGOTTEN)
+    (status,) = seen(["train"], environ)
     assert (status.state, status.source) == ("UNKNOWN", "files")
-    assert status.meaning.startswith("Slurm's job of this number is named train: another one, or the run's folder was")
+    assert status.meaning == "Slurm's job of this number is named b, not train: it is another one"
 
 
 def test_two_runs_that_had_the_same_number_are_told_apart(says):
@@ -256,7 +272,10 @@ def test_jobs_on_a_real_slurm(typed, until, slurm, slurm_env, sandbox, tmp_path)
         shown = typed("status", name, f"{name}w", f"{name}f")
         assert shown[0] == 1 and {name, f"{name}w", f"{name}f"} <= set(shown[1].split())
         slurm("scontrol", "requeue", job)
-        ended = typed("cancel", name, waits)
+        Path("jobs", f"{name}w").rename(f"jobs/{name}m")
+        shutil.copytree(f"jobs/{name}m", f"jobs/{name}c")
+        assert typed("cancel", f"{name}c")[1] == ""
+        ended = typed("cancel", name, f"{name}m")
         assert (ended[0], set(ended[1].split())) == (0, {job, waits}), ended[2]
         assert [task.phase for task in seen([name, waits], slurm_env)] == ["cancelled"] * 2
         assert typed("status", name)[0] == 1

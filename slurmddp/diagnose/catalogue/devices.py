@@ -79,7 +79,7 @@ RULES: Final = (
     ),
     Rule(
         key="gpu-broken",
-        pattern=r"\bXid \(|GPU has fallen off the bus",
+        pattern=r"\bXid \(|[Ff]allen off the bus",
         example="NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, GPU has fallen off the bus.",
         what="the driver lost a GPU",
         advice=_BAD_GPU,
@@ -119,14 +119,26 @@ RULES: Final = (
         again=None,
     ),
     Rule(
+        key="network-failed",
+        pattern=r"NET/IB\w* ?: ?Got completion from peer (?P<peer>\S+) with (?:status|error)[= ](?P<status>\d+)",
+        example="n2:984:1357 [4] ib_plugin.c:1615 NCCL WARN NET/IB : Got completion from peer 10.0.0.7<44206> with "
+        "status=12 opcode=129 len=65536 vendor err 129 (Recv)",
+        what="InfiniBand lost the way to {peer} (status {status}): a link, a switch, or the peer is down",
+        advice="`ibstat` on the nodes; -x NODE keeps off the one whose link is not Active",
+        again=None,
+        place="line",
+        role="symptom",
+        sure="likely",
+    ),
+    Rule(
         key="nccl-failed",
-        pattern=r"NCCL error in: |unhandled (?:system|cuda) error|ncclSystemError|ncclUnhandledCudaError|"
-        r"ncclInternalError",
+        pattern=r"NCCL error in: |unhandled (?:system|cuda) error|nccl(?:System|Internal|UnhandledCuda)Error",
         example="torch.distributed.DistBackendError: NCCL error in: ../ProcessGroupNCCL.cpp:331, unhandled system "
         "error, NCCL version 2.27.3",
         what="NCCL failed: the network, or a GPU",
         advice="--env NCCL_DEBUG=WARN and submit again: NCCL then says what it was",
         again=None,
+        place="line",
         role="symptom",
         sure="likely",
     ),

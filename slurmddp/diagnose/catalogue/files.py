@@ -58,6 +58,13 @@ RULES: Final = (
         place="line",
     ),
     Rule(
+        key="file-too-large",
+        pattern=r"^OSError: \[Errno 27\] File too large",
+        example="OSError: [Errno 27] File too large",
+        what="a file grew over the limit that its process has (ulimit -f), or over what the file system holds",
+        advice="ulimit -f unlimited before sbatch, or smaller files: a checkpoint in parts",
+    ),
+    Rule(
         key="file-missing",
         pattern=r"^FileNotFoundError: \[Errno 2\] No such file or directory: (?P<path>.+)",
         example="FileNotFoundError: [Errno 2] No such file or directory: '/data/train.csv'",

@@ -9,7 +9,7 @@ RULES: Final = (
         key="peer-lost",
         pattern=r"(?i:connection (?:reset|closed|refused)(?: by peer)?)|[Bb]roken pipe|ConnectionAbortedError|"
         r"(?i:failed to recv, got 0 bytes)|recvValue failed|"
-        r"sendBytes failed|Connection was likely closed|(?i:remote process exited)",
+        r"sendBytes failed|RendezvousConnectionError|Connection was likely closed|(?i:remote process exited)",
         example="RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer "
         "[127.0.0.1]:41003",
         what="lost its peer",
@@ -29,7 +29,8 @@ RULES: Final = (
     ),
     Rule(
         key="step-ended",
-        pattern=r"Job step aborted|\*\*\* STEP \S+ ON \S+ CANCELLED AT \S+ (?:DUE to SIGNAL \w+ )?\*\*\*|"
+        pattern=r"Job step aborted|"
+        r"\*\*\* STEP \S+ ON \S+ CANCELLED AT \S+ (?:DUE (?:to SIGNAL \w+|TO TASK FAILURE) )?\*\*\*|"
         r"Terminating StepId|ended with status \d+; stopping the others|"
         r"(?:sending|Sending process \d+ closing) (?:signal )?SIGTERM",
         example="srun: Job step aborted: Waiting up to 7 seconds for job step to finish.",
@@ -57,7 +58,8 @@ RULES: Final = (
     ),
     Rule(
         key="child-failed",
-        pattern=r"ChildFailedError|ProcessRaisedException|torchrun: rank \d+ \(pid \d+\) (?:was killed by|ended with)",
+        pattern=r"ChildFailedError|CalledProcessError: Command .*python|ProcessRaisedException|"
+        r"torchrun: rank \d+ \(pid \d+\) (?:was killed by|ended with)",
         example="torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
         what="torchrun tells of a rank that failed",
         role="consequence",

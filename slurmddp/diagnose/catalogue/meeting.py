@@ -26,6 +26,26 @@ RULES: Final = (
     ),
     Rule(
         key="port-taken",
+        pattern=r"server socket has failed to (?:listen|bind)\b.*?:(?P<port>\d+) \(errno: 98",
+        example="[W socket.cpp:426] [c10d] The server socket has failed to listen on [::]:38429 (errno: 98 - Address "
+        "already in use).",
+        what="port {port} of the head node is in use: by another program, or by a second process that is rank 0 too",
+        advice="submit again, which takes another port; if it comes again, look for two processes with RANK=0",
+        again=True,
+        place="line",
+    ),
+    Rule(
+        key="port-taken",
+        pattern=r"server socket has failed to listen on any local network address\. useIpv6\b.*EADDRINUSE",
+        example="RuntimeError: The server socket has failed to listen on any local network address. useIpv6: 0, "
+        "code: -98, name: EADDRINUSE, message: address already in use",
+        what="the port of the head node is in use: by another program, or by a second process that is rank 0 too",
+        advice="submit again, which takes another port; if it comes again, look for two processes with RANK=0",
+        again=True,
+        place="line",
+    ),
+    Rule(
+        key="port-taken",
         pattern=r"OSError: \[Errno 98\] (?:error while attempting to bind.*)?[Aa]ddress already in use",
         example="OSError: [Errno 98] Address already in use",
         what="a port that the program wants is in use on its node",
@@ -67,11 +87,22 @@ RULES: Final = (
     ),
     Rule(
         key="head-unreachable",
-        pattern=r"client socket has (?:timed out after \d+ ?ms|failed to connect).*"
-        r"connect to \((?P<head>[^,]+), (?P<port>\d+)\)",
+        pattern=r"client socket has (?:timed out after \d+ ?m?s|failed to connect).*"
+        r"connect to \(?(?P<head>\[[^]]*\]|[^\s,:()]+)(?:, |:)(?P<port>\d+)",
         example="torch.distributed.DistNetworkError: The client socket has timed out after 5000ms while trying to "
         "connect to (n1, 29500).",
         what="the head {head} could not be reached at port {port}: late, dead, blocked, or its name leads elsewhere",
+        advice="slurmddp doctor",
+        again=None,
+        place="line",
+        role="symptom",
+        sure="likely",
+    ),
+    Rule(
+        key="head-unreachable",
+        pattern=r"connect\(\) timed out\. Original timeout was (?P<limit>\d+) ms",
+        example="RuntimeError: connect() timed out. Original timeout was 60000 ms.",
+        what="the head could not be reached within {limit} ms: late, dead, blocked, or its name leads elsewhere",
         advice="slurmddp doctor",
         again=None,
         role="symptom",
@@ -161,13 +192,15 @@ RULES: Final = (
     ),
     Rule(
         key="mesh-failed",
-        pattern=r"[Gg]loo connectFullMesh failed",
+        pattern=r"[Gg]loo connectFullMesh failed|"
+        r"gloo/transport/tcp/pair\.cc:\d+\] connect \[[^]]*\]:\d+: Connection (?:refused|timed out)",
         example="RuntimeError: Gloo connectFullMesh failed with [../third_party/gloo/gloo/transport/tcp/pair.cc:144] "
         "no error",
         what="the ranks found one another but could not connect all pairs: a rank that left, another world size, or "
         "gloo bound to an address that others do not reach",
         advice="compare RANK and WORLD_SIZE of all ranks; --interface NAME chooses the network",
         again=None,
+        place="line",
         role="symptom",
         sure="likely",
     ),

@@ -43,7 +43,7 @@ RULES: Final = (
     ),
     Rule(
         key="loader-shared-memory",
-        pattern=r"DataLoader worker \(pid[^)]*\) is killed by signal: Bus error",
+        pattern=r"DataLoader worker \(pid(?:\(s\))? [^)]*\) is killed by signal: Bus error",
         example="RuntimeError: DataLoader worker (pid 4711) is killed by signal: Bus error. It is possible that "
         "dataloader's workers are out of shared memory. Please try to raise your shared memory limit.",
         what="the data loader's workers have filled /dev/shm",
@@ -58,8 +58,18 @@ RULES: Final = (
         advice="a larger /dev/shm, fewer workers, or torch.multiprocessing.set_sharing_strategy('file_system')",
     ),
     Rule(
+        key="loader-shared-memory",
+        pattern=r"Unexpected bus error encountered in worker\. This might be caused by insufficient shared memory",
+        example="ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory "
+        "(shm).",
+        what="the data loader's workers have filled /dev/shm",
+        advice="a larger /dev/shm, fewer workers, or torch.multiprocessing.set_sharing_strategy('file_system')",
+        place="line",
+    ),
+    Rule(
         key="loader-killed",
-        pattern=r"DataLoader worker \(pid[^)]*\) (?:is killed by signal: (?P<signal>[\w ]+)|exited unexpectedly)",
+        pattern=r"DataLoader worker \(pid(?:\(s\))? [^)]*\) "
+        r"(?:is killed by signal: (?P<signal>[\w ]+)|exited unexpectedly)",
         example="RuntimeError: DataLoader worker (pid 4711) is killed by signal: Killed.",
         what="a worker of the data loader was killed; the kernel does so when memory runs out",
         advice="num_workers=0 shows whether it is the loader; fewer workers, or more --mem",

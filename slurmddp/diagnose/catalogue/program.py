@@ -28,6 +28,16 @@ RULES: Final = (
         place="line",
     ),
     Rule(
+        key="import-error",
+        pattern=r"symbol lookup error: (?P<file>\S+): undefined symbol|"
+        r"Could not load library (?P<name>lib\S+)\. Error: ",
+        example="python3: symbol lookup error: /opt/torch/lib/libcudnn_cnn_infer.so.8: undefined symbol: "
+        "_ZN15TracebackLoggerC1EPKc, version libcudnn_ops_infer.so.8",
+        what="a library does not fit the others: {file}{name}",
+        advice="install torch and its CUDA libraries together, and let LD_LIBRARY_PATH name no others",
+        place="line",
+    ),
+    Rule(
         key="command-missing",
         pattern=r"COMMAND (?P<command>\S+) cannot be started: (?P<why>.+)",
         example="Error: COMMAND './train' cannot be started: [Errno 2] No such file or directory: './train'",
@@ -37,8 +47,8 @@ RULES: Final = (
     ),
     Rule(
         key="command-missing",
-        pattern=r"(?:execve\(\): (?P<path>[^:]+): No such file or directory|line \d+: (?P<name>[^:]+): (?:"
-        r"command not found|No such file or directory))",
+        pattern=r"(?:execve\(\): (?P<path>(?!\S*/slurm_script:)[^:]+): No such file or directory|"
+        r"line \d+: (?P<name>[^:]+): (?:command not found|No such file or directory))",
         example="slurmstepd: error: execve(): torchrun: No such file or directory",
         what="the program {path}{name} is not there",
         advice="load or activate what it comes with (--module, --venv, --conda), or give its full path",
@@ -54,7 +64,7 @@ RULES: Final = (
     ),
     Rule(
         key="segfault",
-        pattern=r"Fatal Python error: (?:Segmentation fault|Bus error|Aborted)",
+        pattern=r"Fatal Python error: (?:Segmentation fault|Bus error|Aborted)|Caught signal 11 \(Segmentation fault",
         example="Fatal Python error: Segmentation fault",
         what="a library in C crashed",
         advice="--env PYTHONFAULTHANDLER=1 and submit again: Python then says in which line it was",

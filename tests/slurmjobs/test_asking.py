@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmddp.status import asking
+from slurmddp.slurmjobs import asking, parse
 
 QUEUE = (
     "slurmddp|id=2807906|state=FAILED|submit=2026-11-21T23:44:12|start=2026-11-21T23:44:12|end=2026-11-21T23:44:12|"
@@ -29,7 +29,7 @@ ACCOUNTS = (
 
 
 def test_squeues_lines_are_read():
-    failed, waiting = asking.parse_queue(QUEUE)
+    failed, waiting = parse.parse_queue(QUEUE)
     assert (failed.job_id, failed.state, failed.nodes, failed.reason) == ("2807906", "FAILED", "n1", "NonZeroExitCode")
     assert (failed.elapsed_s, failed.limit_s, failed.exit_status) == (0, 365 * 86400, "")
     assert failed.submitted.replace(tzinfo=None) == datetime(2026, 11, 21, 23, 44, 12)  # noqa: DTZ001 the local time
@@ -38,7 +38,7 @@ def test_squeues_lines_are_read():
 
 
 def test_saccts_table_is_read():
-    failed, task, first, second = asking.parse_accounting(ACCOUNTS).rows
+    failed, task, first, second = parse.parse_accounting(ACCOUNTS).rows
     assert (failed.state, failed.exit_status, failed.name, failed.limit_s) == ("FAILED", "3:0", "", None)
     assert (task.job_id, task.state, task.name, task.elapsed_s) == ("2807905_2", "CANCELLED", "a|b", 8)
     assert [(row.state, row.limit_s) for row in (first, second)] == [("REQUEUED", None), ("COMPLETED", 525600 * 60)]
@@ -46,33 +46,33 @@ def test_saccts_table_is_read():
 
 def test_what_a_site_prints_around_it_is_left_out():
     banner = "Welcome to alpha!\nid=1|state=RUNNING\n17|RUNNING\n"
-    assert asking.parse_queue(banner + QUEUE + banner) == asking.parse_queue(QUEUE)
-    assert asking.parse_accounting(banner + ACCOUNTS + banner).rows == asking.parse_accounting(ACCOUNTS).rows
+    assert parse.parse_queue(banner + QUEUE + banner) == parse.parse_queue(QUEUE)
+    assert parse.parse_accounting(banner + ACCOUNTS + banner).rows == parse.parse_accounting(ACCOUNTS).rows
 
 
 def test_columns_that_are_missing_or_new_change_no_state():
-    (row,) = asking.parse_queue("slurmddp|id=17|colour=red|state=RUNNING\nslurmddp|state=RUNNING\n")
+    (row,) = parse.parse_queue("slurmddp|id=17|colour=red|state=RUNNING\nslurmddp|state=RUNNING\n")
     assert (row.job_id, row.state, row.name, row.submitted) == ("17", "RUNNING", "", None)
-    (row,) = asking.parse_accounting("Colour|State|JobID\nred|TIMEOUT|18\nblue|TIMEOUT\n").rows
+    (row,) = parse.parse_accounting("Colour|State|JobID\nred|TIMEOUT|18\nblue|TIMEOUT\n").rows
     assert (row.job_id, row.state, row.limit_s) == ("18", "TIMEOUT", None)
 
 
 @pytest.mark.parametrize("state", ["", "r", "Running", "17", "?", "NOT A STATE"])
 def test_what_is_no_state_is_unknown(state):
-    (row,) = asking.parse_queue(f"slurmddp|id=17|state={state}|name=x")
+    (row,) = parse.parse_queue(f"slurmddp|id=17|state={state}|name=x")
     assert row.state == "UNKNOWN"
 
 
 def test_an_answer_without_a_table_is_none():
-    assert asking.parse_accounting("JOB STATE\n17 RUNNING\n").silence == "sacct answered with no table"
-    assert asking.parse_accounting("\n").silence == "sacct answered nothing"
+    assert parse.parse_accounting("JOB STATE\n17 RUNNING\n").silence == "sacct answered with no table"
+    assert parse.parse_accounting("\n").silence == "sacct answered nothing"
 
 
 @given(st.text(max_size=200))
 def test_any_text_is_read(text):
-    asking.parse_queue(text)
-    asking.parse_queue(f"slurmddp|id=17|{text}")
-    asking.parse_accounting(f"JobID|State|Start|NodeList\n{text}\n17|{text}")
+    parse.parse_queue(text)
+    parse.parse_queue(f"slurmddp|id=17|{text}")
+    parse.parse_accounting(f"JobID|State|Start|NodeList\n{text}\n17|{text}")
 
 
 @pytest.fixture

@@ -1,0 +1,85 @@
+"""A folder that was moved keeps its jobs; a copy has none of them, also of a folder that was moved meanwhile."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from slurmddp import origin, target
+from slurmddp.handover import submissions
+from slurmddp.rundir import RunDir
+from slurmddp.target import Target
+
+
+@pytest.fixture(autouse=True)
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = RunDir.named("my jobs", "train")
+    run.create()
+    record = {"job": "17", "directory": str(tmp_path), "inode": run.path.stat().st_ino}
+    run.submissions.write_text(json.dumps(record) + "\n")
+    run.submitted_script("17").write_text("#!/bin/bash\n#SBATCH --job-name=train\nDDPRUN_DIR='my jobs/train'\n")
+    return run
+
+
+def came(path):
+    run = RunDir(Path(path).absolute())
+    return origin.of(run, submissions(run)[0])
+
+
+def moved(run, to):
+    run.path.rename(to)
+    return to
+
+
+def forget_inode(run):
+    record = submissions(run)[0]
+    del record["inode"]
+    run.submissions.write_text(json.dumps(record) + "\n")
+
+
+def test_a_folder_that_is_where_it_was_has_its_job(run):
+    assert came(run.path) == origin.Origin("train")
+    Path("link").symlink_to("my jobs")
+    assert came("link/train") == origin.Origin("train")
+
+
+@pytest.mark.parametrize("forget", [False, True])
+def test_a_folder_that_was_moved_keeps_its_job(run, forget):
+    if forget:
+        forget_inode(run)
+    to = moved(run, Path("elsewhere"))
+    assert came(to) == origin.Origin("train")
+    run.logs.mkdir(parents=True)
+    assert came(to) == origin.Origin("train"), "the job has made the old folder anew"
+
+
+@pytest.mark.parametrize("forget", [False, True])
+def test_a_copy_has_no_job(run, forget):
+    if forget:
+        forget_inode(run)
+    shutil.copytree(run.path, "copy")
+    Path("other").mkdir()
+    shutil.copytree(run.path, "other/train")
+    assert came("copy").elsewhere == came("other/train").elsewhere == run.path
+
+
+def test_a_copy_of_a_folder_that_was_moved_has_no_job(run):
+    to = moved(run, Path("elsewhere"))
+    shutil.copytree(to, "copy")
+    assert (came(to).elsewhere, came("copy").elsewhere) == (None, run.path)
+
+
+def test_a_folder_whose_script_tells_nothing_has_its_job(run):
+    to = moved(run, Path("elsewhere"))
+    Path(to, "17.sbatch").unlink()
+    assert came(to) == origin.Origin("elsewhere")
+    Path(to, "17.sbatch").write_text("DDPRUN_DIR='\n")
+    assert came(to) == origin.Origin("elsewhere")
+
+
+def test_a_job_that_is_named_by_its_number_is_of_no_copy(run):
+    shutil.copytree(run.path, "copies/train")
+    assert target.find(["17"], "copies") == [Target(None, ("17",))]
+    assert target.find(["17"], "my jobs") == [Target(run, ("17",))]
