@@ -78,7 +78,7 @@ def sweep(  # noqa: PLR0913 - an argument for each option
     job = request.resolved.spec
     run = RunDir.named(job.runs_dir, job.job_name)
     if dry_run:
-        where, jobs = standing(run, request.array.tasks, os.environ), []
+        where, jobs = standing(run, request.array.tasks, os.environ), list[Submitted]()
         if where.missing:
             wanted = replace(request, array=replace(request.array, tasks=where.missing))
             return _dry_run(wanted, where, change=change, force=force, as_json=as_json)
