@@ -71,7 +71,7 @@ def sweep(  # noqa: PLR0913 - an argument for each option
     Each setting is a run of its own, in the folder of the sweep, and comes back by itself when it is interrupted.
     The same command again submits only what is missing. `slurmddp sweep results NAME` shows what came out.
     """
-    resolved = resolve(job_file, words, behind(parameters, after, after_ok))
+    resolved = behind(resolve(job_file, words, parameters), after, after_ok)
     request = swept(fitted(resolved, os.environ), sets, side_by_side, max_parallel)
     if request.array is None:
         raise UsageError("there is nothing to sweep over; give --set KEY=VALUE,..., as in --set lr=1e-3,1e-4")
