@@ -148,6 +148,8 @@ def test_gpus_are_asked_for_by_node(tmp_path, values, asked):
         ({"slurm_array_parallelism": -1}, "-1 is not a whole number"),
         ({"timeout_min": 2, "slurm_signal_delay_s": 90}, "--signal-lead 90 leaves nothing"),
         ({"slurm_additional_parameters": {"output": "x"}}, "is not for you to set"),
+        ({"slurm_additional_parameters": {"launcher": "fork"}}, "launcher is not for an executor: each rank is a task"),
+        ({"slurm_additional_parameters": {"container": "x.sif"}}, "container is not for an executor"),
         ({"slurm_additional_parameters": ["requeue"]}, r"\['requeue'\] is not a dict of sbatch's options"),
         ({"slurm_setup": 5}, "setup: 5 is not a list of texts"),
         ({"slurm_teardown": [1]}, r"teardown: \[1\] is not a list of texts"),
