@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -58,6 +58,67 @@ def submissions(run: RunDir) -> list[dict[str, Any]]:
     ]
 
 
+def sbatch(
+    script: bytes,
+    *,
+    name: str,
+    output: Path,
+    known: Callable[[], Sequence[str]],
+    environ: Mapping[str, str],
+    notice: Notice,
+    dependency: str = "",
+) -> slurm.JobId:
+    """Submit once, also when the answer is lost: the job is looked for before sbatch is tried again.
+
+    `name` is the job's own, `known` says which jobs it is not. Raises ClusterError when sbatch refuses,
+    LostAnswerError when nobody says whether it has accepted.
+    """
+    since = datetime.now(UTC)
+    for _ in range(ATTEMPTS):
+        try:
+            job_id, said = slurm.submit(script, output=output, environ=environ, dependency=dependency)
+        except slurm.LostAnswerError as error:
+            lost = error
+        else:
+            if said:
+                notice(said)
+            return job_id
+        notice(f"sbatch's answer was lost ({lost}); looking for the job")
+        found = _look(script, name, since, known(), environ)
+        if found:
+            return found
+    raise slurm.LostAnswerError(
+        f"sbatch's answer was lost {ATTEMPTS} times ({lost}) and no job {name} is to be found; look with "
+        f"`squeue --name={name}` before you submit again"
+    ) from lost
+
+
+def _look(
+    script: bytes, name: str, since: datetime, known: Sequence[str], environ: Mapping[str, str]
+) -> slurm.JobId | None:
+    """Return the job if it was accepted, None if the controller says that it was not.
+
+    Raises LostAnswerError when the controller does not say: it may yet take the job, and a second one with it.
+    """
+    user = slurm.user()
+    for pause_s in LOOKS:
+        time.sleep(pause_s)
+        silent = None
+        try:
+            found = slurm.find_job(name=name, user=user, script=script, since=since, known=known, environ=environ)
+        except slurm.LostAnswerError as error:
+            silent = error
+            continue
+        if found:
+            return found
+    if silent:
+        raise slurm.LostAnswerError(
+            f"sbatch's answer was lost, and the controller does not say whether it has the job ({silent}); look "
+            f"with `squeue --name={name}` before you submit again"
+        ) from silent
+    return None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Handover:
     """What goes to sbatch, and what is written down when it was accepted."""
@@ -79,66 +140,19 @@ class Handover:
         Raises ClusterError when sbatch refuses, LostAnswerError when nobody says whether it has accepted.
         """
         origin, began = self._origin(), time.time()  # asked before: afterwards nothing may fail
-        job_id = self._sbatch(after)
+        known = [record["job"] for record in submissions(self.run)]
+        job_id = sbatch(
+            self.script,
+            name=self.run.path.name,
+            output=self.run.batch_log("%A_%a" if self.array else "%j"),
+            dependency=f"afterany:{after}" if after else "",
+            known=lambda: known,
+            environ=self.environ,
+            notice=self.notice,
+        )
         with suppress(OSError):
             set_aside(self.run.batch_log(job_id.number), began - SETTLED_S)
         return Submitted(job_id, self.run, unrecorded=self._record(job_id, after, origin))
-
-    def _sbatch(self, after: str) -> slurm.JobId:
-        """Submit once, also when the answer is lost: the job is looked for before sbatch is tried again."""
-        since = datetime.now(UTC)
-        known = [record["job"] for record in submissions(self.run)]
-        output, dependency = self.run.batch_log("%A_%a" if self.array else "%j"), f"afterany:{after}" if after else ""
-        for _ in range(ATTEMPTS):
-            try:
-                job_id, said = slurm.submit(self.script, output=output, environ=self.environ, dependency=dependency)
-            except slurm.LostAnswerError as error:
-                lost = error
-            else:
-                if said:
-                    self.notice(said)
-                return job_id
-            self.notice(f"sbatch's answer was lost ({lost}); looking for the job")
-            found = self._look(since, known)
-            if found:
-                return found
-        raise slurm.LostAnswerError(
-            f"sbatch's answer was lost {ATTEMPTS} times ({lost}) and no job {self._name} is to be found; look with "
-            f"`squeue --name={self._name}` before you submit again"
-        ) from lost
-
-    def _look(self, since: datetime, known: list[str]) -> slurm.JobId | None:
-        """Return the job if it was accepted, None if the controller says that it was not.
-
-        Raises LostAnswerError when the controller does not say: it may yet take the job, and a second one with it.
-        """
-        for pause_s in LOOKS:
-            time.sleep(pause_s)
-            silent = None
-            try:
-                found = slurm.find_job(
-                    name=self._name,
-                    user=slurm.user(),
-                    script=self.script,
-                    since=since,
-                    known=known,
-                    environ=self.environ,
-                )
-            except slurm.LostAnswerError as error:
-                silent = error
-                continue
-            if found:
-                return found
-        if silent:
-            raise slurm.LostAnswerError(
-                f"sbatch's answer was lost, and the controller does not say whether it has the job ({silent}); look "
-                f"with `squeue --name={self._name}` before you submit again"
-            ) from silent
-        return None
-
-    @property
-    def _name(self) -> str:
-        return self.run.path.name
 
     def _origin(self) -> dict[str, Any]:
         directory = Path.cwd()

@@ -3,7 +3,7 @@
 import re
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -42,6 +42,7 @@ def submit(
     notice: Notice,
     chain: int = 0,
     force: bool = False,
+    is_claimed: bool = False,
     accepted: Callable[[Submitted], None] = lambda _: None,
 ) -> Submitted:
     """Submit a job and record it; `change` allows a run to go on with another command.
@@ -50,7 +51,8 @@ def submit(
     submits what seems never to start. `notice` gets what sbatch says beside the id, when Slurm expects the job to
     start, and what the site has changed. Raises UsageError when the request is wrong by itself or the run is
     another's, ClusterError when the cluster rules it out or Slurm refuses. `accepted` hears of the jobs at once, and
-    what would end this process waits until it has: else a job could be forgotten.
+    what would end this process waits until it has: else a job could be forgotten. `is_claimed` is for a caller that
+    holds the run by `RunDir.claimed` itself.
     """
     spec, notice = request.resolved.spec, _unfailing(notice)
     _check_can_queue(spec)
@@ -72,7 +74,7 @@ def submit(
     for program in request.programs:
         prepare(program)
     start = None if force else _ask_slurm(request, handover.script, environ, notice)
-    with _nothing_left(run, code) as folder, run.claimed():
+    with _nothing_left(run, code) as folder, nullcontext() if is_claimed else run.claimed():
         _check_idle(request, run, environ)
         _tell_state(spec, run, code, notice)
         folder.keep_code()

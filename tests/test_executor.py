@@ -17,7 +17,7 @@ from submitit.slurm import slurm as theirs
 
 import slurmddp
 import slurmddp.executor
-from slurmddp import outcome, slurm
+from slurmddp import handover, outcome, slurm
 from slurmddp.errors import ClusterError, RankError, UsageError
 from slurmddp.executor import body, parameters
 from slurmddp.executor import job as job_module
@@ -148,6 +148,8 @@ def test_gpus_are_asked_for_by_node(tmp_path, values, asked):
         ({"slurm_array_parallelism": -1}, "-1 is not a whole number"),
         ({"timeout_min": 2, "slurm_signal_delay_s": 90}, "--signal-lead 90 leaves nothing"),
         ({"slurm_additional_parameters": {"output": "x"}}, "is not for you to set"),
+        ({"slurm_additional_parameters": {"launcher": "fork"}}, "launcher is not for an executor: each rank is a task"),
+        ({"slurm_additional_parameters": {"container": "x.sif"}}, "container is not for an executor"),
         ({"slurm_additional_parameters": ["requeue"]}, r"\['requeue'\] is not a dict of sbatch's options"),
         ({"slurm_setup": 5}, "setup: 5 is not a list of texts"),
         ({"slurm_teardown": [1]}, r"teardown: \[1\] is not a list of texts"),
@@ -336,10 +338,24 @@ def submitted(sandbox, folder: Path) -> dict[str, Job]:
     found |= {"killed": made.submit(kill_oneself), "outer": made.submit(submit_another, folder.with_name("inner"))}
     with made.batch():
         found |= {f"array {index}": made.submit(add, index, second=10) for index in range(3)}
+    found["abandoned"] = abandoned(made)
     made.update_parameters(tasks_per_node=2)
     found["failed"] = made.submit(fail_on_the_last, 600)
     made.update_parameters(nodes=2)
     return found | {"ranks": made.submit(meet)}
+
+
+def abandoned(made: slurmddp.Executor) -> Job:
+    """Return the second job of an array whose program was interrupted as soon as sbatch had answered."""
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(slurmddp.Executor, "_hand_over", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            made.map_array(add, [1, 3], [2, 4])
+    return Job(made.folder, f"{made._submitted[-1]}_1")
 
 
 def wait_for_start(job: Job) -> None:
@@ -381,6 +397,10 @@ def test_an_array_returns_every_result(jobs):
     assert [job.result() for job in array] == [10, 11, 12]
     assert [job.job_id.partition("_")[2] for job in array] == ["0", "1", "2"]
     assert header(array[0].paths.submission_file.read_text())["array"] == "0-2%3"
+
+
+def test_a_job_that_nobody_hands_its_call_takes_it_by_itself(jobs):
+    assert jobs["abandoned"].result() == 7
 
 
 def test_a_job_may_submit_another(jobs):
@@ -435,12 +455,32 @@ def test_a_thousand_calls_are_one_submission(tmp_path, slurm):
 def test_what_slurm_has_forgotten_is_told_by_the_files(tmp_path):
     """Without slurmdbd a job is known for MinJobAge only."""
     assert look(["1", "2_3"]) == {"1": GONE, "2_3": GONE}
-    lost, done = Job(tmp_path, "1"), Job(tmp_path, "2_3")
+    lost, done, torn = Job(tmp_path, "1"), Job(tmp_path, "2_3"), Job(tmp_path, "4")
+    torn.paths.result_pickle.write_bytes(b"\x80")
     utils.cloudpickle_dump(("success", 5), done.paths.result_pickle)
     assert (lost.done(), lost.state) == (True, "FAILED")
     assert (done.done(), done.state, done.result()) == (True, "COMPLETED", 5)
+    assert (torn.done(), torn.state) == (True, "FAILED")
     with pytest.raises(utils.UncompletedJobError, match="state: FAILED"):
         lost.result()
+
+
+class Bomb:
+    """Does something when it is unpickled."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple:  # noqa: D105
+        return Path.touch, (self.path,)
+
+
+def test_a_state_makes_no_result_anew(tmp_path, monkeypatch):
+    """Which may be large, or need what is not there, or do harm."""
+    monkeypatch.setattr(job_module, "look", lambda ids: dict.fromkeys(ids, GONE))
+    job = Job(tmp_path, "5")
+    utils.cloudpickle_dump(("success", Bomb(tmp_path / "done")), job.paths.result_pickle)
+    assert (job.state, (tmp_path / "done").exists()) == ("COMPLETED", False)
 
 
 @pytest.mark.usefixtures("jobs")
@@ -622,6 +662,13 @@ def test_the_body_is_started_by_the_worker_alone():
 LOST = slurm.LostAnswerError("sbatch did not end within 60 s")
 
 
+@pytest.fixture
+def at_once(monkeypatch):
+    """Look for a lost job once, without a pause."""
+    monkeypatch.setattr(handover, "LOOKS", (0.0,))
+
+
+@pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("found", [slurm.JobId("17"), None])
 def test_a_job_whose_answer_was_lost_is_looked_for(tmp_path, monkeypatch, found):
     """And a result that lies there of a job with the same number is none of it."""
@@ -642,6 +689,7 @@ def test_a_job_whose_answer_was_lost_is_looked_for(tmp_path, monkeypatch, found)
             made.submit(max, 1, 2)
 
 
+@pytest.mark.usefixtures("at_once")
 @pytest.mark.parametrize("folder", ["logs", "logs/%j"])
 def test_the_job_of_another_executor_is_not_taken_for_the_one_that_was_lost(tmp_path, monkeypatch, folder):
     """Two that ask for the same have the same script."""
@@ -659,7 +707,26 @@ def test_the_job_of_another_executor_is_not_taken_for_the_one_that_was_lost(tmp_
     monkeypatch.setattr(slurm, "find_job", find)
     with pytest.raises(slurm.LostAnswerError):
         executor(tmp_path / folder).submit(max, 1, 2)
-    assert known == ["17"]
+    assert set(known) == {"17"}
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_lost_answer_is_looked_for_and_asked_for_again(tmp_path, monkeypatch):
+    """And what the job needs stays where it may have been accepted all the same."""
+    lost = [True] * (handover.ATTEMPTS - 1) + [False] + [True] * handover.ATTEMPTS
+
+    def submit(*_, **__):
+        if lost.pop(0):
+            raise LOST
+        return slurm.JobId("17"), ""
+
+    monkeypatch.setattr(slurm, "submit", submit)
+    monkeypatch.setattr(slurm, "find_job", lambda **_: None)
+    made = executor(tmp_path / "logs")
+    assert made.submit(max, 1, 2).job_id == "17"
+    with pytest.raises(slurm.LostAnswerError):
+        made.submit(max, 1, 2)
+    assert len(list((tmp_path / "logs").glob("*.0.pkl"))) == 1
 
 
 def test_more_calls_than_an_array_may_have_make_several(tmp_path, monkeypatch):
@@ -697,7 +764,7 @@ def test_a_second_array_that_is_refused_leaves_word_of_the_first(tmp_path, monke
     made = executor(tmp_path / "logs")
     with pytest.raises(ClusterError, match=r"QOSMax.*; the first 1001 calls are queued, as \['17'\]"):
         made.map_array(abs, range(1002))
-    assert not list((tmp_path / "logs").glob("?" * 32 + ".pkl"))
+    assert not list((tmp_path / "logs").glob("?" * 32 + ".*"))
 
 
 def test_the_accounting_is_asked_where_there_is_one(monkeypatch):

@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import click
+import msgspec
 
-from slurmddp import config, target
-from slurmddp.cli.options import configuration
+from slurmddp import target
+from slurmddp.config import Resolved
 from slurmddp.errors import UsageError
+from slurmddp.fields import shown
 from slurmddp.sweep.submission import arrays
 
 
@@ -22,18 +24,21 @@ def after_options(function: Any) -> Any:
     return function
 
 
-def behind(parameters: dict[str, Any], after: Sequence[str], after_ok: Sequence[str]) -> dict[str, Any]:
-    """Return the parameters with what `--after` and `--after-ok` add to `--dependency`.
+def behind(resolved: Resolved, after: Sequence[str], after_ok: Sequence[str]) -> Resolved:
+    """Return the job with what `--after` and `--after-ok` add to its `--dependency`, wherever that comes from.
 
     Raises UsageError for a run that is none, and for a `--dependency` of alternatives (sbatch(1)).
     """
-    given = parameters.get("dependency")
-    if given and "?" in given and (after or after_ok):
-        raise UsageError(f"--dependency {given}: `?` is or, and --after is and; write all of it in --dependency")
-    runs_dir = parameters.get("runs_dir") or config.runs_dir(configuration().files, os.environ)
+    if not (after or after_ok):
+        return resolved
+    given, runs_dir = resolved.spec.dependency, resolved.spec.runs_dir
+    if given and "?" in given:
+        raise UsageError(f"--dependency {shown(given)}: `?` is or, and --after is and; write all of it in --dependency")
     asked = [f"afterany:{job}" for word in after for job in _jobs(word, runs_dir)]
     asked += [f"afterok:{job}" for word in after_ok for job in _jobs(word, runs_dir)]
-    return parameters | {"dependency": ",".join([*([given] if given else []), *asked])} if asked else parameters
+    spec = msgspec.structs.replace(resolved.spec, dependency=",".join([*([given] if given else []), *asked]))
+    origin = "; ".join(filter(None, (given and resolved.origins["dependency"], "command line")))
+    return resolved._replace(spec=spec, origins={**resolved.origins, "dependency": origin})
 
 
 def _jobs(word: str, runs_dir: str) -> list[str]:

@@ -37,7 +37,7 @@ def render(
     from slurmddp.request import fitted
     from slurmddp.script import script
 
-    resolved = resolve(job_file, words, behind(parameters, after, after_ok))
+    resolved = behind(resolve(job_file, words, parameters), after, after_ok)
     request = swept(fitted(resolved, os.environ), sets, side_by_side, max_parallel)
     write(sys.stdout, script(request.resolved.spec, array=request.array))
     if explain:

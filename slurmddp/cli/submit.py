@@ -64,7 +64,7 @@ def submit(  # noqa: PLR0913 - an argument for each option
     """
     if verbose:
         tell(f"left out of sbatch's environment: {' '.join(scrubbed(os.environ)) or 'nothing'}")
-    request = fitted(resolve(job_file, words, behind(parameters, after, after_ok)), os.environ)
+    request = fitted(behind(resolve(job_file, words, parameters), after, after_ok), os.environ)
     if dry_run:
         return _dry_run(request, change=change, force=force, as_json=as_json)
     waits = wait or follow

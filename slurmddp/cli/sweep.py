@@ -71,17 +71,19 @@ def sweep(  # noqa: PLR0913 - an argument for each option
     Each setting is a run of its own, in the folder of the sweep, and comes back by itself when it is interrupted.
     The same command again submits only what is missing. `slurmddp sweep results NAME` shows what came out.
     """
-    resolved = resolve(job_file, words, behind(parameters, after, after_ok))
+    resolved = behind(resolve(job_file, words, parameters), after, after_ok)
     request = swept(fitted(resolved, os.environ), sets, side_by_side, max_parallel)
     if request.array is None:
         raise UsageError("there is nothing to sweep over; give --set KEY=VALUE,..., as in --set lr=1e-3,1e-4")
     job = request.resolved.spec
     run = RunDir.named(job.runs_dir, job.job_name)
-    where = standing(run, request.array.tasks, os.environ)
-    wanted = replace(request, array=replace(request.array, tasks=where.missing))
-    if dry_run and where.missing:
-        return _dry_run(wanted, where, change=change, force=force, as_json=as_json)
-    jobs = [] if dry_run or not where.missing else _submitted(wanted, change=change, force=force, as_json=as_json)
+    if dry_run:
+        where, jobs = standing(run, request.array.tasks, os.environ), list[Submitted]()
+        if where.missing:
+            wanted = replace(request, array=replace(request.array, tasks=where.missing))
+            return _dry_run(wanted, where, change=change, force=force, as_json=as_json)
+    else:
+        where, jobs = _submitted(request, change=change, force=force, as_json=as_json)
     tell(_told(where))
     if as_json:
         click.echo(json.dumps(_described(run, where, jobs)))
@@ -92,9 +94,9 @@ def sweep(  # noqa: PLR0913 - an argument for each option
     return 0
 
 
-def _submitted(wanted: Request, *, change: bool, force: bool, as_json: bool) -> list[Submitted]:
+def _submitted(request: Request, *, change: bool, force: bool, as_json: bool) -> tuple[Standing, list[Submitted]]:
     tell_id = (lambda _: None) if as_json else _print_id
-    return submit_sweep(wanted, change=change, force=force, environ=os.environ, notice=tell, accepted=tell_id)
+    return submit_sweep(request, change=change, force=force, environ=os.environ, notice=tell, accepted=tell_id)
 
 
 def _print_id(done: Submitted) -> None:

@@ -9,6 +9,7 @@ import platform
 import re
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -35,6 +36,8 @@ NAME: Final = "doctor"
 LIMIT_S: Final = 600
 """The time limit of the job: short enough to be started in the gaps between others."""
 _STEP_LIMIT_S: Final = 600.0
+_ENDING_S: Final = 10.0
+_LOOK_S: Final = 0.5
 _LAST_WORDS: Final = re.compile(r" slurmddp: (?:job \S+, attempt \S+, ended with|set-up failed with) status \d+: (.*)")
 
 _ERRORS: Final = re.compile(r"^(?:srun|slurmstepd): error: .*$", re.MULTILINE)
@@ -55,16 +58,22 @@ def by_job(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> li
         request = fitted(resolved, environ)
         spec = exam_spec(request.resolved.spec, folder)
         request = replace(request, resolved=Resolved(spec, request.resolved.origins))
-        done = submitting.submit(request, change=True, environ=environ, notice=notice)
-        number = done.job_id.number
-        notice(f"job {number} looks at {spec.nodes} node(s)")
+        numbers: list[str] = []
         try:
-            follow.wait(done.run, number, environ, notice=notice)
+            done = submitting.submit(
+                request,
+                change=True,
+                environ=environ,
+                notice=notice,
+                accepted=lambda done: numbers.append(done.job_id.number),
+            )
+            notice(f"job {numbers[0]} looks at {spec.nodes} node(s)")
+            follow.wait(done.run, numbers[0], environ, notice=notice)
         except BaseException:
-            with suppress(ClusterError):
-                slurm.order(["scancel", number], environ)
+            for number in numbers:
+                _end(number, environ)
             raise
-        return list(read(done.run, done.run.batch_log(number)))
+        return list(read(done.run, done.run.batch_log(numbers[0])))
 
 
 def by_step(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> list[Finding]:
@@ -92,6 +101,15 @@ def by_step(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> l
                 _end_step(job, folder.name, environ)
             raise
         return list(read(run, run.batch_log(job)))
+
+
+def _end(number: str, environ: Mapping[str, str]) -> None:
+    """Cancel a job, and give it a little time to end, after which it writes nothing more."""
+    deadline = time.monotonic() + _ENDING_S
+    with suppress(ClusterError):
+        slurm.order(["scancel", number], environ)
+        while time.monotonic() < deadline and any(not job.ended for job in slurm.jobs([number], environ)):
+            time.sleep(_LOOK_S)
 
 
 def _end_step(job: str, name: str, environ: Mapping[str, str]) -> None:
@@ -183,17 +201,24 @@ def _last_words(text: str) -> str:
 
 @contextmanager
 def _folder(runs_dir: str, notice: Notice) -> Iterator[Path]:
-    """Make a folder among those of the runs, where the nodes see it; it goes when the look came to its end."""
+    """Make a folder among those of the runs, where the nodes see it; it goes when the look came to its end.
+
+    So it does when somebody has ended the look, which then has left nothing that would be of use.
+    """
     parent = Path(os.path.abspath(runs_dir))  # noqa: PTH100 - resolve() would follow links that the nodes may not have
     made = not parent.exists()
     parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".doctor-", dir=parent))
+    interrupted = False
     try:
         yield folder
+    except KeyboardInterrupt:
+        interrupted = True
+        raise
     finally:
         complete = folder / NAME / "findings.json"
         ended_well = complete.exists() and json.loads(complete.read_bytes())["complete"]
-        if any((folder / NAME).glob("logs/*")) and not ended_well:
+        if any((folder / NAME).glob("logs/*")) and not ended_well and not interrupted:
             notice(f"what the look left is in {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)

@@ -11,6 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final, Literal
@@ -20,6 +21,7 @@ from submitit.core import utils
 
 from slurmddp import outcome
 from slurmddp.errors import RankError
+from slurmddp.executor import handed as handed_over
 from slurmddp.runtime.environment import Rank
 from slurmddp.runtime.owner import owner_of
 from slurmddp.runtime.preemption import NOTICES
@@ -27,8 +29,10 @@ from slurmddp.runtime.stopping import Stopping, begun
 from slurmddp.runtime.verdict import Verdict, judge
 from slurmddp.runtime.why import Reason
 
+HANDOVER_LIMIT_S: Final = 10.0
+"""For the call to be handed over by the program that has submitted it; later the job takes it by itself."""
 ARRIVAL_LIMIT_S: Final = 60.0
-"""For the pickle, which gets its name when sbatch has told the job's."""
+"""For the call to be seen on this node."""
 PAUSE: Final = signal.SIGURG
 """Brings the main thread to a halt between two of the callable's instructions; does nothing to a process of its own."""
 PAUSE_LIMIT_S: Final = 3.0
@@ -87,6 +91,8 @@ class Files:
     def submitted(self) -> utils.DelayedSubmission:
         """Return the call. Raises RuntimeError when its pickle does not come."""
         path = self._paths.submitted_pickle
+        if handed := os.environ.get(handed_over.VARIABLE):
+            _take(handed_over.call_file(Path(handed), int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))), path)
         if not _waited(path.exists, ARRIVAL_LIMIT_S):
             raise RuntimeError(f"{path} did not come within {ARRIVAL_LIMIT_S:.0f} s; submit again")
         return utils.DelayedSubmission.load(path)
@@ -221,6 +227,13 @@ class Call:
         if verdict.status == outcome.FAILED:
             self._files.keep(("error", trace))
         return verdict
+
+
+def _take(waiting: Path, path: Path) -> None:
+    """Take a call that was not handed over; another rank may be quicker."""
+    if not _waited(lambda: not waiting.exists(), HANDOVER_LIMIT_S):
+        with suppress(FileNotFoundError):
+            waiting.replace(path)
 
 
 def _is_checkpointable(call: utils.DelayedSubmission) -> bool:

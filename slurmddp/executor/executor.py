@@ -3,21 +3,23 @@
 import os
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import UTC, datetime
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import submitit
-from submitit.core import plugins, utils
+from submitit.core import logger, plugins, utils
 from submitit.slurm import slurm as theirs
 
 from slurmddp import slurm
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.executor import parameters
+from slurmddp.executor.handed import VARIABLE as HANDED
+from slurmddp.executor.handed import call_file
 from slurmddp.executor.job import Job
 from slurmddp.fields import shown, unknown
+from slurmddp.handover import sbatch
 from slurmddp.render import render_callables
 from slurmddp.spec import JobSpec
 
@@ -105,17 +107,29 @@ class Executor(theirs.SlurmExecutor):
         return jobs
 
     def _submit(self, calls: Sequence[utils.DelayedSubmission], count: int | None) -> list[Any]:
-        script = self.render(count)
-        with self._pickled(calls) as pickles:
-            number = self._sbatch(script.encode(), "%A_%a" if count else "%j")
-            self._submitted.append(number)
-            jobs = [self._job(f"{number}_{index}" if count else number) for index in range(len(calls))]
-            jobs[0].paths.submission_file.parent.mkdir(parents=True, exist_ok=True)
-            jobs[0].paths.submission_file.write_text(script)
-            for job, pickle in zip(jobs, pickles, strict=True):
-                self._forget_results(job)
-                job.paths.move_temporary_file(pickle, "submitted_pickle")
+        """Submit a job, or an array; one that nobody hands its call takes it by its first name."""
+        script, handed = self.render(count), self._place / uuid.uuid4().hex
+        pickles = self._pickled(calls, handed)
+        try:
+            number = self._sbatch(script.encode(), "%A_%a" if count else "%j", handed)
+        except ClusterError as error:
+            if not isinstance(error, slurm.LostAnswerError):
+                _remove(pickles)
+            raise
+        self._submitted.append(number)
+        jobs = [self._job(f"{number}_{index}" if count else number) for index in range(len(calls))]
+        jobs[0].paths.submission_file.parent.mkdir(parents=True, exist_ok=True)
+        jobs[0].paths.submission_file.write_text(script)
+        for job, pickle in zip(jobs, pickles, strict=True):
+            with suppress(FileNotFoundError):  # the job has taken it
+                self._hand_over(job, pickle)
         return jobs
+
+    def _hand_over(self, job: Job, pickle: Path) -> None:
+        """Give a job its call. Raises FileNotFoundError when it has it already."""
+        pickle.stat()
+        self._forget_results(job)
+        job.paths.move_temporary_file(pickle, "submitted_pickle")
 
     def _forget_results(self, job: Job) -> None:
         """Remove those of a job that had the same number in an earlier life of the cluster."""
@@ -125,20 +139,19 @@ class Executor(theirs.SlurmExecutor):
     def _job(self, job_id: str) -> Job:
         return Job(folder=self.folder, job_id=job_id, tasks=list(range(self._spec(self.parameters).world_size)))
 
-    @contextmanager
-    def _pickled(self, calls: Sequence[utils.DelayedSubmission]) -> Iterator[list[Path]]:
-        """Pickle the calls into files that are gone afterwards, unless a job has taken them."""
+    def _pickled(self, calls: Sequence[utils.DelayedSubmission], handed: Path) -> list[Path]:
+        """Pickle the calls into files of their own; none is left when one of them cannot be."""
         limit_s = self._spec(self.parameters).time_s
-        paths = [self._place / f"{uuid.uuid4().hex}.pkl" for _ in calls]
+        paths = [call_file(handed, index) for index in range(len(calls))]
         try:
             for call, path in zip(calls, paths, strict=True):
                 call.set_timeout((limit_s or 0) // 60, self.max_num_timeout)
                 call.dump(path)
                 self._check_size(paths[0], len(calls))
-            yield paths
-        finally:
-            for path in paths:
-                path.unlink(missing_ok=True)
+        except BaseException:
+            _remove(paths)
+            raise
+        return paths
 
     @property
     def _place(self) -> Path:
@@ -157,25 +170,16 @@ class Executor(theirs.SlurmExecutor):
                 f"{self.max_pickle_size_gb:g}; give paths in place of large objects, or a larger limit"
             )
 
-    def _sbatch(self, script: bytes, number: str) -> str:
-        """Submit once, also when the answer is lost: then the job is looked for."""
+    def _sbatch(self, script: bytes, number: str, handed: Path) -> str:
         place, stream = self._place, "out" if self.parameters.get("stderr_to_stdout") else "err"
-        output = place / (f"{number}_0_log.{stream}" if place == self.folder else f"slurm-{number}.out")
-        since, spec = datetime.now(UTC), self._spec(self.parameters)
-        try:
-            return slurm.submit(script, output=output, environ=os.environ)[0].number
-        except slurm.LostAnswerError:
-            found = slurm.find_job(
-                name=spec.job_name,
-                user=slurm.user(),
-                script=script,
-                since=since,
-                known=self._known(),
-                environ=os.environ,
-            )
-            if not found:
-                raise
-            return found.number
+        return sbatch(
+            script,
+            name=self._spec(self.parameters).job_name,
+            output=place / (f"{number}_0_log.{stream}" if place == self.folder else f"slurm-{number}.out"),
+            known=self._known,
+            environ={**os.environ, HANDED: str(handed)},
+            notice=logger.get_logger().warning,
+        ).number
 
     def _known(self) -> list[str]:
         """Return the jobs that are there already: this executor's, and those that another has in the same folder."""
@@ -193,6 +197,11 @@ def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
         if key not in _CONSTRUCTOR:
             raise unknown(key, (*_CONSTRUCTOR, "max_restarts"), "Executor", what="setting")
     return settings
+
+
+def _remove(paths: Iterable[Path]) -> None:
+    for path in paths:
+        path.unlink(missing_ok=True)
 
 
 def _make_runs(folder: Path) -> None:

@@ -42,6 +42,18 @@ _OURS = (
     *("additional_parameters", "srun_args", "use_srun"),
 )
 """Those with a meaning of their own."""
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    "launcher": "each rank is a task that srun starts",
+    **dict.fromkeys(
+        ("container", "container-runtime", "container-mount"),
+        "the ranks run in the Python that submits, or Executor(python=...)",
+    ),
+    **dict.fromkeys(
+        ("template", "no-python", "snapshot", "reset", "runs-dir", "profile"), "an executor has its own way"
+    ),
+    "python": "give it as Executor(python=...)",
+}
+"""Options of a job that a call has not, and why."""
 SLURMS: Final = (*_FIELDS, *_SBATCHS, *_OURS)
 """submitit's parameters of a Slurm job; `slurm_` may stand before each."""
 ARRAY_PARALLELISM: Final = 256
@@ -70,6 +82,7 @@ def spec_of(parameters: Mapping[str, Any], *, python: str | None, max_restarts: 
     """Return the job that the parameters ask for. Raises UsageError for values that cannot be."""
     tasks = max(1, _whole("tasks_per_node", parameters.get("ntasks_per_node", 1)))
     further = _further(parameters.get("additional_parameters", {}))
+    _check_options(further)
     if "gres" in further:
         parameters = {**parameters, "gres": further.pop("gres")}
     asked = {
@@ -95,6 +108,14 @@ def spec_of(parameters: Mapping[str, Any], *, python: str | None, max_restarts: 
             if value is not None
         },
     )
+
+
+def _check_options(further: Mapping[str, Any]) -> None:
+    for key in further:
+        if key in _ELSEWHERE and (key, further[key]) != ("launcher", "srun"):
+            raise UsageError(
+                f"update_parameters: additional_parameters: {key} is not for an executor: {_ELSEWHERE[key]}"
+            )
 
 
 def _sbatch(parameters: Mapping[str, Any], further: Mapping[str, Any]) -> tuple[str, ...]:

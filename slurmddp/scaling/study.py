@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 
 from slurmddp import follow, history
-from slurmddp.errors import ClusterError
+from slurmddp.errors import ClusterError, UsageError
+from slurmddp.fields import shown
 from slurmddp.handover import submissions
 from slurmddp.history import Event, number
 from slurmddp.sameness import check_same
@@ -26,6 +27,7 @@ def perform(plan: Plan, *, together: bool, environ: Mapping[str, str], notice: N
     Each job waits for the one before it, that they do not disturb each other; not so with `together`. Raises
     UsageError when a run was made with another program, ClusterError when Slurm refuses or does not answer.
     """
+    _check_can_wait(plan.jobs, together=together)
     for job in plan.jobs:
         if not job.spec.reset:
             check_same(job.run, job.request.resolved, instead="--reset to measure anew")
@@ -35,6 +37,16 @@ def perform(plan: Plan, *, together: bool, environ: Mapping[str, str], notice: N
         if ended.phase != "done":
             notice(f"job {job_id} for {counted(job.gpus)} ended {ended.state}; its output is in {job.run.logs}")
     return [job for job in plan.jobs if not _timing(job)]
+
+
+def _check_can_wait(jobs: Sequence[Planned], *, together: bool) -> None:
+    """Refuse what each job but the first would also have to wait for, where that is not to be written (sbatch(1))."""
+    given = jobs[0].spec.dependency or ""
+    if "?" in given and len(jobs) > 1 and not together:
+        raise UsageError(
+            f"--dependency {shown(given)}: `?` is or, and each size waits for the one before it, too; give --together, "
+            "or jobs that must all have ended, with commas"
+        )
 
 
 def _submitted(

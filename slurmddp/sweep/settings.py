@@ -14,7 +14,7 @@ from slurmddp.command import is_worker
 from slurmddp.errors import UsageError
 from slurmddp.fields import convert, shown, unknown
 from slurmddp.spec import JobSpec
-from slurmddp.worker.options import WORKER_FIELDS
+from slurmddp.worker.options import WORKER_FIELDS, WorkerOptions
 
 MOST: Final = 1_000_000
 """Settings of a sweep; sbatch's scripts are at most 4 MB by default (slurm.conf(5), max_script_size)."""
@@ -82,10 +82,22 @@ def settings(values: Values, *, side_by_side: bool) -> list[dict[str, str]]:
 def tasks(job: JobSpec, wanted: Sequence[Mapping[str, str]]) -> tuple[Task, ...]:
     """Return the task of each setting: `{key}` in COMMAND is the value, or the key is an option of the bundled worker.
 
-    Raises UsageError for a key that the program does not have, or a value that it does not take.
+    Raises UsageError for a key that the program does not have, a value that it does not take, and for one that is
+    written in two ways.
     """
     check_keys(job, tuple(wanted[0]) if wanted else ())
-    return tuple(Task(dict(values), _set(job, values)) for values in wanted)
+    found = tuple(Task(dict(values), _set(job, values)) for values in wanted)
+    if is_worker(job.command):
+        _check_distinct(found)
+    return found
+
+
+def _check_distinct(found: Sequence[Task]) -> None:
+    first: dict[WorkerOptions, Task] = {}
+    for task in found:
+        same = first.setdefault(task.job.worker, task)
+        if same is not task:
+            raise UsageError(f"--set: {same.folder} and {task.folder} are the same training; give each value once")
 
 
 def check_keys(job: JobSpec, keys: Sequence[str]) -> None:

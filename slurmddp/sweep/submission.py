@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -70,39 +71,66 @@ def sweep(
     environ: Mapping[str, str],
     notice: Notice,
     accepted: Callable[[Submitted], None],
-) -> list[Submitted]:
-    """Submit the tasks of the request's array that are neither done nor in the queue; return the jobs.
+) -> tuple[Standing, list[Submitted]]:
+    """Submit the tasks of the request's array that are neither done nor in the queue; return what was, and the jobs.
 
-    Slurm's arrays have at most MaxArraySize tasks, and scripts a largest size: more than that are several. `accepted`
-    hears of each at once. Raises UsageError and ClusterError as `submit` does, with how much was queued before.
+    Nobody else submits for the sweep from the look to the last job. Slurm's arrays have at most MaxArraySize tasks,
+    and scripts a largest size: more than that are several. `accepted` hears of each at once. Raises UsageError and
+    ClusterError as `submit` does, with how much was queued before.
     """
-    array = request.array
+    array, job = request.array, request.resolved.spec
     if array is None:
         raise UsageError("there is nothing to sweep over; give --set KEY=VALUE,...")
-    parts = list(_parts(request, array))
-    if array.max_parallel and len(parts) > 1:
+    run = RunDir.named(job.runs_dir, job.job_name)
+
+    def one(part: Array) -> Submitted:
+        return submit(
+            replace(request, array=part),
+            change=change,
+            force=force,
+            environ=environ,
+            notice=notice,
+            is_claimed=True,
+            accepted=accepted,
+        )
+
+    with _claimed(run):
+        where = standing(run, array.tasks, environ)
+        parts = list(_parts(request, replace(array, tasks=where.missing))) if where.missing else []
+        return where, _all_submitted(parts, one)
+
+
+@contextmanager
+def _claimed(run: RunDir) -> Iterator[None]:
+    """Hold the run, and take its folder back when it was made for a sweep that is refused."""
+    created = run.create()
+    try:
+        with run.claimed():
+            yield
+    except slurm.LostAnswerError:
+        raise
+    except BaseException:
+        if created and not submissions(run):
+            run.remove_unused(created)
+        raise
+
+
+def _all_submitted(parts: Sequence[Array], one: Callable[[Array], Submitted]) -> list[Submitted]:
+    count = sum(len(part.tasks) for part in parts)
+    if len(parts) > 1 and parts[0].max_parallel:
         raise ClusterError(
-            f"--max-parallel holds for one array, and {len(array.tasks)} settings need {len(parts)} here "
+            f"--max-parallel holds for one array, and {count} settings need {len(parts)} here "
             "(MaxArraySize, max_script_size); sweep over fewer, or leave it out"
         )
     done: list[Submitted] = []
     for part in parts:
         try:
-            done.append(
-                submit(
-                    replace(request, array=part),
-                    change=change,
-                    force=force,
-                    environ=environ,
-                    notice=notice,
-                    accepted=accepted,
-                )
-            )
+            done.append(one(part))
         except ClusterError as error:
             if not done:
                 raise
             first = sum(len(part.tasks) for part in parts[: len(done)])
-            raise ClusterError(f"{first} of {len(array.tasks)} settings are queued, then: {error}") from error
+            raise ClusterError(f"{first} of {count} settings are queued, then: {error}") from error
     return done
 
 

@@ -3,10 +3,11 @@
 import hashlib
 import json
 import re
+from pathlib import Path
 
 import pytest
 
-from slurmddp import slurm
+from slurmddp import config, slurm
 from slurmddp.cli import after
 from slurmddp.errors import UsageError
 from slurmddp.rundir import RunDir
@@ -21,6 +22,13 @@ def run(tmp_path, monkeypatch):
     made.submissions.write_text("".join(f"{json.dumps({'job': job})}\n" for job in ("5", "7")))
 
 
+def behind(given, words, words_ok) -> str | None:
+    """Return the dependency of a job whose job file has `given`."""
+    Path("job.toml").write_text(f'dependency = "{given}"' if given else "")
+    resolved = config.resolve(options={}, words=(), job_file=Path("job.toml"), environ={})
+    return after.behind(resolved, words, words_ok).spec.dependency
+
+
 @pytest.mark.parametrize(
     ("given", "words", "words_ok", "dependency"),
     [
@@ -31,7 +39,7 @@ def run(tmp_path, monkeypatch):
     ],
 )
 def test_jobs_and_runs_are_told_by_their_ids(given, words, words_ok, dependency):
-    assert after.behind({"dependency": given}, words, words_ok)["dependency"] == dependency
+    assert behind(given, words, words_ok) == dependency
 
 
 def test_a_sweep_of_several_arrays_is_waited_for_whole(monkeypatch):
@@ -43,8 +51,8 @@ def test_a_sweep_of_several_arrays_is_waited_for_whole(monkeypatch):
     states = {"11_0": "COMPLETED", "12_0": "COMPLETED", "12_1": "RUNNING", "13_0": "RUNNING", "14_0": "PENDING"}
     monkeypatch.setattr(slurm, "jobs", lambda *_: [slurm.Job(*state) for state in states.items()])
     monkeypatch.setattr(slurm, "batch_script", lambda job, *_, **__: b"theirs" if job == "13" else b"ours")
-    assert after.behind({}, ("many",), ())["dependency"] == "afterany:12,afterany:14"
-    assert after.behind({}, (), ("14",))["dependency"] == "afterok:14"
+    assert behind(None, ("many",), ()) == "afterany:12,afterany:14"
+    assert behind(None, (), ("14",)) == "afterok:14"
 
 
 @pytest.mark.parametrize(
@@ -53,4 +61,4 @@ def test_a_sweep_of_several_arrays_is_waited_for_whole(monkeypatch):
 )
 def test_what_cannot_be_waited_for_is_refused(given, word, message):
     with pytest.raises(UsageError, match=re.escape(message)):
-        after.behind({"dependency": given}, (word,), ())
+        behind(given, (word,), ())

@@ -194,6 +194,22 @@ def test_a_look_that_is_interrupted_leaves_no_step_and_ends_no_other(allocation,
         wait_for(lambda names: names == ["sleep"])
         sleeper.terminate()
     assert looking.returncode == 130
+    assert not list(tmp_path.rglob(".doctor-*"))
+
+
+def test_a_look_by_a_job_that_is_interrupted_leaves_neither_job_nor_folder(slurm, slurm_env, tmp_path):
+    words = ["doctor", "--in-job", "--ntasks-per-node=1", "-c1", "--setup=sleep 60"]
+    looking = subprocess.Popen([SLURMDDP, *words], env=slurm_env, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("jobs/.doctor-*/doctor/logs/*.out")):
+        assert looking.poll() is None and time.monotonic() < deadline
+        time.sleep(0.1)
+    looking.send_signal(signal.SIGINT)
+    said = looking.communicate(timeout=60)[1]
+    number = re.search(r"job (\d+) looks", said)[1]
+    assert looking.returncode == 130, said
+    assert "CANCELLED" in slurm("squeue", "--states=all", "--noheader", "--format=%T", f"--jobs={number}")
+    assert not list(tmp_path.rglob(".doctor-*"))
 
 
 def test_before_the_queue_the_cluster_is_asked(cli):

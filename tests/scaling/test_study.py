@@ -1,10 +1,13 @@
 """What is read from the runs of a study; jobs themselves are in tests/cli/test_scale.py."""
 
 import json
+from dataclasses import replace
 
+import msgspec
 import pytest
 
 from slurmddp.config import resolve
+from slurmddp.errors import UsageError
 from slurmddp.request import Request
 from slurmddp.scaling import study
 from slurmddp.scaling.plan import plan
@@ -90,3 +93,14 @@ def test_a_program_without_a_loop_of_ours_is_told_so(planned):
 def test_a_record_that_says_nothing_of_use_is_no_measurement(planned, times):
     left(planned.jobs[0], {**timing(1, []), "times_s": times})
     assert study.points(planned, warm_up=0)[0] == []
+
+
+def test_alternatives_to_wait_for_are_refused_where_each_job_waits_for_another(planned):
+    jobs = [replace(job, request=replace(job.request, resolved=alternative(job))) for job in planned.jobs]
+    with pytest.raises(UsageError, match=r"^--dependency 'after:1\?after:2': .* give --together"):
+        study.perform(replace(planned, jobs=tuple(jobs)), together=False, environ={}, notice=print)
+
+
+def alternative(job):
+    resolved = job.request.resolved
+    return resolved._replace(spec=msgspec.structs.replace(resolved.spec, dependency="after:1?after:2"))

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from slurmddp.cli.sweep import sweep as command
 from slurmddp.errors import UsageError
 from slurmddp.rundir import RunDir, append_record, read_records
+from slurmddp.sweep import submission
 from slurmddp.sweep.results import ranked, results
 
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
@@ -123,6 +125,26 @@ def test_the_script_is_the_one_that_render_prints_and_slurm_holds(cli, slurm, tm
     slurm("scancel", job)
     assert held == shown == (tmp_path / "jobs" / "s" / f"{job}.sbatch").read_text()
     assert "#SBATCH --array=0-5\n" in shown and "'at-1-$(id)' '$(id)'" in shown
+
+
+def test_the_same_sweep_typed_twice_at_once_is_submitted_once(cli, slurm, slurm_env, monkeypatch):
+    """The second comes while the first has looked at what is missing, and has submitted nothing yet."""
+    words, refused = sweep("--set", "n=1,2", "--set", "last=1", "--hold"), []
+    look = submission.standing
+
+    def standing(*asked):
+        found = look(*asked)
+        refused.append(cli(*words, status=2).stderr)
+        return found
+
+    for module in (submission, sys.modules["slurmddp.cli.sweep"]):
+        monkeypatch.setattr(module, "standing", standing)
+    for name, value in slurm_env.items():
+        monkeypatch.setenv(name, value)
+    command.main(words[1:], standalone_mode=False)
+    waiting = slurm("squeue", "--array", "--noheader", "--name=s", "--states=PENDING", "--format=%i").split()
+    slurm("scancel", *waiting)
+    assert len(waiting) == 2 and "run s is being submitted by process" in refused[0]
 
 
 def test_what_is_more_than_one_script_may_hold_are_several(cli, slurm):
