@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import cache
 from typing import Final
 
-from slurmddp.cluster.pending import explain
+from slurmddp.cluster.pending import JOB_ID, explain
 from slurmddp.errors import UsageError
 from slurmddp.history import History, read_newest, read_outline
 from slurmddp.hostlist import expand
@@ -24,6 +24,24 @@ where it stands, and its pace."""
 
 _LINES_BYTES: Final = 1024
 
+_STANDS: Final[Mapping[str, str]] = {
+    "SUSPENDED": "it stands still: Slurm has suspended it, and lets it go on by itself or by `scontrol resume JOBID`",
+    "STOPPED": "it stands still with its nodes: it was sent SIGSTOP, and `scancel -s CONT JOBID` lets it go on",
+    "CONFIGURING": "its nodes are being made ready",
+    "POWER_UP_NODE": "its nodes are being started",
+    "COMPLETING": "it leaves its nodes",
+    "SIGNALING": "it is being sent a signal",
+    "STAGE_OUT": "its files are being brought back from a burst buffer",
+    "RESIZING": "its number of nodes is being changed",
+    "REQUEUED": "it goes back into the queue",
+    "REQUEUE_FED": "it goes back into the queue of its federation",
+    "REQUEUE_HOLD": "it was put back into the queue and is held; `scontrol release JOBID` lets it go on",
+    "SPECIAL_EXIT": "it was put back into the queue for somebody to look at, and is held; "
+    "`scontrol release JOBID` lets it go on",
+    "RESV_DEL_HOLD": "it is held, for its reservation was deleted; `scontrol release JOBID` lets it go on without it",
+}
+"""What the states mean, beside those that say it, in which a job goes on, or waits."""
+
 _ENDED: Final[Mapping[str, str]] = {
     "COMPLETED": "",
     "FAILED": "its script ended with an error",
@@ -36,6 +54,7 @@ _ENDED: Final[Mapping[str, str]] = {
     "LAUNCH_FAILED": "a node failed to start it",
     "CANCELLED": "it was cancelled",
     "REVOKED": "another cluster took it",
+    "RECONFIG_FAIL": "a node could not be set up for it",
 }
 """What the states mean in which a job ends, where nothing else tells."""
 
@@ -98,7 +117,7 @@ def _with_records(status: JobStatus, files: Files) -> JobStatus:
     if run is None:
         return replace(status, meaning=meaning)
     history = files.of(run)
-    progress = records.progress(run, history, status.job_id, running=status.phase == "running", now=files.now)
+    progress = records.progress(run, history, status.job_id, running=status.state == "RUNNING", now=files.now)
     if status.phase == "failed" and status.state == "FAILED":
         end = records.ending(run, history, status.job_id, gone=True)
         said = end.reason if end.state == "FAILED" else ""
@@ -139,10 +158,11 @@ def _unknown(job: Wanted, other: str) -> str:
 
 
 def _meaning(status: JobStatus) -> str:
+    stands = _STANDS.get(status.state, "").replace(JOB_ID, status.job_id)
     if status.phase == "queued":
         why = explain(status.reason, status.job_id)
-        return "; ".join(part for part in (why.meaning, why.advice) if part)
-    return _ENDED.get(status.state, "")
+        return stands or "; ".join(part for part in (why.meaning, why.advice) if part)
+    return stands or _ENDED.get(status.state, "")
 
 
 @cache

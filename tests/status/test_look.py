@@ -178,6 +178,26 @@ def test_a_run_whose_folder_was_renamed_keeps_its_job_and_a_copy_has_none(says):
     assert (status.state, status.name, status.source) == ("RUNNING", "renamed", "squeue")
 
 
+STATES = [
+    *("PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"),
+    *("BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "COMPLETING", "CONFIGURING", "LAUNCH_FAILED", "POWER_UP_NODE"),
+    *("RECONFIG_FAIL", "RESIZING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "STOPPED", "REVOKED"),
+    *("RESV_DEL_HOLD", "SIGNALING", "STAGE_OUT"),
+]
+"""Base states and flags of squeue(1), 22.05 to 25.05."""
+
+
+def test_every_state_has_a_phase_and_all_but_those_that_say_it_plain_words(says):
+    rows = [f"id={number}|state={state}|name=x|reason=" for number, state in enumerate([*STATES, "BRAND_NEW"], start=1)]
+    environ = says(squeue=queue(*rows), sacct=NO_ACCOUNTS, scontrol=FORGOTTEN)
+    found = seen([str(number + 1) for number in range(len(rows))], environ)
+    assert [status.state for status in found if status.phase == "unknown"] == ["BRAND_NEW"]
+    silent = {status.state for status in found if not status.meaning}
+    assert silent == {"PENDING", "RUNNING", "COMPLETED", "BRAND_NEW"}
+    held = {status.state for status in found if f"scontrol release {status.job_id}" in status.meaning}
+    assert held == {"REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
+
+
 def test_a_job_of_the_same_number_and_another_name_is_named(says):
     submitted("train", "17")
     environ = says(squeue=queue(f"id=17|state=RUNNING|submit={CLOCK}|name=b"), sacct=NO_ACCOUNTS, scontrol=FORGOTTEN)
