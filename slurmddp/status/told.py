@@ -13,7 +13,7 @@ from slurmddp.hostlist import expand
 from slurmddp.rundir import TAIL_BYTES, RunDir
 from slurmddp.slurm import OVER, PHASES
 from slurmddp.slurmjobs.row import Row
-from slurmddp.status import records
+from slurmddp.status import here, records
 from slurmddp.status.answers import FEW, Answers
 from slurmddp.status.identity import Wanted
 from slurmddp.status.values import JobStatus
@@ -130,23 +130,30 @@ def _with_records(status: JobStatus, files: Files) -> JobStatus:
 
 
 def _from_files(job: Wanted, answers: Answers, files: Files) -> JobStatus:
-    silence = answers.queue.silence
+    silence = "" if job.is_local else answers.queue.silence
     name = job.run.path.name if job.run else ""
     unknown = JobStatus(job_id=job.job_id, run=job.run, name=name, state="UNKNOWN", silence=silence)
     if job.run is None:
         return replace(unknown, meaning=silence or "Slurm knows no such job, and no run here has it")
     history = files.of(job.run)
-    end = records.ending(job.run, history, job.job_id, gone=not silence)
-    progress = records.progress(job.run, history, job.job_id, running=False, now=files.now)
+    end = _ending(job, job.run, history, gone=not silence)
+    runs = job.is_local and end.state == "RUNNING"
+    progress = records.progress(job.run, history, job.job_id, running=runs, now=files.now)
     age_s = max(0.0, files.now - end.seen) if end.seen else 0.0
     ended = datetime.fromtimestamp(end.seen).astimezone() if end.seen and PHASES.get(end.state) in OVER else None
     meaning = "" if end.state == "COMPLETED" else end.reason or _ENDED.get(end.state, "")
-    if end.state == "UNKNOWN":
+    if end.state == "UNKNOWN" and not job.is_local:
         meaning = silence or _unknown(job, answers.names.get(job.number, ""))
     return replace(
         unknown, state=end.state, submitted=job.submitted, ended=ended, meaning=meaning, exit_status=end.exit_status,
         age_s=age_s, progress=progress,
     )  # fmt: skip
+
+
+def _ending(job: Wanted, run: RunDir, history: History, *, gone: bool) -> records.Ending:
+    if job.is_local:
+        return here.ending(run, job.job_id, records.last_seen(run, history, job.job_id))
+    return records.ending(run, history, job.job_id, gone=gone)
 
 
 def _unknown(job: Wanted, other: str) -> str:
