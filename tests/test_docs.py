@@ -83,9 +83,9 @@ CANCEL = "| `cancel` | A person cancelled a job that had started, by `slurmddp c
 
 def events() -> str:
     text = (
-        "## events.jsonl\n\nOne JSON object a line, appended by rank 0, the batch script or `slurmddp cancel`. Every\n"
-        "record begins with `time` (seconds since 1970), `event`, `job`, `attempt`, `rank` (null for the batch script and\n"
-        "`slurmddp cancel`) and `host`;\n"
+        "## events.jsonl\n\n"
+        "One JSON object a line, appended by rank 0, the batch script or `slurmddp cancel`. Every record begins with\n"
+        "`time` (seconds since 1970), `event`, `job`, `attempt`, `rank` (null for the last two) and `host`;\n"
     )
     text += "a number that JSON cannot write is the text `nan`, `inf` or `-inf`.\n\n"
     text += "| event | when | its own fields |\n|---|---|---|\n"
