@@ -1,13 +1,16 @@
-"""Cancels jobs so that they stay cancelled, also those that Slurm is putting back into the queue. No files written."""
+"""Cancels jobs so that they stay cancelled, also those that Slurm is putting back; the runs' events tell of it."""
 
 import re
+import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from slurmddp import slurm
 from slurmddp.errors import ClusterError, UsageError
+from slurmddp.rundir import append_record
 from slurmddp.slurm import Phase
 from slurmddp.slurmjobs import asking
 from slurmddp.status import JobStatus, look, number
@@ -68,7 +71,21 @@ def cancel(jobs: Sequence[JobStatus], environ: Environ, notice: Callable[[str], 
         if left and time.monotonic() >= deadline:
             raise ClusterError(f"{_list(left)} not gone after {GONE_S:.0f} s; {said or 'type the same again'}")
         time.sleep(_POLL_S if left else 0)
+    _record(job for job in jobs if _phase(states[_whole(job.job_id)]) == "cancelled")
     return [Cancelled(job_id, name, states[job_id]) for job_id, name in names.items()]
+
+
+def _record(jobs: Iterable[JobStatus]) -> None:
+    """Write down in the runs of jobs that had started who cancelled them; by now no job of theirs writes there.
+
+    The records are all that tells of it where there is no accounting.
+    """
+    for job in jobs:
+        attempt = job.progress.attempt if job.progress else ""
+        if job.run and attempt:
+            head = {"time": time.time(), "event": "cancel", "job": job.job_id, "attempt": attempt, "rank": None}
+            with suppress(OSError):
+                append_record(job.run.events, {**head, "host": socket.gethostname(), "by": slurm.user()})
 
 
 def _whole(job_id: str) -> str:

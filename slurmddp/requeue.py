@@ -91,7 +91,7 @@ def _check(job: JobRecord) -> None:
     if job.phase == "running" and not job.requeue:
         raise ClusterError(
             f"job {job.job_id} has Requeue=0, so that Slurm does not take it back; "
-            f"`scancel {job.job_id}`, then {_hint(_run_of(job))}"
+            f"`slurmddp cancel {job.job_id}`, then {_hint(_run_of(job))}"
         )
     if job.phase == "queued" and not job.restarts:
         raise ClusterError(f"job {job.job_id} is {job.state} ({job.reason}) and has not run yet; wait for it")

@@ -45,6 +45,7 @@ PHASES: Final[Mapping[str, Phase]] = {
         (
             "RUNNING",
             "CONFIGURING",
+            "POWER_UP_NODE",
             "COMPLETING",
             "SIGNALING",
             "STAGE_OUT",
@@ -65,12 +66,13 @@ PHASES: Final[Mapping[str, Phase]] = {
             "DEADLINE",
             "PREEMPTED",
             "LAUNCH_FAILED",
+            "RECONFIG_FAIL",
         ),
         "failed",
     ),
     **dict.fromkeys(("CANCELLED", "REVOKED"), "cancelled"),
 }
-"""Every state of squeue(1) and sacct(1); any other word is `unknown`."""
+"""Every state and flag that squeue(1) and sacct(1) show of a job, 22.05 to 25.05; any other word is `unknown`."""
 
 OVER: Final[frozenset[Phase]] = frozenset({"done", "failed", "cancelled"})
 """Where a job is that will not run again by itself."""

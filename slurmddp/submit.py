@@ -236,7 +236,7 @@ def _check_idle(request: Request, run: RunDir, environ: Mapping[str, str]) -> No
         if job.job_id not in re.findall(r"\d+", spec.dependency or "") and spec.dependency != "singleton":
             raise UsageError(
                 f"run {run.path.name} belongs to job {job.job_id}, which is {job.state}; wait for it, cancel it with "
-                f"`scancel {job.job_id}`, or choose another --name"
+                f"`slurmddp cancel {job.job_id}`, or choose another --name"
             )
 
 

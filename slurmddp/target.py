@@ -20,6 +20,10 @@ JOB_ID: Final = re.compile(r"[0-9]+(_[0-9]+)?")
 """A job's id as people type it: `17`, or `17_3` for a task of an array."""
 
 
+LOCAL: Final = "local-"
+"""What the id of a run on this machine begins with, which is no job of Slurm's."""
+
+
 @dataclass(frozen=True)
 class Target:
     """A run with those of its jobs that are meant, or a job that is of no run here."""
@@ -34,15 +38,16 @@ class Target:
         return self.run.path.name if self.run else self.jobs[-1]
 
 
-def find(words: Sequence[str], runs_dir: str) -> list[Target]:
+def find(words: Sequence[str], runs_dir: str, *, local: bool = False) -> list[Target]:
     """Return what each word means: a run's name or folder, or a job's id; without words every run, by name.
 
-    Raises UsageError for a name that no run has; a job's id may be of no run here.
+    `local` adds those that have only run on this machine, without Slurm. Raises UsageError for a name that no run has;
+    a job's id may be of no run here.
     """
     if not words:
-        return [_whole(run) for run in runs(runs_dir)]
+        return [_whole(run) for run in runs(runs_dir)] + (_all_here(runs_dir) if local else [])
     by_job = _by_job(runs_dir) if any(map(JOB_ID.fullmatch, words)) else {}
-    return [_of_id(word, by_job) if JOB_ID.fullmatch(word) else _of_name(word, runs_dir) for word in words]
+    return [_of_id(word, by_job) if JOB_ID.fullmatch(word) else _of_name(word, runs_dir, local=local) for word in words]
 
 
 def runs(runs_dir: str) -> list[RunDir]:
@@ -91,11 +96,24 @@ def _arrays(run: RunDir) -> Iterator[tuple[str, list[tuple[str, str]]]]:
             yield record["job"], [(folder_of(values), f"{record['job']}_{index}") for index, values in enumerate(given)]
 
 
-def _of_name(word: str, runs_dir: str) -> Target:
+def _here(run: RunDir) -> Target:
+    return Target(run, tuple(sorted(path.name for path in run.logs.glob(f"{LOCAL}*") if path.is_dir())))
+
+
+def _all_here(runs_dir: str) -> list[Target]:
+    folder = Path.cwd() / runs_dir
+    known = [RunDir(path) for path in sorted(folder.iterdir())] if folder.is_dir() else []
+    found = [_here(run) for run in known if not run.submissions.exists() and os.access(run.logs, os.R_OK | os.X_OK)]
+    return [target for target in found if target.jobs]
+
+
+def _of_name(word: str, runs_dir: str, *, local: bool = False) -> Target:
     run = RunDir.named(runs_dir, word)
     if "/" in word and not run.path.is_dir():
         run = RunDir.named(".", word)
     target = of(run)
+    if local and not target.jobs:
+        target = _here(run)
     if target.jobs:
         return target
     near = difflib.get_close_matches(word, [known.path.name for known in runs(runs_dir)])

@@ -1,11 +1,13 @@
 """Jobs that are cancelled stay so; stand-ins for the states of a Slurm that puts one back meanwhile."""
 
+from dataclasses import replace
+
 import pytest
 
-from slurmddp import cancel, slurm
+from slurmddp import cancel, history, slurm
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.rundir import RunDir
-from slurmddp.status import JobStatus
+from slurmddp.status import JobStatus, Progress, records
 from slurmddp.target import Target
 
 
@@ -46,6 +48,17 @@ def test_a_job_is_cancelled_once_while_it_leaves(told):
     done, said = cancelled(job("17"))
     assert (done, orders) == ([("17", "CANCELLED")], [["17"]])
     assert said == ["waiting until job 17 can no longer come back; Ctrl-C leaves it to Slurm"]
+
+
+def test_who_cancelled_a_job_that_had_started_is_in_its_runs_events(told, tmp_path):
+    run = RunDir(tmp_path)
+    told({"17": "CANCELLED", "18": "CANCELLED", "19": "COMPLETED"})
+    began = {number: replace(job(number), run=run, progress=Progress(attempt="0.0")) for number in ("17", "19")}
+    cancelled(began["17"], replace(job("18"), run=run, progress=Progress()), began["19"])
+    (event,) = history.read(run).events
+    assert (event.kind, event.job, event.attempt, event.text("by")) == ("cancel", "17", "0.0", slurm.user())
+    ended = records.ending(run, history.read(run), "17", gone=True)
+    assert (ended.state, ended.reason) == ("CANCELLED", f"cancelled by `slurmddp cancel` ({slurm.user()})")
 
 
 def test_a_job_that_was_just_being_requeued_is_cancelled_again(told):

@@ -78,16 +78,19 @@ BATCH_EVENTS = {
 }
 """Those of the batch script, which knows no docstrings; their fields are found in its template."""
 
+CANCEL = "| `cancel` | A person cancelled a job that had started, by `slurmddp cancel`, on `host`. | `by` |\n"
+
 
 def events() -> str:
-    text = "## events.jsonl\n\nOne JSON object a line, appended by rank 0 or by the batch script. Every record begins\n"
-    text += (
-        "with `time` (seconds since 1970), `event`, `job`, `attempt`, `rank` (null for the batch script) and `host`;\n"
+    text = (
+        "## events.jsonl\n\n"
+        "One JSON object a line, appended by rank 0, the batch script or `slurmddp cancel`. Every record begins with\n"
+        "`time` (seconds since 1970), `event`, `job`, `attempt`, `rank` (null for the last two) and `host`;\n"
     )
     text += "a number that JSON cannot write is the text `nan`, `inf` or `-inf`.\n\n"
     text += "| event | when | its own fields |\n|---|---|---|\n"
     rows = [row(node) for node in ast.parse(EVENTS.read_text()).body if isinstance(node, ast.ClassDef)]
-    return text + "".join(rows) + "".join(batch_rows())
+    return text + "".join(rows) + "".join(batch_rows()) + CANCEL
 
 
 def row(node: ast.ClassDef) -> str:

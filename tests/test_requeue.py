@@ -130,7 +130,7 @@ def test_a_cancelled_job_is_refused_and_stays_cancelled(job, typed, slurm, wait_
 def test_a_job_that_may_not_be_requeued_and_one_that_has_not_run_are_refused(job, typed, slurm):
     number = job("-N1", "--no-requeue")
     status, _, err = typed("requeue", number)
-    assert status == 3 and f"job {number} has Requeue=0" in err and f"`scancel {number}`, then submit" in err
+    assert status == 3 and f"job {number} has Requeue=0" in err and f"`slurmddp cancel {number}`, then submit" in err
     waiting = job("--hold", states=())
     status, _, err = typed("requeue", waiting)
     assert status == 3 and f"job {waiting} is PENDING (JobHeldUser) and has not run yet" in err

@@ -35,7 +35,7 @@ def status(words: tuple[str, ...], runs_dir: str, *, as_json: bool) -> int:
     when they wait, run or are done, 1 when one has failed or was cancelled, 3 when nobody tells what became of one.
     Of a run the job counts that runs, else the next in the queue, else the last one.
     """
-    targets = naming.find(words, runs_dir)
+    targets = naming.find(words, runs_dir, local=True)
     runs = [_of(target, named=bool(words)) for target in ([*targets] if words else _newest_first(targets))]
     found = [part for run in runs for part in naming.settings(run)]
     statuses = _grouped([part for part in found if part.jobs])

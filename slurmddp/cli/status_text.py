@@ -74,7 +74,7 @@ def what(status: JobStatus) -> str:
     if status.phase == "queued":
         words = _waits(status)
     elif status.phase in ("running", "done"):
-        words = ", ".join(_advance(status.progress))
+        words = ", ".join([*([status.meaning.partition(":")[0]] if status.meaning else []), *_advance(status.progress)])
     else:
         words = status.meaning
     old = f"{duration(status.age_s)} ago" if status.age_s >= 1 and status.phase in _GOES_ON else ""

@@ -124,7 +124,7 @@ def _wait(done: Submitted, result: dict[str, Any], *, show: bool, as_json: bool)
             _print(result, as_json=True)
         if isinstance(error, SlurmddpError):
             raise
-        tell(f"job {number} goes on without you; `scancel {number}` ends it")
+        tell(f"job {number} goes on without you; `slurmddp cancel {number}` ends it")
         raise
     well = job.phase == "done"
     why = None if well else _diagnosis(done.run, number)

@@ -90,6 +90,13 @@ STATES: Final = (
         again=True,
     ),
     StateRule(
+        key="reconfig-failed",
+        state="RECONFIG_FAIL",
+        what="a node could not be set up for it",
+        advice="submit it again without that node: -x NODE; `sinfo -R` names it",
+        again=True,
+    ),
+    StateRule(
         key="output-missing",
         state="FAILED",
         exit_code="0:53",

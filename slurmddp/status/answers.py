@@ -33,16 +33,18 @@ class Answers:
     """Those whose number another job of the same name has by now."""
 
     def ask(self) -> None:
-        """Ask squeue, then sacct for what it does not know, then scontrol for a few."""
-        if not self.wanted:
+        """Ask squeue, then sacct for what it does not know, then scontrol for a few; none of them for runs here."""
+        asked = [job for job in self.wanted if not job.is_local]
+        self.rows = {job: [] for job in self.wanted if job.is_local}
+        if not asked:
             return
-        ids = list(dict.fromkeys(job.job_id for job in self.wanted))
+        ids = list(dict.fromkeys(job.job_id for job in asked))
         self.queue = asking.queue(ids, self.environ, timeout_s=self.timeout_s)
-        self._take(self.wanted, self.queue.rows)
+        self._take(asked, self.queue.rows)
         self._drop_others()
-        if missing := [job for job in self.wanted if self._is_incomplete(job)]:
+        if missing := [job for job in asked if self._is_incomplete(job)]:
             self._take(missing, self._accounting(missing))
-        if len(self.wanted) <= FEW and not self.queue.silence:
+        if len(asked) <= FEW and not self.queue.silence:
             self._detail()
 
     @cached_property
@@ -90,7 +92,7 @@ class Answers:
     def _detail(self) -> None:
         """Add what only scontrol tells, and all that it does where neither of the others knows a job."""
         for job, rows in self.rows.items():
-            if rows and rows[0].source == "sacct":
+            if job.is_local or (rows and rows[0].source == "sacct"):
                 continue
             heard = asking.controller(job.job_id, self.environ, timeout_s=self.timeout_s)
             if heard.silence:

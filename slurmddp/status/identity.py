@@ -15,6 +15,7 @@ from typing import Final
 
 from slurmddp.rundir import RunDir
 from slurmddp.slurmjobs.row import Row, number
+from slurmddp.target import LOCAL
 
 SLACK: Final = timedelta(minutes=5)
 """So much may the clock here and the controller's differ."""
@@ -37,6 +38,11 @@ class Wanted:
     def number(self) -> str:
         """The number of the job, or of the array that it is of."""
         return number(self.job_id)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is no job, but a run on this machine."""
+        return self.job_id.startswith(LOCAL)
 
 
 def of(wanted: Wanted, rows: Iterable[Row]) -> list[Row]:

@@ -106,8 +106,8 @@ def ending(run: RunDir, history: History, job_id: str, *, gone: bool) -> Ending:
     if said and (said.final or gone):
         status = "" if said.status is None else f"{said.status}:0"
         return Ending("COMPLETED" if said.status == DONE else "FAILED", said.why, status, seen)
-    if _was_cancelled(events):
-        return Ending("CANCELLED", "cancelled", "", seen)
+    if why := _cancelled(events):
+        return Ending("CANCELLED", why, "", seen)
     if events and not gone:
         return Ending("PENDING" if events[-1].kind == "requeue" else "RUNNING", "", "", seen)
     return Ending("UNKNOWN", "", "", seen)
@@ -140,10 +140,12 @@ def _tail(path: Path) -> str:
         return ""
 
 
-def _was_cancelled(events: Sequence[Event]) -> bool:
-    """Whether the last thing that the ranks were told, and nothing but their end came after it, is that."""
-    last = [event for event in events if event.kind not in ("end", "checkpoint", "metrics")][-1:]
-    return bool(last) and last[0].kind == "notice" and last[0].text("reason") == "cancelled"
+def _cancelled(events: Sequence[Event]) -> str:
+    """Return how a job was cancelled, if that is the last on record and nothing but the ranks' end came after it."""
+    last = next((event for event in reversed(events) if event.kind not in ("end", "checkpoint", "metrics")), None)
+    if last and last.kind == "cancel":
+        return f"cancelled by `slurmddp cancel` ({last.text('by')})"
+    return "cancelled" if last and last.kind == "notice" and last.text("reason") == "cancelled" else ""
 
 
 def _requeues(attempts: Sequence[Attempt]) -> Iterator[Happened]:

@@ -6,14 +6,14 @@ from datetime import datetime
 from functools import cache
 from typing import Final
 
-from slurmddp.cluster.pending import explain
+from slurmddp.cluster.pending import JOB_ID, explain
 from slurmddp.errors import UsageError
 from slurmddp.history import History, read_newest, read_outline
 from slurmddp.hostlist import expand
 from slurmddp.rundir import TAIL_BYTES, RunDir
 from slurmddp.slurm import OVER, PHASES
 from slurmddp.slurmjobs.row import Row
-from slurmddp.status import records
+from slurmddp.status import here, records
 from slurmddp.status.answers import FEW, Answers
 from slurmddp.status.identity import Wanted
 from slurmddp.status.values import JobStatus
@@ -23,6 +23,24 @@ SOME: Final = 100
 where it stands, and its pace."""
 
 _LINES_BYTES: Final = 1024
+
+_STANDS: Final[Mapping[str, str]] = {
+    "SUSPENDED": "it stands still: Slurm has suspended it, and lets it go on by itself or by `scontrol resume JOBID`",
+    "STOPPED": "it stands still with its nodes: it was sent SIGSTOP, and `scancel -s CONT JOBID` lets it go on",
+    "CONFIGURING": "its nodes are being made ready",
+    "POWER_UP_NODE": "its nodes are being started",
+    "COMPLETING": "it leaves its nodes",
+    "SIGNALING": "it is being sent a signal",
+    "STAGE_OUT": "its files are being brought back from a burst buffer",
+    "RESIZING": "its number of nodes is being changed",
+    "REQUEUED": "it goes back into the queue",
+    "REQUEUE_FED": "it goes back into the queue of its federation",
+    "REQUEUE_HOLD": "it was put back into the queue and is held; `scontrol release JOBID` lets it go on",
+    "SPECIAL_EXIT": "it was put back into the queue for somebody to look at, and is held; "
+    "`scontrol release JOBID` lets it go on",
+    "RESV_DEL_HOLD": "it is held, for its reservation was deleted; `scontrol release JOBID` lets it go on without it",
+}
+"""What the states mean, beside those that say it, in which a job goes on, or waits."""
 
 _ENDED: Final[Mapping[str, str]] = {
     "COMPLETED": "",
@@ -36,6 +54,7 @@ _ENDED: Final[Mapping[str, str]] = {
     "LAUNCH_FAILED": "a node failed to start it",
     "CANCELLED": "it was cancelled",
     "REVOKED": "another cluster took it",
+    "RECONFIG_FAIL": "a node could not be set up for it",
 }
 """What the states mean in which a job ends, where nothing else tells."""
 
@@ -98,7 +117,7 @@ def _with_records(status: JobStatus, files: Files) -> JobStatus:
     if run is None:
         return replace(status, meaning=meaning)
     history = files.of(run)
-    progress = records.progress(run, history, status.job_id, running=status.phase == "running", now=files.now)
+    progress = records.progress(run, history, status.job_id, running=status.state == "RUNNING", now=files.now)
     if status.phase == "failed" and status.state == "FAILED":
         end = records.ending(run, history, status.job_id, gone=True)
         said = end.reason if end.state == "FAILED" else ""
@@ -111,23 +130,30 @@ def _with_records(status: JobStatus, files: Files) -> JobStatus:
 
 
 def _from_files(job: Wanted, answers: Answers, files: Files) -> JobStatus:
-    silence = answers.queue.silence
+    silence = "" if job.is_local else answers.queue.silence
     name = job.run.path.name if job.run else ""
     unknown = JobStatus(job_id=job.job_id, run=job.run, name=name, state="UNKNOWN", silence=silence)
     if job.run is None:
         return replace(unknown, meaning=silence or "Slurm knows no such job, and no run here has it")
     history = files.of(job.run)
-    end = records.ending(job.run, history, job.job_id, gone=not silence)
-    progress = records.progress(job.run, history, job.job_id, running=False, now=files.now)
+    end = _ending(job, job.run, history, gone=not silence)
+    runs = job.is_local and end.state == "RUNNING"
+    progress = records.progress(job.run, history, job.job_id, running=runs, now=files.now)
     age_s = max(0.0, files.now - end.seen) if end.seen else 0.0
     ended = datetime.fromtimestamp(end.seen).astimezone() if end.seen and PHASES.get(end.state) in OVER else None
     meaning = "" if end.state == "COMPLETED" else end.reason or _ENDED.get(end.state, "")
-    if end.state == "UNKNOWN":
+    if end.state == "UNKNOWN" and not job.is_local:
         meaning = silence or _unknown(job, answers.names.get(job.number, ""))
     return replace(
         unknown, state=end.state, submitted=job.submitted, ended=ended, meaning=meaning, exit_status=end.exit_status,
         age_s=age_s, progress=progress,
     )  # fmt: skip
+
+
+def _ending(job: Wanted, run: RunDir, history: History, *, gone: bool) -> records.Ending:
+    if job.is_local:
+        return here.ending(run, job.job_id, records.last_seen(run, history, job.job_id))
+    return records.ending(run, history, job.job_id, gone=gone)
 
 
 def _unknown(job: Wanted, other: str) -> str:
@@ -139,10 +165,11 @@ def _unknown(job: Wanted, other: str) -> str:
 
 
 def _meaning(status: JobStatus) -> str:
+    stands = _STANDS.get(status.state, "").replace(JOB_ID, status.job_id)
     if status.phase == "queued":
         why = explain(status.reason, status.job_id)
-        return "; ".join(part for part in (why.meaning, why.advice) if part)
-    return _ENDED.get(status.state, "")
+        return stands or "; ".join(part for part in (why.meaning, why.advice) if part)
+    return stands or _ENDED.get(status.state, "")
 
 
 @cache

@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -176,6 +177,50 @@ def test_a_run_whose_folder_was_renamed_keeps_its_job_and_a_copy_has_none(says):
     run.path.rename("jobs/renamed")
     (status,) = seen(["renamed"], environ)
     assert (status.state, status.name, status.source) == ("RUNNING", "renamed", "squeue")
+
+
+STATES = [
+    *("PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"),
+    *("BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "COMPLETING", "CONFIGURING", "LAUNCH_FAILED", "POWER_UP_NODE"),
+    *("RECONFIG_FAIL", "RESIZING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "STOPPED", "REVOKED"),
+    *("RESV_DEL_HOLD", "SIGNALING", "STAGE_OUT"),
+]
+"""Base states and flags of squeue(1), 22.05 to 25.05."""
+
+
+def test_every_state_has_a_phase_and_all_but_those_that_say_it_plain_words(says):
+    rows = [f"id={number}|state={state}|name=x|reason=" for number, state in enumerate([*STATES, "BRAND_NEW"], start=1)]
+    environ = says(squeue=queue(*rows), sacct=NO_ACCOUNTS, scontrol=FORGOTTEN)
+    found = seen([str(number + 1) for number in range(len(rows))], environ)
+    assert [status.state for status in found if status.phase == "unknown"] == ["BRAND_NEW"]
+    silent = {status.state for status in found if not status.meaning}
+    assert silent == {"PENDING", "RUNNING", "COMPLETED", "BRAND_NEW"}
+    held = {status.state for status in found if f"scontrol release {status.job_id}" in status.meaning}
+    assert held == {"REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD"}
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        ({0: "0 rank 0 on n1: done"}, "COMPLETED"),
+        ({0: "76 rank 0 on n1: peer lost", 1: "77 rank 1 on n1: boom"}, "FAILED"),
+        ({0: "75 rank 0 on n1: told to stop"}, "CANCELLED"),
+        ({}, "UNKNOWN"),
+        (None, "RUNNING"),
+    ],
+)
+def test_a_run_on_this_machine_is_told_by_its_files_and_slurm_is_not_asked(said, state):
+    run, job_id = RunDir.named("jobs", "train"), f"local-20260101-000000-{os.getpid()}"
+    run.create()
+    run.attempt(job_id, "0.0").mkdir(parents=True)
+    for rank, text in (said or {}).items():
+        run.rank_record(job_id, "0.0", rank).write_text(text + "\n")
+    if said is None:
+        run.owner.write_text(f"local:{socket.gethostname()} {job_id} 0.0\n")
+    for words in ([], ["train"]):
+        (status,) = look(target.find(words, "jobs", local=True), {"PATH": "/nowhere"})
+        assert (status.job_id, status.state, status.source, status.silence) == (job_id, state, "files", "")
+    assert ("boom" in status.meaning) == (state == "FAILED")
 
 
 def test_a_job_of_the_same_number_and_another_name_is_named(says):
