@@ -30,8 +30,8 @@ HELD_S: Final = 2.0
 """So long the first lines of a job wait for Slurm's word that it runs."""
 _STIR_S: Final = 5.0
 _SOON_LIMIT_S: Final = 30.0
-_BLIND_LIMIT: Final = 30
-"""So many unanswered questions in a row, five minutes of them, end the wait."""
+BLIND_S: Final = 300.0
+"""So long without an answer, however long each question takes, ends the wait."""
 _UNKNOWN_LIMIT: Final = 3
 """So many answers in a row that know nothing of the job end it too."""
 
@@ -111,17 +111,19 @@ def _ask(
     output: "Output", environ: Mapping[str, str], held: list[Line], show: Callable[[Line], None], notice: Notice
 ) -> slurm.Job:
     """Ask until Slurm answers; meanwhile what was held back, and what is printed, is passed on."""
-    for tried in range(_BLIND_LIMIT):
+    asked_at, told = time.monotonic(), False
+    while True:
         try:
             return _answer(beside(lambda: slurm.job(output.job_id, environ)), output, held, show)
         except ClusterError as error:
-            lost = error
-            if not tried:
+            if time.monotonic() >= asked_at + BLIND_S:
+                raise
+            if not told:
                 notice(f"Slurm does not tell how job {output.job_id} is: {error}; it is asked again")
+            told = True
             _pass(held, show)
             held.clear()
             _look(output, show, queued=False, soon=False)
-    raise lost
 
 
 def _answer(asked: Future[slurm.Job], output: "Output", held: list[Line], show: Callable[[Line], None]) -> slurm.Job:

@@ -17,7 +17,7 @@ from typing import Final
 from slurmddp.errors import UsageError
 from slurmddp.interpreter import environment_of
 from slurmddp.outcome import FAILED, FENCED, RETRYABLE, STOPPED
-from slurmddp.rundir import RunDir
+from slurmddp.rundir import LOCAL, RunDir
 from slurmddp.slurm import submission_environment
 from slurmddp.spec import JobSpec
 
@@ -54,7 +54,7 @@ def plan(spec: JobSpec, *, devices: str | None, environ: Mapping[str, str]) -> L
     It has the ranks of one node. Raises UsageError for devices that are not numbers.
     """
     chosen, run = _devices(devices), RunDir.named(spec.runs_dir, spec.job_name)
-    job_id = f"local-{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}"
+    job_id = f"{LOCAL}{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}"
     ranks = 1 if spec.is_one_process else spec.ntasks_per_node or spec.gpus or len(chosen) or 1
     python = spec.python or sys.executable
     torchrun = [python, "-P", "-m", "slurmddp.runtime.elastic", "--standalone", f"--nproc-per-node={ranks}"]

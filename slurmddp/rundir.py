@@ -17,6 +17,8 @@ from typing import Any, Self
 from slurmddp.errors import UsageError
 
 TAIL_BYTES = 2**16
+LOCAL = "local-"
+"""What the id of a run on this machine begins with, which is no job of Slurm's."""
 _RANK_MODEL = re.compile(r"rank-([0-9]+)\.pt\Z")
 
 

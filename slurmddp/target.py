@@ -14,14 +14,10 @@ from slurmddp.array import folder as folder_of
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown
 from slurmddp.handover import submissions
-from slurmddp.rundir import RunDir
+from slurmddp.rundir import LOCAL, RunDir
 
 JOB_ID: Final = re.compile(r"[0-9]+(_[0-9]+)?")
 """A job's id as people type it: `17`, or `17_3` for a task of an array."""
-
-
-LOCAL: Final = "local-"
-"""What the id of a run on this machine begins with, which is no job of Slurm's."""
 
 
 @dataclass(frozen=True)

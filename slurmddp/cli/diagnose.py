@@ -8,7 +8,7 @@ import click
 from slurmddp import diagnose as diagnosing
 from slurmddp.cli.options import runs_dir_option
 from slurmddp.errors import UsageError
-from slurmddp.rundir import RunDir
+from slurmddp.rundir import LOCAL, RunDir
 from slurmddp.target import JOB_ID, find
 
 
@@ -52,4 +52,4 @@ def _local(run: RunDir) -> tuple[RunDir, str] | None:
     """Return the newest run on this machine of that name, where no job was started after it."""
     jobs = [path for path in run.logs.glob("*") if path.is_dir()] if run.logs.is_dir() else []
     newest = max(jobs, key=lambda path: path.stat().st_mtime, default=None)
-    return (run, newest.name) if newest and newest.name.startswith(diagnosing.LOCAL) else None
+    return (run, newest.name) if newest and newest.name.startswith(LOCAL) else None

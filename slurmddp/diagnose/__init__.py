@@ -4,8 +4,7 @@ The failures that are known are data, in `catalogue` and `states`.
 """
 
 from slurmddp.diagnose.job import diagnose, of_attempt
-from slurmddp.diagnose.ours import LOCAL
 from slurmddp.diagnose.tell import as_json, lines
 from slurmddp.diagnose.values import NONE, UNKNOWN, Diagnosis, Line
 
-__all__ = ["LOCAL", "NONE", "UNKNOWN", "Diagnosis", "Line", "as_json", "diagnose", "lines", "of_attempt"]
+__all__ = ["NONE", "UNKNOWN", "Diagnosis", "Line", "as_json", "diagnose", "lines", "of_attempt"]

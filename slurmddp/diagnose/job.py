@@ -14,7 +14,7 @@ from slurmddp.diagnose.scene import Scene
 from slurmddp.diagnose.states import rule_of
 from slurmddp.diagnose.values import NONE, UNKNOWN, Diagnosis, Line
 from slurmddp.errors import ClusterError
-from slurmddp.rundir import RunDir
+from slurmddp.rundir import LOCAL, RunDir
 
 BEFORE: Final = 3
 """Of how many earlier starts of the ranks it is told what they ended of."""
@@ -27,7 +27,7 @@ def diagnose(run: RunDir | None, job_id: str, environ: Mapping[str, str]) -> Dia
 
     Raises ClusterError when Slurm does not answer, or does not know the job, and there are no files of it.
     """
-    known = Facts(job_id=job_id, source="files") if job_id.startswith(ours.LOCAL) else facts.ask(job_id, environ)
+    known = Facts(job_id=job_id, source="files") if job_id.startswith(LOCAL) else facts.ask(job_id, environ)
     if run is not None and known.name not in ("", run.job_name):
         known = Facts(job_id=job_id, source="files", silence=f"job {job_id} is now another's: {known.name}")
     job_id, name = known.job_id, run.path.name if run else ""
@@ -73,7 +73,7 @@ class _Case:
 
     def diagnosis(self) -> Diagnosis:
         """Return what is so."""
-        if self._run and self._id.startswith(ours.LOCAL) and _lives(self._run, self._id):
+        if self._run and self._id.startswith(LOCAL) and _lives(self._run, self._id):
             return replace(self._runs(), name=self._job.name)
         told = {"queued": self._waits, "running": self._runs, "done": self._done, "cancelled": self._cancelled}
         found = told.get(self._facts.phase, self._failed)()
@@ -170,7 +170,7 @@ class _Case:
 
     def _without_slurm(self, inner: Diagnosis) -> Diagnosis:
         """Return what the files leave open where Slurm knows nothing any more."""
-        if self._id.startswith(ours.LOCAL):
+        if self._id.startswith(LOCAL):
             return inner
         why = self._facts.silence or "Slurm does not know the job any more"
         return replace(inner, what=f"its files do not say how it ended, and Slurm neither: {why}")

@@ -22,10 +22,8 @@ from slurmddp.diagnose.values import Line, Rule, Sighting
 from slurmddp.errors import UsageError
 from slurmddp.hostlist import expand
 from slurmddp.outcome import DONE, STOPPED
-from slurmddp.rundir import RunDir
+from slurmddp.rundir import LOCAL, RunDir
 
-LOCAL: Final = "local-"
-"""What the ids of runs on this machine begin with; Slurm knows nothing of them."""
 READ_RANKS: Final = 24
 """How many ranks' output is read, of those that failed and of those without a record each."""
 RANK_BYTES: Final = 2**16

@@ -13,9 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from slurmddp.rundir import RunDir
+from slurmddp.rundir import LOCAL, RunDir
 from slurmddp.slurmjobs.row import Row, number
-from slurmddp.target import LOCAL
 
 SLACK: Final = timedelta(minutes=5)
 """So much may the clock here and the controller's differ."""
