@@ -264,7 +264,7 @@ def test_a_job_that_may_wait_for_ever_is_told_of_at_once(name, slurm_env, tmp_pa
     job_id = done.stdout.strip()
     assert done.returncode == 0, done.stderr
     told = next(line for line in done.stderr.splitlines() if line.startswith(f"job {job_id} waits (Partition"))
-    assert f"; scancel {job_id}, then submit what fits" in told
+    assert f"; `slurmddp cancel {job_id}`, then submit what fits" in told
 
 
 def test_the_log_of_an_earlier_job_of_the_same_number_is_set_aside(tmp_path):

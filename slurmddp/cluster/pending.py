@@ -70,10 +70,10 @@ def _line(by_itself: Outlook, meaning: str, advice: str = "") -> Explanation:
 
 
 def _again(how_much: str, option: str) -> str:
-    return f"scancel {JOB_ID}, then submit with {how_much} ({option}), or with another -q or -A"
+    return f"`slurmddp cancel {JOB_ID}`, then submit with {how_much} ({option}), or with another -q or -A"
 
 
-_ANOTHER: Final = f"ask for more, or scancel {JOB_ID} and submit with another -A or -q"
+_ANOTHER: Final = f"ask for more, or `slurmddp cancel {JOB_ID}` and submit with another -A or -q"
 _ALONE: Final = "it starts when some of them end, unless it asks for more than that alone; then submit it smaller"
 
 _TOGETHER: Final[Mapping[str, str]] = {
@@ -113,8 +113,8 @@ def _lines(by_itself: Outlook, *rows: tuple[str, str, str]) -> Iterator[tuple[st
 _START: Final = f"`squeue --start -j {JOB_ID}` says when Slurm expects it to start"
 _ELSEWHERE: Final = f"`scontrol update JobId={JOB_ID} Partition=...` moves it; `slurmddp cluster` lists partitions"
 _RELEASE: Final = f"`scontrol release {JOB_ID}` lets it go on"
-_CHANGE: Final = f"`scontrol update JobId={JOB_ID} {{}}` changes it, or scancel {JOB_ID} and submit again"
-_FIT: Final = f"scancel {JOB_ID}, then submit what fits; `slurmddp cluster` shows what there is"
+_CHANGE: Final = f"`scontrol update JobId={JOB_ID} {{}}` changes it, or `slurmddp cancel {JOB_ID}` and submit again"
+_FIT: Final = f"`slurmddp cancel {JOB_ID}`, then submit what fits; `slurmddp cluster` shows what there is"
 _ASK: Final = "ask those who run the cluster"
 
 _REASONS: Final[Mapping[str, Explanation]] = dict(
@@ -179,14 +179,14 @@ _REASONS: Final[Mapping[str, Explanation]] = dict(
             (
                 "DependencyNeverSatisfied",
                 "the job it waits for did not end as it was to",
-                f"scancel {JOB_ID}, or `scontrol update JobId={JOB_ID} Dependency=` drops the condition",
+                f"`slurmddp cancel {JOB_ID}`, or `scontrol update JobId={JOB_ID} Dependency=` drops the condition",
             ),
             ("InvalidAccount|AccountNotAllowed", "its account may not be used there", _CHANGE.format("Account=...")),
             ("InvalidQOS|QOSNotAllowed", "its QOS may not be used there", _CHANGE.format("QOS=...")),
             ("ReservationDeleted", "its reservation is gone", _CHANGE.format("ReservationName=")),
             ("ReservationInvalid", "its reservation may not be used by it", _CHANGE.format("ReservationName=")),
             ("BurstBufferOperation", "the burst buffer failed", _ASK),
-            ("DeadLine", "it cannot end before its deadline any more", f"scancel {JOB_ID}, then submit again"),
+            ("DeadLine", "it can no longer end before its deadline", f"`slurmddp cancel {JOB_ID}`, then submit again"),
             ("JobLaunchFailure", "a node failed to start it", "see the log of the job; submit with -x NODE"),
             ("NonZeroExitCode|RaisedSignal", "its program failed", "see the log of the job"),
             ("TimeLimit", "its time limit is over", ""),

@@ -63,7 +63,7 @@ def test_every_reason_of_slurm_is_explained(reason):
             *("Job's_account_not_permitted_to_use_this_partition_(low_allows_parent_not_child)", "no"),
             *("its partition does not take its account", "JobId=17 Account=..."),
         ),
-        ("DEADLINE", "no", "before its deadline", "scancel 17"),
+        ("DEADLINE", "no", "before its deadline", "slurmddp cancel 17"),
     ],
 )
 def test_a_reason_says_whether_it_ends_by_itself_and_what_to_type(reason, by_itself, meaning, advice):
