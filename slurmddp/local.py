@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -17,15 +16,13 @@ from typing import Final
 from slurmddp.errors import UsageError
 from slurmddp.interpreter import environment_of
 from slurmddp.outcome import FAILED, FENCED, RETRYABLE, STOPPED
-from slurmddp.rundir import LOCAL, RunDir
+from slurmddp.rundir import HERE, LOCAL, RunDir
 from slurmddp.slurm import submission_environment
 from slurmddp.spec import JobSpec
 
 ATTEMPT: Final = "0.0"
 REST_LIMIT_S: Final = 2.0
 """For the last words of ranks that have ended."""
-_HERE: Final = f"local:{socket.gethostname()}"
-"""What stands in place of a cluster's name."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +37,7 @@ class LocalRun:
     @property
     def owner(self) -> str:
         """The line of the run's owner file."""
-        return f"{_HERE} {self.job_id} {ATTEMPT}"
+        return f"{HERE} {self.job_id} {ATTEMPT}"
 
     @property
     def console_log(self) -> Path:
@@ -98,7 +95,7 @@ def _is_gone(holder: str) -> bool:
     """Tell of a run on this machine, whose id ends in its process, whether it has ended."""
     place, _, rest = holder.partition(" ")
     process = rest.partition(" ")[0].rpartition("-")[2]
-    return not holder or (place == _HERE and process.isdecimal() and not Path(f"/proc/{process}").exists())
+    return not holder or (place == HERE and process.isdecimal() and not Path(f"/proc/{process}").exists())
 
 
 def cause(local: LocalRun) -> str | None:
@@ -126,7 +123,7 @@ def _environment(
         "DDPRUN_DIR": str(run.path),
         "DDPRUN_JOB": job_id,
         "DDPRUN_ATTEMPT": ATTEMPT,
-        "DDPRUN_OWNER": f"{_HERE} {job_id} {ATTEMPT}",
+        "DDPRUN_OWNER": f"{HERE} {job_id} {ATTEMPT}",
         "DDPRUN_RANK_LOGS": "1",
         "DDPRUN_PREFLIGHT": str(int(spec.preflight)),
         "PYTHONUNBUFFERED": "1",

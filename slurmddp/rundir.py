@@ -19,6 +19,8 @@ from slurmddp.errors import UsageError
 TAIL_BYTES = 2**16
 LOCAL = "local-"
 """What the id of a run on this machine begins with, which is no job of Slurm's."""
+HERE = f"local:{socket.gethostname()}"
+"""What stands in a run's owner file for the cluster while it runs on this machine."""
 _RANK_MODEL = re.compile(r"rank-([0-9]+)\.pt\Z")
 
 
@@ -142,6 +144,13 @@ class RunDir:
     def owner(self) -> Path:
         """Which attempt may write here: one line, `<cluster> <job> <attempt>`."""
         return self.path / "owner"
+
+    def runs_here(self, job_id: str) -> bool:
+        """Whether a run on this machine, no job of Slurm's, goes on: it owns the folder, its id ends in a process."""
+        with suppress(OSError):
+            place, job, *_ = [*self.owner.read_text().split(), "", ""]
+            return place == HERE and job == job_id and Path(f"/proc/{job_id.rpartition('-')[2]}").exists()
+        return False
 
     def requeues(self, job_id: str) -> Path:
         """How often that job has requeued itself: a line each, the newest checkpoint and the seconds it had run."""

@@ -1,7 +1,6 @@
 """One job, from what Slurm says of it and what its files hold to the diagnosis. Asks Slurm; reads files."""
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -55,14 +54,6 @@ def _has_files(run: RunDir, job_id: str) -> bool:
     return run.batch_log(job_id).exists() or bool(run.attempts(job_id))
 
 
-def _lives(run: RunDir, job_id: str) -> bool:
-    """Whether a run on this machine goes on: it owns its folder, and its id ends in its process."""
-    with suppress(OSError):
-        holder = run.owner.read_text().split()
-        return holder[1:2] == [job_id] and Path(f"/proc/{job_id.rpartition('-')[2]}").exists()
-    return False
-
-
 class _Case:
     """One job under examination."""
 
@@ -73,7 +64,7 @@ class _Case:
 
     def diagnosis(self) -> Diagnosis:
         """Return what is so."""
-        if self._run and self._id.startswith(LOCAL) and _lives(self._run, self._id):
+        if self._run and self._id.startswith(LOCAL) and self._run.runs_here(self._id):
             return replace(self._runs(), name=self._job.name)
         told = {"queued": self._waits, "running": self._runs, "done": self._done, "cancelled": self._cancelled}
         found = told.get(self._facts.phase, self._failed)()

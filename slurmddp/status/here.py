@@ -1,8 +1,6 @@
 """How a run on this machine, without Slurm, is or has ended, by its own files. Asks nobody."""
 
-import socket
 from contextlib import suppress
-from pathlib import Path
 
 from slurmddp.outcome import DONE, FAILED, FENCED, RETRYABLE, STOPPED
 from slurmddp.rundir import RunDir
@@ -11,7 +9,7 @@ from slurmddp.status.records import Ending
 
 def ending(run: RunDir, job_id: str, seen: float | None) -> Ending:
     """Return how a run ended, by the records of its ranks, one that failed by itself first; or that it goes on."""
-    if _lives(run, job_id):
+    if run.runs_here(job_id):
         return Ending("RUNNING", "", "", seen)
     said = dict(_said(run, job_id))
     for status in (FENCED, FAILED, RETRYABLE, STOPPED):
@@ -22,19 +20,10 @@ def ending(run: RunDir, job_id: str, seen: float | None) -> Ending:
     return Ending("UNKNOWN", "it does not run on this machine, and left no last word", "", seen)
 
 
-def _lives(run: RunDir, job_id: str) -> bool:
-    """Whether it goes on: it owns its folder, and its id ends in its process."""
-    with suppress(OSError):
-        place, job, *_ = [*run.owner.read_text().split(), "", ""]
-        is_here = place == f"local:{socket.gethostname()}"
-        return is_here and job == job_id and Path(f"/proc/{job_id.rpartition('-')[2]}").exists()
-    return False
-
-
 def _said(run: RunDir, job_id: str) -> list[tuple[int, str]]:
     """Return what the ranks recorded at the end of the last attempt, status and reason."""
-    with suppress(OSError, ValueError):
+    with suppress(OSError):
         folder = run.attempt(job_id, run.attempts(job_id)[-1]) if run.attempts(job_id) else run.logs
-        words = (path.read_text("utf-8", "replace").strip().partition(" ") for path in sorted(folder.glob("*.end")))
-        return [(int(status), reason) for status, _, reason in words]
+        words = [path.read_text("utf-8", "replace").strip().partition(" ") for path in sorted(folder.glob("*.end"))]
+        return [(int(status), reason) for status, _, reason in words if status.isdecimal()]
     return []

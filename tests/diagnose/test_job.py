@@ -8,7 +8,7 @@ from slurmddp.diagnose import diagnose
 from slurmddp.diagnose import facts as asking
 from slurmddp.diagnose.facts import Facts
 from slurmddp.errors import ClusterError
-from slurmddp.rundir import RunDir
+from slurmddp.rundir import HERE, RunDir
 
 OOM = """\
 slurmstepd: error: Detected 1 oom_kill event in StepId=17.0. Some of the step tasks have been OOM Killed.
@@ -116,7 +116,7 @@ def test_a_number_that_is_another_jobs_by_now_is_not_believed(recorded, monkeypa
 def test_a_run_on_this_machine_that_goes_on_is_said_to(tmp_path):
     run, job_id = RunDir(tmp_path / "a"), f"local-20261121-231000-{os.getpid()}"
     run.attempt(job_id, "0.0").mkdir(parents=True)
-    run.owner.write_text(f"local:here {job_id} 0.0\n")
+    run.owner.write_text(f"{HERE} {job_id} 0.0\n")
     assert diagnose(run, job_id, {}).cause == "running"
     run.owner.unlink()
     assert diagnose(run, job_id, {}).cause == "unknown"
