@@ -86,10 +86,11 @@ def bench(tmp_path, slurm_env):
     return Bench(tmp_path, slurm_env)
 
 
-def until(happened, what: str, timeout_s: float = 60) -> None:
+def until(happened, what, timeout_s: float = 60) -> None:
+    """Wait; `what` says what did not happen, or returns how it is instead."""
     deadline = time.monotonic() + timeout_s
     while not happened():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
+        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what() if callable(what) else what}"
         time.sleep(0.05)
 
 
@@ -342,10 +343,18 @@ def test_ownership_only_moves_up(bench, wait_for_job, slurm, attempt, status):
 
 def test_of_several_jobs_that_take_over_at_once_one_does(bench, wait_for_job, slurm):
     preset_owner(bench, f"{cluster_name(slurm)} 4000000 0.0\n")
-    script = bench.script('sleep 3; echo "0 done" >$1/0.end')
+    script = bench.script(WAIT + 'echo "0 done" >$1/0.end')
     cases = [bench.sbatch(script) for _ in range(6)]
+    owner, jobs = cases[0].run.owner, ",".join(case.job_id for case in cases)
+
+    def queued() -> list[str]:
+        return slurm("squeue", "-h", "-o", "%i %T %r", "-j", jobs).splitlines()
+
+    until(lambda: len(queued()) == 1, queued, 120)
+    assert queued()[0].split()[:2] == [owner.read_text().split()[1], "RUNNING"]
+    cases[0].go()
     assert sorted(ended(case, wait_for_job) for case in cases) == ["0"] + ["78"] * 5
-    assert not cases[0].run.owner.exists()
+    assert not owner.exists()
 
 
 OF_THE_RUN = ("model.pt", "rank-0.pt", "rank-1.pt", "tensorboard", "checkpoints/step-000000005")

@@ -140,7 +140,7 @@ def every_way(sandbox, tmp_path_factory):
 
     call(SLURMDDP, "run", "--name=run", "--ntasks-per-node=2", *training)
     call(SLURMDDP, "run", "--name=run-of-three", "--gpus-per-node=3", *training)
-    call(SLURMDDP, "submit", "--name=srun-of-three", "--gpus-per-node=3", "--wait", *training)
+    call(SLURMDDP, "submit", "--name=fork-of-three", "--gpus-per-node=3", "--launcher=fork", "--wait", *training)
     text = call(SLURMDDP, "render", "--name=manual", "--nodes=2", *BY_HAND, *training)
     parts = [part.partition("\n") for part in text.split("# --- On ")[1:]]
     typed = [
@@ -156,16 +156,15 @@ def every_way(sandbox, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("way", "by_srun"),
-    [("run", "srun"), ("manual", "srun"), ("fork", "srun"), ("torchrun", "srun"), ("run-of-three", "srun-of-three")],
+    ("way", "other"),
+    [("run", "srun"), ("manual", "srun"), ("fork", "srun"), ("torchrun", "srun"), ("run-of-three", "fork-of-three")],
 )
-def test_every_way_to_start_ends_with_the_same_loss(every_way, way, by_srun):
-    srun, other = ([*read_records(every_way / name / "events.jsonl")] for name in (by_srun, way))
-    losses = [
-        [event["values"]["loss"] for event in events if "epoch" in event.get("values", {})] for events in (srun, other)
-    ]
+def test_every_way_to_start_ends_with_the_same_loss(every_way, way, other):
+    first, second = ([*read_records(every_way / name / "events.jsonl")] for name in (way, other))
+    ends = [[event["values"] for event in events if "epoch" in event.get("values", {})] for events in (first, second)]
+    losses = [[values["loss"] for values in of_run] for of_run in ends]
     assert losses[0] == losses[1] != []
-    assert sum(event["event"] == "start" for event in other) == 1
+    assert sum(event["event"] == "start" for event in first) == 1
 
 
 def test_a_notice_to_an_executable_that_does_not_hear_it_brings_the_job_back(cli, slurm, wait_for_job, tmp_path):

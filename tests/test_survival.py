@@ -201,10 +201,10 @@ CASES = {
     "no-grace": Case(((15, preempt),), partition="nograce"),
     "cancel-mode": Case(((15, preempt),), partition="cancel"),
     "requeue": Case(((15, requeue),)),
-    "kill-9": Case(((15, kill_rank),), repeats=1),
     "torchrun": Case(
         ((6, preempt), (6, kill_rank)), options=("--launcher=torchrun", "--init=file"), step_s=0.2, repeats=1
     ),
+    "kill-9": Case(((15, kill_rank),), repeats=1),
     "imports": Case(((0, preempt),)),
     "sharded": Case(((5, preempt), (5, kill_rank)), repeats=1, program=SHARDED),
     "calm": Case(step_s=0.0),

@@ -41,6 +41,7 @@ class Notices:
         self._changed = threading.Condition(threading.RLock())
         self._stop_at: float | None = None
         self._pipe: tuple[int, int] | None = None
+        self._passed_on: set[int] = set()
 
     @property
     def given(self) -> bool:
@@ -134,11 +135,17 @@ class Notices:
             self.heard.set()
         ours = [number for number in signals if self._is_ours(number)]
         if ours and self._handles_term_alone():
-            os.kill(os.getpid(), signal.SIGTERM)
+            self._pass_on(set(ours))
             return ""
         if ours:
             return signal.Signals(ours[0]).name
         return CLOCK if self._patience_s() == 0 else ""
+
+    def _pass_on(self, numbers: set[int]) -> None:
+        """Tell the program by TERM, once for each signal: the descriptor and the handler may bring it one by one."""
+        if not numbers <= self._passed_on:
+            self._passed_on |= numbers
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def _handles_term_alone(self) -> bool:
         """Tell a program that saves itself at SIGTERM, and so is told by that of what USR1 and USR2 mean."""

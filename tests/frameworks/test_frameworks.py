@@ -113,7 +113,7 @@ ON_TWO_NODES = {(str(rank), "4", str(rank % 2), "cpu") for rank in range(4)}
 
 
 @pytest.mark.parametrize(
-    ("program", "launcher"), [("plain_torchrun", "fork"), ("fabric_loop", "srun"), ("accelerate_loop", "fork")]
+    ("program", "launcher"), [("plain_torchrun", "srun"), ("fabric_loop", "fork"), ("accelerate_loop", "fork")]
 )
 def test_preempted_on_two_nodes_it_comes_back_once_and_finds_its_own_checkpoint(
     calm, submit, wait_for_job, sandbox, program, launcher, tmp_path

@@ -104,6 +104,22 @@ print(NOTICES.given)
     assert run(body) == "own\nFalse\n"
 
 
+def test_a_program_that_handles_term_alone_is_told_once_however_late_the_handler_runs():
+    """It is the wakeup descriptor that brings the signal first, and the handler again."""
+    body = """
+import ctypes
+NOTICES.then(said('wrong'))
+signal.signal(signal.SIGTERM, lambda *_: print('own', flush=True))
+threading.Thread(target=lambda: (time.sleep(0.2), me(signal.SIGUSR2))).start()
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2, signal.SIGTERM])
+ctypes.CDLL(None).usleep(600_000)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGUSR2, signal.SIGTERM])
+time.sleep(0.6)
+print(NOTICES.given)
+"""
+    assert run(body) == "own\nFalse\n"
+
+
 def test_a_program_that_ignores_term_is_told_by_the_other_signals():
     body = """
 NOTICES.then(said('heard'))
