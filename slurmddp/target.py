@@ -4,7 +4,6 @@ import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -103,7 +102,7 @@ def _here(run: RunDir) -> Target:
 def _all_here(runs_dir: str) -> list[Target]:
     folder = Path.cwd() / runs_dir
     known = [RunDir(path) for path in sorted(folder.iterdir())] if folder.is_dir() else []
-    found = [_here(run) for run in known if not run.submissions.exists() and os.access(run.logs, os.R_OK | os.X_OK)]
+    found = [_here(run) for run in known if os.access(run.logs, os.R_OK | os.X_OK) and not run.submissions.exists()]
     return [target for target in found if target.jobs]
 
 
@@ -150,13 +149,6 @@ def _by_job(runs_dir: str) -> dict[str, RunDir]:
         for record in submissions(run):
             job, time = record["job"], str(record.get("time", ""))
             known, _ = newest.get(job, ("", run))
-            if job not in newest or time > known or (time == known and _is_named(run, job)):
+            if job not in newest or time > known or (time == known and not origin.of(run, record).elsewhere):
                 newest[job] = time, run
     return {job: run for job, (_, run) in newest.items()}
-
-
-def _is_named(run: RunDir, job: str) -> bool:
-    """Tell whether a job's script has the run's name; in a copy of a run's folder it has not."""
-    with suppress(OSError):
-        return f"--job-name={run.path.name}\n".encode() in run.submitted_script(job).read_bytes()
-    return False
