@@ -79,6 +79,12 @@ def test_a_folder_whose_script_tells_nothing_has_its_job(run):
     assert came(to) == origin.Origin("elsewhere")
 
 
+def test_a_record_that_nobody_can_have_written_hides_no_run(run):
+    to = moved(run, Path("elsewhere"))
+    record = submissions(RunDir(to.absolute()))[0]
+    assert origin.of(RunDir(to.absolute()), record | {"directory": "a\0b"}) == origin.Origin("train")
+
+
 def test_a_job_that_is_named_by_its_number_is_of_no_copy(run):
     shutil.copytree(run.path, "copies/train")
     assert target.find(["17"], "copies") == [Target(None, ("17",))]
