@@ -18,6 +18,8 @@ from slurmddp.logs.listing import Line
 from slurmddp.logs.sources import Hosts, Source, batch, of_attempt
 from slurmddp.outcome import DONE
 from slurmddp.rundir import RunDir
+from slurmddp.status import here
+from slurmddp.target import LOCAL
 from slurmddp.terminal import clean
 
 ASK_S: Final = 10.0
@@ -64,7 +66,8 @@ def attend(output: "Output", environ: Mapping[str, str], *, show: Callable[[Line
     while True:
         job = _ask(output, environ, lines, show, notice)
         unknown = unknown + 1 if job.state == "UNKNOWN" else 0
-        over = job.ended or (unknown and output.status is not None) or unknown == _UNKNOWN_LIMIT
+        told_by_files = output.is_local or output.status is not None
+        over = job.ended or (unknown and told_by_files) or unknown == _UNKNOWN_LIMIT
         if over:
             _pass([*lines, *output.rest()], show)
         if told != (told := _told(job)):
@@ -95,7 +98,7 @@ def _look(output: "Output", show: Callable[[Line], None], *, queued: bool, soon:
         if not queued:
             _pass(held, show)
             held = []
-        patience_s = SOON_S if soon and (held or output.stirs) else ASK_S
+        patience_s = SOON_S if output.is_local or (soon and (held or output.stirs)) else ASK_S
         if time.monotonic() >= asked_at + patience_s:
             return held
         took_s = time.monotonic() - looked_at  # many files, or slow ones: then at most a third of the time
@@ -113,7 +116,7 @@ def _ask(
     """Ask until Slurm answers; meanwhile what was held back, and what is printed, is passed on."""
     for tried in range(_BLIND_LIMIT):
         try:
-            return _answer(beside(lambda: slurm.job(output.job_id, environ)), output, held, show)
+            return _answer(beside(lambda: _job(output, environ)), output, held, show)
         except ClusterError as error:
             lost = error
             if not tried:
@@ -122,6 +125,12 @@ def _ask(
             held.clear()
             _look(output, show, queued=False, soon=False)
     raise lost
+
+
+def _job(output: "Output", environ: Mapping[str, str]) -> slurm.Job:
+    if output.is_local:
+        return slurm.Job(output.job_id, here.ending(output.run, output.job_id, seen=None).state)
+    return slurm.job(output.job_id, environ)
 
 
 def _answer(asked: Future[slurm.Job], output: "Output", held: list[Line], show: Callable[[Line], None]) -> slurm.Job:
@@ -138,9 +147,9 @@ def _answer(asked: Future[slurm.Job], output: "Output", held: list[Line], show: 
 def _from_files(output: "Output") -> slurm.Job:
     """The controller has forgotten the job; the batch script's last words have not."""
     if output.status is None:
+        knows = "this machine no longer runs" if output.is_local else "Slurm no longer knows job"
         raise ClusterError(
-            f"Slurm no longer knows job {output.job_id}, and its script left no last word; "
-            f"its output is in {output.run.logs}"
+            f"{knows} {output.job_id}, and its script left no last word; its output is in {output.run.logs}"
         )
     return slurm.Job(output.job_id, "COMPLETED" if output.status == DONE else "FAILED")
 
@@ -191,6 +200,11 @@ class Output:
         """Yield all lines up to the files' ends."""
         while lines := list(self.new(rest=True)):
             yield from lines
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is no job, but a run on this machine."""
+        return self.job_id.startswith(LOCAL)
 
     @property
     def stirs(self) -> bool:

@@ -65,9 +65,9 @@ def _whole(run: RunDir) -> Target:
     return Target(run, tuple(dict.fromkeys(record["job"] for record in submissions(run))))
 
 
-def one(word: str, runs_dir: str) -> Target:
+def one(word: str, runs_dir: str, *, local: bool = False) -> Target:
     """Return the one run, or job, that a word means. Raises UsageError as `find` does, and for a sweep of several."""
-    meant = find([word], runs_dir)[0]
+    meant = find([word], runs_dir, local=local)[0]
     several = settings(meant)
     if len(several) > 1:
         example = f"{several[0].run.job_name}/{several[0].name}" if several[0].run else several[0].name
@@ -107,12 +107,21 @@ def _all_here(runs_dir: str) -> list[Target]:
 
 
 def _of_name(word: str, runs_dir: str, *, local: bool = False) -> Target:
+    if local and word.startswith(LOCAL):
+        for one in _all_here(runs_dir):
+            if word in one.jobs:
+                return Target(one.run, (word,))
     run = RunDir.named(runs_dir, word)
     if "/" in word and not run.path.is_dir():
         run = RunDir.named(".", word)
     target = of(run)
-    if local and not target.jobs:
-        target = _here(run)
+    if not target.jobs and (here := _here(run)).jobs:
+        if not local:
+            raise UsageError(
+                f"{shown(word)} has only run on this machine, by `slurmddp run`: Slurm has no job of it; Ctrl-C ends "
+                f"it where it was started, `slurmddp logs {word}` shows its output"
+            )
+        target = here
     if target.jobs:
         return target
     near = difflib.get_close_matches(word, [known.path.name for known in runs(runs_dir)])

@@ -101,6 +101,12 @@ def test_a_folder_of_somebody_else_hides_no_run_of_this_machine(monkeypatch):
     assert [one.name for one in found] == ["mnist", "here"]
 
 
+def test_what_is_for_slurms_jobs_says_so_of_a_run_of_this_machine():
+    RunDir.named("jobs", "here").attempt("local-1", "0.0").mkdir(parents=True)
+    with pytest.raises(UsageError, match="'here' has only run on this machine, by `slurmddp run`: Slurm has no job"):
+        target.find(["here"], "jobs")
+
+
 def test_a_job_of_no_run_here_is_still_a_job():
     assert meant("1234") == [(None, ("1234",))]
     assert target.find(["1234"], "jobs")[0].name == "1234"
