@@ -3,7 +3,7 @@
 import re
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -14,6 +14,7 @@ from slurmddp.rundir import append_record
 from slurmddp.slurm import Phase
 from slurmddp.slurmjobs import asking
 from slurmddp.status import JobStatus, look, number
+from slurmddp.submit import is_finished
 from slurmddp.target import Target
 
 GONE_S: Final = 120.0
@@ -58,12 +59,23 @@ def cancel(jobs: Sequence[JobStatus], environ: Environ, notice: Callable[[str], 
     nodes.
     """
     names = {_whole(job.job_id): job.name for job in jobs}
-    left, states, said, deadline = set(names), dict[str, str](), "", time.monotonic() + GONE_S
-    told = False
+    states = dict.fromkeys(names, "")
+    try:
+        _until_gone(names.keys(), states, environ, notice)
+    finally:
+        _record(job for job in jobs if _phase(states[_whole(job.job_id)]) == "cancelled")
+    return [Cancelled(job_id, name, states[job_id]) for job_id, name in names.items()]
+
+
+def _until_gone(
+    names: Collection[str], states: dict[str, str], environ: Environ, notice: Callable[[str], None]
+) -> None:
+    """Cancel jobs until none of them waits or runs; `states` has the last of each."""
+    left, said, told, deadline = set(names), "", False, time.monotonic() + GONE_S
     while left:
-        if active := [job_id for job_id in names if job_id in left and states.get(job_id) != _LEAVING]:
+        if active := [job_id for job_id in names if job_id in left and states[job_id] != _LEAVING]:
             said = _order(active, environ)
-        states |= _states(list(left), environ)
+        states.update(_states(list(left), environ))
         left = {job_id for job_id in left if _goes_on(states[job_id])}
         if left and not told:
             notice(f"waiting until {_list(left)} can no longer come back; Ctrl-C leaves it to Slurm")
@@ -71,20 +83,19 @@ def cancel(jobs: Sequence[JobStatus], environ: Environ, notice: Callable[[str], 
         if left and time.monotonic() >= deadline:
             raise ClusterError(f"{_list(left)} not gone after {GONE_S:.0f} s; {said or 'type the same again'}")
         time.sleep(_POLL_S if left else 0)
-    _record(job for job in jobs if _phase(states[_whole(job.job_id)]) == "cancelled")
-    return [Cancelled(job_id, name, states[job_id]) for job_id, name in names.items()]
 
 
 def _record(jobs: Iterable[JobStatus]) -> None:
     """Write down in the runs of jobs that had started who cancelled them; by now no job of theirs writes there.
 
-    The records are all that tells of it where there is no accounting.
+    The records are all that tells of it where there is no accounting. A run whose last event is a good end stays
+    finished: its job was leaving, or had left and was forgotten.
     """
     for job in jobs:
         attempt = job.progress.attempt if job.progress else ""
-        if job.run and attempt:
-            head = {"time": time.time(), "event": "cancel", "job": job.job_id, "attempt": attempt, "rank": None}
-            with suppress(OSError):
+        head = {"time": time.time(), "event": "cancel", "job": job.job_id, "attempt": attempt, "rank": None}
+        with suppress(OSError):
+            if job.run and attempt and not is_finished(job.run):
                 append_record(job.run.events, {**head, "host": socket.gethostname(), "by": slurm.user()})
 
 

@@ -6,8 +6,9 @@ import pytest
 
 from slurmddp import cancel, history, slurm
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.rundir import RunDir
+from slurmddp.rundir import RunDir, append_record
 from slurmddp.status import JobStatus, Progress, records
+from slurmddp.submit import is_finished
 from slurmddp.target import Target
 
 
@@ -59,6 +60,31 @@ def test_who_cancelled_a_job_that_had_started_is_in_its_runs_events(told, tmp_pa
     assert (event.kind, event.job, event.attempt, event.text("by")) == ("cancel", "17", "0.0", slurm.user())
     ended = records.ending(run, history.read(run), "17", gone=True)
     assert (ended.state, ended.reason) == ("CANCELLED", f"cancelled by `slurmddp cancel` ({slurm.user()})")
+
+
+def test_a_run_that_has_come_to_its_end_meanwhile_stays_finished(told, tmp_path):
+    run = RunDir(tmp_path)
+    told({"17": "CANCELLED"})
+    end = {"time": 1.0, "event": "end", "job": "17", "attempt": "0.0", "rank": 0, "host": "n1", "status": 0}
+    append_record(run.events, end)
+    cancelled(replace(job("17"), run=run, progress=Progress(attempt="0.0")))
+    assert is_finished(run)
+
+
+def test_what_was_cancelled_before_the_wait_was_ended_is_on_record(told, tmp_path, monkeypatch):
+    told({"17": "CANCELLED", "18": "RUNNING"})
+    runs = {number: RunDir(tmp_path / number) for number in ("17", "18")}
+    for run in runs.values():
+        run.path.mkdir()
+    began = [replace(job(number), run=run, progress=Progress(attempt="0.0")) for number, run in runs.items()]
+    monkeypatch.setattr(cancel.time, "sleep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cancelled(*began)
+    assert [run.events.exists() for run in runs.values()] == [True, False]
+
+
+def interrupted(_):
+    raise KeyboardInterrupt
 
 
 def test_a_job_that_was_just_being_requeued_is_cancelled_again(told):
