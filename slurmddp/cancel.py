@@ -6,16 +6,17 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from slurmddp import slurm
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.rundir import append_record
+from slurmddp.rundir import RunDir, append_record
 from slurmddp.slurm import Phase
 from slurmddp.slurmjobs import asking
 from slurmddp.status import JobStatus, look, number
 from slurmddp.submit import is_finished
-from slurmddp.target import Target
+from slurmddp.target import Target, tasks
 
 GONE_S: Final = 120.0
 """How long jobs may take to leave their nodes: KillWait, and what a site's epilog needs."""
@@ -91,12 +92,19 @@ def _record(jobs: Iterable[JobStatus]) -> None:
     The records are all that tells of it where there is no accounting. A run whose last event is a good end stays
     finished: its job was leaving, or had left and was forgotten.
     """
+    runs = cache(tasks)
     for job in jobs:
-        attempt = job.progress.attempt if job.progress else ""
+        run = runs(job.run).get(job.job_id, job.run) if job.run else None
+        attempt = (job.progress.attempt if job.progress else "") or _newest(run, job.job_id)
         head = {"time": time.time(), "event": "cancel", "job": job.job_id, "attempt": attempt, "rank": None}
         with suppress(OSError):
-            if job.run and attempt and not is_finished(job.run):
-                append_record(job.run.events, {**head, "host": socket.gethostname(), "by": slurm.user()})
+            if run and attempt and not is_finished(run):
+                append_record(run.events, {**head, "host": socket.gethostname(), "by": slurm.user()})
+
+
+def _newest(run: RunDir | None, job_id: str) -> str:
+    """Return the newest attempt that has a folder; empty where none was begun."""
+    return next(reversed(run.attempts(job_id)), "") if run else ""
 
 
 def _whole(job_id: str) -> str:

@@ -87,6 +87,11 @@ def settings(target: Target) -> list[Target]:
     return [Target(RunDir(run.path / name), (task,)) for name, task in found.items()] or [target]
 
 
+def tasks(run: RunDir) -> dict[str, RunDir]:
+    """Return the runs of a sweep's tasks, each by the task's id; none of what is no sweep."""
+    return {task: RunDir(run.path / name) for _, several in _arrays(run) for name, task in several}
+
+
 def _arrays(run: RunDir) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Yield the jobs of a sweep, the oldest first, each with the folders of its tasks and their ids."""
     for record in submissions(run):
@@ -132,8 +137,8 @@ def _of_name(word: str, runs_dir: str, *, local: bool = False) -> Target:
 
 
 def _of_setting(run: RunDir) -> Target:
-    tasks = [task for _, several in _arrays(run.sweep or run) for name, task in several if name == run.path.name]
-    return Target(run, tuple(tasks))
+    own = [task for _, several in _arrays(run.sweep or run) for name, task in several if name == run.path.name]
+    return Target(run, tuple(own))
 
 
 def _of_id(job_id: str, by_job: Mapping[str, RunDir]) -> Target:
@@ -143,8 +148,7 @@ def _of_id(job_id: str, by_job: Mapping[str, RunDir]) -> Target:
         run = None
     if run is None or number == job_id:
         return Target(run, (job_id,))
-    tasks = {task: name for job, several in _arrays(run) if job == number for name, task in several}
-    return Target(RunDir(run.path / tasks[job_id]) if job_id in tasks else run, (job_id,))
+    return Target(tasks(run).get(job_id, run), (job_id,))
 
 
 def _is_elsewhere(run: RunDir, job: str) -> bool:
