@@ -12,7 +12,7 @@ from slurmddp import origin
 from slurmddp.array import folder as folder_of
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown
-from slurmddp.handover import submissions
+from slurmddp.handover import settings_of, submissions
 from slurmddp.rundir import RunDir
 
 JOB_ID: Final = re.compile(r"[0-9]+(_[0-9]+)?")
@@ -95,8 +95,7 @@ def tasks(run: RunDir) -> dict[str, RunDir]:
 def _arrays(run: RunDir) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Yield the jobs of a sweep, the oldest first, each with the folders of its tasks and their ids."""
     for record in submissions(run):
-        given = record.get("settings")
-        if isinstance(given, list) and all(isinstance(values, dict) for values in given):
+        if given := settings_of(record):
             yield record["job"], [(folder_of(values), f"{record['job']}_{index}") for index, values in enumerate(given)]
 
 
