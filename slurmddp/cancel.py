@@ -38,17 +38,22 @@ class Cancelled:
     state: str
 
 
-def unfinished(targets: Sequence[Target], environ: Environ) -> list[JobStatus]:
+def unfinished(
+    targets: Sequence[Target], environ: Environ, notice: Callable[[str], None] = lambda _: None
+) -> list[JobStatus]:
     """Return the targets' jobs that wait or run, the dependents of others first.
 
-    Raises ClusterError when the controller does not answer; UsageError for a job that neither it nor a run knows.
+    `notice` is told why a target's last job is not known: that of another folder, for one, may well run. Raises
+    ClusterError when the controller does not answer; UsageError for a job that neither it nor a run knows.
     """
-    found = look(targets, environ)
+    found, last = look(targets, environ), {target.jobs[-1] for target in targets}
     for item in found:
         if item.silence:
             raise ClusterError(f"nothing was cancelled: the controller does not answer ({item.silence})")
         if item.state == "UNKNOWN" and item.run is None:
             raise UsageError(f"there is no job {item.job_id}; nothing was cancelled; `slurmddp status` lists jobs")
+        if item.state == "UNKNOWN" and item.job_id in last:
+            notice(f"job {item.job_id} of run {item.name}: {item.meaning}")
     once = {item.job_id: item for item in found if _goes_on(item.state)}
     return list(once.values())[::-1]
 

@@ -150,6 +150,14 @@ def test_only_what_waits_or_runs_is_cancelled_the_last_first(monkeypatch):
     assert [item.job_id for item in cancel.unfinished([Target(None, ("7",))], {})] == ["8", "7"]
 
 
+def test_why_the_last_job_of_a_run_is_not_known_is_told(monkeypatch, tmp_path):
+    run, said = RunDir(tmp_path / "a"), []
+    unknown = [replace(job(number, "UNKNOWN"), run=run, meaning=f"not {number}") for number in ("7", "8")]
+    monkeypatch.setattr(cancel, "look", lambda *_: unknown)
+    assert cancel.unfinished([Target(run, ("7", "8"))], {}, said.append) == []
+    assert said == ["job 8 of run a: not 8"]
+
+
 def test_nothing_is_cancelled_blindly(monkeypatch, tmp_path):
     monkeypatch.setattr(cancel, "look", lambda *_: [job("7", silence="down")])
     with pytest.raises(ClusterError, match=r"nothing was cancelled: the controller does not answer \(down\)"):
