@@ -33,7 +33,7 @@ HELD_S: Final = 2.0
 _STIR_S: Final = 5.0
 _SOON_LIMIT_S: Final = 30.0
 _BLIND_LIMIT: Final = 30
-"""So many unanswered questions in a row, five minutes of them, end the wait."""
+"""So many unanswered questions in a row, at least five minutes of them, end the wait."""
 _UNKNOWN_LIMIT: Final = 3
 """So many answers in a row that know nothing of the job end it too."""
 
@@ -58,7 +58,7 @@ def wait(
 def attend(output: "Output", environ: Mapping[str, str], *, show: Callable[[Line], None], notice: Notice) -> slurm.Job:
     """Return the job when it has ended; `show` gets what is printed meanwhile, `notice` the states.
 
-    Raises ClusterError when the controller has not answered for five minutes, or answers that it does not know the
+    Raises ClusterError when the controller has not answered for five minutes or more, or does not know the
     job, of which no file tells the end either.
     """
     told, unknown = "", 0
