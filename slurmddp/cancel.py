@@ -3,18 +3,20 @@
 import re
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from slurmddp import slurm
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.rundir import append_record
+from slurmddp.rundir import RunDir, append_record
 from slurmddp.slurm import Phase
 from slurmddp.slurmjobs import asking
 from slurmddp.status import JobStatus, look, number
-from slurmddp.target import Target
+from slurmddp.submit import is_finished
+from slurmddp.target import Target, tasks
 
 GONE_S: Final = 120.0
 """How long jobs may take to leave their nodes: KillWait, and what a site's epilog needs."""
@@ -36,17 +38,22 @@ class Cancelled:
     state: str
 
 
-def unfinished(targets: Sequence[Target], environ: Environ) -> list[JobStatus]:
+def unfinished(
+    targets: Sequence[Target], environ: Environ, notice: Callable[[str], None] = lambda _: None
+) -> list[JobStatus]:
     """Return the targets' jobs that wait or run, the dependents of others first.
 
-    Raises ClusterError when the controller does not answer; UsageError for a job that neither it nor a run knows.
+    `notice` is told why a target's last job is not known: that of another folder, for one, may well run. Raises
+    ClusterError when the controller does not answer; UsageError for a job that neither it nor a run knows.
     """
-    found = look(targets, environ)
+    found, last = look(targets, environ), {target.jobs[-1] for target in targets}
     for item in found:
         if item.silence:
             raise ClusterError(f"nothing was cancelled: the controller does not answer ({item.silence})")
         if item.state == "UNKNOWN" and item.run is None:
             raise UsageError(f"there is no job {item.job_id}; nothing was cancelled; `slurmddp status` lists jobs")
+        if item.state == "UNKNOWN" and item.job_id in last:
+            notice(f"job {item.job_id} of run {item.name}: {item.meaning}")
     once = {item.job_id: item for item in found if _goes_on(item.state)}
     return list(once.values())[::-1]
 
@@ -58,12 +65,23 @@ def cancel(jobs: Sequence[JobStatus], environ: Environ, notice: Callable[[str], 
     nodes.
     """
     names = {_whole(job.job_id): job.name for job in jobs}
-    left, states, said, deadline = set(names), dict[str, str](), "", time.monotonic() + GONE_S
-    told = False
+    states = dict.fromkeys(names, "")
+    try:
+        _until_gone(names.keys(), states, environ, notice)
+    finally:
+        _record(job for job in jobs if _phase(states[_whole(job.job_id)]) == "cancelled")
+    return [Cancelled(job_id, name, states[job_id]) for job_id, name in names.items()]
+
+
+def _until_gone(
+    names: Collection[str], states: dict[str, str], environ: Environ, notice: Callable[[str], None]
+) -> None:
+    """Cancel jobs until none of them waits or runs; `states` has the last of each."""
+    left, said, told, deadline = set(names), "", False, time.monotonic() + GONE_S
     while left:
-        if active := [job_id for job_id in names if job_id in left and states.get(job_id) != _LEAVING]:
+        if active := [job_id for job_id in names if job_id in left and states[job_id] != _LEAVING]:
             said = _order(active, environ)
-        states |= _states(list(left), environ)
+        states.update(_states(list(left), environ))
         left = {job_id for job_id in left if _goes_on(states[job_id])}
         if left and not told:
             notice(f"waiting until {_list(left)} can no longer come back; Ctrl-C leaves it to Slurm")
@@ -71,21 +89,27 @@ def cancel(jobs: Sequence[JobStatus], environ: Environ, notice: Callable[[str], 
         if left and time.monotonic() >= deadline:
             raise ClusterError(f"{_list(left)} not gone after {GONE_S:.0f} s; {said or 'type the same again'}")
         time.sleep(_POLL_S if left else 0)
-    _record(job for job in jobs if _phase(states[_whole(job.job_id)]) == "cancelled")
-    return [Cancelled(job_id, name, states[job_id]) for job_id, name in names.items()]
 
 
 def _record(jobs: Iterable[JobStatus]) -> None:
     """Write down in the runs of jobs that had started who cancelled them; by now no job of theirs writes there.
 
-    The records are all that tells of it where there is no accounting.
+    The records are all that tells of it where there is no accounting. A run whose last event is a good end stays
+    finished: its job was leaving, or had left and was forgotten.
     """
+    runs = cache(tasks)
     for job in jobs:
-        attempt = job.progress.attempt if job.progress else ""
-        if job.run and attempt:
-            head = {"time": time.time(), "event": "cancel", "job": job.job_id, "attempt": attempt, "rank": None}
-            with suppress(OSError):
-                append_record(job.run.events, {**head, "host": socket.gethostname(), "by": slurm.user()})
+        run = runs(job.run).get(job.job_id, job.run) if job.run else None
+        attempt = (job.progress.attempt if job.progress else "") or _newest(run, job.job_id)
+        head = {"time": time.time(), "event": "cancel", "job": job.job_id, "attempt": attempt, "rank": None}
+        with suppress(OSError):
+            if run and attempt and not is_finished(run):
+                append_record(run.events, {**head, "host": socket.gethostname(), "by": slurm.user()})
+
+
+def _newest(run: RunDir | None, job_id: str) -> str:
+    """Return the newest attempt that has a folder; empty where none was begun."""
+    return next(reversed(run.attempts(job_id)), "") if run else ""
 
 
 def _whole(job_id: str) -> str:

@@ -17,7 +17,8 @@ from slurmddp.logs.growing import Growing, end_of_lines, start_of_tail
 from slurmddp.logs.listing import Line
 from slurmddp.logs.sources import Hosts, Source, batch, of_attempt
 from slurmddp.outcome import DONE
-from slurmddp.rundir import RunDir
+from slurmddp.rundir import LOCAL, RunDir
+from slurmddp.status import here
 from slurmddp.terminal import clean
 
 ASK_S: Final = 10.0
@@ -56,7 +57,7 @@ def wait(
 def attend(output: "Output", environ: Mapping[str, str], *, show: Callable[[Line], None], notice: Notice) -> slurm.Job:
     """Return the job when it has ended; `show` gets what is printed meanwhile, `notice` the states.
 
-    Raises ClusterError when the controller has not answered for five minutes, or answers that it does not know the
+    Raises ClusterError when the controller has not answered for five minutes or more, or does not know the
     job, of which no file tells the end either.
     """
     told, unknown = "", 0
@@ -64,7 +65,8 @@ def attend(output: "Output", environ: Mapping[str, str], *, show: Callable[[Line
     while True:
         job = _ask(output, environ, lines, show, notice)
         unknown = unknown + 1 if job.state == "UNKNOWN" else 0
-        over = job.ended or (unknown and output.status is not None) or unknown == _UNKNOWN_LIMIT
+        told_by_files = output.is_local or output.status is not None
+        over = job.ended or (unknown and told_by_files) or unknown == _UNKNOWN_LIMIT
         if over:
             _pass([*lines, *output.rest()], show)
         if told != (told := _told(job)):
@@ -95,7 +97,7 @@ def _look(output: "Output", show: Callable[[Line], None], *, queued: bool, soon:
         if not queued:
             _pass(held, show)
             held = []
-        patience_s = SOON_S if soon and (held or output.stirs) else ASK_S
+        patience_s = SOON_S if output.is_local or (soon and (held or output.stirs)) else ASK_S
         if time.monotonic() >= asked_at + patience_s:
             return held
         took_s = time.monotonic() - looked_at  # many files, or slow ones: then at most a third of the time
@@ -114,7 +116,7 @@ def _ask(
     asked_at, told = time.monotonic(), False
     while True:
         try:
-            return _answer(beside(lambda: slurm.job(output.job_id, environ)), output, held, show)
+            return _answer(beside(lambda: _job(output, environ)), output, held, show)
         except ClusterError as error:
             if time.monotonic() >= asked_at + BLIND_S:
                 raise
@@ -124,6 +126,12 @@ def _ask(
             _pass(held, show)
             held.clear()
             _look(output, show, queued=False, soon=False)
+
+
+def _job(output: "Output", environ: Mapping[str, str]) -> slurm.Job:
+    if output.is_local:
+        return slurm.Job(output.job_id, here.ending(output.run, output.job_id, seen=None).state)
+    return slurm.job(output.job_id, environ)
 
 
 def _answer(asked: Future[slurm.Job], output: "Output", held: list[Line], show: Callable[[Line], None]) -> slurm.Job:
@@ -140,9 +148,9 @@ def _answer(asked: Future[slurm.Job], output: "Output", held: list[Line], show: 
 def _from_files(output: "Output") -> slurm.Job:
     """The controller has forgotten the job; the batch script's last words have not."""
     if output.status is None:
+        knows = "this machine no longer runs" if output.is_local else "Slurm no longer knows job"
         raise ClusterError(
-            f"Slurm no longer knows job {output.job_id}, and its script left no last word; "
-            f"its output is in {output.run.logs}"
+            f"{knows} {output.job_id}, and its script left no last word; its output is in {output.run.logs}"
         )
     return slurm.Job(output.job_id, "COMPLETED" if output.status == DONE else "FAILED")
 
@@ -193,6 +201,11 @@ class Output:
         """Yield all lines up to the files' ends."""
         while lines := list(self.new(rest=True)):
             yield from lines
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is no job, but a run on this machine."""
+        return self.job_id.startswith(LOCAL)
 
     @property
     def stirs(self) -> bool:

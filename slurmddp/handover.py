@@ -58,6 +58,12 @@ def submissions(run: RunDir) -> list[dict[str, Any]]:
     ]
 
 
+def settings_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the settings that a submission of a sweep has on record, one a task; none of any other."""
+    given = record.get("settings")
+    return given if isinstance(given, list) and all(isinstance(values, dict) for values in given) else []
+
+
 def sbatch(
     script: bytes,
     *,

@@ -66,10 +66,9 @@ def perform(local: LocalRun, *, show: Callable[[bytes], None]) -> int:
     Raises UsageError when something else is writing to the run.
     """
     local.run.create()
-    local.console_log.parent.mkdir(parents=True)
     with (
         local.run.owned(local.owner, _is_gone),
-        local.console_log.open("ab", buffering=0) as log,
+        _opened(local.console_log) as log,
         subprocess.Popen(
             local.command,
             env=local.environment,
@@ -89,6 +88,12 @@ def perform(local: LocalRun, *, show: Callable[[bytes], None]) -> int:
             _end(process)
             rest.join(timeout=REST_LIMIT_S)
             raise
+
+
+def _opened(log: Path) -> RawIOBase:
+    """Return a new file in a folder of its own, which a run that is refused does not leave."""
+    log.parent.mkdir(parents=True)
+    return log.open("ab", buffering=0)
 
 
 def _is_gone(holder: str) -> bool:

@@ -48,13 +48,13 @@ def _home(run: RunDir, record: Mapping[str, Any]) -> Path | None:
 
 
 def _is_same(home: Path, path: Path) -> bool:
-    with suppress(OSError):
+    with suppress(OSError, ValueError):  # a NUL byte in what is on record
         return home.samefile(path)
     return home == path
 
 
 def _has(home: Path, record: Mapping[str, Any]) -> bool:
     """Whether a folder has the job on record; one that its job has made anew has not."""
-    with suppress(OSError):
+    with suppress(OSError, ValueError):
         return any(known["job"] == record.get("job") for known in submissions(RunDir(home)))
     return False

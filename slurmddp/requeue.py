@@ -7,12 +7,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from slurmddp import origin, slurm, submit
+from slurmddp import slurm, target
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.fields import shown
-from slurmddp.handover import submissions
 from slurmddp.rundir import RunDir
 from slurmddp.slurm import JobRecord
+from slurmddp.status import look
 
 BACK_S: Final = 400.0
 """How long a job may take to leave its nodes; one that does not answer keeps it until SlurmdTimeout is over."""
@@ -47,25 +46,21 @@ def requeue(job_id: str, *, exclude: Sequence[str], environ: Environ, notice: Ca
     return _start_soon(job, environ, notice)
 
 
-def find(target: str, runs_dir: str, environ: Environ) -> str:
+def find(word: str, runs_dir: str, environ: Environ) -> str:
     """Return the id of the job that a person means: the id itself, or a run's job that runs, else one that waits.
 
-    Raises UsageError when there is no such run, ClusterError when none of its jobs is in the queue.
+    Raises UsageError when there is no such run, or it is a sweep; ClusterError when none of its jobs is in the queue.
     """
-    if re.fullmatch(r"[0-9]+(_[0-9]+)?", target):
-        return target
-    run = RunDir(Path.cwd() / target) if "/" in target else RunDir.named(runs_dir, target)
-    if not run.submissions.exists():
-        raise UsageError(f"{shown(target)} is no job id, and no run in {runs_dir}; give one of them, or --runs-dir")
-    jobs = [job for job in submit.unfinished(run, environ) if job.job_id in _own(run)]
-    if not jobs:
-        raise ClusterError(f"run {target} has no job that runs or waits; {_hint(run)}")
+    if target.JOB_ID.fullmatch(word):
+        return word
+    meant = target.one(word, runs_dir)
+    found = look([meant], environ)
+    if silence := next((job.silence for job in found if job.silence), ""):
+        raise ClusterError(f"the controller does not say how the jobs of {word} are ({silence})")
+    jobs = [job for job in found if job.phase in ("queued", "running")]
+    if not jobs and meant.run:
+        raise ClusterError(f"run {word} has no job that runs or waits; {_hint(meant.run)}")
     return min(jobs, key=lambda job: job.phase != "running").job_id
-
-
-def _own(run: RunDir) -> set[str]:
-    """Return the run's jobs that are not those of a folder that it is a copy of."""
-    return {record["job"] for record in submissions(run) if origin.of(run, record).elsewhere is None}
 
 
 def _hint(run: RunDir) -> str:

@@ -237,13 +237,14 @@ class RunDir:
         claim = self.path / ".submitting"
         while not _created(claim, f"{socket.gethostname()} {os.getpid()}"):
             with suppress(FileNotFoundError):
-                host, _, pid = claim.read_text().partition(" ")
+                holder = claim.read_text()
+                host, _, pid = holder.partition(" ")
                 if host != socket.gethostname() or not pid.isdecimal() or Path(f"/proc/{pid}").exists():
                     raise UsageError(
                         f"run {self.path.name} is being submitted by process {pid} on {host}; wait for it, or remove "
                         f"{claim} if that process is gone"
                     )
-            claim.unlink(missing_ok=True)
+                _take_away(claim, holder)
         try:
             yield
         finally:
@@ -257,13 +258,13 @@ class RunDir:
         """
         while not _created(self.owner, f"{line}\n"):
             with suppress(FileNotFoundError):
-                holder = self.owner.read_text().strip()
-                if not is_gone(holder):
+                written = self.owner.read_text()
+                if not is_gone(holder := written.strip()):
                     raise UsageError(
                         f"run {self.path.name} belongs to '{holder}' (cluster, job, attempt); wait for it, choose "
                         f"another --name, or remove {self.owner} if that is gone"
                     )
-                self.owner.unlink()
+                _take_away(self.owner, written)
         try:
             yield
         finally:
@@ -288,6 +289,21 @@ def _created(path: Path, content: str) -> bool:
     finally:
         Path(temporary).unlink(missing_ok=True)
     return True
+
+
+def _take_away(path: Path, content: str) -> None:
+    """Remove a file of one who is gone. It is moved, then looked at: if another was quicker, it is theirs again.
+
+    Raises FileNotFoundError when there is none.
+    """
+    aside = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}")
+    path.rename(aside)
+    try:
+        if aside.read_text() != content:
+            with suppress(FileExistsError):
+                os.link(aside, path)
+    finally:
+        aside.unlink()
 
 
 def write_whole(path: Path, content: bytes) -> None:

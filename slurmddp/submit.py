@@ -11,7 +11,7 @@ from typing import Final
 
 import tomli_w
 
-from slurmddp import __version__, codecopy, config, slurm
+from slurmddp import __version__, codecopy, config, origin, slurm
 from slurmddp.cluster.limits import problems, waits_for_nodes
 from slurmddp.cluster.pending import warning
 from slurmddp.codecopy import Code, code_of
@@ -76,6 +76,7 @@ def submit(
     start = None if force else _ask_slurm(request, handover.script, environ, notice)
     with _nothing_left(run, code) as folder, nullcontext() if is_claimed else run.claimed():
         _check_idle(request, run, environ)
+        _disown(run)
         _tell_state(spec, run, code, notice)
         folder.keep_code()
         with _uninterrupted():
@@ -255,12 +256,21 @@ def is_finished(run: RunDir) -> bool:
 def unfinished(run: RunDir, environ: Mapping[str, str]) -> list[slurm.Job]:
     """Return the run's jobs that are queued or running, told by their script from others of the same number.
 
-    Raises ClusterError when the controller does not answer.
+    Of a copy they are none of the original's. Raises ClusterError when the controller does not answer.
     """
-    digests = {record["job"]: record.get("sha256") for record in submissions(run)[-_REMEMBERED:]}
-    known = slurm.jobs(list(digests), environ) if digests else []
-    waiting = [job for job in known if not job.ended and job.job_id in digests]
-    return [job for job in waiting if slurm.script_digest(job.job_id, environ) == digests[job.job_id]]
+    records = {record["job"]: record for record in submissions(run)[-_REMEMBERED:]}
+    known = slurm.jobs(list(records), environ) if records else []
+    waiting = [job for job in known if not job.ended and job.job_id in records]
+    own = [job for job in waiting if not origin.of(run, records[job.job_id]).elsewhere]
+    return [job for job in own if slurm.script_digest(job.job_id, environ) == records[job.job_id].get("sha256")]
+
+
+def _disown(run: RunDir) -> None:
+    """Take out of a copy the word that it belongs to a job of the original, by which its own would start nothing."""
+    with suppress(OSError, IndexError):
+        holder = run.owner.read_text().split()[1]
+        if any(record["job"] == holder and origin.of(run, record).elsewhere for record in submissions(run)):
+            run.owner.unlink()
 
 
 def changes(spec: JobSpec, job: slurm.JobRecord) -> Iterator[str]:

@@ -4,7 +4,6 @@ import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -13,7 +12,7 @@ from slurmddp import origin
 from slurmddp.array import folder as folder_of
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown
-from slurmddp.handover import submissions
+from slurmddp.handover import settings_of, submissions
 from slurmddp.rundir import LOCAL, RunDir
 
 JOB_ID: Final = re.compile(r"[0-9]+(_[0-9]+)?")
@@ -62,9 +61,9 @@ def _whole(run: RunDir) -> Target:
     return Target(run, tuple(dict.fromkeys(record["job"] for record in submissions(run))))
 
 
-def one(word: str, runs_dir: str) -> Target:
+def one(word: str, runs_dir: str, *, local: bool = False) -> Target:
     """Return the one run, or job, that a word means. Raises UsageError as `find` does, and for a sweep of several."""
-    meant = find([word], runs_dir)[0]
+    meant = find([word], runs_dir, local=local)[0]
     several = settings(meant)
     if len(several) > 1:
         example = f"{several[0].run.job_name}/{several[0].name}" if several[0].run else several[0].name
@@ -84,11 +83,15 @@ def settings(target: Target) -> list[Target]:
     return [Target(RunDir(run.path / name), (task,)) for name, task in found.items()] or [target]
 
 
+def tasks(run: RunDir) -> dict[str, RunDir]:
+    """Return the runs of a sweep's tasks, each by the task's id; none of what is no sweep."""
+    return {task: RunDir(run.path / name) for _, several in _arrays(run) for name, task in several}
+
+
 def _arrays(run: RunDir) -> Iterator[tuple[str, list[tuple[str, str]]]]:
     """Yield the jobs of a sweep, the oldest first, each with the folders of its tasks and their ids."""
     for record in submissions(run):
-        given = record.get("settings")
-        if isinstance(given, list) and all(isinstance(values, dict) for values in given):
+        if given := settings_of(record):
             yield record["job"], [(folder_of(values), f"{record['job']}_{index}") for index, values in enumerate(given)]
 
 
@@ -99,17 +102,26 @@ def _here(run: RunDir) -> Target:
 def _all_here(runs_dir: str) -> list[Target]:
     folder = Path.cwd() / runs_dir
     known = [RunDir(path) for path in sorted(folder.iterdir())] if folder.is_dir() else []
-    found = [_here(run) for run in known if not run.submissions.exists() and os.access(run.logs, os.R_OK | os.X_OK)]
+    found = [_here(run) for run in known if os.access(run.logs, os.R_OK | os.X_OK) and not run.submissions.exists()]
     return [target for target in found if target.jobs]
 
 
 def _of_name(word: str, runs_dir: str, *, local: bool = False) -> Target:
+    if local and word.startswith(LOCAL):
+        for one in _all_here(runs_dir):
+            if word in one.jobs:
+                return Target(one.run, (word,))
     run = RunDir.named(runs_dir, word)
     if "/" in word and not run.path.is_dir():
         run = RunDir.named(".", word)
     target = of(run)
-    if local and not target.jobs:
-        target = _here(run)
+    if not target.jobs and (here := _here(run)).jobs:
+        if not local:
+            raise UsageError(
+                f"{shown(word)} has only run on this machine, by `slurmddp run`: Slurm has no job of it; Ctrl-C ends "
+                f"it where it was started, `slurmddp logs {word}` shows its output"
+            )
+        target = here
     if target.jobs:
         return target
     near = difflib.get_close_matches(word, [known.path.name for known in runs(runs_dir)])
@@ -120,8 +132,8 @@ def _of_name(word: str, runs_dir: str, *, local: bool = False) -> Target:
 
 
 def _of_setting(run: RunDir) -> Target:
-    tasks = [task for _, several in _arrays(run.sweep or run) for name, task in several if name == run.path.name]
-    return Target(run, tuple(tasks))
+    own = [task for _, several in _arrays(run.sweep or run) for name, task in several if name == run.path.name]
+    return Target(run, tuple(own))
 
 
 def _of_id(job_id: str, by_job: Mapping[str, RunDir]) -> Target:
@@ -131,8 +143,7 @@ def _of_id(job_id: str, by_job: Mapping[str, RunDir]) -> Target:
         run = None
     if run is None or number == job_id:
         return Target(run, (job_id,))
-    tasks = {task: name for job, several in _arrays(run) if job == number for name, task in several}
-    return Target(RunDir(run.path / tasks[job_id]) if job_id in tasks else run, (job_id,))
+    return Target(tasks(run).get(job_id, run), (job_id,))
 
 
 def _is_elsewhere(run: RunDir, job: str) -> bool:
@@ -146,13 +157,6 @@ def _by_job(runs_dir: str) -> dict[str, RunDir]:
         for record in submissions(run):
             job, time = record["job"], str(record.get("time", ""))
             known, _ = newest.get(job, ("", run))
-            if job not in newest or time > known or (time == known and _is_named(run, job)):
+            if job not in newest or time > known or (time == known and not origin.of(run, record).elsewhere):
                 newest[job] = time, run
     return {job: run for job, (_, run) in newest.items()}
-
-
-def _is_named(run: RunDir, job: str) -> bool:
-    """Tell whether a job's script has the run's name; in a copy of a run's folder it has not."""
-    with suppress(OSError):
-        return f"--job-name={run.path.name}\n".encode() in run.submitted_script(job).read_bytes()
-    return False

@@ -6,8 +6,9 @@ import pytest
 
 from slurmddp import cancel, history, slurm
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.rundir import RunDir
+from slurmddp.rundir import RunDir, append_record
 from slurmddp.status import JobStatus, Progress, records
+from slurmddp.submit import is_finished
 from slurmddp.target import Target
 
 
@@ -61,6 +62,43 @@ def test_who_cancelled_a_job_that_had_started_is_in_its_runs_events(told, tmp_pa
     assert (ended.state, ended.reason) == ("CANCELLED", f"cancelled by `slurmddp cancel` ({slurm.user()})")
 
 
+def test_of_a_sweep_it_is_in_the_events_of_each_setting_that_had_started(told, tmp_path):
+    run = RunDir(tmp_path)
+    append_record(run.submissions, {"job": "17", "settings": [{"lr": "1"}, {"lr": "2"}]})
+    begun, waiting = RunDir(tmp_path / "lr=1"), RunDir(tmp_path / "lr=2")
+    begun.attempt("17_0", "1.0").mkdir(parents=True)
+    told({"17_0": "CANCELLED", "17_1": "CANCELLED"})
+    cancelled(replace(job("17_0"), run=run, progress=Progress()), replace(job("17_[1]", "PENDING"), run=run))
+    (event,) = history.read(begun).events
+    assert (event.kind, event.job, event.attempt) == ("cancel", "17_0", "1.0")
+    assert not waiting.events.exists() and not run.events.exists()
+
+
+def test_a_run_that_has_come_to_its_end_meanwhile_stays_finished(told, tmp_path):
+    run = RunDir(tmp_path)
+    told({"17": "CANCELLED"})
+    end = {"time": 1.0, "event": "end", "job": "17", "attempt": "0.0", "rank": 0, "host": "n1", "status": 0}
+    append_record(run.events, end)
+    cancelled(replace(job("17"), run=run, progress=Progress(attempt="0.0")))
+    assert is_finished(run)
+
+
+def test_what_was_cancelled_before_the_wait_was_ended_is_on_record(told, tmp_path, monkeypatch):
+    told({"17": "CANCELLED", "18": "RUNNING"})
+    runs = {number: RunDir(tmp_path / number) for number in ("17", "18")}
+    for run in runs.values():
+        run.path.mkdir()
+    began = [replace(job(number), run=run, progress=Progress(attempt="0.0")) for number, run in runs.items()]
+    monkeypatch.setattr(cancel.time, "sleep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cancelled(*began)
+    assert [run.events.exists() for run in runs.values()] == [True, False]
+
+
+def interrupted(_):
+    raise KeyboardInterrupt
+
+
 def test_a_job_that_was_just_being_requeued_is_cancelled_again(told):
     orders = told({"17": "COMPLETING"}, {"17": "PENDING"}, {"17": "CANCELLED"})
     assert cancelled(job("17"))[0] == [("17", "CANCELLED")]
@@ -110,6 +148,14 @@ def test_only_what_waits_or_runs_is_cancelled_the_last_first(monkeypatch):
     found = [job("5", "COMPLETED"), job("7"), job("8", "PENDING"), job("7")]
     monkeypatch.setattr(cancel, "look", lambda *_: found)
     assert [item.job_id for item in cancel.unfinished([Target(None, ("7",))], {})] == ["8", "7"]
+
+
+def test_why_the_last_job_of_a_run_is_not_known_is_told(monkeypatch, tmp_path):
+    run, said = RunDir(tmp_path / "a"), []
+    unknown = [replace(job(number, "UNKNOWN"), run=run, meaning=f"not {number}") for number in ("7", "8")]
+    monkeypatch.setattr(cancel, "look", lambda *_: unknown)
+    assert cancel.unfinished([Target(run, ("7", "8"))], {}, said.append) == []
+    assert said == ["job 8 of run a: not 8"]
 
 
 def test_nothing_is_cancelled_blindly(monkeypatch, tmp_path):

@@ -1,6 +1,8 @@
 """Waiting: whole lines in the order they come, and an end that is not missed when the controller forgets the job."""
 
 import itertools
+import os
+import socket
 import threading
 import time
 
@@ -198,6 +200,26 @@ def test_a_job_that_nobody_knows_any_more_ends_the_wait_with_its_output_shown(ru
         follow.wait(run, "7", {}, show=shown.append, notice=lambda _: None)
     assert len(controller.asked_at) == 6
     assert shown == ["shown"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_run_on_this_machine_is_followed_without_slurm(run, monkeypatch):
+    monkeypatch.setattr(slurm, "ask", None)
+    job, shown = f"local-1-{os.getpid()}", []
+    run.rank_log(job, "0.0", 0).parent.mkdir(parents=True)
+    run.owner.write_text(f"local:{socket.gethostname()} {job} 0.0\n")
+
+    def show(line):
+        shown.append(line)
+        run.owner.unlink()
+        run.rank_record(job, "0.0", 0).write_text("0 done\n")
+
+    run.rank_log(job, "0.0", 0).write_text("trains\n")
+    assert follow.wait(run, job, {}, show=show, notice=lambda _: None).state == "COMPLETED"
+    assert shown == ["trains"]
+    run.rank_record(job, "0.0", 0).unlink()
+    with pytest.raises(ClusterError, match=f"this machine no longer runs {job}, and"):
+        follow.wait(run, job, {}, notice=lambda _: None)
 
 
 def test_words_of_the_batch_script_make_the_next_question_soon_but_silence_does_not(run, quick):

@@ -97,6 +97,16 @@ def test_a_run_has_one_owner(tmp_path):
         assert local._is_gone(line) == gone
 
 
+def test_a_run_that_is_refused_leaves_no_trace_in_the_one_that_goes_on(tmp_path):
+    run = RunDir(tmp_path / "run")
+    run.create()
+    first = local.LocalRun(run, f"local-1-{os.getpid()}", [], {})
+    second = local.LocalRun(run, f"local-2-{os.getpid()}", [], {})
+    with run.owned(first.owner, local._is_gone), pytest.raises(UsageError, match="belongs to 'local:"):
+        local.perform(second, show=lambda _: None)
+    assert list(run.logs.iterdir()) == []
+
+
 def test_what_the_ranks_start_finds_their_virtual_environment(tmp_path):
     (tmp_path / "pyvenv.cfg").touch()
     environment = plan(python=f"{tmp_path}/bin/python", environ={"PATH": "/x"}).environment

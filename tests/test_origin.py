@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp import origin, target
+from slurmddp import origin, slurm, submit, target
 from slurmddp.handover import submissions
 from slurmddp.rundir import RunDir
 from slurmddp.target import Target
@@ -77,6 +77,24 @@ def test_a_folder_whose_script_tells_nothing_has_its_job(run):
     assert came(to) == origin.Origin("elsewhere")
     Path(to, "17.sbatch").write_text("DDPRUN_DIR='\n")
     assert came(to) == origin.Origin("elsewhere")
+
+
+def test_a_record_that_nobody_can_have_written_hides_no_run(run):
+    to = moved(run, Path("elsewhere"))
+    record = submissions(RunDir(to.absolute()))[0]
+    assert origin.of(RunDir(to.absolute()), record | {"directory": "a\0b"}) == origin.Origin("train")
+
+
+def test_a_copy_may_have_a_job_of_its_own_while_the_originals_runs(run, monkeypatch):
+    monkeypatch.setattr(slurm, "jobs", lambda *_: [slurm.Job("17", "RUNNING")])
+    monkeypatch.setattr(slurm, "script_digest", lambda *_: None)
+    run.owner.write_text("cluster 17 0.0\n")
+    copy = RunDir(Path(shutil.copytree(run.path, "copy")).absolute())
+    assert [job.job_id for job in submit.unfinished(run, {})] == ["17"]
+    assert submit.unfinished(copy, {}) == []
+    for one in (run, copy):
+        submit._disown(one)
+    assert (run.owner.exists(), copy.owner.exists()) == (True, False)
 
 
 def test_a_job_that_is_named_by_its_number_is_of_no_copy(run):

@@ -14,6 +14,8 @@ import pytest
 from slurmddp import requeue, slurm
 from slurmddp.cli import requeue as command
 from slurmddp.errors import ClusterError, UsageError
+from slurmddp.rundir import append_record
+from slurmddp.status import JobStatus
 
 SLEEPS = "#!/bin/bash\nexec srun sleep 300\n"
 
@@ -152,9 +154,7 @@ def test_jobs_and_runs_that_nobody_knows(typed):
         3, "", "Error: Slurm does not know job 7; submit its name again: a run continues\n",
     )  # fmt: skip
     status, _, err = typed("requeue", "nobody", SLURMDDP_RUNS_DIR="there")
-    assert (status, err) == (
-        2, "Error: 'nobody' is no job id, and no run in there; give one of them, or --runs-dir\n",
-    )  # fmt: skip
+    assert status == 2 and err.startswith("Error: 'nobody' is no job id, and no run in there that was submitted; ")
     status, _, err = typed("requeue", "7", PATH="/nowhere")
     assert status == 3 and err.startswith("Error: scontrol was not found; ")
 
@@ -265,9 +265,47 @@ def test_an_array_is_no_job(monkeypatch):
         again()
 
 
+def known(monkeypatch, **states):
+    """Let Slurm know of a run's jobs what is given here."""
+    monkeypatch.setattr(
+        requeue,
+        "look",
+        lambda targets, _: [
+            JobStatus(job_id=job, run=targets[0].run, name="a", state=states.get(f"job{job}", "UNKNOWN"))
+            for job in targets[0].jobs
+        ],
+    )
+
+
 @pytest.mark.usefixtures("here")
-def test_a_runs_folder_without_a_record_of_its_job_says_what_to_type():
+def test_a_run_is_its_job_that_runs_else_the_first_that_waits(monkeypatch):
     Path("jobs/a").mkdir(parents=True)
-    Path("jobs/a/submissions.jsonl").write_text("")
+    for job in ("17", "18", "19"):
+        append_record(Path("jobs/a/submissions.jsonl"), {"job": job})
+    known(monkeypatch, job18="PENDING", job19="RUNNING")
+    assert requeue.find("a", "jobs", {}) == "19"
+    known(monkeypatch, job18="PENDING", job19="PENDING")
+    assert requeue.find("a", "jobs", {}) == "18"
+    known(monkeypatch)
     with pytest.raises(ClusterError, match="run a has no job that runs or waits; submit its name again"):
+        requeue.find("a", "jobs", {})
+
+
+@pytest.mark.usefixtures("here")
+def test_a_sweeps_setting_is_a_run_too_and_the_sweep_none(monkeypatch):
+    Path("jobs/s/lr=2").mkdir(parents=True)
+    append_record(Path("jobs/s/submissions.jsonl"), {"job": "17", "settings": [{"lr": "1"}, {"lr": "2"}]})
+    known(monkeypatch, job17_1="RUNNING")
+    assert requeue.find("s/lr=2", "jobs", {}) == "17_1"
+    with pytest.raises(UsageError, match="'s' is a sweep of 2 settings; name one, as in 's/lr=1'"):
+        requeue.find("s", "jobs", {})
+
+
+@pytest.mark.usefixtures("here")
+def test_a_controller_that_does_not_answer_ends_no_run(monkeypatch):
+    Path("jobs/a").mkdir(parents=True)
+    append_record(Path("jobs/a/submissions.jsonl"), {"job": "17"})
+    silent = JobStatus(job_id="17", run=None, name="a", state="UNKNOWN", silence="down")
+    monkeypatch.setattr(requeue, "look", lambda *_: [silent])
+    with pytest.raises(ClusterError, match=r"does not say how the jobs of a are \(down\)"):
         requeue.find("a", "jobs", {})

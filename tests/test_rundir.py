@@ -2,12 +2,14 @@
 
 import json
 import os
+import socket
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slurmddp import rundir
 from slurmddp.errors import UsageError
 from slurmddp.rundir import RunDir, append_record, read_records, write_whole
 
@@ -111,3 +113,24 @@ def test_of_two_that_make_the_folder_at_once_both_have_it_and_one_has_made_it(tm
     monkeypatch.setattr(Path, "mkdir", mkdir_while_another_does)
     assert run.create() is None
     assert made == [run.path] and run.logs.is_dir()
+
+
+def test_of_several_who_find_a_claim_of_one_who_is_gone_one_alone_takes_it(tmp_path, monkeypatch):
+    """Both have read it before the first of them takes it away."""
+    run, dead = RunDir(tmp_path), "4194305"
+    claim = tmp_path / ".submitting"
+    claim.write_text(f"{socket.gethostname()} {dead}")
+    take, others = rundir._take_away, f"{socket.gethostname()} {os.getppid()}"
+
+    def late(path, content):
+        path.write_text(others)
+        take(path, content)
+
+    monkeypatch.setattr(rundir, "_take_away", late)
+    with pytest.raises(UsageError, match=f"is being submitted by process {os.getppid()}"):
+        run.claimed().__enter__()
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(claim.name, others)]
+    take(claim, others)
+    with run.claimed():
+        assert claim.exists()
+    assert not list(tmp_path.iterdir())

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -25,7 +26,7 @@ def submit(name, job, time):
     run = RunDir.named("jobs", name)
     run.create()
     with run.submissions.open("a") as file:
-        file.write(json.dumps({"job": job, "time": time}) + "\n")
+        file.write(json.dumps({"job": job, "time": time, "directory": str(Path.cwd())}) + "\n")
 
 
 def meant(*words, runs_dir="jobs"):
@@ -55,10 +56,20 @@ def test_an_id_that_slurm_gave_again_means_the_newest():
 
 
 def test_a_job_is_of_the_run_that_it_was_submitted_for_not_of_a_copy(tmp_path):
-    RunDir.named("jobs", "mnist").submitted_script("7").write_text("#SBATCH --job-name=mnist\n")
+    RunDir.named("jobs", "mnist").submitted_script("7").write_text("DDPRUN_DIR=jobs/mnist\n")
     for name in ("a", "z"):
         shutil.copytree(tmp_path / "jobs" / "mnist", tmp_path / "jobs" / name)
     assert meant("7") == [("mnist", ("7",))]
+
+
+def test_a_job_is_of_the_run_that_was_moved_not_of_a_copy_made_since(tmp_path):
+    run = RunDir.named("jobs", "mnist")
+    run.submitted_script("8").write_text("DDPRUN_DIR=jobs/mnist\n")
+    append_record(run.submissions, {"job": "8", "directory": str(tmp_path), "inode": run.path.stat().st_ino})
+    run.path.rename("jobs/moved")
+    for name in ("a", "z"):
+        shutil.copytree("jobs/moved", f"jobs/{name}")
+    assert meant("8") == [("moved", ("8",))]
 
 
 def test_records_that_nobody_can_have_written_hide_no_run():
@@ -72,6 +83,28 @@ def test_a_run_of_somebody_else_hides_no_other(monkeypatch):
     may = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: "gpt" not in str(path) and may(path, mode))
     assert meant() == [("mnist", ("5", "7"))]
+
+
+def test_a_folder_of_somebody_else_hides_no_run_of_this_machine(monkeypatch):
+    """The same: what is in a folder that may not be entered cannot be asked for."""
+    RunDir.named("jobs", "here").attempt("local-1", "0.0").mkdir(parents=True)
+    may, there = os.access, Path.exists
+
+    def exists(path):
+        if "gpt" in str(path):
+            raise PermissionError(path)
+        return there(path)
+
+    monkeypatch.setattr(os, "access", lambda path, mode: "gpt" not in str(path) and may(path, mode))
+    monkeypatch.setattr(Path, "exists", exists)
+    found = target.find([], "jobs", local=True)
+    assert [one.name for one in found] == ["mnist", "here"]
+
+
+def test_what_is_for_slurms_jobs_says_so_of_a_run_of_this_machine():
+    RunDir.named("jobs", "here").attempt("local-1", "0.0").mkdir(parents=True)
+    with pytest.raises(UsageError, match="'here' has only run on this machine, by `slurmddp run`: Slurm has no job"):
+        target.find(["here"], "jobs")
 
 
 def test_a_job_of_no_run_here_is_still_a_job():

@@ -11,6 +11,7 @@ from slurmddp import target as naming
 from slurmddp.cli.all_jobs import all_option, check_words, confirm, yes_option
 from slurmddp.cli.completion import targets_argument
 from slurmddp.cli.options import runs_dir_option, tell
+from slurmddp.cli.tables import printable
 
 
 @click.command()
@@ -26,7 +27,8 @@ def cancel(words: tuple[str, ...], runs_dir: str, *, every: bool, yes: bool, as_
     ends when the jobs have left their nodes.
     """
     check_words(words, every=every)
-    jobs = cancelling.unfinished(naming.find(words, runs_dir), os.environ)
+    explain = (lambda _: None) if every else (lambda line: tell(printable(line)))
+    jobs = cancelling.unfinished(naming.find(words, runs_dir), os.environ, explain)
     if every:
         confirm("Cancel", [f"{job.job_id} ({job.name})" for job in jobs], yes=yes)
     if not jobs:

@@ -206,7 +206,7 @@ def _folder(runs_dir: str, notice: Notice) -> Iterator[Path]:
     So it does when somebody has ended the look, which then has left nothing that would be of use.
     """
     parent = Path(os.path.abspath(runs_dir))  # noqa: PTH100 - resolve() would follow links that the nodes may not have
-    made = not parent.exists()
+    missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
     parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=".doctor-", dir=parent))
     interrupted = False
@@ -223,5 +223,5 @@ def _folder(runs_dir: str, notice: Notice) -> Iterator[Path]:
         else:
             shutil.rmtree(folder, ignore_errors=True)
             with suppress(OSError):
-                if made:
-                    parent.rmdir()
+                for made in missing:
+                    made.rmdir()

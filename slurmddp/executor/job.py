@@ -130,13 +130,7 @@ def _parents(job_ids: Iterable[str]) -> list[str]:
 
 
 def _by_squeue(job_ids: Sequence[str]) -> dict[str, str]:
-    if not job_ids:
-        return {}
-    command = slurm.jobs_command(job_ids)
-    answer = slurm.ask([command[0], "--array", *command[1:]], os.environ)
-    if answer.status != 0 and "Invalid job id" not in answer.stderr:
-        raise ClusterError(f"squeue: {answer.reason}")
-    return {job.job_id: job.state for job in slurm.parse_jobs(answer.stdout)}
+    return {job.job_id: job.state for job in slurm.jobs(job_ids, os.environ)} if job_ids else {}
 
 
 def _by_scontrol(job_ids: Sequence[str]) -> dict[str, str]:

@@ -13,11 +13,13 @@ from slurmddp.status import current
 def job_of(word: str | None, runs_dir: str) -> tuple[RunDir, str]:
     """Return the run and the job: of a run the newest with output, of no word the run that was submitted last.
 
+    A run of this machine alone is one too; of no word where nothing was submitted.
+
     Raises UsageError when there is none, or when it is a whole array.
     """
     if word is None:
         return _newest(runs_dir)
-    found = target.one(word, runs_dir)
+    found = target.one(word, runs_dir, local=True)
     if found.run is None:
         raise UsageError(f"job {shown(word)} is of no run in {runs_dir}; --runs-dir names another folder")
     return found.run, _with_output(found.run, found.jobs)
@@ -34,6 +36,10 @@ def next_job(word: str | None, run: RunDir, job_id: str) -> str:
 def _newest(runs_dir: str) -> tuple[RunDir, str]:
     times = [(str(record.get("time", "")), run) for run in target.runs(runs_dir) for record in submissions(run)[-1:]]
     if not times:
+        here = [(one.jobs[-1], one.run) for one in target.find([], runs_dir, local=True) if one.run]
+        if here:
+            job_id, run = max(here, key=lambda pair: pair[0])
+            return run, job_id
         raise UsageError(f"nothing was submitted in {runs_dir} yet; --runs-dir names another folder")
     newest = max(times, key=lambda pair: pair[0])[1]
     meant = target.one(newest.path.name, runs_dir)

@@ -8,7 +8,7 @@ from slurmddp import history
 from slurmddp.array import folder
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown, unknown
-from slurmddp.handover import submissions
+from slurmddp.handover import settings_of, submissions
 from slurmddp.outcome import DONE
 from slurmddp.rundir import RunDir
 
@@ -28,12 +28,7 @@ class Result:
 
 def settings(run: RunDir) -> list[Mapping[str, str]]:
     """Return the settings that a sweep was ever submitted with, each once. Raises UsageError when it is no sweep."""
-    found = {
-        folder(values): values
-        for record in submissions(run)
-        if isinstance(record.get("settings"), list)
-        for values in record["settings"]
-    }
+    found = {folder(values): values for record in submissions(run) for values in settings_of(record)}
     if not found:
         raise UsageError(f"{shown(run.path.name)} is no sweep; `slurmddp sweep JOB.toml --set KEY=VALUE,...` makes one")
     return list(found.values())

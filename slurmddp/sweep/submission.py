@@ -10,7 +10,7 @@ from slurmddp import slurm
 from slurmddp.array import Array, Task, folder
 from slurmddp.cluster import Cluster
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.handover import Notice, Submitted, submissions
+from slurmddp.handover import Notice, Submitted, settings_of, submissions
 from slurmddp.request import Request
 from slurmddp.rundir import RunDir
 from slurmddp.script import script
@@ -55,7 +55,7 @@ def _busy(run: RunDir, environ: Mapping[str, str]) -> set[str]:
 
 def _queued(run: RunDir, environ: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], int]]:
     """Yield the tasks that wait or run by their submission, told by their script from others of the same number."""
-    settings = {record["job"]: record for record in submissions(run) if isinstance(record.get("settings"), list)}
+    settings = {record["job"]: record for record in submissions(run) if settings_of(record)}
     known = slurm.jobs(list(settings), environ) if settings else []
     tasks = [job.job_id.split("_") for job in known if not job.ended and re.fullmatch(r"\d+_\d+", job.job_id)]
     numbers = {number for number, _ in tasks}

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from slurmddp.config import Resolved
+from slurmddp.doctor import in_job
 from slurmddp.doctor.in_job import EXAM, by_step, exam_spec, read, step_command, step_script
 from slurmddp.errors import UsageError
 from slurmddp.rundir import RunDir, read_records
@@ -201,12 +202,12 @@ def test_a_look_by_a_job_that_is_interrupted_leaves_neither_job_nor_folder(slurm
     words = ["doctor", "--in-job", "--ntasks-per-node=1", "-c1", "--setup=sleep 60"]
     looking = subprocess.Popen([SLURMDDP, *words], env=slurm_env, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
-    while not list(tmp_path.glob("jobs/.doctor-*/doctor/logs/*.out")):
+    while not (logs := list(tmp_path.glob("jobs/.doctor-*/doctor/logs/*.out"))):
         assert looking.poll() is None and time.monotonic() < deadline
         time.sleep(0.1)
     looking.send_signal(signal.SIGINT)
     said = looking.communicate(timeout=60)[1]
-    number = re.search(r"job (\d+) looks", said)[1]
+    number = logs[0].stem
     assert looking.returncode == 130, said
     assert "CANCELLED" in slurm("squeue", "--states=all", "--noheader", "--format=%T", f"--jobs={number}")
     assert not list(tmp_path.rglob(".doctor-*"))
@@ -319,3 +320,10 @@ def test_a_node_that_srun_lost_is_named(tmp_path, said):
     run.batch_log("17").write_text(said)
     (error,) = read(run, run.batch_log("17"))
     assert (error.check, error.host) == ("meeting", "n2")
+
+
+def test_a_look_takes_back_every_folder_that_it_has_made(tmp_path):
+    (tmp_path / "there").mkdir()
+    with in_job._folder(str(tmp_path / "there" / "a" / "b"), print) as folder:
+        assert folder.is_dir()
+    assert [path.name for path in tmp_path.rglob("*")] == ["there"]

@@ -65,6 +65,16 @@ def test_where_nothing_was_submitted_there_is_nothing_to_show():
         meant()
 
 
+def test_a_run_of_this_machine_alone_has_output_too():
+    for name, job in (("here", "local-20260101-000000-7"), ("later", "local-20260102-000000-5")):
+        RunDir.named("jobs", name).attempt(job, "0.0").mkdir(parents=True)
+    assert meant("here") == ("here", "local-20260101-000000-7")
+    assert meant() == ("later", "local-20260102-000000-5")
+    assert meant("local-20260101-000000-7") == ("here", "local-20260101-000000-7")
+    submit("a", "5", "2026-01-01T00:00:00+00:00")
+    assert meant() == ("a", "5")
+
+
 def test_a_run_goes_on_in_its_next_job_and_a_job_that_was_named_does_not():
     for job in ("5", "7", "9"):
         submit("a", job, "2026-01-01T00:00:00+00:00")

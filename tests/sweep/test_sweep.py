@@ -206,8 +206,12 @@ def test_results_have_the_best_first(finished):
     assert [result.done for result in found] == [True, True, True, False]
     with pytest.raises(UsageError, match="unknown metric 'los'; did you mean loss?"):
         ranked(found, "los", highest=False)
-    with pytest.raises(UsageError, match="'t' is no sweep"):
-        results(RunDir(finished.path.parent / "t"))
+    for name, record in (("t", {}), ("u", {"job": "7", "settings": ["lr"]})):
+        run = RunDir(finished.path.parent / name)
+        run.create()
+        append_record(run.submissions, record)
+        with pytest.raises(UsageError, match=f"'{name}' is no sweep"):
+            results(run)
 
 
 @pytest.mark.usefixtures("finished")
