@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from slurmddp import history
 from slurmddp.cluster.pending import explain
 from slurmddp.diagnose import facts, ours, plain
 from slurmddp.diagnose.facts import Facts
@@ -14,6 +15,7 @@ from slurmddp.diagnose.scene import Scene
 from slurmddp.diagnose.states import rule_of
 from slurmddp.diagnose.values import NONE, UNKNOWN, Diagnosis, Line
 from slurmddp.errors import ClusterError
+from slurmddp.history import Event
 from slurmddp.rundir import RunDir
 
 BEFORE: Final = 3
@@ -118,18 +120,27 @@ class _Case:
         return replace(inner, cause="status-swallowed", what=what, sure="likely", advice=advice)
 
     def _cancelled(self) -> Diagnosis:
-        by = f" by user {self._facts.by}" if self._facts.by else ""
         scene = self._scene()
         said = next((seen.line for seen in scene.sightings if seen.rule.key == "cancelled"), None)
-        found = self._of_state(
-            self._facts, by=by or ("" if self._facts.source == "files" else ", by whom Slurm does not say")
-        )
+        found = self._of_state(replace(self._facts, state=self._facts.state or "CANCELLED"), by=self._by())
         inner = judge(self._job, scene)
         others = f"before that: {inner.what}" if inner.sure == "certain" and inner.cause != "cancelled" else ""
         return replace(found, evidence=(said,) if said else (), others=others)
 
+    def _by(self) -> str:
+        """Return who cancelled the job: its run's events tell of `slurmddp cancel`, else the accounting."""
+        if event := self._cancel():
+            return f" by `slurmddp cancel` ({event.text('by')})"
+        return f" by user {self._facts.by}" if self._facts.by else ", by whom Slurm does not say"
+
+    def _cancel(self) -> Event | None:
+        last = history.read_outline(self._run).of_job(self._id).decision() if self._run else None
+        return last if last and last.kind == "cancel" else None
+
     def _failed(self) -> Diagnosis:
         """Return the cause by the files, then by the state; one that only the files know may have ended well."""
+        if self._facts.source == "files" and self._cancel():
+            return self._cancelled()
         scene = self._scene()
         if self._facts.source == "files" and scene.ended_well:
             return self._plainly(NONE, "it ended well", "", again=None, attempt=scene.attempt)

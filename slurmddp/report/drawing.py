@@ -184,6 +184,8 @@ def _said(event: Event) -> str:
             return f"told to stop: {event.text('reason')} ({event.text('cause')})"
         case "requeue":
             return "back into the queue"
+        case "cancel":
+            return f"cancelled by {event.text('by')}"
         case "restart":
             return "started again in the same allocation"
     return ""

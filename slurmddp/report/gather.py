@@ -29,7 +29,13 @@ WORKER: Final = "the bundled worker"
 MOST_CAUSES: Final = 20
 """Of how many attempts it is looked up why they ended badly."""
 _BAD: Final = frozenset({"crashed", "failed", "silent"})
-_BY_OUTCOME: Final[Mapping[str, Phase]] = {"done": "done", "crashed": "failed", "failed": "failed", "fenced": "failed"}
+_BY_OUTCOME: Final[Mapping[str, Phase]] = {
+    "done": "done",
+    "crashed": "failed",
+    "failed": "failed",
+    "fenced": "failed",
+    "cancelled": "cancelled",
+}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from slurmddp.diagnose import diagnose
 from slurmddp.diagnose import facts as asking
 from slurmddp.diagnose.facts import Facts
 from slurmddp.errors import ClusterError
-from slurmddp.rundir import RunDir
+from slurmddp.rundir import RunDir, append_record
 
 OOM = """\
 slurmstepd: error: Detected 1 oom_kill event in StepId=17.0. Some of the step tasks have been OOM Killed.
@@ -71,6 +71,19 @@ def test_a_job_that_hung_until_its_limit_since_a_rank_had_raised_is_told_of_the_
 def test_who_cancelled_a_job_is_told_where_slurm_keeps_it(told):
     assert told(state="CANCELLED", by="1000").what == "the job was cancelled by user 1000"
     assert told(state="CANCELLED").what == "the job was cancelled, by whom Slurm does not say"
+
+
+@pytest.mark.parametrize("known", [{"state": "CANCELLED"}, {"source": "files"}, {"state": "CANCELLED", "by": "0"}])
+def test_who_cancelled_a_run_by_slurmddp_is_told_without_accounting(recorded, monkeypatch, known):
+    run, job_id = recorded("reset")
+    monkeypatch.setattr(asking, "ask", lambda *_: Facts(**{"job_id": job_id, "source": "scontrol", **known}))
+    head = {"time": 1795300000.0, "job": job_id, "attempt": "0.0", "rank": None, "host": "n1"}
+    append_record(run.events, head | {"event": "cancel", "by": "ada"})
+    append_record(run.events, head | {"event": "end", "status": 75, "rank": 0})
+    found = diagnose(run, job_id, {})
+    assert (found.cause, found.what) == ("cancelled", "the job was cancelled by `slurmddp cancel` (ada)")
+    append_record(run.events, head | {"event": "start", "attempt": "1.0"})
+    assert "ada" not in diagnose(run, job_id, {}).what
 
 
 def test_what_waits_is_told_why_and_what_is_held_that_it_is(told):

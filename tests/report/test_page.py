@@ -289,12 +289,13 @@ def test_a_long_text_is_cut(run):
 
 
 def test_every_outcome_and_event_has_words():
-    assert set(OUTCOMES) == {"done", "stopped", "crashed", "failed", "fenced", "running", "silent"}
+    assert set(OUTCOMES) == {"done", "stopped", "crashed", "failed", "fenced", "cancelled", "running", "silent"}
     assert happened(Event(0, "metrics", "7", "0.0", 0, "n1", {})) == ""
     assert (
         happened(Event(0, "requeue", "7", "0.0", None, "n1", {"reason": "preempted"}))
         == "back into the queue: preempted"
     )
+    assert happened(Event(0, "cancel", "7", "0.0", None, "n1", {"by": "ada"})) == "cancelled by `slurmddp cancel` (ada)"
 
 
 def test_secrets_of_the_command_are_masked(run):
