@@ -197,8 +197,17 @@ def test_a_rank_that_its_watchdog_aborted_had_waited(tmp_path):
         "srun: error: n1: task 3: Aborted (core dumped)\n"
     )
     found = judge(Job("17", "hand"), plain_job.scene([log]))
-    assert (found.cause, found.rank) == ("collective-timeout", 3)
+    assert (found.cause, found.rank) == ("collective-timeout", None)
     assert "did not come" in found.what and "ranks 0, 1, 2" not in found.what
+
+
+def test_of_a_job_made_by_hand_the_rank_that_waited_for_another_is_not_named(tmp_path):
+    log = tmp_path / "waits.out"
+    joined = "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 1/2 clients joined.\n"
+    log.write_text(f"{TRACEBACK}{joined}srun: error: n1: task 0: Exited with exit code 1\n")
+    found = judge(Job("17", "hand"), plain_job.scene([log]))
+    assert (found.cause, found.rank, found.host) == ("rank-missing", None, "")
+    assert found.what == "only 1 of 2 ranks came to the start within 61 s"
 
 
 @pytest.mark.parametrize(
