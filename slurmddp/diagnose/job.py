@@ -20,8 +20,10 @@ from slurmddp.rundir import RunDir
 
 BEFORE: Final = 3
 """Of how many earlier starts of the ranks it is told what they ended of."""
-_OF_SLURM: Final = frozenset({"time-limit", "preempted", "requeued", "cancelled", "node-lost", UNKNOWN, "gave-up"})
-"""Causes that Slurm's own state tells better than a line of a log."""
+_OF_SLURM: Final = frozenset(
+    {"time-limit", "preempted", "requeued", "cancelled", "node-lost", UNKNOWN, "gave-up", "interrupted"}
+)
+"""Causes that Slurm's own state tells better than a line of a log: SIGINT may be the signal that --signal asked for."""
 
 
 def diagnose(run: RunDir | None, job_id: str, environ: Mapping[str, str]) -> Diagnosis:
@@ -124,7 +126,7 @@ class _Case:
         said = next((seen.line for seen in scene.sightings if seen.rule.key == "cancelled"), None)
         found = self._of_state(replace(self._facts, state=self._facts.state or "CANCELLED"), by=self._by())
         inner = judge(self._job, scene)
-        others = f"before that: {inner.what}" if inner.sure == "certain" and inner.cause != "cancelled" else ""
+        others = f"before that: {inner.what}" if inner.sure == "certain" and inner.cause not in _OF_SLURM else ""
         return replace(found, evidence=(said,) if said else (), others=others)
 
     def _by(self) -> str:

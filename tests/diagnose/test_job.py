@@ -115,6 +115,14 @@ def test_a_status_is_swallowed_only_by_a_script_whose_last_step_failed(told):
     assert told(f"{first}{FAILED}epoch 2 loss 0.4\n", **ended, last_step="FAILED").cause == "status-swallowed"
 
 
+def test_what_slurm_ended_by_sigint_was_not_interrupted_by_hand(told):
+    """--signal=INT@60 asks for it; Python then ends by KeyboardInterrupt."""
+    log = "Traceback (most recent call last):\n  File 'a'\nKeyboardInterrupt\n"
+    assert told(log, state="TIMEOUT").cause == "time-limit"
+    assert (found := told(log, state="CANCELLED")).cause == "cancelled" and not found.others
+    assert told(log, state="FAILED", exit_code="1:0").cause == "interrupted"
+
+
 def test_a_state_that_is_new_is_told_by_the_output(told):
     assert told("Killed\n", state="HIBERNATED").cause == "unknown"
 
