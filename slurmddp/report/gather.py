@@ -246,9 +246,10 @@ def _span_json(span: Span) -> dict[str, Any]:
     return {"kind": span.kind, "begin": span.begin, "seconds": span.seconds}
 
 
-def _finite(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an event's fields as JSON can have them, a strange number as its text."""
-    return {
-        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in fields.items()
-    }
+def _finite(value: Any) -> Any:
+    """Return what an event holds as JSON can have it, a strange number as its text."""
+    if isinstance(value, Mapping):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

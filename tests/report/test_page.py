@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import math
 import re
 from html.parser import HTMLParser
 
@@ -281,6 +282,20 @@ def test_only_the_newest_of_very_many_attempts_are_drawn(run):
     write(run, *({"event": "start", "attempt": f"0.{number}"} for number in range(300)))
     read = Page(of(run))
     assert "The newest 200 of 300 attempts" in read.text and "300: job 7, attempt 0.299" in read.text
+
+
+def test_of_very_many_checkpoints_and_notices_some_are_marked(run):
+    write(
+        run, {"event": "start"}, *({"event": kind, "step": 1} for _ in range(5000) for kind in ("checkpoint", "notice"))
+    )
+    content = of(run)
+    assert content.count(b'class="notice"') < 1100 and content.count(b'class="tick"') < 600
+
+
+def test_a_strange_number_inside_a_finding_is_a_text_in_json(run):
+    write(run, {"event": "finding", "check": "x", "seen": {"gpus": [math.inf, 1]}})
+    (found,) = as_json(gather(run, {"PATH": "/nowhere"}, now=1795305300.0))["findings"]
+    assert found["seen"] == {"gpus": ["inf", 1]}
 
 
 def test_a_long_text_is_cut(run):
