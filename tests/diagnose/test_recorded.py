@@ -242,6 +242,15 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 3, in <
         (TRACEBACK + "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `x`\n", "gpu-memory"),
         (TRACEBACK + "OSError: libcudart.so.12: cannot open shared object file: No such file\n", "import-error"),
         (TRACEBACK + "KeyError: 'nan'\n", "exception"),
+        (TRACEBACK + "ValueError: the batch exceeded memory limit (4 > 3)\n", "exception"),
+        (TRACEBACK + "ValueError: unable to open /data/torch_files/x.csv\n", "exception"),
+        (TRACEBACK + "ValueError: Xid (x) is no column\n", "exception"),
+        (
+            TRACEBACK + "RuntimeError: unable to open shared memory object </torch_1_2> in read-write mode: Too many "
+            "open files (24)\n",
+            "too-many-files",
+        ),
+        (TRACEBACK + "RuntimeError: unable to open file </torch_1_2> in read-write mode\n", "loader-shared-memory"),
         (TRACEBACK + "FileNotFoundError: [Errno 2] No such file or directory: '/data/nan/x'\n", "file-missing"),
         (
             TRACEBACK + "torch.distributed.DistBackendError: NCCL error in: ../NCCLUtils.hpp:275, invalid usage (run "
