@@ -8,6 +8,7 @@ import pytest
 
 from slurmddp.diagnose import diagnose, facts, lines
 from slurmddp.diagnose import plain as plain_job
+from slurmddp.diagnose.catalogue import RULES, WORDS, find
 from slurmddp.diagnose.facts import Facts
 from slurmddp.diagnose.judge import Job, judge
 
@@ -295,6 +296,17 @@ def test_what_people_have_shown_in_public_is_told_by_its_cause(tmp_path, met):
     own = re.search(r"(?:JOB|STEP|StepId=) ?(\d+)", met["text"])
     found = judge(Job(own[1] if own else "17", "hand"), plain_job.scene([log]))
     assert found.cause == OTHERWISE.get(met["source"], met["cause"])
+
+
+def test_no_line_that_a_rule_knows_is_passed_over_by_its_words():
+    """In what was met, and in every output that was recorded; a step's time and memory are passed over quickly."""
+    files = [path for path in FIXTURES.rglob("*") if path.suffix in (".out", ".end")]
+    texts = [log["text"] for log in MET] + [path.read_text("utf-8", "replace") for path in files]
+    lines_of = {line for text in texts for line in text.splitlines()}
+    rules = [rule for rule in RULES if rule.place == "line"]
+    known = {line for line in lines_of if any(rule.found(line) for rule in rules)}
+    assert len(known) > 100 and [line for line in known if find(line) is None] == []
+    assert not re.search(WORDS, "step 7 loss 2.1 memory 40 gib on cuda time taken 3 s room design module limit")
 
 
 def test_torchruns_page_may_lack_an_exit_code(tmp_path):
