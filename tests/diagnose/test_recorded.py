@@ -305,7 +305,7 @@ def test_no_line_that_a_rule_knows_is_passed_over_by_its_words():
     lines_of = {line for text in texts for line in text.splitlines()}
     rules = [rule for rule in RULES if rule.place == "line"]
     known = {line for line in lines_of if any(rule.found(line) for rule in rules)}
-    assert len(known) > 100 and [line for line in known if find(line) is None] == []
+    assert len(known) > 50 and [line for line in known if find(line) is None] == []
     assert not re.search(WORDS, "step 7 loss 2.1 memory 40 gib on cuda time taken 3 s room design module limit")
 
 
