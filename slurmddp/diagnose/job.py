@@ -38,9 +38,7 @@ def diagnose(run: RunDir | None, job_id: str, environ: Mapping[str, str]) -> Dia
     if run and (task := _task(run, job_id)):
         run, name = task, f"{name}/{task.path.name}"
     if known.source == "files" and not (run and _has_files(run, job_id)):
-        raise ClusterError(
-            f"job {job_id}: {known.silence or 'Slurm does not know it'}, and there are no files of it here"
-        )
+        raise ClusterError(f"job {job_id}: {known.silence or 'Slurm does not know it'}, and {_lacking(run, job_id)}")
     return _Case(run, name, known, environ).diagnosis()
 
 
@@ -57,6 +55,13 @@ def _task(run: RunDir, job_id: str) -> RunDir | None:
 
 def _has_files(run: RunDir, job_id: str) -> bool:
     return run.batch_log(job_id).exists() or bool(run.attempts(job_id))
+
+
+def _lacking(run: RunDir | None, job_id: str) -> str:
+    task = next((path.stem for path in run.path.glob(f"*/logs/{job_id}_*.out")), "") if run else ""
+    return (
+        f"it is a sweep's: name a setting, or one of its tasks, as {task}" if task else "there are no files of it here"
+    )
 
 
 def _lives(run: RunDir, job_id: str) -> bool:

@@ -22,7 +22,7 @@ from slurmddp.report.timeline import Timeline, build
 from slurmddp.rundir import RunDir
 from slurmddp.slurm import Phase
 from slurmddp.status import JobStatus
-from slurmddp.target import JOB_ID, Target
+from slurmddp.target import JOB_ID, Target, of
 
 WORKER: Final = "the bundled worker"
 
@@ -117,9 +117,10 @@ def _shareable(found: Diagnosis) -> Diagnosis:
 
 
 def _found(run: RunDir, environ: Mapping[str, str], now: float) -> Report:
-    submissions, seen = records.submitted(run), _events(run)
+    seen, submitted = _events(run), of(run).jobs
     told = History(seen.events)
-    submitted = tuple(dict.fromkeys(item.job for item in submissions))
+    numbers = {job.partition("_")[0] for job in submitted}  # of a setting those of the sweep that it was in
+    submissions = tuple(item for item in records.submitted(run) if item.job in numbers)
     named = (event.job for event in told.events if JOB_ID.fullmatch(event.job))  # they become names of files
     jobs = list(dict.fromkeys([*submitted, *named]))
     statuses = tuple(status.look([Target(run, submitted)], environ, now=now)) if submitted else ()

@@ -162,3 +162,11 @@ def test_a_setting_of_a_sweep_is_told_by_the_folder_of_its_own(monkeypatch, tmp_
     assert (found.name, found.job_id, found.cause, found.host) == ("exp/lr=1,seed=2", "17_1", "exception", "n2")
     known |= {"state": "RUNNING", "nodes": "n2"}
     assert diagnose(RunDir(tmp_path / "jobs" / "exp"), "17_1", {}).advice == "slurmddp logs -f 17_1"
+
+
+def test_a_sweep_that_slurm_has_forgotten_is_asked_for_by_one_of_its_tasks(tmp_path, monkeypatch):
+    monkeypatch.setattr(asking, "ask", lambda *_: Facts(job_id="17", source="files"))
+    (tmp_path / "lr=1" / "logs").mkdir(parents=True)
+    (tmp_path / "lr=1" / "logs" / "17_0.out").touch()
+    with pytest.raises(ClusterError, match="name a setting, or one of its tasks, as 17_0"):
+        diagnose(RunDir(tmp_path), "17", {})

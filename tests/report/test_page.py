@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from slurmddp import status
 from slurmddp.diagnose import Diagnosis, Line
 from slurmddp.history import Event
 from slurmddp.report.gather import as_json, gather
@@ -296,6 +297,29 @@ def test_a_strange_number_inside_a_finding_is_a_text_in_json(run):
     write(run, {"event": "finding", "check": "x", "seen": {"gpus": [math.inf, 1]}})
     (found,) = as_json(gather(run, {"PATH": "/nowhere"}, now=1795305300.0))["findings"]
     assert found["seen"] == {"gpus": ["inf", 1]}
+
+
+@pytest.fixture
+def setting(run):
+    """Return a setting of a sweep that was in the second of two arrays."""
+    arrays = ((7, ["1"], "00:00"), (8, ["1", "2"], "01:00"))
+    records = (
+        {"job": str(job), "time": f"2026-11-22T{clock}:00+00:00", "settings": [{"lr": value} for value in values]}
+        for job, values, clock in arrays
+    )
+    run.submissions.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    (run.path / "lr=2").mkdir()
+    return RunDir(run.path / "lr=2")
+
+
+def test_of_a_sweeps_setting_its_own_tasks_are_asked_for_and_not_all_of_the_array(setting, monkeypatch):
+    """Else another setting that still runs would be taken for this one."""
+    asked = []
+    monkeypatch.setattr(status, "look", lambda targets, *_, **__: asked.append(targets[0]) or [])
+    write(setting, {"event": "start", "job": "8_1"})
+    found = as_json(gather(setting, {}, now=1795309300.0))
+    assert [target.jobs for target in asked] == [("8_1",)]
+    assert found["jobs"] == ["8"]
 
 
 def test_a_long_text_is_cut(run):
