@@ -19,6 +19,7 @@ _LARGEST: Final = 2**63
 _LAST_TIME: Final = 1e11
 """Seconds since 1970 in the year 5138; what comes later is no time."""
 _FREQUENT: Final = (b'"event": "metrics"', b'"event": "checkpoint"')
+_AFTERWORDS: Final = frozenset({"end", "checkpoint", "metrics"})
 _RECENT: Final = 64
 _HEAD: Final = frozenset({"time", "event", "job", "attempt", "rank", "host"})
 
@@ -116,6 +117,10 @@ class History:
     def of_job(self, job_id: str) -> "History":
         """Return what is known of one job of the run."""
         return History(tuple(event for event in self.events if event.job == job_id))
+
+    def decision(self) -> Event | None:
+        """Return the newest event that is not only what ranks had still to say: a start, a notice, a `cancel`."""
+        return next((event for event in reversed(self.events) if event.kind not in _AFTERWORDS), None)
 
     def all(self, kind: str) -> list[Event]:
         """Return the events of one kind, in the order in which they were written."""

@@ -308,7 +308,11 @@ def _take_away(path: Path, content: str) -> None:
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that a reader, also after a power cut, sees all of it or what was there before."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        error.filename = str(path)  # what was asked for; nobody knows the other name
+        raise
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)

@@ -57,6 +57,12 @@ def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path, monkeypatch):
     assert (tmp_path / "f").read_bytes() == b"old"
 
 
+def test_a_file_whose_folder_is_missing_is_named_as_it_was_given(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught:
+        write_whole(tmp_path / "none" / "f.png", b"x")
+    assert caught.value.filename == str(tmp_path / "none" / "f.png")
+
+
 values = st.dictionaries(st.text(), st.text() | st.integers() | st.booleans() | st.none())
 
 

@@ -47,8 +47,7 @@ def report(word: str | None, *, out: str | None, runs_dir: str, as_figures: bool
 
 def _run(word: str | None, runs_dir: str) -> RunDir:
     """Return the run that is meant; one of this machine alone, by `slurmddp run`, is one too."""
-    if word is None:
-        return _latest(runs_dir)
+    word = _latest(runs_dir).path.name if word is None else word
     own = RunDir(Path.cwd() / word) if "/" in word else RunDir.named(runs_dir, word)
     if own.events.is_file() and not own.submissions.is_file():
         return own

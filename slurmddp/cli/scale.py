@@ -1,6 +1,7 @@
 """`slurmddp scale`: how many GPUs a training is worth, by measurement."""
 
 import json
+import math
 import os
 import sys
 from pathlib import Path
@@ -72,6 +73,8 @@ def scale(  # noqa: PLR0913 - an argument for each option
     from slurmddp.scaling import csvfile, plan, study
     from slurmddp.scaling.values import figures
 
+    if not math.isfinite(efficiency):
+        raise UsageError(f"--efficiency {efficiency} is no share; give one above 0, as 0.8")
     more = plan.sizes(predict, "--predict") if predict else ()
     if from_csv:
         _check_alone(gpus, job_file, words, parameters)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from slurmddp import history
 from slurmddp.cluster.pending import explain
 from slurmddp.diagnose import facts, ours, plain
 from slurmddp.diagnose.facts import Facts
@@ -13,12 +14,15 @@ from slurmddp.diagnose.scene import Scene
 from slurmddp.diagnose.states import rule_of
 from slurmddp.diagnose.values import NONE, UNKNOWN, Diagnosis, Line
 from slurmddp.errors import ClusterError
+from slurmddp.history import Event
 from slurmddp.rundir import LOCAL, RunDir
 
 BEFORE: Final = 3
 """Of how many earlier starts of the ranks it is told what they ended of."""
-_OF_SLURM: Final = frozenset({"time-limit", "preempted", "requeued", "cancelled", "node-lost", UNKNOWN, "gave-up"})
-"""Causes that Slurm's own state tells better than a line of a log."""
+_OF_SLURM: Final = frozenset(
+    {"time-limit", "preempted", "requeued", "cancelled", "node-lost", UNKNOWN, "gave-up", "interrupted"}
+)
+"""Causes that Slurm's own state tells better than a line of a log: SIGINT may be the signal that --signal asked for."""
 
 
 def diagnose(run: RunDir | None, job_id: str, environ: Mapping[str, str]) -> Diagnosis:
@@ -33,9 +37,7 @@ def diagnose(run: RunDir | None, job_id: str, environ: Mapping[str, str]) -> Dia
     if run and (task := _task(run, job_id)):
         run, name = task, f"{name}/{task.path.name}"
     if known.source == "files" and not (run and _has_files(run, job_id)):
-        raise ClusterError(
-            f"job {job_id}: {known.silence or 'Slurm does not know it'}, and there are no files of it here"
-        )
+        raise ClusterError(f"job {job_id}: {known.silence or 'Slurm does not know it'}, and {_lacking(run, job_id)}")
     return _Case(run, name, known, environ).diagnosis()
 
 
@@ -52,6 +54,13 @@ def _task(run: RunDir, job_id: str) -> RunDir | None:
 
 def _has_files(run: RunDir, job_id: str) -> bool:
     return run.batch_log(job_id).exists() or bool(run.attempts(job_id))
+
+
+def _lacking(run: RunDir | None, job_id: str) -> str:
+    task = next((path.stem for path in run.path.glob(f"*/logs/{job_id}_*.out")), "") if run else ""
+    return (
+        f"it is a sweep's: name a setting, or one of its tasks, as {task}" if task else "there are no files of it here"
+    )
 
 
 class _Case:
@@ -109,18 +118,27 @@ class _Case:
         return replace(inner, cause="status-swallowed", what=what, sure="likely", advice=advice)
 
     def _cancelled(self) -> Diagnosis:
-        by = f" by user {self._facts.by}" if self._facts.by else ""
         scene = self._scene()
         said = next((seen.line for seen in scene.sightings if seen.rule.key == "cancelled"), None)
-        found = self._of_state(
-            self._facts, by=by or ("" if self._facts.source == "files" else ", by whom Slurm does not say")
-        )
+        found = self._of_state(replace(self._facts, state=self._facts.state or "CANCELLED"), by=self._by())
         inner = judge(self._job, scene)
-        others = f"before that: {inner.what}" if inner.sure == "certain" and inner.cause != "cancelled" else ""
+        others = f"before that: {inner.what}" if inner.sure == "certain" and inner.cause not in _OF_SLURM else ""
         return replace(found, evidence=(said,) if said else (), others=others)
+
+    def _by(self) -> str:
+        """Return who cancelled the job: its run's events tell of `slurmddp cancel`, else the accounting."""
+        if event := self._cancel():
+            return f" by `slurmddp cancel` ({event.text('by')})"
+        return f" by user {self._facts.by}" if self._facts.by else ", by whom Slurm does not say"
+
+    def _cancel(self) -> Event | None:
+        last = history.read_outline(self._run).of_job(self._id).decision() if self._run else None
+        return last if last and last.kind == "cancel" else None
 
     def _failed(self) -> Diagnosis:
         """Return the cause by the files, then by the state; one that only the files know may have ended well."""
+        if self._facts.source == "files" and self._cancel():
+            return self._cancelled()
         scene = self._scene()
         if self._facts.source == "files" and scene.ended_well:
             return self._plainly(NONE, "it ended well", "", again=None, attempt=scene.attempt)

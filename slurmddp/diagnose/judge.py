@@ -252,8 +252,11 @@ def _of_missing(scene: Scene, waited: Sighting) -> Diagnosis:
     came = {seen.rank for seen in scene.sightings if seen.rule.role == "symptom" or seen.rule.key in _LOST}
     absent = sorted(set(range(scene.world)) - came)
     named = "rank" in waited.rule.regex.groupindex
-    if named or waited.rule.key not in _WAITED or not 0 < len(absent) <= len(came - {None}):
-        return found  # where most are silent, those that waited may have been ended before they could say so
+    if named or waited.rule.key not in _WAITED:
+        return found
+    if not 0 < len(absent) <= len(came - {None}):  # most are silent: they may have been ended before they could say so
+        count = len({seen.rank for seen in scene.sightings if seen.rule.key == waited.rule.key} - {None})
+        return replace(found, rank=None, host="", others=_many(count, "waited in vain") if count else "")
     names = f"rank{'s' if len(absent) > 1 else ''} {', '.join(map(str, absent[:SHOWN_ABSENT]))}"
     names += f" and {len(absent) - SHOWN_ABSENT} more" if len(absent) > SHOWN_ABSENT else ""
     others = _many(len(came - {None}), "waited for {it}", it="it" if len(absent) == 1 else "them")

@@ -6,6 +6,9 @@ from datetime import datetime
 _ISO = re.compile(r"\b(\d{4}-\d\d-\d\d)[T_ ](\d\d:\d\d:\d\d)(?:[.,](\d{1,6}))?\d*(Z|[+-]\d\d:?\d\d)?")
 _GLOG = re.compile(r"\b[IWEF](\d\d?)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})")
 
+_LATEST = 1e11
+"""Seconds since 1970 in the year 5138: a file may have been written at any time."""
+
 
 def time_of(text: str, *, about: float) -> float | None:
     """Return the time inside a line, in seconds since 1970; None where there is none.
@@ -14,7 +17,7 @@ def time_of(text: str, *, about: float) -> float | None:
     """
     if match := _GLOG.search(text):
         month, day, hour, minute, second, micro = map(int, match.groups())
-        year = datetime.fromtimestamp(about).astimezone().year
+        year = datetime.fromtimestamp(min(max(about, 0.0), _LATEST)).astimezone().year
         made = (_local(y, month, day, hour, minute, second, micro) for y in (year - 1, year, year + 1))
         return min((time for time in made if time is not None), key=lambda time: abs(time - about), default=None)
     if match := _ISO.search(text):

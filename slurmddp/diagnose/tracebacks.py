@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Final
 
 from slurmddp.diagnose.reading import Raw
@@ -86,21 +87,22 @@ def _end(lines: Sequence[Raw], index: int) -> int | None:
 def fatal(lines: Sequence[Raw]) -> list[Chain]:
     """Return those that ended something: after which nothing but other failures came, and a few stray lines."""
     found = chains(lines)
-    counted = (replace(chain, after=_ordinary(lines, chain.end, found)) for chain in found)
+    spoken = {id(line) for chain in found for line in chain.last}
+    told = [_is_ordinary(line) and id(line) not in spoken for line in lines]
+    after = [*accumulate(reversed(told), initial=0)][::-1]  # programs log what they caught, in thousands
+    counted = (replace(chain, after=after[chain.end]) for chain in found)
     return [chain for chain in counted if chain.after <= _STRAY]
 
 
 def ordinary_after(lines: Sequence[Raw], start: int) -> int:
     """Return how many ordinary lines there are from one on."""
-    return _ordinary(lines, start, ())
+    return len(ordinary(lines[start:]))
 
 
 def ordinary(lines: Sequence[Raw]) -> list[Raw]:
     """Return the lines that neither launchers nor dying programs print."""
-    told = (line for line in lines if not line.text.startswith(_LINKS))
-    return [line for line in told if line.text and not line.text.startswith(" ") and not _SYSTEM.match(line.text)]
+    return [line for line in lines if _is_ordinary(line)]
 
 
-def _ordinary(lines: Sequence[Raw], start: int, found: Sequence[Chain]) -> int:
-    spoken = {id(line) for chain in found for line in chain.last}
-    return sum(1 for line in ordinary(lines[start:]) if id(line) not in spoken)
+def _is_ordinary(line: Raw) -> bool:
+    return bool(line.text) and not (line.text.startswith((" ", *_LINKS)) or _SYSTEM.match(line.text))

@@ -17,6 +17,8 @@ from slurmddp.report.scale import Scale, time_ticks
 from slurmddp.report.timeline import Timeline
 
 SIDE: Final = 1000
+MOST_MARKS: Final = 500
+"""Of one bar."""
 _EDGE: Final = 0.06
 STYLES: Final = 6
 """Of lines, each another colour, every second one dashed; one more is for all the others."""
@@ -110,14 +112,14 @@ class Chart:
 
 def whole(timeline: Timeline) -> Bar:
     """Return everything in one bar."""
-    marks = tuple(mark for lap in timeline.laps for mark in _marks(timeline, lap) if mark.kind != "checkpoint")
-    return Bar(pieces=tuple(_piece(timeline, span) for span in timeline.spans), marks=marks)
+    marks = [mark for lap in timeline.laps for mark in _marks(timeline, lap) if mark.kind != "checkpoint"]
+    return Bar(pieces=tuple(_piece(timeline, span) for span in timeline.spans), marks=_some(marks))
 
 
 def of_lap(timeline: Timeline, lap: Lap) -> Bar:
     """Return one attempt, and the time before it, in the place that they have in the whole."""
     spans = (*lap.before, *lap.spans)
-    return Bar(pieces=tuple(_piece(timeline, span) for span in spans), marks=tuple(_marks(timeline, lap)))
+    return Bar(pieces=tuple(_piece(timeline, span) for span in spans), marks=_some(list(_marks(timeline, lap))))
 
 
 def shares(seconds: Sequence[tuple[Kind, float]]) -> Bar:
@@ -176,6 +178,14 @@ def _marks(timeline: Timeline, lap: Lap) -> Iterator[Mark]:
             yield Mark(event.kind, _at(timeline, event.time), f"{said}, {words.clock(event.time)}")
 
 
+def _some(marks: Sequence[Mark]) -> tuple[Mark, ...]:
+    """Return the marks, of very many evenly chosen ones with the first and the last: more than a screen shows apart."""
+    many = len(marks) - 1
+    if many < MOST_MARKS:
+        return tuple(marks)
+    return tuple(marks[place * many // (MOST_MARKS - 1)] for place in range(MOST_MARKS))
+
+
 def _said(event: Event) -> str:
     match event.kind:
         case "checkpoint":
@@ -184,6 +194,8 @@ def _said(event: Event) -> str:
             return f"told to stop: {event.text('reason')} ({event.text('cause')})"
         case "requeue":
             return "back into the queue"
+        case "cancel":
+            return f"cancelled by {event.text('by')}"
         case "restart":
             return "started again in the same allocation"
     return ""

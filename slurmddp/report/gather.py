@@ -22,14 +22,20 @@ from slurmddp.report.timeline import Timeline, build
 from slurmddp.rundir import RunDir
 from slurmddp.slurm import Phase
 from slurmddp.status import JobStatus
-from slurmddp.target import JOB_ID, Target
+from slurmddp.target import JOB_ID, Target, of
 
 WORKER: Final = "the bundled worker"
 
 MOST_CAUSES: Final = 20
 """Of how many attempts it is looked up why they ended badly."""
 _BAD: Final = frozenset({"crashed", "failed", "silent"})
-_BY_OUTCOME: Final[Mapping[str, Phase]] = {"done": "done", "crashed": "failed", "failed": "failed", "fenced": "failed"}
+_BY_OUTCOME: Final[Mapping[str, Phase]] = {
+    "done": "done",
+    "crashed": "failed",
+    "failed": "failed",
+    "fenced": "failed",
+    "cancelled": "cancelled",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,9 +117,10 @@ def _shareable(found: Diagnosis) -> Diagnosis:
 
 
 def _found(run: RunDir, environ: Mapping[str, str], now: float) -> Report:
-    submissions, seen = records.submitted(run), _events(run)
+    seen, submitted = _events(run), of(run).jobs
     told = History(seen.events)
-    submitted = tuple(dict.fromkeys(item.job for item in submissions))
+    numbers = {job.partition("_")[0] for job in submitted}  # of a setting those of the sweep that it was in
+    submissions = tuple(item for item in records.submitted(run) if item.job in numbers)
     named = (event.job for event in told.events if JOB_ID.fullmatch(event.job))  # they become names of files
     jobs = list(dict.fromkeys([*submitted, *named]))
     statuses = tuple(status.look([Target(run, submitted)], environ, now=now)) if submitted else ()
@@ -240,9 +247,10 @@ def _span_json(span: Span) -> dict[str, Any]:
     return {"kind": span.kind, "begin": span.begin, "seconds": span.seconds}
 
 
-def _finite(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an event's fields as JSON can have them, a strange number as its text."""
-    return {
-        name: str(value) if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in fields.items()
-    }
+def _finite(value: Any) -> Any:
+    """Return what an event holds as JSON can have it, a strange number as its text."""
+    if isinstance(value, Mapping):
+        return {name: _finite(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -16,7 +16,7 @@ Kind = Literal["absent", "queued", "startup", "useful", "held", "lost", "ending"
 ALLOCATED: Final[tuple[Kind, ...]] = ("startup", "useful", "held", "lost", "ending", "unmeasured")
 """What a job that holds its nodes can spend a moment on."""
 
-Outcome = Literal["done", "stopped", "crashed", "failed", "fenced", "running", "silent"]
+Outcome = Literal["done", "stopped", "crashed", "failed", "fenced", "cancelled", "running", "silent"]
 
 _TERMINATED: Final = 143
 """A program's own answer to SIGTERM."""
@@ -132,12 +132,16 @@ def _of_events(attempt: Attempt) -> Lap:
         job=attempt.job,
         name=attempt.name,
         begin=min(event.time for event in attempt.events),
-        end=max(event.time for event in attempt.events),
+        end=max(event.time for event in attempt.events if not (event.kind == "cancel" and attempt.last("requeue"))),
         events=tuple(sorted(attempt.events, key=lambda event: event.time)),
-        outcome=_outcome(status) if status is not None else ("stopped" if left else "silent"),
+        outcome=_outcome(status) if status is not None else _without_status(attempt),
         reason=told.text("reason") if told else "",
         climb=climb(attempt),
     )
+
+
+def _without_status(attempt: Attempt) -> Outcome:
+    return "stopped" if attempt.left else "cancelled" if attempt.last("cancel") else "silent"
 
 
 def _with_words(lap: Lap, line: Said) -> Lap:

@@ -41,6 +41,7 @@ OUTCOMES: Final = {
     "crashed": "crashed",
     "failed": "failed for good",
     "fenced": "another attempt owned the run",
+    "cancelled": "cancelled",
     "running": "running",
     "silent": "ended without a word",
 }
@@ -159,6 +160,7 @@ _WORDS: Final[Mapping[str, Callable[[Event], str]]] = {
     "resume": lambda event: f"goes on from step {event.count('step'):,}, {event.text('checkpoint')}",
     "notice": lambda event: f"told to stop: {event.text('reason')} ({event.text('cause')})",
     "requeue": lambda event: f"back into the queue: {event.text('reason')}",
+    "cancel": lambda event: f"cancelled by `slurmddp cancel` ({event.text('by')})",
     "restart": lambda event: f"started again after status {event.count('status')}: {event.text('reason')}",
     "checkpoint-failed": lambda event: f"step {event.count('step'):,} could not be saved: {event.text('reason')}",
     "end": lambda event: f"rank 0 ended with status {event.count('status')}: {event.text('reason')}",

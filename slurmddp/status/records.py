@@ -100,13 +100,14 @@ def ending(run: RunDir, history: History, job_id: str, *, gone: bool) -> Ending:
 
     `gone`: Slurm no longer knows it, so that it has ended; else it may go on after a word that is not the last.
     """
-    events = history.of_job(job_id).events
+    own = history.of_job(job_id)
+    events = own.events
     seen = last_seen(run, history, job_id)
     said = _last_words(run.batch_log(job_id))
     if said and (said.final or gone):
         status = "" if said.status is None else f"{said.status}:0"
         return Ending("COMPLETED" if said.status == DONE else "FAILED", said.why, status, seen)
-    if why := _cancelled(events):
+    if why := _cancelled(own.decision()):
         return Ending("CANCELLED", why, "", seen)
     if events and not gone:
         return Ending("PENDING" if events[-1].kind == "requeue" else "RUNNING", "", "", seen)
@@ -140,9 +141,8 @@ def _tail(path: Path) -> str:
         return ""
 
 
-def _cancelled(events: Sequence[Event]) -> str:
+def _cancelled(last: Event | None) -> str:
     """Return how a job was cancelled, if that is the last on record and nothing but the ranks' end came after it."""
-    last = next((event for event in reversed(events) if event.kind not in ("end", "checkpoint", "metrics")), None)
     if last and last.kind == "cancel":
         return f"cancelled by `slurmddp cancel` ({last.text('by')})"
     return "cancelled" if last and last.kind == "notice" and last.text("reason") == "cancelled" else ""

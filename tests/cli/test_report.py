@@ -59,6 +59,16 @@ def test_without_a_run_it_is_the_one_that_was_submitted_last(report, tmp_path):
     assert json.loads(report("--json").stdout)["run"] == "fashion"
 
 
+def test_a_sweep_that_was_submitted_last_is_shown_by_its_settings(report, tmp_path):
+    run = RunDir(tmp_path / "jobs" / "many")
+    run.path.mkdir()
+    append_record(
+        run.submissions, {"job": "9", "time": "2099-01-01T00:00:00+00:00", "settings": [{"a": "1"}, {"a": "2"}]}
+    )
+    done = report()
+    assert done.returncode == 2 and "'many' is a sweep of 2 settings; name one, as in 'many/a=1'" in done.stderr
+
+
 def test_a_run_of_this_machine_alone_has_a_page_too(report, tmp_path):
     run = RunDir(tmp_path / "jobs" / "here")
     run.path.mkdir()

@@ -84,6 +84,7 @@ def test_too_few_points_are_said_to_be_too_few(cli, tmp_path):
     ("words", "said"),
     [
         ([], "scale needs the sizes to measure, as in --gpus 1,2,4,8, or --from-csv FILE"),
+        (["--from-csv", "t.csv", "--efficiency", "nan"], "--efficiency nan is no share"),
         (["--gpus", "1,x"], "--gpus: '1,x' is not a list of whole numbers"),
         (["--from-csv", "t.csv", "--gpus", "1"], "--from-csv takes times that were measured already; leave --gpus out"),
         (["--from-csv", "t.csv", "train.py"], "leave train.py out"),
@@ -92,7 +93,7 @@ def test_too_few_points_are_said_to_be_too_few(cli, tmp_path):
         (["--gpus", "1", "--gpus-per-node", "1", "--steps", "20"], "--warm-up 20 leaves nothing of 20 --steps"),
         (["--gpus", "1", "-N", "2"], "No such option"),
     ],
-    ids=range(8),
+    ids=range(9),
 )
 def test_a_wrong_request_ends_in_one_line(cli, words, said):
     done = cli(*words, status=2)

@@ -30,10 +30,19 @@ def test_an_ordinary_line_is_none(line):
     assert find(line) is None
 
 
+def test_options_of_a_program_that_exclude_one_another_are_no_variables_of_a_job():
+    assert find("train.py: error: --bf16 and --fp16 are mutually exclusive") is None
+
+
 def test_an_exception_counts_only_where_one_ends_a_traceback():
     assert find("FileNotFoundError: [Errno 2] No such file or directory: 'x'") is None
     rule, found = find("FileNotFoundError: [Errno 2] No such file or directory: 'x'", "exception")
     assert (rule.key, found) == ("file-missing", {"path": "'x'"})
+
+
+def test_a_list_of_paths_is_passed_over():
+    """In a time that grows with its length, and not with its cube."""
+    assert [rule for rule in RULES if rule.key == "import-error" and rule.found("/python" * 5000)] == []
 
 
 def test_rules_of_one_key_agree_on_what_follows():

@@ -8,7 +8,7 @@ from slurmddp.diagnose import diagnose
 from slurmddp.diagnose import facts as asking
 from slurmddp.diagnose.facts import Facts
 from slurmddp.errors import ClusterError
-from slurmddp.rundir import HERE, RunDir
+from slurmddp.rundir import HERE, RunDir, append_record
 
 OOM = """\
 slurmstepd: error: Detected 1 oom_kill event in StepId=17.0. Some of the step tasks have been OOM Killed.
@@ -73,6 +73,19 @@ def test_who_cancelled_a_job_is_told_where_slurm_keeps_it(told):
     assert told(state="CANCELLED").what == "the job was cancelled, by whom Slurm does not say"
 
 
+@pytest.mark.parametrize("known", [{"state": "CANCELLED"}, {"source": "files"}, {"state": "CANCELLED", "by": "0"}])
+def test_who_cancelled_a_run_by_slurmddp_is_told_without_accounting(recorded, monkeypatch, known):
+    run, job_id = recorded("reset")
+    monkeypatch.setattr(asking, "ask", lambda *_: Facts(**{"job_id": job_id, "source": "scontrol", **known}))
+    head = {"time": 1795300000.0, "job": job_id, "attempt": "0.0", "rank": None, "host": "n1"}
+    append_record(run.events, head | {"event": "cancel", "by": "ada"})
+    append_record(run.events, head | {"event": "end", "status": 75, "rank": 0})
+    found = diagnose(run, job_id, {})
+    assert (found.cause, found.what) == ("cancelled", "the job was cancelled by `slurmddp cancel` (ada)")
+    append_record(run.events, head | {"event": "start", "attempt": "1.0"})
+    assert "ada" not in diagnose(run, job_id, {}).what
+
+
 def test_what_waits_is_told_why_and_what_is_held_that_it_is(told):
     assert (found := told(state="PENDING", reason="PartitionTimeLimit")).cause == "waiting"
     assert found.what == "it waits: its time limit is above the partition's"
@@ -100,6 +113,14 @@ def test_a_status_is_swallowed_only_by_a_script_whose_last_step_failed(told):
     assert told(f"{first}{FAILED}a\nb\nc\nd\n", **ended).cause == "none"
     assert told(f"{first}{FAILED}", **ended, last_step="COMPLETED").cause == "none"
     assert told(f"{first}{FAILED}epoch 2 loss 0.4\n", **ended, last_step="FAILED").cause == "status-swallowed"
+
+
+def test_what_slurm_ended_by_sigint_was_not_interrupted_by_hand(told):
+    """--signal=INT@60 asks for it; Python then ends by KeyboardInterrupt."""
+    log = "Traceback (most recent call last):\n  File 'a'\nKeyboardInterrupt\n"
+    assert told(log, state="TIMEOUT").cause == "time-limit"
+    assert (found := told(log, state="CANCELLED")).cause == "cancelled" and not found.others
+    assert told(log, state="FAILED", exit_code="1:0").cause == "interrupted"
 
 
 def test_a_state_that_is_new_is_told_by_the_output(told):
@@ -141,3 +162,11 @@ def test_a_setting_of_a_sweep_is_told_by_the_folder_of_its_own(monkeypatch, tmp_
     assert (found.name, found.job_id, found.cause, found.host) == ("exp/lr=1,seed=2", "17_1", "exception", "n2")
     known |= {"state": "RUNNING", "nodes": "n2"}
     assert diagnose(RunDir(tmp_path / "jobs" / "exp"), "17_1", {}).advice == "slurmddp logs -f 17_1"
+
+
+def test_a_sweep_that_slurm_has_forgotten_is_asked_for_by_one_of_its_tasks(tmp_path, monkeypatch):
+    monkeypatch.setattr(asking, "ask", lambda *_: Facts(job_id="17", source="files"))
+    (tmp_path / "lr=1" / "logs").mkdir(parents=True)
+    (tmp_path / "lr=1" / "logs" / "17_0.out").touch()
+    with pytest.raises(ClusterError, match="name a setting, or one of its tasks, as 17_0"):
+        diagnose(RunDir(tmp_path), "17", {})

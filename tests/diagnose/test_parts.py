@@ -43,6 +43,18 @@ def test_a_pipe_is_not_waited_for(tmp_path):
     assert read(tmp_path / "pipe") == []
 
 
+def test_what_a_program_caught_and_logged_in_thousands_ended_nothing():
+    """In a time that grows with the log, and not with its square."""
+    caught = "Traceback (most recent call last):\n  File 'a'\nValueError: bad sample\nskipped\n"
+    assert fatal(raw(caught * 10_000 + "done\n" * 20)) == []
+    assert [chain.after for chain in fatal(raw(caught * 10_000))] == [*range(12, 0, -1)]
+
+
+@pytest.mark.parametrize("about", [-1e12, 1e13])
+def test_a_file_may_have_been_written_at_a_strange_time(about):
+    assert time_of("[E1121 23:10:11.123456 x.cpp:1] error", about=about) is not None
+
+
 def test_colours_and_progress_bars_are_taken_out_of_lines(tmp_path):
     (tmp_path / "x").write_bytes(b"\x1b[31mred\x1b[0m\n 10%|#\r 20%|##\r 30%|###\n")
     assert [line.text for line in read(tmp_path / "x")] == ["red", " 30%|###"]

@@ -8,6 +8,7 @@ import pytest
 
 from slurmddp.diagnose import diagnose, facts, lines
 from slurmddp.diagnose import plain as plain_job
+from slurmddp.diagnose.catalogue import RULES, WORDS, find
 from slurmddp.diagnose.facts import Facts
 from slurmddp.diagnose.judge import Job, judge
 
@@ -197,8 +198,17 @@ def test_a_rank_that_its_watchdog_aborted_had_waited(tmp_path):
         "srun: error: n1: task 3: Aborted (core dumped)\n"
     )
     found = judge(Job("17", "hand"), plain_job.scene([log]))
-    assert (found.cause, found.rank) == ("collective-timeout", 3)
+    assert (found.cause, found.rank) == ("collective-timeout", None)
     assert "did not come" in found.what and "ranks 0, 1, 2" not in found.what
+
+
+def test_of_a_job_made_by_hand_the_rank_that_waited_for_another_is_not_named(tmp_path):
+    log = tmp_path / "waits.out"
+    joined = "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 1/2 clients joined.\n"
+    log.write_text(f"{TRACEBACK}{joined}srun: error: n1: task 0: Exited with exit code 1\n")
+    found = judge(Job("17", "hand"), plain_job.scene([log]))
+    assert (found.cause, found.rank, found.host) == ("rank-missing", None, "")
+    assert found.what == "only 1 of 2 ranks came to the start within 61 s"
 
 
 @pytest.mark.parametrize(
@@ -233,6 +243,15 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 3, in <
         (TRACEBACK + "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `x`\n", "gpu-memory"),
         (TRACEBACK + "OSError: libcudart.so.12: cannot open shared object file: No such file\n", "import-error"),
         (TRACEBACK + "KeyError: 'nan'\n", "exception"),
+        (TRACEBACK + "ValueError: the batch exceeded memory limit (4 > 3)\n", "exception"),
+        (TRACEBACK + "ValueError: unable to open /data/torch_files/x.csv\n", "exception"),
+        (TRACEBACK + "ValueError: Xid (x) is no column\n", "exception"),
+        (
+            TRACEBACK + "RuntimeError: unable to open shared memory object </torch_1_2> in read-write mode: Too many "
+            "open files (24)\n",
+            "too-many-files",
+        ),
+        (TRACEBACK + "RuntimeError: unable to open file </torch_1_2> in read-write mode\n", "loader-shared-memory"),
         (TRACEBACK + "FileNotFoundError: [Errno 2] No such file or directory: '/data/nan/x'\n", "file-missing"),
         (
             TRACEBACK + "torch.distributed.DistBackendError: NCCL error in: ../NCCLUtils.hpp:275, invalid usage (run "
@@ -277,6 +296,17 @@ def test_what_people_have_shown_in_public_is_told_by_its_cause(tmp_path, met):
     own = re.search(r"(?:JOB|STEP|StepId=) ?(\d+)", met["text"])
     found = judge(Job(own[1] if own else "17", "hand"), plain_job.scene([log]))
     assert found.cause == OTHERWISE.get(met["source"], met["cause"])
+
+
+def test_no_line_that_a_rule_knows_is_passed_over_by_its_words():
+    """In what was met, and in every output that was recorded; a step's time and memory are passed over quickly."""
+    files = [path for path in FIXTURES.rglob("*") if path.suffix in (".out", ".end")]
+    texts = [log["text"] for log in MET] + [path.read_text("utf-8", "replace") for path in files]
+    lines_of = {line for text in texts for line in text.splitlines()}
+    rules = [rule for rule in RULES if rule.place == "line"]
+    known = {line for line in lines_of if any(rule.found(line) for rule in rules)}
+    assert len(known) > 50 and [line for line in known if find(line) is None] == []
+    assert not re.search(WORDS, "step 7 loss 2.1 memory 40 gib on cuda time taken 3 s room design module limit")
 
 
 def test_torchruns_page_may_lack_an_exit_code(tmp_path):

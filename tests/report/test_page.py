@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import math
 import re
 from html.parser import HTMLParser
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from slurmddp import status
 from slurmddp.diagnose import Diagnosis, Line
 from slurmddp.history import Event
 from slurmddp.report.gather import as_json, gather
@@ -283,18 +285,56 @@ def test_only_the_newest_of_very_many_attempts_are_drawn(run):
     assert "The newest 200 of 300 attempts" in read.text and "300: job 7, attempt 0.299" in read.text
 
 
+def test_of_very_many_checkpoints_and_notices_some_are_marked(run):
+    write(
+        run, {"event": "start"}, *({"event": kind, "step": 1} for _ in range(5000) for kind in ("checkpoint", "notice"))
+    )
+    content = of(run)
+    assert content.count(b'class="notice"') < 1100 and content.count(b'class="tick"') < 600
+
+
+def test_a_strange_number_inside_a_finding_is_a_text_in_json(run):
+    write(run, {"event": "finding", "check": "x", "seen": {"gpus": [math.inf, 1]}})
+    (found,) = as_json(gather(run, {"PATH": "/nowhere"}, now=1795305300.0))["findings"]
+    assert found["seen"] == {"gpus": ["inf", 1]}
+
+
+@pytest.fixture
+def setting(run):
+    """Return a setting of a sweep that was in the second of two arrays."""
+    arrays = ((7, ["1"], "00:00"), (8, ["1", "2"], "01:00"))
+    records = (
+        {"job": str(job), "time": f"2026-11-22T{clock}:00+00:00", "settings": [{"lr": value} for value in values]}
+        for job, values, clock in arrays
+    )
+    run.submissions.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+    (run.path / "lr=2").mkdir()
+    return RunDir(run.path / "lr=2")
+
+
+def test_of_a_sweeps_setting_its_own_tasks_are_asked_for_and_not_all_of_the_array(setting, monkeypatch):
+    """Else another setting that still runs would be taken for this one."""
+    asked = []
+    monkeypatch.setattr(status, "look", lambda targets, *_, **__: asked.append(targets[0]) or [])
+    write(setting, {"event": "start", "job": "8_1"})
+    found = as_json(gather(setting, {}, now=1795309300.0))
+    assert [target.jobs for target in asked] == [("8_1",)]
+    assert found["jobs"] == ["8"]
+
+
 def test_a_long_text_is_cut(run):
     write(run, {"event": "end", "status": 77, "reason": "x" * 10**6})
     assert len(of(run)) < 200_000
 
 
 def test_every_outcome_and_event_has_words():
-    assert set(OUTCOMES) == {"done", "stopped", "crashed", "failed", "fenced", "running", "silent"}
+    assert set(OUTCOMES) == {"done", "stopped", "crashed", "failed", "fenced", "cancelled", "running", "silent"}
     assert happened(Event(0, "metrics", "7", "0.0", 0, "n1", {})) == ""
     assert (
         happened(Event(0, "requeue", "7", "0.0", None, "n1", {"reason": "preempted"}))
         == "back into the queue: preempted"
     )
+    assert happened(Event(0, "cancel", "7", "0.0", None, "n1", {"by": "ada"})) == "cancelled by `slurmddp cancel` (ada)"
 
 
 def test_secrets_of_the_command_are_masked(run):

@@ -224,3 +224,14 @@ def test_each_moment_of_any_history_is_spent_once(events, phase, now):
     figure = figures(found)
     assert 0 <= (figure.goodput or 0) <= 1 and figure.steps_kept <= figure.steps_taken
     assert 0 <= figure.steps_repeated <= figure.steps_taken
+
+
+def test_a_job_that_was_cancelled_while_it_ran_is_said_to_be(story):
+    (lap,) = build(story.at(0, "start").at(10, "cancel", by="ada").history, now=99).laps
+    assert (lap.outcome, lap.end) == ("cancelled", 10)
+
+
+def test_a_job_that_was_cancelled_in_the_queue_had_left_its_nodes_when_it_was_put_there(story):
+    story.at(0, "start").at(10, "requeue", status=75, reason="preempted").at(3600, "cancel", by="ada")
+    (lap,) = build(story.history, now=9999).laps
+    assert (lap.outcome, lap.end) == ("stopped", 10)

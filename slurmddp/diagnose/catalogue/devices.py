@@ -79,7 +79,7 @@ RULES: Final = (
     ),
     Rule(
         key="gpu-broken",
-        pattern=r"\bXid \(|[Ff]allen off the bus",
+        pattern=r"\bXid \((?:PCI:)?[0-9a-fA-F]{4}:|[Ff]allen off the bus",
         example="NVRM: Xid (PCI:0000:3b:00): 79, pid=4711, GPU has fallen off the bus.",
         what="the driver lost a GPU",
         advice=_BAD_GPU,

@@ -18,7 +18,8 @@ RULES: Final = (
     ),
     Rule(
         key="out-of-memory",
-        pattern=r"(?:slurmstepd-(?P<host>[\w.-]+): error: .*)?exceeded (?:job |step )?memory limit \(",
+        pattern=r"(?:slurmstepd-(?P<host>[\w.-]+): error: .*)?exceeded (?:job |step )?memory limit "
+        r"\(\d+ > \d+\), being killed",
         example="slurmstepd-n2: error: StepId=17.0 exceeded memory limit (356294656 > 314572800), being killed",
         what="the job used more memory than it had asked for, and Slurm killed it",
         advice=_LESS,
@@ -51,7 +52,7 @@ RULES: Final = (
     ),
     Rule(
         key="loader-shared-memory",
-        pattern=r"unable to (?:allocate|open|mmap|write).*(?:shared memory|shm|/torch_).*",
+        pattern=r"^(?!.*Too many open files).*unable to (?:allocate|open|mmap|write)\b.*(?:shared memory|</torch_)",
         example="RuntimeError: unable to allocate shared memory(shm) for file </torch_17_1_0>: No space left on "
         "device (28)",
         what="the node's shared memory is full, or too small for the data loader's workers",

@@ -21,7 +21,7 @@ RULES: Final = (
     ),
     Rule(
         key="import-error",
-        pattern=r"(?:^|/)\S*python\S*: No module named (?P<module>\S+)",
+        pattern=r"(?:^|/)[^\s/]*python[^\s/]*: No module named (?P<module>\S+)",
         example="/usr/bin/python3: No module named slurmddp.worker",
         what="the job's Python has no module {module}",
         advice="install it into the environment that the job uses, or name another: --venv, --conda, --python",

@@ -62,7 +62,7 @@ RULES: Final = (
     ),
     Rule(
         key="inherited-environment",
-        pattern=r"set by two different environment variables|are mutually exclusive",
+        pattern=r"set by two different environment variables|\bSLURM_\w+.* are mutually exclusive",
         example="srun: fatal: SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU, and SLURM_MEM_PER_NODE are mutually exclusive.",
         what="the job inherited variables of another job, which contradict its own",
         advice="submit from a fresh shell, or by slurmddp submit, which leaves them out",
