@@ -177,6 +177,14 @@ def test_render_needs_no_cluster_and_writes_nothing_but_the_script(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_an_option_of_the_job_behind_the_command_is_pointed_out_and_left_there(tmp_path):
+    (tmp_path / "train.py").write_text("")
+    done = slurmddp("render", "train.py", "--lr=1", "-N", "2", "--dry-run", "--nodes=3", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "train.py --lr=1 -N 2 --dry-run --nodes=3" in done.stdout
+    assert done.stderr == ("'train.py' gets -N, --dry-run, --nodes; what is meant for the job stands before COMMAND\n")
+
+
 @pytest.mark.parametrize(
     "words", [[], ["-h"], ["render", "-h"], ["submit", "--help"], ["run", "--help"], ["--version"]]
 )

@@ -24,6 +24,11 @@ _INSTEAD: Final = {
     "--nnodes": "--nodes",
 }
 """What sbatch and torchrun call it, and what it is called here."""
+_OF_JOBS: Final = frozenset(
+    {"-N", "--nodes", "--ntasks-per-node", "--gpus-per-node", "--cpus-per-task", "--partition", "--account", "--qos"}
+    | {"--time", "--launcher", "--hold", "--after", "--after-ok", "--dry-run", "--wait", "--follow"}
+)
+"""Options that hardly a program has: behind COMMAND they were most likely meant for the job."""
 _OUTPUT: Final = ("-o", "--output", "-e", "--error")
 
 
@@ -165,6 +170,13 @@ def configuration() -> sources.Configuration:
     for file in found.ignored:
         tell(f"configuration file {shown(str(file.path))} is ignored: {file.why}")
     return found
+
+
+def tell_of_late(command: Sequence[str]) -> None:
+    """Say which words behind COMMAND look like options of the job; they go to the program."""
+    if late := [name for word in command[1:] if (name := word.partition("=")[0]) in _OF_JOBS]:
+        names = ", ".join(dict.fromkeys(late))
+        tell(f"{shown(command[0])} gets {names}; what is meant for the job stands before COMMAND")
 
 
 def tell(line: str) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from slurmddp.cli.after import after_options, behind
-from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, tell, write
+from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, tell, tell_of_late, write
 from slurmddp.cli.sets import set_options, swept
 
 
@@ -38,6 +38,7 @@ def render(
     from slurmddp.script import script
 
     resolved = behind(resolve(job_file, words, parameters), after, after_ok)
+    tell_of_late(resolved.spec.command)
     request = swept(fitted(resolved, os.environ), sets, side_by_side, max_parallel)
     write(sys.stdout, script(request.resolved.spec, array=request.array))
     if explain:

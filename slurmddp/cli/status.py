@@ -3,6 +3,8 @@
 import json
 import math
 import os
+import shutil
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -14,7 +16,7 @@ from slurmddp import target as naming
 from slurmddp.cli.completion import targets_argument
 from slurmddp.cli.options import runs_dir_option, tell
 from slurmddp.cli.status_text import block, rows
-from slurmddp.cli.tables import printable
+from slurmddp.cli.tables import WIDTH, printable
 from slurmddp.handover import submissions
 from slurmddp.slurm import Phase
 from slurmddp.status import JobStatus, current, look, number
@@ -113,20 +115,23 @@ def _print(shown: Sequence[JobStatus], groups: Sequence[Sequence[JobStatus]], ru
         hint = "`slurmddp submit` makes one, --runs-dir names another"
         tell(f"no run was submitted from here into {printable(runs_dir)}; {hint}")
         return
-    for line in _lines(shown, groups, named=named):
+    width = max(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else WIDTH
+    for line in _lines(shown, groups, named=named, width=width):
         click.echo(line)
     if silence := next((item.silence for item in shown if item.silence), ""):
         tell(f"Slurm's controller does not answer ({printable(silence)}); this is what is on record")
 
 
-def _lines(shown: Sequence[JobStatus], groups: Sequence[Sequence[JobStatus]], *, named: bool) -> Iterator[str]:
+def _lines(
+    shown: Sequence[JobStatus], groups: Sequence[Sequence[JobStatus]], *, named: bool, width: int
+) -> Iterator[str]:
     counting = _counting(groups[0]) if named and len(groups) == 1 else []
     if len(counting) != 1:
-        yield from rows(shown, each=named)
+        yield from rows(shown, each=named, width=width)
         return
     yield from block(counting[0])
     if others := [item for item in shown if item is not counting[0]]:
-        yield from ("", *rows(others, each=named))
+        yield from ("", *rows(others, each=named, width=width))
 
 
 def _exit_status(counting: Sequence[JobStatus], *, named: bool) -> int:

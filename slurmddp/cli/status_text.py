@@ -22,16 +22,16 @@ _GOES_ON: Final = frozenset({"queued", "running", "unknown"})
 """In these phases an old answer may be wrong by now."""
 
 
-def rows(statuses: Sequence[JobStatus], *, each: bool = False) -> Iterator[str]:
-    """Yield a table of 80 columns, a row for each job; many tasks in one state are one row, but for `each` setting."""
+def rows(statuses: Sequence[JobStatus], *, each: bool = False, width: int = WIDTH) -> Iterator[str]:
+    """Yield a table of `width` columns, a row for each job; many tasks in one state are one row, but not for `each`."""
     alike: dict[tuple[str, str, str], list[JobStatus]] = {}
     for status in statuses:
         alike.setdefault(_kind(status, each=each), []).append(status)
     cells = [row for group in alike.values() for row in _cells(group)]
     left = [line.rstrip() for line in table([_HEAD[:-1], *(row[:-1] for row in cells)])]
-    width = max(map(len, left))
+    used = max(map(len, left))
     for line, what in zip(left, [_HEAD[-1], *(row[-1] for row in cells)], strict=True):
-        yield f"{line.ljust(width)}  {shortened(what, WIDTH - width - 2)}".rstrip()
+        yield f"{line.ljust(used)}  {shortened(what, width - used - 2)}".rstrip()
 
 
 def block(status: JobStatus) -> Iterator[str]:

@@ -12,7 +12,7 @@ import click
 from slurmddp import follow as following
 from slurmddp import submit as submitting
 from slurmddp.cli.after import after_options, behind
-from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, tell, write
+from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, tell, tell_of_late, write
 from slurmddp.cli.status_text import block
 from slurmddp.diagnose import Diagnosis, diagnose, lines
 from slurmddp.diagnose import as_json as as_value
@@ -65,6 +65,7 @@ def submit(  # noqa: PLR0913 - an argument for each option
     if verbose:
         tell(f"left out of sbatch's environment: {' '.join(scrubbed(os.environ)) or 'nothing'}")
     request = fitted(behind(resolve(job_file, words, parameters), after, after_ok), os.environ)
+    tell_of_late(request.resolved.spec.command)
     if dry_run:
         return _dry_run(request, change=change, force=force, as_json=as_json)
     waits = wait or follow

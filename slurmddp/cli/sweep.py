@@ -192,5 +192,6 @@ def _names(found: Sequence[Result]) -> list[str]:
 def _cells(result: Result, keys: Sequence[str], names: Sequence[str]) -> list[str]:
     numbers = [f"{result.metrics[name]:.6g}" if name in result.metrics else "" for name in names]
     step = f"{result.step}/{result.total}" if result.total else ""
-    state = "done" if result.done else "unfinished" if result.run.events.exists() else "not begun"
+    ended = "done" if result.done else "failed" if result.failed else ""
+    state = ended or ("unfinished" if result.run.events.exists() else "not begun")
     return [*(result.values.get(key, "") for key in keys), *numbers, step, state]

@@ -3,7 +3,7 @@
 Goodput is the time spent in steps that were kept, over all the time there was: see docs/report.md.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from slurmddp.report.laps import ALLOCATED, Kind, Lap
@@ -55,7 +55,7 @@ def figures(timeline: Timeline) -> Figures:
         steps_repeated=taken - _distinct((lap.climb.first, lap.climb.last) for lap in timeline.laps if lap.climb),
         attempts=len(timeline.laps),
         restarts=_count(timeline.laps, "restart"),
-        requeues=_count(timeline.laps, "requeue"),
+        requeues=sum(_requeues(laps) for laps in _by_job(timeline.laps)),
         checkpoints=_count(timeline.laps, "checkpoint"),
     )
 
@@ -76,6 +76,21 @@ def _distinct(ranges: Iterable[tuple[int, int]]) -> int:
         count += max(0, last - max(first, reached))
         reached = max(reached, last)
     return count
+
+
+def _by_job(laps: Iterable[Lap]) -> Iterable[list[Lap]]:
+    jobs: dict[str, list[Lap]] = {}
+    for lap in laps:
+        jobs.setdefault(lap.job, []).append(lap)
+    return jobs.values()
+
+
+def _requeues(laps: Sequence[Lap]) -> int:
+    """Return how often a job went back into the queue: by what its script told, and by Slurm's count in its attempts.
+
+    Slurm tells the script of none that somebody asked for, and the newest may have no attempt yet.
+    """
+    return max(_count(laps, "requeue"), *(int(lap.name.partition(".")[0]) for lap in laps))
 
 
 def _count(laps: Iterable[Lap], kind: str) -> int:

@@ -9,7 +9,7 @@ from slurmddp.array import folder
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown, unknown
 from slurmddp.handover import settings_of, submissions
-from slurmddp.outcome import DONE
+from slurmddp.outcome import DONE, FAILED
 from slurmddp.rundir import RunDir
 
 
@@ -20,6 +20,8 @@ class Result:
     values: Mapping[str, str]
     run: RunDir
     done: bool
+    failed: bool
+    """Whether its last attempt ended for a reason that another would meet again."""
     step: int
     total: int
     metrics: Mapping[str, float]
@@ -61,10 +63,12 @@ def _result(run: RunDir, values: Mapping[str, str]) -> Result:
     last, end = newest.last("metrics"), newest.last("end")
     logged = last.fields.get("values") if last else None
     numbers = {name: history.number(value) for name, value in logged.items()} if isinstance(logged, dict) else {}
+    status = end.number("status") if end and end is newest.events[-1] else None
     return Result(
         values=values,
         run=run,
-        done=bool(end and end is newest.events[-1] and end.number("status") == DONE),
+        done=status == DONE,
+        failed=status == FAILED,
         step=last.count("step") if last else 0,
         total=last.count("total") if last else 0,
         metrics={name: value for name, value in numbers.items() if value is not None},

@@ -235,3 +235,9 @@ def test_a_job_that_was_cancelled_in_the_queue_had_left_its_nodes_when_it_was_pu
     story.at(0, "start").at(10, "requeue", status=75, reason="preempted").at(3600, "cancel", by="ada")
     (lap,) = build(story.history, now=9999).laps
     assert (lap.outcome, lap.end) == ("stopped", 10)
+
+
+def test_a_requeue_that_somebody_asked_for_is_counted_though_the_script_told_of_none(story):
+    story.at(10, "start").at(20, "loop", step=0, total=100).on("7", "1.0").at(65, "start").at(72, "loop", step=0)
+    found = build(story.history, submitted(j7=0), [begins(0.0), begins(60.0, attempt="1.0")], now=80)
+    assert (figures(found).requeues, figures(found).restarts) == (1, 0)

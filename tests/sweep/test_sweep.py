@@ -214,6 +214,15 @@ def test_results_have_the_best_first(finished):
             results(run)
 
 
+def test_a_setting_that_cannot_succeed_is_said_to_have_failed(finished, cli):
+    head = {"job": "7_3", "attempt": "0.0", "rank": 0, "host": "n1"}
+    append_record(
+        RunDir(finished.path / "lr=3").events, {"time": 3.0, "event": "end", **head, "status": 77, "reason": "x"}
+    )
+    assert [(result.done, result.failed) for result in results(finished)][2:] == [(False, True), (False, False)]
+    assert "failed" in cli("sweep", "results", "s").stdout
+
+
 @pytest.mark.usefixtures("finished")
 def test_results_as_a_table_and_for_programs(cli):
     table = cli("sweep", "results", "s").stdout.splitlines()

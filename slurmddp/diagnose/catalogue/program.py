@@ -29,6 +29,16 @@ RULES: Final = (
     ),
     Rule(
         key="import-error",
+        pattern=r"python[^\s/]*: Error while finding module specification for '[^']*' "
+        r"\(ModuleNotFoundError: No module named '(?P<module>[^']+)'\)",
+        example="/usr/bin/python3: Error while finding module specification for 'pkg.train' "
+        "(ModuleNotFoundError: No module named 'pkg')",
+        what="the job's Python has no module {module}",
+        advice="install it into the environment that the job uses, or name another: --venv, --conda, --python",
+        place="line",
+    ),
+    Rule(
+        key="import-error",
         pattern=r"symbol lookup error: (?P<file>\S+): undefined symbol|"
         r"Could not load library (?P<name>lib\S+)\. Error: ",
         example="python3: symbol lookup error: /opt/torch/lib/libcudnn_cnn_infer.so.8: undefined symbol: "
