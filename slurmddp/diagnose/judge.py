@@ -137,14 +137,14 @@ def _root(scene: Scene, causes: Sequence[Sighting]) -> Sighting | None:
 def _of_sighting(scene: Scene, seen: Sighting) -> Diagnosis:
     ending = _ending_of(scene, seen)
     rank = seen.rank if seen.rank is not None else ending.number if ending and not ending.is_node else None
-    consequences = _of_peers(scene)
+    more = _said(scene, rank) if seen.rule.key == "exit-status" else _of_peers(scene)
     return _made(
         seen.rule.key,
         seen.what,
         sure=seen.rule.sure,
         rank=rank,
         host=seen.host or (ending.host if ending else ""),
-        evidence=_lines([seen.line, *consequences]),
+        evidence=_lines([seen.line, *more]),
         others=_others(scene, rank, seen),
         advice=seen.advice,
         again=seen.rule.again,
@@ -286,6 +286,11 @@ def _unknown(scene: Scene) -> Diagnosis:
         evidence=_lines(lines),
         advice="the lines above are the first that look wrong" if lines else "look at its output, where that is known",
     )
+
+
+def _said(scene: Scene, rank: int | None) -> list[Line]:
+    """Return what a rank printed that looks wrong, where that is among the first such lines of all."""
+    return [line for line in scene.abnormal if rank is None or line.file.endswith(f"/{rank}.out")]
 
 
 def _of_peers(scene: Scene) -> list[Line]:

@@ -170,3 +170,15 @@ def test_a_sweep_that_slurm_has_forgotten_is_asked_for_by_one_of_its_tasks(tmp_p
     (tmp_path / "lr=1" / "logs" / "17_0.out").touch()
     with pytest.raises(ClusterError, match="name a setting, or one of its tasks, as 17_0"):
         diagnose(RunDir(tmp_path), "17", {})
+
+
+def test_what_a_program_said_before_it_ended_itself_is_shown(monkeypatch, tmp_path):
+    monkeypatch.setattr(asking, "ask", lambda *_: Facts(job_id="17", source="scontrol", name="a", state="FAILED"))
+    run = RunDir(tmp_path / "a")
+    run.attempt("17", "0.0").mkdir(parents=True)
+    said = "usage: train.py [-h] [--lr LR]\ntrain.py: error: argument --lr: invalid float value: '1..x'\n"
+    run.rank_log("17", "0.0", 0).write_text(said)
+    run.rank_record("17", "0.0", 0).write_text("77 rank 0 on n1: exit status 2\n")
+    found = diagnose(run, "17", {})
+    assert (found.cause, found.rank) == ("exit-status", 0)
+    assert "train.py: error: argument --lr: invalid float value: '1..x'" in [line.text for line in found.evidence]
