@@ -3,6 +3,7 @@
 Goodput is the time spent in steps that were kept, over all the time there was: see docs/report.md.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -90,7 +91,8 @@ def _requeues(laps: Sequence[Lap]) -> int:
 
     Slurm tells the script of none that somebody asked for, and the newest may have no attempt yet.
     """
-    return max(_count(laps, "requeue"), *(int(lap.name.partition(".")[0]) for lap in laps))
+    counts = (lap.name.partition(".")[0] for lap in laps)
+    return max(_count(laps, "requeue"), *(int(count) for count in counts if re.fullmatch("[0-9]{1,9}", count)), 0)
 
 
 def _count(laps: Iterable[Lap], kind: str) -> int:

@@ -108,7 +108,7 @@ def test_the_other_commands_take_the_project_too(configured):
         "Error: --profile: unknown profile 'bg'; did you mean big?\n",
     )
     Path("slurmddp.toml").write_text('runs-dir = "runs"\n')
-    assert "no run in runs;" in configured("requeue", "nobody")[2]
+    assert "no run in runs that was submitted;" in configured("requeue", "nobody")[2]
 
 
 def test_init_writes_a_job_file_that_render_takes_and_never_twice(typed):
