@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from slurmddp import slurm
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.rundir import RunDir, append_record
-from slurmddp.slurm import Phase
-from slurmddp.slurmjobs import asking
+from slurmddp.slurm import client, environment, queries
+from slurmddp.slurm.states import PHASES, Phase
 from slurmddp.status import JobStatus, look, number
 from slurmddp.submit import is_finished
 from slurmddp.target import Target, tasks
@@ -104,7 +103,7 @@ def _record(jobs: Iterable[JobStatus]) -> None:
         head = {"time": time.time(), "event": "cancel", "job": job.job_id, "attempt": attempt, "rank": None}
         with suppress(OSError):
             if run and attempt and not is_finished(run):
-                append_record(run.events, {**head, "host": socket.gethostname(), "by": slurm.user()})
+                append_record(run.events, {**head, "host": socket.gethostname(), "by": environment.user()})
 
 
 def _newest(run: RunDir | None, job_id: str) -> str:
@@ -119,7 +118,7 @@ def _whole(job_id: str) -> str:
 
 def _order(job_ids: Sequence[str], environ: Environ) -> str:
     """Cancel, and return what scancel says to it: of jobs that have just ended it is no error."""
-    answer = slurm.ask(["scancel", *job_ids], environ)
+    answer = client.ask(["scancel", *job_ids], environ)
     said = answer.reason if answer.stderr.strip() else ""
     if answer.status != 0 and _REFUSED.search(said):
         raise ClusterError(f"scancel: {said}")
@@ -128,7 +127,7 @@ def _order(job_ids: Sequence[str], environ: Environ) -> str:
 
 def _states(job_ids: Sequence[str], environ: Environ) -> dict[str, str]:
     """Return each job's state; of an array that of a task that goes on; CANCELLED for one that Slurm has forgotten."""
-    heard = asking.queue(job_ids, environ, timeout_s=slurm.TIMEOUT_S)
+    heard = queries.queue(job_ids, environ, timeout_s=client.TIMEOUT_S)
     if heard.silence:
         raise ClusterError(f"the jobs were told to end, but the controller does not say whether ({heard.silence})")
     found = dict.fromkeys(job_ids, "")
@@ -154,7 +153,7 @@ def _goes_on(state: str) -> bool:
 
 
 def _phase(state: str) -> Phase:
-    return slurm.PHASES.get(state, "unknown")
+    return PHASES.get(state, "unknown")
 
 
 def _list(job_ids: Iterable[str]) -> str:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from slurmddp import slurm
 from slurmddp.beside import beside
 from slurmddp.cluster.pending import warning
 from slurmddp.errors import ClusterError
@@ -18,6 +17,8 @@ from slurmddp.logs.listing import Line
 from slurmddp.logs.sources import Hosts, Source, batch, of_attempt
 from slurmddp.outcome import DONE
 from slurmddp.rundir import LOCAL, RunDir
+from slurmddp.slurm import queries
+from slurmddp.slurm.job_info import Job
 from slurmddp.status import here
 from slurmddp.terminal import clean
 
@@ -43,9 +44,7 @@ Show = Callable[[str], None]
 Notice = Callable[[str], None]
 
 
-def wait(
-    run: RunDir, job_id: str, environ: Mapping[str, str], *, show: Show | None = None, notice: Notice
-) -> slurm.Job:
+def wait(run: RunDir, job_id: str, environ: Mapping[str, str], *, show: Show | None = None, notice: Notice) -> Job:
     """Return the job when it has ended; `show` gets what rank 0 and the batch script print, `notice` the states.
 
     What is shown can do nothing to a terminal. Raises as `attend` does.
@@ -54,7 +53,7 @@ def wait(
     return attend(output, environ, show=lambda line: show(clean(line.text)) if show else None, notice=notice)
 
 
-def attend(output: "Output", environ: Mapping[str, str], *, show: Callable[[Line], None], notice: Notice) -> slurm.Job:
+def attend(output: "Output", environ: Mapping[str, str], *, show: Callable[[Line], None], notice: Notice) -> Job:
     """Return the job when it has ended; `show` gets what is printed meanwhile, `notice` the states.
 
     Raises ClusterError when the controller has not answered for five minutes or more, or does not know the
@@ -79,7 +78,7 @@ def attend(output: "Output", environ: Mapping[str, str], *, show: Callable[[Line
         lines = _look(output, show, queued=job.phase == "queued")
 
 
-def _told(job: slurm.Job) -> str:
+def _told(job: Job) -> str:
     waits_for = job.reason if job.phase == "queued" and job.reason != "None" else ""
     return f"{job.state} ({waits_for})" if waits_for else job.state
 
@@ -111,7 +110,7 @@ def _pass(lines: Iterable[Line], show: Callable[[Line], None]) -> None:
 
 def _ask(
     output: "Output", environ: Mapping[str, str], held: list[Line], show: Callable[[Line], None], notice: Notice
-) -> slurm.Job:
+) -> Job:
     """Ask until Slurm answers; meanwhile what was held back, and what is printed, is passed on."""
     asked_at, told = time.monotonic(), False
     while True:
@@ -128,13 +127,13 @@ def _ask(
             _look(output, show, queued=False, soon=False)
 
 
-def _job(output: "Output", environ: Mapping[str, str]) -> slurm.Job:
+def _job(output: "Output", environ: Mapping[str, str]) -> Job:
     if output.is_local:
-        return slurm.Job(output.job_id, here.ending(output.run, output.job_id, seen=None).state)
-    return slurm.job(output.job_id, environ)
+        return Job(output.job_id, here.ending(output.run, output.job_id, seen=None).state)
+    return queries.job(output.job_id, environ)
 
 
-def _answer(asked: Future[slurm.Job], output: "Output", held: list[Line], show: Callable[[Line], None]) -> slurm.Job:
+def _answer(asked: Future[Job], output: "Output", held: list[Line], show: Callable[[Line], None]) -> Job:
     """Return what Slurm answers; once it takes its time, lines no longer wait for that."""
     deadline = time.monotonic() + HELD_S
     while not futures.wait([asked], timeout=LOOK_S).done:
@@ -145,14 +144,14 @@ def _answer(asked: Future[slurm.Job], output: "Output", held: list[Line], show: 
     return asked.result()
 
 
-def _from_files(output: "Output") -> slurm.Job:
+def _from_files(output: "Output") -> Job:
     """The controller has forgotten the job; the batch script's last words have not."""
     if output.status is None:
         knows = "this machine no longer runs" if output.is_local else "Slurm no longer knows job"
         raise ClusterError(
             f"{knows} {output.job_id}, and its script left no last word; its output is in {output.run.logs}"
         )
-    return slurm.Job(output.job_id, "COMPLETED" if output.status == DONE else "FAILED")
+    return Job(output.job_id, "COMPLETED" if output.status == DONE else "FAILED")
 
 
 @dataclass

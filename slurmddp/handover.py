@@ -9,9 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
-from slurmddp import __version__, provenance, slurm
+from slurmddp import __version__, provenance
 from slurmddp.array import Array
 from slurmddp.rundir import RunDir, append_record, read_records, write_whole
+from slurmddp.slurm import environment, queries, submission
+from slurmddp.slurm.client import LostAnswerError
+from slurmddp.slurm.job_info import JobId
 
 ATTEMPTS: Final = 3
 """How often sbatch is tried when its answer is lost and the job is nowhere to be found."""
@@ -39,11 +42,11 @@ def set_aside(log: Path, before: float) -> None:
 class Submitted:
     """A job in the queue."""
 
-    job_id: slurm.JobId
+    job_id: JobId
     run: RunDir
     unrecorded: str = ""
     """Why the run's folder does not know the job; empty when it does."""
-    chain: tuple[slurm.JobId, ...] = ()
+    chain: tuple[JobId, ...] = ()
     """The jobs that take over, each when the one before it has ended."""
     broken: str = ""
     """Why the chain is shorter than it was to be; empty when it is not."""
@@ -73,7 +76,7 @@ def sbatch(
     environ: Mapping[str, str],
     notice: Notice,
     dependency: str = "",
-) -> slurm.JobId:
+) -> JobId:
     """Submit once, also when the answer is lost: the job is looked for before sbatch is tried again.
 
     `name` is the job's own, `known` says which jobs it is not. Raises ClusterError when sbatch refuses,
@@ -82,8 +85,8 @@ def sbatch(
     since = datetime.now(UTC)
     for _ in range(ATTEMPTS):
         try:
-            job_id, said = slurm.submit(script, output=output, environ=environ, dependency=dependency)
-        except slurm.LostAnswerError as error:
+            job_id, said = submission.submit(script, output=output, environ=environ, dependency=dependency)
+        except LostAnswerError as error:
             lost = error
         else:
             if said:
@@ -93,32 +96,30 @@ def sbatch(
         found = _look(script, name, since, known(), environ)
         if found:
             return found
-    raise slurm.LostAnswerError(
+    raise LostAnswerError(
         f"sbatch's answer was lost {ATTEMPTS} times ({lost}) and no job {name} is to be found; look with "
         f"`squeue --name={name}` before you submit again"
     ) from lost
 
 
-def _look(
-    script: bytes, name: str, since: datetime, known: Sequence[str], environ: Mapping[str, str]
-) -> slurm.JobId | None:
+def _look(script: bytes, name: str, since: datetime, known: Sequence[str], environ: Mapping[str, str]) -> JobId | None:
     """Return the job if it was accepted, None if the controller says that it was not.
 
     Raises LostAnswerError when the controller does not say: it may yet take the job, and a second one with it.
     """
-    user = slurm.user()
+    user = environment.user()
     for pause_s in LOOKS:
         time.sleep(pause_s)
         silent = None
         try:
-            found = slurm.find_job(name=name, user=user, script=script, since=since, known=known, environ=environ)
-        except slurm.LostAnswerError as error:
+            found = queries.find_job(name=name, user=user, script=script, since=since, known=known, environ=environ)
+        except LostAnswerError as error:
             silent = error
             continue
         if found:
             return found
     if silent:
-        raise slurm.LostAnswerError(
+        raise LostAnswerError(
             f"sbatch's answer was lost, and the controller does not say whether it has the job ({silent}); look "
             f"with `squeue --name={name}` before you submit again"
         ) from silent
@@ -166,7 +167,7 @@ class Handover:
         inode = self.run.path.stat().st_ino
         return {"directory": str(directory), "inode": inode, "commit": commit, "dirty": dirty, "code": self.code}
 
-    def _record(self, job_id: slurm.JobId, after: str, origin: dict[str, Any]) -> str:
+    def _record(self, job_id: JobId, after: str, origin: dict[str, Any]) -> str:
         """Write the submission down; return what kept it from being written, empty when nothing did."""
         submission = {
             "time": datetime.now(UTC).isoformat(timespec="seconds"),

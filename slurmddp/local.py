@@ -17,7 +17,7 @@ from slurmddp.errors import UsageError
 from slurmddp.interpreter import environment_of
 from slurmddp.outcome import FAILED, FENCED, RETRYABLE, STOPPED
 from slurmddp.rundir import HERE, LOCAL, RunDir
-from slurmddp.slurm import submission_environment
+from slurmddp.slurm.environment import submission_environment
 from slurmddp.spec import JobSpec
 
 ATTEMPT: Final = "0.0"

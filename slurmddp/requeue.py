@@ -7,10 +7,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from slurmddp import slurm, target
+from slurmddp import target
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.rundir import RunDir
-from slurmddp.slurm import JobRecord
+from slurmddp.slurm import client, queries
+from slurmddp.slurm.job_info import JobRecord
 from slurmddp.status import look
 
 BACK_S: Final = 400.0
@@ -36,9 +37,9 @@ def requeue(job_id: str, *, exclude: Sequence[str], environ: Environ, notice: Ca
     job = _one(job_id, environ)
     _check(job)
     if exclude:
-        slurm.order(slurm.nodes_command(",".join(exclude)), environ)
+        client.order(queries.nodes_command(",".join(exclude)), environ)
     if job.phase == "running":
-        slurm.order(slurm.requeue_command(job.job_id), environ)
+        client.order(queries.requeue_command(job.job_id), environ)
         notice(f"job {job.job_id} leaves its nodes")
         job = _back(job, environ)
     if exclude:
@@ -71,7 +72,7 @@ def _hint(run: RunDir) -> str:
 
 
 def _one(job_id: str, environ: Environ) -> JobRecord:
-    found = slurm.show(job_id, environ)
+    found = queries.show(job_id, environ)
     if not found:
         raise ClusterError(f"Slurm does not know job {job_id}; submit its name again: a run continues")
     if len(found) > 1:
@@ -119,7 +120,7 @@ def _keep_off(job: JobRecord, exclude: Sequence[str], environ: Environ) -> JobRe
     if job.phase != "queued":
         raise ClusterError(f"job {job.job_id} has started again before --exclude could be set; type the same again")
     nodes = dict.fromkeys(([job.excluded] if job.excluded else []) + list(exclude))
-    slurm.order(slurm.update_command(job.job_id, "ExcNodeList", ",".join(nodes)), environ)
+    client.order(queries.update_command(job.job_id, "ExcNodeList", ",".join(nodes)), environ)
     return _one(job.job_id, environ)
 
 
@@ -128,7 +129,7 @@ def _start_soon(job: JobRecord, environ: Environ, notice: Callable[[str], None])
     for _ in range(TRIES):
         if not _starts_later(job):
             break
-        slurm.order(slurm.update_command(job.job_id, "StartTime", f"now+{START_S}"), environ)
+        client.order(queries.update_command(job.job_id, "StartTime", f"now+{START_S}"), environ)
         time.sleep(_NOW_S)
         job = _one(job.job_id, environ)
     waits = job.phase == "queued" and job.eligible and job.eligible > datetime.now(UTC)

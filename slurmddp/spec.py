@@ -14,6 +14,8 @@ from slurmddp.container import Runtime, check_mount, runtime_of
 from slurmddp.errors import UsageError
 from slurmddp.fields import Count, Field, Option, Tasks, fields_of, shown
 from slurmddp.masking import MASK
+from slurmddp.slurm.environment import SCRUBBED
+from slurmddp.slurm.time import seconds
 from slurmddp.worker.command import NO_PYTHON
 from slurmddp.worker.options import WorkerOptions, arguments
 
@@ -71,12 +73,6 @@ OURS: Final = (
     *("output", "parsable", "no-requeue", "signal", "tasks-per-node", "test-only", "wait", "wrap"),
 )
 """Options of sbatch that the script's working depends on; `--sbatch` refuses them and their abbreviations."""
-
-SCRUBBED: Final = (
-    r"(SLURM|SBATCH|SRUN|SQUEUE|SACCT|SINFO|SCONTROL|PMI|PMIX|OMPI|DDPRUN|TORCHELASTIC)_.*"
-    r"|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)"
-)
-"""Variables that speak of some job or rank; an inherited one changes or breaks a submission."""
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -389,28 +385,6 @@ _PLAIN_HEADER = (
 
 JOB_FIELDS: Final = fields_of(JobSpec)
 """The job options, by key."""
-
-
-def seconds(limit: str) -> int | None:
-    """Return a Slurm time in seconds, None when unlimited (sbatch(1), --time)."""
-    if not limit[0].isdigit():
-        return None
-    days, dash, clock = limit.rpartition("-")
-    parts = [int(part) for part in clock.split(":")]
-    if dash:
-        hours, minutes, secs = (*parts, 0, 0)[:3]
-    elif len(parts) == 1:
-        hours, minutes, secs = 0, parts[0], 0
-    else:
-        hours, minutes, secs = (0, *parts)[-3:]
-    return int(days or 0) * 86400 + hours * 3600 + minutes * 60 + secs
-
-
-def slurm_time(limit_s: int) -> str:
-    """Return a time in seconds as Slurm writes it, `D-HH:MM:SS`: what `seconds` reads."""
-    days, rest = divmod(limit_s, 86400)
-    clock = f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
-    return f"{days}-{clock}" if days else clock
 
 
 def _check_text(field: Field, value: Any) -> None:

@@ -13,7 +13,8 @@ from slurmddp.cluster import Cluster, Nodes, Partition
 from slurmddp.cluster.sizing import sized
 from slurmddp.config import Resolved
 from slurmddp.fields import shown
-from slurmddp.spec import JobSpec, slurm_time
+from slurmddp.slurm.time import slurm_time
+from slurmddp.spec import JobSpec
 
 DEFAULT: Final = "job.toml"
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import tomli_w
 
-from slurmddp import __version__, codecopy, config, origin, slurm
+from slurmddp import __version__, codecopy, config, origin
 from slurmddp.cluster.limits import problems, waits_for_nodes
 from slurmddp.cluster.pending import warning
 from slurmddp.codecopy import Code, code_of
@@ -24,7 +24,11 @@ from slurmddp.request import Request
 from slurmddp.rundir import RunDir, last_records
 from slurmddp.sameness import check_same
 from slurmddp.script import check_program, script
-from slurmddp.spec import JobSpec, seconds
+from slurmddp.slurm import queries, submission
+from slurmddp.slurm.client import LostAnswerError, RefusedError
+from slurmddp.slurm.job_info import Job, JobId, JobRecord
+from slurmddp.slurm.time import seconds
+from slurmddp.spec import JobSpec
 
 _REMEMBERED: Final = 20
 _ALL_THE_SAME: Final = "--force submits it all the same"
@@ -100,7 +104,7 @@ def dry_run(request: Request, *, change: bool, environ: Mapping[str, str], force
     _check_idle(request, run, environ)
     if not force:
         _check_limits(request)
-    return text, slurm.test_only(text, environ)
+    return text, submission.test_only(text, environ)
 
 
 def _unfailing(notice: Notice) -> Notice:
@@ -140,7 +144,7 @@ def _nothing_left(run: RunDir, code: Code | None) -> Iterator[_Folder]:
     created = run.create()
     try:
         yield folder
-    except slurm.LostAnswerError:
+    except LostAnswerError:
         raise
     except BaseException as error:
         if folder.copy and isinstance(error, ClusterError) and not folder.is_needed:
@@ -153,10 +157,10 @@ def _nothing_left(run: RunDir, code: Code | None) -> Iterator[_Folder]:
 def _ask_slurm(request: Request, text: bytes, environ: Mapping[str, str], notice: Notice) -> datetime | None:
     """Return when Slurm expects the job to start, None when it does not say; raise ClusterError when it refuses."""
     try:
-        start = slurm.expected_start(slurm.test_only(text, environ))
-    except slurm.LostAnswerError:
+        start = submission.expected_start(submission.test_only(text, environ))
+    except LostAnswerError:
         start = None
-    except slurm.RefusedError as error:
+    except RefusedError as error:
         if not (request.cluster and waits_for_nodes(request.resolved.spec, request.cluster)):
             raise ClusterError(f"{error}; {_ALL_THE_SAME}") from error
         notice(f"the job waits for nodes that are down or drained now ({error})")
@@ -253,16 +257,16 @@ def is_finished(run: RunDir) -> bool:
     return [record.get("status") for record in last_records(run.events)][-1:] == [DONE]
 
 
-def unfinished(run: RunDir, environ: Mapping[str, str]) -> list[slurm.Job]:
+def unfinished(run: RunDir, environ: Mapping[str, str]) -> list[Job]:
     """Return the run's jobs that are queued or running, told by their script from others of the same number.
 
     Of a copy they are none of the original's. Raises ClusterError when the controller does not answer.
     """
     records = {record["job"]: record for record in submissions(run)[-_REMEMBERED:]}
-    known = slurm.jobs(list(records), environ) if records else []
+    known = queries.jobs(list(records), environ) if records else []
     waiting = [job for job in known if not job.ended and job.job_id in records]
     own = [job for job in waiting if not origin.of(run, records[job.job_id]).elsewhere]
-    return [job for job in own if slurm.script_digest(job.job_id, environ) == records[job.job_id].get("sha256")]
+    return [job for job in own if queries.script_digest(job.job_id, environ) == records[job.job_id].get("sha256")]
 
 
 def _disown(run: RunDir) -> None:
@@ -273,7 +277,7 @@ def _disown(run: RunDir) -> None:
             run.owner.unlink()
 
 
-def changes(spec: JobSpec, job: slurm.JobRecord) -> Iterator[str]:
+def changes(spec: JobSpec, job: JobRecord) -> Iterator[str]:
     """Yield a line for each thing that matters and that Slurm has accepted otherwise than it was asked for."""
     if spec.requeue and not job.requeue:
         yield (
@@ -296,15 +300,15 @@ def _partitions(spec: JobSpec) -> list[str]:
     return [*(spec.partition or "").split(","), spec.partition or ""]
 
 
-def _tell_changes(spec: JobSpec, job_id: slurm.JobId, environ: Mapping[str, str], notice: Notice) -> None:
+def _tell_changes(spec: JobSpec, job_id: JobId, environ: Mapping[str, str], notice: Notice) -> None:
     """Look at what became of the request; the job is in the queue, so nothing here may fail."""
     with suppress(ClusterError):
-        for job in slurm.show(job_id.number, environ)[:1]:
+        for job in queries.show(job_id.number, environ)[:1]:
             for line in (*changes(spec, job), *_waits(spec, job)):
                 notice(line)
 
 
-def _waits(spec: JobSpec, job: slurm.JobRecord) -> Iterator[str]:
+def _waits(spec: JobSpec, job: JobRecord) -> Iterator[str]:
     """Yield why a job may wait for ever, where Slurm knows it already and nobody has held it on purpose."""
     why = warning(job.reason, job.job_id) if job.state == "PENDING" and not spec.hold else ""
     if why:

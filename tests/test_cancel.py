@@ -4,9 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from slurmddp import cancel, history, slurm
+from slurmddp import cancel, history
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.rundir import RunDir, append_record
+from slurmddp.slurm import client, environment
+from slurmddp.slurm.client import Answer
 from slurmddp.status import JobStatus, Progress, records
 from slurmddp.submit import is_finished
 from slurmddp.target import Target
@@ -27,12 +29,12 @@ def told(monkeypatch):
         def ask(command, _environ, **_options):
             if command[0] == "scancel":
                 orders.append(command[1:])
-                return slurm.Answer(int(bool(refusal)), "", refusal)
+                return Answer(int(bool(refusal)), "", refusal)
             rows = waiting.pop(0) if len(waiting) > 1 else waiting[0]
             lines = [f"slurmddp|id={job_id}|state={state}|name=a" for job_id, state in rows.items()]
-            return slurm.Answer(0, "\n".join(lines), "")
+            return Answer(0, "\n".join(lines), "")
 
-        monkeypatch.setattr(slurm, "ask", ask)
+        monkeypatch.setattr(client, "ask", ask)
         return orders
 
     monkeypatch.setattr(cancel, "_POLL_S", 0)
@@ -57,9 +59,9 @@ def test_who_cancelled_a_job_that_had_started_is_in_its_runs_events(told, tmp_pa
     began = {number: replace(job(number), run=run, progress=Progress(attempt="0.0")) for number in ("17", "19")}
     cancelled(began["17"], replace(job("18"), run=run, progress=Progress()), began["19"])
     (event,) = history.read(run).events
-    assert (event.kind, event.job, event.attempt, event.text("by")) == ("cancel", "17", "0.0", slurm.user())
+    assert (event.kind, event.job, event.attempt, event.text("by")) == ("cancel", "17", "0.0", environment.user())
     ended = records.ending(run, history.read(run), "17", gone=True)
-    assert (ended.state, ended.reason) == ("CANCELLED", f"cancelled by `slurmddp cancel` ({slurm.user()})")
+    assert (ended.state, ended.reason) == ("CANCELLED", f"cancelled by `slurmddp cancel` ({environment.user()})")
 
 
 def test_of_a_sweep_it_is_in_the_events_of_each_setting_that_had_started(told, tmp_path):
@@ -139,7 +141,7 @@ def test_a_job_of_somebody_else_is_refused_in_slurms_words(told):
 
 
 def test_a_controller_that_stops_answering_is_told(monkeypatch):
-    monkeypatch.setattr(slurm, "ask", lambda command, *_, **__: slurm.Answer(command[0] == "squeue", "", "no"))
+    monkeypatch.setattr(client, "ask", lambda command, *_, **__: Answer(command[0] == "squeue", "", "no"))
     with pytest.raises(ClusterError, match=r"told to end, but the controller does not say whether \(no\)"):
         cancelled(job("17"))
 

@@ -15,7 +15,7 @@ DOORS = {
     "click": {"cli"},
     "torch": {"runtime", "worker"},
     "subprocess": {
-        "slurm.py",
+        "slurm",
         "local.py",
         "prepare.py",
         "provenance.py",
@@ -49,7 +49,6 @@ CLI_ONLY = {
     "origin",
     "beside",
     "status",
-    "slurmjobs",
     "cancel",
     "sameness",
     "render",
@@ -117,6 +116,26 @@ def test_the_workers_side_does_not_know_the_command_lines():
             assert not known & CLI_ONLY, module
 
 
+def test_slurms_programs_are_started_in_one_place():
+    users = {module.name for module in (PACKAGE / "slurm").iterdir() if module.suffix == ".py"}
+    assert {name for name in users if "subprocess" in imports(PACKAGE / "slurm" / name)} == {"client.py"}
+
+
+def test_slurms_modules_load_the_standard_library_alone():
+    names = [f"slurmddp.slurm.{path.stem}" for path in (PACKAGE / "slurm").glob("[a-z]*.py")]
+    code = f"""
+import importlib, sys
+for name in {names!r}:
+    importlib.import_module(name)
+roots = {{name.partition(".")[0] for name, module in sys.modules.items() if getattr(module, "__file__", None)}}
+known = {{name for name in sys.modules if name.startswith("slurmddp.")}}
+strange = known - {{*{names!r}, "slurmddp.slurm", "slurmddp.errors", "slurmddp.outcome"}}
+sys.exit(f"{{strange}}" if strange or {{"msgspec", "click", "jinja2"}} & roots else 0)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_imports_go_down_only():
     order = [
         "cli",
@@ -127,7 +146,6 @@ def test_imports_go_down_only():
         "requeue.py",
         "cancel.py",
         "status",
-        "slurmjobs",
         "submit.py",
         "executor",
         "script.py",
@@ -142,6 +160,7 @@ def test_imports_go_down_only():
         "container.py",
         "fields.py",
         "masking.py",
+        "slurm",
         "errors.py",
         "outcome.py",
     ]

@@ -17,7 +17,7 @@ from submitit.slurm import slurm as theirs
 
 import slurmddp
 import slurmddp.executor
-from slurmddp import handover, outcome, slurm
+from slurmddp import handover, outcome
 from slurmddp.errors import ClusterError, RankError, UsageError
 from slurmddp.executor import body, parameters
 from slurmddp.executor import job as job_module
@@ -26,6 +26,9 @@ from slurmddp.rundir import RunDir, read_records
 from slurmddp.runtime.environment import read_rank
 from slurmddp.runtime.stopping import Stopping
 from slurmddp.runtime.verdict import judge
+from slurmddp.slurm import client, queries, submission
+from slurmddp.slurm.client import Answer, LostAnswerError
+from slurmddp.slurm.job_info import JobId
 
 GOLDEN = Path(__file__).parent / "golden" / "submitit.sbatch"
 SHELLCHECK = Path(sys.executable).parent / "shellcheck"
@@ -205,7 +208,7 @@ def test_a_script_can_be_read_where_there_is_no_slurm(tmp_path, monkeypatch):
 
 
 def test_calls_that_are_too_large_to_pickle_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(slurm, "query", lambda *_: "MaxArraySize = 1001\n")
+    monkeypatch.setattr(client, "query", lambda *_: "MaxArraySize = 1001\n")
     made = slurmddp.Executor(tmp_path / "logs", max_pickle_size_gb=1e-6)
     with pytest.raises(UsageError, match="max_pickle_size_gb"):
         made.map_array(len, ["x" * 2000] * 3)
@@ -659,7 +662,7 @@ def test_the_body_is_started_by_the_worker_alone():
     assert (done.returncode, "is started by slurmddp.worker" in done.stderr) == (1, True)
 
 
-LOST = slurm.LostAnswerError("sbatch did not end within 60 s")
+LOST = LostAnswerError("sbatch did not end within 60 s")
 
 
 @pytest.fixture
@@ -669,15 +672,15 @@ def at_once(monkeypatch):
 
 
 @pytest.mark.usefixtures("at_once")
-@pytest.mark.parametrize("found", [slurm.JobId("17"), None])
+@pytest.mark.parametrize("found", [JobId("17"), None])
 def test_a_job_whose_answer_was_lost_is_looked_for(tmp_path, monkeypatch, found):
     """And a result that lies there of a job with the same number is none of it."""
 
     def lose(*_, **__):
         raise LOST
 
-    monkeypatch.setattr(slurm, "submit", lose)
-    monkeypatch.setattr(slurm, "find_job", lambda **_: found)
+    monkeypatch.setattr(submission, "submit", lose)
+    monkeypatch.setattr(queries, "find_job", lambda **_: found)
     made = executor(tmp_path / "logs")
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "17_0_result.pkl").touch()
@@ -685,7 +688,7 @@ def test_a_job_whose_answer_was_lost_is_looked_for(tmp_path, monkeypatch, found)
         job = made.submit(max, 1, 2)
         assert (job.job_id, job.paths.result_pickle.exists()) == ("17", False)
     else:
-        with pytest.raises(slurm.LostAnswerError):
+        with pytest.raises(LostAnswerError):
             made.submit(max, 1, 2)
 
 
@@ -701,11 +704,11 @@ def test_the_job_of_another_executor_is_not_taken_for_the_one_that_was_lost(tmp_
     def find(**asked):
         known.extend(asked["known"])
 
-    monkeypatch.setattr(slurm, "submit", lambda *_, **__: (slurm.JobId("17"), ""))
+    monkeypatch.setattr(submission, "submit", lambda *_, **__: (JobId("17"), ""))
     executor(tmp_path / folder).submit(max, 1, 2)
-    monkeypatch.setattr(slurm, "submit", lose)
-    monkeypatch.setattr(slurm, "find_job", find)
-    with pytest.raises(slurm.LostAnswerError):
+    monkeypatch.setattr(submission, "submit", lose)
+    monkeypatch.setattr(queries, "find_job", find)
+    with pytest.raises(LostAnswerError):
         executor(tmp_path / folder).submit(max, 1, 2)
     assert set(known) == {"17"}
 
@@ -718,21 +721,21 @@ def test_a_lost_answer_is_looked_for_and_asked_for_again(tmp_path, monkeypatch):
     def submit(*_, **__):
         if lost.pop(0):
             raise LOST
-        return slurm.JobId("17"), ""
+        return JobId("17"), ""
 
-    monkeypatch.setattr(slurm, "submit", submit)
-    monkeypatch.setattr(slurm, "find_job", lambda **_: None)
+    monkeypatch.setattr(submission, "submit", submit)
+    monkeypatch.setattr(queries, "find_job", lambda **_: None)
     made = executor(tmp_path / "logs")
     assert made.submit(max, 1, 2).job_id == "17"
-    with pytest.raises(slurm.LostAnswerError):
+    with pytest.raises(LostAnswerError):
         made.submit(max, 1, 2)
     assert len(list((tmp_path / "logs").glob("*.0.pkl"))) == 1
 
 
 def test_more_calls_than_an_array_may_have_make_several(tmp_path, monkeypatch):
     numbers = iter(range(1, 9))
-    monkeypatch.setattr(slurm, "query", lambda *_: "MaxArraySize            = 600\n")
-    monkeypatch.setattr(slurm, "submit", lambda *_, **__: (slurm.JobId(str(next(numbers))), ""))
+    monkeypatch.setattr(client, "query", lambda *_: "MaxArraySize            = 600\n")
+    monkeypatch.setattr(submission, "submit", lambda *_, **__: (JobId(str(next(numbers))), ""))
     jobs = executor(tmp_path / "logs").map_array(abs, range(1300))
     assert [job.job_id for job in jobs[599:601]] == ["1_599", "2_0"]
     assert jobs[-1].job_id == "3_99"
@@ -741,8 +744,8 @@ def test_more_calls_than_an_array_may_have_make_several(tmp_path, monkeypatch):
 
 def test_a_cluster_of_short_arrays_is_asked_for_their_length(tmp_path, monkeypatch):
     numbers = iter(range(1, 9))
-    monkeypatch.setattr(slurm, "query", lambda *_: "MaxArraySize            = 4\n")
-    monkeypatch.setattr(slurm, "submit", lambda *_, **__: (slurm.JobId(str(next(numbers))), ""))
+    monkeypatch.setattr(client, "query", lambda *_: "MaxArraySize            = 4\n")
+    monkeypatch.setattr(submission, "submit", lambda *_, **__: (JobId(str(next(numbers))), ""))
     jobs = executor(tmp_path / "logs").map_array(abs, range(6))
     assert [job.job_id for job in jobs] == ["1_0", "1_1", "1_2", "1_3", "2_0", "2_1"]
 
@@ -757,10 +760,10 @@ def test_a_second_array_that_is_refused_leaves_word_of_the_first(tmp_path, monke
     def submit(*_, **__):
         if made._submitted:
             raise ClusterError("sbatch refused the job: QOSMaxSubmitJobPerUserLimit")
-        return slurm.JobId("17"), ""
+        return JobId("17"), ""
 
-    monkeypatch.setattr(slurm, "query", lambda *_: "MaxArraySize = 1001\n")
-    monkeypatch.setattr(slurm, "submit", submit)
+    monkeypatch.setattr(client, "query", lambda *_: "MaxArraySize = 1001\n")
+    monkeypatch.setattr(submission, "submit", submit)
     made = executor(tmp_path / "logs")
     with pytest.raises(ClusterError, match=r"QOSMax.*; the first 1001 calls are queued, as \['17'\]"):
         made.map_array(abs, range(1002))
@@ -773,14 +776,14 @@ def test_the_accounting_is_asked_where_there_is_one(monkeypatch):
     def ask(command, environ):
         del environ
         said = "5_1|TIMEOUT|2026-11-21T00:00:00|None\n" if command[0] == "sacct" else ""
-        return slurm.Answer(0 if said else 1, said, "" if said else "error: Invalid job id specified")
+        return Answer(0 if said else 1, said, "" if said else "error: Invalid job id specified")
 
-    monkeypatch.setattr(slurm, "ask", ask)
+    monkeypatch.setattr(client, "ask", ask)
     assert look(["5_1", "6"]) == {"5_1": "TIMEOUT", "6": GONE}
 
 
 def test_a_squeue_that_fails_is_no_answer(monkeypatch):
-    monkeypatch.setattr(slurm, "ask", lambda *_: slurm.Answer(1, "", "squeue: error: no"))
+    monkeypatch.setattr(client, "ask", lambda *_: Answer(1, "", "squeue: error: no"))
     with pytest.raises(ClusterError, match="squeue: no"):
         look(["1"])
 

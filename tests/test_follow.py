@@ -8,10 +8,12 @@ import time
 
 import pytest
 
-from slurmddp import follow, slurm
+from slurmddp import follow
 from slurmddp.errors import ClusterError
 from slurmddp.logs import growing, sources
 from slurmddp.rundir import RunDir, append_record
+from slurmddp.slurm import client, queries
+from slurmddp.slurm.job_info import Job
 from slurmddp.terminal import clean
 
 LAST = "2026-01-02T03:04:05+0000 slurmddp: job 7, attempt 1.0, ended with status {}: done\n"
@@ -169,7 +171,7 @@ class Controller:
         self.asked_at.append(time.monotonic())
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
         state, _, reason = (state() if callable(state) else state).partition(" ")
-        return slurm.Job(job_id, state, reason=reason)
+        return Job(job_id, state, reason=reason)
 
     @property
     def pauses_s(self):
@@ -185,7 +187,7 @@ def quick(monkeypatch):
 
     def put(*states):
         controller = Controller(*states)
-        monkeypatch.setattr(slurm, "job", controller.job)
+        monkeypatch.setattr(queries, "job", controller.job)
         return controller
 
     return put
@@ -204,7 +206,7 @@ def test_a_job_that_nobody_knows_any_more_ends_the_wait_with_its_output_shown(ru
 
 @pytest.mark.usefixtures("quick")
 def test_a_run_on_this_machine_is_followed_without_slurm(run, monkeypatch):
-    monkeypatch.setattr(slurm, "ask", None)
+    monkeypatch.setattr(client, "ask", None)
     job, shown = f"local-1-{os.getpid()}", []
     run.rank_log(job, "0.0", 0).parent.mkdir(parents=True)
     run.owner.write_text(f"local:{socket.gethostname()} {job} 0.0\n")
@@ -279,7 +281,7 @@ def test_a_job_that_cannot_start_by_itself_is_said_to_with_what_to_type(run, qui
 @pytest.mark.parametrize(("status", "state"), [(0, "COMPLETED"), (77, "FAILED")])
 def test_a_job_that_the_controller_forgot_ended_as_its_script_said(run, monkeypatch, status, state):
     """The controller is a stand-in here: a real one forgets a job only after its MinJobAge, minutes later."""
-    monkeypatch.setattr(slurm, "job", lambda job_id, _environ: slurm.Job(job_id, "UNKNOWN"))
+    monkeypatch.setattr(queries, "job", lambda job_id, _environ: Job(job_id, "UNKNOWN"))
     monkeypatch.setattr(follow, "SOON_S", 0.01)
     run.batch_log("7").write_text(LAST.format(status))
     shown, noticed = [], []
@@ -298,14 +300,14 @@ def test_output_goes_on_while_the_controller_does_not_answer(run, monkeypatch):
     def job(job_id, _environ):
         asked.append(job_id)
         if len(asked) == 5:
-            return slurm.Job(job_id, "COMPLETED")
+            return Job(job_id, "COMPLETED")
         with log.open("a") as file:
             file.write(f"{len(asked)}\n")
         if len(asked) == 1:
-            return slurm.Job(job_id, "RUNNING")
+            return Job(job_id, "RUNNING")
         raise ClusterError("squeue: no answer")
 
-    monkeypatch.setattr(slurm, "job", job)
+    monkeypatch.setattr(queries, "job", job)
     said = []
     assert follow.wait(run, "7", {}, show=said.append, notice=said.append).state == "COMPLETED"
     silent = "Slurm does not tell how job 7 is: squeue: no answer; it is asked again"
@@ -334,7 +336,7 @@ def test_a_controller_that_does_not_answer_ends_the_wait_after_a_while(run, monk
         time.sleep(0.05)
         raise ClusterError("squeue: no answer")
 
-    monkeypatch.setattr(slurm, "job", silent)
+    monkeypatch.setattr(queries, "job", silent)
     monkeypatch.setattr(follow, "ASK_S", 0.001)
     monkeypatch.setattr(follow, "BLIND_S", 0.2)
     with pytest.raises(ClusterError, match="no answer"):

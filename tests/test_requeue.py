@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp import requeue, slurm
+from slurmddp import requeue
 from slurmddp.cli import requeue as command
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.rundir import append_record
+from slurmddp.slurm import client, queries
+from slurmddp.slurm.job_info import JobRecord
 from slurmddp.status import JobStatus
 
 SLEEPS = "#!/bin/bash\nexec srun sleep 300\n"
@@ -187,7 +189,7 @@ def test_a_run_that_is_over_does_not_keep_others_from_being_named(monkeypatch):
     assert [str(error) for error in failed] == ["run over has no job that runs or waits"]
 
 
-RECORD = slurm.JobRecord(
+RECORD = JobRecord(
     job_id="17", name="a", state="RUNNING", reason="", requeue=True, restarts=2, partition="p", time_limit="1:00",
     nodes=1, output="/nowhere/logs/17.out",
 )  # fmt: skip
@@ -200,8 +202,8 @@ def told(monkeypatch):
 
     def show(*records):
         waiting = list(records)
-        monkeypatch.setattr(slurm, "show", lambda *_: [waiting.pop(0) if len(waiting) > 1 else waiting[0]])
-        monkeypatch.setattr(slurm, "order", lambda command, _: orders.append(command))
+        monkeypatch.setattr(queries, "show", lambda *_: [waiting.pop(0) if len(waiting) > 1 else waiting[0]])
+        monkeypatch.setattr(client, "order", lambda command, _: orders.append(command))
         return orders
 
     monkeypatch.setattr(requeue, "_POLL_S", 0)
@@ -260,7 +262,7 @@ def test_the_old_exclusions_stay(told):
 
 
 def test_an_array_is_no_job(monkeypatch):
-    monkeypatch.setattr(slurm, "show", lambda *_: [RECORD, replace(RECORD, job_id="17_3")])
+    monkeypatch.setattr(queries, "show", lambda *_: [RECORD, replace(RECORD, job_id="17_3")])
     with pytest.raises(UsageError, match="give one task of it, as in 17_3"):
         again()
 

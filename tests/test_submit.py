@@ -13,11 +13,12 @@ import pytest
 
 from slurmddp import config, handover, submit
 from slurmddp import sandbox as room
-from slurmddp import slurm as slurm_door
 from slurmddp.errors import UsageError
 from slurmddp.request import Request
 from slurmddp.sandbox import cluster, plan
-from slurmddp.slurm import LostAnswerError
+from slurmddp.slurm import queries
+from slurmddp.slurm.client import LostAnswerError
+from slurmddp.slurm.job_info import JobRecord
 from slurmddp.spec import JobSpec
 
 REAL = 'PATH="${PATH#*:}" '
@@ -218,9 +219,9 @@ def test_a_dry_run_refuses_what_submit_refuses_and_writes_nothing(shim, name, tm
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 
 
-def accepted(**changes) -> slurm_door.JobRecord:
+def accepted(**changes) -> JobRecord:
     asked = {"requeue": True, "partition": "gpu", "time_limit": "00:01:00", "nodes": 2}
-    return slurm_door.JobRecord(job_id="17", name="x", state="PENDING", reason="", restarts=0, **asked | changes)
+    return JobRecord(job_id="17", name="x", state="PENDING", reason="", restarts=0, **asked | changes)
 
 
 @pytest.mark.parametrize(
@@ -293,9 +294,9 @@ def test_an_ordinary_jobs_requeue_wins_where_the_cluster_has_it_off(tmp_path, mo
     environ = {**os.environ, **running.environment()}
     silent = ["sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true"]
     done = subprocess.run(silent, env=environ, capture_output=True, text=True, check=True)
-    assert not slurm_door.show(done.stdout.strip(), environ)[0].requeue
+    assert not queries.show(done.stdout.strip(), environ)[0].requeue
     status, out, err = submitted("asks", environ)
-    assert (status, slurm_door.show(out.strip(), environ)[0].requeue) == (0, True)
+    assert (status, queries.show(out.strip(), environ)[0].requeue) == (0, True)
     assert "Requeue" not in err
     running.down()
 

@@ -14,7 +14,7 @@ from slurmddp.cli.all_jobs import all_option, check_words, confirm, yes_option
 from slurmddp.cli.completion import targets_argument
 from slurmddp.cli.options import runs_dir_option, tell
 from slurmddp.errors import ClusterError, SlurmddpError
-from slurmddp.slurm import JobRecord
+from slurmddp.slurm.job_info import JobRecord
 
 
 @click.command()

@@ -18,7 +18,7 @@ from slurmddp.cli.options import runs_dir_option, tell
 from slurmddp.cli.status_text import block, rows
 from slurmddp.cli.tables import WIDTH, printable
 from slurmddp.handover import submissions
-from slurmddp.slurm import Phase
+from slurmddp.slurm.states import Phase
 from slurmddp.status import JobStatus, current, look, number
 from slurmddp.target import Target
 

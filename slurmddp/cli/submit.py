@@ -20,7 +20,7 @@ from slurmddp.errors import SlurmddpError
 from slurmddp.handover import Submitted
 from slurmddp.request import Request, fitted
 from slurmddp.rundir import RunDir
-from slurmddp.slurm import scrubbed
+from slurmddp.slurm.environment import scrubbed
 from slurmddp.status import look
 from slurmddp.target import Target
 

@@ -10,7 +10,7 @@ from typing import Final
 from slurmddp import cancel, requeue, status, target
 from slurmddp.beside import beside
 from slurmddp.errors import SlurmddpError
-from slurmddp.slurm import Phase
+from slurmddp.slurm.states import Phase
 from slurmddp.status import JobStatus
 
 ASK_S: Final = 10.0

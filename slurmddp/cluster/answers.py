@@ -4,14 +4,11 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from slurmddp.spec import seconds
-
 Record = Mapping[str, str]
 """One line of `scontrol --oneliner show`, by key."""
 
 _KEY_VALUE: Final = re.compile(r"(?:^|(?<= ))([A-Za-z]\w*)=([^ ]*)")
 _NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?)([KMG]?)\+?", re.ASCII)
-_TIME: Final = re.compile(r"(\d+-)?\d+(:\d+){0,2}", re.ASCII)
 _UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 NOTHING: Final = frozenset({"", "(null)", "N/A", "n/a", "NONE", "None"})
@@ -30,11 +27,6 @@ def number(text: str) -> int | None:
         return int(text)
     match = _NUMBER.fullmatch(text)
     return int(float(match[1]) * _UNITS[match[2]]) if match else None
-
-
-def time_s(text: str) -> int | None:
-    """Return a time in seconds; None for `UNLIMITED` and whatever is none."""
-    return seconds(text) if _TIME.fullmatch(text) else None
 
 
 def names(text: str) -> tuple[str, ...] | None:

@@ -9,12 +9,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from slurmddp import slurm
 from slurmddp.cluster import answers, preemption
-from slurmddp.cluster.answers import Record, names, number, time_s, word
+from slurmddp.cluster.answers import Record, names, number, word
 from slurmddp.cluster.values import Cluster, Nodes, Partition, Qos
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.hostlist import expand
+from slurmddp.slurm import client, environment
+from slurmddp.slurm.time import parse_duration
 
 TIMEOUT_S: Final = 30.0
 
@@ -45,7 +46,7 @@ def look(environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, accounts: 
     questions = (nodes_command(), partitions_command(), config_command(), cpus_command())
     with ThreadPoolExecutor(len(questions)) as pool:
         nodes, partitions, config, cpus = pool.map(
-            lambda words: slurm.query(words, environ, timeout_s=timeout_s), questions
+            lambda words: client.query(words, environ, timeout_s=timeout_s), questions
         )
     settings = parse_config(config)
     cluster = describe(lessened(parse_nodes(nodes), parse_cpus(cpus)), parse_partitions(partitions), settings)
@@ -56,10 +57,10 @@ def _with_accounts(cluster: Cluster, config: Record, environ: Mapping[str, str],
     if word(config.get("AccountingStorageType", "")).rpartition("/")[2] in ("", "none"):
         return _without(cluster, "this cluster keeps none")
     try:
-        user = slurm.query(membership_command(slurm.user(), cluster.name), environ, timeout_s=timeout_s)
+        user = client.query(membership_command(environment.user(), cluster.name), environ, timeout_s=timeout_s)
         listed = _names_accounts(cluster)
-        above = slurm.query(lineage_command(cluster.name), environ, timeout_s=timeout_s) if listed else ""
-        qos = slurm.query(qos_command(), environ, timeout_s=timeout_s) if cluster.preempts_by_qos else ""
+        above = client.query(lineage_command(cluster.name), environ, timeout_s=timeout_s) if listed else ""
+        qos = client.query(qos_command(), environ, timeout_s=timeout_s) if cluster.preempts_by_qos else ""
     except ClusterError as error:
         return _without(cluster, str(error))
     found, preemptable = parse_membership(user), parse_qos(qos, config)
@@ -227,8 +228,8 @@ def _partition(
         state=record.get("State", "UP"),
         nodes=nodes.get(name, ()),
         unseen=0 if name in nodes else number(record.get("TotalNodes", "")) or 0,
-        max_time_s=time_s(record.get("MaxTime", "")),
-        default_time_s=time_s(record.get("DefaultTime", "")),
+        max_time_s=parse_duration(record.get("MaxTime", "")),
+        default_time_s=parse_duration(record.get("DefaultTime", "")),
         max_nodes=number(record.get("MaxNodes", "")),
         min_nodes=number(record.get("MinNodes", "")) or 0,
         whole_nodes=_gives_whole_nodes(record, config),
@@ -305,7 +306,7 @@ def parse_qos(stdout: str, config: Record) -> tuple[Qos, ...]:
             name=name,
             preempted_by=rivals[name],
             preemption=preemption.mode(own) or preemption.mode(config.get("PreemptMode", "")) or "off",
-            grace_s=time_s(grace) or 0,
+            grace_s=parse_duration(grace) or 0,
         )
         for name, _, own, grace in rows
         if rivals[name]

@@ -11,7 +11,8 @@ from typing import Final
 from slurmddp.cluster.sizing import features_of
 from slurmddp.cluster.values import Cluster, Nodes, Partition
 from slurmddp.fields import shown
-from slurmddp.spec import JobSpec, slurm_time
+from slurmddp.slurm.time import slurm_time
+from slurmddp.spec import JobSpec
 
 _MEGABYTES: Final = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2}
 

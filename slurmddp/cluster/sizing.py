@@ -12,7 +12,8 @@ from slurmddp.cluster.values import Cluster, Nodes, Partition
 from slurmddp.config import Resolved
 from slurmddp.errors import UsageError
 from slurmddp.hostlist import expand
-from slurmddp.spec import DEFAULT_LEAD_S, JobSpec, slurm_time
+from slurmddp.slurm.time import slurm_time
+from slurmddp.spec import DEFAULT_LEAD_S, JobSpec
 
 _CPU_OPTIONS: Final = (
     "cpus-per-gpu",

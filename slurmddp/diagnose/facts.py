@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from slurmddp import slurm
 from slurmddp.errors import ClusterError
-from slurmddp.slurmjobs import asking
-from slurmddp.slurmjobs.row import Row
+from slurmddp.slurm import client, queries
+from slurmddp.slurm.job_info import Row
+from slurmddp.slurm.states import PHASES, Phase
 
 ASK_LIMIT_S: Final = 20.0
 """For each of Slurm's programs; a controller that is down takes longer than anybody wants to wait."""
-_ORDER: Final[tuple[slurm.Phase, ...]] = ("failed", "cancelled", "unknown", "running", "queued", "done")
+_ORDER: Final[tuple[Phase, ...]] = ("failed", "cancelled", "unknown", "running", "queued", "done")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,14 +43,14 @@ class Facts:
     """Why Slurm did not answer."""
 
     @property
-    def phase(self) -> slurm.Phase:
+    def phase(self) -> Phase:
         """Where in its life the job is."""
-        return slurm.PHASES.get(self.state, "unknown")
+        return PHASES.get(self.state, "unknown")
 
 
 def ask(job_id: str, environ: Mapping[str, str]) -> Facts:
     """Return what Slurm knows of a job; `files` is the source where it knows nothing or does not answer."""
-    held = asking.controller(job_id, environ, timeout_s=ASK_LIMIT_S)
+    held = queries.controller(job_id, environ, timeout_s=ASK_LIMIT_S)
     known = _told(job_id, held.rows)
     booked = None if "not found" in held.silence else _of_accounting(job_id, environ)
     if known is None:
@@ -59,7 +59,7 @@ def ask(job_id: str, environ: Mapping[str, str]) -> Facts:
 
 
 def _of_accounting(job_id: str, environ: Mapping[str, str]) -> Facts | None:
-    heard = asking.last_run(job_id, environ, timeout_s=ASK_LIMIT_S)
+    heard = queries.last_run(job_id, environ, timeout_s=ASK_LIMIT_S)
     return _told(job_id, [row for row in heard.rows if re.fullmatch(rf"{job_id}(_\d+)?", row.job_id)])
 
 
@@ -91,7 +91,7 @@ def lost_nodes(host_list: str, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return those of some nodes that are down, failing, or do not respond now; none where Slurm does not say."""
     command = ["sinfo", "--noheader", "--Node", f"--nodes={host_list}", "--format=%N %T"]
     try:
-        answer = slurm.ask(command, environ, timeout_s=ASK_LIMIT_S)
+        answer = client.ask(command, environ, timeout_s=ASK_LIMIT_S)
     except ClusterError:
         return ()
     rows = [line.split() for line in answer.stdout.splitlines()]

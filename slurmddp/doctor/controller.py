@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 
-from slurmddp import slurm
 from slurmddp.cluster import Cluster, Partition
 from slurmddp.cluster.limits import problems
 from slurmddp.errors import ClusterError
 from slurmddp.finding import Finding
 from slurmddp.request import Request
+from slurmddp.slurm import submission
 
 
 def check_cluster(request: Request, script: bytes | None, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -30,7 +30,7 @@ def check_cluster(request: Request, script: bytes | None, environ: Mapping[str, 
 
 def _of_sbatch(script: bytes, environ: Mapping[str, str]) -> Finding:
     try:
-        start = slurm.expected_start(slurm.test_only(script, environ))
+        start = submission.expected_start(submission.test_only(script, environ))
     except ClusterError as error:
         return _refused("sbatch", str(error))
     when = f", to start at {start:%Y-%m-%d %H:%M}" if start else ""

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
-from slurmddp import follow, slurm
+from slurmddp import follow
 from slurmddp import submit as submitting
 from slurmddp.config import Resolved
 from slurmddp.errors import ClusterError, UsageError
@@ -28,6 +28,7 @@ from slurmddp.hostlist import expand
 from slurmddp.render import render
 from slurmddp.request import fitted
 from slurmddp.rundir import RunDir
+from slurmddp.slurm import client, queries
 from slurmddp.spec import JobSpec
 from slurmddp.worker.options import WorkerOptions
 
@@ -95,7 +96,7 @@ def by_step(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> l
         notice(f"a step of job {job} looks at its nodes; set-up lines run here, on {platform.node()}")
         command = ["env", f"DDPRUN_LOOK={folder.name}", *step_command(spec, environ), str(run.job_script)]
         try:
-            slurm.ask(command, environ, timeout_s=_STEP_LIMIT_S)
+            client.ask(command, environ, timeout_s=_STEP_LIMIT_S)
         except BaseException:  # srun goes on without the script that has started it
             with suppress(ClusterError):
                 _end_step(job, folder.name, environ)
@@ -107,17 +108,17 @@ def _end(number: str, environ: Mapping[str, str]) -> None:
     """Cancel a job, and give it a little time to end, after which it writes nothing more."""
     deadline = time.monotonic() + _ENDING_S
     with suppress(ClusterError):
-        slurm.order(["scancel", number], environ)
-        while time.monotonic() < deadline and any(not job.ended for job in slurm.jobs([number], environ)):
+        client.order(["scancel", number], environ)
+        while time.monotonic() < deadline and any(not job.ended for job in queries.jobs([number], environ)):
             time.sleep(_LOOK_S)
 
 
 def _end_step(job: str, name: str, environ: Mapping[str, str]) -> None:
     """End the step of that name, and none of the others that the allocation may have."""
-    steps = slurm.query(["squeue", "--steps", "--noheader", f"--jobs={job}", "--format=%i %j"], environ)
+    steps = client.query(["squeue", "--steps", "--noheader", f"--jobs={job}", "--format=%i %j"], environ)
     for step, _, found in (line.strip().partition(" ") for line in steps.splitlines()):
         if found.strip() == name:
-            slurm.order(["scancel", step], environ)
+            client.order(["scancel", step], environ)
 
 
 def exam_spec(spec: JobSpec, folder: Path) -> JobSpec:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp.finding import Finding
-from slurmddp.slurm import submission_environment
+from slurmddp.slurm.environment import submission_environment
 from slurmddp.spec import JobSpec
 
 SLOWING: Final = {

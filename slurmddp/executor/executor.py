@@ -12,7 +12,6 @@ import submitit
 from submitit.core import logger, plugins, utils
 from submitit.slurm import slurm as theirs
 
-from slurmddp import slurm
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.executor import parameters
 from slurmddp.executor.handed import VARIABLE as HANDED
@@ -21,6 +20,8 @@ from slurmddp.executor.job import Job
 from slurmddp.fields import shown, unknown
 from slurmddp.handover import sbatch
 from slurmddp.render import render_callables
+from slurmddp.slurm import client
+from slurmddp.slurm.client import LostAnswerError
 from slurmddp.spec import JobSpec
 
 _CONSTRUCTOR = ("max_num_timeout", "max_pickle_size_gb", "python")
@@ -113,7 +114,7 @@ class Executor(theirs.SlurmExecutor):
         try:
             number = self._sbatch(script.encode(), "%A_%a" if count else "%j", handed)
         except ClusterError as error:
-            if not isinstance(error, slurm.LostAnswerError):
+            if not isinstance(error, LostAnswerError):
                 _remove(pickles)
             raise
         self._submitted.append(number)
@@ -213,5 +214,5 @@ def _make_runs(folder: Path) -> None:
 
 def _array_size() -> int:
     """Return how many calls an array may have here."""
-    match = re.search(r"MaxArraySize\s*=\s*([1-9]\d*)", slurm.query(["scontrol", "show", "config"], os.environ))
+    match = re.search(r"MaxArraySize\s*=\s*([1-9]\d*)", client.query(["scontrol", "show", "config"], os.environ))
     return int(match[1]) if match else _USUAL_MAX_ARRAY

@@ -11,8 +11,9 @@ from typing import Any, Final
 from submitit.core import logger, utils
 from submitit.slurm import slurm as theirs
 
-from slurmddp import slurm
 from slurmddp.errors import ClusterError
+from slurmddp.slurm import client, parsing, queries
+from slurmddp.slurm.states import OVER, phase_of
 
 GONE: Final = "GONE"
 """Slurm has answered, and knows nothing of the job any more."""
@@ -28,7 +29,7 @@ class Watcher(theirs.SlurmInfoWatcher):
     def is_done(self, job_id: str, mode: str = "standard") -> bool:
         """Tell whether the job will not run again by itself."""
         state = self.get_state(job_id, mode)
-        return state == GONE or slurm.Job(job_id, state).ended
+        return state == GONE or phase_of(state) in OVER
 
     def update(self) -> None:
         """Ask Slurm for those that have not ended; what was known stays where it does not answer."""
@@ -82,7 +83,7 @@ class Job(theirs.SlurmJob[Any]):
     def cancel(self, check: bool = True) -> None:  # noqa: FBT001, FBT002 - submitit's signature
         """Cancel the job, for good; with `check`, raise ClusterError when Slurm does not."""
         try:
-            slurm.order(["scancel", self.job_id], os.environ)
+            client.order(["scancel", self.job_id], os.environ)
         except ClusterError:
             if check:
                 raise
@@ -90,7 +91,7 @@ class Job(theirs.SlurmJob[Any]):
     def _interrupt(self, timeout: bool = False) -> None:  # noqa: FBT001, FBT002 - submitit's signature
         """Send what a preemption sends, or with `timeout` what comes before the time limit."""
         for name in ["USR2"] if timeout else ["TERM", "USR2"]:
-            slurm.order(["scancel", f"--signal={name}", self.job_id], os.environ)
+            client.order(["scancel", f"--signal={name}", self.job_id], os.environ)
 
     def _get_logs_string(self, name: str) -> str | None:
         """Return what was printed, also where some of it is no text in UTF-8."""
@@ -130,11 +131,11 @@ def _parents(job_ids: Iterable[str]) -> list[str]:
 
 
 def _by_squeue(job_ids: Sequence[str]) -> dict[str, str]:
-    return {job.job_id: job.state for job in slurm.jobs(job_ids, os.environ)} if job_ids else {}
+    return {job.job_id: job.state for job in queries.jobs(job_ids, os.environ)} if job_ids else {}
 
 
 def _by_scontrol(job_ids: Sequence[str]) -> dict[str, str]:
-    return {record.job_id: record.state for job_id in job_ids for record in slurm.show(job_id, os.environ)}
+    return {record.job_id: record.state for job_id in job_ids for record in queries.show(job_id, os.environ)}
 
 
 def _by_sacct(job_ids: Sequence[str]) -> dict[str, str]:
@@ -143,6 +144,6 @@ def _by_sacct(job_ids: Sequence[str]) -> dict[str, str]:
         return {}
     columns = ["--noheader", "--parsable2", "--allocations", "--format=JobID,State,Submit,Reason"]
     with suppress(ClusterError):
-        answer = slurm.ask(["sacct", *columns, f"--jobs={','.join(job_ids)}"], os.environ)
-        return {job.job_id: job.state for job in slurm.parse_jobs(answer.stdout)} if answer.status == 0 else {}
+        answer = client.ask(["sacct", *columns, f"--jobs={','.join(job_ids)}"], os.environ)
+        return {job.job_id: job.state for job in parsing.parse_jobs(answer.stdout)} if answer.status == 0 else {}
     return {}

@@ -20,7 +20,7 @@ from slurmddp.report.records import Submission
 from slurmddp.report.thinning import Told, thinned
 from slurmddp.report.timeline import Timeline, build
 from slurmddp.rundir import RunDir
-from slurmddp.slurm import Phase
+from slurmddp.slurm.states import Phase
 from slurmddp.status import JobStatus
 from slurmddp.target import JOB_ID, Target, of
 

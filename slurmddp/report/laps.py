@@ -9,7 +9,7 @@ from slurmddp.outcome import DONE, FAILED, FENCED, STOPPED
 from slurmddp.report.climb import Climb, climb
 from slurmddp.report.records import Said
 from slurmddp.report.thinning import Tally
-from slurmddp.slurm import Phase
+from slurmddp.slurm.states import Phase
 
 Kind = Literal["absent", "queued", "startup", "useful", "held", "lost", "ending", "unmeasured"]
 

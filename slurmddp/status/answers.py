@@ -6,10 +6,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Final
 
-from slurmddp import slurm
-from slurmddp.slurm import OVER, PHASES
-from slurmddp.slurmjobs import asking
-from slurmddp.slurmjobs.row import Heard, Row
+from slurmddp.slurm import queries
+from slurmddp.slurm.job_info import Heard, Row
+from slurmddp.slurm.states import OVER, PHASES
 from slurmddp.status import identity
 from slurmddp.status.identity import Wanted
 
@@ -39,7 +38,7 @@ class Answers:
         if not asked:
             return
         ids = list(dict.fromkeys(job.job_id for job in asked))
-        self.queue = asking.queue(ids, self.environ, timeout_s=self.timeout_s)
+        self.queue = queries.queue(ids, self.environ, timeout_s=self.timeout_s)
         self._take(asked, self.queue.rows)
         self._drop_others()
         if missing := [job for job in asked if self._is_incomplete(job)]:
@@ -75,7 +74,7 @@ class Answers:
         deadline = time.monotonic() + self.timeout_s
         for job in list(dict.fromkeys(doubts))[:_DOUBTS]:
             left_s = max(0.0, deadline - time.monotonic())
-            if slurm.script_digest(job.number, self.environ, timeout_s=left_s) not in (None, job.sha256):
+            if queries.script_digest(job.number, self.environ, timeout_s=left_s) not in (None, job.sha256):
                 self.given_again.add(job)
                 self.rows[job] = []
 
@@ -87,14 +86,14 @@ class Answers:
     def _accounting(self, missing: Sequence[Wanted]) -> tuple[Row, ...]:
         since = identity.earliest(job.submitted for job in missing)
         ids = list(dict.fromkeys(job.number for job in missing))
-        return asking.accounting(ids, since, self.environ, timeout_s=self.timeout_s).rows
+        return queries.accounting(ids, since, self.environ, timeout_s=self.timeout_s).rows
 
     def _detail(self) -> None:
         """Add what only scontrol tells, and all that it does where neither of the others knows a job."""
         for job, rows in self.rows.items():
             if job.is_local or (rows and rows[0].source == "sacct"):
                 continue
-            heard = asking.controller(job.job_id, self.environ, timeout_s=self.timeout_s)
+            heard = queries.controller(job.job_id, self.environ, timeout_s=self.timeout_s)
             if heard.silence:
                 return
             shown = {row.job_id: row for row in self._own(job, heard.rows)}

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp.rundir import LOCAL, RunDir
-from slurmddp.slurmjobs.row import Row, number
+from slurmddp.slurm.job_info import Row, number
 
 SLACK: Final = timedelta(minutes=5)
 """So much may the clock here and the controller's differ."""

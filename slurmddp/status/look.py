@@ -11,7 +11,7 @@ from slurmddp import origin
 from slurmddp.handover import submissions
 from slurmddp.origin import Origin
 from slurmddp.rundir import RunDir
-from slurmddp.slurmjobs.row import number
+from slurmddp.slurm.job_info import number
 from slurmddp.status.answers import Answers
 from slurmddp.status.identity import Wanted
 from slurmddp.status.told import Files, statuses

@@ -11,8 +11,8 @@ from slurmddp.errors import UsageError
 from slurmddp.history import History, read_newest, read_outline
 from slurmddp.hostlist import expand
 from slurmddp.rundir import TAIL_BYTES, RunDir
-from slurmddp.slurm import OVER, PHASES
-from slurmddp.slurmjobs.row import Row
+from slurmddp.slurm.job_info import Row
+from slurmddp.slurm.states import OVER, PHASES
 from slurmddp.status import here, records
 from slurmddp.status.answers import FEW, Answers
 from slurmddp.status.identity import Wanted

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from slurmddp.rundir import RunDir
-from slurmddp.slurm import PHASES, Phase
-from slurmddp.slurmjobs.row import Source
+from slurmddp.slurm.job_info import Source
+from slurmddp.slurm.states import PHASES, Phase
 
 Happened = tuple[float, str]
 """When, in seconds since 1970, and why."""

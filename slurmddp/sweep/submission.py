@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from slurmddp import slurm
 from slurmddp.array import Array, Task, folder
 from slurmddp.cluster import Cluster
 from slurmddp.errors import ClusterError, UsageError
@@ -14,6 +13,8 @@ from slurmddp.handover import Notice, Submitted, settings_of, submissions
 from slurmddp.request import Request
 from slurmddp.rundir import RunDir
 from slurmddp.script import script
+from slurmddp.slurm import queries
+from slurmddp.slurm.client import LostAnswerError
 from slurmddp.submit import is_finished, submit
 
 
@@ -56,10 +57,10 @@ def _busy(run: RunDir, environ: Mapping[str, str]) -> set[str]:
 def _queued(run: RunDir, environ: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], int]]:
     """Yield the tasks that wait or run by their submission, told by their script from others of the same number."""
     settings = {record["job"]: record for record in submissions(run) if settings_of(record)}
-    known = slurm.jobs(list(settings), environ) if settings else []
+    known = queries.jobs(list(settings), environ) if settings else []
     tasks = [job.job_id.split("_") for job in known if not job.ended and re.fullmatch(r"\d+_\d+", job.job_id)]
     numbers = {number for number, _ in tasks}
-    ours = {number for number in numbers if slurm.script_digest(number, environ) == settings[number].get("sha256")}
+    ours = {number for number in numbers if queries.script_digest(number, environ) == settings[number].get("sha256")}
     yield from ((settings[number], int(index)) for number, index in tasks if number in ours)
 
 
@@ -107,7 +108,7 @@ def _claimed(run: RunDir) -> Iterator[None]:
     try:
         with run.claimed():
             yield
-    except slurm.LostAnswerError:
+    except LostAnswerError:
         raise
     except BaseException:
         if created and not submissions(run):

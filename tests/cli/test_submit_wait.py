@@ -9,7 +9,7 @@ from slurmddp.cli.submit import _wait
 from slurmddp.errors import ClusterError
 from slurmddp.handover import Submitted
 from slurmddp.rundir import RunDir
-from slurmddp.slurm import JobId
+from slurmddp.slurm.job_info import JobId
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ClusterError("squeue: no answer")])

@@ -12,7 +12,7 @@ from slurmddp.cli.cluster import report
 from slurmddp.cluster import Nodes, Qos, census
 from slurmddp.cluster.census import describe, look, parse_config, parse_gpus, parse_nodes, parse_partitions
 from slurmddp.errors import ClusterError
-from slurmddp.slurm import LostAnswerError
+from slurmddp.slurm.client import LostAnswerError
 
 FIXTURES = Path(__file__).parent / "fixtures"
 

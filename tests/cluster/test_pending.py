@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp import slurm as ask
 from slurmddp.cluster.pending import explain
+from slurmddp.slurm import queries
 
 REASONS = Path(__file__).parent / "fixtures" / "reasons.txt"
 RESOURCES = ("Mem", "Memory", "Node", "GRES", "Energy", "License", "BB", "Billing", "Unknown")
@@ -113,4 +113,4 @@ def test_what_a_real_slurm_says_is_explained(slurm, slurm_env):
 
 
 def reasons(jobs, environ):
-    return {job.job_id: job.reason for job in ask.jobs(list(jobs), environ)}
+    return {job.job_id: job.reason for job in queries.jobs(list(jobs), environ)}

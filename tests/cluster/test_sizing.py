@@ -7,7 +7,7 @@ import pytest
 from slurmddp.cluster import Cluster, Nodes, Partition
 from slurmddp.cluster.sizing import sized
 from slurmddp.config import resolve
-from slurmddp.spec import seconds, slurm_time
+from slurmddp.slurm.time import seconds, slurm_time
 
 BIG = Nodes(names="b[1-4]", count=4, state="idle", cpus=40, memory_mb=400_000, gpus=8, gpu_counts=(("a100", 8),))
 SMALL = Nodes(names="s1", count=1, state="mixed", cpus=40, memory_mb=100_000, gpus=2, features=("old",))

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from slurmddp import sandbox as room
-from slurmddp import slurm, status
+from slurmddp import status
 from slurmddp.cluster import Qos, census
 from slurmddp.cluster.census import look
 from slurmddp.errors import ClusterError
+from slurmddp.slurm import client, environment
 from slurmddp.target import Target
 
 
@@ -52,7 +53,7 @@ def test_the_accounting_says_what_the_user_may_charge(accounting):
     env = {**os.environ, **accounting.environment()}
     before = look(env, accounts=True)
     assert before.unlearned == ()
-    user = slurm.user()
+    user = environment.user()
     for words in (
         ("account", "physics"),
         ("account", "biology", "parent=physics"),
@@ -71,7 +72,7 @@ def test_the_accounting_says_what_the_user_may_charge(accounting):
     assert dict(look(env, accounts=True).accounts_above)["biology"] == ("physics", "root")
     subprocess.run(["sacctmgr", "-i", "modify", "qos", "urgent", "set", "preempt=normal"], env=env, check=True)
     subprocess.run(["sacctmgr", "-i", "modify", "qos", "normal", "set", "gracetime=90"], env=env, check=True)
-    rows = slurm.query(census.qos_command(), env)
+    rows = client.query(census.qos_command(), env)
     assert census.parse_qos(rows, {"PreemptMode": "REQUEUE"}) == (
         Qos(name="normal", preempted_by=("urgent",), preemption="requeue", grace_s=90),
     )

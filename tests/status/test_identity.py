@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurmddp.rundir import RunDir
-from slurmddp.slurmjobs.row import Row
+from slurmddp.slurm.job_info import Row
 from slurmddp.status import identity
 from slurmddp.status.identity import Wanted
 

@@ -4,24 +4,26 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp import slurm
 from slurmddp.errors import ClusterError
+from slurmddp.slurm import client, environment, parsing, queries, submission
+from slurmddp.slurm.client import Answer, LostAnswerError
+from slurmddp.slurm.job_info import JobId
 
 
 def answer(status=0, out="", err=""):
-    return slurm.Answer(status, out, err)
+    return Answer(status, out, err)
 
 
 @pytest.mark.parametrize(
     ("out", "job"),
     [
-        ("17\n", slurm.JobId("17")),
-        ("17;alpha\n", slurm.JobId("17", "alpha")),
-        ("Welcome to alpha!\n 12 users\n17\n", slurm.JobId("17")),
+        ("17\n", JobId("17")),
+        ("17;alpha\n", JobId("17", "alpha")),
+        ("Welcome to alpha!\n 12 users\n17\n", JobId("17")),
     ],
 )
 def test_the_id_is_found_among_a_sites_banners(out, job):
-    assert slurm.parse_sbatch(answer(out=out)) == job
+    assert submission.parse_sbatch(answer(out=out)) == job
 
 
 def test_a_refusal_is_one_line_without_prefixes():
@@ -29,35 +31,35 @@ def test_a_refusal_is_one_line_without_prefixes():
         "sbatch: error: invalid partition specified: x\nsbatch: error: Batch job submission failed: Invalid partition\n"
     )
     with pytest.raises(ClusterError, match="refused the job: invalid partition specified: x; Batch job"):
-        slurm.parse_sbatch(answer(1, err=err))
+        submission.parse_sbatch(answer(1, err=err))
 
 
 def test_an_id_on_stdout_is_not_believed_when_sbatch_failed():
     with pytest.raises(ClusterError):
-        slurm.parse_sbatch(answer(1, out="17\n", err="sbatch: error: no\n"))
+        submission.parse_sbatch(answer(1, out="17\n", err="sbatch: error: no\n"))
 
 
 def test_no_id_is_an_error():
     with pytest.raises(ClusterError, match="no job id"):
-        slurm.parse_sbatch(answer(out="Submitted\n"))
+        submission.parse_sbatch(answer(out="Submitted\n"))
 
 
 def test_a_lost_answer_is_told_from_a_controller_that_is_not_there():
-    with pytest.raises(slurm.LostAnswerError):
-        slurm.parse_sbatch(
+    with pytest.raises(LostAnswerError):
+        submission.parse_sbatch(
             answer(1, err="sbatch: error: Batch job submission failed: Socket timed out on send/recv operation\n")
         )
     with pytest.raises(ClusterError, match="no Slurm controller answers") as caught:
-        slurm.parse_sbatch(answer(1, err="sbatch: error: Unable to contact slurm controller (connect failure)\n"))
-    assert not isinstance(caught.value, slurm.LostAnswerError)
+        submission.parse_sbatch(answer(1, err="sbatch: error: Unable to contact slurm controller (connect failure)\n"))
+    assert not isinstance(caught.value, LostAnswerError)
 
 
 def test_a_percent_sign_in_the_logs_folder_is_meant_literally():
-    assert slurm.sbatch_command(output=Path("/a%b/logs/%j.out"))[-1] == "--output=/a%%b/logs/%j.out"
+    assert submission.sbatch_command(output=Path("/a%b/logs/%j.out"))[-1] == "--output=/a%%b/logs/%j.out"
 
 
 def test_states_fall_to_unknown():
-    rows = slurm.parse_jobs(
+    rows = parsing.parse_jobs(
         "17|CANCELLED by 0|2026-01-02T03:04:05|None\n18|COMPLETED+|Unknown|\n19|BLURRED|N/A|x|y\n\n"
     )
     assert [(job.job_id, job.phase, job.ended) for job in rows] == [
@@ -75,7 +77,7 @@ def test_a_submission_inherits_nothing_of_another_job():
         "LOCAL_RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "h", "PMI_RANK": "0", "PMIX_ID": "x", "PATH": "/bin",
         "TORCHELASTIC_RUN_ID": "x", "MY_RANK": "kept", "SLURMDDP_NODES": "2",
     }  # fmt: skip
-    assert slurm.submission_environment(environ) == {
+    assert environment.submission_environment(environ) == {
         "SLURM_CONF": "c", "PATH": "/bin", "MY_RANK": "kept", "SLURMDDP_NODES": "2",
     }  # fmt: skip
 
@@ -83,12 +85,12 @@ def test_a_submission_inherits_nothing_of_another_job():
 def test_a_program_that_cannot_be_started_is_told_so_in_one_line(tmp_path):
     (tmp_path / "sbatch").write_text("")
     with pytest.raises(ClusterError, match="sbatch cannot be started: Permission denied; "):
-        slurm.submit(b"#!/bin/bash\n", output=Path("x"), environ={"PATH": str(tmp_path)})
+        submission.submit(b"#!/bin/bash\n", output=Path("x"), environ={"PATH": str(tmp_path)})
 
 
 def test_a_machine_without_slurm_is_told_so_in_one_line(tmp_path):
     with pytest.raises(ClusterError, match="sbatch was not found.*slurmddp run"):
-        slurm.submit(b"#!/bin/bash\n", output=Path("x"), environ={"PATH": str(tmp_path)})
+        submission.submit(b"#!/bin/bash\n", output=Path("x"), environ={"PATH": str(tmp_path)})
 
 
 RECORDED = (
@@ -104,7 +106,7 @@ RECORDED = (
 
 
 def test_what_the_controller_holds_of_jobs_is_read():
-    first, second = slurm.parse_show(RECORDED)
+    first, second = parsing.parse_show(RECORDED)
     assert (first.job_id, first.name, first.phase, first.reason) == (
         "2804394",
         "two Requeue=7",
@@ -117,11 +119,11 @@ def test_what_the_controller_holds_of_jobs_is_read():
     assert (second.job_id, second.phase, second.reason, second.requeue) == ("2804400_1", "running", "", False)
     assert (second.restarts, second.nodes, second.excluded) == (3, 2, "n[1-2]")
     assert second.eligible is not None and second.eligible.replace(tzinfo=None).isoformat() == "2026-11-21T14:04:19"
-    assert slurm.parse_show("No jobs in the system\n") == []
+    assert parsing.parse_show("No jobs in the system\n") == []
 
 
 def test_a_dependency_beats_the_scripts_own():
-    command = slurm.sbatch_command(output=Path("x/%j.out"), dependency="afterany:17")
+    command = submission.sbatch_command(output=Path("x/%j.out"), dependency="afterany:17")
     assert command[-1] == "--dependency=afterany:17"
 
 
@@ -135,23 +137,23 @@ def test_a_controller_that_does_not_answer_or_refuses_is_told_in_its_words(tmp_p
 
     lost = "scontrol: error: Unable to contact slurm controller (connect failure)"
     with pytest.raises(ClusterError, match="no Slurm controller answers"):
-        slurm.show("17", says(lost))
+        queries.show("17", says(lost))
     with pytest.raises(ClusterError, match="no Slurm controller answers"):
-        slurm.order(slurm.requeue_command("17"), says(lost))
+        client.order(queries.requeue_command("17"), says(lost))
     with pytest.raises(ClusterError, match="scontrol show job 17: slow"):
-        slurm.show("17", says("scontrol: error: slow"))
+        queries.show("17", says("scontrol: error: slow"))
     with pytest.raises(ClusterError, match="scontrol --oneliner show nodes n7: Node n7 not found"):
-        slurm.order(slurm.nodes_command("n7"), says("Node n7 not found"))
-    assert slurm.show("17", says("slurm_load_jobs error: Invalid job id specified")) == []
+        client.order(queries.nodes_command("n7"), says("Node n7 not found"))
+    assert queries.show("17", says("slurm_load_jobs error: Invalid job id specified")) == []
 
 
 @pytest.mark.parametrize(
     ("sacct", "state"),
     [
-        (slurm.Answer(0, "17|FAILED|2026-11-21T10:00:00|None\n", ""), "FAILED"),
-        (slurm.Answer(0, "17|RUNNING|2026-11-21T10:00:00|None\n", ""), "UNKNOWN"),
-        (slurm.Answer(1, "", "accounting storage is disabled"), "UNKNOWN"),
-        (slurm.LostAnswerError("sacct did not end within 60 s"), "UNKNOWN"),
+        (Answer(0, "17|FAILED|2026-11-21T10:00:00|None\n", ""), "FAILED"),
+        (Answer(0, "17|RUNNING|2026-11-21T10:00:00|None\n", ""), "UNKNOWN"),
+        (Answer(1, "", "accounting storage is disabled"), "UNKNOWN"),
+        (LostAnswerError("sacct did not end within 60 s"), "UNKNOWN"),
     ],
 )
 def test_what_the_controller_has_forgotten_does_not_run(sacct, state, monkeypatch):
@@ -159,10 +161,10 @@ def test_what_the_controller_has_forgotten_does_not_run(sacct, state, monkeypatc
 
     def ask(command, _environ):
         if command[0] == "squeue":
-            return slurm.Answer(1, "", "slurm_load_jobs error: Invalid job id specified")
+            return Answer(1, "", "slurm_load_jobs error: Invalid job id specified")
         if isinstance(sacct, Exception):
             raise sacct
         return sacct
 
-    monkeypatch.setattr(slurm, "ask", ask)
-    assert slurm.job("17", {}).state == state
+    monkeypatch.setattr(client, "ask", ask)
+    assert queries.job("17", {}).state == state

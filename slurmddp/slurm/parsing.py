@@ -3,20 +3,19 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
 from typing import Final
 
-from slurmddp import slurm
-from slurmddp.slurmjobs.row import Heard, Row
-from slurmddp.spec import seconds
+from slurmddp.slurm.job_info import Heard, Job, JobRecord, Row
+from slurmddp.slurm.time import parse_duration, parse_moment
 
 MARK: Final = "slurmddp|"
 """What each line begins with that squeue was told to write."""
 
 _ID: Final = re.compile(r"(\d+)(?:_(?:\d+|\[[^|]*))?(?:\+\d+)?")
 _STATE: Final = re.compile(r"([A-Z][A-Z_]*)\+?(?: by (?P<by>\d+))?")
-_CLOCK: Final = re.compile(r"(\d+-)?\d+(:\d+){0,2}", re.ASCII)
 _AMOUNT: Final = re.compile(r"([\d.]+)([KMGT]?)")
+_REASON: Final = re.compile(r"(?<!\S)Reason=(.*?)(?= [A-Z]\w*=|$)")
+_KEY_VALUE: Final = re.compile(r"(?<!\S)([A-Za-z][\w/:]*)=(\S*)")
 _NOTHING: Final = frozenset({"", "(null)", "None", "N/A", "Unknown", "None assigned"})
 _PLACEHOLDER: Final = "allocation"
 """The name that the accounting gives to a job whose start it has not heard of yet (22.05)."""
@@ -43,11 +42,11 @@ def _of_queue(fields: Mapping[str, str]) -> Row:
         source="squeue",
         name=known.get("name", ""),
         user=known.get("user", ""),
-        submitted=_time(known.get("submit")),
-        started=_time(known.get("start")),
-        ended=_time(known.get("end")),
-        elapsed_s=_seconds(known.get("elapsed")),
-        limit_s=_seconds(known.get("limit")),
+        submitted=parse_moment(known.get("submit", "")),
+        started=parse_moment(known.get("start", "")),
+        ended=parse_moment(known.get("end", "")),
+        elapsed_s=parse_duration(known.get("elapsed", "")),
+        limit_s=parse_duration(known.get("limit", "")),
         nodes=known.get("nodes", ""),
         partition=known.get("partition", ""),
         reason=known.get("reason", ""),
@@ -101,9 +100,9 @@ def _of_accounting(row: Mapping[str, str], max_rss: str) -> Row:
         source="sacct",
         name="" if name == _PLACEHOLDER else name,
         user=known.get("User", ""),
-        submitted=_time(known.get("Submit")),
-        started=_time(known.get("Start")),
-        ended=_time(known.get("End")),
+        submitted=parse_moment(known.get("Submit", "")),
+        started=parse_moment(known.get("Start", "")),
+        ended=parse_moment(known.get("End", "")),
         elapsed_s=int(elapsed) if elapsed.isdecimal() else None,
         limit_s=60 * int(minutes) if minutes.isdecimal() else None,
         nodes=known.get("NodeList", ""),
@@ -115,7 +114,7 @@ def _of_accounting(row: Mapping[str, str], max_rss: str) -> Row:
     )
 
 
-def of_record(record: slurm.JobRecord) -> Row:
+def of_record(record: JobRecord) -> Row:
     """Return the row of a job that the controller shows."""
     return Row(
         job_id=record.job_id,
@@ -126,8 +125,8 @@ def of_record(record: slurm.JobRecord) -> Row:
         submitted=record.submitted,
         started=record.started,
         ended=record.ended,
-        elapsed_s=_seconds(record.elapsed),
-        limit_s=_seconds(record.time_limit),
+        elapsed_s=parse_duration(record.elapsed),
+        limit_s=parse_duration(record.time_limit),
         nodes=record.node_list,
         partition=record.partition,
         reason=record.reason,
@@ -149,12 +148,57 @@ def _by(text: str) -> str:
     return (match["by"] or "") if match else ""
 
 
-def _time(text: str | None) -> datetime | None:
-    try:
-        return datetime.fromisoformat(text or "").astimezone()
-    except ValueError:
-        return None
+def parse_jobs(stdout: str) -> list[Job]:
+    """Read lines of `id|STATE|time of submission|reason`."""
+    rows = [line.strip().split("|", maxsplit=3) for line in stdout.splitlines() if line.count("|") >= 3]  # noqa: PLR2004 four columns
+    return [Job(job_id, _word(state), parse_moment(submitted), reason) for job_id, state, submitted, reason in rows]
 
 
-def _seconds(text: str | None) -> int | None:
-    return seconds(text) if text and _CLOCK.fullmatch(text) else None
+def parse_show(stdout: str) -> list[JobRecord]:
+    """Read lines of `scontrol --oneliner show job`; an array has one for each task."""
+    return [_record(line) for line in stdout.splitlines() if line.startswith("JobId=")]
+
+
+def _record(line: str) -> JobRecord:
+    head, _, rest = line.partition(" UserId=")
+    known = {key: "" if value in _NOTHING else value for key, value in reversed(_KEY_VALUE.findall(rest))}
+    own, _, name = head.partition(" JobName=")
+    ids = dict(_KEY_VALUE.findall(own))
+    array = f"{ids['ArrayJobId']}_{ids['ArrayTaskId']}" if "ArrayTaskId" in ids else ""
+    return JobRecord(
+        job_id=array or ids["JobId"],
+        name=name,
+        state=_word(known.get("JobState", "")),
+        reason=_reason(rest),
+        requeue=known.get("Requeue") == "1",
+        restarts=_number(known.get("Restarts", "")),
+        partition=known.get("Partition", ""),
+        time_limit=known.get("TimeLimit", ""),
+        nodes=_number(known.get("NumNodes", "").partition("-")[0]),
+        excluded=known.get("ExcNodeList", ""),
+        eligible=parse_moment(known.get("EligibleTime", "")),
+        output=known.get("StdOut", ""),
+        errors=known.get("StdErr", ""),
+        user=re.sub(r"\(\d+\)$", "", rest.partition(" ")[0]),
+        submitted=parse_moment(known.get("SubmitTime", "")),
+        started=parse_moment(known.get("StartTime", "")),
+        ended=parse_moment(known.get("EndTime", "")),
+        elapsed=known.get("RunTime", ""),
+        node_list=known.get("NodeList", ""),
+        exit_status=known.get("ExitCode", ""),
+    )
+
+
+def _reason(text: str) -> str:
+    """Return the reason; some are sentences, which end at the next key."""
+    match = _REASON.search(text)
+    return match[1] if match and match[1] not in _NOTHING else ""
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
+
+
+def _word(text: str) -> str:
+    """`CANCELLED by 0` and `COMPLETED+` are states with something behind them."""
+    return text.split(maxsplit=1)[0].rstrip("+") if text.strip() else "UNKNOWN"

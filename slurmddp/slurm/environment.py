@@ -1,0 +1,35 @@
+"""The environment that Slurm's programs are started with, and the user they are started for. No processes."""
+
+import os
+import pwd
+import re
+from collections.abc import Mapping
+from typing import Final
+
+SCRUBBED: Final = (
+    r"(SLURM|SBATCH|SRUN|SQUEUE|SACCT|SINFO|SCONTROL|PMI|PMIX|OMPI|DDPRUN|TORCHELASTIC)_.*"
+    r"|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)"
+)
+"""Variables that speak of some job or rank; an inherited one changes or breaks a submission."""
+
+_KEPT: Final = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_JWT_USER"})
+"""Variables that name the cluster, and so may reach its programs."""
+
+
+def submission_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment without what speaks of another job or rank, or of sbatch's defaults."""
+    left_out = set(scrubbed(environ))
+    return {key: value for key, value in environ.items() if key not in left_out}
+
+
+def scrubbed(environ: Mapping[str, str]) -> list[str]:
+    """Return the names of the variables that are withheld from Slurm's programs."""
+    return sorted(key for key in environ if key not in _KEPT and re.fullmatch(SCRUBBED, key))
+
+
+def user() -> str:
+    """Return the name that Slurm knows the user by; LOGNAME and USER may be another's."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())

@@ -1,0 +1,238 @@
+"""The questions that Slurm is asked about jobs: each a command, and the call that reads its answer. No files.
+
+`queue`, `accounting`, `last_run` and `controller` raise nothing. Each has one time limit, and is asked a second time
+only when its answer was lost and there is time left.
+"""
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from slurmddp.errors import ClusterError
+from slurmddp.slurm import client
+from slurmddp.slurm.client import TIMEOUT_S, Answer, LostAnswerError, check_reached, was_lost
+from slurmddp.slurm.environment import user
+from slurmddp.slurm.job_info import Heard, Job, JobId, JobRecord
+from slurmddp.slurm.parsing import MARK, of_record, parse_accounting, parse_jobs, parse_queue, parse_show
+
+TRIES: Final = 2
+PAUSE_S: Final = 0.5
+MANY: Final = 500
+"""From so many jobs on all jobs of the user are listed: squeue compares each job with each id, and Linux takes no
+argument of more than 128 KiB."""
+
+_BRIEFLY: Final = "%i|%T|%V|%r"
+_FIELDS: Final = {
+    "id": "%i",
+    "state": "%T",
+    "submit": "%V",
+    "start": "%S",
+    "end": "%e",
+    "elapsed": "%M",
+    "limit": "%l",
+    "nodes": "%N",
+    "partition": "%P",
+    "user": "%u",
+    "reason": "%r",
+    "name": "%j",
+}
+_COLUMNS: Final = "JobID,State,Submit,Start,End,ElapsedRaw,TimelimitRaw,ExitCode,Partition,NodeList,User,Reason,JobName"
+_FEWEST_COLUMNS: Final = "JobID,State,Submit,JobName"
+_STEPS_COLUMNS: Final = "JobID,State,Submit,ExitCode,NodeList,Reason,MaxRSS,JobName"
+
+Environ = Mapping[str, str]
+
+
+def jobs_command(job_ids: Sequence[str]) -> list[str]:
+    """Return the command that lists these jobs, ended ones too as long as the controller knows them.
+
+    An array has a line for each of its tasks.
+    """
+    listed = f"--jobs={','.join(job_ids)}"
+    return ["squeue", "--noheader", "--array", "--states=all", listed, f"--format={_BRIEFLY}"]
+
+
+def jobs(job_ids: Sequence[str], environ: Environ) -> list[Job]:
+    """Return those of the jobs that the controller still knows. Raises ClusterError when it does not answer."""
+    answer = client.ask(jobs_command(job_ids), environ)
+    if answer.status != 0 and "Invalid job id" not in answer.stderr:
+        raise ClusterError(f"squeue: {answer.reason}")
+    return parse_jobs(answer.stdout)
+
+
+def job(job_id: str, environ: Environ) -> Job:
+    """Return one job: from squeue, then from the accounting where there is one; else its state is UNKNOWN.
+
+    Raises ClusterError when the controller does not answer.
+    """
+    known = jobs([job_id], environ) or _ended(job_id, environ)
+    return known[-1] if known else Job(job_id, "UNKNOWN")
+
+
+def _ended(job_id: str, environ: Environ) -> list[Job]:
+    """Return what the accounting tells of a job that the controller has forgotten: it has ended, or it is late."""
+    options = ["--noheader", "--parsable2", "--allocations", f"--jobs={job_id}", "--format=JobID,State,Submit,Reason"]
+    try:
+        answer = client.ask(["sacct", *options], environ)
+    except ClusterError:
+        return []
+    return [job for job in parse_jobs(answer.stdout) if job.ended] if answer.status == 0 else []
+
+
+def show_command(job_id: str) -> list[str]:
+    """Return the command that shows one job with everything the controller holds of it."""
+    return ["scontrol", "--oneliner", "show", "job", job_id]
+
+
+def show(job_id: str, environ: Environ) -> list[JobRecord]:
+    """Return what the controller holds of a job, for an array of each task; nothing when it does not know it.
+
+    Raises ClusterError when it does not answer.
+    """
+    answer = client.ask(show_command(job_id), environ)
+    check_reached(answer)
+    if answer.status != 0 and "Invalid job id" not in answer.stderr:
+        raise ClusterError(f"scontrol show job {job_id}: {answer.reason}")
+    return parse_show(answer.stdout) if answer.status == 0 else []
+
+
+def queue(job_ids: Sequence[str], environ: Environ, *, timeout_s: float) -> Heard:
+    """Return what squeue knows of these jobs, ended ones too; for many, what it knows of the user's."""
+
+    def read(answer: Answer) -> Heard:
+        if answer.status != 0 and "Invalid job id" not in answer.stderr:
+            return _silent(answer)
+        return Heard(tuple(parse_queue(answer.stdout)))
+
+    return _heard(queue_command(job_ids), read, environ, timeout_s)
+
+
+def accounting(job_ids: Sequence[str], since: datetime | None, environ: Environ, *, timeout_s: float) -> Heard:
+    """Return what sacct knows of these jobs, every return to the queue as a row of its own, the oldest first.
+
+    For many it is asked for those that the user has submitted `since`.
+    """
+    heard = _heard(accounting_command(job_ids, since, _COLUMNS), _table, environ, timeout_s)
+    if "Invalid field requested" in heard.silence:
+        heard = _heard(accounting_command(job_ids, since, _FEWEST_COLUMNS), _table, environ, timeout_s)
+    return heard
+
+
+def last_run(job_id: str, environ: Environ, *, timeout_s: float) -> Heard:
+    """Return what sacct knows of one job since it last came into the queue, with the memory that its steps took."""
+    return _heard(steps_command(job_id), _table, environ, timeout_s)
+
+
+def _table(answer: Answer) -> Heard:
+    return _silent(answer) if answer.status != 0 else parse_accounting(answer.stdout)
+
+
+def controller(job_id: str, environ: Environ, *, timeout_s: float) -> Heard:
+    """Return what the controller holds of one job; of an array, of each task."""
+
+    def read(answer: Answer) -> Heard:
+        if answer.status != 0 and "Invalid job id" not in answer.stderr:
+            return _silent(answer)
+        return Heard(tuple(of_record(record) for record in parse_show(answer.stdout)))
+
+    return _heard(show_command(job_id), read, environ, timeout_s)
+
+
+def queue_command(job_ids: Sequence[str]) -> list[str]:
+    """Return the command that lists jobs, a line each that nothing else can be taken for."""
+    which = f"--user={user()}" if len(job_ids) > MANY else f"--jobs={','.join(job_ids)}"
+    layout = "|".join(f"{key}={field}" for key, field in _FIELDS.items())
+    return ["squeue", "--noheader", "--states=all", which, f"--format={MARK}{layout}"]
+
+
+def accounting_command(job_ids: Sequence[str], since: datetime | None, columns: str) -> list[str]:
+    """Return the command that lists jobs by the accounting, with the names of the columns above them."""
+    which = [f"--jobs={','.join(job_ids)}"]
+    if len(job_ids) > MANY:
+        start = (since or datetime.fromtimestamp(0).astimezone()).strftime("%Y-%m-%dT%H:%M:%S")
+        which = [f"--user={user()}", f"--starttime={start}"]
+    return ["sacct", "--allocations", "--parsable2", "--duplicates", *which, f"--format={columns}"]
+
+
+def steps_command(job_id: str) -> list[str]:
+    """Return the command that lists one job and its steps."""
+    return ["sacct", "--parsable2", f"--jobs={job_id}", f"--format={_STEPS_COLUMNS}"]
+
+
+def _heard(command: Sequence[str], read: Callable[[Answer], Heard], environ: Environ, timeout_s: float) -> Heard:
+    """Ask, and once more when the answer was lost; all within the time."""
+    deadline = time.monotonic() + timeout_s
+    heard = Heard(silence="not asked")
+    for _ in range(TRIES):
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            break
+        try:
+            answer = client.ask(command, environ, timeout_s=left_s)
+        except ClusterError as error:
+            return Heard(silence=str(error))
+        heard = read(answer)
+        if not was_lost(answer):
+            break
+        time.sleep(min(PAUSE_S, max(0.0, deadline - time.monotonic())))
+    return heard
+
+
+def _silent(answer: Answer) -> Heard:
+    return Heard(silence=answer.reason.rpartition("; ")[2].removeprefix("slurm_load_jobs error: "))
+
+
+def find_job(
+    *, name: str, user: str, script: bytes, since: datetime, known: Sequence[str], environ: Environ
+) -> JobId | None:
+    """Look for a job that was accepted though sbatch's answer was lost: by user, name, time and its script.
+
+    `since` is when sbatch was started by this machine's clock; five minutes of difference to the controller's
+    are allowed for. Jobs in `known` are not it.
+    """
+    answer = client.ask(
+        ["squeue", "--noheader", "--states=all", f"--user={user}", f"--name={name}", f"--format={_BRIEFLY}"],
+        environ,
+    )
+    if answer.status != 0:
+        raise LostAnswerError(answer.reason)
+    digest = hashlib.sha256(script).hexdigest()
+    for candidate in parse_jobs(answer.stdout):
+        recent = candidate.submitted is None or candidate.submitted >= since - timedelta(minutes=5)
+        number = candidate.job_id.partition("_")[0]
+        if recent and number not in known and script_digest(number, environ) == digest:
+            return JobId(number)
+    return None
+
+
+def batch_script(job_id: str, environ: Environ, *, timeout_s: float = TIMEOUT_S) -> bytes:
+    """Return the script that the controller holds for a job. Raises ClusterError when it has none."""
+    answer = client.ask(["scontrol", "write", "batch_script", job_id, "-"], environ, timeout_s=timeout_s)
+    if answer.status != 0:
+        raise ClusterError(f"scontrol write batch_script {job_id}: {answer.reason}")
+    return answer.stdout.encode("utf-8", "surrogateescape")
+
+
+def script_digest(job_id: str, environ: Environ, *, timeout_s: float = TIMEOUT_S) -> str | None:
+    """Return the sha256 of the script that the controller holds for a job; None when it shows none."""
+    try:
+        return hashlib.sha256(batch_script(job_id, environ, timeout_s=timeout_s)).hexdigest()
+    except ClusterError:
+        return None
+
+
+def requeue_command(job_id: str) -> list[str]:
+    """Return the command that puts a running job back into the queue, and does nothing to one that was cancelled."""
+    return ["scontrol", "requeue", "Incomplete", job_id]
+
+
+def update_command(job_id: str, key: str, value: str) -> list[str]:
+    """Return the command that changes one value of a job in the queue."""
+    return ["scontrol", "update", f"JobId={job_id}", f"{key}={value}"]
+
+
+def nodes_command(host_list: str) -> list[str]:
+    """Return the command that shows these nodes, and fails when there is one that the cluster has not."""
+    return ["scontrol", "--oneliner", "show", "nodes", host_list]
