@@ -12,7 +12,7 @@ from typing import Final
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.rundir import RunDir, append_record
 from slurmddp.slurm import client, environment, queries
-from slurmddp.slurm.states import PHASES, Phase
+from slurmddp.slurm.states import phase_of
 from slurmddp.status import JobStatus, look, number
 from slurmddp.submit import is_finished
 from slurmddp.target import Target, tasks
@@ -68,7 +68,7 @@ def cancel(jobs: Sequence[JobStatus], environ: Environ, notice: Callable[[str], 
     try:
         _until_gone(names.keys(), states, environ, notice)
     finally:
-        _record(job for job in jobs if _phase(states[_whole(job.job_id)]) == "cancelled")
+        _record(job for job in jobs if phase_of(states[_whole(job.job_id)]) == "cancelled")
     return [Cancelled(job_id, name, states[job_id]) for job_id, name in names.items()]
 
 
@@ -127,14 +127,14 @@ def _order(job_ids: Sequence[str], environ: Environ) -> str:
 
 def _states(job_ids: Sequence[str], environ: Environ) -> dict[str, str]:
     """Return each job's state; of an array that of a task that goes on; CANCELLED for one that Slurm has forgotten."""
-    heard = queries.queue(job_ids, environ, timeout_s=client.TIMEOUT_S)
-    if heard.silence:
-        raise ClusterError(f"the jobs were told to end, but the controller does not say whether ({heard.silence})")
+    listing = queries.queue(job_ids, environ, timeout_s=client.TIMEOUT_S)
+    if listing.silence:
+        raise ClusterError(f"the jobs were told to end, but the controller does not say whether ({listing.silence})")
     found = dict.fromkeys(job_ids, "")
-    for row in heard.rows:
-        for job_id in {row.job_id, row.number} & set(found):
-            if _rank(row.state) >= _rank(found[job_id]):
-                found[job_id] = row.state
+    for job in listing.jobs:
+        for job_id in {job.job_id, job.number} & set(found):
+            if _rank(job.state) >= _rank(found[job_id]):
+                found[job_id] = job.state
     return {job_id: state or "CANCELLED" for job_id, state in found.items()}
 
 
@@ -143,17 +143,13 @@ def _rank(state: str) -> int:
     if state == _LEAVING:
         return 2
     if not _goes_on(state):
-        return int(_phase(state) == "cancelled")
-    return 4 if _phase(state) == "queued" else 3
+        return int(phase_of(state) == "cancelled")
+    return 4 if phase_of(state) == "queued" else 3
 
 
 def _goes_on(state: str) -> bool:
     """Tell whether a job can still run, as one can in a state that is new in its Slurm."""
-    return _phase(state) in ("queued", "running") or (_phase(state) == "unknown" and state not in ("", "UNKNOWN"))
-
-
-def _phase(state: str) -> Phase:
-    return PHASES.get(state, "unknown")
+    return phase_of(state) in ("queued", "running") or (phase_of(state) == "unknown" and state not in ("", "UNKNOWN"))
 
 
 def _list(job_ids: Iterable[str]) -> str:

@@ -18,7 +18,7 @@ from slurmddp.logs.sources import Hosts, Source, batch, of_attempt
 from slurmddp.outcome import DONE
 from slurmddp.rundir import LOCAL, RunDir
 from slurmddp.slurm import queries
-from slurmddp.slurm.job_info import Job
+from slurmddp.slurm.job_info import JobInfo
 from slurmddp.status import here
 from slurmddp.terminal import clean
 
@@ -44,7 +44,7 @@ Show = Callable[[str], None]
 Notice = Callable[[str], None]
 
 
-def wait(run: RunDir, job_id: str, environ: Mapping[str, str], *, show: Show | None = None, notice: Notice) -> Job:
+def wait(run: RunDir, job_id: str, environ: Mapping[str, str], *, show: Show | None = None, notice: Notice) -> JobInfo:
     """Return the job when it has ended; `show` gets what rank 0 and the batch script print, `notice` the states.
 
     What is shown can do nothing to a terminal. Raises as `attend` does.
@@ -53,7 +53,7 @@ def wait(run: RunDir, job_id: str, environ: Mapping[str, str], *, show: Show | N
     return attend(output, environ, show=lambda line: show(clean(line.text)) if show else None, notice=notice)
 
 
-def attend(output: "Output", environ: Mapping[str, str], *, show: Callable[[Line], None], notice: Notice) -> Job:
+def attend(output: "Output", environ: Mapping[str, str], *, show: Callable[[Line], None], notice: Notice) -> JobInfo:
     """Return the job when it has ended; `show` gets what is printed meanwhile, `notice` the states.
 
     Raises ClusterError when the controller has not answered for five minutes or more, or does not know the
@@ -65,7 +65,7 @@ def attend(output: "Output", environ: Mapping[str, str], *, show: Callable[[Line
         job = _ask(output, environ, lines, show, notice)
         unknown = unknown + 1 if job.state == "UNKNOWN" else 0
         told_by_files = output.is_local or output.status is not None
-        over = job.ended or (unknown and told_by_files) or unknown == _UNKNOWN_LIMIT
+        over = job.has_ended or (unknown and told_by_files) or unknown == _UNKNOWN_LIMIT
         if over:
             _pass([*lines, *output.rest()], show)
         if told != (told := _told(job)):
@@ -73,12 +73,12 @@ def attend(output: "Output", environ: Mapping[str, str], *, show: Callable[[Line
             if job.phase == "queued" and (line := warning(job.reason, job.job_id)):
                 notice(line)
         if over:
-            return job if job.ended else _from_files(output)
+            return job if job.has_ended else _from_files(output)
         _pass(lines, show)
         lines = _look(output, show, queued=job.phase == "queued")
 
 
-def _told(job: Job) -> str:
+def _told(job: JobInfo) -> str:
     waits_for = job.reason if job.phase == "queued" and job.reason != "None" else ""
     return f"{job.state} ({waits_for})" if waits_for else job.state
 
@@ -110,7 +110,7 @@ def _pass(lines: Iterable[Line], show: Callable[[Line], None]) -> None:
 
 def _ask(
     output: "Output", environ: Mapping[str, str], held: list[Line], show: Callable[[Line], None], notice: Notice
-) -> Job:
+) -> JobInfo:
     """Ask until Slurm answers; meanwhile what was held back, and what is printed, is passed on."""
     asked_at, told = time.monotonic(), False
     while True:
@@ -127,13 +127,15 @@ def _ask(
             _look(output, show, queued=False, soon=False)
 
 
-def _job(output: "Output", environ: Mapping[str, str]) -> Job:
+def _job(output: "Output", environ: Mapping[str, str]) -> JobInfo:
     if output.is_local:
-        return Job(output.job_id, here.ending(output.run, output.job_id, seen=None).state)
+        return JobInfo(
+            job_id=output.job_id, state=here.ending(output.run, output.job_id, seen=None).state, source="files"
+        )
     return queries.job(output.job_id, environ)
 
 
-def _answer(asked: Future[Job], output: "Output", held: list[Line], show: Callable[[Line], None]) -> Job:
+def _answer(asked: Future[JobInfo], output: "Output", held: list[Line], show: Callable[[Line], None]) -> JobInfo:
     """Return what Slurm answers; once it takes its time, lines no longer wait for that."""
     deadline = time.monotonic() + HELD_S
     while not futures.wait([asked], timeout=LOOK_S).done:
@@ -144,14 +146,14 @@ def _answer(asked: Future[Job], output: "Output", held: list[Line], show: Callab
     return asked.result()
 
 
-def _from_files(output: "Output") -> Job:
+def _from_files(output: "Output") -> JobInfo:
     """The controller has forgotten the job; the batch script's last words have not."""
     if output.status is None:
         knows = "this machine no longer runs" if output.is_local else "Slurm no longer knows job"
         raise ClusterError(
             f"{knows} {output.job_id}, and its script left no last word; its output is in {output.run.logs}"
         )
-    return Job(output.job_id, "COMPLETED" if output.status == DONE else "FAILED")
+    return JobInfo(job_id=output.job_id, state="COMPLETED" if output.status == DONE else "FAILED", source="files")
 
 
 @dataclass

@@ -11,7 +11,7 @@ from slurmddp import target
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.rundir import RunDir
 from slurmddp.slurm import client, queries
-from slurmddp.slurm.job_info import JobRecord
+from slurmddp.slurm.job_info import JobInfo
 from slurmddp.status import look
 
 BACK_S: Final = 400.0
@@ -27,7 +27,7 @@ _NOW_S: Final = 1.0
 Environ = Mapping[str, str]
 
 
-def requeue(job_id: str, *, exclude: Sequence[str], environ: Environ, notice: Callable[[str], None]) -> JobRecord:
+def requeue(job_id: str, *, exclude: Sequence[str], environ: Environ, notice: Callable[[str], None]) -> JobInfo:
     """Requeue a job that runs, keep it off the nodes in `exclude`, and spare it Slurm's two minutes of waiting.
 
     One that waits already for its next start is told to start too. Returns the job as Slurm has it then; `notice`
@@ -71,7 +71,7 @@ def _hint(run: RunDir) -> str:
     return f"to go on from its last checkpoint type: slurmddp submit {spec}"
 
 
-def _one(job_id: str, environ: Environ) -> JobRecord:
+def _one(job_id: str, environ: Environ) -> JobInfo:
     found = queries.show(job_id, environ)
     if not found:
         raise ClusterError(f"Slurm does not know job {job_id}; submit its name again: a run continues")
@@ -80,7 +80,7 @@ def _one(job_id: str, environ: Environ) -> JobRecord:
     return found[0]
 
 
-def _check(job: JobRecord) -> None:
+def _check(job: JobInfo) -> None:
     """Raise ClusterError when the job cannot start again, or does not have to."""
     if job.phase not in ("queued", "running"):
         raise ClusterError(f"job {job.job_id} is {job.state} and stays so; {_hint(_run_of(job))}")
@@ -95,17 +95,17 @@ def _check(job: JobRecord) -> None:
         raise ClusterError(f"job {job.job_id} is held ({job.reason}); type: scontrol release {job.job_id}")
 
 
-def _run_of(job: JobRecord) -> RunDir:
+def _run_of(job: JobInfo) -> RunDir:
     """Return the folder of the job's run, if it has one: its output lies in the folder `logs` there."""
     return RunDir(Path(job.output).parent.parent)
 
 
-def _back(job: JobRecord, environ: Environ) -> JobRecord:
+def _back(job: JobInfo, environ: Environ) -> JobInfo:
     """Wait until the job is in the queue again, its old processes gone."""
     deadline = time.monotonic() + BACK_S
     while time.monotonic() < deadline:
         now = _one(job.job_id, environ)
-        if now.phase == "queued" or (now.state == "RUNNING" and now.restarts > job.restarts):
+        if now.phase == "queued" or (now.state == "RUNNING" and (now.restarts or 0) > (job.restarts or 0)):
             return now
         if now.phase != "running":
             raise ClusterError(f"job {job.job_id} ended {now.state} before it was requeued; {_hint(_run_of(job))}")
@@ -116,15 +116,15 @@ def _back(job: JobRecord, environ: Environ) -> JobRecord:
     )
 
 
-def _keep_off(job: JobRecord, exclude: Sequence[str], environ: Environ) -> JobRecord:
+def _keep_off(job: JobInfo, exclude: Sequence[str], environ: Environ) -> JobInfo:
     if job.phase != "queued":
         raise ClusterError(f"job {job.job_id} has started again before --exclude could be set; type the same again")
-    nodes = dict.fromkeys(([job.excluded] if job.excluded else []) + list(exclude))
+    nodes = dict.fromkeys(([job.excluded_nodes] if job.excluded_nodes else []) + list(exclude))
     client.order(queries.update_command(job.job_id, "ExcNodeList", ",".join(nodes)), environ)
     return _one(job.job_id, environ)
 
 
-def _start_soon(job: JobRecord, environ: Environ, notice: Callable[[str], None]) -> JobRecord:
+def _start_soon(job: JobInfo, environ: Environ, notice: Callable[[str], None]) -> JobInfo:
     """Spare the job the wait of a requeued one; Slurm sets it anew when the last old process is gone, so look."""
     for _ in range(TRIES):
         if not _starts_later(job):
@@ -138,7 +138,7 @@ def _start_soon(job: JobRecord, environ: Environ, notice: Callable[[str], None])
     return job
 
 
-def _starts_later(job: JobRecord) -> bool:
+def _starts_later(job: JobInfo) -> bool:
     """Whether the job waits for a time further away; the reason that Slurm gives comes later than the time itself."""
     soon = datetime.now(UTC) + timedelta(seconds=START_S + 1)
     return job.phase == "queued" and job.eligible is not None and job.eligible > soon

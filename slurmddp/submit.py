@@ -26,8 +26,8 @@ from slurmddp.sameness import check_same
 from slurmddp.script import check_program, script
 from slurmddp.slurm import queries, submission
 from slurmddp.slurm.client import LostAnswerError, RefusedError
-from slurmddp.slurm.job_info import Job, JobId, JobRecord
-from slurmddp.slurm.time import seconds
+from slurmddp.slurm.job_info import JobId, JobInfo
+from slurmddp.slurm.time import slurm_time
 from slurmddp.spec import JobSpec
 
 _REMEMBERED: Final = 20
@@ -257,14 +257,14 @@ def is_finished(run: RunDir) -> bool:
     return [record.get("status") for record in last_records(run.events)][-1:] == [DONE]
 
 
-def unfinished(run: RunDir, environ: Mapping[str, str]) -> list[Job]:
+def unfinished(run: RunDir, environ: Mapping[str, str]) -> list[JobInfo]:
     """Return the run's jobs that are queued or running, told by their script from others of the same number.
 
     Of a copy they are none of the original's. Raises ClusterError when the controller does not answer.
     """
     records = {record["job"]: record for record in submissions(run)[-_REMEMBERED:]}
     known = queries.jobs(list(records), environ) if records else []
-    waiting = [job for job in known if not job.ended and job.job_id in records]
+    waiting = [job for job in known if not job.has_ended and job.job_id in records]
     own = [job for job in waiting if not origin.of(run, records[job.job_id]).elsewhere]
     return [job for job in own if queries.script_digest(job.job_id, environ) == records[job.job_id].get("sha256")]
 
@@ -277,18 +277,19 @@ def _disown(run: RunDir) -> None:
             run.owner.unlink()
 
 
-def changes(spec: JobSpec, job: JobRecord) -> Iterator[str]:
+def changes(spec: JobSpec, job: JobInfo) -> Iterator[str]:
     """Yield a line for each thing that matters and that Slurm has accepted otherwise than it was asked for."""
     if spec.requeue and not job.requeue:
         yield (
             f"job {job.job_id} was accepted with Requeue=0: once preempted or told to stop it does not come back by "
             "itself; `--chain N` queues N jobs that go on in its place"
         )
-    asked_s, limit_s = spec.time_s, seconds(job.time_limit) if job.time_limit else None
+    asked_s, limit_s = spec.time_s, job.limit_s
+    limit = "UNLIMITED" if limit_s is None else slurm_time(limit_s)
     pairs = (
         ("partition", spec.partition, job.partition, job.partition not in _partitions(spec)),
-        ("time limit", spec.time, job.time_limit, asked_s != limit_s and -(-(asked_s or 0) // 60) * 60 != limit_s),
-        ("number of nodes", spec.nodes, job.nodes, spec.nodes != job.nodes),
+        ("time limit", spec.time, limit, asked_s != limit_s and -(-(asked_s or 0) // 60) * 60 != limit_s),
+        ("number of nodes", spec.nodes, job.node_count, spec.nodes != job.node_count),
     )
     for what, asked, given, differs in pairs:
         if asked and given and differs:
@@ -308,7 +309,7 @@ def _tell_changes(spec: JobSpec, job_id: JobId, environ: Mapping[str, str], noti
                 notice(line)
 
 
-def _waits(spec: JobSpec, job: JobRecord) -> Iterator[str]:
+def _waits(spec: JobSpec, job: JobInfo) -> Iterator[str]:
     """Yield why a job may wait for ever, where Slurm knows it already and nobody has held it on purpose."""
     why = warning(job.reason, job.job_id) if job.state == "PENDING" and not spec.hold else ""
     if why:

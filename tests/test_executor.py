@@ -775,7 +775,7 @@ def test_the_accounting_is_asked_where_there_is_one(monkeypatch):
 
     def ask(command, environ):
         del environ
-        said = "5_1|TIMEOUT|2026-11-21T00:00:00|None\n" if command[0] == "sacct" else ""
+        said = "JobID|State|Submit|Reason\n5_1|TIMEOUT|2026-11-21T00:00:00|None\n" if command[0] == "sacct" else ""
         return Answer(0 if said else 1, said, "" if said else "error: Invalid job id specified")
 
     monkeypatch.setattr(client, "ask", ask)

@@ -13,7 +13,7 @@ from slurmddp.errors import ClusterError
 from slurmddp.logs import growing, sources
 from slurmddp.rundir import RunDir, append_record
 from slurmddp.slurm import client, queries
-from slurmddp.slurm.job_info import Job
+from slurmddp.slurm.job_info import JobInfo
 from slurmddp.terminal import clean
 
 LAST = "2026-01-02T03:04:05+0000 slurmddp: job 7, attempt 1.0, ended with status {}: done\n"
@@ -171,7 +171,7 @@ class Controller:
         self.asked_at.append(time.monotonic())
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
         state, _, reason = (state() if callable(state) else state).partition(" ")
-        return Job(job_id, state, reason=reason)
+        return JobInfo(job_id=job_id, state=state, source="squeue", reason=reason)
 
     @property
     def pauses_s(self):
@@ -281,7 +281,9 @@ def test_a_job_that_cannot_start_by_itself_is_said_to_with_what_to_type(run, qui
 @pytest.mark.parametrize(("status", "state"), [(0, "COMPLETED"), (77, "FAILED")])
 def test_a_job_that_the_controller_forgot_ended_as_its_script_said(run, monkeypatch, status, state):
     """The controller is a stand-in here: a real one forgets a job only after its MinJobAge, minutes later."""
-    monkeypatch.setattr(queries, "job", lambda job_id, _environ: Job(job_id, "UNKNOWN"))
+    monkeypatch.setattr(
+        queries, "job", lambda job_id, _environ: JobInfo(job_id=job_id, state="UNKNOWN", source="squeue")
+    )
     monkeypatch.setattr(follow, "SOON_S", 0.01)
     run.batch_log("7").write_text(LAST.format(status))
     shown, noticed = [], []
@@ -300,11 +302,11 @@ def test_output_goes_on_while_the_controller_does_not_answer(run, monkeypatch):
     def job(job_id, _environ):
         asked.append(job_id)
         if len(asked) == 5:
-            return Job(job_id, "COMPLETED")
+            return JobInfo(job_id=job_id, state="COMPLETED", source="squeue")
         with log.open("a") as file:
             file.write(f"{len(asked)}\n")
         if len(asked) == 1:
-            return Job(job_id, "RUNNING")
+            return JobInfo(job_id=job_id, state="RUNNING", source="squeue")
         raise ClusterError("squeue: no answer")
 
     monkeypatch.setattr(queries, "job", job)

@@ -10,7 +10,7 @@ from slurmddp import origin, submit, target
 from slurmddp.handover import submissions
 from slurmddp.rundir import RunDir
 from slurmddp.slurm import queries
-from slurmddp.slurm.job_info import Job
+from slurmddp.slurm.job_info import JobInfo
 from slurmddp.target import Target
 
 
@@ -88,7 +88,7 @@ def test_a_record_that_nobody_can_have_written_hides_no_run(run):
 
 
 def test_a_copy_may_have_a_job_of_its_own_while_the_originals_runs(run, monkeypatch):
-    monkeypatch.setattr(queries, "jobs", lambda *_: [Job("17", "RUNNING")])
+    monkeypatch.setattr(queries, "jobs", lambda *_: [JobInfo(job_id="17", state="RUNNING", source="squeue")])
     monkeypatch.setattr(queries, "script_digest", lambda *_: None)
     run.owner.write_text("cluster 17 0.0\n")
     copy = RunDir(Path(shutil.copytree(run.path, "copy")).absolute())

@@ -16,7 +16,7 @@ from slurmddp.cli import requeue as command
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.rundir import append_record
 from slurmddp.slurm import client, queries
-from slurmddp.slurm.job_info import JobRecord
+from slurmddp.slurm.job_info import JobInfo
 from slurmddp.status import JobStatus
 
 SLEEPS = "#!/bin/bash\nexec srun sleep 300\n"
@@ -189,9 +189,9 @@ def test_a_run_that_is_over_does_not_keep_others_from_being_named(monkeypatch):
     assert [str(error) for error in failed] == ["run over has no job that runs or waits"]
 
 
-RECORD = JobRecord(
-    job_id="17", name="a", state="RUNNING", reason="", requeue=True, restarts=2, partition="p", time_limit="1:00",
-    nodes=1, output="/nowhere/logs/17.out",
+RECORD = JobInfo(
+    job_id="17", name="a", state="RUNNING", source="scontrol", requeue=True, restarts=2, partition="p", limit_s=60,
+    node_count=1, output="/nowhere/logs/17.out",
 )  # fmt: skip
 
 
@@ -252,7 +252,7 @@ def test_a_start_that_never_sticks_is_left_to_slurm(told):
 
 
 def test_the_old_exclusions_stay(told):
-    waiting = replace(RECORD, state="PENDING", reason="Resources", excluded="n[3-4]")
+    waiting = replace(RECORD, state="PENDING", reason="Resources", excluded_nodes="n[3-4]")
     orders = told(waiting)
     again(exclude=("n1", "n2", "n1"))
     assert orders == [

@@ -4,7 +4,7 @@ import pytest
 
 from slurmddp.errors import UsageError
 from slurmddp.fields import convert
-from slurmddp.spec import JOB_FIELDS, JobSpec, seconds
+from slurmddp.spec import JOB_FIELDS, JobSpec
 
 
 def job(**values) -> JobSpec:
@@ -15,18 +15,6 @@ def test_ranks_default_to_the_gpus_of_a_node_else_to_one():
     assert job(nodes=2, gpus_per_node="a100:8").world_size == 16
     assert job(nodes=2).world_size == 2
     assert job(nodes=2, gpus_per_node="8", ntasks_per_node=4).world_size == 8
-
-
-@pytest.mark.parametrize(
-    ("limit", "expected"),
-    [("30", 1800), ("1:30", 90), ("2:00:00", 7200), ("1-12", 129600), ("1-0:30", 88200), ("1-1:1:1", 90061)],
-)
-def test_time_limits_are_read_as_sbatch_reads_them(limit, expected):
-    assert seconds(limit) == expected
-
-
-def test_an_unlimited_time_has_no_seconds():
-    assert seconds("UNLIMITED") is None
 
 
 @pytest.mark.parametrize(("limit", "lead"), [(None, 120), ("60", 120), ("4", 60), ("0:02", 1)])

@@ -18,7 +18,7 @@ from slurmddp.request import Request
 from slurmddp.sandbox import cluster, plan
 from slurmddp.slurm import queries
 from slurmddp.slurm.client import LostAnswerError
-from slurmddp.slurm.job_info import JobRecord
+from slurmddp.slurm.job_info import JobInfo
 from slurmddp.spec import JobSpec
 
 REAL = 'PATH="${PATH#*:}" '
@@ -219,9 +219,9 @@ def test_a_dry_run_refuses_what_submit_refuses_and_writes_nothing(shim, name, tm
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 
 
-def accepted(**changes) -> JobRecord:
-    asked = {"requeue": True, "partition": "gpu", "time_limit": "00:01:00", "nodes": 2}
-    return JobRecord(job_id="17", name="x", state="PENDING", reason="", restarts=0, **asked | changes)
+def accepted(**changes) -> JobInfo:
+    asked = {"requeue": True, "partition": "gpu", "limit_s": 60, "node_count": 2}
+    return JobInfo(job_id="17", name="x", state="PENDING", source="scontrol", restarts=0, **asked | changes)
 
 
 @pytest.mark.parametrize(
@@ -230,10 +230,11 @@ def accepted(**changes) -> JobRecord:
         ({}, []),
         ({"requeue": False}, ["job 17 was accepted with Requeue=0: .* `--chain N` queues N jobs"]),
         ({"partition": "gpu2"}, ["with the partition gpu2 where gpu was asked for"]),
-        ({"time_limit": "00:00:30"}, ["with the time limit 00:00:30 where 0:50 was asked for"]),
-        ({"nodes": 1}, ["with the number of nodes 1 where 2 was asked for"]),
-        ({"partition": "a", "nodes": 4}, ["partition a", "nodes 4"]),
-        ({"time_limit": "", "partition": "", "nodes": 0}, []),
+        ({"limit_s": 30}, ["with the time limit 00:00:30 where 0:50 was asked for"]),
+        ({"node_count": 1}, ["with the number of nodes 1 where 2 was asked for"]),
+        ({"partition": "a", "node_count": 4}, ["partition a", "nodes 4"]),
+        ({"limit_s": None}, ["with the time limit UNLIMITED where 0:50 was asked for"]),
+        ({"partition": "", "node_count": None}, []),
     ],
 )
 def test_what_a_site_has_changed_is_told(change, told):
@@ -246,7 +247,7 @@ def test_what_a_site_has_changed_is_told(change, told):
 
 def test_what_was_not_asked_for_cannot_be_changed():
     spec = JobSpec(job_name="x", requeue=False)
-    assert not list(submit.changes(spec, accepted(nodes=1, requeue=False, time_limit="UNLIMITED")))
+    assert not list(submit.changes(spec, accepted(node_count=1, requeue=False, limit_s=None)))
 
 
 def test_a_site_that_takes_requeue_away_is_told_of_and_the_job_is_submitted(shim, name):

@@ -14,7 +14,7 @@ from slurmddp.cli.all_jobs import all_option, check_words, confirm, yes_option
 from slurmddp.cli.completion import targets_argument
 from slurmddp.cli.options import runs_dir_option, tell
 from slurmddp.errors import ClusterError, SlurmddpError
-from slurmddp.slurm.job_info import JobRecord
+from slurmddp.slurm.job_info import JobInfo
 
 
 @click.command()
@@ -73,7 +73,7 @@ def _all(runs_dir: str, *, yes: bool) -> Iterator[str]:
     yield from (job.job_id for job in running)
 
 
-def _result(job: JobRecord) -> dict[str, Any]:
+def _result(job: JobInfo) -> dict[str, Any]:
     return {
         "job": job.job_id,
         "name": job.name,
@@ -81,5 +81,5 @@ def _result(job: JobRecord) -> dict[str, Any]:
         "reason": job.reason,
         "restarts": job.restarts,
         "eligible": job.eligible.isoformat() if job.eligible else None,
-        "exclude": job.excluded,
+        "exclude": job.excluded_nodes,
     }

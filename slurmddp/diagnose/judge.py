@@ -6,7 +6,7 @@ rank that its launcher saw killed; then what took too long; then what Slurm says
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from slurmddp.diagnose.catalogue import RULES
@@ -16,6 +16,7 @@ from slurmddp.diagnose.reading import evidence
 from slurmddp.diagnose.scene import Scene
 from slurmddp.diagnose.states import SIGNALS, STOPS
 from slurmddp.diagnose.values import UNKNOWN, Diagnosis, Line, Sighting
+from slurmddp.slurm.job_info import JobInfo
 
 LINES: Final = 4
 """How many lines of evidence are shown."""
@@ -36,16 +37,7 @@ _UNCAUGHT: Final = 1
 """Python's status after an exception that nobody caught."""
 
 
-@dataclass(frozen=True)
-class Job:
-    """What is said of a job whatever its cause."""
-
-    job_id: str
-    name: str
-    state: str = ""
-
-
-def judge(job: Job, scene: Scene) -> Diagnosis:
+def judge(job: JobInfo, scene: Scene) -> Diagnosis:
     """Return the diagnosis of one start of the ranks that failed, by its files alone."""
     own = (seen for seen in scene.sightings if not _is_of_another(job, seen))
     scene = replace(scene, sightings=tuple(_weighed(scene, job.state, seen) for seen in own))
@@ -64,7 +56,7 @@ def judge(job: Job, scene: Scene) -> Diagnosis:
     )  # fmt: skip
 
 
-def _is_of_another(job: Job, seen: Sighting) -> bool:
+def _is_of_another(job: JobInfo, seen: Sighting) -> bool:
     """Tell whether Slurm said it of another job, whose log was printed; a task's own number is not known here."""
     named = _OF_JOB.search(seen.line.text)
     return named is not None and job.job_id.isdecimal() and named[1] != job.job_id

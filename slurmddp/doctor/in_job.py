@@ -109,7 +109,7 @@ def _end(number: str, environ: Mapping[str, str]) -> None:
     deadline = time.monotonic() + _ENDING_S
     with suppress(ClusterError):
         client.order(["scancel", number], environ)
-        while time.monotonic() < deadline and any(not job.ended for job in queries.jobs([number], environ)):
+        while time.monotonic() < deadline and any(not job.has_ended for job in queries.jobs([number], environ)):
             time.sleep(_LOOK_S)
 
 

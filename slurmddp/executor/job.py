@@ -4,7 +4,6 @@ import os
 import pickletools
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +11,7 @@ from submitit.core import logger, utils
 from submitit.slurm import slurm as theirs
 
 from slurmddp.errors import ClusterError
-from slurmddp.slurm import client, parsing, queries
+from slurmddp.slurm import client, queries
 from slurmddp.slurm.states import OVER, phase_of
 
 GONE: Final = "GONE"
@@ -135,15 +134,9 @@ def _by_squeue(job_ids: Sequence[str]) -> dict[str, str]:
 
 
 def _by_scontrol(job_ids: Sequence[str]) -> dict[str, str]:
-    return {record.job_id: record.state for job_id in job_ids for record in queries.show(job_id, os.environ)}
+    return {job.job_id: job.state for job_id in job_ids for job in queries.show(job_id, os.environ)}
 
 
 def _by_sacct(job_ids: Sequence[str]) -> dict[str, str]:
     """Ask the accounting, if there is one: what it does not say is not known."""
-    if not job_ids:
-        return {}
-    columns = ["--noheader", "--parsable2", "--allocations", "--format=JobID,State,Submit,Reason"]
-    with suppress(ClusterError):
-        answer = client.ask(["sacct", *columns, f"--jobs={','.join(job_ids)}"], os.environ)
-        return {job.job_id: job.state for job in parsing.parse_jobs(answer.stdout)} if answer.status == 0 else {}
-    return {}
+    return {job.job_id: job.state for job in queries.accounted(job_ids, os.environ)} if job_ids else {}

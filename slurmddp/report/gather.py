@@ -5,7 +5,6 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any, Final
 
 from slurmddp import status
@@ -15,11 +14,12 @@ from slurmddp.history import Event, History
 from slurmddp.masking import masked
 from slurmddp.report import records
 from slurmddp.report.figures import Figures, figures
-from slurmddp.report.laps import Known, Lap, Span
+from slurmddp.report.laps import Lap, Span
 from slurmddp.report.records import Submission
 from slurmddp.report.thinning import Told, thinned
 from slurmddp.report.timeline import Timeline, build
 from slurmddp.rundir import RunDir
+from slurmddp.slurm.job_info import JobInfo
 from slurmddp.slurm.states import Phase
 from slurmddp.status import JobStatus
 from slurmddp.target import JOB_ID, Target, of
@@ -154,17 +154,10 @@ def _events(run: RunDir) -> Told:
     return thinned(())
 
 
-def _known(job: JobStatus) -> Known:
+def _known(job: JobStatus) -> JobInfo:
     """Return what Slurm itself says of a job; of the files' times the events tell more, and copies have others."""
-    if job.source == "files":
-        return Known(phase=job.phase)
-    started = job.started if job.phase != "queued" else None
-    ended = job.ended if job.phase in ("done", "failed", "cancelled") else None
-    return Known(phase=job.phase, started=_seconds(started), ended=_seconds(ended))
-
-
-def _seconds(moment: datetime | None) -> float | None:
-    return moment.timestamp() if moment else None
+    told = JobInfo(job_id=job.job_id, state=job.state, source=job.source)
+    return told if job.source == "files" else replace(told, started=job.started, ended=job.ended)
 
 
 def _command(spec: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from slurmddp.outcome import DONE, FAILED, FENCED, STOPPED
 from slurmddp.report.climb import Climb, climb
 from slurmddp.report.records import Said
 from slurmddp.report.thinning import Tally
-from slurmddp.slurm.states import Phase
+from slurmddp.slurm.job_info import JobInfo
 
 Kind = Literal["absent", "queued", "startup", "useful", "held", "lost", "ending", "unmeasured"]
 
@@ -42,16 +42,6 @@ class Span:
     def seconds(self) -> float:
         """How long it was."""
         return self.end - self.begin
-
-
-@dataclass(frozen=True, kw_only=True)
-class Known:
-    """What Slurm says of a job."""
-
-    phase: Phase = "unknown"
-    started: float | None = None
-    """Its last start, in seconds since 1970."""
-    ended: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +97,7 @@ def attempts(
     said: Sequence[Said],
     *,
     lived: Mapping[str, Sequence[float]],
-    known: Mapping[str, Known],
+    known: Mapping[str, JobInfo],
     now: float,
 ) -> list[Lap]:
     """Return the attempts with their times; what these were spent on is not told yet. Arguments are `build`'s."""
@@ -154,12 +144,14 @@ def _outcome(status: int) -> Outcome:
     return _OUTCOMES.get(status, "crashed")
 
 
-def _placed(laps: list[Lap], lived: Mapping[str, Sequence[float]], known: Mapping[str, Known], now: float) -> list[Lap]:
+def _placed(
+    laps: list[Lap], lived: Mapping[str, Sequence[float]], known: Mapping[str, JobInfo], now: float
+) -> list[Lap]:
     """Return the attempts with the times that only Slurm or the batch script's count of its age tell."""
     births = {key: time for job, ages in lived.items() for key, time in _births(job, ages, laps)}
-    newest = {lap.job: lap for lap in laps}
+    newest = {lap.job: lap for lap in laps if lap.job in known}
     return [
-        _told(_born(lap, births), known.get(lap.job, Known()), now) if newest[lap.job] is lap else _born(lap, births)
+        _told(_born(lap, births), known[lap.job], now) if newest.get(lap.job) is lap else _born(lap, births)
         for lap in laps
     ]
 
@@ -175,13 +167,13 @@ def _born(lap: Lap, births: Mapping[tuple[str, str], float]) -> Lap:
     return replace(lap, begin=min(lap.begin, births.get((lap.job, lap.name), lap.begin)))
 
 
-def _told(lap: Lap, job: Known, now: float) -> Lap:
+def _told(lap: Lap, job: JobInfo, now: float) -> Lap:
     """Return the newest attempt of a job with what Slurm says of it."""
     if lap.name.endswith(".0") and job.started is not None:
-        lap = replace(lap, begin=min(lap.begin, job.started))
+        lap = replace(lap, begin=min(lap.begin, job.started.timestamp()))
     if job.phase == "running" and not lap.last("requeue") and lap.outcome == "silent":
         return replace(lap, end=max(lap.end, now), outcome="running")
-    return replace(lap, end=max(lap.end, job.ended)) if job.ended is not None else lap
+    return replace(lap, end=max(lap.end, job.ended.timestamp())) if job.ended is not None else lap
 
 
 def _apart(laps: list[Lap]) -> list[Lap]:

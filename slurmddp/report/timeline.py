@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from slurmddp.history import History
-from slurmddp.report.laps import Known, Lap, Span, attempts
+from slurmddp.report.laps import Lap, Span, attempts
 from slurmddp.report.records import Said, Submission
 from slurmddp.report.spending import merged, spent
+from slurmddp.slurm.job_info import JobInfo
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +36,7 @@ def build(
     said: Sequence[Said] = (),
     *,
     lived: Mapping[str, Sequence[float]] | None = None,
-    known: Mapping[str, Known] | None = None,
+    known: Mapping[str, JobInfo] | None = None,
     now: float,
 ) -> Timeline:
     """Return when what happened.
@@ -70,7 +71,7 @@ def _wait(since: float, lap: Lap, before: Lap | None, times: Mapping[str, float]
     return merged((Span("absent", since, asked), Span("queued", asked, lap.begin)))
 
 
-def _waiting(laps: list[Lap], times: Mapping[str, float], known: Mapping[str, Known], now: float) -> tuple[Span, ...]:
+def _waiting(laps: list[Lap], times: Mapping[str, float], known: Mapping[str, JobInfo], now: float) -> tuple[Span, ...]:
     """Return the time since the last attempt, when a job is in the queue."""
     queued = [job for job, state in known.items() if state.phase == "queued"]
     if not queued:

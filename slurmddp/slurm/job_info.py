@@ -1,13 +1,13 @@
-"""A job as one of Slurm's programs shows it, as a value. No processes, no files."""
+"""A job as Slurm sees it, whichever of its programs was asked. Values; no processes, no files."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from slurmddp.slurm.states import OVER, PHASES, Phase
+from slurmddp.slurm.states import OVER, Phase, phase_of
 
 Source = Literal["squeue", "sacct", "scontrol", "files"]
-"""Who tells of a job; `files` are the run's own."""
+"""Which program showed the job; `files` are the run's own."""
 
 
 @dataclass(frozen=True)
@@ -18,99 +18,65 @@ class JobId:
     cluster: str = ""
 
 
-@dataclass(frozen=True)
-class Job:
-    """A job as the controller, or the accounting, knows it."""
-
-    job_id: str
-    state: str
-    submitted: datetime | None = None
-    reason: str = ""
-
-    @property
-    def phase(self) -> Phase:
-        """Where in its life the job is."""
-        return PHASES.get(self.state, "unknown")
-
-    @property
-    def ended(self) -> bool:
-        """Whether it will not run again by itself."""
-        return self.phase in OVER
-
-
 @dataclass(frozen=True, kw_only=True)
-class JobRecord:
-    """A job as the controller holds it: what it was accepted with, and where it stands."""
+class JobInfo:
+    """A job as one of Slurm's programs shows it; empty or None for what that program does not show."""
 
     job_id: str
-    """`17`, or `17_3` for a task of an array."""
-    name: str
+    """`17`, `17_3` for a task of an array, `17_[4-9]` for tasks that wait together."""
     state: str
-    reason: str
-    requeue: bool
-    """Whether Slurm lets it be requeued."""
-    restarts: int
-    partition: str
-    time_limit: str
-    """As Slurm writes it: `D-HH:MM:SS` or `UNLIMITED`."""
-    nodes: int
-    """The least number of nodes it can have."""
-    excluded: str = ""
-    """The nodes it must not have, as a host list."""
-    eligible: datetime | None = None
-    """Since when, or from when on, it may start, by the controller's clock."""
-    output: str = ""
-    """The path of its output."""
-    errors: str = ""
-    """The path of its standard error."""
-    user: str = ""
-    submitted: datetime | None = None
-    started: datetime | None = None
-    """When it is expected to, for one that waits."""
-    ended: datetime | None = None
-    elapsed: str = ""
-    """How long it has run, as Slurm writes it."""
-    node_list: str = ""
-    exit_status: str = ""
-    """Status and signal: `77:0`."""
-
-    @property
-    def phase(self) -> Phase:
-        """Where in its life the job is."""
-        return PHASES.get(self.state, "unknown")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """A job as one of Slurm's programs shows it; empty or None for what it does not show."""
-
-    job_id: str
-    state: str
+    """Slurm's word; `UNKNOWN` where none was given."""
     source: Source
     name: str = ""
     user: str = ""
     submitted: datetime | None = None
     started: datetime | None = None
-    """When it is expected to, for one that waits."""
+    """For a job that waits, when it is expected to start."""
     ended: datetime | None = None
+    """For a job that runs, when its time limit ends."""
+    eligible: datetime | None = None
+    """The earliest time it may start, by the controller's clock."""
     elapsed_s: int | None = None
     limit_s: int | None = None
+    """The time limit; None for none, 0 for one that Slurm prints as INVALID."""
     nodes: str = ""
     """As a host list: `n[1-4]`."""
+    node_count: int | None = None
+    """The least number of nodes that it can have."""
     partition: str = ""
     reason: str = ""
     exit_status: str = ""
+    """Status and signal of the batch script: `77:0`."""
     restarts: int | None = None
+    requeue: bool | None = None
+    """Whether Slurm may requeue it."""
+    batch_host: str = ""
+    preempted: bool = False
+    """Whether PreemptTime is set."""
+    excluded_nodes: str = ""
+    """As a host list."""
+    required_nodes: str = ""
+    """The nodes it must have (ReqNodeList), as a host list."""
     output: str = ""
-    """Where its output goes: scontrol alone tells."""
+    """The path of its standard output."""
     errors: str = ""
-    """Where its standard error goes: scontrol alone tells."""
+    """The path of its standard error."""
     max_rss: str = ""
-    """The most memory that a task of it had, as `3904M`: sacct alone tells, where it was asked for the steps."""
+    """The most memory that one of its tasks used, as `3904M`; from sacct, with steps."""
     last_step: str = ""
-    """The state of the step that was started last: sacct alone tells, where it was asked for the steps."""
-    by: str = ""
-    """Who cancelled it, by number: sacct alone tells."""
+    """The state of the step that was started last; from sacct, with steps."""
+    cancelled_by: str = ""
+    """The number of the user who cancelled it; from sacct."""
+
+    @property
+    def phase(self) -> Phase:
+        """Where in its life the job is."""
+        return phase_of(self.state)
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it will not run again by itself."""
+        return self.phase in OVER
 
     @property
     def number(self) -> str:
@@ -119,12 +85,12 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What a program said."""
+class Listing:
+    """The jobs that a program listed."""
 
-    rows: tuple[Row, ...] = ()
+    jobs: tuple[JobInfo, ...] = ()
     silence: str = ""
-    """Why it said nothing; empty when it did."""
+    """Why it listed none; empty when it answered."""
 
 
 def number(job_id: str) -> str:

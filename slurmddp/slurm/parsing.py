@@ -1,15 +1,14 @@
-"""Reads what squeue, sacct and scontrol print of jobs, whatever a site prints around it. Pure."""
+"""Reads what squeue, sacct, scontrol and sinfo print of jobs and nodes, whatever a site prints around it. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Final
 
-from slurmddp.slurm.job_info import Heard, Job, JobRecord, Row
+from slurmddp.slurm.job_info import JobInfo, Listing
 from slurmddp.slurm.time import parse_duration, parse_moment
 
 MARK: Final = "slurmddp|"
-"""What each line begins with that squeue was told to write."""
+"""What squeue is told to begin each line with."""
 
 _ID: Final = re.compile(r"(\d+)(?:_(?:\d+|\[[^|]*))?(?:\+\d+)?")
 _STATE: Final = re.compile(r"([A-Z][A-Z_]*)\+?(?: by (?P<by>\d+))?")
@@ -17,11 +16,12 @@ _AMOUNT: Final = re.compile(r"([\d.]+)([KMGT]?)")
 _REASON: Final = re.compile(r"(?<!\S)Reason=(.*?)(?= [A-Z]\w*=|$)")
 _KEY_VALUE: Final = re.compile(r"(?<!\S)([A-Za-z][\w/:]*)=(\S*)")
 _NOTHING: Final = frozenset({"", "(null)", "None", "N/A", "Unknown", "None assigned"})
+"""How Slurm's programs say that there is no such value."""
 _PLACEHOLDER: Final = "allocation"
 """The name that the accounting gives to a job whose start it has not heard of yet (22.05)."""
 
 
-def parse_queue(stdout: str) -> list[Row]:
+def parse_queue(stdout: str) -> list[JobInfo]:
     """Read the lines that squeue was told to write; others are a site's."""
     lines = (line.removeprefix(MARK) for line in stdout.splitlines() if line.startswith(MARK))
     found = (_labelled(line) for line in lines)
@@ -34,9 +34,9 @@ def _labelled(line: str) -> dict[str, str]:
     return {key: value.strip() for key, _, value in pairs} | {"name": name}
 
 
-def _of_queue(fields: Mapping[str, str]) -> Row:
-    known = {key: value for key, value in fields.items() if value not in _NOTHING}
-    return Row(
+def _of_queue(fields: Mapping[str, str]) -> JobInfo:
+    known = _known(fields)
+    return JobInfo(
         job_id=fields["id"],
         state=_state(known.get("state", "")),
         source="squeue",
@@ -46,14 +46,14 @@ def _of_queue(fields: Mapping[str, str]) -> Row:
         started=parse_moment(known.get("start", "")),
         ended=parse_moment(known.get("end", "")),
         elapsed_s=parse_duration(known.get("elapsed", "")),
-        limit_s=parse_duration(known.get("limit", "")),
+        limit_s=_limit(known.get("limit", "")),
         nodes=known.get("nodes", ""),
         partition=known.get("partition", ""),
         reason=known.get("reason", ""),
     )
 
 
-def parse_accounting(stdout: str) -> Heard:
+def parse_accounting(stdout: str) -> Listing:
     """Read sacct's table by the names above its columns, in whatever order and number they come.
 
     Steps are no jobs; a job has the most memory that one of its own took.
@@ -61,14 +61,13 @@ def parse_accounting(stdout: str) -> Heard:
     lines = iter(stdout.splitlines())
     head = next((line.split("|") for line in lines if {"JobID", "State"} <= set(line.split("|"))), None)
     if head is None:
-        return Heard(silence="sacct answered with no table" if stdout.strip() else "sacct answered nothing")
+        return Listing(silence="sacct answered with no table" if stdout.strip() else "sacct answered nothing")
     cells = (line.split("|", maxsplit=len(head) - 1) for line in lines)
     found = [dict(zip(head, row, strict=True)) for row in cells if len(row) == len(head)]
     memory = _most_memory(found) if "MaxRSS" in head else {}
     steps = _last_steps(found)
-    jobs = (row for row in found if _ID.fullmatch(row["JobID"]))
-    told = (_of_accounting(row, memory.get(row["JobID"], "")) for row in jobs)
-    return Heard(tuple(replace(row, last_step=steps.get(row.job_id, "")) for row in told))
+    rows = (row for row in found if _ID.fullmatch(row["JobID"]))
+    return Listing(tuple(_of_accounting(row, memory, steps) for row in rows))
 
 
 def _most_memory(rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
@@ -91,11 +90,11 @@ def _amount(text: str) -> float:
     return float(match[1]) * 1024 ** "KMGT".find(match[2] or "K") if match else -1.0
 
 
-def _of_accounting(row: Mapping[str, str], max_rss: str) -> Row:
-    known = {key: value for key, value in row.items() if value not in _NOTHING}
+def _of_accounting(row: Mapping[str, str], memory: Mapping[str, str], steps: Mapping[str, str]) -> JobInfo:
+    job_id, known = row["JobID"], _known(row)
     name, minutes, elapsed = known.get("JobName", ""), known.get("TimelimitRaw", ""), known.get("ElapsedRaw", "")
-    return Row(
-        job_id=row["JobID"],
+    return JobInfo(
+        job_id=job_id,
         state=_state(known.get("State", "")),
         source="sacct",
         name="" if name == _PLACEHOLDER else name,
@@ -109,83 +108,48 @@ def _of_accounting(row: Mapping[str, str], max_rss: str) -> Row:
         partition=known.get("Partition", ""),
         reason=known.get("Reason", ""),
         exit_status=known.get("ExitCode", ""),
-        max_rss=max_rss,
-        by=_by(known.get("State", "")),
+        max_rss=memory.get(job_id, ""),
+        last_step=steps.get(job_id, ""),
+        cancelled_by=_cancelled_by(known.get("State", "")),
     )
 
 
-def of_record(record: JobRecord) -> Row:
-    """Return the row of a job that the controller shows."""
-    return Row(
-        job_id=record.job_id,
-        state=_state(record.state),
-        source="scontrol",
-        name=record.name,
-        user=record.user,
-        submitted=record.submitted,
-        started=record.started,
-        ended=record.ended,
-        elapsed_s=parse_duration(record.elapsed),
-        limit_s=parse_duration(record.time_limit),
-        nodes=record.node_list,
-        partition=record.partition,
-        reason=record.reason,
-        exit_status=record.exit_status,
-        restarts=record.restarts,
-        output=record.output,
-        errors=record.errors,
-    )
-
-
-def _state(text: str) -> str:
-    """Return the state's word: `CANCELLED by 0` and `COMPLETED+` have something behind it; UNKNOWN for no state."""
-    match = _STATE.fullmatch(text)
-    return match[1] if match else "UNKNOWN"
-
-
-def _by(text: str) -> str:
-    match = _STATE.fullmatch(text)
-    return (match["by"] or "") if match else ""
-
-
-def parse_jobs(stdout: str) -> list[Job]:
-    """Read lines of `id|STATE|time of submission|reason`."""
-    rows = [line.strip().split("|", maxsplit=3) for line in stdout.splitlines() if line.count("|") >= 3]  # noqa: PLR2004 four columns
-    return [Job(job_id, _word(state), parse_moment(submitted), reason) for job_id, state, submitted, reason in rows]
-
-
-def parse_show(stdout: str) -> list[JobRecord]:
+def parse_show(stdout: str) -> list[JobInfo]:
     """Read lines of `scontrol --oneliner show job`; an array has one for each task."""
-    return [_record(line) for line in stdout.splitlines() if line.startswith("JobId=")]
+    return [_of_show(line) for line in stdout.splitlines() if line.startswith("JobId=")]
 
 
-def _record(line: str) -> JobRecord:
+def _of_show(line: str) -> JobInfo:
+    """Read one line; a job's name may look like further keys, which begin with UserId."""
     head, _, rest = line.partition(" UserId=")
-    known = {key: "" if value in _NOTHING else value for key, value in reversed(_KEY_VALUE.findall(rest))}
+    known = _known(dict(reversed(_KEY_VALUE.findall(rest))))
     own, _, name = head.partition(" JobName=")
     ids = dict(_KEY_VALUE.findall(own))
-    array = f"{ids['ArrayJobId']}_{ids['ArrayTaskId']}" if "ArrayTaskId" in ids else ""
-    return JobRecord(
-        job_id=array or ids["JobId"],
+    return JobInfo(
+        job_id=f"{ids['ArrayJobId']}_{ids['ArrayTaskId']}" if "ArrayTaskId" in ids else ids["JobId"],
+        state=_state(known.get("JobState", "")),
+        source="scontrol",
         name=name,
-        state=_word(known.get("JobState", "")),
-        reason=_reason(rest),
-        requeue=known.get("Requeue") == "1",
-        restarts=_number(known.get("Restarts", "")),
-        partition=known.get("Partition", ""),
-        time_limit=known.get("TimeLimit", ""),
-        nodes=_number(known.get("NumNodes", "").partition("-")[0]),
-        excluded=known.get("ExcNodeList", ""),
-        eligible=parse_moment(known.get("EligibleTime", "")),
-        output=known.get("StdOut", ""),
-        errors=known.get("StdErr", ""),
         user=re.sub(r"\(\d+\)$", "", rest.partition(" ")[0]),
         submitted=parse_moment(known.get("SubmitTime", "")),
         started=parse_moment(known.get("StartTime", "")),
         ended=parse_moment(known.get("EndTime", "")),
-        elapsed=known.get("RunTime", ""),
-        node_list=known.get("NodeList", ""),
+        eligible=parse_moment(known.get("EligibleTime", "")),
+        elapsed_s=parse_duration(known.get("RunTime", "")),
+        limit_s=_limit(known.get("TimeLimit", "")),
+        nodes=known.get("NodeList", ""),
+        node_count=_count(known.get("NumNodes", "").partition("-")[0]),
+        partition=known.get("Partition", ""),
+        reason=_reason(rest),
         exit_status=known.get("ExitCode", ""),
+        restarts=_count(known.get("Restarts", "")),
+        requeue=known["Requeue"] == "1" if "Requeue" in known else None,
+        batch_host=known.get("BatchHost", ""),
+        preempted="PreemptTime" in known,
+        excluded_nodes=known.get("ExcNodeList", ""),
+        required_nodes=known.get("ReqNodeList", ""),
+        output=known.get("StdOut", ""),
+        errors=known.get("StdErr", ""),
     )
 
 
@@ -195,10 +159,32 @@ def _reason(text: str) -> str:
     return match[1] if match and match[1] not in _NOTHING else ""
 
 
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() else 0
+def parse_nodes_down(stdout: str) -> tuple[str, ...]:
+    """Read lines of `node state`; return the nodes that are down, failing, or do not respond."""
+    rows = [line.split() for line in stdout.splitlines()]
+    down = (row[0] for row in rows if len(row) > 1 and (row[1].startswith(("down", "fail")) or row[1].endswith("*")))
+    return tuple(dict.fromkeys(down))
 
 
-def _word(text: str) -> str:
-    """`CANCELLED by 0` and `COMPLETED+` are states with something behind them."""
-    return text.split(maxsplit=1)[0].rstrip("+") if text.strip() else "UNKNOWN"
+def _known(fields: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in fields.items() if value not in _NOTHING}
+
+
+def _state(text: str) -> str:
+    """Return the state's word: `CANCELLED by 0` and `COMPLETED+` have something behind it; UNKNOWN for no state."""
+    match = _STATE.fullmatch(text)
+    return match[1] if match else "UNKNOWN"
+
+
+def _cancelled_by(text: str) -> str:
+    match = _STATE.fullmatch(text)
+    return (match["by"] or "") if match else ""
+
+
+def _limit(text: str) -> int | None:
+    """Return a time limit in seconds; squeue and scontrol print one that lies in the past as INVALID."""
+    return 0 if text == "INVALID" else parse_duration(text)
+
+
+def _count(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None

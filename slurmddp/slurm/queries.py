@@ -14,16 +14,16 @@ from slurmddp.errors import ClusterError
 from slurmddp.slurm import client
 from slurmddp.slurm.client import TIMEOUT_S, Answer, LostAnswerError, check_reached, was_lost
 from slurmddp.slurm.environment import user
-from slurmddp.slurm.job_info import Heard, Job, JobId, JobRecord
-from slurmddp.slurm.parsing import MARK, of_record, parse_accounting, parse_jobs, parse_queue, parse_show
+from slurmddp.slurm.job_info import JobId, JobInfo, Listing
+from slurmddp.slurm.parsing import MARK, parse_accounting, parse_nodes_down, parse_queue, parse_show
 
+_NO_SUCH_JOB: Final = "Invalid job id"
 TRIES: Final = 2
 PAUSE_S: Final = 0.5
 MANY: Final = 500
 """From so many jobs on all jobs of the user are listed: squeue compares each job with each id, and Linux takes no
 argument of more than 128 KiB."""
 
-_BRIEFLY: Final = "%i|%T|%V|%r"
 _FIELDS: Final = {
     "id": "%i",
     "state": "%T",
@@ -38,7 +38,9 @@ _FIELDS: Final = {
     "reason": "%r",
     "name": "%j",
 }
+_LAYOUT: Final = MARK + "|".join(f"{key}={field}" for key, field in _FIELDS.items())
 _COLUMNS: Final = "JobID,State,Submit,Start,End,ElapsedRaw,TimelimitRaw,ExitCode,Partition,NodeList,User,Reason,JobName"
+_STATE_COLUMNS: Final = "JobID,State,Submit,Reason"
 _FEWEST_COLUMNS: Final = "JobID,State,Submit,JobName"
 _STEPS_COLUMNS: Final = "JobID,State,Submit,ExitCode,NodeList,Reason,MaxRSS,JobName"
 
@@ -50,35 +52,34 @@ def jobs_command(job_ids: Sequence[str]) -> list[str]:
 
     An array has a line for each of its tasks.
     """
-    listed = f"--jobs={','.join(job_ids)}"
-    return ["squeue", "--noheader", "--array", "--states=all", listed, f"--format={_BRIEFLY}"]
+    return ["squeue", "--noheader", "--array", "--states=all", f"--jobs={','.join(job_ids)}", f"--format={_LAYOUT}"]
 
 
-def jobs(job_ids: Sequence[str], environ: Environ) -> list[Job]:
+def jobs(job_ids: Sequence[str], environ: Environ) -> list[JobInfo]:
     """Return those of the jobs that the controller still knows. Raises ClusterError when it does not answer."""
     answer = client.ask(jobs_command(job_ids), environ)
-    if answer.status != 0 and "Invalid job id" not in answer.stderr:
+    if not _has_answered(answer):
         raise ClusterError(f"squeue: {answer.reason}")
-    return parse_jobs(answer.stdout)
+    return parse_queue(answer.stdout)
 
 
-def job(job_id: str, environ: Environ) -> Job:
-    """Return one job: from squeue, then from the accounting where there is one; else its state is UNKNOWN.
+def job(job_id: str, environ: Environ) -> JobInfo:
+    """Return one job: from squeue, then from the accounting if that has it as ended; else its state is UNKNOWN.
 
     Raises ClusterError when the controller does not answer.
     """
-    known = jobs([job_id], environ) or _ended(job_id, environ)
-    return known[-1] if known else Job(job_id, "UNKNOWN")
+    known = jobs([job_id], environ) or [job for job in accounted([job_id], environ) if job.has_ended]
+    return known[-1] if known else JobInfo(job_id=job_id, state="UNKNOWN", source="squeue")
 
 
-def _ended(job_id: str, environ: Environ) -> list[Job]:
-    """Return what the accounting tells of a job that the controller has forgotten: it has ended, or it is late."""
-    options = ["--noheader", "--parsable2", "--allocations", f"--jobs={job_id}", "--format=JobID,State,Submit,Reason"]
+def accounted(job_ids: Sequence[str], environ: Environ) -> list[JobInfo]:
+    """Return what the accounting knows of these jobs; nothing where there is none, or it does not answer."""
+    which = f"--jobs={','.join(job_ids)}"
     try:
-        answer = client.ask(["sacct", *options], environ)
+        answer = client.ask(["sacct", "--allocations", "--parsable2", which, f"--format={_STATE_COLUMNS}"], environ)
     except ClusterError:
         return []
-    return [job for job in parse_jobs(answer.stdout) if job.ended] if answer.status == 0 else []
+    return list(parse_accounting(answer.stdout).jobs) if answer.status == 0 else []
 
 
 def show_command(job_id: str) -> list[str]:
@@ -86,65 +87,27 @@ def show_command(job_id: str) -> list[str]:
     return ["scontrol", "--oneliner", "show", "job", job_id]
 
 
-def show(job_id: str, environ: Environ) -> list[JobRecord]:
+def show(job_id: str, environ: Environ) -> list[JobInfo]:
     """Return what the controller holds of a job, for an array of each task; nothing when it does not know it.
 
     Raises ClusterError when it does not answer.
     """
     answer = client.ask(show_command(job_id), environ)
     check_reached(answer)
-    if answer.status != 0 and "Invalid job id" not in answer.stderr:
+    if not _has_answered(answer):
         raise ClusterError(f"scontrol show job {job_id}: {answer.reason}")
     return parse_show(answer.stdout) if answer.status == 0 else []
-
-
-def queue(job_ids: Sequence[str], environ: Environ, *, timeout_s: float) -> Heard:
-    """Return what squeue knows of these jobs, ended ones too; for many, what it knows of the user's."""
-
-    def read(answer: Answer) -> Heard:
-        if answer.status != 0 and "Invalid job id" not in answer.stderr:
-            return _silent(answer)
-        return Heard(tuple(parse_queue(answer.stdout)))
-
-    return _heard(queue_command(job_ids), read, environ, timeout_s)
-
-
-def accounting(job_ids: Sequence[str], since: datetime | None, environ: Environ, *, timeout_s: float) -> Heard:
-    """Return what sacct knows of these jobs, every return to the queue as a row of its own, the oldest first.
-
-    For many it is asked for those that the user has submitted `since`.
-    """
-    heard = _heard(accounting_command(job_ids, since, _COLUMNS), _table, environ, timeout_s)
-    if "Invalid field requested" in heard.silence:
-        heard = _heard(accounting_command(job_ids, since, _FEWEST_COLUMNS), _table, environ, timeout_s)
-    return heard
-
-
-def last_run(job_id: str, environ: Environ, *, timeout_s: float) -> Heard:
-    """Return what sacct knows of one job since it last came into the queue, with the memory that its steps took."""
-    return _heard(steps_command(job_id), _table, environ, timeout_s)
-
-
-def _table(answer: Answer) -> Heard:
-    return _silent(answer) if answer.status != 0 else parse_accounting(answer.stdout)
-
-
-def controller(job_id: str, environ: Environ, *, timeout_s: float) -> Heard:
-    """Return what the controller holds of one job; of an array, of each task."""
-
-    def read(answer: Answer) -> Heard:
-        if answer.status != 0 and "Invalid job id" not in answer.stderr:
-            return _silent(answer)
-        return Heard(tuple(of_record(record) for record in parse_show(answer.stdout)))
-
-    return _heard(show_command(job_id), read, environ, timeout_s)
 
 
 def queue_command(job_ids: Sequence[str]) -> list[str]:
     """Return the command that lists jobs, a line each that nothing else can be taken for."""
     which = f"--user={user()}" if len(job_ids) > MANY else f"--jobs={','.join(job_ids)}"
-    layout = "|".join(f"{key}={field}" for key, field in _FIELDS.items())
-    return ["squeue", "--noheader", "--states=all", which, f"--format={MARK}{layout}"]
+    return ["squeue", "--noheader", "--states=all", which, f"--format={_LAYOUT}"]
+
+
+def queue(job_ids: Sequence[str], environ: Environ, *, timeout_s: float) -> Listing:
+    """Return what squeue knows of these jobs, ended ones too; for many, what it knows of the user's."""
+    return _list(queue_command(job_ids), lambda said: Listing(tuple(parse_queue(said))), environ, timeout_s)
 
 
 def accounting_command(job_ids: Sequence[str], since: datetime | None, columns: str) -> list[str]:
@@ -156,15 +119,36 @@ def accounting_command(job_ids: Sequence[str], since: datetime | None, columns: 
     return ["sacct", "--allocations", "--parsable2", "--duplicates", *which, f"--format={columns}"]
 
 
+def accounting(job_ids: Sequence[str], since: datetime | None, environ: Environ, *, timeout_s: float) -> Listing:
+    """Return what sacct knows of these jobs, every return to the queue as a job of its own, the oldest first.
+
+    For many it is asked for those that the user has submitted `since`.
+    """
+    found = _list(accounting_command(job_ids, since, _COLUMNS), parse_accounting, environ, timeout_s)
+    if "Invalid field requested" in found.silence:
+        return _list(accounting_command(job_ids, since, _FEWEST_COLUMNS), parse_accounting, environ, timeout_s)
+    return found
+
+
 def steps_command(job_id: str) -> list[str]:
     """Return the command that lists one job and its steps."""
     return ["sacct", "--parsable2", f"--jobs={job_id}", f"--format={_STEPS_COLUMNS}"]
 
 
-def _heard(command: Sequence[str], read: Callable[[Answer], Heard], environ: Environ, timeout_s: float) -> Heard:
+def last_run(job_id: str, environ: Environ, *, timeout_s: float) -> Listing:
+    """Return what sacct knows of one job since it last came into the queue, with the memory that its steps took."""
+    return _list(steps_command(job_id), parse_accounting, environ, timeout_s)
+
+
+def controller(job_id: str, environ: Environ, *, timeout_s: float) -> Listing:
+    """Return what the controller holds of one job; of an array, of each task."""
+    return _list(show_command(job_id), lambda said: Listing(tuple(parse_show(said))), environ, timeout_s)
+
+
+def _list(command: Sequence[str], parse: Callable[[str], Listing], environ: Environ, timeout_s: float) -> Listing:
     """Ask, and once more when the answer was lost; all within the time."""
     deadline = time.monotonic() + timeout_s
-    heard = Heard(silence="not asked")
+    found = Listing(silence="not asked")
     for _ in range(TRIES):
         left_s = deadline - time.monotonic()
         if left_s <= 0:
@@ -172,16 +156,21 @@ def _heard(command: Sequence[str], read: Callable[[Answer], Heard], environ: Env
         try:
             answer = client.ask(command, environ, timeout_s=left_s)
         except ClusterError as error:
-            return Heard(silence=str(error))
-        heard = read(answer)
+            return Listing(silence=str(error))
+        found = parse(answer.stdout) if _has_answered(answer) else _silent(answer)
         if not was_lost(answer):
             break
         time.sleep(min(PAUSE_S, max(0.0, deadline - time.monotonic())))
-    return heard
+    return found
 
 
-def _silent(answer: Answer) -> Heard:
-    return Heard(silence=answer.reason.rpartition("; ")[2].removeprefix("slurm_load_jobs error: "))
+def _has_answered(answer: Answer) -> bool:
+    """Whether a program told of jobs; that it knows no such job is an answer too."""
+    return answer.status == 0 or _NO_SUCH_JOB in answer.stderr
+
+
+def _silent(answer: Answer) -> Listing:
+    return Listing(silence=answer.reason.rpartition("; ")[2].removeprefix("slurm_load_jobs error: "))
 
 
 def find_job(
@@ -193,15 +182,15 @@ def find_job(
     are allowed for. Jobs in `known` are not it.
     """
     answer = client.ask(
-        ["squeue", "--noheader", "--states=all", f"--user={user}", f"--name={name}", f"--format={_BRIEFLY}"],
+        ["squeue", "--noheader", "--states=all", f"--user={user}", f"--name={name}", f"--format={_LAYOUT}"],
         environ,
     )
     if answer.status != 0:
         raise LostAnswerError(answer.reason)
     digest = hashlib.sha256(script).hexdigest()
-    for candidate in parse_jobs(answer.stdout):
+    for candidate in parse_queue(answer.stdout):
         recent = candidate.submitted is None or candidate.submitted >= since - timedelta(minutes=5)
-        number = candidate.job_id.partition("_")[0]
+        number = candidate.number
         if recent and number not in known and script_digest(number, environ) == digest:
             return JobId(number)
     return None
@@ -221,6 +210,20 @@ def script_digest(job_id: str, environ: Environ, *, timeout_s: float = TIMEOUT_S
         return hashlib.sha256(batch_script(job_id, environ, timeout_s=timeout_s)).hexdigest()
     except ClusterError:
         return None
+
+
+def lost_nodes_command(host_list: str) -> list[str]:
+    """Return the command that lists some nodes with their states."""
+    return ["sinfo", "--noheader", "--Node", f"--nodes={host_list}", "--format=%N %T"]
+
+
+def lost_nodes(host_list: str, environ: Environ, *, timeout_s: float) -> tuple[str, ...]:
+    """Return those of some nodes that are down, failing, or do not respond now; none where Slurm does not say."""
+    try:
+        answer = client.ask(lost_nodes_command(host_list), environ, timeout_s=timeout_s)
+    except ClusterError:
+        return ()
+    return parse_nodes_down(answer.stdout)
 
 
 def requeue_command(job_id: str) -> list[str]:

@@ -7,8 +7,7 @@ from functools import cached_property
 from typing import Final
 
 from slurmddp.slurm import queries
-from slurmddp.slurm.job_info import Heard, Row
-from slurmddp.slurm.states import OVER, PHASES
+from slurmddp.slurm.job_info import JobInfo, Listing
 from slurmddp.status import identity
 from slurmddp.status.identity import Wanted
 
@@ -26,8 +25,8 @@ class Answers:
     wanted: Sequence[Wanted]
     environ: Mapping[str, str]
     timeout_s: float
-    queue: Heard = field(default_factory=Heard)
-    rows: dict[Wanted, list[Row]] = field(default_factory=dict)
+    queue: Listing = field(default_factory=Listing)
+    rows: dict[Wanted, list[JobInfo]] = field(default_factory=dict)
     given_again: set[Wanted] = field(default_factory=set)
     """Those whose number another job of the same name has by now."""
 
@@ -39,7 +38,7 @@ class Answers:
             return
         ids = list(dict.fromkeys(job.job_id for job in asked))
         self.queue = queries.queue(ids, self.environ, timeout_s=self.timeout_s)
-        self._take(asked, self.queue.rows)
+        self._take(asked, self.queue.jobs)
         self._drop_others()
         if missing := [job for job in asked if self._is_incomplete(job)]:
             self._take(missing, self._accounting(missing))
@@ -49,9 +48,9 @@ class Answers:
     @cached_property
     def names(self) -> Mapping[str, str]:
         """What the jobs are called that squeue knows, by number."""
-        return {row.number: row.name for row in self.queue.rows}
+        return {row.number: row.name for row in self.queue.jobs}
 
-    def _take(self, wanted: Iterable[Wanted], rows: Iterable[Row]) -> None:
+    def _take(self, wanted: Iterable[Wanted], rows: Iterable[JobInfo]) -> None:
         nearest = identity.Nearest(rows)
         for job in wanted:
             known = self.rows.setdefault(job, [])
@@ -60,13 +59,13 @@ class Answers:
             more = [row for row in found if row.job_id not in ids and self._is_true(row)]
             self.rows[job] = identity.newest([*known, *more])
 
-    def _own(self, job: Wanted, rows: Iterable[Row]) -> list[Row]:
+    def _own(self, job: Wanted, rows: Iterable[JobInfo]) -> list[JobInfo]:
         found = identity.newest(identity.of(job, rows))
         return [row for row in found if not (job in self.given_again and identity.is_doubtful(job, row))]
 
-    def _is_true(self, row: Row) -> bool:
+    def _is_true(self, row: JobInfo) -> bool:
         """Whether a row can be: what the controller has forgotten has ended, whatever the accounting still holds."""
-        return row.source == "squeue" or bool(self.queue.silence) or PHASES.get(row.state) in OVER
+        return row.source == "squeue" or bool(self.queue.silence) or row.has_ended
 
     def _drop_others(self) -> None:
         """Take out what has a run's number and name, and another script."""
@@ -83,10 +82,10 @@ class Answers:
         rows = self.rows[job]
         return not rows or ("_" in rows[0].job_id and "_" not in job.job_id)
 
-    def _accounting(self, missing: Sequence[Wanted]) -> tuple[Row, ...]:
+    def _accounting(self, missing: Sequence[Wanted]) -> tuple[JobInfo, ...]:
         since = identity.earliest(job.submitted for job in missing)
         ids = list(dict.fromkeys(job.number for job in missing))
-        return queries.accounting(ids, since, self.environ, timeout_s=self.timeout_s).rows
+        return queries.accounting(ids, since, self.environ, timeout_s=self.timeout_s).jobs
 
     def _detail(self) -> None:
         """Add what only scontrol tells, and all that it does where neither of the others knows a job."""
@@ -96,10 +95,10 @@ class Answers:
             heard = queries.controller(job.job_id, self.environ, timeout_s=self.timeout_s)
             if heard.silence:
                 return
-            shown = {row.job_id: row for row in self._own(job, heard.rows)}
+            shown = {row.job_id: row for row in self._own(job, heard.jobs)}
             detailed = [_detailed(row, shown.get(row.job_id)) for row in rows]
             self.rows[job] = detailed or list(shown.values())
 
 
-def _detailed(row: Row, more: Row | None) -> Row:
+def _detailed(row: JobInfo, more: JobInfo | None) -> JobInfo:
     return replace(row, exit_status=more.exit_status, restarts=more.restarts) if more else row

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp.rundir import LOCAL, RunDir
-from slurmddp.slurm.job_info import Row, number
+from slurmddp.slurm.job_info import JobInfo, number
 
 SLACK: Final = timedelta(minutes=5)
 """So much may the clock here and the controller's differ."""
@@ -44,7 +44,7 @@ class Wanted:
         return self.job_id.startswith(LOCAL)
 
 
-def of(wanted: Wanted, rows: Iterable[Row]) -> list[Row]:
+def of(wanted: Wanted, rows: Iterable[JobInfo]) -> list[JobInfo]:
     """Return the rows that can be the job's, or its tasks', in their order; none of another folder's job."""
     if wanted.elsewhere:
         return []
@@ -52,13 +52,13 @@ def of(wanted: Wanted, rows: Iterable[Row]) -> list[Row]:
     return list(_until_another(wanted, own)) if wanted.run else own
 
 
-def is_doubtful(wanted: Wanted, row: Row) -> bool:
+def is_doubtful(wanted: Wanted, row: JobInfo) -> bool:
     """Whether only its script could tell: it was submitted later, by requeueing or as another job."""
     late = row.submitted and wanted.submitted and row.submitted > wanted.submitted + SLACK
     return bool(late and wanted.sha256)
 
 
-def newest(rows: Sequence[Row]) -> list[Row]:
+def newest(rows: Sequence[JobInfo]) -> list[JobInfo]:
     """Return one row a job or task, the last; and those that wait together, unless all of them have their own."""
     last = {row.job_id: row for row in rows}
     own = {row.job_id for row in rows if "[" not in row.job_id}
@@ -68,10 +68,10 @@ def newest(rows: Sequence[Row]) -> list[Row]:
 class Nearest:
     """Slurm's rows, to be found by the job that they can be of; ten thousand tasks are looked up one by one."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self._by_number: dict[str, list[Row]] = {}
-        self._single: dict[str, list[Row]] = {}
-        self._together: dict[str, list[Row]] = {}
+    def __init__(self, rows: Iterable[JobInfo]) -> None:
+        self._by_number: dict[str, list[JobInfo]] = {}
+        self._single: dict[str, list[JobInfo]] = {}
+        self._together: dict[str, list[JobInfo]] = {}
         for row in rows:
             self._by_number.setdefault(row.number, []).append(row)
             several = "[" in row.job_id
@@ -79,7 +79,7 @@ class Nearest:
                 row
             )
 
-    def of(self, wanted: Wanted) -> Sequence[Row]:
+    def of(self, wanted: Wanted) -> Sequence[JobInfo]:
         """Return the rows of a job; of a task its own, or else those of tasks that wait together."""
         if "_" in wanted.job_id:
             return self._single.get(wanted.job_id, ()) or self._together.get(wanted.number, ())
@@ -107,7 +107,7 @@ def tasks(job_id: str) -> frozenset[int] | None:
     return frozenset(found)
 
 
-def _covers(row: Row, wanted: Wanted) -> bool:
+def _covers(row: JobInfo, wanted: Wanted) -> bool:
     if row.number != wanted.number:
         return False
     task = wanted.job_id.partition("_")[2]
@@ -117,11 +117,11 @@ def _covers(row: Row, wanted: Wanted) -> bool:
     return known is None or int(task) in known
 
 
-def _is_earlier(row: Row, wanted: Wanted) -> bool:
+def _is_earlier(row: JobInfo, wanted: Wanted) -> bool:
     return bool(row.submitted and wanted.submitted and row.submitted < wanted.submitted - SLACK)
 
 
-def _until_another(wanted: Wanted, rows: Iterable[Row]) -> Iterator[Row]:
+def _until_another(wanted: Wanted, rows: Iterable[JobInfo]) -> Iterator[JobInfo]:
     """Yield the rows up to the first of another name; the accounting may not know the name yet."""
     for row in rows:
         if row.name not in ("", wanted.name):
@@ -129,6 +129,6 @@ def _until_another(wanted: Wanted, rows: Iterable[Row]) -> Iterator[Row]:
         yield row
 
 
-def _is_stale(row: Row, own: set[str]) -> bool:
+def _is_stale(row: JobInfo, own: set[str]) -> bool:
     waiting = tasks(row.job_id)
     return bool(waiting) and all(f"{row.number}_{task}" in own for task in waiting or ())

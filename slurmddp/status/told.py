@@ -11,8 +11,8 @@ from slurmddp.errors import UsageError
 from slurmddp.history import History, read_newest, read_outline
 from slurmddp.hostlist import expand
 from slurmddp.rundir import TAIL_BYTES, RunDir
-from slurmddp.slurm.job_info import Row
-from slurmddp.slurm.states import OVER, PHASES
+from slurmddp.slurm.job_info import JobInfo
+from slurmddp.slurm.states import OVER, phase_of
 from slurmddp.status import here, records
 from slurmddp.status.answers import FEW, Answers
 from slurmddp.status.identity import Wanted
@@ -85,25 +85,24 @@ def statuses(job: Wanted, answers: Answers, files: Files) -> Iterator[JobStatus]
         yield _from_row(job, row, answers, files)
 
 
-def _from_row(job: Wanted, row: Row, answers: Answers, files: Files) -> JobStatus:
+def _from_row(job: Wanted, row: JobInfo, answers: Answers, files: Files) -> JobStatus:
     single = "_" in job.job_id and "[" in row.job_id
     job_id = job.job_id if single else row.job_id
-    phase = PHASES.get(row.state, "unknown")
     status = JobStatus(
         job_id=job_id,
         run=job.run,
         name=job.run.path.name if job.run else row.name,
         state=row.state,
         reason=row.reason,
-        expected_start=row.started if phase == "queued" else None,
+        expected_start=row.started if row.phase == "queued" else None,
         submitted=row.submitted,
-        started=None if phase == "queued" else row.started,
-        ended=row.ended if phase in OVER else None,
+        started=None if row.phase == "queued" else row.started,
+        ended=row.ended if row.has_ended else None,
         elapsed_s=row.elapsed_s,
         limit_s=row.limit_s,
         nodes=_hosts(row.nodes),
         partition=row.partition,
-        exit_status=row.exit_status if phase in OVER else "",
+        exit_status=row.exit_status if row.has_ended else "",
         restarts=row.restarts,
         source=row.source,
         silence=answers.queue.silence,
@@ -140,7 +139,7 @@ def _from_files(job: Wanted, answers: Answers, files: Files) -> JobStatus:
     runs = job.is_local and end.state == "RUNNING"
     progress = records.progress(job.run, history, job.job_id, running=runs, now=files.now)
     age_s = max(0.0, files.now - end.seen) if end.seen else 0.0
-    ended = datetime.fromtimestamp(end.seen).astimezone() if end.seen and PHASES.get(end.state) in OVER else None
+    ended = datetime.fromtimestamp(end.seen).astimezone() if end.seen and phase_of(end.state) in OVER else None
     meaning = "" if end.state == "COMPLETED" else end.reason or _ENDED.get(end.state, "")
     if end.state == "UNKNOWN" and not job.is_local:
         meaning = silence or _unknown(job, answers.names.get(job.number, ""))

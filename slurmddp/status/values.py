@@ -5,7 +5,7 @@ from datetime import datetime
 
 from slurmddp.rundir import RunDir
 from slurmddp.slurm.job_info import Source
-from slurmddp.slurm.states import PHASES, Phase
+from slurmddp.slurm.states import Phase, phase_of
 
 Happened = tuple[float, str]
 """When, in seconds since 1970, and why."""
@@ -69,4 +69,4 @@ class JobStatus:
     @property
     def phase(self) -> Phase:
         """Where in its life the job is."""
-        return PHASES.get(self.state, "unknown")
+        return phase_of(self.state)

@@ -58,7 +58,7 @@ def _queued(run: RunDir, environ: Mapping[str, str]) -> Iterator[tuple[dict[str,
     """Yield the tasks that wait or run by their submission, told by their script from others of the same number."""
     settings = {record["job"]: record for record in submissions(run) if settings_of(record)}
     known = queries.jobs(list(settings), environ) if settings else []
-    tasks = [job.job_id.split("_") for job in known if not job.ended and re.fullmatch(r"\d+_\d+", job.job_id)]
+    tasks = [job.job_id.split("_") for job in known if not job.has_ended and re.fullmatch(r"\d+_\d+", job.job_id)]
     numbers = {number for number, _ in tasks}
     ours = {number for number in numbers if queries.script_digest(number, environ) == settings[number].get("sha256")}
     yield from ((settings[number], int(index)) for number, index in tasks if number in ours)

@@ -12,7 +12,7 @@ from slurmddp.cli import after
 from slurmddp.errors import UsageError
 from slurmddp.rundir import RunDir
 from slurmddp.slurm import queries
-from slurmddp.slurm.job_info import Job
+from slurmddp.slurm.job_info import JobInfo
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +51,9 @@ def test_a_sweep_of_several_arrays_is_waited_for_whole(monkeypatch):
     records = [{"job": job, "sha256": script, "settings": [{"n": job}, {"n": "0"}]} for job in ("11", "12", "13", "14")]
     made.submissions.write_text("".join(f"{json.dumps(record)}\n" for record in records))
     states = {"11_0": "COMPLETED", "12_0": "COMPLETED", "12_1": "RUNNING", "13_0": "RUNNING", "14_0": "PENDING"}
-    monkeypatch.setattr(queries, "jobs", lambda *_: [Job(*state) for state in states.items()])
+    monkeypatch.setattr(
+        queries, "jobs", lambda *_: [JobInfo(job_id=job, state=state, source="squeue") for job, state in states.items()]
+    )
     monkeypatch.setattr(queries, "batch_script", lambda job, *_, **__: b"theirs" if job == "13" else b"ours")
     assert behind(None, ("many",), ()) == "afterany:12,afterany:14"
     assert behind(None, (), ("14",)) == "afterok:14"

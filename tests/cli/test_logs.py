@@ -138,7 +138,7 @@ def test_a_job_whose_number_is_anothers_is_not_followed(run, tmp_path):
     programs = tmp_path / "bin"
     programs.mkdir()
     row = "slurmddp|id=7|state=RUNNING|submit=2026-02-01T00:00:00|reason=None|name=other"
-    for name, text in (("squeue", f"echo '{row}'; echo '7|RUNNING|2026-02-01T00:00:00|None'"), ("scontrol", "exit 1")):
+    for name, text in (("squeue", f"echo '{row}'"), ("scontrol", "exit 1")):
         (programs / name).write_text(f"#!/bin/sh\n{text}\n")
         (programs / name).chmod(0o755)
     (programs / "sacct").symlink_to("scontrol")

@@ -6,9 +6,10 @@ import pytest
 
 from slurmddp.diagnose import diagnose
 from slurmddp.diagnose import facts as asking
-from slurmddp.diagnose.facts import Facts
 from slurmddp.errors import ClusterError
 from slurmddp.rundir import HERE, RunDir, append_record
+from slurmddp.slurm import queries
+from slurmddp.slurm.job_info import JobInfo
 
 OOM = """\
 slurmstepd: error: Detected 1 oom_kill event in StepId=17.0. Some of the step tasks have been OOM Killed.
@@ -20,23 +21,28 @@ srun: error: n1: task 0: Killed
 """What a Slurm with cgroups writes; recorded elsewhere."""
 
 
+def answered(silence="", **known):
+    """Return what is known of a job, and why Slurm did not answer."""
+    return JobInfo(**{"state": "", **known}), silence
+
+
 @pytest.fixture
 def told(monkeypatch, tmp_path):
     """Return a function that diagnoses a job made by hand, of a state and with an output."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(asking, "lost_nodes", lambda *_: ("n2",))
+    monkeypatch.setattr(queries, "lost_nodes", lambda *_, **__: ("n2",))
 
     def tell(output: str = "", **known: str):
         (tmp_path / "x.out").write_text(output)
         base = {"job_id": "17", "source": "scontrol", "name": "x", "output": str(tmp_path / "x.out"), "nodes": "n[1-2]"}
-        monkeypatch.setattr(asking, "ask", lambda *_: Facts(**{**base, **known}))
+        monkeypatch.setattr(asking, "ask", lambda *_: answered(**{**base, **known}))
         return diagnose(None, "17", {})
 
     return tell
 
 
 def test_out_of_memory_names_the_task_that_was_killed_and_what_the_largest_had(told):
-    found = told(OOM, state="OUT_OF_MEMORY", exit_code="0:125", max_rss="3904M")
+    found = told(OOM, state="OUT_OF_MEMORY", exit_status="0:125", max_rss="3904M")
     assert (found.cause, found.rank, found.host) == ("out-of-memory", 1, "n2")
     assert found.what.endswith("killed what it needed to; the largest task had 3904M")
 
@@ -46,8 +52,8 @@ def test_a_state_that_says_it_all_needs_no_log(told):
     assert [line.text for line in found.evidence] == ["OUT_OF_MEMORY ()"]
     assert told(state="TIMEOUT").cause == "time-limit"
     assert told(state="PREEMPTED").cause == "preempted"
-    assert told(state="FAILED", exit_code="0:53").cause == "output-missing"
-    found = told(state="FAILED", exit_code="1:0", reason="NonZeroExitCode")
+    assert told(state="FAILED", exit_status="0:53").cause == "output-missing"
+    found = told(state="FAILED", exit_status="1:0", reason="NonZeroExitCode")
     assert (found.cause, found.evidence[-1].text) == ("unknown", "FAILED, NonZeroExitCode, 1:0")
 
 
@@ -69,14 +75,16 @@ def test_a_job_that_hung_until_its_limit_since_a_rank_had_raised_is_told_of_the_
 
 
 def test_who_cancelled_a_job_is_told_where_slurm_keeps_it(told):
-    assert told(state="CANCELLED", by="1000").what == "the job was cancelled by user 1000"
+    assert told(state="CANCELLED", cancelled_by="1000").what == "the job was cancelled by user 1000"
     assert told(state="CANCELLED").what == "the job was cancelled, by whom Slurm does not say"
 
 
-@pytest.mark.parametrize("known", [{"state": "CANCELLED"}, {"source": "files"}, {"state": "CANCELLED", "by": "0"}])
+@pytest.mark.parametrize(
+    "known", [{"state": "CANCELLED"}, {"source": "files"}, {"state": "CANCELLED", "cancelled_by": "0"}]
+)
 def test_who_cancelled_a_run_by_slurmddp_is_told_without_accounting(recorded, monkeypatch, known):
     run, job_id = recorded("reset")
-    monkeypatch.setattr(asking, "ask", lambda *_: Facts(**{"job_id": job_id, "source": "scontrol", **known}))
+    monkeypatch.setattr(asking, "ask", lambda *_: answered(**{"job_id": job_id, "source": "scontrol", **known}))
     head = {"time": 1795300000.0, "job": job_id, "attempt": "0.0", "rank": None, "host": "n1"}
     append_record(run.events, head | {"event": "cancel", "by": "ada"})
     append_record(run.events, head | {"event": "end", "status": 75, "rank": 0})
@@ -96,7 +104,7 @@ def test_what_waits_is_told_why_and_what_is_held_that_it_is(told):
 
 def test_a_job_that_ended_well_is_not_accused_of_what_it_printed(told):
     caught = "Traceback (most recent call last):\n  File 'a'\nValueError: error\n"
-    assert told(caught, state="COMPLETED", exit_code="0:0").cause == "none"
+    assert told(caught, state="COMPLETED", exit_status="0:0").cause == "none"
 
 
 FAILED = "srun: error: n2: task 1: Exited with exit code 1\nsrun: Terminating StepId=17.0\n"
@@ -105,7 +113,7 @@ FAILED = "srun: error: n2: task 1: Exited with exit code 1\nsrun: Terminating St
 def test_a_status_is_swallowed_only_by_a_script_whose_last_step_failed(told):
     """A script may start its step again; what came last counts, and the accounting knows it."""
     first = "epoch 1 loss 0.52\nTraceback (most recent call last):\n  File 'a'\nOSError: x\n"
-    ended = {"state": "COMPLETED", "exit_code": "0:0"}
+    ended = {"state": "COMPLETED", "exit_status": "0:0"}
     assert told(f"{first}{FAILED}all done\n", **ended).cause == "status-swallowed"
     assert told(f"{first}{FAILED}epoch 1 loss 0.61\nall done\n", **ended).cause == "none"
     assert told(f"{FAILED}epoch 1 loss 0.52\nepoch 1 loss 0.61\nall done\n", **ended).cause == "none"
@@ -120,7 +128,7 @@ def test_what_slurm_ended_by_sigint_was_not_interrupted_by_hand(told):
     log = "Traceback (most recent call last):\n  File 'a'\nKeyboardInterrupt\n"
     assert told(log, state="TIMEOUT").cause == "time-limit"
     assert (found := told(log, state="CANCELLED")).cause == "cancelled" and not found.others
-    assert told(log, state="FAILED", exit_code="1:0").cause == "interrupted"
+    assert told(log, state="FAILED", exit_status="1:0").cause == "interrupted"
 
 
 def test_a_state_that_is_new_is_told_by_the_output(told):
@@ -129,7 +137,7 @@ def test_a_state_that_is_new_is_told_by_the_output(told):
 
 def test_a_number_that_is_another_jobs_by_now_is_not_believed(recorded, monkeypatch):
     monkeypatch.setattr(
-        asking, "ask", lambda *_: Facts(job_id="17", source="scontrol", state="COMPLETED", name="other")
+        asking, "ask", lambda *_: answered(job_id="17", source="scontrol", state="COMPLETED", name="other")
     )
     assert diagnose(*recorded("reset"), {}).cause == "exception"
 
@@ -156,8 +164,8 @@ def test_a_setting_of_a_sweep_is_told_by_the_folder_of_its_own(monkeypatch, tmp_
     own.attempt("17_1", "0.0").mkdir(parents=True)
     own.batch_log("17_1").touch()
     (own.attempt("17_1", "0.0") / "0.end").write_text("77 rank 0 on n2: ValueError: boom\n")
-    known = {"job_id": "17_1", "source": "scontrol", "name": "exp", "state": "FAILED", "exit_code": "77:0"}
-    monkeypatch.setattr(asking, "ask", lambda *_: Facts(**known))
+    known = {"job_id": "17_1", "source": "scontrol", "name": "exp", "state": "FAILED", "exit_status": "77:0"}
+    monkeypatch.setattr(asking, "ask", lambda *_: answered(**known))
     found = diagnose(RunDir(tmp_path / "jobs" / "exp"), "17", {})
     assert (found.name, found.job_id, found.cause, found.host) == ("exp/lr=1,seed=2", "17_1", "exception", "n2")
     known |= {"state": "RUNNING", "nodes": "n2"}
@@ -165,7 +173,7 @@ def test_a_setting_of_a_sweep_is_told_by_the_folder_of_its_own(monkeypatch, tmp_
 
 
 def test_a_sweep_that_slurm_has_forgotten_is_asked_for_by_one_of_its_tasks(tmp_path, monkeypatch):
-    monkeypatch.setattr(asking, "ask", lambda *_: Facts(job_id="17", source="files"))
+    monkeypatch.setattr(asking, "ask", lambda *_: answered(job_id="17", source="files"))
     (tmp_path / "lr=1" / "logs").mkdir(parents=True)
     (tmp_path / "lr=1" / "logs" / "17_0.out").touch()
     with pytest.raises(ClusterError, match="name a setting, or one of its tasks, as 17_0"):
@@ -173,7 +181,7 @@ def test_a_sweep_that_slurm_has_forgotten_is_asked_for_by_one_of_its_tasks(tmp_p
 
 
 def test_what_a_program_said_before_it_ended_itself_is_shown(monkeypatch, tmp_path):
-    monkeypatch.setattr(asking, "ask", lambda *_: Facts(job_id="17", source="scontrol", name="a", state="FAILED"))
+    monkeypatch.setattr(asking, "ask", lambda *_: answered(job_id="17", source="scontrol", name="a", state="FAILED"))
     run = RunDir(tmp_path / "a")
     run.attempt("17", "0.0").mkdir(parents=True)
     said = "usage: train.py [-h] [--lr LR]\ntrain.py: error: argument --lr: invalid float value: '1..x'\n"

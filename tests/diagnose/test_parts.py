@@ -16,7 +16,7 @@ from slurmddp.diagnose.states import STATES, rule_of
 from slurmddp.diagnose.times import time_of
 from slurmddp.diagnose.tracebacks import chains, fatal
 from slurmddp.errors import ClusterError
-from slurmddp.slurm import client
+from slurmddp.slurm import client, queries
 from slurmddp.slurm.client import Answer
 from slurmddp.slurm.states import PHASES
 
@@ -255,14 +255,14 @@ BOOKED = """JobID|JobName|State|ExitCode|Reason|NodeList|MaxRSS
 def test_slurm_is_asked_and_the_accounting_adds_who_and_how_much(monkeypatch):
     answers = {"scontrol": Answer(0, SHOWN, ""), "sacct": Answer(0, BOOKED, "")}
     monkeypatch.setattr(client, "ask", lambda command, *_, **__: answers[command[0]])
-    known = facts.ask("17", {})
+    known, _ = facts.ask("17", {})
     assert (known.state, known.reason, known.name) == ("PENDING", "Nodes required for job are DOWN", "train it")
-    assert (known.by, known.max_rss, known.last_step) == ("1000", "347944K", "CANCELLED")
+    assert (known.cancelled_by, known.max_rss, known.last_step) == ("1000", "347944K", "CANCELLED")
     assert (known.output, known.errors, known.nodes) == ("/o", "/e", "")
     answers["scontrol"] = Answer(1, "", "slurm_load_jobs error: Invalid job id specified")
-    assert (facts.ask("17", {}).state, facts.ask("17", {}).source) == ("CANCELLED", "sacct")
+    assert (facts.ask("17", {})[0].state, facts.ask("17", {})[0].source) == ("CANCELLED", "sacct")
     answers["sacct"] = Answer(1, "", "Slurm accounting storage is disabled")
-    assert (facts.ask("17", {}).source, facts.ask("17", {}).silence) == ("files", "")
+    assert (facts.ask("17", {})[0].source, facts.ask("17", {})[1]) == ("files", "")
 
 
 def test_of_an_array_that_is_meant_as_a_whole_a_task_that_failed_is_told_of(monkeypatch):
@@ -275,12 +275,12 @@ def test_of_an_array_that_is_meant_as_a_whole_a_task_that_failed_is_told_of(monk
     booked = head + "17_0|x|COMPLETED|0:0|None|n1|\n17_1|x|FAILED|77:0|None|n2|\n17_1.batch|batch|FAILED|77:0||n2|5K\n"
     answers = {"scontrol": Answer(0, shown, ""), "sacct": Answer(0, booked, "")}
     monkeypatch.setattr(client, "ask", lambda command, *_, **__: answers[command[0]])
-    assert (facts.ask("17", {}).job_id, facts.ask("17", {}).state) == ("17_1", "FAILED")
+    assert (facts.ask("17", {})[0].job_id, facts.ask("17", {})[0].state) == ("17_1", "FAILED")
     answers["scontrol"] = Answer(1, "", "slurm_load_jobs error: Invalid job id specified")
-    known = facts.ask("17", {})
+    known, _ = facts.ask("17", {})
     assert (known.job_id, known.state, known.max_rss) == ("17_1", "FAILED", "5K")
     answers["scontrol"] = Answer(0, shown.splitlines()[0], "")
-    assert facts.ask("17", {}).job_id == "17"
+    assert facts.ask("17", {})[0].job_id == "17"
 
 
 def test_a_slurm_that_does_not_answer_is_said_to(monkeypatch):
@@ -288,14 +288,8 @@ def test_a_slurm_that_does_not_answer_is_said_to(monkeypatch):
         raise ClusterError(f"{command[0]} did not end within 20 s")
 
     monkeypatch.setattr(client, "ask", silent)
-    assert facts.ask("17", {}).silence == "scontrol did not end within 20 s"
-    assert facts.lost_nodes("n[1-2]", {}) == ()
-
-
-def test_nodes_that_are_down_or_silent_are_lost(monkeypatch):
-    said = "n1 idle\nn2 down*\nn2 down*\nn3 allocated*\nn4 failing\n"
-    monkeypatch.setattr(client, "ask", lambda *_, **__: Answer(0, said, ""))
-    assert facts.lost_nodes("n[1-4]", {}) == ("n2", "n3", "n4")
+    assert facts.ask("17", {})[1] == "scontrol did not end within 20 s"
+    assert queries.lost_nodes("n[1-2]", {}, timeout_s=1) == ()
 
 
 def test_every_state_in_which_a_job_has_failed_is_told_of_or_left_to_its_files():

@@ -9,8 +9,9 @@ import pytest
 from slurmddp.diagnose import diagnose, facts, lines
 from slurmddp.diagnose import plain as plain_job
 from slurmddp.diagnose.catalogue import RULES, WORDS, find
-from slurmddp.diagnose.facts import Facts
-from slurmddp.diagnose.judge import Job, judge
+from slurmddp.diagnose.judge import judge
+from slurmddp.slurm import queries
+from slurmddp.slurm.job_info import JobInfo
 
 FIXTURES = Path(__file__).parent / "fixtures"
 NO_SLURM = {"PATH": "/nowhere"}
@@ -54,6 +55,10 @@ BY_HAND = [
 ]
 
 
+def numbered(job_id):
+    return JobInfo(job_id=job_id, state="", source="files", name="hand")
+
+
 @pytest.mark.parametrize(("case", "cause", "rank", "host"), OURS)
 def test_a_run_that_failed_is_told_by_its_files_alone(recorded, case, cause, rank, host):
     run, job_id = recorded(case)
@@ -67,7 +72,7 @@ def test_a_run_that_failed_is_told_by_its_files_alone(recorded, case, cause, ran
 def test_a_job_made_by_hand_is_told_by_its_output(by_hand, case, cause, rank, host):
     log = by_hand(case)
     own = re.search(r"(?:JOB|STEP|StepId=) ?(\d+)", log.read_text())
-    found = judge(Job(own[1] if own else "17", "hand"), plain_job.scene([log]))
+    found = judge(numbered(own[1] if own else "17"), plain_job.scene([log]))
     assert (found.cause, found.rank, found.host) == (cause, rank, host)
     assert all(line.text in _content(line) for line in found.evidence)
 
@@ -89,7 +94,7 @@ def test_consequences_that_come_first_in_a_file_are_not_the_cause(recorded, tmp_
     run, job_id = recorded("reset")
     mixed = tmp_path / "mixed.out"
     mixed.write_text("".join(run.rank_log(job_id, "0.0", rank).read_text() for rank in (0, 1)))
-    assert judge(Job("17", "hand"), plain_job.scene([mixed])).what == (
+    assert judge(numbered("17"), plain_job.scene([mixed])).what == (
         "the program raised ValueError: the data of rank 1 is wrong"
     )
 
@@ -101,7 +106,7 @@ def test_of_two_causes_the_first_in_time_counts_and_not_the_first_in_the_file(tm
         "[rank1]:[E1121 23:10:09.000001 ProcessGroupNCCL.cpp:632] CUDA error: uncorrectable ECC error encountered\n"
         "[rank2]:[E1121 23:00:00.000001 ProcessGroupNCCL.cpp:632] NCCL communicator was aborted on rank 2.\n"
     )
-    found = judge(Job("17", "hand"), plain_job.scene([log]))
+    found = judge(numbered("17"), plain_job.scene([log]))
     assert (found.cause, found.rank) == ("gpu-broken", 1)
 
 
@@ -116,7 +121,7 @@ def test_a_record_that_is_newer_does_not_win_over_an_older_one(recorded):
 def test_what_is_not_known_is_called_so_with_the_first_lines_that_look_wrong(tmp_path):
     log = tmp_path / "odd.out"
     log.write_text("step 1\nFrobnication failed: the gnomes are out\nstep 2\n" + "step 3\n" * 40)
-    found = judge(Job("17", "hand"), plain_job.scene([log]))
+    found = judge(numbered("17"), plain_job.scene([log]))
     assert (found.cause, found.sure, found.rank) == ("unknown", "unknown", None)
     assert [line.text for line in found.evidence] == ["Frobnication failed: the gnomes are out"]
 
@@ -124,7 +129,7 @@ def test_what_is_not_known_is_called_so_with_the_first_lines_that_look_wrong(tmp
 def test_a_caught_traceback_long_before_the_end_is_not_the_cause(tmp_path):
     log = tmp_path / "caught.out"
     log.write_text("Traceback (most recent call last):\n  File 'x', line 1\nKeyError: 'a'\n" + "step\n" * 40)
-    assert judge(Job("17", "hand"), plain_job.scene([log])).cause == "unknown"
+    assert judge(numbered("17"), plain_job.scene([log])).cause == "unknown"
 
 
 LOGGED = 'Traceback (most recent call last):\n  File "load.py", line 1, in read\nOSError: sample 7 is unreadable\n'
@@ -147,7 +152,7 @@ LOGGED = 'Traceback (most recent call last):\n  File "load.py", line 1, in read\
 def test_an_exception_is_as_certain_as_the_end_of_its_rank_makes_it(tmp_path, after, cause, sure):
     log = tmp_path / "logged.out"
     log.write_text(LOGGED + after)
-    found = judge(Job("17", "hand"), plain_job.scene([log]))
+    found = judge(numbered("17"), plain_job.scene([log]))
     assert (found.cause, found.sure) == (cause, sure)
     assert "batch 9" in found.what or "ValueError" not in after
 
@@ -166,22 +171,22 @@ def test_an_exception_that_was_logged_is_not_why_a_rank_without_a_record_was_kil
 def test_an_exception_that_was_printed_last_does_not_explain_away_what_slurm_did(tmp_path, monkeypatch, state, cause):
     log = tmp_path / "logged.out"
     log.write_text(LOGGED)
-    known = Facts(job_id="17", source="sacct", state=state, name="x", output=str(log))
-    monkeypatch.setattr(facts, "ask", lambda *_: known)
-    monkeypatch.setattr(facts, "lost_nodes", lambda *_: ())
+    known = JobInfo(job_id="17", source="sacct", state=state, name="x", output=str(log))
+    monkeypatch.setattr(facts, "ask", lambda *_: (known, ""))
+    monkeypatch.setattr(queries, "lost_nodes", lambda *_, **__: ())
     assert diagnose(None, "17", {}).cause == cause
 
 
 def test_a_bare_killed_proves_nothing(tmp_path):
     log = tmp_path / "killed.out"
     log.write_text("step 1\nKilled\n")
-    assert judge(Job("17", "hand"), plain_job.scene([log])).sure == "unknown"
+    assert judge(numbered("17"), plain_job.scene([log])).sure == "unknown"
 
 
 def test_the_words_of_a_log_can_do_nothing_to_a_terminal(tmp_path):
     log = tmp_path / "evil.out"
     log.write_bytes(b"error: \x1b]0;owned\x07 \x1b[2J gone\n")
-    assert all(line.isprintable() for line in lines(judge(Job("17", "hand"), plain_job.scene([log]))))
+    assert all(line.isprintable() for line in lines(judge(numbered("17"), plain_job.scene([log]))))
 
 
 WATCHDOG = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=42, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, "
@@ -197,7 +202,7 @@ def test_a_rank_that_its_watchdog_aborted_had_waited(tmp_path):
         f"  what():  [PG ID 0 PG GUID 0(default_pg) Rank 3] Process group watchdog thread terminated: {WATCHDOG}\n"
         "srun: error: n1: task 3: Aborted (core dumped)\n"
     )
-    found = judge(Job("17", "hand"), plain_job.scene([log]))
+    found = judge(numbered("17"), plain_job.scene([log]))
     assert (found.cause, found.rank) == ("collective-timeout", None)
     assert "did not come" in found.what and "ranks 0, 1, 2" not in found.what
 
@@ -206,7 +211,7 @@ def test_of_a_job_made_by_hand_the_rank_that_waited_for_another_is_not_named(tmp
     log = tmp_path / "waits.out"
     joined = "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 1/2 clients joined.\n"
     log.write_text(f"{TRACEBACK}{joined}srun: error: n1: task 0: Exited with exit code 1\n")
-    found = judge(Job("17", "hand"), plain_job.scene([log]))
+    found = judge(numbered("17"), plain_job.scene([log]))
     assert (found.cause, found.rank, found.host) == ("rank-missing", None, "")
     assert found.what == "only 1 of 2 ranks came to the start within 61 s"
 
@@ -222,13 +227,13 @@ def test_of_a_job_made_by_hand_the_rank_that_waited_for_another_is_not_named(tmp
 def test_what_a_program_outlived_is_not_its_cause(tmp_path, warning, end, cause):
     log = tmp_path / "long.out"
     log.write_text(f"{warning}\n" + "step\n" * 500 + f"srun: error: n2: task 5: {end}\n")
-    assert judge(Job("17", "hand"), plain_job.scene([log])).cause == cause
+    assert judge(numbered("17"), plain_job.scene([log])).cause == cause
 
 
 def test_what_a_program_outlived_is_named_where_nothing_else_is_with_doubt(tmp_path):
     log = tmp_path / "long.out"
     log.write_text("cache: Stale file handle, trying again\n" + "step\n" * 500)
-    found = judge(Job("17", "hand"), plain_job.scene([log]))
+    found = judge(numbered("17"), plain_job.scene([log]))
     assert (found.cause, found.sure) == ("stale-file", "likely")
 
 
@@ -276,7 +281,7 @@ def test_what_others_have_met_is_told_by_its_cause(tmp_path, text, cause):
     """Texts of torch, NCCL and Slurm that have not been met on the machines of the recorded runs."""
     log = tmp_path / "met.out"
     log.write_text(text)
-    found = judge(Job("17", "hand"), plain_job.scene([log]))
+    found = judge(numbered("17"), plain_job.scene([log]))
     assert (found.cause, "ProcessRaised" in found.what) == (cause, False)
 
 
@@ -294,7 +299,7 @@ def test_what_people_have_shown_in_public_is_told_by_its_cause(tmp_path, met):
     log = tmp_path / "met.out"
     log.write_text(met["text"])
     own = re.search(r"(?:JOB|STEP|StepId=) ?(\d+)", met["text"])
-    found = judge(Job(own[1] if own else "17", "hand"), plain_job.scene([log]))
+    found = judge(numbered(own[1] if own else "17"), plain_job.scene([log]))
     assert found.cause == OTHERWISE.get(met["source"], met["cause"])
 
 
@@ -312,7 +317,7 @@ def test_no_line_that_a_rule_knows_is_passed_over_by_its_words():
 def test_torchruns_page_may_lack_an_exit_code(tmp_path):
     log = tmp_path / "torn.out"
     log.write_text("Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : N/A\n")
-    assert judge(Job("17", "hand"), plain_job.scene([log])).rank == 1
+    assert judge(numbered("17"), plain_job.scene([log])).rank == 1
 
 
 @pytest.mark.parametrize("size", [0, 2, 3, 9, 30])
@@ -348,5 +353,5 @@ def test_what_slurm_says_of_another_job_is_not_of_this_one(tmp_path):
         "slurmstepd: error: *** JOB 16 ON n1 CANCELLED AT 2026-11-21T23:10:00 DUE TO TIME LIMIT ***\n"
         "srun: error: n2: task 1: Segmentation fault\n"
     )
-    assert judge(Job("17", "hand"), plain_job.scene([log])).cause == "segfault"
-    assert judge(Job("16", "hand"), plain_job.scene([log])).cause == "time-limit"
+    assert judge(numbered("17"), plain_job.scene([log])).cause == "segfault"
+    assert judge(numbered("16"), plain_job.scene([log])).cause == "time-limit"

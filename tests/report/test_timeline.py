@@ -1,14 +1,22 @@
 """What each moment of a run was spent on: histories made by hand, with the seconds that must come out."""
 
+from datetime import datetime
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmddp.history import Event, History
 from slurmddp.report.figures import figures
-from slurmddp.report.laps import Known
 from slurmddp.report.records import Said, Submission
 from slurmddp.report.timeline import build
+from slurmddp.slurm.job_info import JobInfo
+
+
+def known_as(state, **times) -> dict[str, JobInfo]:
+    """Return what Slurm says of job 7; times in seconds since 1970."""
+    moments = {key: datetime.fromtimestamp(at).astimezone() for key, at in times.items() if at is not None}
+    return {"7": JobInfo(job_id="7", state=state, source="sacct", **moments)}
 
 
 def spent(timeline):
@@ -70,7 +78,7 @@ def test_of_a_run_that_failed_its_last_checkpoint_counts(story):
 
 def test_of_a_run_that_goes_on_everything_counts_so_far(story):
     crashed_once(story).at(130, "metrics", step=80, total=100, values={})
-    found = build(story.history, submitted(j7=0), [begins(0.0)], known={"7": Known(phase="running")}, now=150)
+    found = build(story.history, submitted(j7=0), [begins(0.0)], known=known_as("RUNNING"), now=150)
     assert (found.laps[-1].outcome, found.end) == ("running", 150)
     assert found.laps[-1].spans[-1].kind == "useful" and found.laps[-1].spans[-1].end == 150
 
@@ -93,7 +101,7 @@ def test_a_requeue_waits_in_the_queue(story):
 
 def test_a_job_that_waits_for_its_next_start_is_in_the_queue_until_now(story):
     stopped(story)
-    found = build(story.history, submitted(j7=0), [begins(0.0)], known={"7": Known(phase="queued")}, now=100)
+    found = build(story.history, submitted(j7=0), [begins(0.0)], known=known_as("PENDING"), now=100)
     assert [(span.kind, span.begin, span.end) for span in found.after] == [("queued", 42, 100)]
     assert found.end == 100 == figures(found).wall_s
 
@@ -159,7 +167,7 @@ def test_the_scripts_own_age_tells_when_the_nodes_were_given(story):
 
 def test_slurm_tells_when_the_last_start_got_its_nodes_and_when_it_ended(story):
     story.at(10, "start").at(20, "loop", step=0, total=100).save(40, 20)
-    known = {"7": Known(phase="failed", started=3.0, ended=70.0)}
+    known = known_as("FAILED", started=3.0, ended=70.0)
     found = build(story.history, submitted(j7=0), [begins(8.0)], known=known, now=999)
     assert (found.laps[0].begin, found.laps[0].end, found.laps[0].outcome) == (3, 70, "silent")
 
@@ -181,7 +189,7 @@ def test_a_task_of_an_array_was_submitted_with_the_array(story):
 def test_attempts_whose_clocks_disagree_stand_one_after_the_other(story):
     story.on("8", "0.0").at(0, "start").at(3, "restart").on("8", "0.1").at(0, "start").at(3, "start")
     story.on("7", "1.0").at(3, "start")
-    found = build(story.history, known={"7": Known(started=2.0)}, now=9)
+    found = build(story.history, known=known_as("UNKNOWN", started=2.0), now=9)
     assert [(lap.begin, lap.end) for lap in found.laps] == [(0, 3), (3, 3), (3, 3)]
 
 
@@ -191,7 +199,7 @@ def test_a_run_of_which_nothing_is_known(story):
 
 
 def test_a_job_that_waits_for_its_first_start(story):
-    found = build(story.history, submitted(j7=20), known={"7": Known(phase="queued")}, now=50)
+    found = build(story.history, submitted(j7=20), known=known_as("PENDING"), now=50)
     assert [(span.kind, span.seconds) for span in found.after] == [("queued", 30)]
     assert figures(found).goodput_wall is None
 
@@ -212,9 +220,11 @@ EVENTS = st.builds(
 )
 
 
-@given(st.lists(EVENTS, max_size=25), st.sampled_from(["unknown", "running", "queued", "done"]), st.floats(0, 1200))
-def test_each_moment_of_any_history_is_spent_once(events, phase, now):
-    known = {"7": Known(phase=phase, started=2.0, ended=900.0 if phase == "done" else None)}
+@given(
+    st.lists(EVENTS, max_size=25), st.sampled_from(["UNKNOWN", "RUNNING", "PENDING", "COMPLETED"]), st.floats(0, 1200)
+)
+def test_each_moment_of_any_history_is_spent_once(events, state, now):
+    known = known_as(state, started=2.0, ended=900.0 if state == "COMPLETED" else None)
     found = build(History(tuple(events)), submitted(j7=0, j8=40), [begins(5.0)], known=known, now=now)
     at = found.begin
     for span in found.spans:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from slurmddp.rundir import RunDir
-from slurmddp.slurm.job_info import Row
+from slurmddp.slurm.job_info import JobInfo
 from slurmddp.status import identity
 from slurmddp.status.identity import Wanted
 
 THEN = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 WANTED = Wanted(name="mnist", job_id="17", run=RunDir(Path("jobs/mnist")), submitted=THEN, sha256="0" * 64)
-ROW = Row(job_id="17", state="COMPLETED", source="sacct", name="mnist", submitted=THEN + timedelta(seconds=1))
+ROW = JobInfo(job_id="17", state="COMPLETED", source="sacct", name="mnist", submitted=THEN + timedelta(seconds=1))
 
 
 def test_a_job_of_the_same_name_and_time_is_it():

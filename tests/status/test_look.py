@@ -127,7 +127,7 @@ def test_scontrol_tells_where_squeue_and_sacct_are_not_understood(says):
         f"JobId=17 JobName=a UserId=me(7) JobState=RUNNING Restarts=x NumNodes=? SubmitTime={CLOCK} RunTime=00:00:09"
     )
     (status,) = seen(["17"], says(squeue="echo ?", sacct="echo ?", scontrol=f"echo '{record}'"))
-    assert (status.state, status.source, status.restarts, status.elapsed_s) == ("RUNNING", "scontrol", 0, 9)
+    assert (status.state, status.source, status.restarts, status.elapsed_s) == ("RUNNING", "scontrol", None, 9)
 
 
 def test_programs_that_do_not_end_are_left(says):
