@@ -1,12 +1,14 @@
-"""Asks Slurm, on rank 0 alone, why the job is to stop, and until when. Starts one process; standard library only."""
+"""Asks Slurm, on rank 0 alone, why the job is to stop, and until when. Standard library only."""
 
 import os
-import re
-import subprocess
-import time
 from typing import Literal, NamedTuple
 
+from slurmddp.errors import ClusterError
 from slurmddp.runtime.environment import Rank
+from slurmddp.slurm import client
+from slurmddp.slurm.job_info import JobInfo
+from slurmddp.slurm.parsing import parse_show
+from slurmddp.slurm.queries import show_command
 
 ASK_LIMIT_S = 5.0
 
@@ -24,40 +26,23 @@ class Why(NamedTuple):
 
 def ask(rank: Rank, cause: str) -> Why:
     """Return why, for the attempt of this rank."""
-    job = _show(rank.job) if rank.under_srun else {}
+    job = _show(rank.job) if rank.under_srun else None
     return _judge(job, cause, restarts=rank.attempt.partition(".")[0])
 
 
-def _judge(job: dict[str, str], cause: str, *, restarts: str) -> Why:
+def _judge(job: JobInfo | None, cause: str, *, restarts: str) -> Why:
     """A job that Slurm is ending shows COMPLETING; only one that comes back counts a restart more already."""
-    ends_at = _seconds(job.get("EndTime", ""))
-    if job.get("PreemptTime", "None") != "None":
+    ends_at = job.ended.timestamp() if job and job.ended else None
+    if job and job.preempted:
         return Why("preempted", ends_at)
-    if job.get("JobState") == "COMPLETING":
-        return Why("cancelled" if job.get("Restarts") == restarts else "requeued")
+    if job and job.state == "COMPLETING":
+        return Why("cancelled" if str(job.restarts) == restarts else "requeued")
     return Why("signal" if cause == "SIGTERM" else "time limit", ends_at)
 
 
-def _show(job: str) -> dict[str, str]:
-    environment = {name: value for name, value in os.environ.items() if name != "SLURM_TIME_FORMAT"}
-    command = ["scontrol", "--oneliner", "show", "job", job]
+def _show(job_id: str) -> JobInfo | None:
     try:
-        done = subprocess.run(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=ASK_LIMIT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return {}
-    return dict(re.findall(r"(\w+)=(\S*)", done.stdout))
-
-
-def _seconds(text: str) -> float | None:
-    try:
-        return time.mktime(time.strptime(text, "%Y-%m-%dT%H:%M:%S"))
-    except ValueError:
+        answer = client.ask(show_command(job_id), os.environ, timeout_s=ASK_LIMIT_S)
+    except ClusterError:
         return None
+    return next(reversed(parse_show(answer.stdout)), None)

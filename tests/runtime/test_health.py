@@ -285,6 +285,22 @@ def test_ranks_that_get_no_notice_are_named():
     assert untried.level == "note"
 
 
+def test_slurm_is_told_to_signal_the_step_or_why_not_is_said(rank, tmp_path, monkeypatch):
+    """The program scancel is a stand-in here: a real one would signal the step that the test is not in."""
+    for name, value in {"PATH": str(tmp_path), "SLURM_JOB_ID": "17", "SLURM_STEP_ID": "3"}.items():
+        monkeypatch.setenv(name, value)
+    assert notice._send(rank) == "scancel was not found"
+    program = tmp_path / "scancel"
+    program.write_text(
+        f'#!/bin/sh\necho "$*" >{tmp_path}/asked\n[ ! -e {tmp_path}/refuse ] || {{ echo no >&2; exit 1; }}\n'
+    )
+    program.chmod(0o755)
+    assert notice._send(rank) == ""
+    assert (tmp_path / "asked").read_text() == "--signal=USR2 17.3\n"
+    (tmp_path / "refuse").touch()
+    assert notice._send(rank) == "no"
+
+
 def test_good_facts_are_told_too():
     texts = [each.to_text() for each in four()]
     checks = {found.check: found.level for found in _of_facts(texts)}

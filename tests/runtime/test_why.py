@@ -26,7 +26,8 @@ def rank(launcher: str = "srun") -> Rank:
 @pytest.mark.parametrize("reason", SEEN)
 def test_the_reason_is_slurms(reason, tmp_path, monkeypatch):
     scontrol = tmp_path / "scontrol"
-    scontrol.write_text(f'#!/bin/sh\n[ "$*" = "--oneliner show job 17" ] && echo "JobId=17 {SEEN[reason]}"\n')
+    record = f"JobId=17 JobName=x UserId=me(7) {SEEN[reason]}"
+    scontrol.write_text(f'#!/bin/sh\n[ "$*" = "--oneliner show job 17" ] && echo "{record}"\n')
     scontrol.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     told = why.ask(rank(), "SIGUSR2" if reason == "time limit" else "SIGTERM")

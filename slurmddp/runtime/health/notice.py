@@ -2,15 +2,16 @@
 
 import os
 import signal
-import subprocess
 import threading
 import time
 from types import FrameType
 from typing import Final
 
+from slurmddp.errors import ClusterError
 from slurmddp.finding import Finding
 from slurmddp.runtime.environment import Rank
 from slurmddp.runtime.health.talk import Talk
+from slurmddp.slurm import client
 
 REACH_LIMIT_S: Final = 10.0
 _ASK_LIMIT_S: Final = 10.0
@@ -44,10 +45,10 @@ def _send(rank: Rank) -> str:
     job = os.environ.get("SLURM_JOB_ID", rank.job)
     command = ["scancel", "--signal=USR2", f"{job}.{step}" if step else job]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_ASK_LIMIT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    return done.stderr.strip() if done.returncode else ""
+        answer = client.ask(command, os.environ, timeout_s=_ASK_LIMIT_S)
+    except ClusterError as error:
+        return str(error).removesuffix(f"; {client.NO_CLUSTER}")
+    return answer.stderr.strip() if answer.status else ""
 
 
 def _of_notice(refused: str, said: list[tuple[int, str, float | None]]) -> list[Finding]:
