@@ -34,6 +34,7 @@ _STANDS: Final[Mapping[str, str]] = {
     "STAGE_OUT": "its files are being brought back from a burst buffer",
     "RESIZING": "its number of nodes is being changed",
     "REQUEUED": "it goes back into the queue",
+    "EXPEDITING": "it goes back into the queue, before all other jobs",
     "REQUEUE_FED": "it goes back into the queue of its federation",
     "REQUEUE_HOLD": "it was put back into the queue and is held; `scontrol release JOBID` lets it go on",
     "SPECIAL_EXIT": "it was put back into the queue for somebody to look at, and is held; "
