@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from slurmddp.runtime.state import full_state_dict as full_state_dict
     from slurmddp.runtime.training import Checkpointer as Checkpointer
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = ["Checkpointer", "Executor", "Sampler", "full_state_dict", "init"]
 

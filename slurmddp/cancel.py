@@ -1,20 +1,21 @@
 """Cancels jobs so that they stay cancelled, also those that Slurm is putting back; the runs' events tell of it."""
 
+import os
 import re
-import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.rundir import RunDir, append_record
+from slurmddp.history import is_finished
+from slurmddp.rundir import RunDir
+from slurmddp.runs import events
+from slurmddp.runs.events import Author, Cancel
 from slurmddp.slurm import client, environment, queries
 from slurmddp.slurm.states import phase_of
 from slurmddp.status import JobStatus, look, number
-from slurmddp.submit import is_finished
 from slurmddp.target import Target, tasks
 
 GONE_S: Final = 120.0
@@ -100,10 +101,9 @@ def _record(jobs: Iterable[JobStatus]) -> None:
     for job in jobs:
         run = runs(job.run).get(job.job_id, job.run) if job.run else None
         attempt = (job.progress.attempt if job.progress else "") or _newest(run, job.job_id)
-        head = {"time": time.time(), "event": "cancel", "job": job.job_id, "attempt": attempt, "rank": None}
-        with suppress(OSError):
-            if run and attempt and not is_finished(run):
-                append_record(run.events, {**head, "host": socket.gethostname(), "by": environment.user()})
+        if run and attempt and not is_finished(run):
+            author = Author(job=job.job_id, attempt=attempt, host=os.uname().nodename)
+            events.append(run, author, Cancel(by=environment.user()))
 
 
 def _newest(run: RunDir | None, job_id: str) -> str:

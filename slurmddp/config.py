@@ -12,6 +12,7 @@ from slurmddp.errors import UsageError
 from slurmddp.fields import Field, convert, shown, unknown
 from slurmddp.spec import JOB_FIELDS, JobSpec
 from slurmddp.tables import PATH_KEYS, Layer, Source
+from slurmddp.variables import NAMES
 from slurmddp.worker.options import WORKER_FIELDS, WorkerOptions, words_given
 
 BUILT_IN: Final = "built-in"
@@ -180,7 +181,7 @@ def unknown_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield each variable that looks like one of ours and is none, with what may have been meant."""
     known = {f"SLURMDDP_{field.name.upper()}" for field in JOB_FIELDS.values()}
     for name in environ:
-        if name.startswith("SLURMDDP_") and not name.startswith("SLURMDDP_TESTS_") and name not in known:
+        if name.startswith("SLURMDDP_") and not name.startswith("SLURMDDP_TESTS_") and name not in known | NAMES:
             near = str(unknown(name, sorted(known), "")).rpartition("; ")[2]
             yield name, f"no option has this variable; {near}"
 

@@ -11,9 +11,9 @@ Runtime = Literal["apptainer", "pyxis"]
 PACKAGE: Final = "/opt/slurmddp"
 """Where a container finds the folder that holds our package, and nothing else."""
 
-_OF_PYXIS = re.compile(r".*\.sqsh|[^/]*#.*")
-_URI = re.compile(r"[a-z][a-z0-9+.-]*://.*")
-_MOUNT = re.compile(r"(?P<source>/[^:,]*)(:(?P<target>/[^:,]*))?(:(ro|rw))?")
+_OF_PYXIS = r".*\.sqsh|[^/]*#.*"
+_URI = r"[a-z][a-z0-9+.-]*://.*"
+_MOUNT = r"(?P<source>/[^:,]*)(:(?P<target>/[^:,]*))?(:(ro|rw))?"
 
 
 def runtime_of(image: str) -> Runtime:
@@ -21,9 +21,9 @@ def runtime_of(image: str) -> Runtime:
 
     A squashfs file, `REGISTRY#IMAGE` and a bare `IMAGE:TAG` are pyxis's; a path, and whatever has `://`, apptainer's.
     """
-    if _OF_PYXIS.fullmatch(image):
+    if re.fullmatch(_OF_PYXIS, image):
         return "pyxis"
-    return "apptainer" if _URI.fullmatch(image) or is_path(image) else "pyxis"
+    return "apptainer" if re.fullmatch(_URI, image) or is_path(image) else "pyxis"
 
 
 def is_path(image: str) -> bool:
@@ -38,7 +38,7 @@ def image_word(image: str) -> str:
 
 def check_mount(mount: str) -> None:
     """Raise UsageError unless a mount is SRC, SRC:DST or either with `:ro` or `:rw`, of absolute paths."""
-    if not _MOUNT.fullmatch(mount):
+    if not re.fullmatch(_MOUNT, mount):
         raise UsageError(
             f"--container-mount: {shown(mount)} is not SRC[:DST][:ro]; both are absolute paths without : and ,"
         )
@@ -52,7 +52,7 @@ def check_mountable(path: str, what: str) -> None:
 
 def spelled(mount: str) -> str:
     """Return a mount as apptainer and pyxis both take it, its target written out."""
-    found = _MOUNT.fullmatch(mount)
+    found = re.fullmatch(_MOUNT, mount)
     if found is None or found["target"]:
         return mount
     source = found["source"]

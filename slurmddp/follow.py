@@ -1,26 +1,29 @@
 """Waits for a job, and shows what it prints meanwhile. Reads the run's files; asks Slurm beside that, now and then."""
 
-import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent import futures
-from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from slurmddp.beside import beside
 from slurmddp.cluster.pending import warning
 from slurmddp.errors import ClusterError
-from slurmddp.logs.growing import Growing, end_of_lines, start_of_tail
+from slurmddp.history import Event
+from slurmddp.logs.growing import Growing, end_of_lines
 from slurmddp.logs.listing import Line
 from slurmddp.logs.sources import Hosts, Source, batch, of_attempt
 from slurmddp.outcome import DONE
-from slurmddp.rundir import LOCAL, RunDir
+from slurmddp.rundir import LOCAL, TAIL_BYTES, RunDir
+from slurmddp.runs.supervision import job_end, last_end, parse_supervision
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobInfo
-from slurmddp.status import here
+from slurmddp.status import records
 from slurmddp.terminal import clean
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 ASK_S: Final = 10.0
 """Sites throttle those who ask the controller more often."""
@@ -36,9 +39,6 @@ BLIND_S: Final = 300.0
 """So long without an answer, however long each question takes, ends the wait."""
 _UNKNOWN_LIMIT: Final = 3
 """So many answers in a row that know nothing of the job end it too."""
-
-_LAST_LINES: Final = 20
-_LAST_WORDS = re.compile(rb" slurmddp: job \S+, attempt \S+, ended with status (\d+): ")
 
 Show = Callable[[str], None]
 Notice = Callable[[str], None]
@@ -129,14 +129,15 @@ def _ask(
 
 def _job(output: "Output", environ: Mapping[str, str]) -> JobInfo:
     if output.is_local:
-        return JobInfo(
-            job_id=output.job_id, state=here.ending(output.run, output.job_id, seen=None).state, source="files"
-        )
+        state = records.local_ending(output.run, output.job_id, seen=None).state
+        return JobInfo(job_id=output.job_id, state=state, source="files")
     return queries.job(output.job_id, environ)
 
 
-def _answer(asked: Future[JobInfo], output: "Output", held: list[Line], show: Callable[[Line], None]) -> JobInfo:
+def _answer(asked: "Future[JobInfo]", output: "Output", held: list[Line], show: Callable[[Line], None]) -> JobInfo:
     """Return what Slurm answers; once it takes its time, lines no longer wait for that."""
+    from concurrent import futures  # noqa: PLC0415 it loads logging, and every start would pay for it
+
     deadline = time.monotonic() + HELD_S
     while not futures.wait([asked], timeout=LOOK_S).done:
         held += output.new()
@@ -147,11 +148,11 @@ def _answer(asked: Future[JobInfo], output: "Output", held: list[Line], show: Ca
 
 
 def _from_files(output: "Output") -> JobInfo:
-    """The controller has forgotten the job; the batch script's last words have not."""
+    """Return how a job ended that the controller has forgotten."""
     if output.status is None:
         knows = "this machine no longer runs" if output.is_local else "Slurm no longer knows job"
         raise ClusterError(
-            f"{knows} {output.job_id}, and its script left no last word; its output is in {output.run.logs}"
+            f"{knows} {output.job_id}, and its files do not tell how it ended; its output is in {output.run.logs}"
         )
     return JobInfo(job_id=output.job_id, state="COMPLETED" if output.status == DONE else "FAILED", source="files")
 
@@ -166,8 +167,8 @@ class Output:
     """Whose output is wanted; None for all, and for their launchers."""
     batch: bool = True
     """Whether the batch script's words are wanted; they are read in any case."""
-    status: int | None = None
-    """What the batch script said at its end; None while it has not."""
+    _events: Growing | None = None
+    _supervision: list[Event] = field(default_factory=list)
     _files: dict[Path, Growing] = field(default_factory=dict)
     _done: set[str] = field(default_factory=set)
     _hosts: dict[str, Hosts] = field(default_factory=dict)
@@ -182,7 +183,7 @@ class Output:
         self._done |= set(known[: known.index(first)] if first in known else ())
         for source in [*self._sources(), batch(self.run, self.job_id)]:
             self._file(source.path).at = end_of_lines(source.path)
-        self._hear_last_words()
+        self._read_events()
         return {path: file.at for path, file in self._files.items()}
 
     def new(self, *, rest: bool = False) -> Iterator[Line]:
@@ -194,14 +195,22 @@ class Output:
         for source in self._sources():
             yield from self._lines(source, rest=rest)
         for line in self._lines(batch(self.run, self.job_id), rest=rest):
-            self._note(line.text)
+            self._note()
             if self.batch:
                 yield line
+        if self._read_events():
+            self._ended_at = time.monotonic()
 
     def rest(self) -> Iterator[Line]:
         """Yield all lines up to the files' ends."""
         while lines := list(self.new(rest=True)):
             yield from lines
+
+    @property
+    def status(self) -> int | None:
+        """How the job, or its last attempt, ended by its supervisor's events; None while it has not."""
+        end = job_end(self.run, self.job_id, self._supervision)
+        return end.status if end else None
 
     @property
     def is_local(self) -> bool:
@@ -218,20 +227,20 @@ class Output:
         spoke = now - self._heard_at < _STIR_S and now - self._stirred_at < _SOON_LIMIT_S
         return spoke or now - self._ended_at < _SOON_LIMIT_S
 
-    def _hear_last_words(self) -> None:
-        path = self.run.batch_log(self.job_id)
-        end = self._file(path).at
-        for line in Growing(path, start_of_tail(path, _LAST_LINES, end), end).new():
-            if found := _LAST_WORDS.search(line):
-                self.status = int(found[1])
+    def _read_events(self) -> bool:
+        """Read the events that were added since the last call, at first the newest; tell whether one is of an end."""
+        self._events = file = self._events or Growing(self.run.events, _start_of_newest(self.run.events))
+        found: list[Event] = []
+        while file.has_more() and (lines := file.new()):
+            found += parse_supervision(lines, self.job_id)
+        self._supervision += found
+        return last_end(found) is not None
 
-    def _note(self, line: bytes) -> None:
+    def _note(self) -> None:
         now = time.monotonic()
         if now - self._heard_at > _STIR_S:
             self._stirred_at = now
         self._heard_at = now
-        if found := _LAST_WORDS.search(line):
-            self.status, self._ended_at = int(found[1]), now
 
     def _sources(self) -> Iterator[Source]:
         """Yield the ranks' files of the attempts that may still grow: of a job's last two."""
@@ -260,3 +269,9 @@ class Output:
         """Return where a rank runs; before all have met nobody knows, and each look looks for it again."""
         hosts = self._hosts.setdefault(source.attempt, Hosts(self.run, self.job_id, source.attempt))
         return hosts.of(source.kind, source.number)
+
+
+def _start_of_newest(path: Path) -> int:
+    with suppress(FileNotFoundError):
+        return max(0, path.stat().st_size - TAIL_BYTES)
+    return 0

@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from slurmddp import __version__, provenance
 from slurmddp.array import Array
-from slurmddp.rundir import RunDir, append_record, read_records, write_whole
+from slurmddp.rundir import RunDir, append_record, write_whole
+from slurmddp.runs.submissions import place_of, submissions
 from slurmddp.slurm import environment, queries, submission
 from slurmddp.slurm.client import LostAnswerError
 from slurmddp.slurm.job_info import JobId
@@ -50,21 +51,6 @@ class Submitted:
     """The jobs that take over, each when the one before it has ended."""
     broken: str = ""
     """Why the chain is shorter than it was to be; empty when it is not."""
-
-
-def submissions(run: RunDir) -> list[dict[str, Any]]:
-    """Return the records of a run's jobs, the oldest first."""
-    return [
-        {**record, "job": job}
-        for record in read_records(run.submissions)
-        if (job := str(record.get("job", ""))).isdecimal() and job.isascii()
-    ]
-
-
-def settings_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the settings that a submission of a sweep has on record, one a task; none of any other."""
-    given = record.get("settings")
-    return given if isinstance(given, list) and all(isinstance(values, dict) for values in given) else []
 
 
 def sbatch(
@@ -164,8 +150,7 @@ class Handover:
     def _origin(self) -> dict[str, Any]:
         directory = Path.cwd()
         commit, dirty = provenance.commit(directory)
-        inode = self.run.path.stat().st_ino
-        return {"directory": str(directory), "inode": inode, "commit": commit, "dirty": dirty, "code": self.code}
+        return {**place_of(self.run), "commit": commit, "dirty": dirty, "code": self.code}
 
     def _record(self, job_id: JobId, after: str, origin: dict[str, Any]) -> str:
         """Write the submission down; return what kept it from being written, empty when nothing did."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, Self
 
+from slurmddp.outcome import DONE
 from slurmddp.rundir import TAIL_BYTES, RunDir, last_records, parse_records, read_records
 
 _WORDS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -19,14 +20,14 @@ _LARGEST: Final = 2**63
 _LAST_TIME: Final = 1e11
 """Seconds since 1970 in the year 5138; what comes later is no time."""
 _FREQUENT: Final = (b'"event": "metrics"', b'"event": "checkpoint"')
-_AFTERWORDS: Final = frozenset({"end", "checkpoint", "metrics"})
+_AFTERWORDS: Final = frozenset({"end", "attempt_end", "checkpoint", "metrics"})
 _RECENT: Final = 64
 _HEAD: Final = frozenset({"time", "event", "job", "attempt", "rank", "host"})
 
 
 @dataclass(frozen=True)
 class Event:
-    """One record of `events.jsonl`; its kinds and their fields are those of `slurmddp.runtime.events`."""
+    """One record of `events.jsonl`: one of those of `slurmddp.runs.events` or `training_events`."""
 
     time: float
     """Seconds since 1970, by the clock of `host`."""
@@ -34,7 +35,7 @@ class Event:
     job: str
     attempt: str
     rank: int | None
-    """None for the batch script."""
+    """None for the supervisor and the command line."""
     host: str
     fields: Mapping[str, Any]
 
@@ -133,7 +134,7 @@ class History:
 
 def read(run: RunDir) -> History:
     """Return all that a run has written down."""
-    return History(tuple(_events(read_records(run.events))))
+    return History(tuple(_known(read_records(run.events))))
 
 
 def read_outline(run: RunDir) -> History:
@@ -142,7 +143,7 @@ def read_outline(run: RunDir) -> History:
     They are nearly all of a long run's gigabytes, and passed over unread.
     """
     with suppress(FileNotFoundError), run.events.open("rb") as file:
-        return History(tuple(_events(parse_records(_thinned(file)))))
+        return History(tuple(parse_events(_thinned(file))))
     return History(())
 
 
@@ -160,7 +161,7 @@ def _thinned(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 def read_newest(run: RunDir, *, size: int = TAIL_BYTES) -> History:
     """Return what lies in the last `size` bytes of a run's events: 64 KiB are enough for where it stands."""
-    return History(tuple(_events(last_records(run.events, size=size))))
+    return History(tuple(_known(last_records(run.events, size=size))))
 
 
 def number(value: object) -> float | None:
@@ -170,7 +171,12 @@ def number(value: object) -> float | None:
     return float(value) if _is_number(value) and isinstance(value, int | float) else None
 
 
-def _events(records: Iterable[Mapping[str, Any]]) -> Iterator[Event]:
+def parse_events(lines: Iterable[bytes]) -> Iterator[Event]:
+    """Yield the events of lines of JSON; what is none is left out."""
+    return _known(parse_records(lines))
+
+
+def _known(records: Iterable[Mapping[str, Any]]) -> Iterator[Event]:
     return (event for record in records if (event := Event.of(record)))
 
 
@@ -182,3 +188,8 @@ def _is_number(value: object) -> bool:
 
 def _is_time(value: object) -> bool:
     return _is_number(value) and isinstance(value, int | float) and 0 <= value < _LAST_TIME
+
+
+def is_finished(run: RunDir) -> bool:
+    """Tell by the last event whether the run's last job ended well."""
+    return [record.get("status") for record in last_records(run.events)][-1:] == [DONE]

@@ -7,7 +7,7 @@ from typing import Final
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown
 
-_ITEM: Final = re.compile(r"(?:[^,\[\]]|\[[^\[\]]*\])+")
+_ITEM: Final = r"(?:[^,\[\]]|\[[^\[\]]*\])+"
 _LONGEST: Final = 65536
 
 
@@ -16,7 +16,7 @@ def expand(text: str) -> tuple[str, ...]:
 
     Raises UsageError for what is no list of nodes.
     """
-    items = _ITEM.findall(text)
+    items = re.findall(_ITEM, text)
     if not items or ",".join(items) != text:
         raise _wrong(text)
     return tuple(name for item in items for name in _names(item, text))

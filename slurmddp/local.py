@@ -5,18 +5,21 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from io import RawIOBase
 from pathlib import Path
 from typing import Final
 
+from slurmddp import variables
 from slurmddp.errors import UsageError
 from slurmddp.interpreter import environment_of
-from slurmddp.outcome import FAILED, FENCED, RETRYABLE, STOPPED
+from slurmddp.outcome import DONE
 from slurmddp.rundir import HERE, LOCAL, RunDir
+from slurmddp.runs.exit_records import ExitRecord, decisive, read_records
+from slurmddp.runs.ownership import Claim, Ownership
 from slurmddp.slurm.environment import submission_environment
 from slurmddp.spec import JobSpec
 
@@ -67,7 +70,7 @@ def perform(local: LocalRun, *, show: Callable[[bytes], None]) -> int:
     """
     local.run.create()
     with (
-        local.run.owned(local.owner, _is_gone),
+        _owned(local),
         _opened(local.console_log) as log,
         subprocess.Popen(
             local.command,
@@ -81,7 +84,7 @@ def perform(local: LocalRun, *, show: Callable[[bytes], None]) -> int:
             for line in process.stdout or ():
                 log.write(line)
                 show(line)
-            return process.wait()
+            return _status(local, process.wait())
         except BaseException:
             rest = threading.Thread(target=_keep, args=(process, log), daemon=True)
             rest.start()
@@ -96,25 +99,49 @@ def _opened(log: Path) -> RawIOBase:
     return log.open("ab", buffering=0)
 
 
-def _is_gone(holder: str) -> bool:
+@contextmanager
+def _owned(local: LocalRun) -> Iterator[None]:
+    """Own the run while it is written to. Raises UsageError when another holds it that is not gone."""
+
+    def check_gone(line: str) -> None:
+        holder = Claim.parse(line)
+        if holder and not _is_gone(holder):
+            raise UsageError(
+                f"run {local.run.path.name} belongs to '{holder}' (cluster, job, attempt); wait for it, choose "
+                f"another --name, or remove {local.run.owner} if that is gone"
+            )
+
+    ownership = Ownership(local.run.owner, local.owner)
+    ownership.take(check_gone)
+    try:
+        yield
+    finally:
+        ownership.release()
+
+
+def _is_gone(holder: Claim) -> bool:
     """Tell of a run on this machine, whose id ends in its process, whether it has ended."""
-    place, _, rest = holder.partition(" ")
-    process = rest.partition(" ")[0].rpartition("-")[2]
-    return not holder or (place == HERE and process.isdecimal() and not Path(f"/proc/{process}").exists())
+    process = holder.job.rpartition("-")[2]
+    return holder.cluster == HERE and process.isdecimal() and not Path(f"/proc/{process}").exists()
+
+
+def _status(local: LocalRun, torchrun: int) -> int:
+    """Return how the run ended: done when rank 0 has said so, as in a job; else as torchrun did."""
+    record = _decisive(local)
+    return DONE if record and record.status == DONE else torchrun
 
 
 def cause(local: LocalRun) -> str | None:
-    """Return, of a run that did not finish, what its first rank to fail recorded, and where its output is.
+    """Return, of a run that did not finish, what the deciding rank recorded, and where its output is.
 
-    A rank that failed by itself comes before those that lost it as a peer. None when no rank said anything.
+    None when no rank left a record that counts, or the run is done.
     """
-    records = sorted(local.console_log.parent.glob("*.end"), key=lambda path: path.stat().st_mtime_ns)
-    for wanted in (STOPPED, FENCED, FAILED, RETRYABLE):
-        for path in records:
-            status, _, reason = path.read_text("utf-8", "replace").strip().partition(" ")
-            if status == str(wanted):
-                return f"{reason}; see {path.with_suffix('.out')}"
-    return None
+    record = _decisive(local)
+    return f"{record.text}; see {record.output}" if record and record.status != DONE else None
+
+
+def _decisive(local: LocalRun) -> ExitRecord | None:
+    return decisive(read_records(local.console_log.parent))
 
 
 def _environment(
@@ -122,19 +149,27 @@ def _environment(
 ) -> dict[str, str]:
     given = dict(item.split("=", 1) for item in spec.variables if "=" in item)
     visible = {"CUDA_VISIBLE_DEVICES": ",".join(devices)} if devices else {}
-    file = {"DDPRUN_INIT_METHOD": f"file://{run.meeting(job_id, ATTEMPT)}"} if spec.init == "file" else {}
+    file = {variables.RENDEZVOUS_FILE: f"file://{run.meeting(job_id, ATTEMPT)}"} if spec.init == "file" else {}
+    skip = {} if spec.preflight else {variables.SKIP_PREFLIGHT: "1"}
     ours = {
-        "DDPRUN_LAUNCHER": "torchrun",
-        "DDPRUN_DIR": str(run.path),
-        "DDPRUN_JOB": job_id,
-        "DDPRUN_ATTEMPT": ATTEMPT,
-        "DDPRUN_OWNER": f"{HERE} {job_id} {ATTEMPT}",
-        "DDPRUN_RANK_LOGS": "1",
-        "DDPRUN_PREFLIGHT": str(int(spec.preflight)),
+        variables.STARTED_BY: "torchrun",
+        variables.RUN_DIR: str(run.path),
+        variables.JOB_ID: job_id,
+        variables.ATTEMPT: ATTEMPT,
+        variables.OWNER: f"{HERE} {job_id} {ATTEMPT}",
+        variables.RANK_LOGS: "1",
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS", "1"),
     }
-    return submission_environment(environ) | _found(spec, environ) | ours | file | visible | given
+    return (
+        submission_environment(environ)
+        | _found(spec, environ)
+        | variables.with_old_names(ours)
+        | file
+        | skip
+        | visible
+        | given
+    )
 
 
 def _found(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str]:

@@ -10,15 +10,15 @@ _WORDS: Final = (
     "|APIKEY|JWT|DSN"
 )
 _ENDINGS: Final = "TOKEN|SECRET|PASS|PASSWORD|PASSWD|PASSPHRASE|APIKEY|ACCESSKEY|SECRETKEY"
-_SECRET: Final = re.compile(rf"(^|[_-])({_WORDS})([_-]|$)|({_ENDINGS})$", re.IGNORECASE)
-_NAMED: Final = re.compile(r"(?<![\w-])([\w-]+)(?![\w./-])[\s=:]*(?=[^\s=:])")
-_IN_ADDRESS: Final = re.compile(r"(?<=://)([^/\s:@]*:)?[^/\s]+(?=@)")
+_SECRET: Final = rf"(?i)(^|[_-])({_WORDS})([_-]|$)|({_ENDINGS})$"
+_NAMED: Final = r"(?<![\w-])([\w-]+)(?![\w./-])[\s=:]*(?=[^\s=:])"
+_IN_ADDRESS: Final = r"(?<=://)([^/\s:@]*:)?[^/\s]+(?=@)"
 _NO_SECRETS: Final = frozenset({"PWD", "OLDPWD"})
 
 
 def is_secret(name: str) -> bool:
     """Tell by its name whether a variable or an option holds a secret: HF_TOKEN does, TOKENIZERS_PARALLELISM not."""
-    return name not in _NO_SECRETS and _SECRET.search(name.lstrip("-")) is not None
+    return name not in _NO_SECRETS and re.search(_SECRET, name.lstrip("-")) is not None
 
 
 def masked(value: Any) -> Any:
@@ -40,6 +40,6 @@ def _after(last: Any, item: Any) -> Any:
 
 
 def _in_text(text: str) -> str:
-    text = _IN_ADDRESS.sub(rf"\1{MASK}", text)
-    named = next((found for found in _NAMED.finditer(text) if is_secret(found[1])), None)
+    text = re.sub(_IN_ADDRESS, rf"\1{MASK}", text)
+    named = next((found for found in re.finditer(_NAMED, text) if is_secret(found[1])), None)
     return text[: named.end()] + MASK if named else text

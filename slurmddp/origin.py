@@ -1,21 +1,17 @@
 """Whether a job is of a run's folder, or of the one that this is a copy of. Reads the runs' files; asks nobody.
 
-A folder that was moved keeps its jobs, a copy has none of them: the folder that a job was submitted from is in its
-script, and what tells a move from a copy once that is gone is the folder's inode, written down with the submission.
+A folder that was moved keeps its jobs, a copy has none of them. The record of a submission has the folder's path and
+its inode; when that path is gone, the inode tells a move from a copy.
 """
 
-import re
-import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from slurmddp.handover import submissions
 from slurmddp.rundir import RunDir
-
-_HOME: Final = re.compile(rb"^DDPRUN_DIR=(.+)$", re.MULTILINE)
+from slurmddp.runs.submissions import submissions
 
 
 @dataclass(frozen=True)
@@ -30,21 +26,12 @@ class Origin:
 
 def of(run: RunDir, record: Mapping[str, Any]) -> Origin:
     """Return where a job was submitted from that a run's folder (a sweep's, not a setting's) has on record."""
-    home = _home(run, record)
-    if home is None or _is_same(home, run.path):
+    folder = record.get("folder")
+    if not isinstance(folder, str) or not folder or _is_same(home := Path(folder), run.path):
         return Origin(run.path.name)
     inode = record.get("inode")
     was_copied = inode is not None and inode != run.path.stat().st_ino
     return Origin(home.name, home if was_copied or _has(home, record) else None)
-
-
-def _home(run: RunDir, record: Mapping[str, Any]) -> Path | None:
-    """Return the folder that the job's script names, as it was from where it was submitted."""
-    with suppress(OSError, ValueError):
-        found = _HOME.search(run.submitted_script(str(record.get("job"))).read_bytes())
-        words = shlex.split(found[1].decode()) if found else []
-        return Path(str(record.get("directory", "")), words[0]) if words and record.get("directory") else None
-    return None
 
 
 def _is_same(home: Path, path: Path) -> bool:

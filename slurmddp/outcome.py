@@ -1,7 +1,7 @@
 """What the exit status of a rank, and of the batch script, means. No I/O.
 
-The shell only reads and compares these numbers (templates/base.sbatch.j2); here is the one place that names
-them. 75 is EX_TEMPFAIL of sysexits.h, its neighbours were free.
+Ranks leave these numbers in their exit records, and the supervisor decides by them. 75 is EX_TEMPFAIL of
+sysexits.h, its neighbours were free.
 """
 
 from typing import Final

@@ -4,23 +4,27 @@ The only door to jinja2. A template cannot write a user's value unless one of th
 made it: `header` in `#SBATCH` lines, `shell` everywhere else.
 """
 
+import shlex
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import jinja2
+import msgspec
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from slurmddp import container, quoting
-from slurmddp.array import Array
-from slurmddp.codecopy import Code
+from slurmddp import __version__, container, quoting, variables
+from slurmddp.batch.options import Options, words
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown
 from slurmddp.hostlist import expand
 from slurmddp.interpreter import environment_of
 from slurmddp.rundir import RunDir
 from slurmddp.spec import JobSpec
+
+if TYPE_CHECKING:
+    from slurmddp.array import Array
+    from slurmddp.codecopy import Code
 
 BASE: Final = "base.sbatch.j2"
 MANUAL: Final = "manual.j2"
@@ -29,7 +33,7 @@ _PACKAGE: Final = Path(__file__).parent
 _PACKAGED = _PACKAGE / "templates"
 TEMPLATES: Final = _PACKAGED if _PACKAGED.is_dir() else _PACKAGE.parent / "templates"
 """Inside the package when installed; beside it in a checkout."""
-_OF_TASK: Final = '"${DDPRUN_PROGRAM[@]}"'
+_PROGRAM_OF_TASK: Final = '"${slurmddp_program[@]}"'
 _MODULES = """\
 # A shell function that zsh, for one, does not hand down; MODULESHOME is Lmod's and Environment Modules' own.
 # shellcheck disable=SC1091
@@ -40,18 +44,18 @@ def render(
     spec: JobSpec,
     *,
     reset_number: int = 1,
-    code: Code | None = None,
-    array: Array | None = None,
-    look: bool = False,
+    code: "Code | None" = None,
+    array: "Array | None" = None,
+    single_attempt: bool = False,
 ) -> str:
     """Return the script for a job, or what to type by hand: the same text for the same job, always valid UTF-8.
 
     `reset_number` tells this start over, if the job is one, from the run's earlier ones; `code` is what a job with a
-    snapshot is to run, `array` what each task of one runs in place of the job's own program. A `look` is a script for
-    an allocation of somebody's: it starts the ranks once, and asks Slurm for nothing else. Raises UsageError for a
-    template or a set-up file that cannot be used.
+    snapshot is to run, `array` what each task of one runs in place of the job's own program. With `single_attempt`
+    the script is for an allocation that somebody else has made: it starts the ranks once, and asks Slurm for nothing
+    else. Raises UsageError for a template or a set-up file that cannot be used.
     """
-    environment, context = _environment(), _context(spec, reset_number, code, array) | {"look": look}
+    environment, context = _environment(), _context(spec, reset_number, code, array, single_attempt=single_attempt)
     try:
         if spec.launcher == "manual":
             return environment.get_template(MANUAL).render(context | _by_hand(spec))
@@ -62,8 +66,7 @@ def render(
     return _checked(script, spec.template)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Callables:
+class Callables(msgspec.Struct, frozen=True, kw_only=True):
     """What the script of pickled callables has beyond that of a job (slurmddp.executor)."""
 
     folder: str
@@ -86,13 +89,21 @@ def render_callables(spec: JobSpec, callables: Callables) -> str:
     Raises UsageError for a value that no script can carry.
     """
     context = _context(spec, 1, None, None) | {
-        "run_dir": callables.folder,
+        "run_dir_word": _path_word(callables.folder),
+        "supervisor_python": quoting.shell(_host_python(callables.python)),
+        "supervisor_words": tuple(words(supervisor_options(spec, 1, single_attempt=False, record=False))),
         "indices": callables.array,
         "callables": callables,
         "python_code": quoting.lines(callables.python),
         "teardown_lines": [quoting.lines(line) for line in callables.teardown],
     }
     return _environment().get_template(CALLABLES).render(context)
+
+
+def _host_python(code: str) -> str:
+    """Return the Python of the supervisor: what starts the ranks' may lead into a container, where no Slurm is."""
+    given = shlex.split(code)
+    return given[0] if len(given) == 1 else sys.executable
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
@@ -115,22 +126,56 @@ def _only_filtered(value: Any) -> Any:
     raise jinja2.TemplateRuntimeError(f"{shown(value)} is written without a filter; put | header or | shell behind it")
 
 
-def _context(spec: JobSpec, reset_number: int, code: Code | None, array: Array | None) -> dict[str, Any]:
+def _context(
+    spec: JobSpec, reset_number: int, code: "Code | None", array: "Array | None", *, single_attempt: bool = False
+) -> dict[str, Any]:
     python = _python(spec)
+    options = supervisor_options(spec, reset_number, single_attempt=single_attempt)
     return {
         "job": spec,
+        "version": __version__,
+        "look": single_attempt,
+        "run_dir_word": _path_word(f"{spec.runs_dir.rstrip('/')}/{spec.job_name}"),
+        "run_variable": quoting.lines(f"${variables.SWEEP_DIR if array else variables.RUN_DIR}"),
+        "supervisor_python": quoting.shell(supervisor_python(spec)),
+        "supervisor_words": tuple(words(options)),
         "python": python,
         "virtual_environment": None if spec.container or spec.venv else environment_of(python),
-        "program": quoting.Quoted(_OF_TASK) if array else _words(spec),
+        "program": quoting.Quoted(_PROGRAM_OF_TASK) if array else _words(spec),
         "indices": array.indices if array else "",
-        "look": False,
         "tasks": [{"folder": task.folder, "program": _words(task.job)} for task in array.tasks] if array else [],
         "setup_lines": _setup_lines(spec),
         "variables": [item.partition("=") for item in spec.variables],
-        "run_dir": f"{spec.runs_dir.rstrip('/')}/{spec.job_name}",
-        "reset_number": reset_number if spec.reset else 0,
         "code": code,
+        "teardown_lines": (),
     } | (_contained(spec) if spec.container else {})
+
+
+def supervisor_options(spec: JobSpec, reset_number: int, *, single_attempt: bool, record: bool = True) -> Options:
+    """Return how the supervisor is to treat a job."""
+    return Options(
+        max_restarts=spec.max_restarts,
+        max_requeues=spec.max_requeues,
+        signal_lead=spec.lead_s,
+        signal_margin=spec.margin_s,
+        port_range=spec.ports,
+        rendezvous_file=spec.init == "file",
+        reset=reset_number if spec.reset else None,
+        require_env=tuple(item for item in spec.variables if "=" not in item),
+        record=record,
+        single_attempt=single_attempt,
+    )
+
+
+def supervisor_python(spec: JobSpec) -> str:
+    """Return the Python of the supervisor, outside of any container: the ranks', or else this one."""
+    return spec.supervisor_python or (sys.executable if spec.container else _python(spec))
+
+
+def _path_word(path: str) -> quoting.Quoted:
+    """Return a path as a shell word; a relative one begins in the job's working directory."""
+    word = quoting.shell(path)
+    return word if path.startswith("/") else quoting.lines(f"$PWD/{word}")
 
 
 def _words(spec: JobSpec) -> tuple[str, ...]:

@@ -1,18 +1,21 @@
 """A job as it will be asked for: what it leaves open is filled from the cluster that answers here. Asks Slurm once."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from slurmddp.array import Array
+import msgspec
+
 from slurmddp.cluster import Cluster, census
 from slurmddp.cluster.sizing import sized
 from slurmddp.config import Resolved
 from slurmddp.errors import ClusterError
 from slurmddp.spec import JOB_FIELDS, JobSpec
 
+if TYPE_CHECKING:
+    from slurmddp.array import Array
 
-@dataclass(frozen=True)
-class Request:
+
+class Request(msgspec.Struct, frozen=True):
     """A job, and the cluster that it was fitted to."""
 
     resolved: Resolved
@@ -21,7 +24,7 @@ class Request:
     """Why no cluster is known; empty when one is."""
     computed: tuple[str, ...] = ()
     """The keys whose values come from the cluster."""
-    array: Array | None = None
+    array: "Array | None" = None
     """The tasks, where it is an array."""
 
     @property

@@ -6,9 +6,7 @@ A run is one folder. The batch script (templates/base.sbatch.j2) names the same 
 import json
 import os
 import re
-import socket
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +17,7 @@ from slurmddp.errors import UsageError
 TAIL_BYTES = 2**16
 LOCAL = "local-"
 """What the id of a run on this machine begins with, which is no job of Slurm's."""
-HERE = f"local:{socket.gethostname()}"
+HERE = f"local:{os.uname().nodename}"
 """What stands in a run's owner file for the cluster while it runs on this machine."""
 _RANK_MODEL = re.compile(r"rank-([0-9]+)\.pt\Z")
 
@@ -81,6 +79,10 @@ class RunDir:
         """The batch script's own words."""
         return self.logs / f"{job_id}.out"
 
+    def batch_record(self, job_id: str) -> Path:
+        """How a set-up line failed: one line, its status and the reason."""
+        return self.logs / f"{job_id}.end"
+
     def attempt(self, job_id: str, attempt: str) -> Path:
         """The folder of one start of the step; `attempt` is `<SLURM_RESTART_COUNT>.<n>`."""
         return self.logs / job_id / attempt
@@ -127,7 +129,7 @@ class RunDir:
 
     @property
     def events(self) -> Path:
-        """What happened, a line of JSON each; the fields are those of `slurmddp.runtime.events`."""
+        """What happened, a line of JSON each; the fields are those of `slurmddp.runs.events` and `training_events`."""
         return self.path / "events.jsonl"
 
     @property
@@ -155,6 +157,11 @@ class RunDir:
     def requeues(self, job_id: str) -> Path:
         """How often that job has requeued itself: a line each, the newest checkpoint and the seconds it had run."""
         return self.logs / job_id / "requeues"
+
+    @property
+    def claim(self) -> Path:
+        """Held by one who submits a job for the run: host and process."""
+        return self.path / ".submitting"
 
     def before_reset(self, number: int) -> Path:
         """What the run had before it was started over for the `number`-th time, from 1."""
@@ -234,42 +241,23 @@ class RunDir:
 
         Raises UsageError when another process, here or on another machine, holds it.
         """
-        claim = self.path / ".submitting"
-        while not _created(claim, f"{socket.gethostname()} {os.getpid()}"):
+        from slurmddp.runs.ownership import create_exclusively, take_away  # noqa: PLC0415 - for a submission alone
+
+        claim = self.claim
+        while not create_exclusively(claim, f"{os.uname().nodename} {os.getpid()}"):
             with suppress(FileNotFoundError):
                 holder = claim.read_text()
                 host, _, pid = holder.partition(" ")
-                if host != socket.gethostname() or not pid.isdecimal() or Path(f"/proc/{pid}").exists():
+                if host != os.uname().nodename or not pid.isdecimal() or Path(f"/proc/{pid}").exists():
                     raise UsageError(
                         f"run {self.path.name} is being submitted by process {pid} on {host}; wait for it, or remove "
                         f"{claim} if that process is gone"
                     )
-                _take_away(claim, holder)
+                take_away(claim, holder)
         try:
             yield
         finally:
             claim.unlink(missing_ok=True)
-
-    @contextmanager
-    def owned(self, line: str, is_gone: Callable[[str], bool]) -> Iterator[None]:
-        """Own the run while it is written to, as the batch script does; `is_gone` judges another holder's line.
-
-        Raises UsageError when the holder is not gone.
-        """
-        while not _created(self.owner, f"{line}\n"):
-            with suppress(FileNotFoundError):
-                written = self.owner.read_text()
-                if not is_gone(holder := written.strip()):
-                    raise UsageError(
-                        f"run {self.path.name} belongs to '{holder}' (cluster, job, attempt); wait for it, choose "
-                        f"another --name, or remove {self.owner} if that is gone"
-                    )
-                _take_away(self.owner, written)
-        try:
-            yield
-        finally:
-            if self.owner.read_text().strip() == line:
-                self.owner.unlink()
 
     def _check_owner(self) -> None:
         owner = self.path.stat().st_uid
@@ -277,39 +265,16 @@ class RunDir:
             raise UsageError(f"the run's folder {self.path} belongs to user {owner}; choose another --name")
 
 
-def _created(path: Path, content: str) -> bool:
-    """Create a file that must not be there yet, in one step that also a network file system keeps."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.")
-    try:
-        os.write(descriptor, content.encode())
-        os.close(descriptor)
-        os.link(temporary, path)
-    except FileExistsError:
-        return False
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-    return True
+def _temporary(folder: Path, prefix: str) -> tuple[int, str]:
+    import tempfile  # noqa: PLC0415 - needed only to write, and every start would pay for it
 
-
-def _take_away(path: Path, content: str) -> None:
-    """Remove a file of one who is gone. It is moved, then looked at: if another was quicker, it is theirs again.
-
-    Raises FileNotFoundError when there is none.
-    """
-    aside = path.with_name(f"{path.name}.{socket.gethostname()}.{os.getpid()}")
-    path.rename(aside)
-    try:
-        if aside.read_text() != content:
-            with suppress(FileExistsError):
-                os.link(aside, path)
-    finally:
-        aside.unlink()
+    return tempfile.mkstemp(dir=folder, prefix=prefix)
 
 
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that a reader, also after a power cut, sees all of it or what was there before."""
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        descriptor, temporary = _temporary(path.parent, f".{path.name}.")
     except OSError as error:
         error.filename = str(path)  # what was asked for; nobody knows the other name
         raise

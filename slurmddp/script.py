@@ -2,9 +2,8 @@
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from slurmddp.array import Array
-from slurmddp.codecopy import Code, code_of
 from slurmddp.command import is_worker, script_of
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown
@@ -13,8 +12,12 @@ from slurmddp.rundir import RunDir
 from slurmddp.spec import JobSpec
 from slurmddp.worker.files import check
 
+if TYPE_CHECKING:
+    from slurmddp.array import Array
+    from slurmddp.codecopy import Code
 
-def script(spec: JobSpec, code: Code | None = None, array: Array | None = None) -> bytes:
+
+def script(spec: JobSpec, code: "Code | None" = None, array: "Array | None" = None) -> bytes:
     """Return the batch script of a job whose program is there to be run.
 
     `code` is what a job with a snapshot is to run, read here where it is not given; `array` what each task of one runs.
@@ -22,8 +25,12 @@ def script(spec: JobSpec, code: Code | None = None, array: Array | None = None) 
     """
     for program in array.programs if array else (spec,):
         check_program(program)
+    if code is None and spec.snapshot:
+        from slurmddp.codecopy import code_of  # noqa: PLC0415 most jobs have no snapshot, and every start would pay for it
+
+        code = code_of(spec)
     run = RunDir.named(spec.runs_dir, spec.job_name)
-    return render(spec, reset_number=run.next_reset, code=code or code_of(spec), array=array).encode()
+    return render(spec, reset_number=run.next_reset, code=code, array=array).encode()
 
 
 def check_program(spec: JobSpec) -> None:

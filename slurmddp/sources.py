@@ -19,7 +19,9 @@ from slurmddp.tables import JOB_FILE_KEYS, Source, parse, place_of, source
 PROJECT_FILE: Final = "slurmddp.toml"
 _PYPROJECT: Final = "pyproject.toml"
 _TOOL: Final = "tool.slurmddp"
-_TOOL_TABLE: Final = re.compile(rb"^\s*\[\s*tool\s*\.\s*slurmddp\b", re.MULTILINE)
+_TOOL_TABLE: Final = rb"(?m)^\s*\[\s*tool\s*\.\s*slurmddp\b"
+_MAY_HAVE_TABLE: Final = rb"""\btool["']?\s*(\.\s*["']?slurmddp\b|\]|=)"""
+"""Every way to write it; most projects name slurmddp among what they depend on, and to read all TOML takes its time."""
 
 
 class Ignored(NamedTuple):
@@ -63,9 +65,9 @@ def find(folder: Path) -> Configuration:
 
 def user_file() -> Path:
     """Return where the user's own file is, or would be."""
-    import platformdirs  # noqa: PLC0415 every start would pay for it
-
-    return platformdirs.user_config_path("slurmddp") / "config.toml"
+    configured = os.environ.get("XDG_CONFIG_HOME", "")  # a relative one counts as unset (XDG Base Directory)
+    folder = configured if os.path.isabs(configured) else os.path.expanduser("~/.config")  # noqa: PTH111, PTH117 as above
+    return Path(folder, "slurmddp", "config.toml")
 
 
 def upwards(folder: Path) -> Iterator[Path]:
@@ -105,7 +107,7 @@ def _trusted(kind: str, path: Path, ignored: list[Ignored], *, root: str = "") -
         return None
     except OSError as error:
         raw, why = b"", f"it cannot be read: {error.strerror}"
-    if root and not (_TOOL_TABLE.search(raw) if why else b"slurmddp" in raw):
+    if root and not re.search(_TOOL_TABLE if why else _MAY_HAVE_TABLE, raw):
         return None
     if why:
         ignored.append(Ignored(path, why))

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from slurmddp import variables
 from slurmddp.command import is_worker
 from slurmddp.container import Runtime, check_mount, runtime_of
 from slurmddp.errors import UsageError
@@ -157,6 +158,13 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     python: Annotated[
         str | None,
         Option(help="Python of the ranks [default: this one; with --conda or --venv: theirs].", metavar="EXE"),
+    ] = None
+    supervisor_python: Annotated[
+        str | None,
+        Option(
+            help="Python of the supervisor, on the host [default: with --container this one, else the ranks'].",
+            metavar="EXE",
+        ),
     ] = None
     container: Annotated[
         str | None,
@@ -354,7 +362,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Environment of the ranks, KEY=VALUE each, or a KEY that travels unwritten; the later one counts."""
         names = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if self.interface else ()
         level = (f"NCCL_DEBUG={self.nccl_debug}",) if self.nccl_debug else ()
-        steps = (f"DDPRUN_STEPS={self.steps}",) if self.steps else ()
+        steps = (f"{variables.STEP_LIMIT}={self.steps}",) if self.steps else ()
         return (*(f"{name}={self.interface}" for name in names), *level, *steps, *self.env)
 
     @property

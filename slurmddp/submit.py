@@ -17,11 +17,12 @@ from slurmddp.cluster.pending import warning
 from slurmddp.codecopy import Code, code_of
 from slurmddp.config import Resolved
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.handover import Handover, Notice, Submitted, submissions
-from slurmddp.outcome import DONE
+from slurmddp.handover import Handover, Notice, Submitted
+from slurmddp.history import is_finished
 from slurmddp.prepare import prepare
 from slurmddp.request import Request
-from slurmddp.rundir import RunDir, last_records
+from slurmddp.rundir import RunDir
+from slurmddp.runs.submissions import submissions
 from slurmddp.sameness import check_same
 from slurmddp.script import check_program, script
 from slurmddp.slurm import queries, submission
@@ -250,11 +251,6 @@ def _check_kind(request: Request, run: RunDir) -> None:
         if ("settings" in last) != (request.array is not None):
             what = "a sweep; `slurmddp sweep` goes on with it" if "settings" in last else "one job, and no sweep"
             raise UsageError(f"run {run.path.name} is {what}; choose another --name")
-
-
-def is_finished(run: RunDir) -> bool:
-    """Tell by the last event whether the run's last job ended well."""
-    return [record.get("status") for record in last_records(run.events)][-1:] == [DONE]
 
 
 def unfinished(run: RunDir, environ: Mapping[str, str]) -> list[JobInfo]:

@@ -3,9 +3,10 @@
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeGuard
+
+import msgspec
 
 from slurmddp import command
 from slurmddp.container import is_path
@@ -37,8 +38,7 @@ class Layer(NamedTuple):
     """The bundled worker's options by key, raw."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Source:
+class Source(msgspec.Struct, frozen=True, kw_only=True):
     """One file that was read: its keys are known ones, and its paths right for the working directory."""
 
     kind: str

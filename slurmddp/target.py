@@ -1,6 +1,5 @@
 """Which run, and which of its jobs, a person means by a word. Reads the runs' folders; asks nobody."""
 
-import difflib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,8 +11,8 @@ from slurmddp import origin
 from slurmddp.array import folder as folder_of
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown
-from slurmddp.handover import settings_of, submissions
 from slurmddp.rundir import LOCAL, RunDir
+from slurmddp.runs.submissions import settings_of, submissions
 
 JOB_ID: Final = re.compile(r"[0-9]+(_[0-9]+)?")
 """A job's id as people type it: `17`, or `17_3` for a task of an array."""
@@ -124,6 +123,8 @@ def _of_name(word: str, runs_dir: str, *, local: bool = False) -> Target:
         target = here
     if target.jobs:
         return target
+    import difflib  # noqa: PLC0415 needed only when something is wrong
+
     near = difflib.get_close_matches(word, [known.path.name for known in runs(runs_dir)])
     hint = (
         f"did you mean {' or '.join(near)}?" if near else "`slurmddp status` lists the runs; --runs-dir names another"

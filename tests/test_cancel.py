@@ -6,11 +6,11 @@ import pytest
 
 from slurmddp import cancel, history
 from slurmddp.errors import ClusterError, UsageError
+from slurmddp.history import is_finished
 from slurmddp.rundir import RunDir, append_record
 from slurmddp.slurm import client, environment
 from slurmddp.slurm.client import Answer
 from slurmddp.status import JobStatus, Progress, records
-from slurmddp.submit import is_finished
 from slurmddp.target import Target
 
 

@@ -41,7 +41,7 @@ def test_options_end_where_the_command_begins(words, own, job_file, command):
 def slurmddp(*words: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess:
     """Run the program in an empty world, as far from a cluster as can be."""
     return subprocess.run(
-        [sys.executable, "-m", "slurmddp.cli", *words],
+        [sys.executable, "-m", "slurmddp", *words],
         cwd=cwd,
         env={"PATH": "/nowhere", "HOME": str(cwd), **environ},
         capture_output=True,
@@ -115,7 +115,7 @@ def test_run_gives_no_advice_that_only_holds_for_sbatch(words, tmp_path):
 @pytest.mark.parametrize("words", ["render", "--help", "", "sandbox --help"])
 @pytest.mark.parametrize(("place", "unbuffered"), [("&-", ""), ("/dev/full", ""), ("/dev/full", "1")])
 def test_output_that_cannot_be_written_is_one_line_and_status_1(words, place, unbuffered, tmp_path):
-    command = f'"{sys.executable}" -m slurmddp.cli {words} >{place}'
+    command = f'"{sys.executable}" -m slurmddp {words} >{place}'
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=tmp_path,
@@ -133,7 +133,7 @@ def test_a_reader_that_leaves_early_gets_no_complaint(words, tmp_path):
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
-        [sys.executable, "-m", "slurmddp.cli", *words.split()],
+        [sys.executable, "-m", "slurmddp", *words.split()],
         cwd=tmp_path,
         stdout=writer,
         stderr=subprocess.PIPE,
@@ -246,7 +246,7 @@ def test_a_run_that_ends_without_any_rank_s_word_still_says_where_to_look(tmp_pa
 def test_an_interrupted_run_says_where_its_output_is(tmp_path):
     python = fake_python(tmp_path, "echo begun", "exec /bin/sleep 60")
     with subprocess.Popen(
-        [sys.executable, "-m", "slurmddp.cli", "run", "--python", python, "--name", "x"],
+        [sys.executable, "-m", "slurmddp", "run", "--python", python, "--name", "x"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

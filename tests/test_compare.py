@@ -22,7 +22,7 @@ def run(tmp_path):
 
 
 def cli(*words, cwd):
-    command = [sys.executable, "-m", "slurmddp.cli", "compare", *map(str, words)]
+    command = [sys.executable, "-m", "slurmddp", "compare", *map(str, words)]
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout, done.stderr
 

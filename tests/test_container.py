@@ -82,8 +82,8 @@ def test_a_folder_that_no_mount_can_name_is_refused(folder, what, tmp_path, monk
 
 
 def test_the_containers_python_is_its_own_unless_one_is_named():
-    assert '"${DDPRUN_INSIDE[@]}" python3 -P' in render(job())
-    assert '"${DDPRUN_INSIDE[@]}" /opt/conda/bin/python -P' in render(job(python="/opt/conda/bin/python"))
+    assert '"\\$@\\"" sh \\\n    python3 -P' in render(job())
+    assert '"\\$@\\"" sh \\\n    /opt/conda/bin/python -P' in render(job(python="/opt/conda/bin/python"))
 
 
 def test_values_of_variables_are_not_on_a_command_line():
@@ -98,28 +98,32 @@ def test_gpus_are_asked_for_only_with_gpus():
     assert " --nv " in render(job(gpus_per_node="2"))
 
 
+SHIMS = {
+    "srun": '[ "$1" = --help ] && echo --container-image || printf "%s\\n" "$@"',
+    "apptainer": ":",
+    "scontrol": "echo n1",
+    "supervisor": "exec bash -c 'eval \"$(cat)\"; launch'",
+}
+"""Stand-ins that show the words which srun would get."""
+
+
 def test_hostile_names_stay_words(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     hostile = "$(touch injected)'\"`x`"
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, text in SHIMS.items():
+        (programs / name).write_text(f"#!/bin/bash\n{text}\n")
+        (programs / name).chmod(0o755)
+    environ = {"PATH": f"{programs}:{os.defpath}", "SLURM_JOB_ID": "7", "SLURMDDP_ATTEMPT_DIR": "/x"}
     for runtime in ("apptainer", "pyxis"):
-        script = render(job(container=hostile, container_runtime=runtime, container_mount=(f"/{hostile}:/b",)))
-        defined = script[script.index("# --- The container") : script.index("# --- What happened")]
-        file = tmp_path / "bin"
-        file.mkdir(exist_ok=True)
-        for program, answer in (("srun", "echo --container-image"), ("apptainer", ":")):
-            (file / program).write_text(f"#!/bin/sh\n{answer}\n")
-            (file / program).chmod(0o755)
-        show = 'printf "%s\\n" "${DDPRUN_PYXIS[@]}" "${DDPRUN_INSIDE[@]}"\n'
-        environ = {"PATH": f"{file}:{os.defpath}", "DDPRUN_DIR": "/run"}
-        said = subprocess_output(f"DDPRUN_PYXIS=()\n{defined}{show}", environ)
-        assert any(hostile in line for line in said.splitlines())
+        values = {"container_runtime": runtime, "container_mount": (f"/{hostile}:/b",), "job_name": runtime}
+        script = render(job(container=hostile, supervisor_python="supervisor", **values))
+        subprocess.run(["bash", "-s"], input=script, env=environ, text=True, check=True)
+        said = (tmp_path / "jobs" / runtime / "logs" / "7.out").read_text().splitlines()
+        assert "slurmddp.worker" in said, said
+        assert any(hostile in line for line in said)
         assert not (tmp_path / "injected").exists()
-
-
-def subprocess_output(script: str, environ: dict[str, str]) -> str:
-    done = subprocess.run(["bash", "-s"], input=script, env=environ, capture_output=True, text=True, check=True)
-    assert done.stderr == ""
-    return done.stdout
 
 
 def test_a_files_bare_name_is_no_image_of_a_registry():

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 import pytest
 import torch
+from click.testing import CliRunner
 
 from slurmddp.cli import group
 from slurmddp.spec import JOB_FIELDS
@@ -17,13 +18,12 @@ from slurmddp.worker.options import WORKER_FIELDS
 
 REPOSITORY = Path(__file__).parent.parent
 REFERENCE = REPOSITORY / "docs" / "reference.md"
-EVENTS = REPOSITORY / "slurmddp" / "runtime" / "events.py"
-ENDING = REPOSITORY / "templates" / "ending.j2"
+EVENTS = [REPOSITORY / "slurmddp" / "runs" / name for name in ("training_events.py", "events.py")]
 TRAINING = REPOSITORY / "docs" / "training.md"
 PAGES = [REPOSITORY / "README.md", REPOSITORY / "jobs" / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 
 
-FOREIGN = {"--output", "--test-only", "--nv", "--container-env", "--container-image"}
+FOREIGN = {"--output", "--test-only", "--nv", "--signal", "--protocol", "--container-env", "--container-image"}
 """Options of other programs that the pages speak of."""
 
 
@@ -38,9 +38,9 @@ def commands(command: click.Command, path: tuple[str, ...] = ()) -> list[tuple[s
 
 
 def help_of(path: tuple[str, ...]) -> str:
-    words = [sys.executable, "-m", "slurmddp.cli", *path, "--help"]
-    out = subprocess.run(words, capture_output=True, text=True, check=True, env={"COLUMNS": "80"}).stdout
-    return f"## slurmddp {' '.join(path)}\n\n```\n{out}```\n"
+    said = CliRunner().invoke(group, [*path, "--help"], prog_name="slurmddp", terminal_width=78)
+    assert said.exit_code == 0, said.output
+    return f"## slurmddp {' '.join(path)}\n\n```\n{said.output}```\n"
 
 
 def job_keys() -> str:
@@ -72,25 +72,21 @@ def worker_keys() -> str:
     )
 
 
-BATCH_EVENTS = {
-    "restart": "The batch script starts the ranks again in the same allocation.",
-    "requeue": "The batch script puts the job back into the queue.",
-}
-"""Those of the batch script, which knows no docstrings; their fields are found in its template."""
-
-CANCEL = "| `cancel` | A person cancelled a job that had started, by `slurmddp cancel`, on `host`. | `by` |\n"
-
-
 def events() -> str:
     text = (
         "## events.jsonl\n\n"
-        "One JSON object a line, appended by rank 0, the batch script or `slurmddp cancel`. Every record begins with\n"
+        "One JSON object a line, appended by rank 0, the supervisor or `slurmddp cancel`. Every record begins with\n"
         "`time` (seconds since 1970), `event`, `job`, `attempt`, `rank` (null for the last two) and `host`;\n"
     )
     text += "a number that JSON cannot write is the text `nan`, `inf` or `-inf`.\n\n"
     text += "| event | when | its own fields |\n|---|---|---|\n"
-    rows = [row(node) for node in ast.parse(EVENTS.read_text()).body if isinstance(node, ast.ClassDef)]
-    return text + "".join(rows) + "".join(batch_rows()) + CANCEL
+    nodes = [node for file in EVENTS for node in ast.parse(file.read_text()).body]
+    classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
+    return text + "".join(row(node) for node in classes if is_event(node))
+
+
+def is_event(node: ast.ClassDef) -> bool:
+    return any(isinstance(item, ast.AnnAssign) and item.target.id == "event" and item.value for item in node.body)
 
 
 def row(node: ast.ClassDef) -> str:
@@ -104,15 +100,9 @@ def row(node: ast.ClassDef) -> str:
     return f"| `{name}` | {ast.get_docstring(node)} | {', '.join(fields)} |\n"
 
 
-def batch_rows() -> list[str]:
-    written = re.findall(r"^ *ddprun_event (\w+) (.*)$", ENDING.read_text(), re.MULTILINE)
-    fields = {name: ", ".join(f"`{field}`" for field in re.findall(r'\\"(\w+)\\":', line)) for name, line in written}
-    return [f"| `{name}` | {BATCH_EVENTS[name]} | {own} |\n" for name, own in fields.items()]
-
-
 STATUSES = """## Exit status of a rank and of the job
 
-| status | meaning | the batch script |
+| status | meaning | the supervisor |
 |---|---|---|
 | 0 | done | ends |
 | 75 | told to stop, the state is durable | puts the job back into the queue; ends with it where that cannot be |
@@ -143,12 +133,6 @@ def test_every_command_has_a_help_that_fits_80_columns(path):
     assert all(len(line) <= 80 for line in lines)
 
 
-def test_the_readme_names_every_module():
-    named = set(re.findall(r"\b(\w+)\.py\b", (REPOSITORY / "README.md").read_text()))
-    modules = {path.stem for path in (REPOSITORY / "slurmddp").glob("*.py")} - {"__init__"}
-    assert modules <= named
-
-
 def test_the_readmes_examples_are_understood(tmp_path):
     """Each `slurmddp render` and `submit` line of the README renders."""
     (tmp_path / "train.py").write_text("")
@@ -162,7 +146,7 @@ def test_the_readmes_examples_are_understood(tmp_path):
     for example in examples:
         words = [word for word in example.split() if word != "--follow"]
         done = subprocess.run(
-            [sys.executable, "-m", "slurmddp.cli", "render", *words],
+            [sys.executable, "-m", "slurmddp", "render", *words],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -188,7 +172,7 @@ def training(tmp_path):
     """Return a function that runs the script of docs/training.md with two ranks, and returns what it printed."""
     (script,) = re.findall(r"```python\n(.*?)```", TRAINING.read_text(), re.DOTALL)
     (tmp_path / "train.py").write_text(script)
-    words = [sys.executable, "-m", "slurmddp.cli", "run", "--ntasks-per-node", "2", "train.py"]
+    words = [sys.executable, "-m", "slurmddp", "run", "--ntasks-per-node", "2", "train.py"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
 
     def run() -> str:

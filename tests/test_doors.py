@@ -16,6 +16,7 @@ DOORS = {
     "torch": {"runtime", "worker"},
     "subprocess": {
         "slurm",
+        "batch",
         "local.py",
         "prepare.py",
         "provenance.py",
@@ -34,7 +35,17 @@ DOORS = {
     "matplotlib": {"scaling"},
     "plotext": {"scaling"},
 }
-WORKERS_SIDE = {"runtime", "worker", "rundir.py", "outcome.py", "errors.py", "finding.py"}
+WORKERS_SIDE = {
+    "runtime",
+    "worker",
+    "batch",
+    "runs",
+    "rundir.py",
+    "outcome.py",
+    "errors.py",
+    "finding.py",
+    "variables.py",
+}
 CLI_ONLY = {
     "cli",
     "doctor",
@@ -42,7 +53,6 @@ CLI_ONLY = {
     "submit",
     "handover",
     "diagnose",
-    "history",
     "report",
     "target",
     "origin",
@@ -127,7 +137,7 @@ for name in {names!r}:
     importlib.import_module(name)
 roots = {{name.partition(".")[0] for name, module in sys.modules.items() if getattr(module, "__file__", None)}}
 known = {{name for name in sys.modules if name.startswith("slurmddp.")}}
-strange = known - {{*{names!r}, "slurmddp.slurm", "slurmddp.errors", "slurmddp.outcome"}}
+strange = known - {{*{names!r}, "slurmddp.slurm", "slurmddp.errors", "slurmddp.outcome", "slurmddp.variables"}}
 sys.exit(f"{{strange}}" if strange or {{"msgspec", "click", "jinja2"}} & roots else 0)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

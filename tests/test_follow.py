@@ -16,7 +16,13 @@ from slurmddp.slurm import client, queries
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.terminal import clean
 
-LAST = "2026-01-02T03:04:05+0000 slurmddp: job 7, attempt 1.0, ended with status {}: done\n"
+HEAD = {"time": 1.0, "job": "7", "attempt": "1.0", "rank": None, "host": "n1"}
+LAST = "the batch script's last line\n"
+
+
+def end(run, status, kind="job_end", **head):
+    """Write down that the job, or an attempt, has ended."""
+    append_record(run.events, {**HEAD, "event": kind, "status": status, "reason": "why", **head})
 
 
 @pytest.fixture
@@ -79,12 +85,13 @@ def test_where_ranks_run_is_looked_for_once_a_look(run, monkeypatch):
     assert len(shown(output)) == 5 and len(made) == 1
 
 
-def test_what_was_there_before_can_be_skipped_and_the_last_words_are_known_all_the_same(run):
+def test_what_was_there_before_can_be_skipped_and_the_end_is_known_all_the_same(run):
     output = follow.Output(run, "7")
     log = run.rank_log("7", "0.0", 0)
     log.write_bytes(b"old\nhalf")
-    run.batch_log("7").write_text(LAST.format(0))
-    assert output.skip(["0.0"]) == {log: 4, run.batch_log("7"): len(LAST.format(0))}
+    run.batch_log("7").write_text(LAST)
+    end(run, 0)
+    assert output.skip(["0.0"]) == {log: 4, run.batch_log("7"): len(LAST)}
     assert output.status == 0 and shown(output) == []
     with log.open("ab") as file:
         file.write(b" and half\n")
@@ -117,12 +124,42 @@ def test_files_that_have_not_grown_are_not_opened(run, monkeypatch):
     assert shown(output) == []
 
 
-def test_the_batch_scripts_last_words_tell_its_status(run):
+def test_the_supervisors_events_tell_the_status(run):
     output = follow.Output(run, "7")
     assert output.status is None and not output.stirs
-    run.batch_log("7").write_text(LAST.format(77))
+    end(run, 0, job="8")
     list(output.new())
-    assert output.status == 77 and output.stirs
+    assert output.status is None and not output.stirs
+    end(run, 76, "attempt_end")
+    list(output.new())
+    assert output.status == 76 and output.stirs
+    append_record(run.events, {**HEAD, "event": "attempt_start", "attempt": "1.1", "nodes": "n1", "log_offset": 0})
+    list(output.new())
+    assert output.status is None
+    append_record(run.events, {**HEAD, "event": "fenced", "attempt": "1.1", "reason": "why"})
+    list(output.new())
+    assert output.status == 78
+
+
+def test_of_many_events_only_the_newest_and_those_that_are_added_are_read(run, monkeypatch):
+    metrics = b'{"time": 1.0, "event": "metrics", "job": "7", "attempt": "0.0", "rank": 0, "host": "n1", "step": 1}\n'
+    run.events.write_bytes(metrics * 50000)
+    end(run, 77)
+    size, read = run.events.stat().st_size, []
+    whole = growing.Growing._read
+    monkeypatch.setattr(growing.Growing, "_read", lambda file, limit: read.append(whole(file, limit)) or read[-1])
+    output = follow.Output(run, "7")
+    list(output.new())
+    assert output.status == 77 and 0 < sum(map(len, read)) < size / 50
+    read.clear()
+    end(run, 0)
+    list(output.new())
+    assert output.status == 0 and sum(map(len, read)) == run.events.stat().st_size - size
+
+
+def test_a_set_up_that_failed_tells_the_status(run):
+    run.batch_record("7").write_text("127 set-up failed with status 127: module load nothing\n")
+    assert follow.Output(run, "7").status == 127
 
 
 def test_a_progress_bar_s_returns_end_lines_too(run):
@@ -152,12 +189,11 @@ def test_a_long_file_is_read_in_several_looks(run):
     assert len(list(output.rest())) == 3000 - growing.READ_BYTES // 1000
 
 
-def test_without_the_ranks_only_the_batch_scripts_words_are_read(run):
+def test_without_the_ranks_only_the_batch_scripts_words_are_shown(run):
     output = follow.Output(run, "7", ranks=frozenset())
     run.rank_log("7", "0.0", 0).write_text("of rank 0\n")
-    run.batch_log("7").write_text(LAST.format(0))
-    assert shown(output) == [LAST.format(0).rstrip("\n")]
-    assert output.status == 0
+    run.batch_log("7").write_text(LAST)
+    assert shown(output) == [LAST.rstrip("\n")]
 
 
 class Controller:
@@ -279,16 +315,17 @@ def test_a_job_that_cannot_start_by_itself_is_said_to_with_what_to_type(run, qui
 
 
 @pytest.mark.parametrize(("status", "state"), [(0, "COMPLETED"), (77, "FAILED")])
-def test_a_job_that_the_controller_forgot_ended_as_its_script_said(run, monkeypatch, status, state):
+def test_a_job_that_the_controller_forgot_ended_as_its_events_tell(run, monkeypatch, status, state):
     """The controller is a stand-in here: a real one forgets a job only after its MinJobAge, minutes later."""
     monkeypatch.setattr(
         queries, "job", lambda job_id, _environ: JobInfo(job_id=job_id, state="UNKNOWN", source="squeue")
     )
     monkeypatch.setattr(follow, "SOON_S", 0.01)
-    run.batch_log("7").write_text(LAST.format(status))
+    run.batch_log("7").write_text(LAST)
+    end(run, status)
     shown, noticed = [], []
     assert follow.wait(run, "7", {}, show=shown.append, notice=noticed.append).state == state
-    assert shown == [LAST.format(status).rstrip("\n")]
+    assert shown == [LAST.rstrip("\n")]
     assert noticed == ["job 7 is UNKNOWN"]
 
 

@@ -34,8 +34,8 @@ def test_the_environment_is_told_once_and_not_inherited():
         planned.environment.items()
         >= {
             "CUDA_VISIBLE_DEVICES": "0,2",
-            "DDPRUN_LAUNCHER": "torchrun",
-            "DDPRUN_JOB": planned.job_id,
+            "SLURMDDP_STARTED_BY": "torchrun",
+            "SLURMDDP_JOB_ID": planned.job_id,
             "HOME": "/h",
             "OMP_NUM_THREADS": "4",
             "A": "b=c",
@@ -61,15 +61,15 @@ def test_torchrun_leaves_dollars_alone():
 def test_the_ranks_may_meet_by_a_file_of_this_run():
     planned = plan(init="file")
     meeting = planned.run.meeting(planned.job_id, local.ATTEMPT)
-    assert planned.environment["DDPRUN_INIT_METHOD"] == f"file://{meeting}"
-    assert "DDPRUN_INIT_METHOD" not in plan().environment
+    assert planned.environment["SLURMDDP_RENDEZVOUS_FILE"] == f"file://{meeting}"
+    assert "SLURMDDP_RENDEZVOUS_FILE" not in plan().environment
 
 
 @pytest.mark.parametrize(
     ("records", "told"),
     [
         (["76 rank 0 on a: lost rank 1", "77 rank 1 on a: ValueError: boom", "77 rank 2 on a: late"], 1),
-        (["0 done", "76 rank 1 on a: lost rank 0", "76 rank 2 on a: lost rank 0"], 1),
+        (["0 done", "76 rank 1 on a: lost rank 0", "76 rank 2 on a: lost rank 0"], None),
         (["75 rank 0 on a: told to stop at step 3", "76 rank 1 on a: lost rank 0"], 0),
         ([], None),
     ],
@@ -89,12 +89,17 @@ def test_a_run_has_one_owner(tmp_path):
     run = RunDir(tmp_path / "run")
     run.create()
     here = local.LocalRun(run, f"local-x-{os.getpid()}", [], {}).owner
-    with run.owned(here, local._is_gone), pytest.raises(UsageError, match="belongs to 'local:"):
-        run.owned(here, local._is_gone).__enter__()
+    mine = local.LocalRun(run, f"local-x-{os.getpid()}", [], {})
+    with local._owned(mine), pytest.raises(UsageError, match="belongs to 'local:"), local._owned(mine):
+        pass
     assert not run.owner.exists()
-    for line, gone in ((here.replace(str(os.getpid()), "4194305"), True), ("cluster 17 0.0", False), ("", True)):
+    for line in (here.replace(str(os.getpid()), "4194305"), ""):
         run.owner.write_text(line)
-        assert local._is_gone(line) == gone
+        with local._owned(mine):
+            assert run.owner.read_text() == f"{here}\n"
+    run.owner.write_text("cluster 17 0.0")
+    with pytest.raises(UsageError, match="belongs to 'cluster 17 0.0'"), local._owned(mine):
+        pass
 
 
 def test_a_run_that_is_refused_leaves_no_trace_in_the_one_that_goes_on(tmp_path):
@@ -102,7 +107,7 @@ def test_a_run_that_is_refused_leaves_no_trace_in_the_one_that_goes_on(tmp_path)
     run.create()
     first = local.LocalRun(run, f"local-1-{os.getpid()}", [], {})
     second = local.LocalRun(run, f"local-2-{os.getpid()}", [], {})
-    with run.owned(first.owner, local._is_gone), pytest.raises(UsageError, match="belongs to 'local:"):
+    with local._owned(first), pytest.raises(UsageError, match="belongs to 'local:"):
         local.perform(second, show=lambda _: None)
     assert list(run.logs.iterdir()) == []
 

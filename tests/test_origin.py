@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from slurmddp import origin, submit, target
-from slurmddp.handover import submissions
 from slurmddp.rundir import RunDir
+from slurmddp.runs.submissions import submissions
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.target import Target
@@ -19,9 +19,8 @@ def run(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run = RunDir.named("my jobs", "train")
     run.create()
-    record = {"job": "17", "directory": str(tmp_path), "inode": run.path.stat().st_ino}
+    record = {"job": "17", "directory": str(tmp_path), "folder": str(run.path), "inode": run.path.stat().st_ino}
     run.submissions.write_text(json.dumps(record) + "\n")
-    run.submitted_script("17").write_text("#!/bin/bash\n#SBATCH --job-name=train\nDDPRUN_DIR='my jobs/train'\n")
     return run
 
 
@@ -73,18 +72,18 @@ def test_a_copy_of_a_folder_that_was_moved_has_no_job(run):
     assert (came(to).elsewhere, came("copy").elsewhere) == (None, run.path)
 
 
-def test_a_folder_whose_script_tells_nothing_has_its_job(run):
+@pytest.mark.parametrize("folder", [None, "", 7])
+def test_a_folder_whose_record_does_not_say_where_it_was_has_its_job(run, folder):
+    """Records before 0.2 do not say it."""
     to = moved(run, Path("elsewhere"))
-    Path(to, "17.sbatch").unlink()
-    assert came(to) == origin.Origin("elsewhere")
-    Path(to, "17.sbatch").write_text("DDPRUN_DIR='\n")
-    assert came(to) == origin.Origin("elsewhere")
+    record = submissions(RunDir(to.absolute()))[0]
+    assert origin.of(RunDir(to.absolute()), record | {"folder": folder}) == origin.Origin("elsewhere")
 
 
 def test_a_record_that_nobody_can_have_written_hides_no_run(run):
     to = moved(run, Path("elsewhere"))
     record = submissions(RunDir(to.absolute()))[0]
-    assert origin.of(RunDir(to.absolute()), record | {"directory": "a\0b"}) == origin.Origin("train")
+    assert origin.of(RunDir(to.absolute()), record | {"folder": "a\0b"}) == origin.Origin("a\0b")
 
 
 def test_a_copy_may_have_a_job_of_its_own_while_the_originals_runs(run, monkeypatch):

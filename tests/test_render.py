@@ -1,6 +1,5 @@
 """The script is the same text for the same job, clean for shellcheck, and nothing of a user's can escape its place."""
 
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,7 @@ from slurmddp import config
 from slurmddp.array import Array
 from slurmddp.errors import UsageError
 from slurmddp.render import render
-from slurmddp.rundir import RunDir, read_records
+from slurmddp.rundir import RunDir
 from slurmddp.spec import JobSpec
 from slurmddp.sweep.settings import parse, settings, tasks
 
@@ -44,6 +43,7 @@ def contained(runtime: str) -> str:
         nodes=2,
         gpus_per_node="2",
         container=IMAGES[runtime],
+        supervisor_python="/usr/bin/python3",
         container_mount=("/datasets:/data:ro",),
         env=("TOKEN", "A=b c"),
         command=("train.py",),
@@ -67,7 +67,9 @@ def test_torchrun_gets_the_words_of_a_setting_as_it_wants_them():
     """It takes `$` for its own."""
     spec = job(launcher="torchrun", command=("train.py", "{run}"))
     text = render(spec, array=Array(tasks(spec, [{"run": "$x"}])))
-    assert "DDPRUN_PROGRAM=(train.py '$$x')" in text and '-m slurmddp.worker "${DDPRUN_PROGRAM[@]}"\n' in text
+    assert (
+        "slurmddp_program=(train.py '$$x')" in text and '-m slurmddp.worker \\\n    "${slurmddp_program[@]}"\n' in text
+    )
 
 
 @pytest.mark.parametrize("runtime", IMAGES)
@@ -130,10 +132,8 @@ def test_set_up_lines_come_in_order_and_unchanged(tmp_path):
     file = tmp_path / "setup.sh"
     file.write_text("export A='1'\nif true; then\n  export B=2\nfi\n")
     script = render(job(module=("m",), venv="v", setup_file=str(file), setup=("export C=3",)))
-    assert (
-        "module load m\nsource v/bin/activate\nexport A='1'\nif true; then\n  export B=2\nfi\nexport C=3\ntrap - DEBUG "
-        in script
-    )
+    lines = "module load m\nsource v/bin/activate\nexport A='1'\nif true; then\n  export B=2\nfi\nexport C=3\n"
+    assert f"{lines}trap - DEBUG ERR RETURN\n" in script
 
 
 @pytest.mark.parametrize("content", [b"a\r\nb", b"a\0b", b"\xff"])
@@ -184,97 +184,14 @@ def test_a_template_that_is_wrong_or_hostile_is_one_line(text, message, tmp_path
     assert "\n" not in str(caught.value)
 
 
-NAMES = """
-scontrol() { :; }
-ddprun_choose_ports() { :; }
-DDPRUN_LEFT= DDPRUN_STATUS=76
-ddprun_begin 1
-ddprun_newest >"$DDPRUN_DIR/newest"
-ddprun_event restart '"status": 76'
-ddprun_count_requeue x
-echo "$DDPRUN_RANKS"
-"""
-
-
-def test_the_script_names_the_same_files_as_rundir(tmp_path):
-    """Run the script's own parts, and look where they put things."""
-    script = render(job(job_name="r", reset=True), reset_number=3)
-    head = script[: script.index("# --- The ranks' environment.")]
-    functions = script[script.index("# --- What happened") : script.index("# --- The ranks: ")]
-    environ = {
-        "SLURM_JOB_ID": "7",
-        "SLURM_RESTART_COUNT": "2",
-        "SLURM_JOB_NODELIST": "n1",
-        "SLURM_CLUSTER_NAME": "c",
-        "PATH": "/usr/bin:/bin",
-    }
-    run = RunDir(tmp_path / "jobs" / "r")
-    (run.checkpoints / "step-000000007").mkdir(parents=True)
-    run.model.touch()
-    run.requeues("7").parent.mkdir(parents=True)
-    run.requeues("7").touch()
-    subprocess.run(["bash", "-s"], input=(head + functions + NAMES).encode(), cwd=tmp_path, env=environ, check=True)
-    assert run.attempts("7") == ["2.1"]
-    assert run.batch_log("7").read_text().splitlines()[-1] == str(run.attempt("7", "2.1"))
-    assert run.owner.read_text() == "c 7 2.1\n"
-    assert run.before_reset(3).is_dir()
-    assert sorted(path.name for path in run.before_reset(3).iterdir()) == ["checkpoints", "model.pt"]
-    assert run.next_reset == 4
-    assert (run.path / "newest").read_text() == "none\n"
-    assert [event["event"] for event in read_records(run.events)] == ["restart"]
-    assert run.requeues("7").read_text().startswith("none ")
-
-
 def test_a_folder_that_the_script_makes_is_private(tmp_path):
     script = render(job(job_name="r"))
-    head = script[: script.index("# --- The ranks' environment.")]
+    head = script[: script.index("# --- Where the ranks meet")]
     environ = {"SLURM_JOB_ID": "7", "PATH": "/usr/bin:/bin"}
-    subprocess.run(["bash", "-s"], input=head.encode(), cwd=tmp_path, env=environ, check=True)
+    subprocess.run(["bash", "-s"], input=(head + "echo x\n").encode(), cwd=tmp_path, env=environ, check=True)
     run = RunDir(tmp_path / "jobs" / "r")
     assert run.path.stat().st_mode & 0o777 == 0o700
-    assert (run.path / ".gitignore").read_text() == "*\n"
-
-
-def test_a_job_that_starts_over_says_which_time_it_is():
-    assert "before-reset-2\n" not in render(job(), reset_number=2)
-    assert "/before-reset-2 path\n" in render(job(reset=True), reset_number=2)
-
-
-def _ports(n: int = 0, **environ: str) -> tuple[int, int]:
-    """Run the script's own choice of ports on this machine."""
-    script = render(job(port_range="21000-21099"))
-    begin, end = script.index("ddprun_in_use()"), script.index("# --- What happened")
-    out = subprocess.run(
-        ["bash", "-s"],
-        input=(script[begin:end] + f'ddprun_choose_ports {n}; echo "$MASTER_PORT $DDPRUN_STORE_PORT"\n').encode(),
-        env={"PATH": "/usr/bin:/bin", **environ},
-        check=True,
-        capture_output=True,
-    )
-    first, second = out.stdout.split()
-    return int(first), int(second)
-
-
-@pytest.mark.parametrize("job_id", ["8", "08", "0089", "1200089", "4294967294"])
-def test_ports_are_in_the_range_for_any_job_id(job_id):
-    first, second = _ports(SLURM_JOB_ID=job_id)
-    assert first >= 21000 and second == first + 1 <= 21099
-
-
-def test_ports_differ_by_job_and_by_attempt():
-    jobs, counts = ("5", "6"), ("0", "1")
-    chosen = {_ports(n, SLURM_JOB_ID=j, SLURM_RESTART_COUNT=r)[0] for j in jobs for r in counts for n in (0, 1)}
-    assert len(chosen) == 8
-
-
-@pytest.mark.parametrize("which", [0, 1])
-def test_a_taken_port_is_passed_over(which):
-    wanted = _ports(SLURM_JOB_ID="5")
-    with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind(("127.0.0.1", wanted[which]))
-        holder.listen()
-        assert _ports(SLURM_JOB_ID="5")[0] == wanted[0] + 2
+    assert run.batch_log("7").read_text() == "x\n" and (run.logs / "7").is_dir()
 
 
 def test_what_to_type_names_each_node_and_nothing_of_a_users_escapes():
@@ -325,39 +242,41 @@ def test_what_is_typed_by_hand_stops_at_a_set_up_line_that_fails(tmp_path, monke
     assert done.stdout.endswith(told)
 
 
-@pytest.mark.parametrize(
-    ("cores", "asked", "given", "threads"),
-    [
-        (64, "8", "", "8"),
-        (2, "8", "", "1"),
-        (8, "8", "", "4"),
-        (1, "8", "", "1"),
-        (64, "", "", "1"),
-        (2, "8", "3", "3"),
-    ],
-)
-def test_a_rank_has_no_more_threads_than_its_share_of_the_cores_that_there_are(cores, asked, given, threads):
-    """Of two ranks a node; a Slurm may claim CPUs that its machine has not, as that of a sandbox does."""
-    lines = [line for line in render(job(ntasks_per_node=2)).splitlines() if "DDPRUN_THREADS" in line]
-    shell = "\n".join([f"nproc() {{ echo {cores}; }}", *lines, 'echo "$OMP_NUM_THREADS"'])
-    environ = {"SLURM_CPUS_PER_TASK": asked, "OMP_NUM_THREADS": given}
-    done = subprocess.run(["/bin/bash", "-c", shell], env=environ, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == threads
+def test_the_supervisor_is_told_what_the_job_asks_for():
+    text = render(job(init="file", reset=True, max_requeues=3, env=("A=1", "TOKEN"), time="1"), reset_number=2)
+    assert "--max-requeues=3 --signal-lead=15 --signal-margin=45" in text
+    assert "--rendezvous-file --reset=2 --require-env=TOKEN" in text
+    assert "--single-attempt" in render(job(), single_attempt=True)
+    assert "--re" not in render(job()).rpartition("exec ")[2]
 
 
-def test_each_start_has_a_file_of_its_own_to_meet_by():
-    assert "DDPRUN_INIT_METHOD" not in render(job())
-    assert "export DDPRUN_INIT_METHOD=file://$DDPRUN_RANKS/meeting " in render(job(init="file"))
+def test_the_supervisors_python_is_that_of_the_ranks_or_one_outside_of_the_container():
+    def python(**values) -> str:
+        return render(job(**values)).rpartition("\nexec ")[2].split()[0]
+
+    assert python() == "python3"
+    assert python(container="/x.sif") == sys.executable
+    assert python(container="/x.sif", supervisor_python="/usr/bin/python3") == "/usr/bin/python3"
+
+
+def test_a_script_is_short_enough_to_be_read():
+    command = ("train.py", "--lr", "0.1")
+    assert render(job(nodes=2, gpus_per_node="8", command=command)).count("\n") <= 50
+    more = {"module": ("a", "b"), "env": ("A=1",), "command": command, "nodes": 2, "gpus_per_node": "8"}
+    assert render(job(**more, conda="e")).count("\n") <= 75
+    assert render(job(**more, container="/x.sif")).count("\n") <= 75
 
 
 @pytest.mark.parametrize("launcher", [*LAUNCHERS, "manual"])
 def test_the_ranks_are_told_not_to_look_at_their_nodes(launcher):
-    assert "DDPRUN_PREFLIGHT" not in render(job(launcher=launcher))
-    assert "export DDPRUN_PREFLIGHT=0" in render(job(launcher=launcher, preflight=False))
+    assert "SKIP_PREFLIGHT" not in render(job(launcher=launcher))
+    assert "export SLURMDDP_SKIP_PREFLIGHT=1" in render(job(launcher=launcher, preflight=False))
 
 
 def test_an_executable_is_announced_to_the_worker():
-    assert "-m slurmddp.worker --no-python ./train -x\n" in render(job(no_python=True, command=("./train", "-x")))
+    assert "-m slurmddp.worker \\\n    --no-python ./train -x\n" in render(
+        job(no_python=True, command=("./train", "-x"))
+    )
 
 
 if __name__ == "__main__":

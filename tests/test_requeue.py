@@ -50,7 +50,7 @@ def typed(here, slurm_env):
     """Return a function that runs `slurmddp` as typed: status, stdout, stderr."""
 
     def run(*words, **environ):
-        command = [sys.executable, "-m", "slurmddp.cli", *words]
+        command = [sys.executable, "-m", "slurmddp", *words]
         done = subprocess.run(
             command, env={**slurm_env, **environ}, capture_output=True, text=True, check=False, timeout=100, cwd=here
         )

@@ -230,7 +230,7 @@ LEAKING = {
     "SLURM_MEM_PER_NODE": "2", "SLURM_CPUS_PER_TASK": "9", "SLURM_TRES_PER_TASK": "cpu:9", "SBATCH_EXPORT": "NONE",
     "SBATCH_NO_REQUEUE": "1", "SLURM_HINT": "nomultithread", "SLURM_DISTRIBUTION": "cyclic", "WORLD_SIZE": "9",
     "LOCAL_RANK": "1", "MASTER_ADDR": "nowhere", "MASTER_PORT": "1", "PMI_RANK": "1", "OMPI_COMM_WORLD_RANK": "1",
-    "DDPRUN_CODE": "/nowhere", "TORCHELASTIC_RUN_ID": "x",
+    "SLURMDDP_CODE": "/nowhere", "TORCHELASTIC_RUN_ID": "x",
 }  # fmt: skip
 
 

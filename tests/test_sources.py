@@ -1,6 +1,7 @@
 """Configuration is found upwards, as far as it can be anybody's business, and counts when nobody else wrote it."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -46,6 +47,29 @@ def test_the_nearest_project_file_up_to_the_repositorys_root_counts(home):
     near = write(repository / "deep" / "pyproject.toml", "[tool.slurmddp]\nnodes = 3")
     (file,) = sources.find(repository / "deep" / "deeper").files
     assert (file.path, file.table) == (near, {"nodes": 3})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[ tool . slurmddp ]\nnodes = 3",
+        "['tool'.\"slurmddp\"]\nnodes = 3",
+        "[tool]\nslurmddp = {nodes = 3}",
+        "[tool]\nslurmddp.nodes = 3",
+        "tool.slurmddp.nodes = 3",
+        "tool = {slurmddp = {nodes = 3}}",
+    ],
+)
+def test_our_table_counts_however_it_is_written(home, text):
+    write(home / "repository" / "pyproject.toml", text)
+    (file,) = sources.find(home / "repository").files
+    assert file.table == {"nodes": 3}
+
+
+def test_the_users_file_is_where_the_environment_says_by_a_whole_path(monkeypatch):
+    monkeypatch.setenv("HOME", "/home/me")
+    monkeypatch.setenv("XDG_CONFIG_HOME", "config")
+    assert sources.user_file() == Path("/home/me", ".config", "slurmddp", "config.toml")
 
 
 def test_outside_of_a_repository_home_is_the_last_place(home):

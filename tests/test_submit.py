@@ -53,7 +53,7 @@ def name(slurm):
 
 
 def started(name: str, environ: dict[str, str], *words: str) -> subprocess.Popen:
-    command = [sys.executable, "-m", "slurmddp.cli", "submit", "--hold", "--name", name, *words]
+    command = [sys.executable, "-m", "slurmddp", "submit", "--hold", "--name", name, *words]
     return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -261,7 +261,7 @@ def test_a_site_that_takes_requeue_away_is_told_of_and_the_job_is_submitted(shim
 def test_a_job_that_may_wait_for_ever_is_told_of_at_once(name, slurm_env, tmp_path, monkeypatch):
     """Here a partition that has too few nodes; with slurmdbd, the limits of a QOS are known as early."""
     monkeypatch.chdir(tmp_path)
-    command = [sys.executable, "-m", "slurmddp.cli", "submit", "--force", "-N9", "--ntasks-per-node=1", "--name", name]
+    command = [sys.executable, "-m", "slurmddp", "submit", "--force", "-N9", "--ntasks-per-node=1", "--name", name]
     done = subprocess.run(command, env=slurm_env, capture_output=True, text=True, check=False)
     job_id = done.stdout.strip()
     assert done.returncode == 0, done.stderr
@@ -349,7 +349,7 @@ def test_a_chain_ends_where_a_job_cannot_be_recorded(shim, name, slurm):
 def test_a_terminal_that_is_gone_costs_no_job_its_folder(shim, name, slurm):
     environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
     with Path("/dev/full").open("w") as full:
-        command = [sys.executable, "-m", "slurmddp.cli", "submit", "--hold", "--name", name]
+        command = [sys.executable, "-m", "slurmddp", "submit", "--hold", "--name", name]
         done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, stderr=full, text=True, check=False)
     assert done.stdout.split() == queued(slurm, name)
     assert Path("jobs", name, "logs").is_dir()
@@ -404,7 +404,7 @@ def test_a_refused_look_leaves_no_folder(shim):
     """`doctor --in-job` makes a folder that the nodes would see, before Slurm is asked."""
     environ = shim("srun", "exit 1")
     before = sorted(Path().iterdir())
-    command = [sys.executable, "-m", "slurmddp.cli", "doctor", "--in-job", "--gpus-per-node", "9"]
+    command = [sys.executable, "-m", "slurmddp", "doctor", "--in-job", "--gpus-per-node", "9"]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (3, "")
     assert sorted(Path().iterdir()) == before

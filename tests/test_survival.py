@@ -453,7 +453,7 @@ def processes_of(run: RunDir) -> list[int]:
     found = []
     for path in Path("/proc").glob("[0-9]*/environ"):
         try:
-            if f"DDPRUN_DIR={run.path}\0".encode() in path.read_bytes():
+            if f"SLURMDDP_RUN_DIR={run.path}\0".encode() in path.read_bytes():
                 found.append(int(path.parent.name))
         except OSError:
             continue

@@ -26,7 +26,7 @@ def submit(name, job, time):
     run = RunDir.named("jobs", name)
     run.create()
     with run.submissions.open("a") as file:
-        file.write(json.dumps({"job": job, "time": time, "directory": str(Path.cwd())}) + "\n")
+        file.write(json.dumps({"job": job, "time": time, "folder": str(run.path)}) + "\n")
 
 
 def meant(*words, runs_dir="jobs"):
@@ -56,16 +56,14 @@ def test_an_id_that_slurm_gave_again_means_the_newest():
 
 
 def test_a_job_is_of_the_run_that_it_was_submitted_for_not_of_a_copy(tmp_path):
-    RunDir.named("jobs", "mnist").submitted_script("7").write_text("DDPRUN_DIR=jobs/mnist\n")
     for name in ("a", "z"):
         shutil.copytree(tmp_path / "jobs" / "mnist", tmp_path / "jobs" / name)
     assert meant("7") == [("mnist", ("7",))]
 
 
-def test_a_job_is_of_the_run_that_was_moved_not_of_a_copy_made_since(tmp_path):
+def test_a_job_is_of_the_run_that_was_moved_not_of_a_copy_made_since():
     run = RunDir.named("jobs", "mnist")
-    run.submitted_script("8").write_text("DDPRUN_DIR=jobs/mnist\n")
-    append_record(run.submissions, {"job": "8", "directory": str(tmp_path), "inode": run.path.stat().st_ino})
+    append_record(run.submissions, {"job": "8", "folder": str(run.path), "inode": run.path.stat().st_ino})
     run.path.rename("jobs/moved")
     for name in ("a", "z"):
         shutil.copytree("jobs/moved", f"jobs/{name}")

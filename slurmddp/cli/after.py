@@ -7,11 +7,9 @@ from typing import Any
 import click
 import msgspec
 
-from slurmddp import target
 from slurmddp.config import Resolved
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown
-from slurmddp.sweep.submission import arrays
 
 
 def after_options(function: Any) -> Any:
@@ -43,6 +41,9 @@ def behind(resolved: Resolved, after: Sequence[str], after_ok: Sequence[str]) ->
 
 def _jobs(word: str, runs_dir: str) -> list[str]:
     """Return a job as it is given, or the newest of a run; of a sweep also its other arrays that have not ended."""
+    from slurmddp import target
+    from slurmddp.sweep.submission import arrays
+
     found = target.find([word], runs_dir)[0]
     waiting = arrays(found.run, os.environ) if found.run and len(found.jobs) > 1 else set()
     return [job for job in found.jobs[:-1] if job in waiting] + [found.jobs[-1]]

@@ -3,11 +3,11 @@
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from itertools import groupby
 from typing import Final
 
 import click
+import msgspec
 
 from slurmddp.cli.tables import WIDTH, duration, printable, table, wrapped
 from slurmddp.cluster import Cluster, Nodes, Partition
@@ -40,7 +40,7 @@ def cluster(*, show_all: bool, as_json: bool) -> None:
     use a partition, your accounts and QOS.
     """
     found = look(os.environ, accounts=True)
-    click.echo(json.dumps(asdict(found)) if as_json else "\n".join(report(found, show_all=show_all)))
+    click.echo(json.dumps(msgspec.to_builtins(found)) if as_json else "\n".join(report(found, show_all=show_all)))
 
 
 def report(found: Cluster, *, show_all: bool = False) -> Iterator[str]:

@@ -14,7 +14,7 @@ from slurmddp import target
 from slurmddp.cli import COMPLETE_VARIABLE
 from slurmddp.cli.options import runs_dir
 from slurmddp.errors import SlurmddpError
-from slurmddp.handover import submissions
+from slurmddp.runs.submissions import submissions
 from slurmddp.spec import NAME
 
 SHELLS: Final = ("bash", "zsh", "fish")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -16,12 +16,14 @@ from slurmddp.cli.completion import complete_target
 from slurmddp.cli.options import runs_dir_option, tell, write
 from slurmddp.errors import UsageError
 from slurmddp.fields import printable
-from slurmddp.logs.errors import Errors
 from slurmddp.logs.listing import ALL, ATTEMPT, LAST, Line, Selection, last, lines
 from slurmddp.logs.which import job_of, next_job
 from slurmddp.status import look
 from slurmddp.target import Target
 from slurmddp.terminal import clean
+
+if TYPE_CHECKING:
+    from slurmddp.logs.errors import Errors
 
 _BLOCK_BYTES: Final = 2**16
 
@@ -67,7 +69,7 @@ def logs(  # noqa: PLR0913 - an argument for each option
         raise UsageError("--rank and --all exclude each other; give one of them")
     tail = None if tail is None else min(tail, sys.maxsize)
     run, job_id = job_of(target, runs_dir)
-    looks = Errors() if errors else None
+    looks = _errors() if errors else None
     wanted = Selection(
         run=run,
         job_id=job_id,
@@ -100,10 +102,16 @@ def _attempt(text: str, *, follow: bool) -> str:
     return text
 
 
+def _errors() -> "Errors":
+    from slurmddp.logs.errors import Errors
+
+    return Errors()
+
+
 class _Show:
     """Writes lines to standard output, many at a time."""
 
-    def __init__(self, form: Form, errors: Errors | None) -> None:
+    def __init__(self, form: Form, errors: "Errors | None") -> None:
         self.form = form
         self.errors = errors
         """What chooses among lines that come; those that there were are chosen as they are read."""

@@ -3,10 +3,9 @@
 import os
 from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
-from click.shell_completion import CompletionItem
 
 from slurmddp import config, sources
 from slurmddp.cli import output_lost
@@ -15,6 +14,9 @@ from slurmddp.fields import Field, shown
 from slurmddp.spec import JOB_FIELDS
 from slurmddp.tables import Source
 from slurmddp.worker.options import WORKER_FIELDS
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _INSTEAD: Final = {
     **dict.fromkeys(("--gpus", "-G", "--gres", "--gpus-per-task"), "--gpus-per-node"),
@@ -77,10 +79,12 @@ class JobCommand(click.Command):
         ctx.params["words"] = words
         return rest
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
         """Complete options until COMMAND begins; then, and for a job file, files."""
         if not ctx.params.get("words") and incomplete.startswith("-"):
             return super().shell_complete(ctx, incomplete)
+        from click.shell_completion import CompletionItem
+
         return [CompletionItem(incomplete, type="file")]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

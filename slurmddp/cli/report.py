@@ -14,10 +14,10 @@ from slurmddp import target
 from slurmddp.cli.options import runs_dir_option, write
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown
-from slurmddp.handover import submissions
 from slurmddp.report.gather import as_json, gather
 from slurmddp.report.page import page
 from slurmddp.rundir import RunDir, write_whole
+from slurmddp.runs.submissions import submissions
 
 STDOUT: Final = "-"
 

@@ -1,15 +1,15 @@
 """What commands share that take many settings of one job."""
 
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
-from slurmddp.array import Array
 from slurmddp.errors import UsageError
-from slurmddp.request import Request
-from slurmddp.sweep import settings
+
+if TYPE_CHECKING:
+    from slurmddp.request import Request
 
 
 def set_options(function: Any) -> Any:
@@ -29,7 +29,7 @@ def set_options(function: Any) -> Any:
     )(function)
 
 
-def swept(request: Request, sets: Sequence[str], side_by_side: bool, max_parallel: int | None) -> Request:  # noqa: FBT001 as click has it
+def swept(request: "Request", sets: Sequence[str], side_by_side: bool, max_parallel: int | None) -> "Request":  # noqa: FBT001 as click has it
     """Return the request with the array that the options ask for; as it is when nothing is set.
 
     Raises UsageError for what cannot be swept over.
@@ -43,5 +43,8 @@ def swept(request: Request, sets: Sequence[str], side_by_side: bool, max_paralle
         raise UsageError("--launcher manual is typed by hand, one setting at a time; give another --launcher")
     if job.reset:
         raise UsageError("--reset is not for a sweep, each run of which has its own past; choose another --name")
+    from slurmddp.array import Array
+    from slurmddp.sweep import settings
+
     wanted = settings.settings(settings.parse(sets), side_by_side=side_by_side)
-    return replace(request, array=Array(settings.tasks(job, wanted), max_parallel))
+    return msgspec.structs.replace(request, array=Array(settings.tasks(job, wanted), max_parallel))

@@ -17,7 +17,7 @@ from slurmddp.cli.completion import targets_argument
 from slurmddp.cli.options import runs_dir_option, tell
 from slurmddp.cli.status_text import block, rows
 from slurmddp.cli.tables import WIDTH, printable
-from slurmddp.handover import submissions
+from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.states import Phase
 from slurmddp.status import JobStatus, current, look, number
 from slurmddp.target import Target

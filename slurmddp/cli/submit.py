@@ -5,24 +5,21 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from slurmddp import follow as following
 from slurmddp import submit as submitting
 from slurmddp.cli.after import after_options, behind
 from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, tell, tell_of_late, write
-from slurmddp.cli.status_text import block
-from slurmddp.diagnose import Diagnosis, diagnose, lines
-from slurmddp.diagnose import as_json as as_value
 from slurmddp.errors import SlurmddpError
 from slurmddp.handover import Submitted
 from slurmddp.request import Request, fitted
 from slurmddp.rundir import RunDir
 from slurmddp.slurm.environment import scrubbed
-from slurmddp.status import look
-from slurmddp.target import Target
+
+if TYPE_CHECKING:
+    from slurmddp.diagnose import Diagnosis
 
 
 @click.command(cls=JobCommand, options_metavar=SYNOPSIS)
@@ -117,6 +114,13 @@ def _print(result: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _wait(done: Submitted, result: dict[str, Any], *, show: bool, as_json: bool) -> int:
+    from slurmddp import follow as following
+    from slurmddp.cli.status_text import block
+    from slurmddp.diagnose import as_json as as_value
+    from slurmddp.diagnose import lines
+    from slurmddp.status import look
+    from slurmddp.target import Target
+
     number = done.job_id.number
     try:
         job = following.wait(done.run, number, os.environ, show=tell if show else None, notice=tell)
@@ -140,8 +144,10 @@ def _wait(done: Submitted, result: dict[str, Any], *, show: bool, as_json: bool)
     return 0 if well else 1
 
 
-def _diagnosis(run: RunDir, job_id: str) -> Diagnosis | None:
+def _diagnosis(run: RunDir, job_id: str) -> "Diagnosis | None":
     """Return why a job failed; None, and a word about it, when nobody tells."""
+    from slurmddp.diagnose import diagnose
+
     try:
         return diagnose(run, job_id, os.environ)
     except SlurmddpError as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+import msgspec
 
 from slurmddp.cli.after import after_options, behind
 from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, runs_dir_option, tell, write
@@ -80,7 +81,7 @@ def sweep(  # noqa: PLR0913 - an argument for each option
     if dry_run:
         where, jobs = standing(run, request.array.tasks, os.environ), list[Submitted]()
         if where.missing:
-            wanted = replace(request, array=replace(request.array, tasks=where.missing))
+            wanted = msgspec.structs.replace(request, array=replace(request.array, tasks=where.missing))
             return _dry_run(wanted, where, change=change, force=force, as_json=as_json)
     else:
         where, jobs = _submitted(request, change=change, force=force, as_json=as_json)

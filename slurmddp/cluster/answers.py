@@ -7,8 +7,8 @@ from typing import Final
 Record = Mapping[str, str]
 """One line of `scontrol --oneliner show`, by key."""
 
-_KEY_VALUE: Final = re.compile(r"(?:^|(?<= ))([A-Za-z]\w*)=([^ ]*)")
-_NUMBER: Final = re.compile(r"(\d+(?:\.\d+)?)([KMG]?)\+?", re.ASCII)
+_KEY_VALUE: Final = r"(?:^|(?<= ))([A-Za-z]\w*)=([^ ]*)"
+_NUMBER: Final = r"(?a)(\d+(?:\.\d+)?)([KMG]?)\+?"
 _UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 NOTHING: Final = frozenset({"", "(null)", "N/A", "n/a", "NONE", "None"})
@@ -17,7 +17,7 @@ NOTHING: Final = frozenset({"", "(null)", "N/A", "n/a", "NONE", "None"})
 
 def record(line: str) -> Record:
     """Return the pairs of one line; a key begins behind a space, a value holds none."""
-    return dict(_KEY_VALUE.findall(line))
+    return dict(re.findall(_KEY_VALUE, line))
 
 
 def number(text: str) -> int | None:
@@ -25,7 +25,7 @@ def number(text: str) -> int | None:
     text = text.strip()
     if text.isdecimal():
         return int(text)
-    match = _NUMBER.fullmatch(text)
+    match = re.fullmatch(_NUMBER, text)
     return int(float(match[1]) * _UNITS[match[2]]) if match else None
 
 

@@ -5,10 +5,11 @@ Formats that Slurm 20.11 to 25.x share; a field that is missing or not understoo
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
+from slurmddp.beside import at_once
 from slurmddp.cluster import answers, preemption
 from slurmddp.cluster.answers import Record, names, number, word
 from slurmddp.cluster.values import Cluster, Nodes, Partition, Qos
@@ -23,10 +24,10 @@ _SEPARATOR: Final = "\x1f"
 """Of ASCII's own, between fields; no value holds it."""
 _COLUMNS: Final = _SEPARATOR.join(("%R", "%D", "%T", "%c", "%m", "%G", "%f", "%N"))
 
-_SETTING: Final = re.compile(r"^(\w+) *= ?(.*)$", re.MULTILINE)
-_EFFECTIVE: Final = re.compile(r" CPUEfctv=(\d+)")
-_CORES_KEPT: Final = re.compile(r" CoreSpecCount=(\d+)")
-_GRES: Final = re.compile(r"(?:[^,(]|\([^)]*\))+")
+_SETTING: Final = r"(?m)^(\w+) *= ?(.*)$"
+_EFFECTIVE: Final = r" CPUEfctv=(\d+)"
+_CORES_KEPT: Final = r" CoreSpecCount=(\d+)"
+_GRES: Final = r"(?:[^,(]|\([^)]*\))+"
 
 
 class Membership(NamedTuple):
@@ -44,10 +45,9 @@ def look(environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, accounts: 
     not answer is named in `unlearned`.
     """
     questions = (nodes_command(), partitions_command(), config_command(), cpus_command())
-    with ThreadPoolExecutor(len(questions)) as pool:
-        nodes, partitions, config, cpus = pool.map(
-            lambda words: client.query(words, environ, timeout_s=timeout_s), questions
-        )
+    nodes, partitions, config, cpus = at_once(
+        lambda words: client.query(words, environ, timeout_s=timeout_s), questions
+    )
     settings = parse_config(config)
     cluster = describe(lessened(parse_nodes(nodes), parse_cpus(cpus)), parse_partitions(partitions), settings)
     return _with_accounts(cluster, settings, environ, timeout_s) if accounts else cluster
@@ -128,7 +128,7 @@ def _state(text: str) -> str:
 def parse_gpus(gres: str) -> dict[str, int]:
     """Return how many GPUs of each type a list of generic resources has: `gpu:a100:8(S:0-1)`, `gpu:2` of no type."""
     found: dict[str, int] = {}
-    for item in _GRES.findall(gres):
+    for item in re.findall(_GRES, gres):
         name, *rest = (part for part in item.partition("(")[0].split(":") if part != "no_consume")
         count = number(rest[-1]) if rest else None
         kind = rest[0] if len(rest) > (count is not None) else ""
@@ -146,7 +146,7 @@ def parse_cpus(stdout: str) -> dict[str, int]:
     """Return the CPUs that jobs can have, of the nodes that keep some for themselves (CoreSpecCount, CpuSpecList)."""
     found: dict[str, int] = {}
     for line in stdout.split("\n"):
-        effective, kept = _EFFECTIVE.search(line), _CORES_KEPT.search(line)
+        effective, kept = re.search(_EFFECTIVE, line), re.search(_CORES_KEPT, line)
         if not (kept or effective):
             continue
         total = _count(line, "CPUTot")
@@ -196,7 +196,7 @@ def config_command() -> list[str]:
 
 def parse_config(stdout: str) -> Record:
     """Read lines of `Key = value`; where a key comes twice, as in the parts of plugins, the first one holds."""
-    return dict(reversed(_SETTING.findall(stdout)))
+    return dict(reversed(re.findall(_SETTING, stdout)))
 
 
 def describe(nodes: Mapping[str, tuple[Nodes, ...]], partitions: Sequence[Record], config: Record) -> Cluster:
@@ -315,4 +315,4 @@ def parse_qos(stdout: str, config: Record) -> tuple[Qos, ...]:
 
 def _max_script_bytes(config: Record) -> int:
     match = re.search(r"\bmax_script_size=(\d+)", config.get("SchedulerParameters", ""))
-    return int(match[1]) if match else Cluster.max_script_bytes
+    return int(match[1]) if match else Cluster().max_script_bytes

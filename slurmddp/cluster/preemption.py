@@ -14,7 +14,7 @@ _WAYS: Final[tuple[tuple[str, Preemption], ...]] = (
     ("REQUEUE", "requeue"),
     ("SUSPEND", "suspend"),
 )
-_TURNS: Final = re.compile(r"FORCE(?!:1$).*")
+_TURNS: Final = r"FORCE(?!:1$).*"
 """Values of OverSubscribe with which jobs share nodes whether they like it or not (slurm.conf(5))."""
 
 
@@ -42,7 +42,7 @@ def effect(partition: Record, config: Record, *, outranked: bool) -> Preemption:
         if way := mode(own or common):
             return way
     shared = partition.get("OverSubscribe", partition.get("Shared", ""))
-    return "gang" if "GANG" in common.upper() and _TURNS.fullmatch(shared) else "off"
+    return "gang" if "GANG" in common.upper() and re.fullmatch(_TURNS, shared) else "off"
 
 
 def mode(text: str) -> Preemption | None:

@@ -1,8 +1,9 @@
 """What a cluster offers to a job, as values. No processes."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final, Literal
+
+import msgspec
 
 Preemption = Literal["off", "requeue", "cancel", "suspend", "gang"]
 
@@ -11,8 +12,7 @@ _UNUSABLE: Final = ("down", "drain", "fail", "future", "unknown", "inval", "no_r
 power is switched on for a job."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Nodes:
+class Nodes(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes of one partition that are alike and in the same state."""
 
     names: str
@@ -39,8 +39,7 @@ class Nodes:
         return sum(count for name, count in self.gpu_counts if name == kind) if kind else self.gpus
 
 
-@dataclass(frozen=True, kw_only=True)
-class Partition:
+class Partition(msgspec.Struct, frozen=True, kw_only=True):
     """One partition, with what it lets a job have; None where it sets no limit."""
 
     name: str
@@ -85,8 +84,7 @@ class Partition:
         return sum(group.count for group in self.nodes) + self.unseen
 
 
-@dataclass(frozen=True, kw_only=True)
-class Qos:
+class Qos(msgspec.Struct, frozen=True, kw_only=True):
     """A quality of service whose jobs can be preempted."""
 
     name: str
@@ -96,8 +94,7 @@ class Qos:
     grace_s: int = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cluster:
+class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster, as its controller describes it to this user."""
 
     name: str = ""

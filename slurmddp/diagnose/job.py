@@ -1,7 +1,8 @@
 """One job, from what Slurm says of it and what its files hold to the diagnosis. Asks Slurm; reads files."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ from slurmddp.diagnose.values import NONE, UNKNOWN, Diagnosis, Line
 from slurmddp.errors import ClusterError
 from slurmddp.history import Event
 from slurmddp.rundir import LOCAL, RunDir
+from slurmddp.runs.supervision import read_supervision, set_up_failure
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobInfo
 
@@ -42,9 +44,9 @@ def diagnose(run: RunDir | None, job_id: str, environ: Mapping[str, str]) -> Dia
     return _Case(run, replace(known, name=name or known.name or job_id), silence, environ).diagnosis()
 
 
-def of_attempt(run: RunDir, job_id: str, attempt: str) -> Diagnosis:
-    """Return why one start of a job's ranks ended, by its files alone; Slurm is not asked."""
-    return judge(replace(facts.of_files(job_id), name=run.path.name), ours.scene(run, job_id, attempt))
+def of_attempt(run: RunDir, job_id: str, attempt: str, events: Sequence[Event]) -> Diagnosis:
+    """Return why one start of a job's ranks ended, by its files alone; `events` are the job's. Slurm is not asked."""
+    return judge(replace(facts.of_files(job_id), name=run.path.name), ours.scene(run, job_id, attempt, events))
 
 
 def _task(run: RunDir, job_id: str) -> RunDir | None:
@@ -199,9 +201,15 @@ class _Case:
         """Return what is left of the last start of the ranks; of a job without any, what its output says."""
         if self._run is None:
             return plain.scene(self._outputs())
-        if self._attempts:
-            return ours.scene(self._run, self._id, self._attempts[-1])
-        return ours.script_scene(self._run, self._id)
+        failure = set_up_failure(self._run, self._id, self._events)
+        if self._attempts and not failure:
+            return ours.scene(self._run, self._id, self._attempts[-1], self._events)
+        return ours.script_scene(self._run, self._id, self._events, failure)
+
+    @cached_property
+    def _events(self) -> Sequence[Event]:
+        """The supervisor's events of the job."""
+        return read_supervision(self._run, self._id) if self._run else ()
 
     def _outputs(self) -> list[Path]:
         return [Path(path) for path in (self._job.output, self._job.errors) if path]
@@ -211,5 +219,5 @@ class _Case:
         if self._run is None:
             return ()
         names = [name for name in self._attempts if name != now][-BEFORE:]
-        told = (of_attempt(self._run, self._id, name) for name in names)
+        told = (of_attempt(self._run, self._id, name, self._events) for name in names)
         return tuple(replace(one, name=self._job.name) for one in told)

@@ -8,7 +8,6 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -20,9 +19,12 @@ from slurmddp.diagnose.scene import Scene, abnormal, at, modified, of_exceptions
 from slurmddp.diagnose.tracebacks import chains
 from slurmddp.diagnose.values import Line, Rule, Sighting
 from slurmddp.errors import UsageError
+from slurmddp.history import Event
 from slurmddp.hostlist import expand
 from slurmddp.outcome import DONE, STOPPED
 from slurmddp.rundir import LOCAL, RunDir
+from slurmddp.runs.exit_records import BatchRecord, ExitRecord, read_records
+from slurmddp.runs.supervision import LogPart, log_parts
 
 READ_RANKS: Final = 24
 """How many ranks' output is read, of those that failed and of those without a record each."""
@@ -30,48 +32,34 @@ RANK_BYTES: Final = 2**16
 """How much of the head, and of the tail, of the output of a rank that has said itself what it ended of."""
 READ_FLIGHTS: Final = 64
 READ_NODES: Final = 64
-_RECORD = re.compile(r"(\d{1,9}) (?:rank \d+ on (\S+): )?(.*)")
 _FILE = re.compile(r"(\d{1,6})\.(end|out|error\.json|begin)|(flight)\.(\d{1,6})|(node)-(\d{1,6})\.out")
 """Whose file it is; no job has a million ranks, and what has a longer number is somebody's own."""
-_BEGIN = re.compile(r"attempt (\d+\.\d+), on (\S+), output of the ranks in")
-_RETOLD = re.compile(r"slurmddp: (?:job \S+, attempt \S+, ended with status|back into the queue: rank)")
-"""The script's own words for what a rank has said already."""
+_OWN = re.compile(r"\d{4}-\d\d-\d\dT[\d:]{8}[+-]\d{4} slurmddp: ")
+"""What the supervisor's lines in the batch log begin with: its events say the same."""
+_DECISIONS: Final = frozenset({"requeue", "fenced", "job_end"})
 _SAME_CHARS: Final = 200
 
 
-@dataclass(frozen=True)
-class Record:
-    """How a rank said that it ended."""
-
-    rank: int
-    status: int
-    host: str
-    reason: str
-    path: Path
-    time: float
-
-    @property
-    def failed(self) -> bool:
-        """Whether it ended badly."""
-        return self.status not in (DONE, STOPPED)
-
-
-def scene(run: RunDir, job_id: str, attempt: str) -> Scene:
-    """Return what is left of one start of the ranks."""
+def scene(run: RunDir, job_id: str, attempt: str, events: Sequence[Event]) -> Scene:
+    """Return what is left of one start of the ranks; `events` are the job's."""
     folder = run.attempt(job_id, attempt)
-    files = _files(folder)
-    records = _records(folder, files.get("end", ()))
-    said = said_by_script(run, job_id, attempt)
+    files, records, own = _files(folder), read_records(folder), _of_attempt(events, attempt)
+    said = _batch_lines(run, job_id, log_parts(events).get(attempt, LogPart()))
     nodes = [line for node in files.get("node", ())[:READ_NODES] for line in read(folder / f"node-{node}.out")]
     world = 1 + max((rank for kind in ("end", "out", "error.json") for rank in files.get(kind, ())), default=-1)
     recorded = {record.rank: record.host for record in records if record.host}
-    hosts = _hosts(said, world, tuple(dict.fromkeys(recorded.values())) if job_id.startswith(LOCAL) else ()) | recorded
+    hosts = _hosts(own, world, tuple(dict.fromkeys(recorded.values())) if job_id.startswith(LOCAL) else ()) | recorded
     silent = tuple(sorted(set(range(world)) - {record.rank for record in records}))
     console = read(run.rank_log(job_id, attempt, 0))
     told = [*said, *nodes, *(line for line in console if line.text.startswith("torchrun: "))]
+    found = [
+        *_sightings(run, job_id, attempt, records, silent, hosts),
+        *(seen for lines in (said, nodes) for seen in _of_log(lines)),
+        *_of_decisions(run, own),
+    ]
     return Scene(
         attempt=attempt,
-        sightings=tuple(_sightings(run, job_id, attempt, records, silent, hosts, (said, nodes))),
+        sightings=tuple(found),
         endings=tuple(endings(told, tasks_are_nodes="node" in files)),
         world=world,
         hosts=hosts,
@@ -84,23 +72,57 @@ def scene(run: RunDir, job_id: str, attempt: str) -> Scene:
     )
 
 
-def said_by_script(run: RunDir, job_id: str, attempt: str = "") -> list[Raw]:
-    """Return the batch script's own log, or what it says of one start of the ranks."""
-    lines = read(run.batch_log(job_id))
-    starts = [(index, match[1]) for index, line in enumerate(lines) if (match := _BEGIN.search(line.text))]
-    own = [number for number, (_, name) in enumerate(starts) if name == attempt]
-    if not attempt or not own:
-        return [] if attempt else lines
-    after = own[-1] + 1
-    return lines[starts[own[-1]][0] : starts[after][0] if after < len(starts) else len(lines)]
-
-
-def script_scene(run: RunDir, job_id: str) -> Scene:
-    """Return what is left of a job whose ranks never started."""
-    lines = said_by_script(run, job_id)
-    about = modified(run.batch_log(job_id)) or 0.0
-    found = [*of_tracebacks(lines, rank=None, time=None), *of_lines(lines, about=about, rank=None)]
+def script_scene(run: RunDir, job_id: str, events: Sequence[Event], failure: BatchRecord | None) -> Scene:
+    """Return what is left of a job whose ranks never started, or whose set-up then failed, as `failure` tells."""
+    written = f"{failure.status} {failure.reason}" if failure else ""
+    started = any(event.kind == "attempt_start" for event in events)
+    lines = [] if started else [line for line in _batch_lines(run, job_id, LogPart()) if line.text != written]
+    found = [*of_tracebacks(lines, rank=None, time=None), *_of_log(lines), *_of_decisions(run, events)]
+    if failure:
+        line = Line(shown_path(failure.path), 1, written)
+        found += _of_words(failure.reason, line, failure.time)
     return Scene(sightings=tuple(found), endings=tuple(endings(lines)), abnormal=abnormal(lines))
+
+
+def _batch_lines(run: RunDir, job_id: str, part: LogPart) -> list[Raw]:
+    """Return the lines of a part of the batch log, without the supervisor's."""
+    lines = read(run.batch_log(job_id), begin=part.begin, end=part.end)
+    return [line for line in lines if not _OWN.match(line.text)]
+
+
+def _of_attempt(events: Sequence[Event], attempt: str) -> list[Event]:
+    """Return the events of a job from the last start of that name up to the next start; none without a start."""
+    own: list[Event] = []
+    inside = False
+    for event in events:
+        if event.kind == "attempt_start":
+            inside = event.attempt == attempt
+            own = [] if inside else own
+        if inside:
+            own.append(event)
+    return own
+
+
+def _of_decisions(run: RunDir, events: Sequence[Event]) -> Iterator[Sighting]:
+    """Yield what the supervisor's reasons tell, but for what they repeat of the ranks' own."""
+    repeated = ""
+    for event in events:
+        reason = event.text("reason")
+        if event.kind == "attempt_end":
+            repeated = reason
+        elif event.kind in _DECISIONS:
+            line = Line(shown_path(run.events), 0, reason)
+            yield from _of_words(reason.replace(repeated, "") if repeated else reason, line, event.time)
+
+
+def _of_words(text: str, line: Line, time: float) -> Iterator[Sighting]:
+    if known := find(text):
+        yield sighting(*known, line, time=time, rank=None)
+
+
+def _of_log(lines: Sequence[Raw]) -> Iterator[Sighting]:
+    about = modified(lines[0].path) if lines else None
+    return of_lines(lines, about=about or 0.0, rank=None)
 
 
 def _files(folder: Path) -> dict[str, list[int]]:
@@ -115,32 +137,16 @@ def _files(folder: Path) -> dict[str, list[int]]:
     return {kind: sorted(numbers) for kind, numbers in found.items()}
 
 
-def _records(folder: Path, ranks: Sequence[int]) -> list[Record]:
-    """Return the records, the oldest first."""
-    made = [record for rank in ranks if (record := _record(folder / f"{rank}.end", rank))]
-    return sorted(made, key=lambda record: record.time)
-
-
-def _stopped(records: Sequence[Record]) -> Line | None:
+def _stopped(records: Sequence[ExitRecord]) -> Line | None:
     told = next((record for record in records if record.rank == 0 and record.status == STOPPED), None)
     return Line(shown_path(told.path), 1, f"{STOPPED} {told.reason}") if told else None
 
 
-def _record(path: Path, rank: int) -> Record | None:
-    """Return a rank's record; None for one that is torn, whose line has no end, as for one that is not there."""
-    with suppress(OSError):
-        text = path.read_text("utf-8", "replace")
-        match = _RECORD.match(text) if text.endswith("\n") else None
-        if match:
-            return Record(rank, int(match[1]), match[2] or "", match[3].strip(), path, path.stat().st_mtime)
-    return None
-
-
-def _hosts(said: Sequence[Raw], world: int, nodes: tuple[str, ...]) -> dict[int, str]:
-    """Return each rank's node, by the script's words or the given ones: as many ranks on each, in order."""
-    match = next((found for line in said if (found := _BEGIN.search(line.text))), None)
+def _hosts(events: Sequence[Event], world: int, nodes: tuple[str, ...]) -> dict[int, str]:
+    """Return each rank's node, by the start on record or the given ones: as many ranks on each, in order."""
+    start = next((event for event in events if event.kind == "attempt_start"), None)
     try:
-        nodes = expand(match[2]) if match else nodes
+        nodes = expand(start.text("nodes")) if start else nodes
     except UsageError:
         return {}
     return {rank: nodes[rank * len(nodes) // world] for rank in range(world)} if nodes and world >= len(nodes) else {}
@@ -150,10 +156,9 @@ def _sightings(
     run: RunDir,
     job_id: str,
     attempt: str,
-    records: Sequence[Record],
+    records: Sequence[ExitRecord],
     silent: Sequence[int],
     hosts: Mapping[int, str],
-    told: Sequence[Sequence[Raw]],
 ) -> Iterator[Sighting]:
     failed = [record for record in records if record.failed]
     chosen, rest = failed[:READ_RANKS], failed[READ_RANKS:]
@@ -165,10 +170,6 @@ def _sightings(
         yield sighting(rule, found, line, time=record.time, rank=record.rank, host=record.host)
     for rank in silent[:READ_RANKS]:
         yield from _of_silent(run, job_id, attempt, rank, hosts.get(rank, ""))
-    for lines in told:
-        said = [line for line in lines if not _RETOLD.search(line.text)]
-        about = modified(said[0].path) if said else None
-        yield from of_lines(said, about=about or 0.0, rank=None)
 
 
 def _of_silent(run: RunDir, job_id: str, attempt: str, rank: int, host: str) -> list[Sighting]:
@@ -184,7 +185,7 @@ def _of_silent(run: RunDir, job_id: str, attempt: str, rank: int, host: str) -> 
     return at([*found, *of_lines(lines, about=time or 0.0, rank=rank, host=host)], time)
 
 
-def _of_record(run: RunDir, job_id: str, attempt: str, record: Record) -> Iterator[Sighting]:
+def _of_record(run: RunDir, job_id: str, attempt: str, record: ExitRecord) -> Iterator[Sighting]:
     """Yield what a rank's own record tells; of one that lost its peer, or waited, its output too."""
     error = run.rank_error(job_id, attempt, record.rank)
     texts, time = _texts(error) or [record.reason], modified(error) or record.time

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -33,23 +34,27 @@ class Raw:
     """Whose it is, by a label before it."""
 
 
-def read(path: Path, *, head: int = HEAD_BYTES, tail: int = TAIL_BYTES) -> list[Raw]:
+def read(
+    path: Path, *, head: int = HEAD_BYTES, tail: int = TAIL_BYTES, begin: int = 0, end: int = sys.maxsize
+) -> list[Raw]:
     """Return the lines in the first and the last bytes of a file, all where it is shorter; none of one not there.
 
-    Nor of what is no file: a job's output may be a pipe, which nobody fills any more.
+    `begin` and `end` name a part of it. Nothing is read of what is no file: a job's output may be a pipe, which nobody
+    fills any more.
     """
     if not path.is_file():
         return []
     with suppress(OSError), path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size <= head + tail:
-            return list(_lines(path, file.read(head + tail), 0))
+        end = min(end, os.fstat(file.fileno()).st_size)
+        file.seek(begin)
+        if end - begin <= head + tail:
+            return list(_lines(path, file.read(max(0, end - begin)), begin))
         first = file.read(head)
         first = first[: first.rfind(b"\n") + 1]
-        file.seek(size - tail)
+        file.seek(end - tail)
         last = file.read(tail)
         cut = last.find(b"\n") + 1
-        return [*_lines(path, first, 0), *_lines(path, last[cut:], size - tail + cut)]
+        return [*_lines(path, first, begin), *_lines(path, last[cut:], end - tail + cut)]
     return []
 
 

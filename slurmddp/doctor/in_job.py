@@ -12,13 +12,12 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
-from slurmddp import follow
+from slurmddp import follow, variables
 from slurmddp import submit as submitting
 from slurmddp.config import Resolved
 from slurmddp.errors import ClusterError, UsageError
@@ -28,6 +27,7 @@ from slurmddp.hostlist import expand
 from slurmddp.render import render
 from slurmddp.request import fitted
 from slurmddp.rundir import RunDir
+from slurmddp.runs.supervision import job_end, read_supervision
 from slurmddp.slurm import client, queries
 from slurmddp.spec import JobSpec
 from slurmddp.worker.options import WorkerOptions
@@ -39,8 +39,6 @@ LIMIT_S: Final = 600
 _STEP_LIMIT_S: Final = 600.0
 _ENDING_S: Final = 10.0
 _LOOK_S: Final = 0.5
-_LAST_WORDS: Final = re.compile(r" slurmddp: (?:job \S+, attempt \S+, ended with|set-up failed with) status \d+: (.*)")
-
 _ERRORS: Final = re.compile(r"^(?:srun|slurmstepd): error: .*$", re.MULTILINE)
 _SHOWN: Final = 2
 _LOST: Final = re.compile(
@@ -58,7 +56,7 @@ def by_job(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> li
     with _folder(resolved.spec.runs_dir, notice) as folder:
         request = fitted(resolved, environ)
         spec = exam_spec(request.resolved.spec, folder)
-        request = replace(request, resolved=Resolved(spec, request.resolved.origins))
+        request = msgspec.structs.replace(request, resolved=Resolved(spec, request.resolved.origins))
         numbers: list[str] = []
         try:
             done = submitting.submit(
@@ -74,7 +72,7 @@ def by_job(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> li
             for number in numbers:
                 _end(number, environ)
             raise
-        return list(read(done.run, done.run.batch_log(numbers[0])))
+        return list(read(done.run, numbers[0]))
 
 
 def by_step(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> list[Finding]:
@@ -94,14 +92,14 @@ def by_step(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> l
         run.create()
         run.job_script.write_bytes(step_script(spec))
         notice(f"a step of job {job} looks at its nodes; set-up lines run here, on {platform.node()}")
-        command = ["env", f"DDPRUN_LOOK={folder.name}", *step_command(spec, environ), str(run.job_script)]
+        command = ["env", f"{variables.STEP_NAME}={folder.name}", *step_command(spec, environ), str(run.job_script)]
         try:
             client.ask(command, environ, timeout_s=_STEP_LIMIT_S)
         except BaseException:  # srun goes on without the script that has started it
             with suppress(ClusterError):
                 _end_step(job, folder.name, environ)
             raise
-        return list(read(run, run.batch_log(job)))
+        return list(read(run, job))
 
 
 def _end(number: str, environ: Mapping[str, str]) -> None:
@@ -144,7 +142,7 @@ def exam_spec(spec: JobSpec, folder: Path) -> JobSpec:
 def step_script(spec: JobSpec) -> bytes:
     """Return the batch script of a job, but that it starts the ranks once and leaves the allocation alone."""
     launcher = "srun" if spec.launcher == "manual" else spec.launcher
-    return render(msgspec.structs.replace(spec, launcher=launcher), look=True).encode()
+    return render(msgspec.structs.replace(spec, launcher=launcher), single_attempt=True).encode()
 
 
 def step_command(spec: JobSpec, environ: Mapping[str, str]) -> list[str]:
@@ -161,18 +159,20 @@ def step_command(spec: JobSpec, environ: Mapping[str, str]) -> list[str]:
     return ["env", *(f"{key}={value}" for key, value in variables.items()), "bash"]
 
 
-def read(run: RunDir, log: Path) -> Iterator[Finding]:
-    """Yield what a look found, and why it did not come to its end; `log` is the batch script's."""
+def read(run: RunDir, job_id: str) -> Iterator[Finding]:
+    """Yield what a look found, and why it did not come to its end."""
     table: dict[str, Any] = json.loads(run.findings.read_bytes()) if run.findings.exists() else {}
     yield from (msgspec.convert(each, Finding) for each in table.get("findings", []))
     if not table.get("complete"):
-        text = log.read_text("utf-8", "replace") if log.exists() else ""
-        yield _unfinished(text, met=bool(table), output=run.logs)
+        yield _unfinished(run, job_id, met=bool(table))
 
 
-def _unfinished(text: str, *, met: bool, output: Path) -> Finding:
-    """Return why a look did not come to its end, by the words of the batch script and of srun."""
-    what = _last_words(text)
+def _unfinished(run: RunDir, job_id: str, *, met: bool) -> Finding:
+    """Return why a look did not come to its end, by the supervisor's events, its set-up record and srun's words."""
+    log = run.batch_log(job_id)
+    text = log.read_text("utf-8", "replace") if log.exists() else ""
+    end = job_end(run, job_id, read_supervision(run, job_id))
+    what = _with_errors(end.reason if end else "", text)
     lost = _LOST.search(what)
     host = lost[lost.lastindex or 0] if lost else ""
     if "could not connect IO" in text:
@@ -190,14 +190,14 @@ def _unfinished(text: str, *, met: bool, output: Path) -> Finding:
         host=host,
         what=what,
         why="the ranks of a job on these nodes would end the same way",
-        advice=f"the output is in {output}",
+        advice=f"the output is in {run.logs}",
     )
 
 
-def _last_words(text: str) -> str:
-    said = _LAST_WORDS.findall(text)
-    reason = said[-1] if said else "the job ended without a word"
-    return "; ".join((reason, *_ERRORS.findall(text)[:_SHOWN])) if "srun" in reason or not said else reason
+def _with_errors(reason: str, text: str) -> str:
+    """Return the reason, with srun's first errors where it has none of a rank's."""
+    first = reason or "the job left no record of its end"
+    return "; ".join((first, *_ERRORS.findall(text)[:_SHOWN])) if "srun" in reason or not reason else reason
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any, Final
 from slurmddp import __version__
 from slurmddp.doctor.mounts import is_shared, type_of
 from slurmddp.finding import Finding
+from slurmddp.render import supervisor_python
 from slurmddp.spec import JobSpec
 
 OLDEST: Final = (3, 11)
@@ -22,6 +23,8 @@ Found = dict[str, Any]
 
 def check_python(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what is wrong with the Python of the ranks, as far as it can be known before the job runs."""
+    if spec.container or spec.supervisor_python:
+        yield from _check_supervisor(supervisor_python(spec), spec, environ)
     python = python_of(spec)
     if python is None:
         what = "is in its container" if spec.container else "is found by set-up lines that run on the nodes only"
@@ -37,6 +40,19 @@ def check_python(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]
         yield _wrong(f"{python} {found}", "give the Python that has torch, by --python or --venv")
         return
     yield from of_python(python, found, spec)
+
+
+def _check_supervisor(python: str, spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what is wrong with a Python that is to run the supervisor alone: it needs no torch."""
+    found = ask(python, spec, environ)
+    if isinstance(found, str):
+        yield _wrong(f"{python}, the supervisor's, {found}", "give one that the nodes have, by --supervisor-python")
+    elif tuple(found["version"]) < OLDEST or found["slurmddp"] is None:
+        lacks = "slurmddp" if tuple(found["version"]) >= OLDEST else "Python 3.11 or newer"
+        yield _wrong(f"{python}, the supervisor's, lacks {lacks}", "choose another by --supervisor-python")
+    else:
+        yield from _of_slurmddp(python, found)
+        yield Finding(check="python", level="ok", what=f"the supervisor's {python} has slurmddp {found['slurmddp']}")
 
 
 def python_of(spec: JobSpec) -> str | None:

@@ -22,8 +22,8 @@ from submitit.core import utils
 from slurmddp import outcome
 from slurmddp.errors import RankError
 from slurmddp.executor import handed as handed_over
+from slurmddp.runs.ownership import ownership_of
 from slurmddp.runtime.environment import Rank
-from slurmddp.runtime.owner import owner_of
 from slurmddp.runtime.preemption import NOTICES
 from slurmddp.runtime.stopping import Stopping, begun
 from slurmddp.runtime.verdict import Verdict, judge
@@ -86,7 +86,7 @@ class Files:
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
         self._paths = JobEnvironment().paths
-        self._owner = owner_of(rank.run_dir, os.environ) if rank.run_dir else None
+        self._owner = ownership_of(rank.run_dir.owner, os.environ) if rank.run_dir else None
 
     def submitted(self) -> utils.DelayedSubmission:
         """Return the call. Raises RuntimeError when its pickle does not come."""

@@ -9,6 +9,7 @@ import heapq
 import itertools
 import math
 import re
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -23,6 +24,7 @@ from slurmddp.logs.growing import READ_BYTES, Growing, start_of_tail
 from slurmddp.logs.sources import Source
 from slurmddp.logs.stamps import Stamps
 from slurmddp.rundir import RunDir
+from slurmddp.runs.supervision import LogPart, log_parts, read_supervision
 
 Told = Literal["line", "before", "after", "seen", ""]
 """What tells a line's time: itself, the nearest stamped line before or after it, its reader; nothing."""
@@ -37,7 +39,6 @@ _LOOK_BACK_BYTES: Final = 2**16
 """A tail's first line may have its time from so far before it; from less where there are many files."""
 _HELD_LINES: Final = 1000
 """So many lines wait for the batch script's next one; and so many before a wanted line may tell its time."""
-_BEGINS: Final = re.compile(rb"\S+ slurmddp: job \S+, attempt ([0-9]+\.[0-9]+), on ")
 
 
 class Line(NamedTuple):
@@ -72,6 +73,11 @@ class Selection:
     """Tells which lines are wanted; asked of each line of a file, in their order. None for all."""
     ends: Mapping[Path, int] | None = None
     """Where to stop in each file; None for its end as it is found."""
+
+    @cached_property
+    def log_parts(self) -> Mapping[str, LogPart]:
+        """The part of the batch log of each attempt, which costs a look at all events; empty for runs before 0.2."""
+        return log_parts(read_supervision(self.run, self.job_id))
 
     @cached_property
     def since(self) -> float:
@@ -150,7 +156,7 @@ def _of_ranks(source: Source, rows: Iterable["_Row"], wanted: Selection) -> Iter
     """Yield the lines of a rank, or of a launcher, each at its time; most that are not wanted are not looked at."""
     stamps, at, chosen = _stamps(source, wanted.since), -math.inf, wanted.chosen
     passed: deque[bytes] = deque(maxlen=_HELD_LINES)
-    for number, text, is_wanted in rows:
+    for number, text, is_wanted, _ in rows:
         if not is_wanted or (chosen and not chosen(source.path, text)):
             passed.append(text)
             continue
@@ -167,49 +173,37 @@ def _of_ranks(source: Source, rows: Iterable["_Row"], wanted: Selection) -> Iter
 
 def _of_batch(wanted: Selection, attempt: str, tail: int | None) -> Iterator[_Timed]:
     """Yield what the batch script printed in one attempt, what is not stamped with what comes next."""
-    source = sources.batch(wanted.run, wanted.job_id)
+    source, part = sources.batch(wanted.run, wanted.job_id), _log_part(wanted, attempt)
     stamps, at, held = _stamps(source, wanted.since), -math.inf, deque[Line]()
-    begun = not attempt
-    for number, text, is_wanted in _batch_rows(wanted, source, attempt, tail):
-        told = stamps.of(text)
-        if is_wanted:
-            held.append(Line(text, source, attempt, told, "" if told is None else "line", number))
+    begin, begun = wanted.log_parts.get(attempt, LogPart()).begin, not attempt
+    for row in _read(wanted, source, READ_BYTES, tail, part.end):
+        if row.end <= part.begin:
+            continue
+        told = stamps.of(row.text)
+        if row.is_wanted:
+            held.append(Line(row.text, source, attempt, told, "" if told is None else "line", row.number))
         if told is not None or len(held) > _HELD_LINES:
             at = at if told is None else max(at, told)
             yield from _chosen(wanted, _placed(held, at if begun else -math.inf, told))
-        begun = begun or bool(_BEGINS.match(text))
+        begun = begun or row.end > begin
     yield from _chosen(wanted, _placed(held, math.inf, None))
+
+
+def _log_part(wanted: Selection, attempt: str) -> LogPart:
+    """Return what is shown of the batch log with one attempt: with the oldest also what comes before it.
+
+    A log of which no parts are known is shown whole, of all attempts with the oldest.
+    """
+    is_oldest = wanted.run.attempts(wanted.job_id)[:1] in ([], [attempt])
+    part = wanted.log_parts.get(attempt)
+    if part is None:
+        return LogPart() if is_oldest or wanted.attempt != ALL else LogPart(end=0)
+    return LogPart(0, part.end) if is_oldest else part
 
 
 def _chosen(wanted: Selection, found: Iterable[_Timed]) -> Iterator[_Timed]:
     choose = wanted.chosen
     return (timed for timed in found if choose is None or choose(timed[1].source.path, timed[1].text))
-
-
-def _batch_rows(wanted: Selection, source: Source, attempt: str, tail: int | None) -> Iterable["_Row"]:
-    """Return the batch script's lines of one attempt; what comes before any attempt is the oldest one's."""
-    known = wanted.run.attempts(wanted.job_id)
-    if tail is None or known[-1:] != [attempt]:
-        return _rows_of(attempt, _read(wanted, source, READ_BYTES, None), known[0] if known else "")
-    return _rows_at_end(_read(wanted, source, READ_BYTES, tail))
-
-
-def _rows_of(attempt: str, rows: Iterable["_Row"], current: str) -> Iterator["_Row"]:
-    for row in rows:
-        if match := _BEGINS.match(row[1]):
-            current = match[1].decode()
-        if current == attempt:
-            yield row
-
-
-def _rows_at_end(rows: Iterable["_Row"]) -> list["_Row"]:
-    """Return those of the newest attempt."""
-    kept: list[_Row] = []
-    for row in rows:
-        if _BEGINS.match(row[1]):
-            kept.clear()
-        kept.append(row)
-    return kept
 
 
 def _placed(held: deque[Line], at: float, told: float | None) -> Iterator[_Timed]:
@@ -218,19 +212,28 @@ def _placed(held: deque[Line], at: float, told: float | None) -> Iterator[_Timed
         yield at, line if line.time is not None or told is None else line._replace(time=told, told="after")
 
 
-_Row = tuple[int, bytes, bool]
-"""A line of a file: its number, or 0 where it is not known; its text; whether it is more than the context of a tail."""
+class _Row(NamedTuple):
+    """A line of a file, as it is read."""
+
+    number: int
+    """0 where it is not known."""
+    text: bytes
+    is_wanted: bool
+    """Whether it is more than the context of a tail."""
+    end: int
+    """Bytes of the file up to its end."""
 
 
-def _read(wanted: Selection, source: Source, block: int, tail: int | None) -> Iterator[_Row]:
-    end = _size(source.path) if wanted.ends is None else wanted.ends.get(source.path, 0)
+def _read(wanted: Selection, source: Source, block: int, tail: int | None, end: int = sys.maxsize) -> Iterator[_Row]:
+    end = min(end, _size(source.path) if wanted.ends is None else wanted.ends.get(source.path, 0))
     begin = 0 if tail is None else start_of_tail(source.path, tail, end)
     file = Growing(source.path, max(0, begin - min(_LOOK_BACK_BYTES, block // 4)), end)
     place, numbers = file.at, itertools.count(1) if file.at == 0 else itertools.repeat(0)
     while found := file.new(block, rest=True):
         for text, number in zip(found, numbers, strict=False):
-            yield number, text, place >= begin
+            is_wanted = place >= begin
             place += len(text)
+            yield _Row(number, text, is_wanted, place)
 
 
 def _size(path: Path) -> int:

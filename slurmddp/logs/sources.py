@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from slurmddp.rundir import RunDir
+from slurmddp.runs.exit_records import read_record
 
 Kind = Literal["batch", "node", "rank"]
 
 _FILE: Final = re.compile(r"(node-)?([0-9]+)\.out")
-_ENDED_ON: Final = re.compile(rb"[0-9]+ rank [0-9]+ on (\S+): ")
 
 
 @dataclass(frozen=True)
@@ -113,10 +113,8 @@ class Hosts:
         return {rank: host for host, ranges in self._ranks.items() for rank in _numbers(ranges)}
 
     def _of_record(self, rank: int) -> str:
-        with suppress(OSError):
-            match = _ENDED_ON.match(self._run.rank_record(self._job_id, self._attempt, rank).read_bytes())
-            return match[1].decode(errors="replace") if match else ""
-        return ""
+        record = read_record(self._run.rank_record(self._job_id, self._attempt, rank))
+        return record.host if record else ""
 
 
 def _numbers(ranges: Any) -> Iterator[int]:

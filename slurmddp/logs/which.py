@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from slurmddp import target
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown
-from slurmddp.handover import submissions
 from slurmddp.rundir import RunDir
+from slurmddp.runs.submissions import submissions
 from slurmddp.status import current
 
 

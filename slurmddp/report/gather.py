@@ -2,7 +2,7 @@
 
 import math
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -22,7 +22,7 @@ from slurmddp.rundir import RunDir
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.slurm.states import Phase
 from slurmddp.status import JobStatus
-from slurmddp.target import JOB_ID, Target, of
+from slurmddp.target import Target, of
 
 WORKER: Final = "the bundled worker"
 
@@ -90,7 +90,7 @@ class Report:
 def gather(run: RunDir, environ: Mapping[str, str], *, now: float) -> Report:
     """Return what there is to tell of a run; where Slurm does not answer, what its files tell."""
     found = _found(run, environ, now)
-    found = replace(found, causes=dict(_causes(run, found.laps)))
+    found = replace(found, causes=dict(_causes(run, found)))
     if found.phase != "failed":
         return found
     job_id = found.status.job_id if found.status else found.laps[-1].job
@@ -99,11 +99,12 @@ def gather(run: RunDir, environ: Mapping[str, str], *, now: float) -> Report:
     return found
 
 
-def _causes(run: RunDir, laps: Sequence[Lap]) -> Iterator[tuple[str, Diagnosis]]:
+def _causes(run: RunDir, found: Report) -> Iterator[tuple[str, Diagnosis]]:
     """Yield of the last attempts that ended badly why they did, as their own files tell."""
-    for lap in [lap for lap in laps if lap.outcome in _BAD][-MOST_CAUSES:]:
+    for lap in [lap for lap in found.laps if lap.outcome in _BAD][-MOST_CAUSES:]:
         if lap.name in run.attempts(lap.job):
-            told = of_attempt(run, lap.job, lap.name)
+            events = [event for event in found.events if event.job == lap.job]
+            told = of_attempt(run, lap.job, lap.name, events)
             if told.cause not in (UNKNOWN, NONE):
                 yield lap.label, _shareable(told)
 
@@ -121,17 +122,8 @@ def _found(run: RunDir, environ: Mapping[str, str], now: float) -> Report:
     told = History(seen.events)
     numbers = {job.partition("_")[0] for job in submitted}  # of a setting those of the sweep that it was in
     submissions = tuple(item for item in records.submitted(run) if item.job in numbers)
-    named = (event.job for event in told.events if JOB_ID.fullmatch(event.job))  # they become names of files
-    jobs = list(dict.fromkeys([*submitted, *named]))
     statuses = tuple(status.look([Target(run, submitted)], environ, now=now)) if submitted else ()
-    timeline = build(
-        told,
-        submissions,
-        records.said(run, jobs),
-        lived={job: records.lived(run, job) for job in jobs},
-        known={job.job_id: _known(job) for job in statuses},
-        now=now,
-    )
+    timeline = build(told, submissions, known={job.job_id: _known(job) for job in statuses}, now=now)
     laps = (replace(lap, tallies=seen.tallies.get((lap.job, lap.name), {})) for lap in timeline.laps)
     timeline = replace(timeline, laps=tuple(laps))
     spec = records.spec(run)

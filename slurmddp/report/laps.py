@@ -1,13 +1,12 @@
-"""The attempts of a run, one after the other, from what its events, its scripts and Slurm tell of them. Pure."""
+"""The attempts of a run, one after the other, from what its events and Slurm tell of them. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from slurmddp.history import Attempt, Event, History
 from slurmddp.outcome import DONE, FAILED, FENCED, STOPPED
 from slurmddp.report.climb import Climb, climb
-from slurmddp.report.records import Said
 from slurmddp.report.thinning import Tally
 from slurmddp.slurm.job_info import JobInfo
 
@@ -92,79 +91,46 @@ class Lap:
         return next((event for event in reversed(self.events) if event.kind == kind), None)
 
 
-def attempts(
-    history: History,
-    said: Sequence[Said],
-    *,
-    lived: Mapping[str, Sequence[float]],
-    known: Mapping[str, JobInfo],
-    now: float,
-) -> list[Lap]:
+def attempts(history: History, *, known: Mapping[str, JobInfo], now: float) -> list[Lap]:
     """Return the attempts with their times; what these were spent on is not told yet. Arguments are `build`'s."""
-    return _apart(_placed(_laps(history, said), lived, known, now))
-
-
-def _laps(history: History, said: Sequence[Said]) -> list[Lap]:
-    """Return the attempts by their first sign; from whole seconds where the batch script alone has spoken."""
-    found = {(attempt.job, attempt.name): _of_events(attempt) for attempt in history.attempts}
-    for line in said:
-        key = line.job, line.attempt
-        lap = found.get(key) or Lap(job=line.job, name=line.attempt, begin=line.time, end=line.time, events=())
-        found[key] = _with_words(lap, line)
-    return sorted(found.values(), key=lambda lap: (lap.begin, lap.end))
+    laps = sorted(map(_of_events, history.attempts), key=lambda lap: (lap.begin, lap.end))
+    newest = {lap.job: lap for lap in laps if lap.job in known}
+    told = [_told(lap, known[lap.job], now) if newest.get(lap.job) is lap else lap for lap in laps]
+    return _apart(told)
 
 
 def _of_events(attempt: Attempt) -> Lap:
-    end, left = attempt.last("end"), attempt.left
-    told = left or end
-    status = next((event.count("status") for event in (end, left) if event and "status" in event.fields), None)
+    start, end = attempt.last("attempt_start"), _end(attempt)
+    cancel = attempt.last("cancel")
     return Lap(
         job=attempt.job,
         name=attempt.name,
-        begin=min(event.time for event in attempt.events),
+        begin=min([event.time for event in attempt.events] + _allocation_time(start)),
         end=max(event.time for event in attempt.events if not (event.kind == "cancel" and attempt.last("requeue"))),
         events=tuple(sorted(attempt.events, key=lambda event: event.time)),
-        outcome=_outcome(status) if status is not None else _without_status(attempt),
-        reason=told.text("reason") if told else "",
+        hosts=start.text("nodes") if start else "",
+        outcome=_outcome(end) if end else "cancelled" if cancel else "silent",
+        reason=end.text("reason") if end else "",
         climb=climb(attempt),
     )
 
 
-def _without_status(attempt: Attempt) -> Outcome:
-    return "stopped" if attempt.left else "cancelled" if attempt.last("cancel") else "silent"
+def _allocation_time(start: Event | None) -> list[float]:
+    """Return when the job got its nodes, where an attempt is the first on them and that is known."""
+    time = start.number("allocated") if start and start.attempt.endswith(".0") else None
+    return [time] if time else []
 
 
-def _with_words(lap: Lap, line: Said) -> Lap:
-    if line.status is None:
-        return replace(lap, hosts=line.hosts, begin=min(lap.begin, line.time))
-    return replace(lap, outcome=_outcome(line.status), reason=line.reason, end=max(lap.end, line.time))
+def _end(attempt: Attempt) -> Event | None:
+    """Return the event that tells best how the ranks ended: the supervisor's, else rank 0's."""
+    kinds = ("attempt_end", "restart", "end", "requeue", "fenced", "job_end")
+    return next((event for kind in kinds if (event := attempt.last(kind))), None)
 
 
-def _outcome(status: int) -> Outcome:
-    return _OUTCOMES.get(status, "crashed")
-
-
-def _placed(
-    laps: list[Lap], lived: Mapping[str, Sequence[float]], known: Mapping[str, JobInfo], now: float
-) -> list[Lap]:
-    """Return the attempts with the times that only Slurm or the batch script's count of its age tell."""
-    births = {key: time for job, ages in lived.items() for key, time in _births(job, ages, laps)}
-    newest = {lap.job: lap for lap in laps if lap.job in known}
-    return [
-        _told(_born(lap, births), known[lap.job], now) if newest.get(lap.job) is lap else _born(lap, births)
-        for lap in laps
-    ]
-
-
-def _births(job: str, ages: Sequence[float], laps: list[Lap]) -> Iterator[tuple[tuple[str, str], float]]:
-    """Yield the first attempt of each allocation that ended in a requeue, and when the allocation began."""
-    left = [event for lap in laps if lap.job == job for event in lap.all("requeue")]
-    for event, age in zip(left, ages, strict=True) if len(left) == len(ages) else ():
-        yield (job, f"{event.attempt.partition('.')[0]}.0"), event.time - age
-
-
-def _born(lap: Lap, births: Mapping[tuple[str, str], float]) -> Lap:
-    return replace(lap, begin=min(lap.begin, births.get((lap.job, lap.name), lap.begin)))
+def _outcome(end: Event) -> Outcome:
+    if end.kind in ("requeue", "fenced"):
+        return "stopped" if end.kind == "requeue" else "fenced"
+    return _OUTCOMES.get(end.count("status"), "crashed") if "status" in end.fields else "crashed"
 
 
 def _told(lap: Lap, job: JobInfo, now: float) -> Lap:
@@ -183,17 +149,10 @@ def _apart(laps: list[Lap]) -> list[Lap]:
         begin = lap.begin
         if done:
             before = done[-1]
-            turn = max(_turn(before, lap), before.begin)
-            done[-1] = replace(before, end=min(before.end, turn))
-            begin = done[-1].end if _is_same(before, lap) else turn
+            done[-1] = replace(before, end=max(min(before.end, begin), before.begin))
+            begin = done[-1].end if _is_same(before, lap) else max(begin, before.begin)
         done.append(replace(lap, begin=begin, end=max(lap.end, begin)))
     return done
-
-
-def _turn(before: Lap, lap: Lap) -> float:
-    """Return when an attempt took over; the batch script has said when it started the ranks in whole seconds."""
-    restart = before.last("restart") if _is_same(before, lap) else None
-    return min(max(lap.begin, restart.time), lap.end) if restart else lap.begin
 
 
 def _is_same(before: Lap, lap: Lap) -> bool:

@@ -160,6 +160,8 @@ _WORDS: Final[Mapping[str, Callable[[Event], str]]] = {
     "resume": lambda event: f"goes on from step {event.count('step'):,}, {event.text('checkpoint')}",
     "notice": lambda event: f"told to stop: {event.text('reason')} ({event.text('cause')})",
     "requeue": lambda event: f"back into the queue: {event.text('reason')}",
+    "fenced": lambda event: f"starts nothing: {event.text('reason')}",
+    "job_end": lambda event: f"the job ended with status {event.count('status')}: {event.text('reason')}",
     "cancel": lambda event: f"cancelled by `slurmddp cancel` ({event.text('by')})",
     "restart": lambda event: f"started again after status {event.count('status')}: {event.text('reason')}",
     "checkpoint-failed": lambda event: f"step {event.count('step'):,} could not be saved: {event.text('reason')}",

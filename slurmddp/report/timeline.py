@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from slurmddp.history import History
 from slurmddp.report.laps import Lap, Span, attempts
-from slurmddp.report.records import Said, Submission
+from slurmddp.report.records import Submission
 from slurmddp.report.spending import merged, spent
 from slurmddp.slurm.job_info import JobInfo
 
@@ -33,18 +33,13 @@ class Timeline:
 def build(
     history: History,
     submissions: Sequence[Submission] = (),
-    said: Sequence[Said] = (),
     *,
-    lived: Mapping[str, Sequence[float]] | None = None,
     known: Mapping[str, JobInfo] | None = None,
     now: float,
 ) -> Timeline:
-    """Return when what happened.
-
-    `lived` tells by job the seconds that it had run at each of its requeues, `known` what Slurm says of it.
-    """
+    """Return when what happened; `known` is what Slurm says of each job."""
     times = {item.job: item.time for item in submissions if item.time is not None}
-    laps = spent(attempts(history, said, lived=lived or {}, known=known or {}, now=now))
+    laps = spent(attempts(history, known=known or {}, now=now))
     begin = min([*times.values(), *(lap.begin for lap in laps)], default=now)
     laps = _with_waits(laps, times, begin)
     after = _waiting(laps, times, known or {}, now)

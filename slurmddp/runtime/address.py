@@ -6,10 +6,11 @@ import socket
 import struct
 from collections.abc import Iterator, Mapping, MutableMapping
 
+from slurmddp import variables
 from slurmddp.errors import PeerError
 from slurmddp.runtime.environment import Rank
 
-FALLBACKS = ("DDPRUN_MASTER_NODEADDR", "SLURM_LAUNCH_NODE_IPADDR")
+FALLBACKS = (variables.HEAD_ADDRESS, "SLURM_LAUNCH_NODE_IPADDR")
 SIOCGIFADDR = 0x8915
 """Linux's request number for an interface's IPv4 address (netdevice(7))."""
 

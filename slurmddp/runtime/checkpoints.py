@@ -24,7 +24,7 @@ from typing import Any, BinaryIO
 import torch
 
 from slurmddp.errors import PeerError, RankError
-from slurmddp.runtime.owner import Owner
+from slurmddp.runs.ownership import Ownership
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -72,7 +72,7 @@ class Store:
     """
 
     def __init__(
-        self, folder: Path, *, identity: str, keep: int, owner: Owner | None, say: Callable[[str], None]
+        self, folder: Path, *, identity: str, keep: int, owner: Ownership | None, say: Callable[[str], None]
     ) -> None:
         self._folder = folder
         self._identity = identity

@@ -1,6 +1,6 @@
 """Reads from the environment which rank this process is, and tells torch. Standard library only; no network.
 
-The launcher named by DDPRUN_LAUNCHER alone decides which variables speak: two workers of torchrun inside one
+The launcher named by SLURMDDP_STARTED_BY alone decides which variables speak: two workers of torchrun inside one
 step both see the SLURM_PROCID of their agent.
 """
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from slurmddp import variables
 from slurmddp.errors import RankError
 from slurmddp.rundir import RunDir
 
@@ -152,13 +153,13 @@ def _leaked(launcher: Launcher, environment: Environment) -> list[str]:
 
 
 def _launcher(environment: Environment) -> Launcher:
-    named = environment.get("DDPRUN_LAUNCHER")
+    named = environment.get(variables.STARTED_BY)
     if named is None:
         return _guess(environment)
     for launcher in _READERS:
         if named == launcher:
             return launcher
-    raise RankError(f"DDPRUN_LAUNCHER={named!r} is none of {', '.join(_READERS)}")
+    raise RankError(f"SLURMDDP_STARTED_BY={named!r} is none of {', '.join(_READERS)}")
 
 
 def _guess(environment: Environment) -> Launcher:
@@ -198,7 +199,7 @@ def _read_fork(environment: Environment) -> Rank:
     local_world_size = _tasks_of_node(environment, node, world_size)
     return _rank(
         environment,
-        "fork" if environment.get("DDPRUN_LAUNCHER") == "fork" else "srun",
+        "fork" if environment.get(variables.STARTED_BY) == "fork" else "srun",
         rank=_number(environment, "SLURM_PROCID", below=("SLURM_NTASKS", world_size)),
         local_rank=_number(environment, "SLURM_LOCALID", below=("the node's tasks", local_world_size)),
         world_size=world_size,
@@ -234,7 +235,7 @@ def _read_torchrun(environment: Environment) -> Rank:
 def _in_own_step(environment: Environment) -> bool:
     """Tell a process that the job's own srun started from one typed by hand inside some step."""
     jobs = {environment[name] for name in ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID") if name in environment}
-    return _step(environment) is not None and environment.get("DDPRUN_JOB", "").partition("_")[0] in jobs
+    return _step(environment) is not None and environment.get(variables.JOB_ID, "").partition("_")[0] in jobs
 
 
 def _read_mpi(environment: Environment) -> Rank:
@@ -278,24 +279,24 @@ def _rank(environment: Environment, launcher: Launcher, **numbers: int) -> Rank:
     """Add to a rank's numbers what every launcher tells by the same names."""
     port = _port(environment, "MASTER_PORT")
     agent_store = launcher == "torchrun" and environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    own_port = "DDPRUN_STORE_PORT" in environment
-    folder = environment.get("DDPRUN_DIR")
+    own_port = variables.STORE_PORT in environment
+    folder = environment.get(variables.RUN_DIR)
     return Rank(
         **numbers,
         host=_host(environment, launcher),
         launcher=launcher,
-        hosts=tuple(environment.get("DDPRUN_HOSTS", "").split()),
+        hosts=tuple(environment.get(variables.HOSTS, "").split()),
         run_dir=RunDir(Path(folder)) if folder else None,
-        job=_text(environment, "DDPRUN_JOB", wanted=bool(folder)),
-        attempt=_text(environment, "DDPRUN_ATTEMPT", wanted=bool(folder)),
+        job=_text(environment, variables.JOB_ID, wanted=bool(folder)),
+        attempt=_text(environment, variables.ATTEMPT, wanted=bool(folder)),
         master_addr=_text(environment, "MASTER_ADDR", wanted=True),
         master_port=port,
-        store_port=_port(environment, "DDPRUN_STORE_PORT") if own_port else port + (not agent_store),
+        store_port=_port(environment, variables.STORE_PORT) if own_port else port + (not agent_store),
         agent_store=agent_store and not own_port,
         agent_in_step=launcher == "torchrun" and _in_own_step(environment),
         init_file=_init_file(environment),
         restarts=_restarts(environment, launcher),
-        stop_at=_time(environment, "DDPRUN_STOP_AT"),
+        stop_at=_time(environment, variables.STOP_AT),
     )
 
 
@@ -308,9 +309,9 @@ def _host(environment: Environment, launcher: Launcher) -> str:
 def _restarts(environment: Environment, launcher: Launcher) -> int:
     if launcher == "torchrun":
         return _number(environment, "TORCHELASTIC_RESTART_COUNT", default=0)
-    last = environment.get("DDPRUN_ATTEMPT", "0").rpartition(".")[2]
+    last = environment.get(variables.ATTEMPT, "0").rpartition(".")[2]
     if not last.isdecimal():
-        raise RankError(f"DDPRUN_ATTEMPT={environment['DDPRUN_ATTEMPT']!r} does not end in a number")
+        raise RankError(f"SLURMDDP_ATTEMPT={environment[variables.ATTEMPT]!r} does not end in a number")
     return int(last)
 
 
@@ -351,11 +352,11 @@ def _number(
 
 
 def _init_file(environment: Environment) -> Path | None:
-    method = environment.get("DDPRUN_INIT_METHOD")
+    method = environment.get(variables.RENDEZVOUS_FILE)
     if not method:
         return None
     if not method.startswith("file:///"):
-        raise RankError(f"DDPRUN_INIT_METHOD={method!r} is not file:// and an absolute path")
+        raise RankError(f"SLURMDDP_RENDEZVOUS_FILE={method!r} is not file:// and an absolute path")
     return Path(method.removeprefix("file://"))
 
 

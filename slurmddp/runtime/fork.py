@@ -25,7 +25,7 @@ import sys  # noqa: E402
 import time  # noqa: E402
 from pathlib import Path  # noqa: E402
 
-from slurmddp import outcome  # noqa: E402
+from slurmddp import outcome, variables  # noqa: E402
 from slurmddp.errors import RankError  # noqa: E402
 from slurmddp.runtime.environment import Rank, read_rank  # noqa: E402
 from slurmddp.runtime.lifeline import die_with  # noqa: E402
@@ -39,6 +39,7 @@ GRACE_S = 10.0
 
 def main(words: list[str]) -> int:
     """Fork this node's ranks and return the status of the first that failed; in a rank, that of its own end."""
+    variables.adopt_old_names(os.environ)
     try:
         count, command = parse(words)
         node = _node()
@@ -78,7 +79,7 @@ def rank_variables(node: Rank, local_rank: int, count: int) -> dict[str, str]:
     """Return what srun would have set, had it started each rank."""
     world_size = node.world_size * count
     return {
-        "DDPRUN_LAUNCHER": "fork",
+        variables.STARTED_BY: "fork",
         "SLURM_PROCID": str(node.rank * count + local_rank),
         "SLURM_LOCALID": str(local_rank),
         "SLURM_NTASKS": str(world_size),
@@ -91,7 +92,7 @@ def rank_variables(node: Rank, local_rank: int, count: int) -> dict[str, str]:
 
 def _node() -> Rank:
     """Return this task among the tasks of the step: its rank is the node's, the world size their number."""
-    node = read_rank({**os.environ, "DDPRUN_LAUNCHER": "srun"})
+    node = read_rank({**os.environ, variables.STARTED_BY: "srun"})
     if node.local_world_size != 1:
         raise RankError(f"{node.local_world_size} tasks on {node.host}; fork needs srun --ntasks-per-node=1")
     return node

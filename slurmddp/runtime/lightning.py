@@ -14,8 +14,8 @@ from typing import Any
 
 import torch.distributed as dist
 
+from slurmddp.runs.ownership import ownership_of
 from slurmddp.runtime.agreement import Agreement
-from slurmddp.runtime.owner import owner_of
 from slurmddp.runtime.preemption import NOTICES, SIGNALS
 from slurmddp.runtime.session import PATIENCE
 from slurmddp.runtime.stopping import Stopping, begun
@@ -112,7 +112,7 @@ class _SaveAtNotice:
 
     def _stop(self, trainer: Any) -> None:
         rank = self._stopping.rank
-        owner = owner_of(rank.run_dir, os.environ) if rank.run_dir and rank.is_main else None
+        owner = ownership_of(rank.run_dir.owner, os.environ) if rank.run_dir and rank.is_main else None
         if owner:
             owner.check()
         trainer.save_checkpoint(self._file, weights_only=False)

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import nn
 
+from slurmddp import variables
 from slurmddp.errors import RankError
-from slurmddp.runtime.events import Timing
+from slurmddp.runs.training_events import Timing
 from slurmddp.runtime.stragglers import distributed
 
-VARIABLE = "DDPRUN_STEPS"
+VARIABLE = variables.STEP_LIMIT
 BLOCKS = 20
 """A GPU works behind the program's back: it is waited for only between blocks of steps, of which there are so many."""
 

@@ -8,9 +8,19 @@ import traceback
 from pathlib import Path
 
 from slurmddp.rundir import write_whole
+from slurmddp.runs import events
+from slurmddp.runs.events import Author
+from slurmddp.runs.exit_records import record_line
+from slurmddp.runs.training_events import End, OfRank
 from slurmddp.runtime.environment import Rank
-from slurmddp.runtime.events import End, write_event
 from slurmddp.runtime.verdict import Verdict
+
+
+def write_event(rank: Rank, event: OfRank) -> None:
+    """Append an event to the run's file; only global rank 0 of a run does."""
+    if rank.run_dir and rank.is_main:
+        author = Author(job=rank.job, attempt=rank.attempt, rank=rank.rank, host=rank.host)
+        events.append(rank.run_dir, author, event)
 
 
 def write_begin(rank: Rank) -> None:
@@ -26,10 +36,9 @@ def write_end(rank: Rank, verdict: Verdict) -> None:
     """
     if rank.run_dir is None:
         return
-    reason = f"rank {rank.rank} on {rank.host}: {verdict.reason}" if verdict.status else verdict.reason
-    write_event(rank, End(status=verdict.status, reason=reason))
-    line = f"{verdict.status} {reason}\n".encode("utf-8", "replace")
-    write_whole(rank.run_dir.rank_record(rank.job, rank.attempt, rank.rank), line)
+    line = record_line(rank.rank, rank.host, verdict.status, verdict.reason)
+    write_event(rank, End(status=verdict.status, reason=line.rstrip("\n").partition(" ")[2]))
+    write_whole(rank.run_dir.rank_record(rank.job, rank.attempt, rank.rank), line.encode("utf-8", "replace"))
 
 
 def write_error(rank: Rank, error: BaseException) -> None:

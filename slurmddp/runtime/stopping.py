@@ -5,12 +5,12 @@ import time
 from collections.abc import Callable
 
 from slurmddp import outcome
+from slurmddp.runs.training_events import Notice
 from slurmddp.runtime import why
 from slurmddp.runtime.environment import Rank
-from slurmddp.runtime.events import Notice, write_event
 from slurmddp.runtime.leaving import LEAVING
 from slurmddp.runtime.preemption import NOTICES
-from slurmddp.runtime.record import write_end
+from slurmddp.runtime.record import write_end, write_event
 from slurmddp.runtime.verdict import Verdict
 
 SILENT_S = 3.0

@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from slurmddp.runs.training_events import Straggler
 from slurmddp.runtime.environment import Rank
-from slurmddp.runtime.events import Straggler, write_event
+from slurmddp.runtime.record import write_event
 
 FACTOR: Final = 1.3
 """A backward this many times as long as the one in the middle is long."""

@@ -20,13 +20,14 @@ import torch.distributed as dist
 from torch import nn
 
 from slurmddp.errors import PeerError, RankError
+from slurmddp.runs.ownership import ownership_of
+from slurmddp.runs.training_events import Checkpoint, CheckpointFailed, Loop, Metrics, Resume
 from slurmddp.runtime import pace, session, state
 from slurmddp.runtime.agreement import Agreement
 from slurmddp.runtime.buckets import layouts
 from slurmddp.runtime.checkpoints import INDEX, Found, Store, identity_of
-from slurmddp.runtime.events import Checkpoint, CheckpointFailed, Loop, Metrics, Resume, write_event
-from slurmddp.runtime.owner import owner_of
 from slurmddp.runtime.preemption import NOTICES
+from slurmddp.runtime.record import write_event
 from slurmddp.runtime.sampler import Sampler
 from slurmddp.runtime.snapshot import Snapshot, check_plain
 from slurmddp.runtime.state import Stateful
@@ -415,7 +416,7 @@ def _store(place: Path, keep: int, ours: session.Session) -> Store:
         identity_of(place)
     if ours.control:
         dist.barrier(ours.control)
-    owner = owner_of(run_dir, os.environ) if run_dir else None
+    owner = ownership_of(run_dir.owner, os.environ) if run_dir else None
     return Store(place, identity=identity_of(place), keep=keep, owner=owner, say=ours.print)
 
 

@@ -1,4 +1,4 @@
-"""Which ranks the job's srun says it could not start. Reads the end of the batch script's log; torch is not needed.
+"""Which ranks the job's srun says it could not start. Reads the ends of the batch log and of the events, without torch.
 
 srun of Slurm 22.05 goes on with the others, which would wait for them: as when a node cannot open its ranks' output.
 """
@@ -7,6 +7,7 @@ import os
 import re
 from typing import Final
 
+from slurmddp.history import read_newest
 from slurmddp.runtime.environment import Rank
 
 _FAILED: Final = re.compile(r"^srun: error: task (\d+) launch failed: (.*)$", re.MULTILINE)
@@ -24,13 +25,16 @@ def unstarted(rank: Rank) -> tuple[list[int], str]:
 
 
 def _said_of(rank: Rank) -> str:
-    """Return what the log has of this start, from the line in which the batch script announces it."""
+    """Return what the log has of this start, from where the supervisor's event of it says that it begins."""
     if rank.run_dir is None:
+        return ""
+    own = read_newest(rank.run_dir).of_job(rank.job).all("attempt_start")
+    offset = next((event.count("log_offset") for event in reversed(own) if event.attempt == rank.attempt), None)
+    if offset is None:
         return ""
     try:
         with rank.run_dir.batch_log(rank.job).open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - _READ_BYTES))
-            text = log.read().decode("utf-8", "replace")
+            log.seek(max(offset, log.seek(0, os.SEEK_END) - _READ_BYTES))
+            return log.read().decode("utf-8", "replace")
     except OSError:
         return ""
-    return text.rpartition(f" slurmddp: job {rank.job}, attempt {rank.attempt}, on ")[2]

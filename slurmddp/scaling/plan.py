@@ -47,7 +47,9 @@ class Planned:
     def after(self, job_id: str) -> "Planned":
         """Return the same job, to start when another one has ended."""
         ends = ",".join(filter(None, (self.spec.dependency, f"afterany:{job_id}")))
-        return replace(self, request=replace(self.request, resolved=_with(self.request.resolved, dependency=ends)))
+        return replace(
+            self, request=msgspec.structs.replace(self.request, resolved=_with(self.request.resolved, dependency=ends))
+        )
 
 
 @dataclass(frozen=True)

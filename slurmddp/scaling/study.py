@@ -11,8 +11,8 @@ from itertools import groupby
 from slurmddp import follow, history
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.fields import shown
-from slurmddp.handover import submissions
 from slurmddp.history import Event, number
+from slurmddp.runs.submissions import submissions
 from slurmddp.sameness import check_same
 from slurmddp.scaling.plan import Plan, Planned
 from slurmddp.scaling.values import Point, counted

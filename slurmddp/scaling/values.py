@@ -10,7 +10,6 @@ from slurmddp.errors import UsageError
 Scaling = Literal["weak", "strong"]
 """weak: the batch of a rank stays, and a step takes more samples. strong: the samples of a step stay."""
 
-LEAST_EFFICIENCY: Final = 0.8
 HOUR_S: Final = 3600.0
 
 

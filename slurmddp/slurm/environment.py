@@ -6,8 +6,11 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from slurmddp import variables
+
 SCRUBBED: Final = (
     r"(SLURM|SBATCH|SRUN|SQUEUE|SACCT|SINFO|SCONTROL|PMI|PMIX|OMPI|DDPRUN|TORCHELASTIC)_.*"
+    rf"|{'|'.join(sorted(variables.NAMES))}"
     r"|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)"
 )
 """Variables that speak of some job or rank; an inherited one changes or breaks a submission."""

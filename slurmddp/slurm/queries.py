@@ -4,7 +4,6 @@
 only when its answer was lost and there is time left.
 """
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -187,7 +186,7 @@ def find_job(
     )
     if answer.status != 0:
         raise LostAnswerError(answer.reason)
-    digest = hashlib.sha256(script).hexdigest()
+    digest = _sha256(script)
     for candidate in parse_queue(answer.stdout):
         recent = candidate.submitted is None or candidate.submitted >= since - timedelta(minutes=5)
         number = candidate.number
@@ -207,7 +206,7 @@ def batch_script(job_id: str, environ: Environ, *, timeout_s: float = TIMEOUT_S)
 def script_digest(job_id: str, environ: Environ, *, timeout_s: float = TIMEOUT_S) -> str | None:
     """Return the sha256 of the script that the controller holds for a job; None when it shows none."""
     try:
-        return hashlib.sha256(batch_script(job_id, environ, timeout_s=timeout_s)).hexdigest()
+        return _sha256(batch_script(job_id, environ, timeout_s=timeout_s))
     except ClusterError:
         return None
 
@@ -224,6 +223,12 @@ def lost_nodes(host_list: str, environ: Environ, *, timeout_s: float) -> tuple[s
     except ClusterError:
         return ()
     return parse_nodes_down(answer.stdout)
+
+
+def _sha256(content: bytes) -> str:
+    import hashlib  # noqa: PLC0415 - few need it, and it loads OpenSSL
+
+    return hashlib.sha256(content).hexdigest()
 
 
 def requeue_command(job_id: str) -> list[str]:

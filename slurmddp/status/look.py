@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any, Final
 
 from slurmddp import origin
-from slurmddp.handover import submissions
 from slurmddp.origin import Origin
 from slurmddp.rundir import RunDir
+from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.job_info import number
 from slurmddp.status.answers import Answers
 from slurmddp.status.identity import Wanted

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp.history import Attempt, Event, History, number
-from slurmddp.outcome import DONE, FAILED, FENCED
+from slurmddp.outcome import DONE, FAILED, FENCED, STOPPED
 from slurmddp.rundir import RunDir
+from slurmddp.runs.exit_records import ExitRecord, decisive, read_records
+from slurmddp.runs.supervision import JobEnd, job_end
 from slurmddp.status.values import Happened, Progress
 
 UNRECORDED: Final = "put back by Slurm; why is not on record (a preemption without notice, a lost node)"
@@ -18,32 +20,20 @@ _PACE: Final = 20
 """The pace is that of so many records."""
 _LONGEST_S: Final = 1e10
 """Three centuries: a number of steps that means for ever."""
-_TAIL_BYTES: Final = 8192
-_LAST_WORD: Final = re.compile(
-    r" slurmddp: (?:job \S+, attempt \S+, ended with status (?P<status>\d{1,9}): (?P<why>.*)"
-    r"|(?P<over>gives up: .*|set-up failed .*|.*: its state is saved; submit .*|.*, starts nothing: .*)"
-    r"|(?P<other>.*))"
-)
+_FINAL: Final = (DONE, FAILED, FENCED)
+"""After an attempt that ended so, the job does not go on."""
 
 
 @dataclass(frozen=True)
 class Ending:
-    """How a job ended, or where it was last seen, by its own words."""
+    """How a job ended, or where it was last seen, by its own files."""
 
     state: str
-    """Slurm's word for it; `UNKNOWN` when there is no word."""
+    """Slurm's word for it; `UNKNOWN` when its files do not tell."""
     reason: str = ""
     exit_status: str = ""
     seen: float | None = None
     """When that was, in seconds since 1970."""
-
-
-@dataclass(frozen=True)
-class _Word:
-    status: int | None
-    why: str
-    final: bool
-    """Whether the job cannot go on after it."""
 
 
 def progress(run: RunDir, history: History, job_id: str, *, running: bool, now: float) -> Progress:
@@ -96,49 +86,58 @@ def newest_checkpoint(folder: Path, now: float) -> tuple[int | None, float | Non
 
 
 def ending(run: RunDir, history: History, job_id: str, *, gone: bool) -> Ending:
-    """Return how a job ended by its script's last words and its events.
+    """Return how a job ended by its supervisor's events; without any, by its set-up and the ranks of its last attempt.
 
-    `gone`: Slurm no longer knows it, so that it has ended; else it may go on after a word that is not the last.
+    `gone`: Slurm no longer knows it, so that it has ended; else it may go on after an attempt.
     """
     own = history.of_job(job_id)
-    events = own.events
     seen = last_seen(run, history, job_id)
-    said = _last_words(run.batch_log(job_id))
-    if said and (said.final or gone):
-        status = "" if said.status is None else f"{said.status}:0"
-        return Ending("COMPLETED" if said.status == DONE else "FAILED", said.why, status, seen)
-    if why := _cancelled(own.decision()):
-        return Ending("CANCELLED", why, "", seen)
-    if events and not gone:
-        return Ending("PENDING" if events[-1].kind == "requeue" else "RUNNING", "", "", seen)
+    cancelled = _cancelled(own.decision())
+    end = job_end(run, job_id, own.events) or (_end_of_ranks(run, own, job_id) if not cancelled else None)
+    if end and (end.is_final or (gone and not cancelled)):
+        return _ended(end.status, end.reason, seen)
+    if cancelled:
+        return Ending("CANCELLED", cancelled, "", seen)
+    if own.events and not gone:
+        return Ending("PENDING" if own.events[-1].kind == "requeue" else "RUNNING", "", "", seen)
     return Ending("UNKNOWN", "", "", seen)
 
 
+def local_ending(run: RunDir, job_id: str, seen: float | None) -> Ending:
+    """Return how a run on this machine, without Slurm, ended by the records of its ranks; or that it goes on."""
+    if run.runs_here(job_id):
+        return Ending("RUNNING", "", "", seen)
+    record = _last_record(run, job_id)
+    if record is None:
+        return Ending("UNKNOWN", "it does not run on this machine, and no rank left a record of its end", "", seen)
+    if record.status == STOPPED:
+        return Ending("CANCELLED", record.text, f"{STOPPED}:0", seen)
+    return _ended(record.status, "" if record.status == DONE else record.text, seen)
+
+
+def _ended(status: int, reason: str, seen: float | None) -> Ending:
+    return Ending("COMPLETED" if status == DONE else "FAILED", reason, f"{status}:0", seen)
+
+
+def _end_of_ranks(run: RunDir, own: History, job_id: str) -> JobEnd | None:
+    """Return how the ranks of the last attempt ended, of a job without events of a supervisor."""
+    if own.last("attempt_start") or own.last("requeue"):
+        return None
+    record = _last_record(run, job_id)
+    return JobEnd(record.status, record.text, is_final=record.status in _FINAL) if record else None
+
+
+def _last_record(run: RunDir, job_id: str) -> ExitRecord | None:
+    attempts = run.attempts(job_id)
+    return decisive(read_records(run.attempt(job_id, attempts[-1]))) if attempts else None
+
+
 def last_seen(run: RunDir, history: History, job_id: str) -> float | None:
-    """Return when a job gave its last sign, an event or a word of its script, in seconds since 1970."""
+    """Return when a job gave its last sign, an event or a line of its log, in seconds since 1970."""
     times = [event.time for event in history.of_job(job_id).events[-1:]]
     with suppress(OSError):
         times.append(run.batch_log(job_id).stat().st_mtime)
     return max(times, default=None)
-
-
-def _last_words(log: Path) -> _Word | None:
-    """Return the end that a job's script has told of; None when its last word is of something else."""
-    said = [match for match in _LAST_WORD.finditer(_tail(log)) if any(match.groups())][-2:]
-    if not said or said[-1]["other"]:
-        return None
-    status = next((int(match["status"]) for match in reversed(said) if match["status"]), None)
-    final = bool(said[-1]["over"]) or status in (DONE, FAILED, FENCED)
-    return _Word(status, said[-1]["over"] or said[-1]["why"], final=final)
-
-
-def _tail(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - _TAIL_BYTES))
-            return file.read().decode("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 def _cancelled(last: Event | None) -> str:
@@ -149,7 +148,7 @@ def _cancelled(last: Event | None) -> str:
 
 
 def _requeues(attempts: Sequence[Attempt]) -> Iterator[Happened]:
-    """Yield the returns to the queue: those of the batch script, and those that only a later start tells of."""
+    """Yield the returns to the queue: those of the supervisor, and those that only a later start tells of."""
     for index, attempt in enumerate(attempts):
         after = attempts[index + 1] if index + 1 < len(attempts) else None
         said, notice = attempt.last("requeue"), attempt.last("notice")

@@ -13,7 +13,7 @@ from slurmddp.hostlist import expand
 from slurmddp.rundir import TAIL_BYTES, RunDir
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.slurm.states import OVER, phase_of
-from slurmddp.status import here, records
+from slurmddp.status import records
 from slurmddp.status.answers import FEW, Answers
 from slurmddp.status.identity import Wanted
 from slurmddp.status.values import JobStatus
@@ -152,7 +152,7 @@ def _from_files(job: Wanted, answers: Answers, files: Files) -> JobStatus:
 
 def _ending(job: Wanted, run: RunDir, history: History, *, gone: bool) -> records.Ending:
     if job.is_local:
-        return here.ending(run, job.job_id, records.last_seen(run, history, job.job_id))
+        return records.local_ending(run, job.job_id, records.last_seen(run, history, job.job_id))
     return records.ending(run, history, job.job_id, gone=gone)
 
 
@@ -161,7 +161,7 @@ def _unknown(job: Wanted, other: str) -> str:
         return f"the job is that of {job.elsewhere}; this folder is a copy of it, or came from another file system"
     if other:
         return f"Slurm's job of this number is named {other}, not {job.name}: it is another one"
-    return "Slurm no longer knows it, and its script left no last word"
+    return "Slurm no longer knows it, and its files do not tell how it ended"
 
 
 def _meaning(status: JobStatus) -> str:

@@ -8,9 +8,9 @@ from slurmddp import history
 from slurmddp.array import folder
 from slurmddp.errors import UsageError
 from slurmddp.fields import shown, unknown
-from slurmddp.handover import settings_of, submissions
 from slurmddp.outcome import DONE, FAILED
 from slurmddp.rundir import RunDir
+from slurmddp.runs.submissions import settings_of, submissions
 
 
 @dataclass(frozen=True, kw_only=True)

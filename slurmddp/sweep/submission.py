@@ -6,16 +6,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from slurmddp.array import Array, Task, folder
 from slurmddp.cluster import Cluster
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.handover import Notice, Submitted, settings_of, submissions
+from slurmddp.handover import Notice, Submitted
+from slurmddp.history import is_finished
 from slurmddp.request import Request
 from slurmddp.rundir import RunDir
+from slurmddp.runs.submissions import settings_of, submissions
 from slurmddp.script import script
 from slurmddp.slurm import queries
 from slurmddp.slurm.client import LostAnswerError
-from slurmddp.submit import is_finished, submit
+from slurmddp.submit import submit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,7 +90,7 @@ def sweep(
 
     def one(part: Array) -> Submitted:
         return submit(
-            replace(request, array=part),
+            msgspec.structs.replace(request, array=part),
             change=change,
             force=force,
             environ=environ,

@@ -2,7 +2,6 @@
 
 import importlib.machinery
 import os
-import runpy
 import sys
 import types
 from pathlib import Path
@@ -50,6 +49,8 @@ def trace_of_program(error: BaseException) -> TracebackType | None:
 def _run_module(words: list[str]) -> None:
     if not words:
         sys.exit("Argument expected for the -m option")
+    import runpy  # noqa: PLC0415 the command line reads this module for its names alone
+
     sys.argv = ["-m", *words[1:]]
     put_first(copied.place(str(Path.cwd())))
     runpy._run_module_as_main(words[0])  # type: ignore[attr-defined]  # noqa: SLF001 - what python -m itself calls

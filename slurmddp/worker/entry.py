@@ -6,16 +6,16 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from slurmddp import outcome
+from slurmddp import outcome, variables
 from slurmddp.errors import FencedError, RankError, SlurmddpError
+from slurmddp.runs.ownership import ownership_of
+from slurmddp.runs.training_events import Start
 from slurmddp.runtime.address import choose_interface, resolve_head
 from slurmddp.runtime.environment import Rank, export, read_rank
-from slurmddp.runtime.events import Start, write_event
 from slurmddp.runtime.leaving import LEAVING
 from slurmddp.runtime.output import send_output
-from slurmddp.runtime.owner import owner_of
 from slurmddp.runtime.preemption import NOTICES
-from slurmddp.runtime.record import write_begin, write_end, write_error
+from slurmddp.runtime.record import write_begin, write_end, write_error, write_event
 from slurmddp.runtime.stopping import Stopping, begin
 from slurmddp.runtime.verdict import DONE, TERMINATED, Verdict, exit_status, judge
 from slurmddp.worker import command, copied, executable
@@ -37,6 +37,7 @@ AGREE_LIMIT_S = 90.0
 
 def main(words: list[str]) -> None:
     """Run COMMAND, or the bundled worker, as one rank; the process then exits with what became of it."""
+    variables.adopt_old_names(os.environ)
     try:
         rank = read_rank(os.environ)
     except RankError as error:
@@ -51,8 +52,8 @@ def main(words: list[str]) -> None:
 
 
 def _prepared(rank: Rank) -> Rank:
-    """Open the rank's log (DDPRUN_RANK_LOGS: `all`, or `1` for all but rank 0's), find the head, tell torch."""
-    logs = os.environ.get("DDPRUN_RANK_LOGS")
+    """Open the rank's log (SLURMDDP_RANK_LOGS: `all`, or `1` for all but rank 0's), find the head, tell torch."""
+    logs = os.environ.get(variables.RANK_LOGS)
     if rank.run_dir and (logs == "all" or (logs == "1" and not rank.is_main)):
         send_output(rank.run_dir.rank_log(rank.job, rank.attempt, rank.rank))
     rank = dataclasses.replace(rank, master_addr=resolve_head(rank, os.environ))
@@ -101,7 +102,7 @@ def _meet(rank: Rank, stopping: Stopping, words: list[str]) -> tuple[Callable[[]
 
 
 def _preflight(rank: Rank, words: list[str]) -> "Preflight | None":
-    if os.environ.get("DDPRUN_PREFLIGHT") == "0":
+    if os.environ.get(variables.SKIP_PREFLIGHT) == "1":
         return None
     from slurmddp.runtime.health.preflight import Preflight  # noqa: PLC0415 - what is left out costs nothing
 
@@ -199,7 +200,7 @@ def _judge(rank: Rank, error: BaseException) -> Verdict:
     by_itself = verdict.status == outcome.FAILED and status in (outcome.STOPPED, TERMINATED)
     if by_itself and NOTICES.heard.wait(HEARD_LIMIT_S):
         return Verdict(outcome.STOPPED, f"told to stop, and ended by itself with status {status}")
-    owner = owner_of(rank.run_dir, os.environ) if rank.run_dir else None
+    owner = ownership_of(rank.run_dir.owner, os.environ) if rank.run_dir else None
     if verdict.status == outcome.RETRYABLE and owner:
         try:
             owner.check()

@@ -142,7 +142,7 @@ def test_a_time_has_two_units_at_most(time_s, shown):
 
 def slurmddp(*words, env):
     return subprocess.run(
-        [sys.executable, "-m", "slurmddp.cli", *words], env=env, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "slurmddp", *words], env=env, capture_output=True, text=True, check=False
     )
 
 

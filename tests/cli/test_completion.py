@@ -58,6 +58,6 @@ def test_bash_completes_commands_runs_jobs_choices_and_files(completed):
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])
 def test_other_shells_get_their_script(shell):
-    command = [sys.executable, "-m", "slurmddp.cli", "completion", shell]
+    command = [sys.executable, "-m", "slurmddp", "completion", shell]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert f"_SLURMDDP_COMPLETE={shell}_complete" in done.stdout and done.stderr == ""

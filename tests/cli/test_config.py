@@ -160,7 +160,7 @@ def test_init_leaves_nothing_where_there_is_no_room(typed):
 def test_init_for_the_cluster_is_accepted_by_it(slurm_env, tmp_path):
     def call(*words):
         return subprocess.run(
-            [sys.executable, "-m", "slurmddp.cli", *words],
+            [sys.executable, "-m", "slurmddp", *words],
             cwd=tmp_path,
             env=slurm_env,
             capture_output=True,

@@ -27,7 +27,7 @@ def test_the_table_fits_80_columns_and_carries_no_control_characters():
 
 def test_without_slurm_what_can_be_known_is_told_and_the_status_is_3(tmp_path):
     environment = {**os.environ, "PATH": str(tmp_path)}
-    words = [sys.executable, "-m", "slurmddp.cli", "doctor", "--json", "--", "--task", "linear"]
+    words = [sys.executable, "-m", "slurmddp", "doctor", "--json", "--", "--task", "linear"]
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     result = json.loads(done.stdout)
     assert (done.returncode, done.stderr) == (result["status"], "") and result["status"] == 3
@@ -37,7 +37,7 @@ def test_without_slurm_what_can_be_known_is_told_and_the_status_is_3(tmp_path):
 
 
 def test_a_missing_script_is_wrong_by_itself(tmp_path):
-    words = [sys.executable, "-m", "slurmddp.cli", "doctor", "train.py"]
+    words = [sys.executable, "-m", "slurmddp", "doctor", "train.py"]
     environment = {**os.environ, "PATH": str(tmp_path)}
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2

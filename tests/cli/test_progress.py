@@ -80,7 +80,7 @@ def on_a_terminal(*command: str, cwd, **environ: str) -> tuple[int, str]:
 
 def test_on_a_terminal_lines_stand_above_a_bar_that_goes_away(tmp_path):
     (tmp_path / "train.py").write_text(PROGRAM)
-    words = (sys.executable, "-m", "slurmddp.cli", "run", "train.py")
+    words = (sys.executable, "-m", "slurmddp", "run", "train.py")
     status, seen = on_a_terminal(*words, cwd=tmp_path, NO_COLOR="1", OMP_NUM_THREADS="1", COLUMNS="100")
     assert status == 0, seen
     assert re.findall(r"line \d", seen) == [f"line {step}" for step in range(4)]

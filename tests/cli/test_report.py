@@ -19,7 +19,7 @@ def report(tmp_path):
     shutil.copytree(RECORDED, tmp_path / "jobs" / "fashion")
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "slurmddp.cli", "report", *words]
+        command = [sys.executable, "-m", "slurmddp", "report", *words]
         return subprocess.run(
             command, cwd=tmp_path, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False
         )

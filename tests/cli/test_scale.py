@@ -107,7 +107,7 @@ def test_sizes_are_measured_by_jobs_and_a_second_call_collects_them(slurm_env, t
 
     def scale(*more, status=0):
         environment = {**slurm_env, "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "slurmddp.cli", "scale", *words, *more]
+        command = [sys.executable, "-m", "slurmddp", "scale", *words, *more]
         done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         assert done.returncode == status, done.stderr
         return done

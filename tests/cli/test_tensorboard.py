@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-COMMAND = [sys.executable, "-m", "slurmddp.cli", "tensorboard"]
+COMMAND = [sys.executable, "-m", "slurmddp", "tensorboard"]
 
 
 @pytest.fixture

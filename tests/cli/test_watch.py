@@ -18,7 +18,7 @@ import pytest
 
 from slurmddp.rundir import RunDir, append_record
 
-WORDS = [sys.executable, "-m", "slurmddp.cli", "watch"]
+WORDS = [sys.executable, "-m", "slurmddp", "watch"]
 LIMIT_S = 60
 
 

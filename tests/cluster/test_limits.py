@@ -1,8 +1,7 @@
 """What can never run is said in a line that names the limit and what would work."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from slurmddp.cluster import Cluster, Nodes, Partition
 from slurmddp.cluster.limits import problems, waits_for_nodes

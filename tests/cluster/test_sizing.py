@@ -1,8 +1,7 @@
 """What a request leaves open is filled from the partition, with its reason; what was given stays."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from slurmddp.cluster import Cluster, Nodes, Partition
 from slurmddp.cluster.sizing import sized

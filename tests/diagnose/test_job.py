@@ -190,3 +190,70 @@ def test_what_a_program_said_before_it_ended_itself_is_shown(monkeypatch, tmp_pa
     found = diagnose(run, "17", {})
     assert (found.cause, found.rank) == ("exit-status", 0)
     assert "train.py: error: argument --lr: invalid float value: '1..x'" in [line.text for line in found.evidence]
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    """Return a run whose job 17 Slurm has as failed."""
+    known = answered(job_id="17", source="scontrol", name="a", state="FAILED", exit_status="77:0")
+    monkeypatch.setattr(asking, "ask", lambda *_: known)
+    made = RunDir(tmp_path / "a")
+    made.create()
+    return made
+
+
+def happens(run, kind, attempt="0.0", **fields):
+    head = {"time": 1795300000.0, "event": kind, "job": "17", "attempt": attempt, "rank": None, "host": "n1"}
+    append_record(run.events, head | fields)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "cause"),
+    [
+        ("job_end", "HF_TOKEN must be set where the job is submitted", "variable-missing"),
+        ("job_end", "the time limit is 60 s, and the notice comes 120 s before its end; give more", "limit-too-short"),
+        ("fenced", "the run belongs to job 16, which is RUNNING", "run-taken"),
+    ],
+)
+def test_a_job_that_started_nothing_is_told_by_the_reason_of_its_end(run, kind, reason, cause):
+    run.batch_log("17").write_text(f"2026-11-21T23:10:00+0000 slurmddp: {reason}\n")
+    assert diagnose(run, "17", {}).cause == "unknown", "the words of the log are for people"
+    happens(run, kind, reason=reason)
+    found = diagnose(run, "17", {})
+    assert (found.cause, found.evidence[0].text) == (cause, reason)
+
+
+def test_a_job_that_gave_up_is_told_by_its_last_start_and_not_by_what_its_end_repeats(run):
+    (run.attempt("17", "0.0")).mkdir(parents=True)
+    run.rank_record("17", "0.0", 1).write_text("76 rank 1 on n2: RuntimeError: Connection closed by peer\n")
+    last = "rank 1 on n2: ValueError: CUDA error: invalid device ordinal"
+    happens(run, "attempt_start", nodes="n[1-2]", log_offset=0)
+    happens(run, "attempt_end", status=76, reason=last)
+    happens(run, "job_end", status=76, reason=f"gives up: 4 start(s) in a row failed; the last: {last}")
+    found = diagnose(run, "17", {})
+    assert (found.cause, found.what) == ("gave-up", "4 starts in a row failed")
+
+
+def test_a_set_up_that_failed_is_told_by_its_record_until_the_job_starts_again(run):
+    run.batch_record("17").write_text("1 set-up failed with status 1: module load cuda/13\n")
+    found = diagnose(run, "17", {})
+    assert (found.cause, found.evidence[0].place) == ("set-up-failed", f"{run.batch_record('17')}:1")
+    run.attempt("17", "0.0").mkdir(parents=True)
+    run.rank_record("17", "0.0", 0).write_text("77 rank 0 on n1: ValueError: boom\n")
+    assert diagnose(run, "17", {}).cause == "set-up-failed"
+    os.utime(run.batch_record("17"), (1, 1))
+    happens(run, "attempt_start", nodes="n1", log_offset=0)
+    assert diagnose(run, "17", {}).cause == "exception"
+
+
+def test_what_srun_said_belongs_to_the_attempt_in_whose_part_of_the_log_it_stands(run):
+    said = "srun: error: n2: task 1: Segmentation fault\n", "srun: error: n1: task 0: Killed\n"
+    run.batch_log("17").write_text("".join(said))
+    for number, offset in enumerate((0, len(said[0]))):
+        run.attempt("17", f"0.{number}").mkdir(parents=True)
+        happens(run, "attempt_start", f"0.{number}", nodes="n[1-2]", log_offset=offset)
+    found = diagnose(run, "17", {})
+    assert (found.cause, found.host, [one.cause for one in found.before]) == ("rank-killed", "n1", ["segfault"])
+    run.events.unlink()
+    found = diagnose(run, "17", {})
+    assert (found.cause, [one.cause for one in found.before]) == ("segfault", ["segfault"]), "the whole log is of each"

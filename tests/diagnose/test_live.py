@@ -57,7 +57,7 @@ def test_jobs_made_by_hand_are_told_by_slurm_and_their_output(by_hand, wait_for_
 
 
 def test_a_run_is_told_by_its_name_and_its_id(slurm_env, wait_for_job, tmp_path):
-    slurmddp = [sys.executable, "-m", "slurmddp.cli"]
+    slurmddp = [sys.executable, "-m", "slurmddp"]
     shape = ["-N", "2", "--ntasks-per-node", "1", "-c", "1", "-t", "10", "--max-restarts", "0", "--name", "wrong"]
 
     def call(*words: str) -> subprocess.CompletedProcess[str]:

@@ -15,7 +15,7 @@ from slurmddp.config import Resolved
 from slurmddp.doctor import in_job
 from slurmddp.doctor.in_job import EXAM, by_step, exam_spec, read, step_command, step_script
 from slurmddp.errors import UsageError
-from slurmddp.rundir import RunDir, read_records
+from slurmddp.rundir import RunDir, append_record, read_records
 from slurmddp.spec import JobSpec
 
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
@@ -187,7 +187,7 @@ def test_a_look_that_is_interrupted_leaves_no_step_and_ends_no_other(allocation,
             time.sleep(0.1)
 
     own = ["srun", f"--jobid={allocation['SLURM_JOB_ID']}", "--overlap", "-N1", "-n1", "sleep", "600"]
-    look = [sys.executable, "-m", "slurmddp.cli", "doctor", "--in-job", "--ntasks-per-node", "1"]
+    look = [sys.executable, "-m", "slurmddp", "doctor", "--in-job", "--ntasks-per-node", "1"]
     with subprocess.Popen(own, env=slurm_env) as sleeper:
         with subprocess.Popen(look, env=slurm_env | allocation, cwd=tmp_path, start_new_session=True) as looking:
             wait_for(lambda names: any(name.startswith(".doctor-") for name in names))
@@ -251,10 +251,9 @@ def test_a_step_has_the_ranks_and_cpus_asked_for_on_each_node():
 def test_a_step_is_started_as_the_job_would_be_and_leaves_the_allocation_alone():
     asked = spec(container="x.sqsh", module=("cuda",), env=("A=1",), launcher="fork", requeue=False)
     script = step_script(asked).decode()
-    for line in ("module load cuda", "export A=1", "DDPRUN_MASTER_NODEADDR", "--container-image", "runtime.fork"):
+    for line in ("module load cuda", "export A=1", "MASTER_ADDR", "--container-image", "runtime.fork"):
         assert line in script
-    _, _, start = script.partition("DDPRUN_LEFT=\n")
-    assert start and not any(word in start for word in ("ddprun_look", "ddprun_requeue", "ddprun_restart"))
+    assert "--single-attempt" in script
     assert "-m slurmddp.worker" in step_script(spec(launcher="manual")).decode()
 
 
@@ -262,7 +261,7 @@ def test_a_set_up_that_fails_in_an_allocation_is_told(tmp_path):
     asked = Resolved(spec(runs_dir=str(tmp_path / "runs"), setup=("(exit 9)",), ntasks_per_node=1), {})
     environ = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "n1", "PATH": os.environ["PATH"]}
     (error,) = by_step(asked, environ, print)
-    assert (error.level, error.what) == ("error", "(exit 9)")
+    assert (error.level, error.what) == ("error", "set-up failed with status 9: (exit 9)")
 
 
 def test_a_job_id_without_nodes_is_no_allocation(tmp_path):
@@ -272,36 +271,47 @@ def test_a_job_id_without_nodes_is_no_allocation(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def ended(run, status, reason):
+    head = {"time": 1.0, "job": "17", "attempt": "0.0", "rank": None, "host": "n1"}
+    for kind in ("attempt_end", "job_end"):
+        append_record(run.events, {**head, "event": kind, "status": status, "reason": reason})
+
+
 @pytest.mark.parametrize(
-    ("log", "what"),
+    ("log", "reason", "what"),
     [
-        ("T slurmddp: job 17, attempt 0.0, ended with status 76: rank 1 on n2: no way\n", "rank 1 on n2: no way"),
-        ("T slurmddp: set-up failed with status 1: module load gcc\n", "module load gcc"),
-        ("srun: error: launch failed\n", "the job ended without a word; srun: error: launch failed"),
-        (
-            "srun: error: n2: no file\nT slurmddp: job 17, attempt 0.0, ended with status 1: the status is srun's\n",
-            "the status is srun's; srun: error: n2: no file",
-        ),
-        ("", "the job ended without a word"),
+        ("", "rank 1 on n2: no way", "rank 1 on n2: no way"),
+        ("srun: error: launch failed\n", "", "the job left no record of its end; srun: error: launch failed"),
+        ("srun: error: n2: no file\n", "the status is srun's", "the status is srun's; srun: error: n2: no file"),
+        ("", "", "the job left no record of its end"),
     ],
 )
-def test_a_look_that_did_not_end_says_why(tmp_path, log, what):
+def test_a_look_that_did_not_end_says_why(tmp_path, log, reason, what):
     run = RunDir(tmp_path)
     run.logs.mkdir()
     run.batch_log("17").write_text(log)
-    (error,) = read(run, run.batch_log("17"))
+    if reason:
+        ended(run, 76, reason)
+    (error,) = read(run, "17")
     assert (error.check, error.level, error.what) == ("meeting", "error", what)
     run.findings.write_text(json.dumps({"complete": False, "findings": [{"check": "x", "level": "ok", "what": "y"}]}))
-    assert [each.check for each in read(run, run.batch_log("17"))] == ["x", "ranks"]
+    assert [each.check for each in read(run, "17")] == ["x", "ranks"]
+
+
+def test_a_look_whose_set_up_failed_says_so(tmp_path):
+    run = RunDir(tmp_path)
+    run.logs.mkdir()
+    run.batch_record("17").write_text("1 set-up failed with status 1: module load gcc\n")
+    assert [each.what for each in read(run, "17")] == ["set-up failed with status 1: module load gcc"]
 
 
 def test_a_node_that_cannot_write_the_ranks_output_is_told_by_sruns_words(tmp_path):
     """As Slurm 22.05 says it of a folder that is read-only on one node."""
     run = RunDir(tmp_path)
     run.logs.mkdir()
-    said = "T slurmddp: job 17, attempt 0.0, ended with status 76: rank 0 on n1: rank 1 (n2) did not arrive within 60 s"
-    run.batch_log("17").write_text(f"srun: error: task 1 launch failed: Slurmd could not connect IO\n{said}\n")
-    (error,) = read(run, run.batch_log("17"))
+    run.batch_log("17").write_text("srun: error: task 1 launch failed: Slurmd could not connect IO\n")
+    ended(run, 76, "rank 0 on n1: rank 1 (n2) did not arrive within 60 s")
+    (error,) = read(run, "17")
     assert (error.check, error.level, error.host) == ("folder", "error", "n2")
     assert "--runs-dir" in error.advice
 
@@ -318,7 +328,7 @@ def test_a_node_that_srun_lost_is_named(tmp_path, said):
     run = RunDir(tmp_path)
     run.logs.mkdir()
     run.batch_log("17").write_text(said)
-    (error,) = read(run, run.batch_log("17"))
+    (error,) = read(run, "17")
     assert (error.check, error.host) == ("meeting", "n2")
 
 

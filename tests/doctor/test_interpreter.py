@@ -64,6 +64,20 @@ def test_which_python_the_ranks_get(changes, python):
     assert python_of(spec(**changes)) == python
 
 
+def test_the_supervisors_python_is_looked_at_where_the_ranks_is_in_a_container(tmp_path):
+    (tmp_path / "t.sif").touch()
+    first, note = check_python(spec(container=str(tmp_path / "t.sif")), os.environ)
+    assert (first.level, first.what) == ("ok", f"the supervisor's {sys.executable} has slurmddp {__version__}")
+    assert note.level == "note"
+    gone, _ = check_python(spec(container="t.sif", supervisor_python="/gone/python"), os.environ)
+    assert (gone.level, gone.status) == ("error", 2)
+    assert gone.what == "/gone/python, the supervisor's, cannot be started: No such file or directory"
+    venv.create(tmp_path / "bare", symlinks=True, with_pip=False)
+    bare = str(tmp_path / "bare" / "bin" / "python")
+    lacks, _ = check_python(spec(container="t.sif", supervisor_python=bare), {"PATH": os.environ["PATH"]})
+    assert lacks.what == f"{bare}, the supervisor's, lacks slurmddp"
+
+
 def test_an_environment_made_on_the_nodes_is_left_to_the_job():
     (found,) = check_python(spec(conda="exp"), os.environ)
     assert found.level == "note" and "--in-job" in found.advice
@@ -113,7 +127,7 @@ def test_a_torch_on_a_network_file_system_is_imported_once_a_node(monkeypatch):
 
 
 def test_a_container_keeps_its_python_to_itself():
-    (found,) = check_python(spec(container="torch.sif", python="/no/such/python"), os.environ)
+    (_, found) = check_python(spec(container="torch.sif", python="/no/such/python"), os.environ)
     assert (found.level, found.what) == ("note", "the job's Python is in its container")
 
 

@@ -13,13 +13,20 @@ from slurmddp.rundir import RunDir, append_record
 
 BATCH = """\
 set-up says hello
-2026-11-21T10:00:00+0000 slurmddp: job 7, attempt 0.0, on n[1-2], output of the ranks in x
+2026-11-21T10:00:00+0000 slurmddp: starts the ranks
 srun: error: n2: task 1: Exited with exit code 76
-2026-11-21T10:00:09+0000 slurmddp: job 7, attempt 0.0, ended with status 76: lost
-2026-11-21T10:00:10+0000 slurmddp: job 7, attempt 0.1, on n[1-2], output of the ranks in x
+2026-11-21T10:00:09+0000 slurmddp: the ranks have ended
+2026-11-21T10:00:10+0000 slurmddp: starts the ranks again
 srun: error: says something now
 """
 ALL_RANKS = {"ranks": None}
+
+
+def begins(run, attempt, line):
+    """Write down that an attempt began before that line of the batch log, counted from 0."""
+    offset = len("".join(BATCH.splitlines(keepends=True)[:line]))
+    head = {"time": 1.0, "event": "attempt_start", "job": "7", "attempt": attempt, "rank": None, "host": "n1"}
+    append_record(run.events, {**head, "nodes": "n[1-2]", "log_offset": offset})
 
 
 @pytest.fixture
@@ -29,6 +36,8 @@ def run(tmp_path):
     for attempt in ("0.0", "0.1"):
         made.attempt("7", attempt).mkdir(parents=True)
     made.batch_log("7").write_text(BATCH)
+    begins(made, "0.0", 1)
+    begins(made, "0.1", 4)
     return made
 
 
@@ -52,6 +61,21 @@ def test_an_earlier_attempt_is_shown_with_the_words_around_it(run):
     words = BATCH.splitlines()
     assert shown(run, attempt="0.0") == [*words[:2], "old", *words[2:4]]
     assert shown(run, attempt=ALL, batch=False) == ["old"]
+
+
+def test_the_log_of_a_run_without_starts_on_record_is_shown_with_any_attempt_and_once_with_all(run):
+    run.events.unlink()
+    rank(run, 0, "old\n", "0.0")
+    rank(run, 0, "zero\n")
+    words = BATCH.splitlines()
+    assert sorted(shown(run)) == sorted([*words, "zero"])
+    assert shown(run, attempt="0.0") == ["old", *words]
+    assert shown(run, attempt=ALL) == ["old", *words, "zero"]
+
+
+def test_an_attempt_whose_name_was_given_again_has_its_last_part(run):
+    begins(run, "0.0", 5)
+    assert shown(run, attempt="0.0", ranks=frozenset()) == BATCH.splitlines()
 
 
 def test_ranks_are_merged_by_the_times_that_they_print(run):

@@ -1,8 +1,9 @@
 """A training whose state no rank has whole: fsdp.py fsdp|hsdp|zero TOTAL STEP_S EVERY_STEPS.
 
 Sizes that no number of ranks divides, dropout, batch statistics, momentum, schedule; with $EVEN only what gives the
-same numbers on any ranks, and 16 samples a step. Writes the final weights to $DDPRUN_DIR/model.pt, and appends each
-step it takes to $DDPRUN_DIR/steps.<rank>. A rank that finds $DDPRUN_DIR/kill.<rank> dies of kill -9, once.
+same numbers on any ranks, and 16 samples a step. Writes the final weights to $SLURMDDP_RUN_DIR/model.pt, and appends
+each step it takes to $SLURMDDP_RUN_DIR/steps.<rank>. A rank that finds $SLURMDDP_RUN_DIR/kill.<rank> dies of kill -9,
+once.
 """
 
 import os
@@ -54,7 +55,7 @@ def die_if_asked(sign):
 
 
 def main(kind, total, step_s, every_steps):
-    folder = Path(os.environ["DDPRUN_DIR"])
+    folder = Path(os.environ["SLURMDDP_RUN_DIR"])
     with slurmddp.init("cpu") as ddp:
         torch.manual_seed(0)
         data = TensorDataset(torch.randn(203, 16), torch.randn(203, 3), torch.arange(203))

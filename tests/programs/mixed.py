@@ -82,7 +82,7 @@ def main(stop_at):
                     run.save()
             torch.randn(3)
         states = [part.state_dict() for part in (model, second, small)]
-        torch.save(states, Path(os.environ["DDPRUN_DIR"]) / f"end.{ddp.rank}")
+        torch.save(states, Path(os.environ["SLURMDDP_RUN_DIR"]) / f"end.{ddp.rank}")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A training that would show every lost, repeated or changed step: dropout, batch statistics, momentum, schedule.
 
-train.py TOTAL STEP_S EVERY_STEPS: writes the final weights to $DDPRUN_DIR/model.pt, and appends each step it takes to
-$DDPRUN_DIR/steps.<rank>. A rank that finds $DDPRUN_DIR/kill.<rank> dies of kill -9, once.
+train.py TOTAL STEP_S EVERY_STEPS: writes the final weights to $SLURMDDP_RUN_DIR/model.pt, and appends each step it
+takes to $SLURMDDP_RUN_DIR/steps.<rank>. A rank that finds $SLURMDDP_RUN_DIR/kill.<rank> dies of kill -9, once.
 """
 
 import os
@@ -35,7 +35,7 @@ def die_if_asked(sign):
 
 
 def main(total, step_s, every_steps):
-    folder = Path(os.environ["DDPRUN_DIR"])
+    folder = Path(os.environ["SLURMDDP_RUN_DIR"])
     with slurmddp.init() as ddp:
         torch.manual_seed(0)
         data = TensorDataset(torch.randn(203, 16), torch.randn(203, 4), torch.arange(203))

@@ -262,10 +262,8 @@ def test_a_diagnosis_is_told_in_full(recorded, monkeypatch):
         again=False,
     )
     monkeypatch.setattr("slurmddp.report.gather.diagnose", lambda *_: found)
-    log = recorded.batch_log("2807915")
-    log.write_text(
-        log.read_text().replace("ended with status 0: done", "ended with status 77: rank 3 on n2: ValueError")
-    )
+    done, failed = '"status": 0, "reason": "done"', '"status": 77, "reason": "rank 3 on n2: ValueError"'
+    recorded.events.write_text(recorded.events.read_text().replace(done, failed))
     text = Page(of(recorded)).text
     for words in (
         found.what,
@@ -355,7 +353,8 @@ def test_a_command_of_one_machine_alone_needs_no_slurm(run):
 def test_a_secret_in_the_line_of_the_set_up_that_failed_is_not_on_the_page(run):
     write(run, {"event": "end", "status": 77})
     run.submissions.write_text('{"job": "7", "time": "2026-11-21T20:00:00+00:00"}\n')
-    said = "slurmddp: set-up failed with status 1: export HF_TOKEN=hf_abcdef; false"
-    run.batch_log("7").write_text(f"2026-11-21T23:10:00+0000 {said}\n")
+    said = "1 set-up failed with status 1: export HF_TOKEN=hf_abcdef; false\n"
+    run.batch_log("7").write_text(said)
+    run.batch_record("7").write_text(said)
     content = of(run)
     assert b"HF_TOKEN=***" in content and b"hf_abcdef" not in content

@@ -37,7 +37,8 @@ def take_part(number: int, description: dict) -> None:
         said = "met" if agreed else "alone"
     except RankError as error:
         said = f"{error.exit_status} {error}"
-    os.write(1, (json.dumps({"number": number, "pid": os.getpid(), "said": said}) + "\n").encode())
+    line = json.dumps({"number": number, "pid": os.getpid(), "said": said})
+    os.write(1, f"\n{line}\n".encode())  # others may be in the middle of a line
     os._exit(0)
 
 

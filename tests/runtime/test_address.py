@@ -47,7 +47,7 @@ def test_the_head_itself_may_resolve_to_loopback(names):
 @pytest.mark.parametrize("found", [[], ["127.0.1.1"]])
 def test_another_node_falls_back_to_slurms_addresses(names, found):
     names |= {"n1": found, "10.0.0.1": ["10.0.0.1"], "10.0.0.9": ["10.0.0.9"]}
-    both = {"DDPRUN_MASTER_NODEADDR": "10.0.0.1", "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.9"}
+    both = {"SLURMDDP_HEAD_ADDRESS": "10.0.0.1", "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.9"}
     assert address.resolve_head(rank_on(1), both) == "10.0.0.1"
     assert address.resolve_head(rank_on(1), {"SLURM_LAUNCH_NODE_IPADDR": "10.0.0.9"}) == "10.0.0.9"
 
@@ -56,7 +56,7 @@ def test_another_node_falls_back_to_slurms_addresses(names, found):
 def test_a_fallback_that_leads_nowhere_is_passed_over(names, found):
     """Where the site gives a node no address of its own, NodeAddr is the name again."""
     names |= {"n1": found, "10.0.0.9": ["10.0.0.9"]}
-    both = {"DDPRUN_MASTER_NODEADDR": "n1", "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.9"}
+    both = {"SLURMDDP_HEAD_ADDRESS": "n1", "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.9"}
     assert address.resolve_head(rank_on(1), both) == "10.0.0.9"
 
 

@@ -19,9 +19,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from slurmddp.errors import FencedError, PeerError, RankError
+from slurmddp.runs.ownership import Ownership
 from slurmddp.runtime import checkpoints
 from slurmddp.runtime.checkpoints import FORMAT, Store, identity_of
-from slurmddp.runtime.owner import Owner
 
 IDENTITY = "0123456789abcdef" * 2
 NOTE = {"job": "17", "attempt": "0.0", "world_size": 4}
@@ -294,7 +294,7 @@ def test_what_a_dead_writer_left_goes(tmp_path):
     assert names(tmp_path) == ["step-000000002"]
 
 
-class TakenOver(Owner):
+class TakenOver(Ownership):
     """An owner whose run another attempt takes over just before the given look at the file."""
 
     def __init__(self, path, looks: int) -> None:

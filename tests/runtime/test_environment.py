@@ -8,7 +8,7 @@ from slurmddp.errors import RankError
 from slurmddp.rundir import RunDir
 from slurmddp.runtime.environment import Rank, export, read_rank
 
-HEAD = {"MASTER_ADDR": "n1", "MASTER_PORT": "20000", "DDPRUN_STORE_PORT": "20001"}
+HEAD = {"MASTER_ADDR": "n1", "MASTER_PORT": "20000", "SLURMDDP_STORE_PORT": "20001"}
 STEP = {
     "SLURM_JOB_ID": "17",
     "SLURM_STEP_ID": "0",
@@ -19,7 +19,7 @@ STEP = {
     "SLURM_STEP_TASKS_PER_NODE": "8(x2)",
     "SLURMD_NODENAME": "n2",
 }
-SRUN = {**HEAD, **STEP, "DDPRUN_LAUNCHER": "srun"}
+SRUN = {**HEAD, **STEP, "SLURMDDP_STARTED_BY": "srun"}
 TORCHRUN = {
     **HEAD,
     "RANK": "3",
@@ -53,9 +53,9 @@ def test_srun_tells_by_slurms_variables():
 
 def test_the_named_launcher_alone_speaks():
     """An agent's SLURM_PROCID says nothing about its workers, and a leaked RANK nothing under srun."""
-    assert read_rank({**SRUN, **TORCHRUN, "DDPRUN_LAUNCHER": "srun"}).rank == 9
-    assert read_rank({**SRUN, **TORCHRUN, "DDPRUN_LAUNCHER": "torchrun"}).rank == 3
-    assert read_rank({**SRUN, **TORCHRUN, "DDPRUN_LAUNCHER": "fork"}).launcher == "fork"
+    assert read_rank({**SRUN, **TORCHRUN, "SLURMDDP_STARTED_BY": "srun"}).rank == 9
+    assert read_rank({**SRUN, **TORCHRUN, "SLURMDDP_STARTED_BY": "torchrun"}).rank == 3
+    assert read_rank({**SRUN, **TORCHRUN, "SLURMDDP_STARTED_BY": "fork"}).launcher == "fork"
 
 
 @pytest.mark.parametrize(
@@ -99,10 +99,10 @@ def test_the_run_comes_from_the_batch_script():
     rank = read_rank(
         {
             **SRUN,
-            "DDPRUN_DIR": "/runs/a",
-            "DDPRUN_JOB": "17_3",
-            "DDPRUN_ATTEMPT": "2.1",
-            "DDPRUN_HOSTS": "n1 n2",
+            "SLURMDDP_RUN_DIR": "/runs/a",
+            "SLURMDDP_JOB_ID": "17_3",
+            "SLURMDDP_ATTEMPT": "2.1",
+            "SLURMDDP_HOSTS": "n1 n2",
         }
     )
     assert rank.run_dir == RunDir(Path("/runs/a"))
@@ -111,9 +111,9 @@ def test_the_run_comes_from_the_batch_script():
 
 
 def test_the_store_is_beside_the_master_port_or_the_agents():
-    without = {key: value for key, value in SRUN.items() if key != "DDPRUN_STORE_PORT"}
+    without = {key: value for key, value in SRUN.items() if key != "SLURMDDP_STORE_PORT"}
     assert read_rank(without).store_port == 20001
-    without = {key: value for key, value in TORCHRUN.items() if key != "DDPRUN_STORE_PORT"}
+    without = {key: value for key, value in TORCHRUN.items() if key != "SLURMDDP_STORE_PORT"}
     rank = read_rank(without)
     assert (rank.store_port, rank.agent_store, rank.restarts) == (20000, True, 2)
     assert not read_rank(TORCHRUN).agent_store
@@ -139,9 +139,12 @@ def test_the_store_is_beside_the_master_port_or_the_agents():
         ),
         ({"MASTER_PORT": "65535"}, "MASTER_PORT=65535 is not a port"),
         ({"MASTER_PORT": "x"}, "MASTER_PORT='x' is not a whole number"),
-        ({"DDPRUN_DIR": "/runs/a"}, "DDPRUN_JOB is not set"),
-        ({"DDPRUN_ATTEMPT": "one"}, "DDPRUN_ATTEMPT='one' does not end in a number"),
-        ({"DDPRUN_LAUNCHER": "mpirun"}, "DDPRUN_LAUNCHER='mpirun' is none of srun, fork, torchrun, mpi, single"),
+        ({"SLURMDDP_RUN_DIR": "/runs/a"}, "SLURMDDP_JOB_ID is not set"),
+        ({"SLURMDDP_ATTEMPT": "one"}, "SLURMDDP_ATTEMPT='one' does not end in a number"),
+        (
+            {"SLURMDDP_STARTED_BY": "mpirun"},
+            "SLURMDDP_STARTED_BY='mpirun' is none of srun, fork, torchrun, mpi, single",
+        ),
     ],
 )
 def test_what_is_wrong_is_said_with_variable_and_value(changes, message):
@@ -179,7 +182,7 @@ def test_a_rank_beyond_its_world_is_refused():
 
 
 def test_torchs_names_are_exported_and_leaked_ones_unset():
-    run = {"DDPRUN_DIR": "/runs/a", "DDPRUN_JOB": "17", "DDPRUN_ATTEMPT": "0.1"}
+    run = {"SLURMDDP_RUN_DIR": "/runs/a", "SLURMDDP_JOB_ID": "17", "SLURMDDP_ATTEMPT": "0.1"}
     environment = {**SRUN, **run, "OMPI_COMM_WORLD_RANK": "5", "TORCHELASTIC_USE_AGENT_STORE": "True", "RANK": "7"}
     export(read_rank(environment), environment)
     exported = {
@@ -206,7 +209,7 @@ def test_torchs_names_are_exported_and_leaked_ones_unset():
 
 
 def test_under_torchrun_its_own_names_stay_and_slurms_task_is_unset():
-    environment = {**STEP, **TORCHRUN, "TORCHELASTIC_ERROR_FILE": "/tmp/agent.json", "DDPRUN_LAUNCHER": "torchrun"}  # noqa: S108
+    environment = {**STEP, **TORCHRUN, "TORCHELASTIC_ERROR_FILE": "/tmp/agent.json", "SLURMDDP_STARTED_BY": "torchrun"}  # noqa: S108
     export(read_rank(environment), environment)
     assert "SLURM_PROCID" not in environment
     assert environment["TORCHELASTIC_RUN_ID"] == "r"
@@ -216,7 +219,13 @@ def test_under_torchrun_its_own_names_stay_and_slurms_task_is_unset():
 
 def test_ranks_of_an_agent_in_the_jobs_own_step_are_numbered_by_node():
     """The agents' own numbers follow the nodes' names as text, n10 before n2."""
-    step = {**SRUN, **TORCHRUN, "DDPRUN_LAUNCHER": "torchrun", "DDPRUN_JOB": "17_3", "SLURM_ARRAY_JOB_ID": "17"}
+    step = {
+        **SRUN,
+        **TORCHRUN,
+        "SLURMDDP_STARTED_BY": "torchrun",
+        "SLURMDDP_JOB_ID": "17_3",
+        "SLURM_ARRAY_JOB_ID": "17",
+    }
     swapped = step | {"RANK": "1", "GROUP_RANK": "0", "SLURM_JOB_ID": "20"}
     rank = read_rank(swapped)
     assert numbers(rank) == (3, 1, 4, 2, 1)
@@ -228,16 +237,16 @@ def test_ranks_of_an_agent_in_the_jobs_own_step_are_numbered_by_node():
 
 
 def test_an_agent_started_by_hand_inside_some_step_keeps_its_numbers():
-    rank = read_rank({**SRUN, **TORCHRUN, "RANK": "1", "GROUP_RANK": "0", "DDPRUN_JOB": "manual"})
+    rank = read_rank({**SRUN, **TORCHRUN, "RANK": "1", "GROUP_RANK": "0", "SLURMDDP_JOB_ID": "manual"})
     assert (rank.rank, rank.node_rank, rank.under_srun) == (9, 1, True), "the launcher is srun"
-    by_hand = {**SRUN, **TORCHRUN, "DDPRUN_LAUNCHER": "torchrun", "RANK": "1", "GROUP_RANK": "0"}
-    rank = read_rank(by_hand | {"DDPRUN_JOB": "manual"})
+    by_hand = {**SRUN, **TORCHRUN, "SLURMDDP_STARTED_BY": "torchrun", "RANK": "1", "GROUP_RANK": "0"}
+    rank = read_rank(by_hand | {"SLURMDDP_JOB_ID": "manual"})
     assert (rank.rank, rank.node_rank, rank.under_srun) == (1, 0, False)
 
 
 def test_the_file_to_meet_by_is_an_absolute_path():
-    rank = read_rank({**SRUN, "DDPRUN_INIT_METHOD": "file:///a b/meeting"})
+    rank = read_rank({**SRUN, "SLURMDDP_RENDEZVOUS_FILE": "file:///a b/meeting"})
     assert (rank.init_file, rank.roster_file) == (Path("/a b/meeting"), Path("/a b/meeting.roster"))
     assert read_rank(SRUN).roster_file is None
-    with pytest.raises(RankError, match="DDPRUN_INIT_METHOD='tcp://x:1' is not file://"):
-        read_rank({**SRUN, "DDPRUN_INIT_METHOD": "tcp://x:1"})
+    with pytest.raises(RankError, match="SLURMDDP_RENDEZVOUS_FILE='tcp://x:1' is not file://"):
+        read_rank({**SRUN, "SLURMDDP_RENDEZVOUS_FILE": "tcp://x:1"})

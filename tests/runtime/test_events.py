@@ -6,9 +6,9 @@ import math
 import pytest
 
 from slurmddp.rundir import RunDir, read_records
+from slurmddp.runs.training_events import Metrics, Start
 from slurmddp.runtime.environment import Rank
-from slurmddp.runtime.events import Metrics, Start, write_event
-from slurmddp.runtime.record import write_end, write_error
+from slurmddp.runtime.record import write_end, write_error, write_event
 from slurmddp.runtime.verdict import Verdict
 
 

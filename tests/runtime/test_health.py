@@ -365,7 +365,7 @@ def test_a_mark_that_cannot_be_looked_at_is_not_seen(rank, monkeypatch):
 def test_the_first_nodes_name_is_not_looked_up_again(rank, monkeypatch):
     """What leads there was found out before: the name, or Slurm's address where the name does not."""
     monkeypatch.setattr("socket.getaddrinfo", lambda *_, **__: pytest.fail("a second lookup"))
-    environ = {"DDPRUN_MASTER_NODEADDR": "10.0.0.1"}
+    environ = {"SLURMDDP_HEAD_ADDRESS": "10.0.0.1"}
     heads = {}
     for address in ("n1", "10.0.0.1", "n1-ib0"):
         changes = {"rank": 1, "world_size": 2, "node_rank": 1, "hosts": ("n1", "n2"), "master_addr": address}
@@ -376,7 +376,7 @@ def test_the_first_nodes_name_is_not_looked_up_again(rank, monkeypatch):
 def test_with_a_copy_of_the_code_its_script_is_looked_at(rank, tmp_path, monkeypatch):
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy" / "train.py").write_text("pass")
-    monkeypatch.setenv("DDPRUN_CODE", str(tmp_path / "copy"))
-    monkeypatch.setenv("DDPRUN_CODE_OF", str(tmp_path / "live"))
+    monkeypatch.setenv("SLURMDDP_CODE", str(tmp_path / "copy"))
+    monkeypatch.setenv("SLURMDDP_CODE_ORIGIN", str(tmp_path / "live"))
     look = entry._preflight(rank, [str(tmp_path / "live" / "train.py"), "--lr", "1"])
     assert Facts.from_text(look.facts).digest == digest(str(tmp_path / "copy" / "train.py"))[0]

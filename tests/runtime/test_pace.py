@@ -42,10 +42,10 @@ def test_what_a_backward_waits_for_others_is_measured_at_the_end_of_each_block()
 
 def test_nobody_asked_for_steps():
     assert pace.steps_asked({}) is None
-    assert pace.steps_asked({"DDPRUN_STEPS": "12"}) == 12
+    assert pace.steps_asked({"SLURMDDP_STEP_LIMIT": "12"}) == 12
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "x", "1.5", "٣"])
 def test_steps_that_are_no_number_are_refused(text):
-    with pytest.raises(RankError, match="DDPRUN_STEPS=.* it is set by --steps"):
-        pace.steps_asked({"DDPRUN_STEPS": text})
+    with pytest.raises(RankError, match="SLURMDDP_STEP_LIMIT=.* it is set by --steps"):
+        pace.steps_asked({"SLURMDDP_STEP_LIMIT": text})

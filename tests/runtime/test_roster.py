@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from slurmddp.rundir import RunDir, read_records
+from slurmddp.runs.events import AttemptStart, Author, append
 from slurmddp.runtime.roster import Claim, _Arrivals, contradiction
 
 
@@ -120,9 +121,13 @@ def test_ranks_that_srun_could_not_start_are_not_waited_for(tmp_path, launcher, 
     """The words are those of Slurm 22.05 where a node could not open its ranks' output; an earlier start's are old."""
     run = RunDir(tmp_path)
     run.logs.mkdir()
-    begun = "T slurmddp: job 17, attempt {}, on n[1-2], output of the ranks in x\n"
-    failed = "srun: error: task {} launch failed: Slurmd could not connect IO\n"
-    run.batch_log("17").write_text(begun.format("0.0") + failed.format(0) + begun.format("0.1") + failed.format(task))
+    before, failed = (
+        f"srun: error: task {number} launch failed: Slurmd could not connect IO\n" for number in (0, task)
+    )
+    run.batch_log("17").write_text(before + failed)
+    for attempt, offset in (("0.0", 0), ("0.1", len(before))):
+        author = Author(job="17", attempt=attempt, host="n1")
+        append(run, author, AttemptStart(nodes="n[1-2]", log_offset=offset, allocated=None))
     members = ranks(4, run_dir=str(tmp_path), attempt="0.1", launcher=launcher, limit_s=50.0)[:2]
     assert set(meet(members)[0]) == {f"76 {missing} could not be started; srun says: Slurmd could not connect IO"}
 

@@ -52,7 +52,7 @@ def test_each_size_gets_its_share_of_a_nodes_cpus():
 def test_a_job_ends_after_a_hundred_steps_unless_others_are_given():
     assert planned([1], gpus_per_node="1").jobs[0].spec.steps == 100
     (job,) = planned([1], gpus_per_node="1", steps=30).jobs
-    assert "DDPRUN_STEPS=30" in job.spec.variables
+    assert "SLURMDDP_STEP_LIMIT=30" in job.spec.variables
 
 
 def test_the_batch_of_a_rank_stays_or_is_divided():

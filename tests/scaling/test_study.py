@@ -96,7 +96,9 @@ def test_a_record_that_says_nothing_of_use_is_no_measurement(planned, times):
 
 
 def test_alternatives_to_wait_for_are_refused_where_each_job_waits_for_another(planned):
-    jobs = [replace(job, request=replace(job.request, resolved=alternative(job))) for job in planned.jobs]
+    jobs = [
+        replace(job, request=msgspec.structs.replace(job.request, resolved=alternative(job))) for job in planned.jobs
+    ]
     with pytest.raises(UsageError, match=r"^--dependency 'after:1\?after:2': .* give --together"):
         study.perform(replace(planned, jobs=tuple(jobs)), together=False, environ={}, notice=print)
 

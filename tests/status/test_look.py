@@ -105,7 +105,7 @@ def test_what_the_controller_has_forgotten_does_not_run_whatever_the_accounting_
     environ = says(squeue=FORGOTTEN, sacct=table, scontrol=FORGOTTEN)
     (status,) = seen(["a"], environ)
     assert (status.state, status.silence) == ("UNKNOWN", "")
-    assert status.meaning == "Slurm no longer knows it, and its script left no last word"
+    assert status.meaning == "Slurm no longer knows it, and its files do not tell how it ended"
 
 
 def test_a_job_that_came_back_and_is_not_told_of_yet_is_not_taken_for_one_that_waits(says):
@@ -131,7 +131,7 @@ def test_scontrol_tells_where_squeue_and_sacct_are_not_understood(says):
 
 
 def test_programs_that_do_not_end_are_left(says):
-    submitted("a", "17").batch_log("17").write_text("x slurmddp: job 17, attempt 0.0, ended with status 0: done\n")
+    events(submitted("a", "17"), {"time": time.time(), "event": "job_end", "status": 0, "reason": "done"})
     environ = says(**dict.fromkeys(("squeue", "sacct", "scontrol"), "exec sleep 60"))
     (status,) = seen(["a"], environ, timeout_s=0.3)
     assert (status.state, status.source, status.exit_status) == ("COMPLETED", "files", "0:0")
@@ -166,8 +166,7 @@ def test_another_job_of_the_same_number_is_not_the_runs(says):
 
 
 def test_a_run_whose_folder_was_renamed_keeps_its_job_and_a_copy_has_none(says):
-    run = submitted("train", "17", directory=str(Path.cwd()))
-    run.submitted_script("17").write_text("#SBATCH --job-name=train\nDDPRUN_DIR=jobs/train\n")
+    run = submitted("train", "17", folder=str(Path.cwd() / "jobs" / "train"))
     environ = says(
         squeue=queue(f"id=17|state=RUNNING|submit={CLOCK}|name=train"), sacct=NO_ACCOUNTS, scontrol=FORGOTTEN
     )
@@ -264,7 +263,7 @@ with slurmddp.init() as ddp:
 @pytest.fixture
 def typed(slurm_env):
     def run(*words):
-        command = [sys.executable, "-m", "slurmddp.cli", *words]
+        command = [sys.executable, "-m", "slurmddp", *words]
         done = subprocess.run(command, env=slurm_env, capture_output=True, text=True, check=False, timeout=100)
         return done.returncode, done.stdout, done.stderr
 

@@ -1,6 +1,7 @@
 """A run's own files tell how far it is, and how a job of it ended where Slurm does not."""
 
 import json
+import os
 
 import pytest
 
@@ -26,9 +27,8 @@ def metrics(time, step, **values):
     return event("metrics", time, step=step, total=100, values=values)
 
 
-def write(run, *lines, log=""):
+def write(run, *lines):
     run.events.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    run.batch_log("7").write_text("".join(f"2026-01-02T03:04:05+0000 slurmddp: {line}\n" for line in log.splitlines()))
 
 
 def progress(run, *, running=True, now=100.0):
@@ -99,32 +99,80 @@ def test_restarts_and_requeues_have_their_reasons(run):
     assert found.requeues == ((3.0, "preempted"), (20.0, records.UNRECORDED))
 
 
-DONE = "job 7, attempt 0.0, ended with status 0: done"
-RETRY = "job 7, attempt 0.0, ended with status 76: peer lost"
+def started(attempt="0.0"):
+    return {**event("attempt_start", 1, nodes="n1", log_offset=0), "attempt": attempt}
+
+
+def ended(status, kind="attempt_end", attempt="0.0"):
+    return {**event(kind, 2, status=status, reason="why"), "attempt": attempt}
+
+
+def fenced(attempt="0.0"):
+    return {**event("fenced", 3, reason="the run belongs to job 8"), "attempt": attempt}
+
+
+RETRY = ended(76)
 
 
 @pytest.mark.parametrize(
-    ("log", "gone", "alive"),
+    ("lines", "gone", "alive"),
     [
-        (DONE, ("COMPLETED", "0:0"), ("COMPLETED", "0:0")),
-        ("job 7, attempt 0.0, ended with status 77: boo", ("FAILED", "77:0"), ("FAILED", "77:0")),
-        (RETRY, ("FAILED", "76:0"), ("RUNNING", "")),
-        (f"{RETRY}\ngives up: 4 start(s)", ("FAILED", "76:0"), ("FAILED", "76:0")),
-        (f"{RETRY}\njob 7, attempt 0.1, on n1, output in x", ("UNKNOWN", ""), ("RUNNING", "")),
-        ("preempted: its state is saved; submit r again to go on", ("FAILED", ""), ("FAILED", "")),
-        ("", ("UNKNOWN", ""), ("RUNNING", "")),
+        ([ended(0), ended(0, "job_end")], ("COMPLETED", "0:0"), ("COMPLETED", "0:0")),
+        ([ended(77), ended(77, "job_end")], ("FAILED", "77:0"), ("FAILED", "77:0")),
+        ([RETRY], ("FAILED", "76:0"), ("RUNNING", "")),
+        ([RETRY, ended(76, "job_end")], ("FAILED", "76:0"), ("FAILED", "76:0")),
+        ([RETRY, event("restart", 3), started("0.1")], ("UNKNOWN", ""), ("RUNNING", "")),
+        ([ended(75), event("requeue", 3)], ("UNKNOWN", ""), ("PENDING", "")),
+        ([ended(75), event("requeue", 3), fenced("1.0")], ("FAILED", "78:0"), ("FAILED", "78:0")),
+        ([started("1.0"), ended(0, "job_end", "1.0"), fenced()], ("COMPLETED", "0:0"), ("COMPLETED", "0:0")),
+        ([ended(77, "job_end"), started("1.0")], ("UNKNOWN", ""), ("RUNNING", "")),
+        ([], ("UNKNOWN", ""), ("RUNNING", "")),
     ],
-    ids=["done", "failed", "retry", "gave-up", "again", "saved", "silent"],
+    ids=["done", "failed", "retry", "gave-up", "again", "requeued", "fenced", "fenced-late", "by-hand", "silent"],
 )
-def test_the_scripts_last_word_tells_the_end(run, log, gone, alive):
-    """While Slurm does not answer, a word after which the job can go on is no end."""
-    write(run, event("start", 1), log=log)
+def test_the_supervisors_events_tell_the_end(run, lines, gone, alive):
+    """While Slurm does not answer, the end of an attempt after which the job can go on is no end."""
+    write(run, started(), *lines)
+    assert ending(run) == gone
+    assert ending(run, gone=False) == alive
+
+
+def test_a_set_up_that_failed_ends_the_job_unless_it_was_started_again_since(run):
+    run.batch_record("7").write_text("127 set-up failed with status 127: module load nothing\n")
+    write(run)
+    found = records.ending(run, history.read(run), "7", gone=False)
+    assert (found.state, found.exit_status) == ("FAILED", "127:0")
+    assert found.reason == "set-up failed with status 127: module load nothing"
+    os.utime(run.batch_record("7"), (0, 0))
+    write(run, started())
+    assert ending(run, gone=False) == ("RUNNING", "")
+    run.batch_record("7").write_text("127 set-up fai")
+    assert ending(run) == ("UNKNOWN", "")
+
+
+@pytest.mark.parametrize(
+    ("said", "gone", "alive"),
+    [
+        ({0: "0 done", 1: "0 done"}, ("COMPLETED", "0:0"), ("COMPLETED", "0:0")),
+        ({0: "76 rank 0 on n1: lost", 1: "77 rank 1 on n1: boom"}, ("FAILED", "77:0"), ("FAILED", "77:0")),
+        ({0: "76 rank 0 on n1: lost"}, ("FAILED", "76:0"), ("RUNNING", "")),
+    ],
+)
+def test_without_a_supervisors_events_the_ranks_of_the_last_attempt_tell_the_end(run, said, gone, alive):
+    """As in runs that were made before there were such events."""
+    write(run, event("start", 1))
+    for attempt, records_of in (("0.0", {0: "0 done"}), ("0.1", said)):
+        run.attempt("7", attempt).mkdir(parents=True)
+        for rank, text in records_of.items():
+            run.rank_record("7", attempt, rank).write_text(f"{text}\n")
     assert ending(run) == gone
     assert ending(run, gone=False) == alive
 
 
 def test_a_job_that_was_told_that_it_is_cancelled_was(run):
     write(run, event("notice", 5, cause="SIGTERM", reason="cancelled"), event("end", 6, status=75, reason="x"))
+    assert ending(run) == ("CANCELLED", "")
+    write(run, started(), event("notice", 5, cause="SIGTERM", reason="cancelled"), ended(75))
     assert ending(run) == ("CANCELLED", "")
     write(run, event("notice", 5, cause="SIGTERM", reason="preempted"))
     assert ending(run) == ("UNKNOWN", "")

@@ -61,12 +61,12 @@ def of_run(run: RunDir, launcher: str, attempt: str = ATTEMPT) -> dict[str, str]
     return {
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(free_port()),
-        "DDPRUN_STORE_PORT": str(free_port()),
-        "DDPRUN_LAUNCHER": launcher,
-        "DDPRUN_DIR": str(run.path),
-        "DDPRUN_JOB": JOB,
-        "DDPRUN_ATTEMPT": attempt,
-        "DDPRUN_HOSTS": "n1",
+        "SLURMDDP_STORE_PORT": str(free_port()),
+        "SLURMDDP_STARTED_BY": launcher,
+        "SLURMDDP_RUN_DIR": str(run.path),
+        "SLURMDDP_JOB_ID": JOB,
+        "SLURMDDP_ATTEMPT": attempt,
+        "SLURMDDP_HOSTS": "n1",
     }
 
 

@@ -60,13 +60,13 @@ def test_ranks_that_meet_by_a_file_listen_at_no_port_of_the_head(start, script, 
     path = script(
         "import socket, slurmddp, torch, torch.distributed as dist\n"
         "with slurmddp.init() as ddp:\n"
-        "    ports = [int(os.environ[name]) for name in ('MASTER_PORT', 'DDPRUN_STORE_PORT')]\n"
+        "    ports = [int(os.environ[name]) for name in ('MASTER_PORT', 'SLURMDDP_STORE_PORT')]\n"
         "    print([socket.socket().connect_ex(('127.0.0.1', port)) != 0 for port in ports])\n"
         "    total = torch.tensor(ddp.rank + 1); dist.all_reduce(total); print(int(total))\n"
     )
     meeting = tmp_path / "a b" / "meeting"
     meeting.parent.mkdir()
-    ended = start("fork", 2, path, DDPRUN_INIT_METHOD=f"file://{meeting}").wait()
+    ended = start("fork", 2, path, SLURMDDP_RENDEZVOUS_FILE=f"file://{meeting}").wait()
     assert ended.statuses == [0], ended
     assert "[True, True]\n3\n" in ended.log(0)
     assert list(meeting.parent.iterdir()) == [], "gone after a good end"

@@ -49,11 +49,11 @@ def commands(make, launcher: str, words: list[str]) -> list[tuple[list[str], dic
     if launcher == "plain":
         return [(torchrun(dollars(words)), {})]
     if launcher == "run":
-        return [([sys.executable, "-m", "slurmddp.cli", "run", "--ntasks-per-node=2", "--name=x", *words], {})]
+        return [([sys.executable, "-m", "slurmddp", "run", "--ntasks-per-node=2", "--name=x", *words], {})]
     if launcher == "torchrun":
         agent = torchrun(["--no-python", *worker(dollars(words))], "slurmddp.runtime.elastic")
-        del run["DDPRUN_STORE_PORT"]
-        return [(agent, run | make.of_task(0, 1) | {"DDPRUN_RANK_LOGS": "all"})]
+        del run["SLURMDDP_STORE_PORT"]
+        return [(agent, run | make.of_task(0, 1) | {"SLURMDDP_RANK_LOGS": "all"})]
     if launcher == "fork":
         fork = [sys.executable, "-P", "-u", "-m", "slurmddp.runtime.fork", "--nproc-per-node=2", "--", *words]
         return [(fork, run | make.of_task(0, 1))]

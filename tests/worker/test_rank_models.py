@@ -30,7 +30,7 @@ def test_ranks_have_the_same_parameters_and_batch_statistics_of_their_own(start,
     ended = start("fork", 2, "--task=normed:Normed", "--epochs=1", "--save-all-ranks", cwd=tmp_path).wait()
     assert ended.statuses == [0], ended.log(0)
     compared = subprocess.run(
-        [sys.executable, "-m", "slurmddp.cli", "compare", "--json", ended.run.path],
+        [sys.executable, "-m", "slurmddp", "compare", "--json", ended.run.path],
         capture_output=True,
         text=True,
         check=False,

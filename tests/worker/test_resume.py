@@ -130,7 +130,7 @@ def test_a_disk_without_any_room_does_not_end_the_training(start, small_disk, tm
         "import os, runpy, sys\nsys.argv = sys.argv[1:]\n"
         "def fill():\n"
         "    try:\n"
-        "        with open(os.environ['DDPRUN_DIR'] + '/full', 'wb') as file:\n"
+        "        with open(os.environ['SLURMDDP_RUN_DIR'] + '/full', 'wb') as file:\n"
         "            while True: file.write(b'x' * 100); file.flush()\n"
         "    except OSError: pass\n"
         "fill()\nrunpy.run_path(sys.argv[0], run_name='__main__')\n"
@@ -164,7 +164,7 @@ def test_a_disk_that_is_full_costs_a_line_and_no_training(start, tmp_path):
 
 
 def test_who_is_not_the_owner_any_more_writes_nothing(start):
-    going = start("srun", 2, *WORDS, DDPRUN_OWNER="here 17 0.0", run=None)
+    going = start("srun", 2, *WORDS, SLURMDDP_OWNER="here 17 0.0", run=None)
     going.run.owner.write_text("here 17 0.0\n")
     until(lambda: any(going.run.checkpoints.glob("step-*")))
     before = sorted(path.name for path in going.run.checkpoints.iterdir())
@@ -281,7 +281,7 @@ with slurmddp.init() as ddp:
     run = slurmddp.Checkpointer(model=model)
     for step in run.steps(3): print("step", step, flush=True)
     print("after", flush=True)
-    if os.environ["DDPRUN_ATTEMPT"] == "0.0": time.sleep(60)
+    if os.environ["SLURMDDP_ATTEMPT"] == "0.0": time.sleep(60)
 """
     path = script(text)
     going = start("srun", 1, path)
@@ -385,10 +385,10 @@ def test_groups_that_the_program_destroys_do_not_spoil_the_end(start, script):
 def test_checkpoints_that_somebody_removed_are_made_anew(start, script):
     text = """
 import shutil
-place = os.environ["DDPRUN_DIR"] + "/checkpoints"
+place = os.environ["SLURMDDP_RUN_DIR"] + "/checkpoints"
 with slurmddp.init():
     run = slurmddp.Checkpointer(model=model, every_steps=1)
-    for step in run.steps(6 if os.environ["DDPRUN_ATTEMPT"] == "0.0" else 7):
+    for step in run.steps(6 if os.environ["SLURMDDP_ATTEMPT"] == "0.0" else 7):
         if step == 3: shutil.rmtree(place, ignore_errors=True)
         time.sleep(0.1)
 """
@@ -421,7 +421,7 @@ with slurmddp.init() as ddp:
         optimizer.zero_grad()
         net(torch.randn(8, 64)).square().mean().backward()
         optimizer.step()
-    torch.save(net.module.state_dict(), f"{os.environ['DDPRUN_DIR']}/end.{ddp.rank}")
+    torch.save(net.module.state_dict(), f"{os.environ['SLURMDDP_RUN_DIR']}/end.{ddp.rank}")
 """
 
 

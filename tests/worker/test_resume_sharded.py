@@ -129,7 +129,7 @@ def test_a_checkpoint_is_whole_or_not_there(start, limited, tmp_path):
 
 
 def test_who_is_not_the_owner_any_more_makes_no_checkpoint(start):
-    going = start("srun", 2, *words("zero", 40, 0.1, 5), DDPRUN_OWNER="here 17 0.0")
+    going = start("srun", 2, *words("zero", 40, 0.1, 5), SLURMDDP_OWNER="here 17 0.0")
     going.run.owner.write_text("here 17 0.0\n")
     until((going.run.checkpoints / "step-000000005").exists)
     going.run.owner.write_text("here 17 1.0\n")

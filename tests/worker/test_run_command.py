@@ -151,7 +151,7 @@ def test_a_syntax_error_gives_what_python_gives(alone, script):
 def test_threads_and_exit_handlers_come_before_the_record(alone, script):
     path = script(
         "import atexit, os, threading, time\n"
-        "end = os.environ['DDPRUN_DIR'] + '/logs/17/0.0/0.end'\n"
+        "end = os.environ['SLURMDDP_RUN_DIR'] + '/logs/17/0.0/0.end'\n"
         "atexit.register(lambda: print('handler', os.path.exists(end)))\n"
         "threading.Thread(target=lambda: (time.sleep(0.3), print('thread'))).start()\n"
     )
@@ -163,7 +163,7 @@ def test_threads_and_exit_handlers_come_before_the_record(alone, script):
 def test_a_failure_is_on_record_before_its_exit_handlers(alone, script):
     path = script(
         "import atexit, os\n"
-        "end = os.environ['DDPRUN_DIR'] + '/logs/17/0.0/0.end'\n"
+        "end = os.environ['SLURMDDP_RUN_DIR'] + '/logs/17/0.0/0.end'\n"
         "atexit.register(lambda: print(open(end).read(), end=''))\n"
         "raise ValueError('boom')\n"
     )
@@ -173,7 +173,7 @@ def test_a_failure_is_on_record_before_its_exit_handlers(alone, script):
 
 @pytest.mark.parametrize(("line", "status"), [("", 76), ("raise ValueError('boom')", 77)])
 def test_an_end_that_cannot_be_recorded_is_said(alone, script, line, status):
-    ended = alone(script(f"import os, shutil\nshutil.rmtree(os.environ['DDPRUN_DIR'])\n{line}\n"))
+    ended = alone(script(f"import os, shutil\nshutil.rmtree(os.environ['SLURMDDP_RUN_DIR'])\n{line}\n"))
     path = ended.run.rank_record("17", "0.0", 0)
     assert ended.statuses == [status]
     assert f"Error: the end could not be recorded in {path}: No such file or directory\n" in ended.stderr
@@ -184,7 +184,7 @@ def test_an_agent_gets_the_error_too(alone, script, tmp_path):
     ended = alone(
         script("raise ValueError('boom')"),
         TORCHELASTIC_ERROR_FILE=str(agents),
-        DDPRUN_LAUNCHER="torchrun",
+        SLURMDDP_STARTED_BY="torchrun",
         RANK="0",
         LOCAL_RANK="0",
         WORLD_SIZE="1",
@@ -197,7 +197,7 @@ def test_a_child_that_the_program_forks_leaves_no_record(alone, script):
     path = script(
         "import os, sys\n"
         "if os.fork() == 0: sys.exit(5)\n"
-        "print(os.waitstatus_to_exitcode(os.wait()[1]), os.listdir(os.environ['DDPRUN_DIR'] + '/logs/17/0.0'))\n"
+        "print(os.waitstatus_to_exitcode(os.wait()[1]), os.listdir(os.environ['SLURMDDP_RUN_DIR'] + '/logs/17/0.0'))\n"
     )
     ended = alone(path)
     assert ended.stdout == "5 ['0.begin']\n"
@@ -236,7 +236,7 @@ import sys
 class Absent:
     @staticmethod
     def find_spec(name, path=None, target=None):
-        if name.partition(".")[0] in ("msgspec", "click", "jinja2", "submitit", "rich", "tomli_w", "platformdirs"):
+        if name.partition(".")[0] in ("msgspec", "click", "jinja2", "submitit", "rich", "tomli_w"):
             raise ModuleNotFoundError(name)
 sys.meta_path.insert(0, Absent)
 """

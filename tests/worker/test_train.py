@@ -82,12 +82,17 @@ def test_it_runs_under_torchrun(tmp_path, by_hand):
     """By hand the ranks agree through the agent's store; for `slurmddp run` each has its own log."""
     run = RunDir(tmp_path / "run")
     run.attempt("17", "0.0").mkdir(parents=True)
-    named = {"DDPRUN_LAUNCHER": "torchrun", "DDPRUN_DIR": str(run.path), "DDPRUN_JOB": "17", "DDPRUN_ATTEMPT": "0.0"}
+    named = {
+        "SLURMDDP_STARTED_BY": "torchrun",
+        "SLURMDDP_RUN_DIR": str(run.path),
+        "SLURMDDP_JOB_ID": "17",
+        "SLURMDDP_ATTEMPT": "0.0",
+    }
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "DDPRUN"))}
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(
         [*command, "-m", "slurmddp.worker", "--task=linear", "--epochs=1"],
-        env=clean | {"OMP_NUM_THREADS": "1"} | ({} if by_hand else {**named, "DDPRUN_RANK_LOGS": "1"}),
+        env=clean | {"OMP_NUM_THREADS": "1"} | ({} if by_hand else {**named, "SLURMDDP_RANK_LOGS": "1"}),
         cwd=tmp_path,
         capture_output=True,
         text=True,

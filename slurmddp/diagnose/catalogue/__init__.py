@@ -28,8 +28,8 @@ WORDS: Final = (
     "--module|abort|broken pipe|belongs to|bootstrap|cancel|cannot|can't|child|claimed|closed|container|cuda device|"
     "did not arrive|disagree|does not see|ended with|error|exceeded|exit|fail|fallen|gives up|interface|is taken by|"
     "killed|lost|master_addr|must be set|mutually|nccl|no cuda|no module|no route|no space|no such|not found|"
-    "not started|oom.kill|ordinal|out of memory|peer|quota|reached no|refused|signal|sigkill|sigterm|stale|terminat|"
-    "time limit|timed out|timeout|told to stop|two different|unable|unreachable|xid"
+    "not started|oom.kill|ordinal|out of memory|peer|permission denied|protocol|quota|reached no|refused|signal|"
+    "sigkill|sigterm|stale|terminat|time limit|timed out|timeout|told to stop|two different|unable|unreachable|xid"
 )
 """One of these is in every line that a rule for any line tells of: the rest of a log is passed over quickly."""
 _WORTH: Final = re.compile(WORDS)

@@ -142,8 +142,8 @@ RULES: Final = (
     Rule(
         key="name-unresolved",
         pattern=r"MASTER_ADDR (?P<head>\S+) .*on (?P<host>\S+), and Slurm gives no address for it",
-        example="Error: MASTER_ADDR n1 does not resolve on n2, and Slurm gives no address for it (DDPRUN_HOSTS and "
-        "DDPRUN_MASTER_NODEADDR do not lead there); put the node into DNS or /etc/hosts",
+        example="Error: MASTER_ADDR n1 does not resolve on n2, and Slurm gives no address for it (SLURMDDP_HOSTS and "
+        "SLURMDDP_HEAD_ADDRESS do not lead there); put the node into DNS or /etc/hosts",
         what="the name of the head, {head}, does not resolve on {host}",
         advice="ask those who run the cluster to put the node into DNS or /etc/hosts",
         place="line",

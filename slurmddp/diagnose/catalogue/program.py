@@ -58,7 +58,7 @@ RULES: Final = (
     Rule(
         key="command-missing",
         pattern=r"(?:execve\(\): (?P<path>(?!\S*/slurm_script:)[^:]+): No such file or directory|"
-        r"line \d+: (?P<name>[^:]+): (?:command not found|No such file or directory))",
+        r"line \d+: (?P<name>(?!/\S*/python[\d.]*:)[^:]+): (?:command not found|No such file or directory))",
         example="slurmstepd: error: execve(): torchrun: No such file or directory",
         what="the program {path}{name} is not there",
         advice="load or activate what it comes with (--module, --venv, --conda), or give its full path",

@@ -1,4 +1,4 @@
-"""What Slurm and the batch script say. Data only."""
+"""What Slurm and the batch script say, in a log or as the reason of an end. Data only."""
 
 from typing import Final
 
@@ -89,24 +89,41 @@ RULES: Final = (
     Rule(
         key="set-up-failed",
         pattern=r"set-up failed with status (?P<status>\d+): (?P<command>.+)",
-        example="2026-11-21T23:10:00+0000 slurmddp: set-up failed with status 1: module load cuda/13",
+        example="set-up failed with status 1: module load cuda/13",
         what="a line of the set-up ended with status {status}: {command}",
         advice="correct it (--setup, --module, --conda), and try it on a node: srun --pty bash",
         place="line",
     ),
     Rule(
+        key="supervisor-missing",
+        pattern=r"slurm_script: line \d+: (?P<python>/\S*/python[\d.]*): "
+        r"(?P<why>No such file or directory|Permission denied)",
+        example="/var/spool/slurmd/job00017/slurm_script: line 42: /opt/env/bin/python: No such file or directory",
+        what="the node cannot start {python}, which the batch script names: {why}",
+        advice="give a Python that the nodes have, by --python, or with --container by --supervisor-python",
+        place="line",
+    ),
+    Rule(
+        key="protocol",
+        pattern=r"(?P<why>this script speaks protocol \d+, and slurmddp .+ speaks \d+)",
+        example="this script speaks protocol 1, and slurmddp 3.0.0 in /opt/env/lib speaks 2; submit the job again, or "
+        "give the Python that made it by --python",
+        what="slurmddp was replaced by another version while the job was queued: {why}",
+        advice="submit it again",
+        place="line",
+    ),
+    Rule(
         key="variable-missing",
         pattern=r"(?P<name>\w+) must be set where the job is submitted",
-        example="2026-11-21T23:10:00+0000 slurmddp: WANDB_API_KEY must be set where the job is submitted",
+        example="WANDB_API_KEY must be set where the job is submitted",
         what="the variable {name} was not set where the job was submitted",
         advice="export it, and submit again",
         place="line",
     ),
     Rule(
         key="run-taken",
-        pattern=r"starts nothing: (?P<why>the run belongs to .+)",
-        example="2026-11-21T23:10:00+0000 slurmddp: job 18, attempt 0.0, starts nothing: the run belongs to job 17, "
-        "which is RUNNING",
+        pattern=r"(?P<why>the run belongs to job .+)",
+        example="the run belongs to job 17, which is RUNNING",
         what="{why}",
         advice="wait for that job or cancel it, or choose another --name",
         again=True,
@@ -115,8 +132,8 @@ RULES: Final = (
     Rule(
         key="limit-too-short",
         pattern=r"(?P<why>the time limit is \d+ s, and the notice comes .+)",
-        example="2026-11-21T23:10:00+0000 slurmddp: the time limit is 120 s, and the notice comes 120 s before its "
-        "end, which leaves less than 60 s; give --time 4 or more",
+        example="the time limit is 120 s, and the notice comes 120 s before its end, which leaves less than 60 s; give "
+        "--time 4 or more",
         what="{why}",
         advice="submit it with more time: -t",
         place="line",
@@ -142,8 +159,8 @@ RULES: Final = (
     Rule(
         key="gave-up",
         pattern=r"gives up: (?P<count>\d+) start\(s\) in a row failed",
-        example="2026-11-21T23:10:00+0000 slurmddp: gives up: 4 start(s) in a row failed, with no new checkpoint "
-        "since (--max-restarts 3)",
+        example="gives up: 4 start(s) in a row failed, with no new checkpoint since (--max-restarts 3); the last: "
+        "rank 1 on n2: killed",
         what="{count} starts in a row failed",
         advice="the first of them says why",
         role="symptom",

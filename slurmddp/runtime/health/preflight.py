@@ -9,10 +9,11 @@ from typing import Final
 
 from slurmddp.errors import RankError
 from slurmddp.finding import SERIOUS, Finding
+from slurmddp.runs.training_events import Found
 from slurmddp.runtime.environment import Rank
-from slurmddp.runtime.events import Found, write_event
 from slurmddp.runtime.health.facts import Facts, gather
 from slurmddp.runtime.health.judgement import failed, judge, skewed, unseen
+from slurmddp.runtime.record import write_event
 
 SEEN_LIMIT_S: Final = 0.5
 """For the marks of other nodes to be seen in the run's folder."""

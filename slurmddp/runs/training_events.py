@@ -1,15 +1,9 @@
-"""The records of `events.jsonl`: their fields are fixed here. Rank 0 appends them; standard library only."""
+"""The records of `events.jsonl` that rank 0 writes: their fields are fixed here. No I/O; standard library only."""
 
-import contextlib
-import dataclasses
-import math
-import time
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from slurmddp.finding import Finding
-from slurmddp.rundir import append_record
-from slurmddp.runtime.environment import Rank
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,28 +158,4 @@ class End:
     reason: str
 
 
-Event = Start | Found | Resume | Loop | Metrics | Checkpoint | CheckpointFailed | Straggler | Timing | Notice | End
-
-
-def record(rank: Rank, event: Event) -> dict[str, Any]:
-    """Return an event as its line of JSON has it.
-
-    Every record starts with `time` (seconds since 1970), `event`, `job`, `attempt`, `rank` and `host`; a number
-    that JSON cannot write is the text `nan`, `inf` or `-inf`.
-    """
-    head = {"time": time.time(), "event": event.event, "job": rank.job, "attempt": rank.attempt}
-    fields = {name: _finite(value) for name, value in dataclasses.asdict(event).items()}
-    return {**head, "rank": rank.rank, "host": rank.host, **fields}
-
-
-def write_event(rank: Rank, event: Event) -> None:
-    """Append an event to the run's file; only global rank 0 of a run does. A disk that is full loses it."""
-    if rank.run_dir and rank.is_main:
-        with contextlib.suppress(OSError):
-            append_record(rank.run_dir.events, record(rank, event))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+OfRank = Start | Found | Resume | Loop | Metrics | Checkpoint | CheckpointFailed | Straggler | Timing | Notice | End

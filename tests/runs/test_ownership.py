@@ -4,13 +4,12 @@ import pytest
 
 from slurmddp import outcome
 from slurmddp.errors import FencedError
-from slurmddp.rundir import RunDir
-from slurmddp.runtime.owner import Owner, owner_of
+from slurmddp.runs.ownership import Ownership, ownership_of
 
 
 def test_the_attempt_that_the_file_names_may_write(tmp_path):
     (tmp_path / "owner").write_text("main 17 0.1\n")
-    owner = owner_of(RunDir(tmp_path), {"DDPRUN_OWNER": "main 17 0.1"})
+    owner = ownership_of(tmp_path / "owner", {"SLURMDDP_OWNER": "main 17 0.1"})
     owner.check()
 
 
@@ -18,7 +17,7 @@ def test_the_attempt_that_the_file_names_may_write(tmp_path):
 def test_any_other_line_fences_and_is_named(tmp_path, line):
     (tmp_path / "owner").write_text(line)
     with pytest.raises(FencedError, match=f"^this attempt \\(main 17 0.1\\) .* names {line.strip()}; ") as caught:
-        Owner(tmp_path / "owner", "main 17 0.1").check()
+        Ownership(tmp_path / "owner", "main 17 0.1").check()
     assert caught.value.exit_status == outcome.FENCED
 
 
@@ -27,17 +26,17 @@ def test_a_file_that_is_missing_or_empty_fences(tmp_path, content):
     if content is not None:
         (tmp_path / "owner").write_bytes(content)
     with pytest.raises(FencedError, match="names nobody; "):
-        Owner(tmp_path / "owner", "main 17 0.1").check()
+        Ownership(tmp_path / "owner", "main 17 0.1").check()
 
 
 def test_a_file_of_any_bytes_fences(tmp_path):
     (tmp_path / "owner").write_bytes(b"\xff\x00main 17 0.1")
     with pytest.raises(FencedError):
-        Owner(tmp_path / "owner", "main 17 0.1").check()
+        Ownership(tmp_path / "owner", "main 17 0.1").check()
 
 
 def test_the_file_is_read_anew_each_time(tmp_path):
-    owner = Owner(tmp_path / "owner", "main 17 0.1")
+    owner = Ownership(tmp_path / "owner", "main 17 0.1")
     (tmp_path / "owner").write_text("main 17 0.1\n")
     owner.check()
     (tmp_path / "next").write_text("main 17 1.0\n")
@@ -46,6 +45,6 @@ def test_the_file_is_read_anew_each_time(tmp_path):
         owner.check()
 
 
-@pytest.mark.parametrize("environment", [{}, {"DDPRUN_OWNER": ""}])
+@pytest.mark.parametrize("environment", [{}, {"SLURMDDP_OWNER": ""}])
 def test_nobody_fences_where_no_owner_is_named(tmp_path, environment):
-    assert owner_of(RunDir(tmp_path), environment) is None
+    assert ownership_of(tmp_path / "owner", environment) is None

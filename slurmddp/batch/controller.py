@@ -1,0 +1,74 @@
+"""What the supervisor asks Slurm, and what it tells it. Starts Slurm's programs through their one door."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from slurmddp.errors import ClusterError
+from slurmddp.slurm import client, parsing, queries
+from slurmddp.slurm.job_info import JobInfo
+
+_REFUSED: Final = re.compile("denied|permi|disabled|invalid", re.IGNORECASE)
+"""Words of a refusal; a controller that restarts has many words for it."""
+
+
+class RefusedError(Exception):
+    """Slurm will not do it, however often it is asked."""
+
+
+class Controller:
+    """Slurm, as the batch script of one job talks to it."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = environ
+
+    def job(self, job_id: str) -> JobInfo | None:
+        """Return what Slurm has on record of a job; None when it does not know it.
+
+        Raises ClusterError when it does not answer.
+        """
+        answer = client.ask(queries.show_command(job_id), self._environ)
+        found = parsing.parse_show(answer.stdout) if answer.status == 0 else []
+        if not found and "Invalid job id" not in answer.stderr:
+            raise ClusterError(answer.reason)
+        return found[0] if found else None
+
+    def requeue(self, job_id: str) -> None:
+        """Put the job back into the queue; nothing happens to one that was cancelled.
+
+        Raises RefusedError when Slurm will not, ClusterError when it does not answer.
+        """
+        self._order(queries.requeue_command(job_id))
+
+    def exclude(self, job_id: str, nodes: str) -> None:
+        """Set the nodes that a queued job must not have. Raises as `requeue` does."""
+        self._order(queries.update_command(job_id, "ExcNodeList", nodes))
+
+    def lost_nodes(self, host_list: str) -> tuple[str, ...]:
+        """Return those nodes that are down, failing, or do not respond; none when Slurm does not say."""
+        return queries.lost_nodes(host_list, self._environ, timeout_s=client.TIMEOUT_S)
+
+    def hostnames(self, host_list: str) -> tuple[str, ...]:
+        """Return the names of a host list; none when Slurm does not say."""
+        return tuple(self._text(["scontrol", "show", "hostnames", host_list]).split())
+
+    def address(self, node: str) -> str:
+        """Return NodeAddr of a node; empty when Slurm does not say."""
+        found = re.search(r"(?<!\S)NodeAddr=(\S+)", self._text(queries.nodes_command(node)))
+        return found[1] if found else ""
+
+    def script_digest(self, job_id: str) -> str | None:
+        """Return the sha256 of the script that Slurm holds for a job; None when it shows none."""
+        return queries.script_digest(job_id, self._environ)
+
+    def _text(self, command: list[str]) -> str:
+        try:
+            return client.ask(command, self._environ).stdout
+        except ClusterError:
+            return ""
+
+    def _order(self, command: list[str]) -> None:
+        answer = client.ask(command, self._environ)
+        if answer.status != 0:
+            refused = _REFUSED.search(answer.stderr + answer.stdout)
+            raise RefusedError(answer.reason) if refused else ClusterError(answer.reason)

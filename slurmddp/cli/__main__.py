@@ -1,5 +1,0 @@
-"""`python -m slurmddp.cli`, for where the program `slurmddp` is not on PATH."""
-
-from slurmddp.cli import main
-
-main()

@@ -1,0 +1,1 @@
+"""What a run's folder holds beside its checkpoints: events, exit records, ownership. Standard library only."""

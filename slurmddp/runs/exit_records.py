@@ -1,0 +1,113 @@
+"""How ranks say that they ended: a file `<rank>.end` each, and which of them decides about the attempt. Reads files.
+
+A record is one line, `<status> <reason>`; the reason of a failure begins with `rank <r> on <host>: `. A line without
+its end is torn, and no record. The batch script leaves one, too, when a set-up line fails.
+"""
+
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from slurmddp.outcome import DONE, FAILED, FENCED, RETRYABLE, STOPPED
+
+_FILE: Final = re.compile(r"(\d{1,6})\.end", re.ASCII)
+"""A rank's record; a job has fewer than a million ranks."""
+_LINE: Final = re.compile(r"(\d{1,3}) (?:rank \d+ on (\S+): )?(.*)", re.ASCII)
+_BATCH_LINE: Final = re.compile(r"(\d{1,3}) (.*)\n", re.ASCII)
+_PRECEDENCE: Final = (FENCED, FAILED, RETRYABLE)
+
+
+class BatchRecord(NamedTuple):
+    """How a set-up line of the batch script failed."""
+
+    status: int
+    reason: str
+    path: Path
+    time: float
+    """When it was written, in seconds since 1970, by the file system's clock."""
+
+
+class ExitRecord(NamedTuple):
+    """How one rank said that it ended."""
+
+    rank: int
+    status: int
+    """Of `slurmddp.outcome`."""
+    host: str
+    """Empty in the record of a good end."""
+    reason: str
+    """Without rank and host."""
+    path: Path
+    time: float
+    """When it was written, in seconds since 1970, by the file system's clock."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether the rank ended badly."""
+        return self.status not in (DONE, STOPPED)
+
+    @property
+    def text(self) -> str:
+        """The reason with rank and host."""
+        return f"rank {self.rank} on {self.host}: {self.reason}" if self.host else self.reason
+
+    @property
+    def output(self) -> Path:
+        """What the rank printed."""
+        return self.path.with_suffix(".out")
+
+
+def record_line(rank: int, host: str, status: int, reason: str) -> str:
+    """Return the text of a record, with its end."""
+    return f"{status} {reason if status == DONE else f'rank {rank} on {host}: {reason}'}\n"
+
+
+def read_record(path: Path) -> ExitRecord | None:
+    """Return one record; None when the file is missing or torn."""
+    name = _FILE.fullmatch(path.name)
+    with suppress(OSError):
+        text = path.read_bytes().decode("utf-8", "replace")
+        match = _LINE.match(text) if name and "\n" in text else None
+        if name and match:
+            return ExitRecord(
+                rank=int(name[1]),
+                status=int(match[1]),
+                host=match[2] or "",
+                reason=match[3].strip(),
+                path=path,
+                time=path.stat().st_mtime,
+            )
+    return None
+
+
+def read_batch_record(path: Path) -> BatchRecord | None:
+    """Return how a set-up line failed; None when the file is missing or torn."""
+    with suppress(OSError):
+        match = _BATCH_LINE.match(path.read_text("utf-8", "replace"))
+        if match:
+            return BatchRecord(status=int(match[1]), reason=match[2].strip(), path=path, time=path.stat().st_mtime)
+    return None
+
+
+def read_records(folder: Path) -> list[ExitRecord]:
+    """Return the records of an attempt, the oldest first."""
+    paths: list[Path] = []
+    with suppress(OSError):
+        paths = [path for path in folder.iterdir() if path.suffix == ".end"]
+    found = (record for path in paths if (record := read_record(path)))
+    return sorted(found, key=lambda record: (record.time, record.rank))
+
+
+def decisive(records: Iterable[ExitRecord]) -> ExitRecord | None:
+    """Return the record that decides about an attempt; None when no rank has said anything that counts.
+
+    Rank 0 alone says that the work is done (0), or stopped with its state durable (75), after the last barrier. Else
+    the oldest record counts of those with 78, then 77, then 76: a failure of the program beats the peers that lost it.
+    """
+    found = list(records)
+    for record in found:
+        if record.rank == 0 and not record.failed:
+            return record
+    return next((record for status in _PRECEDENCE for record in found if record.status == status), None)

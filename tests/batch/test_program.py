@@ -1,0 +1,227 @@
+"""The supervisor as a program: how it is called, what it takes over, and how little it needs to start."""
+
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurmddp import variables
+from slurmddp.batch import __main__ as program
+from slurmddp.batch import options
+from slurmddp.batch.options import Options
+from slurmddp.rundir import RunDir, read_records
+
+counts = st.integers(min_value=0, max_value=2**31)
+
+
+@given(
+    st.builds(
+        Options,
+        protocol=st.just(options.PROTOCOL),
+        finish=st.just(False),  # noqa: FBT003 - the template alone writes it
+        max_restarts=counts,
+        max_requeues=st.none() | counts,
+        signal_lead=counts,
+        signal_margin=counts,
+        port_range=st.tuples(counts, counts),
+        rendezvous_file=st.booleans(),
+        reset=st.none() | counts,
+        require_env=st.lists(st.from_regex(r"[A-Z_]+", fullmatch=True)).map(tuple),
+        record=st.booleans(),
+        single_attempt=st.booleans(),
+    )
+)
+def test_what_the_script_writes_is_what_the_supervisor_reads(given_options):
+    assert options.parse(list(options.words(given_options))) == given_options
+
+
+def test_a_script_of_another_protocol_is_refused_in_a_line(capsys):
+    assert program.main(["--protocol=99", "--an-option-of-tomorrow"]) == 77
+    said = capsys.readouterr().out
+    assert said.count("\n") == 1 and " slurmddp: this script speaks protocol 99, and slurmddp " in said
+
+
+def test_a_refusal_is_on_record_for_those_who_ask_why(batch, tmp_path):
+    assert batch("", "--protocol=99").returncode == 77
+    record = RunDir(tmp_path / "run").batch_record("7").read_text()
+    assert record.startswith("77 this script speaks protocol 99, and slurmddp ") and record.count("\n") == 1
+
+
+def functions(text: str) -> bytes:
+    return text.encode()
+
+
+def test_a_function_of_the_script_runs_with_an_environment_and_without_input():
+    code = functions('launch () { read -r line; [ "$A" = 1 ] && [ -z "$line" ] && return 7; }')
+    assert program.call(code, "launch", {"A": "1", "PATH": os.environ["PATH"]}) == 7
+
+
+def test_a_launch_block_of_before_leaves_its_status_in_a_variable():
+    assert (
+        program.call(functions("launch () { false; DDPRUN_STATUS=$?; }"), "launch", {"PATH": os.environ["PATH"]}) == 1
+    )
+
+
+def test_a_function_that_is_killed_has_a_shells_status():
+    assert program.call(functions("launch () { kill -9 $$; }"), "launch", {"PATH": os.environ["PATH"]}) == 137
+
+
+def test_a_function_may_be_longer_than_an_argument_can_be():
+    code = functions("launch () { true " + "x " * 200_000 + "; }")
+    assert program.call(code, "launch", {"PATH": os.environ["PATH"]}) == 0
+
+
+def test_soft_limits_become_the_hard_ones():
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(64, before[1]), before[1]))
+        program.raise_soft_limits()
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (before[1], before[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+SCONTROL = """#!/bin/sh
+case "$*" in
+  "show hostnames"*) echo n1 ;;
+  *"show job"*) echo "JobId=7 JobName=x UserId=u(1) JobState=RUNNING Requeue=1 Restarts=0 BatchHost=n1" ;;
+  *"show node"*) echo "NodeName=n1 NodeAddr=10.0.0.1" ;;
+esac
+"""
+
+
+@pytest.fixture
+def batch(tmp_path):
+    """Return a function that runs the supervisor as the batch script does; `scontrol` is a recorded stand-in."""
+    shims = tmp_path / "bin"
+    shims.mkdir()
+    for name, text in (("scontrol", SCONTROL), ("sinfo", "#!/bin/sh\n")):
+        (shims / name).write_text(text)
+        (shims / name).chmod(0o755)
+    environ = {
+        "PATH": f"{shims}:{os.environ['PATH']}",
+        variables.RUN_DIR: str(tmp_path / "run"),
+        variables.JOB_ID: "7",
+        variables.HOSTS: "n1",
+        "MASTER_ADDR": "n1",
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NODELIST": "n1",
+        "SLURMD_NODENAME": "n1",
+        "SLURM_NTASKS": "1",
+    }
+
+    def run(launch: str, *words: str, python: tuple[str, ...] = (sys.executable,)) -> subprocess.CompletedProcess[str]:
+        RunDir(tmp_path / "run").logs.mkdir(parents=True, exist_ok=True)
+        command = [*python, "-P", "-u", "-m", "slurmddp.batch", *words]
+        encoding = {name: os.environ[name] for name in ("PYTHONIOENCODING",) if name in os.environ}
+        return subprocess.run(
+            command, input=launch, env=environ | encoding, capture_output=True, text=True, check=False
+        )
+
+    return run
+
+
+def test_it_runs_from_launch_to_end(batch, tmp_path):
+    done = batch('launch () { echo "$SLURMDDP_HEAD_ADDRESS"; echo "0 done" >"$SLURMDDP_ATTEMPT_DIR/0.end"; }')
+    assert done.returncode == 0, done.stderr
+    assert "10.0.0.1\n" in done.stdout
+    kinds = [event["event"] for event in read_records(RunDir(tmp_path / "run").events)]
+    assert kinds == ["attempt_start", "attempt_end", "job_end"]
+
+
+def test_the_shell_that_hands_the_functions_over_is_no_zombie(batch):
+    launch = 'launch() { ps -o stat= --ppid "$PPID" | grep -c Z; echo "0 done" >"$SLURMDDP_ATTEMPT_DIR/0.end"; }'
+    script = f'{launch}\nexec "$@" < <(declare -f)'
+    done = batch("", python=("bash", "-c", script, "bash", sys.executable))
+    assert done.returncode == 0 and "\n0\n" in done.stdout, done.stdout
+
+
+def test_a_finish_function_runs_after_each_attempt(batch):
+    launch = 'launch () { echo "77 rank 0 on n1: x" >"$SLURMDDP_ATTEMPT_DIR/0.end"; }'
+    done = batch(launch + '\nfinish () \n{ echo "own finish, $SLURMDDP_STATUS $DDPRUN_STATUS"; }', "--finish")
+    assert done.returncode == 77
+    assert "own finish, 77 77\n" in done.stdout
+
+
+def test_a_wrong_option_is_refused_by_name(batch):
+    done = batch("", "--max-restart=x")
+    assert done.returncode == 2
+    assert "--max-restart" in done.stderr
+
+
+def test_what_was_said_to_another_attempt_does_not_reach_this_one():
+    """As where sbatch is typed in a job."""
+    said = {"DDPRUN_STATUS": "0", variables.STOP_AT: "1000", "DDPRUN_INIT_METHOD": "file:///x", "A": "1"}
+    assert program.rank_environment(said) == {"A": "1"}
+
+
+def test_a_shells_settings_of_before_do_not_reach_the_functions(tmp_path):
+    (tmp_path / "rc").write_text("MODE=site\n")
+    environ = {
+        "PATH": os.environ["PATH"],
+        "BASH_ENV": str(tmp_path / "rc"),
+        "MODE": "mine",
+        "SHELLOPTS": "posix:errexit",
+    }
+    code = functions('launch () { false; [ "$MODE" = mine ] && [ "$BASH_ENV" ]; }')
+    assert program.call(code, "launch", environ) == 0
+
+
+def test_functions_with_extended_patterns_are_understood():
+    code = functions("shopt -s extglob\nlaunch () \n{ \n    case ab in @(ab|c)) return 7 ;; esac\n}")
+    assert program.call(code, "launch", {"PATH": os.environ["PATH"]}) == 7
+
+
+def test_a_reason_of_any_characters_is_said_in_any_locale(batch, monkeypatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
+    launch = 'launch () { echo "77 rank 0 on n1: a \u2192 b" >"$SLURMDDP_ATTEMPT_DIR/0.end"; }'
+    done = batch(launch)
+    assert done.returncode == 77 and "a \u2192 b" in done.stdout
+
+
+def test_an_ignored_end_of_children_does_not_hide_their_status(batch):
+    ignored = ("bash", "-c", 'trap "" CHLD; exec "$@"', "bash", sys.executable)
+    done = batch("launch () { kill -9 $$; }", "--max-restarts=0", python=ignored)
+    assert done.returncode == 137
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_at_once_whatever_the_shell_had_ignored(batch, number):
+    launch = f"launch () {{ kill -{number} $PPID; sleep 0.3; }}"
+    ignored = ("bash", "-c", 'trap "" TERM INT; exec "$@"', "bash", sys.executable)
+    assert batch(launch, python=ignored).returncode == -number
+
+
+def test_it_imports_the_standard_library_alone():
+    code = "import sys, json; import slurmddp.batch.__main__; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in json.loads(done.stdout)}
+    known = sys.stdlib_module_names | {"slurmddp", "__main__"}
+    assert {name for name in loaded - known if not name.startswith(("_", "distutils-precedence"))} == set()
+
+
+def test_of_the_package_it_loads_the_values_at_the_bottom_alone():
+    code = "import sys; import slurmddp.batch.__main__; print(*sorted(sys.modules), sep='\\n')"
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    rooms = {name.split(".")[1] for name in done.stdout.splitlines() if name.startswith("slurmddp.")}
+    assert rooms <= {"batch", "errors", "finding", "outcome", "rundir", "runs", "slurm", "variables"}
+
+
+def test_the_names_of_a_jobs_variables_are_no_options():
+    from slurmddp.spec import JOB_FIELDS  # noqa: PLC0415 - one test alone
+
+    options_by_name = {f"SLURMDDP_{field.name.upper()}" for field in JOB_FIELDS.values()}
+    assert not options_by_name & variables.NAMES
+
+
+def test_a_worker_of_today_reads_the_names_of_before():
+    environ = {"DDPRUN_DIR": "/x", "DDPRUN_JOB": "7", "DDPRUN_PREFLIGHT": "0", "SLURMDDP_JOB_ID": "8"}
+    variables.adopt_old_names(environ)
+    assert environ[variables.RUN_DIR] == "/x" and environ[variables.JOB_ID] == "8"
+    assert environ[variables.SKIP_PREFLIGHT] == "1"

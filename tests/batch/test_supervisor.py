@@ -1,0 +1,703 @@
+"""What the supervisor does, branch by branch; what only a real Slurm can show is in tests/test_batch_script.py.
+
+Slurm, the clock and the ranks are stand-ins, so each test takes milliseconds.
+"""
+
+import os
+import signal
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from slurmddp import variables
+from slurmddp.batch import attempt as attempts
+from slurmddp.batch.attempt import Job
+from slurmddp.batch.controller import RefusedError
+from slurmddp.batch.options import Options
+from slurmddp.batch.supervisor import Supervisor
+from slurmddp.errors import ClusterError
+from slurmddp.rundir import RunDir, read_records
+from slurmddp.runs import ownership
+from slurmddp.runs.submissions import submissions
+from slurmddp.slurm.job_info import JobInfo
+
+JOB = JobInfo(job_id="17", state="RUNNING", source="scontrol", restarts=0, requeue=True, batch_host="n1", elapsed_s=0)
+
+
+class KilledError(Exception):
+    """Slurm has ended the batch script, as after a requeue."""
+
+
+@dataclass
+class FakeSlurm:
+    """Answers for one job; what it is told to do is in `orders`."""
+
+    answers: list[JobInfo | Exception | None] = field(default_factory=list)
+    """The next answers about the job; then `job` for ever."""
+    info: JobInfo | None = JOB
+    others: dict[str, list[JobInfo | Exception | None]] = field(default_factory=dict)
+    lost: tuple[str, ...] = ()
+    requeues: list[Exception] = field(default_factory=list)
+    """Refusals of the next requeues."""
+    excludes: list[Exception] = field(default_factory=list)
+    orders: list[tuple[str, ...]] = field(default_factory=list)
+    addresses: Mapping[str, str] = field(default_factory=dict)
+
+    def job(self, job_id: str) -> JobInfo | None:
+        if job_id != "17":
+            return self._said(self.others[job_id].pop(0))
+        return self._said(self.answers.pop(0) if self.answers else self.info)
+
+    @staticmethod
+    def _said(answer: JobInfo | Exception | None) -> JobInfo | None:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def requeue(self, job_id: str) -> None:
+        self.orders.append(("requeue", job_id))
+        if self.requeues:
+            raise self.requeues.pop(0)
+
+    def exclude(self, job_id: str, nodes: str) -> None:
+        self.orders.append(("exclude", job_id, nodes))
+        if self.excludes:
+            raise self.excludes.pop(0)
+
+    def lost_nodes(self, host_list: str) -> tuple[str, ...]:
+        del host_list
+        return self.lost
+
+    def hostnames(self, host_list: str) -> tuple[str, ...]:
+        return tuple(host_list.split(","))
+
+    def address(self, node: str) -> str:
+        return self.addresses.get(node, "")
+
+    def script_digest(self, job_id: str) -> str | None:
+        return f"digest of {job_id}"
+
+
+@dataclass
+class FakeClock:
+    """A clock that a sleep moves; Slurm's KILL comes in the long sleep after a requeue."""
+
+    now: float = 1000.0
+    slept: list[float] = field(default_factory=list)
+    killed_after: float | None = 60.0
+
+    def time(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+        if seconds == self.killed_after:
+            raise KilledError
+
+
+@dataclass
+class Case:
+    """A job under supervision."""
+
+    path: Path
+    options: Options = field(default_factory=Options)
+    slurm: FakeSlurm = field(default_factory=FakeSlurm)
+    clock: FakeClock = field(default_factory=FakeClock)
+    environ: dict[str, str] = field(default_factory=dict)
+    attempts: list[Callable[["Case", Path], int]] = field(default_factory=list)
+    """What each start of the ranks does in its folder; returns the launcher's status."""
+    environments: list[Mapping[str, str]] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+    finished: list[str] = field(default_factory=list)
+    restarts: int = 0
+    world_size: int = 2
+
+    @property
+    def run(self) -> RunDir:
+        return RunDir(self.path)
+
+    def supervise(self) -> int | None:
+        """Return the batch script's status; None where Slurm has ended it."""
+        self.run.logs.mkdir(parents=True, exist_ok=True)
+        try:
+            return self._supervisor().run()
+        except KilledError:
+            return None
+
+    def _supervisor(self) -> Supervisor:
+        job = Job(
+            cluster="c",
+            job_id="17",
+            number=17,
+            restarts=self.restarts,
+            host="n1",
+            host_list="n[1-2]",
+            hosts=("n1", "n2"),
+            head="n1",
+            world_size=self.world_size,
+            ranks_per_node=1,
+            run=self.run,
+        )
+        return Supervisor(
+            options=self.options,
+            job=job,
+            environ=self.environ,
+            slurm=self.slurm,
+            launch=self._launch,
+            finish=self._finish,
+            clock=self.clock,
+            say=self.log.append,
+            log_size=lambda: len(self.log),
+        )
+
+    def _launch(self, environ: Mapping[str, str]) -> int:
+        self.environments.append(environ)
+        return self.attempts.pop(0)(self, Path(environ[variables.ATTEMPT_DIR]))
+
+    def _finish(self, environ: Mapping[str, str]) -> None:
+        assert environ["DDPRUN_STATUS"] == environ[variables.STATUS]
+        assert environ["DDPRUN_RANKS"] == environ[variables.ATTEMPT_DIR]
+        self.finished.append(environ[variables.STATUS])
+
+    def events(self, *kinds: str) -> list[dict]:
+        return [event for event in read_records(self.run.events) if not kinds or event["event"] in kinds]
+
+    def decisions(self) -> list[str]:
+        return [event["event"] for event in self.events()]
+
+    def asked(self, **changes) -> None:
+        """Let Slurm say something else of the job from here on."""
+        self.slurm.info = replace(self.slurm.info or JOB, **changes)
+
+
+def says(text: str, rank: int = 0, status: int = 1, *, lasts_s: float = 1.0) -> Callable[[Case, Path], int]:
+    """Return ranks of which one leaves a record."""
+
+    def start(case: Case, folder: Path) -> int:
+        case.clock.now += lasts_s
+        (folder / f"{rank}.end").write_text(text + "\n")
+        return status
+
+    return start
+
+
+def silent(status: int, *, lasts_s: float = 1.0) -> Callable[[Case, Path], int]:
+    """Return ranks that leave no record."""
+
+    def start(case: Case, folder: Path) -> int:
+        del folder
+        case.clock.now += lasts_s
+        return status
+
+    return start
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Case:
+    return Case(tmp_path / "jobs" / "x")
+
+
+DONE, STOPPED, LOST, FAILED = (
+    "0 done",
+    "75 rank 0 on n1: told to stop",
+    "76 rank 1 on n2: lost rank 0",
+    "77 rank 1 on n2: x",
+)
+LAST = {"DONE": DONE, "STOPPED": STOPPED}
+
+
+@pytest.fixture(autouse=True)
+def term():
+    """Put the disposition of TERM back."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+ENDINGS = {
+    "done": ([says(DONE)], 0, ["attempt_start", "attempt_end", "job_end"]),
+    "done, whatever the launcher says": ([says(DONE, status=143)], 0, ["attempt_start", "attempt_end", "job_end"]),
+    "failed for good": ([says(FAILED, rank=1)], 77, ["attempt_start", "attempt_end", "job_end"]),
+    "fenced by its own rank": ([says("78 rank 1 on n2: x", rank=1)], 78, ["attempt_start", "attempt_end", "fenced"]),
+    "lost, then done": (
+        [says(LOST, rank=1), says(DONE)],
+        0,
+        ["attempt_start", "attempt_end", "restart", "attempt_start", "attempt_end", "job_end"],
+    ),
+    "killed, then done": (
+        [silent(137), says(DONE)],
+        0,
+        ["attempt_start", "attempt_end", "restart", "attempt_start", "attempt_end", "job_end"],
+    ),
+    "told to stop": ([says(STOPPED)], None, ["attempt_start", "attempt_end", "requeue"]),
+}
+
+
+@pytest.mark.parametrize("name", ENDINGS)
+def test_how_the_ranks_end_decides(case, name):
+    case.attempts, status, decisions = ENDINGS[name]
+    case.attempts = list(case.attempts)
+    assert case.supervise() == status
+    assert case.decisions() == decisions
+    assert case.attempts == []
+
+
+def test_it_gives_up_after_max_restarts_and_frees_the_run(case):
+    case.options = Options(max_restarts=2)
+    case.attempts = [silent(5)] * 3
+    assert case.supervise() == 5
+    assert "gives up: 3 start(s) in a row failed, with no new checkpoint since (--max-restarts 2)" in case.log[-1]
+    assert case.events("job_end")[0]["status"] == 5
+    assert not case.run.owner.exists()
+
+
+def test_a_new_checkpoint_starts_the_count_again(case):
+    case.options = Options(max_restarts=1)
+
+    def step(number):
+        def start(case, folder):
+            (case.run.checkpoints / f"step-00000000{number}").mkdir(parents=True)
+            (case.run.checkpoints / f".step-00000009{number}").mkdir()
+            return says(LOST)(case, folder)
+
+        return start
+
+    case.attempts = [step(1), step(2), step(3), says(LOST)]
+    assert case.supervise() == 76
+    assert case.attempts == []
+    assert len(case.events("restart")) == 3
+
+
+def test_ten_minutes_alive_start_the_count_again(case):
+    case.options = Options(max_restarts=1)
+    case.attempts = [says(LOST, lasts_s=600), says(LOST, lasts_s=600), says(LOST, lasts_s=599)]
+    assert case.supervise() == 76
+    assert case.attempts == []
+
+
+def test_each_attempt_has_a_folder_ports_and_an_owner_line_of_its_own(case):
+    case.attempts = [silent(1), says(DONE)]
+    assert case.supervise() == 0
+    assert case.run.attempts("17") == ["0.0", "0.1"]
+    assert [environ[variables.OWNER] for environ in case.environments] == ["c 17 0.0", "c 17 0.1"]
+    ports = {environ[name] for environ in case.environments for name in ("MASTER_PORT", variables.STORE_PORT)}
+    assert len(ports) == 4
+    assert not case.run.owner.exists()
+
+
+def test_what_lies_in_an_attempts_folder_is_set_aside(case):
+    old = case.run.attempt("17", "0.0")
+    old.mkdir(parents=True)
+    (old / "0.end").write_text(DONE)
+    case.attempts = [silent(1), says(DONE)]
+    assert case.supervise() == 0
+    assert len(list(old.parent.glob("0.0.before-*/0.end"))) == 1
+
+
+def test_a_folder_is_private_to_git(case):
+    case.attempts = [says(DONE)]
+    case.supervise()
+    assert (case.run.path / ".gitignore").read_text() == "*\n"
+
+
+def test_the_log_tells_people_what_the_events_tell_programs(case):
+    case.attempts = [silent(1), says(DONE)]
+    case.asked(started=datetime.fromtimestamp(900, UTC))
+    case.supervise()
+    first, second = case.events("attempt_start")
+    assert (first["nodes"], first["log_offset"], second["log_offset"]) == ("n[1-2]", 0, 2)
+    assert (first["allocated"], second["allocated"]) == (900.0, 900.0)
+    assert case.log[0].startswith("job 17, attempt 0.0, on n[1-2], output of the ranks in ")
+    assert case.log[1].endswith("ended with status 1: no rank left a record; the status is srun's")
+    assert list(case.events()[0])[:6] == ["time", "event", "job", "attempt", "rank", "host"]
+    assert case.finished == ["1", "0"]
+
+
+LIMITS = {
+    "without a limit": ({"limit_s": None}, None),
+    "with one": ({"limit_s": 3600, "elapsed_s": 600}, 1000 + 3000 - 120),
+}
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_the_ranks_know_when_to_stop(case, name):
+    changes, at = LIMITS[name]
+    case.asked(**changes)
+    case.attempts = [says(DONE)]
+    assert case.supervise() == 0
+    assert case.environments[0].get(variables.STOP_AT) == (None if at is None else str(at))
+
+
+BEFORE = {
+    "preempted": ({"preempted": True}, None, "preempted; no step is started"),
+    "too late": ({"limit_s": 600, "elapsed_s": 500}, None, "100 s are left of the time limit; no step is started"),
+    "no room for a notice": (
+        {"limit_s": 150},
+        77,
+        "the time limit is 150 s, and the notice comes 120 s before its end",
+    ),
+    "a limit without any": ({"limit_s": 60}, 77, "give --time 4 or more"),
+    "a shorter lead would do": ({"limit_s": 150}, 77, "or --signal-lead 89 or less"),
+}
+
+
+@pytest.mark.parametrize("name", BEFORE)
+def test_before_the_first_start_slurm_is_asked(case, name):
+    changes, status, reason = BEFORE[name]
+    case.asked(**changes)
+    assert case.supervise() == status
+    assert reason in case.events("requeue", "job_end")[0]["reason"]
+    assert case.environments == []
+
+
+def test_before_a_restart_slurm_is_asked_again(case):
+    def preempted(case, folder):
+        case.asked(preempted=True)
+        return says(LOST)(case, folder)
+
+    case.attempts = [preempted]
+    assert case.supervise() is None
+    assert case.events("requeue")[0]["reason"] == "preempted; no step is started"
+    assert case.events("restart") == []
+
+
+FENCES = {
+    "cancelled": (replace(JOB, state="COMPLETING"), "Slurm has the job as COMPLETING"),
+    "started anew": (replace(JOB, restarts=1), "Slurm has started it anew, restart 1 on n1"),
+    "elsewhere": (replace(JOB, batch_host="n2"), "Slurm has started it anew, restart 0 on n2"),
+    "forgotten": (None, "Slurm does not know the job any more"),
+}
+
+
+@pytest.mark.parametrize("when", ["first", "after a crash", "before a requeue"])
+@pytest.mark.parametrize("name", FENCES)
+def test_a_job_that_is_not_its_own_any_more_is_left(case, name, when):
+    answer, reason = FENCES[name]
+    case.slurm.answers = [answer] if when == "first" else [JOB, answer]
+    case.attempts = [] if when == "first" else [says(LOST if when == "after a crash" else STOPPED)]
+    assert case.supervise() == 78
+    assert case.events("fenced")[0]["reason"] == reason
+    assert f"writes nothing more: {reason}" in case.log[-1]
+    assert case.run.owner.exists() == (when != "first")
+
+
+def test_without_an_answer_nothing_is_started(case):
+    case.slurm.answers = [ClusterError("no answer"), ClusterError("no answer"), JOB]
+    case.attempts = [says(DONE)]
+    assert case.supervise() == 0
+    assert case.log[:2] == ["Slurm does not answer, asking again in 10 s: no answer"] * 2
+    assert case.clock.slept == [10, 10]
+
+
+def test_a_job_that_may_not_be_requeued_says_so(case):
+    case.asked(requeue=False)
+    case.attempts = [says(STOPPED)]
+    assert case.supervise() == 75
+    reason = case.events("job_end")[0]["reason"]
+    assert reason.endswith("(Requeue=0): it has no checkpoint; submit x again to go on")
+    assert not case.run.owner.exists() and case.slurm.orders == []
+
+
+def test_what_it_says_of_the_state_is_what_is_there(case):
+    case.asked(requeue=False)
+    (case.run.checkpoints / "step-000000120").mkdir(parents=True)
+    case.attempts = [says(STOPPED)]
+    case.supervise()
+    assert "its newest checkpoint is step-000000120; submit x again" in case.log[-1]
+
+
+PAST = {
+    "short, without progress": ("none 3\n" * 10, None, 75),
+    "long enough": ("none 600\n" * 10, None, None),
+    "with a new checkpoint": ("step-000000001 3\n" * 10, None, None),
+    "nine": ("none 3\n" * 9, None, None),
+    "a cap that is reached": ("none 700\n" * 2, 2, 75),
+    "a cap that is not": ("none 700\n" * 2, 3, None),
+    "lines that are none": ("x\n\nnone y\n" * 10, None, None),
+}
+
+
+@pytest.mark.parametrize("name", PAST)
+def test_requeues_by_itself_have_caps(case, name):
+    lines, limit, status = PAST[name]
+    case.options, case.restarts = Options(max_requeues=limit), 1
+    case.asked(restarts=1)
+    case.run.requeues("17").parent.mkdir(parents=True)
+    case.run.requeues("17").write_text(lines)
+    case.attempts = [says(STOPPED)]
+    assert case.supervise() == status
+    if status is None:
+        assert case.run.requeues("17").read_text() == lines + "none 1\n"
+    else:
+        assert "requeued itself" in case.log[-1]
+
+
+def test_the_count_of_an_earlier_job_of_the_number_is_forgotten(case):
+    case.run.requeues("17").parent.mkdir(parents=True)
+    case.run.requeues("17").write_text("none 3\n" * 10)
+    case.attempts = [says(STOPPED)]
+    assert case.supervise() is None
+    assert case.run.requeues("17").read_text() == "none 1\n"
+
+
+def test_a_lost_node_is_left_out_beside_those_before(case):
+    case.slurm.lost = ("n2",)
+    case.asked(excluded_nodes="n7")
+    case.attempts = [says(LOST)]
+    with pytest.raises(SystemExit) as left:
+        case.supervise()
+    assert left.value.code == 75
+    assert case.slurm.orders == [("requeue", "17"), ("exclude", "17", "n7,n2")]
+    assert case.events("requeue")[0]["excluded"] == ["n2"]
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+
+
+def test_a_lost_node_that_was_asked_for_is_not_left_out(case):
+    case.slurm.lost = ("n1",)
+    case.asked(required_nodes="n1,n2")
+    case.attempts = [says(LOST)]
+    assert case.supervise() is None
+    assert case.slurm.orders == [("requeue", "17")]
+    assert "n1 cannot be left out: --nodelist asks for it" in case.log
+    assert signal.getsignal(signal.SIGTERM) != signal.SIG_IGN
+
+
+def test_where_a_node_cannot_be_left_out_the_job_comes_back_all_the_same(case):
+    case.slurm.lost, case.slurm.excludes = ("n2",), [RefusedError("no")]
+    case.attempts = [says(LOST)]
+    assert case.supervise() is None
+    assert "n2 could not be left out: no" in case.log
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+
+
+def test_a_refused_requeue_ends_the_job(case):
+    case.slurm.requeues = [RefusedError("Requested operation is presently disabled")]
+    case.attempts = [says(STOPPED)]
+    assert case.supervise() == 75
+    assert "Slurm has not requeued the job (Requested operation is presently disabled)" in case.log[-1]
+
+
+def test_a_requeue_that_is_not_answered_is_asked_again(case):
+    case.slurm.requeues = [ClusterError("busy"), ClusterError("busy")]
+    case.attempts = [says(STOPPED)]
+    assert case.supervise() is None
+    assert case.slurm.orders == [("requeue", "17")] * 3
+    assert case.clock.slept == [10, 10, 60]
+
+
+def test_a_job_that_slurm_does_not_end_after_a_requeue_ends_itself(case):
+    case.clock = FakeClock(killed_after=None)
+    case.attempts = [says(STOPPED)]
+    assert case.supervise() == 75
+    assert len(case.slurm.orders) == 30
+    assert "it has accepted the requeue, and has not ended the job" in case.log[-1]
+
+
+HOLDERS = {
+    "an earlier attempt": ("c 17 0.0", {}, 0),
+    "a torn line": ("", {}, 0),
+    "a job that is gone": ("c 5 3.1", {"5": [None]}, 0),
+    "a job that has ended": ("c 5 3.1", {"5": [replace(JOB, state="FAILED")]}, 0),
+    "a job that is just ending": ("c 5 3.1", {"5": [replace(JOB, state="COMPLETING"), ClusterError("?"), None]}, 0),
+    "a job that runs": ("c 5 3.1", {"5": [replace(JOB, state="RUNNING")]}, 78),
+    "a job in a state of a Slurm to come": ("c 5 3.1", {"5": [replace(JOB, state="HIBERNATING")]}, 78),
+    "a job that waits": ("c 5 3.1", {"5": [replace(JOB, state="PENDING")]}, 78),
+    "a later attempt": ("c 17 0.10", {}, 78),
+    "a later restart": ("c 17 2.0", {}, 78),
+    "another cluster": ("d 17 0.0", {}, 78),
+}
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_ownership_only_moves_up(case, name):
+    line, others, status = HOLDERS[name]
+    case.run.path.mkdir(parents=True)
+    case.run.owner.write_text(line + "\n")
+    case.slurm.others = {number: list(answers) for number, answers in others.items()}
+    case.attempts = [says(DONE)]
+    assert case.supervise() == status
+    assert case.run.owner.exists() == (status == 78)
+    assert len(case.environments) == (status == 0)
+    assert list(case.run.path.glob(".owner*")) == []
+
+
+def test_a_disk_that_is_full_may_be_emptied(case, monkeypatch):
+    tries = iter([OSError(28, "No space left on device")] * 2)
+    link = os.link
+
+    def full(*words):
+        for error in tries:
+            raise error
+        link(*words)
+
+    monkeypatch.setattr(os, "link", full)
+    case.clock.killed_after = None
+    case.attempts = [says(DONE)]
+    assert case.supervise() == 0
+    assert case.clock.slept == [60, 60]
+    assert "cannot be written to: No space left on device; trying again in 60 s" in case.log[0]
+
+
+def test_a_disk_that_stays_full_ends_the_job(case, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "link", full)
+    case.clock.killed_after = None
+    assert case.supervise() == 75
+    assert case.clock.slept == [60] * 10
+    assert "cannot be written to: No space left on device" in case.log[-1]
+
+
+def test_reset_sets_aside_once(case):
+    case.options = Options(reset=2)
+    kept = ("model.pt", "rank-0.pt", "rank-1.pt", "tensorboard", "checkpoints/step-000000005")
+    for name in kept:
+        (case.run.path / name).mkdir(parents=True)
+
+    def start(case, folder):
+        (case.run.checkpoints / "step-000000001").mkdir(parents=True)
+        return says(LOST)(case, folder)
+
+    case.attempts = [start, says(DONE)]
+    assert case.supervise() == 0
+    found = [path for path in case.run.before_reset(2).rglob("*") if path.name != "checkpoints"]
+    assert sorted(str(path.relative_to(case.run.before_reset(2))) for path in found) == sorted(kept)
+    assert [path.name for path in case.run.checkpoints.iterdir()] == ["step-000000001"]
+    assert case.log[0] == f"started over; what the run had before is in {case.run.before_reset(2)}"
+
+
+def test_a_variable_that_is_not_set_is_named(case):
+    case.options = Options(require_env=("HOME", "TOKEN"))
+    case.environ["HOME"] = ""
+    assert case.supervise() == 77
+    assert case.events("job_end")[0]["reason"] == "TOKEN must be set where the job is submitted"
+
+
+def test_code_that_is_missing_is_named(case):
+    case.environ[variables.CODE] = str(case.path / "gone")
+    assert case.supervise() == 77
+    assert "gone is missing; it is made by slurmddp submit" in case.log[-1]
+
+
+def test_ranks_that_meet_by_a_file_have_another_one_each_time(case):
+    case.options = Options(rendezvous_file=True)
+    case.attempts = [silent(1), says(DONE)]
+    case.supervise()
+    files = [environ[variables.RENDEZVOUS_FILE] for environ in case.environments]
+    assert files == [f"file://{case.run.meeting('17', attempt)}" for attempt in ("0.0", "0.1")]
+
+
+def test_a_template_finds_the_names_of_before(case):
+    case.attempts = [says(DONE)]
+    case.supervise()
+    (environ,) = case.environments
+    assert environ["DDPRUN_RANKS"] == environ[variables.ATTEMPT_DIR] == str(case.run.attempt("17", "0.0"))
+    assert environ["DDPRUN_DIR"] == str(case.run.path)
+
+
+@pytest.mark.parametrize("record", [DONE, STOPPED, LOST, FAILED])
+def test_in_somebody_elses_allocation_the_ranks_start_once_and_slurm_is_not_asked(case, record):
+    case.options = Options(single_attempt=True)
+    case.slurm.answers = [AssertionError("asked")]
+    case.attempts = [says(record)]
+    assert case.supervise() == int(record.split()[0])
+    assert case.decisions() == ["attempt_start", "attempt_end", "job_end"]
+    assert case.slurm.orders == [] and not case.run.owner.exists()
+
+
+def test_where_slurm_has_an_address_of_the_head_the_ranks_get_it(case):
+    case.slurm.addresses = {"n1": "10.0.0.1"}
+    case.attempts = [says(DONE)]
+    case.supervise()
+    assert case.environments[0][variables.HEAD_ADDRESS] == "10.0.0.1"
+    assert case.environments[0]["MASTER_ADDR"] == "n1"
+
+
+def test_a_job_that_was_handed_to_sbatch_by_hand_is_on_record_once(case):
+    case.asked(submitted=datetime.fromtimestamp(800, UTC))
+    case.attempts = [silent(1), says(DONE)]
+    case.supervise()
+    (record,) = submissions(case.run)
+    assert (record["job"], record["time"], record["sha256"]) == ("17", "1970-01-01T00:13:20+00:00", "digest of 17")
+    assert (record["folder"], record["inode"]) == (str(case.run.path), case.run.path.stat().st_ino)
+
+
+@pytest.mark.parametrize("known", ["on record", "being submitted"])
+def test_a_job_that_submit_records_is_left_to_it(case, known):
+    case.run.path.mkdir(parents=True)
+    if known == "on record":
+        case.run.submissions.write_text('{"job": "17"}\n')
+    else:
+        case.run.claim.write_text("n9 1")
+    case.attempts = [says(DONE)]
+    case.supervise()
+    assert len(submissions(case.run)) == (known == "on record")
+
+
+def test_after_a_long_wait_slurm_is_asked_again_before_the_ranks_start(case):
+    """A holder that was ending took its time; meanwhile the job was preempted."""
+    case.run.path.mkdir(parents=True)
+    case.run.owner.write_text("c 5 3.1\n")
+    case.slurm.others = {"5": [replace(JOB, state="COMPLETING"), None]}
+    case.slurm.answers = [JOB, replace(JOB, preempted=True)]
+    assert case.supervise() is None
+    assert case.environments == []
+    assert case.events("requeue")[0]["reason"] == "preempted; no step is started"
+
+
+def test_the_ranks_stop_by_the_time_limit_whatever_the_wait_was(case):
+    case.run.path.mkdir(parents=True)
+    case.run.owner.write_text("c 5 3.1\n")
+    case.slurm.others = {"5": [replace(JOB, state="COMPLETING"), None]}
+    case.slurm.answers = [replace(JOB, limit_s=3600, elapsed_s=0), replace(JOB, limit_s=3600, elapsed_s=5)]
+    case.attempts = [says(DONE)]
+    assert case.supervise() == 0
+    assert case.environments[0][variables.STOP_AT] == str(1000 + 3600 - 120)
+
+
+@pytest.mark.parametrize("lost", [(), ("n2",)])
+def test_a_requeue_whose_answer_was_lost_is_one(case, lost):
+    """Slurm has taken the order, and its answer did not arrive."""
+    case.slurm.lost, case.slurm.requeues = lost, [ClusterError("timed out")]
+    waits = replace(JOB, state="PENDING", restarts=1)
+    case.slurm.answers = [JOB, JOB, JOB, waits] if lost else [JOB, JOB, waits]
+    case.attempts = [says(LOST if lost else STOPPED)]
+    with pytest.raises(SystemExit) as left:
+        case.supervise()
+    assert left.value.code == 75
+    assert case.slurm.orders == [("requeue", "17"), *([("exclude", "17", "n2")] if lost else [])]
+    assert case.events("fenced") == []
+
+
+def test_a_file_system_that_fails_ends_the_job_in_a_line(case, monkeypatch):
+    def fails(*_):
+        raise OSError(116, "Stale file handle", "/runs/x")
+
+    monkeypatch.setattr(attempts, "read_ending", fails)
+    case.attempts = [says(DONE)]
+    assert case.supervise() == 76
+    assert case.events("job_end")[0]["reason"] == "/runs/x: Stale file handle"
+
+
+def test_after_another_attempt_has_taken_over_finish_is_not_called(case):
+    case.attempts = [says("78 rank 1 on n2: x", rank=1)]
+    assert case.supervise() == 78
+    assert case.finished == []
+
+
+def test_a_run_without_submissions_gets_none(case):
+    case.options = Options(record=False)
+    case.attempts = [says(DONE)]
+    assert case.supervise() == 0
+    assert not case.run.submissions.exists()
+
+
+def test_a_run_that_others_take_every_time_is_left_to_them(case, monkeypatch):
+    monkeypatch.setattr(ownership, "create_exclusively", lambda *_: False)
+    assert case.supervise() == 78
+    assert "names nobody, not c 17 0.0, after 20 tries" in case.events("fenced")[0]["reason"]

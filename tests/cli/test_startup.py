@@ -1,0 +1,80 @@
+"""What a command may import: more would make each start slower (benchmarks/startup.py measures the time)."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from typing import NamedTuple
+
+import pytest
+
+from slurmddp.rundir import RunDir, append_record
+
+REPORT = """
+import atexit, json, sys
+before = set(sys.modules)
+atexit.register(lambda: print(json.dumps(sorted({*sys.modules} - before)), file=sys.stderr))
+from slurmddp.cli import main
+main(sys.argv[1:])
+"""
+"""Runs a command line; the last line of stderr is what it has loaded."""
+
+
+class May(NamedTuple):
+    """What a command may import."""
+
+    packages: str
+    """All packages that are neither Python's own nor ours; each heavy one is left out: torch, numpy, submitit, rich."""
+    never: str
+    """Modules of Python's and ours that it must not load; of a package all that is in it."""
+
+
+HEAVY = "asyncio concurrent http logging multiprocessing socket "
+STATUS = "slurmddp.status slurmddp.logs slurmddp.follow slurmddp.history slurmddp.slurm.queries slurmddp.target "
+SUBMIT = "slurmddp.submit slurmddp.sweep slurmddp.codecopy slurmddp.cancel slurmddp.requeue "
+SCRIPT = "slurmddp.render slurmddp.script slurmddp.quoting "
+OTHERS = "slurmddp.executor slurmddp.runtime slurmddp.doctor slurmddp.diagnose slurmddp.report slurmddp.scaling "
+JOB = "slurmddp.config slurmddp.spec slurmddp.cluster slurmddp.rundir slurmddp.slurm slurmddp.fields "
+
+ALL = HEAVY + OTHERS
+VALUES = "click msgspec typing_extensions "
+TABLE = {
+    "--help": May("click", ALL + JOB + STATUS + SUBMIT + SCRIPT + "subprocess json tempfile dataclasses"),
+    "render --help": May(VALUES, ALL + STATUS + SUBMIT + SCRIPT + "subprocess json tempfile"),
+    "render --nodes 2 --gpus-per-node 8": May(VALUES + "jinja2 markupsafe", ALL + STATUS + SUBMIT + "csv difflib"),
+    "config --nodes 2": May(VALUES, ALL + STATUS + SUBMIT + SCRIPT + "tempfile csv"),
+    "cluster": May(VALUES, ALL + STATUS + SUBMIT + SCRIPT + "slurmddp.config tempfile"),
+    "status": May(VALUES, ALL + SUBMIT + SCRIPT + "slurmddp.logs tempfile difflib"),
+    "status one": May(VALUES, ALL + SUBMIT + SCRIPT + "slurmddp.logs tempfile difflib"),
+    "logs one": May(VALUES, ALL + SUBMIT + SCRIPT + "tempfile difflib"),
+    "cancel one": May(VALUES, ALL + SCRIPT + "slurmddp.submit slurmddp.sweep slurmddp.logs difflib"),
+    "submit --dry-run": May(
+        VALUES + "jinja2 markupsafe tomli_w", ALL + "slurmddp.logs slurmddp.follow slurmddp.target"
+    ),
+}
+
+
+def loaded(command, folder):
+    """Return the modules that a command loads in a folder with a run, where no Slurm is."""
+    append_record(RunDir.named(str(folder / "jobs"), "one").submissions, {"job": "17"})
+    words = [sys.executable, "-c", REPORT, *command.split()]
+    env = {"PATH": "", "HOME": str(folder)}
+    done = subprocess.run(words, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    return json.loads(done.stderr.splitlines()[-1])
+
+
+@pytest.mark.parametrize("command", TABLE)
+def test_a_command_imports_no_more_than_the_table_says(command, tmp_path):
+    (tmp_path / "jobs" / "one").mkdir(parents=True)
+    modules = loaded(command, tmp_path)
+    assert "slurmddp.cli" in modules
+    others = {name.partition(".")[0] for name in modules} - {*sys.stdlib_module_names, "slurmddp"}
+    assert others <= set(TABLE[command].packages.split())
+    never = TABLE[command].never.split()
+    assert [name for name in modules if any(f"{name}.".startswith(f"{each}.") for each in never)] == []
+
+
+@pytest.mark.parametrize("name", sorted({name for row in TABLE.values() for name in row.never.split()}))
+def test_what_the_table_forbids_is_there(name):
+    """Under another name it would no longer be forbidden."""
+    assert importlib.util.find_spec(name)
