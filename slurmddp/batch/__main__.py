@@ -16,10 +16,12 @@ from slurmddp.batch import options
 from slurmddp.batch.attempt import Job
 from slurmddp.batch.controller import Controller
 from slurmddp.batch.supervisor import Supervisor, size_of_output, write_line
+from slurmddp.errors import UsageError
 from slurmddp.outcome import FAILED
 from slurmddp.rundir import RunDir, write_whole
 
 _LIMITS: Final = ("DATA", "FSIZE", "MEMLOCK", "NOFILE", "CPU", "NPROC", "AS")
+_OF_A_JOB: Final = ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", variables.JOB_ID, variables.RUN_DIR)
 _LAUNCH: Final = "launch"
 _FINISH: Final = "finish"
 _BEFORE: Final = "${DDPRUN_STATUS:-$?}"
@@ -39,6 +41,9 @@ def main(words: list[str]) -> int:
             os.environ,
         )
     given = options.parse(words)
+    if missing := [name for name in _OF_A_JOB if name not in os.environ]:
+        write_line(f"{missing[0]} is not set; this is started by a batch script: type `slurmddp submit`")
+        return UsageError.exit_status
     functions = sys.stdin.buffer.read()
     raise_soft_limits()
     environ = rank_environment(os.environ)

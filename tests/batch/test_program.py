@@ -47,6 +47,12 @@ def test_a_script_of_another_protocol_is_refused_in_a_line(capsys):
     assert said.count("\n") == 1 and " slurmddp: this script speaks protocol 99, and slurmddp " in said
 
 
+def test_typed_outside_of_a_job_it_says_so_in_a_line(capsys, monkeypatch):
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert program.main([]) == 2
+    assert " slurmddp: SLURM_JOB_ID is not set; this is started by a batch script" in capsys.readouterr().out
+
+
 def test_a_refusal_is_on_record_for_those_who_ask_why(batch, tmp_path):
     assert batch("", "--protocol=99").returncode == 77
     record = RunDir(tmp_path / "run").batch_record("7").read_text()
