@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from slurmddp import sandbox
-from slurmddp.rundir import read_records
+from slurmddp.runs.layout import read_records
 
 ROUNDS = 3
 LAUNCHERS = ("srun", "fork")

@@ -25,10 +25,10 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import slurmddp
+from slurmddp.config.worker_options import WorkerOptions
 from slurmddp.runtime.session import Session
-from slurmddp.worker.options import WorkerOptions
+from slurmddp.worker.bundled.train import Training
 from slurmddp.worker.task import InMemory, Task
-from slurmddp.worker.train import Training
 
 BLOCKS, STEPS = 80, 20
 """Of each loop, and in each block."""

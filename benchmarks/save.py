@@ -19,8 +19,8 @@ from pathlib import Path
 
 import torch
 
-from slurmddp.runtime.checkpoints import Store
-from slurmddp.runtime.snapshot import Snapshot
+from slurmddp.runtime.checkpoint.staging import Snapshot
+from slurmddp.runtime.checkpoint.store import Store
 
 ROUNDS = 9
 STATE = {f"layer.{index}": torch.randn(1024, 1024) for index in range(64)}

@@ -16,9 +16,9 @@ from pathlib import Path
 from rich._export_format import CONSOLE_SVG_FORMAT
 from rich.console import Console
 
-from slurmddp.cli.watch_asker import Asker
-from slurmddp.cli.watch_draw import draw
-from slurmddp.cli.watch_session import Session
+from slurmddp.cli.watch.frame import draw
+from slurmddp.cli.watch.keys import Session
+from slurmddp.cli.watch.poller import Asker
 
 WIDTH, HEIGHT = 80, 24
 FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)

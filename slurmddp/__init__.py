@@ -5,22 +5,22 @@ The names for training scripts load torch when they are first used, `Executor` l
 
 from typing import TYPE_CHECKING, Any
 
+from slurmddp.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from slurmddp.executor.executor import Executor as Executor
-    from slurmddp.runtime.sampler import Sampler as Sampler
+    from slurmddp.runtime.checkpoint.checkpointer import Checkpointer as Checkpointer
+    from slurmddp.runtime.checkpoint.sampler import Sampler as Sampler
+    from slurmddp.runtime.checkpoint.state import full_state_dict as full_state_dict
     from slurmddp.runtime.session import init as init
-    from slurmddp.runtime.state import full_state_dict as full_state_dict
-    from slurmddp.runtime.training import Checkpointer as Checkpointer
-
-__version__ = "0.2.0"
 
 __all__ = ["Checkpointer", "Executor", "Sampler", "full_state_dict", "init"]
 
 _PLACES = {
-    "Checkpointer": "runtime.training",
+    "Checkpointer": "runtime.checkpoint.checkpointer",
     "Executor": "executor.executor",
-    "Sampler": "runtime.sampler",
-    "full_state_dict": "runtime.state",
+    "Sampler": "runtime.checkpoint.sampler",
+    "full_state_dict": "runtime.checkpoint.state",
     "init": "runtime.session",
 }
 

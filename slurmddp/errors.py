@@ -10,7 +10,7 @@ RankError                  exit 77  inside the job: a retry cannot help
 
 from typing import ClassVar
 
-from slurmddp import outcome
+from slurmddp import exit_codes
 
 
 class SlurmddpError(Exception):
@@ -34,16 +34,16 @@ class ClusterError(SlurmddpError):
 class RankError(SlurmddpError):
     """A rank cannot go on, and starting it again would end the same way."""
 
-    exit_status = outcome.FAILED
+    exit_status = exit_codes.FAILED
 
 
 class PeerError(RankError):
     """A rank cannot go on because of a peer, a port or the network; another attempt can succeed."""
 
-    exit_status = outcome.RETRYABLE
+    exit_status = exit_codes.RETRYABLE
 
 
 class FencedError(RankError):
     """A rank cannot go on because another attempt owns the run by now."""
 
-    exit_status = outcome.FENCED
+    exit_status = exit_codes.FENCED

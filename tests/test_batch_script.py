@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import pytest
 
-from slurmddp.render import render
-from slurmddp.rundir import RunDir, read_records
-from slurmddp.spec import JobSpec
+from slurmddp.config.job_spec import JobSpec
+from slurmddp.runs.layout import RunDir, read_records
+from slurmddp.script.render import render
 
 RANKS = """{{% extends "base.sbatch.j2" %}}{{% block launch %}}
   bash {body} "$SLURMDDP_ATTEMPT_DIR" "$SLURMDDP_RUN_DIR"

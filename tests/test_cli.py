@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from slurmddp import __version__
-from slurmddp.cli.options import split
+from slurmddp.cli.job_options import split
 
 TAKES = {"-N": True, "--nodes": True, "--hold": False, "--requeue": False, "--no-requeue": False}
 
@@ -195,9 +195,7 @@ def test_help_is_on_stdout(words, tmp_path):
 
 
 def test_a_bug_keeps_its_traceback(tmp_path):
-    code = (
-        "import slurmddp.cli.options as options; options.config = None; from slurmddp.cli import main; main(['render'])"
-    )
+    code = "from slurmddp.cli import job_options, main; job_options.config = None; main(['render'])"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "Traceback" in done.stderr

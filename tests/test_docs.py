@@ -13,8 +13,8 @@ import torch
 from click.testing import CliRunner
 
 from slurmddp.cli import group
-from slurmddp.spec import JOB_FIELDS
-from slurmddp.worker.options import WORKER_FIELDS
+from slurmddp.config.job_spec import JOB_FIELDS
+from slurmddp.config.worker_options import WORKER_FIELDS
 
 REPOSITORY = Path(__file__).parent.parent
 REFERENCE = REPOSITORY / "docs" / "reference.md"

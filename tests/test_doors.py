@@ -10,22 +10,25 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "slurmddp"
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
+LAYERS = (
+    {"__main__.py"},
+    {"cli", "__init__.py"},
+    {"doctor", "scaling", "executor"},
+    {"submission", "report"},
+    {"script", "monitoring", "worker"},
+    {"diagnose", "batch", "runtime"},
+    {"cluster", "runs"},
+    {"config"},
+    {"slurm", "sandbox"},
+    {"errors.py"},
+    {"text.py", "version.py", "variables.py", "exit_codes.py"},
+)
+"""From the top down; a room imports from the layers below its own alone."""
 DOORS = {
-    "jinja2": {"render.py", "report"},
+    "jinja2": {"script", "report"},
     "click": {"cli"},
     "torch": {"runtime", "worker"},
-    "subprocess": {
-        "slurm",
-        "batch",
-        "local.py",
-        "prepare.py",
-        "provenance.py",
-        "compare.py",
-        "diagnose",
-        "doctor",
-        "sandbox",
-        "worker",
-    },
+    "subprocess": {"slurm", "batch", "submission", "script", "monitoring", "diagnose", "doctor", "sandbox", "worker"},
     "torchvision": {"worker"},
     "submitit": {"executor"},
     "rich": {"cli"},
@@ -35,59 +38,9 @@ DOORS = {
     "matplotlib": {"scaling"},
     "plotext": {"scaling"},
 }
-WORKERS_SIDE = {
-    "runtime",
-    "worker",
-    "batch",
-    "runs",
-    "rundir.py",
-    "outcome.py",
-    "errors.py",
-    "finding.py",
-    "variables.py",
-}
-CLI_ONLY = {
-    "cli",
-    "doctor",
-    "scaling",
-    "submit",
-    "handover",
-    "diagnose",
-    "report",
-    "target",
-    "origin",
-    "beside",
-    "status",
-    "cancel",
-    "sameness",
-    "render",
-    "spec",
-    "config",
-    "sandbox",
-    "local",
-    "script",
-    "prepare",
-    "follow",
-    "logs",
-    "terminal",
-    "quoting",
-    "command",
-    "requeue",
-    "compare",
-    "hostlist",
-    "codecopy",
-    "container",
-    "interpreter",
-    "provenance",
-    "sources",
-    "tables",
-    "starter",
-    "request",
-    "array",
-    "sweep",
-    "cluster",
-    "executor",
-}
+SMALL = {"errors", "exit_codes", "variables", "version", "text"}
+IN_A_JOB = {"batch": {"runs", "slurm"}, "runs": {"slurm"}, "runtime": {"runs", "slurm"}}
+"""The rooms whose modules run in a job, and those that each may use: they need neither msgspec nor a configuration."""
 
 
 def room(module: Path) -> str:
@@ -102,31 +55,41 @@ def imports(module: Path) -> set[str]:
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{module}: relative import"
-            found |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
     return found
+
+
+def libraries(module: Path) -> set[str]:
+    return {name.split(".")[0] for name in imports(module)}
+
+
+def rooms_used(module: Path) -> set[str]:
+    """The rooms that a module imports from; `slurmddp` itself is the room `__init__`."""
+    rooms = {path.stem for path in PACKAGE.iterdir()}
+    parts = [name.split(".") for name in imports(module) if name.split(".")[0] == "slurmddp"]
+    return {part[1] if part[1:] and part[1] in rooms else "__init__" for part in parts}
 
 
 @pytest.mark.parametrize("library", DOORS)
 def test_a_heavy_library_enters_by_its_door(library):
-    users = {room(module) for module in MODULES if any(name.split(".")[0] == library for name in imports(module))}
+    users = {room(module) for module in MODULES if library in libraries(module)}
     assert users <= DOORS[library]
 
 
 def test_of_the_report_one_module_makes_html():
     users = {module.name for module in (PACKAGE / "report").iterdir() if module.suffix == ".py"}
-    assert {name for name in users if "jinja2" in imports(PACKAGE / "report" / name)} == {"page.py"}
+    assert {name for name in users if "jinja2" in libraries(PACKAGE / "report" / name)} == {"html.py"}
 
 
-def test_the_workers_side_does_not_know_the_command_lines():
-    for module in MODULES:
-        if room(module) in WORKERS_SIDE:
-            known = {name.split(".")[1] for name in imports(module) if name.startswith("slurmddp.")}
-            assert not known & CLI_ONLY, module
+@pytest.mark.parametrize("name", IN_A_JOB)
+def test_what_runs_in_a_job_needs_no_configuration(name):
+    for module in {*(PACKAGE / name).rglob("*.py")} - {PACKAGE / "runs" / "lookup.py"}:
+        assert rooms_used(module) <= {name} | IN_A_JOB[name] | SMALL, module
 
 
 def test_slurms_programs_are_started_in_one_place():
     users = {module.name for module in (PACKAGE / "slurm").iterdir() if module.suffix == ".py"}
-    assert {name for name in users if "subprocess" in imports(PACKAGE / "slurm" / name)} == {"client.py"}
+    assert {name for name in users if "subprocess" in libraries(PACKAGE / "slurm" / name)} == {"client.py"}
 
 
 def test_slurms_modules_load_the_standard_library_alone():
@@ -137,46 +100,25 @@ for name in {names!r}:
     importlib.import_module(name)
 roots = {{name.partition(".")[0] for name, module in sys.modules.items() if getattr(module, "__file__", None)}}
 known = {{name for name in sys.modules if name.startswith("slurmddp.")}}
-strange = known - {{*{names!r}, "slurmddp.slurm", "slurmddp.errors", "slurmddp.outcome", "slurmddp.variables"}}
+values = {{"slurmddp." + name for name in ("slurm", "errors", "exit_codes", "variables", "text", "version")}}
+strange = known - {{*{names!r}}} - values
 sys.exit(f"{{strange}}" if strange or {{"msgspec", "click", "jinja2"}} & roots else 0)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_every_room_has_its_layer():
+    rooms = [name for layer in LAYERS for name in layer]
+    assert sorted(rooms) == sorted({room(module) for module in MODULES})
+
+
 def test_imports_go_down_only():
-    order = [
-        "cli",
-        "report",
-        "diagnose",
-        "doctor",
-        "scaling",
-        "requeue.py",
-        "cancel.py",
-        "status",
-        "submit.py",
-        "executor",
-        "script.py",
-        "prepare.py",
-        "render.py",
-        "codecopy.py",
-        "config.py",
-        "interpreter.py",
-        "sources.py",
-        "tables.py",
-        "spec.py",
-        "container.py",
-        "fields.py",
-        "masking.py",
-        "slurm",
-        "errors.py",
-        "outcome.py",
-    ]
-    for module in MODULES:
-        if room(module) in order:
-            above = {name.removesuffix(".py") for name in order[: order.index(room(module))]}
-            known = {name.split(".")[1] for name in imports(module) if name.startswith("slurmddp.")}
-            assert not known & above, module
+    for number, layer in enumerate(LAYERS):
+        below = {name.removesuffix(".py") for lower in LAYERS[number + 1 :] for name in lower}
+        for module in MODULES:
+            if room(module) in layer:
+                assert rooms_used(module) - {room(module).removesuffix(".py")} <= below, module
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from slurmddp.rundir import read_records
+from slurmddp.runs.layout import read_records
 
 REPOSITORY = Path(__file__).parent.parent
 SLURMDDP = Path(sys.executable).parent / "slurmddp"

@@ -25,7 +25,7 @@ import torch
 
 from slurmddp import sandbox as slurm_sandbox
 from slurmddp.errors import ClusterError
-from slurmddp.rundir import RunDir, read_records
+from slurmddp.runs.layout import RunDir, read_records
 
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
 PROGRAMS = Path(__file__).parent / "programs"

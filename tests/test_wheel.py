@@ -23,7 +23,8 @@ def test_the_wheel_holds_the_package_its_templates_and_its_data(wheel):
     modules = {str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "slurmddp").rglob("*.py")}
     templates = {f"slurmddp/templates/{path.name}" for path in (REPOSITORY / "templates").iterdir()}
     digits = {
-        f"slurmddp/worker/data/digits/{path.name}" for path in (REPOSITORY / "slurmddp/worker/data/digits").iterdir()
+        f"slurmddp/worker/bundled/data/digits/{path.name}"
+        for path in (REPOSITORY / "slurmddp/worker/bundled/data/digits").iterdir()
     }
     page = {"slurmddp/report/page.html.j2", "slurmddp/report/page.css"}
     assert modules | templates | digits | page | {"slurmddp/py.typed"} <= names

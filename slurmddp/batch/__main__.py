@@ -11,14 +11,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from slurmddp import __version__, variables
-from slurmddp.batch import options
+from slurmddp import variables
+from slurmddp.batch import arguments
 from slurmddp.batch.attempt import Job
 from slurmddp.batch.controller import Controller
 from slurmddp.batch.supervisor import Supervisor, size_of_output, write_line
 from slurmddp.errors import UsageError
-from slurmddp.outcome import FAILED
-from slurmddp.rundir import RunDir, write_whole
+from slurmddp.exit_codes import DONE, FAILED
+from slurmddp.runs.layout import RunDir, write_whole
+from slurmddp.version import __version__
 
 _LIMITS: Final = ("DATA", "FSIZE", "MEMLOCK", "NOFILE", "CPU", "NPROC", "AS")
 _OF_A_JOB: Final = ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", variables.JOB_ID, variables.RUN_DIR)
@@ -34,16 +35,21 @@ def main(words: list[str]) -> int:
         signal.signal(number, signal.SIG_DFL)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
-    if (protocol := options.protocol_of(words)) != options.PROTOCOL:
+    if (protocol := arguments.protocol_of(words)) != arguments.PROTOCOL:
         return _refuse(
             f"this script speaks protocol {protocol}, and slurmddp {__version__} in {Path(__file__).parents[1]} "
-            f"speaks {options.PROTOCOL}; submit the job again, or give the Python that made it by --python",
+            f"speaks {arguments.PROTOCOL}; submit the job again, or give the Python that made it by --python",
             os.environ,
         )
-    given = options.parse(words)
-    if missing := [name for name in _OF_A_JOB if name not in os.environ]:
-        write_line(f"{missing[0]} is not set; this is started by a batch script: type `slurmddp submit`")
-        return UsageError.exit_status
+    if "--help" in words:
+        sys.stdout.write(arguments.USAGE)
+        return DONE
+    try:
+        given = arguments.parse(words)
+        _check_in_job(os.environ)
+    except UsageError as error:
+        write_line(str(error))
+        return error.exit_status
     functions = sys.stdin.buffer.read()
     raise_soft_limits()
     environ = rank_environment(os.environ)
@@ -57,6 +63,11 @@ def main(words: list[str]) -> int:
         say=write_line,
         log_size=size_of_output,
     ).run()
+
+
+def _check_in_job(environ: Mapping[str, str]) -> None:
+    if missing := [name for name in _OF_A_JOB if name not in environ]:
+        raise UsageError(f"{missing[0]} is not set; this is started by a batch script: type `slurmddp submit`")
 
 
 def _refuse(reason: str, environ: Mapping[str, str]) -> int:

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from slurmddp import variables
 from slurmddp.batch.policy import Ending
-from slurmddp.outcome import DONE, RETRYABLE
-from slurmddp.rundir import RunDir
+from slurmddp.exit_codes import DONE, RETRYABLE
 from slurmddp.runs.exit_records import decisive, read_records
+from slurmddp.runs.layout import RunDir
 
 _STEP: Final = re.compile(r"step-[0-9]{9}")
 _PORT_TRIES: Final = 100

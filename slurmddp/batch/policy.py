@@ -6,7 +6,7 @@ The actions are the states of a job's life; docs/life-of-a-job.md has them as a 
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from slurmddp.outcome import DONE, FAILED, FENCED, STOPPED
+from slurmddp.exit_codes import DONE, FAILED, FENCED, STOPPED
 from slurmddp.slurm.job_info import JobInfo
 
 HEALTHY_S: Final = 600
@@ -21,7 +21,7 @@ class Ending(NamedTuple):
     """How an attempt ended."""
 
     status: int
-    """Of `slurmddp.outcome`; the launcher's where no rank left a record."""
+    """Of `slurmddp.exit_codes`; the launcher's where no rank left a record."""
     reason: str
 
 

@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Protocol
@@ -18,15 +17,15 @@ from typing import Final, Protocol
 from slurmddp import variables
 from slurmddp.batch import attempt as attempts
 from slurmddp.batch import policy
+from slurmddp.batch.arguments import Options
 from slurmddp.batch.attempt import Job
 from slurmddp.batch.controller import RefusedError
-from slurmddp.batch.options import Options
 from slurmddp.batch.policy import Action, End, Ending, Fence, Requeue, Requeued, Restart, Start
 from slurmddp.errors import ClusterError
-from slurmddp.outcome import FAILED, FENCED, RETRYABLE, STOPPED
-from slurmddp.rundir import write_whole
+from slurmddp.exit_codes import FAILED, FENCED, RETRYABLE, STOPPED
 from slurmddp.runs import events
 from slurmddp.runs.events import Author, OfBatch
+from slurmddp.runs.layout import write_whole
 from slurmddp.runs.ownership import Claim, HeldError, Ownership
 from slurmddp.runs.submissions import is_being_submitted, record_by_hand, submissions
 from slurmddp.slurm.job_info import JobInfo
@@ -69,39 +68,38 @@ class _FencedError(Exception):
     """Another attempt owns the job or the run."""
 
 
-@dataclass
 class Supervisor:
     """One job under supervision."""
 
-    options: Options
-    job: Job
-    environ: Mapping[str, str]
-    """Of the ranks."""
-    slurm: Slurm
-    launch: Launch
-    finish: Finish | None = None
-    clock: Clock = time
-    say: Callable[[str], None] = print
-    """Writes a line to the batch log."""
-    log_size: Callable[[], int] = lambda: 0
-    """Returns the size of the batch log in bytes."""
-    born: float = field(init=False)
-    attempt: str = field(init=False)
-    number: int = field(init=False, default=0)
-    """Of the attempt in this allocation."""
-    failures: int = field(init=False, default=0)
-    """Attempts that failed in a row without progress."""
-    started: float = field(init=False, default=0.0)
-    checkpoint: str = field(init=False, default="none")
-    """The newest one when the attempt started."""
-    ends_at: float | None = field(init=False, default=None)
-    """When the time limit ends the job."""
-    allocated: float | None = field(init=False, default=None)
-    owner: Ownership | None = field(init=False, default=None)
-
-    def __post_init__(self) -> None:
-        """Begin."""
-        self.born, self.attempt = self.clock.time(), self.job.attempt(0)
+    def __init__(  # noqa: PLR0913 - all that is passed in, by name
+        self,
+        *,
+        options: Options,
+        job: Job,
+        environ: Mapping[str, str],
+        slurm: Slurm,
+        launch: Launch,
+        finish: Finish | None = None,
+        clock: Clock = time,
+        say: Callable[[str], None] = print,
+        log_size: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """Begin; `environ` is that of the ranks, `say` writes to the batch log, and `log_size` is its size in bytes."""
+        self.options, self.job, self.environ, self.slurm, self.launch = options, job, environ, slurm, launch
+        self.finish, self.clock, self.say, self.log_size = finish, clock, say, log_size
+        self.born = clock.time()
+        self.attempt = job.attempt(0)
+        self.number = 0
+        """Of the attempt in this allocation."""
+        self.failures = 0
+        """Attempts that failed in a row without progress."""
+        self.started = 0.0
+        self.checkpoint = "none"
+        """The newest one when the attempt started."""
+        self.ends_at: float | None = None
+        """When the time limit ends the job."""
+        self.allocated: float | None = None
+        self.owner: Ownership | None = None
 
     def run(self) -> int:
         """Supervise the job, and return the status that the batch script ends with."""

@@ -8,8 +8,8 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from slurmddp import __version__
 from slurmddp.errors import SlurmddpError, UsageError
+from slurmddp.version import __version__
 
 _COMMANDS = {
     "render": ("slurmddp.cli.render", "Print the script of a job; nothing is written or submitted."),
@@ -20,7 +20,7 @@ _COMMANDS = {
     "status": ("slurmddp.cli.status", "Runs and their jobs: state, why, progress, time to the end."),
     "cancel": ("slurmddp.cli.cancel", "Cancel jobs of runs, so that they stay cancelled."),
     "logs": ("slurmddp.cli.logs", "What a job prints, and has printed: rank 0, any rank, all of them."),
-    "watch": ("slurmddp.cli.watch", "Jobs, curves and output on the whole screen, as they go."),
+    "watch": ("slurmddp.cli.watch.watch", "Jobs, curves and output on the whole screen, as they go."),
     "requeue": ("slurmddp.cli.requeue", "Put a job back into the queue, to start again in seconds."),
     "diagnose": ("slurmddp.cli.diagnose", "Why a job failed, and what to type next."),
     "doctor": ("slurmddp.cli.doctor", "What would make a job fail, before it is queued and on the nodes."),
@@ -115,7 +115,7 @@ def _is_of_echo(error: OSError) -> bool:
 def _place(error: OSError) -> str:
     """Return the path that the system objects to; empty when it is none, which is a bug."""
     if error.filename:
-        from slurmddp.fields import shown
+        from slurmddp.text import shown
 
         return shown(os.fsdecode(error.filename))
     return "the working directory" if isinstance(error, FileNotFoundError) else ""
@@ -137,7 +137,7 @@ def _status(args: list[str] | None) -> int:
 
 
 def _fail(message: str, status: int) -> int:
-    from slurmddp.fields import printable
+    from slurmddp.text import printable
 
     click.echo("\n".join(map(printable, f"Error: {message}".split("\n"))), err=True)
     return status

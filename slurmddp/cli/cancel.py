@@ -6,12 +6,12 @@ from dataclasses import asdict
 
 import click
 
-from slurmddp import cancel as cancelling
-from slurmddp import target as naming
-from slurmddp.cli.all_jobs import all_option, check_words, confirm, yes_option
+from slurmddp.cli.bulk_options import all_option, check_words, confirm, yes_option
 from slurmddp.cli.completion import targets_argument
-from slurmddp.cli.options import runs_dir_option, tell
-from slurmddp.cli.tables import printable
+from slurmddp.cli.job_options import runs_dir_option, tell
+from slurmddp.runs import lookup as naming
+from slurmddp.submission import cancel as cancelling
+from slurmddp.text import printable
 
 
 @click.command()

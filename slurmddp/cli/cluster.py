@@ -9,9 +9,9 @@ from typing import Final
 import click
 import msgspec
 
-from slurmddp.cli.tables import WIDTH, duration, printable, table, wrapped
 from slurmddp.cluster import Cluster, Nodes, Partition
-from slurmddp.cluster.census import look
+from slurmddp.cluster.inspect import look
+from slurmddp.text import WIDTH, duration, printable, table, wrapped
 
 _HEAD: Final = ("PARTITION", "NODES", "IDLE", "MIX", "DOWN", "CPUS", "MEM", "TIME", "PREEMPTION", "GPUS")
 _NUMBERS: Final = frozenset(range(1, 8))

@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import click
 
-from slurmddp import compare as comparing
-from slurmddp.cli.options import runs_dir_option
-from slurmddp.cli.tables import printable, table
+from slurmddp.cli.job_options import runs_dir_option
 from slurmddp.errors import UsageError
+from slurmddp.monitoring import compare_models as comparing
+from slurmddp.text import printable, table
 
 _HEAD: Final = ("FILE", "KIND", "NAME", "WHAT", "LARGEST", "RELATIVE", "ELEMENTS", "NAN")
 _PLURALS: Final = {"parameter": "parameters", "buffer": "buffers", "value": "values"}

@@ -10,12 +10,12 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from slurmddp import target
 from slurmddp.cli import COMPLETE_VARIABLE
-from slurmddp.cli.options import runs_dir
+from slurmddp.cli.job_options import runs_dir
+from slurmddp.config.job_spec import NAME
 from slurmddp.errors import SlurmddpError
+from slurmddp.runs import lookup
 from slurmddp.runs.submissions import submissions
-from slurmddp.spec import NAME
 
 SHELLS: Final = ("bash", "zsh", "fish")
 
@@ -52,7 +52,7 @@ def _runs_dir(context: click.Context) -> str:
 
 def _words(runs_dir: str, incomplete: str) -> Iterator[str]:
     if incomplete.isdecimal():
-        for run in target.runs(runs_dir):
+        for run in lookup.runs(runs_dir):
             yield from (job for record in submissions(run) if (job := record["job"]).startswith(incomplete))
     folder = Path.cwd() / runs_dir
     named = folder.glob(f"{glob.escape(incomplete)}*/submissions.jsonl") if folder.is_dir() else ()

@@ -8,13 +8,14 @@ from typing import Any, Final
 
 import click
 
-from slurmddp import masking, sources
-from slurmddp.cli.options import SYNOPSIS, JobCommand, configuration, job_options, resolve
-from slurmddp.cli.tables import WIDTH, printable, wrapped
-from slurmddp.config import BUILT_IN, Resolved, unknown_variables
-from slurmddp.request import Request, fitted
-from slurmddp.spec import JOB_FIELDS
-from slurmddp.worker.options import WORKER_FIELDS
+from slurmddp import text
+from slurmddp.cli.job_options import SYNOPSIS, JobCommand, configuration, job_options, resolve
+from slurmddp.cluster.request import Request, fitted
+from slurmddp.config import job_files
+from slurmddp.config.job_spec import JOB_FIELDS
+from slurmddp.config.resolve import BUILT_IN, Resolved, unknown_variables
+from slurmddp.config.worker_options import WORKER_FIELDS
+from slurmddp.text import WIDTH, printable, wrapped
 
 _VALUE: Final = 24
 _RECORDED: Final = "the job file repeats a run, and has every value"
@@ -37,7 +38,7 @@ def config(job_file: Path | None, words: tuple[str, ...], *, as_json: bool, **pa
     click.echo(json.dumps(report) if as_json else "\n".join(_lines(report)))
 
 
-def _report(request: Request, found: sources.Configuration) -> dict[str, Any]:
+def _report(request: Request, found: job_files.Configuration) -> dict[str, Any]:
     resolved, cluster = request.resolved, request.cluster
     unused = [file for file in found.files if file not in resolved.files]
     ignored = [*((str(file.path), _RECORDED) for file in unused), *((str(path), why) for path, why in found.ignored)]
@@ -58,7 +59,7 @@ def _report(request: Request, found: sources.Configuration) -> dict[str, Any]:
 def _program(resolved: Resolved) -> dict[str, Any]:
     spec, origins = resolved.spec, resolved.program_origins
     if spec.command:
-        return {"command": _entry(list(masking.masked(spec.command)), origins["command"])}
+        return {"command": _entry(list(text.masked(spec.command)), origins["command"])}
     values = {key: _shown(getattr(spec.worker, field.name)) for key, field in WORKER_FIELDS.items()}
     values["data"] = _shown(spec.worker.source)
     return {"worker": {key: _entry(value, origins[key]) for key, value in values.items()}}
@@ -69,7 +70,7 @@ def _entry(value: Any, origin: str) -> Entry:
 
 
 def _shown(value: Any) -> Any:
-    shown = masking.masked(value)
+    shown = text.masked(value)
     return list(shown) if isinstance(shown, tuple) else shown
 
 
@@ -98,7 +99,7 @@ def _files(report: Mapping[str, Any]) -> Iterator[str]:
         yield from wrapped(f"{_short(file['name'])}: {file['why']}", "ignored  ")
     if report["silence"]:
         yield from wrapped(f"cluster: {report['silence']}", "no       ")
-    own = sources.user_file()
+    own = job_files.user_file()
     if not own.exists():
         yield f"no       user file {printable(_short(str(own)))}"
 

@@ -6,10 +6,10 @@ import os
 import click
 
 from slurmddp import diagnose as diagnosing
-from slurmddp.cli.options import runs_dir_option
+from slurmddp.cli.job_options import runs_dir_option
 from slurmddp.errors import UsageError
-from slurmddp.rundir import LOCAL, RunDir
-from slurmddp.target import JOB_ID, find
+from slurmddp.runs.layout import LOCAL, RunDir
+from slurmddp.runs.lookup import JOB_ID, find
 
 
 @click.command()

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import click
 
-from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, tell
-from slurmddp.cli.tables import WIDTH, printable, wrapped
-from slurmddp.config import Resolved
-from slurmddp.finding import Finding, worst
+from slurmddp.cli.job_options import SYNOPSIS, JobCommand, job_options, resolve, tell
+from slurmddp.config.resolve import Resolved
+from slurmddp.runs.findings import Finding, worst
+from slurmddp.text import WIDTH, printable, wrapped
 
 _COLOURS: Final = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 _INDENT: Final = " " * 21
@@ -41,8 +41,8 @@ def doctor(job_file: Path | None, words: tuple[str, ...], *, in_job: bool, as_js
 
 
 def _before(resolved: Resolved) -> list[Finding]:
-    from slurmddp.doctor.checkup import examine
-    from slurmddp.request import fitted
+    from slurmddp.cluster.request import fitted
+    from slurmddp.doctor.before_submission import examine
 
     return list(examine(fitted(resolved, os.environ), os.environ))
 

@@ -7,11 +7,10 @@ from typing import Final
 
 import click
 
-from slurmddp import starter
-from slurmddp.cli.options import tell
-from slurmddp.cluster import Cluster
+from slurmddp.cli.job_options import tell
+from slurmddp.cluster import Cluster, job_template
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
-from slurmddp.fields import shown
+from slurmddp.text import shown
 
 _TIMEOUT_S: Final = 20.0
 
@@ -26,18 +25,18 @@ def init(file: str | None) -> None:
     Nothing is asked, and nothing overwritten.
     """
     path = _path(file)
-    script = starter.script_in(path.parent)
+    script = job_template.script_in(path.parent)
     typed = shlex.quote(str(path))
-    text = starter.starter(_cluster(), script=script, name=starter.name_for(path, script), file=typed)
+    text = job_template.starter(_cluster(), script=script, name=job_template.name_for(path, script), file=typed)
     _write(path, text)
     click.echo(str(path))
     tell(f"read it, then: slurmddp render {typed}, slurmddp submit {typed}")
 
 
 def _path(file: str | None) -> Path:
-    path = Path(file or starter.DEFAULT)
+    path = Path(file or job_template.DEFAULT)
     if path.is_dir():
-        path /= starter.DEFAULT
+        path /= job_template.DEFAULT
     if path.suffix != ".toml":
         path = path.with_name(f"{path.name}.toml")
     if os.path.lexists(path):
@@ -50,7 +49,7 @@ def _path(file: str | None) -> Path:
 
 
 def _cluster() -> Cluster | None:
-    from slurmddp.cluster.census import look
+    from slurmddp.cluster.inspect import look
 
     try:
         return look(os.environ, timeout_s=_TIMEOUT_S, accounts=True)

@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from slurmddp import follow as following
 from slurmddp.cli.completion import complete_target
-from slurmddp.cli.options import runs_dir_option, tell, write
+from slurmddp.cli.job_options import runs_dir_option, tell, write
 from slurmddp.errors import UsageError
-from slurmddp.fields import printable
-from slurmddp.logs.listing import ALL, ATTEMPT, LAST, Line, Selection, last, lines
-from slurmddp.logs.which import job_of, next_job
-from slurmddp.status import look
-from slurmddp.target import Target
-from slurmddp.terminal import clean
+from slurmddp.monitoring import follow as following
+from slurmddp.monitoring.logs.merge import ALL, ATTEMPT, LAST, Line, Selection, last, lines
+from slurmddp.monitoring.logs.select_files import job_of, next_job
+from slurmddp.monitoring.status import look
+from slurmddp.runs.lookup import Target
+from slurmddp.text import clean, printable
 
 if TYPE_CHECKING:
-    from slurmddp.logs.errors import Errors
+    from slurmddp.monitoring.logs.error_lines import Errors
 
 _BLOCK_BYTES: Final = 2**16
 
@@ -103,7 +102,7 @@ def _attempt(text: str, *, follow: bool) -> str:
 
 
 def _errors() -> "Errors":
-    from slurmddp.logs.errors import Errors
+    from slurmddp.monitoring.logs.error_lines import Errors
 
     return Errors()
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import click
 
-from slurmddp.cli.after import after_options, behind
-from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, tell, tell_of_late, write
-from slurmddp.cli.sets import set_options, swept
+from slurmddp.cli.dependency_options import after_options, behind
+from slurmddp.cli.job_options import SYNOPSIS, JobCommand, job_options, resolve, tell, tell_of_late, write
+from slurmddp.cli.sweep_options import set_options, swept
 
 
 @click.command(cls=JobCommand, options_metavar=SYNOPSIS)
@@ -34,8 +34,8 @@ def render(
     The bytes are those that `submit` hands to sbatch, so `slurmddp render ... | sbatch` works.
     With --set it is the script of a sweep.
     """
-    from slurmddp.request import fitted
-    from slurmddp.script import script
+    from slurmddp.cluster.request import fitted
+    from slurmddp.script.build import script
 
     resolved = behind(resolve(job_file, words, parameters), after, after_ok)
     tell_of_late(resolved.spec.command)

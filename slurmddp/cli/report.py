@@ -10,14 +10,14 @@ from typing import Final
 
 import click
 
-from slurmddp import target
-from slurmddp.cli.options import runs_dir_option, write
+from slurmddp.cli.job_options import runs_dir_option, write
 from slurmddp.errors import UsageError
-from slurmddp.fields import shown
-from slurmddp.report.gather import as_json, gather
-from slurmddp.report.page import page
-from slurmddp.rundir import RunDir, write_whole
+from slurmddp.report.collect import as_json, gather
+from slurmddp.report.html import page
+from slurmddp.runs import lookup
+from slurmddp.runs.layout import RunDir, write_whole
 from slurmddp.runs.submissions import submissions
+from slurmddp.text import shown
 
 STDOUT: Final = "-"
 
@@ -51,14 +51,14 @@ def _run(word: str | None, runs_dir: str) -> RunDir:
     own = RunDir(Path.cwd() / word) if "/" in word else RunDir.named(runs_dir, word)
     if own.events.is_file() and not own.submissions.is_file():
         return own
-    found = target.one(word, runs_dir)
+    found = lookup.one(word, runs_dir)
     if found.run is None:
         raise UsageError(f"job {shown(word)} is of no run in {runs_dir}; give a RUN, or --runs-dir")
     return found.run
 
 
 def _latest(runs_dir: str) -> RunDir:
-    known = [found.run for found in target.find([], runs_dir) if found.run and found.jobs]
+    known = [found.run for found in lookup.find([], runs_dir) if found.run and found.jobs]
     if not known:
         raise UsageError(f"no run in {shown(runs_dir)} was submitted; give a RUN, or --runs-dir")
     return max(known, key=_submitted)

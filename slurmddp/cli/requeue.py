@@ -7,14 +7,14 @@ from typing import Any
 
 import click
 
-from slurmddp import cancel as cancelling
-from slurmddp import requeue as requeuing
-from slurmddp import target as naming
-from slurmddp.cli.all_jobs import all_option, check_words, confirm, yes_option
+from slurmddp.cli.bulk_options import all_option, check_words, confirm, yes_option
 from slurmddp.cli.completion import targets_argument
-from slurmddp.cli.options import runs_dir_option, tell
+from slurmddp.cli.job_options import runs_dir_option, tell
 from slurmddp.errors import ClusterError, SlurmddpError
+from slurmddp.runs import lookup as naming
 from slurmddp.slurm.job_info import JobInfo
+from slurmddp.submission import cancel as cancelling
+from slurmddp.submission import requeue as requeuing
 
 
 @click.command()

@@ -8,11 +8,11 @@ from typing import Any, TextIO
 
 import click
 
-from slurmddp import local
-from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, tell
-from slurmddp.cli.progress import progress
-from slurmddp.prepare import prepare
-from slurmddp.script import check_program
+from slurmddp.cli.job_options import SYNOPSIS, JobCommand, job_options, resolve, tell
+from slurmddp.cli.progress_bar import progress
+from slurmddp.script.build import check_program
+from slurmddp.submission import run_local
+from slurmddp.submission.prepare_data import prepare
 
 _LOCAL = (
     "gpus-per-node",
@@ -43,7 +43,7 @@ def run(job_file: Path | None, words: tuple[str, ...], *, devices: str | None, a
     spec = resolve(job_file, words, parameters).spec
     check_program(spec)
     prepare(spec)
-    plan = local.plan(spec, devices=devices, environ=os.environ)
+    plan = run_local.plan(spec, devices=devices, environ=os.environ)
     if spec.nodes > 1:
         tell(f"the job has {spec.nodes} nodes; here run the ranks of one")
     status = _perform(plan, sys.stderr if as_json else sys.stdout)
@@ -52,14 +52,14 @@ def run(job_file: Path | None, words: tuple[str, ...], *, devices: str | None, a
         click.echo(json.dumps({"run": str(plan.run.path), "job": plan.job_id, "status": status}))
     if status == 0:
         return 0
-    tell(local.cause(plan) or f"the run ended with status {status} and no rank said why; see {plan.console_log}")
+    tell(run_local.cause(plan) or f"the run ended with status {status} and no rank said why; see {plan.console_log}")
     return 1
 
 
-def _perform(plan: local.LocalRun, stream: TextIO) -> int:
+def _perform(plan: run_local.LocalRun, stream: TextIO) -> int:
     try:
         with progress(plan.run, plan.job_id, stream, errors=sys.stderr) as show:
-            return local.perform(plan, show=show)
+            return run_local.perform(plan, show=show)
     except KeyboardInterrupt:
         tell(f"interrupted; the output is in {plan.console_log.parent}")
         raise

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from slurmddp.cli import judgement
-from slurmddp.cli.judgement import Study
-from slurmddp.cli.options import SYNOPSIS, JobCommand, given, job_options, resolve, tell
-from slurmddp.cli.tables import WIDTH
+from slurmddp.cli.job_options import SYNOPSIS, JobCommand, given, job_options, resolve, tell
+from slurmddp.config.job_spec import JOB_FIELDS
+from slurmddp.config.worker_options import WORKER_FIELDS
 from slurmddp.errors import UsageError
-from slurmddp.rundir import write_whole
-from slurmddp.spec import JOB_FIELDS
-from slurmddp.worker.options import WORKER_FIELDS
+from slurmddp.runs.layout import write_whole
+from slurmddp.scaling import formatting
+from slurmddp.scaling.formatting import Study
+from slurmddp.text import WIDTH
 
 if TYPE_CHECKING:
-    from slurmddp.scaling.picture import Picture
-    from slurmddp.scaling.values import Figures, Scaling
+    from slurmddp.scaling.measurements import Figures, Scaling
+    from slurmddp.scaling.plot import Picture
 
 _OWN: Final = ("nodes", "hold")
 """Options that each size has its own value of, or that no study can wait for."""
@@ -69,9 +69,9 @@ def scale(  # noqa: PLR0913 - an argument for each option
     Each size is a job of its own, NAME-scale-N, that fills a node before it takes the next, and ends after --steps
     (100) of them. Typed again, the same words collect what is there and submit what is missing.
     """
-    from slurmddp.request import fitted
-    from slurmddp.scaling import csvfile, plan, study
-    from slurmddp.scaling.values import figures
+    from slurmddp.cluster.request import fitted
+    from slurmddp.scaling import csvfile, plan, run_study
+    from slurmddp.scaling.measurements import figures
 
     if not math.isfinite(efficiency):
         raise UsageError(f"--efficiency {efficiency} is no share; give one above 0, as 0.8")
@@ -90,7 +90,7 @@ def scale(  # noqa: PLR0913 - an argument for each option
     if warm_up >= (planned.jobs[0].spec.steps or plan.STEPS):
         raise UsageError(f"--warm-up {warm_up} leaves nothing of {planned.jobs[0].spec.steps} --steps")
     missing = _performed(planned, together=together)
-    points, lost = study.points(planned, warm_up=warm_up)
+    points, lost = run_study.points(planned, warm_up=warm_up)
     for line in lost:
         tell(line)
     if not points:
@@ -115,10 +115,10 @@ def _text_of(path: str) -> str:
 
 
 def _performed(planned: Any, *, together: bool) -> list[Any]:
-    from slurmddp.scaling import study
+    from slurmddp.scaling import run_study
 
     try:
-        return study.perform(planned, together=together, environ=os.environ, notice=tell)
+        return run_study.perform(planned, together=together, environ=os.environ, notice=tell)
     except KeyboardInterrupt:
         tell("the jobs go on without you; type the same again to collect what they measure")
         raise
@@ -132,8 +132,8 @@ def _judged(
     least: float,
     wanted: tuple[int, ...],
 ) -> Study:
-    from slurmddp.scaling.outlook import outlook
-    from slurmddp.scaling.values import advised
+    from slurmddp.scaling.measurements import advised
+    from slurmddp.scaling.prediction import outlook
 
     ahead = outlook([one.point for one in found], scaling, node_size=node_size, sizes=wanted)
     best = advised(found, least)
@@ -149,16 +149,16 @@ def _show(study: Study, csv_file: str | None, picture_file: str | None, *, as_js
     if picture_file:
         _draw(_picture(study), picture_file)
     if as_json:
-        click.echo(json.dumps(judgement.as_json(study)))
+        click.echo(json.dumps(formatting.as_json(study)))
         return 0
-    for line in judgement.lines(study):
+    for line in formatting.lines(study):
         click.echo(line)
     _draw_here(_picture(study))
     return 0
 
 
 def _picture(study: Study) -> "Picture":
-    from slurmddp.scaling.picture import Picture
+    from slurmddp.scaling.plot import Picture
 
     return Picture(
         title=f"{study.name}: {study.scaling} scaling",
@@ -170,7 +170,7 @@ def _picture(study: Study) -> "Picture":
 
 
 def _draw(picture: "Picture", path: str) -> None:
-    from slurmddp.scaling.picture import FORMATS, drawn
+    from slurmddp.scaling.plot import FORMATS, drawn
 
     stem = path.removesuffix(Path(path).suffix) if Path(path).suffix[1:] in FORMATS else path
     for kind, content in drawn(picture).items():
@@ -180,7 +180,7 @@ def _draw(picture: "Picture", path: str) -> None:
 
 def _draw_here(picture: "Picture") -> None:
     """Draw on a terminal, where the library for it is installed."""
-    from slurmddp.scaling.picture import in_text
+    from slurmddp.scaling.plot import in_text
 
     if sys.stdout.isatty() and len(picture.found) > 1 and (text := in_text(picture, WIDTH, _HEIGHT)):
         click.echo(f"\n{text}")

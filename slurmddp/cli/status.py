@@ -12,15 +12,15 @@ from typing import Any, Final
 
 import click
 
-from slurmddp import target as naming
 from slurmddp.cli.completion import targets_argument
-from slurmddp.cli.options import runs_dir_option, tell
-from slurmddp.cli.status_text import block, rows
-from slurmddp.cli.tables import WIDTH, printable
+from slurmddp.cli.job_options import runs_dir_option, tell
+from slurmddp.cli.status_format import block, rows
+from slurmddp.monitoring.status import JobStatus, current, look, number
+from slurmddp.runs import lookup as naming
+from slurmddp.runs.lookup import Target
 from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.states import Phase
-from slurmddp.status import JobStatus, current, look, number
-from slurmddp.target import Target
+from slurmddp.text import WIDTH, printable
 
 FAILED: Final = 1
 UNREACHED: Final = 3

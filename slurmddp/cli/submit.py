@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from slurmddp import submit as submitting
-from slurmddp.cli.after import after_options, behind
-from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, tell, tell_of_late, write
+from slurmddp.cli.dependency_options import after_options, behind
+from slurmddp.cli.job_options import SYNOPSIS, JobCommand, job_options, resolve, tell, tell_of_late, write
+from slurmddp.cluster.request import Request, fitted
 from slurmddp.errors import SlurmddpError
-from slurmddp.handover import Submitted
-from slurmddp.request import Request, fitted
-from slurmddp.rundir import RunDir
+from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.environment import scrubbed
+from slurmddp.submission import submit as submitting
+from slurmddp.submission.sbatch import Submitted
 
 if TYPE_CHECKING:
     from slurmddp.diagnose import Diagnosis
@@ -114,12 +114,12 @@ def _print(result: dict[str, Any], *, as_json: bool) -> None:
 
 
 def _wait(done: Submitted, result: dict[str, Any], *, show: bool, as_json: bool) -> int:
-    from slurmddp import follow as following
-    from slurmddp.cli.status_text import block
+    from slurmddp.cli.status_format import block
     from slurmddp.diagnose import as_json as as_value
     from slurmddp.diagnose import lines
-    from slurmddp.status import look
-    from slurmddp.target import Target
+    from slurmddp.monitoring import follow as following
+    from slurmddp.monitoring.status import look
+    from slurmddp.runs.lookup import Target
 
     number = done.job_id.number
     try:

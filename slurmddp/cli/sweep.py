@@ -13,19 +13,19 @@ from typing import Any, Final
 import click
 import msgspec
 
-from slurmddp.cli.after import after_options, behind
-from slurmddp.cli.options import SYNOPSIS, JobCommand, job_options, resolve, runs_dir_option, tell, write
-from slurmddp.cli.sets import set_options, swept
-from slurmddp.cli.tables import printable, table
+from slurmddp.cli.dependency_options import after_options, behind
+from slurmddp.cli.job_options import SYNOPSIS, JobCommand, job_options, resolve, runs_dir_option, tell, write
+from slurmddp.cli.sweep_options import set_options, swept
+from slurmddp.cluster.request import Request, fitted
+from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.errors import SlurmddpError, UsageError
-from slurmddp.handover import Submitted
-from slurmddp.request import Request, fitted
-from slurmddp.rundir import RunDir
-from slurmddp.spec import JOB_FIELDS
-from slurmddp.submit import dry_run as dry_run_of
-from slurmddp.sweep.results import Result, ranked, results
-from slurmddp.sweep.submission import Standing, standing
-from slurmddp.sweep.submission import sweep as submit_sweep
+from slurmddp.runs.layout import RunDir
+from slurmddp.submission.sbatch import Submitted
+from slurmddp.submission.submit import dry_run as dry_run_of
+from slurmddp.submission.sweep import Standing, standing
+from slurmddp.submission.sweep import sweep as submit_sweep
+from slurmddp.submission.sweep_results import Result, ranked, results
+from slurmddp.text import printable, table
 
 KEYS: Final = tuple(key for key in JOB_FIELDS if key != "reset")
 _SHOWN: Final = 4

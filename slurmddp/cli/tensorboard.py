@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 import click
 
-from slurmddp.cli.options import runs_dir_option, tell
+from slurmddp.cli.job_options import runs_dir_option, tell
 from slurmddp.errors import SlurmddpError, UsageError
-from slurmddp.fields import shown
-from slurmddp.rundir import RunDir
+from slurmddp.runs.layout import RunDir
+from slurmddp.text import shown
 
 HOST: Final = "127.0.0.1"
 HINT: Final = "`slurmddp tensorboard` needs the package tensorboard; type: pip install 'slurmddp[tensorboard]'"

@@ -8,11 +8,11 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from slurmddp.cluster.sizing import features_of
-from slurmddp.cluster.values import Cluster, Nodes, Partition
-from slurmddp.fields import shown
+from slurmddp.cluster.defaults import features_of
+from slurmddp.cluster.partitions import Cluster, Nodes, Partition
+from slurmddp.config.job_spec import JobSpec
 from slurmddp.slurm.time import slurm_time
-from slurmddp.spec import JobSpec
+from slurmddp.text import shown
 
 _MEGABYTES: Final = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2}
 

@@ -4,10 +4,10 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from slurmddp.cluster.answers import NOTHING, Record, number
-from slurmddp.cluster.values import Preemption
+from slurmddp.cluster.partitions import Preemption
 from slurmddp.errors import UsageError
-from slurmddp.hostlist import expand
+from slurmddp.slurm.hostlist import expand
+from slurmddp.slurm.values import NOTHING, Record, number
 
 _WAYS: Final[tuple[tuple[str, Preemption], ...]] = (
     ("CANCEL", "cancel"),

@@ -3,8 +3,8 @@
 The failures that are known are data, in `catalogue` and `states`.
 """
 
-from slurmddp.diagnose.job import diagnose, of_attempt
-from slurmddp.diagnose.tell import as_json, lines
-from slurmddp.diagnose.values import NONE, UNKNOWN, Diagnosis, Line
+from slurmddp.diagnose.diagnosis import diagnose, of_attempt
+from slurmddp.diagnose.formatting import as_json, lines
+from slurmddp.diagnose.model import NONE, UNKNOWN, Diagnosis, Line
 
 __all__ = ["NONE", "UNKNOWN", "Diagnosis", "Line", "as_json", "diagnose", "lines", "of_attempt"]

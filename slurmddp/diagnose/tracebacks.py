@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final
 
-from slurmddp.diagnose.reading import Raw
+from slurmddp.diagnose.log_reader import Raw
 
 _HEADER: Final = "Traceback (most recent call last):"
 _LAST = re.compile(r"(?:[A-Za-z_][\w.]*)(?:: .*|:)?$")

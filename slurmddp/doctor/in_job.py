@@ -17,22 +17,23 @@ from typing import Any, Final
 
 import msgspec
 
-from slurmddp import follow, variables
-from slurmddp import submit as submitting
-from slurmddp.config import Resolved
+from slurmddp import variables
+from slurmddp.cluster.request import fitted
+from slurmddp.config.job_spec import JobSpec
+from slurmddp.config.resolve import Resolved
+from slurmddp.config.worker_options import WorkerOptions
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.finding import Finding
-from slurmddp.handover import Notice
-from slurmddp.hostlist import expand
-from slurmddp.render import render
-from slurmddp.request import fitted
-from slurmddp.rundir import RunDir
+from slurmddp.monitoring import follow
+from slurmddp.runs.findings import Finding
+from slurmddp.runs.layout import RunDir
 from slurmddp.runs.supervision import job_end, read_supervision
+from slurmddp.script.render import render
 from slurmddp.slurm import client, queries
-from slurmddp.spec import JobSpec
-from slurmddp.worker.options import WorkerOptions
+from slurmddp.slurm.hostlist import expand
+from slurmddp.submission import submit as submitting
+from slurmddp.submission.sbatch import Notice
 
-EXAM: Final = ("-m", "slurmddp.runtime.health.exam")
+EXAM: Final = ("-m", "slurmddp.runtime.health.check")
 NAME: Final = "doctor"
 LIMIT_S: Final = 600
 """The time limit of the job: short enough to be started in the gaps between others."""
@@ -51,7 +52,7 @@ _LOST: Final = re.compile(
 def by_job(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> list[Finding]:
     """Submit a job that asks for the same nodes, wait for its end, and return what it found.
 
-    Ctrl-C cancels it. Raises as `slurmddp.submit.submit` and `slurmddp.follow.wait` do.
+    Ctrl-C cancels it. Raises as `slurmddp.submission.submit.submit` and `slurmddp.monitoring.follow.wait` do.
     """
     with _folder(resolved.spec.runs_dir, notice) as folder:
         request = fitted(resolved, environ)

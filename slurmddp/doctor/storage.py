@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from slurmddp.doctor.mounts import is_own, is_shared, type_of
-from slurmddp.finding import Finding
-from slurmddp.rundir import RunDir
-from slurmddp.spec import JobSpec
+from slurmddp.config.job_spec import JobSpec
+from slurmddp.doctor.file_systems import is_own, is_shared, type_of
+from slurmddp.runs.findings import Finding
+from slurmddp.runs.layout import RunDir
 
 LEAST_BYTES: Final = 2**30
 """Wanted free for a run that has no checkpoint yet by which to tell."""

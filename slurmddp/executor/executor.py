@@ -12,17 +12,18 @@ import submitit
 from submitit.core import logger, plugins, utils
 from submitit.slurm import slurm as theirs
 
+from slurmddp.config.job_spec import JobSpec
+from slurmddp.config.options import unknown
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.executor import parameters
-from slurmddp.executor.handed import VARIABLE as HANDED
-from slurmddp.executor.handed import call_file
+from slurmddp.executor.call_files import VARIABLE as HANDED
+from slurmddp.executor.call_files import call_file
 from slurmddp.executor.job import Job
-from slurmddp.fields import shown, unknown
-from slurmddp.handover import sbatch
-from slurmddp.render import render_callables
+from slurmddp.script.render import render_callables
 from slurmddp.slurm import client
 from slurmddp.slurm.client import LostAnswerError
-from slurmddp.spec import JobSpec
+from slurmddp.submission.sbatch import sbatch
+from slurmddp.text import shown
 
 _CONSTRUCTOR = ("max_num_timeout", "max_pickle_size_gb", "python")
 _USUAL_MAX_ARRAY: Final = 1001

@@ -6,13 +6,14 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from slurmddp.command import as_name
+from slurmddp.config.command import as_name
+from slurmddp.config.job_spec import JOB_FIELDS, JobSpec
+from slurmddp.config.options import convert, unknown
 from slurmddp.errors import UsageError
-from slurmddp.fields import convert, shown, unknown
-from slurmddp.render import Callables
-from slurmddp.spec import JOB_FIELDS, JobSpec
+from slurmddp.script.render import Callables
+from slurmddp.text import shown
 
-BODY: Final = ("-m", "slurmddp.executor.body")
+BODY: Final = ("-m", "slurmddp.executor.run_call")
 DEFAULT_MINUTES: Final = 5
 """submitit's own default."""
 

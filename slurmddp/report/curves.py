@@ -5,10 +5,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from slurmddp.history import Event, number
-from slurmddp.report.climb import rates
-from slurmddp.report.laps import Lap
-from slurmddp.report.thinning import RATE, Tally
+from slurmddp.report.attempts import Lap
+from slurmddp.report.downsample import RATE, Tally
+from slurmddp.report.step_progress import rates
+from slurmddp.runs.history import Event, number
 
 MOST_POINTS: Final = 1600
 """Of all lines of a picture together: more than a screen has columns."""

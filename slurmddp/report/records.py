@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from slurmddp.rundir import RunDir
+from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import submissions
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from slurmddp.history import History
-from slurmddp.report.laps import Lap, Span, attempts
+from slurmddp.report.attempts import Lap, Span, attempts
 from slurmddp.report.records import Submission
-from slurmddp.report.spending import merged, spent
+from slurmddp.report.time_accounting import merged, spent
+from slurmddp.runs.history import History
 from slurmddp.slurm.job_info import JobInfo
 
 

@@ -5,102 +5,93 @@ who cancelled the job.
 """
 
 import contextlib
-import dataclasses
 import math
 import time
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from slurmddp.rundir import RunDir, append_record
+from slurmddp.runs.layout import RunDir, append_record
 
 
-@dataclass(frozen=True, kw_only=True)
-class AttemptStart:
+class AttemptStart(NamedTuple):
     """The supervisor starts the ranks."""
 
-    event: ClassVar = "attempt_start"
     nodes: str
     """As a host list."""
     log_offset: int
     """Size of the batch log then, in bytes: what is said of this attempt begins there."""
     allocated: float | None
     """When Slurm gave the job these nodes, in seconds since 1970, by the controller's clock; null when unknown."""
+    event: str = "attempt_start"
 
 
-@dataclass(frozen=True, kw_only=True)
-class AttemptEnd:
+class AttemptEnd(NamedTuple):
     """The ranks have ended."""
 
-    event: ClassVar = "attempt_end"
     status: int
-    """Of `slurmddp.outcome`; another number where no rank left a record."""
+    """Of `slurmddp.exit_codes`; another number where no rank left a record."""
     reason: str
+    event: str = "attempt_end"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Restart:
+class Restart(NamedTuple):
     """The supervisor starts the ranks again in the same allocation."""
 
-    event: ClassVar = "restart"
     status: int
     reason: str
+    event: str = "restart"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Requeue:
+class Requeue(NamedTuple):
     """The supervisor puts the job back into the queue."""
 
-    event: ClassVar = "requeue"
     reason: str
     excluded: tuple[str, ...]
     """Nodes that the job is to have no more."""
+    event: str = "requeue"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Fenced:
+class Fenced(NamedTuple):
     """The supervisor starts nothing, because the run or the job is another attempt's by now."""
 
-    event: ClassVar = "fenced"
     reason: str
+    event: str = "fenced"
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobEnd:
+class JobEnd(NamedTuple):
     """The job ends by itself, and does not come back."""
 
-    event: ClassVar = "job_end"
     status: int
     """Of the batch script."""
     reason: str
+    event: str = "job_end"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cancel:
+class Cancel(NamedTuple):
     """A person cancelled a job that had started, by `slurmddp cancel`, on `host`."""
 
-    event: ClassVar = "cancel"
     by: str
+    event: str = "cancel"
 
 
 OfBatch = AttemptStart | AttemptEnd | Restart | Requeue | Fenced | JobEnd
 
 
 class Event(Protocol):
-    """A dataclass whose fields are the record's own."""
+    """A named tuple whose fields are the record's own."""
 
-    event: ClassVar[str]
-    __dataclass_fields__: ClassVar[dict[str, Any]]
+    @property
+    def event(self) -> str: ...  # noqa: D102 - what happened
+    def _asdict(self) -> dict[str, Any]: ...
 
 
-@dataclass(frozen=True, kw_only=True)
-class Author:
+class Author(NamedTuple):
     """Which process of which attempt writes."""
 
     job: str
     attempt: str
+    host: str
     rank: int | None = None
     """None for the supervisor and the command line."""
-    host: str
 
 
 def record(author: Author, event: Event) -> dict[str, Any]:
@@ -110,7 +101,7 @@ def record(author: Author, event: Event) -> dict[str, Any]:
     that JSON cannot write is the text `nan`, `inf` or `-inf`.
     """
     head = {"time": time.time(), "event": event.event, "job": author.job, "attempt": author.attempt}
-    fields = {name: _finite(value) for name, value in dataclasses.asdict(event).items()}
+    fields = {name: _finite(value) for name, value in event._asdict().items()}
     return {**head, "rank": author.rank, "host": author.host, **fields}
 
 

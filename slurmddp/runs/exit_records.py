@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from slurmddp.outcome import DONE, FAILED, FENCED, RETRYABLE, STOPPED
+from slurmddp.exit_codes import DONE, FAILED, FENCED, RETRYABLE, STOPPED
 
 _FILE: Final = re.compile(r"(\d{1,6})\.end", re.ASCII)
 """A rank's record; a job has fewer than a million ranks."""
@@ -34,7 +34,7 @@ class ExitRecord(NamedTuple):
 
     rank: int
     status: int
-    """Of `slurmddp.outcome`."""
+    """Of `slurmddp.exit_codes`."""
     host: str
     """Empty in the record of a good end."""
     reason: str

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from slurmddp import __version__
-from slurmddp.rundir import RunDir, append_record, read_records
+from slurmddp.runs.layout import RunDir, append_record, read_records
+from slurmddp.version import __version__
 
 
 def submissions(run: RunDir) -> list[dict[str, Any]]:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import BinaryIO, Final
 
-from slurmddp.history import Event, parse_events
-from slurmddp.outcome import FENCED
-from slurmddp.rundir import RunDir
+from slurmddp.exit_codes import FENCED
 from slurmddp.runs.exit_records import BatchRecord, read_batch_record
+from slurmddp.runs.history import Event, parse_events
+from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import attempt_order
 
 _KINDS: Final = frozenset({"attempt_start", "attempt_end", "requeue", "job_end", "fenced"})
@@ -36,7 +36,7 @@ class JobEnd:
     """How a job ended, or its last attempt."""
 
     status: int
-    """Of `slurmddp.outcome`; another number where no rank left a record, or a set-up line failed."""
+    """Of `slurmddp.exit_codes`; another number where no rank left a record, or a set-up line failed."""
     reason: str
     is_final: bool = True
     """Whether the job does not go on after it; after an attempt it may."""

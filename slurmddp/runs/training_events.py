@@ -1,16 +1,13 @@
 """The records of `events.jsonl` that rank 0 writes: their fields are fixed here. No I/O; standard library only."""
 
-from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import NamedTuple, Self
 
-from slurmddp.finding import Finding
+from slurmddp.runs.findings import Finding
 
 
-@dataclass(frozen=True, kw_only=True)
-class Start:
+class Start(NamedTuple):
     """The ranks have met."""
 
-    event: ClassVar = "start"
     world_size: int
     local_world_size: int
     """Ranks on the head node."""
@@ -19,13 +16,12 @@ class Start:
     """srun, fork, torchrun, mpi or single."""
     ranks: dict[str, str]
     """The ranks of each host, as in `0-3,8`, the hosts in the order of the nodes."""
+    event: str = "start"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Found:
+class Found(NamedTuple):
     """The look before COMMAND found something."""
 
-    event: ClassVar = "finding"
     check: str
     """What was looked at: folder, names, versions, script, gpus, affinity, shm or clock."""
     level: str
@@ -34,6 +30,7 @@ class Found:
     """The node on which it is so; empty where it is none's own."""
     what: str
     advice: str
+    event: str = "finding"
 
     @classmethod
     def of(cls, finding: Finding) -> Self:
@@ -43,69 +40,62 @@ class Found:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Resume:
+class Resume(NamedTuple):
     """The ranks go on from a checkpoint."""
 
-    event: ClassVar = "resume"
     step: int
     """Steps taken before."""
     checkpoint: str
     """The folder's name."""
     from_world_size: int
     """Ranks that saved it."""
+    event: str = "resume"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Loop:
+class Loop(NamedTuple):
     """The first step begins."""
 
-    event: ClassVar = "loop"
     step: int
     """Steps taken before."""
     total: int
     """Steps of the whole training."""
+    event: str = "loop"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Metrics:
+class Metrics(NamedTuple):
     """Numbers that the program logged."""
 
-    event: ClassVar = "metrics"
     step: int
     """Steps finished since the weights were new."""
     total: int
     """Steps of the whole training."""
     values: dict[str, float | None]
     """By the program's own names; the bundled worker's are epoch, loss, accuracy, samples_per_s and lr."""
+    event: str = "metrics"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Checkpoint:
+class Checkpoint(NamedTuple):
     """A checkpoint is durable."""
 
-    event: ClassVar = "checkpoint"
     step: int
     held_s: float
     """Seconds that the training was held up."""
     write_s: float
     """Seconds until it was durable, beside the training."""
+    event: str = "checkpoint"
 
 
-@dataclass(frozen=True, kw_only=True)
-class CheckpointFailed:
+class CheckpointFailed(NamedTuple):
     """A checkpoint could not be written; the one before stays."""
 
-    event: ClassVar = "checkpoint-failed"
     step: int
     reason: str
+    event: str = "checkpoint-failed"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Straggler:
+class Straggler(NamedTuple):
     """A rank's backward takes longer than the others', again and again, and every step waits for it."""
 
-    event: ClassVar = "straggler"
     slow_rank: int
     slow_host: str
     """Empty when the hosts are unknown."""
@@ -113,13 +103,12 @@ class Straggler:
     """Of that rank, in one step."""
     others_s: float
     """Of the rank in the middle."""
+    event: str = "straggler"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Timing:
+class Timing(NamedTuple):
     """How long steps took, where the job was told to end after so many (`--steps`)."""
 
-    event: ClassVar = "timing"
     step: int
     """Steps finished since the weights were new."""
     total: int
@@ -135,27 +124,26 @@ class Timing:
     """Seconds a step, block after block, of rank 0; the first ones are the slow ones of any beginning."""
     waits_s: tuple[float, ...]
     """Seconds that the last backward of each block waited for other ranks' gradients; empty without DDP."""
+    event: str = "timing"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Notice:
+class Notice(NamedTuple):
     """The job is to stop."""
 
-    event: ClassVar = "notice"
     cause: str
     """SIGTERM, SIGUSR1, SIGUSR2 or clock."""
     reason: str
     """What Slurm says of it: preempted, requeued (or preempted without grace), time limit, cancelled; else signal."""
+    event: str = "notice"
 
 
-@dataclass(frozen=True, kw_only=True)
-class End:
+class End(NamedTuple):
     """Rank 0 ended."""
 
-    event: ClassVar = "end"
     status: int
-    """Of `slurmddp.outcome`."""
+    """Of `slurmddp.exit_codes`."""
     reason: str
+    event: str = "end"
 
 
 OfRank = Start | Found | Resume | Loop | Metrics | Checkpoint | CheckpointFailed | Straggler | Timing | Notice | End

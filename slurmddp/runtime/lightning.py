@@ -15,11 +15,11 @@ from typing import Any
 import torch.distributed as dist
 
 from slurmddp.runs.ownership import ownership_of
-from slurmddp.runtime.agreement import Agreement
-from slurmddp.runtime.preemption import NOTICES, SIGNALS
+from slurmddp.runtime.exiting.classify import Stopped
 from slurmddp.runtime.session import PATIENCE
-from slurmddp.runtime.stopping import Stopping, begun
-from slurmddp.runtime.verdict import Stopped
+from slurmddp.runtime.stopping.consensus import Agreement
+from slurmddp.runtime.stopping.signals import NOTICES, SIGNALS
+from slurmddp.runtime.stopping.stop_policy import Stopping, begun
 
 _trainers = itertools.count(1)
 

@@ -12,11 +12,11 @@ import torch
 import torch.distributed as dist
 
 from slurmddp.errors import RankError
-from slurmddp.rundir import RunDir
-from slurmddp.runtime import stopping
-from slurmddp.runtime.environment import Rank, read_rank
-from slurmddp.runtime.group import choose_device, form, leave
-from slurmddp.runtime.stopping import Stopping
+from slurmddp.runs.layout import RunDir
+from slurmddp.runtime.launch.rank import Rank, read_rank
+from slurmddp.runtime.rendezvous.process_group import choose_device, form, leave
+from slurmddp.runtime.stopping import stop_policy
+from slurmddp.runtime.stopping.stop_policy import Stopping
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def init(device: Literal["auto", "cpu", "cuda"] = "auto") -> Iterator[Session]:
     """
     if _sessions:
         raise RankError("slurmddp.init() is already in use in this process; leave the first `with` before")
-    begun = stopping.begun() or stopping.begin(read_rank(os.environ))
+    begun = stop_policy.begun() or stop_policy.begin(read_rank(os.environ))
     rank = begun.rank
     chosen = choose_device(device, rank)
     form(rank, chosen)

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import IO, Final
 
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.sandbox import control, namespaces, plan, preemption, programs, state
-from slurmddp.sandbox.plan import Plan
-from slurmddp.sandbox.state import Files
+from slurmddp.sandbox import configuration, control_channel, namespaces, preemption, programs, state_directory
+from slurmddp.sandbox.configuration import Plan
+from slurmddp.sandbox.state_directory import Files
 
 _UP_DEADLINE_S: Final = 120
 _NODE_DEADLINE_S: Final = 50
@@ -44,7 +44,7 @@ class Sandbox:
 
     def down(self) -> None:
         """End everything in it and remove its files."""
-        with state.exclusive():
+        with state_directory.exclusive():
             _end(self.files)
         if self.lifeline is not None:
             with contextlib.suppress(OSError):
@@ -53,7 +53,7 @@ class Sandbox:
     def kill(self, node: str) -> None:
         """Take a node's power: all its processes are gone at once, and nobody hears them die."""
         self.plan.address(node)
-        control.ask(self.files.control, do="kill", node=node)
+        control_channel.ask(self.files.control, do="kill", node=node)
 
     def boot(self, node: str) -> None:
         """Switch a node on, unless it is, and return when Slurm can use it.
@@ -70,7 +70,7 @@ class Sandbox:
         last_start = _slurmd_start(self._node_records()[node])
         while (since := _now()) <= last_start:  # Slurm tells two starts of a node apart by their second
             time.sleep(_POLL_S)
-        control.ask(self.files.control, do="boot", node=node)
+        control_channel.ask(self.files.control, do="boot", node=node)
         self.wait_for_nodes([node], since)
 
     def cut(self, node: str) -> None:
@@ -79,7 +79,7 @@ class Sandbox:
         Raises UsageError when there is no such node and ClusterError when it is off.
         """
         self.plan.address(node)
-        control.ask(self.files.control, do="cut", node=node)
+        control_channel.ask(self.files.control, do="cut", node=node)
 
     def heal(self, node: str) -> None:
         """Plug a node's cable in again, and return when Slurm can use it.
@@ -87,7 +87,7 @@ class Sandbox:
         Raises UsageError when there is no such node and ClusterError when it is off, or Slurm does not take it back.
         """
         self.plan.address(node)
-        control.ask(self.files.control, do="heal", node=node)
+        control_channel.ask(self.files.control, do="heal", node=node)
         self._poll_nodes([node], _is_usable, on=True)
 
     def preempt(self, job_id: str) -> None:
@@ -130,7 +130,7 @@ class Sandbox:
 
     def daemons(self) -> dict[str, dict[str, bool]]:
         """Return, under `daemons` and `nodes`, which of them run, and under `cut` which nodes are cut off."""
-        return control.ask(self.files.control, do="status")
+        return control_channel.ask(self.files.control, do="status")
 
     def node_states(self) -> dict[str, str]:
         """Return each node's state in Slurm's words; raise ClusterError when the controller does not answer."""
@@ -213,7 +213,7 @@ def up(wanted: Plan, *, say: Say = lambda _: None, die_with_parent: bool = False
     """
     programs.check(accounting=wanted.accounting)
     files = Files.of(wanted.name)
-    with state.exclusive():
+    with state_directory.exclusive():
         if files.supervisor():
             raise UsageError(
                 f"sandbox '{wanted.name}' is up already; end it with: slurmddp sandbox down --name {wanted.name}"
@@ -235,7 +235,7 @@ def find(name: str = "default") -> Sandbox | None:
 
 def down(name: str = "default") -> bool:
     """End the sandbox of that name and remove its files; tell whether it was up."""
-    with state.exclusive():
+    with state_directory.exclusive():
         return _end(Files.of(name))
 
 
@@ -261,7 +261,7 @@ def _bring_up(wanted: Plan, files: Files, say: Say, *, die_with_parent: bool) ->
             raise
     if die_with_parent:
         return Sandbox(wanted, files, lifeline)
-    os.write(lifeline, control.STAY)
+    os.write(lifeline, control_channel.STAY)
     os.close(lifeline)
     return Sandbox(wanted, files)
 
@@ -270,7 +270,7 @@ def _start_supervisor(files: Files) -> tuple[subprocess.Popen[bytes], int]:
     """Start it as a daemon; return its output, and the descriptor with whose end it ends too."""
     command = [
         *("setsid", "--fork", *namespaces.unshare(rootless=os.getuid() != 0)),
-        *(sys.executable, "-P", "-m", "slurmddp.sandbox.supervisor", str(files.folder)),
+        *(sys.executable, "-P", "-m", "slurmddp.sandbox.first_process", str(files.folder)),
     ]
     stdin, lifeline = os.pipe()
     try:
@@ -292,10 +292,10 @@ def _end_unborn(supervisor: subprocess.Popen[bytes], files: Files) -> None:
 def _follow(process: subprocess.Popen[bytes], files: Files, say: Say) -> None:
     """Pass on what comes up until all is started; raise ClusterError when the supervisor fails or is too slow."""
     for line in _lines(process.stdout, time.monotonic() + _UP_DEADLINE_S):
-        if line == control.READY:
+        if line == control_channel.READY:
             return
-        if line.startswith(control.FAILED):
-            raise ClusterError(f"the sandbox did not come up: {line.removeprefix(control.FAILED)}")
+        if line.startswith(control_channel.FAILED):
+            raise ClusterError(f"the sandbox did not come up: {line.removeprefix(control_channel.FAILED)}")
         say(line)
     raise ClusterError(f"the sandbox did not come up: {files.last_words('supervisor')}")
 
@@ -314,17 +314,17 @@ def _lines(stream: IO[bytes] | None, deadline: float) -> Iterator[str]:
 def _write_files(wanted: Plan, files: Files) -> None:
     files.make(wanted)
     files.python.symlink_to(Path(sys.executable).resolve())
-    files.slurm_conf.write_text(plan.slurm_conf(wanted, files.folder, plan.first_job_id(time.time())))
-    files.gres_conf.write_text(plan.gres_conf(wanted, files.folder))
-    files.hosts.write_text(plan.hosts(wanted, Path("/etc/hosts").read_text()))
+    files.slurm_conf.write_text(configuration.slurm_conf(wanted, files.folder, configuration.first_job_id(time.time())))
+    files.gres_conf.write_text(configuration.gres_conf(wanted, files.folder))
+    files.hosts.write_text(configuration.hosts(wanted, Path("/etc/hosts").read_text()))
     files.munge_key.touch(mode=0o600)
     files.munge_key.write_bytes(os.urandom(1024))
     user = pwd.getpwuid(os.getuid())
     if wanted.accounting:
         files.slurmdbd_conf.touch(mode=0o600)
-        files.slurmdbd_conf.write_text(plan.slurmdbd_conf(wanted, files.folder, user.pw_name))
+        files.slurmdbd_conf.write_text(configuration.slurmdbd_conf(wanted, files.folder, user.pw_name))
     for number in range(wanted.most_gpus):
         files.gpu(number).touch()
     if os.getuid():
         entry = f"{user.pw_gecos}:{user.pw_dir}:{user.pw_shell}"
-        files.passwd.write_text(plan.passwd(user.pw_name, entry, Path("/etc/passwd").read_text()))
+        files.passwd.write_text(configuration.passwd(user.pw_name, entry, Path("/etc/passwd").read_text()))

@@ -1,6 +1,6 @@
 """The command lines of a sandbox's daemons. Text only."""
 
-from slurmddp.sandbox.state import Files
+from slurmddp.sandbox.state_directory import Files
 
 _SMALL_DATABASE = (
     "--no-defaults",

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from slurmddp.sandbox.state import Process
+from slurmddp.sandbox.state_directory import Process
 
 _AS_ROOT: Final = ("--user", "--map-root-user", "--map-auto", "--setgroups", "allow")
 

@@ -10,7 +10,7 @@ from typing import IO, Final
 
 from slurmddp.errors import ClusterError
 from slurmddp.sandbox import namespaces
-from slurmddp.sandbox.plan import HEAD_ADDRESS
+from slurmddp.sandbox.configuration import HEAD_ADDRESS
 from slurmddp.sandbox.processes import ip
 
 _BRIDGE: Final = "nodes"

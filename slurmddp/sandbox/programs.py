@@ -8,7 +8,7 @@ from typing import Final
 
 from slurmddp.errors import ClusterError
 from slurmddp.sandbox.namespaces import unshare
-from slurmddp.sandbox.state import base
+from slurmddp.sandbox.state_directory import base
 
 _CLIENTS: Final = (
     *("sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol", "sdiag", "sinfo"),

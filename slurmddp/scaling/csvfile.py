@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from slurmddp.errors import UsageError
-from slurmddp.fields import shown
-from slurmddp.scaling.values import Figures, Point, Scaling, counted
+from slurmddp.scaling.measurements import Figures, Point, Scaling, counted
+from slurmddp.text import shown
 
 COLUMNS: Final = (
     *("gpus", "nodes", "seconds", "seconds_low", "seconds_high", "repeats", "samples_per_s", "speed_up", "efficiency"),

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slurmddp.errors import SlurmddpError
-from slurmddp.scaling.values import Point, Scaling, work
+from slurmddp.scaling.measurements import Point, Scaling, work
 
 Array = NDArray[Any]
 

@@ -8,17 +8,17 @@ from typing import Any, Final
 import msgspec
 
 from slurmddp.cluster import Cluster
+from slurmddp.cluster.defaults import sized
 from slurmddp.cluster.limits import problems
-from slurmddp.cluster.sizing import sized
-from slurmddp.command import script_of
-from slurmddp.config import Resolved
+from slurmddp.cluster.request import Request
+from slurmddp.config.command import script_of
+from slurmddp.config.job_spec import JobSpec
+from slurmddp.config.resolve import Resolved
+from slurmddp.config.worker_options import WorkerOptions
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.fields import shown
-from slurmddp.request import Request
-from slurmddp.rundir import RunDir
-from slurmddp.scaling.values import Scaling, counted
-from slurmddp.spec import JobSpec
-from slurmddp.worker.options import WorkerOptions
+from slurmddp.runs.layout import RunDir
+from slurmddp.scaling.measurements import Scaling, counted
+from slurmddp.text import shown
 
 STEPS: Final = 100
 """Of each job, where nobody says."""

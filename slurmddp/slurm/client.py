@@ -3,8 +3,7 @@
 import re
 import subprocess
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from slurmddp.errors import ClusterError
 from slurmddp.slurm.environment import submission_environment
@@ -14,16 +13,14 @@ TIMEOUT_S: Final = 60.0
 
 NO_CLUSTER: Final = "log in to a cluster, try `slurmddp sandbox up`, or train on this machine with `slurmddp run`"
 
-_LOST_ANSWER: Final = re.compile(r"timed out|zero bytes were transmitted", re.IGNORECASE)
-_UNREACHABLE: Final = re.compile(
-    r"unable to contact|connection refused|connect failure|could not establish|find configuration|s_p_parse_file",
-    re.IGNORECASE,
+_LOST_ANSWER: Final = "(?i)timed out|zero bytes were transmitted"
+_UNREACHABLE: Final = (
+    "(?i)unable to contact|connection refused|connect failure|could not establish|find configuration|s_p_parse_file"
 )
-_PREFIX: Final = re.compile(r"^(sbatch|squeue|scontrol|sacct|sacctmgr|scancel|sinfo): (error: |fatal: )?", re.MULTILINE)
+_PREFIX: Final = "(?m)^(sbatch|squeue|scontrol|sacct|sacctmgr|scancel|sinfo): (error: |fatal: )?"
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(NamedTuple):
     """What one of Slurm's programs said, and how it ended."""
 
     status: int
@@ -34,7 +31,7 @@ class Answer:
     def reason(self) -> str:
         """The error in one line, without the program's own prefixes."""
         said = self.stderr if self.stderr.strip() else self.stdout
-        lines = [line.strip() for line in _PREFIX.sub("", said).splitlines() if line.strip()]
+        lines = [line.strip() for line in re.sub(_PREFIX, "", said).splitlines() if line.strip()]
         return "; ".join(dict.fromkeys(lines)) or f"exit status {self.status}"
 
 
@@ -85,12 +82,12 @@ def order(command: Sequence[str], environ: Mapping[str, str]) -> None:
 
 def was_lost(answer: Answer) -> bool:
     """Whether the controller was there, but its answer did not arrive: asking again may help."""
-    return answer.status != 0 and _LOST_ANSWER.search(answer.stderr) is not None
+    return answer.status != 0 and re.search(_LOST_ANSWER, answer.stderr) is not None
 
 
 def check_reached(answer: Answer) -> None:
     """Raise ClusterError when a program says that it did not reach the controller."""
-    if _UNREACHABLE.search(answer.stderr):
+    if re.search(_UNREACHABLE, answer.stderr):
         reason = answer.reason.rpartition("; ")[2]
         raise ClusterError(f"no Slurm controller answers from here ({reason}); {NO_CLUSTER}")
 

@@ -1,8 +1,7 @@
 """A job as Slurm sees it, whichever of its programs was asked. Values; no processes, no files."""
 
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from slurmddp.slurm.states import OVER, Phase, phase_of
 
@@ -10,16 +9,14 @@ Source = Literal["squeue", "sacct", "scontrol", "files"]
 """Which program showed the job; `files` are the run's own."""
 
 
-@dataclass(frozen=True)
-class JobId:
+class JobId(NamedTuple):
     """A job as sbatch names it; the cluster only where several share a database."""
 
     number: str
     cluster: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class JobInfo:
+class JobInfo(NamedTuple):
     """A job as one of Slurm's programs shows it; empty or None for what that program does not show."""
 
     job_id: str
@@ -84,8 +81,7 @@ class JobInfo:
         return number(self.job_id)
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(NamedTuple):
     """The jobs that a program listed."""
 
     jobs: tuple[JobInfo, ...] = ()

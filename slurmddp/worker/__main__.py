@@ -7,11 +7,11 @@ import signal
 
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
 
-from slurmddp.runtime.preemption import NOTICES  # noqa: E402 - a notice waits until somebody listens
+from slurmddp.runtime.stopping.signals import NOTICES  # noqa: E402 - a notice waits until somebody listens
 
 NOTICES.listen()
 
-from slurmddp.runtime.leaving import LEAVING  # noqa: E402 - a notice during the imports must not be lost
+from slurmddp.runtime.exiting.process_exit import LEAVING  # noqa: E402 - a notice during the imports must not be lost
 
 LEAVING.arm()
 

@@ -6,19 +6,20 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from slurmddp import outcome, variables
+from slurmddp import exit_codes, variables
+from slurmddp.config.command import NO_PYTHON
 from slurmddp.errors import FencedError, RankError, SlurmddpError
 from slurmddp.runs.ownership import ownership_of
 from slurmddp.runs.training_events import Start
-from slurmddp.runtime.address import choose_interface, resolve_head
-from slurmddp.runtime.environment import Rank, export, read_rank
-from slurmddp.runtime.leaving import LEAVING
-from slurmddp.runtime.output import send_output
-from slurmddp.runtime.preemption import NOTICES
-from slurmddp.runtime.record import write_begin, write_end, write_error, write_event
-from slurmddp.runtime.stopping import Stopping, begin
-from slurmddp.runtime.verdict import DONE, TERMINATED, Verdict, exit_status, judge
-from slurmddp.worker import command, copied, executable
+from slurmddp.runtime.exiting.classify import DONE, TERMINATED, Verdict, exit_status, judge
+from slurmddp.runtime.exiting.process_exit import LEAVING
+from slurmddp.runtime.exiting.record import write_begin, write_end, write_error, write_event
+from slurmddp.runtime.launch.addresses import choose_interface, resolve_head
+from slurmddp.runtime.launch.output import send_output
+from slurmddp.runtime.launch.rank import Rank, export, read_rank
+from slurmddp.runtime.stopping.signals import NOTICES
+from slurmddp.runtime.stopping.stop_policy import Stopping, begin
+from slurmddp.worker import run_executable, run_script, snapshot_paths
 
 if TYPE_CHECKING:
     from slurmddp.runtime.health.preflight import Preflight
@@ -74,8 +75,8 @@ def _run(rank: Rank, words: list[str]) -> None:
     )
     write_event(rank, start)
     write_begin(rank)
-    copied.redirect(os.environ)
-    if command.is_command(words):
+    snapshot_paths.redirect(os.environ)
+    if run_script.is_command(words):
         _run_command(words, rank, stopping)
         _finish(rank, agree_end)
     else:
@@ -90,11 +91,11 @@ def _meet(rank: Rank, stopping: Stopping, words: list[str]) -> tuple[Callable[[]
         _look_alone(_preflight(rank, words))
         return lambda: True, {rank.host: str(rank.rank)}
     stopping.expect_unmet()
-    from slurmddp.runtime import flight  # noqa: PLC0415 - torch, after all that is quick to refuse
-    from slurmddp.runtime.groups import keep_destroyed  # noqa: PLC0415 - the same
-    from slurmddp.runtime.roster import meet  # noqa: PLC0415 - the same
+    from slurmddp.runtime.exiting import flight_recorder  # noqa: PLC0415 - torch, after all that is quick to refuse
+    from slurmddp.runtime.rendezvous.keep_groups import keep_destroyed  # noqa: PLC0415 - the same
+    from slurmddp.runtime.rendezvous.rendezvous import meet  # noqa: PLC0415 - the same
 
-    flight.switch_on(rank, os.environ)
+    flight_recorder.switch_on(rank, os.environ)
     keep_destroyed()
     roster = meet(rank, preflight=_preflight(rank, words))
     stopping.expect_plain(roster.confirm_notice)
@@ -106,7 +107,7 @@ def _preflight(rank: Rank, words: list[str]) -> "Preflight | None":
         return None
     from slurmddp.runtime.health.preflight import Preflight  # noqa: PLC0415 - what is left out costs nothing
 
-    return Preflight(rank, [*map(copied.moved, words[:1]), *words[1:]], os.environ)
+    return Preflight(rank, [*map(snapshot_paths.moved, words[:1]), *words[1:]], os.environ)
 
 
 def _look_alone(preflight: "Preflight | None") -> None:
@@ -117,10 +118,10 @@ def _look_alone(preflight: "Preflight | None") -> None:
 
 def _run_command(words: list[str], rank: Rank, stopping: Stopping) -> None:
     try:
-        if words[0] == command.NO_PYTHON:
-            executable.run(words[1:], rank, stopping)
+        if words[0] == NO_PYTHON:
+            run_executable.run(words[1:], rank, stopping)
         else:
-            command.run(words)
+            run_script.run(words)
     except SystemExit as error:
         if not isinstance(error.code, int | None):
             print(error.code, file=sys.stderr)  # noqa: T201 - as python does
@@ -130,7 +131,8 @@ def _run_command(words: list[str], rank: Rank, stopping: Stopping) -> None:
 
 def _run_bundled(words: list[str]) -> None:
     try:
-        from slurmddp.worker import options, train  # noqa: PLC0415 - only when there is no COMMAND
+        from slurmddp.config import worker_options  # noqa: PLC0415 - only when there is no COMMAND
+        from slurmddp.worker.bundled import train  # noqa: PLC0415 - only when there is no COMMAND
     except ModuleNotFoundError as error:
         if (error.name or "slurmddp").startswith("slurmddp"):
             raise
@@ -139,23 +141,23 @@ def _run_bundled(words: list[str]) -> None:
             f"{sys.executable} -m pip install {error.name}"
         ) from error
 
-    train.train(options.parse(words))
+    train.train(worker_options.parse(words))
 
 
 def _finish(rank: Rank, agree: Callable[[], bool]) -> None:
     """Leave well, after the program's own threads and exit handlers; rank 0 writes the run's end if all said so."""
 
     def last() -> int:
-        LEAVING.give_up_after(AGREE_LIMIT_S, outcome.DONE)
+        LEAVING.give_up_after(AGREE_LIMIT_S, exit_codes.DONE)
         agreed = agree()
         NOTICES.then(None)
         if not (agreed and rank.is_main):
-            return outcome.DONE
+            return exit_codes.DONE
         _remove_meeting(rank)
         return _record(rank, DONE)
 
     LEAVING.last = last
-    LEAVING.give_up_after(None, outcome.DONE)
+    LEAVING.give_up_after(None, exit_codes.DONE)
 
 
 def _remove_meeting(rank: Rank) -> None:
@@ -171,23 +173,23 @@ def _fail(rank: Rank, error: BaseException) -> None:
     would end the step of this number, which by now is that of the attempt that owns the run.
     """
     status = _report(rank, error)
-    if status == outcome.FENCED and rank.under_srun:
-        status = outcome.DONE
+    if status == exit_codes.FENCED and rank.under_srun:
+        status = exit_codes.DONE
     LEAVING.last = lambda: status
-    LEAVING.give_up_after(FAILED_LIMIT_S if status == outcome.FAILED else STOPPED_LIMIT_S, status)
-    if status in (outcome.FAILED, outcome.RETRYABLE) and "torch.distributed" in sys.modules:
-        from slurmddp.runtime import flight  # noqa: PLC0415 - torch is here already
+    LEAVING.give_up_after(FAILED_LIMIT_S if status == exit_codes.FAILED else STOPPED_LIMIT_S, status)
+    if status in (exit_codes.FAILED, exit_codes.RETRYABLE) and "torch.distributed" in sys.modules:
+        from slurmddp.runtime.exiting import flight_recorder  # noqa: PLC0415 - torch is here already
 
-        flight.dump(rank)
+        flight_recorder.dump(rank)
 
 
 def _report(rank: Rank, error: BaseException) -> int:
     verdict = _judge(rank, error)
     if not isinstance(error, SystemExit):
-        error = error.with_traceback(command.trace_of_program(error))
+        error = error.with_traceback(run_script.trace_of_program(error))
         write_error(rank, error)
         _show(error)
-    if rank.is_main and verdict.status == outcome.RETRYABLE:
+    if rank.is_main and verdict.status == exit_codes.RETRYABLE:
         NOTICES.settle(SETTLE_LIMIT_S)
     NOTICES.then(None)
     return _record_failure(rank, verdict)
@@ -197,11 +199,11 @@ def _judge(rank: Rank, error: BaseException) -> Verdict:
     """Judge the error by what only this rank knows: that it was told to stop, or that it owns nothing any more."""
     verdict = judge(error)
     status = exit_status(error) if isinstance(error, SystemExit) else 0
-    by_itself = verdict.status == outcome.FAILED and status in (outcome.STOPPED, TERMINATED)
+    by_itself = verdict.status == exit_codes.FAILED and status in (exit_codes.STOPPED, TERMINATED)
     if by_itself and NOTICES.heard.wait(HEARD_LIMIT_S):
-        return Verdict(outcome.STOPPED, f"told to stop, and ended by itself with status {status}")
+        return Verdict(exit_codes.STOPPED, f"told to stop, and ended by itself with status {status}")
     owner = ownership_of(rank.run_dir.owner, os.environ) if rank.run_dir else None
-    if verdict.status == outcome.RETRYABLE and owner:
+    if verdict.status == exit_codes.RETRYABLE and owner:
         try:
             owner.check()
         except FencedError as fenced:
@@ -213,7 +215,7 @@ def _judge(rank: Rank, error: BaseException) -> Verdict:
 
 def _record_failure(rank: Rank, verdict: Verdict) -> int:
     """Write why this rank ended, but that all were told to stop, which rank 0 alone does."""
-    if verdict.status == outcome.STOPPED and not rank.is_main:
+    if verdict.status == exit_codes.STOPPED and not rank.is_main:
         return verdict.status
     return _record(rank, verdict)
 
@@ -225,7 +227,7 @@ def _record(rank: Rank, verdict: Verdict) -> int:
     except OSError as error:
         path = rank.run_dir and rank.run_dir.rank_record(rank.job, rank.attempt, rank.rank)
         print(f"Error: the end could not be recorded in {path}: {error.strerror}", file=sys.stderr, flush=True)  # noqa: T201 - the rank's own log
-        return verdict.status or outcome.RETRYABLE
+        return verdict.status or exit_codes.RETRYABLE
     return verdict.status
 
 

@@ -5,8 +5,8 @@ from typing import Any, Protocol, Self, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from slurmddp.config.worker_options import WorkerOptions
 from slurmddp.errors import UsageError
-from slurmddp.worker.options import WorkerOptions
 
 
 class Examples(Protocol):

@@ -9,7 +9,7 @@ import pytest
 from slurmddp import variables
 from slurmddp.batch import attempt
 from slurmddp.batch.attempt import Job
-from slurmddp.rundir import RunDir
+from slurmddp.runs.layout import RunDir
 
 ENVIRON = {
     variables.JOB_ID: "17_3",

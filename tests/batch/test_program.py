@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -13,9 +14,9 @@ from hypothesis import strategies as st
 
 from slurmddp import variables
 from slurmddp.batch import __main__ as program
-from slurmddp.batch import options
-from slurmddp.batch.options import Options
-from slurmddp.rundir import RunDir, read_records
+from slurmddp.batch import arguments
+from slurmddp.batch.arguments import Options
+from slurmddp.runs.layout import RunDir, read_records
 
 counts = st.integers(min_value=0, max_value=2**31)
 
@@ -23,7 +24,7 @@ counts = st.integers(min_value=0, max_value=2**31)
 @given(
     st.builds(
         Options,
-        protocol=st.just(options.PROTOCOL),
+        protocol=st.just(arguments.PROTOCOL),
         finish=st.just(False),  # noqa: FBT003 - the template alone writes it
         max_restarts=counts,
         max_requeues=st.none() | counts,
@@ -38,7 +39,7 @@ counts = st.integers(min_value=0, max_value=2**31)
     )
 )
 def test_what_the_script_writes_is_what_the_supervisor_reads(given_options):
-    assert options.parse(list(options.words(given_options))) == given_options
+    assert arguments.parse(list(arguments.words(given_options))) == given_options
 
 
 def test_a_script_of_another_protocol_is_refused_in_a_line(capsys):
@@ -155,10 +156,19 @@ def test_a_finish_function_runs_after_each_attempt(batch):
     assert "own finish, 77 77\n" in done.stdout
 
 
-def test_a_wrong_option_is_refused_by_name(batch):
-    done = batch("", "--max-restart=x")
-    assert done.returncode == 2
-    assert "--max-restart" in done.stderr
+@pytest.mark.parametrize("word", ["--max-restart=1", "--max-restarts=x", "--max-restarts", "--finish=1", "17"])
+def test_a_wrong_option_is_refused_in_a_line(word, capsys):
+    assert program.main([word]) == 2
+    said = capsys.readouterr().out
+    assert said.endswith(f" slurmddp: {word} is no option of the supervisor; --help lists them\n")
+
+
+def test_help_lists_every_option(capsys):
+    every = Options(reset=1, require_env=("A",), signal_margin=1, rendezvous_file=True, record=False)
+    written = arguments.words(every._replace(single_attempt=True))
+    assert program.main(["--help"]) == 0
+    listed = re.findall(r"^  (--[a-z-]+)", capsys.readouterr().out, re.MULTILINE)
+    assert sorted(listed) == sorted([*(word.partition("=")[0] for word in written), "--finish"])
 
 
 def test_what_was_said_to_another_attempt_does_not_reach_this_one():
@@ -216,11 +226,11 @@ def test_of_the_package_it_loads_the_values_at_the_bottom_alone():
     code = "import sys; import slurmddp.batch.__main__; print(*sorted(sys.modules), sep='\\n')"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     rooms = {name.split(".")[1] for name in done.stdout.splitlines() if name.startswith("slurmddp.")}
-    assert rooms <= {"batch", "errors", "finding", "outcome", "rundir", "runs", "slurm", "variables"}
+    assert rooms <= {"batch", "errors", "exit_codes", "runs", "slurm", "text", "variables", "version"}
 
 
 def test_the_names_of_a_jobs_variables_are_no_options():
-    from slurmddp.spec import JOB_FIELDS  # noqa: PLC0415 - one test alone
+    from slurmddp.config.job_spec import JOB_FIELDS  # noqa: PLC0415 - one test alone
 
     options_by_name = {f"SLURMDDP_{field.name.upper()}" for field in JOB_FIELDS.values()}
     assert not options_by_name & variables.NAMES

@@ -6,7 +6,7 @@ Slurm, the clock and the ranks are stand-ins, so each test takes milliseconds.
 import os
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -14,13 +14,13 @@ import pytest
 
 from slurmddp import variables
 from slurmddp.batch import attempt as attempts
+from slurmddp.batch.arguments import Options
 from slurmddp.batch.attempt import Job
 from slurmddp.batch.controller import RefusedError
-from slurmddp.batch.options import Options
 from slurmddp.batch.supervisor import Supervisor
 from slurmddp.errors import ClusterError
-from slurmddp.rundir import RunDir, read_records
 from slurmddp.runs import ownership
+from slurmddp.runs.layout import RunDir, read_records
 from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.job_info import JobInfo
 
@@ -171,7 +171,7 @@ class Case:
 
     def asked(self, **changes) -> None:
         """Let Slurm say something else of the job from here on."""
-        self.slurm.info = replace(self.slurm.info or JOB, **changes)
+        self.slurm.info = (self.slurm.info or JOB)._replace(**changes)
 
 
 def says(text: str, rank: int = 0, status: int = 1, *, lasts_s: float = 1.0) -> Callable[[Case, Path], int]:
@@ -366,9 +366,9 @@ def test_before_a_restart_slurm_is_asked_again(case):
 
 
 FENCES = {
-    "cancelled": (replace(JOB, state="COMPLETING"), "Slurm has the job as COMPLETING"),
-    "started anew": (replace(JOB, restarts=1), "Slurm has started it anew, restart 1 on n1"),
-    "elsewhere": (replace(JOB, batch_host="n2"), "Slurm has started it anew, restart 0 on n2"),
+    "cancelled": (JOB._replace(state="COMPLETING"), "Slurm has the job as COMPLETING"),
+    "started anew": (JOB._replace(restarts=1), "Slurm has started it anew, restart 1 on n1"),
+    "elsewhere": (JOB._replace(batch_host="n2"), "Slurm has started it anew, restart 0 on n2"),
     "forgotten": (None, "Slurm does not know the job any more"),
 }
 
@@ -501,11 +501,11 @@ HOLDERS = {
     "an earlier attempt": ("c 17 0.0", {}, 0),
     "a torn line": ("", {}, 0),
     "a job that is gone": ("c 5 3.1", {"5": [None]}, 0),
-    "a job that has ended": ("c 5 3.1", {"5": [replace(JOB, state="FAILED")]}, 0),
-    "a job that is just ending": ("c 5 3.1", {"5": [replace(JOB, state="COMPLETING"), ClusterError("?"), None]}, 0),
-    "a job that runs": ("c 5 3.1", {"5": [replace(JOB, state="RUNNING")]}, 78),
-    "a job in a state of a Slurm to come": ("c 5 3.1", {"5": [replace(JOB, state="HIBERNATING")]}, 78),
-    "a job that waits": ("c 5 3.1", {"5": [replace(JOB, state="PENDING")]}, 78),
+    "a job that has ended": ("c 5 3.1", {"5": [JOB._replace(state="FAILED")]}, 0),
+    "a job that is just ending": ("c 5 3.1", {"5": [JOB._replace(state="COMPLETING"), ClusterError("?"), None]}, 0),
+    "a job that runs": ("c 5 3.1", {"5": [JOB._replace(state="RUNNING")]}, 78),
+    "a job in a state of a Slurm to come": ("c 5 3.1", {"5": [JOB._replace(state="HIBERNATING")]}, 78),
+    "a job that waits": ("c 5 3.1", {"5": [JOB._replace(state="PENDING")]}, 78),
     "a later attempt": ("c 17 0.10", {}, 78),
     "a later restart": ("c 17 2.0", {}, 78),
     "another cluster": ("d 17 0.0", {}, 78),
@@ -643,8 +643,8 @@ def test_after_a_long_wait_slurm_is_asked_again_before_the_ranks_start(case):
     """A holder that was ending took its time; meanwhile the job was preempted."""
     case.run.path.mkdir(parents=True)
     case.run.owner.write_text("c 5 3.1\n")
-    case.slurm.others = {"5": [replace(JOB, state="COMPLETING"), None]}
-    case.slurm.answers = [JOB, replace(JOB, preempted=True)]
+    case.slurm.others = {"5": [JOB._replace(state="COMPLETING"), None]}
+    case.slurm.answers = [JOB, JOB._replace(preempted=True)]
     assert case.supervise() is None
     assert case.environments == []
     assert case.events("requeue")[0]["reason"] == "preempted; no step is started"
@@ -653,8 +653,8 @@ def test_after_a_long_wait_slurm_is_asked_again_before_the_ranks_start(case):
 def test_the_ranks_stop_by_the_time_limit_whatever_the_wait_was(case):
     case.run.path.mkdir(parents=True)
     case.run.owner.write_text("c 5 3.1\n")
-    case.slurm.others = {"5": [replace(JOB, state="COMPLETING"), None]}
-    case.slurm.answers = [replace(JOB, limit_s=3600, elapsed_s=0), replace(JOB, limit_s=3600, elapsed_s=5)]
+    case.slurm.others = {"5": [JOB._replace(state="COMPLETING"), None]}
+    case.slurm.answers = [JOB._replace(limit_s=3600, elapsed_s=0), JOB._replace(limit_s=3600, elapsed_s=5)]
     case.attempts = [says(DONE)]
     assert case.supervise() == 0
     assert case.environments[0][variables.STOP_AT] == str(1000 + 3600 - 120)
@@ -664,7 +664,7 @@ def test_the_ranks_stop_by_the_time_limit_whatever_the_wait_was(case):
 def test_a_requeue_whose_answer_was_lost_is_one(case, lost):
     """Slurm has taken the order, and its answer did not arrive."""
     case.slurm.lost, case.slurm.requeues = lost, [ClusterError("timed out")]
-    waits = replace(JOB, state="PENDING", restarts=1)
+    waits = JOB._replace(state="PENDING", restarts=1)
     case.slurm.answers = [JOB, JOB, JOB, waits] if lost else [JOB, JOB, waits]
     case.attempts = [says(LOST if lost else STOPPED)]
     with pytest.raises(SystemExit) as left:

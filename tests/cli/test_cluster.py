@@ -10,7 +10,7 @@ import pytest
 
 from slurmddp.cli.cluster import duration, report
 from slurmddp.cluster import Cluster, Nodes, Partition, Qos
-from slurmddp.cluster.census import look
+from slurmddp.cluster.inspect import look
 
 
 def nodes(count=1, state="idle", gpus=8, kind="", cpus=64, memory_mb=512000):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.rundir import RunDir
+from slurmddp.runs.layout import RunDir
 
 COMPLETE = r"""
 . ./completion.bash

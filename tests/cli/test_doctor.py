@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from slurmddp.cli.doctor import table
-from slurmddp.finding import Finding
+from slurmddp.runs.findings import Finding
 
 
 def test_the_table_fits_80_columns_and_carries_no_control_characters():

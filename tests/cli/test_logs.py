@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from slurmddp.rundir import RunDir, append_record
+from slurmddp.runs.layout import RunDir, append_record
 
 WORDS = [sys.executable, "-m", "slurmddp", "logs"]
 BEGINS = b"2026-01-01T10:00:00+0000 slurmddp: job 7, attempt 0.0, on n[1-2]\n"

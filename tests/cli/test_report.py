@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.rundir import RunDir, append_record
+from slurmddp.runs.layout import RunDir, append_record
 
 RECORDED = Path(__file__).parent.parent / "report" / "recorded" / "fashion"
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from slurmddp.rundir import RunDir, append_record
+from slurmddp.runs.layout import RunDir, append_record
 
 REPORT = """
 import atexit, json, sys
@@ -30,11 +30,15 @@ class May(NamedTuple):
 
 
 HEAVY = "asyncio concurrent http logging multiprocessing socket "
-STATUS = "slurmddp.status slurmddp.logs slurmddp.follow slurmddp.history slurmddp.slurm.queries slurmddp.target "
-SUBMIT = "slurmddp.submit slurmddp.sweep slurmddp.codecopy slurmddp.cancel slurmddp.requeue "
-SCRIPT = "slurmddp.render slurmddp.script slurmddp.quoting "
+STATUS = "slurmddp.monitoring slurmddp.runs.history slurmddp.slurm.queries slurmddp.runs.lookup "
+SWEEP = "slurmddp.submission.sweep slurmddp.submission.sweep_grid slurmddp.submission.sweep_results "
+SUBMIT = (
+    SWEEP
+    + "slurmddp.submission.submit slurmddp.submission.cancel slurmddp.submission.requeue slurmddp.script.snapshot "
+)
+SCRIPT = "slurmddp.script.render slurmddp.script.build slurmddp.script.quoting "
 OTHERS = "slurmddp.executor slurmddp.runtime slurmddp.doctor slurmddp.diagnose slurmddp.report slurmddp.scaling "
-JOB = "slurmddp.config slurmddp.spec slurmddp.cluster slurmddp.rundir slurmddp.slurm slurmddp.fields "
+JOB = "slurmddp.config slurmddp.cluster slurmddp.runs slurmddp.slurm "
 
 ALL = HEAVY + OTHERS
 VALUES = "click msgspec typing_extensions "
@@ -43,13 +47,14 @@ TABLE = {
     "render --help": May(VALUES, ALL + STATUS + SUBMIT + SCRIPT + "subprocess json tempfile"),
     "render --nodes 2 --gpus-per-node 8": May(VALUES + "jinja2 markupsafe", ALL + STATUS + SUBMIT + "csv difflib"),
     "config --nodes 2": May(VALUES, ALL + STATUS + SUBMIT + SCRIPT + "tempfile csv"),
-    "cluster": May(VALUES, ALL + STATUS + SUBMIT + SCRIPT + "slurmddp.config tempfile"),
-    "status": May(VALUES, ALL + SUBMIT + SCRIPT + "slurmddp.logs tempfile difflib"),
-    "status one": May(VALUES, ALL + SUBMIT + SCRIPT + "slurmddp.logs tempfile difflib"),
+    "cluster": May(VALUES, ALL + STATUS + SUBMIT + SCRIPT + "slurmddp.config.resolve tempfile"),
+    "status": May(VALUES, ALL + SUBMIT + SCRIPT + "slurmddp.monitoring.logs tempfile difflib"),
+    "status one": May(VALUES, ALL + SUBMIT + SCRIPT + "slurmddp.monitoring.logs tempfile difflib"),
     "logs one": May(VALUES, ALL + SUBMIT + SCRIPT + "tempfile difflib"),
-    "cancel one": May(VALUES, ALL + SCRIPT + "slurmddp.submit slurmddp.sweep slurmddp.logs difflib"),
+    "cancel one": May(VALUES, ALL + SCRIPT + SWEEP + "slurmddp.submission.submit slurmddp.monitoring.logs difflib"),
     "submit --dry-run": May(
-        VALUES + "jinja2 markupsafe tomli_w", ALL + "slurmddp.logs slurmddp.follow slurmddp.target"
+        VALUES + "jinja2 markupsafe tomli_w",
+        ALL + "slurmddp.monitoring.logs slurmddp.monitoring.follow slurmddp.runs.lookup",
     ),
 }
 

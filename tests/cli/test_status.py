@@ -7,12 +7,12 @@ from pathlib import Path
 import click.testing
 import pytest
 
-from slurmddp.cli import all_jobs, group
+from slurmddp.cli import bulk_options, group
 from slurmddp.cli import status as command
-from slurmddp.cli.status_text import block, rows
+from slurmddp.cli.status_format import block, rows
 from slurmddp.errors import UsageError
-from slurmddp.rundir import RunDir
-from slurmddp.status import JobStatus, Progress
+from slurmddp.monitoring.status import JobStatus, Progress
+from slurmddp.runs.layout import RunDir
 
 NOON = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 PROGRESS = Progress(
@@ -160,19 +160,19 @@ def test_the_newest_run_comes_first(typed):
 
 def test_all_asks_first_and_names_or_all_are_wanted(monkeypatch):
     with pytest.raises(UsageError, match="name runs or jobs, or say --all"):
-        all_jobs.check_words((), every=False)
+        bulk_options.check_words((), every=False)
     with pytest.raises(UsageError, match="--all means every job, and mnist some"):
-        all_jobs.check_words(("mnist",), every=True)
+        bulk_options.check_words(("mnist",), every=True)
     with pytest.raises(UsageError, match="--all means 2 jobs here, and there is no terminal to ask; say --yes"):
-        all_jobs.confirm("Cancel", ["17 (a)", "18 (b)"], yes=False)
+        bulk_options.confirm("Cancel", ["17 (a)", "18 (b)"], yes=False)
     with monkeypatch.context() as closed:
         closed.setattr("sys.stdin", None)
         with pytest.raises(UsageError, match="there is no terminal to ask"):
-            all_jobs.confirm("Cancel", ["17 (a)"], yes=False)
-    all_jobs.confirm("Cancel", ["17 (a)"], yes=True)
-    all_jobs.confirm("Cancel", [], yes=False)
-    monkeypatch.setattr(all_jobs.sys.stdin, "isatty", lambda: True)
+            bulk_options.confirm("Cancel", ["17 (a)"], yes=False)
+    bulk_options.confirm("Cancel", ["17 (a)"], yes=True)
+    bulk_options.confirm("Cancel", [], yes=False)
+    monkeypatch.setattr(bulk_options.sys.stdin, "isatty", lambda: True)
     asked = []
     monkeypatch.setattr(click, "confirm", lambda text, **_: asked.append(text))
-    all_jobs.confirm("Cancel", [f"{number} (a)" for number in range(12)], yes=False)
+    bulk_options.confirm("Cancel", [f"{number} (a)" for number in range(12)], yes=False)
     assert asked == ["Cancel 12 jobs?"]

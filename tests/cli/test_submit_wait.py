@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from slurmddp import follow
 from slurmddp.cli.submit import _wait
 from slurmddp.errors import ClusterError
-from slurmddp.handover import Submitted
-from slurmddp.rundir import RunDir
+from slurmddp.monitoring import follow
+from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.job_info import JobId
+from slurmddp.submission.sbatch import Submitted
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ClusterError("squeue: no answer")])

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from slurmddp.cluster import Cluster, Nodes, Partition
 from slurmddp.cluster.limits import problems, waits_for_nodes
-from slurmddp.spec import JobSpec
+from slurmddp.config.job_spec import JobSpec
 
 GPU = Nodes(
     names="g[1-2]", count=2, state="idle", cpus=16, memory_mb=16000, gpus=8, gpu_counts=(("a100", 8),), features=("x",)

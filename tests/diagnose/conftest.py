@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.rundir import RunDir
+from slurmddp.runs.layout import RunDir
 
 FIXTURES = Path(__file__).parent / "fixtures"
 BEGAN_S = 1795300000

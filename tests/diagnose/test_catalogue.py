@@ -5,7 +5,7 @@ import re
 import pytest
 
 from slurmddp.diagnose.catalogue import RULES, TOPICS, find
-from slurmddp.diagnose.values import Rule
+from slurmddp.diagnose.model import Rule
 
 NUMBERED = [pytest.param(rule, id=f"{rule.key}-{number}") for number, rule in enumerate(RULES)]
 

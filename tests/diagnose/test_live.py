@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slurmddp.diagnose import diagnose
-from slurmddp.rundir import RunDir
+from slurmddp.runs.layout import RunDir
 
 PROGRAM = Path(__file__).parent / "programs" / "failing.py"
 

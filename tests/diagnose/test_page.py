@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from slurmddp.diagnose.catalogue import TOPICS
-from slurmddp.diagnose.states import SIGNALS, STATES
+from slurmddp.diagnose.job_states import SIGNALS, STATES
 
 PAGE = Path(__file__).parents[2] / "docs" / "diagnose.md"
 MARK = "<!-- what is recognised: from the rules -->\n"

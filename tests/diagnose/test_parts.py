@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.diagnose import Diagnosis, Line, as_json, facts, lines
-from slurmddp.diagnose import flight as flights
-from slurmddp.diagnose.endings import endings
-from slurmddp.diagnose.flight import Flight, load, parting
-from slurmddp.diagnose.reading import Raw, evidence, labelled, read
-from slurmddp.diagnose.states import STATES, rule_of
-from slurmddp.diagnose.times import time_of
+from slurmddp.diagnose import Diagnosis, Line, as_json, lines, slurm_facts
+from slurmddp.diagnose import flight_recorder as flights
+from slurmddp.diagnose.flight_recorder import Flight, load, parting
+from slurmddp.diagnose.job_states import STATES, rule_of
+from slurmddp.diagnose.log_reader import Raw, evidence, labelled, read
+from slurmddp.diagnose.rank_exits import endings
+from slurmddp.diagnose.timestamps import time_of
 from slurmddp.diagnose.tracebacks import chains, fatal
 from slurmddp.errors import ClusterError
 from slurmddp.slurm import client, queries
@@ -217,7 +217,7 @@ def test_a_dump_too_large_or_that_is_no_file_is_left_out(tmp_path):
 
 def test_a_reader_that_hangs_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(flights, "READ_LIMIT_S", 0.2)
-    monkeypatch.setattr(flights.dumps, "__file__", str(tmp_path / "hang.py"))
+    monkeypatch.setattr(flights.flight_pickles, "__file__", str(tmp_path / "hang.py"))
     (tmp_path / "hang.py").write_text("import time\nprint('null', flush=True)\ntime.sleep(60)\n")
     assert load([tmp_path / "flight.0", tmp_path / "flight.1"]) == {}
 
@@ -255,14 +255,14 @@ BOOKED = """JobID|JobName|State|ExitCode|Reason|NodeList|MaxRSS
 def test_slurm_is_asked_and_the_accounting_adds_who_and_how_much(monkeypatch):
     answers = {"scontrol": Answer(0, SHOWN, ""), "sacct": Answer(0, BOOKED, "")}
     monkeypatch.setattr(client, "ask", lambda command, *_, **__: answers[command[0]])
-    known, _ = facts.ask("17", {})
+    known, _ = slurm_facts.ask("17", {})
     assert (known.state, known.reason, known.name) == ("PENDING", "Nodes required for job are DOWN", "train it")
     assert (known.cancelled_by, known.max_rss, known.last_step) == ("1000", "347944K", "CANCELLED")
     assert (known.output, known.errors, known.nodes) == ("/o", "/e", "")
     answers["scontrol"] = Answer(1, "", "slurm_load_jobs error: Invalid job id specified")
-    assert (facts.ask("17", {})[0].state, facts.ask("17", {})[0].source) == ("CANCELLED", "sacct")
+    assert (slurm_facts.ask("17", {})[0].state, slurm_facts.ask("17", {})[0].source) == ("CANCELLED", "sacct")
     answers["sacct"] = Answer(1, "", "Slurm accounting storage is disabled")
-    assert (facts.ask("17", {})[0].source, facts.ask("17", {})[1]) == ("files", "")
+    assert (slurm_facts.ask("17", {})[0].source, slurm_facts.ask("17", {})[1]) == ("files", "")
 
 
 def test_of_an_array_that_is_meant_as_a_whole_a_task_that_failed_is_told_of(monkeypatch):
@@ -275,12 +275,12 @@ def test_of_an_array_that_is_meant_as_a_whole_a_task_that_failed_is_told_of(monk
     booked = head + "17_0|x|COMPLETED|0:0|None|n1|\n17_1|x|FAILED|77:0|None|n2|\n17_1.batch|batch|FAILED|77:0||n2|5K\n"
     answers = {"scontrol": Answer(0, shown, ""), "sacct": Answer(0, booked, "")}
     monkeypatch.setattr(client, "ask", lambda command, *_, **__: answers[command[0]])
-    assert (facts.ask("17", {})[0].job_id, facts.ask("17", {})[0].state) == ("17_1", "FAILED")
+    assert (slurm_facts.ask("17", {})[0].job_id, slurm_facts.ask("17", {})[0].state) == ("17_1", "FAILED")
     answers["scontrol"] = Answer(1, "", "slurm_load_jobs error: Invalid job id specified")
-    known, _ = facts.ask("17", {})
+    known, _ = slurm_facts.ask("17", {})
     assert (known.job_id, known.state, known.max_rss) == ("17_1", "FAILED", "5K")
     answers["scontrol"] = Answer(0, shown.splitlines()[0], "")
-    assert facts.ask("17", {})[0].job_id == "17"
+    assert slurm_facts.ask("17", {})[0].job_id == "17"
 
 
 def test_a_slurm_that_does_not_answer_is_said_to(monkeypatch):
@@ -288,7 +288,7 @@ def test_a_slurm_that_does_not_answer_is_said_to(monkeypatch):
         raise ClusterError(f"{command[0]} did not end within 20 s")
 
     monkeypatch.setattr(client, "ask", silent)
-    assert facts.ask("17", {})[1] == "scontrol did not end within 20 s"
+    assert slurm_facts.ask("17", {})[1] == "scontrol did not end within 20 s"
     assert queries.lost_nodes("n[1-2]", {}, timeout_s=1) == ()
 
 

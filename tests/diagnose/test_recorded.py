@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.diagnose import diagnose, facts, lines
-from slurmddp.diagnose import plain as plain_job
+from slurmddp.diagnose import diagnose, lines, slurm_facts
+from slurmddp.diagnose import log_evidence as plain_job
 from slurmddp.diagnose.catalogue import RULES, WORDS, find
-from slurmddp.diagnose.judge import judge
+from slurmddp.diagnose.verdict import judge
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobInfo
 
@@ -172,7 +172,7 @@ def test_an_exception_that_was_printed_last_does_not_explain_away_what_slurm_did
     log = tmp_path / "logged.out"
     log.write_text(LOGGED)
     known = JobInfo(job_id="17", source="sacct", state=state, name="x", output=str(log))
-    monkeypatch.setattr(facts, "ask", lambda *_: (known, ""))
+    monkeypatch.setattr(slurm_facts, "ask", lambda *_: (known, ""))
     monkeypatch.setattr(queries, "lost_nodes", lambda *_, **__: ())
     assert diagnose(None, "17", {}).cause == cause
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.config import Resolved
+from slurmddp.config.job_spec import JobSpec
+from slurmddp.config.resolve import Resolved
 from slurmddp.doctor import in_job
 from slurmddp.doctor.in_job import EXAM, by_step, exam_spec, read, step_command, step_script
 from slurmddp.errors import UsageError
-from slurmddp.rundir import RunDir, append_record, read_records
-from slurmddp.spec import JobSpec
+from slurmddp.runs.layout import RunDir, append_record, read_records
 
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
 OTHER_TORCH = """

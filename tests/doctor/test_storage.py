@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from slurmddp.config.job_spec import JobSpec
 from slurmddp.doctor import storage
 from slurmddp.doctor.storage import check_storage, needed_bytes
-from slurmddp.rundir import RunDir
-from slurmddp.spec import JobSpec
+from slurmddp.runs.layout import RunDir
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.rundir import RunDir, read_records
+from slurmddp.runs.layout import RunDir, read_records
 
 HERE = Path(__file__).parent
 SLURMDDP = Path(sys.executable).parent / "slurmddp"

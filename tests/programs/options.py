@@ -15,12 +15,12 @@ import torch
 import torch.distributed as dist
 
 import slurmddp
-from slurmddp.rundir import RunDir
+from slurmddp.config.worker_options import parse
+from slurmddp.runs.layout import RunDir
 from slurmddp.runtime import session
-from slurmddp.runtime.state import bare
-from slurmddp.worker.options import parse
-from slurmddp.worker.tasks import make_task
-from slurmddp.worker.train import Training
+from slurmddp.runtime.checkpoint.state import bare
+from slurmddp.worker.bundled.tasks import make_task
+from slurmddp.worker.bundled.train import Training
 
 
 class CrashError(Exception):

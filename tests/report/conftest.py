@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.history import Event, History
-from slurmddp.rundir import RunDir
+from slurmddp.runs.history import Event, History
+from slurmddp.runs.layout import RunDir
 
 RECORDED = Path(__file__).parent / "recorded" / "fashion"
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from slurmddp.report import records
-from slurmddp.rundir import RunDir
+from slurmddp.runs.layout import RunDir
 
 
 @pytest.fixture

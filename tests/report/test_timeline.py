@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmddp.history import Event, History
-from slurmddp.report.figures import figures
+from slurmddp.report.goodput import figures
 from slurmddp.report.records import Submission
 from slurmddp.report.timeline import build
+from slurmddp.runs.history import Event, History
 from slurmddp.slurm.job_info import JobInfo
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurmddp import outcome
+from slurmddp import exit_codes
 from slurmddp.errors import FencedError
 from slurmddp.runs.ownership import Ownership, ownership_of
 
@@ -18,7 +18,7 @@ def test_any_other_line_fences_and_is_named(tmp_path, line):
     (tmp_path / "owner").write_text(line)
     with pytest.raises(FencedError, match=f"^this attempt \\(main 17 0.1\\) .* names {line.strip()}; ") as caught:
         Ownership(tmp_path / "owner", "main 17 0.1").check()
-    assert caught.value.exit_status == outcome.FENCED
+    assert caught.value.exit_status == exit_codes.FENCED
 
 
 @pytest.mark.parametrize("content", [None, b"", b"\n"])

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from slurmddp.rundir import RunDir
+from slurmddp.runs.layout import RunDir
 from slurmddp.runs.supervision import job_end, log_parts, read_supervision
 
 

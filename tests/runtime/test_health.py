@@ -9,14 +9,14 @@ import sys
 import pytest
 import torch
 
-from slurmddp.rundir import RunDir, read_records
-from slurmddp.runtime.environment import Rank
-from slurmddp.runtime.health import exam, gpus, network, notice, preflight, speed
+from slurmddp.runs.layout import RunDir, read_records
+from slurmddp.runtime.health import bandwidth, check, gpus, network, preflight, signal_check
 from slurmddp.runtime.health import facts as looking
-from slurmddp.runtime.health.exam import _of_facts
+from slurmddp.runtime.health.check import _of_facts
 from slurmddp.runtime.health.facts import SHM, Facts, digest, gather, script_of, versions
-from slurmddp.runtime.health.judgement import judge, skewed, unseen
 from slurmddp.runtime.health.preflight import Preflight
+from slurmddp.runtime.health.rules import judge, skewed, unseen
+from slurmddp.runtime.launch.rank import Rank
 from slurmddp.worker import entry
 
 
@@ -224,25 +224,25 @@ def test_a_healthy_rank_alone_leaves_nothing(rank, capsys):
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 8])
 def test_every_two_nodes_exchange_once_and_no_node_twice_in_a_round(count):
-    rounds = list(speed.rounds(count))
+    rounds = list(bandwidth.rounds(count))
     met = [pair for pairs in rounds for pair in pairs]
     assert sorted(met) == [(first, second) for first in range(count) for second in range(first + 1, count)]
     assert all(len({node for pair in pairs for node in pair}) == 2 * len(pairs) for pairs in rounds)
 
 
 def test_a_rank_that_computes_slowly_is_named_with_its_host():
-    (found,) = speed.of_products([(0, "n1", 0.010), (1, "n1", 0.011), (2, "n2", 0.030), (3, "n2", 0.010)])
+    (found,) = bandwidth.of_products([(0, "n1", 0.010), (1, "n1", 0.011), (2, "n2", 0.030), (3, "n2", 0.010)])
     assert (found.level, found.place) == ("warning", "rank 2 on n2")
     assert found.what == "a product of matrices takes 30.00 ms, in the median 10.50 ms"
-    (well,) = speed.of_products([(0, "n1", 0.010), (1, "n1", 0.012)])
+    (well,) = bandwidth.of_products([(0, "n1", 0.010), (1, "n1", 0.012)])
     assert well.level == "ok"
 
 
 def test_a_bad_link_is_named_by_both_hosts():
-    (found,) = speed.of_pairs([("n1", "n2", 0.01), ("n1", "n3", 0.1), ("n2", "n3", 0.01)], 10**8)
+    (found,) = bandwidth.of_pairs([("n1", "n2", 0.01), ("n1", "n3", 0.1), ("n2", "n3", 0.01)], 10**8)
     assert (found.host, found.level) == ("n1", "warning")
     assert found.what == "exchanges 1.00 GB/s with n3, in the median 10.00"
-    (well,) = speed.of_pairs([("n1", "n2", 0.1)], 10**8)
+    (well,) = bandwidth.of_pairs([("n1", "n2", 0.1)], 10**8)
     assert (well.level, well.what) == ("ok", "pairs of nodes exchange 1.00 to 1.00 GB/s, each way")
 
 
@@ -277,11 +277,11 @@ def test_clocks_are_judged_by_how_exactly_they_are_known():
 
 
 def test_ranks_that_get_no_notice_are_named():
-    (found,) = notice._of_notice("", [(0, "n1", 0.1), (1, "n2", None)])
+    (found,) = signal_check._of_notice("", [(0, "n1", 0.1), (1, "n2", None)])
     assert (found.level, found.place) == ("warning", "rank 1 on n2")
-    (well,) = notice._of_notice("", [(0, "n1", 0.1), (1, "n2", 0.25)])
+    (well,) = signal_check._of_notice("", [(0, "n1", 0.1), (1, "n2", 0.25)])
     assert well.what == "a notice reaches all ranks within 0.25 s"
-    (untried,) = notice._of_notice("no scancel here", [(0, "n1", None)])
+    (untried,) = signal_check._of_notice("no scancel here", [(0, "n1", None)])
     assert untried.level == "note"
 
 
@@ -289,16 +289,16 @@ def test_slurm_is_told_to_signal_the_step_or_why_not_is_said(rank, tmp_path, mon
     """The program scancel is a stand-in here: a real one would signal the step that the test is not in."""
     for name, value in {"PATH": str(tmp_path), "SLURM_JOB_ID": "17", "SLURM_STEP_ID": "3"}.items():
         monkeypatch.setenv(name, value)
-    assert notice._send(rank) == "scancel was not found"
+    assert signal_check._send(rank) == "scancel was not found"
     program = tmp_path / "scancel"
     program.write_text(
         f'#!/bin/sh\necho "$*" >{tmp_path}/asked\n[ ! -e {tmp_path}/refuse ] || {{ echo no >&2; exit 1; }}\n'
     )
     program.chmod(0o755)
-    assert notice._send(rank) == ""
+    assert signal_check._send(rank) == ""
     assert (tmp_path / "asked").read_text() == "--signal=USR2 17.3\n"
     (tmp_path / "refuse").touch()
-    assert notice._send(rank) == "no"
+    assert signal_check._send(rank) == "no"
 
 
 def test_good_facts_are_told_too():
@@ -313,7 +313,7 @@ def test_facts_that_cannot_be_judged_do_not_end_the_look(texts, monkeypatch):
     def broken(_):
         raise ValueError("boom")
 
-    monkeypatch.setattr(exam, "judge", broken)
+    monkeypatch.setattr(check, "judge", broken)
     (found,) = _of_facts(texts)
     assert (found.check, found.level) == ("preflight", "warning")
 

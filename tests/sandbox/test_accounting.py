@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from slurmddp import sandbox as room
-from slurmddp import status
-from slurmddp.cluster import Qos, census
-from slurmddp.cluster.census import look
+from slurmddp.cluster import Qos, inspect
+from slurmddp.cluster.inspect import look
 from slurmddp.errors import ClusterError
+from slurmddp.monitoring import status
+from slurmddp.runs.lookup import Target
 from slurmddp.slurm import client, environment
-from slurmddp.target import Target
 
 
 @pytest.fixture(scope="module")
@@ -72,8 +72,8 @@ def test_the_accounting_says_what_the_user_may_charge(accounting):
     assert dict(look(env, accounts=True).accounts_above)["biology"] == ("physics", "root")
     subprocess.run(["sacctmgr", "-i", "modify", "qos", "urgent", "set", "preempt=normal"], env=env, check=True)
     subprocess.run(["sacctmgr", "-i", "modify", "qos", "normal", "set", "gracetime=90"], env=env, check=True)
-    rows = client.query(census.qos_command(), env)
-    assert census.parse_qos(rows, {"PreemptMode": "REQUEUE"}) == (
+    rows = client.query(inspect.qos_command(), env)
+    assert inspect.parse_qos(rows, {"PreemptMode": "REQUEUE"}) == (
         Qos(name="normal", preempted_by=("urgent",), preemption="requeue", grace_s=90),
     )
 

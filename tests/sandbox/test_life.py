@@ -11,8 +11,8 @@ import pytest
 
 from slurmddp import sandbox as room
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.sandbox import cluster, state
-from slurmddp.sandbox.state import Files
+from slurmddp.sandbox import cluster, state_directory
+from slurmddp.sandbox.state_directory import Files
 
 pytestmark = pytest.mark.usefixtures("slurm_programs")
 
@@ -284,7 +284,7 @@ def test_a_client_that_fails_is_an_error_in_its_words(sandbox):
 
 
 def test_the_environment_names_no_other_sandbox(sandbox, monkeypatch):
-    other = state.base() / "other" / "bin"
+    other = state_directory.base() / "other" / "bin"
     monkeypatch.setenv("PATH", f"{other}:/usr/bin:/bin")
     assert sandbox.environment()["PATH"] == f"{sandbox.files.bin}:/usr/bin:/bin"
 
@@ -306,7 +306,7 @@ def test_files_that_cannot_be_written_are_not_left(name, monkeypatch):
 def test_the_supervisor_refuses_to_run_outside_namespaces_of_its_own(tmp_path):
     """At its end it kills every process it can see."""
     done = subprocess.run(
-        [sys.executable, "-m", "slurmddp.sandbox.supervisor", tmp_path], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "slurmddp.sandbox.first_process", tmp_path], capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert "type: slurmddp sandbox up" in done.stderr

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurmddp.sandbox import namespaces
-from slurmddp.sandbox.state import Process
+from slurmddp.sandbox.state_directory import Process
 
 
 def test_an_ordinary_user_gets_a_user_namespace_and_root_none():

@@ -3,7 +3,7 @@ import os
 import pytest
 
 from slurmddp.errors import ClusterError
-from slurmddp.sandbox import programs, state
+from slurmddp.sandbox import programs, state_directory
 
 
 def _without(monkeypatch, *missing):
@@ -57,8 +57,8 @@ def test_a_refusal_is_what_the_command_said():
 
 
 def test_programs_of_sandboxes_are_not_the_machines_own(monkeypatch, tmp_path):
-    monkeypatch.setattr(state, "_PLACE", tmp_path)
-    folder = state.base() / "other" / "bin"
+    monkeypatch.setattr(state_directory, "_PLACE", tmp_path)
+    folder = state_directory.base() / "other" / "bin"
     folder.mkdir(parents=True)
     (folder / "sbatch-of-sandbox").touch(mode=0o755)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}/usr/bin")

@@ -4,7 +4,7 @@ import pytest
 
 from slurmddp.errors import UsageError
 from slurmddp.scaling import csvfile
-from slurmddp.scaling.values import Point, figures
+from slurmddp.scaling.measurements import Point, figures
 
 
 def test_two_columns_are_enough_and_rows_of_a_size_are_repeats():

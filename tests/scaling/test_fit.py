@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurmddp.scaling.fit import NoLawError, fit, nonnegative
-from slurmddp.scaling.values import Point
+from slurmddp.scaling.measurements import Point
 
 NODE = 8
 

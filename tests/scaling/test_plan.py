@@ -3,9 +3,9 @@
 import pytest
 
 from slurmddp.cluster import Cluster, Nodes, Partition
-from slurmddp.config import resolve
+from slurmddp.cluster.request import Request
+from slurmddp.config.resolve import resolve
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.request import Request
 from slurmddp.scaling.plan import plan, sizes
 
 NODES = Nodes(names="n[1-2]", count=2, state="idle", cpus=64, memory_mb=1000, gpus=8, gpu_counts=(("a100", 8),))

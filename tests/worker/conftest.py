@@ -17,7 +17,7 @@ from typing import IO
 
 import pytest
 
-from slurmddp.rundir import RunDir, read_records
+from slurmddp.runs.layout import RunDir, read_records
 
 JOB, ATTEMPT = "17", "0.0"
 FOREIGN = ("SLURM", "DDPRUN", "TORCHELASTIC", "MASTER_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI")
@@ -194,7 +194,7 @@ def start(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[.
         module = ["slurmddp.worker", *words]
         environments = [of_task(rank, count) for rank in range(count)]
         if launcher == "fork":
-            module[:1] = ["slurmddp.runtime.fork", f"--nproc-per-node={count}", "--"]
+            module[:1] = ["slurmddp.runtime.launch.fork", f"--nproc-per-node={count}", "--"]
             environments = [of_task(0, 1)]
         processes = []
         for rank, environment in enumerate(environments):

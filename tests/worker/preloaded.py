@@ -7,7 +7,7 @@ lines: the process's id, and, when that has ended, its status as Popen gives it.
 import os
 import signal
 
-from slurmddp.runtime.leaving import LEAVING
+from slurmddp.runtime.exiting.process_exit import LEAVING
 
 LEAVING.register()
 
@@ -18,7 +18,7 @@ import runpy  # noqa: E402
 import socket  # noqa: E402
 import sys  # noqa: E402
 
-from slurmddp.runtime.lifeline import signal_at_end_of_parent  # noqa: E402
+from slurmddp.runtime.launch.parent_death import signal_at_end_of_parent  # noqa: E402
 
 IMPORTED = ("torch", "torch._dynamo", "torch.distributed.fsdp", "slurmddp.runtime.health.preflight")
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.rundir import RunDir
-from slurmddp.runtime import flight
-from slurmddp.runtime.environment import Rank
+from slurmddp.runs.layout import RunDir
+from slurmddp.runtime.exiting import flight_recorder
+from slurmddp.runtime.launch.rank import Rank
 
 MISMATCH = """
 import datetime, sys, torch, torch.distributed as dist
@@ -78,7 +78,7 @@ def rank(tmp_path):
 )
 def test_old_names_are_for_old_versions(rank, version, names):
     environment = {}
-    flight.switch_on(rank, environment, version)
+    flight_recorder.switch_on(rank, environment, version)
     new = {"TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DUMP_ON_TIMEOUT"}
     assert set(environment) == new | names
     assert environment["TORCH_FR_DUMP_TEMP_FILE"] + "0" == os.fspath(rank.run_dir.attempt("17", "0.0") / "flight.0")
@@ -88,7 +88,7 @@ def test_old_names_are_for_old_versions(rank, version, names):
 def test_what_the_user_has_set_stays(rank, version):
     own = {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/mine", "TORCH_FR_BUFFER_SIZE": "7", "TORCH_NCCL_DUMP_ON_TIMEOUT": "0"}
     environment = dict(own)
-    flight.switch_on(rank, environment, version)
+    flight_recorder.switch_on(rank, environment, version)
     assert environment.items() >= own.items()
     assert "TORCH_FR_DUMP_TEMP_FILE" not in environment
     assert environment.get("TORCH_NCCL_TRACE_BUFFER_SIZE", "7") == "7"

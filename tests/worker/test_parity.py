@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.rundir import RunDir
+from slurmddp.runs.layout import RunDir
 
 PROBE = """
 import atexit, json, os, sys
@@ -51,11 +51,11 @@ def commands(make, launcher: str, words: list[str]) -> list[tuple[list[str], dic
     if launcher == "run":
         return [([sys.executable, "-m", "slurmddp", "run", "--ntasks-per-node=2", "--name=x", *words], {})]
     if launcher == "torchrun":
-        agent = torchrun(["--no-python", *worker(dollars(words))], "slurmddp.runtime.elastic")
+        agent = torchrun(["--no-python", *worker(dollars(words))], "slurmddp.runtime.launch.torchrun")
         del run["SLURMDDP_STORE_PORT"]
         return [(agent, run | make.of_task(0, 1) | {"SLURMDDP_RANK_LOGS": "all"})]
     if launcher == "fork":
-        fork = [sys.executable, "-P", "-u", "-m", "slurmddp.runtime.fork", "--nproc-per-node=2", "--", *words]
+        fork = [sys.executable, "-P", "-u", "-m", "slurmddp.runtime.launch.fork", "--nproc-per-node=2", "--", *words]
         return [(fork, run | make.of_task(0, 1))]
     return [(worker(words), run | make.of_task(rank, 2)) for rank in range(2)]
 
@@ -122,7 +122,7 @@ def test_a_script_fails_the_same(make, launcher, tmp_path, monkeypatch):
     run = RunDir(tmp_path / "run")
     logs = printed if launcher == "srun" else run.rank_log("17", "0.0", 0).read_text()
     assert 'File "train.py", line 5, in <module>\n' in logs or '/train.py", line 5, in <module>\n' in logs
-    assert "slurmddp/worker/command.py" not in logs.partition("ValueError: boom")[0]
+    assert "slurmddp/worker/run_script.py" not in logs.partition("ValueError: boom")[0]
     message = json.loads(run.rank_error("17", "0.0", 0).read_text())["message"]["message"]
     assert message == "ValueError: boom"
     assert run.rank_record("17", "0.0", 0).read_text().startswith("77 rank 0 on n1: ValueError: boom")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from slurmddp.rundir import RunDir
+from slurmddp.runs.layout import RunDir
 
 PROGRAM = str(Path(__file__).parent.parent / "programs" / "train.py")
 pytestmark = pytest.mark.preloaded

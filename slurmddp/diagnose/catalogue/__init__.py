@@ -5,18 +5,28 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Final
 
-from slurmddp.diagnose.catalogue import devices, files, general, lost, meeting, memory, program, slurm, training
-from slurmddp.diagnose.values import Place, Rule
+from slurmddp.diagnose.catalogue import (
+    consequences,
+    devices,
+    files,
+    general,
+    memory,
+    program,
+    rendezvous,
+    slurm,
+    training,
+)
+from slurmddp.diagnose.model import Place, Rule
 
 TOPICS: Final[Mapping[str, tuple[Rule, ...]]] = {
     "The program": program.RULES,
-    "Ranks that do not meet": meeting.RULES,
+    "Ranks that do not meet": rendezvous.RULES,
     "Training": training.RULES,
     "Memory": memory.RULES,
     "GPUs": devices.RULES,
     "Files": files.RULES,
     "Slurm and the batch script": slurm.RULES,
-    "What follows from something else": lost.RULES,
+    "What follows from something else": consequences.RULES,
     "Anything else": general.RULES,
 }
 """By what they are about, in the order in which they are tried."""

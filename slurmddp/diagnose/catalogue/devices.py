@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from slurmddp.diagnose.values import Rule
+from slurmddp.diagnose.model import Rule
 
 _BAD_GPU = "slurmddp submit with -x NODE keeps off the node; tell those who run the cluster"
 

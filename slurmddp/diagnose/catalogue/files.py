@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from slurmddp.diagnose.values import Rule
+from slurmddp.diagnose.model import Rule
 
 _TORN = "load the checkpoint before it, and write to a temporary name that is renamed when it is whole"
 

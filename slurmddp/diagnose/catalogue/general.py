@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from slurmddp.diagnose.values import Rule
+from slurmddp.diagnose.model import Rule
 
 RULES: Final = (
     Rule(

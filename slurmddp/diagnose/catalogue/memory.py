@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from slurmddp.diagnose.values import Rule
+from slurmddp.diagnose.model import Rule
 
 _LESS = "ask for more (--mem), or use less: fewer loader workers, smaller batches; sacct's MaxRSS says how much it was"
 

@@ -14,10 +14,10 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final, Self
 
-from slurmddp import __version__
-from slurmddp.runtime.address import FALLBACKS
-from slurmddp.runtime.environment import Rank
 from slurmddp.runtime.health.gpus import visible
+from slurmddp.runtime.launch.addresses import FALLBACKS
+from slurmddp.runtime.launch.rank import Rank
+from slurmddp.version import __version__
 
 SHM: Final = Path("/dev/shm")  # noqa: S108 - asked for its size only
 MISSING: Final = "missing"

@@ -11,11 +11,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from slurmddp.finding import Finding
-from slurmddp.runtime.address import resolve, source_address
-from slurmddp.runtime.environment import Rank
-from slurmddp.runtime.health.judgement import SKEW_LEAST_S
-from slurmddp.runtime.health.talk import Talk
+from slurmddp.runs.findings import Finding
+from slurmddp.runtime.health.rules import SKEW_LEAST_S
+from slurmddp.runtime.health.store_channel import Talk
+from slurmddp.runtime.launch.addresses import resolve, source_address
+from slurmddp.runtime.launch.rank import Rank
 
 CONNECT_LIMIT_S: Final = 3.0
 SHARED_LIMIT_S: Final = 10.0

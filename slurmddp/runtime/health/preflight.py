@@ -1,4 +1,4 @@
-"""The brief look before COMMAND: it travels with the exchange by which the ranks meet (slurmddp.runtime.roster)."""
+"""The brief check before COMMAND. Its results travel with the rendezvous (`runtime.rendezvous.rendezvous`)."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -8,12 +8,12 @@ from os.path import exists
 from typing import Final
 
 from slurmddp.errors import RankError
-from slurmddp.finding import SERIOUS, Finding
+from slurmddp.runs.findings import SERIOUS, Finding
 from slurmddp.runs.training_events import Found
-from slurmddp.runtime.environment import Rank
+from slurmddp.runtime.exiting.record import write_event
 from slurmddp.runtime.health.facts import Facts, gather
-from slurmddp.runtime.health.judgement import failed, judge, skewed, unseen
-from slurmddp.runtime.record import write_event
+from slurmddp.runtime.health.rules import failed, judge, skewed, unseen
+from slurmddp.runtime.launch.rank import Rank
 
 SEEN_LIMIT_S: Final = 0.5
 """For the marks of other nodes to be seen in the run's folder."""

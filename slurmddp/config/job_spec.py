@@ -1,0 +1,451 @@
+"""JobSpec: one job, as a frozen value that is checked when it is made. No I/O.
+
+Every job option is declared here once; the command line, the environment, the job file and the documentation
+derive from the annotations (slurmddp.config.options).
+"""
+
+import re
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from slurmddp import variables
+from slurmddp.config.command import NO_PYTHON, is_worker
+from slurmddp.config.container import Runtime, check_mount, runtime_of
+from slurmddp.config.options import Count, Field, Option, Tasks, fields_of
+from slurmddp.config.worker_options import WorkerOptions, arguments
+from slurmddp.errors import UsageError
+from slurmddp.slurm.environment import SCRUBBED
+from slurmddp.slurm.time import seconds
+from slurmddp.text import MASK, shown
+
+Gpus = Annotated[
+    str,
+    msgspec.Meta(pattern=r"^([A-Za-z0-9_.-]+:)?[1-9][0-9]{0,3}\Z", description="a count, or type:count as in a100:8"),
+]
+SlurmTime = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^([0-9]+(:[0-9]+){0,2}|[0-9]+-[0-9]+(:[0-9]+){0,2}|UNLIMITED|INFINITE)\Z",
+        description="a Slurm time (minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS)",
+    ),
+]
+Memory = Annotated[
+    str,
+    msgspec.Meta(pattern=r"^[0-9]+[KMGT]?\Z", description="a size (megabytes, or with K, M, G or T behind it)"),
+]
+PortRange = Annotated[
+    str, msgspec.Meta(pattern=r"^[0-9]{4,5}-[0-9]{4,5}\Z", description="two ports, as in 20000-29999")
+]
+Lead = Annotated[int, msgspec.Meta(ge=1, le=65535, description="whole seconds, 1 to 65535")]
+Limit = Annotated[int, msgspec.Meta(ge=0, description="a whole number, 0 or more")]
+
+NAME_RULE: Final = "letters, digits and . _ - after a first letter or digit, at most 64, not digits alone"
+NAME: Final = r"(?![0-9]+\Z)[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+_VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
+_SBATCH_KEY = r"[a-z][a-z0-9-]+"
+
+_NOT_SBATCHS = ("sbatch", "env", "profile")
+"""Our options whose name means something else to sbatch, or nothing."""
+
+_OF_BASH = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "IFS", "PPID", "SHELLOPTS", "UID"})
+
+_FIRST_PORT = 1024
+_LAST_PORT = 65535
+
+DEFAULT_LEAD_S: Final = 120
+LEAD_MARGIN_S: Final = 60
+"""A lead that leaves less than this of the time limit would stop the job about as soon as it starts."""
+
+OURS: Final = (
+    *(
+        "array",
+        "chdir",
+        "error",
+        "export",
+        "gpu-bind",
+        "gpus",
+        "gpus-per-task",
+        "input",
+        "ntasks",
+        "open-mode",
+    ),
+    *("output", "parsable", "no-requeue", "signal", "tasks-per-node", "test-only", "wait", "wrap"),
+)
+"""Options of sbatch that the script's working depends on; `--sbatch` refuses them and their abbreviations."""
+
+
+class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """One job: what sbatch is asked for, how the ranks are started, and what each of them runs."""
+
+    nodes: Annotated[Count, Option(help="Nodes.", short="-N")] = 1
+    gpus_per_node: Annotated[
+        Gpus | None,
+        Option(
+            help="GPUs on each node, as a count or type:count.",
+            metavar="[TYPE:]N",
+            slurm_variable="SBATCH_GPUS_PER_NODE",
+            accepts_number=True,
+        ),
+    ] = None
+    ntasks_per_node: Annotated[Tasks | None, Option(help="Ranks on each node [default: its GPUs, or 1].")] = None
+    cpus_per_task: Annotated[Count | None, Option(help="CPUs for each rank.", short="-c")] = None
+    partition: Annotated[str | None, Option(help="Partition.", short="-p", slurm_variable="SBATCH_PARTITION")] = None
+    account: Annotated[str | None, Option(help="Account to charge.", short="-A", slurm_variable="SBATCH_ACCOUNT")] = (
+        None
+    )
+    qos: Annotated[str | None, Option(help="Quality of service.", short="-q", slurm_variable="SBATCH_QOS")] = None
+    constraint: Annotated[
+        str | None, Option(help="Node features wanted.", short="-C", slurm_variable="SBATCH_CONSTRAINT")
+    ] = None
+    reservation: Annotated[str | None, Option(help="Reservation to use.", slurm_variable="SBATCH_RESERVATION")] = None
+    nodelist: Annotated[str | None, Option(help="Nodes to use, as in n[1-4].", short="-w")] = None
+    exclude: Annotated[str | None, Option(help="Nodes to leave out.", short="-x")] = None
+    time: Annotated[
+        SlurmTime | None,
+        Option(
+            help="Time limit: minutes, HH:MM:SS or D-HH:MM:SS.",
+            short="-t",
+            slurm_variable="SBATCH_TIMELIMIT",
+            accepts_number=True,
+        ),
+    ] = None
+    mem: Annotated[
+        Memory | None,
+        Option(
+            help="Memory of each node: megabytes, or with K, M, G, T.",
+            metavar="SIZE",
+            slurm_variable="SBATCH_MEM_PER_NODE",
+            accepts_number=True,
+        ),
+    ] = None
+    job_name: Annotated[
+        str,
+        Option(
+            help="Name of the job and of its run's folder [default: that of the job file, script or task].",
+            short="-J",
+            also="name",
+        ),
+    ]
+    dependency: Annotated[str | None, Option(help="As sbatch has it: afterok:17.", short="-d")] = None
+    hold: Annotated[bool, Option(help="Submit held; scontrol release starts it.")] = False
+    sbatch: Annotated[
+        tuple[str, ...], Option(help="Any other option of sbatch, by its long name.", metavar="KEY[=VALUE]")
+    ] = ()
+    launcher: Annotated[
+        Literal["srun", "fork", "torchrun", "manual"],
+        Option(
+            help="srun: one task a rank. fork: one task a node imports torch once and forks its ranks. torchrun: one "
+            "task a node is torchrun. manual: `render` prints what to type on each node."
+        ),
+    ] = "srun"
+    init: Annotated[
+        Literal["tcp", "file"],
+        Option(help="How the ranks meet: at a port of the first node, or by a file in the run's folder."),
+    ] = "tcp"
+    no_python: Annotated[bool, Option(help="COMMAND is an executable, not a Python script.")] = False
+    template: Annotated[
+        str | None, Option(help="Your own Jinja template; it extends base.sbatch.j2.", metavar="FILE")
+    ] = None
+    module: Annotated[tuple[str, ...], Option(help="Environment module to load.")] = ()
+    conda: Annotated[str | None, Option(help="Conda environment to activate.", metavar="ENV")] = None
+    venv: Annotated[str | None, Option(help="Virtual environment to activate.", metavar="DIR")] = None
+    setup_file: Annotated[
+        str | None, Option(help="Shell lines to run before the ranks start, from a file.", metavar="FILE")
+    ] = None
+    setup: Annotated[tuple[str, ...], Option(help="A shell line to run before the ranks start.", metavar="LINE")] = ()
+    python: Annotated[
+        str | None,
+        Option(help="Python of the ranks [default: this one; with --conda or --venv: theirs].", metavar="EXE"),
+    ] = None
+    supervisor_python: Annotated[
+        str | None,
+        Option(
+            help="Python of the supervisor, on the host [default: with --container this one, else the ranks'].",
+            metavar="EXE",
+        ),
+    ] = None
+    container: Annotated[
+        str | None,
+        Option(help="Image that the ranks run in; with --python: the Python inside it.", metavar="IMAGE"),
+    ] = None
+    container_runtime: Annotated[
+        Literal["apptainer", "pyxis"] | None,
+        Option(help="What runs the image [default: by its name; a path, .sif and docker:// are apptainer's]."),
+    ] = None
+    container_mount: Annotated[
+        tuple[str, ...],
+        Option(help="What the container sees beside the run's folder and this one.", metavar="SRC[:DST][:ro]"),
+    ] = ()
+    snapshot: Annotated[
+        bool, Option(help="Run the code as it is when the job is submitted, whatever becomes of it until then.")
+    ] = False
+    env: Annotated[
+        tuple[str, ...],
+        Option(
+            help="Environment of the ranks; without VALUE it travels from here, unwritten.",
+            metavar="KEY[=VALUE]",
+        ),
+    ] = ()
+    requeue: Annotated[bool, Option(help="Whether Slurm may put the job back into the queue.")] = True
+    signal_lead: Annotated[
+        Lead | None,
+        Option(
+            help=f"Notice before the time limit [default: {DEFAULT_LEAD_S}, or a quarter of a short limit].",
+            metavar="SECONDS",
+        ),
+    ] = None
+    max_restarts: Annotated[
+        Limit, Option(help="Starts of the ranks in a row, after the first, that may fail without a new checkpoint.")
+    ] = 3
+    max_requeues: Annotated[
+        Limit | None,
+        Option(help="Times that the job may requeue itself [default: unlimited while checkpoints advance]."),
+    ] = None
+    reset: Annotated[bool, Option(help="Start over: what the run has is set aside once, and nothing is deleted.")] = (
+        False
+    )
+    port_range: Annotated[PortRange, Option(help="Where the ranks' two ports are chosen.", metavar="FIRST-LAST")] = (
+        "20000-29999"
+    )
+    interface: Annotated[
+        str | None,
+        Option(help="Network interface of NCCL and gloo, as in ib0 [default: found by themselves].", metavar="NAME"),
+    ] = None
+    nccl_debug: Annotated[
+        Literal["VERSION", "WARN", "INFO", "TRACE"] | None,
+        Option(help="What NCCL says into the ranks' output."),
+    ] = None
+    preflight: Annotated[
+        bool, Option(help="Whether nodes and ranks are looked at, for less than a second, before COMMAND starts.")
+    ] = True
+    steps: Annotated[
+        Count | None,
+        Option(help="End Checkpointer's loop after so many steps, and write how long they took.", metavar="N"),
+    ] = None
+    runs_dir: Annotated[str, Option(help="Where the folders of runs lie.", metavar="DIR")] = "jobs"
+    profile: Annotated[
+        str | None, Option(help="Which tables [profile.NAME] of the configuration files to use.", metavar="NAME")
+    ] = None
+
+    command: tuple[str, ...] = ()
+    """What each rank runs: a script and its arguments, or `-m` and a module; empty: the bundled worker."""
+    worker: WorkerOptions = WorkerOptions()
+    """What the bundled worker is asked for; has no meaning beside a command."""
+
+    def __post_init__(self) -> None:
+        """Check what no single type can; raises UsageError."""
+        if not re.fullmatch(NAME, self.job_name):
+            raise UsageError(f"job name {shown(self.job_name)} is not allowed: {NAME_RULE}; choose with --name")
+        for field in JOB_FIELDS.values():
+            _check_text(field, getattr(self, field.name))
+        for item in self.sbatch:
+            _check_sbatch(item)
+        for line in self.setup:
+            _check_line(line)
+        for item in self.env:
+            _check_variable(item)
+        _check_ports(self.port_range)
+        self._check_lead()
+        self._check_launch()
+        self._check_container()
+        self._check_strategy()
+
+    def _check_lead(self) -> None:
+        if self.signal_lead is None or self.time_s is None:
+            return
+        if self.signal_lead + LEAD_MARGIN_S >= self.time_s:
+            raise UsageError(
+                f"--signal-lead {self.signal_lead} leaves nothing of the time limit {self.time} ({self.time_s} s); "
+                f"less than {self.time_s - LEAD_MARGIN_S} is allowed, or leave it out"
+                if self.time_s > LEAD_MARGIN_S
+                else f"--signal-lead has no place in a time limit of {self.time_s} s; leave it out"
+            )
+
+    def _check_launch(self) -> None:
+        if self.no_python and is_worker(self.command):
+            raise UsageError("--no-python needs a COMMAND that is an executable, as in: --no-python ./train --lr 0.1")
+        if self.launcher != "manual":
+            return
+        if self.init == "file":
+            raise UsageError("--init file with --launcher manual: by hand nobody makes a new file for each start")
+        for given in ("reset", "template", "snapshot"):
+            if getattr(self, given):
+                raise UsageError(f"--{given} with --launcher manual, which makes no batch script; leave it out")
+
+    def _check_container(self) -> None:
+        for mount in self.container_mount:
+            check_mount(mount)
+        if self.container is None:
+            return
+        for key in ("venv", "conda"):
+            if getattr(self, key):
+                raise UsageError(f"--{key} with --container, which brings a Python of its own; leave one of them out")
+        if self.launcher == "manual" and self.runtime == "pyxis":
+            raise UsageError("--launcher manual with pyxis, which is part of srun; give --container-runtime apptainer")
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """The words after `python -m slurmddp.worker`."""
+        if is_worker(self.command):
+            return tuple(arguments(self.worker))
+        return (NO_PYTHON, *self.command) if self.no_python else self.command
+
+    @property
+    def program_of_torchrun(self) -> tuple[str, ...]:
+        """The same for torchrun, which takes `$` for its own (torch.distributed.elastic.utils.macros)."""
+        return tuple(word.replace("$", "$$") for word in self.program)
+
+    def _check_strategy(self) -> None:
+        if self.is_one_process and self.world_size > 1:
+            raise UsageError(
+                f"--strategy dp is one process with all GPUs of a node, not {self.world_size}; "
+                "leave out --nodes and --ntasks-per-node, or give --strategy ddp"
+            )
+
+    @property
+    def is_one_process(self) -> bool:
+        """Whether the bundled worker is to use all GPUs of the node from one process."""
+        return not self.command and self.worker.strategy == "dp"
+
+    @property
+    def runtime(self) -> Runtime | None:
+        """What runs the container; None without one."""
+        return (self.container_runtime or runtime_of(self.container)) if self.container else None
+
+    @property
+    def tasks_per_node(self) -> int:
+        """Ranks on each node."""
+        return self.ntasks_per_node or (not self.is_one_process and self.gpus) or 1
+
+    @property
+    def gpus(self) -> int:
+        """GPUs on each node; 0 when none are asked for."""
+        return int(self.gpus_per_node.rpartition(":")[2]) if self.gpus_per_node else 0
+
+    @property
+    def gpu_type(self) -> str:
+        """The type of GPU asked for; empty when any will do."""
+        return (self.gpus_per_node or "").rpartition(":")[0]
+
+    @property
+    def world_size(self) -> int:
+        """Ranks of the whole job."""
+        return self.nodes * self.tasks_per_node
+
+    @property
+    def time_s(self) -> int | None:
+        """The time limit in seconds; None when it is the partition's, or unlimited."""
+        return seconds(self.time) if self.time else None
+
+    @property
+    def lead_s(self) -> int:
+        """Seconds before the time limit at which the ranks are told to stop."""
+        if self.signal_lead:
+            return self.signal_lead
+        return DEFAULT_LEAD_S if self.time_s is None else max(1, min(DEFAULT_LEAD_S, self.time_s // 4))
+
+    @property
+    def margin_s(self) -> int:
+        """Seconds that the time limit must leave before the notice, for the job to be of use."""
+        return LEAD_MARGIN_S if self.time_s is None else min(LEAD_MARGIN_S, self.time_s - self.lead_s)
+
+    @property
+    def ports(self) -> tuple[int, int]:
+        """First and last port of the range."""
+        first, _, last = self.port_range.partition("-")
+        return int(first), int(last)
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Environment of the ranks, KEY=VALUE each, or a KEY that travels unwritten; the later one counts."""
+        names = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if self.interface else ()
+        level = (f"NCCL_DEBUG={self.nccl_debug}",) if self.nccl_debug else ()
+        steps = (f"{variables.STEP_LIMIT}={self.steps}",) if self.steps else ()
+        return (*(f"{name}={self.interface}" for name in names), *level, *steps, *self.env)
+
+    @property
+    def header(self) -> tuple[tuple[str, str | None], ...]:
+        """Return sbatch's options in the order of the script, each with its value or None for a switch."""
+        asked = [
+            ("job-name", self.job_name),
+            ("nodes", self.nodes),
+            ("ntasks-per-node", self.tasks_per_node),
+            ("gpus-per-node", self.gpus_per_node),
+            ("cpus-per-task", self.cpus_per_task),
+            *((key, getattr(self, key)) for key in _PLAIN_HEADER),
+        ]
+        options: list[tuple[str, str | None]] = [(key, str(value)) for key, value in asked if value is not None]
+        options += [("hold", None)] if self.hold else []
+        options += [("open-mode", "append"), ("requeue" if self.requeue else "no-requeue", None)]
+        options += [("signal", f"USR2@{self.lead_s}")]
+        for item in self.sbatch:
+            key, equals, value = item.partition("=")
+            options.append((key, value if equals else None))
+        return tuple(options)
+
+
+_PLAIN_HEADER = (
+    *("mem", "time", "partition", "account", "qos", "constraint", "reservation", "nodelist", "exclude"),
+    "dependency",
+)
+
+JOB_FIELDS: Final = fields_of(JobSpec)
+"""The job options, by key."""
+
+
+def _check_text(field: Field, value: Any) -> None:
+    for text in value if isinstance(value, tuple) else (value,):
+        if not isinstance(text, str):
+            continue
+        if not text:
+            raise UsageError(f"--{field.key}: an empty text is not allowed; leave the option out")
+        if field.key != "env" and not all(char.isprintable() or char == "\t" for char in text):
+            raise UsageError(f"--{field.key}: {shown(text)} holds a character that cannot be printed; write it without")
+
+
+def _check_sbatch(item: str) -> None:
+    key, equals, value = item.partition("=")
+    if not re.fullmatch(_SBATCH_KEY, key):
+        raise UsageError(f"--sbatch: {shown(item)} is not KEY or KEY=VALUE with sbatch's long name, as in exclusive")
+    if equals and not value:
+        raise UsageError(f"--sbatch: {shown(item)} has an empty value; write {key} alone, or a value")
+    own = next((name for name in JOB_FIELDS if name.startswith(key) and name not in _NOT_SBATCHS), None)
+    if own:
+        raise UsageError(f"--sbatch: {shown(item)}: slurmddp has an option for this, --{own}")
+    if key == "array":
+        raise UsageError(
+            f"--sbatch: {shown(item)}: the tasks of an array are jobs of their own, which never run as one group of "
+            "ranks; ask for ranks by --nodes and --ntasks-per-node"
+        )
+    if any(name.startswith(key) for name in OURS) or (key == "gres" and "gpu" in value):
+        hint = "use --gpus-per-node" if key.startswith("g") else "slurmddp sets this itself"
+        raise UsageError(f"--sbatch: {shown(item)} is not for you to set; {hint}")
+
+
+def _check_line(line: str) -> None:
+    if (len(line) - len(line.rstrip("\\"))) % 2:
+        raise UsageError(f"--setup: {shown(line)} ends in a backslash and would swallow the next line; write it whole")
+
+
+def _check_variable(item: str) -> None:
+    key, equals, value = item.partition("=")
+    if not re.fullmatch(_VARIABLE, key):
+        given = f"{key}={MASK}" if equals else key
+        raise UsageError(f"--env: {shown(given)} is not KEY or KEY=VALUE; a KEY has letters, digits and _")
+    if key in _OF_BASH:
+        raise UsageError(f"--env: {key} belongs to the shell, which the ranks' start needs; choose another name")
+    if re.fullmatch(SCRUBBED, key):
+        raise UsageError(f"--env: {key} belongs to Slurm or to slurmddp and is set for each rank; choose another name")
+    if "\0" in value:
+        raise UsageError(f"--env: the value of {key} holds a NUL, which no environment can carry")
+    if value != value.encode("utf-8", "replace").decode():
+        raise UsageError(f"--env: the value of {key} is not UTF-8 text; give {key} alone, and it travels as it is")
+
+
+def _check_ports(port_range: str) -> None:
+    first, last = (int(port) for port in port_range.split("-"))
+    if not _FIRST_PORT <= first < last <= _LAST_PORT:
+        raise UsageError(
+            f"--port-range: {port_range} is not FIRST-LAST with {_FIRST_PORT} <= FIRST < LAST <= {_LAST_PORT}"
+        )

@@ -1,0 +1,138 @@
+"""The files of output of one job, and whose each is. Reads folders and the run's events."""
+
+import json
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from slurmddp.runs.exit_records import read_record
+from slurmddp.runs.layout import RunDir
+
+Kind = Literal["batch", "node", "rank"]
+
+_FILE: Final = re.compile(r"(node-)?([0-9]+)\.out")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One file of output."""
+
+    path: Path
+    kind: Kind
+    """`node` is a launcher's own output, of which each node has one task."""
+    number: int = -1
+    """The rank, or the node; -1 for the batch script."""
+    attempt: str = ""
+    """Empty for the batch script, whose file goes through all of them."""
+    host: str = ""
+    """Empty where it is not known."""
+
+    @property
+    def rank(self) -> int | None:
+        """The rank; None for what is no rank's."""
+        return self.number if self.kind == "rank" else None
+
+    @cached_property
+    def order(self) -> tuple[bool, bool, int]:
+        """Where it stands among others of the same time: the batch script, the nodes, the ranks."""
+        return self.kind == "rank", self.kind == "node", self.number
+
+    @property
+    def label(self) -> str:
+        """What to call it."""
+        return self.kind if self.number < 0 else f"{self.kind} {self.number}"
+
+
+def batch(run: RunDir, job_id: str) -> Source:
+    """Return the batch script's output."""
+    return Source(run.batch_log(job_id), "batch")
+
+
+def of_attempt(
+    run: RunDir, job_id: str, attempt: str, ranks: Collection[int] | None, *, hosts: bool = True
+) -> list[Source]:
+    """Return the files of these ranks that are there, of all of them and of the launcher for None, in order.
+
+    `hosts` finds out where each ran, which costs a look at the run's events.
+    """
+    known = Hosts(run, job_id, attempt) if hosts else None
+    found = [
+        Source(path, kind, number, attempt, known.of(kind, number) if known else "")
+        for kind, number, path in _files(run, job_id, attempt, ranks)
+    ]
+    return sorted(found, key=lambda source: source.order)
+
+
+def _files(run: RunDir, job_id: str, attempt: str, ranks: Collection[int] | None) -> Iterator[tuple[Kind, int, Path]]:
+    if ranks is not None:
+        yield from (("rank", rank, path) for rank in ranks if (path := run.rank_log(job_id, attempt, rank)).exists())
+        return
+    folder = run.attempt(job_id, attempt)
+    for name in os.listdir(folder) if folder.is_dir() else ():  # noqa: PTH208 names alone: there may be thousands
+        if match := _FILE.fullmatch(name):
+            yield "node" if match[1] else "rank", int(match[2]), folder / name
+
+
+class Hosts:
+    """Where the ranks of one attempt ran, as rank 0 wrote down when all had met; else as each rank wrote at its end."""
+
+    def __init__(self, run: RunDir, job_id: str, attempt: str) -> None:
+        self._run, self._job_id, self._attempt = run, job_id, attempt
+
+    def of(self, kind: Kind, number: int) -> str:
+        """Return a host's name; empty where nobody has written it down."""
+        if kind == "node":
+            return self._nodes[number] if number < len(self._nodes) else ""
+        if kind == "batch":
+            return ""
+        return self._met.get(number) or self._of_record(number)
+
+    @property
+    def are_known(self) -> bool:
+        """Whether all have met, so that nothing more will be known."""
+        return bool(self._ranks)
+
+    @cached_property
+    def _ranks(self) -> Mapping[str, Any]:
+        """The ranks of each host, in the order of the nodes."""
+        ranks = _start(self._run, self._job_id, self._attempt).get("ranks")
+        return ranks if isinstance(ranks, dict) else {}
+
+    @cached_property
+    def _nodes(self) -> list[str]:
+        return list(self._ranks)
+
+    @cached_property
+    def _met(self) -> dict[int, str]:
+        return {rank: host for host, ranges in self._ranks.items() for rank in _numbers(ranges)}
+
+    def _of_record(self, rank: int) -> str:
+        record = read_record(self._run.rank_record(self._job_id, self._attempt, rank))
+        return record.host if record else ""
+
+
+def _numbers(ranges: Any) -> Iterator[int]:
+    """Yield the numbers of `0-3,8`; nothing of what is no such text."""
+    if not isinstance(ranges, str) or not re.fullmatch(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*", ranges):
+        return iter(())
+    ends = (part.partition("-") for part in ranges.split(","))
+    return chain.from_iterable(range(int(first), int(last or first) + 1) for first, _, last in ends)
+
+
+def _start(run: RunDir, job_id: str, attempt: str) -> dict[str, Any]:
+    """Return the record of the ranks' start, the last one where a number was given again; empty without one."""
+    found: dict[str, Any] = {}
+    with suppress(FileNotFoundError), run.events.open("rb") as file:
+        for line in file:
+            if b'"start"' in line and f'"{job_id}"'.encode() in line:
+                with suppress(ValueError, RecursionError):
+                    record = json.loads(line)
+                    is_it = (record.get("event"), record.get("job"), record.get("attempt"))
+                    found = record if is_it == ("start", job_id, attempt) else found
+    return found

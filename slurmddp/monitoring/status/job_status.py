@@ -1,0 +1,72 @@
+"""What is known of a job, as values. No files, no processes."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from slurmddp.runs.layout import RunDir
+from slurmddp.slurm.job_info import Source
+from slurmddp.slurm.states import Phase, phase_of
+
+Happened = tuple[float, str]
+"""When, in seconds since 1970, and why."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far a job's training is, by the run's own records; None for what they do not tell."""
+
+    attempt: str = ""
+    """The newest start of its ranks, `<SLURM_RESTART_COUNT>.<n>`; empty before the first."""
+    step: int | None = None
+    total: int | None = None
+    loss: float | None = None
+    samples_per_s: float | None = None
+    left_s: float | None = None
+    """Until the last step at the pace of this attempt; only while it runs."""
+    checkpoint_step: int | None = None
+    """Of the run's newest checkpoint, whichever job made it."""
+    checkpoint_age_s: float | None = None
+    restarts: tuple[Happened, ...] = ()
+    """Starts of the ranks in the same allocation, the oldest first."""
+    requeues: tuple[Happened, ...] = ()
+    """Returns to the queue, the oldest first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobStatus:
+    """What became of one job, or of one task of an array."""
+
+    job_id: str
+    """`17`, `17_3` for a task of an array, `17_[4-9]` for those that wait together."""
+    run: RunDir | None
+    name: str
+    state: str
+    """Slurm's word; `UNKNOWN` when nobody tells."""
+    reason: str = ""
+    """Slurm's word for why it waits, or why it ended."""
+    meaning: str = ""
+    """The reason in plain words, and what can be done."""
+    expected_start: datetime | None = None
+    submitted: datetime | None = None
+    started: datetime | None = None
+    ended: datetime | None = None
+    elapsed_s: int | None = None
+    limit_s: int | None = None
+    """None when there is none, or nobody tells."""
+    nodes: tuple[str, ...] = ()
+    partition: str = ""
+    exit_status: str = ""
+    """As Slurm has it, status and signal: `77:0`."""
+    restarts: int | None = None
+    """How often Slurm has put it back into the queue; None when nobody tells."""
+    source: Source = "files"
+    age_s: float = 0.0
+    """How old the answer is: 0 when Slurm has just given it, else the time since the last thing on record."""
+    silence: str = ""
+    """Why Slurm did not tell; empty when it did, or does not know the job."""
+    progress: Progress | None = None
+
+    @property
+    def phase(self) -> Phase:
+        """Where in its life the job is."""
+        return phase_of(self.state)

@@ -1,0 +1,195 @@
+"""What a run's own records say has happened to it, by job and attempt. Reads `events.jsonl`; asks nobody.
+
+Written by programs that may have been killed: a record that is torn, or says a wrong thing, is left out.
+"""
+
+import math
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final, Self
+
+from slurmddp.exit_codes import DONE
+from slurmddp.runs.layout import TAIL_BYTES, RunDir, last_records, parse_records, read_records
+
+_WORDS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+_LARGEST: Final = 2**63
+"""From here on a whole number in JSON need not be one that a float can hold."""
+_LAST_TIME: Final = 1e11
+"""Seconds since 1970 in the year 5138; what comes later is no time."""
+_FREQUENT: Final = (b'"event": "metrics"', b'"event": "checkpoint"')
+_AFTERWORDS: Final = frozenset({"end", "attempt_end", "checkpoint", "metrics"})
+_RECENT: Final = 64
+_HEAD: Final = frozenset({"time", "event", "job", "attempt", "rank", "host"})
+
+
+@dataclass(frozen=True)
+class Event:
+    """One record of `events.jsonl`: one of those of `slurmddp.runs.events` or `training_events`."""
+
+    time: float
+    """Seconds since 1970, by the clock of `host`."""
+    kind: str
+    job: str
+    attempt: str
+    rank: int | None
+    """None for the supervisor and the command line."""
+    host: str
+    fields: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Self | None:
+        """Return the event of a record; None when the record is none."""
+        time, kind, rank = record.get("time"), record.get("event"), record.get("rank")
+        if not (_is_time(time) and isinstance(kind, str) and (rank is None or isinstance(rank, int))):
+            return None
+        own = {name: value for name, value in record.items() if name not in _HEAD}
+        texts = (str(record.get(name) or "") for name in ("job", "attempt", "host"))
+        job, attempt, host = texts
+        return cls(float(record["time"]), kind, job, attempt, rank, host, own)
+
+    def number(self, name: str) -> float | None:
+        """Return a field that is a number, `nan` and `inf` among them; None when it is none."""
+        return number(self.fields.get(name))
+
+    def count(self, name: str) -> int:
+        """Return a field that counts something; 0 when it does not."""
+        value = self.number(name)
+        return int(value) if value is not None and abs(value) < _LARGEST else 0
+
+    def text(self, name: str) -> str:
+        """Return a field that is a text; empty when it is none."""
+        value = self.fields.get(name)
+        return value if isinstance(value, str) else ""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One start of a job's ranks, as far as its events tell."""
+
+    job: str
+    name: str
+    """`<SLURM_RESTART_COUNT>.<n>`; n counts the starts in one allocation."""
+    events: tuple[Event, ...]
+    """At least one, the oldest first."""
+
+    def all(self, kind: str) -> list[Event]:
+        """Return the events of one kind, the oldest first."""
+        return [event for event in self.events if event.kind == kind]
+
+    def last(self, kind: str) -> Event | None:
+        """Return the newest event of one kind."""
+        return next((event for event in reversed(self.events) if event.kind == kind), None)
+
+    @property
+    def began(self) -> float:
+        """When the first thing is known to have happened, in seconds since 1970."""
+        return self.events[0].time
+
+    @property
+    def seen(self) -> float:
+        """When the last thing is known to have happened, in seconds since 1970."""
+        return self.events[-1].time
+
+    @property
+    def left(self) -> Event | None:
+        """How the batch script went on after it, a `restart` or a `requeue`; None while it has not."""
+        return self.last("requeue") or self.last("restart")
+
+
+@dataclass(frozen=True)
+class History:
+    """Everything that is known of a run, or of its newest part."""
+
+    events: tuple[Event, ...]
+    """In the order in which they were written."""
+
+    @cached_property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """The starts of its ranks, by the time of their first event."""
+        found: dict[tuple[str, str], list[Event]] = {}
+        for event in self.events:
+            found.setdefault((event.job, event.attempt), []).append(event)
+        made = [Attempt(job, name, tuple(events)) for (job, name), events in found.items()]
+        return tuple(sorted(made, key=lambda attempt: attempt.began))
+
+    def of_job(self, job_id: str) -> "History":
+        """Return what is known of one job of the run."""
+        return History(tuple(event for event in self.events if event.job == job_id))
+
+    def decision(self) -> Event | None:
+        """Return the newest event that is not only what ranks had still to say: a start, a notice, a `cancel`."""
+        return next((event for event in reversed(self.events) if event.kind not in _AFTERWORDS), None)
+
+    def all(self, kind: str) -> list[Event]:
+        """Return the events of one kind, in the order in which they were written."""
+        return [event for event in self.events if event.kind == kind]
+
+    def last(self, kind: str) -> Event | None:
+        """Return the newest event of one kind."""
+        return next((event for event in reversed(self.events) if event.kind == kind), None)
+
+
+def read(run: RunDir) -> History:
+    """Return all that a run has written down."""
+    return History(tuple(_known(read_records(run.events))))
+
+
+def read_outline(run: RunDir) -> History:
+    """Return what has happened to a run; of metrics and checkpoints the last few before anything else, and at the end.
+
+    They are nearly all of a long run's gigabytes, and passed over unread.
+    """
+    with suppress(FileNotFoundError), run.events.open("rb") as file:
+        return History(tuple(parse_events(_thinned(file))))
+    return History(())
+
+
+def _thinned(lines: Iterable[bytes]) -> Iterator[bytes]:
+    recent: deque[bytes] = deque(maxlen=_RECENT)
+    for line in lines:
+        if any(kind in line for kind in _FREQUENT):
+            recent.append(line)
+            continue
+        yield from recent
+        recent.clear()
+        yield line
+    yield from recent
+
+
+def read_newest(run: RunDir, *, size: int = TAIL_BYTES) -> History:
+    """Return what lies in the last `size` bytes of a run's events: 64 KiB are enough for where it stands."""
+    return History(tuple(_known(last_records(run.events, size=size))))
+
+
+def number(value: object) -> float | None:
+    """Return a number as JSON has it, or as its text where JSON has none; None for anything else."""
+    if isinstance(value, str):
+        return _WORDS.get(value)
+    return float(value) if _is_number(value) and isinstance(value, int | float) else None
+
+
+def parse_events(lines: Iterable[bytes]) -> Iterator[Event]:
+    """Yield the events of lines of JSON; what is none is left out."""
+    return _known(parse_records(lines))
+
+
+def _known(records: Iterable[Mapping[str, Any]]) -> Iterator[Event]:
+    return (event for record in records if (event := Event.of(record)))
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, float) or (
+        isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST
+    )
+
+
+def _is_time(value: object) -> bool:
+    return _is_number(value) and isinstance(value, int | float) and 0 <= value < _LAST_TIME
+
+
+def is_finished(run: RunDir) -> bool:
+    """Tell by the last event whether the run's last job ended well."""
+    return [record.get("status") for record in last_records(run.events)][-1:] == [DONE]

@@ -1,0 +1,340 @@
+"""Names every file of a run, and writes them whole. Touches the disk; starts nothing; standard library only.
+
+A run is one folder. The batch script (templates/base.sbatch.j2) names the same files in shell; a test compares.
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from slurmddp.errors import UsageError
+
+TAIL_BYTES = 2**16
+LOCAL = "local-"
+"""What the id of a run on this machine begins with, which is no job of Slurm's."""
+HERE = f"local:{os.uname().nodename}"
+"""What stands in a run's owner file for the cluster while it runs on this machine."""
+_RANK_MODEL = re.compile(r"rank-([0-9]+)\.pt\Z")
+
+
+class RunDir(NamedTuple):
+    """The folder of one run. A job id here is what Slurm shows: `17`, or `17_3` for a task of an array."""
+
+    path: Path
+
+    @classmethod
+    def named(cls, runs_dir: str, name: str) -> Self:
+        """Return the folder of the run `name`, as a script with these values names it from this working directory.
+
+        Raises UsageError for a path that Slurm could not write logs to.
+        """
+        path = Path.cwd() / runs_dir / name
+        if "\\" in str(path) or not str(path).isprintable():
+            raise UsageError(
+                f"the run's folder {str(path)!a} has a backslash or worse in its path; Slurm loses such logs"
+            )
+        return cls(path)
+
+    @property
+    def sweep(self) -> Self | None:
+        """The sweep that this run is a setting of, told by its folder: no job's name holds a `=`."""
+        return type(self)(self.path.parent) if "=" in self.path.name else None
+
+    @property
+    def job_name(self) -> str:
+        """What its jobs are called."""
+        return (self.sweep or self).path.name
+
+    @property
+    def job_script(self) -> Path:
+        """The script last submitted, byte for byte."""
+        return self.path / "job.sbatch"
+
+    def submitted_script(self, job_id: str) -> Path:
+        """The script that job was submitted with."""
+        return self.path / f"{job_id}.sbatch"
+
+    @property
+    def spec(self) -> Path:
+        """The resolved job: every value and where it came from."""
+        return self.path / "spec.toml"
+
+    @property
+    def submissions(self) -> Path:
+        """A line of JSON for each submission."""
+        return self.path / "submissions.jsonl"
+
+    @property
+    def logs(self) -> Path:
+        """All output, in files named by job, attempt and rank."""
+        return self.path / "logs"
+
+    def batch_log(self, job_id: str) -> Path:
+        """The batch script's own words."""
+        return self.logs / f"{job_id}.out"
+
+    def batch_record(self, job_id: str) -> Path:
+        """How a set-up line failed: one line, its status and the reason."""
+        return self.logs / f"{job_id}.end"
+
+    def attempt(self, job_id: str, attempt: str) -> Path:
+        """The folder of one start of the step; `attempt` is `<SLURM_RESTART_COUNT>.<n>`."""
+        return self.logs / job_id / attempt
+
+    def attempts(self, job_id: str) -> list[str]:
+        """Return the attempts of that job that have a folder, oldest first."""
+        folder = self.logs / job_id
+        names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+        names = [name for name in names if re.fullmatch(r"[0-9]+\.[0-9]+", name)]
+        return sorted(names, key=lambda name: [int(part) for part in name.split(".")])
+
+    def rank_log(self, job_id: str, attempt: str, rank: int) -> Path:
+        """What that rank printed, both streams."""
+        return self.attempt(job_id, attempt) / f"{rank}.out"
+
+    def rank_record(self, job_id: str, attempt: str, rank: int) -> Path:
+        """How that rank ended: one line, the status of `slurmddp.exit_codes` and the reason."""
+        return self.attempt(job_id, attempt) / f"{rank}.end"
+
+    def rank_begin(self, job_id: str, attempt: str, rank: int) -> Path:
+        """Left by rank 0 when all ranks have met."""
+        return self.attempt(job_id, attempt) / f"{rank}.begin"
+
+    def rank_error(self, job_id: str, attempt: str, rank: int) -> Path:
+        """The exception that ended that rank, in the form of torch's TORCHELASTIC_ERROR_FILE."""
+        return self.attempt(job_id, attempt) / f"{rank}.error.json"
+
+    def flight_prefix(self, job_id: str, attempt: str) -> str:
+        """What each rank's flight recorder dump is named by; torch appends the rank."""
+        return f"{self.attempt(job_id, attempt)}/flight."
+
+    def meeting(self, job_id: str, attempt: str) -> Path:
+        """The file by which that attempt's ranks form their group under `--init file`; gone after a good end."""
+        return self.attempt(job_id, attempt) / "meeting"
+
+    def node_mark(self, job_id: str, attempt: str, node: int) -> Path:
+        """What a node writes to show that it can, and that the others see it; gone when they have."""
+        return self.attempt(job_id, attempt) / f"node-{node}.mark"
+
+    @property
+    def findings(self) -> Path:
+        """What the long look at the nodes found, as JSON."""
+        return self.path / "findings.json"
+
+    @property
+    def events(self) -> Path:
+        """What happened, a line of JSON each; the fields are those of `slurmddp.runs.events` and `training_events`."""
+        return self.path / "events.jsonl"
+
+    @property
+    def report(self) -> Path:
+        """The run as a page, as `slurmddp report` last wrote it."""
+        return self.path / "report.html"
+
+    @property
+    def checkpoints(self) -> Path:
+        """A folder for each durable step, `step-000000100`."""
+        return self.path / "checkpoints"
+
+    @property
+    def owner(self) -> Path:
+        """Which attempt may write here: one line, `<cluster> <job> <attempt>`."""
+        return self.path / "owner"
+
+    def runs_here(self, job_id: str) -> bool:
+        """Whether a run on this machine, no job of Slurm's, goes on: it owns the folder, its id ends in a process."""
+        with suppress(OSError):
+            place, job, *_ = [*self.owner.read_text().split(), "", ""]
+            return place == HERE and job == job_id and Path(f"/proc/{job_id.rpartition('-')[2]}").exists()
+        return False
+
+    def requeues(self, job_id: str) -> Path:
+        """How often that job has requeued itself: a line each, the newest checkpoint and the seconds it had run."""
+        return self.logs / job_id / "requeues"
+
+    @property
+    def claim(self) -> Path:
+        """Held by one who submits a job for the run: host and process."""
+        return self.path / ".submitting"
+
+    def before_reset(self, number: int) -> Path:
+        """What the run had before it was started over for the `number`-th time, from 1."""
+        return self.path / f"before-reset-{number}"
+
+    @property
+    def next_reset(self) -> int:
+        """The number of the next start over."""
+        found = [re.fullmatch(r"before-reset-([0-9]+)", entry.name) for entry in self.path.glob("before-reset-*")]
+        return 1 + max((int(match[1]) for match in found if match), default=0)
+
+    def rank_model(self, rank: int) -> Path:
+        """The trained model as one rank holds it, where every rank was asked to save its own."""
+        return self.path / f"rank-{rank}.pt"
+
+    @property
+    def model(self) -> Path:
+        """The trained model: a plain state_dict."""
+        return self.path / "model.pt"
+
+    @property
+    def rank_models(self) -> list[Path]:
+        """The ranks' models that are there, by rank."""
+        found = {int(match[1]): path for path in self.path.glob("rank-*.pt") if (match := _RANK_MODEL.match(path.name))}
+        return [found[rank] for rank in sorted(found)]
+
+    @property
+    def tensorboard(self) -> Path:
+        """What TensorBoard shows of the run."""
+        return self.path / "tensorboard"
+
+    @property
+    def codes(self) -> Path:
+        """The copies of code that jobs were submitted with."""
+        return self.path / "code"
+
+    def code(self, digest: str) -> Path:
+        """One copy, by the digest of what is in it."""
+        return self.codes / digest
+
+    def create(self) -> Path | None:
+        """Make the folder, private and ignored by git, unless it is there.
+
+        Returns the outermost folder that was made, for whoever has to take it back; None when none was. Raises
+        UsageError when something else stands in its place, or when it belongs to somebody else.
+        """
+        if self.path.is_dir():
+            self._check_owner()
+            self.logs.mkdir(exist_ok=True)
+            return None
+        missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.mkdir(mode=0o700)
+            self.logs.mkdir(exist_ok=True)
+            write_whole(self.path / ".gitignore", b"*\n")
+        except OSError as error:
+            if isinstance(error, FileExistsError) and self.path.is_dir():  # another submission was quicker
+                return self.create()
+            raise UsageError(f"the run's folder {self.path} cannot be made: {error.strerror}") from error
+        return missing[-1]
+
+    def remove_unused(self, outermost: Path) -> None:
+        """Take back a `create` that returned `outermost`: folders that nobody has put anything into since."""
+        (self.path / ".gitignore").unlink(missing_ok=True)
+        for folder in (self.logs, self.path, *self.path.parents):
+            try:
+                folder.rmdir()
+            except OSError:
+                return
+            if folder == outermost:
+                return
+
+    @contextmanager
+    def claimed(self) -> Iterator[None]:
+        """Hold the run while a job is submitted for it, against a second submission at the same time.
+
+        Raises UsageError when another process, here or on another machine, holds it.
+        """
+        from slurmddp.runs.ownership import create_exclusively, take_away  # noqa: PLC0415 - for a submission alone
+
+        claim = self.claim
+        while not create_exclusively(claim, f"{os.uname().nodename} {os.getpid()}"):
+            with suppress(FileNotFoundError):
+                holder = claim.read_text()
+                host, _, pid = holder.partition(" ")
+                if host != os.uname().nodename or not pid.isdecimal() or Path(f"/proc/{pid}").exists():
+                    raise UsageError(
+                        f"run {self.path.name} is being submitted by process {pid} on {host}; wait for it, or remove "
+                        f"{claim} if that process is gone"
+                    )
+                take_away(claim, holder)
+        try:
+            yield
+        finally:
+            claim.unlink(missing_ok=True)
+
+    def _check_owner(self) -> None:
+        owner = self.path.stat().st_uid
+        if owner != os.getuid():
+            raise UsageError(f"the run's folder {self.path} belongs to user {owner}; choose another --name")
+
+
+def _temporary(folder: Path, prefix: str) -> tuple[int, str]:
+    import tempfile  # noqa: PLC0415 - needed only to write, and every start would pay for it
+
+    return tempfile.mkstemp(dir=folder, prefix=prefix)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that a reader, also after a power cut, sees all of it or what was there before."""
+    try:
+        descriptor, temporary = _temporary(path.parent, f".{path.name}.")
+    except OSError as error:
+        error.filename = str(path)  # what was asked for; nobody knows the other name
+        raise
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def append_record(path: Path, record: Mapping[str, Any]) -> None:
+    """Append one line of JSON by one write, so that lines of several writers never mix."""
+    line = (json.dumps(record, allow_nan=False) + "\n").encode("ascii")
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(descriptor, line)
+    finally:
+        os.close(descriptor)
+
+
+def read_records(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the records of a file of JSON lines; a torn last line, or a missing file, yields nothing."""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        yield from parse_records(file)
+
+
+def last_records(path: Path, *, size: int = TAIL_BYTES) -> Iterator[dict[str, Any]]:
+    """Yield as many of the last records as lie in the file's last `size` bytes, 64 KiB."""
+    with suppress(FileNotFoundError), path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+        yield from parse_records(file.read().split(b"\n"))
+
+
+def parse_records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
+    """Yield the records of lines of JSON; what is none is left out, also the torn head of one that was written on."""
+    for line in lines:
+        record, behind = _parsed(line), line.rfind(_HEAD)
+        if record is None and behind > 0:
+            record = _parsed(line[behind:])
+        if isinstance(record, dict):
+            yield record
+
+
+_HEAD = b'{"time": '
+"""What the records of events begin with."""
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError):  # torn, or brackets in thousands
+        return None
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,1 @@
+"""How a rank ends: its exit code, its exit record, and the dumps for the diagnosis."""

@@ -1,0 +1,111 @@
+"""Judges how a rank ended: the status another attempt is decided by, and one line of reason. Pure."""
+
+import errno
+import sys
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from slurmddp import exit_codes
+from slurmddp.errors import SlurmddpError
+
+RETRYABLE_ERRNOS = frozenset({errno.ESTALE, errno.EADDRINUSE, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EREMOTEIO})
+RETRYABLE_TEXTS = (
+    "connection closed by peer",
+    "connection reset by peer",
+    "connection refused",
+    "broken pipe",
+    "no route to host",
+    "timed out",
+    "timeout",
+    "recvvalue failed",
+    "address already in use",
+    "stale file handle",
+    "remote process exited",
+    "nccl communicator was aborted",
+    "uncorrectable ecc",
+    "uncorrectable nvlink",
+    "xid",
+    "is killed by signal",
+    "exited unexpectedly",
+)
+"""What torch's RuntimeErrors say when a peer, a device or a loader was lost (gloo, NCCL, CUDA, DataLoader)."""
+
+REASON_LENGTH = 300
+TERMINATED = 128 + 15
+"""The status of a program that SIGTERM ended, by the convention of shells."""
+
+
+class Verdict(NamedTuple):
+    """How a rank ended."""
+
+    status: int
+    """Of `slurmddp.exit_codes`."""
+    reason: str
+    """One line."""
+
+
+DONE = Verdict(exit_codes.DONE, "done")
+
+
+class Stopped(SystemExit):
+    """Ends the program when the job was told to stop and its state is durable; not an error."""
+
+    def __init__(self, step: int, reason: str) -> None:
+        super().__init__(exit_codes.STOPPED)
+        self.step = step
+        """Steps finished."""
+        self.reason = reason
+        """One line."""
+
+
+def judge(error: BaseException) -> Verdict:
+    """Return what an exception that ended a rank means for another attempt."""
+    if isinstance(error, Stopped):
+        return Verdict(exit_codes.STOPPED, error.reason)
+    if isinstance(error, SystemExit):
+        status = exit_status(error)
+        return Verdict(exit_codes.FAILED, f"exit status {status}") if status else DONE
+    if isinstance(error, SlurmddpError):
+        known = error.exit_status in (exit_codes.RETRYABLE, exit_codes.FENCED)
+        status = error.exit_status if known else exit_codes.FAILED
+        return Verdict(status, one_line(str(error)))
+    lost = any(map(_is_retryable, _chain(error)))
+    return Verdict(exit_codes.RETRYABLE if lost else exit_codes.FAILED, one_line(f"{type(error).__name__}: {error}"))
+
+
+def exit_status(error: SystemExit) -> int:
+    """Return the status Python would end with; Lightning's SIGTERMException means 143 and forgets to say so."""
+    if error.code is None:
+        return TERMINATED if type(error).__name__ == "SIGTERMException" else 0
+    return error.code & 0xFF if isinstance(error.code, int) else 1
+
+
+def one_line(text: str) -> str:
+    """Return a text as one line that cannot move a terminal's cursor."""
+    words = " ".join(text.split())
+    return "".join(char if char.isprintable() else "?" for char in words)[:REASON_LENGTH]
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an exception and those it was raised from."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__
+
+
+def _is_retryable(error: BaseException) -> bool:
+    if isinstance(error, (ConnectionError, TimeoutError, *_torch_network_errors())):
+        return True
+    if isinstance(error, OSError) and error.errno in RETRYABLE_ERRNOS:
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and any(part in text for part in RETRYABLE_TEXTS)
+
+
+def _torch_network_errors() -> tuple[type[BaseException], ...]:
+    """Return torch's own classes; none when torch was never imported, so that nobody raised them."""
+    distributed = sys.modules.get("torch.distributed")
+    names = ("DistNetworkError", "DistStoreError")
+    return tuple(getattr(distributed, name) for name in names if hasattr(distributed, name))

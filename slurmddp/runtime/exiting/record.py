@@ -1,0 +1,60 @@
+"""Writes how this rank ended: its record for the batch script, and its error file. Touches the run's folder only."""
+
+import contextlib
+import json
+import os
+import time
+import traceback
+from pathlib import Path
+
+from slurmddp.runs import events
+from slurmddp.runs.events import Author
+from slurmddp.runs.exit_records import record_line
+from slurmddp.runs.layout import write_whole
+from slurmddp.runs.training_events import End, OfRank
+from slurmddp.runtime.exiting.classify import Verdict
+from slurmddp.runtime.launch.rank import Rank
+
+
+def write_event(rank: Rank, event: OfRank) -> None:
+    """Append an event to the run's file; only global rank 0 of a run does."""
+    if rank.run_dir and rank.is_main:
+        author = Author(job=rank.job, attempt=rank.attempt, rank=rank.rank, host=rank.host)
+        events.append(rank.run_dir, author, event)
+
+
+def write_begin(rank: Rank) -> None:
+    """Leave rank 0's sign that all ranks have met."""
+    if rank.run_dir and rank.is_main:
+        rank.run_dir.rank_begin(rank.job, rank.attempt, rank.rank).touch(mode=0o600)
+
+
+def write_end(rank: Rank, verdict: Verdict) -> None:
+    """Leave this rank's record, `0 done` or `<status> rank <r> on <host>: <reason>`, and rank 0's event.
+
+    Raises OSError when the run's folder cannot be written to.
+    """
+    if rank.run_dir is None:
+        return
+    line = record_line(rank.rank, rank.host, verdict.status, verdict.reason)
+    write_event(rank, End(status=verdict.status, reason=line.rstrip("\n").partition(" ")[2]))
+    write_whole(rank.run_dir.rank_record(rank.job, rank.attempt, rank.rank), line.encode("utf-8", "replace"))
+
+
+def write_error(rank: Rank, error: BaseException) -> None:
+    """Leave the exception in the form of torch's TORCHELASTIC_ERROR_FILE: in the run's folder, and for an agent.
+
+    Does without where it cannot write: the record says the same in short.
+    """
+    text = "".join(traceback.format_exception(error))
+    extra = {"py_callstack": text, "timestamp": str(int(time.time()))}
+    content = {"message": {"message": f"{type(error).__name__}: {error}", "extraInfo": extra}}
+    for path in _error_files(rank):
+        with contextlib.suppress(OSError):
+            write_whole(path, json.dumps(content).encode("ascii"))
+
+
+def _error_files(rank: Rank) -> set[Path]:
+    ours = {rank.run_dir.rank_error(rank.job, rank.attempt, rank.rank)} if rank.run_dir else set()
+    agents = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    return ours | {Path(agents)} if agents else ours

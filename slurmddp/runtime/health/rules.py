@@ -1,0 +1,297 @@
+"""What the facts of all ranks, side by side, say of the job. Pure."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from slurmddp.runs.findings import Finding
+from slurmddp.runtime.health.facts import MISSING, SHM, Facts
+
+SHM_LEAST_MB: Final = 256
+"""A loader's worker passes batches through /dev/shm; containers have 64 MB of it by default."""
+SKEW_LEAST_S: Final = 1.0
+"""Clocks further apart spoil the order of records, and the stop before the time limit."""
+_HOPELESS: Final = ("EROFS", "EACCES", "EPERM", "ENOENT", "ENOTDIR")
+"""Why a folder cannot be written to, where waiting does not help: a full disk is emptied, a stale handle renewed."""
+_FEW: Final = 4
+
+All = Sequence[Facts]
+
+
+def judge(ranks: All) -> Iterator[Finding]:
+    """Yield what is wrong, or good to know, with the ranks of a job."""
+    yield from _blind(ranks)
+    ranks = [facts for facts in ranks if not facts.failure]
+    if not ranks:
+        return
+    yield from _folder(ranks)
+    yield from _names(ranks)
+    yield from _versions(ranks)
+    yield from _script(ranks)
+    yield from _gpus(ranks)
+    yield from _affinity(ranks)
+    yield from _shared_memory(ranks)
+
+
+def unseen(ranks: All, seen: Callable[[int], bool]) -> Iterator[Finding]:
+    """Yield the nodes whose mark in the run's folder the first node does not see."""
+    for facts in ranks:
+        if facts.is_leader and not (facts.folder_error or facts.failure) and not seen(facts.node_rank):
+            yield Finding(
+                check="folder",
+                level="warning",
+                host=facts.host,
+                what=f"what it wrote into the run's folder is not seen on {ranks[0].host}",
+                why="records and checkpoints of one node are lost for the others",
+                advice="put the run's folder on a file system that all nodes share, by --runs-dir",
+            )
+
+
+def skewed(ranks: All, published: float, heard: float, times: Mapping[int, float]) -> Iterator[Finding]:
+    """Yield the nodes whose clock was outside of [published, heard] of the first node's when they read theirs.
+
+    All times in seconds since 1970; `times` by rank.
+    """
+    for facts in ranks:
+        time_s = times.get(facts.rank)
+        if time_s is None or not facts.is_leader:
+            continue
+        apart_s = max(published - time_s, time_s - heard)
+        if apart_s > SKEW_LEAST_S:
+            side = "behind" if time_s < published else "ahead of"
+            yield Finding(
+                check="clock",
+                level="warning",
+                host=facts.host,
+                what=f"its clock is {apart_s:.1f} s {side} that of {ranks[0].host}",
+                why="ranks stop at the wrong time before the time limit, and records are out of order",
+                advice="tell the site: NTP does not work there",
+            )
+
+
+def failed(error: str, host: str = "", rank: int | None = None) -> Finding:
+    """Return that a look came to no end, and why."""
+    return Finding(
+        check="preflight",
+        level="warning",
+        host=host,
+        rank=rank,
+        what=f"the look at the ranks failed ({error})",
+        why="what it would have found is not known; the job starts all the same",
+    )
+
+
+def _blind(ranks: All) -> Iterator[Finding]:
+    """Yield one line a node and reason."""
+    for members in _groups(ranks, lambda facts: f"{facts.host} {facts.failure}").values():
+        if members[0].failure:
+            yield failed(members[0].failure, members[0].host, members[0].rank if len(members) == 1 else None)
+
+
+def _folder(ranks: All) -> Iterator[Finding]:
+    for facts in ranks:
+        if facts.folder_error:
+            yield Finding(
+                check="folder",
+                level="error" if facts.folder_error in _HOPELESS else "warning",
+                host=facts.host,
+                what=f"the run's folder cannot be written to ({facts.folder_error})",
+                why="no checkpoint, and no record of how the ranks end, can be kept",
+                advice="choose a folder that all nodes can write to, by --runs-dir, or leave the node out by --exclude",
+            )
+
+
+def _names(ranks: All) -> Iterator[Finding]:
+    for facts in ranks:
+        if facts.head:
+            yield Finding(
+                check="names",
+                level="warning",
+                host=facts.host,
+                what=f"the name of the first node, {facts.head}, does not resolve, or only to {facts.host} itself",
+                why="the ranks meet by the address that Slurm has for it; a program that uses the name fails",
+                advice=f"tell the site: {facts.head} belongs into DNS or /etc/hosts",
+            )
+
+
+def _versions(ranks: All) -> Iterator[Finding]:
+    for name in sorted({name for facts in ranks for name in facts.versions}):
+        by_value = _groups(ranks, partial(_version, name))
+        if len(by_value) > 1:
+            yield Finding(
+                check="versions",
+                level="warning",
+                host=_odd_host(by_value),
+                what=f"{name} differs: {_listed(by_value)}",
+                why="ranks of different versions can compute differently, or wait for each other for ever",
+                advice="give all nodes the same environment, by --venv, --conda or --python on a shared file system",
+            )
+
+
+def _version(name: str, facts: Facts) -> str:
+    return facts.versions.get(name, "none")
+
+
+def _script(ranks: All) -> Iterator[Finding]:
+    """Nodes that have another script than others, or none; one that no rank has is left to Python to complain of."""
+    by_error = _groups(ranks, lambda facts: facts.script_error)
+    by_digest = _groups(by_error.pop("", ()), lambda facts: facts.digest)
+    script = ranks[0].script
+    if by_digest:
+        yield from _unreadable(script, by_error)
+    if len(by_digest) <= 1:
+        return
+    if MISSING in by_digest:
+        yield Finding(
+            check="script",
+            level="error",
+            host=by_digest[MISSING][0].host,
+            what=f"{script} cannot be read by {_members(by_digest[MISSING])}",
+            why="these ranks have nothing to run",
+            advice="put it on a file system that all nodes share",
+        )
+        return
+    yield Finding(
+        check="script",
+        level="warning",
+        host=_odd_host(by_digest),
+        what=f"{script} differs: {_listed(by_digest)} (sha256)",
+        why="the ranks would run different programs",
+        advice="put it on a file system that all nodes share, or wait until all nodes see your last change",
+    )
+
+
+def _unreadable(script: str, by_error: Mapping[str, All]) -> Iterator[Finding]:
+    for error, members in by_error.items():
+        yield Finding(
+            check="script",
+            level="warning",
+            host=members[0].host,
+            what=f"{script} cannot be read by {_members(members)} ({error})",
+            why="if that lasts, these ranks have nothing to run",
+            advice="put it on a file system that all nodes share",
+        )
+
+
+def _gpus(ranks: All) -> Iterator[Finding]:
+    for host, members in _groups(ranks, lambda facts: facts.host).items():
+        present = dict.fromkeys(gpu for facts in members for gpu in facts.gpus)
+        if not present or not any(facts.gpus_asked for facts in members):
+            continue
+        if len(present) < len(members):
+            yield Finding(
+                check="gpus",
+                level="warning",
+                host=host,
+                what=f"ranks {_numbers(members)} share {_count(len(present), 'GPU')}: {_some(list(present))}",
+                why="NCCL refuses two ranks on one GPU, and the memory is shared",
+                advice="give --gpus-per-node as many as ranks, and leave CUDA_VISIBLE_DEVICES to Slurm",
+            )
+        elif any(len(facts.gpus) < len(members) for facts in members):
+            fewest = min(len(facts.gpus) for facts in members)
+            yield Finding(
+                check="gpus",
+                level="warning",
+                host=host,
+                what=f"its {len(members)} ranks see {_count(fewest, 'GPU')} each",
+                why="a program that takes the GPU of its local rank ends by `invalid device ordinal`",
+                advice="ask by --gpus-per-node, not for GPUs per task",
+            )
+        elif len(present) > len(members):
+            yield Finding(
+                check="gpus",
+                level="note",
+                host=host,
+                what=f"{_count(len(present), 'GPU')} for {_count(len(members), 'rank')}",
+                why="those beyond one a rank stay idle, unless the program takes several",
+                advice=f"--ntasks-per-node {len(present)} uses all, --gpus-per-node {len(members)} asks for no more",
+            )
+
+
+def _affinity(ranks: All) -> Iterator[Finding]:
+    for host, members in _groups(ranks, lambda facts: facts.host).items():
+        yield from _bound(host, members)
+        yield from _overlap(host, members)
+
+
+def _bound(host: str, members: All) -> Iterator[Finding]:
+    """Ranks of a node that may run on fewer CPUs than were asked for, in one line."""
+    bound = [facts for facts in members if len(facts.cpus) < min(facts.cpus_wanted, facts.cpus_of_node)]
+    if not bound:
+        return
+    least = min(bound, key=lambda facts: len(facts.cpus))
+    what = f"may run on {_count(len(least.cpus), 'CPU')} of the {least.cpus_wanted} asked for"
+    yield Finding(
+        check="affinity",
+        level="warning",
+        host=host,
+        rank=least.rank if len(bound) == 1 else None,
+        what=what if len(bound) == 1 else f"ranks {_numbers(bound)} {what}",
+        why="loaders and threads share what is left",
+        advice="start it by the batch script of slurmddp, whose srun repeats --cpus-per-task",
+    )
+
+
+def _overlap(host: str, members: All) -> Iterator[Finding]:
+    """Masks that leave CPUs of the node idle while ranks share others are a mistake; one mask for all may be meant."""
+    wanted = sum(len(facts.cpus) for facts in members)
+    used = {cpu for facts in members for cpu in facts.cpus}
+    if members[0].cpus_of_node and len(used) < min(wanted, members[0].cpus_wanted * len(members)):
+        yield Finding(
+            check="affinity",
+            level="warning",
+            host=host,
+            what=f"its {len(members)} ranks share {_count(len(used), 'CPU')} of {members[0].cpus_of_node}",
+            why="each was to have CPUs of its own",
+            advice="leave --cpu-bind and SLURM_CPU_BIND to Slurm, and look at the site's task plugin",
+        )
+
+
+def _shared_memory(ranks: All) -> Iterator[Finding]:
+    for facts in ranks:
+        if facts.is_leader and facts.shm_mb < SHM_LEAST_MB:
+            yield Finding(
+                check="shm",
+                level="warning",
+                host=facts.host,
+                what=f"{SHM} has {facts.shm_mb} MB",
+                why="workers of a DataLoader pass batches through it, and die of `Bus error` when it is full",
+                advice="use num_workers=0, or start the container with a larger one (--shm-size)",
+            )
+
+
+def _groups(ranks: All, key: Callable[[Facts], str]) -> dict[str, list[Facts]]:
+    found: dict[str, list[Facts]] = {}
+    for facts in ranks:
+        found.setdefault(key(facts), []).append(facts)
+    return found
+
+
+def _odd_host(groups: Mapping[str, All]) -> str:
+    """Return the host of the group that differs: the smallest; of two alike, the one without rank 0."""
+    odd = min(groups.values(), key=lambda members: (len(members), members[0].rank == 0))
+    return odd[0].host
+
+
+def _listed(groups: Mapping[str, All]) -> str:
+    return ", ".join(f"{value} on {_members(members)}" for value, members in groups.items())
+
+
+def _members(members: All) -> str:
+    """Return `ranks 0, 1 on n1, 2, 3 on n2`, shortened where there are many."""
+    by_host = _groups(members, lambda facts: facts.host)
+    parts = [f"{_numbers(some)} on {host}" for host, some in by_host.items()]
+    return f"rank{'s' if len(members) > 1 else ''} {_some(parts)}"
+
+
+def _numbers(members: All) -> str:
+    return _some([str(facts.rank) for facts in members])
+
+
+def _some(words: Sequence[str]) -> str:
+    more = f" and {len(words) - _FEW} more" if len(words) > _FEW else ""
+    return ", ".join(words[:_FEW]) + more
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,1 @@
+"""How the processes of the ranks are started, and how each learns its rank and its addresses."""

@@ -1,0 +1,115 @@
+"""Finds the address of the head node, and the interface that leads to it. Name lookups and UDP routes; no data sent."""
+
+import fcntl
+import ipaddress
+import socket
+import struct
+from collections.abc import Iterator, Mapping, MutableMapping
+
+from slurmddp import variables
+from slurmddp.errors import PeerError
+from slurmddp.runtime.launch.rank import Rank
+
+FALLBACKS = (variables.HEAD_ADDRESS, "SLURM_LAUNCH_NODE_IPADDR")
+SIOCGIFADDR = 0x8915
+"""Linux's request number for an interface's IPv4 address (netdevice(7))."""
+
+
+def resolve_head(rank: Rank, environment: Mapping[str, str]) -> str:
+    """Return a name or address by which this rank reaches the head.
+
+    Raises PeerError as `address_of_head` does.
+    """
+    return address_of_head(rank.master_addr, environment, node_rank=rank.node_rank, host=rank.host)
+
+
+def address_of_head(name: str, environment: Mapping[str, str], *, node_rank: int, host: str) -> str:
+    """Return a name or address by which the node `host`, the `node_rank`-th of the job, reaches the head `name`.
+
+    It is that name unless it does not resolve here, or resolves to loopback on another node; then Slurm's NodeAddr,
+    then the address of the node that started srun. Raises PeerError when none of them is known.
+    """
+    for candidate in filter(None, (name, *map(environment.get, FALLBACKS))):
+        addresses = resolve(candidate)
+        if addresses and (node_rank == 0 or not all(map(_is_loopback, addresses))):
+            return candidate
+    addresses = resolve(name)
+    why = f"resolves to {addresses[0]}, which is {host} itself" if addresses else "does not resolve"
+    raise PeerError(
+        f"MASTER_ADDR {name} {why} on {host}, and Slurm gives no address for it "
+        f"({' and '.join(FALLBACKS)} do not lead there); put the node into DNS or /etc/hosts"
+    )
+
+
+def choose_interface(rank: Rank, environment: MutableMapping[str, str]) -> str | None:
+    """Return the interface gloo must use, set as GLOO_SOCKET_IFNAME; None when it finds its way by itself.
+
+    gloo binds to what the host's own name resolves to; a name that resolves to 127.0.1.1, or to nothing, binds it
+    to loopback, where the ranks of other hosts never meet it.
+    """
+    if rank.nodes == 1 or environment.get("GLOO_SOCKET_IFNAME"):
+        return None
+    if any(not _is_loopback(address) for address in resolve(socket.gethostname())):
+        return None
+    targets = (rank.master_addr, *rank.hosts, *(environment.get(name, "") for name in FALLBACKS))
+    interface = next((found for target in targets if (found := _interface_to(target))), None)
+    if interface:
+        environment["GLOO_SOCKET_IFNAME"] = interface
+    return interface
+
+
+def resolve(name: str) -> list[str]:
+    """Return the addresses of a name; empty when it does not resolve."""
+    try:
+        found = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        return []
+    return [str(item[4][0]) for item in found]
+
+
+def is_here(name: str) -> bool:
+    """Tell whether a name's address belongs to this host: only then can a socket be bound to it."""
+    return any(map(_binds, resolve(name)))
+
+
+def _binds(address: str) -> bool:
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address).is_loopback
+
+
+def _interface_to(target: str) -> str | None:
+    """Return the interface whose IPv4 address packets to the target leave from."""
+    source = source_address(target) if target else None
+    if source is None or _is_loopback(source):
+        return None
+    return next((name for name, address in _interfaces() if address == source), None)
+
+
+def source_address(target: str) -> str | None:
+    """Return the address that packets to the target leave this host from; None when no way leads there."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((target, 9))
+        except OSError:
+            return None
+        return str(probe.getsockname()[0])
+
+
+def _interfaces() -> Iterator[tuple[str, str]]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            try:
+                answer = fcntl.ioctl(probe, SIOCGIFADDR, request)
+            except OSError:
+                continue
+            yield name, socket.inet_ntoa(answer[20:24])

@@ -1,0 +1,195 @@
+"""Imports torch once on a node and forks the node's ranks; one task a node.
+
+    python -m slurmddp.runtime.launch.fork --nproc-per-node=N -- COMMAND...
+
+Only imports come before the fork: no thread, no CUDA call, no group. numpy's BLAS would start its threads when it is
+imported, so it gets one thread; torch's own are as many as OMP_NUM_THREADS says.
+"""
+
+import signal
+
+LATER = {signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT, signal.SIGCHLD}
+if __name__ == "__main__":
+    signal.pthread_sigmask(signal.SIG_BLOCK, LATER)
+
+from slurmddp.runtime.exiting.process_exit import LEAVING  # noqa: E402 - a notice during the imports must not kill the node
+
+if __name__ == "__main__":
+    LEAVING.register()
+
+import importlib  # noqa: E402 - the same
+import os  # noqa: E402
+import re  # noqa: E402
+import runpy  # noqa: E402
+import sys  # noqa: E402
+import time  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+from slurmddp import exit_codes, variables  # noqa: E402
+from slurmddp.errors import RankError  # noqa: E402
+from slurmddp.runtime.launch.output import send_output  # noqa: E402
+from slurmddp.runtime.launch.parent_death import die_with  # noqa: E402
+from slurmddp.runtime.launch.rank import Rank, read_rank  # noqa: E402
+
+STOPS = {signal.SIGTERM, signal.SIGINT}
+PASSED_ON = (STOPS | LATER) - {signal.SIGCHLD}
+GRACE_S = 10.0
+"""Between the TERM that follows a rank's failure and the KILL."""
+
+
+def main(words: list[str]) -> int:
+    """Fork this node's ranks and return the status of the first that failed; in a rank, that of its own end."""
+    variables.adopt_old_names(os.environ)
+    try:
+        count, command = parse(words)
+        node = _node()
+        _import_torch()
+        _check_threads()
+    except RankError as error:
+        print(f"Error: {error}", file=sys.stderr, flush=True)  # noqa: T201 - the node's log
+        return error.exit_status
+    cpus = shares(sorted(os.sched_getaffinity(0)), count)
+    parent = os.getpid()
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    children: dict[int, int] = {}
+    for local_rank in range(count):
+        pid = os.fork()
+        if pid == 0:
+            _be_rank(node, local_rank, count, parent, cpus, command)
+            return exit_codes.FAILED
+        children[pid] = node.rank * count + local_rank
+    return _Watch(children).until_all_ended()
+
+
+def parse(words: list[str]) -> tuple[int, list[str]]:
+    """Return the ranks a node and COMMAND, from the words after the module's name."""
+    match = re.fullmatch(r"--nproc-per-node=([1-9][0-9]{0,3})", words[0]) if words else None
+    if match is None or words[1:2] != ["--"]:
+        raise RankError(f"given {' '.join(words)!r}; allowed is --nproc-per-node=N -- COMMAND...")
+    return int(match[1]), words[2:]
+
+
+def shares(cpus: list[int], count: int) -> list[list[int]]:
+    """Return each rank's CPUs: equal runs of the node's; all of them for each where there are too few."""
+    size = len(cpus) // count
+    return [cpus[index * size : (index + 1) * size] or cpus for index in range(count)]
+
+
+def rank_variables(node: Rank, local_rank: int, count: int) -> dict[str, str]:
+    """Return what srun would have set, had it started each rank."""
+    world_size = node.world_size * count
+    return {
+        variables.STARTED_BY: "fork",
+        "SLURM_PROCID": str(node.rank * count + local_rank),
+        "SLURM_LOCALID": str(local_rank),
+        "SLURM_NTASKS": str(world_size),
+        "SLURM_NPROCS": str(world_size),
+        "SLURM_STEP_NUM_TASKS": str(world_size),
+        "SLURM_NTASKS_PER_NODE": str(count),
+        "SLURM_STEP_TASKS_PER_NODE": f"{count}(x{node.world_size})",
+    }
+
+
+def _node() -> Rank:
+    """Return this task among the tasks of the step: its rank is the node's, the world size their number."""
+    node = read_rank({**os.environ, variables.STARTED_BY: "srun"})
+    if node.local_world_size != 1:
+        raise RankError(f"{node.local_world_size} tasks on {node.host}; fork needs srun --ntasks-per-node=1")
+    return node
+
+
+def _import_torch() -> None:
+    """Load what every rank needs first; torch._dynamo because the first optimizer step imports it."""
+    mine = "OPENBLAS_NUM_THREADS" not in os.environ
+    if mine:
+        os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    importlib.import_module("torch")
+    importlib.import_module("torch._dynamo")
+    importlib.import_module("slurmddp.runtime.health.preflight")
+    if mine:
+        del os.environ["OPENBLAS_NUM_THREADS"]
+
+
+def _check_threads() -> None:
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    if threads > 1:
+        raise RankError(f"{threads} threads run after the imports and would not survive a fork; use --launcher srun")
+
+
+def _be_rank(node: Rank, local_rank: int, count: int, parent: int, cpus: list[list[int]], command: list[str]) -> None:
+    """Turn this copy of the process into a rank, and run what `python -m slurmddp.worker` runs."""
+    die_with(parent)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGCHLD, signal.SIGCONT})
+    os.environ.update(rank_variables(node, local_rank, count))
+    os.sched_setaffinity(0, cpus[local_rank])
+    _own_input_output(node, node.rank * count + local_rank)
+    _own_randomness_and_threads(len(cpus[local_rank]))
+    sys.argv[1:] = command
+    runpy.run_module("slurmddp.worker", run_name="__main__")
+
+
+def _own_input_output(node: Rank, rank: int) -> None:
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    if node.run_dir:
+        send_output(node.run_dir.rank_log(node.job, node.attempt, rank))
+
+
+def _own_randomness_and_threads(cpus: int) -> None:
+    """Give the rank what a fresh interpreter would have: numpy's seed from the system, threads by its CPUs."""
+    importlib.import_module("numpy").random.seed()
+    if "OMP_NUM_THREADS" not in os.environ:
+        importlib.import_module("torch").set_num_threads(cpus)
+
+
+class _Watch:
+    """Waits for the ranks, passes signals on, and ends the others when one fails."""
+
+    def __init__(self, children: dict[int, int]) -> None:
+        self._children = children
+        self._status = exit_codes.DONE
+        self._kill_at: float | None = None
+
+    def until_all_ended(self) -> int:
+        """Return the first failure's status, 128 + n for signal n."""
+        while self._children:
+            info = self._next_signal()
+            if info is None:
+                self._kill_at = None
+                self._send(signal.SIGKILL)
+            elif info.si_signo == signal.SIGCHLD:
+                self._reap()
+            else:
+                self._send(info.si_signo)
+        return self._status
+
+    def _next_signal(self) -> signal.struct_siginfo | None:
+        if self._kill_at is None:
+            return signal.sigwaitinfo(PASSED_ON | {signal.SIGCHLD})
+        return signal.sigtimedwait(PASSED_ON | {signal.SIGCHLD}, max(0.0, self._kill_at - time.monotonic()))
+
+    def _send(self, number: int) -> None:
+        for pid in self._children:
+            os.kill(pid, number)
+
+    def _reap(self) -> None:
+        while self._children:
+            pid, wait_status = os.waitpid(-1, os.WNOHANG)
+            if pid == 0:
+                return
+            rank = self._children.pop(pid)
+            code = os.waitstatus_to_exitcode(wait_status)
+            status = 128 - code if code < 0 else code
+            if status and not self._status:
+                self._fail(rank, pid, status)
+
+    def _fail(self, rank: int, pid: int, status: int) -> None:
+        print(f"rank {rank} (pid {pid}) ended with status {status}; stopping the others", flush=True)  # noqa: T201
+        self._status = status
+        self._kill_at = time.monotonic() + GRACE_S
+        self._send(signal.SIGTERM)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,397 @@
+"""Reads from the environment which rank this process is, and tells torch. Standard library only; no network.
+
+The launcher named by SLURMDDP_STARTED_BY alone decides which variables speak: two workers of torchrun inside one
+step both see the SLURM_PROCID of their agent.
+"""
+
+import re
+import socket
+from collections.abc import Callable, Mapping, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from slurmddp import variables
+from slurmddp.errors import RankError
+from slurmddp.runs.layout import RunDir
+
+Launcher = Literal["srun", "fork", "torchrun", "mpi", "single"]
+Environment = Mapping[str, str]
+
+SRUN_LINE = "start it with srun: srun python -m slurmddp.worker ..."
+PORT_LINE = (
+    "the batch script of `slurmddp submit` sets it: use that, or `slurmddp run`, or export MASTER_ADDR and MASTER_PORT"
+)
+TORCHRUN_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+MPI_PREFIX = "OMPI_COMM_WORLD_"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """Who this process is among the processes of one training."""
+
+    rank: int
+    """0 to world_size - 1."""
+    local_rank: int
+    """0 to local_world_size - 1, on this node."""
+    world_size: int
+    local_world_size: int
+    node_rank: int
+    """This node's place among the nodes, 0 for the head."""
+    host: str
+    """This node's name, as Slurm spells it where Slurm started the process."""
+    launcher: Launcher
+    hosts: tuple[str, ...] = ()
+    """The nodes in order; empty when nobody told."""
+    run_dir: RunDir | None = None
+    """None for a process started by hand, which leaves no records."""
+    job: str = ""
+    """The job id as file names have it."""
+    attempt: str = ""
+    """`<SLURM_RESTART_COUNT>.<n>`."""
+    master_addr: str
+    """Name or address of the head, as given; see `slurmddp.runtime.launch.addresses`."""
+    master_port: int
+    store_port: int
+    """Where the ranks agree on who they are; equal to master_port when torchrun's agent holds the store."""
+    agent_store: bool = False
+    """Whether torchrun's agent, not rank 0, holds the store."""
+    agent_in_step: bool = False
+    """Whether torchrun's agent is a task of the job's own step."""
+    init_file: Path | None = None
+    """The file by which the ranks form their group; None where they meet at a port of the head."""
+    restarts: int = 0
+    """How often the ranks were started before, in this allocation."""
+    stop_at: float | None = None
+    """When to stop by one's own clock, in seconds since 1970; None where there is no time limit."""
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that contradict each other."""
+        _check_below("rank", self.rank, "world size", self.world_size)
+        _check_below("local rank", self.local_rank, "local world size", self.local_world_size)
+        if self.local_world_size > self.world_size:
+            raise RankError(f"local world size {self.local_world_size} is more than the world size {self.world_size}")
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this is global rank 0, which writes and prints."""
+        return self.rank == 0
+
+    @property
+    def under_srun(self) -> bool:
+        """Whether the job's own srun started the ranks, directly or through one parent a node."""
+        return self.launcher in ("srun", "fork") or self.agent_in_step
+
+    @property
+    def roster_file(self) -> Path | None:
+        """The file by which the ranks agree on who they are, beside that of their group."""
+        return self.init_file and self.init_file.with_name(f"{self.init_file.name}.roster")
+
+    @property
+    def nodes(self) -> int:
+        """On how many nodes the ranks are, where each node has as many as this one."""
+        return -(-self.world_size // self.local_world_size)
+
+    def host_of(self, rank: int) -> str:
+        """Return the host on which srun's block distribution puts a rank; empty when the hosts are unknown."""
+        node = rank // self.local_world_size
+        return self.hosts[node] if node < len(self.hosts) else ""
+
+
+def read_rank(environment: Environment) -> Rank:
+    """Return who this process is.
+
+    Raises RankError when the variables contradict each other, are missing, or show that srun was forgotten.
+    """
+    return _READERS[_launcher(environment)](environment)
+
+
+def export(rank: Rank, environment: MutableMapping[str, str]) -> None:
+    """Set the names torch and torchrun's scripts read, and unset what other launchers left behind."""
+    for name in _leaked(rank.launcher, environment):
+        del environment[name]
+    environment.update(_torch_names(rank))
+    if rank.run_dir and "TORCHELASTIC_ERROR_FILE" not in environment:
+        environment["TORCHELASTIC_ERROR_FILE"] = str(rank.run_dir.rank_error(rank.job, rank.attempt, rank.rank))
+
+
+def _torch_names(rank: Rank) -> dict[str, str]:
+    numbers = {
+        "RANK": rank.rank,
+        "LOCAL_RANK": rank.local_rank,
+        "WORLD_SIZE": rank.world_size,
+        "LOCAL_WORLD_SIZE": rank.local_world_size,
+        "GROUP_RANK": rank.node_rank,
+        "GROUP_WORLD_SIZE": rank.nodes,
+        "ROLE_RANK": rank.rank,
+        "ROLE_WORLD_SIZE": rank.world_size,
+        "MASTER_PORT": rank.master_port,
+    }
+    names = {name: str(number) for name, number in numbers.items()} | {"MASTER_ADDR": rank.master_addr}
+    if rank.launcher == "torchrun":
+        return names
+    return names | {
+        "ROLE_NAME": "default",
+        "TORCHELASTIC_RUN_ID": rank.job or "none",
+        "TORCHELASTIC_RESTART_COUNT": str(rank.restarts),
+        "TORCHELASTIC_MAX_RESTARTS": str(rank.restarts),
+    }
+
+
+def _leaked(launcher: Launcher, environment: Environment) -> list[str]:
+    """Return the variables that would tell another launcher's story to the user's program."""
+    torchrun = re.compile(
+        r"TORCHELASTIC_|TORCH_NCCL_ASYNC_ERROR_HANDLING$|ROLE_(RANK|WORLD_SIZE|NAME)$|GROUP_(RANK|WORLD_SIZE)$"
+    )
+    slurm = re.compile(r"SLURM_(PROCID|LOCALID|NODEID|NTASKS|NPROCS|STEP_ID|STEPID|STEP_NUM_TASKS)$")
+    patterns = {
+        "torchrun": (slurm, re.compile(MPI_PREFIX)),
+        "mpi": (slurm, torchrun),
+        "single": (torchrun, re.compile(MPI_PREFIX)),
+    }.get(launcher, (torchrun, re.compile(MPI_PREFIX)))
+    return [name for name in environment if any(pattern.match(name) for pattern in patterns)]
+
+
+def _launcher(environment: Environment) -> Launcher:
+    named = environment.get(variables.STARTED_BY)
+    if named is None:
+        return _guess(environment)
+    for launcher in _READERS:
+        if named == launcher:
+            return launcher
+    raise RankError(f"SLURMDDP_STARTED_BY={named!r} is none of {', '.join(_READERS)}")
+
+
+def _guess(environment: Environment) -> Launcher:
+    if all(name in environment for name in TORCHRUN_NAMES):
+        return "torchrun"
+    if _step(environment):
+        return "single" if _is_alone(environment) else "srun"
+    if MPI_PREFIX + "RANK" in environment:
+        return "mpi"
+    if "SLURM_JOB_ID" in environment and environment.get("SLURM_NTASKS", "1") != "1":
+        raise RankError(
+            f"not started by srun: this allocation has SLURM_NTASKS={environment['SLURM_NTASKS']} tasks and this "
+            f"process is in no step; {SRUN_LINE}"
+        )
+    return "single"
+
+
+def _step(environment: Environment) -> str | None:
+    return environment.get("SLURM_STEP_ID", environment.get("SLURM_STEPID"))
+
+
+def _is_alone(environment: Environment) -> bool:
+    """Tell a step of one task, started by hand, that needs no head."""
+    tasks = environment.get("SLURM_STEP_NUM_TASKS", environment.get("SLURM_NTASKS"))
+    return tasks == "1" and "MASTER_ADDR" not in environment
+
+
+def _read_srun(environment: Environment) -> Rank:
+    if _step(environment) is None:
+        raise RankError(f"not started by srun: SLURM_STEP_ID is not set; {SRUN_LINE}")
+    return _read_fork(environment)
+
+
+def _read_fork(environment: Environment) -> Rank:
+    node = _number(environment, "SLURM_NODEID")
+    world_size = _number(environment, "SLURM_NTASKS", least=1)
+    local_world_size = _tasks_of_node(environment, node, world_size)
+    return _rank(
+        environment,
+        "fork" if environment.get(variables.STARTED_BY) == "fork" else "srun",
+        rank=_number(environment, "SLURM_PROCID", below=("SLURM_NTASKS", world_size)),
+        local_rank=_number(environment, "SLURM_LOCALID", below=("the node's tasks", local_world_size)),
+        world_size=world_size,
+        local_world_size=local_world_size,
+        node_rank=node,
+    )
+
+
+def _read_torchrun(environment: Environment) -> Rank:
+    """Read torchrun's numbers; under the job's own srun they are counted anew, by node.
+
+    The agents' rendezvous numbers nodes by name as text, n10 before n2 (torch.distributed.elastic.rendezvous).
+    """
+    world_size = _number(environment, "WORLD_SIZE", least=1)
+    local_world_size = _number(environment, "LOCAL_WORLD_SIZE", least=1)
+    local_rank = _number(environment, "LOCAL_RANK", below=("LOCAL_WORLD_SIZE", local_world_size))
+    rank = _number(environment, "RANK", below=("WORLD_SIZE", world_size))
+    node = _number(environment, "GROUP_RANK", default=rank // local_world_size)
+    if _in_own_step(environment):
+        node = _number(environment, "SLURM_NODEID")
+        rank = node * local_world_size + local_rank
+    return _rank(
+        environment,
+        "torchrun",
+        rank=rank,
+        local_rank=local_rank,
+        world_size=world_size,
+        local_world_size=local_world_size,
+        node_rank=node,
+    )
+
+
+def _in_own_step(environment: Environment) -> bool:
+    """Tell a process that the job's own srun started from one typed by hand inside some step."""
+    jobs = {environment[name] for name in ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID") if name in environment}
+    return _step(environment) is not None and environment.get(variables.JOB_ID, "").partition("_")[0] in jobs
+
+
+def _read_mpi(environment: Environment) -> Rank:
+    world_size = _number(environment, MPI_PREFIX + "SIZE", least=1)
+    local_world_size = _number(environment, MPI_PREFIX + "LOCAL_SIZE", least=1)
+    rank = _number(environment, MPI_PREFIX + "RANK", below=(MPI_PREFIX + "SIZE", world_size))
+    return _rank(
+        environment,
+        "mpi",
+        rank=rank,
+        local_rank=_number(environment, MPI_PREFIX + "LOCAL_RANK", below=(MPI_PREFIX + "LOCAL_SIZE", local_world_size)),
+        world_size=world_size,
+        local_world_size=local_world_size,
+        node_rank=rank // local_world_size,
+    )
+
+
+def _read_single(environment: Environment) -> Rank:
+    alone = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+    return _rank(
+        {**environment, **alone},
+        "single",
+        rank=0,
+        local_rank=0,
+        world_size=1,
+        local_world_size=1,
+        node_rank=0,
+    )
+
+
+_READERS: dict[Launcher, Callable[[Environment], Rank]] = {
+    "srun": _read_srun,
+    "fork": _read_fork,
+    "torchrun": _read_torchrun,
+    "mpi": _read_mpi,
+    "single": _read_single,
+}
+
+
+def _rank(environment: Environment, launcher: Launcher, **numbers: int) -> Rank:
+    """Add to a rank's numbers what every launcher tells by the same names."""
+    port = _port(environment, "MASTER_PORT")
+    agent_store = launcher == "torchrun" and environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    own_port = variables.STORE_PORT in environment
+    folder = environment.get(variables.RUN_DIR)
+    return Rank(
+        **numbers,
+        host=_host(environment, launcher),
+        launcher=launcher,
+        hosts=tuple(environment.get(variables.HOSTS, "").split()),
+        run_dir=RunDir(Path(folder)) if folder else None,
+        job=_text(environment, variables.JOB_ID, wanted=bool(folder)),
+        attempt=_text(environment, variables.ATTEMPT, wanted=bool(folder)),
+        master_addr=_text(environment, "MASTER_ADDR", wanted=True),
+        master_port=port,
+        store_port=_port(environment, variables.STORE_PORT) if own_port else port + (not agent_store),
+        agent_store=agent_store and not own_port,
+        agent_in_step=launcher == "torchrun" and _in_own_step(environment),
+        init_file=_init_file(environment),
+        restarts=_restarts(environment, launcher),
+        stop_at=_time(environment, variables.STOP_AT),
+    )
+
+
+def _host(environment: Environment, launcher: Launcher) -> str:
+    by_srun = launcher in ("srun", "fork") or (launcher == "torchrun" and _in_own_step(environment))
+    by_slurm = environment.get("SLURMD_NODENAME") if by_srun else None
+    return by_slurm or socket.gethostname()
+
+
+def _restarts(environment: Environment, launcher: Launcher) -> int:
+    if launcher == "torchrun":
+        return _number(environment, "TORCHELASTIC_RESTART_COUNT", default=0)
+    last = environment.get(variables.ATTEMPT, "0").rpartition(".")[2]
+    if not last.isdecimal():
+        raise RankError(f"SLURMDDP_ATTEMPT={environment[variables.ATTEMPT]!r} does not end in a number")
+    return int(last)
+
+
+def _tasks_of_node(environment: Environment, node: int, world_size: int) -> int:
+    """Read `8(x2),4` of SLURM_STEP_TASKS_PER_NODE; equal shares where srun did not set it."""
+    written = environment.get("SLURM_STEP_TASKS_PER_NODE")
+    if written is None:
+        return -(-world_size // _number(environment, "SLURM_NNODES", default=1, least=1))
+    counts: list[int] = []
+    for part in written.split(","):
+        match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part, re.ASCII)
+        if not match:
+            raise RankError(f"SLURM_STEP_TASKS_PER_NODE={written!r} is not of the form 8(x2),4")
+        counts += [int(match[1])] * int(match[2] or 1)
+    if node >= len(counts):
+        raise RankError(f"SLURM_NODEID={node} is not below the {len(counts)} nodes of {written!r}")
+    return counts[node]
+
+
+def _number(
+    environment: Environment,
+    name: str,
+    *,
+    default: int | None = None,
+    least: int = 0,
+    below: tuple[str, int] | None = None,
+) -> int:
+    raw = environment.get(name)
+    if raw is None:
+        if default is None:
+            raise RankError(f"{name} is not set; {SRUN_LINE}")
+        return default
+    if not re.fullmatch(r"\d{1,9}", raw, re.ASCII) or int(raw) < least:
+        raise RankError(f"{name}={raw!r} is not a whole number, {least} or more")
+    if below and int(raw) >= below[1]:
+        raise RankError(f"{name}={raw} is not below {below[0]}={below[1]}")
+    return int(raw)
+
+
+def _init_file(environment: Environment) -> Path | None:
+    method = environment.get(variables.RENDEZVOUS_FILE)
+    if not method:
+        return None
+    if not method.startswith("file:///"):
+        raise RankError(f"SLURMDDP_RENDEZVOUS_FILE={method!r} is not file:// and an absolute path")
+    return Path(method.removeprefix("file://"))
+
+
+def _time(environment: Environment, name: str) -> float | None:
+    raw = environment.get(name)
+    if not raw:
+        return None
+    if not re.fullmatch(r"\d{1,12}", raw, re.ASCII):
+        raise RankError(f"{name}={raw!r} is not a number of seconds since 1970")
+    return float(raw)
+
+
+def _port(environment: Environment, name: str) -> int:
+    if name not in environment:
+        raise RankError(f"{name} is not set; {PORT_LINE}")
+    port = _number(environment, name, least=1)
+    if port >= 65535:  # noqa: PLR2004 - the last port; the one after master_port may be needed
+        raise RankError(f"{name}={port} is not a port below 65535")
+    return port
+
+
+def _text(environment: Environment, name: str, *, wanted: bool) -> str:
+    value = environment.get(name, "")
+    if wanted and not value:
+        raise RankError(f"{name} is not set; the batch script exports it before srun")
+    return value
+
+
+def _check_below(what: str, value: int, limit_name: str, limit: int) -> None:
+    if not 0 <= value < limit:
+        raise RankError(f"{what} {value} is not below the {limit_name} {limit}")
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port

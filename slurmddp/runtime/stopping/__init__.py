@@ -1,0 +1,1 @@
+"""How a rank learns that it must stop, and what it does in each phase."""

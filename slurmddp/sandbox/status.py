@@ -1,0 +1,77 @@
+"""What can be said about a sandbox at this moment."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from slurmddp.sandbox import state_directory
+from slurmddp.sandbox.cluster import Sandbox, find
+from slurmddp.sandbox.state_directory import Files
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A daemon or a node."""
+
+    name: str
+    state: str
+    """`running` or `ended` for a daemon; for a node `off` or Slurm's word, with `(cut)` behind it where that holds."""
+    log: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """One sandbox, up or not."""
+
+    name: str
+    up: bool
+    folder: str
+    nodes: tuple[Part, ...] = ()
+    daemons: tuple[Part, ...] = ()
+    others: tuple[str, ...] = ()
+    """This user's other sandboxes."""
+
+    def text(self) -> str:
+        """Return it for people."""
+        rows = [("NAME", "STATE", "LOG"), *((part.name, part.state, part.log) for part in self.daemons + self.nodes)]
+        return "\n".join([*self._headline(), *(_table(rows) if self.up else ())])
+
+    def _headline(self) -> Iterator[str]:
+        yield f"sandbox '{self.name}' is {'up in ' + self.folder if self.up else 'not up'}"
+        if self.others:
+            yield f"other sandboxes: {' '.join(self.others)}"
+
+
+def report(name: str = "default") -> Report:
+    """Look at the sandbox of that name; raise ClusterError when it is up and does not answer."""
+    others = tuple(other for other in state_directory.names() if other != name)
+    sandbox = find(name)
+    if sandbox is None:
+        return Report(name=name, up=False, folder=str(Files.of(name).folder), others=others)
+    running = sandbox.daemons()
+    return Report(
+        name=name,
+        up=True,
+        folder=str(sandbox.files.folder),
+        nodes=tuple(_nodes(sandbox, running)),
+        daemons=tuple(_daemons(sandbox, running["daemons"])),
+        others=others,
+    )
+
+
+def _nodes(sandbox: Sandbox, running: dict[str, dict[str, bool]]) -> Iterator[Part]:
+    states = sandbox.node_states() if running["daemons"]["slurmctld"] else {}
+    for name, is_on in running["nodes"].items():
+        word = states.get(name, "UNKNOWN") if is_on else "off"
+        word += " (cut)" if running["cut"][name] else ""
+        yield Part(name=name, state=word, log=str(sandbox.files.log(name)))
+
+
+def _daemons(sandbox: Sandbox, running: dict[str, bool]) -> Iterator[Part]:
+    for name, runs in running.items():
+        yield Part(name=name, state="running" if runs else "ended", log=str(sandbox.files.log(name)))
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -1,0 +1,51 @@
+"""Slurm's short way to write many nodes, `n[1-3,07],m2`, in full. Pure."""
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from slurmddp.errors import UsageError
+from slurmddp.text import shown
+
+_ITEM: Final = r"(?:[^,\[\]]|\[[^\[\]]*\])+"
+_LONGEST: Final = 65536
+
+
+def expand(text: str) -> tuple[str, ...]:
+    """Return the names, in the order written (scontrol(1), show hostnames).
+
+    Raises UsageError for what is no list of nodes.
+    """
+    items = re.findall(_ITEM, text)
+    if not items or ",".join(items) != text:
+        raise _wrong(text)
+    return tuple(name for item in items for name in _names(item, text))
+
+
+def _names(item: str, text: str) -> Iterator[str]:
+    head, bracket, rest = item.partition("[")
+    if not re.fullmatch(r"[A-Za-z0-9._-]*", head) or not item:
+        raise _wrong(text)
+    if not bracket:
+        yield head
+        return
+    ranges, _, tail = rest.partition("]")
+    for number in _numbers(ranges, text):
+        for end in _names(tail, text) if tail else ("",):
+            yield head + number + end
+
+
+def _numbers(ranges: str, text: str) -> Iterator[str]:
+    for part in ranges.split(","):
+        match = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part, re.ASCII)
+        if not match:
+            raise _wrong(text)
+        first, last = int(match[1]), int(match[2] or match[1])
+        if not first <= last < first + _LONGEST:
+            raise _wrong(text)
+        for number in range(first, last + 1):
+            yield f"{number:0{len(match[1])}d}"
+
+
+def _wrong(text: str) -> UsageError:
+    return UsageError(f"--nodelist: {shown(text)} is no list of nodes, as in n[1-4],m2")

@@ -1,0 +1,1 @@
+"""What changes Slurm's queue: submit, cancel, requeue, sweep; and the same job run on this machine."""

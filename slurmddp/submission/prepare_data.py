@@ -1,0 +1,48 @@
+"""Lets the job's own Python look for a task's data, or fetch it, before the job is submitted. Starts one process."""
+
+import importlib.util
+import subprocess
+import sys
+
+from slurmddp.config.command import is_worker
+from slurmddp.config.job_spec import JobSpec
+from slurmddp.config.worker_options import BUNDLED, arguments
+from slurmddp.errors import UsageError
+
+
+def prepare(spec: JobSpec) -> None:
+    """Look whether what the worker needs is here, and call the `prepare` of a task that only the job's Python can load.
+
+    A job that makes itself another environment than this one is left to say itself what it lacks. Raises UsageError
+    with what is missing.
+    """
+    if not is_worker(spec.command) or _has_own_environment(spec):
+        return
+    if spec.worker.tensorboard and spec.python is None and not importlib.util.find_spec("tensorboard"):
+        raise UsageError(
+            "--tensorboard needs the package tensorboard, which is not here; pip install 'slurmddp[tensorboard]'"
+        )
+    if spec.worker.task not in BUNDLED:
+        _ask(spec)
+
+
+def _ask(spec: JobSpec) -> None:
+    command = [
+        spec.python or sys.executable,
+        "-P",
+        "-m",
+        "slurmddp.worker.bundled.prepare_data",
+        *arguments(spec.worker),
+    ]
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
+    except OSError as error:
+        raise UsageError(f"--python {command[0]} cannot be started: {error.strerror}") from error
+    if done.returncode:
+        told = done.stdout.decode("utf-8", "replace").strip()
+        how = f"was killed by signal {-done.returncode}" if done.returncode < 0 else "failed; see above"
+        raise UsageError(" ".join(told.split()) or f"--task {spec.worker.task}: looking for it and its data {how}")
+
+
+def _has_own_environment(spec: JobSpec) -> bool:
+    return bool(spec.module or spec.conda or spec.venv or spec.setup or spec.setup_file or spec.container)

@@ -1,0 +1,128 @@
+"""`--set lr=1e-3,1e-4 --set seed=1..5` -> the tasks of an array. Pure."""
+
+import csv
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from slurmddp.config.command import is_worker
+from slurmddp.config.job_array import Task
+from slurmddp.config.job_spec import JobSpec
+from slurmddp.config.options import convert, unknown
+from slurmddp.config.worker_options import WORKER_FIELDS, WorkerOptions
+from slurmddp.errors import UsageError
+from slurmddp.text import shown
+
+MOST: Final = 1_000_000
+"""Settings of a sweep; sbatch's scripts are at most 4 MB by default (slurm.conf(5), max_script_size)."""
+
+_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_RANGE: Final = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(\d+))?", re.ASCII)
+
+Values = Mapping[str, tuple[str, ...]]
+"""What each key is to be, in the order given."""
+
+
+def parse(given: Sequence[str]) -> Values:
+    """Read `KEY=VALUE,...`; `1..5` counts, `1..9..2` by two, and quotes keep a comma: `names="a,b",c`.
+
+    Raises UsageError for anything else, and for a key that is given twice.
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for text in given:
+        key, equals, values = text.partition("=")
+        if not equals or not _KEY.fullmatch(key):
+            raise UsageError(f"--set {shown(text)}: give KEY=VALUE,..., as in lr=1e-3,1e-4 or seed=1..5")
+        if key in found:
+            raise UsageError(f"--set {key} is given twice; give all its values at once, as in {key}=1,2,3")
+        found[key] = _values(key, values)
+    return found
+
+
+def _values(key: str, text: str) -> tuple[str, ...]:
+    try:
+        (words,) = csv.reader([text], strict=True) if text else ([],)
+    except (csv.Error, ValueError) as error:
+        raise UsageError(f"--set {key}: {shown(text)} cannot be parted at its commas; close the quotes") from error
+    found = tuple(dict.fromkeys(value for word in words for value in _counted(key, word)))
+    if not found or "" in found:
+        raise UsageError(f"--set {key}: {shown(text)} holds an empty value; give at least one, as in {key}=1")
+    return found
+
+
+def _counted(key: str, word: str) -> Iterator[str]:
+    match = _RANGE.fullmatch(word)
+    if not match:
+        yield word
+        return
+    first, last, step = int(match[1]), int(match[2]), int(match[3] or 1)
+    if not step or abs(last - first) // step >= MOST:
+        raise UsageError(f"--set {key}: {word} counts to more than {MOST} values; give fewer")
+    towards = 1 if first <= last else -1
+    yield from map(str, range(first, last + towards, step * towards))
+
+
+def settings(values: Values, *, side_by_side: bool) -> list[dict[str, str]]:
+    """Return every combination, the last key changing fastest, or the first of each, the second of each, and so on.
+
+    Raises UsageError when there are too many, or lists side by side are not equally long.
+    """
+    if side_by_side and len({len(several) for several in values.values()}) > 1:
+        lengths = ", ".join(f"{key} has {len(several)}" for key, several in values.items())
+        raise UsageError(f"--zip takes as many values of each key, but {lengths}")
+    if not side_by_side and math.prod(map(len, values.values())) > MOST:
+        raise UsageError(f"that makes more than {MOST} settings; give fewer values")
+    combined = zip(*values.values(), strict=True) if side_by_side else itertools.product(*values.values())
+    return [dict(zip(values, combination, strict=True)) for combination in combined]
+
+
+def tasks(job: JobSpec, wanted: Sequence[Mapping[str, str]]) -> tuple[Task, ...]:
+    """Return the task of each setting: `{key}` in COMMAND is the value, or the key is an option of the bundled worker.
+
+    Raises UsageError for a key that the program does not have, a value that it does not take, and for one that is
+    written in two ways.
+    """
+    check_keys(job, tuple(wanted[0]) if wanted else ())
+    found = tuple(Task(dict(values), _set(job, values)) for values in wanted)
+    if is_worker(job.command):
+        _check_distinct(found)
+    return found
+
+
+def _check_distinct(found: Sequence[Task]) -> None:
+    first: dict[WorkerOptions, Task] = {}
+    for task in found:
+        same = first.setdefault(task.job.worker, task)
+        if same is not task:
+            raise UsageError(f"--set: {same.folder} and {task.folder} are the same training; give each value once")
+
+
+def check_keys(job: JobSpec, keys: Sequence[str]) -> None:
+    """Raise UsageError for a key that the program does not have."""
+    for key in keys:
+        if is_worker(job.command):
+            if key not in WORKER_FIELDS:
+                raise unknown(key, WORKER_FIELDS, f"--set {key}", what="option of the bundled worker")
+        elif not any(f"{{{key}}}" in word for word in job.command):
+            raise UsageError(
+                f"--set {key}: COMMAND has no {{{key}}}; write it there, as in: train.py --{key} {{{key}}}"
+            )
+
+
+def _set(job: JobSpec, values: Mapping[str, str]) -> JobSpec:
+    if is_worker(job.command):
+        given = {
+            WORKER_FIELDS[key].name: convert(WORKER_FIELDS[key], raw, f"--set {key}") for key, raw in values.items()
+        }
+        return msgspec.structs.replace(job, worker=msgspec.structs.replace(job.worker, **given))
+    return msgspec.structs.replace(job, command=tuple(_filled(word, values) for word in job.command))
+
+
+def _filled(word: str, values: Mapping[str, str]) -> str:
+    """Put the values in at once: what one of them holds is not looked at again."""
+    keys = "|".join(map(re.escape, values))
+    return re.sub(rf"\{{({keys})\}}", lambda match: values[match[1]], word)

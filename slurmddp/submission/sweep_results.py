@@ -1,0 +1,76 @@
+"""What came out of each setting of a sweep, by the last metrics of its run. Reads the runs' folders; asks nobody."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from slurmddp.config.job_array import folder
+from slurmddp.config.options import unknown
+from slurmddp.errors import UsageError
+from slurmddp.exit_codes import DONE, FAILED
+from slurmddp.runs import history
+from slurmddp.runs.layout import RunDir
+from slurmddp.runs.submissions import settings_of, submissions
+from slurmddp.text import shown
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """How far one setting is."""
+
+    values: Mapping[str, str]
+    run: RunDir
+    done: bool
+    failed: bool
+    """Whether its last attempt ended for a reason that another would meet again."""
+    step: int
+    total: int
+    metrics: Mapping[str, float]
+    """The last that were logged, by the program's own names."""
+
+
+def settings(run: RunDir) -> list[Mapping[str, str]]:
+    """Return the settings that a sweep was ever submitted with, each once. Raises UsageError when it is no sweep."""
+    found = {folder(values): values for record in submissions(run) for values in settings_of(record)}
+    if not found:
+        raise UsageError(f"{shown(run.path.name)} is no sweep; `slurmddp sweep JOB.toml --set KEY=VALUE,...` makes one")
+    return list(found.values())
+
+
+def results(run: RunDir) -> list[Result]:
+    """Return what each setting has come to, in the order of submission."""
+    return [_result(RunDir(run.path / folder(values)), values) for values in settings(run)]
+
+
+def ranked(found: list[Result], by: str, *, highest: bool) -> list[Result]:
+    """Return the results with the best first: the lowest of that metric, or the highest; those without it last.
+
+    Raises UsageError when no setting has logged it.
+    """
+    names = dict.fromkeys(name for result in found for name in result.metrics)
+    if names and by not in names:
+        raise unknown(by, names, "--by", what="metric")
+    return sorted(found, key=lambda result: _place(result.metrics.get(by), highest=highest))
+
+
+def _place(value: float | None, *, highest: bool) -> tuple[int, float]:
+    if value is None:
+        return 2, 0.0
+    return (1, 0.0) if math.isnan(value) else (0, -value if highest else value)
+
+
+def _result(run: RunDir, values: Mapping[str, str]) -> Result:
+    newest = history.read_newest(run)
+    last, end = newest.last("metrics"), newest.last("end")
+    logged = last.fields.get("values") if last else None
+    numbers = {name: history.number(value) for name, value in logged.items()} if isinstance(logged, dict) else {}
+    status = end.number("status") if end and end is newest.events[-1] else None
+    return Result(
+        values=values,
+        run=run,
+        done=status == DONE,
+        failed=status == FAILED,
+        step=last.count("step") if last else 0,
+        total=last.count("total") if last else 0,
+        metrics={name: value for name, value in numbers.items() if value is not None},
+    )

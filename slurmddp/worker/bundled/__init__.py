@@ -1,0 +1,1 @@
+"""The training that comes with slurmddp: tasks, data, models and the training loop."""

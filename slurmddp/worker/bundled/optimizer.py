@@ -1,0 +1,76 @@
+"""How the weights move: the optimizer, its learning rate over the steps, and the precision of the arithmetic."""
+
+import contextlib
+import math
+from collections.abc import Iterable
+from typing import Any, Final
+
+import torch
+from torch import nn
+
+from slurmddp.config.worker_options import WorkerOptions
+
+_CLASSES: Final[dict[str, type[torch.optim.Optimizer]]] = {
+    "sgd": torch.optim.SGD,
+    "adam": torch.optim.Adam,
+    "adamw": torch.optim.AdamW,
+}
+_LOWER: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def make_optimizer(parameters: Iterable[nn.Parameter], options: WorkerOptions) -> torch.optim.Optimizer:
+    """Return the optimizer that was asked for, over these parameters; with `zero`, this rank's share of it."""
+    settings: dict[str, Any] = {"lr": options.lr, "weight_decay": options.weight_decay}
+    if options.optimizer == "sgd":
+        settings["momentum"] = options.momentum
+    kind = _CLASSES[options.optimizer]
+    if options.zero:
+        from torch.distributed.optim import ZeroRedundancyOptimizer  # noqa: PLC0415 - a third of a second
+
+        return ZeroRedundancyOptimizer(parameters, optimizer_class=kind, **settings)
+    return kind(parameters, **settings)
+
+
+def base_rate(options: WorkerOptions, world_size: int) -> float:
+    """Return the learning rate after warm-up: `lr` is for one rank's batch.
+
+    The linear rule is that of Goyal et al., "Accurate, Large Minibatch SGD" (2017); the square root's, that of
+    Krizhevsky, "One weird trick for parallelizing convolutional neural networks" (2014).
+    """
+    batches = world_size * options.accumulate
+    return options.lr * {"none": 1.0, "linear": float(batches), "sqrt": math.sqrt(batches)}[options.lr_scaling]
+
+
+def rate(options: WorkerOptions, world_size: int, *, step: int, progress: float) -> float:
+    """Return the learning rate of step `step`, from 0, where `progress` (0 to 1) of all samples have been taken."""
+    warm = min(1.0, (step + 1) / options.warmup_steps) if options.warmup_steps else 1.0
+    fall = {"constant": 1.0, "linear": 1.0 - progress, "cosine": (1.0 + math.cos(math.pi * progress)) / 2}
+    return base_rate(options, world_size) * warm * fall[options.schedule]
+
+
+def set_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
+    """Give all parameters this learning rate."""
+    for group in optimizer.param_groups:
+        group["lr"] = value
+
+
+class Precision:
+    """The arithmetic of the steps: fp32, fp64, or mixed with bf16 or fp16."""
+
+    def __init__(self, options: WorkerOptions, device: torch.device) -> None:
+        self._device = device
+        # With fully_shard the weights themselves are cast (slurmddp.worker.bundled.parallelize).
+        self._lower = None if options.strategy == "fsdp" else _LOWER.get(options.precision)
+        self.dtype = torch.float64 if options.precision == "fp64" else torch.float32
+        """Of the weights and the inputs."""
+        self.scaler = torch.amp.GradScaler(device.type, enabled=options.precision == "fp16")
+
+    def cast(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return inputs as the weights are; numbers of things, such as tokens, stay."""
+        return inputs.to(self.dtype) if inputs.is_floating_point() else inputs
+
+    def forward(self) -> contextlib.AbstractContextManager[Any]:
+        """Return what the forward pass and the loss run in."""
+        if self._lower is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self._device.type, self._lower)

@@ -1,0 +1,84 @@
+"""Makes a plain model one of several ranks': DistributedDataParallel, fully_shard, or DataParallel."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any, Final
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from slurmddp.config.worker_options import WorkerOptions
+
+POWERSGD_FROM: Final = 0.1
+"""Share of the steps before PowerSGD begins, and two steps at least, as its documentation advises."""
+
+
+def wrap(
+    model: nn.Module, options: WorkerOptions, device: torch.device, *, dtype: torch.dtype, total: int
+) -> nn.Module:
+    """Return the model as the ranks train it together, on its device; `total` is the number of steps."""
+    model = model.to(device, dtype)
+    if options.channels_last:
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch declares no such form
+    if options.sync_bn:
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    if options.strategy == "fsdp":
+        _shard(model, options, device)
+        if options.compile:
+            model.compile()
+        return model
+    if options.compile:
+        model = torch.compile(model)  # type: ignore[assignment]  # a module, by another name
+    if options.strategy == "dp":
+        return nn.DataParallel(model)
+    return _distributed(model, options, device, total)
+
+
+def synchronised(model: nn.Module, wanted: bool) -> contextlib.AbstractContextManager[Any]:  # noqa: FBT001 - reads as a sentence
+    """Return what a batch's forward and backward run in: only the last of a step's adds gradients over the ranks."""
+    if isinstance(model, FSDPModule):
+        model.set_requires_gradient_sync(wanted)
+    elif isinstance(model, DistributedDataParallel) and not wanted:
+        return model.no_sync()
+    return contextlib.nullcontext()
+
+
+def _distributed(model: nn.Module, options: WorkerOptions, device: torch.device, total: int) -> DistributedDataParallel:
+    distributed = DistributedDataParallel(
+        model,
+        device_ids=[device.index] if device.type == "cuda" else None,
+        bucket_cap_mb=options.bucket_mb,
+        gradient_as_bucket_view=options.gradient_as_bucket_view,
+        static_graph=options.static_graph,
+        find_unused_parameters=options.find_unused_parameters,
+    )
+    if options.comm_hook == "powersgd":
+        begin = max(2, int(total * POWERSGD_FROM))
+        distributed.register_comm_hook(PowerSGDState(None, start_powerSGD_iter=begin), powerSGD_hook)
+    elif options.comm_hook != "none":
+        hook = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}[options.comm_hook]
+        distributed.register_comm_hook(None, hook)
+    return distributed
+
+
+def _shard(model: nn.Module, options: WorkerOptions, device: torch.device) -> None:
+    """Shard the layers of each list of layers by itself, so that only one is whole at a time, then the rest."""
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    lower = torch.bfloat16 if options.precision == "bf16" else None
+    policy = MixedPrecisionPolicy(param_dtype=lower, reduce_dtype=torch.float32 if lower else None)
+    for layer in _layers(model):
+        if any(True for _ in layer.parameters()):
+            fully_shard(layer, mesh=mesh, mp_policy=policy)
+    fully_shard(model, mesh=mesh, mp_policy=policy)
+
+
+def _layers(model: nn.Module) -> Iterator[nn.Module]:
+    """Yield the layers of the outermost lists of layers: sharded after its parent, a part would be sharded twice."""
+    for part in model.children():
+        yield from part if isinstance(part, nn.ModuleList | nn.Sequential) else _layers(part)

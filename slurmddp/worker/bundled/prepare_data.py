@@ -1,0 +1,32 @@
+"""Looks for a task's data, or fetches it, where the job is submitted.
+
+    python -m slurmddp.worker.bundled.prepare_data OPTIONS...
+
+Standard output carries what is wrong, alone; what the task prints goes to standard error.
+"""
+
+import os
+import sys
+
+from slurmddp.config.datasets import check
+from slurmddp.config.worker_options import parse
+from slurmddp.errors import UsageError
+from slurmddp.worker.bundled.tasks import task_class
+
+
+def main(words: list[str]) -> int:
+    """Return 0 when the task and its data are there; else say what is missing and return UsageError's status."""
+    answer = os.dup(sys.stdout.fileno())
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    try:
+        options = parse(words)
+        check(options)
+        task_class(options.task).prepare(options)
+    except UsageError as error:
+        os.write(answer, str(error).encode("utf-8", "surrogateescape"))
+        return error.exit_status
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,50 @@
+"""Writes a training's numbers for TensorBoard, which is an extra; on rank 0 alone."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from slurmddp.errors import RankError
+from slurmddp.runs.layout import RunDir
+
+HINT = "--tensorboard needs the package tensorboard, which is not here; type: pip install 'slurmddp[tensorboard]'"
+
+
+class Board:
+    """The numbers of one run, step by step, in its folder `tensorboard`."""
+
+    def __init__(self, run_dir: RunDir, step: int) -> None:
+        """Go on with `step`: what an earlier attempt wrote of it and of later ones is not shown any more.
+
+        A disk that takes nothing ends the writing, never the training. Raises RankError where the package is not
+        installed.
+        """
+        make = _summary_writer()
+        self._writer: Any = None
+        try:
+            self._writer = make(str(run_dir.tensorboard), purge_step=step)
+        except OSError as error:
+            self._give_up(error)
+
+    def log(self, step: int, values: Mapping[str, float | None]) -> None:
+        """Write the numbers of a step, at once."""
+        if self._writer is None:
+            return
+        try:
+            for name, value in values.items():
+                if value is not None:
+                    self._writer.add_scalar(name, value, step)
+            self._writer.flush()
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        self._writer = None
+        print(f"WARNING: no more numbers for TensorBoard: {error.strerror or error}", flush=True)  # noqa: T201 - rank 0's console
+
+
+def _summary_writer() -> Any:
+    try:
+        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra, and slow to import
+    except ImportError as error:
+        raise RankError(HINT) from error
+    return SummaryWriter

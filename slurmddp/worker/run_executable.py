@@ -1,0 +1,105 @@
+"""Runs a COMMAND that is an executable, and answers for it: its status, and notices. Starts one process."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from slurmddp.errors import PeerError, RankError
+from slurmddp.runtime.launch.parent_death import die_with
+from slurmddp.runtime.launch.rank import Rank
+from slurmddp.runtime.stopping.signals import CLOCK, NOTICES, SIGNALS
+from slurmddp.runtime.stopping.stop_policy import Stopping
+from slurmddp.worker import snapshot_paths
+
+HEARD_LIMIT_S: Final = 1.0
+"""For a notice that has ended the program, here or in a peer, to be heard by this process too."""
+SETTLE_LIMIT_S: Final = 6.0
+"""For the thread that hears notices to end this process."""
+
+
+def run(words: list[str], rank: Rank, stopping: Stopping) -> None:
+    """Run the program to its end.
+
+    Raises SystemExit with its status if that is not 0, PeerError when a signal killed it, RankError when it cannot be
+    started.
+    """
+    program = _Program(words, rank, stopping)
+    NOTICES.then(program.heed)
+    status = program.wait()
+    if status < 0:
+        raise PeerError(f"{words[0]} was killed by {_name(-status)}")
+    if status:
+        raise SystemExit(status)
+
+
+class _Program:
+    """The executable: a process, and a group with all that it starts."""
+
+    def __init__(self, words: list[str], rank: Rank, stopping: Stopping) -> None:
+        self._rank, self._stopping = rank, stopping
+        self._catches: bool | None = None
+        try:
+            self._process = _start(words)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise RankError(f"COMMAND {words[0]!a} cannot be started: {error}") from error
+
+    def heed(self) -> None:
+        """Answer a notice: a program that catches the signal goes on, another one is over.
+
+        Slurm sends its signals to every process of a step; under torchrun nobody does.
+        """
+        pid, cause = self._process.pid, NOTICES.cause
+        self._catches = _catches(pid, SIGNALS if cause == CLOCK else (signal.Signals[cause],))
+        if cause != CLOCK and not self._rank.under_srun:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.Signals[cause])
+        if self._catches is False:
+            self._stopping.expect_plain()
+
+    def wait(self) -> int:
+        """Return the status, below 0 for a signal; not for a program that a notice has ended, with this process."""
+        status = self._process.wait()
+        if status and NOTICES.heard.wait(HEARD_LIMIT_S) and not self._has_answered(status):
+            self._stopping.expect_plain()
+            time.sleep(SETTLE_LIMIT_S)
+        return status
+
+    def _has_answered(self, status: int) -> bool:
+        """Tell whether the program ended by itself, whatever the notice; when it was gone before we looked, by how."""
+        return -status not in SIGNALS if self._catches is None else self._catches
+
+
+def _start(words: list[str]) -> subprocess.Popen[bytes]:
+    parent = os.getpid()
+
+    def be_program() -> None:
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        die_with(parent)
+
+    path = snapshot_paths.moved(words[0]) if "/" in words[0] else words[0]
+    return subprocess.Popen([path, *words[1:]], process_group=0, preexec_fn=be_program)  # noqa: PLW1509 - no shell line can do it
+
+
+def _catches(pid: int, numbers: tuple[signal.Signals, ...]) -> bool | None:
+    """Tell whether a process has a handler for one of the signals (proc_pid_status(5), SigCgt); None: it is gone."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    except OSError:
+        return None
+    caught = re.search(r"^SigCgt:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    if re.search(r"^State:\s*[ZX]", status, re.MULTILINE) or not caught:
+        return None
+    return any(int(caught[1], 16) >> (number - 1) & 1 for number in numbers)
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

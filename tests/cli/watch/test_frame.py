@@ -1,0 +1,179 @@
+"""Frames as text: what stands where at 80 by 24, and that no size and no value breaks a frame."""
+
+import math
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurmddp.cli.watch.braille import curve, meter
+from slurmddp.cli.watch.frame import draw
+from slurmddp.cli.watch.view import Gpu, View
+from slurmddp.monitoring.status import JobStatus, Progress
+from slurmddp.runs.history import Event
+
+NOW = datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()
+
+
+def event(kind: str, **fields) -> Event:
+    return Event(NOW, kind, "17", "1.0", 0, "n1", fields)
+
+
+RUNNING = JobStatus(
+    job_id="17",
+    run=None,
+    name="mnist",
+    state="RUNNING",
+    elapsed_s=600,
+    limit_s=3600,
+    nodes=("n1", "n2"),
+    progress=Progress(
+        attempt="1.0",
+        step=300,
+        total=400,
+        loss=0.125,
+        samples_per_s=5000.0,
+        left_s=65.0,
+        checkpoint_step=280,
+        checkpoint_age_s=12.0,
+        requeues=((NOW, "preempted"),),
+    ),
+)
+WAITING = JobStatus(
+    job_id="18", run=None, name="gpt", state="PENDING", reason="Resources", meaning="what it asks for is in use"
+)
+VIEW = View(
+    now=NOW,
+    jobs=(RUNNING, WAITING),
+    asked=NOW - 3,
+    loss=tuple((step, 1 / (1 + step)) for step in range(100)),
+    rate=tuple((step, 5000.0) for step in range(100)),
+    events=(event("start", world_size=4, nodes=2), event("checkpoint", step=280)),
+    output=tuple(f"line {number}" for number in range(50)),
+    gpus=(Gpu(index=0, busy=0.97, memory=0.5),),
+)
+
+
+def text(view: View, width: int = 80, height: int = 24, *, dots: bool = True) -> list[str]:
+    return [line.plain.rstrip() for line in draw(view, width, height, dots=dots)]
+
+
+def test_a_screen_of_80_by_24_shows_jobs_progress_curves_events_and_output():
+    lines = text(VIEW)
+    assert len(lines) == 24
+    assert lines[0].startswith("slurmddp watch  ") and lines[0].endswith("Slurm's answer is 3 s old")
+    assert lines[1] == "▶       17 mnist                RUNNING    10:03 of 1:00:00   75%"
+    assert lines[2] == "        18 gpt                  PENDING"
+    assert lines[3] == "─ 17 mnist ".ljust(80, "─")
+    assert lines[4] == "on n1, n2"
+    assert lines[5].startswith("step 300/400  ━") and lines[5].endswith(
+        "loss 0.125  5000 samples/s  01:05 left  saved 12 s ago"
+    )
+    assert lines[6] == "1 requeue; the last: preempted"
+    assert lines[7].split("  ")[0] == "loss 0.01, 0.01 to 1, log"
+    assert lines[7].endswith("samples/s 5e+03, 5e+03 to 5e+03")
+    assert lines[13] == "GPUs here  0: 97% memory 50%"
+    assert lines[14].endswith("start 1.0: 4 ranks on 2 nodes") and lines[15].endswith("checkpoint 1.0: step 280")
+    assert lines[16].startswith("─ rank 0 and the batch script ─")
+    assert lines[17:23] == [f"line {number}" for number in range(44, 50)]
+    assert lines[23] == "↑↓ job  l output  c cancel  r requeue  s ask Slurm  h help  q quit"
+
+
+def test_a_small_screen_shows_the_job_where_it_stands_and_how_to_leave():
+    lines = text(VIEW, 40, 10)
+    assert len(lines) == 10 and max(map(len, lines)) <= 40
+    assert lines[1].startswith("▶       17 mnist")
+    assert lines[5].startswith("step 300/400")
+    assert lines[8] == "line 49" and lines[9].endswith("h help  q quit")
+
+
+@pytest.mark.parametrize("page", ["jobs", "output", "help"])
+@given(width=st.integers(1, 200), height=st.integers(1, 60), dots=st.booleans())
+def test_a_frame_fits_any_screen(page, width, height, dots):
+    lines = draw(replace(VIEW, page=page), width, height, dots=dots)
+    assert len(lines) == height
+    assert all(line.cell_len <= width for line in lines)
+    assert dots or all(line.plain.isascii() for line in lines)
+
+
+def test_a_loss_that_falls_by_decades_is_drawn_by_its_logarithm():
+    falling = replace(VIEW, loss=tuple((step, 10.0 ** -(step / 25)) for step in range(100)), rate=())
+    lines = text(falling, dots=False)
+    assert lines[7].endswith("to 1, log")
+    stars = [line.find("*") for line in lines[8:13]]
+    assert stars == sorted(stars) and stars[0] == 0 and 55 < stars[-1] < 75
+
+
+def test_a_job_that_waits_says_for_what():
+    assert "what it asks for is in use" in text(replace(VIEW, chosen=1))
+
+
+def test_an_array_of_many_jobs_is_shown_around_the_chosen_one():
+    jobs = tuple(replace(WAITING, job_id=str(number)) for number in range(100))
+    lines = text(replace(VIEW, jobs=jobs, chosen=50))
+    shown = [line for line in lines if "PENDING" in line]
+    assert [line.split()[0] for line in shown] == ["48", "49", "▶", "51", "52"]
+    assert shown[2].startswith("▶       50 ") and shown[-1].endswith("and 95 more")
+
+
+def test_before_slurm_has_answered_and_without_jobs():
+    assert text(View(now=NOW, asking=True))[1] == "asking Slurm"
+    assert text(View(now=NOW, asked=NOW))[1] == "no jobs yet"
+
+
+def test_a_question_and_a_message_stand_in_place_of_the_keys():
+    assert text(replace(VIEW, question="cancel job 17 (mnist)?"))[-1] == "cancel job 17 (mnist)? (y/n)"
+    assert text(replace(VIEW, message="job 17 is cancelled"))[-1] == "job 17 is cancelled"
+
+
+def test_a_slurm_that_does_not_answer_is_said_above():
+    silent = replace(RUNNING, silence="squeue did not end within 20 s")
+    assert text(replace(VIEW, jobs=(silent,)))[0].endswith("squeue did not end within 20 s")
+
+
+def test_nothing_from_the_cluster_reaches_the_terminal_as_it_is():
+    evil = replace(RUNNING, name="a\x1b[2J", meaning="b\x1b]0;x\x07", nodes=("n\x1b[1m",))
+    view = replace(VIEW, jobs=(evil,), events=(event("notice", reason="\x1b[2J"),), message="\x1b[2J")
+    view = replace(view, events=(*view.events, event("no\x1b[2Jtice")))
+    assert "\x1b" not in "".join(text(view)) and "\x07" not in "".join(text(view))
+
+
+def test_the_output_page_says_whose_it_is_and_how_far_back():
+    lines = text(replace(VIEW, page="output", rank=3, back=20))
+    assert lines[1].startswith("─ 17 mnist, rank 3 and the batch script, 20 lines back ─")
+    assert lines[22] == "line 49"
+
+
+def test_a_rising_line_rises():
+    assert curve([(0, 0.0), (1, 1.0), (2, 2.0), (3, 3.0)], 4, 4, dots=False) == ["   *", "  * ", " *  ", "*   "]
+    assert curve([(0, 0.0), (1, 3.0)], 2, 4, dots=False) == [" *", " *", " *", "* "]
+
+
+def test_each_character_has_eight_dots():
+    assert curve([(step, float(step)) for step in range(4)], 2, 1) == ["⡠⠊"]
+    assert curve([(0, 5.0)], 1, 1) == ["⠄"]
+
+
+def test_points_that_share_a_column_are_averaged():
+    points = [(0, 0.0), (1, 0.0), (98, 4.0), (99, 6.0), (100, 5.0)]
+    assert curve(points, 2, 2, dots=False) == [" *", "* "]
+
+
+@pytest.mark.parametrize("values", [[], [math.nan], [math.inf, -math.inf], [1.0, math.nan, 1.0]])
+def test_what_is_not_finite_is_left_out(values):
+    lines = curve(list(enumerate(values)), 3, 2, dots=False)
+    assert [len(line) for line in lines] == [3, 3]
+    assert ("*" in "".join(lines)) == any(map(math.isfinite, values))
+
+
+@given(st.lists(st.tuples(st.integers(0, 10**9), st.floats()), max_size=50), st.integers(1, 60), st.integers(1, 9))
+def test_no_numbers_break_a_curve(points, width, height):
+    lines = curve(sorted(points, key=lambda point: point[0]), width, height)
+    assert [len(line) for line in lines] == [width] * height
+
+
+@pytest.mark.parametrize(("part", "drawn"), [(0, "----"), (0.5, "==--"), (1, "===="), (7, "===="), (-1, "----")])
+def test_a_meter_is_filled_as_far_as_it_goes(part, drawn):
+    assert meter(part, 4, dots=False) == drawn

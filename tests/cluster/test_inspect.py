@@ -1,0 +1,348 @@
+"""Answers of Slurm 20.11 to 25.x, and of hostile clusters, are read. tests/cli/test_cluster.py asks a real one."""
+
+import re
+import stat
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from slurmddp.cli.cluster import report
+from slurmddp.cluster import Nodes, Qos, inspect
+from slurmddp.cluster.inspect import describe, look, parse_config, parse_gpus, parse_nodes, parse_partitions
+from slurmddp.errors import ClusterError
+from slurmddp.slurm.client import LostAnswerError
+
+FIXTURES = Path(__file__).parent / "fixtures"
+
+
+def cluster_of(config="", partitions="", nodes=""):
+    return describe(parse_nodes(nodes), parse_partitions(partitions), parse_config(config))
+
+
+def recorded(version):
+    """Return the cluster that the answers of one version of Slurm describe."""
+    text = (FIXTURES / f"{version}.txt").read_text(encoding="utf-8")
+    parts = dict(re.findall(r"^== (\w+)\n(.*?)(?=^== |\Z)", text, re.MULTILINE | re.DOTALL))
+    return cluster_of(**parts | {"nodes": parts["nodes"].replace("\u241f", "\x1f")})
+
+
+NODES = """NodeName=a CPUAlloc=0 CPUEfctv=12 CPUTot=16 ThreadsPerCore=2 CoreSpecCount=2
+NodeName=b CPUAlloc=0 CPUTot=16 CPULoad=1 ThreadsPerCore=2 CoreSpecCount=3
+NodeName=c CPUAlloc=0 CPUEfctv=16 CPUTot=16 ThreadsPerCore=1
+NodeName=d CPUAlloc=0 CPUTot=16 ThreadsPerCore=1
+"""
+
+
+def test_cpus_that_a_node_keeps_are_none_of_a_jobs():
+    """As 22.05 writes it, and as versions before it did, by slurm.conf(5)."""
+    kept = inspect.parse_cpus(NODES)
+    assert kept == {"a": 12, "b": 10}
+    groups = {"gpu": (Nodes(names="a,c", count=2, state="idle", cpus=16, memory_mb=1),)}
+    assert inspect.lessened(groups, kept)["gpu"][0].cpus == 12
+    assert inspect.lessened(groups, {}) == groups
+
+
+def test_20_11_is_read():
+    cluster = recorded("20.11")
+    assert (cluster.name, cluster.version, cluster.requeue, cluster.max_array_size) == ("old", "20.11.6", False, 10001)
+    (shared,) = cluster.partitions
+    assert cluster.default is shared
+    assert (shared.default_time_s, shared.max_time_s, shared.max_nodes) == (3600, 3 * 86400, None)
+    assert (shared.groups, shared.accounts, shared.qos) == (("physics", "wheel"), None, None)
+    assert (shared.default_memory, shared.max_memory_per_node_mb) == ("DefMemPerCPU=800", 32000)
+    assert shared.preemption == "off"
+    first, second = shared.nodes
+    assert (first.gpus, first.gpu_type, first.features) == (2, "v100", ("skylake", "ib"))
+    assert (first.state, first.usable, second.state, second.usable) == ("mixed", True, "down", False)
+
+
+def test_21_08_takes_turns_and_suspends_where_a_partition_that_comes_first_has_the_same_nodes():
+    cluster = recorded("21.08")
+    assert {partition.name: partition.preemption for partition in cluster.partitions} == {
+        "short": "gang",
+        "normal": "suspend",
+        "high": "off",
+    }
+    short, _, high = cluster.partitions
+    assert short.node_count == 24 and short.nodes[2].cpus == 12 and short.nodes[2].memory_mb == 48000
+    assert [group.state for group in high.nodes] == ["allocated", "planned"]
+
+
+def test_22_05_is_read_as_it_was_recorded():
+    cluster = recorded("22.05")
+    assert (cluster.version, cluster.kill_wait_s) == ("22.05.8", 5)
+    modes = {partition.name: (partition.preemption, partition.grace_s) for partition in cluster.partitions}
+    assert modes == {
+        "gpu": ("off", 0),
+        "low": ("requeue", 10),
+        "nograce": ("requeue", 0),
+        "cancel": ("cancel", 10),
+        "high": ("off", 0),
+        "short": ("off", 0),
+        "typed": ("off", 0),
+        "empty": ("off", 0),
+    }
+    assert cluster.default.name == "gpu"
+    gpu, *_, short, typed, empty = cluster.partitions
+    assert [(group.count, group.cpus, group.gpus) for group in gpu.nodes] == [(2, 16, 8)]
+    assert (short.max_time_s, typed.max_time_s, typed.max_nodes) == (600, 3600, 1)
+    assert typed.nodes[0].gpu_counts == (("a100", 2), ("h100", 1))
+    assert empty.nodes == ()
+
+
+def test_23_02_preempts_by_qos_and_hides_a_partition_without_nodes():
+    cluster = recorded("23.02")
+    assert cluster.preempts_by_qos and cluster.signals_on_preemption
+    ampere, drained = cluster.partitions
+    assert (ampere.preemption, ampere.grace_s) == ("requeue", 0)
+    assert (ampere.max_nodes, ampere.qos, ampere.default_memory) == (
+        64,
+        ("support", "gpu1", "gpu2"),
+        "DefMemPerGPU=125000",
+    )
+    assert [(group.state, group.usable) for group in ampere.nodes] == [
+        ("idle", True),
+        ("allocated", True),
+        ("mixed", True),
+        ("drained", False),
+    ]
+    assert {group.gpu_type for group in ampere.nodes} == {"nvidia_a100-sxm4-80gb"}
+    assert (drained.hidden, drained.state, drained.nodes, drained.max_time_s) == (True, "INACTIVE", (), None)
+    assert (drained.denied_accounts, drained.denied_qos, drained.accounts) == (("guests", "students"), ("free",), None)
+    assert drained.max_cpus_per_node == 32
+
+
+def test_25_11_is_read():
+    cluster = recorded("25.11")
+    cpu, gpu = cluster.partitions
+    assert cluster.version == "25.11.4" and not cluster.preempts_by_qos and cpu.preemption == "off"
+    assert (cpu.nodes[0].cpus, cpu.default_memory, cpu.max_memory_per_node_mb) == (1024, "DefMemPerNode=4000", 512000)
+    mixed, cloud, silent = gpu.nodes
+    assert (mixed.state, mixed.gpus, mixed.gpu_type) == ("mixed", 8, "")
+    assert [mixed.gpus_of(kind) for kind in ("a100", "h100", "v100", "")] == [4, 4, 0, 8]
+    assert (cloud.state, cloud.gpus, cloud.gpu_counts) == ("idle", 8, (("", 8),))
+    assert (silent.state, silent.usable, silent.gpus_of("h100")) == ("no_respond", False, 8)
+
+
+@pytest.mark.parametrize(
+    ("gres", "gpus"),
+    [
+        ("gpu:a100:8(S:0-1)", {"a100": 8}),
+        ("gpu:8(S:0,2)", {"": 8}),
+        ("gpu", {"": 1}),
+        ("gpu:a100", {"a100": 1}),
+        ("gpu:2080:4", {"2080": 4}),
+        ("gpu:a100:4(S:0),gpu:a100:4(S:1)", {"a100": 8}),
+        ("gpu:a100_3g.20gb:4,gpu:a100:2,mps:400", {"a100_3g.20gb": 4, "a100": 2}),
+        ("lustre:4K,gpu:tesla:no_consume:8", {"tesla": 8}),
+        ("gpu:no_consume:4", {"": 4}),
+        ("gpu:0", {}),
+        ("shard:8", {}),
+        ("(null)", {}),
+        ("", {}),
+    ],
+)
+def test_gpus_are_found_among_generic_resources(gres, gpus):
+    assert parse_gpus(gres) == gpus
+
+
+@pytest.mark.parametrize(
+    ("shown", "state"),
+    [
+        ("idle~", "idle"),
+        ("idle#", "idle"),
+        ("mixed@", "mixed"),
+        ("MIXED+PLANNED", "mixed"),
+        ("IDLE+DRAIN", "drained"),
+        ("draining*", "draining"),
+        ("allocated*", "no_respond"),
+        ("reserved", "reserved"),
+        ("powered_down", "powered_down"),
+    ],
+)
+def test_states_lose_their_marks(shown, state):
+    nodes = parse_nodes(f"p\x1f1\x1f{shown}\x1f1\x1f1\x1f\x1f\x1fn1\n")
+    assert nodes["p"][0].state == state
+
+
+PREEMPTION = [
+    ("preempt/none", "OFF", "REQUEUE", "off"),
+    ("preempt/partition_prio", "REQUEUE", "REQUEUE", "requeue"),
+    ("preempt/partition_prio", "REQUEUE", "OFF", "off"),
+    ("preempt/partition_prio", "SUSPEND,GANG", "CANCEL", "cancel"),
+    ("preempt/partition_prio", "SUSPEND,GANG", "", "suspend"),
+    ("preempt/qos", "CANCEL", "OFF", "cancel"),
+]
+
+
+@pytest.mark.parametrize(("kind", "cluster_mode", "mode", "effective"), PREEMPTION)
+def test_what_preemption_does_is_the_partitions_own_mode_before_the_clusters(kind, cluster_mode, mode, effective):
+    own = f"PreemptMode={mode}" if mode else ""
+    found = cluster_of(
+        f"PreemptType             = {kind}\nPreemptMode             = {cluster_mode}\n",
+        f"PartitionName=low Nodes=n[1-2] PriorityTier=1 {own}\nPartitionName=high Nodes=n2 PriorityTier=2\n",
+    )
+    assert found.partitions[0].preemption == effective
+
+
+@pytest.mark.parametrize(
+    ("config", "sends"),
+    [
+        ("PreemptParameters       = send_user_signal,youngest_first\n", True),
+        ("SlurmctldParameters     = enable_configless,preempt_send_user_signal\n", True),
+        ("PreemptParameters       = (null)\nSlurmctldParameters     = (null)\n", False),
+    ],
+)
+def test_the_users_signal_at_preemption_has_two_names(config, sends):
+    assert cluster_of(config).signals_on_preemption is sends
+
+
+def test_nodes_whose_names_cannot_be_read_may_be_anybodys():
+    config = "PreemptType             = preempt/partition_prio\nPreemptMode             = REQUEUE\n"
+    partitions = "PartitionName=low Nodes=n[1-2 PriorityTier=1\nPartitionName=high Nodes=x PriorityTier=2\n"
+    assert cluster_of(config, partitions).partitions[0].preemption == "requeue"
+
+
+def test_nodes_that_a_site_does_not_show_are_not_taken_for_none():
+    found = cluster_of(partitions="PartitionName=private TotalNodes=24\nPartitionName=empty TotalNodes=0\n")
+    assert [(partition.unseen, partition.node_count) for partition in found.partitions] == [(24, 24), (0, 0)]
+
+
+ODD = [
+    "a=b",
+    "x|y",
+    "p;q",
+    "100%",
+    "it's",
+    '"q"',
+    "\x1b[31mred\x1b[0m",
+    "bell\x07",
+    "\udcff\udcfe",
+    "ä",
+    "$(id)",
+    "`id`",
+]
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_names_are_read_and_cannot_reach_the_terminal(name):
+    found = cluster_of(
+        f"ClusterName             = {name}\nSLURM_VERSION           = {name}\n",
+        f"PartitionName={name} Nodes={name} AllowAccounts={name} Default=YES MaxTime=1-00:00:00 State={name}\n",
+        f"{name}\x1f1\x1fidle\x1f4\x1f1000\x1fgpu:{name}:2\x1f{name}\x1f{name}\n",
+    )
+    (partition,) = found.partitions
+    assert (partition.name, partition.accounts, partition.nodes[0].names) == (name, (name,), name)
+    lines = list(report(found))
+    assert all(line.isprintable() for line in lines), lines
+    assert any(" 1d " in line for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("config", "partitions", "nodes"),
+    [
+        ("", "No partitions in the system\n", ""),
+        (
+            "nonsense\n= \n==\n",
+            "PartitionName=p MaxTime=soon MaxNodes=-1 PriorityTier=x GraceTime=\n",
+            "a\x1fb\n\x1f\x1f\n",
+        ),
+        ("KillWait = never\nMaxArraySize = many\n", "PartitionName=\n", "p\x1fx\x1f\x1f\x1f\x1f\x1f\x1f\n"),
+    ],
+)
+def test_what_cannot_be_understood_sets_no_limit(config, partitions, nodes):
+    found = cluster_of(config, partitions, nodes)
+    assert (found.kill_wait_s, found.max_array_size) == (30, 1001)
+    assert all(partition.max_time_s is partition.max_nodes is None for partition in found.partitions)
+    assert list(report(found))
+
+
+def test_ten_thousand_nodes_each_of_its_own_kind_take_less_than_a_second():
+    partitions = "".join(
+        f"PartitionName=p{tier} Nodes=n[1-10000] PriorityTier={tier} PreemptMode=REQUEUE\n" for tier in range(3)
+    )
+    rows = (
+        f"p{tier}|1|mixed-|{number}|{number * 100}|gpu:t{number}:{number % 9}(S:0)|f{number}|n{number}\n"
+        for tier in range(3)
+        for number in range(1, 10001)
+    )
+    nodes = "".join(rows).replace("|", "\x1f")
+    start = time.process_time()
+    lines = list(report(cluster_of("PreemptType = preempt/partition_prio\nPreemptMode = REQUEUE\n", partitions, nodes)))
+    took_s = time.process_time() - start
+    assert took_s < 1
+    assert re.search(r"p0 +10000 +0 +10000 +0 +1-10000 +0-976G +none +requeue +0-8", "\n".join(lines)), lines
+
+
+def program(folder, name, text):
+    """Write a stand-in for one of Slurm's programs, which says what no real one here would."""
+    path = folder / name
+    path.write_text(f"#!{sys.executable}\n{text}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def test_a_machine_without_slurm_is_an_error_with_what_to_do(tmp_path):
+    with pytest.raises(ClusterError, match="was not found; log in to a cluster, try `slurmddp sandbox up`"):
+        look({"PATH": str(tmp_path)})
+
+
+def test_a_controller_that_is_silent_or_refuses_is_an_error(tmp_path):
+    for name in ("sinfo", "scontrol"):
+        program(tmp_path, name, "import time; time.sleep(30)")
+    with pytest.raises(LostAnswerError, match="did not end within 0 s"):
+        look({"PATH": str(tmp_path)}, timeout_s=0.2)
+    for name in ("sinfo", "scontrol"):
+        program(tmp_path, name, "import sys; sys.exit('slurm_load_partitions: Access denied')")
+    with pytest.raises(ClusterError, match="sinfo: slurm_load_partitions: Access denied"):
+        look({"PATH": str(tmp_path)})
+
+
+def test_an_accounting_that_does_not_answer_is_said_not_fatal(tmp_path):
+    program(tmp_path, "sinfo", "")
+    program(tmp_path, "scontrol", "print('AccountingStorageType = accounting_storage/slurmdbd')")
+    program(tmp_path, "sacctmgr", "import sys; sys.exit('sacctmgr: error: Unable to connect to database')")
+    found = look({"PATH": str(tmp_path)}, accounts=True)
+    assert (found.accounts, found.qos) == (None, None)
+    assert found.unlearned == ("accounts and QOS: sacctmgr: Unable to connect to database",)
+
+
+@pytest.mark.parametrize(
+    ("config", "partition", "whole"),
+    [
+        ("SelectType = select/cons_tres", "OverSubscribe=EXCLUSIVE", True),
+        ("", "Shared=EXCLUSIVE", True),
+        ("SelectType              = select/linear", "OverSubscribe=NO", True),
+        ("SelectType = select/cons_tres", "OverSubscribe=NO ExclusiveUser=YES", False),
+        ("", "", False),
+    ],
+)
+def test_a_partition_that_gives_whole_nodes_is_known(config, partition, whole):
+    (found,) = cluster_of(f"{config}\n", f"PartitionName=x {partition}\n").partitions
+    assert found.whole_nodes == whole
+
+
+def test_membership_is_each_account_and_qos_once():
+    found = inspect.parse_membership("ml|ml|normal,high\nml|bio|normal\nml||\n")
+    assert found == ("ml", ("ml", "bio"), ("normal", "high"))
+    assert inspect.parse_membership("") == ("", (), ())
+
+
+def test_the_accounts_above_mine_are_known():
+    rows = "root|\nphysics|root\nlab|physics\nlab||\nother|root\n\nloop|pool\npool|loop\n"
+    assert inspect.parse_lineage(rows, ("lab", "root", "gone", "loop")) == (
+        ("lab", ("physics", "root")),
+        ("root", ()),
+        ("gone", ()),
+        ("loop", ("pool",)),
+    )
+
+
+def test_qos_whose_jobs_can_be_preempted_are_those_that_another_one_names():
+    """After sacctmgr(1): PreemptMode `cluster` is the cluster's own."""
+    rows = "normal||cluster|00:00:00\nlow||requeue|00:01:30\nidle||cluster|00:00:00\nhigh|idle,low|cluster|00:00:00\n"
+    assert inspect.parse_qos(rows, {"PreemptMode": "CANCEL"}) == (
+        Qos(name="low", preempted_by=("high",), preemption="requeue", grace_s=90),
+        Qos(name="idle", preempted_by=("high",), preemption="cancel"),
+    )

@@ -1,0 +1,165 @@
+"""The job file to begin with fits the cluster, whatever that calls its things, and is taken by the program itself."""
+
+import os
+import tomllib
+
+import pytest
+
+from slurmddp.cluster import Cluster, Nodes, Partition, job_template
+from slurmddp.config import resolve
+
+GPUS = Nodes(names="g[1-4]", count=4, state="idle", cpus=40, memory_mb=250000, gpus=8)
+CPUS = Nodes(names="c[1-9]", count=9, state="mixed", cpus=32, memory_mb=64000)
+DOWN = Nodes(names="d[1-99]", count=99, state="down", cpus=64, memory_mb=64000, gpus=4)
+
+
+def partition(name, *nodes, **values):
+    return Partition(name=name, nodes=nodes, **values)
+
+
+def written(*partitions, script="train.py", **values):
+    cluster = Cluster(name="c", version="22.05.8", partitions=partitions, **values)
+    return tomllib.loads(job_template.starter(cluster, script=script, name="x", file="job.toml"))
+
+
+def test_a_partition_with_gpus_is_preferred_to_the_default_one_without():
+    table = written(partition("cpu", CPUS, default=True), partition("gpu", GPUS, max_time_s=1800))
+    assert table == {
+        "name": "x",
+        "partition": "gpu",
+        "nodes": 1,
+        "gpus-per-node": 8,
+        "time": "00:30:00",
+        "command": ["train.py"],
+    }
+
+
+def test_the_default_partition_is_kept_where_it_has_gpus():
+    more = Nodes(names="h[1-50]", count=50, state="idle", cpus=40, memory_mb=250000, gpus=8)
+    assert written(partition("big", more), partition("gpu", GPUS, default=True))["partition"] == "gpu"
+    assert written(partition("low", more, preemption="requeue"), partition("safe", GPUS))["partition"] == "safe"
+
+
+def test_without_gpus_it_has_two_ranks_a_node():
+    table = written(partition("cpu", CPUS, default=True, min_nodes=2))
+    assert (table["ntasks-per-node"], table["nodes"], table["time"]) == (2, 2, "04:00:00")
+    assert "gpus-per-node" not in table
+
+
+def test_what_is_down_or_not_for_this_user_is_not_chosen():
+    partitions = (
+        partition("broken", DOWN, default=True),
+        partition("closed", GPUS, state="DRAIN"),
+        partition("theirs", GPUS, accounts=("them",)),
+        partition("empty"),
+        partition("mine", GPUS, accounts=("us", "b")),
+    )
+    table = written(*partitions, accounts=("a", "b"), qos=("normal",))
+    assert (table["partition"], table["account"]) == ("mine", "b")
+    assert "qos" not in table
+    assert "partition" not in written(*partitions[:2])
+
+
+def test_an_account_below_the_partitions_own_is_taken_where_no_other_partition_is_left():
+    theirs, mine = partition("theirs", GPUS, accounts=("physics",)), partition("mine", GPUS, accounts=("lab2",))
+    closed = partition("closed", GPUS, accounts=("chemistry",))
+    above = (("lab", ("physics", "root")), ("lab2", ("root",)))
+    table = written(theirs, closed, accounts=("lab", "lab2"), accounts_above=above)
+    assert (table["partition"], table["account"]) == ("theirs", "lab")
+    table = written(theirs, mine, accounts=("lab", "lab2"), accounts_above=above)
+    assert (table["partition"], table["account"]) == ("mine", "lab2")
+    assert "partition" not in written(theirs, closed, accounts=("lab2",), accounts_above=above[1:])
+
+
+def test_an_account_is_named_when_it_is_the_only_one_and_a_qos_when_it_is_needed():
+    assert written(partition("gpu", GPUS), accounts=("a",))["account"] == "a"
+    assert "account" not in written(partition("gpu", GPUS), accounts=("a", "b"))
+    table = written(partition("gpu", GPUS, qos=("high", "long")), qos=("low", "long", "high"))
+    assert table["qos"] == "long"
+
+
+def test_of_different_nodes_the_most_alike_count_with_their_type():
+    def typed(kind, gpus, **values):
+        return Nodes(names="x", memory_mb=1, gpus=gpus, gpu_type=kind, gpu_counts=((kind, gpus),), **values)
+
+    few = typed("h100", 4, count=1, state="idle", cpus=96)
+    many = [typed("a100", 8, count=3, state=state, cpus=40) for state in ("idle", "mixed")]
+    assert written(partition("gpu", few, *many))["gpus-per-node"] == "a100:8"
+    assert written(partition("gpu", *many))["gpus-per-node"] == 8
+    text = job_template.starter(
+        Cluster(partitions=(partition("gpu", few, *many),)), script=None, name="x", file="j.toml"
+    )
+    assert "of 6 like it" in text and "cpus-per-task = 5" in text
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({}, "Nothing takes these nodes"),
+        ({"preemption": "requeue", "grace_s": 30}, "the ranks have 30 s to save, and the job comes back"),
+        ({"preemption": "requeue"}, "goes on from its last checkpoint"),
+        ({"preemption": "cancel"}, "submit --chain N"),
+        ({"preemption": "suspend"}, "may pause this one"),
+    ],
+)
+def test_it_says_what_preemption_does(values, said):
+    assert said in job_template.starter(
+        Cluster(partitions=(partition("gpu", GPUS, **values),)), script=None, name="x", file="job.toml"
+    )
+
+
+@pytest.mark.parametrize("hostile", ['a"b\\c', "a'b #=|,;%", "a\x1b[2Jb\nnodes = 9", "\udcff"])
+def test_names_that_are_no_ones_business_do_no_harm(hostile):
+    fine = partition("fine", GPUS, default=True)
+    cluster = Cluster(
+        name=hostile, version=hostile, partitions=(fine, partition(hostile, GPUS)), accounts=("a", hostile)
+    )
+    text = job_template.starter(cluster, script=None, name="x", file="job.toml")
+    table = tomllib.loads(text)
+    assert (table["partition"], table["nodes"]) == ("fine", 1)
+    assert all(char.isprintable() or char == "\n" for char in text)
+    alone = Cluster(partitions=(partition(hostile, GPUS),))
+    table = tomllib.loads(job_template.starter(alone, script=None, name="x", file="job.toml"))
+    assert table.get("partition", hostile) == hostile
+
+
+@pytest.mark.parametrize("cluster", [None, Cluster(), Cluster(partitions=(Partition(name="p", nodes=(GPUS,)),))])
+@pytest.mark.parametrize("script", [None, "train.py", 'a "b".py'])
+def test_what_is_written_is_a_job_file(cluster, script, tmp_path):
+    path = tmp_path / "job.toml"
+    path.write_text(job_template.starter(cluster, script=script, name="x", file="job.toml"))
+    spec = resolve.resolve(options={}, words=(), job_file=path, environ={}).spec
+    assert spec.command == ((str(tmp_path / script),) if script else ())
+    assert spec.time == "04:00:00"
+
+
+MAIN = 'if __name__ == "__main__":\n    pass\n'
+
+
+@pytest.mark.parametrize(
+    ("files", "script"),
+    [
+        ({}, None),
+        ({"train.py": "", "main.py": "", "fit.py": MAIN}, "train.py"),
+        ({"main.py": "", "fit.py": MAIN}, "main.py"),
+        ({"fit.py": MAIN, "model.py": "class Net: ..."}, "fit.py"),
+        ({"fit.py": MAIN, "eval.py": MAIN}, None),
+        ({"model.py": "class Net: ..."}, None),
+        ({"setup.py": MAIN}, None),
+        ({"-run.py": MAIN}, None),
+        ({"run.py": MAIN, "setup.py": MAIN, "-run.py": MAIN}, "run.py"),
+        ({"large.py": MAIN + " " * 1_000_000}, None),
+    ],
+)
+def test_the_script_is_train_or_main_or_the_only_program(files, script, tmp_path):
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    (tmp_path / "folder.py").mkdir()
+    os.mkfifo(tmp_path / "pipe.py")
+    assert job_template.script_in(tmp_path) == script
+
+
+def test_the_name_is_the_files_if_somebody_chose_it(tmp_path):
+    assert job_template.name_for(tmp_path / "exp1.toml", "train.py") == "exp1"
+    assert job_template.name_for(tmp_path / "job.toml", "train.py") == "train"
+    assert job_template.name_for(tmp_path / "job.toml", None) == "mnist"

@@ -1,0 +1,83 @@
+"""COMMAND is taken as people type it; what would be lost is refused."""
+
+import pytest
+
+from slurmddp.config.command import as_executable, as_name, interpreter, is_worker, name_of, normalise, script_of
+from slurmddp.errors import UsageError
+
+
+@pytest.mark.parametrize(
+    ("typed", "taken"),
+    [
+        ("train.py --lr 0.1", "train.py --lr 0.1"),
+        ("python train.py --lr 0.1", "train.py --lr 0.1"),
+        ("python3.11 -u train.py", "train.py"),
+        ("/opt/env/bin/python -m pkg.train x", "-m pkg.train x"),
+        ("torchrun train.py -- --x", "train.py -- --x"),
+        ("-m pkg.train", "-m pkg.train"),
+        ("--task linear", "--task linear"),
+        ("", ""),
+    ],
+)
+def test_the_leading_word_is_understood_and_dropped(typed, taken):
+    assert normalise(tuple(typed.split())) == tuple(taken.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("python",), "alone"),
+        (
+            ("torchrun", "--nnodes=2", "train.py"),
+            "'--nnodes=2' of 'torchrun': torchrun's options are slurmddp's here: --nodes, --ntasks-per-node",
+        ),
+        (("python", "-O", "train.py"), "only python's -u and -m are understood; leave '-O' out"),
+        (("-m",), "needs a module"),
+        (("", "x"), "empty word"),
+        (("train.py", "a\0b"), "NUL"),
+    ],
+)
+def test_what_would_be_lost_is_refused(words, message):
+    with pytest.raises(UsageError, match=message):
+        normalise(words)
+
+
+@pytest.mark.parametrize(
+    ("typed", "python"),
+    [
+        ("/opt/env/bin/python3.11 -u train.py", "/opt/env/bin/python3.11"),
+        ("env/bin/python train.py", "env/bin/python"),
+        ("/opt/env/bin/torchrun train.py", "/opt/env/bin/python"),
+        ("python train.py", None),
+        ("torchrun train.py", None),
+        ("dir/train.py", None),
+        ("", None),
+    ],
+)
+def test_a_python_that_is_named_by_its_path_is_the_one_that_is_meant(typed, python):
+    assert interpreter(tuple(typed.split())) == python
+
+
+def test_the_kinds_of_command_are_told_apart():
+    assert is_worker(()) and is_worker(("--task", "mnist"))
+    assert not is_worker(("-m", "x")) and not is_worker(("train.py",))
+    assert script_of(("dir/train.py", "-x")) == "dir/train.py"
+    assert script_of(("-m", "x")) is None and script_of(()) is None
+
+
+def test_names_come_from_scripts_and_modules():
+    assert name_of(("exp/train.v2.py",)) == "train.v2"
+    assert name_of(("-m", "pkg.train", "x")) == "train"
+    assert as_name("my train!") == "my-train-"
+    assert as_name("17") == "job-17"
+    assert as_name("..") == "job-"
+
+
+def test_an_executable_is_taken_as_it_is():
+    assert as_executable(("python", "-u", "-m")) == ("python", "-u", "-m")
+
+
+@pytest.mark.parametrize("words", [(), ("",), ("-m", "x"), ("prog", "\0")])
+def test_what_can_be_no_executable_is_refused(words):
+    with pytest.raises(UsageError):
+        as_executable(words)

@@ -1,0 +1,259 @@
+"""Slurm's word and the files' together: what each state makes of them."""
+
+import os
+
+import pytest
+
+from slurmddp.diagnose import diagnose
+from slurmddp.diagnose import slurm_facts as asking
+from slurmddp.errors import ClusterError
+from slurmddp.runs.layout import HERE, RunDir, append_record
+from slurmddp.slurm import queries
+from slurmddp.slurm.job_info import JobInfo
+
+OOM = """\
+slurmstepd: error: Detected 1 oom_kill event in StepId=17.0. Some of the step tasks have been OOM Killed.
+srun: error: n2: task 1: Out Of Memory
+srun: Terminating StepId=17.0
+slurmstepd: error: *** STEP 17.0 ON n1 CANCELLED AT 2026-11-21T23:10:00 ***
+srun: error: n1: task 0: Killed
+"""
+"""What a Slurm with cgroups writes; recorded elsewhere."""
+
+
+def answered(silence="", **known):
+    """Return what is known of a job, and why Slurm did not answer."""
+    return JobInfo(**{"state": "", **known}), silence
+
+
+@pytest.fixture
+def told(monkeypatch, tmp_path):
+    """Return a function that diagnoses a job made by hand, of a state and with an output."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(queries, "lost_nodes", lambda *_, **__: ("n2",))
+
+    def tell(output: str = "", **known: str):
+        (tmp_path / "x.out").write_text(output)
+        base = {"job_id": "17", "source": "scontrol", "name": "x", "output": str(tmp_path / "x.out"), "nodes": "n[1-2]"}
+        monkeypatch.setattr(asking, "ask", lambda *_: answered(**{**base, **known}))
+        return diagnose(None, "17", {})
+
+    return tell
+
+
+def test_out_of_memory_names_the_task_that_was_killed_and_what_the_largest_had(told):
+    found = told(OOM, state="OUT_OF_MEMORY", exit_status="0:125", max_rss="3904M")
+    assert (found.cause, found.rank, found.host) == ("out-of-memory", 1, "n2")
+    assert found.what.endswith("killed what it needed to; the largest task had 3904M")
+
+
+def test_a_state_that_says_it_all_needs_no_log(told):
+    assert (found := told(state="OUT_OF_MEMORY")).cause == "out-of-memory"
+    assert [line.text for line in found.evidence] == ["OUT_OF_MEMORY ()"]
+    assert told(state="TIMEOUT").cause == "time-limit"
+    assert told(state="PREEMPTED").cause == "preempted"
+    assert told(state="FAILED", exit_status="0:53").cause == "output-missing"
+    found = told(state="FAILED", exit_status="1:0", reason="NonZeroExitCode")
+    assert (found.cause, found.evidence[-1].text) == ("unknown", "FAILED, NonZeroExitCode, 1:0")
+
+
+def test_a_node_that_was_lost_is_named_by_those_that_are_down(told):
+    found = told(
+        "slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-11-21T23:10:00 DUE TO NODE FAILURE ***\n",
+        state="NODE_FAIL",
+    )
+    assert (found.cause, found.host, found.what) == ("node-lost", "n2", "node n2 was lost")
+    assert found.advice.endswith("-x n2")
+
+
+def test_a_job_that_hung_until_its_limit_since_a_rank_had_raised_is_told_of_the_rank(told):
+    log = "[rank1]: Traceback (most recent call last):\n[rank1]:   File 'a'\n[rank1]: ValueError: x\n"
+    log += "slurmstepd: error: *** STEP 17.0 ON n1 CANCELLED AT 2026-11-21T23:10:00 DUE TO TIME LIMIT ***\n"
+    found = told(log, state="TIMEOUT")
+    assert (found.cause, found.rank) == ("exception", 1)
+    assert found.others == "the job then hung until its time limit"
+
+
+def test_who_cancelled_a_job_is_told_where_slurm_keeps_it(told):
+    assert told(state="CANCELLED", cancelled_by="1000").what == "the job was cancelled by user 1000"
+    assert told(state="CANCELLED").what == "the job was cancelled, by whom Slurm does not say"
+
+
+@pytest.mark.parametrize(
+    "known", [{"state": "CANCELLED"}, {"source": "files"}, {"state": "CANCELLED", "cancelled_by": "0"}]
+)
+def test_who_cancelled_a_run_by_slurmddp_is_told_without_accounting(recorded, monkeypatch, known):
+    run, job_id = recorded("reset")
+    monkeypatch.setattr(asking, "ask", lambda *_: answered(**{"job_id": job_id, "source": "scontrol", **known}))
+    head = {"time": 1795300000.0, "job": job_id, "attempt": "0.0", "rank": None, "host": "n1"}
+    append_record(run.events, head | {"event": "cancel", "by": "ada"})
+    append_record(run.events, head | {"event": "end", "status": 75, "rank": 0})
+    found = diagnose(run, job_id, {})
+    assert (found.cause, found.what) == ("cancelled", "the job was cancelled by `slurmddp cancel` (ada)")
+    append_record(run.events, head | {"event": "start", "attempt": "1.0"})
+    assert "ada" not in diagnose(run, job_id, {}).what
+
+
+def test_what_waits_is_told_why_and_what_is_held_that_it_is(told):
+    assert (found := told(state="PENDING", reason="PartitionTimeLimit")).cause == "waiting"
+    assert found.what == "it waits: its time limit is above the partition's"
+    for reason in ("JobHeldAdmin", "launch_failed_requeued_held", "launch failed requeued held"):
+        assert (found := told(state="PENDING", reason=reason)).cause == "held"
+        assert "scontrol release 17" in found.advice
+
+
+def test_a_job_that_ended_well_is_not_accused_of_what_it_printed(told):
+    caught = "Traceback (most recent call last):\n  File 'a'\nValueError: error\n"
+    assert told(caught, state="COMPLETED", exit_status="0:0").cause == "none"
+
+
+FAILED = "srun: error: n2: task 1: Exited with exit code 1\nsrun: Terminating StepId=17.0\n"
+
+
+def test_a_status_is_swallowed_only_by_a_script_whose_last_step_failed(told):
+    """A script may start its step again; what came last counts, and the accounting knows it."""
+    first = "epoch 1 loss 0.52\nTraceback (most recent call last):\n  File 'a'\nOSError: x\n"
+    ended = {"state": "COMPLETED", "exit_status": "0:0"}
+    assert told(f"{first}{FAILED}all done\n", **ended).cause == "status-swallowed"
+    assert told(f"{first}{FAILED}epoch 1 loss 0.61\nall done\n", **ended).cause == "none"
+    assert told(f"{FAILED}epoch 1 loss 0.52\nepoch 1 loss 0.61\nall done\n", **ended).cause == "none"
+    assert told(f"{FAILED}epoch 1 loss 0.52\nall done\n", **ended).cause == "status-swallowed"
+    assert told(f"{first}{FAILED}a\nb\nc\nd\n", **ended).cause == "none"
+    assert told(f"{first}{FAILED}", **ended, last_step="COMPLETED").cause == "none"
+    assert told(f"{first}{FAILED}epoch 2 loss 0.4\n", **ended, last_step="FAILED").cause == "status-swallowed"
+
+
+def test_what_slurm_ended_by_sigint_was_not_interrupted_by_hand(told):
+    """--signal=INT@60 asks for it; Python then ends by KeyboardInterrupt."""
+    log = "Traceback (most recent call last):\n  File 'a'\nKeyboardInterrupt\n"
+    assert told(log, state="TIMEOUT").cause == "time-limit"
+    assert (found := told(log, state="CANCELLED")).cause == "cancelled" and not found.others
+    assert told(log, state="FAILED", exit_status="1:0").cause == "interrupted"
+
+
+def test_a_state_that_is_new_is_told_by_the_output(told):
+    assert told("Killed\n", state="HIBERNATED").cause == "unknown"
+
+
+def test_a_number_that_is_another_jobs_by_now_is_not_believed(recorded, monkeypatch):
+    monkeypatch.setattr(
+        asking, "ask", lambda *_: answered(job_id="17", source="scontrol", state="COMPLETED", name="other")
+    )
+    assert diagnose(*recorded("reset"), {}).cause == "exception"
+
+
+def test_a_run_on_this_machine_that_goes_on_is_said_to(tmp_path):
+    run, job_id = RunDir(tmp_path / "a"), f"local-20261121-231000-{os.getpid()}"
+    run.attempt(job_id, "0.0").mkdir(parents=True)
+    run.owner.write_text(f"{HERE} {job_id} 0.0\n")
+    assert diagnose(run, job_id, {}).cause == "running"
+    run.owner.unlink()
+    assert diagnose(run, job_id, {}).cause == "unknown"
+
+
+def test_a_job_that_nobody_knows_is_an_error_that_says_why(told):
+    with pytest.raises(
+        ClusterError, match="job 17: scontrol did not end within 20 s, and there are no files of it here"
+    ):
+        told(source="files", silence="scontrol did not end within 20 s")
+
+
+def test_a_setting_of_a_sweep_is_told_by_the_folder_of_its_own(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    own = RunDir(tmp_path / "jobs" / "exp" / "lr=1,seed=2")
+    own.attempt("17_1", "0.0").mkdir(parents=True)
+    own.batch_log("17_1").touch()
+    (own.attempt("17_1", "0.0") / "0.end").write_text("77 rank 0 on n2: ValueError: boom\n")
+    known = {"job_id": "17_1", "source": "scontrol", "name": "exp", "state": "FAILED", "exit_status": "77:0"}
+    monkeypatch.setattr(asking, "ask", lambda *_: answered(**known))
+    found = diagnose(RunDir(tmp_path / "jobs" / "exp"), "17", {})
+    assert (found.name, found.job_id, found.cause, found.host) == ("exp/lr=1,seed=2", "17_1", "exception", "n2")
+    known |= {"state": "RUNNING", "nodes": "n2"}
+    assert diagnose(RunDir(tmp_path / "jobs" / "exp"), "17_1", {}).advice == "slurmddp logs -f 17_1"
+
+
+def test_a_sweep_that_slurm_has_forgotten_is_asked_for_by_one_of_its_tasks(tmp_path, monkeypatch):
+    monkeypatch.setattr(asking, "ask", lambda *_: answered(job_id="17", source="files"))
+    (tmp_path / "lr=1" / "logs").mkdir(parents=True)
+    (tmp_path / "lr=1" / "logs" / "17_0.out").touch()
+    with pytest.raises(ClusterError, match="name a setting, or one of its tasks, as 17_0"):
+        diagnose(RunDir(tmp_path), "17", {})
+
+
+def test_what_a_program_said_before_it_ended_itself_is_shown(monkeypatch, tmp_path):
+    monkeypatch.setattr(asking, "ask", lambda *_: answered(job_id="17", source="scontrol", name="a", state="FAILED"))
+    run = RunDir(tmp_path / "a")
+    run.attempt("17", "0.0").mkdir(parents=True)
+    said = "usage: train.py [-h] [--lr LR]\ntrain.py: error: argument --lr: invalid float value: '1..x'\n"
+    run.rank_log("17", "0.0", 0).write_text(said)
+    run.rank_record("17", "0.0", 0).write_text("77 rank 0 on n1: exit status 2\n")
+    found = diagnose(run, "17", {})
+    assert (found.cause, found.rank) == ("exit-status", 0)
+    assert "train.py: error: argument --lr: invalid float value: '1..x'" in [line.text for line in found.evidence]
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    """Return a run whose job 17 Slurm has as failed."""
+    known = answered(job_id="17", source="scontrol", name="a", state="FAILED", exit_status="77:0")
+    monkeypatch.setattr(asking, "ask", lambda *_: known)
+    made = RunDir(tmp_path / "a")
+    made.create()
+    return made
+
+
+def happens(run, kind, attempt="0.0", **fields):
+    head = {"time": 1795300000.0, "event": kind, "job": "17", "attempt": attempt, "rank": None, "host": "n1"}
+    append_record(run.events, head | fields)
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason", "cause"),
+    [
+        ("job_end", "HF_TOKEN must be set where the job is submitted", "variable-missing"),
+        ("job_end", "the time limit is 60 s, and the notice comes 120 s before its end; give more", "limit-too-short"),
+        ("fenced", "the run belongs to job 16, which is RUNNING", "run-taken"),
+    ],
+)
+def test_a_job_that_started_nothing_is_told_by_the_reason_of_its_end(run, kind, reason, cause):
+    run.batch_log("17").write_text(f"2026-11-21T23:10:00+0000 slurmddp: {reason}\n")
+    assert diagnose(run, "17", {}).cause == "unknown", "the words of the log are for people"
+    happens(run, kind, reason=reason)
+    found = diagnose(run, "17", {})
+    assert (found.cause, found.evidence[0].text) == (cause, reason)
+
+
+def test_a_job_that_gave_up_is_told_by_its_last_start_and_not_by_what_its_end_repeats(run):
+    (run.attempt("17", "0.0")).mkdir(parents=True)
+    run.rank_record("17", "0.0", 1).write_text("76 rank 1 on n2: RuntimeError: Connection closed by peer\n")
+    last = "rank 1 on n2: ValueError: CUDA error: invalid device ordinal"
+    happens(run, "attempt_start", nodes="n[1-2]", log_offset=0)
+    happens(run, "attempt_end", status=76, reason=last)
+    happens(run, "job_end", status=76, reason=f"gives up: 4 start(s) in a row failed; the last: {last}")
+    found = diagnose(run, "17", {})
+    assert (found.cause, found.what) == ("gave-up", "4 starts in a row failed")
+
+
+def test_a_set_up_that_failed_is_told_by_its_record_until_the_job_starts_again(run):
+    run.batch_record("17").write_text("1 set-up failed with status 1: module load cuda/13\n")
+    found = diagnose(run, "17", {})
+    assert (found.cause, found.evidence[0].place) == ("set-up-failed", f"{run.batch_record('17')}:1")
+    run.attempt("17", "0.0").mkdir(parents=True)
+    run.rank_record("17", "0.0", 0).write_text("77 rank 0 on n1: ValueError: boom\n")
+    assert diagnose(run, "17", {}).cause == "set-up-failed"
+    os.utime(run.batch_record("17"), (1, 1))
+    happens(run, "attempt_start", nodes="n1", log_offset=0)
+    assert diagnose(run, "17", {}).cause == "exception"
+
+
+def test_what_srun_said_belongs_to_the_attempt_in_whose_part_of_the_log_it_stands(run):
+    said = "srun: error: n2: task 1: Segmentation fault\n", "srun: error: n1: task 0: Killed\n"
+    run.batch_log("17").write_text("".join(said))
+    for number, offset in enumerate((0, len(said[0]))):
+        run.attempt("17", f"0.{number}").mkdir(parents=True)
+        happens(run, "attempt_start", f"0.{number}", nodes="n[1-2]", log_offset=offset)
+    found = diagnose(run, "17", {})
+    assert (found.cause, found.host, [one.cause for one in found.before]) == ("rank-killed", "n1", ["segfault"])
+    run.events.unlink()
+    found = diagnose(run, "17", {})
+    assert (found.cause, [one.cause for one in found.before]) == ("segfault", ["segfault"]), "the whole log is of each"

@@ -1,0 +1,143 @@
+"""The job's Python, asked by a real one: what it lacks is named, with what to type."""
+
+import os
+import subprocess
+import sys
+import venv
+
+import pytest
+import torch
+
+from slurmddp import __version__
+from slurmddp.config.job_spec import JobSpec
+from slurmddp.doctor import python_check
+from slurmddp.doctor.python_check import ask, check_python, of_python, python_of
+
+
+def spec(**changes) -> JobSpec:
+    return JobSpec(**({"job_name": "exp", "command": ("train.py",)} | changes))
+
+
+def answer(**changes):
+    well = {"version": [3, 11, 4], "torch": "2.13.0+cu130", "torch in": None, "slurmddp": __version__, "modules": {}}
+    return well | changes
+
+
+def test_this_python_is_told_with_its_torch():
+    (*_, found) = check_python(spec(), os.environ)
+    assert (found.check, found.level) == ("python", "ok")
+    assert (
+        found.what
+        == f"{sys.executable} is Python {'.'.join(map(str, sys.version_info[:3]))} with torch {torch.__version__}"
+    )
+
+
+def test_torch_is_not_imported():
+    words = [sys.executable, "-X", "importtime", "-c", python_check._PROBE.read_text()]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert torch.__version__ in done.stdout
+    assert "torch._C" not in done.stderr and "| torch\n" not in done.stderr
+
+
+def test_a_bare_environment_lacks_torch_and_slurmddp(tmp_path):
+    venv.create(tmp_path / "bare", symlinks=True, with_pip=False)
+    found = list(check_python(spec(venv=str(tmp_path / "bare")), {"PATH": os.environ["PATH"]}))
+    python = f"{tmp_path}/bare/bin/python"
+    assert [(each.level, each.status) for each in found] == [("error", 2)] * 2
+    assert [each.advice for each in found] == [f"{python} -m pip install {name}" for name in ("slurmddp", "torch")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "python"),
+    [
+        ({}, sys.executable),
+        ({"python": "/opt/python"}, "/opt/python"),
+        ({"venv": "env/"}, "env/bin/python"),
+        ({"conda": "exp"}, None),
+        ({"module": ("gcc",)}, None),
+        ({"setup": ("source env.sh",), "python": "/opt/python"}, "/opt/python"),
+        ({"setup_file": "env.sh", "python": "python3"}, None),
+        ({"container": "torch.sif", "python": "/opt/python"}, None),
+    ],
+)
+def test_which_python_the_ranks_get(changes, python):
+    assert python_of(spec(**changes)) == python
+
+
+def test_the_supervisors_python_is_looked_at_where_the_ranks_is_in_a_container(tmp_path):
+    (tmp_path / "t.sif").touch()
+    first, note = check_python(spec(container=str(tmp_path / "t.sif")), os.environ)
+    assert (first.level, first.what) == ("ok", f"the supervisor's {sys.executable} has slurmddp {__version__}")
+    assert note.level == "note"
+    gone, _ = check_python(spec(container="t.sif", supervisor_python="/gone/python"), os.environ)
+    assert (gone.level, gone.status) == ("error", 2)
+    assert gone.what == "/gone/python, the supervisor's, cannot be started: No such file or directory"
+    venv.create(tmp_path / "bare", symlinks=True, with_pip=False)
+    bare = str(tmp_path / "bare" / "bin" / "python")
+    lacks, _ = check_python(spec(container="t.sif", supervisor_python=bare), {"PATH": os.environ["PATH"]})
+    assert lacks.what == f"{bare}, the supervisor's, lacks slurmddp"
+
+
+def test_an_environment_made_on_the_nodes_is_left_to_the_job():
+    (found,) = check_python(spec(conda="exp"), os.environ)
+    assert found.level == "note" and "--in-job" in found.advice
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (None, "cannot be started: No such file or directory"),
+        ("echo hello >&2; exit 3", "ends with status 3: hello"),
+        ("exit 4", "ends with status 4: without a word"),
+        ("exec sleep 60", "has not started within 1 s"),
+    ],
+)
+def test_a_python_that_does_not_answer_says_why(tmp_path, monkeypatch, script, words):
+    monkeypatch.setattr(python_check, "TIMEOUT_S", 1.0)
+    program = tmp_path / "python"
+    if script:
+        program.write_text(f"#!/bin/sh\n{script}\n")
+        program.chmod(0o700)
+    assert ask(str(program), spec(), os.environ) == words
+    (found,) = check_python(spec(python=str(program)), os.environ)
+    assert (found.level, found.status, found.what) == ("error", 2, f"{program} {words}")
+
+
+@pytest.mark.parametrize(
+    ("changes", "asked", "level", "words"),
+    [
+        ({"version": [3, 9, 1]}, {}, "error", "is Python 3.9.1; the ranks need 3.11 or newer"),
+        ({"slurmddp": "0.0.1"}, {}, "warning", f"has slurmddp 0.0.1, and this one is {__version__}"),
+        ({"torch": "2.13.0+cpu"}, {"gpus_per_node": "2"}, "warning", "torch 2.13.0+cpu is built for CPUs"),
+        ({"modules": {"pkg.train": False}}, {}, "error", "names the module pkg.train"),
+    ],
+)
+def test_what_is_wrong_with_a_python_is_said(changes, asked, level, words):
+    found = list(of_python("/opt/python", answer(**changes), spec(**asked)))
+    assert found[0].level == level and words in found[0].what
+
+
+def test_a_torch_on_a_network_file_system_is_imported_once_a_node(monkeypatch):
+    monkeypatch.setattr(python_check, "is_shared", lambda _: True)
+    many = spec(gpus_per_node="8", nodes=2)
+    assert [each.check for each in of_python("python", answer(), many)] == ["imports", "python"]
+    assert [each.check for each in of_python("python", answer(), spec(gpus_per_node="8", launcher="fork"))] == [
+        "python"
+    ]
+
+
+def test_a_container_keeps_its_python_to_itself():
+    (_, found) = check_python(spec(container="torch.sif", python="/no/such/python"), os.environ)
+    assert (found.level, found.what) == ("note", "the job's Python is in its container")
+
+
+def test_the_python_is_asked_with_the_jobs_variables(tmp_path):
+    (tmp_path / "mine.py").touch()
+    asked = spec(command=("-m", "mine"), env=(f"PYTHONPATH={tmp_path}", "HOME"))
+    assert ask(sys.executable, asked, os.environ)["modules"] == {"mine": True}
+
+
+def test_a_module_that_set_up_lines_may_lead_to_is_noted():
+    asked = spec(python="/opt/python", setup=("source env.sh",))
+    found = list(of_python("/opt/python", answer(modules={"pkg.train": False}), asked))
+    assert found[0].level == "note" and "names the module pkg.train" in found[0].what

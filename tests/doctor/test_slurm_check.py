@@ -1,0 +1,44 @@
+"""What preemption does to a job, said before the queue; and a cluster that does not answer."""
+
+import pytest
+
+from slurmddp.cluster import Cluster, Partition
+from slurmddp.cluster.request import Request
+from slurmddp.config.job_spec import JobSpec
+from slurmddp.config.resolve import Resolved
+from slurmddp.doctor.slurm_check import check_cluster, of_preemption
+
+
+@pytest.mark.parametrize(
+    ("preemption", "grace_s", "requeues", "level", "words"),
+    [
+        ("off", 0, True, "ok", "no job is preempted"),
+        ("requeue", 30, True, "ok", "goes back into the queue after 30 s of grace; the ranks are told at once"),
+        ("requeue", 0, True, "note", "goes back into the queue at once; the ranks are told by SIGTERM, and have 30 s"),
+        ("requeue", 30, False, "warning", "is cancelled after 30 s of grace"),
+        ("cancel", 30, True, "note", "it puts itself back into the queue within the grace"),
+        ("cancel", 0, True, "warning", "is cancelled at once"),
+        ("suspend", 0, True, "warning", "is stopped where it stands"),
+    ],
+)
+def test_what_becomes_of_a_preempted_job(preemption, grace_s, requeues, level, words):
+    partition = Partition(name="gpu", preemption=preemption, grace_s=grace_s)
+    found = of_preemption(partition, Cluster(), requeues=requeues)
+    assert found.level == level and found.what.startswith("partition gpu: ") and words in found.what
+
+
+def test_preemption_by_qos_is_left_to_the_site():
+    found = of_preemption(Partition(name="gpu"), Cluster(preempts_by_qos=True), requeues=True)
+    assert found.level == "note" and "QOS" in found.what
+
+
+def test_a_cluster_that_requeues_nothing_by_itself_is_told():
+    cluster = Cluster(requeue=False, partitions=(Partition(name="gpu", default=True),))
+    found = check_cluster(Request(Resolved(JobSpec(job_name="exp"), {}), cluster), None, {})
+    assert ("requeue", "note") in [(each.check, each.level) for each in found]
+
+
+def test_a_silent_cluster_is_an_error_of_status_3():
+    request = Request(Resolved(JobSpec(job_name="exp"), {}), silence="sinfo was not found")
+    (found,) = check_cluster(request, b"", {})
+    assert (found.level, found.status, found.what) == ("error", 3, "sinfo was not found")

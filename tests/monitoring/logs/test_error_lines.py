@@ -1,0 +1,79 @@
+"""Lines that look like errors, out of what several ranks print."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from slurmddp.diagnose.catalogue import RULES
+from slurmddp.monitoring.logs.error_lines import Errors
+from slurmddp.monitoring.logs.log_files import Source
+from slurmddp.monitoring.logs.merge import Line
+
+
+def line(text: str, rank: int = 0) -> Line:
+    return Line(text.encode() + b"\n", Source(Path(f"{rank}.out"), "rank", rank), "0.0")
+
+
+def chosen(*lines):
+    return [found.text.decode().rstrip() for found in Errors().of(lines)]
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.key)
+def test_the_texts_of_known_failures_are_errors(rule):
+    assert chosen(line(rule.example.splitlines()[0]))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-11-21T23:40:18 ***",
+        "2026-11-21 23:40:18 ERROR no such thing",
+        "[rank0]:[E1121 23:40:18.25 ProcessGroupNCCL.cpp:616] watchdog",
+        "torch.OutOfMemoryError: CUDA out of memory.",
+        "my.own.Exception: boom",
+        "2026-11-21T23:40:18+0000 slurmddp: job 7, attempt 0.0, ended with status 77: boom",
+    ],
+)
+def test_what_looks_like_an_error(text):
+    assert chosen(line(text)) == [text]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "step 3  loss 0.12  error_rate 0.4",
+        "mean_squared_error=0.4",
+        "2026-11-21T23:40:18+0000 slurmddp: job 7, attempt 0.0, ended with status 0: done",
+        "terrors of the deep",
+        "",
+    ],
+)
+def test_what_does_not(text):
+    assert chosen(line(text)) == []
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.key)
+def test_no_text_of_a_failure_rules_a_digit_out(rule):
+    """For a line is first looked at with zeros in the place of its digits, and by texts changed the same way."""
+    assert not re.search(r"\(\?<?![^)]*[0-9]|\[\^[^]]*[0-9]|\\[0-9]", rule.pattern)
+
+
+def test_lines_that_differ_in_a_digit_alone_are_told_apart():
+    ended = "2026-11-21T23:40:18+0000 slurmddp: job 7, attempt 0.0, ended with status "
+    assert chosen(line(f"{ended}0: done"), line(f"{ended}7: boom"), line(f"{ended}0: done")) == [f"{ended}7: boom"]
+
+
+def test_tracebacks_are_whole_though_ranks_are_mixed():
+    lines = [
+        line("Traceback (most recent call last):"),
+        line("[rank1]: Traceback (most recent call last):", 1),
+        line('  File "train.py", line 3, in <module>'),
+        line('[rank1]:   File "train.py", line 4, in <module>', 1),
+        line("    main()"),
+        line("ValueError: boom"),
+        line("step 5", 1),
+        line("step 6", 1),
+        line("step 6"),
+    ]
+    assert chosen(*lines) == [found.text.decode().rstrip() for found in lines[:7]]

@@ -1,0 +1,67 @@
+"""Files that grow: whole lines, each once, and a tail that is read from the end."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurmddp.monitoring.logs.tail import LINE_BYTES, Growing, end_of_lines, start_of_tail
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "0.out"
+
+
+def test_bytes_are_not_touched(path):
+    path.write_bytes(b"a\r\nb\x1b[1m\xff\x00\rc\n\nlast")
+    file = Growing(path)
+    assert file.new() == [b"a\r\n", b"b\x1b[1m\xff\x00\rc\n", b"\n"]
+    assert file.new() == []
+    assert file.new(rest=True) == [b"last"]
+    assert file.new(rest=True) == []
+
+
+def test_a_line_longer_than_a_block_is_read_whole(path):
+    path.write_bytes(b"x" * 5000 + b"\nshort\n")
+    file = Growing(path)
+    assert file.new(1024) == [b"x" * 5000 + b"\n", b"short\n"]
+
+
+def test_a_line_without_an_end_is_passed_on_in_pieces(path):
+    path.write_bytes(b"x" * (LINE_BYTES + 1))
+    assert b"".join(Growing(path).new(4096)) == b"x" * LINE_BYTES
+
+
+def test_nothing_behind_the_end_is_read(path):
+    path.write_bytes(b"one\ntwo\nthree\n")
+    file = Growing(path, end=8)
+    assert file.new() == [b"one\n", b"two\n"] and file.new() == []
+
+
+def test_a_file_that_is_not_there_is_empty(path):
+    file = Growing(path)
+    assert not file.has_more() and file.new() == []
+    assert start_of_tail(path, 3, 0) == end_of_lines(path) == 0
+
+
+def test_no_descriptor_stays_open(path):
+    path.write_bytes(b"one\n")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    file = Growing(path)
+    file.new()
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@given(st.lists(st.binary(max_size=3000).map(lambda line: line.replace(b"\n", b"")), max_size=12), st.booleans())
+def test_a_tail_is_the_last_lines_of_the_whole(tmp_path_factory, lines, is_ended):
+    path = tmp_path_factory.mktemp("tail") / "file"
+    text = b"\n".join(lines) + (b"\n" if is_ended else b"")
+    path.write_bytes(text)
+    whole = text.split(b"\n")
+    whole = [line + b"\n" for line in whole[:-1]] + ([whole[-1]] if whole[-1] else [])
+    for count in (0, 1, 2, 5, 100):
+        expected = b"".join(whole[max(0, len(whole) - count) :])
+        assert text[start_of_tail(path, count, len(text)) :] == expected
+    assert text[: end_of_lines(path)] == text[: text.rfind(b"\n") + 1]

@@ -1,0 +1,82 @@
+"""Which files `slurmddp compare` means, and what it prints."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from slurmddp.errors import SlurmddpError, UsageError
+from slurmddp.monitoring.compare_models import compare, files
+
+
+@pytest.fixture
+def run(tmp_path):
+    folder = tmp_path / "jobs" / "exp"
+    folder.mkdir(parents=True)
+    for rank in (0, 2, 10):
+        torch.save({"w": torch.zeros(2), "n.running_mean": torch.full((2,), float(rank))}, folder / f"rank-{rank}.pt")
+    torch.save({"w": torch.zeros(2)}, folder / "model.pt")
+    return folder
+
+
+def cli(*words, cwd):
+    command = [sys.executable, "-m", "slurmddp", "compare", *map(str, words)]
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_a_run_alone_stands_for_its_ranks_in_their_order(run, tmp_path):
+    found = files(["exp"], str(tmp_path / "jobs"))
+    assert [path.name for path in found] == ["rank-0.pt", "rank-2.pt", "rank-10.pt"]
+    assert files([str(run)], "nowhere") == found
+
+
+def test_of_several_each_run_stands_for_its_model(run, tmp_path):
+    other = run / "rank-0.pt"
+    assert files(["exp", str(other)], str(tmp_path / "jobs")) == [run / "model.pt", other]
+
+
+def test_what_cannot_be_compared_is_one_line_that_says_what_to_give(run, tmp_path):
+    (tmp_path / "jobs" / "new").mkdir()
+    for targets, said in [
+        ([str(run / "model.pt")], "give a second, or a run"),
+        (["new"], "has 0 of its ranks' models; train it with the bundled worker's save-all-ranks"),
+        (["exp", "new"], "'new' has no model.pt: it has not finished"),
+        (["exp", "none"], "'none' is no file, and no run in "),
+    ]:
+        with pytest.raises(UsageError, match=said):
+            files(targets, str(tmp_path / "jobs"))
+
+
+def test_a_comparison_that_is_killed_says_so(run, monkeypatch, tmp_path):
+    killed = tmp_path / "python"
+    killed.write_text("#!/bin/sh\nkill -9 $$\n")
+    killed.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(killed))
+    with pytest.raises(SlurmddpError, match="ended with status -9: killed, as when memory is short"):
+        compare([run / "model.pt", run / "model.pt"], atol=0.0)
+
+
+@pytest.mark.usefixtures("run")
+def test_ranks_whose_statistics_differ_are_told_parameters_apart_from_buffers(tmp_path):
+    status, out, _ = cli("exp", cwd=tmp_path)
+    assert status == 1
+    lines = out.splitlines()
+    assert lines[1:3] == ["parameters: all 1 the same", "buffers: 1 of 1 differ"]
+    assert [line.split()[1:] for line in lines[4:]] == [
+        ["KIND", "NAME", "WHAT", "LARGEST", "RELATIVE", "ELEMENTS", "NAN"],
+        ["buffer", "n.running_mean", "value", "2", "1", "2", "of", "2"],
+        ["buffer", "n.running_mean", "value", "10", "1", "2", "of", "2"],
+    ]
+    status, out, _ = cli("exp", "--json", cwd=tmp_path)
+    assert (status, len(json.loads(out)["differences"])) == (1, 2)
+
+
+def test_the_same_is_0_and_unreadable_is_2_with_one_line(run, tmp_path):
+    assert cli("exp", run / "model.pt", cwd=tmp_path)[0] == 0
+    (tmp_path / "x\n.pt").write_bytes(b"no model")
+    status, out, said = cli("exp", "x\n.pt", cwd=tmp_path)
+    assert (status, out) == (2, "")
+    assert len(said.splitlines()) == 1 and said.startswith("Error: ")

@@ -1,0 +1,384 @@
+"""Waiting: whole lines in the order they come, and an end that is not missed when the controller forgets the job."""
+
+import itertools
+import os
+import socket
+import threading
+import time
+
+import pytest
+
+from slurmddp.errors import ClusterError
+from slurmddp.monitoring import follow
+from slurmddp.monitoring.logs import log_files, tail
+from slurmddp.runs.layout import RunDir, append_record
+from slurmddp.slurm import client, queries
+from slurmddp.slurm.job_info import JobInfo
+from slurmddp.text import clean
+
+HEAD = {"time": 1.0, "job": "7", "attempt": "1.0", "rank": None, "host": "n1"}
+LAST = "the batch script's last line\n"
+
+
+def end(run, status, kind="job_end", **head):
+    """Write down that the job, or an attempt, has ended."""
+    append_record(run.events, {**HEAD, "event": kind, "status": status, "reason": "why", **head})
+
+
+@pytest.fixture
+def run(tmp_path):
+    made = RunDir(tmp_path / "r")
+    made.create()
+    made.attempt("7", "0.0").mkdir(parents=True)
+    return made
+
+
+def shown(output):
+    return [clean(line.text) for line in output.new()]
+
+
+def test_only_whole_lines_are_passed_on_and_each_once(run):
+    output = follow.Output(run, "7")
+    log = run.rank_log("7", "0.0", 0)
+    assert shown(output) == []
+    log.write_bytes(b"one\ntw")
+    assert shown(output) == ["one"]
+    with log.open("ab") as file:
+        file.write(b"o\n\xff\n")
+    assert shown(output) == ["two", "\ufffd"]
+
+
+def test_a_later_attempt_is_followed_too(run):
+    output = follow.Output(run, "7")
+    run.rank_log("7", "0.0", 0).write_text("first\n")
+    assert shown(output) == ["first"]
+    run.attempt("7", "1.0").mkdir()
+    run.rank_log("7", "1.0", 0).write_text("second\n")
+    run.rank_log("7", "1.0", 1).write_text("of another rank\n")
+    assert shown(output) == ["second"]
+
+
+def test_what_a_killed_rank_wrote_last_is_not_lost(run):
+    output = follow.Output(run, "7")
+    run.rank_log("7", "0.0", 0).write_bytes(b"one\ntw")
+    assert [clean(line.text) for line in output.rest()] == ["one", "tw"]
+
+
+def test_all_ranks_are_followed_and_where_they_run_is_known_once_they_have_met(run):
+    output = follow.Output(run, "7", ranks=None)
+    run.rank_log("7", "0.0", 1).write_text("imports\n")
+    (run.attempt("7", "0.0") / "node-1.out").write_text("launches\n")
+    assert [(line.source.label, line.source.host) for line in output.new()] == [("node 1", ""), ("rank 1", "")]
+    head = {"time": 1.0, "event": "start", "job": "7", "attempt": "0.0", "rank": 0, "host": "n1"}
+    append_record(run.events, {**head, "ranks": {"n1": "0", "n2": "1"}})
+    run.rank_log("7", "0.0", 1).write_text("imports\nbegins\n")
+    (line,) = output.new()
+    assert (line.text, line.source.host, line.attempt, line.told) == (b"begins\n", "n2", "0.0", "seen")
+
+
+def test_where_ranks_run_is_looked_for_once_a_look(run, monkeypatch):
+    made = []
+    monkeypatch.setattr(log_files, "_start", lambda *_: made.append(1) or {})
+    output = follow.Output(run, "7", ranks=None)
+    for rank in range(5):
+        run.rank_log("7", "0.0", rank).write_text("one\n")
+    assert len(shown(output)) == 5 and len(made) == 1
+
+
+def test_what_was_there_before_can_be_skipped_and_the_end_is_known_all_the_same(run):
+    output = follow.Output(run, "7")
+    log = run.rank_log("7", "0.0", 0)
+    log.write_bytes(b"old\nhalf")
+    run.batch_log("7").write_text(LAST)
+    end(run, 0)
+    assert output.skip(["0.0"]) == {log: 4, run.batch_log("7"): len(LAST)}
+    assert output.status == 0 and shown(output) == []
+    with log.open("ab") as file:
+        file.write(b" and half\n")
+    assert shown(output) == ["half and half"]
+
+
+def test_a_file_that_was_emptied_begins_anew(run):
+    output = follow.Output(run, "7")
+    log = run.rank_log("7", "0.0", 0)
+    log.write_text("one\ntwo\n")
+    assert shown(output) == ["one", "two"]
+    log.write_text("3\n")
+    assert shown(output) == ["3"]
+
+
+def test_attempts_before_the_wanted_one_are_skipped_whole(run):
+    run.attempt("7", "0.1").mkdir()
+    for attempt in ("0.0", "0.1"):
+        run.rank_log("7", attempt, 0).write_text(f"{attempt}\n")
+    output = follow.Output(run, "7")
+    assert run.rank_log("7", "0.0", 0) not in output.skip(["0.1"])
+    assert shown(output) == []
+
+
+def test_files_that_have_not_grown_are_not_opened(run, monkeypatch):
+    output = follow.Output(run, "7")
+    run.rank_log("7", "0.0", 0).write_text("one\n")
+    assert shown(output) == ["one"]
+    monkeypatch.setattr(tail.Growing, "_read", lambda *_: pytest.fail("opened"))
+    assert shown(output) == []
+
+
+def test_the_supervisors_events_tell_the_status(run):
+    output = follow.Output(run, "7")
+    assert output.status is None and not output.stirs
+    end(run, 0, job="8")
+    list(output.new())
+    assert output.status is None and not output.stirs
+    end(run, 76, "attempt_end")
+    list(output.new())
+    assert output.status == 76 and output.stirs
+    append_record(run.events, {**HEAD, "event": "attempt_start", "attempt": "1.1", "nodes": "n1", "log_offset": 0})
+    list(output.new())
+    assert output.status is None
+    append_record(run.events, {**HEAD, "event": "fenced", "attempt": "1.1", "reason": "why"})
+    list(output.new())
+    assert output.status == 78
+
+
+def test_of_many_events_only_the_newest_and_those_that_are_added_are_read(run, monkeypatch):
+    metrics = b'{"time": 1.0, "event": "metrics", "job": "7", "attempt": "0.0", "rank": 0, "host": "n1", "step": 1}\n'
+    run.events.write_bytes(metrics * 50000)
+    end(run, 77)
+    size, read = run.events.stat().st_size, []
+    whole = tail.Growing._read
+    monkeypatch.setattr(tail.Growing, "_read", lambda file, limit: read.append(whole(file, limit)) or read[-1])
+    output = follow.Output(run, "7")
+    list(output.new())
+    assert output.status == 77 and 0 < sum(map(len, read)) < size / 50
+    read.clear()
+    end(run, 0)
+    list(output.new())
+    assert output.status == 0 and sum(map(len, read)) == run.events.stat().st_size - size
+
+
+def test_a_set_up_that_failed_tells_the_status(run):
+    run.batch_record("7").write_text("127 set-up failed with status 127: module load nothing\n")
+    assert follow.Output(run, "7").status == 127
+
+
+def test_a_progress_bar_s_returns_end_lines_too(run):
+    output = follow.Output(run, "7")
+    log = run.rank_log("7", "0.0", 0)
+    log.write_bytes(b" 10%\r 20%\r")
+    assert shown(output) == [" 10%"]
+    with log.open("ab") as file:
+        file.write(b"\nnext\r\nlast")
+    assert shown(output) == [" 20%", "next"]
+
+
+def test_a_line_without_an_end_is_passed_on_when_it_is_long(run):
+    output = follow.Output(run, "7")
+    log = run.rank_log("7", "0.0", 0)
+    log.write_bytes(b"x" * (tail.LINE_BYTES - 1))
+    assert shown(output) == []
+    with log.open("ab") as file:
+        file.write(b"x")
+    assert shown(output) == ["x" * tail.LINE_BYTES]
+
+
+def test_a_long_file_is_read_in_several_looks(run):
+    output = follow.Output(run, "7")
+    run.rank_log("7", "0.0", 0).write_bytes((b"x" * 999 + b"\n") * 3000)
+    assert len(list(output.new())) == tail.READ_BYTES // 1000
+    assert len(list(output.rest())) == 3000 - tail.READ_BYTES // 1000
+
+
+def test_without_the_ranks_only_the_batch_scripts_words_are_shown(run):
+    output = follow.Output(run, "7", ranks=frozenset())
+    run.rank_log("7", "0.0", 0).write_text("of rank 0\n")
+    run.batch_log("7").write_text(LAST)
+    assert shown(output) == [LAST.rstrip("\n")]
+
+
+class Controller:
+    """Stands for Slurm's; the job's states, with reasons, one for each question, the last one for all that follow."""
+
+    def __init__(self, *states):
+        self.states = list(states)
+        self.asked_at = []
+
+    def job(self, job_id, _environ):
+        self.asked_at.append(time.monotonic())
+        state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
+        state, _, reason = (state() if callable(state) else state).partition(" ")
+        return JobInfo(job_id=job_id, state=state, source="squeue", reason=reason)
+
+    @property
+    def pauses_s(self):
+        return [after - before for before, after in itertools.pairwise(self.asked_at)]
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """Shorten the pauses; return a function that puts a controller in Slurm's place."""
+    monkeypatch.setattr(follow, "ASK_S", 0.5)
+    monkeypatch.setattr(follow, "SOON_S", 0.05)
+    monkeypatch.setattr(follow, "LOOK_S", 0.01)
+
+    def put(*states):
+        controller = Controller(*states)
+        monkeypatch.setattr(queries, "job", controller.job)
+        return controller
+
+    return put
+
+
+def test_a_job_that_nobody_knows_any_more_ends_the_wait_with_its_output_shown(run, quick, monkeypatch):
+    controller = quick("RUNNING", "UNKNOWN", "RUNNING", "UNKNOWN")
+    monkeypatch.setattr(follow, "ASK_S", 0.01)
+    run.rank_log("7", "0.0", 0).write_text("shown\n")
+    shown = []
+    with pytest.raises(ClusterError, match=f"no longer knows job 7, .* its output is in {run.logs}"):
+        follow.wait(run, "7", {}, show=shown.append, notice=lambda _: None)
+    assert len(controller.asked_at) == 6
+    assert shown == ["shown"]
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_run_on_this_machine_is_followed_without_slurm(run, monkeypatch):
+    monkeypatch.setattr(client, "ask", None)
+    job, shown = f"local-1-{os.getpid()}", []
+    run.rank_log(job, "0.0", 0).parent.mkdir(parents=True)
+    run.owner.write_text(f"local:{socket.gethostname()} {job} 0.0\n")
+
+    def show(line):
+        shown.append(line)
+        run.owner.unlink()
+        run.rank_record(job, "0.0", 0).write_text("0 done\n")
+
+    run.rank_log(job, "0.0", 0).write_text("trains\n")
+    assert follow.wait(run, job, {}, show=show, notice=lambda _: None).state == "COMPLETED"
+    assert shown == ["trains"]
+    run.rank_record(job, "0.0", 0).unlink()
+    with pytest.raises(ClusterError, match=f"this machine no longer runs {job}, and"):
+        follow.wait(run, job, {}, notice=lambda _: None)
+
+
+def test_words_of_the_batch_script_make_the_next_question_soon_but_silence_does_not(run, quick):
+    """Here 0.5 s stand for the 10 s between questions, and 0.05 s for the second."""
+
+    def speak():
+        run.batch_log("7").write_text("srun: error\n")
+        return "RUNNING"
+
+    controller = quick("RUNNING", speak, "RUNNING", "FAILED")
+    assert follow.wait(run, "7", {}, notice=lambda _: None).state == "FAILED"
+    silent, *soon = controller.pauses_s
+    assert silent >= 0.5
+    assert max(soon) < 0.4
+
+
+def test_steady_words_of_the_batch_script_do_not_make_questions_soon_for_ever(run, quick, monkeypatch):
+    monkeypatch.setattr(follow, "_SOON_LIMIT_S", 0.01)
+    log = run.batch_log("7")
+
+    def speak():
+        with log.open("a") as file:
+            file.write("again\n")
+        return "RUNNING"
+
+    log.write_text("first\n")
+    controller = quick("RUNNING", speak, "COMPLETED")
+    follow.wait(run, "7", {}, notice=lambda _: None)
+    assert controller.pauses_s[-1] >= 0.5
+
+
+def test_a_queued_job_is_said_to_run_before_its_first_line_is_shown(run, quick):
+    def begin():
+        run.rank_log("7", "0.0", 0).write_text("hello\n")
+        return "PENDING"
+
+    controller = quick(begin, "RUNNING", "COMPLETED")
+    said = []
+    follow.wait(run, "7", {}, show=said.append, notice=said.append)
+    assert said == ["job 7 is PENDING", "job 7 is RUNNING", "hello", "job 7 is COMPLETED"]
+    assert controller.pauses_s[0] < 0.4
+
+
+def test_a_job_that_cannot_start_by_itself_is_said_to_with_what_to_type(run, quick):
+    quick("PENDING Resources", "PENDING JobHeldUser", "PENDING JobHeldUser", "RUNNING", "COMPLETED")
+    said = []
+    follow.wait(run, "7", {}, notice=said.append)
+    assert said == [
+        "job 7 is PENDING (Resources)",
+        "job 7 is PENDING (JobHeldUser)",
+        "it was submitted with --hold, or held by its owner; `scontrol release 7` lets it go on",
+        "job 7 is RUNNING",
+        "job 7 is COMPLETED",
+    ]
+
+
+@pytest.mark.parametrize(("status", "state"), [(0, "COMPLETED"), (77, "FAILED")])
+def test_a_job_that_the_controller_forgot_ended_as_its_events_tell(run, monkeypatch, status, state):
+    """The controller is a stand-in here: a real one forgets a job only after its MinJobAge, minutes later."""
+    monkeypatch.setattr(
+        queries, "job", lambda job_id, _environ: JobInfo(job_id=job_id, state="UNKNOWN", source="squeue")
+    )
+    monkeypatch.setattr(follow, "SOON_S", 0.01)
+    run.batch_log("7").write_text(LAST)
+    end(run, status)
+    shown, noticed = [], []
+    assert follow.wait(run, "7", {}, show=shown.append, notice=noticed.append).state == state
+    assert shown == [LAST.rstrip("\n")]
+    assert noticed == ["job 7 is UNKNOWN"]
+
+
+def test_output_goes_on_while_the_controller_does_not_answer(run, monkeypatch):
+    """The same stand-in."""
+    monkeypatch.setattr(follow, "LOOK_S", 0.01)
+    monkeypatch.setattr(follow, "ASK_S", 0.05)
+    log = run.rank_log("7", "0.0", 0)
+    asked = []
+
+    def job(job_id, _environ):
+        asked.append(job_id)
+        if len(asked) == 5:
+            return JobInfo(job_id=job_id, state="COMPLETED", source="squeue")
+        with log.open("a") as file:
+            file.write(f"{len(asked)}\n")
+        if len(asked) == 1:
+            return JobInfo(job_id=job_id, state="RUNNING", source="squeue")
+        raise ClusterError("squeue: no answer")
+
+    monkeypatch.setattr(queries, "job", job)
+    said = []
+    assert follow.wait(run, "7", {}, show=said.append, notice=said.append).state == "COMPLETED"
+    silent = "Slurm does not tell how job 7 is: squeue: no answer; it is asked again"
+    assert said == ["job 7 is RUNNING", "1", silent, "2", "3", "4", "job 7 is COMPLETED"]
+
+
+def test_output_goes_on_while_a_question_hangs(run, quick, monkeypatch):
+    """As with a controller that was stopped: its port takes the question, and nobody answers."""
+    monkeypatch.setattr(follow, "HELD_S", 0)
+    seen = threading.Event()
+
+    def hang():
+        run.rank_log("7", "0.0", 0).write_text("hello\n")
+        return "COMPLETED" if seen.wait(60) else "FAILED"
+
+    quick(hang)
+    assert follow.wait(run, "7", {}, show=lambda _: seen.set(), notice=lambda _: None).state == "COMPLETED"
+
+
+def test_a_controller_that_does_not_answer_ends_the_wait_after_a_while(run, monkeypatch):
+    """However long each question takes; it is told once."""
+    asked, told = [], []
+
+    def silent(_job_id, _environ):
+        asked.append(1)
+        time.sleep(0.05)
+        raise ClusterError("squeue: no answer")
+
+    monkeypatch.setattr(queries, "job", silent)
+    monkeypatch.setattr(follow, "ASK_S", 0.001)
+    monkeypatch.setattr(follow, "BLIND_S", 0.2)
+    with pytest.raises(ClusterError, match="no answer"):
+        follow.attend(follow.Output(run, "7"), {}, show=lambda _: None, notice=told.append)
+    assert 1 < len(asked) <= 5
+    assert len(told) == 1

@@ -1,0 +1,65 @@
+"""Metrics in millions, thinned while they are read: nothing that can be seen is lost, and all are counted."""
+
+import json
+import math
+from itertools import pairwise
+
+import pytest
+
+from slurmddp.report import downsample
+from slurmddp.report.downsample import RATE, Tally
+from slurmddp.report.step_progress import rates
+
+
+def records(count, attempt="0.0", **peaks):
+    for at in range(count):
+        values = {"loss": peaks.get(f"at{at}", 1.0 + at % 7 / 10), "lr": 0.1}
+        time = at * 2.0 + (1.9 if at == 500 else 0)
+        yield {
+            "time": time, "event": "metrics", "job": "7", "attempt": attempt, "rank": 0, "host": "n1",
+            "step": at * 10, "values": values,
+        }  # fmt: skip
+
+
+def thinned(told):
+    return downsample.thinned(json.dumps(record).encode() for record in told)
+
+
+@pytest.fixture
+def few(monkeypatch):
+    monkeypatch.setattr(downsample, "MOST_METRICS", 400)
+
+
+def test_few_metrics_are_all_held():
+    told = thinned(records(1000))
+    assert len(told.events) == 1000
+    assert told.tallies == {("7", "0.0"): {"loss": Tally(1000, 0), "lr": Tally(1000, 0), RATE: Tally(999, 0)}}
+
+
+@pytest.mark.usefixtures("few")
+def test_of_many_the_peaks_the_ends_and_the_counts_stay():
+    told = thinned(records(20_000, at777=99.0, at12345=-5.0, at15000="nan"))
+    assert len(told.events) <= 400
+    values = [event.fields["values"]["loss"] for event in told.events]
+    assert {99.0, -5.0, "nan"} <= set(values)
+    assert (told.events[0].count("step"), told.events[-1].count("step")) == (0, 199_990)
+    assert told.tallies["7", "0.0"]["loss"] == Tally(20_000, 1)
+    steps = [event.count("step") for event in told.events]
+    assert steps == sorted(steps)
+    assert max(after - before for before, after in pairwise(steps)) < 20_000
+
+
+@pytest.mark.usefixtures("few")
+def test_the_slowest_and_the_fastest_steps_stay():
+    found = [rate for _, rate in rates(thinned(records(20_000)).events)]
+    assert (min(found), max(found)) == (pytest.approx(10 / 3.9), pytest.approx(10 / 0.1))
+
+
+@pytest.mark.usefixtures("few")
+def test_each_attempt_is_thinned_and_other_events_are_all_held():
+    start = {"time": 0.0, "event": "start", "job": "7", "attempt": "0.0", "rank": 0, "host": "n1"}
+    many = [record for attempt in ("0.0", "1.0", "2.0") for record in records(5000, attempt)]
+    told = thinned([start, *many, {"time": math.nan, "event": "metrics"}, *[start] * 500])
+    assert sum(event.kind == "start" for event in told.events) == 501
+    assert {event.attempt for event in told.events} == {"0.0", "1.0", "2.0"}
+    assert len(told.events) < 501 + 600

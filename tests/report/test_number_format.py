@@ -1,0 +1,48 @@
+"""Numbers and times as people read them."""
+
+import pytest
+
+from slurmddp.report.number_format import clock, duration, figure, percent
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (0.0512, "0.051 s"),
+        (8.24, "8.2 s"),
+        (59.97, "1 min 00 s"),
+        (192, "3 min 12 s"),
+        (3599.7, "1 h 00 min"),
+        (14_700, "4 h 05 min"),
+        (183_600, "2 d 3 h"),
+    ],
+)
+def test_durations(seconds, text):
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "\N{EN DASH}"),
+        (0.456912, "0.4569"),
+        (3916.0, "3,916"),
+        (3916.4, "3,916"),
+        (1.2e-7, "1.2e-07"),
+        (12, "12"),
+        (float("nan"), "nan"),
+        (float("inf"), "inf"),
+        (2.5e9, "2.5e+09"),
+    ],
+)
+def test_figures(value, text):
+    assert figure(value) == text
+
+
+def test_shares():
+    assert (percent(0.6234), percent(None)) == ("62.3 %", "\N{EN DASH}")
+
+
+def test_a_time_beyond_any_calendar_is_none():
+    assert clock(1e300) == "at no time"

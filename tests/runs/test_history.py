@@ -1,0 +1,122 @@
+"""What a run's events say: by job and attempt, whatever else stands in the file."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurmddp.runs import history
+from slurmddp.runs.layout import RunDir
+
+HEAD = {"job": "7", "attempt": "0.0", "rank": 0, "host": "n1"}
+LINES = [
+    {"time": 1.0, "event": "start", **HEAD, "world_size": 4, "local_world_size": 2, "nodes": 2, "launcher": "srun"},
+    {"time": 2.0, "event": "metrics", **HEAD, "step": 10, "total": 40, "values": {"loss": 0.5}},
+    {"time": 3.0, "event": "checkpoint", **HEAD, "step": 10, "held_s": 0.1, "write_s": "nan"},
+    {"time": 4.0, "event": "requeue", **HEAD, "rank": None, "reason": "preempted", "excluded": []},
+    {"time": 9.0, "event": "start", **HEAD, "attempt": "1.0", "world_size": 4},
+    {"time": 9.5, "event": "end", **HEAD, "attempt": "1.0", "status": 0, "reason": "done"},
+]
+
+
+@pytest.fixture
+def run(tmp_path):
+    made = RunDir(tmp_path / "r")
+    made.create()
+    return made
+
+
+def test_an_outline_has_all_but_the_metrics_and_checkpoints_of_long_ago(run):
+    many = [{**LINES[1 + step % 2], "step": step} for step in range(1000)]
+    write(run, LINES[0], *many, LINES[3], LINES[4], *many, "{torn")
+    outline, whole = history.read_outline(run), history.read(run)
+    assert [(item.name, item.began, item.seen) for item in outline.attempts] == [
+        (item.name, item.began, item.seen) for item in whole.attempts
+    ]
+    for kind in ("start", "metrics", "checkpoint", "requeue"):
+        assert outline.last(kind) == whole.last(kind)
+    assert len(outline.events) == 3 + 2 * 64
+    run.events.unlink()
+    assert history.read_outline(run).events == ()
+
+
+def write(run, *lines):
+    run.events.write_text("".join(f"{line if isinstance(line, str) else json.dumps(line)}\n" for line in lines))
+
+
+def test_events_are_grouped_by_attempt(run):
+    write(run, *LINES)
+    first, second = history.read(run).attempts
+    assert (first.job, first.name, first.began, first.seen) == ("7", "0.0", 1.0, 4.0)
+    assert first.left.text("reason") == "preempted" and first.left.rank is None
+    assert first.last("start").count("world_size") == 4
+    assert math.isnan(first.last("checkpoint").number("write_s"))
+    assert second.left is None and second.last("end").count("status") == 0
+
+
+@pytest.mark.parametrize("read", [history.read, history.read_outline, history.read_newest])
+@pytest.mark.parametrize("size", [1, 10, 40, -1])
+def test_a_torn_last_line_is_left_out_and_what_was_written_behind_it_is_not(run, read, size):
+    write(run, *LINES[:3])
+    torn = json.dumps(LINES[3])[:size]
+    run.events.write_text(run.events.read_text() + torn)
+    assert [event.kind for event in read(run).events] == ["start", "metrics", "checkpoint"]
+    run.events.write_text(run.events.read_text() + f"{json.dumps(LINES[4])}\n")
+    assert [event.time for event in read(run).events] == [1.0, 2.0, 3.0, 9.0]
+
+
+def test_only_one_job_is_of_interest(run):
+    write(run, *LINES, {**LINES[0], "job": "8", "time": 20.0})
+    whole = history.read(run)
+    assert [event.job for event in whole.of_job("8").events] == ["8"]
+    assert whole.last("start").job == "8" and len(whole.all("start")) == 3
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "{torn",
+        "[]",
+        "7",
+        json.dumps({"event": "start"}),
+        json.dumps({"time": True, "event": "x"}),
+        '{"time": 1}',
+        '{"time": Infinity, "event": "x"}',
+        '{"time": 1e300, "event": "x"}',
+        '{"time": -1, "event": "x"}',
+    ],
+)
+def test_what_is_no_record_is_left_out(run, line):
+    write(run, line, LINES[0])
+    assert [event.kind for event in history.read(run).events] == ["start"]
+
+
+def test_a_field_of_another_type_reads_as_nothing(run):
+    write(run, {**LINES[1], "step": "ten", "total": None, "values": 3})
+    (event,) = history.read(run).events
+    assert (event.number("step"), event.count("total"), event.text("values")) == (None, 0, "")
+
+
+def test_a_number_that_no_float_holds_reads_as_nothing(run):
+    write(run, {**LINES[1], "step": 10**400})
+    (event,) = history.read(run).events
+    assert (event.number("step"), event.count("step")) == (None, 0)
+
+
+def test_a_run_without_events_has_no_history(run):
+    assert history.read(run).attempts == () == history.read_newest(run).attempts
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_are_read(tmp_path_factory, content):
+    run = RunDir(tmp_path_factory.getbasetemp())
+    run.events.write_bytes(content)
+    assert isinstance(history.read(run).attempts, tuple)
+
+
+def test_the_newest_part_is_enough_for_a_long_run(run):
+    write(run, *[{**LINES[1], "time": float(number), "step": number} for number in range(2000)])
+    newest = history.read_newest(run)
+    assert newest.last("metrics").count("step") == 1999 and len(newest.events) < 2000

@@ -1,0 +1,142 @@
+"""A run's files have one name each, and are whole or absent."""
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slurmddp.errors import UsageError
+from slurmddp.runs import ownership
+from slurmddp.runs.layout import RunDir, append_record, read_records, write_whole
+
+
+def test_a_new_folder_is_private_and_ignored_by_git(tmp_path):
+    run = RunDir(tmp_path / "jobs" / "x")
+    assert run.create() == tmp_path / "jobs"
+    assert run.path.stat().st_mode & 0o777 == 0o700
+    assert (run.path / ".gitignore").read_text() == "*\n"
+    assert run.create() is None
+
+
+def test_a_file_in_the_folders_place_is_an_error(tmp_path):
+    (tmp_path / "x").write_text("")
+    with pytest.raises(UsageError, match="cannot be made"):
+        RunDir(tmp_path / "x").create()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")
+def test_somebody_elses_folder_is_refused(tmp_path):
+    (tmp_path / "x").mkdir()
+    os.chown(tmp_path / "x", 12345, 12345)
+    with pytest.raises(UsageError, match="belongs to user 12345"):
+        RunDir(tmp_path / "x").create()
+
+
+def test_attempts_are_in_the_order_they_were_made(tmp_path):
+    run = RunDir(tmp_path)
+    for name in ("10.0", "2.1", "2.0", "0.11"):
+        run.attempt("7", name).mkdir(parents=True)
+    assert run.attempts("7") == ["0.11", "2.0", "2.1", "10.0"]
+    assert run.attempts("8") == []
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_rest(tmp_path, monkeypatch):
+    write_whole(tmp_path / "f", b"old")
+
+    def full(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_whole(tmp_path / "f", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]
+    assert (tmp_path / "f").read_bytes() == b"old"
+
+
+def test_a_file_whose_folder_is_missing_is_named_as_it_was_given(tmp_path):
+    with pytest.raises(FileNotFoundError) as caught:
+        write_whole(tmp_path / "none" / "f.png", b"x")
+    assert caught.value.filename == str(tmp_path / "none" / "f.png")
+
+
+values = st.dictionaries(st.text(), st.text() | st.integers() | st.booleans() | st.none())
+
+
+@given(st.lists(values, max_size=4), st.integers(min_value=0, max_value=30))
+def test_records_come_back_and_a_torn_line_costs_itself_alone(tmp_path_factory, records, torn):
+    path = tmp_path_factory.mktemp("records") / "r.jsonl"
+    for record in records:
+        append_record(path, record)
+    line = json.dumps({"k": "v" * 40}).encode()
+    with path.open("ab") as file:
+        file.write(line[:torn])
+    assert list(read_records(path)) == records
+
+
+def test_a_missing_file_has_no_records(tmp_path):
+    assert list(read_records(tmp_path / "none")) == []
+
+
+def test_what_is_no_attempt_is_passed_over(tmp_path):
+    run = RunDir(tmp_path)
+    for name in ("0.0", ".nfs0001", ".ipynb_checkpoints", "0.0.before-17", "x"):
+        run.attempt("7", name).mkdir(parents=True)
+    assert run.attempts("7") == ["0.0"]
+
+
+def test_taking_back_stops_at_the_first_folder_that_somebody_uses(tmp_path):
+    run = RunDir(tmp_path / "a" / "b" / "r")
+    made = run.create()
+    (tmp_path / "a" / "theirs").write_text("")
+    run.remove_unused(made)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["a", "theirs"]
+    made = run.create()
+    run.batch_log("7").write_text("words of a job")
+    run.remove_unused(made)
+    assert run.batch_log("7").is_file()
+
+
+@pytest.mark.parametrize("name", ["back\\slash", "new\nline", "\udcff"])
+def test_a_path_that_slurm_loses_logs_in_is_refused(name, tmp_path):
+    with pytest.raises(UsageError, match="Slurm loses such logs"):
+        RunDir.named(str(tmp_path / name), "r")
+
+
+def test_of_two_that_make_the_folder_at_once_both_have_it_and_one_has_made_it(tmp_path, monkeypatch):
+    run, made = RunDir(tmp_path / "x"), []
+    mkdir = Path.mkdir
+
+    def mkdir_while_another_does(path, *args, **options):
+        if path == run.path:
+            monkeypatch.undo()
+            made.append(RunDir(run.path).create())
+        mkdir(path, *args, **options)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir_while_another_does)
+    assert run.create() is None
+    assert made == [run.path] and run.logs.is_dir()
+
+
+def test_of_several_who_find_a_claim_of_one_who_is_gone_one_alone_takes_it(tmp_path, monkeypatch):
+    """Both have read it before the first of them takes it away."""
+    run, dead = RunDir(tmp_path), "4194305"
+    claim = tmp_path / ".submitting"
+    claim.write_text(f"{socket.gethostname()} {dead}")
+    take, others = ownership.take_away, f"{socket.gethostname()} {os.getppid()}"
+
+    def late(path, content):
+        path.write_text(others)
+        take(path, content)
+
+    monkeypatch.setattr(ownership, "take_away", late)
+    with pytest.raises(UsageError, match=f"is being submitted by process {os.getppid()}"):
+        run.claimed().__enter__()
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(claim.name, others)]
+    take(claim, others)
+    with run.claimed():
+        assert claim.exists()
+    assert not list(tmp_path.iterdir())

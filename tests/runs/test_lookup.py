@@ -1,0 +1,159 @@
+"""Runs and jobs by the words that people type."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from slurmddp.errors import UsageError
+from slurmddp.runs import lookup
+from slurmddp.runs.layout import RunDir, append_record
+
+
+@pytest.fixture(autouse=True)
+def runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    submit("mnist", "5", "2026-01-01T00:00:00+00:00")
+    submit("mnist", "7", "2026-01-02T00:00:00+00:00")
+    submit("gpt", "9", "2026-01-03T00:00:00+00:00")
+    (tmp_path / "jobs" / "empty").mkdir()
+    (tmp_path / "jobs" / "recipe.toml").touch()
+
+
+def submit(name, job, time):
+    run = RunDir.named("jobs", name)
+    run.create()
+    with run.submissions.open("a") as file:
+        file.write(json.dumps({"job": job, "time": time, "folder": str(run.path)}) + "\n")
+
+
+def meant(*words, runs_dir="jobs"):
+    return [(found.run and found.run.path.name, found.jobs) for found in lookup.find(words, runs_dir)]
+
+
+def test_no_word_means_every_run():
+    assert meant() == [("gpt", ("9",)), ("mnist", ("5", "7"))]
+    assert meant(runs_dir="nothing") == []
+
+
+def test_a_name_or_its_folder_means_all_its_jobs():
+    assert meant("mnist") == meant("jobs/mnist") == meant("jobs/mnist/") == [("mnist", ("5", "7"))]
+
+
+def test_an_id_means_one_job():
+    assert meant("5", "9") == [("mnist", ("5",)), ("gpt", ("9",))]
+
+
+def test_a_task_of_an_array_is_of_its_array_s_run():
+    assert meant("9_3") == [("gpt", ("9_3",))]
+
+
+def test_an_id_that_slurm_gave_again_means_the_newest():
+    submit("gpt", "5", "2026-02-01T00:00:00+00:00")
+    assert meant("5") == [("gpt", ("5",))]
+
+
+def test_a_job_is_of_the_run_that_it_was_submitted_for_not_of_a_copy(tmp_path):
+    for name in ("a", "z"):
+        shutil.copytree(tmp_path / "jobs" / "mnist", tmp_path / "jobs" / name)
+    assert meant("7") == [("mnist", ("7",))]
+
+
+def test_a_job_is_of_the_run_that_was_moved_not_of_a_copy_made_since():
+    run = RunDir.named("jobs", "mnist")
+    append_record(run.submissions, {"job": "8", "folder": str(run.path), "inode": run.path.stat().st_ino})
+    run.path.rename("jobs/moved")
+    for name in ("a", "z"):
+        shutil.copytree("jobs/moved", f"jobs/{name}")
+    assert meant("8") == [("moved", ("8",))]
+
+
+def test_records_that_nobody_can_have_written_hide_no_run():
+    with RunDir.named("jobs", "gpt").submissions.open("a") as file:
+        file.write("[" * 100_000 + '\n{"job": 11}\n{"job": "\u0661"}\n')
+    assert meant("gpt") == [("gpt", ("9", "11"))]
+
+
+def test_a_run_of_somebody_else_hides_no_other(monkeypatch):
+    """Root may read everything: the answer of the system is a stand-in."""
+    may = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: "gpt" not in str(path) and may(path, mode))
+    assert meant() == [("mnist", ("5", "7"))]
+
+
+def test_a_folder_of_somebody_else_hides_no_run_of_this_machine(monkeypatch):
+    """The same: what is in a folder that may not be entered cannot be asked for."""
+    RunDir.named("jobs", "here").attempt("local-1", "0.0").mkdir(parents=True)
+    may, there = os.access, Path.exists
+
+    def exists(path):
+        if "gpt" in str(path):
+            raise PermissionError(path)
+        return there(path)
+
+    monkeypatch.setattr(os, "access", lambda path, mode: "gpt" not in str(path) and may(path, mode))
+    monkeypatch.setattr(Path, "exists", exists)
+    found = lookup.find([], "jobs", local=True)
+    assert [one.name for one in found] == ["mnist", "here"]
+
+
+def test_what_is_for_slurms_jobs_says_so_of_a_run_of_this_machine():
+    RunDir.named("jobs", "here").attempt("local-1", "0.0").mkdir(parents=True)
+    with pytest.raises(UsageError, match="'here' has only run on this machine, by `slurmddp run`: Slurm has no job"):
+        lookup.find(["here"], "jobs")
+
+
+def test_a_job_of_no_run_here_is_still_a_job():
+    assert meant("1234") == [(None, ("1234",))]
+    assert lookup.find(["1234"], "jobs")[0].name == "1234"
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [("mnits", "did you mean mnist?"), ("empty", "slurmddp status"), ("a/b", "no run"), ("..", "no run")],
+)
+def test_a_name_that_no_run_has_is_refused(word, hint):
+    with pytest.raises(UsageError, match=hint):
+        lookup.find([word], "jobs")
+
+
+@pytest.fixture
+def sweep():
+    run = RunDir.named("jobs", "sweep")
+    run.create()
+    for job, settings in (("20", ({"lr": "1"}, {"lr": "2"})), ("21", ({"lr": "2"}, {"lr": "3"}))):
+        append_record(run.submissions, {"job": job, "time": f"2026-03-{job}", "settings": settings})
+    (run.path / "lr=2").mkdir()
+    return run
+
+
+@pytest.mark.usefixtures("sweep")
+def test_a_setting_of_a_sweep_is_a_run_of_its_own():
+    assert meant("21_0") == [("lr=2", ("21_0",))]
+    assert meant("sweep/lr=2") == meant("jobs/sweep/lr=2/") == [("lr=2", ("20_1", "21_0"))]
+    assert meant("sweep") == [("sweep", ("20", "21"))]
+    assert meant("21_9") == [("sweep", ("21_9",))], "a task that the sweep has not"
+    with pytest.raises(UsageError, match="no run"):
+        lookup.find(["sweep/lr=9"], "jobs")
+
+
+def test_a_sweep_is_its_settings_each_in_the_job_that_it_was_last_in(sweep):
+    found = lookup.settings(lookup.find(["sweep"], "jobs")[0])
+    assert [(one.run.path.name, one.jobs) for one in found] == [
+        ("lr=1", ("20_0",)),
+        ("lr=2", ("21_0",)),
+        ("lr=3", ("21_1",)),
+    ]
+    assert found[0].run.sweep == sweep and found[0].run.job_name == "sweep"
+    (whole,) = lookup.find(["mnist"], "jobs")
+    assert lookup.settings(whole) == [whole] and whole.run.sweep is None
+
+
+@pytest.mark.usefixtures("sweep")
+def test_where_one_is_wanted_a_sweep_asks_for_a_setting():
+    assert lookup.one("sweep/lr=2", "jobs").run.path.name == "lr=2"
+    assert lookup.one("mnist", "jobs").jobs == ("5", "7")
+    with pytest.raises(UsageError, match="a sweep of 3 settings; name one, as in 'sweep/lr=1'"):
+        lookup.one("sweep", "jobs")

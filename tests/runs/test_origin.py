@@ -1,0 +1,105 @@
+"""A folder that was moved keeps its jobs; a copy has none of them, also of a folder that was moved meanwhile."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from slurmddp.runs import lookup, origin
+from slurmddp.runs.layout import RunDir
+from slurmddp.runs.lookup import Target
+from slurmddp.runs.submissions import submissions
+from slurmddp.slurm import queries
+from slurmddp.slurm.job_info import JobInfo
+from slurmddp.submission import submit
+
+
+@pytest.fixture(autouse=True)
+def run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run = RunDir.named("my jobs", "train")
+    run.create()
+    record = {"job": "17", "directory": str(tmp_path), "folder": str(run.path), "inode": run.path.stat().st_ino}
+    run.submissions.write_text(json.dumps(record) + "\n")
+    return run
+
+
+def came(path):
+    run = RunDir(Path(path).absolute())
+    return origin.of(run, submissions(run)[0])
+
+
+def moved(run, to):
+    run.path.rename(to)
+    return to
+
+
+def forget_inode(run):
+    record = submissions(run)[0]
+    del record["inode"]
+    run.submissions.write_text(json.dumps(record) + "\n")
+
+
+def test_a_folder_that_is_where_it_was_has_its_job(run):
+    assert came(run.path) == origin.Origin("train")
+    Path("link").symlink_to("my jobs")
+    assert came("link/train") == origin.Origin("train")
+
+
+@pytest.mark.parametrize("forget", [False, True])
+def test_a_folder_that_was_moved_keeps_its_job(run, forget):
+    if forget:
+        forget_inode(run)
+    to = moved(run, Path("elsewhere"))
+    assert came(to) == origin.Origin("train")
+    run.logs.mkdir(parents=True)
+    assert came(to) == origin.Origin("train"), "the job has made the old folder anew"
+
+
+@pytest.mark.parametrize("forget", [False, True])
+def test_a_copy_has_no_job(run, forget):
+    if forget:
+        forget_inode(run)
+    shutil.copytree(run.path, "copy")
+    Path("other").mkdir()
+    shutil.copytree(run.path, "other/train")
+    assert came("copy").elsewhere == came("other/train").elsewhere == run.path
+
+
+def test_a_copy_of_a_folder_that_was_moved_has_no_job(run):
+    to = moved(run, Path("elsewhere"))
+    shutil.copytree(to, "copy")
+    assert (came(to).elsewhere, came("copy").elsewhere) == (None, run.path)
+
+
+@pytest.mark.parametrize("folder", [None, "", 7])
+def test_a_folder_whose_record_does_not_say_where_it_was_has_its_job(run, folder):
+    """Records before 0.2 do not say it."""
+    to = moved(run, Path("elsewhere"))
+    record = submissions(RunDir(to.absolute()))[0]
+    assert origin.of(RunDir(to.absolute()), record | {"folder": folder}) == origin.Origin("elsewhere")
+
+
+def test_a_record_that_nobody_can_have_written_hides_no_run(run):
+    to = moved(run, Path("elsewhere"))
+    record = submissions(RunDir(to.absolute()))[0]
+    assert origin.of(RunDir(to.absolute()), record | {"folder": "a\0b"}) == origin.Origin("a\0b")
+
+
+def test_a_copy_may_have_a_job_of_its_own_while_the_originals_runs(run, monkeypatch):
+    monkeypatch.setattr(queries, "jobs", lambda *_: [JobInfo(job_id="17", state="RUNNING", source="squeue")])
+    monkeypatch.setattr(queries, "script_digest", lambda *_: None)
+    run.owner.write_text("cluster 17 0.0\n")
+    copy = RunDir(Path(shutil.copytree(run.path, "copy")).absolute())
+    assert [job.job_id for job in submit.unfinished(run, {})] == ["17"]
+    assert submit.unfinished(copy, {}) == []
+    for one in (run, copy):
+        submit._disown(one)
+    assert (run.owner.exists(), copy.owner.exists()) == (True, False)
+
+
+def test_a_job_that_is_named_by_its_number_is_of_no_copy(run):
+    shutil.copytree(run.path, "copies/train")
+    assert lookup.find(["17"], "copies") == [Target(None, ("17",))]
+    assert lookup.find(["17"], "my jobs") == [Target(run, ("17",))]

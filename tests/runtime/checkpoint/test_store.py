@@ -1,0 +1,515 @@
+"""Checkpoints on disk: whatever happens to the newest, the one before it is found."""
+
+import errno
+import json
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from slurmddp.errors import FencedError, PeerError, RankError
+from slurmddp.runs.ownership import Ownership
+from slurmddp.runtime.checkpoint import store as checkpoints
+from slurmddp.runtime.checkpoint.store import FORMAT, Store, identity_of
+
+IDENTITY = "0123456789abcdef" * 2
+NOTE = {"job": "17", "attempt": "0.0", "world_size": 4}
+
+
+def parts(step: int) -> dict:
+    return {"model.pt": {"weight": torch.full((20,), float(step))}, "state.pt": {"step": step, "name": "é"}}
+
+
+def store_in(folder, said=None, **changes) -> Store:
+    said = [] if said is None else said
+    return Store(folder, **{"identity": IDENTITY, "keep": 3, "owner": None, "say": said.append, **changes})
+
+
+def names(folder) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.name != "identity")
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory) -> Path:
+    """The checkpoints of steps 100 and 200."""
+    folder = tmp_path_factory.mktemp("two")
+    for step in (100, 200):
+        store_in(folder).write(step, parts(step), NOTE)
+    return folder
+
+
+@contextmanager
+def copy_of(folder):
+    """A folder in memory: these tests are many, and no power fails here."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as temporary:
+        yield Path(shutil.copytree(folder, Path(temporary) / "checkpoints"))
+
+
+def check_falls_back(folder, said_of: str) -> None:
+    said: list[str] = []
+    store = store_in(folder, said)
+    found = store.newest()
+    assert found.step == 100
+    assert store.load(found, "state.pt") == parts(100)["state.pt"]
+    assert torch.equal(store.load(found, "model.pt")["weight"], parts(100)["model.pt"]["weight"])
+    assert len(said) == 1
+    assert re.match(rf"checkpoint step-000000200 is broken: .*{said_of}", said[0])
+    assert names(folder) == ["broken-step-000000200", "step-000000100"]
+    assert store.newest() == found and len(said) == 1
+
+
+def test_what_was_written_is_found(tmp_path):
+    store = store_in(tmp_path / "runs" / "checkpoints")
+    assert store.newest() is None
+    digest = store.write(100, parts(100), NOTE)
+    found = store.newest()
+    assert (found.step, found.digest, found.note, found.folder.name) == (100, digest, NOTE, "step-000000100")
+    assert names(found.folder) == ["manifest.json", "model.pt", "state.pt"]
+    assert found.size == sum((found.folder / name).stat().st_size for name in found.files)
+    assert store.load(found, "state.pt") == parts(100)["state.pt"]
+
+
+def test_the_manifest_is_json_that_sha256sum_agrees_with(two):
+    folder = two / "step-000000200"
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert (manifest["format"], manifest["step"], manifest["identity"], manifest["note"]) == (1, 200, IDENTITY, NOTE)
+    lines = "".join(f"{file['sha256']}  {folder / name}\n" for name, file in manifest["files"].items())
+    subprocess.run(["sha256sum", "--check", "--strict"], input=lines, text=True, check=True, capture_output=True)
+
+
+FILES = st.sampled_from(["manifest.json", "model.pt", "state.pt"])
+PLACES = st.floats(0, 1, exclude_max=True)
+
+
+@settings(deadline=None, max_examples=200)
+@given(FILES, PLACES)
+def test_a_file_cut_off_anywhere_is_seen(two, name, place):
+    with copy_of(two) as folder:
+        path = folder / "step-000000200" / name
+        os.truncate(path, int(path.stat().st_size * place))
+        check_falls_back(folder, name)
+
+
+@settings(deadline=None, max_examples=400)
+@given(FILES, PLACES, st.integers(0, 7))
+def test_a_bit_flipped_anywhere_is_seen(two, name, place, bit):
+    with copy_of(two) as folder:
+        path = folder / "step-000000200" / name
+        content = bytearray(path.read_bytes())
+        content[int(len(content) * place)] ^= 1 << bit
+        path.write_bytes(content)
+        check_falls_back(folder, name)
+
+
+def test_every_bit_of_a_manifest_counts(two):
+    with copy_of(two) as folder:
+        manifest = (folder / "step-000000200" / "manifest.json").read_bytes()
+        for position in range(len(manifest) * 8):
+            flipped = bytearray(manifest)
+            flipped[position // 8] ^= 1 << position % 8
+            with pytest.raises(checkpoints._BrokenError):
+                checkpoints._decode(bytes(flipped))
+
+
+@settings(deadline=None, max_examples=200)
+@given(FILES, PLACES, st.integers(1, 4096))
+def test_a_range_of_zeros_is_seen(two, name, place, length):
+    with copy_of(two) as folder:
+        path = folder / "step-000000200" / name
+        content = path.read_bytes()
+        begin = int(len(content) * place)
+        zeroed = (content[:begin] + bytes(length) + content[begin + length :])[: len(content)]
+        assume(zeroed != content)
+        path.write_bytes(zeroed)
+        check_falls_back(folder, name)
+
+
+@settings(deadline=None, max_examples=30)
+@given(FILES, st.binary(min_size=1, max_size=9))
+def test_bytes_too_many_are_seen(two, name, more):
+    with copy_of(two) as folder:
+        with (folder / "step-000000200" / name).open("ab") as file:
+            file.write(more)
+        check_falls_back(folder, name)
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "model.pt", "state.pt"])
+@pytest.mark.parametrize("instead", [None, "folder", "loop"])
+def test_a_file_that_is_gone_is_seen(two, name, instead):
+    with copy_of(two) as folder:
+        path = folder / "step-000000200" / name
+        path.unlink()
+        if instead == "folder":
+            path.mkdir()
+        elif instead:
+            path.symlink_to(folder / "nowhere")
+        check_falls_back(folder, name)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, Path.touch])
+def test_a_step_without_a_manifest_is_none(two, make):
+    with copy_of(two) as folder:
+        shutil.rmtree(folder / "step-000000200")
+        make(folder / "step-000000200")
+        check_falls_back(folder, "manifest.json")
+
+
+def test_a_checkpoint_under_the_name_of_another_step_is_none(two):
+    with copy_of(two) as folder:
+        shutil.rmtree(folder / "step-000000200")
+        shutil.copytree(folder / "step-000000100", folder / "step-000000200")
+        check_falls_back(folder, "its manifest.json is that of step 100")
+
+
+def test_files_that_are_no_checkpoints_are_passed_over(two):
+    with copy_of(two) as folder:
+        for name in (".step-000000300.x", "step-300", "step-000000300.bak", "other"):
+            shutil.copytree(folder / "step-000000200", folder / name)
+        assert store_in(folder).newest().step == 200
+
+
+def test_when_all_are_broken_there_is_none_and_none_is_deleted(two):
+    with copy_of(two) as folder:
+        for path in folder.glob("*/model.pt"):
+            path.write_bytes(b"")
+        said: list[str] = []
+        assert store_in(folder, said).newest() is None
+        assert names(folder) == ["broken-step-000000100", "broken-step-000000200"] and len(said) == 2
+
+
+def test_a_step_that_breaks_twice_is_set_aside_twice(two):
+    with copy_of(two) as folder:
+        for _ in range(3):
+            (folder / "step-000000200" / "model.pt").unlink()
+            assert store_in(folder).newest().step == 100
+            store_in(folder).write(200, parts(200), NOTE)
+        broken = [f"broken-step-000000200{suffix}" for suffix in ("", ".1", ".2")]
+        assert names(folder) == [*broken, "step-000000100", "step-000000200"]
+
+
+def test_a_disk_that_cannot_be_asked_breaks_nothing(two, monkeypatch):
+    """A stale handle passes; the checkpoint must be there afterwards."""
+
+    def stale(path):
+        raise OSError(errno.ESTALE, "Stale file handle", str(path))
+
+    with copy_of(two) as folder:
+        monkeypatch.setattr(Path, "read_bytes", stale)
+        with pytest.raises(OSError, match="Stale file handle"):
+            store_in(folder).newest()
+        monkeypatch.undo()
+        assert store_in(folder).newest().step == 200
+
+
+def test_another_runs_checkpoint_is_refused(two):
+    with copy_of(two) as folder:
+        store = store_in(folder, identity="f" * 32)
+        words = (
+            f"belongs to another run \\({IDENTITY}; this one is {'f' * 32}\\); remove it, or start over with --reset"
+        )
+        with pytest.raises(RankError, match=words):
+            store.newest()
+        with pytest.raises(RankError, match=words):
+            store.write(200, parts(200), NOTE)
+        assert names(folder) == names(two)
+
+
+def test_another_format_is_refused(two, monkeypatch):
+    monkeypatch.setattr(checkpoints, "FORMAT", FORMAT + 1)
+    with pytest.raises(RankError, match="has format 1, this slurmddp reads 2; use the one that wrote it, or start"):
+        store_in(two).newest()
+
+
+def test_a_step_that_is_there_is_kept(two):
+    with copy_of(two) as folder:
+        before = (folder / "step-000000200").stat().st_ino
+        digest = store_in(folder).newest().digest
+        assert store_in(folder).write(200, parts(200), {}) == digest
+        assert (folder / "step-000000200").stat().st_ino == before
+
+
+def test_a_step_that_is_there_and_broken_is_written_anew(two):
+    with copy_of(two) as folder:
+        (folder / "step-000000200" / "model.pt").write_bytes(b"")
+        said: list[str] = []
+        digest = store_in(folder, said).write(200, parts(200), NOTE)
+        assert store_in(folder).newest().digest == digest
+        assert names(folder) == ["broken-step-000000200", "step-000000100", "step-000000200"] and len(said) == 1
+
+
+def test_the_newest_stay(tmp_path):
+    for step in (1, 5, 20, 100):
+        store_in(tmp_path, keep=2).write(step, parts(step), NOTE)
+        assert store_in(tmp_path).newest().step == step
+    assert names(tmp_path) == ["step-000000020", "step-000000100"]
+
+
+def test_broken_ones_are_not_counted_among_those_that_stay(tmp_path):
+    for step in (1, 2, 3):
+        store_in(tmp_path).write(step, parts(step), NOTE)
+    (tmp_path / "step-000000002" / "model.pt").unlink()
+    store_in(tmp_path, keep=2).write(4, parts(4), NOTE)
+    assert names(tmp_path) == ["broken-step-000000002", "step-000000003", "step-000000004"]
+
+
+def test_another_runs_older_checkpoint_is_not_deleted(tmp_path):
+    store_in(tmp_path, identity="f" * 32).write(1, parts(1), NOTE)
+    for step in (2, 3):
+        store_in(tmp_path, keep=1).write(step, parts(step), NOTE)
+    assert names(tmp_path) == ["step-000000001", "step-000000003"]
+
+
+def test_one_that_cannot_be_deleted_does_not_spoil_the_new_one(tmp_path, monkeypatch):
+    said: list[str] = []
+    store = store_in(tmp_path, said, keep=1)
+    store.write(1, parts(1), NOTE)
+    rename = Path.rename
+
+    def refuse(path, target):
+        if path.name == "step-000000001":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    store.write(2, parts(2), NOTE)
+    assert said == ["checkpoint step-000000001 cannot be deleted: Permission denied"]
+    assert names(tmp_path) == ["step-000000001", "step-000000002"]
+
+
+def test_what_a_dead_writer_left_goes(tmp_path):
+    (tmp_path / ".step-000000001.abc").mkdir()
+    (tmp_path / ".step-000000001.abc" / "model.pt").write_bytes(b"half")
+    store_in(tmp_path).write(2, parts(2), NOTE)
+    assert names(tmp_path) == ["step-000000002"]
+
+
+class TakenOver(Ownership):
+    """An owner whose run another attempt takes over just before the given look at the file."""
+
+    def __init__(self, path, looks: int) -> None:
+        super().__init__(path, "main 17 0.0")
+        self.looks = looks
+        path.write_text(self.line)
+
+    def check(self) -> None:
+        if not self.looks:
+            self.path.write_text("main 18 0.0")
+        self.looks -= 1
+        super().check()
+
+
+def test_a_fenced_writer_writes_nothing(two, tmp_path):
+    with copy_of(two) as folder:
+        (folder / ".step-000000300.abc").mkdir()
+        before = names(folder)
+        with pytest.raises(FencedError, match="main 18 0.0"):
+            store_in(folder, owner=TakenOver(tmp_path / "owner", 0)).write(300, parts(300), NOTE)
+        assert names(folder) == before
+
+
+def test_a_fenced_reader_sets_nothing_aside(two, tmp_path):
+    with copy_of(two) as folder:
+        (folder / "step-000000200" / "model.pt").unlink()
+        with pytest.raises(FencedError):
+            store_in(folder, owner=TakenOver(tmp_path / "owner", 0)).newest()
+        assert names(folder) == names(two)
+
+
+def test_a_run_taken_over_at_any_look_loses_nothing(two, tmp_path):
+    """The writer looks before it begins, before the commit and before each deletion."""
+    ends = []
+    for looks in range(8):
+        with copy_of(two) as folder:
+            try:
+                store_in(folder, keep=1, owner=TakenOver(tmp_path / "owner", looks)).write(300, parts(300), NOTE)
+            except FencedError:
+                ends.append((looks, [path.name for path in folder.glob("step-*")]))
+            assert store_in(folder).newest().step >= 200
+            (folder / ".step-000000300.abc").mkdir(exist_ok=True)
+    old = ["step-000000100", "step-000000200"]
+    assert [sorted(left) for _, left in ends[:2]] == [old, old]
+    assert sorted(ends[2][1]) == [*old, "step-000000300"]
+    assert len(ends) < 8
+
+
+class Calls:
+    """Calls something while it is saved."""
+
+    def __init__(self, work) -> None:
+        self.work = work
+
+    def __reduce__(self):  # noqa: D105 the class says it
+        self.work()
+        return (str, ())
+
+
+def test_a_writer_whose_files_the_next_owner_took_away_says_who_it_is(two, tmp_path):
+    owner = TakenOver(tmp_path / "owner", 99)
+
+    def take_over() -> None:
+        owner.path.write_text("main 18 0.0")
+        store_in(folder).write(300, parts(300), NOTE)
+
+    with copy_of(two) as folder:
+        with pytest.raises(FencedError, match="main 18 0.0"):
+            store_in(folder, owner=owner).write(300, {"a.pt": Calls(take_over), **parts(300)}, NOTE)
+        assert store_in(folder).newest().step == 300
+        assert names(folder) == ["step-000000100", "step-000000200", "step-000000300"]
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, RuntimeError, KeyboardInterrupt])
+def test_a_state_that_cannot_be_saved_leaves_nothing_behind(two, error):
+    def fail() -> None:
+        raise error
+
+    with copy_of(two) as folder:
+        with pytest.raises(error):
+            store_in(folder).write(300, {**parts(300), "z.pt": Calls(fail)}, NOTE)
+        assert names(folder) == names(two)
+
+
+@contextmanager
+def no_file_larger_than(limit: int):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@settings(deadline=None, max_examples=60)
+@given(PLACES)
+def test_a_disk_that_refuses_leaves_the_older_one_and_nothing_else(two, place):
+    largest = max(path.stat().st_size for path in two.glob("*/*"))
+    with copy_of(two) as folder:
+        with no_file_larger_than(int(largest * place)), pytest.raises(OSError) as caught:  # noqa: PT011 by its number
+            store_in(folder).write(300, parts(300), NOTE)
+        assert caught.value.errno == errno.EFBIG
+        assert names(folder) == names(two)
+        assert store_in(folder).newest().step == 200
+
+
+FULL_DISK = """
+import errno, sys, torch
+from pathlib import Path
+from slurmddp.runtime.checkpoint.store import Store
+folder = Path(sys.argv[1])
+store = Store(folder, identity="1", keep=3, owner=None, say=print)
+store.write(1, {"model.pt": torch.zeros(10_000)}, {})
+for size in (100_000, 240_000, 249_000, 250_000, 251_000, 252_000, 10**7):
+    try:
+        store.write(2, {"model.pt": torch.zeros(size)}, {})
+    except OSError as error:
+        assert error.errno == errno.ENOSPC, error
+        assert sorted(path.name for path in folder.iterdir()) == ["identity", "step-000000001"]
+        assert store.newest().step == 1
+        print("full at", size)
+    else:
+        store.newest().folder.rename(folder / "other")
+        __import__("shutil").rmtree(folder / "other")
+"""
+
+
+def test_a_full_disk_leaves_the_older_one_and_nothing_else(tmp_path):
+    unshare = ["unshare", "--mount", "--map-root-user"]
+    if subprocess.run([*unshare, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no user namespaces here")
+    mount = 'mount -t tmpfs -o size=1m none "$1" && exec "$2" -c "$3" "$1"'
+    command = [*unshare, "sh", "-c", mount, "sh", str(tmp_path), sys.executable, FULL_DISK]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "full at 252000" in done.stdout and "full at 10000000" in done.stdout
+    assert "full at 100000\n" not in done.stdout
+
+
+KILLED = """
+import os, random, signal, sys, time, torch
+from pathlib import Path
+from slurmddp.runtime.checkpoint.store import Store
+
+store = Store(Path(sys.argv[1]), identity="1", keep=2, owner=None, say=lambda line: sys.exit(line))
+newest = 0
+for seed in range(20):
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        for step in range(newest + 1, newest + 10_000):
+            store.write(step, {name: torch.full((3000,), step) for name in ("model.pt", "state.pt")}, {})
+            os.write(write, b"%9d" % step)
+    os.close(write)
+    os.read(read, 9)
+    time.sleep(random.Random(seed).random() * 0.05)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    durable = int((os.read(read, 1_000_000) or b"%d" % (newest + 1))[-9:])
+    found = store.newest()
+    assert durable <= found.step <= durable + 1, (durable, found.step)
+    assert store.load(found, "state.pt").tolist() == [found.step] * 3000
+    newest = found.step
+store.write(newest + 1, {}, {})
+print(sorted(path.name for path in store.newest().folder.parent.iterdir()) == [
+    "identity", f"step-{newest:09d}", f"step-{newest + 1:09d}"])
+"""
+
+
+def test_a_writer_killed_at_any_instant_leaves_what_it_called_durable(tmp_path):
+    done = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
+def test_another_rank_waits_until_it_sees_the_files(two):
+    with copy_of(two) as folder:
+        late = folder / "step-000000200"
+        digest = store_in(folder).newest().digest
+        late.rename(folder / ".hidden")
+        timer = threading.Timer(0.3, (folder / ".hidden").rename, [late])
+        timer.start()
+        assert store_in(folder).await_found(200, digest, 30).step == 200
+        timer.join()
+
+
+@pytest.mark.parametrize("lag", ["missing", "old", "short", "folder"])
+def test_another_rank_that_never_sees_them_says_so(two, lag):
+    with copy_of(two) as folder:
+        digest = store_in(folder).newest().digest
+        if lag == "missing":
+            shutil.rmtree(folder / "step-000000200")
+        elif lag == "short":
+            (folder / "step-000000200" / "model.pt").write_bytes(b"")
+        elif lag == "folder":
+            shutil.rmtree(folder)
+        else:
+            digest = "0" * 64
+        with pytest.raises(PeerError, match="this node does not see .*step-000000200 as rank 0 does after 0.2 s"):
+            store_in(folder).await_found(200, digest, 0.2)
+
+
+def test_a_runs_identity_is_made_once(tmp_path):
+    first = identity_of(tmp_path)
+    assert re.fullmatch("[0-9a-f]{32}", first)
+    assert identity_of(tmp_path) == first and [path.name for path in tmp_path.iterdir()] == ["identity"]
+
+
+def test_two_who_make_an_identity_agree(tmp_path):
+    checkpoints._write_once(tmp_path / "identity", "a" * 32)
+    checkpoints._write_once(tmp_path / "identity", "b" * 32)
+    assert identity_of(tmp_path) == "a" * 32 and [path.name for path in tmp_path.iterdir()] == ["identity"]
+
+
+@pytest.mark.parametrize("content", ["", "abc", "g" * 32])
+def test_an_identity_that_is_none_is_refused(tmp_path, content):
+    (tmp_path / "identity").write_text(content)
+    with pytest.raises(RankError, match="not 32 hexadecimal digits; put back the identity that the newest"):
+        identity_of(tmp_path)

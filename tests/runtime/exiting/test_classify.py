@@ -1,0 +1,77 @@
+"""What an exception that ends a rank means for another attempt."""
+
+import errno
+
+import pytest
+import torch.distributed as dist
+
+from slurmddp.errors import PeerError, RankError, UsageError
+from slurmddp.runtime.exiting.classify import exit_status, judge
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        PeerError("rank 3 left"),
+        dist.DistNetworkError("lost"),
+        dist.DistStoreError("wait timeout after 1000ms"),
+        ConnectionResetError("reset"),
+        BrokenPipeError(),
+        TimeoutError("late"),
+        OSError(errno.ESTALE, "Stale file handle"),
+        OSError(errno.EADDRINUSE, "Address already in use"),
+        RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.0.0.2]:39"),
+        RuntimeError("Timed out waiting 60000ms for recv operation to complete"),
+        RuntimeError("DataLoader worker (pid 12) is killed by signal: Killed. "),
+        RuntimeError("CUDA error: uncorrectable ECC error encountered"),
+        dist.DistBackendError("NCCL error: remote process exited or there was a network error"),
+        caused(ValueError("could not load"), ConnectionResetError()),
+    ],
+)
+def test_a_lost_peer_port_device_or_loader_can_be_cured_by_another_attempt(error):
+    assert judge(error).status == 76
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("connection reset by peer"),
+        RuntimeError("shape mismatch"),
+        OSError(errno.ENOENT, "No such file"),
+        RankError("rank 0 is claimed twice"),
+        UsageError("--lr"),
+        KeyboardInterrupt(),
+        SystemExit(3),
+        SystemExit("no data"),
+    ],
+)
+def test_a_mistake_would_be_repeated(error):
+    assert judge(error).status == 77
+
+
+def test_the_reason_is_one_line():
+    assert judge(ValueError("a\nb\x1b[2J")).reason == "ValueError: a b?[2J"
+    assert judge(RankError("twice")).reason == "twice"
+    assert judge(SystemExit(3)).reason == "exit status 3"
+    assert len(judge(ValueError("x" * 999)).reason) == 300
+
+
+@pytest.mark.parametrize(("code", "status"), [(None, 0), (0, 0), (3, 3), (256, 0), (-1, 255), ("text", 1), (True, 1)])
+def test_exit_status_is_pythons(code, status):
+    assert exit_status(SystemExit(code)) == status
+
+
+def test_lightnings_exception_at_a_notice_is_no_good_end():
+    """Its code is None, though it means 143: a training that was preempted would be taken for complete."""
+    stop = type("SIGTERMException", (SystemExit,), {})()
+    assert exit_status(stop) == 143
+    assert judge(stop) == (77, "exit status 143")
+
+
+def test_leaving_with_zero_is_done():
+    assert judge(SystemExit(0)) == (0, "done")

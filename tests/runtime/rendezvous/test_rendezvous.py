@@ -1,0 +1,266 @@
+"""Real processes meet over a real store on loopback."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from slurmddp.runs.events import AttemptStart, Author, append
+from slurmddp.runs.layout import RunDir, read_records
+from slurmddp.runtime.rendezvous.rendezvous import Claim, _Arrivals, contradiction
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def ranks(count: int, **changes) -> list[dict]:
+    """Return the descriptions of two ranks a node, on nodes n1, n2 and so on."""
+    port = free_port()
+    return [
+        {
+            "rank": rank,
+            "world_size": count,
+            "local_rank": rank % 2,
+            "local_world_size": 2,
+            "node_rank": rank // 2,
+            "host": f"n{rank // 2 + 1}",
+            "hosts": ["n1", "n2", "n3", "n4"],
+            "store_port": port,
+            **changes,
+        }
+        for rank in range(count)
+    ]
+
+
+def meet(descriptions: list[dict]) -> tuple[list[str], list[int]]:
+    """Return what each process said, and its pid."""
+    command = [sys.executable, str(Path(__file__).with_name("meet.py")), json.dumps(descriptions)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    answers = sorted(lines, key=lambda answer: answer["number"])
+    assert len(answers) == len(descriptions), done.stderr
+    return [answer["said"] for answer in answers], [answer["pid"] for answer in answers]
+
+
+def told(said: list[str]) -> list[str]:
+    """Return the answers but those of ranks that had no number yet, or had not come yet, when rank 0 left."""
+    assert said[0].startswith("77")
+    late = "76 (rank 0 on .* left before all ranks had met|rank [0-9]+ on .* reached no rank 0 at )"
+    return [answer for answer in said if not re.match(late, answer)]
+
+
+def test_eight_ranks_meet_and_agree_on_the_end():
+    assert meet(ranks(8))[0] == ["met"] * 8
+
+
+def test_ranks_meet_by_a_file_and_find_the_same_faults(tmp_path):
+    met = ranks(4, init_file=str(tmp_path / "meeting"), store_port=1)
+    assert meet(met)[0] == ["met"] * 4
+    twice = ranks(3, init_file=str(tmp_path / "other"), store_port=1)
+    twice[2] |= {"rank": 1, "host": "n9"}
+    assert "rank 1 is claimed twice" in meet(twice)[0][0]
+    alone = ranks(2, init_file=str(tmp_path / "third"), store_port=1, limit_s=1.0)[:1]
+    assert meet(alone)[0] == ["76 rank 1 (n1) did not arrive within 1 s"]
+
+
+def test_a_rank_on_two_hosts_is_named_with_hosts_and_pids():
+    members = ranks(4)
+    members[3]["rank"] = 2
+    said, pids = meet(members)
+    assert all("77 rank 2 is claimed twice: by n2 (pid " in answer for answer in told(said))
+    assert all(f"pid {pid}" in said[0] for pid in pids[2:])
+
+
+def test_two_rank_zeros_on_one_host_are_named():
+    """The second finds the store's port taken, and itself in the first one's list."""
+    first, other = ranks(2)
+    said, pids = meet([first, {**first, "delay": 0.3}, {**other, "delay": 1.5, "limit_s": 0.1}])
+    assert all("77 rank 0 is claimed twice: by n1 (pid " in answer for answer in told(said[:2]))
+    assert all(f"pid {pid}" in said[0] for pid in pids[:2])
+
+
+def test_a_double_that_comes_late_finds_that_it_is_not_in_the_list():
+    members = ranks(2, end=False)
+    said, pids = meet([*members, {**members[1], "delay": 0.5}])
+    assert said[:2] == ["met", "met"]
+    assert said[2] == f"77 rank 1 is claimed twice: by n1 (pid {pids[1]}) and n1 (pid {pids[2]})"
+
+
+def test_two_sizes_of_the_world_are_named():
+    members = ranks(4)
+    members[2]["world_size"] = 8
+    members[2]["delay"] = 0.5
+    said, _ = meet(members[:3])
+    assert set(told(said)) == {"77 ranks disagree on the world size: 4 on n1 (ranks 0, 1), 8 on n2 (rank 2)"}
+
+
+def test_one_local_rank_twice_on_a_host_is_named():
+    members = ranks(2)
+    members[1]["local_rank"] = 0
+    said, _ = meet(members)
+    assert all(re.match(r"77 ranks (0 and 1|1 and 0) on n1 both have local rank 0", answer) for answer in told(said)), (
+        said
+    )
+
+
+def test_ranks_that_do_not_come_are_named_with_their_hosts():
+    said, _ = meet(ranks(6, limit_s=1.0)[:3])
+    assert set(said) == {"76 rank 3 (n2), ranks 4, 5 (n3) did not arrive within 1 s"}
+
+
+@pytest.mark.parametrize(("launcher", "task", "missing"), [("srun", 3, "rank 3 (n2)"), ("fork", 1, "ranks 2, 3 (n2)")])
+def test_ranks_that_srun_could_not_start_are_not_waited_for(tmp_path, launcher, task, missing):
+    """The words are those of Slurm 22.05 where a node could not open its ranks' output; an earlier start's are old."""
+    run = RunDir(tmp_path)
+    run.logs.mkdir()
+    before, failed = (
+        f"srun: error: task {number} launch failed: Slurmd could not connect IO\n" for number in (0, task)
+    )
+    run.batch_log("17").write_text(before + failed)
+    for attempt, offset in (("0.0", 0), ("0.1", len(before))):
+        author = Author(job="17", attempt=attempt, host="n1")
+        append(run, author, AttemptStart(nodes="n[1-2]", log_offset=offset, allocated=None))
+    members = ranks(4, run_dir=str(tmp_path), attempt="0.1", launcher=launcher, limit_s=50.0)[:2]
+    assert set(meet(members)[0]) == {f"76 {missing} could not be started; srun says: Slurmd could not connect IO"}
+
+
+def test_a_port_held_by_another_program_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as foreign:
+        said, _ = meet(ranks(2, store_port=foreign.getsockname()[1]))
+    assert all("is taken by a program that is not rank 0 of this job" in answer for answer in said)
+    assert all(answer.startswith("76 port ") for answer in said)
+
+
+def test_a_port_held_by_another_job_is_named():
+    members = ranks(2, end=False, attempt="0.0")
+    said, _ = meet([*members, {**members[0], "job": "18", "delay": 0.5}])
+    assert said[:2] == ["met", "met"]
+    assert said[2].endswith("on 127.0.0.1 is taken by job 17 attempt 0.0")
+
+
+def test_a_rank_zero_that_never_comes_is_named_with_port_and_address():
+    (_, member) = ranks(2, limit_s=0.5)
+    said, _ = meet([member])
+    assert f"76 rank 1 on n1 reached no rank 0 at 127.0.0.1 port {member['store_port']} within 0.5 s" in said[0]
+    assert "the name resolves to 127.0.0.1" in said[0]
+
+
+def test_a_head_that_does_not_resolve_is_said_so():
+    (_, member) = ranks(2, limit_s=0.5, master_addr="no-such-host.invalid")
+    assert "the name does not resolve" in meet([member])[0][0]
+
+
+def test_rank_zero_on_another_host_than_the_head_is_refused():
+    said, _ = meet(ranks(2, master_addr="192.0.2.1")[:1])
+    wanted = "77 rank 0 runs on n1, but MASTER_ADDR 192.0.2.1 is another host; export MASTER_ADDR as the first host"
+    assert said == [f"{wanted} of the job"]
+
+
+def looked_at(folder: Path, **changes) -> list[dict]:
+    """Return four ranks that look at each other as they meet; those of n2 with changed facts."""
+    run = RunDir(folder)
+    run.attempt("17", "0.0").mkdir(parents=True)
+    members = ranks(4, attempt="0.0", run_dir=str(folder), hosts=[], facts={"shm_mb": 9999})
+    for member in members[2:]:
+        member["facts"] = member["facts"] | changes
+    return members
+
+
+def found(folder: Path) -> list[tuple[str, str, str]]:
+    return [(event["check"], event["on_host"], event["what"]) for event in read_records(RunDir(folder).events)]
+
+
+def test_ranks_that_differ_meet_and_the_difference_is_told(tmp_path):
+    """What a node wrote to be seen is gone."""
+    members = looked_at(tmp_path / "run", versions={"torch": "1.0"})
+    for member in members[2:]:
+        member["clock_s"] = -30.0
+    assert meet(members)[0] == ["met"] * 4
+    differences = found(tmp_path / "run")
+    assert ("clock", "n2") in [each[:2] for each in differences]
+    assert any(what.startswith("torch differs: ") and "1.0 on ranks 2, 3 on n2" in what for _, _, what in differences)
+    assert list((tmp_path / "run" / "logs" / "17" / "0.0").iterdir()) == []
+
+
+def test_what_certainly_breaks_the_job_ends_all_ranks(tmp_path):
+    said, _ = meet(looked_at(tmp_path / "run", folder_error="EROFS"))
+    wanted = "77 n2: the run's folder cannot be written to (EROFS)"
+    assert all(answer.startswith(wanted) for answer in told(said))
+    assert found(tmp_path / "run")[0][:2] == ("folder", "n2")
+
+
+def test_a_folder_that_a_node_has_for_itself_is_told(tmp_path):
+    members = looked_at(tmp_path / "run")
+    RunDir(tmp_path / "other").attempt("17", "0.0").mkdir(parents=True)
+    for member in members[2:]:
+        member["run_dir"] = str(tmp_path / "other")
+    assert meet(members)[0] == ["met"] * 4
+    assert [each[:2] for each in found(tmp_path / "run")] == [("folder", "n2")]
+
+
+def test_rank_zero_stays_for_a_while_for_a_rank_that_never_says_it_ended():
+    members = ranks(2, end_limit_s=0.5)
+    members[1]["end"] = False
+    assert meet(members)[0] == ["alone", "met"]
+
+
+def test_a_rank_that_ends_after_rank_zero_has_left_ends_well():
+    members = ranks(2)
+    members[0] |= {"end": False, "stay": 0}
+    assert meet(members)[0] == ["met", "alone"]
+
+
+def test_rank_zero_may_leave_as_soon_as_it_has_met():
+    assert meet(ranks(8, end=False, stay=0))[0] == ["met"] * 8
+
+
+def claim(rank: int, **changes) -> Claim:
+    return Claim(
+        **{"rank": rank, "local_rank": rank, "node_rank": 0, "world_size": 2, "host": "n1", "pid": rank, **changes}
+    )
+
+
+@pytest.mark.parametrize(
+    ("claims", "message"),
+    [
+        ([claim(0), claim(1)], None),
+        ([claim(0, pid=12), claim(0, host="n2", pid=7)], "rank 0 is claimed twice: by n1 (pid 12) and n2 (pid 7)"),
+        ([claim(0), claim(1, local_rank=0)], "ranks 0 and 1 on n1 both have local rank 0 (pids 0 and 1)"),
+        (
+            [claim(0), claim(0, world_size=4, host="n2")],
+            "ranks disagree on the world size: 2 on n1 (rank 0), 4 on n2 (rank 0)",
+        ),
+    ],
+)
+def test_claims_that_contradict_each_other(claims, message):
+    found = contradiction(claims)
+    assert (str(found) if found else None) == message
+
+
+@pytest.mark.parametrize(
+    ("arrival", "place"),
+    [
+        ({"rank": 1, "host": "n2"}, "a rank on n2 "),
+        ({"claim": {"host": "n2", "smell": 1}, "facts": ""}, "a rank on n2 "),
+        ({"claim": 7}, "a rank "),
+        ([], "a rank "),
+    ],
+)
+def test_an_arrival_of_another_version_is_told_with_its_host(arrival, place):
+    error = _Arrivals().take(arrival)
+    assert error is not None and str(error).startswith(f"{place}speaks otherwise") and "versions" in str(error)
+
+
+def test_four_thousand_ranks_are_compared_at_once():
+    met, claims = _Arrivals(), [claim(rank, world_size=4096) for rank in range(4096)]
+    began = time.process_time()
+    assert not any(map(met.add, claims))
+    assert time.process_time() - began < 0.5

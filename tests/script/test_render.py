@@ -1,0 +1,289 @@
+"""The script is the same text for the same job, clean for shellcheck, and nothing of a user's can escape its place."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import slurmddp
+from slurmddp.config import resolve
+from slurmddp.config.job_array import Array
+from slurmddp.config.job_spec import JobSpec
+from slurmddp.errors import UsageError
+from slurmddp.runs.layout import RunDir
+from slurmddp.script.render import render
+from slurmddp.submission.sweep_grid import parse, settings, tasks
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+RECIPES = sorted((Path(__file__).parents[2] / "jobs").glob("*.toml"))
+LAUNCHERS = ["srun", "fork", "torchrun"]
+IMAGES = {"apptainer": "/images/torch.sif", "pyxis": "nvcr.io#nvidia/pytorch:25.10-py3"}
+PACKAGE = str(Path(slurmddp.__file__).parent)
+
+
+def job(**values) -> JobSpec:
+    return JobSpec(**{"job_name": "x", "python": "python3"} | values)
+
+
+def recipe(path: Path, launcher: str) -> str:
+    options = {"launcher": launcher, "python": "python3"}
+    return render(resolve.resolve(options=options, words=(), job_file=path, environ={}).spec)
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipes_script_is_the_one_on_file(path, launcher):
+    """After an intended change: python tests/script/test_render.py writes the files anew; read their difference."""
+    assert recipe(path, launcher) == (GOLDEN / f"{path.stem}-{launcher}.sbatch").read_text()
+
+
+def contained(runtime: str) -> str:
+    spec = job(
+        nodes=2,
+        gpus_per_node="2",
+        container=IMAGES[runtime],
+        supervisor_python="/usr/bin/python3",
+        container_mount=("/datasets:/data:ro",),
+        env=("TOKEN", "A=b c"),
+        command=("train.py",),
+    )
+    return render(spec).replace(PACKAGE, "/site-packages/slurmddp")
+
+
+def swept(launcher: str) -> str:
+    spec = job(nodes=2, gpus_per_node="2", launcher=launcher, command=("train.py", "--lr={lr}", "{run}"))
+    wanted = settings(parse(["lr=1e-3,1e-4", "run=a&b,c d"]), side_by_side=False)
+    return render(spec, array=Array(tasks(spec, wanted), max_parallel=3))
+
+
+def test_a_sweep_s_script_is_the_one_on_file_and_clean():
+    file = GOLDEN / "sweep.sbatch"
+    assert swept("srun") == file.read_text()
+    check_shell(file)
+
+
+def test_torchrun_gets_the_words_of_a_setting_as_it_wants_them():
+    """It takes `$` for its own."""
+    spec = job(launcher="torchrun", command=("train.py", "{run}"))
+    text = render(spec, array=Array(tasks(spec, [{"run": "$x"}])))
+    assert (
+        "slurmddp_program=(train.py '$$x')" in text and '-m slurmddp.worker \\\n    "${slurmddp_program[@]}"\n' in text
+    )
+
+
+@pytest.mark.parametrize("runtime", IMAGES)
+def test_a_containers_script_is_the_one_on_file_and_clean(runtime):
+    file = GOLDEN / f"{runtime}.sbatch"
+    assert contained(runtime) == file.read_text()
+    check_shell(file)
+
+
+def check_shell(file: Path) -> None:
+    subprocess.run(["bash", "-n", file], check=True)
+    shellcheck = Path(sys.executable).parent / "shellcheck"
+    found = subprocess.run([shellcheck, "--severity=style", file], capture_output=True, text=True, check=False)
+    assert found.stdout == ""
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipes_script_is_clean_for_shellcheck_and_bash(path, launcher):
+    check_shell(GOLDEN / f"{path.stem}-{launcher}.sbatch")
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"gpus_per_node": "8", "nodes": 2, "cpus_per_task": 4},
+        {"module": ("a b", "c"), "conda": "e", "setup": ("true",), "env": ("A=1 'x'", "HOME")},
+        {"command": ("train.py", "--x", "a b\n", "\udcff")},
+        {"container": "a b.sif", "container_mount": ("/a b:/c:ro",), "env": ("HOME",)},
+        {"container": "a b.sqsh", "env": ("HOME",)},
+        {"reset": True, "max_requeues": 3, "requeue": False, "time": "10", "preflight": False},
+    ],
+)
+def test_scripts_are_clean_for_shellcheck_and_bash(values, launcher, tmp_path):
+    file = tmp_path / "job.sh"
+    file.write_text(render(job(launcher=launcher, **values)))
+    check_shell(file)
+
+
+def test_a_script_is_rendered_the_same_twice():
+    assert render(job(nodes=2, env=("A=b",))) == render(job(nodes=2, env=("A=b",)))
+
+
+@pytest.mark.parametrize(
+    "field", ["partition", "account", "constraint", "reservation", "nodelist", "exclude", "dependency", "qos"]
+)
+def test_a_header_value_stays_on_its_line(field):
+    value = "a\"b\\c $(touch x) `y` #z 'q'"
+    assert f'#SBATCH --{field}="a\\"b\\\\c $(touch x) `y` #z \'q\'"\n' in render(job(**{field: value}))
+
+
+def test_the_value_of_a_variable_that_travels_by_name_is_not_written(monkeypatch):
+    monkeypatch.setenv("TOKEN", "geheim")
+    assert "geheim" not in render(job(env=("TOKEN",)))
+
+
+def test_set_up_lines_come_in_order_and_unchanged(tmp_path):
+    file = tmp_path / "setup.sh"
+    file.write_text("export A='1'\nif true; then\n  export B=2\nfi\n")
+    script = render(job(module=("m",), venv="v", setup_file=str(file), setup=("export C=3",)))
+    lines = "module load m\nsource v/bin/activate\nexport A='1'\nif true; then\n  export B=2\nfi\nexport C=3\n"
+    assert f"{lines}trap - DEBUG ERR RETURN\n" in script
+
+
+@pytest.mark.parametrize("content", [b"a\r\nb", b"a\0b", b"\xff"])
+def test_a_set_up_file_that_sbatch_would_refuse_is_refused(content, tmp_path):
+    file = tmp_path / "setup.sh"
+    file.write_bytes(content)
+    with pytest.raises(UsageError):
+        render(job(setup_file=str(file)))
+
+
+def test_a_missing_template_or_set_up_file_is_named():
+    with pytest.raises(UsageError, match="--template: 'none.j2' cannot be read: No such file"):
+        render(job(template="none.j2"))
+    with pytest.raises(UsageError, match="--setup-file: 'none.sh' cannot be read"):
+        render(job(setup_file="none.sh"))
+
+
+def own(tmp_path: Path, text: str) -> JobSpec:
+    file = tmp_path / "own.j2"
+    file.write_text(text)
+    return job(template=str(file), partition='a"b')
+
+
+def test_a_template_of_ones_own_extends_ours_by_blocks(tmp_path):
+    text = '{% extends "base.sbatch.j2" %}{% block setup %}echo {{ job.partition | shell }}\n{% endblock %}'
+    script = render(own(tmp_path, text))
+    assert "\necho 'a\"b'\n" in script
+    assert "srun --kill-on-bad-exit=1" in script
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("#!/bin/sh\necho {{ job.partition }}", "without a filter"),
+        ("#!/bin/sh\necho {{ job.nothing }}", "no attribute 'nothing'"),
+        ("#!/bin/sh\necho {{ nothing }}", "'nothing' is undefined"),
+        ("#!/bin/sh\n{% if %}", "line 2"),
+        ("#!/bin/sh\n{{ job.__class__.__mro__ | shell }}", "unsafe"),
+        ("#!/bin/sh\n{{ cycler.__init__.__globals__ | shell }}", "unsafe"),
+        ("echo", "begin with #!"),
+        ('{% extends "/etc/passwd" %}', "etc/passwd"),
+        ('{% include "../pyproject.toml" %}', "pyproject"),
+    ],
+)
+def test_a_template_that_is_wrong_or_hostile_is_one_line(text, message, tmp_path):
+    with pytest.raises(UsageError, match=message) as caught:
+        render(own(tmp_path, text))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_folder_that_the_script_makes_is_private(tmp_path):
+    script = render(job(job_name="r"))
+    head = script[: script.index("# --- Where the ranks meet")]
+    environ = {"SLURM_JOB_ID": "7", "PATH": "/usr/bin:/bin"}
+    subprocess.run(["bash", "-s"], input=(head + "echo x\n").encode(), cwd=tmp_path, env=environ, check=True)
+    run = RunDir(tmp_path / "jobs" / "r")
+    assert run.path.stat().st_mode & 0o777 == 0o700
+    assert run.batch_log("7").read_text() == "x\n" and (run.logs / "7").is_dir()
+
+
+def test_what_to_type_names_each_node_and_nothing_of_a_users_escapes():
+    words = ("train.py", "$$", "a'b")
+    text = render(job(launcher="manual", nodes=2, nodelist="n[1-2]", command=words, ntasks_per_node=2, env=("A=x y",)))
+    first, second = text.split("# --- On ")[1:]
+    for part, host, node in ((first, "n1", 0), (second, "n2", 1)):
+        assert part.startswith(f"{host}\n(\n  cd ")
+        assert f"--nnodes=2 --node-rank={node} --nproc-per-node=2" in part
+        assert "--master-addr=n1 --master-port=20000" in part
+        assert "export A='x y'\n" in part
+        assert """-m slurmddp.worker train.py '$$$$' 'a'"'"'b'\n""" in part
+    assert subprocess.run(["bash", "-n"], input=text.encode(), check=True)
+
+
+def test_nodes_without_names_are_placeholders_that_are_explained():
+    text = render(job(launcher="manual", nodes=2))
+    assert "# NODE0 and the like stand for the names of your nodes" in text
+    assert "--master-addr=NODE0" in text and "# --- On NODE1\n" in text
+    assert "localhost" in render(job(launcher="manual"))
+
+
+BY_HAND = """
+mkdir() { echo started; exit 0; }
+"""
+"""Stands for the rest of what is typed, which begins by making the run's folder."""
+
+
+@pytest.mark.parametrize("pasted", [True, False])
+@pytest.mark.parametrize(
+    ("setup", "status", "told"),
+    [
+        (("true", "(exit 9)"), 9, "slurmddp: set-up failed with status 9: ( exit 9 )\n"),
+        (("source gone",), 1, "gone: No such file or directory\nslurmddp: set-up failed with status 1: source gone\n"),
+        (("source rc.sh", "set -eu"), 0, "started\n"),
+    ],
+)
+def test_what_is_typed_by_hand_stops_at_a_set_up_line_that_fails(tmp_path, monkeypatch, setup, status, told, pasted):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rc.sh").write_text("trap : DEBUG\nfalse\ntrue\n")
+    text = BY_HAND + render(job(launcher="manual", setup=setup))
+    (tmp_path / "typed").write_text(text)
+    words = [] if pasted else ["typed"]
+    done = subprocess.run(
+        ["bash", *words], input=text, stderr=subprocess.STDOUT, stdout=subprocess.PIPE, text=True, check=False
+    )
+    assert done.returncode == status
+    assert done.stdout.endswith(told)
+
+
+def test_the_supervisor_is_told_what_the_job_asks_for():
+    text = render(job(init="file", reset=True, max_requeues=3, env=("A=1", "TOKEN"), time="1"), reset_number=2)
+    assert "--max-requeues=3 --signal-lead=15 --signal-margin=45" in text
+    assert "--rendezvous-file --reset=2 --require-env=TOKEN" in text
+    assert "--single-attempt" in render(job(), single_attempt=True)
+    assert "--re" not in render(job()).rpartition("exec ")[2]
+
+
+def test_the_supervisors_python_is_that_of_the_ranks_or_one_outside_of_the_container():
+    def python(**values) -> str:
+        return render(job(**values)).rpartition("\nexec ")[2].split()[0]
+
+    assert python() == "python3"
+    assert python(container="/x.sif") == sys.executable
+    assert python(container="/x.sif", supervisor_python="/usr/bin/python3") == "/usr/bin/python3"
+
+
+def test_a_script_is_short_enough_to_be_read():
+    command = ("train.py", "--lr", "0.1")
+    assert render(job(nodes=2, gpus_per_node="8", command=command)).count("\n") <= 50
+    more = {"module": ("a", "b"), "env": ("A=1",), "command": command, "nodes": 2, "gpus_per_node": "8"}
+    assert render(job(**more, conda="e")).count("\n") <= 75
+    assert render(job(**more, container="/x.sif")).count("\n") <= 75
+
+
+@pytest.mark.parametrize("launcher", [*LAUNCHERS, "manual"])
+def test_the_ranks_are_told_not_to_look_at_their_nodes(launcher):
+    assert "SKIP_PREFLIGHT" not in render(job(launcher=launcher))
+    assert "export SLURMDDP_SKIP_PREFLIGHT=1" in render(job(launcher=launcher, preflight=False))
+
+
+def test_an_executable_is_announced_to_the_worker():
+    assert "-m slurmddp.worker \\\n    --no-python ./train -x\n" in render(
+        job(no_python=True, command=("./train", "-x"))
+    )
+
+
+if __name__ == "__main__":
+    GOLDEN.mkdir(exist_ok=True)
+    for recipe_path in RECIPES:
+        for name in LAUNCHERS:
+            (GOLDEN / f"{recipe_path.stem}-{name}.sbatch").write_text(recipe(recipe_path, name))
+    for image in IMAGES:
+        (GOLDEN / f"{image}.sbatch").write_text(contained(image))
+    (GOLDEN / "sweep.sbatch").write_text(swept("srun"))

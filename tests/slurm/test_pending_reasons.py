@@ -1,0 +1,116 @@
+"""Every reason for which Slurm lets a job wait is explained."""
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from slurmddp.slurm import queries
+from slurmddp.slurm.pending_reasons import explain
+
+REASONS = Path(__file__).parent / "fixtures" / "reasons.txt"
+RESOURCES = ("Mem", "Memory", "Node", "GRES", "Energy", "License", "BB", "Billing", "Unknown")
+NAMES = [name for line in REASONS.read_text().splitlines()[1:] for name in line.split()]
+FAMILIES = [
+    pattern.format(resource)
+    for resource in RESOURCES
+    for pattern in (
+        *("AssocGrp{}", "AssocGrp{}Minutes", "AssocGrp{}RunMinutes"),
+        *("AssocMax{}PerJob", "AssocMax{}PerNode", "AssocMax{}MinutesPerJob"),
+        *("QOSGrp{}", "QOSGrp{}Minutes", "QOSGrp{}RunMinutes", "QOSMax{}PerJob", "QOSMax{}PerNode"),
+        *("QOSMax{}PerUser", "QOSMax{}MinutesPerJob", "QOSMin{}", "Max{}PerAccount"),
+    )
+]
+
+
+@pytest.mark.parametrize("reason", NAMES + FAMILIES)
+def test_every_reason_of_slurm_is_explained(reason):
+    found = explain(reason)
+    assert found.reason == reason
+    assert found.meaning != reason and re.match("[a-z]|Slurm", found.meaning)
+    assert (
+        found.by_itself == "yes"
+        or found.advice
+        or reason in ("FrontEndDown", "TimeLimit", "OutOfMemory", "InactiveLimit")
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "by_itself", "meaning", "advice"),
+    [
+        ("PartitionConfig", "no", "no node of its partition has", "slurmddp cluster"),
+        ("PartitionTimeLimit", "no", "above the partition's", "scontrol update JobId=17 TimeLimit="),
+        ("(JobHeldUser)", "no", "held by its owner", "scontrol release 17"),
+        ("launch_failed_requeued_held", "no", "a node failed to start it", "ExcNodeList"),
+        ("Resources", "yes", "in use by other jobs", "squeue --start -j 17"),
+        ("ReqNodeNotAvail, UnavailableNodes:n[1-2]", "perhaps", "down, drained, or reserved", "scontrol show job 17"),
+        ("ReqNodeNotAvail,_Reserved_for_maintenance", "perhaps", "maintenance", "TimeLimit="),
+        (
+            "Nodes required for job are DOWN, DRAINED, REBOOTING or reserved for jobs in higher priority partitions",
+            "perhaps",
+            "too many nodes are down",
+            "Partition=",
+        ),
+        ("QOSMaxGRESPerUser", "perhaps", "your jobs in its QOS have reached their limit: GPUs", "submit it smaller"),
+        ("MaxNodePerAccount", "perhaps", "the jobs of your account in its QOS", "submit it smaller"),
+        ("QOSMaxGRESPerJob", "no", "more than its QOS allows a job: GPUs", "--gpus-per-node"),
+        ("AssocMaxMemPerNode", "no", "more than your account allows a node: memory", "--mem"),
+        ("QOSMinGRES", "no", "less than its QOS demands: GPUs", "with more"),
+        ("AssocGrpBillingMinutes", "perhaps", "the budget of your account is used up: billing units", "another -A"),
+        ("AssocGrpCPURunMinutesLimit", "perhaps", "all jobs of your account have reached", "some of them end"),
+        (
+            *("Job's_account_not_permitted_to_use_this_partition_(low_allows_parent_not_child)", "no"),
+            *("its partition does not take its account", "JobId=17 Account=..."),
+        ),
+        ("DEADLINE", "no", "before its deadline", "slurmddp cancel 17"),
+    ],
+)
+def test_a_reason_says_whether_it_ends_by_itself_and_what_to_type(reason, by_itself, meaning, advice):
+    found = explain(reason, "17")
+    assert found.by_itself == by_itself
+    assert meaning in found.meaning
+    assert advice in found.advice
+
+
+def test_an_unknown_reason_falls_to_its_own_name():
+    found = explain("Something_New")
+    assert (found.reason, found.meaning, found.advice, found.by_itself) == (
+        "Something_New",
+        "Something New",
+        "",
+        "perhaps",
+    )
+
+
+REAL = [
+    (("--hold",), "JobHeldUser", "no"),
+    (("-p", "gpu", "-c", "99"), "PartitionConfig", "no"),
+    (("-p", "gpu", "-N", "9"), "PartitionNodeLimit", "no"),
+    (("-p", "short", "-t", "2:00:00"), "PartitionTimeLimit", "no"),
+    (("--begin=now+1hour",), "BeginTime", "yes"),
+]
+
+
+def test_what_a_real_slurm_says_is_explained(slurm, slurm_env):
+    jobs = {}
+    for words, reason, by_itself in REAL:
+        job_id = slurm("sbatch", "--parsable", "--output=/dev/null", *words, "--wrap=true").strip()
+        jobs[job_id] = (reason, by_itself)
+    first = next(iter(jobs))
+    dependent = slurm("sbatch", "--parsable", "--output=/dev/null", f"-dafterok:{first}", "--wrap=true").strip()
+    jobs[dependent] = ("Dependency", "yes")
+    deadline = time.monotonic() + 30
+    try:
+        while (seen := reasons(jobs, slurm_env)) != {job_id: reason for job_id, (reason, _) in jobs.items()}:
+            assert time.monotonic() < deadline, seen
+            time.sleep(0.2)
+    finally:
+        slurm("scancel", *jobs)
+    assert {job_id: explain(reason).by_itself for job_id, reason in seen.items()} == {
+        job_id: by_itself for job_id, (_, by_itself) in jobs.items()
+    }
+
+
+def reasons(jobs, environ):
+    return {job.job_id: job.reason for job in queries.jobs(list(jobs), environ)}

@@ -1,0 +1,173 @@
+"""Jobs that are cancelled stay so; stand-ins for the states of a Slurm that puts one back meanwhile."""
+
+from dataclasses import replace
+
+import pytest
+
+from slurmddp.errors import ClusterError, UsageError
+from slurmddp.monitoring.status import JobStatus, Progress, run_progress
+from slurmddp.runs import history
+from slurmddp.runs.history import is_finished
+from slurmddp.runs.layout import RunDir, append_record
+from slurmddp.runs.lookup import Target
+from slurmddp.slurm import client, environment
+from slurmddp.slurm.client import Answer
+from slurmddp.submission import cancel
+
+
+def job(job_id, state="RUNNING", **fields):
+    return JobStatus(job_id=job_id, run=None, name="a", state=state, **fields)
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """Return a function that lets squeue show these states, one answer after another; then the orders given."""
+    orders = []
+
+    def show(*answers, refusal=""):
+        waiting = list(answers)
+
+        def ask(command, _environ, **_options):
+            if command[0] == "scancel":
+                orders.append(command[1:])
+                return Answer(int(bool(refusal)), "", refusal)
+            rows = waiting.pop(0) if len(waiting) > 1 else waiting[0]
+            lines = [f"slurmddp|id={job_id}|state={state}|name=a" for job_id, state in rows.items()]
+            return Answer(0, "\n".join(lines), "")
+
+        monkeypatch.setattr(client, "ask", ask)
+        return orders
+
+    monkeypatch.setattr(cancel, "_POLL_S", 0)
+    return show
+
+
+def cancelled(*jobs):
+    said = []
+    return [(done.job_id, done.state) for done in cancel.cancel(jobs, {}, said.append)], said
+
+
+def test_a_job_is_cancelled_once_while_it_leaves(told):
+    orders = told({"17": "COMPLETING"}, {"17": "COMPLETING"}, {"17": "CANCELLED"})
+    done, said = cancelled(job("17"))
+    assert (done, orders) == ([("17", "CANCELLED")], [["17"]])
+    assert said == ["waiting until job 17 can no longer come back; Ctrl-C leaves it to Slurm"]
+
+
+def test_who_cancelled_a_job_that_had_started_is_in_its_runs_events(told, tmp_path):
+    run = RunDir(tmp_path)
+    told({"17": "CANCELLED", "18": "CANCELLED", "19": "COMPLETED"})
+    began = {number: replace(job(number), run=run, progress=Progress(attempt="0.0")) for number in ("17", "19")}
+    cancelled(began["17"], replace(job("18"), run=run, progress=Progress()), began["19"])
+    (event,) = history.read(run).events
+    assert (event.kind, event.job, event.attempt, event.text("by")) == ("cancel", "17", "0.0", environment.user())
+    ended = run_progress.ending(run, history.read(run), "17", gone=True)
+    assert (ended.state, ended.reason) == ("CANCELLED", f"cancelled by `slurmddp cancel` ({environment.user()})")
+
+
+def test_of_a_sweep_it_is_in_the_events_of_each_setting_that_had_started(told, tmp_path):
+    run = RunDir(tmp_path)
+    append_record(run.submissions, {"job": "17", "settings": [{"lr": "1"}, {"lr": "2"}]})
+    begun, waiting = RunDir(tmp_path / "lr=1"), RunDir(tmp_path / "lr=2")
+    begun.attempt("17_0", "1.0").mkdir(parents=True)
+    told({"17_0": "CANCELLED", "17_1": "CANCELLED"})
+    cancelled(replace(job("17_0"), run=run, progress=Progress()), replace(job("17_[1]", "PENDING"), run=run))
+    (event,) = history.read(begun).events
+    assert (event.kind, event.job, event.attempt) == ("cancel", "17_0", "1.0")
+    assert not waiting.events.exists() and not run.events.exists()
+
+
+def test_a_run_that_has_come_to_its_end_meanwhile_stays_finished(told, tmp_path):
+    run = RunDir(tmp_path)
+    told({"17": "CANCELLED"})
+    end = {"time": 1.0, "event": "end", "job": "17", "attempt": "0.0", "rank": 0, "host": "n1", "status": 0}
+    append_record(run.events, end)
+    cancelled(replace(job("17"), run=run, progress=Progress(attempt="0.0")))
+    assert is_finished(run)
+
+
+def test_what_was_cancelled_before_the_wait_was_ended_is_on_record(told, tmp_path, monkeypatch):
+    told({"17": "CANCELLED", "18": "RUNNING"})
+    runs = {number: RunDir(tmp_path / number) for number in ("17", "18")}
+    for run in runs.values():
+        run.path.mkdir()
+    began = [replace(job(number), run=run, progress=Progress(attempt="0.0")) for number, run in runs.items()]
+    monkeypatch.setattr(cancel.time, "sleep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        cancelled(*began)
+    assert [run.events.exists() for run in runs.values()] == [True, False]
+
+
+def interrupted(_):
+    raise KeyboardInterrupt
+
+
+def test_a_job_that_was_just_being_requeued_is_cancelled_again(told):
+    orders = told({"17": "COMPLETING"}, {"17": "PENDING"}, {"17": "CANCELLED"})
+    assert cancelled(job("17"))[0] == [("17", "CANCELLED")]
+    assert orders == [["17"], ["17"]]
+
+
+def test_an_array_is_cancelled_when_none_of_its_tasks_goes_on(told):
+    orders = told({"17_0": "CANCELLED", "17_1": "RUNNING"}, {"17_0": "CANCELLED", "17_1": "CANCELLED"})
+    assert cancelled(job("17_[1-3%2]", "PENDING"))[0] == [("17", "CANCELLED")]
+    assert orders == [["17"], ["17"]]
+
+
+def test_a_job_in_a_state_that_is_new_in_its_slurm_goes_on_until_it_is_gone(told, monkeypatch):
+    orders = told({"17": "BLURRED"}, {"17": "CANCELLED"})
+    assert cancelled(job("17", "BLURRED"))[0] == [("17", "CANCELLED")]
+    assert orders == [["17"], ["17"]]
+    monkeypatch.setattr(cancel, "look", lambda *_: [job("17", "BLURRED")])
+    assert [item.job_id for item in cancel.unfinished([], {})] == ["17"]
+
+
+def test_a_job_that_slurm_has_forgotten_is_gone(told):
+    told({})
+    assert cancelled(job("17"), job("18"))[0] == [("17", "CANCELLED"), ("18", "CANCELLED")]
+    assert cancel.cancel([], {}, print) == []
+
+
+def test_a_job_that_stays_is_told_so(told, monkeypatch):
+    told({"17": "RUNNING"})
+    monkeypatch.setattr(cancel, "GONE_S", 0)
+    with pytest.raises(ClusterError, match="job 17 not gone after 0 s; type the same again"):
+        cancelled(job("17"))
+
+
+def test_a_job_of_somebody_else_is_refused_in_slurms_words(told):
+    told({"17": "RUNNING"}, refusal="scancel: error: Kill job error on job id 17: Access/permission denied")
+    with pytest.raises(ClusterError, match="scancel: Kill job error on job id 17: Access/permission denied"):
+        cancelled(job("17"))
+
+
+def test_a_controller_that_stops_answering_is_told(monkeypatch):
+    monkeypatch.setattr(client, "ask", lambda command, *_, **__: Answer(command[0] == "squeue", "", "no"))
+    with pytest.raises(ClusterError, match=r"told to end, but the controller does not say whether \(no\)"):
+        cancelled(job("17"))
+
+
+def test_only_what_waits_or_runs_is_cancelled_the_last_first(monkeypatch):
+    found = [job("5", "COMPLETED"), job("7"), job("8", "PENDING"), job("7")]
+    monkeypatch.setattr(cancel, "look", lambda *_: found)
+    assert [item.job_id for item in cancel.unfinished([Target(None, ("7",))], {})] == ["8", "7"]
+
+
+def test_why_the_last_job_of_a_run_is_not_known_is_told(monkeypatch, tmp_path):
+    run, said = RunDir(tmp_path / "a"), []
+    unknown = [replace(job(number, "UNKNOWN"), run=run, meaning=f"not {number}") for number in ("7", "8")]
+    monkeypatch.setattr(cancel, "look", lambda *_: unknown)
+    assert cancel.unfinished([Target(run, ("7", "8"))], {}, said.append) == []
+    assert said == ["job 8 of run a: not 8"]
+
+
+def test_nothing_is_cancelled_blindly(monkeypatch, tmp_path):
+    monkeypatch.setattr(cancel, "look", lambda *_: [job("7", silence="down")])
+    with pytest.raises(ClusterError, match=r"nothing was cancelled: the controller does not answer \(down\)"):
+        cancel.unfinished([], {})
+    monkeypatch.setattr(cancel, "look", lambda *_: [job("7", "UNKNOWN")])
+    with pytest.raises(UsageError, match="there is no job 7; nothing was cancelled"):
+        cancel.unfinished([], {})
+    forgotten = JobStatus(job_id="7", run=RunDir(tmp_path), name="a", state="UNKNOWN")
+    monkeypatch.setattr(cancel, "look", lambda *_: [forgotten])
+    assert cancel.unfinished([], {}) == []

@@ -1,0 +1,312 @@
+"""A person puts jobs back into the queue; on a real Slurm, where it takes seconds."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from slurmddp.cli import requeue as command
+from slurmddp.errors import ClusterError, UsageError
+from slurmddp.monitoring.status import JobStatus
+from slurmddp.runs.layout import append_record
+from slurmddp.slurm import client, queries
+from slurmddp.slurm.job_info import JobInfo
+from slurmddp.submission import requeue
+
+SLEEPS = "#!/bin/bash\nexec srun sleep 300\n"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def job(here, slurm, wait_for_job):
+    """Return a function that submits a job and waits until it is in one of some states; it returns the job's id."""
+    ids = []
+
+    def start(*options, states=("RUNNING",)):
+        (here / "sleeps.sbatch").write_text(SLEEPS)
+        words = ("--parsable", "--requeue", "--output=/dev/null", "--job-name=q", *options, "sleeps.sbatch")
+        ids.append(slurm("sbatch", *words).strip())
+        if states:
+            wait_for_job(ids[-1], *states)
+        return ids[-1]
+
+    yield start
+    slurm("scancel", "--name=q")
+
+
+@pytest.fixture
+def typed(here, slurm_env):
+    """Return a function that runs `slurmddp` as typed: status, stdout, stderr."""
+
+    def run(*words, **environ):
+        command = [sys.executable, "-m", "slurmddp", *words]
+        done = subprocess.run(
+            command, env={**slurm_env, **environ}, capture_output=True, text=True, check=False, timeout=100, cwd=here
+        )
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+def test_a_running_job_runs_again_within_seconds_under_its_id(job, typed, wait_for_job):
+    number = job("-N1")
+    status, out, err = typed("requeue", number)
+    assert (status, out) == (0, f"{number}\n"), err
+    again = wait_for_job(number, "RUNNING", timeout_s=20)
+    assert again["Restarts"] == "1"
+    times = [datetime.fromisoformat(again[key]) for key in ("EligibleTime", "SubmitTime")]
+    assert times[0] - times[1] < timedelta(seconds=5), "Slurm alone waits for 6 s here, for 121 s elsewhere"
+    time.sleep(1)
+    assert wait_for_job(number, "RUNNING", "FAILED")["JobState"] == "RUNNING"
+
+
+def test_of_several_one_that_cannot_come_back_does_not_keep_the_others(job, typed, wait_for_job):
+    first, second = job("-N1"), job("-N1")
+    status, out, err = typed("requeue", first, "7", second)
+    assert (status, out) == (3, f"{first}\n{second}\n"), err
+    assert err.endswith("Error: Slurm does not know job 7; submit its name again: a run continues\n")
+    assert {wait_for_job(number, "RUNNING")["Restarts"] for number in (first, second)} == {"1"}
+    assert typed("requeue", "--all", "--json") == (0, "[]\n", "none of the jobs here runs; nothing was requeued\n")
+    assert typed("requeue")[:2] == (2, "")
+
+
+def test_it_keeps_off_the_excluded_nodes(job, typed, wait_for_job):
+    number = job("-N1")
+    host = wait_for_job(number, "RUNNING")["NodeList"]
+    status, out, err = typed("requeue", number, "--exclude", host, "--json")
+    assert status == 0, err
+    result = json.loads(out)
+    assert (result["job"], result["restarts"], result["exclude"]) == (number, 1, host)
+    assert wait_for_job(number, "RUNNING")["NodeList"] == {"n1": "n2", "n2": "n1"}[host]
+
+
+def test_nodes_that_the_cluster_has_not_are_refused_before_anything_happens(job, typed, wait_for_job):
+    number = job("-N1")
+    status, out, err = typed("requeue", number, "-x", "n7")
+    assert (status, out) == (3, "")
+    assert "n7 not found" in err
+    assert wait_for_job(number, "RUNNING")["Restarts"] == "0"
+
+
+def test_a_job_that_waits_out_a_requeue_is_told_to_start_now(job, typed, slurm, wait_for_job):
+    number = job("-N1")
+    slurm("scontrol", "requeue", number)
+    wait_for_job(number, "PENDING")
+    status, out, err = typed("requeue", number)
+    assert (status, out) == (0, f"{number}\n"), err
+    assert wait_for_job(number, "RUNNING", timeout_s=20)["Restarts"] == "1"
+
+
+def test_one_task_of_an_array_leaves_its_siblings_alone(job, typed, wait_for_job):
+    number = job("-N1", "--array=0-1", states=())
+    wait_for_job(f"{number}_1", "RUNNING")
+    assert typed("requeue", f"{number}_1")[:2] == (0, f"{number}_1\n")
+    assert wait_for_job(f"{number}_1", "RUNNING", timeout_s=20)["Restarts"] == "1"
+    assert wait_for_job(f"{number}_0", "RUNNING")["Restarts"] == "0"
+    status, _, err = typed("requeue", number)
+    assert status == 2
+    assert err.startswith(f"Error: job {number} is an array; give one task of it, as in {number}_")
+
+
+def test_a_cancelled_job_is_refused_and_stays_cancelled(job, typed, slurm, wait_for_job):
+    number = job("-N1")
+    slurm("scancel", number)
+    wait_for_job(number, "CANCELLED")
+    status, out, err = typed("requeue", number)
+    assert (status, out) == (3, "")
+    assert err == (
+        f"Error: job {number} is CANCELLED and stays so; submit its name again: it continues from its last checkpoint\n"
+    )
+    assert wait_for_job(number)["JobState"] == "CANCELLED"
+
+
+def test_a_job_that_may_not_be_requeued_and_one_that_has_not_run_are_refused(job, typed, slurm):
+    number = job("-N1", "--no-requeue")
+    status, _, err = typed("requeue", number)
+    assert status == 3 and f"job {number} has Requeue=0" in err and f"`slurmddp cancel {number}`, then submit" in err
+    waiting = job("--hold", states=())
+    status, _, err = typed("requeue", waiting)
+    assert status == 3 and f"job {waiting} is PENDING (JobHeldUser) and has not run yet" in err
+    slurm("scancel", waiting)
+
+
+def test_a_held_job_is_refused_with_what_releases_it(job, typed, slurm, wait_for_job):
+    number = job("-N1")
+    slurm("scontrol", "requeuehold", number)
+    wait_for_job(number, "PENDING", "REQUEUE_HOLD")
+    status, _, err = typed("requeue", number)
+    assert status == 3
+    assert err.startswith(f"Error: job {number} is held (")
+    assert err.endswith(f"); type: scontrol release {number}\n")
+
+
+def test_jobs_and_runs_that_nobody_knows(typed):
+    assert typed("requeue", "7") == (
+        3, "", "Error: Slurm does not know job 7; submit its name again: a run continues\n",
+    )  # fmt: skip
+    status, _, err = typed("requeue", "nobody", SLURMDDP_RUNS_DIR="there")
+    assert status == 2 and err.startswith("Error: 'nobody' is no job id, and no run in there that was submitted; ")
+    status, _, err = typed("requeue", "7", PATH="/nowhere")
+    assert status == 3 and err.startswith("Error: scontrol was not found; ")
+
+
+def test_a_run_is_known_by_its_name_while_one_of_its_jobs_is_in_the_queue(here, typed, slurm, wait_for_job):
+    (here / "train.py").write_text("import time\ntime.sleep(300)\n")
+    name = f"q{os.getpid()}"
+    number = typed("submit", "--name", name, "--chain", "1", "-t", "1", "train.py")[1].strip()
+    wait_for_job(number, "RUNNING")
+    status, out, err = typed("requeue", name)
+    assert (status, out) == (0, f"{number}\n"), err
+    slurm("scancel", "--name", name)
+    wait_for_job(number)
+    status, _, err = typed("requeue", name)
+    assert status == 3
+    again = f"to go on from its last checkpoint type: slurmddp submit jobs/{name}/spec.toml\n"
+    assert err == f"Error: run {name} has no job that runs or waits; {again}"
+    assert typed("requeue", number)[2] == f"Error: job {number} is CANCELLED and stays so; {again}"
+
+
+def test_a_run_that_is_over_does_not_keep_others_from_being_named(monkeypatch):
+    def find(word, *_):
+        if word == "over":
+            raise ClusterError("run over has no job that runs or waits")
+        return word
+
+    monkeypatch.setattr(requeue, "find", find)
+    failed = []
+    assert command._named(("over", "17"), "jobs", failed) == ["17"]
+    assert [str(error) for error in failed] == ["run over has no job that runs or waits"]
+
+
+RECORD = JobInfo(
+    job_id="17", name="a", state="RUNNING", source="scontrol", requeue=True, restarts=2, partition="p", limit_s=60,
+    node_count=1, output="/nowhere/logs/17.out",
+)  # fmt: skip
+
+
+@pytest.fixture
+def told(monkeypatch):
+    """Return a function that lets Slurm show these records one after another; then the orders given to it."""
+    orders = []
+
+    def show(*records):
+        waiting = list(records)
+        monkeypatch.setattr(queries, "show", lambda *_: [waiting.pop(0) if len(waiting) > 1 else waiting[0]])
+        monkeypatch.setattr(client, "order", lambda command, _: orders.append(command))
+        return orders
+
+    monkeypatch.setattr(requeue, "_POLL_S", 0)
+    monkeypatch.setattr(requeue, "_NOW_S", 0)
+    return show
+
+
+def again(**changes):
+    said = []
+    return requeue.requeue("17", exclude=changes.pop("exclude", ()), environ={}, notice=said.append), said
+
+
+def test_a_job_that_ends_meanwhile_is_told_so(told):
+    told(RECORD, RECORD._replace(state="COMPLETING", restarts=2), RECORD._replace(state="COMPLETED"))
+    with pytest.raises(ClusterError, match="job 17 ended COMPLETED before it was requeued; submit its name again"):
+        again()
+
+
+def test_a_job_that_does_not_leave_its_nodes_is_told_so(told, monkeypatch):
+    told(RECORD, RECORD._replace(state="COMPLETING"))
+    monkeypatch.setattr(requeue, "BACK_S", 0.05)
+    with pytest.raises(ClusterError, match=r"17 is COMPLETING and has not left .* type again: slurmddp requeue 17"):
+        again()
+
+
+def test_an_exclusion_that_came_too_late_is_an_error(told):
+    told(RECORD, RECORD._replace(state="COMPLETING", restarts=3), RECORD._replace(restarts=3))
+    with pytest.raises(ClusterError, match="started again before --exclude"):
+        again(exclude=("n1",))
+
+
+def test_the_start_is_ordered_until_it_sticks(told):
+    """Slurm sets the time anew when the last old process is gone."""
+    later = RECORD._replace(state="PENDING", restarts=3, eligible=datetime.now(UTC) + timedelta(seconds=121))
+    orders = told(RECORD, later, later, later._replace(eligible=datetime.now(UTC) - timedelta(seconds=1)))
+    job, said = again()
+    assert orders[1:] == [["scontrol", "update", "JobId=17", "StartTime=now+3"]] * 2
+    assert said[-1] == "job 17 is PENDING" and job.restarts == 3
+
+
+def test_a_start_that_never_sticks_is_left_to_slurm(told):
+    later = RECORD._replace(state="PENDING", restarts=3, eligible=datetime.now(UTC) + timedelta(seconds=121))
+    orders = told(later)
+    assert again()[1] == [f"job 17 is PENDING (not before {later.eligible.astimezone():%X})"]
+    assert len(orders) == requeue.TRIES
+
+
+def test_the_old_exclusions_stay(told):
+    waiting = RECORD._replace(state="PENDING", reason="Resources", excluded_nodes="n[3-4]")
+    orders = told(waiting)
+    again(exclude=("n1", "n2", "n1"))
+    assert orders == [
+        ["scontrol", "--oneliner", "show", "nodes", "n1,n2,n1"],
+        ["scontrol", "update", "JobId=17", "ExcNodeList=n[3-4],n1,n2"],
+    ]
+
+
+def test_an_array_is_no_job(monkeypatch):
+    monkeypatch.setattr(queries, "show", lambda *_: [RECORD, RECORD._replace(job_id="17_3")])
+    with pytest.raises(UsageError, match="give one task of it, as in 17_3"):
+        again()
+
+
+def known(monkeypatch, **states):
+    """Let Slurm know of a run's jobs what is given here."""
+    monkeypatch.setattr(
+        requeue,
+        "look",
+        lambda targets, _: [
+            JobStatus(job_id=job, run=targets[0].run, name="a", state=states.get(f"job{job}", "UNKNOWN"))
+            for job in targets[0].jobs
+        ],
+    )
+
+
+@pytest.mark.usefixtures("here")
+def test_a_run_is_its_job_that_runs_else_the_first_that_waits(monkeypatch):
+    Path("jobs/a").mkdir(parents=True)
+    for job in ("17", "18", "19"):
+        append_record(Path("jobs/a/submissions.jsonl"), {"job": job})
+    known(monkeypatch, job18="PENDING", job19="RUNNING")
+    assert requeue.find("a", "jobs", {}) == "19"
+    known(monkeypatch, job18="PENDING", job19="PENDING")
+    assert requeue.find("a", "jobs", {}) == "18"
+    known(monkeypatch)
+    with pytest.raises(ClusterError, match="run a has no job that runs or waits; submit its name again"):
+        requeue.find("a", "jobs", {})
+
+
+@pytest.mark.usefixtures("here")
+def test_a_sweeps_setting_is_a_run_too_and_the_sweep_none(monkeypatch):
+    Path("jobs/s/lr=2").mkdir(parents=True)
+    append_record(Path("jobs/s/submissions.jsonl"), {"job": "17", "settings": [{"lr": "1"}, {"lr": "2"}]})
+    known(monkeypatch, job17_1="RUNNING")
+    assert requeue.find("s/lr=2", "jobs", {}) == "17_1"
+    with pytest.raises(UsageError, match="'s' is a sweep of 2 settings; name one, as in 's/lr=1'"):
+        requeue.find("s", "jobs", {})
+
+
+@pytest.mark.usefixtures("here")
+def test_a_controller_that_does_not_answer_ends_no_run(monkeypatch):
+    Path("jobs/a").mkdir(parents=True)
+    append_record(Path("jobs/a/submissions.jsonl"), {"job": "17"})
+    silent = JobStatus(job_id="17", run=None, name="a", state="UNKNOWN", silence="down")
+    monkeypatch.setattr(requeue, "look", lambda *_: [silent])
+    with pytest.raises(ClusterError, match=r"does not say how the jobs of a are \(down\)"):
+        requeue.find("a", "jobs", {})

@@ -1,0 +1,418 @@
+"""What can go wrong between a request and the record of sbatch's answer; a real Slurm, some with a shim before it."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from slurmddp import sandbox as room
+from slurmddp.cluster.request import Request
+from slurmddp.config import resolve
+from slurmddp.config.job_spec import JobSpec
+from slurmddp.errors import UsageError
+from slurmddp.sandbox import cluster, configuration
+from slurmddp.slurm import queries
+from slurmddp.slurm.client import LostAnswerError
+from slurmddp.slurm.job_info import JobInfo
+from slurmddp.submission import sbatch, submit
+
+REAL = 'PATH="${PATH#*:}" '
+TIMED_OUT = "echo 'sbatch: error: Socket timed out on send/recv operation' >&2; exit 1\n"
+
+
+@pytest.fixture
+def shim(tmp_path, monkeypatch, slurm_env):
+    """Return a function that puts a program before Slurm's own, and the environment that finds it.
+
+    `sbatch --test-only` is answered by the real one.
+    """
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "bin"
+    folder.mkdir()
+
+    def put(name: str, body: str) -> dict[str, str]:
+        tested = f'[ "${{1:-}}" != --test-only ] || {REAL} exec {name} "$@"'
+        (folder / name).write_text(f"#!/bin/bash\n{tested}\n{body}\n")
+        (folder / name).chmod(0o755)
+        return slurm_env | {"PATH": f"{folder}:{slurm_env['PATH']}"}
+
+    return put
+
+
+@pytest.fixture
+def name(slurm):
+    """Return a job name of this test's own, and cancel what it leaves."""
+    unique = f"s{os.getpid()}-{time.monotonic_ns()}"
+    yield unique
+    slurm("scancel", "--name", unique)
+
+
+def started(name: str, environ: dict[str, str], *words: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "slurmddp", "submit", "--hold", "--name", name, *words]
+    return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def until(path: str, process: subprocess.Popen) -> None:
+    """Wait for the file that a shim makes, as long as the process that starts it lives."""
+    while not Path(path).exists():
+        assert process.poll() is None, ended(process)
+        time.sleep(0.02)
+
+
+def ended(process: subprocess.Popen) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=100)
+    return process.returncode, out, err
+
+
+def submitted(name: str, environ: dict[str, str], *words: str) -> tuple[int, str, str]:
+    return ended(started(name, environ, *words))
+
+
+def queued(slurm, name: str) -> list[str]:
+    return slurm("squeue", "-h", "--states=all", "-n", name, "-o", "%i").split()
+
+
+def test_answers_that_stay_lost_end_in_a_line_that_says_where_to_look(shim, monkeypatch, name):
+    environ = shim("sbatch", f"cat >/dev/null; echo x >>tries; {TIMED_OUT}")
+    monkeypatch.setattr(sbatch, "LOOKS", (0.0,))
+    resolved = resolve.resolve(options={"job-name": name}, words=(), job_file=None, environ={})
+    with pytest.raises(LostAnswerError, match=r"lost 3 times .*squeue --name="):
+        submit.submit(Request(resolved), change=False, environ=environ, notice=print)
+    assert Path("tries").read_text() == "x\n" * sbatch.ATTEMPTS
+    assert Path("jobs", name, "logs").is_dir(), "an accepted job would need it"
+
+
+def test_nothing_is_tried_again_while_the_controller_does_not_say_whether_it_has_the_job(
+    shim, monkeypatch, name, slurm
+):
+    shim("squeue", "echo 'squeue: error: slow' >&2; exit 1")
+    environ = shim("sbatch", f'{REAL} sbatch "$@" >/dev/null; echo x >>tries; {TIMED_OUT}')
+    monkeypatch.setattr(sbatch, "LOOKS", (0.0, 0.0))
+    resolved = resolve.resolve(options={"job-name": name, "hold": True}, words=(), job_file=None, environ={})
+    with pytest.raises(LostAnswerError, match="does not say whether it has the job"):
+        submit.submit(Request(resolved), change=False, environ=environ, notice=print)
+    assert len(queued(slurm, name)) == 1
+
+
+def test_the_job_is_found_whatever_the_shell_calls_its_user_and_filters(shim, name, slurm):
+    environ = shim("sbatch", f'{REAL} sbatch "$@" >/dev/null; {TIMED_OUT}')
+    status, out, err = submitted(name, environ | {"LOGNAME": "nobody", "USER": "nobody", "SQUEUE_USERS": "nobody"})
+    assert status == 0, err
+    assert out.split() == queued(slurm, name)
+
+
+def test_two_submissions_at_once_of_one_name_are_one(shim, name, slurm):
+    environ = shim("sbatch", f'touch began; while [ ! -e go ]; do sleep 0.1; done; {REAL} exec sbatch "$@"')
+    first = started(name, environ)
+    until("began", first)
+    status, out, err = submitted(name, environ)
+    Path("go").touch()
+    assert (status, out) == (2, "")
+    assert f"is being submitted by process {first.pid} on " in err
+    assert ended(first)[1].split() == queued(slurm, name)
+    assert not list(Path("jobs", name).glob(".submitting*"))
+
+
+def test_a_claim_that_a_dead_process_left_is_no_obstacle(shim, name):
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    Path("jobs", name, "logs").mkdir(parents=True)
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    Path("jobs", name, ".submitting").write_text(f"{os.uname().nodename} {dead.pid}")
+    assert submitted(name, environ)[0] == 0
+
+
+def test_a_refusal_takes_back_nothing_of_another_run(shim, name):
+    environ = shim("sbatch", f'touch began; sleep 1; {REAL} exec sbatch "$@"')
+    refused = started("refused", environ, "--force", "--partition", "nowhere")
+    until("began", refused)
+    assert submitted(name, environ)[0] == 0
+    assert ended(refused)[0] == 3
+    assert [path.name for path in Path("jobs").iterdir()] == [name]
+    assert Path("jobs", name, "spec.toml").is_file()
+
+
+def test_ctrl_c_while_sbatch_works_comes_after_the_id(shim, name, slurm):
+    environ = shim("sbatch", f'{REAL} sbatch "$@"; touch accepted; sleep 1')
+    process = started(name, environ)
+    until("accepted", process)
+    process.send_signal(signal.SIGINT)
+    status, out, _ = ended(process)
+    assert status == 130
+    assert out.split() == queued(slurm, name)
+    assert json.loads(Path("jobs", name, "submissions.jsonl").read_text())["job"] == out.strip()
+
+
+def test_a_job_that_cannot_be_recorded_is_told_all_the_same(shim, name, slurm):
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    Path("jobs", name, "job.sbatch", "in-the-way").mkdir(parents=True)
+    status, out, err = submitted(name, environ)
+    assert status == 1
+    assert out.split() == queued(slurm, name)
+    assert f"Error: job {out.strip()} is queued, but could not be recorded: " in err
+
+
+def test_what_sbatch_warns_of_is_passed_on(shim, name):
+    environ = shim("sbatch", f'echo "sbatch: warning: the project runs out of hours" >&2; {REAL} exec sbatch "$@"')
+    assert "warning: the project runs out of hours" in submitted(name, environ)[2]
+
+
+def test_a_dependent_of_the_runs_own_job_is_accepted(shim, name, slurm):
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    first = submitted(name, environ)[1].strip()
+    assert submitted(name, environ)[0] == 2
+    assert submitted(name, environ, "-d", f"afterany:{first}")[0] == 0
+    assert len(queued(slurm, name)) == 2
+
+
+def test_somebody_elses_job_of_the_same_number_is_not_the_runs(shim, name, slurm):
+    """Two clusters, or one set up anew, give the same numbers."""
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    other = slurm(
+        "sbatch", "--parsable", "--hold", f"--job-name={name}", "--output=/dev/null", "--wrap", "true"
+    ).strip()
+    Path("jobs", name).mkdir(parents=True)
+    lines = [{"job": other, "sha256": "0" * 64}, {"time": "no job"}, {"job": None}, {"job": "no number"}]
+    Path("jobs", name, "submissions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert submitted(name, environ)[0] == 0
+
+
+def test_a_program_is_the_same_wherever_it_is_repeated_from(shim, name, slurm, wait_for_job, monkeypatch):
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    Path("train.py").write_text("")
+    here = Path.cwd()
+    for folder, words in (
+        (here, ["train.py", "1"]),
+        (here / "bin", [str(here / "jobs" / name / "spec.toml")]),
+        (here, ["train.py", "1"]),
+    ):
+        monkeypatch.chdir(folder)
+        status, out, err = submitted(name, environ, *words)
+        assert status == 0, err
+        slurm("scancel", out.strip())
+        wait_for_job(out.strip())
+
+
+def test_bytes_that_no_record_can_hold_are_refused_before_the_queue(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = {"job-name": "x", "partition": "gpu"}
+    resolved = resolve.resolve(options=options, words=("--data", "\udcff"), job_file=None, environ={})
+    with pytest.raises(UsageError):
+        submit.submit(Request(resolved), change=False, environ={"PATH": "/nowhere"}, notice=print)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_refuses_what_submit_refuses_and_writes_nothing(shim, name, tmp_path):
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    Path("train.py").write_text("")
+    assert submitted(name, environ, "train.py")[0] == 0
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    assert submitted(name, environ, "--dry-run", "train.py")[0] == 2
+    assert "made with another command" in submitted(name, environ, "--dry-run", "train.py", "x")[2]
+    status, out, _ = submitted(f"{name}-b", environ, "--dry-run", "--json", "train.py")
+    assert status == 0 and json.loads(out)["script"].startswith("#!/bin/bash")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == before
+
+
+def accepted(**changes) -> JobInfo:
+    asked = {"requeue": True, "partition": "gpu", "limit_s": 60, "node_count": 2}
+    return JobInfo(job_id="17", name="x", state="PENDING", source="scontrol", restarts=0, **asked | changes)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, []),
+        ({"requeue": False}, ["job 17 was accepted with Requeue=0: .* `--chain N` queues N jobs"]),
+        ({"partition": "gpu2"}, ["with the partition gpu2 where gpu was asked for"]),
+        ({"limit_s": 30}, ["with the time limit 00:00:30 where 0:50 was asked for"]),
+        ({"node_count": 1}, ["with the number of nodes 1 where 2 was asked for"]),
+        ({"partition": "a", "node_count": 4}, ["partition a", "nodes 4"]),
+        ({"limit_s": None}, ["with the time limit UNLIMITED where 0:50 was asked for"]),
+        ({"partition": "", "node_count": None}, []),
+    ],
+)
+def test_what_a_site_has_changed_is_told(change, told):
+    """Slurm rounds 50 s up to a minute; that is no change. The records stand for a job_submit plugin's doing."""
+    spec = JobSpec(job_name="x", nodes=2, partition="gpu", time="0:50")
+    lines = list(submit.changes(spec, accepted(**change)))
+    assert len(lines) == len(told)
+    assert all(re.search(words, line) for words, line in zip(told, lines, strict=True))
+
+
+def test_what_was_not_asked_for_cannot_be_changed():
+    spec = JobSpec(job_name="x", requeue=False)
+    assert not list(submit.changes(spec, accepted(node_count=1, requeue=False, limit_s=None)))
+
+
+def test_a_site_that_takes_requeue_away_is_told_of_and_the_job_is_submitted(shim, name):
+    shim("scontrol", f'{REAL} scontrol "$@" | sed "s/Requeue=1/Requeue=0/"')
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    status, out, err = submitted(name, environ)
+    assert status == 0 and out.strip().isdecimal()
+    assert f"job {out.strip()} was accepted with Requeue=0" in err
+
+
+def test_a_job_that_may_wait_for_ever_is_told_of_at_once(name, slurm_env, tmp_path, monkeypatch):
+    """Here a partition that has too few nodes; with slurmdbd, the limits of a QOS are known as early."""
+    monkeypatch.chdir(tmp_path)
+    command = [sys.executable, "-m", "slurmddp", "submit", "--force", "-N9", "--ntasks-per-node=1", "--name", name]
+    done = subprocess.run(command, env=slurm_env, capture_output=True, text=True, check=False)
+    job_id = done.stdout.strip()
+    assert done.returncode == 0, done.stderr
+    told = next(line for line in done.stderr.splitlines() if line.startswith(f"job {job_id} waits (Partition"))
+    assert f"; `slurmddp cancel {job_id}`, then submit what fits" in told
+
+
+def test_the_log_of_an_earlier_job_of_the_same_number_is_set_aside(tmp_path):
+    log = tmp_path / "17.out"
+    log.write_text("old")
+    os.utime(log, (1000, 1000))
+    sbatch.set_aside(log, before=1000)
+    assert log.exists(), "as old as that it may be the job's own"
+    sbatch.set_aside(log, before=1001)
+    assert [path.name for path in tmp_path.iterdir()] == ["17.out.before-1000000000000"]
+
+
+def test_a_controller_that_does_not_show_the_job_fails_nothing(shim, name):
+    slow = "echo 'scontrol: error: slow' >&2; exit 1"
+    environ = shim("scontrol", f'case "$*" in *" show job "*) {slow} ;; *) {REAL} exec scontrol "$@" ;; esac')
+    assert submitted(name, environ)[0] == 0
+
+
+@pytest.mark.usefixtures("slurm_programs")
+def test_an_ordinary_jobs_requeue_wins_where_the_cluster_has_it_off(tmp_path, monkeypatch):
+    """JobRequeue=0 is only a default; with it a job that does not ask is not requeued."""
+    monkeypatch.chdir(tmp_path)
+    text = configuration.slurm_conf
+    monkeypatch.setattr(cluster.plan, "slurm_conf", lambda *a: text(*a).replace("JobRequeue=1", "JobRequeue=0"))
+    running = room.up(room.Plan(name=f"norequeue-{os.getpid()}", nodes=1, gpus_per_node=0), die_with_parent=True)
+    environ = {**os.environ, **running.environment()}
+    silent = ["sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true"]
+    done = subprocess.run(silent, env=environ, capture_output=True, text=True, check=True)
+    assert not queries.show(done.stdout.strip(), environ)[0].requeue
+    status, out, err = submitted("asks", environ)
+    assert (status, queries.show(out.strip(), environ)[0].requeue) == (0, True)
+    assert "Requeue" not in err
+    running.down()
+
+
+def test_a_chain_waits_one_behind_the_other_and_the_run_is_theirs(shim, name, slurm):
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    status, out, err = submitted(name, environ, "--chain", "2")
+    first = out.strip()
+    records = [json.loads(line) for line in Path("jobs", name, "submissions.jsonl").read_text().splitlines()]
+    numbers = [record["job"] for record in records]
+    assert status == 0 and numbers[0] == first and len(numbers) == 3
+    assert [record["after"] for record in records] == [None, *numbers[:2]]
+    assert f"after it: {numbers[1]} {numbers[2]}\n" in err
+    assert all(Path("jobs", name, f"{number}.sbatch").is_file() for number in numbers)
+    waits = dict(line.split() for line in slurm("squeue", "-h", "-n", name, "-o", "%i %E").splitlines())
+    assert [waits[number].partition("(")[0] for number in numbers[1:]] == [f"afterany:{job}" for job in numbers[:2]]
+    slurm("scancel", first)
+    status, out, err = submitted(name, environ)
+    assert (status, out) == (2, "") and "belongs to job" in err
+
+
+def test_a_chain_is_all_in_json(shim, name):
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    result = json.loads(submitted(name, environ, "--chain", "1", "--json")[1])
+    assert len(result["chain"]) == 1 and result["chain"][0] != result["job"]
+
+
+def test_a_chain_that_is_refused_leaves_what_was_accepted_and_says_so(shim, name, slurm):
+    environ = shim(
+        "sbatch",
+        f'case "$*" in *afterany*) echo "sbatch: error: QOSMaxSubmitJobPerUserLimit" >&2; exit 1;; esac; '
+        f'{REAL} exec sbatch "$@"',
+    )
+    status, out, err = submitted(name, environ, "--chain", "2")
+    assert status == 1
+    assert out.split() == queued(slurm, name)
+    assert f"Error: job {out.strip()} is queued, but only 0 of the 2 after it: " in err
+    assert "QOSMaxSubmitJobPerUserLimit" in err
+
+
+def test_a_chain_ends_where_a_job_cannot_be_recorded(shim, name, slurm):
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    Path("jobs", name, "job.sbatch", "in-the-way").mkdir(parents=True)
+    status, out, err = submitted(name, environ, "--chain", "2")
+    assert status == 1 and "could not be recorded" in err
+    assert out.split() == queued(slurm, name)
+
+
+def test_a_terminal_that_is_gone_costs_no_job_its_folder(shim, name, slurm):
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "slurmddp", "submit", "--hold", "--name", name]
+        done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, stderr=full, text=True, check=False)
+    assert done.stdout.split() == queued(slurm, name)
+    assert Path("jobs", name, "logs").is_dir()
+
+
+def test_git_that_cannot_be_asked_is_no_obstacle(shim, name, slurm):
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    Path("bin", "git").write_text("")
+    status, out, err = submitted(name, environ)
+    assert (status, out.split()) == (0, queued(slurm, name)), err
+
+
+def test_an_answer_without_an_id_is_a_lost_one(shim, name, slurm):
+    environ = shim("sbatch", f'{REAL} sbatch "$@" >/dev/null; echo Submitted')
+    status, out, err = submitted(name, environ)
+    assert (status, out.split()) == (0, queued(slurm, name)), err
+
+
+def test_ctrl_c_before_sbatch_submits_nothing(shim, name, slurm):
+    environ = shim("sinfo", f'touch began; sleep 2; {REAL} exec sinfo "$@"')
+    process = started(name, environ)
+    until("began", process)
+    process.send_signal(signal.SIGINT)
+    assert ended(process)[:2] == (130, "")
+    assert queued(slurm, name) == []
+
+
+def test_no_ranks_are_guessed_where_the_cluster_does_not_say_what_a_node_has(shim, name, slurm):
+    environ = shim("sinfo", "echo 'sinfo: error: Socket timed out' >&2; exit 1")
+    status, out, err = submitted(name, environ)
+    assert (status, out) == (3, "")
+    assert err == (
+        "Error: what a node has is not known (sinfo: Socket timed out); give --gpus-per-node or --ntasks-per-node\n"
+    )
+    assert submitted(name, environ, "--ntasks-per-node=1")[0] == 0
+    assert len(queued(slurm, name)) == 1
+
+
+def test_a_job_waits_for_nodes_that_are_drained(shim, name, slurm):
+    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    slurm("scontrol", "update", "NodeName=n[1-2]", "State=DRAIN", "Reason=test")
+    try:
+        status, out, err = submitted(name, environ)
+    finally:
+        slurm("scontrol", "update", "NodeName=n[1-2]", "State=RESUME")
+    assert (status, out.split()) == (0, queued(slurm, name)), err
+    assert "the job waits for nodes that are down or drained now" in err
+    assert "--gpus-per-node=8" in Path("jobs", name, "job.sbatch").read_text()
+
+
+def test_a_refused_look_leaves_no_folder(shim):
+    """`doctor --in-job` makes a folder that the nodes would see, before Slurm is asked."""
+    environ = shim("srun", "exit 1")
+    before = sorted(Path().iterdir())
+    command = [sys.executable, "-m", "slurmddp", "doctor", "--in-job", "--gpus-per-node", "9"]
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert sorted(Path().iterdir()) == before
+
+
+def test_a_copy_of_a_missing_script_is_a_missing_script(shim, name):
+    environ = shim("srun", "exit 1")
+    status, out, err = submitted(name, environ, "--snapshot", "gone.py")
+    assert (status, out) == (2, "")
+    assert err.startswith("Error: COMMAND: there is no file 'gone.py' in ")

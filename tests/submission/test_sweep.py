@@ -1,0 +1,234 @@
+"""Sweeps on a real Slurm: each setting a run of its own, that comes back by itself; and only what is missing."""
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from slurmddp.cli.sweep import sweep as command
+from slurmddp.errors import UsageError
+from slurmddp.runs.layout import RunDir, append_record, read_records
+from slurmddp.submission import sweep as submission
+from slurmddp.submission.sweep_results import ranked, results
+
+SLURMDDP = Path(sys.executable).parent / "slurmddp"
+COUNTS = """\
+#!/bin/sh
+# counts FILE LAST: goes on from the number in the file, and from 3 when there is a file named go
+i=$(cat "$1" 2>/dev/null || echo 0)
+while [ "$i" -lt "$2" ]; do
+  i=$((i + 1)) && echo "$i" >"$1.part" && mv "$1.part" "$1"
+  while [ "$i" -ge 3 ] && [ ! -e go ]; do sleep 0.2; done
+done
+"""
+OVER = ("--set", "n=1..5", "--set", "last=30,40")
+
+
+@pytest.fixture
+def cli(slurm_env, tmp_path, monkeypatch):
+    """Run slurmddp in an empty folder, pointed at the sandbox."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "counts").write_text(COUNTS)
+    (tmp_path / "counts").chmod(0o755)
+
+    def run(*words, status=0):
+        done = subprocess.run(
+            [SLURMDDP, *words], env=slurm_env, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+        )
+        assert done.returncode == status, done.stdout + done.stderr
+        return done
+
+    return run
+
+
+def sweep(*words):
+    job = ["--ntasks-per-node=1", "-c1", "--no-python", "--name=s", "--partition=low"]
+    return ["sweep", *job, *words, "./counts", "at-{n}-{last}", "{last}"]
+
+
+def until(condition, timeout_s=150):
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def at(path: Path) -> int:
+    return int(path.read_text()) if path.exists() else 0
+
+
+def pids_of(*words: str) -> list[int]:
+    """The processes of which the last words are these."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_text().rstrip("\0").split("\0")
+        except OSError:
+            continue
+        if tuple(line[-len(words) :]) == words and "counts" in line[-len(words) - 1]:
+            found.append(int(path.parent.name))
+    return found
+
+
+def test_each_setting_is_done_whatever_happens_to_its_job(cli, sandbox, slurm, tmp_path):
+    job = cli(*sweep(*OVER, "--max-parallel=8", "--snapshot")).stdout.strip()
+    until(lambda: at(tmp_path / "at-2-30") == at(tmp_path / "at-1-40") == 3)
+    for pid in pids_of("at-2-30", "30"):
+        with suppress(ProcessLookupError):  # the one that waited for it may have gone with it
+            os.kill(pid, signal.SIGKILL)
+    until(lambda: any(event["event"] == "restart" for event in events(tmp_path, "n=2,last=30")))
+    sandbox.preempt(f"{job}_1")
+    (tmp_path / "go").touch()
+    until(lambda: not slurm("squeue", "--noheader", f"--jobs={job}").strip())
+    for n in range(1, 6):
+        for last in (30, 40):
+            assert at(tmp_path / f"at-{n}-{last}") == last
+    assert any(event["event"] == "requeue" for event in events(tmp_path, "n=1,last=40"))
+    told = {item["name"]: item for item in json.loads(cli("status", "s", "--json").stdout)}
+    assert {item["state"] for item in told.values()} == {"COMPLETED"} and len(told) == 10
+    assert told["n=1,last=40"]["job_id"] == f"{job}_1" and len(told["n=1,last=40"]["progress"]["requeues"]) == 1
+    assert f"{job}_*" in cli("status").stdout and "10 tasks" in cli("status").stdout
+    assert "ended with status 0" in cli("logs", "s/n=1,last=40").stdout
+    assert not list((tmp_path / "jobs" / "s" / "logs").iterdir()), "every task writes into its own run"
+    (copy,) = (tmp_path / "jobs" / "s" / "code").iterdir()
+    assert (copy / "counts").read_text() == COUNTS
+    again = cli(*sweep(*OVER))
+    assert (again.stdout, again.stderr.splitlines()[0]) == ("", "10 settings: 10 done, 0 queued, 0 to submit")
+    more = cli(*sweep("--set", "n=1..6", "--set", "last=30,40", "--hold")).stdout.strip()
+    third = json.loads(cli(*sweep("--set", "n=1..6", "--set", "last=30,40", "--json")).stdout)
+    slurm("scancel", more)
+    assert (third["jobs"], len(third["done"]), third["queued"]) == (
+        [],
+        10,
+        [{"n": "6", "last": "30"}, {"n": "6", "last": "40"}],
+    )
+    assert "not begun" in cli("sweep", "results", "s").stdout
+
+
+def events(folder: Path, setting: str) -> list[dict]:
+    return list(read_records(RunDir(folder / "jobs" / "s" / setting).events))
+
+
+def test_the_script_is_the_one_that_render_prints_and_slurm_holds(cli, slurm, tmp_path):
+    words = sweep("--set", "n=1..3", "--set", "last='a b',$(id)", "--hold")
+    shown = cli("render", *words[1:]).stdout
+    job = cli(*words).stdout.strip()
+    held = slurm("scontrol", "write", "batch_script", job, "-")
+    slurm("scancel", job)
+    assert held == shown == (tmp_path / "jobs" / "s" / f"{job}.sbatch").read_text()
+    assert "#SBATCH --array=0-5\n" in shown and "'at-1-$(id)' '$(id)'" in shown
+
+
+def test_the_same_sweep_typed_twice_at_once_is_submitted_once(cli, slurm, slurm_env, monkeypatch):
+    """The second comes while the first has looked at what is missing, and has submitted nothing yet."""
+    words, refused = sweep("--set", "n=1,2", "--set", "last=1", "--hold"), []
+    look = submission.standing
+
+    def standing(*asked):
+        found = look(*asked)
+        refused.append(cli(*words, status=2).stderr)
+        return found
+
+    for module in (submission, sys.modules["slurmddp.cli.sweep"]):
+        monkeypatch.setattr(module, "standing", standing)
+    for name, value in slurm_env.items():
+        monkeypatch.setenv(name, value)
+    command.main(words[1:], standalone_mode=False)
+    waiting = slurm("squeue", "--array", "--noheader", "--name=s", "--states=PENDING", "--format=%i").split()
+    slurm("scancel", *waiting)
+    assert len(waiting) == 2 and "run s is being submitted by process" in refused[0]
+
+
+def test_what_is_more_than_one_script_may_hold_are_several(cli, slurm):
+    long = "x" * 100_000
+    words = ["--set", f"n={','.join(map(str, range(50)))}", "--set", "last=1", "--hold"]
+    first, second = cli(*sweep(*words), long).stdout.split()
+    counts = [len(slurm("squeue", "--array", "--noheader", f"--jobs={job}").splitlines()) for job in (first, second)]
+    slurm("scancel", first, second)
+    assert counts == [25, 25]
+    refused = cli(*sweep(*words, "--max-parallel=2", "--name=other"), long, status=3)
+    assert "50 settings need 2 here" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ((), "nothing to sweep over"),
+        (("--set", "lr=1"), "COMMAND has no {lr}"),
+        (("--set", "n=1", "--launcher=manual"), "--launcher manual is typed by hand"),
+        (("--set", "n=1,2", "--set", "last=1", "--zip"), "n has 2, last has 1"),
+        (("--set", "n=1", "--set", "last=1", "./missing-{n}"), "'./missing-1' is no file"),
+    ],
+)
+def test_what_cannot_be_swept_over_is_one_line(cli, tmp_path, words, message):
+    refused = cli(*sweep(*words), status=2)
+    assert message in refused.stderr and len(refused.stderr.splitlines()) == 1
+    assert refused.stdout == "" and not (tmp_path / "jobs").exists()
+
+
+def test_a_sweep_and_a_job_do_not_share_a_folder(cli, slurm, tmp_path):
+    job = cli(*sweep(*OVER, "--hold")).stdout.strip()
+    refused = cli("submit", "--ntasks-per-node=1", "--name=s", "--no-python", "./counts", "x", "1", status=2)
+    slurm("scancel", job)
+    assert "run s is a sweep" in refused.stderr
+    append_record(RunDir(tmp_path / "jobs" / "s").submissions, {"job": "1", "sha256": "0"})
+    assert "run s is one job, and no sweep" in cli(*sweep("--set", "n=9", "--set", "last=1"), status=2).stderr
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """Return the folder of a sweep of four settings: one better than the other, one not a number, one not begun."""
+    run = RunDir(tmp_path / "jobs" / "s")
+    run.create()
+    append_record(run.submissions, {"job": "7", "settings": [{"lr": value} for value in ("1", "2", "3", "=4")]})
+    for value, loss in (("1", 0.5), ("2", 0.25), ("3", "nan")):
+        task = RunDir(run.path / f"lr={value}")
+        task.create()
+        head = {"job": f"7_{value}", "attempt": "0.0", "rank": 0, "host": "n1"}
+        values = {"loss": loss, "accuracy": 1 - float(value) / 10, "lr": 0.1}
+        append_record(task.events, {"time": 1.0, "event": "metrics", **head, "step": 8, "total": 9, "values": values})
+        append_record(task.events, {"time": 2.0, "event": "end", **head, "status": 0, "reason": "done"})
+    return run
+
+
+def test_results_have_the_best_first(finished):
+    found = results(finished)
+    assert [result.values["lr"] for result in ranked(found, "loss", highest=False)] == ["2", "1", "3", "=4"]
+    assert [result.values["lr"] for result in ranked(found, "accuracy", highest=True)] == ["1", "2", "3", "=4"]
+    assert [result.done for result in found] == [True, True, True, False]
+    with pytest.raises(UsageError, match="unknown metric 'los'; did you mean loss?"):
+        ranked(found, "los", highest=False)
+    for name, record in (("t", {}), ("u", {"job": "7", "settings": ["lr"]})):
+        run = RunDir(finished.path.parent / name)
+        run.create()
+        append_record(run.submissions, record)
+        with pytest.raises(UsageError, match=f"'{name}' is no sweep"):
+            results(run)
+
+
+def test_a_setting_that_cannot_succeed_is_said_to_have_failed(finished, cli):
+    head = {"job": "7_3", "attempt": "0.0", "rank": 0, "host": "n1"}
+    append_record(
+        RunDir(finished.path / "lr=3").events, {"time": 3.0, "event": "end", **head, "status": 77, "reason": "x"}
+    )
+    assert [(result.done, result.failed) for result in results(finished)][2:] == [(False, True), (False, False)]
+    assert "failed" in cli("sweep", "results", "s").stdout
+
+
+@pytest.mark.usefixtures("finished")
+def test_results_as_a_table_and_for_programs(cli):
+    table = cli("sweep", "results", "s").stdout.splitlines()
+    assert table[0].split() == ["lr", "loss", "accuracy", "step", "state"]
+    assert table[1].split() == ["2", "0.25", "0.8", "8/9", "done"]
+    assert table[4].split() == ["=4", "not", "begun"]
+    rows = list(csv.DictReader(io.StringIO(cli("sweep", "results", "s", "--csv").stdout)))
+    assert (rows[0]["lr"], rows[0]["loss"], rows[0]["lr logged"], rows[2]["loss"]) == ("2", "0.25", "0.1", "nan")
+    assert json.loads(cli("sweep", "results", "s", "--json").stdout)[2]["metrics"]["loss"] == "nan"

@@ -1,0 +1,119 @@
+"""Each option of the bundled worker trains, agrees with the plain training where it must, and resumes bit by bit."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+PROGRAM = str(Path(__file__).parents[2] / "programs" / "options.py")
+LINEAR = "--task=linear --epochs=1 --batch-size=64"
+IMAGES = "--epochs=1"
+CASES = {
+    "plain": LINEAR,
+    "views": f"{LINEAR} --gradient-as-bucket-view --bucket-mb=0.0001",
+    "static": f"{LINEAR} --static-graph",
+    "unused": f"{LINEAR} --find-unused-parameters",
+    "compiled": f"{LINEAR} --compile",
+    "adamw": f"{LINEAR} --optimizer=adamw --weight-decay=0.1 --schedule=cosine --warmup-steps=5 --lr-scaling=linear",
+    "zero": f"{LINEAR} --optimizer=adam --zero",
+    "adam": f"{LINEAR} --optimizer=adam",
+    "fsdp": f"{LINEAR} --strategy=fsdp",
+    "double": f"{LINEAR} --precision=fp64",
+    "double-images": f"{IMAGES} --precision=fp64",
+    "accumulate": f"{LINEAR} --accumulate=2",
+    "fp16-hook": f"{LINEAR} --comm-hook=fp16",
+    "images": IMAGES,
+    "last": f"{IMAGES} --channels-last",
+    "bf16": f"{LINEAR} --precision=bf16",
+    "powersgd": f"{IMAGES} --comm-hook=powersgd",
+}
+
+
+ALONE = {
+    "double": f"{LINEAR} --precision=fp64 --accumulate=2",
+    "double-images": f"{IMAGES} --precision=fp64 --batch-size=64",
+    "one": f"{LINEAR} --batch-size=128",
+    "dp": f"{LINEAR} --batch-size=128 --strategy=dp",
+}
+
+
+def trained(ranks: int, cases: dict[str, str], folder: Path) -> dict[str, dict]:
+    """Train all cases in one group of ranks."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "DDPRUN"))}
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", PROGRAM]
+    words = [f"{name}={options}" for name, options in cases.items()]
+    done = subprocess.run(
+        [*command, str(folder), *words],
+        env=clean | {"OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return {name: torch.load(folder / f"{name}.pt", weights_only=True) for name in cases}
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory):
+    return trained(2, CASES, tmp_path_factory.mktemp("two"))
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory):
+    return trained(1, ALONE, tmp_path_factory.mktemp("one"))
+
+
+def same(first: dict, second: dict, tolerance: float = 0.0) -> bool:
+    return all(torch.allclose(first[name], second[name], rtol=tolerance, atol=tolerance) for name in first)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_learns_and_all_ranks_hold_the_same_model(two, case):
+    losses = two[case]["losses"]
+    assert losses[-1] < losses[0] / 2
+    assert two[case]["agree"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_after_a_crash_it_ends_with_the_same_bits(two, case):
+    result = two[case]
+    assert same(result["calm"], result["again"])
+    resumed = len(result["losses"]) - result["taken"]
+    assert (resumed > 0, resumed % 5) == (True, 0), "it went on from a checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("case", "plain", "tolerance"),
+    [
+        ("views", "plain", 0),
+        ("static", "plain", 0),
+        ("unused", "plain", 0),
+        ("compiled", "plain", 1e-6),
+        ("zero", "adam", 0),
+        ("fsdp", "plain", 1e-6),
+        ("fp16-hook", "plain", 1e-2),
+        ("last", "images", 1e-2),
+    ],
+)
+def test_what_changes_the_work_alone_changes_no_result(two, case, plain, tolerance):
+    assert same(two[case]["calm"], two[plain]["calm"], tolerance)
+
+
+@pytest.mark.parametrize(("case", "plain"), [("bf16", "plain"), ("powersgd", "images"), ("accumulate", "plain")])
+def test_what_changes_the_arithmetic_changes_the_result(two, case, plain):
+    assert not same(two[case]["calm"], two[plain]["calm"])
+
+
+def test_accumulating_two_batches_is_two_ranks(two, one):
+    assert same(two["double"]["calm"], one["double"]["calm"], 1e-12)
+
+
+def test_a_net_without_buffers_does_not_see_how_a_batch_is_split(two, one):
+    assert same(two["double-images"]["calm"], one["double-images"]["calm"], 1e-10)
+
+
+def test_data_parallel_is_a_single_process(one):
+    assert same(one["dp"]["calm"], one["one"]["calm"])

@@ -1,0 +1,126 @@
+"""A COMMAND that is an executable: nothing of it is touched, and its rank answers for its end and for notices."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from slurmddp.runs.layout import RunDir
+
+HOSTILE = ["a b", "x\ny", "", "-m", "--task", "$(id)", "$$", "*", b"\xff".decode("utf-8", "surrogateescape")]
+WAITS = "echo ready $$; {trap}; while :; do sleep 0.1; done"
+
+
+def until(condition, timeout_s: float = 30) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def sh(text: str) -> tuple[str, ...]:
+    return ("--no-python", "sh", "-c", text)
+
+
+def test_words_streams_and_environment_are_its_own(alone):
+    text = 'printf "%s|" "$@"; cat; echo "$RANK $WORLD_SIZE $MASTER_ADDR" >&2'
+    words = [word.encode("utf-8", "surrogateescape") for word in HOSTILE]
+    ended = alone(*sh(text), "sh", *words, stdin=b"from stdin")
+    wanted = b"|".join(words) + b"|from stdin"
+    assert ended.stdout.encode("utf-8", "surrogateescape") == wanted
+    assert (ended.stderr, ended.statuses, ended.record(0)) == ("0 1 127.0.0.1\n", [0], "0 done\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "reason"),
+    [
+        (sh("exit 3"), 77, "exit status 3"),
+        (sh("exit 75"), 77, "exit status 75"),
+        (sh("kill -9 $$"), 76, "sh was killed by SIGKILL"),
+        (sh("kill -50 $$"), 76, "sh was killed by signal 50"),
+        (("--no-python", "/no/such"), 77, "COMMAND '/no/such' cannot be started: [Errno 2] No such file or directory:"),
+        (("--no-python", "/etc/passwd"), 77, "COMMAND '/etc/passwd' cannot be started: [Errno 13] Permission denied:"),
+    ],
+)
+def test_its_end_is_the_ranks(alone, words, status, reason):
+    ended = alone(*words)
+    assert ended.statuses == [status]
+    assert ended.record(0).startswith(f"{status} rank 0 on n1: {reason}")
+
+
+def program_of(running, rank: int = 0) -> int:
+    """Return the program's process once it waits."""
+    log = running.run.rank_log("17", "0.0", rank)
+    until(lambda: "ready" in log.read_text())
+    time.sleep(0.2)
+    return int(log.read_text().split()[1])
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("exits", "record"),
+    [(75, "75 rank 0 on n1: told to stop, and ended by itself with status 75"), (0, "0 done"), (3, "77 ")],
+)
+def test_one_that_catches_the_notice_ends_by_itself(start, exits, record):
+    """Slurm's signals reach every process of a step."""
+    trap = f"trap 'sleep 0.5; echo saved; exit {exits}' USR2"
+    running = start("srun", 1, *sh(WAITS.format(trap=trap)))
+    for pid in (program_of(running), running.processes[0].pid):
+        os.kill(pid, signal.SIGUSR2)
+    ended = running.wait()
+    assert ended.record(0).startswith(record)
+    assert ended.log(0).endswith("saved\n")
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_one_that_does_not_is_over_and_all_come_back(start, order):
+    """Whether the signal ends the program or its rank first."""
+    running = start("srun", 2, *sh(WAITS.format(trap=":")))
+    programs = [program_of(running, rank) for rank in range(2)]
+    for pid in [*programs, *(process.pid for process in running.processes)][::order]:
+        os.kill(pid, signal.SIGUSR2)
+        time.sleep(0.05)
+    ended = running.wait()
+    assert ended.statuses == [75, 75]
+    assert ended.record(0).startswith("75 rank 0 on n1: told to stop (")
+    assert ended.record(1) is None
+    until(lambda: all(map(is_gone, programs)))
+
+
+TORCHRUN = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "LOCAL_WORLD_SIZE": "1"}
+
+
+def test_where_nobody_signals_the_program_its_rank_does(make, tmp_path):
+    """Under torchrun, once."""
+    run = RunDir(tmp_path / "run")
+    program = sh(WAITS.format(trap="trap 'echo heard; exit 75' TERM"))
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-u", "-m", "slurmddp.worker", *program],
+        env=make.clean_environment() | make.of_run(run, "torchrun") | TORCHRUN,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert "ready" in process.stdout.readline()
+    time.sleep(0.2)
+    process.send_signal(signal.SIGTERM)
+    assert process.communicate(timeout=30)[0].count("heard") == 1
+    assert process.returncode == 75
+    assert run.rank_record("17", "0.0", 0).read_text().startswith("75 rank 0 on ")
+
+
+def test_it_does_not_outlive_its_rank(start):
+    running = start("srun", 1, *sh(WAITS.format(trap=":")))
+    pid = program_of(running)
+    running.processes[0].kill()
+    running.wait()
+    until(lambda: is_gone(pid))
