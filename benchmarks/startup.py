@@ -1,11 +1,13 @@
-"""How long the command line takes to answer, against the import of the libraries it stands on.
+"""How long the command line takes to answer, against the import of the libraries it stands on; the supervisor's start.
 
     python benchmarks/startup.py
 
-Prints the ratio of medians, commands in turn, so that both see the same machine. At most 1.5 is wanted.
+Prints the ratio of medians, commands in turn, so that both see the same machine: at most 1.5 is wanted. Of the
+supervisor it prints the CPU time up to its options, beside that of an empty Python: less than 0.1 s is wanted.
 """
 
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -22,11 +24,28 @@ MEASURED = {
     "slurmddp render": [*PROGRAM, "render", "--nodes", "2", "--gpus-per-node", "8"],
 }
 
+SUPERVISOR = [sys.executable, "-P", "-u", "-m", "slurmddp.batch", "--help"]
+BARE = [sys.executable, "-c", ""]
+
 
 def seconds(command: list[str]) -> float:
     begin = time.perf_counter()
     subprocess.run(command, check=True, capture_output=True, env=ENVIRONMENT)
     return time.perf_counter() - begin
+
+
+def cpu_seconds(command: list[str]) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run(command, check=True, capture_output=True, env=ENVIRONMENT)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def measure_supervisor() -> None:
+    seconds(SUPERVISOR)
+    pairs = [(cpu_seconds(BARE), cpu_seconds(SUPERVISOR)) for _ in range(ROUNDS)]
+    bare, supervisor = map(statistics.median, zip(*pairs, strict=True))
+    print(f"slurmddp.batch: {supervisor:.3f} s of CPU, a Python alone {bare:.3f} s")
 
 
 def main() -> None:
@@ -41,6 +60,7 @@ def main() -> None:
     for name in MEASURED:
         measured = statistics.median(times[name])
         print(f"{name}: {measured / base:.2f} times `import click, jinja2` ({measured:.3f} s against {base:.3f} s)")
+    measure_supervisor()
 
 
 if __name__ == "__main__":

@@ -118,6 +118,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,
+        optimized=False,  # a template is used once, and to optimize it takes longer than it saves
     )
     environment.filters = {"header": quoting.header, "shell": quoting.shell, "lines": quoting.lines}
     return environment

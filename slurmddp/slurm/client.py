@@ -1,8 +1,9 @@
 """The only place that starts Slurm's programs: one process, its answer, and the errors it can end in. No files."""
 
+import os
 import re
-import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from slurmddp.errors import ClusterError
@@ -50,12 +51,14 @@ def ask(
 
     Raises ClusterError when the program cannot be started, LostAnswerError when it takes longer than `timeout_s`.
     """
+    if not any(os.access(Path(folder, command[0]), os.F_OK) for folder in os.get_exec_path(environ)):
+        raise ClusterError(f"{command[0]} was not found; {NO_CLUSTER}")
+    import subprocess  # noqa: PLC0415 - where no Slurm is, nothing is started
+
     try:
         done = subprocess.run(  # noqa: PLW1510 the status is part of the answer
             command, input=stdin, capture_output=True, env=submission_environment(environ), timeout=timeout_s
         )
-    except FileNotFoundError as error:
-        raise ClusterError(f"{command[0]} was not found; {NO_CLUSTER}") from error
     except OSError as error:
         raise ClusterError(f"{command[0]} cannot be started: {error.strerror}; {NO_CLUSTER}") from error
     except subprocess.TimeoutExpired as error:

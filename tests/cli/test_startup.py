@@ -18,6 +18,18 @@ from slurmddp.cli import main
 main(sys.argv[1:])
 """
 """Runs a command line; the last line of stderr is what it has loaded."""
+SUPERVISOR = """
+import json, sys
+before = set(sys.modules)
+from slurmddp.batch.__main__ import main
+main(["--help"])
+print(json.dumps(sorted({*sys.modules} - before)), file=sys.stderr)
+"""
+OF_SUPERVISOR = (
+    "dataclasses inspect ast dis tokenize argparse getopt gettext tempfile shutil hashlib copy msgspec click jinja2 "
+    "slurmddp.runs.training_events slurmddp.runs.findings"
+)
+"""What the supervisor must not load before its options are read: each start of a job waits for it."""
 
 
 class May(NamedTuple):
@@ -44,10 +56,13 @@ ALL = HEAVY + OTHERS
 VALUES = "click msgspec typing_extensions "
 TABLE = {
     "--help": May("click", ALL + JOB + STATUS + SUBMIT + SCRIPT + "subprocess json tempfile dataclasses"),
-    "render --help": May(VALUES, ALL + STATUS + SUBMIT + SCRIPT + "subprocess json tempfile"),
-    "render --nodes 2 --gpus-per-node 8": May(VALUES + "jinja2 markupsafe", ALL + STATUS + SUBMIT + "csv difflib"),
-    "config --nodes 2": May(VALUES, ALL + STATUS + SUBMIT + SCRIPT + "tempfile csv"),
-    "cluster": May(VALUES, ALL + STATUS + SUBMIT + SCRIPT + "slurmddp.config.resolve tempfile"),
+    "render --help": May(VALUES, ALL + STATUS + SUBMIT + SCRIPT + "subprocess json tempfile dataclasses"),
+    "render --nodes 2 --gpus-per-node 8": May(
+        VALUES + "jinja2 markupsafe",
+        ALL + STATUS + SUBMIT + "csv difflib dataclasses subprocess slurmddp.slurm.job_info",
+    ),
+    "config --nodes 2": May(VALUES, ALL + STATUS + SUBMIT + SCRIPT + "tempfile csv dataclasses subprocess"),
+    "cluster": May(VALUES, ALL + STATUS + SUBMIT + SCRIPT + "slurmddp.config.resolve tempfile dataclasses subprocess"),
     "status": May(VALUES, ALL + SUBMIT + SCRIPT + "slurmddp.monitoring.logs tempfile difflib"),
     "status one": May(VALUES, ALL + SUBMIT + SCRIPT + "slurmddp.monitoring.logs tempfile difflib"),
     "logs one": May(VALUES, ALL + SUBMIT + SCRIPT + "tempfile difflib"),
@@ -76,10 +91,25 @@ def test_a_command_imports_no_more_than_the_table_says(command, tmp_path):
     others = {name.partition(".")[0] for name in modules} - {*sys.stdlib_module_names, "slurmddp"}
     assert others <= set(TABLE[command].packages.split())
     never = TABLE[command].never.split()
-    assert [name for name in modules if any(f"{name}.".startswith(f"{each}.") for each in never)] == []
+    assert among(modules, never) == []
 
 
-@pytest.mark.parametrize("name", sorted({name for row in TABLE.values() for name in row.never.split()}))
+def among(modules, never):
+    """Return those modules that are forbidden, or in a package that is."""
+    return [name for name in modules if any(f"{name}.".startswith(f"{each}.") for each in never)]
+
+
+def test_the_supervisor_imports_little():
+    words = [sys.executable, "-P", "-c", SUPERVISOR]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    modules = json.loads(done.stderr)
+    assert "slurmddp.batch.supervisor" in modules
+    assert among(modules, (HEAVY + OF_SUPERVISOR).split()) == []
+
+
+@pytest.mark.parametrize(
+    "name", sorted({*OF_SUPERVISOR.split(), *(name for row in TABLE.values() for name in row.never.split())})
+)
 def test_what_the_table_forbids_is_there(name):
     """Under another name it would no longer be forbidden."""
     assert importlib.util.find_spec(name)
