@@ -1,12 +1,13 @@
 # make demo    a real two-node Slurm on this machine trains a model (KEEP=1 leaves the cluster up)
 # make test    every test, those on a real Slurm included
+# make soak    every case of the survival tests, with 2 ranks and with 4; half an hour
 # make chaos   a quarter of an hour of random faults; RUNS=N trainings of each size (6)
 # make check   formatting, lint and types
 # make bench   benchmarks, each a ratio measured in one run
 .ONESHELL:
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: demo test chaos check bench slurm clean
+.PHONY: demo test soak chaos check bench slurm clean
 
 PYTHON ?= python3
 VENV := .venv
@@ -39,7 +40,11 @@ demo: $(VENV)/installed slurm
 
 test: PACKAGES += $(ACCOUNTING) passwd
 test: $(VENV)/installed slurm
-	@PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --durations=30 $(ARGS)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=30 $(ARGS)
+
+soak: $(VENV)/installed slurm
+	@export SLURMDDP_TESTS_SURVIVAL=all OMP_NUM_THREADS=1
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -o timeout=3600 tests/test_survival.py $(ARGS)
 
 chaos: $(VENV)/installed slurm
 	@export SLURMDDP_TESTS_SURVIVAL=all SLURMDDP_TESTS_CHAOS=$(RUNS) OMP_NUM_THREADS=1

@@ -2,11 +2,14 @@
 
 import os
 import re
+import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from polling import ASK_SLURM_S, until
+from preload import server
 
 from slurmddp import sandbox as slurm_sandbox
 from slurmddp.errors import ClusterError
@@ -15,14 +18,23 @@ _ENDED = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAI
 
 Job = dict[str, str]
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in the background deaf to it
 os.environ.pop("VIRTUAL_ENV", None)  # the ranks' Python is to be that of the tests, whatever is active around them
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test that uses Slurm's programs with `slurm`."""
+    """Mark each test that uses Slurm's programs with `slurm`; put the files marked `long` first."""
     for item in items:
         if {"sandbox", "shapes", "slurm_programs"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slurm)
+    items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+@pytest.fixture(scope="session")
+def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return the socket at which processes are forked that have torch loaded."""
+    with server(tmp_path_factory.mktemp("preloaded")) as path:
+        yield path
 
 
 @pytest.fixture(scope="session")
@@ -89,16 +101,23 @@ def slurm(slurm_env: dict[str, str]) -> Callable[..., str]:
 
 
 @pytest.fixture
+def long_grace(slurm: Callable[..., str]) -> Iterator[None]:
+    """Give preempted jobs of partition low the time that a busy machine needs, as long as the test lasts."""
+    slurm("scontrol", "update", "PartitionName=low", "GraceTime=60")
+    yield
+    slurm("scontrol", "update", "PartitionName=low", "GraceTime=10")
+
+
+@pytest.fixture
 def wait_for_job(slurm: Callable[..., str]) -> Callable[..., Job]:
     """Return a function that waits for a job's end, or for one of some states, and returns Slurm's record of it."""
 
     def wait(job_id: str | int, *states: str, timeout_s: float = 120) -> Job:
-        wanted = set(states) or _ENDED
-        deadline = time.monotonic() + timeout_s
-        while (job := _record(slurm, job_id))["JobState"] not in wanted:
-            assert time.monotonic() < deadline, f"job {job_id} is still {job['JobState']} after {timeout_s} s"
-            time.sleep(0.1)
-        return job
+        def record() -> Job | None:
+            job = _record(slurm, job_id)
+            return job if job["JobState"] in (states or _ENDED) else None
+
+        return until(record, timeout_s, lambda: _record(slurm, job_id), pause_s=ASK_SLURM_S)
 
     return wait
 

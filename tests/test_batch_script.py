@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from polling import until
 
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.runs.layout import RunDir, read_records
@@ -85,14 +86,6 @@ def bench(tmp_path, slurm_env):
     return Bench(tmp_path, slurm_env)
 
 
-def until(happened, what, timeout_s: float = 60) -> None:
-    """Wait; `what` says what did not happen, or returns how it is instead."""
-    deadline = time.monotonic() + timeout_s
-    while not happened():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what() if callable(what) else what}"
-        time.sleep(0.05)
-
-
 def ended(case: Case, wait_for_job) -> str:
     """Return the status that the job ended with, once it has."""
     job = wait_for_job(case.job_id)
@@ -132,7 +125,7 @@ case $SLURMDDP_ATTEMPT in 0.*) touch $2/began; while [ ! -e $2/go ]; do sleep 0.
 
 def test_a_preempted_job_starts_no_further_step(bench, sandbox, wait_for_job):
     case = bench.submit(PREEMPTED, partition="low", max_restarts=0)
-    until((case.run.path / "began").exists, "a step")
+    until((case.run.path / "began").exists)
     sandbox.preempt(case.job_id)
     case.go()
     assert ended(case, wait_for_job) == "0"
@@ -144,7 +137,7 @@ def test_a_preempted_job_starts_no_further_step(bench, sandbox, wait_for_job):
 def test_a_job_preempted_during_its_set_up_starts_no_step(bench, sandbox, wait_for_job):
     waiting = 'touch "$SLURMDDP_RUN_DIR/began"; while [ ! -e "$SLURMDDP_RUN_DIR/go" ]; do sleep 0.1; done'
     case = bench.submit('echo "0 done" >$1/0.end', partition="low", setup=(waiting,))
-    until((case.run.path / "began").exists, "set-up")
+    until((case.run.path / "began").exists)
     sandbox.preempt(case.job_id)
     case.go()
     assert ended(case, wait_for_job) == "0"
@@ -153,7 +146,7 @@ def test_a_job_preempted_during_its_set_up_starts_no_step(bench, sandbox, wait_f
 
 def test_too_little_time_starts_no_step_and_a_limit_without_any_is_refused(bench, slurm, wait_for_job):
     case = bench.submit("touch $2/began\n" + WAIT + "exit 1", signal_lead=100)
-    until((case.run.path / "began").exists, "a step")
+    until((case.run.path / "began").exists)
     slurm("scontrol", "update", f"JobId={case.job_id}", "TimeLimit=1")
     case.go()
     assert ended(case, wait_for_job) == "77"
@@ -202,7 +195,7 @@ def test_cancelled_stays_cancelled(bench, slurm, wait_for_job):
     cases = []
     for number, (kind, delay_s) in enumerate((kind, delay_s) for kind in bodies for delay_s in (0.0, 0.15, 0.35, 0.6)):
         case = bench.submit(bodies[kind], name=f"c{number}", max_restarts=1000)
-        until(case.run.batch_log(case.job_id).exists, "the script's start")
+        until(case.run.batch_log(case.job_id).exists)
         time.sleep(delay_s)
         slurm("scancel", case.job_id)
         cases.append(case)
@@ -215,7 +208,7 @@ def test_cancelled_stays_cancelled(bench, slurm, wait_for_job):
 def test_a_second_job_of_a_run_ends_at_once(bench, wait_for_job):
     script = bench.script("touch $2/began\n" + WAIT + 'echo "0 done" >$1/0.end')
     first = bench.sbatch(script)
-    until((first.run.path / "began").exists, "a step")
+    until((first.run.path / "began").exists)
     second = bench.sbatch(script)
     assert ended(second, wait_for_job) == "78"
     assert f"the run belongs to job {first.job_id}, which is RUNNING" in second.log()
@@ -245,7 +238,7 @@ def test_of_several_jobs_that_take_over_at_once_one_does(bench, wait_for_job, sl
     def queued() -> list[str]:
         return slurm("squeue", "-h", "-o", "%i %T %r", "-j", jobs).splitlines()
 
-    until(lambda: len(queued()) == 1, queued, 120)
+    until(lambda: len(queued()) == 1, otherwise=queued)
     assert queued()[0].split()[:2] == [owner.read_text().split()[1], "RUNNING"]
     cases[0].go()
     assert sorted(ended(case, wait_for_job) for case in cases) == ["0"] + ["78"] * 5
@@ -274,8 +267,8 @@ case $SLURMDDP_ATTEMPT in 0.*) hostname >$2/began; while [ ! -e $2/go ]; do slee
 
 def test_a_lost_node_is_left_out(bench, node_fails, wait_for_job):
     case = bench.submit(LOSES_NODE, max_restarts=0)
-    until((case.run.path / "began").exists, "a step")
-    until((case.run.path / "began").read_text, "a step")
+    until((case.run.path / "began").exists)
+    until((case.run.path / "began").read_text)
     lost = (case.run.path / "began").read_text().strip()
     node_fails(lost)
     case.go()

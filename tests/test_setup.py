@@ -3,10 +3,10 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from polling import until
 
 PROGRAMS = Path(__file__).parent / "programs"
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
@@ -42,14 +42,6 @@ def said(name: str, attempt: str = "0.0") -> dict[int, dict]:
     files = [file for file in Path("jobs", name).glob(f"logs/*/{attempt}/*.out") if file.stem.isdigit()]
     lines = {int(file.stem): [line for line in file.read_text().splitlines() if line[:1] in '{"'] for file in files}
     return {rank: json.loads(found[-1]) for rank, found in lines.items()}
-
-
-def until(condition, timeout_s: float = 60):
-    deadline = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, logs()
-        time.sleep(0.1)
-    return found
 
 
 REPORT = """
@@ -185,7 +177,7 @@ def test_a_queued_job_and_a_requeued_one_run_the_code_they_were_submitted_with(c
     (tmp_path / "train.py").write_text("raise SystemExit('two')\n")
     (tmp_path / "data.txt").write_text("now")
     slurm("scontrol", "release", job)
-    until(lambda: len(list(Path("jobs/train").glob("logs/*/0.0/?.out"))) == 2 and "one" in logs())
+    until(lambda: len(list(Path("jobs/train").glob("logs/*/0.0/?.out"))) == 2 and "one" in logs(), otherwise=logs)
     cli("requeue", job)
     assert wait_for_job(job)["JobState"] == "COMPLETED", logs()
     for attempt in ("0.0", "1.0"):

@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 from slurmddp.errors import RankError
 from slurmddp.runs.layout import RunDir
+from slurmddp.runtime.launch.output import print_line
 from slurmddp.runtime.launch.rank import Rank, read_rank
 from slurmddp.runtime.rendezvous.process_group import choose_device, form, leave
 from slurmddp.runtime.stopping import stop_policy
@@ -76,7 +77,7 @@ class Session:
         """Print on rank 0 alone, as long as there is room for it."""
         if self.is_main:
             with contextlib.suppress(OSError):
-                print(*words, flush=True)  # noqa: T201 - rank 0 is the console of the job
+                print_line(" ".join(map(str, words)))
 
     def take(self, folder: Path) -> None:
         """Give a folder of checkpoints to one Checkpointer; raise RankError when another has it."""

@@ -15,7 +15,7 @@ from slurmddp.runtime.exiting.classify import DONE, TERMINATED, Verdict, exit_st
 from slurmddp.runtime.exiting.process_exit import LEAVING
 from slurmddp.runtime.exiting.record import write_begin, write_end, write_error, write_event
 from slurmddp.runtime.launch.addresses import choose_interface, resolve_head
-from slurmddp.runtime.launch.output import send_output
+from slurmddp.runtime.launch.output import print_line, send_output
 from slurmddp.runtime.launch.rank import Rank, export, read_rank
 from slurmddp.runtime.stopping.signals import NOTICES
 from slurmddp.runtime.stopping.stop_policy import Stopping, begin
@@ -226,13 +226,13 @@ def _record(rank: Rank, verdict: Verdict) -> int:
         write_end(rank, verdict)
     except OSError as error:
         path = rank.run_dir and rank.run_dir.rank_record(rank.job, rank.attempt, rank.rank)
-        print(f"Error: the end could not be recorded in {path}: {error.strerror}", file=sys.stderr, flush=True)  # noqa: T201 - the rank's own log
+        print_line(f"Error: the end could not be recorded in {path}: {error.strerror}", sys.stderr)
         return verdict.status or exit_codes.RETRYABLE
     return verdict.status
 
 
 def _show(error: BaseException) -> None:
     if isinstance(error, SlurmddpError):
-        print(f"Error: {error}", file=sys.stderr, flush=True)  # noqa: T201 - the rank's own log
+        print_line(f"Error: {error}", sys.stderr)
     else:
         sys.excepthook(type(error), error, error.__traceback__)

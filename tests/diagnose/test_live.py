@@ -3,10 +3,10 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from polling import until
 
 from slurmddp.diagnose import diagnose
 from slurmddp.runs.layout import RunDir
@@ -42,10 +42,7 @@ def test_jobs_made_by_hand_are_told_by_slurm_and_their_output(by_hand, wait_for_
         if cause not in ("held", "running"):
             wait_for_job(job_id)
     log = tmp_path / f"{jobs['running']}.out"
-    deadline = time.monotonic() + 60
-    while "waiting" not in (log.read_text() if log.exists() else ""):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    until(lambda: "waiting" in (log.read_text() if log.exists() else ""))
     found = {cause: diagnose(None, job_id, slurm_env) for cause, job_id in jobs.items()}
     assert {cause: one.cause for cause, one in found.items()} == {cause: cause for cause in jobs}
     for cause in ("exception", "rank-killed", "status-swallowed"):

@@ -12,6 +12,7 @@ from pathlib import Path
 import cloudpickle
 import pytest
 import submitit
+from polling import until
 from submitit.core import core, plugins, utils
 from submitit.slurm import slurm as theirs
 
@@ -363,10 +364,7 @@ def abandoned(made: slurmddp.Executor) -> Job:
 
 
 def wait_for_start(job: Job) -> None:
-    deadline = time.monotonic() + 60
-    while "start" not in (job.stdout() or ""):
-        assert time.monotonic() < deadline, f"{job}: {job.stdout()} {job.stderr()}"
-        time.sleep(0.05)
+    until(lambda: "start" in (job.stdout() or ""), otherwise=lambda: f"{job}: {job.stdout()} {job.stderr()}")
 
 
 def batch_log(job: Job) -> str:

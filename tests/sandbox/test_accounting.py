@@ -1,7 +1,6 @@
 """A sandbox with slurmdbd and MariaDB; 8 s."""
 
 import os
-import re
 import signal
 import subprocess
 import time
@@ -9,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from polling import ASK_SLURM_S, until
 
 from slurmddp import sandbox as room
 from slurmddp.cluster import Qos, inspect
@@ -38,13 +38,12 @@ def test_sacct_shows_a_job_that_has_ended(accounting):
     submit = ["sbatch", "--wait", "--parsable", "--output=/dev/null", "--wrap", "exit 3"]
     job = subprocess.run(submit, env=env, capture_output=True, text=True, check=False).stdout.strip()
     ask = ["sacct", "-n", "-X", "-P", "-j", job, "-o", "state,exitcode"]
-    deadline = time.monotonic() + 30
-    while not re.search(
-        "FAILED", said := subprocess.run(ask, env=env, capture_output=True, text=True, check=True).stdout
-    ):
-        assert time.monotonic() < deadline, said
-        time.sleep(0.2)
-    assert said == "FAILED|3:0\n"
+
+    def said() -> str:
+        return subprocess.run(ask, env=env, capture_output=True, text=True, check=True).stdout
+
+    until(lambda: "FAILED" in said(), otherwise=said, pause_s=ASK_SLURM_S)
+    assert said() == "FAILED|3:0\n"
     assert accounting.daemons()["daemons"].keys() == {"munged", "mariadbd", "slurmdbd", "slurmctld"}
 
 

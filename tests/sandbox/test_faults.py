@@ -3,9 +3,9 @@
 import os
 import subprocess
 import sys
-import time
 
 import pytest
+from polling import until
 
 from slurmddp import sandbox as room
 from slurmddp.errors import ClusterError, UsageError
@@ -18,14 +18,6 @@ while True:
     print("beat", flush=True)
     time.sleep(0.1)
 """
-
-
-def poll(condition, timeout_s=60):
-    deadline = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    return found
 
 
 @pytest.fixture
@@ -43,7 +35,7 @@ def beating(slurm, wait_for_job, tmp_path):
         jobs.append(slurm("sbatch", "--parsable", *words).strip())
         wait_for_job(jobs[-1], "RUNNING")
         output = tmp_path / "out"
-        poll(lambda: output.exists() and "beat" in output.read_text())
+        until(lambda: output.exists() and "beat" in output.read_text())
         return jobs[-1], output
 
     yield start
@@ -58,7 +50,7 @@ def test_a_preempted_job_is_told_and_has_a_time_of_preemption(beating, sandbox, 
     sandbox.preempt(job)
     record = wait_for_job(job, "RUNNING")
     assert record["PreemptTime"] != "None" and record["Restarts"] == "0"
-    poll(lambda: "TERM" in output.read_text())
+    until(lambda: "TERM" in output.read_text())
     before = slurm("squeue", "-h", "-o", "%i")
     sandbox.preempt(job)
     assert slurm("squeue", "-h", "-o", "%i") == before, "a second more urgent job is not needed"
@@ -97,7 +89,7 @@ def test_a_task_of_an_array_is_asked_for(sandbox, slurm, wait_for_job):
     with pytest.raises(UsageError, match=f"is an array; give one task of it, as in {array}_0"):
         sandbox.preempt(array)
     slurm("scancel", array)
-    poll(lambda: not slurm("squeue", "-h"))
+    until(lambda: not slurm("squeue", "-h"))
 
 
 def test_a_preemption_that_does_not_happen_is_an_error_and_leaves_no_job(beating, sandbox, slurm, monkeypatch):
@@ -107,7 +99,7 @@ def test_a_preemption_that_does_not_happen_is_an_error_and_leaves_no_job(beating
     monkeypatch.setattr(cluster, "_PREEMPT_DEADLINE_S", 2)
     with pytest.raises(ClusterError, match=f"job {job} was not preempted within 2 s: .* does another job hold"):
         sandbox.preempt(job)
-    poll(lambda: sorted(slurm("squeue", "-h", "-o", "%i").split()) == sorted([job, other]))
+    until(lambda: sorted(slurm("squeue", "-h", "-o", "%i").split()) == sorted([job, other]))
 
 
 def test_whatever_the_shell_says_to_sbatch_is_not_the_urgent_jobs(beating, sandbox, monkeypatch, wait_for_job):
@@ -137,17 +129,17 @@ def test_a_cut_node_is_called_down_while_its_processes_live_on_and_idle_again_on
     script = f"#!/bin/bash\nwhile :; do date >>'{output}'; sleep 0.1; done\n"
     words = ["sbatch", "--parsable", "--no-requeue", "-wn2", "--output=/dev/null"]
     subprocess.run(words, env=env, input=script, text=True, check=True, capture_output=True)
-    poll(output.exists)
+    until(output.exists)
     sandbox.cut("n2")
     assert sandbox.daemons()["cut"] == {"n1": False, "n2": True}
-    poll(lambda: sandbox.node_states()["n2"].startswith("DOWN"))
+    until(lambda: sandbox.node_states()["n2"].startswith("DOWN"))
     report = room.report(plan.name)
     assert [part.state for part in report.nodes] == ["IDLE", f"{sandbox.node_states()['n2']} (cut)"]
     size = output.stat().st_size
-    poll(lambda: output.stat().st_size > size)
+    until(lambda: output.stat().st_size > size)
     sandbox.heal("n2")
     assert not any(sandbox.daemons()["cut"].values())
-    poll(lambda: sandbox.node_states()["n2"] == "IDLE")
+    until(lambda: sandbox.node_states()["n2"] == "IDLE")
     sandbox.heal("n2")
     sandbox.down()
 

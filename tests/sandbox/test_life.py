@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from polling import until
 
 from slurmddp import sandbox as room
 from slurmddp.errors import ClusterError, UsageError
@@ -25,13 +26,6 @@ def name():
     unique = f"life-{os.getpid()}"
     yield unique
     room.down(unique)
-
-
-def _poll(condition, timeout_s=30):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def _processes(folder):
@@ -107,15 +101,15 @@ def test_it_dies_with_its_parent_when_asked_to(name):
         parent.stdout.readline()
         folder = room.find(name).files.folder
         parent.kill()
-    _poll(lambda: not folder.exists())
-    _poll(lambda: not _processes(folder))
+    until(lambda: not folder.exists())
+    until(lambda: not _processes(folder))
 
 
 def test_killing_the_supervisor_ends_everything_and_the_next_up_cleans(name):
     first = room.up(_small(name))
     os.kill(first.files.supervisor().pid, signal.SIGKILL)
-    _poll(lambda: not _processes(first.files.folder))
-    _poll(lambda: first.files.supervisor() is None)
+    until(lambda: not _processes(first.files.folder))
+    until(lambda: first.files.supervisor() is None)
     assert first.files.folder.exists()
     assert not room.report(name).up
     with pytest.raises(ClusterError, match="does not answer"):
@@ -144,7 +138,7 @@ def test_an_up_that_is_killed_leaves_nothing(name):
         assert caller.stdout.readline() == b"munged\n"
         caller.kill()
     folder = Files.of(name).folder
-    _poll(lambda: not folder.exists())
+    until(lambda: not folder.exists())
     assert _processes(folder) == []
 
 
@@ -182,13 +176,13 @@ def test_a_killed_node_takes_its_job_along_which_runs_again_when_it_is_back(name
     script.write_text('#!/bin/bash\necho start\n[ -n "$SLURM_RESTART_COUNT" ] || sleep 98765\n')
     output = tmp_path / "out"
     _answer(sandbox, "sbatch", "--requeue", "--open-mode=append", f"--output={output}", str(script))
-    _poll(lambda: output.exists() and output.read_text() == "start\n")
+    until(lambda: output.exists() and output.read_text() == "start\n")
     sandbox.kill("n1")
     assert not {"slurmd", "slurmstepd", "sleep"} & set(_processes(sandbox.files.folder))
     assert room.report(name).nodes[0].state == "off"
     sandbox.boot("n1")
     assert room.report(name).nodes[0].state != "off"
-    _poll(lambda: output.read_text() == "start\nstart\n", timeout_s=60)
+    until(lambda: output.read_text() == "start\nstart\n", timeout_s=60)
     sandbox.down()
 
 
@@ -228,7 +222,7 @@ def test_a_slurmd_that_crashed_can_be_booted(name):
             continue
         if found:
             os.kill(int(entry.name), signal.SIGKILL)
-    _poll(lambda: not sandbox.daemons()["nodes"]["n1"])
+    until(lambda: not sandbox.daemons()["nodes"]["n1"])
     sandbox.boot("n1")
     sandbox.boot("n1")
     assert _answer(sandbox, "srun", "-n1", "hostname") == "n1\n"
@@ -239,7 +233,7 @@ def test_a_controller_that_crashed_is_reported(name):
     sandbox = room.up(_small(name), die_with_parent=True)
     pid = int(sandbox.files.run("slurmctld.pid").read_text())
     os.kill(_outside(sandbox, pid), signal.SIGKILL)
-    _poll(lambda: not sandbox.daemons()["daemons"]["slurmctld"])
+    until(lambda: not sandbox.daemons()["daemons"]["slurmctld"])
     report = room.report(name)
     assert {part.name: part.state for part in report.daemons} == {"munged": "running", "slurmctld": "ended"}
     assert [part.state for part in report.nodes] == ["UNKNOWN"]

@@ -7,11 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from polling import until
 
 from slurmddp.cli.sweep import sweep as command
 from slurmddp.errors import UsageError
@@ -52,13 +52,6 @@ def cli(slurm_env, tmp_path, monkeypatch):
 def sweep(*words):
     job = ["--ntasks-per-node=1", "-c1", "--no-python", "--name=s", "--partition=low"]
     return ["sweep", *job, *words, "./counts", "at-{n}-{last}", "{last}"]
-
-
-def until(condition, timeout_s=150):
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 def at(path: Path) -> int:

@@ -1,26 +1,20 @@
 """Starts ranks on loopback as srun would, by its variables, and collects what they leave."""
 
 import contextlib
-import json
-import os
-import select
-import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import IO
 
 import pytest
+from preload import Preloaded, clean_environment
 
 from slurmddp.runs.layout import RunDir, read_records
 
 JOB, ATTEMPT = "17", "0.0"
-FOREIGN = ("SLURM", "DDPRUN", "TORCHELASTIC", "MASTER_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI")
 
 
 @dataclass(frozen=True)
@@ -48,11 +42,6 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
-
-
-def clean_environment() -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-    return {**kept, "OMP_NUM_THREADS": "1"}
 
 
 def of_run(run: RunDir, launcher: str, attempt: str = ATTEMPT) -> dict[str, str]:
@@ -83,65 +72,6 @@ def of_task(rank: int, count: int) -> dict[str, str]:
         "SLURM_STEP_TASKS_PER_NODE": str(count),
         "SLURMD_NODENAME": "n1",
     }
-
-
-class Preloaded:
-    """A process that was forked where torch is loaded already, with what these tests use of Popen."""
-
-    def __init__(self, server: Path, words: Sequence[str], environ: dict[str, str], cwd: Path, output: IO | None):
-        self.returncode: int | None = None
-        self._streams = [] if output else [os.fdopen(os.memfd_create(name), "r+b") for name in ("out", "err")]
-        self._connection = socket.socket(socket.AF_UNIX)
-        self._connection.connect(str(server))
-        self._answers = self._connection.makefile("r")
-        request = {"module": words[0], "words": words[1:], "environ": environ, "cwd": str(cwd)}
-        with Path(os.devnull).open() as nothing:
-            streams = [stream.fileno() for stream in (nothing, *(self._streams or [output, output]))]
-            socket.send_fds(self._connection, [b"x"], streams)
-        self._connection.sendall(json.dumps(request).encode() + b"\n")
-        self.pid = int(self._answers.readline())
-
-    def poll(self) -> int | None:
-        if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
-            self.wait()
-        return self.returncode
-
-    def wait(self, timeout: float | None = None) -> int:
-        if self.returncode is None:
-            self._connection.settimeout(timeout)
-            self.returncode = int(self._answers.readline())
-            self._answers.close()
-            self._connection.close()
-        return self.returncode
-
-    def communicate(self, timeout: float | None = None) -> list[str]:
-        self.wait(timeout)
-        outputs = []
-        for stream in self._streams:
-            with stream:
-                stream.seek(0)
-                outputs.append(stream.read().decode())
-        return outputs or ["", ""]
-
-    def send_signal(self, number: int) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        self.send_signal(signal.SIGKILL)
-
-
-@pytest.fixture(scope="session")
-def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return the socket at which processes are forked that have torch loaded."""
-    path = tmp_path_factory.mktemp("preloaded") / "socket"
-    program = [sys.executable, "-P", "-u", str(Path(__file__).with_name("preloaded.py")), str(path)]
-    with subprocess.Popen(program, env=clean_environment()) as server:
-        while not path.exists():
-            assert server.poll() is None
-            time.sleep(0.05)
-        yield path
-        server.kill()
 
 
 @dataclass(frozen=True)

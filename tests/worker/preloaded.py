@@ -1,7 +1,7 @@
 """Imports torch once and forks processes from there, as the launcher fork does: `python preloaded.py SOCKET`.
 
-Who connects sends a standard input, output and error, and a line of JSON: module, words, environ, cwd. It gets two
-lines: the process's id, and, when that has ended, its status as Popen gives it.
+Who connects sends a standard input, output and error, and a line of JSON: module or file, words, environ, cwd. It gets
+two lines: the process's id, and, when that has ended, its status as Popen gives it.
 """
 
 import os
@@ -34,7 +34,8 @@ def main(path: str) -> None:
         connection = _accept(listener)
     request = _become(connection)
     sys.argv[1:] = request["words"]
-    runpy.run_module(request["module"], run_name="__main__")
+    run = runpy.run_path if request["module"].endswith(".py") else runpy.run_module
+    run(request["module"], run_name="__main__")
 
 
 def _accept(listener: socket.socket) -> socket.socket:

@@ -36,6 +36,7 @@ def entries(ended, rank: int) -> list[dict]:
     return pickle.loads(path.read_bytes())["entries"]  # noqa: S301 - as said
 
 
+@pytest.mark.preloaded
 def test_ranks_that_part_leave_what_each_was_doing(start, tmp_path):
     (tmp_path / "part.py").write_text(MISMATCH)
     ended = start("srun", 2, str(tmp_path / "part.py")).wait()
@@ -47,6 +48,7 @@ def test_ranks_that_part_leave_what_each_was_doing(start, tmp_path):
     assert "deprecated" not in ended.log(0) + ended.log(1)
 
 
+@pytest.mark.preloaded
 def test_a_collective_that_times_out_is_in_the_dump(start, tmp_path):
     (tmp_path / "late.py").write_text(TIMEOUT)
     ended = start("fork", 2, str(tmp_path / "late.py")).wait()
@@ -54,6 +56,7 @@ def test_a_collective_that_times_out_is_in_the_dump(start, tmp_path):
     assert entries(ended, 0)[-1]["input_sizes"] == [[5]]
 
 
+@pytest.mark.preloaded
 def test_a_good_end_leaves_no_dump(start, tmp_path):
     (tmp_path / "good.py").write_text(MISMATCH.partition("if dist")[0])
     ended = start("srun", 2, str(tmp_path / "good.py")).wait()

@@ -3,10 +3,14 @@
 import gzip
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
+from polling import until
+from processes import signals
+
+PRELOADED = pytest.mark.preloaded
+"""For what does not depend on how a rank comes to have torch."""
 
 
 @pytest.fixture
@@ -19,13 +23,6 @@ def script(tmp_path):
         return path
 
     return write
-
-
-def until(condition, timeout_s: float = 30) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def all_said(run, count: int, word: str) -> bool:
@@ -56,6 +53,7 @@ def test_every_rank_runs_with_its_own_numbers_and_log(start, script, launcher):
     assert (begun["world_size"], begun["launcher"]) == (3, launcher)
 
 
+@PRELOADED
 def test_ranks_that_meet_by_a_file_listen_at_no_port_of_the_head(start, script, tmp_path):
     path = script(
         "import socket, slurmddp, torch, torch.distributed as dist\n"
@@ -72,6 +70,7 @@ def test_ranks_that_meet_by_a_file_listen_at_no_port_of_the_head(start, script, 
     assert list(meeting.parent.iterdir()) == [], "gone after a good end"
 
 
+@PRELOADED
 @pytest.mark.parametrize("leaves", [0, 1])
 def test_a_rank_that_leaves_by_itself_fails_nobody(start, script, leaves):
     path = script(f"if rank == {leaves}: os._exit(0)\n")
@@ -84,6 +83,7 @@ def test_a_rank_that_leaves_by_itself_fails_nobody(start, script, leaves):
     assert not running.run.rank_record("17", "0.0", 0).exists()
 
 
+@PRELOADED
 @pytest.mark.parametrize("launcher", ["srun", "fork"])
 def test_files_that_the_program_left_open_are_whole(start, script, launcher):
     path = script(
@@ -102,12 +102,14 @@ def test_files_that_the_program_left_open_are_whole(start, script, launcher):
         assert path.with_name(f"csv-{rank}").read_bytes() == b"a\r\n"
 
 
+@PRELOADED
 def test_rank_zero_is_done_only_when_all_are(start, script):
     path = script("time.sleep(0.5 * rank)\nprint(time.time())\n")
     ended = start("fork", 2, path).wait()
     assert ended.events("end")[0]["time"] >= float(ended.log(1))
 
 
+@PRELOADED
 def test_a_rank_that_fails_at_the_end_spoils_the_run(start, script):
     ended = start("fork", 2, script("if rank == 1: time.sleep(0.5); sys.exit(3)")).wait()
     assert ended.statuses == [77]
@@ -115,23 +117,24 @@ def test_a_rank_that_fails_at_the_end_spoils_the_run(start, script):
     assert "rank 1 (n1) did not answer within 3 s" in ended.record(0), "TERM after a rank's end is no notice to all"
 
 
+@PRELOADED
 def test_a_dead_rank_ends_the_node_with_its_status(start, script):
     """The others get TERM, and KILL after the grace."""
-    path = script("if rank == 1: raise ValueError('boom')\ntime.sleep(60)\n")
-    started_s = time.monotonic()
+    path = script("if rank == 1: raise ValueError('boom')\ntime.sleep(600)\n")
     ended = start("fork", 3, path).wait()
     assert ended.statuses == [77]
-    assert time.monotonic() - started_s < 30
     assert "rank 1 (pid " in ended.stdout and "ended with status 77; stopping the others" in ended.stdout
     assert ended.record(1) == "77 rank 1 on n1: ValueError: boom\n"
     assert "ValueError: boom" in ended.log(1)
 
 
+@PRELOADED
 def test_a_killed_rank_ends_the_node_with_128_and_its_signal(start, script):
     ended = start("fork", 2, script("if rank == 1: os.kill(os.getpid(), signal.SIGKILL)\ntime.sleep(60)\n")).wait()
     assert ended.statuses == [137]
 
 
+@PRELOADED
 def test_signals_reach_every_rank(start, script):
     path = script(
         "for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):\n"
@@ -149,35 +152,36 @@ def test_signals_reach_every_rank(start, script):
     assert running.wait().statuses == [0]
 
 
+@PRELOADED
 @pytest.mark.parametrize("notice", [signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM])
 @pytest.mark.parametrize("launcher", ["srun", "fork"])
 def test_a_notice_ends_a_program_that_does_not_handle_it(start, script, launcher, notice):
     """It is asleep in one rank and in a collective in the other; its own checkpoints count, and it comes back."""
     waits = "import torch.distributed as dist\ndist.init_process_group('gloo')\nprint('ready', flush=True)\n"
-    running = start(launcher, 2, script(waits + "time.sleep(60) if rank else dist.barrier()"))
+    running = start(launcher, 2, script(waits + "time.sleep(600) if rank else dist.barrier()"))
     until(lambda: all_said(running.run, 2, "ready"))
-    before = time.monotonic()
     for process in running.processes:
         process.send_signal(notice)
     ended = running.wait()
     assert set(ended.statuses) == {75}
-    assert time.monotonic() - before < 5
     assert ended.record(0).startswith("75 rank 0 on n1: told to stop (")
     assert ended.record(1) is None
     (event,) = ended.events("notice")
     assert event["cause"] == notice.name
 
 
+@PRELOADED
 def test_a_notice_before_the_ranks_have_met_ends_them_for_another_attempt(start, script):
     running = start("srun", 2, script(""))
     running.processes[1].kill()
-    time.sleep(0.5)
+    until(lambda: signal.SIGTERM in signals(running.processes[0].pid, "SigCgt"))
     running.processes[0].send_signal(signal.SIGTERM)
     ended = running.wait()
     assert ended.statuses == [76, -signal.SIGKILL]
     assert ended.record(0) == "76 rank 0 on n1: told to stop (SIGTERM) before the ranks had met\n"
 
 
+@PRELOADED
 @pytest.mark.parametrize("status", [75, 143])
 def test_a_program_that_handles_the_notice_itself_comes_back(start, script, status):
     """143 is what SIGTERM means to a shell. Without a notice both are failures: it would come back for ever."""
@@ -192,6 +196,7 @@ def test_a_program_that_handles_the_notice_itself_comes_back(start, script, stat
     assert start("srun", 1, str(running.run.path.parent / "train.py")).wait().statuses == [77]
 
 
+@PRELOADED
 def test_term_after_a_failure_is_no_notice(start, script):
     """Else a job whose program fails would be put back into the queue for ever."""
     running = start("srun", 2, script("time.sleep(60) if rank == 0 else sys.exit(3)"))
@@ -217,6 +222,7 @@ if rank == 0:
 """
 
 
+@PRELOADED
 def test_a_signal_to_all_leaves_a_loaders_workers_to_the_rank(start, script):
     """Slurm's notice reaches every process of the step; TERM from its own rank ends one all the same."""
     path = script(CHILDREN)
@@ -227,13 +233,14 @@ def test_a_signal_to_all_leaves_a_loaders_workers_to_the_rank(start, script):
     child = int(words[words.index("child") + 1])
     for notice in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
         os.kill(child, notice)
-    time.sleep(0.3)
+    until(lambda: signal.SIGTERM not in signals(child, "ShdPnd"))
     go.touch()
     ended = running.wait()
     assert "alive True" in ended.log(0)
     assert f"ended {-signal.SIGTERM} {-signal.SIGTERM}" in ended.log(0)
 
 
+@PRELOADED
 def test_ranks_do_not_outlive_their_launcher(start, script):
     running = start("fork", 2, script("print('ready', os.getpid(), flush=True); time.sleep(60)"))
     until(lambda: all_said(running.run, 2, "ready"))

@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TASK = """
 import torch
 from torch import nn
@@ -25,6 +27,7 @@ class Normed(Task):
 BUFFERS = {"1.running_mean", "1.running_var"}
 
 
+@pytest.mark.preloaded
 def test_ranks_have_the_same_parameters_and_batch_statistics_of_their_own(start, tmp_path: Path):
     (tmp_path / "normed.py").write_text(TASK)
     ended = start("fork", 2, "--task=normed:Normed", "--epochs=1", "--save-all-ranks", cwd=tmp_path).wait()

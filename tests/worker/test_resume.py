@@ -3,11 +3,11 @@
 import os
 import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 import torch
+from polling import until
 
 from slurmddp.runs.layout import RunDir
 
@@ -15,13 +15,6 @@ PROGRAM = str(Path(__file__).parent.parent / "programs" / "train.py")
 pytestmark = pytest.mark.preloaded
 TOTAL, STEP_S, EVERY = 24, 0.05, 5
 WORDS = (PROGRAM, str(TOTAL), str(STEP_S), str(EVERY))
-
-
-def until(condition, timeout_s: float = 150) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def steps(run, rank: int = 0) -> list[str]:

@@ -3,11 +3,11 @@
 import json
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
 import torch
+from polling import until
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 
 PROGRAM = str(Path(__file__).parent.parent / "programs" / "fsdp.py")
@@ -18,13 +18,6 @@ KINDS = ["fsdp", "zero"]
 
 def words(kind: str, total: int = TOTAL, step_s: float = STEP_S, every: int = EVERY) -> tuple[str, ...]:
     return (PROGRAM, kind, str(total), str(step_s), str(every))
-
-
-def until(condition, timeout_s: float = 150) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def steps(run, rank: int = 0) -> list[str]:

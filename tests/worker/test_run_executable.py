@@ -8,18 +8,12 @@ import time
 from pathlib import Path
 
 import pytest
+from polling import until
 
 from slurmddp.runs.layout import RunDir
 
 HOSTILE = ["a b", "x\ny", "", "-m", "--task", "$(id)", "$$", "*", b"\xff".decode("utf-8", "surrogateescape")]
-WAITS = "echo ready $$; {trap}; while :; do sleep 0.1; done"
-
-
-def until(condition, timeout_s: float = 30) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+WAITS = "{trap}; echo ready $$; while :; do sleep 0.1; done"
 
 
 def sh(text: str) -> tuple[str, ...]:
@@ -56,7 +50,6 @@ def program_of(running, rank: int = 0) -> int:
     """Return the program's process once it waits."""
     log = running.run.rank_log("17", "0.0", rank)
     until(lambda: "ready" in log.read_text())
-    time.sleep(0.2)
     return int(log.read_text().split()[1])
 
 
@@ -82,6 +75,7 @@ def test_one_that_catches_the_notice_ends_by_itself(start, exits, record):
     assert ended.log(0).endswith("saved\n")
 
 
+@pytest.mark.preloaded
 @pytest.mark.parametrize("order", [1, -1])
 def test_one_that_does_not_is_over_and_all_come_back(start, order):
     """Whether the signal ends the program or its rank first."""
@@ -111,7 +105,6 @@ def test_where_nobody_signals_the_program_its_rank_does(make, tmp_path):
         text=True,
     )
     assert "ready" in process.stdout.readline()
-    time.sleep(0.2)
     process.send_signal(signal.SIGTERM)
     assert process.communicate(timeout=30)[0].count("heard") == 1
     assert process.returncode == 75

@@ -13,6 +13,7 @@ from slurmddp.runs.training_events import Found
 from slurmddp.runtime.exiting.record import write_event
 from slurmddp.runtime.health.facts import Facts, gather
 from slurmddp.runtime.health.rules import failed, judge, skewed, unseen
+from slurmddp.runtime.launch.output import print_line
 from slurmddp.runtime.launch.rank import Rank
 
 SEEN_LIMIT_S: Final = 0.5
@@ -51,7 +52,7 @@ class Preflight:
         for finding in findings:
             if finding.level in SERIOUS:
                 with suppress(OSError):
-                    print(f"{finding.level.upper()}: {finding.line}", flush=True)  # noqa: T201 - rank 0's console
+                    print_line(f"{finding.level.upper()}: {finding.line}")
                 write_event(self._rank, Found.of(finding))
 
     def _sees(self, deadline: float, node: int) -> bool:

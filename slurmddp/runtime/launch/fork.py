@@ -27,7 +27,7 @@ from pathlib import Path  # noqa: E402
 
 from slurmddp import exit_codes, variables  # noqa: E402
 from slurmddp.errors import RankError  # noqa: E402
-from slurmddp.runtime.launch.output import send_output  # noqa: E402
+from slurmddp.runtime.launch.output import print_line, send_output  # noqa: E402
 from slurmddp.runtime.launch.parent_death import die_with  # noqa: E402
 from slurmddp.runtime.launch.rank import Rank, read_rank  # noqa: E402
 
@@ -46,7 +46,7 @@ def main(words: list[str]) -> int:
         _import_torch()
         _check_threads()
     except RankError as error:
-        print(f"Error: {error}", file=sys.stderr, flush=True)  # noqa: T201 - the node's log
+        print_line(f"Error: {error}", sys.stderr)
         return error.exit_status
     cpus = shares(sorted(os.sched_getaffinity(0)), count)
     parent = os.getpid()
@@ -185,7 +185,7 @@ class _Watch:
                 self._fail(rank, pid, status)
 
     def _fail(self, rank: int, pid: int, status: int) -> None:
-        print(f"rank {rank} (pid {pid}) ended with status {status}; stopping the others", flush=True)  # noqa: T201
+        print_line(f"rank {rank} (pid {pid}) ended with status {status}; stopping the others")
         self._status = status
         self._kill_at = time.monotonic() + GRACE_S
         self._send(signal.SIGTERM)

@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from slurmddp.runs.training_events import Straggler
 from slurmddp.runtime.exiting.record import write_event
+from slurmddp.runtime.launch.output import print_line
 from slurmddp.runtime.launch.rank import Rank
 
 FACTOR: Final = 1.3
@@ -82,10 +83,9 @@ class Stragglers:
     def _name(self, slow: Slow) -> None:
         host = self._who.host_of(slow.rank) or (self._who.host if self._who.nodes == 1 else "")
         took_s, middle_s = slow.took_us / 1e6, slow.middle_us / 1e6
-        print(  # noqa: T201 - rank 0 is the console of the job
+        print_line(
             f"WARNING: rank {slow.rank}{f' on {host}' if host else ''} is slow: its backward takes "
-            f"{took_s * 1e3:.1f} ms, others {middle_s * 1e3:.1f} ms, and every step waits for it",
-            flush=True,
+            f"{took_s * 1e3:.1f} ms, others {middle_s * 1e3:.1f} ms, and every step waits for it"
         )
         write_event(self._who, Straggler(slow_rank=slow.rank, slow_host=host, backward_s=took_s, others_s=middle_s))
 

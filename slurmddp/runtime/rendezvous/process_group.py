@@ -12,6 +12,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, HashStore
 
 from slurmddp.errors import RankError
+from slurmddp.runtime.launch.output import print_line
 from slurmddp.runtime.launch.rank import Rank
 
 FORM_LIMIT = timedelta(seconds=60)
@@ -43,7 +44,7 @@ def choose_device(
     if requested == "cuda" or why:
         raise RankError(f"no CUDA on {rank.host}: {why or 'there is no NVIDIA driver'}; or ask for --device cpu")
     if rank.is_main:
-        print("WARNING: no GPU for this job: training on the CPU", flush=True)  # noqa: T201 - rank 0's console
+        print_line("WARNING: no GPU for this job: training on the CPU")
     return torch.device("cpu")
 
 

@@ -9,6 +9,7 @@ from slurmddp.runs.training_events import Notice
 from slurmddp.runtime.exiting.classify import Verdict
 from slurmddp.runtime.exiting.process_exit import LEAVING
 from slurmddp.runtime.exiting.record import write_end, write_event
+from slurmddp.runtime.launch.output import print_line
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.stopping import slurm_reason
 from slurmddp.runtime.stopping.signals import NOTICES
@@ -147,7 +148,7 @@ class Stopping:
         with contextlib.suppress(OSError):  # a disk that is full keeps nobody here
             if records:
                 write_end(self.rank, verdict)
-            print(f"{verdict.reason}; ending with status {verdict.status}", flush=True)  # noqa: T201 - the rank's log
+            print_line(f"{verdict.reason}; ending with status {verdict.status}")
         LEAVING.now(verdict.status)
 
 

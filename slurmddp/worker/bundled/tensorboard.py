@@ -5,6 +5,7 @@ from typing import Any
 
 from slurmddp.errors import RankError
 from slurmddp.runs.layout import RunDir
+from slurmddp.runtime.launch.output import print_line
 
 HINT = "--tensorboard needs the package tensorboard, which is not here; type: pip install 'slurmddp[tensorboard]'"
 
@@ -39,7 +40,7 @@ class Board:
 
     def _give_up(self, error: OSError) -> None:
         self._writer = None
-        print(f"WARNING: no more numbers for TensorBoard: {error.strerror or error}", flush=True)  # noqa: T201 - rank 0's console
+        print_line(f"WARNING: no more numbers for TensorBoard: {error.strerror or error}")
 
 
 def _summary_writer() -> Any:

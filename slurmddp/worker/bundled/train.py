@@ -15,6 +15,7 @@ from slurmddp.runs.layout import write_whole
 from slurmddp.runtime.checkpoint.checkpointer import Checkpointer
 from slurmddp.runtime.checkpoint.sampler import Sampler
 from slurmddp.runtime.checkpoint.state import bare, full_state_dict
+from slurmddp.runtime.launch.output import print_line
 from slurmddp.runtime.session import Session, init
 from slurmddp.worker.bundled.batches import Batch, measuring_batches, training_batches
 from slurmddp.worker.bundled.optimizer import Precision, base_rate, make_optimizer, rate, set_rate
@@ -192,7 +193,7 @@ def _placed(examples: Examples, device: torch.device) -> Examples:
 
 def _say_header(ddp: Session, options: WorkerOptions, task: Task) -> None:
     if not ddp.is_main:
-        print(f"rank {ddp.rank} of {ddp.world_size} on {ddp.host}, device {ddp.device}", flush=True)  # noqa: T201
+        print_line(f"rank {ddp.rank} of {ddp.world_size} on {ddp.host}, device {ddp.device}")
     total = _check_all_reduce(ddp)
     nodes = f"{ddp.nodes} node{'s' if ddp.nodes > 1 else ''}"
     tests = 0 if task.test is None else len(task.test)

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 
 import pytest
+from polling import until
 
 from slurmddp.runs.layout import RunDir, append_record
 
@@ -131,10 +132,7 @@ def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(screen):
     shown.process.send_signal(signal.SIGTSTP)
     shown.until(rb"\x1b\[\?25h\x1b\[\?1049l")
     stat = Path(f"/proc/{shown.process.pid}/stat")
-    deadline = time.monotonic() + LIMIT_S
-    while ") T " not in stat.read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: ") T " in stat.read_text(), LIMIT_S)
     shown.process.send_signal(signal.SIGCONT)
     shown.until(rb"\x1b\[\?1049h[\s\S]*17 mnist")
     os.write(shown.here, b"q")

@@ -11,7 +11,9 @@ import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import polling
 import pytest
+from polling import ASK_SLURM_S
 
 from slurmddp.monitoring.status import current, look
 from slurmddp.runs import lookup
@@ -275,11 +277,11 @@ def until(slurm_env):
     """Return a function that looks at jobs until a condition holds of the first."""
 
     def wait(words, condition):
-        deadline = time.monotonic() + 100
-        while not condition((found := seen(words, slurm_env))[0]):
-            assert time.monotonic() < deadline, found
-            time.sleep(0.3)
-        return found[0]
+        def look_once():
+            found = seen(words, slurm_env)
+            return found if condition(found[0]) else None
+
+        return polling.until(look_once, otherwise=lambda: seen(words, slurm_env), pause_s=ASK_SLURM_S)[0]
 
     return wait
 

@@ -5,10 +5,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
-from pathlib import Path
 
 import pytest
+from polling import until
+from processes import signals
 
 from slurmddp.runtime.launch.torchrun import children
 
@@ -18,7 +18,7 @@ waited = [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2]
 os.write(1, b"ready\\n")
 os.write(1, signal.sigwait(waited).name.encode() + b"\\n")
 """
-READY_S = 30
+READY_S = 120
 
 
 @pytest.fixture
@@ -54,19 +54,10 @@ def test_a_notice_reaches_the_ranks_and_leaves_the_agent(agent, number):
 
 def test_a_notice_during_the_agents_imports_is_not_lost(agent):
     process = agent()
-    deadline = time.monotonic() + READY_S
-    while not _blocks(process.pid, signal.SIGUSR2):
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
+    until(lambda: signal.SIGUSR2 in signals(process.pid, "SigBlk"), pause_s=0.005)
     process.send_signal(signal.SIGUSR2)
     lines = process.communicate(timeout=READY_S)[0].splitlines()
     assert "".join(lines).count("SIGUSR2") == 2
-
-
-def _blocks(pid: int, number: signal.Signals) -> bool:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    mask = next(line.split()[1] for line in lines if line.startswith("SigBlk"))
-    return bool(int(mask, 16) >> (number - 1) & 1)
 
 
 def test_a_rank_that_fails_is_one_line_of_the_agents(tmp_path):

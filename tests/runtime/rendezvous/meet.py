@@ -1,4 +1,7 @@
-"""Fork one process a rank described on the command line; each meets the others and prints how that went."""
+"""Fork one process a rank described on the command line; each meets the others and writes how that went.
+
+meet.py FOLDER DESCRIPTIONS      rank by rank, FOLDER/NUMBER.json
+"""
 
 import json
 import os
@@ -15,7 +18,7 @@ from slurmddp.runtime.rendezvous import rendezvous
 DEFAULTS = {"local_world_size": 1, "launcher": "srun", "master_addr": "127.0.0.1", "master_port": 1, "job": "17"}
 
 
-def take_part(number: int, description: dict) -> None:
+def take_part(folder: Path, number: int, description: dict) -> None:
     time.sleep(description.pop("delay", 0))
     limit_s, end_limit_s = description.pop("limit_s", 10.0), description.pop("end_limit_s", None)
     end, stay = description.pop("end", True), description.pop("stay", 1)
@@ -37,8 +40,8 @@ def take_part(number: int, description: dict) -> None:
         said = "met" if agreed else "alone"
     except RankError as error:
         said = f"{error.exit_status} {error}"
-    line = json.dumps({"number": number, "pid": os.getpid(), "said": said})
-    os.write(1, f"\n{line}\n".encode())  # others may be in the middle of a line
+    answer = {"pid": os.getpid(), "said": said}
+    (folder / f"{number}.json").write_text(json.dumps(answer))
     os._exit(0)
 
 
@@ -51,12 +54,12 @@ def preflight(rank: Rank, facts: dict) -> Preflight:
 
 def main() -> None:
     rendezvous.ANSWER_LIMIT_S = 2.0
-    descriptions = json.loads(sys.argv[1])
+    folder, descriptions = Path(sys.argv[1]), json.loads(sys.argv[2])
     children = []
     for number, description in enumerate(descriptions):
         children.append(os.fork())
         if children[-1] == 0:
-            take_part(number, description)
+            take_part(folder, number, description)
     for child in children:
         os.waitpid(child, 0)
 

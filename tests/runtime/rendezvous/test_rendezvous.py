@@ -3,12 +3,12 @@
 import json
 import re
 import socket
-import subprocess
-import sys
+import tempfile
 import time
 from pathlib import Path
 
 import pytest
+from preload import Preloaded, clean_environment
 
 from slurmddp.runs.events import AttemptStart, Author, append
 from slurmddp.runs.layout import RunDir, read_records
@@ -40,14 +40,20 @@ def ranks(count: int, **changes) -> list[dict]:
     ]
 
 
-def meet(descriptions: list[dict]) -> tuple[list[str], list[int]]:
-    """Return what each process said, and its pid."""
-    command = [sys.executable, str(Path(__file__).with_name("meet.py")), json.dumps(descriptions)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    answers = sorted(lines, key=lambda answer: answer["number"])
-    assert len(answers) == len(descriptions), done.stderr
-    return [answer["said"] for answer in answers], [answer["pid"] for answer in answers]
+@pytest.fixture
+def meet(preloaded, tmp_path):
+    """Return a function that lets ranks meet, and returns what each process said, and its pid."""
+
+    def play(descriptions: list[dict]) -> tuple[list[str], list[int]]:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        words = [str(Path(__file__).with_name("meet.py")), str(folder), json.dumps(descriptions)]
+        process = Preloaded(preloaded, words, clean_environment(), tmp_path, None)
+        said = process.communicate(120)
+        assert process.returncode == 0, said
+        answers = [json.loads((folder / f"{number}.json").read_text()) for number in range(len(descriptions))]
+        return [answer["said"] for answer in answers], [answer["pid"] for answer in answers]
+
+    return play
 
 
 def told(said: list[str]) -> list[str]:
@@ -57,11 +63,11 @@ def told(said: list[str]) -> list[str]:
     return [answer for answer in said if not re.match(late, answer)]
 
 
-def test_eight_ranks_meet_and_agree_on_the_end():
+def test_eight_ranks_meet_and_agree_on_the_end(meet):
     assert meet(ranks(8))[0] == ["met"] * 8
 
 
-def test_ranks_meet_by_a_file_and_find_the_same_faults(tmp_path):
+def test_ranks_meet_by_a_file_and_find_the_same_faults(meet, tmp_path):
     met = ranks(4, init_file=str(tmp_path / "meeting"), store_port=1)
     assert meet(met)[0] == ["met"] * 4
     twice = ranks(3, init_file=str(tmp_path / "other"), store_port=1)
@@ -71,7 +77,7 @@ def test_ranks_meet_by_a_file_and_find_the_same_faults(tmp_path):
     assert meet(alone)[0] == ["76 rank 1 (n1) did not arrive within 1 s"]
 
 
-def test_a_rank_on_two_hosts_is_named_with_hosts_and_pids():
+def test_a_rank_on_two_hosts_is_named_with_hosts_and_pids(meet):
     members = ranks(4)
     members[3]["rank"] = 2
     said, pids = meet(members)
@@ -79,7 +85,7 @@ def test_a_rank_on_two_hosts_is_named_with_hosts_and_pids():
     assert all(f"pid {pid}" in said[0] for pid in pids[2:])
 
 
-def test_two_rank_zeros_on_one_host_are_named():
+def test_two_rank_zeros_on_one_host_are_named(meet):
     """The second finds the store's port taken, and itself in the first one's list."""
     first, other = ranks(2)
     said, pids = meet([first, {**first, "delay": 0.3}, {**other, "delay": 1.5, "limit_s": 0.1}])
@@ -87,14 +93,14 @@ def test_two_rank_zeros_on_one_host_are_named():
     assert all(f"pid {pid}" in said[0] for pid in pids[:2])
 
 
-def test_a_double_that_comes_late_finds_that_it_is_not_in_the_list():
+def test_a_double_that_comes_late_finds_that_it_is_not_in_the_list(meet):
     members = ranks(2, end=False)
     said, pids = meet([*members, {**members[1], "delay": 0.5}])
     assert said[:2] == ["met", "met"]
     assert said[2] == f"77 rank 1 is claimed twice: by n1 (pid {pids[1]}) and n1 (pid {pids[2]})"
 
 
-def test_two_sizes_of_the_world_are_named():
+def test_two_sizes_of_the_world_are_named(meet):
     members = ranks(4)
     members[2]["world_size"] = 8
     members[2]["delay"] = 0.5
@@ -102,7 +108,7 @@ def test_two_sizes_of_the_world_are_named():
     assert set(told(said)) == {"77 ranks disagree on the world size: 4 on n1 (ranks 0, 1), 8 on n2 (rank 2)"}
 
 
-def test_one_local_rank_twice_on_a_host_is_named():
+def test_one_local_rank_twice_on_a_host_is_named(meet):
     members = ranks(2)
     members[1]["local_rank"] = 0
     said, _ = meet(members)
@@ -111,13 +117,13 @@ def test_one_local_rank_twice_on_a_host_is_named():
     )
 
 
-def test_ranks_that_do_not_come_are_named_with_their_hosts():
+def test_ranks_that_do_not_come_are_named_with_their_hosts(meet):
     said, _ = meet(ranks(6, limit_s=1.0)[:3])
     assert set(said) == {"76 rank 3 (n2), ranks 4, 5 (n3) did not arrive within 1 s"}
 
 
 @pytest.mark.parametrize(("launcher", "task", "missing"), [("srun", 3, "rank 3 (n2)"), ("fork", 1, "ranks 2, 3 (n2)")])
-def test_ranks_that_srun_could_not_start_are_not_waited_for(tmp_path, launcher, task, missing):
+def test_ranks_that_srun_could_not_start_are_not_waited_for(meet, tmp_path, launcher, task, missing):
     """The words are those of Slurm 22.05 where a node could not open its ranks' output; an earlier start's are old."""
     run = RunDir(tmp_path)
     run.logs.mkdir()
@@ -132,33 +138,33 @@ def test_ranks_that_srun_could_not_start_are_not_waited_for(tmp_path, launcher, 
     assert set(meet(members)[0]) == {f"76 {missing} could not be started; srun says: Slurmd could not connect IO"}
 
 
-def test_a_port_held_by_another_program_is_named():
+def test_a_port_held_by_another_program_is_named(meet):
     with socket.create_server(("127.0.0.1", 0)) as foreign:
         said, _ = meet(ranks(2, store_port=foreign.getsockname()[1]))
     assert all("is taken by a program that is not rank 0 of this job" in answer for answer in said)
     assert all(answer.startswith("76 port ") for answer in said)
 
 
-def test_a_port_held_by_another_job_is_named():
+def test_a_port_held_by_another_job_is_named(meet):
     members = ranks(2, end=False, attempt="0.0")
     said, _ = meet([*members, {**members[0], "job": "18", "delay": 0.5}])
     assert said[:2] == ["met", "met"]
     assert said[2].endswith("on 127.0.0.1 is taken by job 17 attempt 0.0")
 
 
-def test_a_rank_zero_that_never_comes_is_named_with_port_and_address():
+def test_a_rank_zero_that_never_comes_is_named_with_port_and_address(meet):
     (_, member) = ranks(2, limit_s=0.5)
     said, _ = meet([member])
     assert f"76 rank 1 on n1 reached no rank 0 at 127.0.0.1 port {member['store_port']} within 0.5 s" in said[0]
     assert "the name resolves to 127.0.0.1" in said[0]
 
 
-def test_a_head_that_does_not_resolve_is_said_so():
+def test_a_head_that_does_not_resolve_is_said_so(meet):
     (_, member) = ranks(2, limit_s=0.5, master_addr="no-such-host.invalid")
     assert "the name does not resolve" in meet([member])[0][0]
 
 
-def test_rank_zero_on_another_host_than_the_head_is_refused():
+def test_rank_zero_on_another_host_than_the_head_is_refused(meet):
     said, _ = meet(ranks(2, master_addr="192.0.2.1")[:1])
     wanted = "77 rank 0 runs on n1, but MASTER_ADDR 192.0.2.1 is another host; export MASTER_ADDR as the first host"
     assert said == [f"{wanted} of the job"]
@@ -178,7 +184,7 @@ def found(folder: Path) -> list[tuple[str, str, str]]:
     return [(event["check"], event["on_host"], event["what"]) for event in read_records(RunDir(folder).events)]
 
 
-def test_ranks_that_differ_meet_and_the_difference_is_told(tmp_path):
+def test_ranks_that_differ_meet_and_the_difference_is_told(meet, tmp_path):
     """What a node wrote to be seen is gone."""
     members = looked_at(tmp_path / "run", versions={"torch": "1.0"})
     for member in members[2:]:
@@ -190,14 +196,14 @@ def test_ranks_that_differ_meet_and_the_difference_is_told(tmp_path):
     assert list((tmp_path / "run" / "logs" / "17" / "0.0").iterdir()) == []
 
 
-def test_what_certainly_breaks_the_job_ends_all_ranks(tmp_path):
+def test_what_certainly_breaks_the_job_ends_all_ranks(meet, tmp_path):
     said, _ = meet(looked_at(tmp_path / "run", folder_error="EROFS"))
     wanted = "77 n2: the run's folder cannot be written to (EROFS)"
     assert all(answer.startswith(wanted) for answer in told(said))
     assert found(tmp_path / "run")[0][:2] == ("folder", "n2")
 
 
-def test_a_folder_that_a_node_has_for_itself_is_told(tmp_path):
+def test_a_folder_that_a_node_has_for_itself_is_told(meet, tmp_path):
     members = looked_at(tmp_path / "run")
     RunDir(tmp_path / "other").attempt("17", "0.0").mkdir(parents=True)
     for member in members[2:]:
@@ -206,19 +212,19 @@ def test_a_folder_that_a_node_has_for_itself_is_told(tmp_path):
     assert [each[:2] for each in found(tmp_path / "run")] == [("folder", "n2")]
 
 
-def test_rank_zero_stays_for_a_while_for_a_rank_that_never_says_it_ended():
+def test_rank_zero_stays_for_a_while_for_a_rank_that_never_says_it_ended(meet):
     members = ranks(2, end_limit_s=0.5)
     members[1]["end"] = False
     assert meet(members)[0] == ["alone", "met"]
 
 
-def test_a_rank_that_ends_after_rank_zero_has_left_ends_well():
+def test_a_rank_that_ends_after_rank_zero_has_left_ends_well(meet):
     members = ranks(2)
     members[0] |= {"end": False, "stay": 0}
     assert meet(members)[0] == ["met", "alone"]
 
 
-def test_rank_zero_may_leave_as_soon_as_it_has_met():
+def test_rank_zero_may_leave_as_soon_as_it_has_met(meet):
     assert meet(ranks(8, end=False, stay=0))[0] == ["met"] * 8
 
 

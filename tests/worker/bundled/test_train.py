@@ -19,6 +19,7 @@ def epochs(ended) -> list[dict]:
     return [record for record in ended.events("metrics") if "epoch" in record["values"]]
 
 
+@pytest.mark.preloaded
 def test_one_and_two_ranks_and_both_launchers_agree(start):
     """The global batch is the same set of samples: the losses agree, and with as many ranks the weights, bit by bit."""
     one = start("srun", 1, "--epochs", "2", "--batch-size", "64").wait()
@@ -51,12 +52,14 @@ def check_words(ended) -> None:
     assert steps == [22, 44]
 
 
+@pytest.mark.preloaded
 def test_digits_are_learnt_in_the_default_epochs(start):
     ended = start("fork", 2).wait()
     last = ended.events("metrics")[-1]["values"]
     assert (last["epoch"], last["accuracy"] > 0.95) == (10, True)
 
 
+@pytest.mark.preloaded
 def test_linear_recovers_its_weights(alone):
     ended = alone("--task=linear", "--epochs=3")
     error = next(line for line in ended.stdout.splitlines() if line.startswith("largest error of the weights: "))
@@ -64,6 +67,7 @@ def test_linear_recovers_its_weights(alone):
     assert ended.events("metrics")[-1]["values"].keys() >= {"epoch", "loss", "samples_per_s", "lr"}
 
 
+@pytest.mark.preloaded
 def test_synthetic_images_are_learnt(alone):
     ended = alone("--data", "synthetic", "--epochs=1")
     assert epochs(ended)[0]["values"]["accuracy"] > 0.9
