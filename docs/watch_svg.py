@@ -18,7 +18,7 @@ from rich.console import Console
 
 from slurmddp.cli.watch.frame import draw
 from slurmddp.cli.watch.keys import Session
-from slurmddp.cli.watch.poller import Asker
+from slurmddp.cli.watch.poller import Poller
 
 WIDTH, HEIGHT = 80, 24
 FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.DOTALL)
@@ -26,10 +26,10 @@ FORMAT = re.sub(r"@font-face \{\{.*?\}\}\s*", "", CONSOLE_SVG_FORMAT, flags=re.D
 
 def main(run: str, path: str) -> None:
     """Write the frame of a run of this folder to a file."""
-    asker = Asker([run], "jobs", os.environ, lambda: None)
-    asker.ask()
+    poller = Poller([run], "jobs", os.environ, lambda: None)
+    poller.ask()
     console = Console(file=io.StringIO(), record=True, width=WIDTH, force_terminal=True, color_system="truecolor")
-    for line in draw(Session(asker).view(HEIGHT), WIDTH, HEIGHT):
+    for line in draw(Session(poller).view(HEIGHT), WIDTH, HEIGHT):
         console.print(line)
     svg = console.export_svg(title=f"slurmddp watch {run}", code_format=FORMAT, unique_id="watch")
     Path(path).write_text("\n".join(line.rstrip() for line in svg.splitlines()) + "\n")

@@ -1,24 +1,28 @@
 """A real Slurm for the tests that want one, on this machine and in namespaces of its own."""
 
 import os
-import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from polling import ASK_SLURM_S, until
 from preload import server
 
 from slurmddp import sandbox as slurm_sandbox
 from slurmddp.errors import ClusterError
+from slurmddp.slurm.queries import show_command
+from slurmddp.slurm.values import parse_record
 
 _ENDED = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
 
 Job = dict[str, str]
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in the background deaf to it
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 os.environ.pop("VIRTUAL_ENV", None)  # the ranks' Python is to be that of the tests, whatever is active around them
 
 
@@ -75,7 +79,7 @@ def shapes() -> Iterator[slurm_sandbox.Sandbox]:
 
 def _need_slurm() -> None:
     try:
-        slurm_sandbox.check()
+        slurm_sandbox.check_machine()
     except ClusterError as error:
         if os.environ.get("SLURMDDP_TESTS_REQUIRE_SLURM") == "1":
             raise
@@ -123,4 +127,4 @@ def wait_for_job(slurm: Callable[..., str]) -> Callable[..., Job]:
 
 
 def _record(slurm: Callable[..., str], job_id: str | int) -> Job:
-    return dict(re.findall(r"([\w/:]+)=(\S*)", slurm("scontrol", "--oneliner", "show", "job", str(job_id))))
+    return dict(parse_record(slurm(*show_command(str(job_id)))))

@@ -1,4 +1,4 @@
-"""The command line: what goes where among the words, exit statuses, one line an error, nothing left behind."""
+"""The command line: parsing, exit statuses, errors of one line, no files after an error."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from slurmddp import __version__
-from slurmddp.cli.job_options import split
+from slurmddp.cli.job_command import split_command_line
 
 TAKES = {"-N": True, "--nodes": True, "--hold": False, "--requeue": False, "--no-requeue": False}
 
@@ -34,12 +34,12 @@ TAKES = {"-N": True, "--nodes": True, "--hold": False, "--requeue": False, "--no
         ("--unknown train.py", "--unknown", None, "train.py"),
     ],
 )
-def test_options_end_where_the_command_begins(words, own, job_file, command):
-    assert split(words.split(), TAKES) == (own.split(), job_file, tuple(command.split()))
+def test_options_end_at_the_command(words, own, job_file, command):
+    assert split_command_line(words.split(), TAKES) == (own.split(), job_file, tuple(command.split()))
 
 
 def slurmddp(*words: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess:
-    """Run the program in an empty world, as far from a cluster as can be."""
+    """Run the program without a cluster, in an almost empty environment."""
     return subprocess.run(
         [sys.executable, "-m", "slurmddp", *words],
         cwd=cwd,
@@ -65,39 +65,42 @@ USER_ERRORS = [
     ("submit --epochs 0", "--epochs: '0' is not a whole number, 1 or more"),
     ("submit --epochs 3 train.py", "'--epochs' is for the bundled worker, but COMMAND is 'train.py'; a script's own"),
     ("submit --launcher manual", "--launcher manual is not for the queue; type `slurmddp render --launcher manual"),
-    ("render --launcher manual --init file", "by hand nobody makes a new file"),
+    (
+        "render --launcher manual --init file",
+        "--rendezvous file with --launcher manual: nothing makes a new file",
+    ),
     ("render --launcher manual --reset", "--reset with --launcher manual, which makes no batch script"),
-    ("render --launcher manual -N 2 -w n[1-3]", "--nodelist names 3 nodes and --nodes 2"),
+    ("render --launcher manual -N 2 -w n[1-3]", "--nodelist names 3 nodes, but --nodes is 2"),
     ("render --launcher manual -w n[1", "'n[1' is no list of nodes"),
     ("render --no-python", "--no-python: COMMAND is missing; name an executable"),
     ("render --no-python -- --task", "--no-python: COMMAND is '--task'; name an executable"),
-    ("render --no-python ./none", "'./none' is no file that can be executed"),
-    ("submit --gpus 4", "No such option '--gpus'; say --gpus-per-node"),
-    ("run --gres=gpu:4", "say --gpus-per-node"),
-    ("render --gpus-per-task 1", "say --gpus-per-node"),
-    ("submit -n 4", "No such option '-n'; say --ntasks-per-node (ranks on each node)"),
-    ("render --ntasks=4", "say --ntasks-per-node"),
-    ("run --nproc_per_node=4", "say --ntasks-per-node"),
-    ("render --nnodes 2", "say --nodes"),
+    ("render --no-python ./none", "'./none' is not an executable file"),
+    ("submit --gpus 4", "No such option '--gpus'; use --gpus-per-node"),
+    ("run --gres=gpu:4", "use --gpus-per-node"),
+    ("render --gpus-per-task 1", "use --gpus-per-node"),
+    ("submit -n 4", "No such option '-n'; use --ntasks-per-node (ranks on each node)"),
+    ("render --ntasks=4", "use --ntasks-per-node"),
+    ("run --nproc_per_node=4", "use --ntasks-per-node"),
+    ("render --nnodes 2", "use --nodes"),
     ("submit -o x.out", "output is in the run's folder, jobs/NAME/logs"),
     ("render --error=x", "output is in the run's folder, jobs/NAME/logs"),
-    ("submit --mail-user=me", "Another option of sbatch is given as --sbatch KEY=VALUE"),
-    ("submit --nodess 2", "'--nodes'?) Another option of sbatch is given as --sbatch KEY=VALUE"),
-    ("submit -- --data none", "is no folder; allowed are digits"),
+    ("submit --mail-user=me", "For another option of sbatch, use --sbatch KEY=VALUE"),
+    ("submit --nodess 2", "'--nodes'?) For another option of sbatch, use --sbatch KEY=VALUE"),
+    ("submit -- --data none", "is not a folder; allowed are digits"),
     ("submit --env NO_SUCH_VARIABLE", "NO_SUCH_VARIABLE is not set here"),
     ("submit --nodess 2", "No such option '--nodess'"),
     ("submit --launcher mpi", "'mpi' is not one of srun, fork, torchrun, manual"),
     ("submit --time never", "'never' is not a Slurm time"),
     ("render -N", "requires an argument"),
     ("render python", "alone; name a script"),
-    ("run -- --data .", "holds no train-images-idx3-ubyte"),
+    ("run -- --data .", "has neither train-images-idx3-ubyte"),
     ("run --devices 0,0", "--devices 0,0: not a list"),
     ("nothing", "No such command 'nothing'"),
 ]
 
 
 @pytest.mark.parametrize(("words", "message"), USER_ERRORS)
-def test_a_users_mistake_is_one_line_and_status_2_and_leaves_nothing(words, message, tmp_path):
+def test_a_wrong_command_line_is_one_line_with_status_2_and_leaves_no_files(words, message, tmp_path):
     done = slurmddp(*words.split(), cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1
@@ -106,10 +109,10 @@ def test_a_users_mistake_is_one_line_and_status_2_and_leaves_nothing(words, mess
 
 
 @pytest.mark.parametrize("words", ["run --mail-user=me", "run --nnodes 2"])
-def test_run_gives_no_advice_that_only_holds_for_sbatch(words, tmp_path):
+def test_run_gives_no_advice_about_sbatch(words, tmp_path):
     done = slurmddp(*words.split(), cwd=tmp_path)
     assert done.returncode == 2
-    assert "--sbatch" not in done.stderr and "say --nodes" not in done.stderr
+    assert "--sbatch" not in done.stderr and "use --nodes" not in done.stderr
 
 
 @pytest.mark.parametrize("words", ["render", "--help", "", "sandbox --help"])
@@ -129,7 +132,7 @@ def test_output_that_cannot_be_written_is_one_line_and_status_1(words, place, un
 
 
 @pytest.mark.parametrize("words", ["render", "--help", ""])
-def test_a_reader_that_leaves_early_gets_no_complaint(words, tmp_path):
+def test_a_closed_pipe_gives_no_message(words, tmp_path):
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
@@ -153,14 +156,14 @@ def test_a_hostile_value_is_shown_harmlessly_on_one_line(option, value, tmp_path
 
 
 @pytest.mark.parametrize("words", [["submit"], ["submit", "--dry-run"]])
-def test_no_slurm_is_status_3_and_leaves_nothing(words, tmp_path):
+def test_no_slurm_is_status_3_and_leaves_no_files(words, tmp_path):
     done = slurmddp(*words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith("Error: sbatch was not found; ") and done.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_slurm_says_moves_no_cursor(tmp_path):
+def test_control_characters_from_slurm_are_escaped(tmp_path):
     """The squeue is a stand-in."""
     squeue = tmp_path / "squeue"
     squeue.write_text('#!/bin/sh\nprintf "squeue: error: \\033[2Jgone\\n" >&2; exit 1\n')
@@ -177,12 +180,12 @@ def test_render_needs_no_cluster_and_writes_nothing_but_the_script(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_option_of_the_job_behind_the_command_is_pointed_out_and_left_there(tmp_path):
+def test_an_option_of_the_job_after_the_command_gives_a_warning(tmp_path):
     (tmp_path / "train.py").write_text("")
     done = slurmddp("render", "train.py", "--lr=1", "-N", "2", "--dry-run", "--nodes=3", cwd=tmp_path)
     assert done.returncode == 0
     assert "train.py --lr=1 -N 2 --dry-run --nodes=3" in done.stdout
-    assert done.stderr == ("'train.py' gets -N, --dry-run, --nodes; what is meant for the job stands before COMMAND\n")
+    assert done.stderr == ("'train.py' gets -N, --dry-run, --nodes; write options of the job before COMMAND\n")
 
 
 @pytest.mark.parametrize(
@@ -202,7 +205,7 @@ def test_a_bug_keeps_its_traceback(tmp_path):
     assert "AttributeError" in done.stderr
 
 
-def test_run_trains_here_and_says_where_things_lie(tmp_path):
+def test_run_trains_and_prints_its_folder(tmp_path):
     done = slurmddp(
         *("run", "--ntasks-per-node", "2", "--name", "here", "--json", "--", "--task", "linear", "--epochs", "2"),
         cwd=tmp_path,
@@ -228,17 +231,17 @@ def test_a_failing_script_fails_the_run(tmp_path):
 
 
 def fake_python(folder: Path, *lines: str) -> str:
-    """Return the path of a program that stands for a Python and so for torchrun, which takes seconds to start."""
+    """Return the path of a stand-in for Python and so for torchrun, which takes seconds to start."""
     path = folder / "python"
     path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
     path.chmod(0o755)
     return str(path)
 
 
-def test_a_run_that_ends_without_any_rank_s_word_still_says_where_to_look(tmp_path):
+def test_a_run_that_no_rank_explains_names_its_log(tmp_path):
     done = slurmddp("run", "--python", fake_python(tmp_path, "exit 3"), "--name", "x", cwd=tmp_path)
     assert done.returncode == 1
-    assert "status 3 and no rank said why; see " in done.stderr.splitlines()[-1]
+    assert "status 3, and no rank left a reason; see " in done.stderr.splitlines()[-1]
 
 
 def test_an_interrupted_run_says_where_its_output_is(tmp_path):
@@ -271,7 +274,7 @@ def test_a_path_that_the_system_refuses_is_one_line(words, tmp_path):
     assert done.stderr == f"Error: '{words[-1]}': File name too long\n"
 
 
-def test_a_working_directory_that_is_gone_is_one_line(tmp_path):
+def test_a_removed_working_directory_is_one_line(tmp_path):
     code = "import os, sys; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')\n"
     code += "from slurmddp.cli import main; main(['render', 'x.py'])"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -33,6 +33,8 @@ def commands(command: click.Command, path: tuple[str, ...] = ()) -> list[tuple[s
     context = click.Context(command)
     found = [path] if path else []
     for name in command.list_commands(context):
+        if command.get_command(context, name).hidden:
+            continue
         found += commands(command.get_command(context, name), (*path, name))
     return found
 

@@ -229,14 +229,14 @@ def test_a_hostile_command_reaches_the_script_byte_for_byte(cli, tmp_path, launc
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--partition", "nowhere"], "--partition: 'nowhere' is not here; did you mean 'nograce'?"),
+        (["--partition", "nowhere"], "--partition: 'nowhere' does not exist; did you mean 'nograce'?"),
         (["--gpus-per-node", "9"], "--gpus-per-node 9: a node of partition gpu has 8"),
         (["--nodes", "3"], "--nodes 3: partition gpu has 2"),
-        (["--cpus-per-task", "3"], "8 ranks want 24 CPUs on a node, and a job gets 16 in partition gpu; at most"),
+        (["--cpus-per-task", "3"], "8 ranks need 24 CPUs on a node, and a job gets 16 in partition gpu; at most"),
         (["--mem", "17G"], "--mem 17G: a job gets 16000 MB on a node of partition gpu"),
         (["--partition", "short", "--time", "11"], "--time 11: partition short allows at most 00:10:00"),
         (["--nodelist", "n7"], "sbatch would refuse the job: allocation failure: Invalid node name specified"),
-        (["--partition", 'x"; touch injected; "'], "is not here"),
+        (["--partition", 'x"; touch injected; "'], "does not exist"),
         (["--force", "--gpus-per-node", "9"], "sbatch refused the job: "),
         (["--force", "--partition", 'x"; touch injected; "'], "invalid partition"),
     ],
@@ -314,7 +314,7 @@ def test_ctrl_c_leaves_the_job_running(slurm_env, slurm, tmp_path):
         assert any(f"job {job_id} is" in line for line in waiting.stderr)
         waiting.send_signal(signal.SIGINT)
         assert waiting.wait(timeout=30) == 130
-        assert f"job {job_id} goes on without you" in waiting.stderr.read()
+        assert f"job {job_id} goes on without this command" in waiting.stderr.read()
     assert slurm("squeue", "-h", "-j", job_id, "-o", "%T").strip() in ("PENDING", "RUNNING")
     slurm("scancel", job_id)
 

@@ -97,7 +97,7 @@ def test_a_container_without_its_program_is_told_of_by_the_job(cli, tmp_path):
     cli("submit", "--wait", ONE, "--container=x.sif", "train.py", status=1)
     assert "neither apptainer nor singularity is on PATH" in logs()
     cli("submit", "--wait", ONE, "--name=pyxis", "--container=x.sqsh", "train.py", status=1)
-    assert "pyxis is not here" in logs()
+    assert "pyxis is not installed" in logs()
 
 
 MODULES = """

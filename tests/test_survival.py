@@ -203,7 +203,7 @@ CASES = {
     "cancel-mode": Case(((15, preempt),), partition="cancel"),
     "requeue": Case(((15, requeue),)),
     "torchrun": Case(
-        ((6, preempt), (6, kill_rank)), options=("--launcher=torchrun", "--init=file"), step_s=0.2, repeats=1
+        ((6, preempt), (6, kill_rank)), options=("--launcher=torchrun", "--rendezvous=file"), step_s=0.2, repeats=1
     ),
     "kill-9": Case(((15, kill_rank),), repeats=1),
     "imports": Case(((0, preempt),)),
@@ -223,10 +223,10 @@ def cut_off(training: Training) -> None:
     training.submit(step_s=4.0 if REAL_SITE else 1.5)
     training.until_steps(5)
     host = training.record()["BatchHost"]
-    training.sandbox.cut(host)
+    training.sandbox.disconnect(host)
     training.until(lambda: len(training.events("start")) > 1)
     with suppress(ClusterError):  # with the waits of real sites Slurm takes its time to use the node again
-        training.sandbox.heal(host)
+        training.sandbox.reconnect(host)
     training.until(lambda: training.run.rank_record(training.job, "0.0", 0).exists())
 
 

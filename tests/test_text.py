@@ -1,4 +1,4 @@
-"""Text for people: secrets are hidden, and no text can do anything to a terminal."""
+"""Text for people: secrets are masked, control characters escaped."""
 
 import pytest
 from hypothesis import given
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from slurmddp.config import resolve
 from slurmddp.errors import UsageError
 from slurmddp.submission import compatibility
-from slurmddp.text import clean, is_secret, masked
+from slurmddp.text import clean_line, is_secret, mask_secrets
 
 
 @pytest.mark.parametrize(
@@ -30,13 +30,13 @@ def test_a_harmless_name_is_no_secret(name):
 
 def test_variables_keep_their_names_and_lose_secret_values():
     items = ("HF_TOKEN=a b'c\n=d", "HF_TOKEN", "A=1", "URL=https://me:geheim@host/x")
-    assert masked(items) == ("HF_TOKEN=***", "HF_TOKEN", "A=1", "URL=https://me:***@host/x")
+    assert mask_secrets(items) == ("HF_TOKEN=***", "HF_TOKEN", "A=1", "URL=https://me:***@host/x")
 
 
 def test_lines_and_words_are_masked_too():
-    assert masked(("export A_KEY='x y' B=2; C_TOKEN=z",)) == ("export A_KEY=***",)
+    assert mask_secrets(("export A_KEY='x y' B=2; C_TOKEN=z",)) == ("export A_KEY=***",)
     words = ("train.py", "--api-key", "x", "--lr", "1", "--db-password=y z", "--token", "--fast")
-    assert masked(words) == (
+    assert mask_secrets(words) == (
         "train.py",
         "--api-key",
         "***",
@@ -46,7 +46,7 @@ def test_lines_and_words_are_masked_too():
         "--token",
         "--fast",
     )
-    assert masked(3) == 3 and masked(None) is None
+    assert mask_secrets(3) == 3 and mask_secrets(None) is None
 
 
 @pytest.mark.parametrize(
@@ -62,21 +62,21 @@ def test_lines_and_words_are_masked_too():
         ("HF_TOKEN=a\nX", "HF_TOKEN=***"),
     ],
 )
-def test_of_a_line_nothing_is_shown_behind_a_secrets_name(line, shown):
-    assert masked(line) == shown
-    assert masked(shown) == shown
+def test_a_line_is_masked_after_the_name_of_a_secret(line, shown):
+    assert mask_secrets(line) == shown
+    assert mask_secrets(shown) == shown
 
 
 @pytest.mark.parametrize(
     "line",
     ["source ~/key/env.sh", "cd $PWD && ls", "export HF_TOKEN", "A=1 python token.py --tokenizer x", "HF_TOKEN="],
 )
-def test_a_line_without_a_secret_is_shown_as_it_is(line):
-    assert masked(line) == line
+def test_a_line_without_a_secret_is_unchanged(line):
+    assert mask_secrets(line) == line
 
 
 def test_secrets_in_tables_are_masked():
-    assert masked({"HF_TOKEN": ["X"], "a": {"b": ["--token", "X", 1]}}) == {
+    assert mask_secrets({"HF_TOKEN": ["X"], "a": {"b": ["--token", "X", 1]}}) == {
         "HF_TOKEN": "***",
         "a": {"b": ["--token", "***", 1]},
     }
@@ -96,14 +96,14 @@ def test_secrets_in_tables_are_masked():
         'profile.a = "HF_TOKEN=s3cret"',
     ],
 )
-def test_no_message_tells_a_secret(text, tmp_path):
+def test_no_message_contains_a_secret(text, tmp_path):
     (tmp_path / "job.toml").write_text(text)
     with pytest.raises(UsageError) as caught:
         resolve.resolve(options={}, words=(), job_file=tmp_path / "job.toml", environ={})
     assert "s3cret" not in str(caught.value)
 
 
-def test_a_runs_other_command_is_told_without_its_secrets():
+def test_a_changed_command_is_reported_without_its_secrets():
     said = compatibility.difference(["train.py", "--token", "geheim", [255, 1]], None)
     assert said == "['train.py', '--token', '***', '[255, 1]'] became None"
 
@@ -121,10 +121,10 @@ def test_a_runs_other_command_is_told_without_its_secrets():
         (b"\n", ""),
     ],
 )
-def test_a_line_of_output_is_left_readable(written, shown):
-    assert clean(written) == shown
+def test_a_line_of_output_stays_readable(written, shown):
+    assert clean_line(written) == shown
 
 
 @given(st.binary())
-def test_nothing_gets_through_that_is_not_printable(line):
-    assert all(char.isprintable() or char == "\t" for char in clean(line))
+def test_every_character_is_printable(line):
+    assert all(char.isprintable() or char == "\t" for char in clean_line(line))

@@ -1,4 +1,4 @@
-"""`exec python -m slurmddp.batch OPTIONS < <(declare -f)`: what the batch script becomes."""
+"""The program of the supervisor: the batch script ends with `exec python -m slurmddp.batch ... < <(declare -f)`."""
 
 import io
 import os
@@ -15,18 +15,18 @@ from slurmddp import variables
 from slurmddp.batch import arguments
 from slurmddp.batch.attempt import Job
 from slurmddp.batch.controller import Controller
-from slurmddp.batch.supervisor import Supervisor, size_of_output, write_line
+from slurmddp.batch.supervisor import Supervisor, output_size, write_line
 from slurmddp.errors import UsageError
 from slurmddp.exit_codes import DONE, FAILED
 from slurmddp.runs.layout import RunDir, write_whole
 from slurmddp.version import __version__
 
 _LIMITS: Final = ("DATA", "FSIZE", "MEMLOCK", "NOFILE", "CPU", "NPROC", "AS")
-_OF_A_JOB: Final = ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", variables.JOB_ID, variables.RUN_DIR)
+_REQUIRED: Final = ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", variables.JOB_ID, variables.RUN_DIR)
 _LAUNCH: Final = "launch"
 _FINISH: Final = "finish"
-_BEFORE: Final = "${DDPRUN_STATUS:-$?}"
-"""A template's `launch` block of before 0.2 leaves the status in a variable."""
+_LAUNCH_STATUS: Final = "${DDPRUN_STATUS:-$?}"
+"""The status of `launch`; templates older than 0.2 leave it in a variable."""
 
 
 def main(words: list[str]) -> int:
@@ -35,7 +35,7 @@ def main(words: list[str]) -> int:
         signal.signal(number, signal.SIG_DFL)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
-    if (protocol := arguments.protocol_of(words)) != arguments.PROTOCOL:
+    if (protocol := arguments.read_protocol(words)) != arguments.PROTOCOL:
         return _refuse(
             f"this script speaks protocol {protocol}, and slurmddp {__version__} in {Path(__file__).parents[1]} "
             f"speaks {arguments.PROTOCOL}; submit the job again, or give the Python that made it by --python",
@@ -52,26 +52,26 @@ def main(words: list[str]) -> int:
         return error.exit_status
     functions = sys.stdin.buffer.read()
     raise_soft_limits()
-    environ = rank_environment(os.environ)
+    environ = build_rank_environment(os.environ)
     return Supervisor(
         options=given,
         job=Job.read(environ, Path(environ[variables.RUN_DIR])),
         environ=environ,
         slurm=Controller(os.environ),
-        launch=lambda environment: call(functions, _LAUNCH, environment),
-        finish=(lambda environment: call(functions, _FINISH, environment)) if given.finish else None,
+        launch=lambda environment: call_function(functions, _LAUNCH, environment),
+        finish=(lambda environment: call_function(functions, _FINISH, environment)) if given.finish else None,
         say=write_line,
-        log_size=size_of_output,
+        log_size=output_size,
     ).run()
 
 
 def _check_in_job(environ: Mapping[str, str]) -> None:
-    if missing := [name for name in _OF_A_JOB if name not in environ]:
+    if missing := [name for name in _REQUIRED if name not in environ]:
         raise UsageError(f"{missing[0]} is not set; this is started by a batch script: type `slurmddp submit`")
 
 
 def _refuse(reason: str, environ: Mapping[str, str]) -> int:
-    """Say why no supervisor runs, also in the record that a failed set-up leaves; return the status."""
+    """Write why the supervisor does not run to the log and to the record of the batch script; return the status."""
     write_line(reason)
     if variables.RUN_DIR in environ and variables.JOB_ID in environ:
         record = RunDir(Path(environ[variables.RUN_DIR])).batch_record(environ[variables.JOB_ID])
@@ -79,10 +79,10 @@ def _refuse(reason: str, environ: Mapping[str, str]) -> int:
     return FAILED
 
 
-def rank_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of the ranks as far as it is the same for each attempt.
+def build_rank_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the part of the ranks' environment that is the same for each attempt.
 
-    What another job's attempt has left there, as where sbatch was typed in a job, is taken out.
+    Variables of another job's attempt are removed: sbatch may have been typed inside a job.
     """
     own = {name: value for name, value in environ.items() if name not in variables.OF_AN_ATTEMPT}
     if variables.CODE not in environ:
@@ -92,7 +92,7 @@ def rank_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def raise_soft_limits() -> None:
-    """Raise each soft limit to the hard one: soft limits travel here from the login node."""
+    """Raise each soft limit to the hard limit: Slurm copies the soft limits of the login node."""
     for name in _LIMITS:
         kind = getattr(resource, f"RLIMIT_{name}")
         hard = resource.getrlimit(kind)[1]
@@ -100,20 +100,20 @@ def raise_soft_limits() -> None:
             resource.setrlimit(kind, (hard, hard))
 
 
-def call(functions: bytes, name: str, environ: Mapping[str, str]) -> int:
-    """Run one of the script's functions in a bash of its own, and return its status; 128 + n for signal n.
+def call_function(functions: bytes, name: str, environ: Mapping[str, str]) -> int:
+    """Run one of the script's functions in a new bash; return its status, 128 + n for signal n.
 
-    The functions come by standard input: an environment variable, or an argument, holds 128 KiB at most. `-p`: what
-    BASH_ENV, SHELLOPTS and exported functions would change was settled by the set-up lines.
+    The functions are passed by standard input: an environment variable or an argument can have 128 KiB at most. With
+    `-p`, bash ignores BASH_ENV, SHELLOPTS and exported functions, which the set-up lines have already used.
     """
     _reap()
-    code = functions + f'\n{name} </dev/null; exit "{_BEFORE}"\n'.encode()
+    code = functions + f'\n{name} </dev/null; exit "{_LAUNCH_STATUS}"\n'.encode()
     done = subprocess.run(["bash", "-ps"], input=code, env=environ, check=False)
     return done.returncode if done.returncode >= 0 else 128 - done.returncode
 
 
 def _reap() -> None:
-    """Collect children that have ended: the shell of `< <(declare -f)` is one, and would stay as a zombie."""
+    """Wait for children that have ended: the shell of `< <(declare -f)` would stay as a zombie."""
     with suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG) != (0, 0):
             pass

@@ -1,4 +1,4 @@
-"""What the batch script tells the supervisor on its command line. No I/O."""
+"""The command line of the supervisor, as the batch script has it. No I/O."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, Final, NamedTuple
 from slurmddp.errors import UsageError
 
 PROTOCOL: Final = 1
-"""Of script and supervisor. It changes when a script of today would be misunderstood."""
+"""The version of the command line. It changes when a newer supervisor would misunderstand an older script."""
 
 LEAD_S: Final = 120
 MARGIN_S: Final = 60
@@ -16,41 +16,41 @@ _UNLIMITED: Final = "unlimited"
 
 
 class Options(NamedTuple):
-    """How the supervisor is to treat the job."""
+    """How the supervisor treats the job."""
 
     protocol: int = PROTOCOL
     max_restarts: int = MAX_RESTARTS
-    """Failed starts of the ranks in a row, after the first, without a new checkpoint."""
+    """Restarts in a row without a new checkpoint."""
     max_requeues: int | None = None
-    """Requeues by the job itself; None for any number while checkpoints advance."""
+    """Requeues by the job itself; None for no limit while checkpoints advance."""
     signal_lead: int = LEAD_S
-    """Seconds before the time limit at which the ranks are told to stop."""
+    """Seconds between the stop signal to the ranks and the time limit."""
     signal_margin: int = MARGIN_S
-    """Seconds that the time limit must leave before that."""
+    """Seconds that the ranks must have before the stop signal."""
     port_range: tuple[int, int] = PORTS
-    """First and last port in which the ranks' two ports are chosen."""
+    """First and last port of the range for the ranks' two ports."""
     rendezvous_file: bool = False
-    """Whether the ranks form their group by a file in the attempt's folder."""
+    """Rendezvous by a file in the attempt's folder."""
     reset: int | None = None
-    """Set aside what the run has, in the folder `before-reset-N`, unless that is there."""
+    """Move the run's state to the folder `before-reset-N`, unless that exists."""
     require_env: tuple[str, ...] = ()
-    """Variables that must be set where the job was submitted."""
+    """Variables that must be set when the job is submitted."""
     finish: bool = False
     """Call the script's function `finish` after each attempt."""
     record: bool = True
-    """Write the job into the run's submissions unless it is there."""
+    """Add the job to the run's submissions unless it is there."""
     single_attempt: bool = False
-    """Start the ranks once in an allocation that somebody else has made: no restart, no requeue."""
+    """Start the ranks once in an existing allocation: no restart, no requeue."""
 
 
-def protocol_of(words: Sequence[str]) -> int:
-    """Return the protocol of a command line whose other options may be unknown."""
+def read_protocol(words: Sequence[str]) -> int:
+    """Return the protocol of a command line that may have unknown options."""
     given = [word.partition("=")[2] for word in words if word.startswith("--protocol=")]
     return int(given[-1]) if given and given[-1].isdecimal() else PROTOCOL
 
 
 def parse(words: Sequence[str]) -> Options:
-    """Return the options of a command line; each is one word. Raises UsageError for a wrong one."""
+    """Return the options of a command line. Raises UsageError for an unknown option or a wrong value."""
     options = Options()
     for word in words:
         try:
@@ -61,7 +61,7 @@ def parse(words: Sequence[str]) -> Options:
 
 
 def _read(word: str, options: Options) -> dict[str, Any]:
-    """Return the field that an option sets; `options` are those before it."""
+    """Return the field that an option sets; `options` has the earlier ones, to which a repeated option adds."""
     name, equals, text = word.partition("=")
     if name == "--require-env":
         return {"require_env": (*options.require_env, text)}
@@ -95,26 +95,26 @@ _FLAGS: Final[Mapping[str, dict[str, Any]]] = {
 USAGE: Final = """\
 usage: python -m slurmddp.batch [OPTIONS] < <(declare -f)
 
-Supervises a job: starts its ranks, starts them again, requeues the job, or ends it. Started by the batch script,
-whose shell functions are its standard input.
+Supervises a job: starts the ranks, restarts them, requeues the job, or ends it. The batch script starts it, with
+its own shell functions as standard input.
 
-  --protocol=N            version of what script and supervisor say to each other
-  --max-restarts=N        failed attempts in a row without a new checkpoint
-  --max-requeues=N        requeues that the job itself may ask for; `unlimited` for any number
-  --signal-lead=N         seconds between the notice to the ranks and the time limit
-  --signal-margin=N       seconds that the time limit must leave before the notice
-  --port-range=N-N        where the two ports of rank 0 are chosen
-  --rendezvous-file       the ranks form their group by a file, not by a port
-  --reset=N               set the run's checkpoints aside in before-reset-N, once
-  --require-env=NAME      end the job when this variable is not set; may be given again
+  --protocol=N            version of this command line
+  --max-restarts=N        restarts in a row without a new checkpoint
+  --max-requeues=N        requeues by the job itself, or `unlimited`
+  --signal-lead=N         seconds between the stop signal to the ranks and the time limit
+  --signal-margin=N       seconds that the ranks must have before the stop signal
+  --port-range=N-N        range for the two ports of rank 0
+  --rendezvous-file       rendezvous by a file, not by a port
+  --reset=N               move the run's checkpoints to before-reset-N, once
+  --require-env=NAME      end the job when this variable is not set; may be repeated
   --finish                call the script's function `finish` after each attempt
-  --no-record             keep no record of the job among the submissions
-  --single-attempt        start the ranks once: no restart, requeue, question to Slurm
+  --no-record             do not add the job to the run's submissions
+  --single-attempt        start the ranks once: no restart, no requeue, no query to Slurm
 """
 
 
-def words(options: Options) -> Iterable[str]:
-    """Yield the words of a command line that `parse` reads as these options; defaults are left out."""
+def build_arguments(options: Options) -> Iterable[str]:
+    """Yield the command line of these options; most defaults are left out."""
     yield f"--protocol={options.protocol}"
     yield f"--max-restarts={options.max_restarts}"
     yield f"--max-requeues={_UNLIMITED if options.max_requeues is None else options.max_requeues}"

@@ -1,4 +1,4 @@
-"""What the supervisor asks Slurm, and what it tells it. Starts Slurm's programs through their one door."""
+"""The supervisor's queries and orders to Slurm, through slurmddp.slurm.client."""
 
 import re
 from collections.abc import Mapping
@@ -6,24 +6,21 @@ from typing import Final
 
 from slurmddp.errors import ClusterError
 from slurmddp.slurm import client, parsing, queries
+from slurmddp.slurm.client import RefusedError
 from slurmddp.slurm.job_info import JobInfo
 
 _REFUSED: Final = re.compile("denied|permi|disabled|invalid", re.IGNORECASE)
-"""Words of a refusal; a controller that restarts has many words for it."""
-
-
-class RefusedError(Exception):
-    """Slurm will not do it, however often it is asked."""
+"""Words of a refusal; every other error may come from a controller that restarts."""
 
 
 class Controller:
-    """Slurm, as the batch script of one job talks to it."""
+    """Slurm, for the supervisor of one job."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._environ = environ
 
     def job(self, job_id: str) -> JobInfo | None:
-        """Return what Slurm has on record of a job; None when it does not know it.
+        """Return a job; None when Slurm does not know it.
 
         Raises ClusterError when it does not answer.
         """
@@ -34,14 +31,14 @@ class Controller:
         return found[0] if found else None
 
     def requeue(self, job_id: str) -> None:
-        """Put the job back into the queue; nothing happens to one that was cancelled.
+        """Requeue the job; a cancelled job stays cancelled.
 
-        Raises RefusedError when Slurm will not, ClusterError when it does not answer.
+        Raises RefusedError when Slurm refuses, ClusterError when it does not answer.
         """
         self._order(queries.requeue_command(job_id))
 
     def exclude(self, job_id: str, nodes: str) -> None:
-        """Set the nodes that a queued job must not have. Raises as `requeue` does."""
+        """Set the excluded nodes of a queued job. Raises as `requeue` does."""
         self._order(queries.update_command(job_id, "ExcNodeList", nodes))
 
     def lost_nodes(self, host_list: str) -> tuple[str, ...]:

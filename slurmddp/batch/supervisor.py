@@ -1,7 +1,7 @@
-"""The life of one job, from its batch script's `exec` to its end: see docs/life-of-a-job.md.
+"""Supervises one job, from the `exec` of its batch script to its end: see docs/life-of-a-job.md.
 
-Slurm, the clock, the launcher of the ranks and the log are passed in. No signal handler is installed: `scancel` ends
-this process at once, and `requeue Incomplete` does nothing to a job that was cancelled.
+Slurm, the clock, the launcher and the log are parameters. There is no signal handler: `scancel` ends this process at
+once, and a cancelled job stays cancelled.
 """
 
 import os
@@ -19,16 +19,18 @@ from slurmddp.batch import attempt as attempts
 from slurmddp.batch import policy
 from slurmddp.batch.arguments import Options
 from slurmddp.batch.attempt import Job
-from slurmddp.batch.controller import RefusedError
-from slurmddp.batch.policy import Action, End, Ending, Fence, Requeue, Requeued, Restart, Start
+from slurmddp.batch.controller import Controller
+from slurmddp.batch.policy import Action, End, Fence, Requeue, Requeued, Restart, Result, Start
+from slurmddp.batch.ports import choose_ports, find_used_ports
 from slurmddp.errors import ClusterError
 from slurmddp.exit_codes import FAILED, FENCED, RETRYABLE, STOPPED
 from slurmddp.runs import events
-from slurmddp.runs.events import Author, OfBatch
+from slurmddp.runs.events import Author, SupervisorEvent
 from slurmddp.runs.layout import write_whole
 from slurmddp.runs.ownership import Claim, HeldError, Ownership
-from slurmddp.runs.submissions import is_being_submitted, record_by_hand, submissions
-from slurmddp.slurm.job_info import JobInfo
+from slurmddp.runs.submissions import is_being_submitted, record_direct_submission, submissions
+from slurmddp.slurm.client import RefusedError
+from slurmddp.slurm.job_info import JobInfo, JobRef
 
 ASK_AGAIN_S: Final = 10.0
 HOLDER_ENDS_S: Final = 5.0
@@ -36,32 +38,20 @@ DISK_S: Final = 60.0
 DISK_TRIES: Final = 10
 REQUEUE_TRIES: Final = 30
 KILL_COMES_S: Final = 60.0
-"""After a requeue Slurm ends this process well within this time."""
-
-
-class Slurm(Protocol):
-    """What is asked of Slurm: `slurmddp.batch.controller.Controller`, or a stand-in of a test."""
-
-    def job(self, job_id: str) -> JobInfo | None: ...  # noqa: D102 - see Controller
-    def requeue(self, job_id: str) -> None: ...  # noqa: D102
-    def exclude(self, job_id: str, nodes: str) -> None: ...  # noqa: D102
-    def lost_nodes(self, host_list: str) -> tuple[str, ...]: ...  # noqa: D102
-    def hostnames(self, host_list: str) -> tuple[str, ...]: ...  # noqa: D102
-    def address(self, node: str) -> str: ...  # noqa: D102
-    def script_digest(self, job_id: str) -> str | None: ...  # noqa: D102
+"""After a requeue, Slurm ends this process within this time."""
 
 
 class Clock(Protocol):
-    """`time`, or a clock of a test."""
+    """The module `time`, or a fake in tests."""
 
     def time(self) -> float: ...  # noqa: D102
     def sleep(self, seconds: float, /) -> None: ...  # noqa: D102
 
 
 Launch = Callable[[Mapping[str, str]], int]
-"""Starts the ranks with an environment, waits for them, and returns the launcher's status."""
+"""Runs the ranks with an environment to their end; returns the launcher's status."""
 Finish = Callable[[Mapping[str, str]], object]
-"""Runs the lines of a template's `finish` block with an environment."""
+"""Runs a template's `finish` block with an environment."""
 
 
 class _FencedError(Exception):
@@ -69,147 +59,145 @@ class _FencedError(Exception):
 
 
 class Supervisor:
-    """One job under supervision."""
+    """The supervisor of one job."""
 
-    def __init__(  # noqa: PLR0913 - all that is passed in, by name
+    def __init__(  # noqa: PLR0913 - all are given by name
         self,
         *,
         options: Options,
         job: Job,
         environ: Mapping[str, str],
-        slurm: Slurm,
+        slurm: Controller,
         launch: Launch,
         finish: Finish | None = None,
         clock: Clock = time,
         say: Callable[[str], None] = print,
         log_size: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Begin; `environ` is that of the ranks, `say` writes to the batch log, and `log_size` is its size in bytes."""
+        """Take the ranks' environment `environ`; `say` writes to the batch log, `log_size` returns its bytes."""
         self.options, self.job, self.environ, self.slurm, self.launch = options, job, environ, slurm, launch
         self.finish, self.clock, self.say, self.log_size = finish, clock, say, log_size
-        self.born = clock.time()
-        self.attempt = job.attempt(0)
+        self.started_at = clock.time()
+        self.attempt = job.attempt_name(0)
         self.number = 0
-        """Of the attempt in this allocation."""
+        """The attempt's number in this allocation."""
         self.failures = 0
-        """Attempts that failed in a row without progress."""
-        self.started = 0.0
+        """Failed attempts in a row without progress."""
+        self.attempt_started_at = 0.0
         self.checkpoint = "none"
-        """The newest one when the attempt started."""
+        """The newest checkpoint when the attempt started."""
         self.ends_at: float | None = None
         """When the time limit ends the job."""
         self.allocated: float | None = None
         self.owner: Ownership | None = None
 
     def run(self) -> int:
-        """Supervise the job, and return the status that the batch script ends with."""
+        """Supervise the job to its end; return the exit status of the batch script."""
         try:
-            action = self._first()
+            action = self._decide_first()
             while not isinstance(action, End | Fence):
                 action = self._perform(action)
         except _FencedError as fenced:
             action = Fence(str(fenced))
         except OSError as error:
             action = End(RETRYABLE, f"{error.filename or self.job.run.path}: {error.strerror}")
-        return self._leave(action)
+        return self._finish(action)
 
     def _perform(self, action: Start | Restart | Requeue) -> Action:
-        """Do what was decided, and return what follows."""
+        """Perform an action; return the next one."""
         if isinstance(action, Requeue):
             return self._requeue(action)
         if isinstance(action, Restart):
-            self._record(events.Restart(status=action.ending.status, reason=action.ending.reason))
+            self._record(events.AttemptRestart(status=action.result.status, reason=action.result.reason))
             self.number += 1
         return self._start()
 
-    def _first(self) -> Action:
-        """Return what to do when the batch script begins."""
-        if problem := self._problem():
+    def _decide_first(self) -> Action:
+        """Return the first action."""
+        if problem := self._find_problem():
             return End(FAILED, problem)
         if self.options.single_attempt:
             return Start()
-        if (
-            self.job.restarts == 0
-        ):  # there may be one of a job of the same number, from before the cluster was set up anew
+        if self.job.restarts == 0:  # the file may be left by a job of the same number on an earlier cluster
             with suppress(OSError):
                 self._requeues.unlink(missing_ok=True)
-        job = self._look()
+        job = self._query_job()
         if self.options.record:
             with suppress(OSError):
-                self._record_if_by_hand(job)
-        return policy.first(job, lead_s=self.options.signal_lead, margin_s=self.options.signal_margin)
+                self._record_submission(job)
+        return policy.decide_first(job, lead_s=self.options.signal_lead, margin_s=self.options.signal_margin)
 
-    def _record_if_by_hand(self, job: JobInfo) -> None:
-        """Write the job down that nobody has: `slurmddp submit` records its own, and those of a sweep in its folder."""
+    def _record_submission(self, job: JobInfo) -> None:
+        """Record a job that `slurmddp submit` has not recorded: its script was given to sbatch by the user."""
         run = self.job.run.sweep or self.job.run
-        number = self.job.job_id.partition("_")[0]
+        number = JobRef.parse(self.job.job_id).array_id
         if is_being_submitted(run) or any(record["job"] == number for record in submissions(run)):
             return
-        submitted = job.submitted or datetime.fromtimestamp(self.born, UTC)
+        submitted = job.submitted or datetime.fromtimestamp(self.started_at, UTC)
         when = submitted.astimezone(UTC).isoformat(timespec="seconds")
-        record_by_hand(run, number, time=when, sha256=self.slurm.script_digest(number))
+        record_direct_submission(run, number, time=when, sha256=self.slurm.script_digest(number))
 
-    def _problem(self) -> str:
-        """Return why no rank can be started; empty when nothing is wrong."""
+    def _find_problem(self) -> str:
+        """Return why the ranks cannot start; empty when they can."""
         for name in self.options.require_env:
             if name not in self.environ:
                 return f"{name} must be set where the job is submitted"
         code = self.environ.get(variables.CODE)
         if code and not Path(code).is_dir():
-            return f"{code} is missing; it is made by slurmddp submit"
+            return f"{code} is missing; submit the job by `slurmddp submit`, which makes it"
         return "" if self.job.head else f"scontrol names no host of {self.job.host_list}"
 
     def _start(self) -> Action:
-        """Make one attempt, and return what follows from its end."""
-        self.attempt = self.job.attempt(self.number)
+        """Make one attempt; return the next action."""
+        self.attempt = self.job.attempt_name(self.number)
         began = self.clock.time()
         if failure := self._retry_while_disk_full(self._prepare):
-            return self._stay(failure)
+            return self._end_resumable(failure)
         waited = self.clock.time() - began >= HOLDER_ENDS_S and not self.options.single_attempt
-        if waited and (requeue := policy.before_start(self._look(), lead_s=self.options.signal_lead)):
+        if waited and (requeue := policy.check_before_start(self._query_job(), lead_s=self.options.signal_lead)):
             return requeue
-        return self._after(self._attempt())
+        return self._decide_after(self._run_attempt())
 
-    def _attempt(self) -> Ending:
-        """Start the ranks, wait for them, and return how they ended."""
+    def _run_attempt(self) -> Result:
+        """Run the ranks to their end; return the result."""
         folder, run = self.job.run.attempt(self.job.job_id, self.attempt), self.job.run
-        self.started, self.checkpoint = self.clock.time(), attempts.newest_checkpoint(run)
+        self.attempt_started_at, self.checkpoint = self.clock.time(), attempts.newest_checkpoint(run)
         self._record(
             events.AttemptStart(nodes=self.job.host_list, log_offset=self.log_size(), allocated=self.allocated)
         )
         self.say(f"{self._name}, on {self.job.host_list}, output of the ranks in {folder}")
-        environment = self._rank_environment(folder)
+        environment = self._build_environment(folder)
         status = self.launch(environment)
-        ending = attempts.read_ending(self.job, self.attempt, status)
-        self.say(f"{self._name}, ended with status {ending.status}: {ending.reason}")
-        self._record(events.AttemptEnd(status=ending.status, reason=ending.reason))
-        if self.finish and ending.status != FENCED:
-            self.finish(variables.with_old_names({**environment, variables.STATUS: str(ending.status)}))
-        return ending
+        result = attempts.read_result(self.job, self.attempt, status)
+        self.say(f"{self._name}, ended with status {result.status}: {result.reason}")
+        self._record(events.AttemptEnd(status=result.status, reason=result.reason))
+        if self.finish and result.status != FENCED:
+            self.finish(variables.with_old_names({**environment, variables.STATUS: str(result.status)}))
+        return result
 
-    def _after(self, ending: Ending) -> Action:
-        """Return what follows from how the ranks ended."""
+    def _decide_after(self, result: Result) -> Action:
+        """Return the action that follows from a result."""
         if self.options.single_attempt:
-            return End(ending.status, ending.reason)
-        if action := policy.after_attempt(ending):
+            return End(result.status, result.reason)
+        if action := policy.decide_by_result(result):
             return action
-        job = self._look()
+        job = self._query_job()
         self._count_failure()
         lost = self.slurm.lost_nodes(self.job.host_list)
         crash = policy.Crash(self.failures, self.options.max_restarts)
-        return policy.after_crash(ending, job, lost, crash, lead_s=self.options.signal_lead)
+        return policy.decide_after_crash(result, job, lost, crash, lead_s=self.options.signal_lead)
 
     def _count_failure(self) -> None:
-        """Count attempts that failed in a row; a new checkpoint, or ten minutes alive, starts the count again."""
-        lived = self.clock.time() - self.started >= policy.HEALTHY_S
-        if lived or attempts.newest_checkpoint(self.job.run) != self.checkpoint:
+        """Count failed attempts in a row; a new checkpoint or ten minutes of work reset the count."""
+        was_long = self.clock.time() - self.attempt_started_at >= policy.HEALTHY_S
+        if was_long or attempts.newest_checkpoint(self.job.run) != self.checkpoint:
             self.failures = 0
         self.failures += 1
 
-    def _look(self) -> JobInfo:
-        """Ask Slurm for the job until it answers: a node that is cut off from the controller starts nothing.
+    def _query_job(self) -> JobInfo:
+        """Query Slurm for the job until it answers: without the controller nothing may start.
 
-        Raises _FencedError when the job is not this process's any more.
+        Raises _FencedError when this process is no longer the job's batch script.
         """
         while True:
             try:
@@ -219,16 +207,16 @@ class Supervisor:
                 self.clock.sleep(ASK_AGAIN_S)
                 continue
             if job is None:
-                raise _FencedError("Slurm does not know the job any more")
-            if found := policy.fence(job, restarts=self.job.restarts, host=self.job.host):
+                raise _FencedError("Slurm no longer knows the job")
+            if found := policy.check_fenced(job, restarts=self.job.restarts, host=self.job.host):
                 raise _FencedError(found.reason)
-            left_s = policy.left_s(job)
+            left_s = policy.time_left_s(job)
             self.ends_at = None if left_s is None else self.clock.time() + left_s
             self.allocated = job.started.timestamp() if job.started else None
             return job
 
     def _retry_while_disk_full(self, work: Callable[[], None]) -> str:
-        """Do work in the run's folder, again and again while the disk is full; return why it could not be done."""
+        """Do work in the run's folder, with retries while the disk is full; return the error, empty when it is done."""
         for tries in range(DISK_TRIES + 1):
             try:
                 work()
@@ -242,15 +230,15 @@ class Supervisor:
         return failure
 
     def _prepare(self) -> None:
-        """Own the run, and make the attempt's folder. Raises OSError where the run's folder cannot be written to."""
-        self._own()
+        """Take ownership of the run and make the attempt's folder. Raises OSError when the folder is not writable."""
+        self._take_ownership()
         if not (ignored := self.job.run.path / ".gitignore").exists():
             write_whole(ignored, b"*\n")
-        if self.options.reset is not None and (aside := attempts.reset(self.job.run, self.options.reset)):
-            self.say(f"started over; what the run had before is in {aside}")
+        if self.options.reset is not None and (aside := attempts.reset_run(self.job.run, self.options.reset)):
+            self.say(f"started over; the earlier state of the run is in {aside}")
         attempts.make_folder(self.job.run.attempt(self.job.job_id, self.attempt))
 
-    def _own(self) -> None:
+    def _take_ownership(self) -> None:
         self.owner = Ownership(self.job.run.owner, str(self._claim))
         try:
             self.owner.take(self._check_replaceable)
@@ -262,7 +250,7 @@ class Supervisor:
         return Claim(self.job.cluster, self.job.job_id, self.attempt)
 
     def _check_replaceable(self, line: str) -> None:
-        """Return when the holder is an earlier attempt, or has ended. Raises _FencedError when it must keep the run."""
+        """Return when the owner is an earlier attempt or has ended; else raise _FencedError."""
         holder = Claim.parse(line)
         if holder is None:
             return
@@ -274,11 +262,11 @@ class Supervisor:
         if holder.job == self.job.job_id:
             if not self._claim.is_later_than(holder):
                 raise _FencedError(f"the job's later attempt {holder.attempt} owns the run")
-        elif state := self._state_of(holder.job):
+        elif state := self._active_state(holder.job):
             raise _FencedError(f"the run belongs to job {holder.job}, which is {state}")
 
-    def _state_of(self, job_id: str) -> str:
-        """Return the state of another job that is queued or running; wait for one that is just ending."""
+    def _active_state(self, job_id: str) -> str:
+        """Return the state of another job, empty when it has ended; wait while it is ending."""
         while True:
             try:
                 job = self.slurm.job(job_id)
@@ -290,12 +278,12 @@ class Supervisor:
                 if job.state != "COMPLETING":
                     return job.state
                 said = job.state
-            self.say(f"asking again in {HOLDER_ENDS_S:.0f} s for the end of job {job_id}, which holds the run: {said}")
+            self.say(f"waiting {HOLDER_ENDS_S:.0f} s for the end of job {job_id}, which owns the run: {said}")
             self.clock.sleep(HOLDER_ENDS_S)
 
-    def _rank_environment(self, folder: Path) -> dict[str, str]:
-        used = attempts.used_ports()
-        port, store = attempts.choose_ports(self.job, self.number, self.options.port_range, used.__contains__)
+    def _build_environment(self, folder: Path) -> dict[str, str]:
+        used = find_used_ports()
+        port, store = choose_ports(self.job, self.number, self.options.port_range, used.__contains__)
         values = {
             variables.ATTEMPT: self.attempt,
             variables.ATTEMPT_DIR: str(folder),
@@ -306,31 +294,33 @@ class Supervisor:
             variables.STORE_PORT: str(store),
         }
         if self.options.rendezvous_file:
-            values[variables.RENDEZVOUS_FILE] = f"file://{self.job.run.meeting(self.job.job_id, self.attempt)}"
+            values[variables.RENDEZVOUS_FILE] = f"file://{self.job.run.rendezvous_file(self.job.job_id, self.attempt)}"
         if self.ends_at is not None:
             values[variables.STOP_AT] = str(int(self.ends_at) - self.options.signal_lead)
         own = {"MASTER_ADDR": self.job.head, "MASTER_PORT": str(port)}
-        own["OMP_NUM_THREADS"] = self.environ.get("OMP_NUM_THREADS") or str(attempts.threads(self.job, self.environ))
+        own["OMP_NUM_THREADS"] = self.environ.get("OMP_NUM_THREADS") or str(
+            attempts.count_threads(self.job, self.environ)
+        )
         return {**variables.with_old_names({**self.environ, **values}), **own}
 
     def _requeue(self, wanted: Requeue) -> Action:
-        """Put the job back into the queue, which ends this process; return what follows where that cannot be."""
-        job = self._look()
+        """Requeue the job, which ends this process; return the end of the job when it cannot be requeued."""
+        job = self._query_job()
         if job.requeue is False:
-            return self._stay(f"{wanted.reason}. The job may not be requeued (Requeue=0)")
-        now = Requeued(attempts.newest_checkpoint(self.job.run), int(self.clock.time() - self.born))
-        if refused := policy.may_requeue(self._past_requeues(), now, limit=self.options.max_requeues):
-            return self._stay(f"{wanted.reason}. {refused}")
+            return self._end_resumable(f"{wanted.reason}. The job may not be requeued (Requeue=0)")
+        now = Requeued(attempts.newest_checkpoint(self.job.run), int(self.clock.time() - self.started_at))
+        if refused := policy.check_requeue(self._past_requeues(), now, limit=self.options.max_requeues):
+            return self._end_resumable(f"{wanted.reason}. {refused}")
         self._count_requeue(now)
-        nodes = self._excludable(wanted.lost_nodes, job)
+        nodes = self._excludable_nodes(wanted.lost_nodes, job)
         self.say(f"back into the queue: {wanted.reason}")
-        self._record(events.Requeue(reason=wanted.reason, excluded=nodes))
+        self._record(events.JobRequeue(reason=wanted.reason, excluded=nodes))
         said = self._order_requeue(nodes, job)
-        return self._stay(f"Slurm has not requeued the job ({said})")
+        return self._end_resumable(f"Slurm has not requeued the job ({said})")
 
     def _order_requeue(self, nodes: tuple[str, ...], job: JobInfo) -> str:
-        """Let Slurm requeue the job; return what it says when it does not."""
-        if nodes:  # ExcNodeList cannot be changed before, and the requeue sends TERM to this process
+        """Order the requeue; return Slurm's message when the job is not requeued."""
+        if nodes:  # ExcNodeList can be changed only after the requeue, which sends TERM to this process
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         said = "no answer"
         for _ in range(REQUEUE_TRIES):
@@ -346,39 +336,39 @@ class Supervisor:
                 said = "it has accepted the requeue, and has not ended the job"
                 self._exclude(nodes, job)
                 self.clock.sleep(KILL_COMES_S)
-            self._check_still_here(nodes, job)
+            self._exit_if_requeued(nodes, job)
         return said
 
-    def _check_still_here(self, nodes: tuple[str, ...], job: JobInfo) -> None:
-        """Leave when the job is requeued, though the answer to that order was lost."""
+    def _exit_if_requeued(self, nodes: tuple[str, ...], job: JobInfo) -> None:
+        """Exit when the job was requeued although the answer to the order was lost."""
         try:
-            self._look()
+            self._query_job()
         except _FencedError as error:
             self._exclude(nodes, job)
             raise SystemExit(STOPPED) from error
 
     def _exclude(self, nodes: tuple[str, ...], job: JobInfo) -> None:
-        """Leave nodes out of the queued job, beside those that it left out before; leave when Slurm takes them."""
+        """Add nodes to the excluded nodes of the queued job; exit when Slurm accepts them."""
         if not nodes:
             return
         listed = ",".join([*([job.excluded_nodes] if job.excluded_nodes else []), *nodes])
         try:
             self.slurm.exclude(self.job.job_id, listed)
-        except (RefusedError, ClusterError) as error:
-            self.say(f"{', '.join(nodes)} could not be left out: {error}")
+        except ClusterError as error:
+            self.say(f"{', '.join(nodes)} could not be excluded: {error}")
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         else:
-            raise SystemExit(STOPPED)  # TERM, which is ignored, has come by now
+            raise SystemExit(STOPPED)  # TERM was ignored, so this process must end by itself
 
-    def _excludable(self, nodes: tuple[str, ...], job: JobInfo) -> tuple[str, ...]:
-        """Return those nodes that `--nodelist` does not ask for."""
+    def _excludable_nodes(self, nodes: tuple[str, ...], job: JobInfo) -> tuple[str, ...]:
+        """Return the nodes without those that `--nodelist` requires."""
         asked = frozenset(self.slurm.hostnames(job.required_nodes)) if nodes and job.required_nodes else frozenset()
         for node in asked.intersection(nodes):
-            self.say(f"{node} cannot be left out: --nodelist asks for it")
+            self.say(f"{node} cannot be excluded: --nodelist asks for it")
         return tuple(node for node in nodes if node not in asked)
 
-    def _stay(self, reason: str) -> End:
-        """Return the end of a job that is to go on, and cannot be requeued."""
+    def _end_resumable(self, reason: str) -> End:
+        """Return the end of a job that could not be requeued, and can be submitted again."""
         newest = attempts.newest_checkpoint(self.job.run)
         state = "it has no checkpoint" if newest == "none" else f"its newest checkpoint is {newest}"
         return End(STOPPED, f"{reason}: {state}; submit {self.job.run.job_name} again to go on")
@@ -395,12 +385,12 @@ class Supervisor:
         return [Requeued(line[0], int(line[1])) for line in lines if len(line) > 1 and line[1].isdecimal()]
 
     def _count_requeue(self, now: Requeued) -> None:
-        """Add a line to the file that the next attempts read; a full disk loses it, and the count with it."""
+        """Add a requeue to the file that later attempts read; with a full disk it is not counted."""
         with suppress(OSError), self._requeues.open("a") as file:
             file.write(f"{now.checkpoint} {now.alive_s}\n")
 
-    def _leave(self, action: End | Fence) -> int:
-        """Say why the job ends, free the run, and return the status of the batch script."""
+    def _finish(self, action: End | Fence) -> int:
+        """Log why the job ends and release the run; return the exit status of the batch script."""
         if isinstance(action, Fence):
             self.say(f"{self._name}, writes nothing more: {action.reason}")
             self._record(events.Fenced(reason=action.reason))
@@ -415,20 +405,20 @@ class Supervisor:
     def _name(self) -> str:
         return f"job {self.job.job_id}, attempt {self.attempt}"
 
-    def _record(self, event: OfBatch) -> None:
+    def _record(self, event: SupervisorEvent) -> None:
         author = Author(job=self.job.job_id, attempt=self.attempt, host=self.job.host)
         events.append(self.job.run, author, event)
 
 
 def write_line(text: str) -> None:
-    """Write a line to the batch log, with the time and the product's name."""
+    """Write a line to the batch log, with time and program name."""
     with suppress(OSError):  # a full disk must not end the job
         sys.stdout.write(f"{time.strftime('%FT%T%z')} slurmddp: {text}\n")
         sys.stdout.flush()
 
 
-def size_of_output() -> int:
-    """Return the size of the file that standard output goes to; 0 where it is none."""
+def output_size() -> int:
+    """Return the size of the file of standard output; 0 when it is not a file."""
     with suppress(OSError):
         return os.fstat(1).st_size
     return 0

@@ -1,4 +1,4 @@
-"""What the commands share that act on jobs: several words, or `--all` with a question first."""
+"""Options of the commands that change several jobs: `--all`, and the confirmation it asks for."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -6,41 +6,36 @@ from typing import Any, Final
 
 import click
 
-from slurmddp.cli.job_options import tell
+from slurmddp.cli.job_command import print_message
 from slurmddp.errors import UsageError
-from slurmddp.text import printable
+from slurmddp.text import count, escape_text
 
-_SHOWN: Final = 10
+_MOST_LISTED: Final = 10
 
-yes_option: Final = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-"""For scripts."""
+yes_option: Final = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
 
 
 def all_option(text: str) -> Callable[[Any], Any]:
-    """Return the option that means all jobs."""
+    """Return the option `--all`, with a help text that says which jobs it selects."""
     return click.option("--all", "every", is_flag=True, help=text)
 
 
-def check_words(words: Sequence[str], *, every: bool) -> None:
-    """Raise UsageError unless jobs are named, or all are meant."""
+def check_targets(words: Sequence[str], *, every: bool) -> None:
+    """Raise UsageError unless either jobs are named or `--all` is given."""
     if every and words:
-        raise UsageError(f"--all means every job, and {' '.join(map(printable, words))} some; give one of them")
+        raise UsageError(f"--all cannot be combined with names ({' '.join(map(escape_text, words))}); give one of them")
     if not (every or words):
-        raise UsageError("name runs or jobs, or say --all; `slurmddp status` lists them")
+        raise UsageError("name the runs or jobs, or give --all; `slurmddp status` lists them")
 
 
 def confirm(verb: str, jobs: Sequence[str], *, yes: bool) -> None:
-    """Ask a person whether it is to be; raise UsageError where there is nobody to ask, Abort when it is not."""
+    """Ask for confirmation; raise Abort if it is refused, UsageError if there is no terminal to ask on."""
     if yes or not jobs:
         return
     if sys.stdin is None or not sys.stdin.isatty():
-        raise UsageError(f"--all means {_count(jobs)} here, and there is no terminal to ask; say --yes to mean it")
-    for job in jobs[:_SHOWN]:
-        tell(f"  {printable(job)}")
-    if len(jobs) > _SHOWN:
-        tell(f"  and {len(jobs) - _SHOWN} more")
-    click.confirm(f"{verb} {_count(jobs)}?", abort=True, err=True)
-
-
-def _count(jobs: Sequence[str]) -> str:
-    return f"{len(jobs)} job{'s' * (len(jobs) != 1)}"
+        raise UsageError(f"--all selects {count(len(jobs), 'job')}, and there is no terminal to ask; add --yes")
+    for job in jobs[:_MOST_LISTED]:
+        print_message(f"  {escape_text(job)}")
+    if len(jobs) > _MOST_LISTED:
+        print_message(f"  and {len(jobs) - _MOST_LISTED} more")
+    click.confirm(f"{verb} {count(len(jobs), 'job')}?", abort=True, err=True)

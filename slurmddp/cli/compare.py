@@ -1,4 +1,4 @@
-"""`slurmddp compare`: do ranks, or runs, hold the same model."""
+"""`slurmddp compare`: compare the models of ranks or runs."""
 
 import json
 import math
@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import click
 
-from slurmddp.cli.job_options import runs_dir_option
+from slurmddp.cli.job_command import runs_dir_option
 from slurmddp.errors import UsageError
-from slurmddp.monitoring import compare_models as comparing
-from slurmddp.text import printable, table
+from slurmddp.monitoring import compare_models
+from slurmddp.text import escape_text, format_table
 
 _HEAD: Final = ("FILE", "KIND", "NAME", "WHAT", "LARGEST", "RELATIVE", "ELEMENTS", "NAN")
 _PLURALS: Final = {"parameter": "parameters", "buffer": "buffers", "value": "values"}
@@ -22,45 +22,41 @@ _PLURALS: Final = {"parameter": "parameters", "buffer": "buffers", "value": "val
     type=click.FloatRange(min=0),
     default=0.0,
     metavar="X",
-    help="Elements this far apart count as the same. [default: 0]",
+    help="Largest difference of elements that count as equal. [default: 0]",
 )
 @runs_dir_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def compare(targets: tuple[str, ...], *, atol: float, runs_dir: str, as_json: bool) -> int:
-    """Compare models, tensor by tensor, with the first one.
+    """Compare models with the first one, tensor by tensor.
 
-    FILE is what torch.save wrote; a RUN stands for its model.pt. One RUN alone: the models of its ranks, which the
-    bundled worker leaves when told to save all ranks. Ends with 0 when all are the same, 1 when not, 2 when a file
-    cannot be read.
+    FILE is written by torch.save; RUN means its model.pt. A single RUN means the models of its ranks, which the bundled
+    worker saves with --save-all-ranks. Exit status: 0 if all models are the same, 1 if not, 2 if a file cannot be read.
     """
     if not math.isfinite(atol):
         raise UsageError(f"--atol {atol} is not a finite number, 0 or more")
-    result = comparing.compare(comparing.files(targets, runs_dir), atol=atol)
-    click.echo(json.dumps(result) if as_json else "\n".join(_lines(result)))
-    return comparing.SAME if result["same"] else comparing.DIFFERENT
+    result = compare_models.compare(compare_models.find_model_files(targets, runs_dir), atol=atol)
+    click.echo(json.dumps(result) if as_json else "\n".join(_format_result(result)))
+    return compare_models.SAME if result["same"] else compare_models.DIFFERENT
 
 
-def _lines(result: dict[str, Any]) -> list[str]:
+def _format_result(result: dict[str, Any]) -> list[str]:
     first, *others = result["files"]
     lines = [f"{', '.join(others)} against {first}"]
     for kind, count in result["compared"].items():
         differing = {item["name"] for item in result["differences"] if item["kind"] == kind and item["what"] != "extra"}
-        lines.append(f"{_PLURALS[kind]}: {len(differing)} of {count} differ" if differing else _all_same(kind, count))
-    rows = [_row(item) for item in result["differences"]]
-    return lines + (["", *table([_HEAD, *rows])] if rows else [])
+        verdict = f"{len(differing)} of {count} differ" if differing else f"all {count} the same"
+        lines.append(f"{_PLURALS[kind]}: {verdict}")
+    rows = [_format_difference(item) for item in result["differences"]]
+    return lines + (["", *format_table([_HEAD, *rows])] if rows else [])
 
 
-def _all_same(kind: str, count: int) -> str:
-    return f"{_PLURALS[kind]}: all {count} the same"
-
-
-def _row(item: dict[str, Any]) -> tuple[str, ...]:
+def _format_difference(item: dict[str, Any]) -> tuple[str, ...]:
     what, nans = item["what"], (item["nan_first"], item["nan_second"])
     if what in ("missing", "extra", "shape", "kind") or item["kind"] == "value":
         what = " ".join(filter(None, (what, " against ".join(filter(None, (item["first"], item["second"]))))))
-        return (item["file"], item["kind"], printable(item["name"]), what, "", "", "", "")
+        return (item["file"], item["kind"], escape_text(item["name"]), what, "", "", "", "")
     what += f" {item['first']} against {item['second']}" if what == "dtype" else ""
     sizes = (f"{float(item[name]):.3g}" for name in ("largest", "relative"))
     counts = f"{item['differing']} of {item['elements']}"
     seen = f"{nans[0]} against {nans[1]}" if any(nans) else ""
-    return (item["file"], item["kind"], printable(item["name"]), what, *sizes, counts, seen)
+    return (item["file"], item["kind"], escape_text(item["name"]), what, *sizes, counts, seen)

@@ -1,4 +1,4 @@
-"""`slurmddp completion`: what a shell needs to complete slurmddp's words; and what completes runs and jobs."""
+"""`slurmddp completion`: print the completion script of a shell; complete the names of runs and jobs."""
 
 import glob
 import re
@@ -11,7 +11,7 @@ import click
 from click.shell_completion import CompletionItem, get_completion_class
 
 from slurmddp.cli import COMPLETE_VARIABLE
-from slurmddp.cli.job_options import runs_dir
+from slurmddp.cli.job_command import default_runs_dir
 from slurmddp.config.job_spec import NAME
 from slurmddp.errors import SlurmddpError
 from slurmddp.runs import lookup
@@ -24,33 +24,29 @@ SHELLS: Final = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    r"""Print what makes a shell complete commands, options, runs, job ids and files.
+    r"""Print a script that makes a shell complete commands, options, runs, job ids and files.
 
     \b
     bash, in ~/.bashrc:                   eval "$(slurmddp completion bash)"
     zsh, in ~/.zshrc after compinit:      eval "$(slurmddp completion zsh)"
     fish, in ~/.config/fish/config.fish:  slurmddp completion fish | source
     """
-    kind = get_completion_class(shell)
-    if kind is None:
-        raise SlurmddpError(f"click completes no {shell}")
-    click.echo(kind(context.find_root().command, {}, "slurmddp", COMPLETE_VARIABLE).source())
+    completion_class = get_completion_class(shell)
+    if completion_class is None:
+        raise SlurmddpError(f"click has no completion for {shell}")
+    click.echo(completion_class(context.find_root().command, {}, "slurmddp", COMPLETE_VARIABLE).source())
 
 
 def complete_target(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the runs, and for a digit the jobs, that a word can become; nothing where something is wrong."""
+    """Return the runs, and for digits also the jobs, whose names begin with a word; nothing after an error."""
     del parameter
     with suppress(SlurmddpError, OSError):
-        return [CompletionItem(word) for word in _words(_runs_dir(context), incomplete)]
+        runs_dir = context.params.get("runs_dir") or default_runs_dir()
+        return [CompletionItem(word) for word in _find_names(runs_dir, incomplete)]
     return []
 
 
-def _runs_dir(context: click.Context) -> str:
-    given: str | None = context.params.get("runs_dir")
-    return given or runs_dir()
-
-
-def _words(runs_dir: str, incomplete: str) -> Iterator[str]:
+def _find_names(runs_dir: str, incomplete: str) -> Iterator[str]:
     if incomplete.isdecimal():
         for run in lookup.runs(runs_dir):
             yield from (job for record in submissions(run) if (job := record["job"]).startswith(incomplete))
@@ -60,6 +56,6 @@ def _words(runs_dir: str, incomplete: str) -> Iterator[str]:
 
 
 def targets_argument(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the words that name runs and jobs."""
+    """Add the argument that names runs and jobs."""
     decorate = click.argument("words", metavar="[RUN|JOBID]", nargs=-1, shell_complete=complete_target)
     return decorate(function)

@@ -1,4 +1,4 @@
-"""`slurmddp doctor`: what would go wrong with a job, before it is queued or on the nodes themselves."""
+"""`slurmddp doctor`: check for what would make a job fail, from this machine or from the nodes."""
 
 import json
 import os
@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import click
 
-from slurmddp.cli.job_options import SYNOPSIS, JobCommand, job_options, resolve, tell
+from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, resolve_job
 from slurmddp.config.resolve import Resolved
 from slurmddp.runs.findings import Finding, worst
-from slurmddp.text import WIDTH, printable, wrapped
+from slurmddp.text import WIDTH, escape_text, wrap_text
 
 _COLOURS: Final = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 _INDENT: Final = " " * 21
@@ -22,46 +22,46 @@ _INDENT: Final = " " * 21
 
 @click.command(cls=JobCommand, options_metavar=SYNOPSIS)
 @job_options()
-@click.option("--in-job", is_flag=True, help="Look from the nodes: by a short job, or by a step inside an allocation.")
+@click.option("--in-job", is_flag=True, help="Check on the nodes, by a short job, or by a step inside an allocation.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def doctor(job_file: Path | None, words: tuple[str, ...], *, in_job: bool, as_json: bool, **parameters: Any) -> int:
-    """Look for what would make a job fail; nothing is queued without --in-job.
+    """Check for what would make a job fail; nothing is queued without --in-job.
 
-    Each finding says what is so, why it matters, and what to type. Ends with 0 when nothing certainly breaks the job,
-    2 when it is wrong by itself, 3 when the cluster rules it out, 1 for anything else.
+    Each finding says what was found, why it matters, and what to type. Exit status: 0 without errors, 2 for an error in
+    the job's description, 3 if the cluster cannot run the job, 1 for any other error.
     """
-    resolved = resolve(job_file, words, parameters)
-    findings = _in_job(resolved) if in_job else _before(resolved)
+    resolved = resolve_job(job_file, words, parameters)
+    findings = _check_on_nodes(resolved) if in_job else _check_here(resolved)
     if as_json:
         click.echo(json.dumps({"status": worst(findings), "findings": [asdict(finding) for finding in findings]}))
     else:
-        for line in table(findings, colour=sys.stdout.isatty() and not os.environ.get("NO_COLOR")):
+        for line in format_findings(findings, colour=sys.stdout.isatty() and not os.environ.get("NO_COLOR")):
             click.echo(line)
     return worst(findings)
 
 
-def _before(resolved: Resolved) -> list[Finding]:
-    from slurmddp.cluster.request import fitted
-    from slurmddp.doctor.before_submission import examine
+def _check_here(resolved: Resolved) -> list[Finding]:
+    from slurmddp.cluster.request import fill_from_cluster
+    from slurmddp.doctor.before_submission import check_job
 
-    return list(examine(fitted(resolved, os.environ), os.environ))
-
-
-def _in_job(resolved: Resolved) -> list[Finding]:
-    from slurmddp.doctor.in_job import by_job, by_step
-
-    look = by_step if "SLURM_JOB_ID" in os.environ else by_job
-    return look(resolved, os.environ, tell)
+    return list(check_job(fill_from_cluster(resolved, os.environ), os.environ))
 
 
-def table(findings: Iterable[Finding], *, colour: bool = False) -> Iterator[str]:
-    """Yield lines of at most 80 columns: level and check on the left, on the right what, why and what to type."""
+def _check_on_nodes(resolved: Resolved) -> list[Finding]:
+    from slurmddp.doctor.in_job import check_by_job, check_by_step
+
+    check = check_by_step if "SLURM_JOB_ID" in os.environ else check_by_job
+    return check(resolved, os.environ, print_message)
+
+
+def format_findings(findings: Iterable[Finding], *, colour: bool = False) -> Iterator[str]:
+    """Yield lines of at most 80 columns: level and name of the check, then the finding, its reason and the advice."""
     width = min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
     for finding in findings:
         level = click.style(f"{finding.level:<8}", fg=_COLOURS[finding.level]) if colour else f"{finding.level:<8}"
-        told = ": ".join(filter(None, (finding.place, finding.what)))
-        first, *rest = wrapped(told, _INDENT, width=width, cut=True)
-        yield f"{level} {printable(finding.check):<11} {first.removeprefix(_INDENT)}"
+        text = ": ".join(filter(None, (finding.place, finding.what)))
+        first, *rest = wrap_text(text, _INDENT, width=width, cut=True)
+        yield f"{level} {escape_text(finding.check):<11} {first.removeprefix(_INDENT)}"
         yield from rest
-        yield from wrapped(finding.why, _INDENT, width=width, cut=True)
-        yield from wrapped(finding.advice, f"{_INDENT}-> ", width=width, cut=True)
+        yield from wrap_text(finding.why, _INDENT, width=width, cut=True)
+        yield from wrap_text(finding.advice, f"{_INDENT}-> ", width=width, cut=True)

@@ -1,4 +1,4 @@
-"""`slurmddp init`: a job file to begin with."""
+"""`slurmddp init`: write a first job file."""
 
 import os
 import shlex
@@ -7,10 +7,10 @@ from typing import Final
 
 import click
 
-from slurmddp.cli.job_options import tell
+from slurmddp.cli.job_command import print_message
 from slurmddp.cluster import Cluster, job_template
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
-from slurmddp.text import shown
+from slurmddp.text import quote_value
 
 _TIMEOUT_S: Final = 20.0
 
@@ -18,55 +18,59 @@ _TIMEOUT_S: Final = 20.0
 @click.command()
 @click.argument("file", required=False, metavar="[FILE]")
 def init(file: str | None) -> None:
-    """Write a job file to begin with; stdout is its name alone.
+    """Write a first job file; stdout is only its path.
 
-    FILE is job.toml, or a name or folder of your own. It is for this cluster (partition, GPUs, time limit, account) and
-    for the training script beside it: train.py, main.py, or the only one with a main; else for the bundled worker.
-    Nothing is asked, and nothing overwritten.
+    FILE is a file or a folder; the default is job.toml. The file is made for this cluster (partition, GPUs, time limit,
+    account) and for the training script in the same folder: train.py, main.py, or the only script with a main; without
+    one, for the bundled worker. Existing files are not overwritten.
     """
-    path = _path(file)
-    script = job_template.script_in(path.parent)
+    path = _check_path(file)
+    script = job_template.find_script(path.parent)
     typed = shlex.quote(str(path))
-    text = job_template.starter(_cluster(), script=script, name=job_template.name_for(path, script), file=typed)
-    _write(path, text)
+    text = job_template.build_job_file(
+        _inspect_cluster(), script=script, name=job_template.choose_name(path, script), file=typed
+    )
+    _create(path, text)
     click.echo(str(path))
-    tell(f"read it, then: slurmddp render {typed}, slurmddp submit {typed}")
+    print_message(f"edit the file if needed; next, type: slurmddp render {typed}, slurmddp submit {typed}")
 
 
-def _path(file: str | None) -> Path:
+def _check_path(file: str | None) -> Path:
     path = Path(file or job_template.DEFAULT)
     if path.is_dir():
         path /= job_template.DEFAULT
     if path.suffix != ".toml":
         path = path.with_name(f"{path.name}.toml")
     if os.path.lexists(path):
-        raise UsageError(f"{shown(str(path))} is there already and stays as it is; name another: slurmddp init NAME")
+        raise UsageError(
+            f"{quote_value(str(path))} exists already and is not changed; give another name: slurmddp init NAME"
+        )
     if not str(path).isprintable():
-        raise UsageError(f"{shown(str(path))} holds a character that cannot be printed; choose another name")
+        raise UsageError(f"{quote_value(str(path))} contains a character that cannot be printed; give another name")
     if not path.parent.is_dir():
-        raise UsageError(f"there is no folder {shown(str(path.parent))}; make it first")
+        raise UsageError(f"there is no folder {quote_value(str(path.parent))}; make it first")
     return path
 
 
-def _cluster() -> Cluster | None:
-    from slurmddp.cluster.inspect import look
+def _inspect_cluster() -> Cluster | None:
+    from slurmddp.cluster.inspect import query_cluster
 
     try:
-        return look(os.environ, timeout_s=_TIMEOUT_S, accounts=True)
+        return query_cluster(os.environ, timeout_s=_TIMEOUT_S, accounts=True)
     except ClusterError as error:
-        tell(f"written without a cluster: {error}")
+        print_message(f"the job file has no values of a cluster: {error}")
         return None
 
 
-def _write(path: Path, text: str) -> None:
-    """Write the file whole, or not at all."""
+def _create(path: Path, text: str) -> None:
+    """Create the file; leave none if it cannot be written completely."""
     try:
         file = path.open("xb")
     except FileExistsError as error:
-        raise UsageError(f"{shown(str(path))} is there by now and stays as it is; name another") from error
+        raise UsageError(f"{quote_value(str(path))} exists already and is not changed; give another name") from error
     try:
         with file:
             file.write(text.encode())
     except OSError as error:
         path.unlink()
-        raise SlurmddpError(f"{shown(str(path))} cannot be written: {error.strerror}") from error
+        raise SlurmddpError(f"{quote_value(str(path))} cannot be written: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""The progress of a run at the foot of a terminal, drawn from the run's events. Writes nothing elsewhere."""
+"""A progress bar in the last line of a terminal, drawn from the events of a run."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
-from slurmddp.cli.job_options import write
+from slurmddp.cli.job_command import write_bytes
 from slurmddp.runs.layout import RunDir, last_records
 
 if TYPE_CHECKING:
@@ -14,30 +14,31 @@ if TYPE_CHECKING:
 
 PER_S: Final = 4
 WIDTH: Final = 30
+_SHOWN: Final = {"epoch": "epoch {:g}", "loss": "loss {:.4g}", "samples_per_s": "{:.0f} samples/s"}
 
 Show = Callable[[bytes], None]
 
 
 @contextmanager
-def progress(run: RunDir, job_id: str, stream: TextIO, *, errors: TextIO) -> Iterator[Show]:
-    """Give the function that shows a line of output; where both streams are a terminal, above a bar.
+def show_progress(run: RunDir, job_id: str, stream: TextIO, *, errors: TextIO) -> Iterator[Show]:
+    """Yield a function that prints a line of output, above a progress bar if both streams are a terminal.
 
-    Elsewhere a line is written to `stream` as it is.
+    Otherwise the function writes the line to `stream` unchanged.
     """
     if not (stream.isatty() and errors.isatty()):
-        yield lambda line: write(stream, line)
+        yield lambda line: write_bytes(stream, line)
         return
     from rich.console import Console
     from rich.live import Live
 
     console = Console(file=errors)
-    bar = Bar(run, job_id)
+    bar = ProgressBar(run, job_id)
     with Live(console=console, get_renderable=bar.draw, refresh_per_second=PER_S, transient=True):
         yield lambda line: console.out(line.decode(errors="replace").removesuffix("\n"), highlight=False)
 
 
-class Bar:
-    """How far one job of a run is."""
+class ProgressBar:
+    """The progress of one job of a run."""
 
     def __init__(self, run: RunDir, job_id: str) -> None:
         self._events = run.events
@@ -45,22 +46,27 @@ class Bar:
         self._first: dict[str, Any] | None = None
 
     def draw(self) -> "RenderableType":
-        """Return the bar as it is now; nothing before the program has logged a step."""
-        from rich.progress_bar import ProgressBar
+        """Return the bar as it is now; empty before the program has logged a step."""
+        from rich.progress_bar import ProgressBar as RichBar
         from rich.table import Table
 
-        last = self._last()
+        last = self._last_metrics()
         if last is None:
             return ""
         self._first = self._first or last
         table = Table.grid(padding=(0, 2))
         step, total = last["step"], last["total"]
-        bar = ProgressBar(total=total, completed=step, width=WIDTH)
-        table.add_row(f"step {step}/{total}", bar, *words(last["values"]), left(self._first, last, time.time()))
+        bar = RichBar(total=total, completed=step, width=WIDTH)
+        table.add_row(
+            f"step {step}/{total}",
+            bar,
+            *format_metrics(last["values"]),
+            format_time_left(self._first, last, time.time()),
+        )
         return table
 
-    def _last(self) -> dict[str, Any] | None:
-        """Return the job's newest metrics."""
+    def _last_metrics(self) -> dict[str, Any] | None:
+        """Return the newest record of metrics of the job."""
         found = None
         for record in last_records(self._events):
             if record.get("event") == "metrics" and record.get("job") == self._job_id:
@@ -68,20 +74,13 @@ class Bar:
         return found
 
 
-def words(values: dict[str, Any]) -> list[str]:
-    """Return the numbers that a bar has room for, as texts."""
-    shown = []
-    if isinstance(values.get("epoch"), int | float):
-        shown.append(f"epoch {values['epoch']:g}")
-    if isinstance(values.get("loss"), int | float):
-        shown.append(f"loss {values['loss']:.4g}")
-    if isinstance(values.get("samples_per_s"), int | float):
-        shown.append(f"{values['samples_per_s']:.0f} samples/s")
-    return shown
+def format_metrics(values: dict[str, Any]) -> list[str]:
+    """Return the metrics that the bar shows, as texts."""
+    return [text.format(values[name]) for name, text in _SHOWN.items() if isinstance(values.get(name), int | float)]
 
 
-def left(first: dict[str, Any], last: dict[str, Any], now: float) -> str:
-    """Return how long the rest will take, at the pace between two records; empty when there is no pace yet."""
+def format_time_left(first: dict[str, Any], last: dict[str, Any], now: float) -> str:
+    """Return the time left at the speed between two records; empty before there are two."""
     steps = last["step"] - first["step"]
     if steps <= 0:
         return ""

@@ -1,4 +1,4 @@
-"""`slurmddp requeue`: jobs back into the queue, at a person's wish."""
+"""`slurmddp requeue`: requeue jobs at the user's request."""
 
 import json
 import os
@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
-from slurmddp.cli.bulk_options import all_option, check_words, confirm, yes_option
+from slurmddp.cli.bulk_options import all_option, check_targets, confirm, yes_option
 from slurmddp.cli.completion import targets_argument
-from slurmddp.cli.job_options import runs_dir_option, tell
+from slurmddp.cli.job_command import print_message, runs_dir_option
 from slurmddp.errors import ClusterError, SlurmddpError
-from slurmddp.runs import lookup as naming
+from slurmddp.runs import lookup
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.submission import cancel as cancelling
 from slurmddp.submission import requeue as requeuing
@@ -19,61 +19,62 @@ from slurmddp.submission import requeue as requeuing
 
 @click.command()
 @targets_argument
-@click.option("-x", "--exclude", multiple=True, metavar="NODE", help="Keep it off this node from now on. Repeatable.")
+@click.option("-x", "--exclude", multiple=True, metavar="NODE", help="Do not use this node from now on. Repeatable.")
 @runs_dir_option
-@all_option("Every job that runs of the runs here.")
+@all_option("Requeue all running jobs of the runs in this folder.")
 @yes_option
-@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; of several a list.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; for several jobs a list.")
 def requeue(
     words: tuple[str, ...], exclude: tuple[str, ...], runs_dir: str, *, every: bool, yes: bool, as_json: bool
 ) -> int:
-    """Put jobs back into the queue, to start again in seconds; stdout is the id of each.
+    """Requeue jobs, so that they start again in seconds; stdout is the ids of the requeued jobs.
 
-    One is told to stop, saves if it can within Slurm's KillWait, keeps its id, and goes on from its last checkpoint.
-    A job that waits already for its next start is told to start too. A cancelled or ended one does not come back:
-    submit its name again. Of several, one that cannot come back does not keep the others.
+    A running job gets a signal to stop, saves a checkpoint if Slurm's KillWait is long enough, keeps its id, and
+    resumes from its last checkpoint. A job that is already requeued and waits may start at once. A cancelled or ended
+    job cannot be requeued: submit its name again. If one of several jobs cannot be requeued, the others still are.
     """
-    check_words(words, every=every)
+    check_targets(words, every=every)
     failed: list[SlurmddpError] = []
-    job_ids = list(_all(runs_dir, yes=yes)) if every else _named(words, runs_dir, failed)
+    job_ids = list(_running_jobs(runs_dir, yes=yes)) if every else _find_jobs(words, runs_dir, failed)
     done = []
     for job_id in dict.fromkeys(job_ids):
         try:
-            done.append(requeuing.requeue(job_id, exclude=exclude, environ=os.environ, notice=tell))
+            done.append(requeuing.requeue(job_id, exclude=exclude, environ=os.environ, notice=print_message))
         except SlurmddpError as error:
             failed.append(error)
             continue
         if not as_json:
             click.echo(job_id)
     if as_json and (done or every):
-        click.echo(json.dumps(_result(done[0]) if len(words) == 1 else [_result(job) for job in done]))
+        click.echo(json.dumps(_as_json(done[0]) if len(words) == 1 else [_as_json(job) for job in done]))
     for earlier in failed[:-1]:
-        tell(f"Error: {earlier}")
+        print_message(f"Error: {earlier}")
     if failed:
         raise failed[-1]
     return 0
 
 
-def _named(words: Sequence[str], runs_dir: str, failed: list[SlurmddpError]) -> list[str]:
-    """Return the jobs that are meant; `failed` gets why a run has none."""
+def _find_jobs(words: Sequence[str], runs_dir: str, failed: list[SlurmddpError]) -> list[str]:
+    """Return the jobs that words name; append the error of each word that names none to `failed`."""
     found = []
     for word in words:
         try:
-            found.append(requeuing.find(word, runs_dir, os.environ))
+            found.append(requeuing.find_job(word, runs_dir, os.environ))
         except ClusterError as error:
             failed.append(error)
     return found
 
 
-def _all(runs_dir: str, *, yes: bool) -> Iterator[str]:
-    running = [job for job in cancelling.unfinished(naming.find((), runs_dir), os.environ) if job.phase == "running"]
+def _running_jobs(runs_dir: str, *, yes: bool) -> Iterator[str]:
+    unfinished = cancelling.unfinished_jobs(lookup.find((), runs_dir), os.environ)
+    running = [job for job in unfinished if job.phase == "running"]
     confirm("Requeue", [f"{job.job_id} ({job.name})" for job in running], yes=yes)
     if not running:
-        tell("none of the jobs here runs; nothing was requeued")
+        print_message("none of the jobs in this folder is running; nothing was requeued")
     yield from (job.job_id for job in running)
 
 
-def _result(job: JobInfo) -> dict[str, Any]:
+def _as_json(job: JobInfo) -> dict[str, Any]:
     return {
         "job": job.job_id,
         "name": job.name,

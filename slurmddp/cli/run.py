@@ -1,4 +1,4 @@
-"""`slurmddp run`: the job on this machine."""
+"""`slurmddp run`: run a job on this machine, without Slurm."""
 
 import json
 import os
@@ -8,17 +8,17 @@ from typing import Any, TextIO
 
 import click
 
-from slurmddp.cli.job_options import SYNOPSIS, JobCommand, job_options, resolve, tell
-from slurmddp.cli.progress_bar import progress
+from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, resolve_job
+from slurmddp.cli.progress_bar import show_progress
 from slurmddp.script.build import check_program
 from slurmddp.submission import run_local
 from slurmddp.submission.prepare_data import prepare
 
-_LOCAL = (
+_LOCAL_OPTIONS = (
     "gpus-per-node",
     "ntasks-per-node",
     "job-name",
-    "init",
+    "rendezvous",
     "interface",
     "nccl-debug",
     "no-python",
@@ -31,35 +31,38 @@ _LOCAL = (
 
 
 @click.command(cls=JobCommand, options_metavar=SYNOPSIS)
-@job_options(_LOCAL)
+@job_options(_LOCAL_OPTIONS)
 @click.option("--devices", metavar="N,N...", help="GPUs to use, as in 0,2 [default: as many as there are ranks].")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; the output goes to stderr.")
 def run(job_file: Path | None, words: tuple[str, ...], *, devices: str | None, as_json: bool, **parameters: Any) -> int:
     """Run the same job on this machine, without Slurm (torchrun underneath).
 
-    Rank 0 prints here; every rank has its own file in the run's folder. What a job file says of nodes, queues and
-    set-up has no meaning here.
+    The output of rank 0 is printed here; each rank also has a file in the run's folder. Options for nodes, queues and
+    set-up in a job file are ignored.
     """
-    spec = resolve(job_file, words, parameters).spec
+    spec = resolve_job(job_file, words, parameters).spec
     check_program(spec)
     prepare(spec)
     plan = run_local.plan(spec, devices=devices, environ=os.environ)
     if spec.nodes > 1:
-        tell(f"the job has {spec.nodes} nodes; here run the ranks of one")
+        print_message(f"the job has {spec.nodes} nodes; only the ranks of one node run here")
     status = _perform(plan, sys.stderr if as_json else sys.stdout)
-    tell(f"run {spec.job_name}: {plan.run.path}")
+    print_message(f"run {spec.job_name}: {plan.run.path}")
     if as_json:
         click.echo(json.dumps({"run": str(plan.run.path), "job": plan.job_id, "status": status}))
     if status == 0:
         return 0
-    tell(run_local.cause(plan) or f"the run ended with status {status} and no rank said why; see {plan.console_log}")
+    print_message(
+        run_local.failure_reason(plan)
+        or f"the run ended with status {status}, and no rank left a reason; see {plan.console_log}"
+    )
     return 1
 
 
 def _perform(plan: run_local.LocalRun, stream: TextIO) -> int:
     try:
-        with progress(plan.run, plan.job_id, stream, errors=sys.stderr) as show:
+        with show_progress(plan.run, plan.job_id, stream, errors=sys.stderr) as show:
             return run_local.perform(plan, show=show)
     except KeyboardInterrupt:
-        tell(f"interrupted; the output is in {plan.console_log.parent}")
+        print_message(f"interrupted; the output is in {plan.console_log.parent}")
         raise

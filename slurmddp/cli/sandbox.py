@@ -1,107 +1,100 @@
-"""`slurmddp sandbox`: a real Slurm on this machine."""
+"""`slurmddp sandbox`: start a real Slurm on this machine, and cause faults in it."""
 
 import json
 import shlex
+from copy import copy
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from slurmddp import sandbox as room
+from slurmddp import sandbox as sandboxes
 from slurmddp.errors import ClusterError
 
-_DEFAULT = room.Plan()
+_DEFAULT = sandboxes.Plan()
 
-_name = click.option("--name", default=_DEFAULT.name, show_default=True, help="Which sandbox.")
+_NUMBERS: Final = (
+    ("--nodes", "nodes", "N", "Number of nodes."),
+    ("--gpus-per-node", "gpus_per_node", "N", "GPUs that each node has according to Slurm."),
+    ("--cpus-per-node", "cpus_per_node", "N", "CPUs that each node has according to Slurm."),
+    ("--memory-per-node", "memory_per_node", "MB", "Memory that each node has according to Slurm."),
+    ("--kill-wait", "kill_wait_s", "SECONDS", "Time from SIGTERM to SIGKILL; many sites use 30."),
+    (
+        *("--slurmd-timeout", "slurmd_timeout_s", "SECONDS"),
+        "Time after which Slurm marks a node that does not answer as DOWN; many sites use 60.",
+    ),
+)
+"""The options that are numbers of a plan: option, field, unit, help."""
+
+_name = click.option("--name", default=_DEFAULT.name, show_default=True, help="Name of the sandbox.")
 
 
 @click.group()
 def sandbox() -> None:
     """Run a real Slurm on this machine, as root or as an ordinary user.
 
-    It lives in namespaces of its own: nothing else on the machine sees or touches it, other sandboxes neither.
+    It runs in its own namespaces, isolated from the rest of the machine and from other sandboxes.
     """
+
+
+def _number_options(function: Any) -> Any:
+    """Add an option for each number of a plan."""
+    for option, name, unit, help_text in reversed(_NUMBERS):
+        default = getattr(_DEFAULT, name)
+        decorate = click.option(
+            option, name, type=int, default=default, show_default=True, metavar=unit, help=help_text
+        )
+        function = decorate(function)
+    return function
 
 
 @sandbox.command()
 @_name
-@click.option("--nodes", type=int, default=_DEFAULT.nodes, show_default=True, help="How many nodes.")
-@click.option(
-    "--gpus-per-node", type=int, default=_DEFAULT.gpus_per_node, show_default=True, help="GPUs a node claims."
-)
-@click.option(
-    "--cpus-per-node", type=int, default=_DEFAULT.cpus_per_node, show_default=True, help="CPUs a node claims."
-)
-@click.option(
-    "--memory-per-node",
-    type=int,
-    default=_DEFAULT.memory_per_node,
-    show_default=True,
-    metavar="MB",
-    help="Memory a node claims.",
-)
-@click.option(
-    "--kill-wait",
-    "kill_wait_s",
-    type=int,
-    default=_DEFAULT.kill_wait_s,
-    show_default=True,
-    metavar="SECONDS",
-    help="From SIGTERM to SIGKILL; sites often have 30.",
-)
-@click.option(
-    "--slurmd-timeout",
-    "slurmd_timeout_s",
-    type=int,
-    default=_DEFAULT.slurmd_timeout_s,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long a silent node is not yet down; sites often have 60.",
-)
+@_number_options
 @click.option(
     "--partition",
     "partitions",
     multiple=True,
     metavar="NAME:KEY=X,...",
-    help="One more partition; repeatable. Keys are nodes, cpus, gpus, memory, and those of slurm.conf(5).",
+    help="Add a partition. Keys are nodes, cpus, gpus, memory, and those of slurm.conf(5). Repeatable.",
 )
-@click.option("--memory-limits", is_flag=True, help="A job that takes more memory than it asked for (--mem) is killed.")
-@click.option("--accounting", is_flag=True, help="With slurmdbd and MariaDB, so that sacct answers.")
+@click.option("--memory-limits", is_flag=True, help="Kill a job that uses more memory than it asked for (--mem).")
+@click.option("--accounting", is_flag=True, help="Start slurmdbd and MariaDB too, so that sacct works.")
 def up(partitions: tuple[str, ...], **options: Any) -> None:
-    """Bring a sandbox up; ends when all nodes are idle.
+    """Start a sandbox; return when all nodes are idle.
 
-    All nodes are in six partitions: gpu, low, nograce, cancel, high, short. --partition makes more, with nodes of their
-    own, as in --partition big:nodes=2,cpus=40,gpus=a100:8,MaxTime=1:00:00; with --nodes 0 there are those alone.
+    All nodes are in six partitions: gpu, low, nograce, cancel, high, short. --partition adds a partition with its own
+    nodes, as in --partition big:nodes=2,cpus=40,gpus=a100:8,MaxTime=1:00:00. With --nodes 0 only these exist.
     """
-    plan = room.Plan(partitions=tuple(map(room.Shape.parse, partitions)), **options)
-    room.up(plan, say=lambda part: click.echo(f"starting {part}", err=True))
-    click.echo(f"sandbox '{plan.name}' is up. Point this shell at it with:", err=True)
+    plan = sandboxes.Plan(partitions=tuple(map(sandboxes.Shape.parse, partitions)), **options)
+    sandboxes.up(plan, say=lambda part: click.echo(f"starting {part}", err=True))
+    click.echo(f"sandbox '{plan.name}' is up. To use it from this shell, type:", err=True)
     click.echo(f'  eval "$(slurmddp sandbox env{_name_words(plan.name)})"', err=True)
 
 
 @sandbox.command()
 @_name
 def down(name: str) -> None:
-    """End a sandbox and remove everything of it."""
-    was_up = room.down(name)
+    """Stop a sandbox and remove its files."""
+    was_up = sandboxes.down(name)
     click.echo(f"sandbox '{name}' is down" if was_up else f"sandbox '{name}' was not up", err=True)
 
 
-@sandbox.command(short_help="Print the variables that point a shell at a sandbox.")
+@sandbox.command(short_help="Print the variables that let a shell use a sandbox.")
 @_name
 def env(name: str) -> None:
-    """Print what points a shell at a sandbox: eval "$(slurmddp sandbox env)"."""
+    """Print the variables that let a shell use a sandbox: eval "$(slurmddp sandbox env)"."""
     for key, value in _running(name).environment().items():
         click.echo(f"export {key}={shlex.quote(value)}")
 
 
-@sandbox.command(short_help="Say what runs in a sandbox and where its logs are.")
+@sandbox.command(short_help="Show what runs in a sandbox, and where its logs are.")
 @_name
-@click.option("--json", "as_json", is_flag=True, help="As JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @click.pass_context
 def status(context: click.Context, name: str, *, as_json: bool) -> None:
-    """Say whether a sandbox is up, what runs in it, and where its logs are; exit status 1 when it is not up."""
-    report = room.report(name)
+    """Show whether a sandbox is up, what runs in it, and where its logs are; exit with 1 if it is not up."""
+    report = sandboxes.report(name)
     click.echo(json.dumps(asdict(report)) if as_json else report.text())
     context.exit(0 if report.up else 1)
 
@@ -110,7 +103,7 @@ def status(context: click.Context, name: str, *, as_json: bool) -> None:
 @_name
 @click.argument("node")
 def kill(name: str, node: str) -> None:
-    """Take NODE's power: all its processes are gone at once."""
+    """Switch NODE off: all its processes end at once."""
     _running(name).kill(node)
     click.echo(f"{node} is off", err=True)
 
@@ -119,44 +112,50 @@ def kill(name: str, node: str) -> None:
 @_name
 @click.argument("node")
 def boot(name: str, node: str) -> None:
-    """Switch NODE on again; ends when Slurm can use it."""
+    """Switch NODE on again; return when Slurm can use it."""
     _running(name).boot(node)
     click.echo(f"{node} is on", err=True)
 
 
-@sandbox.command(short_help="Pull NODE's cable out: its processes live on.")
+@sandbox.command()
 @_name
 @click.argument("node")
-def cut(name: str, node: str) -> None:
-    """Pull NODE's cable out: its processes live on, and nobody hears from them."""
-    _running(name).cut(node)
-    click.echo(f"{node} is cut off", err=True)
+def disconnect(name: str, node: str) -> None:
+    """Disconnect NODE from the network; its processes go on."""
+    _running(name).disconnect(node)
+    click.echo(f"{node} is disconnected", err=True)
 
 
-@sandbox.command(short_help="Plug NODE's cable in again.")
+@sandbox.command(short_help="Connect NODE to the network again.")
 @_name
 @click.argument("node")
-def heal(name: str, node: str) -> None:
-    """Plug NODE's cable in again; ends when Slurm can use it."""
-    _running(name).heal(node)
-    click.echo(f"{node} is plugged in", err=True)
+def reconnect(name: str, node: str) -> None:
+    """Connect NODE to the network again; return when Slurm can use it."""
+    _running(name).reconnect(node)
+    click.echo(f"{node} is connected", err=True)
 
 
-@sandbox.command(short_help="Let a more urgent job take a running job's nodes.")
+for _former_name, _command in (("cut", disconnect), ("heal", reconnect)):
+    _alias = copy(_command)
+    _alias.hidden = True
+    sandbox.add_command(_alias, _former_name)
+
+
+@sandbox.command(short_help="Let a job of higher priority preempt a running job.")
 @_name
 @click.argument("job_id", metavar="JOBID")
 def preempt(name: str, job_id: str) -> None:
-    """Let a more urgent job take the nodes of JOBID; ends when Slurm has begun to preempt it.
+    """Preempt JOBID by a job of higher priority; return when Slurm has begun to preempt it.
 
-    The urgent job ends as soon as it has the nodes. Partitions low (10 s of grace), nograce and cancel (never
-    requeued by Slurm) can be preempted.
+    The other job ends as soon as it has the nodes. Jobs can be preempted in the partitions low (10 s of grace time),
+    nograce, and cancel (Slurm does not requeue the job).
     """
     _running(name).preempt(job_id)
     click.echo(f"job {job_id} is preempted", err=True)
 
 
-def _running(name: str) -> room.Sandbox:
-    if running := room.find(name):
+def _running(name: str) -> sandboxes.Sandbox:
+    if running := sandboxes.find(name):
         return running
     raise ClusterError(f"sandbox '{name}' is not up; start it with: slurmddp sandbox up{_name_words(name)}")
 

@@ -1,4 +1,4 @@
-"""`slurmddp scale`: how many GPUs a training is worth, by measurement."""
+"""`slurmddp scale`: measure how many GPUs a training can use efficiently."""
 
 import json
 import math
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from slurmddp.cli.job_options import SYNOPSIS, JobCommand, given, job_options, resolve, tell
+from slurmddp.cli.job_command import SYNOPSIS, JobCommand, given_options, job_options, print_message, resolve_job
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.worker_options import WORKER_FIELDS
 from slurmddp.errors import UsageError
@@ -19,33 +19,39 @@ from slurmddp.scaling.formatting import Study
 from slurmddp.text import WIDTH
 
 if TYPE_CHECKING:
-    from slurmddp.scaling.measurements import Figures, Scaling
+    from slurmddp.scaling.measurements import Scaling, SizeResult
+    from slurmddp.scaling.plan import Plan, PlannedJob
     from slurmddp.scaling.plot import Picture
 
-_OWN: Final = ("nodes", "hold")
-"""Options that each size has its own value of, or that no study can wait for."""
-_HEIGHT: Final = 18
+_EXCLUDED: Final = ("nodes", "hold")
+"""Options without a use here: each size has its own nodes, and a study waits for its jobs."""
+_PLOT_HEIGHT: Final = 18
 
 
 @click.command(cls=JobCommand, options_metavar=SYNOPSIS)
-@job_options(tuple(key for key in JOB_FIELDS if key not in _OWN))
+@job_options(tuple(key for key in JOB_FIELDS if key not in _EXCLUDED))
 @click.option("--gpus", metavar="N,N...", help="Sizes to measure, as in 1,2,4,8.")
-@click.option("--weak", "scaling", flag_value="weak", help="The batch of a rank stays. [default]")
-@click.option("--strong", "scaling", flag_value="strong", help="The samples of a step stay.")
-@click.option("--warm-up", type=click.IntRange(min=0), default=20, metavar="N", help="Steps left out. [default: 20]")
-@click.option("--repeat", type=click.IntRange(min=1), default=1, metavar="R", help="Jobs of each size. [default: 1]")
-@click.option("--together", is_flag=True, help="All jobs at once, not one after the other.")
+@click.option("--weak", "scaling", flag_value="weak", help="Keep the batch of a rank constant. [default]")
+@click.option("--strong", "scaling", flag_value="strong", help="Keep the samples of a step constant.")
+@click.option(
+    "--warm-up", type=click.IntRange(min=0), default=20, metavar="N", help="Leave out the first N steps. [default: 20]"
+)
+@click.option(
+    "--repeat", type=click.IntRange(min=1), default=1, metavar="R", help="Run R jobs of each size. [default: 1]"
+)
+@click.option("--together", is_flag=True, help="Run all jobs at once, not one after the other.")
 @click.option(
     "--efficiency",
+    "min_efficiency",
     type=click.FloatRange(min=0, min_open=True),
     default=0.8,
     metavar="SHARE",
-    help="What a size must have to be advised. [default: 0.8]",
+    help="Efficiency that a recommended size must reach. [default: 0.8]",
 )
 @click.option("--predict", metavar="N,N...", help="Sizes to predict. [default: 2 to 64 times the largest]")
-@click.option("--from-csv", metavar="FILE", help="Take measured times from a file; nothing is submitted.")
+@click.option("--from-csv", metavar="FILE", help="Read measured times from a file; nothing is submitted.")
 @click.option("--csv", "csv_file", metavar="FILE", help="Write the table as CSV.")
-@click.option("--picture", "picture_file", metavar="FILE", help="Draw it as FILE.png and FILE.svg.")
+@click.option("--picture", "picture_file", metavar="FILE", help="Plot the result as FILE.png and FILE.svg.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 def scale(  # noqa: PLR0913 - an argument for each option
     job_file: Path | None,
@@ -56,7 +62,7 @@ def scale(  # noqa: PLR0913 - an argument for each option
     warm_up: int,
     repeat: int,
     together: bool,
-    efficiency: float,
+    min_efficiency: float,
     predict: str | None,
     from_csv: str | None,
     csv_file: str | None,
@@ -64,49 +70,54 @@ def scale(  # noqa: PLR0913 - an argument for each option
     as_json: bool,
     **parameters: Any,
 ) -> int:
-    """Measure a training on several numbers of GPUs; say how many it is worth.
+    """Measure a training on several numbers of GPUs, and recommend one.
 
-    Each size is a job of its own, NAME-scale-N, that fills a node before it takes the next, and ends after --steps
-    (100) of them. Typed again, the same words collect what is there and submit what is missing.
+    Each size is a job, NAME-scale-N, that fills a node before it uses the next, and ends after --steps (100) steps. The
+    same command again collects the existing measurements and submits the missing jobs.
     """
-    from slurmddp.cluster.request import fitted
-    from slurmddp.scaling import csvfile, plan, run_study
-    from slurmddp.scaling.measurements import figures
+    from slurmddp.cluster.request import fill_from_cluster
+    from slurmddp.scaling import csvfile, run_study
+    from slurmddp.scaling.measurements import compare_sizes
+    from slurmddp.scaling.plan import STEPS, parse_sizes, plan_study
 
-    if not math.isfinite(efficiency):
-        raise UsageError(f"--efficiency {efficiency} is no share; give one above 0, as 0.8")
-    more = plan.sizes(predict, "--predict") if predict else ()
+    if not math.isfinite(min_efficiency):
+        raise UsageError(f"--efficiency {min_efficiency} is not a number above 0, as in 0.8")
+    wanted = parse_sizes(predict, "--predict") if predict else ()
     if from_csv:
         _check_alone(gpus, job_file, words, parameters)
-        measured, scaling = csvfile.read(_text_of(from_csv), from_csv, scaling)
-        result = _judged(Path(from_csv).stem, figures(measured, scaling), scaling, None, efficiency, more)
-        return _show(result, csv_file, picture_file, as_json=as_json)
+        measured, scaling = csvfile.parse_csv(_read_csv_file(from_csv), from_csv, scaling)
+        study = _evaluate(Path(from_csv).stem, compare_sizes(measured, scaling), scaling, None, min_efficiency, wanted)
+        return _print_study(study, csv_file, picture_file, as_json=as_json)
     if not gpus:
-        raise UsageError("scale needs the sizes to measure, as in --gpus 1,2,4,8, or --from-csv FILE")
+        raise UsageError("give the sizes to measure, as in --gpus 1,2,4,8, or --from-csv FILE")
     scaling = scaling or "weak"
-    resolved = resolve(job_file, words, parameters)
-    sizes = plan.sizes(gpus, "--gpus")
-    planned = plan.plan(resolved, fitted(resolved, os.environ), sizes, scaling=scaling, repeats=repeat)
-    if warm_up >= (planned.jobs[0].spec.steps or plan.STEPS):
-        raise UsageError(f"--warm-up {warm_up} leaves nothing of {planned.jobs[0].spec.steps} --steps")
-    missing = _performed(planned, together=together)
-    points, lost = run_study.points(planned, warm_up=warm_up)
-    for line in lost:
-        tell(line)
+    resolved = resolve_job(job_file, words, parameters)
+    sizes = parse_sizes(gpus, "--gpus")
+    plan = plan_study(resolved, fill_from_cluster(resolved, os.environ), sizes, scaling=scaling, repeats=repeat)
+    if warm_up >= (plan.jobs[0].spec.steps or STEPS):
+        raise UsageError(f"--warm-up {warm_up} leaves nothing of {plan.jobs[0].spec.steps} --steps")
+    unmeasured = _run_jobs(plan, together=together)
+    points, reasons = run_study.read_points(plan, warm_up=warm_up)
+    for reason in reasons:
+        print_message(reason)
     if not points:
         return 1
-    result = _judged(planned.name, figures(points, scaling), scaling, planned.node_size, efficiency, more)
-    return _show(result, csv_file, picture_file, as_json=as_json) or int(bool(missing or lost))
+    study = _evaluate(plan.name, compare_sizes(points, scaling), scaling, plan.node_size, min_efficiency, wanted)
+    return _print_study(study, csv_file, picture_file, as_json=as_json) or int(bool(unmeasured or reasons))
 
 
 def _check_alone(gpus: str | None, job_file: Path | None, words: tuple[str, ...], parameters: dict[str, Any]) -> None:
-    extra = [*given(parameters), *given(parameters, WORKER_FIELDS, "worker_"), *(["gpus"] if gpus else [])]
+    extra = [
+        *given_options(parameters),
+        *given_options(parameters, WORKER_FIELDS, "worker_"),
+        *(["gpus"] if gpus else []),
+    ]
     named = [f"--{key}" for key in extra] + [str(word) for word in (job_file, *words) if word]
     if named:
-        raise UsageError(f"--from-csv takes times that were measured already; leave {named[0]} out")
+        raise UsageError(f"--from-csv reads finished measurements; leave {named[0]} out")
 
 
-def _text_of(path: str) -> str:
+def _read_csv_file(path: str) -> str:
     try:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -114,46 +125,52 @@ def _text_of(path: str) -> str:
         raise UsageError(f"--from-csv {path}: {why}") from error
 
 
-def _performed(planned: Any, *, together: bool) -> list[Any]:
+def _run_jobs(plan: "Plan", *, together: bool) -> "list[PlannedJob]":
     from slurmddp.scaling import run_study
 
     try:
-        return run_study.perform(planned, together=together, environ=os.environ, notice=tell)
+        return run_study.run_jobs(plan, together=together, environ=os.environ, notice=print_message)
     except KeyboardInterrupt:
-        tell("the jobs go on without you; type the same again to collect what they measure")
+        print_message("the jobs go on without this command; type it again to collect their measurements")
         raise
 
 
-def _judged(
+def _evaluate(
     name: str,
-    found: "tuple[Figures, ...]",
+    results: "tuple[SizeResult, ...]",
     scaling: "Scaling",
     node_size: int | None,
-    least: float,
+    min_efficiency: float,
     wanted: tuple[int, ...],
 ) -> Study:
-    from slurmddp.scaling.measurements import advised
-    from slurmddp.scaling.prediction import outlook
+    from slurmddp.scaling.measurements import recommend_size
+    from slurmddp.scaling.prediction import predict_sizes
 
-    ahead = outlook([one.point for one in found], scaling, node_size=node_size, sizes=wanted)
-    best = advised(found, least)
-    return Study(name=name, scaling=scaling, found=found, ahead=ahead, least=least, advised=best)
+    prediction = predict_sizes([one.point for one in results], scaling, node_size=node_size, sizes=wanted)
+    return Study(
+        name=name,
+        scaling=scaling,
+        results=results,
+        prediction=prediction,
+        min_efficiency=min_efficiency,
+        recommended=recommend_size(results, min_efficiency),
+    )
 
 
-def _show(study: Study, csv_file: str | None, picture_file: str | None, *, as_json: bool) -> int:
+def _print_study(study: Study, csv_file: str | None, picture_file: str | None, *, as_json: bool) -> int:
     from slurmddp.scaling import csvfile
 
     if csv_file:
-        write_whole(Path(csv_file).absolute(), csvfile.text(study.found, study.scaling).encode())
-        tell(f"table: {csv_file}")
+        write_whole(Path(csv_file).absolute(), csvfile.format_csv(study.results, study.scaling).encode())
+        print_message(f"table: {csv_file}")
     if picture_file:
-        _draw(_picture(study), picture_file)
+        _write_plots(_picture(study), picture_file)
     if as_json:
         click.echo(json.dumps(formatting.as_json(study)))
         return 0
-    for line in formatting.lines(study):
+    for line in formatting.format_study(study):
         click.echo(line)
-    _draw_here(_picture(study))
+    _plot_on_terminal(_picture(study))
     return 0
 
 
@@ -162,25 +179,25 @@ def _picture(study: Study) -> "Picture":
 
     return Picture(
         title=f"{study.name}: {study.scaling} scaling",
-        found=study.found,
-        line=study.ahead.line,
-        least=study.least,
-        advised=study.advised.point.gpus if study.advised else None,
+        results=study.results,
+        curve=study.prediction.curve,
+        min_efficiency=study.min_efficiency,
+        recommended=study.recommended.point.gpus if study.recommended else None,
     )
 
 
-def _draw(picture: "Picture", path: str) -> None:
-    from slurmddp.scaling.plot import FORMATS, drawn
+def _write_plots(picture: "Picture", path: str) -> None:
+    from slurmddp.scaling.plot import FORMATS, draw_files
 
     stem = path.removesuffix(Path(path).suffix) if Path(path).suffix[1:] in FORMATS else path
-    for kind, content in drawn(picture).items():
+    for kind, content in draw_files(picture).items():
         write_whole(Path(f"{stem}.{kind}").absolute(), content)
-        tell(f"picture: {stem}.{kind}")
+        print_message(f"picture: {stem}.{kind}")
 
 
-def _draw_here(picture: "Picture") -> None:
-    """Draw on a terminal, where the library for it is installed."""
-    from slurmddp.scaling.plot import in_text
+def _plot_on_terminal(picture: "Picture") -> None:
+    """Plot on the terminal, if the library for it is installed."""
+    from slurmddp.scaling.plot import draw_text
 
-    if sys.stdout.isatty() and len(picture.found) > 1 and (text := in_text(picture, WIDTH, _HEIGHT)):
+    if sys.stdout.isatty() and len(picture.results) > 1 and (text := draw_text(picture, WIDTH, _PLOT_HEIGHT)):
         click.echo(f"\n{text}")

@@ -1,22 +1,22 @@
-"""`slurmddp submit`: the job into the queue, and if wanted its end awaited."""
+"""`slurmddp submit`: submit a job, and wait for its end if asked to."""
 
 import json
 import os
 import sys
-from functools import partial
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from slurmddp.cli.dependency_options import after_options, behind
-from slurmddp.cli.job_options import SYNOPSIS, JobCommand, job_options, resolve, tell, tell_of_late, write
-from slurmddp.cluster.request import Request, fitted
+from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, write_bytes
+from slurmddp.cli.request_options import build_request, dependency_options
+from slurmddp.cluster.request import Request
 from slurmddp.errors import SlurmddpError
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.environment import scrubbed
 from slurmddp.submission import submit as submitting
-from slurmddp.submission.sbatch import Submitted
+from slurmddp.submission.submit_once import Submitted
 
 if TYPE_CHECKING:
     from slurmddp.diagnose import Diagnosis
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 @click.command(cls=JobCommand, options_metavar=SYNOPSIS)
 @job_options()
-@click.option("--continue", "change", is_flag=True, help="Go on with a run though its COMMAND has changed.")
-@click.option("--dry-run", is_flag=True, help="Print the script and what sbatch says to it; nothing is queued.")
+@click.option("--continue", "change", is_flag=True, help="Continue a run although its COMMAND has changed.")
+@click.option("--dry-run", is_flag=True, help="Print the script and the answer of sbatch; nothing is queued.")
 @click.option(
     "--chain",
     type=click.IntRange(min=0),
     default=0,
     metavar="N",
-    help="Queue N more jobs of the run, each to go on when the one before it has ended.",
+    help="Queue N more jobs of the run; each continues when the one before it has ended.",
 )
-@after_options
-@click.option("--force", is_flag=True, help="Submit even what seems never to start here.")
-@click.option("--wait", is_flag=True, help="Wait for the job's end; exit 0 only if it succeeded.")
-@click.option("--follow", is_flag=True, help="As --wait, and show the job's output on stderr.")
+@dependency_options
+@click.option("--force", is_flag=True, help="Submit the job even if it can apparently never start on this cluster.")
+@click.option("--wait", is_flag=True, help="Wait for the end of the job; exit with 0 only if it succeeded.")
+@click.option("--follow", is_flag=True, help="Like --wait, and print the job's output on stderr.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-@click.option("-v", "--verbose", is_flag=True, help="Say which variables, of another job's or rank's, are left out.")
+@click.option("-v", "--verbose", is_flag=True, help="Print which variables of another job or rank sbatch does not get.")
 def submit(  # noqa: PLR0913 - an argument for each option
     job_file: Path | None,
     words: tuple[str, ...],
@@ -46,8 +46,6 @@ def submit(  # noqa: PLR0913 - an argument for each option
     change: bool,
     dry_run: bool,
     chain: int,
-    after: tuple[str, ...],
-    after_ok: tuple[str, ...],
     force: bool,
     wait: bool,
     follow: bool,
@@ -55,101 +53,112 @@ def submit(  # noqa: PLR0913 - an argument for each option
     verbose: bool,
     **parameters: Any,
 ) -> int:
-    """Submit a job; stdout is its id alone.
+    """Submit a job; stdout is only its id.
 
-    Without COMMAND the bundled worker trains.
+    Without COMMAND, the bundled worker trains.
     """
     if verbose:
-        tell(f"left out of sbatch's environment: {' '.join(scrubbed(os.environ)) or 'nothing'}")
-    request = fitted(behind(resolve(job_file, words, parameters), after, after_ok), os.environ)
-    tell_of_late(request.resolved.spec.command)
+        print_message(f"left out of sbatch's environment: {' '.join(scrubbed(os.environ)) or 'nothing'}")
+    request = build_request(job_file, words, parameters)
     if dry_run:
-        return _dry_run(request, change=change, force=force, as_json=as_json)
-    waits = wait or follow
-    tell_id = (lambda _: None) if waits and as_json else partial(_print_id, as_json=as_json)
-    done = submitting.submit(
-        request, change=change, environ=os.environ, notice=tell, chain=chain, force=force, accepted=tell_id
-    )
-    result = _result(done)
-    if done.unrecorded:
-        raise SlurmddpError(f"job {done.job_id.number} is queued, but could not be recorded: {done.unrecorded}")
-    if done.broken:
-        raise SlurmddpError(
-            f"job {done.job_id.number} is queued, but only {len(done.chain)} of the {chain} after it: {done.broken}"
-        )
-    if done.chain:
-        tell(f"after it: {' '.join(job.number for job in done.chain)}")
-    tell(f"folder of the run: {done.run.path}")
-    return _wait(done, result, show=follow, as_json=as_json) if waits else 0
-
-
-def _dry_run(request: Request, *, change: bool, force: bool, as_json: bool) -> int:
-    text, said = submitting.dry_run(request, change=change, environ=os.environ, force=force)
-    if as_json:
-        click.echo(json.dumps({"script": text.decode(), "sbatch": said}))
+        print_dry_run(request, change=change, force=force, as_json=as_json)
         return 0
-    write(sys.stdout, text)
-    tell(said)
-    return 0
+    waits = wait or follow
+
+    def print_accepted(job: Submitted) -> None:
+        if not (waits and as_json):
+            _print_result(_result(job), as_json=as_json)
+
+    job = submitting.submit(
+        request,
+        change=change,
+        environ=os.environ,
+        notice=print_message,
+        chain=chain,
+        force=force,
+        accepted=print_accepted,
+    )
+    check_recorded(job)
+    if job.broken:
+        raise SlurmddpError(
+            f"job {job.job_id.number} is queued, but only {len(job.chain)} of {chain} jobs after it: {job.broken}"
+        )
+    if job.chain:
+        print_message(f"jobs after it: {' '.join(later.number for later in job.chain)}")
+    print_message(f"folder of the run: {job.run.path}")
+    return _wait(job, _result(job), show=follow, as_json=as_json) if waits else 0
 
 
-def _result(done: Submitted) -> dict[str, Any]:
+def check_recorded(job: Submitted) -> None:
+    """Raise SlurmddpError for a job that is queued, but that its run has no record of."""
+    if job.unrecorded:
+        raise SlurmddpError(f"job {job.job_id.number} is queued, but could not be recorded: {job.unrecorded}")
+
+
+def print_dry_run(request: Request, *, change: bool, force: bool, as_json: bool) -> None:
+    """Print the script that would be submitted, and what sbatch says about it."""
+    text, answer = submitting.dry_run(request, change=change, environ=os.environ, force=force)
+    if as_json:
+        click.echo(json.dumps({"script": text.decode(), "sbatch": answer}))
+        return
+    write_bytes(sys.stdout, text)
+    print_message(answer)
+
+
+def _result(job: Submitted) -> dict[str, Any]:
     return {
-        "job": done.job_id.number,
-        "cluster": done.job_id.cluster,
-        "chain": [job.number for job in done.chain],
-        "name": done.run.path.name,
-        "run": str(done.run.path),
-        "script": str(done.run.submitted_script(done.job_id.number)),
+        "job": job.job_id.number,
+        "cluster": job.job_id.cluster,
+        "chain": [later.number for later in job.chain],
+        "name": job.run.path.name,
+        "run": str(job.run.path),
+        "script": str(job.run.submitted_script(job.job_id.number)),
     }
 
 
-def _print_id(done: Submitted, *, as_json: bool) -> None:
-    _print(_result(done), as_json=as_json)
-
-
-def _print(result: dict[str, Any], *, as_json: bool) -> None:
+def _print_result(result: dict[str, Any], *, as_json: bool) -> None:
     click.echo(json.dumps(result) if as_json else result["job"])
     sys.stdout.flush()
 
 
-def _wait(done: Submitted, result: dict[str, Any], *, show: bool, as_json: bool) -> int:
-    from slurmddp.cli.status_format import block
-    from slurmddp.diagnose import as_json as as_value
-    from slurmddp.diagnose import lines
+def _wait(job: Submitted, result: dict[str, Any], *, show: bool, as_json: bool) -> int:
+    """Wait for the end of a job and print how it ended; return the exit status."""
+    from slurmddp.cli.status_format import format_job
+    from slurmddp.diagnose import format_diagnosis
     from slurmddp.monitoring import follow as following
-    from slurmddp.monitoring.status import look
+    from slurmddp.monitoring.status import query_jobs
     from slurmddp.runs.lookup import Target
 
-    number = done.job_id.number
+    number = job.job_id.number
     try:
-        job = following.wait(done.run, number, os.environ, show=tell if show else None, notice=tell)
+        ended = following.wait_for_job(
+            job.run, number, os.environ, show=print_message if show else None, notice=print_message
+        )
     except (KeyboardInterrupt, SlurmddpError) as error:
         if as_json:
-            _print(result, as_json=True)
-        if isinstance(error, SlurmddpError):
-            raise
-        tell(f"job {number} goes on without you; `slurmddp cancel {number}` ends it")
+            _print_result(result, as_json=True)
+        if isinstance(error, KeyboardInterrupt):
+            print_message(f"job {number} goes on without this command; to end it, type: slurmddp cancel {number}")
         raise
-    well = job.phase == "done"
-    why = None if well else _diagnosis(done.run, number)
+    succeeded = ended.phase == "done"
+    diagnosis = None if succeeded else _diagnosis(job.run, number)
     if as_json:
-        found = as_value(why) if why else None
-        _print(result | {"state": job.state, "reason": job.reason, "diagnosis": found}, as_json=True)
-    for status in look([Target(done.run, (number,))], os.environ):
-        for line in block(status):
-            tell(line)
-    for line in lines(why) if why else ():
-        tell(line)
-    return 0 if well else 1
+        cause = asdict(diagnosis) if diagnosis else None
+        _print_result(result | {"state": ended.state, "reason": ended.reason, "diagnosis": cause}, as_json=True)
+    for status in query_jobs([Target(job.run, (number,))], os.environ):
+        for line in format_job(status):
+            print_message(line)
+    for line in format_diagnosis(diagnosis) if diagnosis else ():
+        print_message(line)
+    return 0 if succeeded else 1
 
 
 def _diagnosis(run: RunDir, job_id: str) -> "Diagnosis | None":
-    """Return why a job failed; None, and a word about it, when nobody tells."""
+    """Return why a job failed; print a message and return None if that cannot be found out."""
     from slurmddp.diagnose import diagnose
 
     try:
         return diagnose(run, job_id, os.environ)
     except SlurmddpError as error:
-        tell(f"why it failed is not known: {error}")
+        print_message(f"the cause of the failure is not known: {error}")
         return None

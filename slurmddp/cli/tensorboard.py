@@ -1,4 +1,4 @@
-"""`slurmddp tensorboard`: TensorBoard on the login node, for whoever knows its address."""
+"""`slurmddp tensorboard`: serve TensorBoard on this machine, at an address that others cannot guess."""
 
 import contextlib
 import getpass
@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 
 import click
 
-from slurmddp.cli.job_options import runs_dir_option, tell
+from slurmddp.cli.job_command import print_message, runs_dir_option
 from slurmddp.errors import SlurmddpError, UsageError
 from slurmddp.runs.layout import RunDir
-from slurmddp.text import shown
+from slurmddp.text import quote_value
 
 HOST: Final = "127.0.0.1"
 HINT: Final = "`slurmddp tensorboard` needs the package tensorboard; type: pip install 'slurmddp[tensorboard]'"
@@ -26,45 +26,47 @@ HINT: Final = "`slurmddp tensorboard` needs the package tensorboard; type: pip i
 @runs_dir_option
 @click.option("--port", type=click.IntRange(1, 65535), metavar="N", help="Port to listen on. [default: a free one]")
 def tensorboard(target: str | None, *, runs_dir: str, port: int | None) -> None:
-    """Show what a run has written for TensorBoard; without RUN, all runs. Ctrl-C ends it.
+    """Show a run in TensorBoard; without RUN, all runs. Ctrl-C ends it.
 
-    stdout is the address. It has a secret in it that stands on no command line: others on this machine cannot guess
-    it. From your own machine it is reached through the ssh line that is printed, too.
+    stdout is the address. It contains a secret, so that other users of this machine cannot open it. To open it from
+    your own machine, use the ssh command that is printed, too.
     """
-    folder = _folder(target, runs_dir)
-    url = _serve(folder, port)
+    folder = _find_folder(target, runs_dir)
+    url = _start_server(folder, port)
     at = urlsplit(url).port
     click.echo(url)
-    tell(f"TensorBoard of {folder}; Ctrl-C ends it. From your own machine, first:")
-    tell(f"  ssh -L {at}:{HOST}:{at} {getpass.getuser()}@{socket.gethostname()}")
+    print_message(f"TensorBoard of {folder}; Ctrl-C ends it. From your own machine, first:")
+    print_message(f"  ssh -L {at}:{HOST}:{at} {getpass.getuser()}@{socket.gethostname()}")
     threading.Event().wait()
 
 
-def _folder(target: str | None, runs_dir: str) -> Path:
+def _find_folder(target: str | None, runs_dir: str) -> Path:
     if target is None:
         if not Path(runs_dir).is_dir():
-            raise UsageError(f"there are no runs in {shown(runs_dir)}; give a RUN, or --runs-dir")
+            raise UsageError(f"there are no runs in {quote_value(runs_dir)}; give a RUN, or --runs-dir")
         return Path(runs_dir).absolute()
     for folder in (Path(target), Path(runs_dir, target)):
         if folder.is_dir():
-            return _events(RunDir(folder.absolute()), target)
-    raise UsageError(f"{shown(target)} is no folder, and no run in {runs_dir}; give one of them, or --runs-dir")
+            return _tensorboard_folder(RunDir(folder.absolute()), target)
+    raise UsageError(
+        f"{quote_value(target)} is neither a folder nor a run in {runs_dir}; give one of them, or --runs-dir"
+    )
 
 
-def _events(run: RunDir, target: str) -> Path:
+def _tensorboard_folder(run: RunDir, target: str) -> Path:
     if not run.tensorboard.is_dir():
         raise UsageError(
-            f"run {shown(target)} has written nothing for TensorBoard; switch the bundled worker's tensorboard on"
+            f"run {quote_value(target)} has no data for TensorBoard; give the bundled worker --tensorboard"
         )
     return run.tensorboard
 
 
-def _serve(folder: Path, port: int | None) -> str:
+def _start_server(folder: Path, port: int | None) -> str:
     """Start TensorBoard in a thread of this process and return its address.
 
-    The data server that it would start has neither the secret nor its own; without it all is in this process.
+    Its separate data server, which would be reachable without the secret, is not started.
     """
-    program, prefix = _program(), secrets.token_urlsafe(16)
+    program, prefix = _import_program(), secrets.token_urlsafe(16)
     with contextlib.redirect_stderr(None), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         board = program.TensorBoard()
@@ -76,7 +78,7 @@ def _serve(folder: Path, port: int | None) -> str:
     return url
 
 
-def _program() -> Any:
+def _import_program() -> Any:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

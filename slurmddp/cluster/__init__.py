@@ -1,4 +1,4 @@
-"""The cluster: what it offers, what a job gets of it, what it can never give, and why a job waits there."""
+"""The cluster: its partitions and limits, the values that a job takes from it, and a job file to begin with."""
 
 from slurmddp.cluster.partitions import Cluster, Nodes, Partition, Preemption, Qos
 

@@ -1,4 +1,4 @@
-"""A job file to begin with: values that fit a cluster, and a word on each. Reads scripts; writes nothing."""
+"""Builds a first job file: values that fit the cluster, with comments. Reads scripts; writes nothing."""
 
 import re
 from collections import Counter
@@ -9,27 +9,27 @@ from typing import Any, Final
 import tomli_w
 
 from slurmddp.cluster import Cluster, Nodes, Partition
-from slurmddp.cluster.defaults import sized
+from slurmddp.cluster.defaults import fill_open_values
 from slurmddp.config import command
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved
 from slurmddp.slurm.time import slurm_time
-from slurmddp.text import shown
+from slurmddp.text import quote_value
 
 DEFAULT: Final = "job.toml"
 
 _SCRIPTS: Final = ("train.py", "main.py")
 _MAIN: Final = re.compile(rb"""^if\s+__name__\s*==\s*["']__main__["']""", re.MULTILINE)
 _SIZE_B: Final = 1_000_000
-"""No program that people write is larger."""
+"""Larger files are not read."""
 _TIME_S: Final = 4 * 3600
-"""Long enough to see something, short enough to start soon; the partition's limit where that is less."""
+"""The time limit; the partition's limit where that is lower."""
 _WIDTH: Final = 33
-"""Where the remarks begin."""
+"""The column of the comments."""
 
 
-def script_in(folder: Path) -> str | None:
-    """Return the training script in a folder: train.py, main.py, or the only one that is a program; else None."""
+def find_script(folder: Path) -> str | None:
+    """Return the training script of a folder: train.py, main.py, or the only file that is a program; else None."""
     for name in _SCRIPTS:
         if (folder / name).is_file():
             return name
@@ -38,7 +38,7 @@ def script_in(folder: Path) -> str | None:
 
 
 def _is_name(name: str) -> bool:
-    """Tell whether a name can be a command's first word, and is not that of an installer."""
+    """Return whether a file can be the first word of a command and is not setup.py."""
     return name.isprintable() and not name.startswith("-") and name != "setup.py"
 
 
@@ -49,16 +49,16 @@ def _is_program(path: Path) -> bool:
         return False
 
 
-def name_for(file: Path, script: str | None) -> str:
-    """Return the job's name: that of the file if somebody chose it, else the script's or the worker's task."""
+def choose_name(file: Path, script: str | None) -> str:
+    """Return the job's name: that of the file unless it is job.toml, else that of the script or the worker's task."""
     if file.stem != Path(DEFAULT).stem:
         return command.as_name(file.stem)
     return command.name_of((script,)) if script else "mnist"
 
 
-def starter(cluster: Cluster | None, *, script: str | None, name: str, file: str) -> str:
-    """Return the text of a job file `file` for a script, or for the bundled worker; without a cluster it is general."""
-    partition = choose(cluster) if cluster else None
+def build_job_file(cluster: Cluster | None, *, script: str | None, name: str, file: str) -> str:
+    """Return the text of a job file for a script or the bundled worker; without a cluster it has general values."""
+    partition = choose_partition(cluster) if cluster else None
     lines = [
         *_head(cluster, file),
         _line("name", name, f"of the job, and of its folder: jobs/{name}"),
@@ -72,10 +72,10 @@ def starter(cluster: Cluster | None, *, script: str | None, name: str, file: str
     return "\n".join(lines) + "\n"
 
 
-def choose(cluster: Cluster) -> Partition | None:
-    """Return the partition to begin with: the default one, unless only another one has GPUs.
+def choose_partition(cluster: Cluster) -> Partition | None:
+    """Return the default partition, or one with GPUs when the default one has none.
 
-    None when no job could run in any. What may take a job's nodes away comes last.
+    Partitions whose jobs can be preempted come last. None when no partition accepts jobs.
     """
     fit = [partition for partition in cluster.partitions if _is_open(partition, cluster)]
     with_gpus = [partition for partition in fit if any(nodes.gpus for nodes in partition.usable)]
@@ -100,10 +100,10 @@ def _rank(partition: Partition, cluster: Cluster) -> tuple[bool, bool, bool, boo
 
 
 def _accounts_for(partition: Partition, cluster: Cluster) -> tuple[str, ...] | None:
-    """Return which of the user's accounts the partition takes; None when nobody says whose they are.
+    """Return the user's accounts that the partition accepts; None when the user's accounts are unknown.
 
-    Those that it names come first. One below an account that it names is taken by a newer Slurm (slurm.conf(5):
-    AllowAccounts and DenyAccounts are hierarchical); 22.05 lets such a job wait, and asks for the account itself.
+    Accounts below an account of the partition's list count only when none is in the list itself: newer versions of
+    Slurm accept them (slurm.conf(5): AllowAccounts is hierarchical), and 22.05 lets such a job wait.
     """
     named = _allowed(partition.accounts, partition.denied_accounts, cluster.accounts)
     if named or named is None or partition.accounts is None:
@@ -116,7 +116,7 @@ def _accounts_for(partition: Partition, cluster: Cluster) -> tuple[str, ...] | N
 def _allowed(
     only: tuple[str, ...] | None, denied: tuple[str, ...], mine: tuple[str, ...] | None
 ) -> tuple[str, ...] | None:
-    """Return which of `mine` the partition takes; None when nobody says whose they are."""
+    """Return which of `mine` the partition accepts; None when `mine` is unknown."""
     if not mine:
         return None
     return tuple(name for name in mine if name not in denied and (only is None or name in only))
@@ -135,7 +135,7 @@ def _head(cluster: Cluster | None, file: str) -> Iterator[str]:
 
 
 def _for_partition(cluster: Cluster, partition: Partition) -> Iterator[str]:
-    shape, alike = _most(partition)
+    shape, alike = _most_frequent(partition)
     yield _line("partition", partition.name, "the default" if partition.default else _others(cluster, partition))
     yield from _account(cluster, partition)
     yield _line("nodes", max(1, partition.min_nodes), f"of {alike} like it")
@@ -150,8 +150,8 @@ def _for_partition(cluster: Cluster, partition: Partition) -> Iterator[str]:
     yield _remark(_on_preemption(partition, grace_s, signals=cluster.signals_on_preemption))
 
 
-def _most(partition: Partition) -> tuple[Nodes, int]:
-    """Return a node that most others are like, and how many; one with GPUs where there are any."""
+def _most_frequent(partition: Partition) -> tuple[Nodes, int]:
+    """Return the most frequent kind of node and its count; one with GPUs where there are any."""
     counts: Counter[tuple[int, str, int, int]] = Counter()
     for nodes in partition.usable:
         counts[_shape(nodes)] += nodes.count
@@ -178,7 +178,7 @@ def _account(cluster: Cluster, partition: Partition) -> Iterator[str]:
 
 
 def _choice(key: str, names: tuple[str, ...] | None, *, needed: bool) -> Iterator[str]:
-    """Yield the first of the names, or where Slurm's default will do only what they are."""
+    """Yield a line with the first name, or only a comment with all names where Slurm's default is enough."""
     if not names:
         return
     every = ", ".join(map(_plain, names))
@@ -197,10 +197,11 @@ def _ranks(cluster: Cluster, partition: Partition, nodes: Nodes) -> Iterator[str
         yield _line("ntasks-per-node", min(2, nodes.cpus), "ranks on each node, which has no GPUs")
     ranks: dict[str, Any] = {"gpus_per_node": gpus} if nodes.gpus else {"ntasks_per_node": min(2, nodes.cpus)}
     spec = JobSpec(job_name="x", partition=partition.name, **ranks)
-    full = sized(Resolved(spec, {}), cluster)
-    for key, value in (("cpus-per-task", full.spec.cpus_per_task), ("mem", full.spec.mem)):
-        if value is not None:
-            yield _remark(f"{key} = {_toml(value)}", f"when left out; {_plain(full.origins[key])}")
+    full = fill_open_values(Resolved(spec, {}), cluster)
+    for name in ("cpus_per_task", "mem"):
+        if name in full.origins:
+            value = _toml(getattr(full.spec, name))
+            yield _remark(f"{name.replace('_', '-')} = {value}", f"when left out; {_plain(full.origins[name])}")
 
 
 def _on_preemption(partition: Partition, grace_s: int, *, signals: bool) -> str:
@@ -261,5 +262,5 @@ def _toml(value: str | int) -> str:
 
 
 def _plain(name: str) -> str:
-    """Return a name as a comment can hold it."""
-    return name if name.isprintable() else shown(name)
+    """Return a name that is safe in a comment."""
+    return name if name.isprintable() else quote_value(name)

@@ -1,27 +1,28 @@
-"""What of a request its cluster can never give, said before the queue. No I/O.
+"""Finds what a job asks for and its cluster can never give, before the job is queued. No I/O.
 
-Slurm itself accepts most of it and lets the job wait for ever (PartitionConfig, PartitionNodeLimit,
-PartitionTimeLimit), or refuses it without a word on what would be possible.
+Slurm accepts most such jobs and lets them wait forever (PartitionConfig, PartitionNodeLimit, PartitionTimeLimit), or
+refuses them without saying what is possible.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-from slurmddp.cluster.defaults import features_of
+from slurmddp.cluster.defaults import features_of, usable_cpus
 from slurmddp.cluster.partitions import Cluster, Nodes, Partition
 from slurmddp.config.job_spec import JobSpec
+from slurmddp.config.option_types import find_similar
 from slurmddp.slurm.time import slurm_time
-from slurmddp.text import shown
+from slurmddp.text import quote_value
 
 _MEGABYTES: Final = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2}
 
 
-def problems(spec: JobSpec, cluster: Cluster) -> tuple[str, ...]:
-    """Return a line for each thing that no node, partition or account of the cluster allows; none when it fits.
+def find_problems(spec: JobSpec, cluster: Cluster) -> tuple[str, ...]:
+    """Return a line for each request that no node, partition or account of the cluster allows; none when it fits.
 
-    A job that names several partitions may start in any of them: what one of them allows is no problem. Where the site
-    sends jobs that name none to partitions of its choice, only Slurm can judge them.
+    A job with several partitions may start in any of them, so the one with the fewest problems counts. Nothing is
+    checked for a job without a partition where the site chooses one (JobSubmitPlugins).
     """
     if not cluster.partitions or (cluster.chooses_partitions and spec.partition is None):
         return ()
@@ -41,7 +42,7 @@ def _named(spec: JobSpec, cluster: Cluster) -> tuple[Partition, ...] | str:
         )
     for name in spec.partition.split(","):
         if name not in known:
-            return f"--partition: {shown(name)} is not here; {_nearest(name, open_to_all)}"
+            return f"--partition: {quote_value(name)} does not exist; {_nearest(name, open_to_all)}"
     return tuple(cluster.partitions_of(spec.partition))
 
 
@@ -54,13 +55,13 @@ def _of_partition(spec: JobSpec, partition: Partition) -> Iterator[str]:
 
 
 def _state(_: JobSpec, partition: Partition) -> str:
-    if partition.state not in ("DRAIN", "INACTIVE"):  # in one that is DOWN jobs wait until it is up
+    if partition.state not in ("DRAIN", "INACTIVE"):  # jobs wait in a partition that is DOWN
         return ""
     return f"partition {partition.name} is {partition.state} and takes no jobs; choose another one by --partition"
 
 
 def _time(spec: JobSpec, partition: Partition) -> str:
-    """A QOS may lift the limits of time and nodes (PartitionTimeLimit, PartitionMaxNodes)."""
+    """Check the time limit; a QOS may lift it and the limit of nodes (PartitionTimeLimit, PartitionMaxNodes)."""
     most_s = None if spec.qos else partition.max_time_s
     if not spec.time or most_s is None or (spec.time_s is not None and spec.time_s <= most_s):
         return ""
@@ -71,7 +72,7 @@ def _node_count(spec: JobSpec, partition: Partition) -> str:
     if partition.max_nodes is not None and spec.nodes > partition.max_nodes and not spec.qos:
         return f"--nodes {spec.nodes}: partition {partition.name} allows at most {partition.max_nodes} for a job"
     if spec.nodes < partition.min_nodes and not spec.qos:
-        return f"--nodes {spec.nodes}: partition {partition.name} wants at least {partition.min_nodes} for a job"
+        return f"--nodes {spec.nodes}: partition {partition.name} needs at least {partition.min_nodes} for a job"
     if spec.nodes > partition.node_count:
         return f"--nodes {spec.nodes}: partition {partition.name} has {partition.node_count}"
     return ""
@@ -89,7 +90,7 @@ def _gpus(spec: JobSpec, partition: Partition) -> str:
 
 
 def _cpus(spec: JobSpec, partition: Partition) -> str:
-    most = max((min(nodes.cpus, partition.max_cpus_per_node or nodes.cpus) for nodes in partition.nodes), default=0)
+    most = max((usable_cpus(nodes, partition) for nodes in partition.nodes), default=0)
     wanted = _cpus_of(spec)
     if wanted <= most:
         return ""
@@ -99,7 +100,7 @@ def _cpus(spec: JobSpec, partition: Partition) -> str:
             "and each rank needs one"
         )
     return (
-        f"--cpus-per-task {spec.cpus_per_task}: {spec.tasks_per_node} ranks want {wanted} CPUs on a node, and a job "
+        f"--cpus-per-task {spec.cpus_per_task}: {spec.tasks_per_node} ranks need {wanted} CPUs on a node, and a job "
         f"gets {most} in partition {partition.name}; at most --cpus-per-task {most // spec.tasks_per_node}"
     )
 
@@ -113,12 +114,12 @@ def _memory(spec: JobSpec, partition: Partition) -> str:
 
 
 def _together(spec: JobSpec, partition: Partition) -> str:
-    """Some nodes may have the GPUs and others the CPUs; whether enough have all that is wanted is another question."""
+    """Check that enough nodes have everything together: one may have the GPUs and another the CPUs."""
     count = sum(nodes.count for nodes in partition.nodes if _has_all(spec, nodes))
     if count >= spec.nodes or partition.unseen:
         return ""
     return (
-        f"--nodes {spec.nodes}: {count} nodes of partition {partition.name} have all that is asked for "
+        f"--nodes {spec.nodes}: {count} nodes of partition {partition.name} have everything that is asked for "
         f"({', '.join(_wanted(spec))})"
     )
 
@@ -147,13 +148,13 @@ def _cpus_of(spec: JobSpec) -> int:
 
 
 def memory_mb(spec: JobSpec) -> float:
-    """Return the memory asked for on a node, in MB; 0 is also what stands for all of it (sbatch(1), --mem)."""
+    """Return the memory for a node in MB; 0 for none, and for all of it (sbatch(1), --mem)."""
     match = re.fullmatch(r"([0-9]+)([KMGT]?)", spec.mem or "0")
     return int(match[1]) * _MEGABYTES[match[2]] if match else 0
 
 
 def _qos(spec: JobSpec, partition: Partition) -> str:
-    """Accounts are left to Slurm: those of a partition's list may stand for all accounts below them."""
+    """Check the QOS; accounts are left to Slurm, since a partition's list may include their children."""
     if spec.qos and partition.qos is not None and spec.qos not in partition.qos:
         return f"--qos {spec.qos}: partition {partition.name} is for {_some(partition.qos)}"
     if spec.qos and spec.qos in partition.denied_qos:
@@ -162,7 +163,7 @@ def _qos(spec: JobSpec, partition: Partition) -> str:
 
 
 def waits_for_nodes(spec: JobSpec, cluster: Cluster) -> bool:
-    """Tell whether too few nodes are in use now, and enough are down or drained: jobs wait for them."""
+    """Return whether the job needs nodes that are down or drained now, and waits for them."""
     partitions = cluster.partitions_of(spec.partition)
     found = [nodes for partition in partitions for nodes in partition.nodes if _has_all(spec, nodes)]
     return sum(nodes.count for nodes in found if nodes.usable) < spec.nodes <= sum(nodes.count for nodes in found)
@@ -171,19 +172,16 @@ def waits_for_nodes(spec: JobSpec, cluster: Cluster) -> bool:
 def _of_user(spec: JobSpec, cluster: Cluster) -> Iterator[str]:
     for key, given, own in (("account", spec.account, cluster.accounts), ("qos", spec.qos, cluster.qos)):
         if given and own is not None and given not in own:
-            yield f"--{key}: {shown(given)} is not yours; {_nearest(given, own)}"
+            yield f"--{key}: {quote_value(given)} is not one of yours; {_nearest(given, own)}"
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    import difflib  # noqa: PLC0415 needed only when something is wrong
-
-    known = list(known)
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(map(shown, near))}?" if near else f"there are {_some(known)}"
+def _nearest(name: str, known: Sequence[str]) -> str:
+    near = find_similar(name, known)
+    return f"did you mean {' or '.join(map(quote_value, near))}?" if near else f"there are {_some(known)}"
 
 
 def _some(names: Iterable[str], most: int = 10) -> str:
     """Return a few of the names, safe to print."""
-    listed = [shown(name)[1:-1] for name in names]
+    listed = [quote_value(name)[1:-1] for name in names]
     more = f" and {len(listed) - most} more" if len(listed) > most else ""
     return ", ".join(listed[:most]) + more

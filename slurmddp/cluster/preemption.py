@@ -1,4 +1,4 @@
-"""What preemption does to the jobs of a partition, from what scontrol shows of all of them. Pure."""
+"""Finds how the jobs of a partition are preempted, from the output of scontrol. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -7,59 +7,59 @@ from typing import Final
 from slurmddp.cluster.partitions import Preemption
 from slurmddp.errors import UsageError
 from slurmddp.slurm.hostlist import expand
-from slurmddp.slurm.values import NOTHING, Record, number
+from slurmddp.slurm.values import NO_VALUE, Record, parse_number
 
-_WAYS: Final[tuple[tuple[str, Preemption], ...]] = (
+_MODES: Final[tuple[tuple[str, Preemption], ...]] = (
     ("CANCEL", "cancel"),
     ("REQUEUE", "requeue"),
     ("SUSPEND", "suspend"),
 )
-_TURNS: Final = r"FORCE(?!:1$).*"
-"""Values of OverSubscribe with which jobs share nodes whether they like it or not (slurm.conf(5))."""
+_FORCED_SHARING: Final = r"FORCE(?!:1$).*"
+"""Values of OverSubscribe with which all jobs share nodes (slurm.conf(5))."""
 
 
-def kind(config: Record) -> str:
-    """Return by what jobs are preempted: `partition_prio`, `qos`, or neither."""
+def preemption_type(config: Record) -> str:
+    """Return the plugin that decides which jobs are preempted: `partition_prio`, `qos`, or another."""
     return config.get("PreemptType", "").strip().rpartition("/")[2]
 
 
 def sends_user_signal(config: Record) -> bool:
-    """Tell whether a preempted job gets its `--signal` in the place of SIGTERM.
+    """Return whether a preempted job gets its `--signal` instead of SIGTERM.
 
     PreemptParameters=send_user_signal; up to 22.05 it is SlurmctldParameters=preempt_send_user_signal.
     """
     return any("send_user_signal" in config.get(key, "") for key in ("PreemptParameters", "SlurmctldParameters"))
 
 
-def effect(partition: Record, config: Record, *, outranked: bool) -> Preemption:
-    """Return what happens to a preempted job; `outranked` tells whether another partition comes first.
+def find_preemption(partition: Record, config: Record, *, outranked: bool) -> Preemption:
+    """Return what happens to a preempted job; `outranked` is whether a partition of a higher tier shares its nodes.
 
-    The partition's own mode before the cluster's. A QOS may have one of its own, too, which no partition shows.
+    The partition's mode beats the cluster's. A QOS may also have a mode, which no partition shows.
     """
     common = config.get("PreemptMode", "OFF")
-    if kind(config) == "qos" or (kind(config) == "partition_prio" and outranked):
-        own = "" if kind(config) == "qos" else partition.get("PreemptMode", "")
-        if way := mode(own or common):
+    if preemption_type(config) == "qos" or (preemption_type(config) == "partition_prio" and outranked):
+        own = "" if preemption_type(config) == "qos" else partition.get("PreemptMode", "")
+        if way := parse_mode(own or common):
             return way
     shared = partition.get("OverSubscribe", partition.get("Shared", ""))
-    return "gang" if "GANG" in common.upper() and re.fullmatch(_TURNS, shared) else "off"
+    return "gang" if "GANG" in common.upper() and re.fullmatch(_FORCED_SHARING, shared) else "off"
 
 
-def mode(text: str) -> Preemption | None:
-    """Return what a PreemptMode does to the job that is preempted; None where it does nothing."""
+def parse_mode(text: str) -> Preemption | None:
+    """Return what a PreemptMode does to a preempted job; None when it does nothing."""
     modes = text.upper().split(",")
-    return next((way for word, way in _WAYS if word in modes), None)
+    return next((way for word, way in _MODES if word in modes), None)
 
 
-class Ranks:
-    """Which partitions' jobs can take the nodes of which others': a higher tier, and nodes in common."""
+class PartitionTiers:
+    """The tiers of all partitions; a higher tier preempts a lower one on their common nodes."""
 
     def __init__(self, partitions: Sequence[Record]) -> None:
         self._partitions = partitions
         self._nodes: dict[str, frozenset[str] | None] = {}
 
     def outranked(self, partition: Record) -> bool:
-        """Tell whether the jobs of some other partition come before those of this one."""
+        """Return whether another partition can preempt the jobs of this one."""
         return any(_tier(other) > _tier(partition) and self._share(other, partition) for other in self._partitions)
 
     def _share(self, one: Record, other: Record) -> bool:
@@ -67,14 +67,14 @@ class Ranks:
         return left is None or right is None or not left.isdisjoint(right)
 
     def _expanded(self, nodes: str) -> frozenset[str] | None:
-        """Return the names; None where they cannot be read, which may be any."""
+        """Return the names; None, which stands for any node, when they cannot be read."""
         if nodes not in self._nodes:
             try:
-                self._nodes[nodes] = frozenset(() if nodes in NOTHING else expand(nodes))
+                self._nodes[nodes] = frozenset(() if nodes in NO_VALUE else expand(nodes))
             except UsageError:
                 self._nodes[nodes] = None
         return self._nodes[nodes]
 
 
 def _tier(partition: Record) -> int:
-    return number(partition.get("PriorityTier", partition.get("Priority", ""))) or 0
+    return parse_number(partition.get("PriorityTier", partition.get("Priority", ""))) or 0

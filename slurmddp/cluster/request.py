@@ -1,12 +1,13 @@
-"""A job as it will be asked for: what it leaves open is filled from the cluster that answers here. Asks Slurm once."""
+"""A job as it will be submitted: the values that it leaves open are filled from the cluster. Asks Slurm once."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from slurmddp.cluster import Cluster, inspect
-from slurmddp.cluster.defaults import sized
+from slurmddp.cluster import Cluster
+from slurmddp.cluster.defaults import fill_open_values
+from slurmddp.cluster.inspect import query_cluster
 from slurmddp.config.job_spec import JOB_FIELDS, JobSpec
 from slurmddp.config.resolve import Resolved
 from slurmddp.errors import ClusterError
@@ -16,48 +17,53 @@ if TYPE_CHECKING:
 
 
 class Request(msgspec.Struct, frozen=True):
-    """A job, and the cluster that it was fitted to."""
+    """A job, and the cluster that its open values come from."""
 
     resolved: Resolved
     cluster: Cluster | None = None
     silence: str = ""
     """Why no cluster is known; empty when one is."""
     computed: tuple[str, ...] = ()
-    """The keys whose values come from the cluster."""
+    """The keys of the options whose values come from the cluster."""
     array: "Array | None" = None
     """The tasks, where it is an array."""
 
     @property
     def programs(self) -> tuple[JobSpec, ...]:
-        """The job with each program that it is to run."""
+        """The job with each program that it will run."""
         return self.array.programs if self.array else (self.resolved.spec,)
 
     def explained(self) -> Iterator[str]:
-        """Yield a line for each value that the cluster has decided, or why there is none."""
+        """Yield a line for each value that comes from the cluster, or why there is none."""
         if self.silence:
-            yield f"what depends on the cluster is left to it: {self.silence}"
+            yield f"the values that depend on the cluster are left to it: {self.silence}"
             return
         spec, origins = self.resolved.spec, self.resolved.origins
-        for key in self.computed:
-            yield f"--{key} {getattr(spec, JOB_FIELDS[key].name)}: {origins[key]}"
+        for name in (JOB_FIELDS[key].name for key in self.computed):
+            yield f"--{name.replace('_', '-')} {getattr(spec, name)}: {origins[name]}"
 
 
-def fitted(resolved: Resolved, environ: Mapping[str, str]) -> Request:
-    """Return the job with what it leaves open filled; as it is where no cluster answers, or none will have it."""
-    elsewhere = _elsewhere(resolved.spec)
-    if elsewhere:
-        return Request(resolved, silence=elsewhere)
+def fill_from_cluster(resolved: Resolved, environ: Mapping[str, str]) -> Request:
+    """Return the job with its open values filled; unchanged where no cluster answers, or where it cannot decide."""
+    if silence := _why_undecided(resolved.spec):
+        return Request(resolved, silence=silence)
     try:
-        cluster = inspect.look(environ)
+        cluster = query_cluster(environ)
     except ClusterError as error:
         return Request(resolved, silence=str(error))
-    full = sized(resolved, cluster)
-    computed = tuple(key for key, origin in full.origins.items() if origin != resolved.origins[key])
-    return Request(full, cluster, computed=computed)
+    return build_request(resolved, cluster)
 
 
-def _elsewhere(spec: JobSpec) -> str:
-    """Return why this cluster's default partition says nothing of the job; empty when it does."""
+def build_request(resolved: Resolved, cluster: Cluster) -> Request:
+    """Return the job with its open values filled from this cluster."""
+    full = fill_open_values(resolved, cluster)
+    before, after = resolved.origins, full.origins
+    changed = [key for key, field in JOB_FIELDS.items() if after.get(field.name) != before.get(field.name)]
+    return Request(full, cluster, computed=tuple(changed))
+
+
+def _why_undecided(spec: JobSpec) -> str:
+    """Return why the job's partition on this cluster is not known; empty when it is."""
     if spec.launcher == "manual":
         return "--launcher manual asks no cluster for anything"
     if any(item.startswith("clusters=") for item in spec.sbatch):

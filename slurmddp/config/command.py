@@ -1,24 +1,24 @@
-"""COMMAND: what people type for a training program, in the one form that the worker takes. No I/O."""
+"""COMMAND: reads the words that users type, and returns the form that the worker takes. No I/O."""
 
 import re
 from pathlib import PurePath
 from typing import Final
 
 from slurmddp.errors import UsageError
-from slurmddp.text import shown
+from slurmddp.text import quote_value
 
 _TORCHRUN = "torchrun"
 _RUNNERS = rf"(.*/)?(python(3(\.\d+)?)?|{_TORCHRUN})"
 _NAME_LENGTH: Final = 64
 
 NO_PYTHON: Final = "--no-python"
-"""Stands before a COMMAND that is an executable."""
+"""The worker's option for a COMMAND that is an executable."""
 
 
 def normalise(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Drop a leading `python` (and its `-u`) or `torchrun`: each rank is a Python already.
+    """Remove a leading `python`, `python -u` or `torchrun`: each rank already runs in a Python.
 
-    Raises UsageError for options of theirs that would be lost, and for an empty first word.
+    Raises UsageError for their other options, and for an empty first word.
     """
     if not words:
         return ()
@@ -28,22 +28,23 @@ def normalise(words: tuple[str, ...]) -> tuple[str, ...]:
     while rest and rest[0] == "-u":
         rest = rest[1:]
     if not rest:
-        raise UsageError(f"COMMAND is {shown(words[0])} alone; name a script, as in: train.py --lr 0.1")
+        raise UsageError(f"COMMAND is {quote_value(words[0])} alone; name a script, as in: train.py --lr 0.1")
     if rest[0].startswith("-") and rest[0] != "-m":
         raise _lost_option(rest[0], words[0])
     return _checked(rest)
 
 
-def as_executable(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the words of an executable as they are; raise UsageError for what can be none."""
-    if not words or not words[0] or words[0].startswith("-"):
-        given = shown(words[0]) if words else "missing"
-        raise UsageError(f"--no-python: COMMAND is {given}; name an executable, as in: --no-python ./train --lr 0.1")
-    return _checked(words)
+def check_executable(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the words of a COMMAND that is an executable. Raises UsageError when the first word cannot be one."""
+    if words and (not words[0] or words[0].startswith("-")):
+        raise UsageError(
+            f"--no-python: COMMAND is {quote_value(words[0])}; name an executable, as in: --no-python ./train --lr 0.1"
+        )
+    return _checked(words) if words else ()
 
 
 def interpreter(words: tuple[str, ...]) -> str | None:
-    """Return the Python that a leading `/path/to/python` or `/path/to/torchrun` names; None for a bare word."""
+    """Return the Python of a leading `/path/to/python` or `/path/to/torchrun`; None for a word without a path."""
     if not words or "/" not in words[0] or not re.fullmatch(_RUNNERS, words[0]):
         return None
     path = PurePath(words[0])
@@ -51,17 +52,17 @@ def interpreter(words: tuple[str, ...]) -> str | None:
 
 
 def is_worker(words: tuple[str, ...]) -> bool:
-    """Tell whether these words ask for the bundled worker: none, or its options."""
+    """Return whether these words are for the bundled worker: no words, or its options."""
     return not words or (words[0].startswith("-") and words[0] != "-m")
 
 
 def script_of(words: tuple[str, ...]) -> str | None:
-    """Return the path of the script that the words name; None for a module or the bundled worker."""
+    """Return the path of the script; None for a module or the bundled worker."""
     return None if is_worker(words) or words[0] == "-m" else words[0]
 
 
 def name_of(words: tuple[str, ...]) -> str:
-    """Return a job's name for a script or a module: its stem, with what no name may hold put as `-`."""
+    """Return a job's name for a script or a module: its stem, with `-` for characters that are not allowed."""
     named = words[1].rpartition(".")[2] if words[0] == "-m" else PurePath(words[0]).stem
     return as_name(named)
 
@@ -73,10 +74,10 @@ def as_name(text: str) -> str:
 
 
 def _lost_option(option: str, runner: str) -> UsageError:
-    what = f"COMMAND: option {shown(option)} of {shown(runner)}"
+    what = f"COMMAND: option {quote_value(option)} of {quote_value(runner)}"
     if PurePath(runner).name == _TORCHRUN:
-        return UsageError(f"{what}: torchrun's options are slurmddp's here: --nodes, --ntasks-per-node")
-    return UsageError(f"{what}: only python's -u and -m are understood; leave {shown(option)} out")
+        return UsageError(f"{what}: use slurmddp's own options instead, as --nodes and --ntasks-per-node")
+    return UsageError(f"{what}: of python's options only -u and -m are allowed; leave {quote_value(option)} out")
 
 
 def _checked(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -86,5 +87,7 @@ def _checked(words: tuple[str, ...]) -> tuple[str, ...]:
         raise UsageError("COMMAND: -m needs a module, as in: -m pkg.train --lr 0.1")
     for word in words:
         if "\0" in word:
-            raise UsageError(f"COMMAND: {shown(word)} holds a NUL, which no command line can carry")
+            raise UsageError(
+                f"COMMAND: {quote_value(word)} has a NUL character, which is not allowed in a command line"
+            )
     return words

@@ -1,4 +1,4 @@
-"""The tasks of a Slurm array, each a run of its own. A value; no I/O."""
+"""The tasks of a Slurm array, each with its own run. Values; no I/O."""
 
 import hashlib
 import re
@@ -11,10 +11,10 @@ from typing import Final
 from slurmddp.config.job_spec import JobSpec
 
 FOLDER_LENGTH: Final = 100
-"""Characters of a run's folder; file systems allow 255."""
+"""The longest name of a run's folder; file systems allow 255 characters."""
 
 _ANOTHER_KEY: Final = re.compile(r",[A-Za-z_][A-Za-z0-9_-]*=")
-"""In a value: it would read as two."""
+"""A value with this would look like two values."""
 
 
 @dataclass(frozen=True)
@@ -22,43 +22,43 @@ class Task:
     """One run of an array."""
 
     values: Mapping[str, str]
-    """What sets it apart, as it was given."""
+    """The values of `--set` for this task, as given."""
     job: JobSpec
-    """What it runs; all else is the same for all tasks."""
+    """The job with this task's program; everything else is the same for all tasks."""
 
     @property
     def folder(self) -> str:
-        """The name of the run's folder in that of the array, as in `lr=0.1,seed=1`."""
-        return folder(self.values)
+        """The run's folder in the array's folder, as in `lr=0.1,seed=1`."""
+        return folder_name(self.values)
 
 
 @dataclass(frozen=True)
 class Array:
-    """What one sbatch takes: task i runs the i-th of them."""
+    """The tasks of one sbatch; the array task i runs the i-th."""
 
     tasks: tuple[Task, ...]
     max_parallel: int | None = None
-    """How many may run at once; None for as many as Slurm gives."""
+    """How many tasks may run at once; None for no limit."""
 
     @property
     def indices(self) -> str:
-        """As `sbatch --array` has it."""
+        """The value of `sbatch --array`."""
         limit = f"%{self.max_parallel}" if self.max_parallel else ""
         return f"0-{len(self.tasks) - 1}{limit}" if len(self.tasks) > 1 else f"0{limit}"
 
     def parts(self, size: int) -> Iterator["Array"]:
-        """Yield arrays of at most `size` tasks that are together this one."""
+        """Yield the array in parts of at most `size` tasks."""
         for start in range(0, len(self.tasks), size):
             yield Array(self.tasks[start : start + size], self.max_parallel)
 
     @cached_property
     def programs(self) -> tuple[JobSpec, ...]:
-        """What its tasks run, each program once."""
+        """The jobs of the tasks, each program once."""
         return tuple(dict.fromkeys(task.job for task in self.tasks))
 
 
-def folder(values: Mapping[str, str]) -> str:
-    """Return the name of a folder for these values; a digest stands for what no file name should hold."""
+def folder_name(values: Mapping[str, str]) -> str:
+    """Return a folder name for these values; a digest replaces a name that is too long or has special characters."""
     whole = ",".join(f"{key}={value}" for key, value in values.items())
     name = re.sub(r"[^A-Za-z0-9._=,+-]", "_", whole)
     if any(_ANOTHER_KEY.search(str(value)) for value in values.values()):

@@ -1,8 +1,8 @@
-"""Files that hold values of a job: finds, trusts and reads them. Touches the disk; writes nothing.
+"""The files with values of a job: finds and reads them, and ignores files that other users can write. Writes nothing.
 
-A job file is named by the user. A project file (`slurmddp.toml`, or `[tool.slurmddp]` of `pyproject.toml`) is found
-upwards from the working directory, a user file where the system keeps such files; those two only count when nobody else
-can have written them.
+The user names a job file. A project file (`slurmddp.toml`, or `[tool.slurmddp]` of `pyproject.toml`) is searched from
+the working directory upwards, and the user file in `~/.config`. The last two count only when no other user can have
+written them.
 """
 
 import os
@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from slurmddp.config.toml import JOB_FILE_KEYS, Source, parse, place_of, source
+from slurmddp.config.toml import JOB_FILE_KEYS, Source, build_source, describe_place, parse_toml
 from slurmddp.errors import UsageError
-from slurmddp.text import shown
+from slurmddp.text import quote_value
 
 PROJECT_FILE: Final = "slurmddp.toml"
 _PYPROJECT: Final = "pyproject.toml"
 _TOOL: Final = "tool.slurmddp"
 _TOOL_TABLE: Final = rb"(?m)^\s*\[\s*tool\s*\.\s*slurmddp\b"
 _MAY_HAVE_TABLE: Final = rb"""\btool["']?\s*(\.\s*["']?slurmddp\b|\]|=)"""
-"""Every way to write it; most projects name slurmddp among what they depend on, and to read all TOML takes its time."""
+"""Every spelling of the table. Most projects name slurmddp only as a dependency, and parsing their TOML is slow."""
 
 
 class Ignored(NamedTuple):
@@ -32,46 +32,44 @@ class Ignored(NamedTuple):
 
 
 class Configuration(NamedTuple):
-    """The files that hold values for every job of a project, or of a user."""
+    """The files with values for every job of a project, or of a user."""
 
     files: tuple[Source, ...] = ()
-    """Those that count; the first beats the second."""
+    """The files that count; the first beats the second."""
     ignored: tuple[Ignored, ...] = ()
 
 
 def read_job_file(path: Path) -> Source:
-    """Read a job file.
-
-    Raises UsageError with the line of a mistake in its syntax, and for unknown keys.
-    """
+    """Read a job file. Raises UsageError with the line of a syntax error, and for unknown keys."""
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"job file {shown(str(path))} cannot be read: {error.strerror}") from error
-    return source("job file", path, parse(raw, place_of("job file", path)), keys=JOB_FILE_KEYS)
+        raise UsageError(f"job file {quote_value(str(path))} cannot be read: {error.strerror}") from error
+    return build_source("job file", path, parse_toml(raw, describe_place("job file", path)), keys=JOB_FILE_KEYS)
 
 
-def find(folder: Path) -> Configuration:
-    """Find and read the project file above `folder`, or in it, and the user file; the nearest project file counts.
+def find_configuration(folder: Path) -> Configuration:
+    """Find and read the user file and the project file, which is the nearest one in `folder` or above it.
 
-    The search ends at the repository's root, at the home directory, or where another file system begins. Raises
-    UsageError for a mistake in a file that counts.
+    The search ends at the repository's root, at the home directory, or at the border of the file system. Raises
+    UsageError for an error in a file that counts.
     """
     ignored: list[Ignored] = []
-    project = next((source for place in upwards(folder) for source in _project_files(place, ignored)), None)
-    user = _trusted("user file", user_file(), ignored)
+    places = iterate_project_folders(folder)
+    project = next((source for place in places for source in _project_files(place, ignored)), None)
+    user = _read_if_trusted("user file", user_file(), ignored)
     return Configuration(tuple(source for source in (project, user) if source), tuple(ignored))
 
 
 def user_file() -> Path:
-    """Return where the user's own file is, or would be."""
+    """Return the path of the user file, which may not exist."""
     configured = os.environ.get("XDG_CONFIG_HOME", "")  # a relative one counts as unset (XDG Base Directory)
     folder = configured if os.path.isabs(configured) else os.path.expanduser("~/.config")  # noqa: PTH111, PTH117 as above
     return Path(folder, "slurmddp", "config.toml")
 
 
-def upwards(folder: Path) -> Iterator[Path]:
-    """Yield the folder and those above it that can be a project's; asking further could wake an automounter."""
+def iterate_project_folders(folder: Path) -> Iterator[Path]:
+    """Yield the folder and those above it that can belong to the project; further ones could start an automounter."""
     home, device = _identity(Path(os.path.expanduser("~"))), folder.stat().st_dev  # noqa: PTH111 there may be no home
     for place in (folder, *folder.parents):
         identity = _identity(place)
@@ -83,7 +81,7 @@ def upwards(folder: Path) -> Iterator[Path]:
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:
-    """Return what stays the same of a folder by whatever link one comes to it."""
+    """Return the device and inode of a folder, which are the same through every link to it."""
     try:
         info = folder.stat()
     except OSError:
@@ -92,17 +90,17 @@ def _identity(folder: Path) -> tuple[int, int] | None:
 
 
 def _project_files(folder: Path, ignored: list[Ignored]) -> Iterator[Source]:
-    own = _trusted("project file", folder / PROJECT_FILE, ignored)
-    shared = _trusted("project file", folder / _PYPROJECT, ignored, root=_TOOL)
+    own = _read_if_trusted("project file", folder / PROJECT_FILE, ignored)
+    shared = _read_if_trusted("project file", folder / _PYPROJECT, ignored, root=_TOOL)
     if own and shared:
-        ignored.append(Ignored(shared.path, f"{PROJECT_FILE} beside it counts"))
+        ignored.append(Ignored(shared.path, f"{PROJECT_FILE} in the same folder is used"))
     yield from (source for source in (own, shared) if source)
 
 
-def _trusted(kind: str, path: Path, ignored: list[Ignored], *, root: str = "") -> Source | None:
-    """Read a file that nobody has named; None when there is none for us, or when it does not count."""
+def _read_if_trusted(kind: str, path: Path, ignored: list[Ignored], *, root: str = "") -> Source | None:
+    """Read a file that the user has not named; None when it is not there or does not count."""
     try:
-        raw, why = read(path)
+        raw, why = read_and_check_owner(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -112,29 +110,29 @@ def _trusted(kind: str, path: Path, ignored: list[Ignored], *, root: str = "") -
     if why:
         ignored.append(Ignored(path, why))
         return None
-    table: Any = parse(raw, place_of(kind, path))
+    table: Any = parse_toml(raw, describe_place(kind, path))
     if root:
         tools = table.get("tool")
         table = tools.get("slurmddp") if isinstance(tools, dict) else None
-    return None if table is None else source(kind, path, table, root=root)
+    return None if table is None else build_source(kind, path, table, root=root)
 
 
-def read(path: Path) -> tuple[bytes, str]:
-    """Return what a file holds, and why it is not to be trusted, empty when it is; raise OSError as `open` does."""
+def read_and_check_owner(path: Path) -> tuple[bytes, str]:
+    """Return the content of a file, and why it cannot be trusted (empty when it can). Raises OSError as `open` does."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     info = os.fstat(descriptor)
     if not stat.S_ISREG(info.st_mode):
         os.close(descriptor)
         return b"", "it is no regular file"
     with os.fdopen(descriptor, "rb") as file:
-        return file.read(), distrust(info, path.lstat())
+        return file.read(), check_owner(info, path.lstat())
 
 
-def distrust(*infos: os.stat_result) -> str:
-    """Tell why somebody else can have written a file, or the link to it, as git's safe.directory does."""
+def check_owner(*infos: os.stat_result) -> str:
+    """Return why another user can have written a file, or the link to it; the rule of git's safe.directory."""
     for info in infos:
         if info.st_uid not in (0, os.geteuid()):
             return f"it belongs to user {info.st_uid}, who is neither you nor root"
         if info.st_mode & stat.S_IWOTH and not stat.S_ISLNK(info.st_mode):
-            return "everybody may write to it; `chmod o-w` makes it count"
+            return "every user may write to it; type `chmod o-w` on it to use it"
     return ""

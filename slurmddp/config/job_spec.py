@@ -1,7 +1,7 @@
-"""JobSpec: one job, as a frozen value that is checked when it is made. No I/O.
+"""JobSpec: one job, as a frozen value that is checked on construction. No I/O.
 
-Every job option is declared here once; the command line, the environment, the job file and the documentation
-derive from the annotations (slurmddp.config.options).
+Every job option is declared here once. The command line, the environment, the job file and the documentation are made
+from the annotations (slurmddp.config.option_types).
 """
 
 import re
@@ -12,12 +12,12 @@ import msgspec
 from slurmddp import variables
 from slurmddp.config.command import NO_PYTHON, is_worker
 from slurmddp.config.container import Runtime, check_mount, runtime_of
-from slurmddp.config.options import Count, Field, Option, Tasks, fields_of
+from slurmddp.config.option_types import Count, Field, Option, Tasks, fields_of
 from slurmddp.config.worker_options import WorkerOptions, arguments
 from slurmddp.errors import UsageError
 from slurmddp.slurm.environment import SCRUBBED
 from slurmddp.slurm.time import seconds
-from slurmddp.text import MASK, shown
+from slurmddp.text import MASK, quote_value
 
 Gpus = Annotated[
     str,
@@ -45,17 +45,17 @@ NAME: Final = r"(?![0-9]+\Z)[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 _SBATCH_KEY = r"[a-z][a-z0-9-]+"
 
-_NOT_SBATCHS = ("sbatch", "env", "profile")
-"""Our options whose name means something else to sbatch, or nothing."""
+_NOT_OF_SBATCH = ("sbatch", "env", "profile")
+"""Our options that sbatch does not have, or that mean something else to it."""
 
-_OF_BASH = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "IFS", "PPID", "SHELLOPTS", "UID"})
+_BASH_VARIABLES = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "IFS", "PPID", "SHELLOPTS", "UID"})
 
 _FIRST_PORT = 1024
 _LAST_PORT = 65535
 
 DEFAULT_LEAD_S: Final = 120
 LEAD_MARGIN_S: Final = 60
-"""A lead that leaves less than this of the time limit would stop the job about as soon as it starts."""
+"""Seconds that a job must have before the stop signal; with less it would stop soon after its start."""
 
 OURS: Final = (
     *(
@@ -72,11 +72,11 @@ OURS: Final = (
     ),
     *("output", "parsable", "no-requeue", "signal", "tasks-per-node", "test-only", "wait", "wrap"),
 )
-"""Options of sbatch that the script's working depends on; `--sbatch` refuses them and their abbreviations."""
+"""Options of sbatch that the script itself needs; `--sbatch` refuses them and their abbreviations."""
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One job: what sbatch is asked for, how the ranks are started, and what each of them runs."""
+    """One job: the options of sbatch, the launcher of the ranks, and the program of each rank."""
 
     nodes: Annotated[Count, Option(help="Nodes.", short="-N")] = 1
     gpus_per_node: Annotated[
@@ -122,15 +122,15 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     job_name: Annotated[
         str,
         Option(
-            help="Name of the job and of its run's folder [default: that of the job file, script or task].",
+            help="Name of the job and of its run's folder [default: the name of the job file, script or task].",
             short="-J",
             also="name",
         ),
     ]
-    dependency: Annotated[str | None, Option(help="As sbatch has it: afterok:17.", short="-d")] = None
+    dependency: Annotated[str | None, Option(help="Jobs to wait for, in sbatch's form: afterok:17.", short="-d")] = None
     hold: Annotated[bool, Option(help="Submit held; scontrol release starts it.")] = False
     sbatch: Annotated[
-        tuple[str, ...], Option(help="Any other option of sbatch, by its long name.", metavar="KEY[=VALUE]")
+        tuple[str, ...], Option(help="Another option of sbatch, by its long name.", metavar="KEY[=VALUE]")
     ] = ()
     launcher: Annotated[
         Literal["srun", "fork", "torchrun", "manual"],
@@ -139,9 +139,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             "task a node is torchrun. manual: `render` prints what to type on each node."
         ),
     ] = "srun"
-    init: Annotated[
+    rendezvous: Annotated[
         Literal["tcp", "file"],
-        Option(help="How the ranks meet: at a port of the first node, or by a file in the run's folder."),
+        Option(
+            help="Rendezvous of the ranks: at a port of the first node, or by a file in the run's folder.", also="init"
+        ),
     ] = "tcp"
     no_python: Annotated[bool, Option(help="COMMAND is an executable, not a Python script.")] = False
     template: Annotated[
@@ -156,87 +158,84 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     setup: Annotated[tuple[str, ...], Option(help="A shell line to run before the ranks start.", metavar="LINE")] = ()
     python: Annotated[
         str | None,
-        Option(help="Python of the ranks [default: this one; with --conda or --venv: theirs].", metavar="EXE"),
+        Option(
+            help="Python of the ranks [default: the one that runs slurmddp, or that of --conda or --venv].",
+            metavar="EXE",
+        ),
     ] = None
     supervisor_python: Annotated[
         str | None,
         Option(
-            help="Python of the supervisor, on the host [default: with --container this one, else the ranks'].",
+            help="Python of the supervisor, on the host [default: that of the ranks; with --container slurmddp's].",
             metavar="EXE",
         ),
     ] = None
     container: Annotated[
         str | None,
-        Option(help="Image that the ranks run in; with --python: the Python inside it.", metavar="IMAGE"),
+        Option(help="Container image of the ranks; --python is then the Python inside it.", metavar="IMAGE"),
     ] = None
     container_runtime: Annotated[
         Literal["apptainer", "pyxis"] | None,
-        Option(help="What runs the image [default: by its name; a path, .sif and docker:// are apptainer's]."),
+        Option(help="Program that runs the image [default: by its name; apptainer for a path, .sif and docker://]."),
     ] = None
     container_mount: Annotated[
         tuple[str, ...],
-        Option(help="What the container sees beside the run's folder and this one.", metavar="SRC[:DST][:ro]"),
+        Option(help="A folder to mount besides the run's folder and the working directory.", metavar="SRC[:DST][:ro]"),
     ] = ()
-    snapshot: Annotated[
-        bool, Option(help="Run the code as it is when the job is submitted, whatever becomes of it until then.")
-    ] = False
+    snapshot: Annotated[bool, Option(help="Run a copy of the code, made when the job is submitted.")] = False
     env: Annotated[
         tuple[str, ...],
         Option(
-            help="Environment of the ranks; without VALUE it travels from here, unwritten.",
+            help="Environment variable of the ranks; without VALUE it is passed on and not written to a file.",
             metavar="KEY[=VALUE]",
         ),
     ] = ()
-    requeue: Annotated[bool, Option(help="Whether Slurm may put the job back into the queue.")] = True
+    requeue: Annotated[bool, Option(help="Whether Slurm may requeue the job.")] = True
     signal_lead: Annotated[
         Lead | None,
         Option(
-            help=f"Notice before the time limit [default: {DEFAULT_LEAD_S}, or a quarter of a short limit].",
+            help=f"Stop signal before the time limit [default: {DEFAULT_LEAD_S}, or a quarter of a short limit].",
             metavar="SECONDS",
         ),
     ] = None
-    max_restarts: Annotated[
-        Limit, Option(help="Starts of the ranks in a row, after the first, that may fail without a new checkpoint.")
-    ] = 3
+    max_restarts: Annotated[Limit, Option(help="Restarts of the ranks in a row without a new checkpoint.")] = 3
     max_requeues: Annotated[
         Limit | None,
-        Option(help="Times that the job may requeue itself [default: unlimited while checkpoints advance]."),
+        Option(help="Requeues by the job itself [default: unlimited while checkpoints advance]."),
     ] = None
-    reset: Annotated[bool, Option(help="Start over: what the run has is set aside once, and nothing is deleted.")] = (
-        False
-    )
-    port_range: Annotated[PortRange, Option(help="Where the ranks' two ports are chosen.", metavar="FIRST-LAST")] = (
+    reset: Annotated[bool, Option(help="Start over: move the run's checkpoints to another folder, once.")] = False
+    port_range: Annotated[PortRange, Option(help="Range for the ranks' two ports.", metavar="FIRST-LAST")] = (
         "20000-29999"
     )
     interface: Annotated[
         str | None,
-        Option(help="Network interface of NCCL and gloo, as in ib0 [default: found by themselves].", metavar="NAME"),
+        Option(help="Network interface of NCCL and gloo, as in ib0 [default: their own choice].", metavar="NAME"),
     ] = None
     nccl_debug: Annotated[
         Literal["VERSION", "WARN", "INFO", "TRACE"] | None,
-        Option(help="What NCCL says into the ranks' output."),
+        Option(help="Messages of NCCL in the ranks' output."),
     ] = None
     preflight: Annotated[
-        bool, Option(help="Whether nodes and ranks are looked at, for less than a second, before COMMAND starts.")
+        bool, Option(help="Whether nodes and ranks are checked, in less than a second, before COMMAND starts.")
     ] = True
     steps: Annotated[
         Count | None,
-        Option(help="End Checkpointer's loop after so many steps, and write how long they took.", metavar="N"),
+        Option(help="End Checkpointer's loop after N steps, and record their times.", metavar="N"),
     ] = None
-    runs_dir: Annotated[str, Option(help="Where the folders of runs lie.", metavar="DIR")] = "jobs"
+    runs_dir: Annotated[str, Option(help="Folder with the folders of the runs.", metavar="DIR")] = "jobs"
     profile: Annotated[
-        str | None, Option(help="Which tables [profile.NAME] of the configuration files to use.", metavar="NAME")
+        str | None, Option(help="Use the tables [profile.NAME] of the configuration files.", metavar="NAME")
     ] = None
 
     command: tuple[str, ...] = ()
-    """What each rank runs: a script and its arguments, or `-m` and a module; empty: the bundled worker."""
+    """The program of each rank: a script and its arguments, or `-m` and a module; empty for the bundled worker."""
     worker: WorkerOptions = WorkerOptions()
-    """What the bundled worker is asked for; has no meaning beside a command."""
+    """The options of the bundled worker; unused with a command."""
 
     def __post_init__(self) -> None:
-        """Check what no single type can; raises UsageError."""
+        """Check what the types cannot check. Raises UsageError."""
         if not re.fullmatch(NAME, self.job_name):
-            raise UsageError(f"job name {shown(self.job_name)} is not allowed: {NAME_RULE}; choose with --name")
+            raise UsageError(f"job name {quote_value(self.job_name)} is not allowed: {NAME_RULE}; choose with --name")
         for field in JOB_FIELDS.values():
             _check_text(field, getattr(self, field.name))
         for item in self.sbatch:
@@ -259,16 +258,18 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
                 f"--signal-lead {self.signal_lead} leaves nothing of the time limit {self.time} ({self.time_s} s); "
                 f"less than {self.time_s - LEAD_MARGIN_S} is allowed, or leave it out"
                 if self.time_s > LEAD_MARGIN_S
-                else f"--signal-lead has no place in a time limit of {self.time_s} s; leave it out"
+                else f"--signal-lead is not possible with a time limit of {self.time_s} s; leave it out"
             )
 
     def _check_launch(self) -> None:
         if self.no_python and is_worker(self.command):
-            raise UsageError("--no-python needs a COMMAND that is an executable, as in: --no-python ./train --lr 0.1")
+            raise UsageError("--no-python: COMMAND is missing; name an executable, as in: --no-python ./train --lr 0.1")
         if self.launcher != "manual":
             return
-        if self.init == "file":
-            raise UsageError("--init file with --launcher manual: by hand nobody makes a new file for each start")
+        if self.rendezvous == "file":
+            raise UsageError(
+                "--rendezvous file with --launcher manual: nothing makes a new file for each attempt; leave it out"
+            )
         for given in ("reset", "template", "snapshot"):
             if getattr(self, given):
                 raise UsageError(f"--{given} with --launcher manual, which makes no batch script; leave it out")
@@ -293,7 +294,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def program_of_torchrun(self) -> tuple[str, ...]:
-        """The same for torchrun, which takes `$` for its own (torch.distributed.elastic.utils.macros)."""
+        """The same words for torchrun, which expands `$` (torch.distributed.elastic.utils.macros)."""
         return tuple(word.replace("$", "$$") for word in self.program)
 
     def _check_strategy(self) -> None:
@@ -305,12 +306,12 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_one_process(self) -> bool:
-        """Whether the bundled worker is to use all GPUs of the node from one process."""
+        """Whether the bundled worker uses all GPUs of the node from one process."""
         return not self.command and self.worker.strategy == "dp"
 
     @property
     def runtime(self) -> Runtime | None:
-        """What runs the container; None without one."""
+        """The program that runs the container; None without a container."""
         return (self.container_runtime or runtime_of(self.container)) if self.container else None
 
     @property
@@ -320,12 +321,12 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def gpus(self) -> int:
-        """GPUs on each node; 0 when none are asked for."""
+        """GPUs on each node; 0 without GPUs."""
         return int(self.gpus_per_node.rpartition(":")[2]) if self.gpus_per_node else 0
 
     @property
     def gpu_type(self) -> str:
-        """The type of GPU asked for; empty when any will do."""
+        """The type of the GPUs; empty for any type."""
         return (self.gpus_per_node or "").rpartition(":")[0]
 
     @property
@@ -335,19 +336,19 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def time_s(self) -> int | None:
-        """The time limit in seconds; None when it is the partition's, or unlimited."""
+        """The time limit in seconds; None for the partition's limit, or no limit."""
         return seconds(self.time) if self.time else None
 
     @property
     def lead_s(self) -> int:
-        """Seconds before the time limit at which the ranks are told to stop."""
+        """Seconds between the stop signal to the ranks and the time limit."""
         if self.signal_lead:
             return self.signal_lead
         return DEFAULT_LEAD_S if self.time_s is None else max(1, min(DEFAULT_LEAD_S, self.time_s // 4))
 
     @property
     def margin_s(self) -> int:
-        """Seconds that the time limit must leave before the notice, for the job to be of use."""
+        """Seconds that the job must have before the stop signal."""
         return LEAD_MARGIN_S if self.time_s is None else min(LEAD_MARGIN_S, self.time_s - self.lead_s)
 
     @property
@@ -358,7 +359,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def variables(self) -> tuple[str, ...]:
-        """Environment of the ranks, KEY=VALUE each, or a KEY that travels unwritten; the later one counts."""
+        """Environment of the ranks: KEY=VALUE, or KEY to pass it on; a later item beats an earlier one."""
         names = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if self.interface else ()
         level = (f"NCCL_DEBUG={self.nccl_debug}",) if self.nccl_debug else ()
         steps = (f"{variables.STEP_LIMIT}={self.steps}",) if self.steps else ()
@@ -366,7 +367,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def header(self) -> tuple[tuple[str, str | None], ...]:
-        """Return sbatch's options in the order of the script, each with its value or None for a switch."""
+        """The options of sbatch in the order of the script, each with its value, None for a switch."""
         asked = [
             ("job-name", self.job_name),
             ("nodes", self.nodes),
@@ -392,6 +393,8 @@ _PLAIN_HEADER = (
 
 JOB_FIELDS: Final = fields_of(JobSpec)
 """The job options, by key."""
+ALIASES: Final = {field.option.also: key for key, field in JOB_FIELDS.items() if field.option.also}
+"""The key of an option, by its second name."""
 
 
 def _check_text(field: Field, value: Any) -> None:
@@ -401,46 +404,50 @@ def _check_text(field: Field, value: Any) -> None:
         if not text:
             raise UsageError(f"--{field.key}: an empty text is not allowed; leave the option out")
         if field.key != "env" and not all(char.isprintable() or char == "\t" for char in text):
-            raise UsageError(f"--{field.key}: {shown(text)} holds a character that cannot be printed; write it without")
+            raise UsageError(f"--{field.key}: {quote_value(text)} has an unprintable character; leave it out")
 
 
 def _check_sbatch(item: str) -> None:
     key, equals, value = item.partition("=")
     if not re.fullmatch(_SBATCH_KEY, key):
-        raise UsageError(f"--sbatch: {shown(item)} is not KEY or KEY=VALUE with sbatch's long name, as in exclusive")
+        raise UsageError(
+            f"--sbatch: {quote_value(item)} is not KEY or KEY=VALUE with sbatch's long name, as in exclusive"
+        )
     if equals and not value:
-        raise UsageError(f"--sbatch: {shown(item)} has an empty value; write {key} alone, or a value")
-    own = next((name for name in JOB_FIELDS if name.startswith(key) and name not in _NOT_SBATCHS), None)
+        raise UsageError(f"--sbatch: {quote_value(item)} has an empty value; write {key} alone, or a value")
+    own = next((name for name in JOB_FIELDS if name.startswith(key) and name not in _NOT_OF_SBATCH), None)
     if own:
-        raise UsageError(f"--sbatch: {shown(item)}: slurmddp has an option for this, --{own}")
+        raise UsageError(f"--sbatch: {quote_value(item)}: slurmddp has an option for this, --{own}")
     if key == "array":
         raise UsageError(
-            f"--sbatch: {shown(item)}: the tasks of an array are jobs of their own, which never run as one group of "
-            "ranks; ask for ranks by --nodes and --ntasks-per-node"
+            f"--sbatch: {quote_value(item)}: the tasks of an array are jobs of their own, which never run as one group "
+            "of ranks; ask for ranks by --nodes and --ntasks-per-node"
         )
     if any(name.startswith(key) for name in OURS) or (key == "gres" and "gpu" in value):
         hint = "use --gpus-per-node" if key.startswith("g") else "slurmddp sets this itself"
-        raise UsageError(f"--sbatch: {shown(item)} is not for you to set; {hint}")
+        raise UsageError(f"--sbatch: {quote_value(item)} is not for you to set; {hint}")
 
 
 def _check_line(line: str) -> None:
     if (len(line) - len(line.rstrip("\\"))) % 2:
-        raise UsageError(f"--setup: {shown(line)} ends in a backslash and would swallow the next line; write it whole")
+        raise UsageError(
+            f"--setup: {quote_value(line)} ends in a backslash, which joins it to the next line; remove it"
+        )
 
 
 def _check_variable(item: str) -> None:
     key, equals, value = item.partition("=")
     if not re.fullmatch(_VARIABLE, key):
         given = f"{key}={MASK}" if equals else key
-        raise UsageError(f"--env: {shown(given)} is not KEY or KEY=VALUE; a KEY has letters, digits and _")
-    if key in _OF_BASH:
-        raise UsageError(f"--env: {key} belongs to the shell, which the ranks' start needs; choose another name")
+        raise UsageError(f"--env: {quote_value(given)} is not KEY or KEY=VALUE; a KEY has letters, digits and _")
+    if key in _BASH_VARIABLES:
+        raise UsageError(f"--env: {key} belongs to the shell that starts the ranks; choose another name")
     if re.fullmatch(SCRUBBED, key):
         raise UsageError(f"--env: {key} belongs to Slurm or to slurmddp and is set for each rank; choose another name")
     if "\0" in value:
-        raise UsageError(f"--env: the value of {key} holds a NUL, which no environment can carry")
+        raise UsageError(f"--env: the value of {key} has a NUL character, which is not allowed in the environment")
     if value != value.encode("utf-8", "replace").decode():
-        raise UsageError(f"--env: the value of {key} is not UTF-8 text; give {key} alone, and it travels as it is")
+        raise UsageError(f"--env: the value of {key} is not UTF-8 text; give {key} alone to pass it on unchanged")
 
 
 def _check_ports(port_range: str) -> None:

@@ -1,7 +1,7 @@
-"""Which Python the ranks run where nobody names one, and the virtual environment that it belongs to. Looks at files.
+"""The Python of the ranks where none is given, and the virtual environment of a Python. Looks at files.
 
-It is the Python that the user works with: that of the environment which is active, or of the uv project they are in,
-as `uv run` would take it; and where neither is another than the one that slurmddp runs in, that one.
+It is the Python that the user works with: that of the active environment, or of the uv project of the working
+directory, as `uv run` takes it. Where there is neither, it is the Python that runs slurmddp.
 """
 
 import sys
@@ -11,41 +11,35 @@ from typing import NamedTuple
 
 from slurmddp.config import job_files
 from slurmddp.config.job_files import Ignored
+from slurmddp.config.option_types import Given
 from slurmddp.errors import UsageError
 
 
-class Found(NamedTuple):
-    """A Python, and what led to it; None for the one that slurmddp runs in, where another is not to be trusted."""
+def find_python(environ: Mapping[str, str], folder: Path, *, needs_package: bool) -> Given | None:
+    """Return the Python of the user's environment; None for the Python that runs slurmddp.
 
-    python: str | None
-    origin: str
-
-
-def find(environ: Mapping[str, str], folder: Path, *, needs: bool) -> Found | None:
-    """Return the Python of the user's environment; None for the one that slurmddp runs in.
-
-    A uv project counts only when nobody else can have written it. `needs` tells whether the job has a program of the
-    user's; without one any Python with slurmddp does. Raises UsageError when the user's environment lacks slurmddp,
-    which each rank starts with.
+    A uv project that another user may have written is ignored: the Python is then None, and its origin says why.
+    `needs_package` tells whether the ranks run the user's own program. Without one, any Python that has slurmddp is
+    good. Raises UsageError when the user's environment lacks slurmddp, which each rank needs.
     """
     ignored: list[Ignored] = []
-    place = _place(environ, folder, ignored)
-    if place is None and ignored:
-        return Found(None, f"built-in; {ignored[0].path} is ignored: {ignored[0].why}")
-    if place is None or place.prefix.resolve() == Path(sys.prefix).resolve():
+    environment = _find_environment(environ, folder, ignored)
+    if environment is None and ignored:
+        return Given(None, f"built-in; {ignored[0].path} is ignored: {ignored[0].why}")
+    if environment is None or environment.prefix.resolve() == Path(sys.prefix).resolve():
         return None
-    if has_package(place.prefix, "slurmddp"):
-        return Found(str(place.prefix / "bin" / "python"), place.origin)
-    if not needs:
+    if has_package(environment.prefix, "slurmddp"):
+        return Given(str(environment.prefix / "bin" / "python"), environment.origin)
+    if not needs_package:
         return None
     raise UsageError(
-        f"{place.prefix} ({place.origin}) has no slurmddp, which each rank starts with; {place.advice}, "
+        f"{environment.prefix} ({environment.origin}) has no slurmddp, which each rank needs; {environment.advice}, "
         f"or choose a Python, as in: --python {sys.executable}"
     )
 
 
 def environment_of(python: str) -> Path | None:
-    """Return the virtual environment that a Python, given by its path, is in; None for any other."""
+    """Return the virtual environment of a Python that is given by its path; None for any other Python."""
     if "/" not in python:
         return None
     folder = Path.cwd() / Path(python).expanduser().parent.parent
@@ -53,9 +47,9 @@ def environment_of(python: str) -> Path | None:
 
 
 def has_package(environment: Path, name: str) -> bool:
-    """Tell whether a virtual environment can import a package, without starting its Python.
+    """Return whether a virtual environment can import a package, without starting its Python.
 
-    One that also sees what is installed outside of it is believed to.
+    True for an environment that also sees the packages of the system.
     """
     found = environment.glob(f"lib/python3*/site-packages/{name}*")
     if any(path.name == name or path.name.startswith(f"{name}-") for path in found):
@@ -64,39 +58,39 @@ def has_package(environment: Path, name: str) -> bool:
     return "include-system-site-packages = true" in settings
 
 
-class _Place(NamedTuple):
+class _Environment(NamedTuple):
     prefix: Path
     origin: str
     advice: str
 
+    @property
+    def exists(self) -> bool:
+        return (self.prefix / "pyvenv.cfg").is_file() and (self.prefix / "bin" / "python").exists()
 
-def _place(environ: Mapping[str, str], folder: Path, ignored: list[Ignored]) -> _Place | None:
-    """Return the active environment, else that of the uv project; an active conda is neither, if it is ours."""
+
+def _find_environment(environ: Mapping[str, str], folder: Path, ignored: list[Ignored]) -> _Environment | None:
+    """Return the active environment, else that of the uv project; None in the conda environment of slurmddp."""
     active = environ.get("VIRTUAL_ENV")
     if active:
-        return _existing(_Place(Path(active), "VIRTUAL_ENV", f"type: {active}/bin/python -m pip install slurmddp"))
+        environment = _Environment(Path(active), "VIRTUAL_ENV", f"type: {active}/bin/python -m pip install slurmddp")
+        return environment if environment.exists else None
     if environ.get("CONDA_PREFIX") and Path(environ["CONDA_PREFIX"]).resolve() == Path(sys.prefix).resolve():
         return None
-    projects = (project for project in job_files.upwards(folder) if _is_uv_project(project, ignored))
-    found = next(filter(None, (_of_project(project, environ) for project in projects)), None)
-    return found if found and _is_trusted(found.prefix, ignored) else None
-
-
-def _of_project(project: Path, environ: Mapping[str, str]) -> _Place | None:
-    """Return a uv project's environment; a member of a workspace has none, and its workspace above has it."""
-    prefix = project / environ.get("UV_PROJECT_ENVIRONMENT", ".venv")
-    return _existing(_Place(prefix, f"uv project {project}", "type: uv add slurmddp"))
-
-
-def _existing(place: _Place) -> _Place | None:
-    return place if (place.prefix / "pyvenv.cfg").is_file() and (place.prefix / "bin" / "python").exists() else None
+    for project in job_files.iterate_project_folders(folder):
+        if not _is_uv_project(project, ignored):
+            continue
+        prefix = project / environ.get("UV_PROJECT_ENVIRONMENT", ".venv")
+        environment = _Environment(prefix, f"uv project {project}", "type: uv add slurmddp")
+        if environment.exists:  # a member of a workspace has none: that of the workspace is further up
+            return environment if _is_trusted(prefix, ignored) else None
+    return None
 
 
 def _is_uv_project(folder: Path, ignored: list[Ignored]) -> bool:
-    """Tell whether a folder's pyproject.toml is uv's, and nobody else's; one of somebody else's is noted."""
+    """Return whether a folder's pyproject.toml is uv's and can be trusted; one that cannot is added to `ignored`."""
     file = folder / "pyproject.toml"
     try:
-        raw, why = job_files.read(file)
+        raw, why = job_files.read_and_check_owner(file)
     except OSError:
         return False
     is_uvs = (folder / "uv.lock").is_file() or b"[tool.uv" in raw
@@ -106,13 +100,13 @@ def _is_uv_project(folder: Path, ignored: list[Ignored]) -> bool:
 
 
 def _is_trusted(prefix: Path, ignored: list[Ignored]) -> bool:
-    """Tell whether nobody else can have made an environment, or chosen its Python; what is wrong is noted.
+    """Return whether no other user can have made an environment or chosen its Python; else add the path to `ignored`.
 
-    A link to a Python is trusted for itself: whoever made it chose that Python, which may be a site's.
+    Of a link to a Python only the link is checked: its owner chose the Python, which may belong to the site.
     """
     python = prefix / "bin" / "python"
     for path in (prefix, prefix / "pyvenv.cfg", python.parent, python):
-        if why := job_files.distrust(path.lstat(), *() if path == python else (path.stat(),)):
+        if why := job_files.check_owner(path.lstat(), *() if path == python else (path.stat(),)):
             ignored.append(Ignored(path, why))
             return False
     return True

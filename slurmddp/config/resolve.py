@@ -1,4 +1,8 @@
-"""Where each value comes from: command line > environment > job file > project > user > built-in."""
+"""Merges the sources of a job's values, and keeps for each value where it comes from. Reads the job file.
+
+The sources, the weakest first: built-in values, user file, project file, job file, environment, command line. In a
+file, the values of the chosen profile beat the plain ones.
+"""
 
 import os
 import sys
@@ -7,37 +11,48 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from slurmddp.config import command, job_files, python_env
 from slurmddp.config.job_spec import JOB_FIELDS, JobSpec
-from slurmddp.config.options import Field, convert, unknown
+from slurmddp.config.option_types import Field, Given, convert, unknown
 from slurmddp.config.toml import PATH_KEYS, Layer, Source
-from slurmddp.config.worker_options import WORKER_FIELDS, WorkerOptions, words_given
+from slurmddp.config.worker_options import WORKER_FIELDS, WorkerOptions, parse_words
 from slurmddp.errors import UsageError
-from slurmddp.text import shown
+from slurmddp.text import quote_value
 from slurmddp.variables import NAMES
 
 BUILT_IN: Final = "built-in"
+COMMAND_LINE: Final = "the command line"
 
 _ONCE: Final = ("reset", "profile")
-"""Options that a recorded job does not repeat: one is meant once, and what the other chose is there in full."""
+"""Options that a recorded job leaves out: `reset` is for one submission, and the record has the profile's values."""
 
 _ENVIRONMENTS: Final = frozenset({"venv", "conda", "container"})
 """Options that bring a Python."""
 
-Found = dict[str, tuple[Any, str]]
-"""A raw value and where it was found, by key."""
-
 
 class Resolved(NamedTuple):
-    """A job, and for each of its values the place it came from."""
+    """A job, and where each of its values comes from."""
 
     spec: JobSpec
     origins: Mapping[str, str]
-    """By key of a job option."""
+    """By field of JobSpec."""
     program_origins: Mapping[str, str] = MappingProxyType({})
-    """Of `command`, or else of each of the bundled worker's options."""
+    """Of `command`; for the bundled worker by field of WorkerOptions."""
     files: tuple[Source, ...] = ()
-    """Those that values were looked for in; the first beats the second."""
+    """The files that were searched for values; the first beats the second."""
+
+    def replace(self, origin: str, **values: Any) -> "Resolved":
+        """Return the job with other values, all from one origin."""
+        spec = msgspec.structs.replace(self.spec, **values)
+        return self._replace(spec=spec, origins={**self.origins, **dict.fromkeys(values, origin)})
+
+
+class _Program(NamedTuple):
+    command: tuple[str, ...]
+    worker: WorkerOptions
+    origins: Mapping[str, str]
 
 
 def resolve(
@@ -49,76 +64,194 @@ def resolve(
     worker: Mapping[str, Any] | None = None,
     configuration: Sequence[Source] = (),
 ) -> Resolved:
-    """Merge the sources, first come first served, and make the job of them.
+    """Merge the sources and make the job of them.
 
-    `options` are raw values of the command line by key, `worker` those for the bundled worker, `words` the COMMAND;
-    `configuration` are the files of project and user. Raises UsageError with the origin of a wrong value.
+    `options` are raw values of the command line by field of JobSpec, None or () where an option was not given; `worker`
+    are those of WorkerOptions. `words` is COMMAND. `configuration` has the project file and the user file. A recorded
+    job file has every value, so it is used without them. Raises UsageError with the origin of a wrong value.
     """
     job = job_files.read_job_file(job_file) if job_file else None
-    files = _counting(job, configuration)
-    direct = {key: (value, f"--{key}") for key, value in options.items()}
-    nearer = _at_home(_from_environment(environ, *("profile",) if job and job.is_recorded else ()) | direct)
-    profile = _profile(files, nearer)
-    shared = [layer for source in reversed(files) if source is not job for layer in source.layers(profile)]
-    own = list(job.layers(profile)) if job else []
-    found = _options_in(shared) | _recorded_python(job, _options_in(own), nearer) | nearer
-    executable = _is_executable(found)
-    program = _program(words, job, _worker_in(shared), _worker_in(own), worker or {}, executable=executable)
-    python = command.interpreter(words or _command_in(job))
-    beats_it = direct if words else _options_in(own) | nearer
-    if python and program.command and "python" not in beats_it and not executable:
-        found["python"] = (python, "COMMAND")
-    if not found.keys() & {"python", *_ENVIRONMENTS}:
-        needs = bool(program.command and not executable) or program.worker.is_own_task
-        if theirs := python_env.find(environ, Path.cwd(), needs=needs):
-            found["python"] = theirs
-    values = {JOB_FIELDS[key].name: convert(JOB_FIELDS[key], raw, origin) for key, (raw, origin) in found.items()}
-    origins = {key: origin for key, (_, origin) in found.items()}
-    if "job_name" not in values:
-        values["job_name"], origins["job-name"] = _default_name(program, job_file)
-    spec = JobSpec(**values, command=program.command, worker=program.worker)
-    return Resolved(spec, _complete(origins, JOB_FIELDS), program.origins, files)
+    is_recorded = job is not None and job.is_recorded
+    files = (*([job] if job else []), *(() if is_recorded else configuration))
+    environment = _read_environment(environ, without=("profile",) if is_recorded else ())
+    command_line = _read_command_line(options, worker or {}, words)
+
+    layers = _order_layers(files, environment, command_line)
+    values = _merge(layer.options for layer in layers)
+    executable = bool(_convert_one("no-python", values))
+    program = _choose_program(layers, executable=executable)
+    if not executable:
+        values = _merge(_options_and_interpreter(layer, program) for layer in layers)
+    if job and is_recorded:
+        values = _check_recorded_python(values, job, {**environment.options, **command_line.options})
+    if not values.keys() & {"python", *_ENVIRONMENTS}:
+        needs_package = bool(program.command and not executable) or program.worker.is_own_task
+        if found := python_env.find_python(environ, Path.cwd(), needs_package=needs_package):
+            values["python"] = found
+    values = {"job_name": _default_name(program, job_file)} | values
+
+    spec = JobSpec(**_convert(JOB_FIELDS, values), command=program.command, worker=program.worker)
+    return Resolved(spec, _origins(JOB_FIELDS, values), program.origins, files)
 
 
-def _recorded_python(job: Source | None, own: Found, nearer: Found) -> Found:
-    """Return a job file's options; without a run's own Python where an environment is given in its place.
+def _order_layers(files: Sequence[Source], *nearer: Layer) -> list[Layer]:
+    """Return the layers of the files, and those that beat the files, the weakest first."""
+    plain = [layer for file in reversed(files) for layer in file.layers(None)]
+    profile = _merge(layer.options for layer in (*plain, *nearer)).get("profile")
+    name = _check_profile(profile, files) if profile else None
+    return [*(layer for file in reversed(files) for layer in file.layers(name)), *nearer]
 
-    Raises UsageError when that Python was here when the run was recorded, and is gone.
+
+def _merge(layers: Iterable[Mapping[str, Given]]) -> dict[str, Given]:
+    """Return the values of all layers; a later layer beats an earlier one."""
+    merged: dict[str, Given] = {}
+    for layer in layers:
+        merged |= layer
+    return merged
+
+
+def _check_profile(given: Given, files: Sequence[Source]) -> str:
+    """Return the name of the chosen profile. Raises UsageError when no file has it."""
+    name: str = convert(JOB_FIELDS["profile"], *given)
+    known = list(dict.fromkeys(profile for file in files for profile in file.profiles))
+    if not known:
+        where = " or ".join(str(file.path) for file in files) or job_files.PROJECT_FILE
+        raise UsageError(
+            f"{given.origin}: there is no profile {quote_value(name)}; write a table [profile.NAME] into {where}"
+        )
+    if name not in known:
+        raise unknown(name, known, given.origin, what="profile")
+    return name
+
+
+def _read_environment(environ: Mapping[str, str], without: Sequence[str] = ()) -> Layer:
+    """Return the values of the environment; our own variable beats sbatch's. A list has an item a line."""
+    options = {}
+    for key, field in JOB_FIELDS.items():
+        for variable in (field.option.slurm_variable, *field.variables):
+            if (text := environ.get(variable)) and key not in without:
+                raw = tuple(text.splitlines()) if field.is_list else text
+                options[field.name] = Given(_expand_home(key, raw), variable)
+    return Layer(place="the environment", options=options)
+
+
+def _read_command_line(options: Mapping[str, Any], worker: Mapping[str, Any], words: tuple[str, ...]) -> Layer:
+    return Layer(
+        place=COMMAND_LINE,
+        options={
+            field.name: Given(_expand_home(key, options[field.name]), f"--{key}")
+            for key, field in JOB_FIELDS.items()
+            if options.get(field.name) not in (None, ())
+        },
+        worker={
+            field.name: Given(worker[field.name], f"--{key}")
+            for key, field in WORKER_FIELDS.items()
+            if worker.get(field.name) is not None
+        },
+        command=words,
+        command_origin=COMMAND_LINE,
+    )
+
+
+def _expand_home(key: str, raw: Any) -> Any:
+    """Expand a `~` that begins a path, as the shell does where it begins a word."""
+    return os.path.expanduser(raw) if key in PATH_KEYS and isinstance(raw, str) else raw  # noqa: PTH111
+
+
+def _choose_program(layers: Sequence[Layer], *, executable: bool) -> _Program:
+    """Return the strongest command; where there is none, the bundled worker with the options of all layers.
+
+    Raises UsageError for options of the bundled worker that were given to another command.
     """
-    if job is None or not job.is_recorded or "python" not in own or "python" in nearer:
-        return own
-    if nearer.keys() & _ENVIRONMENTS and not own.keys() & _ENVIRONMENTS:
-        return {key: value for key, value in own.items() if key != "python"}
-    python, origin = own["python"]
+    read = command.check_executable if executable else command.normalise
+    worker_words = [given.origin for given in layers[-1].worker.values()]
+    for layer in reversed(layers):
+        words = read(layer.command)
+        if not command.is_worker(words):
+            _check_unused(worker_words, layer, words)
+            return _Program(words, WorkerOptions(), {"command": layer.command_origin})
+        worker_words += words
+    return _merge_worker(layers)
+
+
+def _merge_worker(layers: Sequence[Layer]) -> _Program:
+    found: dict[str, Given] = {}
+    for layer in layers:
+        origin = "" if layer.place == COMMAND_LINE else layer.command_origin
+        found |= {**layer.worker, **parse_words(command.normalise(layer.command), origin)}
+    return _Program((), WorkerOptions(**_convert(WORKER_FIELDS, found)), _origins(WORKER_FIELDS, found))
+
+
+def _check_unused(worker_words: Sequence[str], layer: Layer, words: Sequence[str]) -> None:
+    if worker_words:
+        why = f"COMMAND is {quote_value(words[0])}" if layer.place == COMMAND_LINE else f"{layer.place} has a command"
+        raise UsageError(
+            f"{quote_value(worker_words[0])} is for the bundled worker, but {why}; a script's own options come after it"
+        )
+
+
+def _options_and_interpreter(layer: Layer, program: _Program) -> Mapping[str, Given]:
+    """Return the options of a layer; the Python that its command begins with counts unless `python` is among them."""
+    is_used = program.command and program.origins["command"] == layer.command_origin
+    python = command.interpreter(layer.command) if is_used else None
+    return {"python": Given(python, "COMMAND"), **layer.options} if python else layer.options
+
+
+def _check_recorded_python(values: dict[str, Given], job: Source, nearer: Mapping[str, Given]) -> dict[str, Given]:
+    """Return the values without the recorded Python when an environment was given to replace it.
+
+    Raises UsageError when that Python was there when the run was recorded, and is gone.
+    """
+    if "python" not in job.table or "python" in nearer:
+        return values
+    if nearer.keys() & _ENVIRONMENTS and not job.table.keys() & _ENVIRONMENTS:
+        return {name: given for name, given in values.items() if name != "python"}
+    python, origin = values["python"]
     if job.table["recorded"].get("python") and not Path(str(python)).exists():
-        raise UsageError(f"{origin}: {shown(python)}, which the run was made with, is gone; choose another by --python")
-    return own
+        raise UsageError(
+            f"{origin}: {quote_value(python)}, which the run was made with, is gone; choose another by --python"
+        )
+    return values
 
 
-def _at_home(found: Found) -> Found:
-    """Return the values with `~` in paths as the shell would have had it, but for where it stands in a word."""
-    return {
-        key: (os.path.expanduser(raw) if key in PATH_KEYS and isinstance(raw, str) else raw, origin)  # noqa: PTH111
-        for key, (raw, origin) in found.items()
-    }
+def _default_name(program: _Program, job_file: Path | None) -> Given:
+    if job_file:
+        return Given(command.as_name(job_file.stem), "the job file's name")
+    if program.command:
+        return Given(command.name_of(program.command), "COMMAND")
+    return Given(command.as_name(program.worker.task.rpartition(":")[2]), "the worker's task")
 
 
-def read_job_file(path: Path) -> dict[str, Any]:
-    """Return the tables of a job file, in one form. Raises UsageError as `resolve` does."""
-    return dict(job_files.read_job_file(path).table)
+def _convert(fields: Mapping[str, Field], values: Mapping[str, Given]) -> dict[str, Any]:
+    return {field.name: convert(field, *values[field.name]) for field in fields.values() if field.name in values}
 
 
-def runs_dir(configuration: Sequence[Source], environ: Mapping[str, str]) -> str:
-    """Return where the folders of runs lie for commands that describe no job."""
-    nearer = _from_environment(environ)
-    profile = _profile(configuration, nearer)
-    found = _options_in(layer for source in reversed(configuration) for layer in source.layers(profile)) | nearer
-    field = JOB_FIELDS["runs-dir"]
-    return str(convert(field, *found.get(field.key, (field.default, BUILT_IN))))
+def _convert_one(key: str, values: Mapping[str, Given]) -> Any:
+    field = JOB_FIELDS[key]
+    return convert(field, *values.get(field.name, (field.default, BUILT_IN)))
 
 
-def recorded(resolved: Resolved, *, directory: str, version: str) -> dict[str, Any]:
-    """Return the job as tables of a job file that repeats it: every value, where each came from, and the Python."""
+def _origins(fields: Mapping[str, Field], values: Mapping[str, Given]) -> dict[str, str]:
+    return {field.name: values[field.name].origin if field.name in values else BUILT_IN for field in fields.values()}
+
+
+def find_runs_dir(configuration: Sequence[Source], environ: Mapping[str, str]) -> str:
+    """Return the folder of the runs, for commands that describe no job."""
+    layers = _order_layers(configuration, _read_environment(environ))
+    return str(_convert_one("runs-dir", _merge(layer.options for layer in layers)))
+
+
+def unknown_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield each variable that begins with SLURMDDP_ and sets nothing, with the options that are spelled alike."""
+    known = {variable for field in JOB_FIELDS.values() for variable in field.variables}
+    for name in environ:
+        if name.startswith("SLURMDDP_") and not name.startswith("SLURMDDP_TESTS_") and name not in known | NAMES:
+            near = str(unknown(name, sorted(known), "")).rpartition("; ")[2]
+            yield name, f"no option has this variable; {near}"
+
+
+def build_record(resolved: Resolved, *, directory: str, version: str) -> dict[str, Any]:
+    """Return the tables of a job file that repeats the job: every value, where each came from, and the Python."""
     spec = resolved.spec
     values = {key: getattr(spec, field.name) for key, field in JOB_FIELDS.items() if key not in _ONCE}
     table: dict[str, Any] = {
@@ -131,149 +264,16 @@ def recorded(resolved: Resolved, *, directory: str, version: str) -> dict[str, A
         table["worker"] = {key: value for key, value in asked.items() if value is not None}
     if not table.keys() & {"python", *_ENVIRONMENTS}:
         table["python"] = sys.executable
-    seen = {"python": table["python"]} if os.access(table.get("python", ""), os.X_OK) else {}
-    table["recorded"] = {"version": version, "directory": directory, **seen, "origins": dict(resolved.origins)}
+    python = {"python": table["python"]} if os.access(table.get("python", ""), os.X_OK) else {}
+    origins = {key: resolved.origins[field.name] for key, field in JOB_FIELDS.items()}
+    table["recorded"] = {"version": version, "directory": directory, **python, "origins": origins}
     return table
 
 
 def _in_toml(word: str) -> str | list[int]:
-    """Return a word as TOML can hold it: bytes that are no UTF-8 as their numbers."""
+    """Return a word as TOML can hold it: a word that is not UTF-8 as a list of its bytes."""
     try:
         word.encode("utf-8")
     except UnicodeEncodeError:
         return list(word.encode("utf-8", "surrogateescape"))
     return word
-
-
-def _counting(job: Source | None, configuration: Sequence[Source]) -> tuple[Source, ...]:
-    """Return the files that count: a recorded job has every value, and takes none of today's configuration."""
-    if job is None:
-        return tuple(configuration)
-    return (job,) if job.is_recorded else (job, *configuration)
-
-
-def _profile(files: Sequence[Source], nearer: Found) -> str | None:
-    """Return the profile that was chosen, which some file must have."""
-    found = _options_in(layer for source in reversed(files) for layer in source.layers(None)) | nearer
-    if "profile" not in found:
-        return None
-    raw, origin = found["profile"]
-    name: str = convert(JOB_FIELDS["profile"], raw, origin)
-    known = list(dict.fromkeys(profile for source in files for profile in source.profiles))
-    if not known:
-        where = " or ".join(str(source.path) for source in files) or job_files.PROJECT_FILE
-        raise UsageError(f"{origin}: there is no profile {shown(name)}; write a table [profile.NAME] into {where}")
-    if name not in known:
-        raise unknown(name, known, origin, what="profile")
-    return name
-
-
-def _from_environment(environ: Mapping[str, str], *without: str) -> Found:
-    found: Found = {}
-    for key, field in JOB_FIELDS.items():
-        ours = f"SLURMDDP_{field.name.upper()}"
-        for variable in (field.option.slurm_variable, ours):
-            if variable and environ.get(variable) and key not in without:
-                found[key] = (_listed(field, environ[variable]), variable)
-    return found
-
-
-def unknown_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield each variable that looks like one of ours and is none, with what may have been meant."""
-    known = {f"SLURMDDP_{field.name.upper()}" for field in JOB_FIELDS.values()}
-    for name in environ:
-        if name.startswith("SLURMDDP_") and not name.startswith("SLURMDDP_TESTS_") and name not in known | NAMES:
-            near = str(unknown(name, sorted(known), "")).rpartition("; ")[2]
-            yield name, f"no option has this variable; {near}"
-
-
-def _listed(field: Field, text: str) -> Any:
-    """A list in a variable has one item a line."""
-    return tuple(text.splitlines()) if field.is_list else text
-
-
-def _options_in(layers: Iterable[Layer]) -> Found:
-    """Return the job options in files; later layers beat earlier ones."""
-    return {key: (raw, f"{layer.place}, key {key}") for layer in layers for key, raw in layer.options.items()}
-
-
-def _worker_in(layers: Iterable[Layer]) -> Found:
-    return {key: (raw, f"{layer.worker_place}, key {key}") for layer in layers for key, raw in layer.worker.items()}
-
-
-def _is_executable(found: Found) -> bool:
-    field = JOB_FIELDS["no-python"]
-    return bool(convert(field, *found.get(field.key, (field.default, BUILT_IN))))
-
-
-def _complete(origins: Mapping[str, str], fields: Iterable[str]) -> dict[str, str]:
-    return {**origins, **{key: BUILT_IN for key in fields if key not in origins}}
-
-
-class _Program(NamedTuple):
-    command: tuple[str, ...]
-    worker: WorkerOptions
-    origins: Mapping[str, str]
-
-
-def _program(
-    words: tuple[str, ...],
-    job: Source | None,
-    shared: Found,
-    own: Found,
-    worker: Mapping[str, Any],
-    *,
-    executable: bool,
-) -> _Program:
-    """Return the command, or the bundled worker's options: of project and user (`shared`), job file and words."""
-    in_file, place = _command_in(job), f"{job.place()}, key command" if job else ""
-    if job and in_file and own:
-        raise UsageError(f"{job.place()}: command and [worker] exclude each other; keep one")
-    origin = "the command line" if words else place
-    if executable:
-        in_file, words = (), command.as_executable(words or in_file)
-    else:
-        in_file, words = command.normalise(in_file), command.normalise(words)
-    options = [*(f"--{key}" for key in worker), *(words if command.is_worker(words) else ())]
-    if not command.is_worker(words):
-        _check_none(options, f"COMMAND is {shown(words[0])}")
-        return _Program(words, WorkerOptions(), {"command": origin})
-    if job and not command.is_worker(in_file):
-        _check_none(options, f"{job.place()} has a command")
-        return _Program(in_file, WorkerOptions(), {"command": origin})
-    direct: Found = {key: (raw, f"--{key}") for key, raw in worker.items()}
-    return _of_worker(shared | own | _spelt(in_file, place) | direct | _spelt(words))
-
-
-def _of_worker(found: Found) -> _Program:
-    values = {WORKER_FIELDS[key].name: convert(WORKER_FIELDS[key], raw, origin) for key, (raw, origin) in found.items()}
-    origins = {key: origin for key, (_, origin) in found.items()}
-    return _Program((), WorkerOptions(**values), _complete(origins, WORKER_FIELDS))
-
-
-def _spelt(words: tuple[str, ...], place: str = "") -> Found:
-    return {key: (value, place or f"--{key}") for key, value in words_given(words).items()}
-
-
-def _check_none(options: Sequence[str], why: str) -> None:
-    if options:
-        raise UsageError(f"{shown(options[0])} is for the bundled worker, but {why}; a script's own come after it")
-
-
-def _command_in(job: Source | None) -> tuple[str, ...]:
-    raw = job.table.get("command", []) if job else []
-    if job and (not isinstance(raw, list) or not all(isinstance(word, str) or _is_bytes(word) for word in raw)):
-        raise UsageError(f'{job.place()}, key command: {shown(raw)} is not a list of texts, as in ["train.py"]')
-    return tuple(word if isinstance(word, str) else bytes(word).decode("utf-8", "surrogateescape") for word in raw)
-
-
-def _is_bytes(word: Any) -> bool:
-    return isinstance(word, list) and all(type(byte) is int and 0 < byte < 256 for byte in word)  # noqa: PLR2004 a byte
-
-
-def _default_name(program: _Program, job_file: Path | None) -> tuple[str, str]:
-    if job_file:
-        return command.as_name(job_file.stem), "the job file's name"
-    if program.command:
-        return command.name_of(program.command), "COMMAND"
-    return command.as_name(program.worker.task.rpartition(":")[2]), "the worker's task"

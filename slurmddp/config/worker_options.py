@@ -1,13 +1,13 @@
-"""What the bundled worker can be asked for: tasks, data and options. No torch: the CLI reads this before the queue."""
+"""The options of the bundled worker: task, data and training. No torch: the command line checks them."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
-from slurmddp.config.options import Count, Option, convert, fields_of, unknown
+from slurmddp.config.option_types import Count, Given, Option, convert, fields_of, unknown
 from slurmddp.errors import UsageError
-from slurmddp.text import shown
+from slurmddp.text import quote_value
 
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1e9, description="a finite number above 0")]
 Share = Annotated[float, msgspec.Meta(ge=0, lt=1, description="a number from 0 to below 1")]
@@ -17,9 +17,9 @@ Megabytes = Annotated[float, msgspec.Meta(gt=0, le=1e6, description="a number of
 Many = Annotated[int, msgspec.Meta(ge=0, description="a whole number, 0 or more")]
 
 DATA_NAMES: Final = ("digits", "synthetic")
-"""Data that is neither a folder nor a file."""
+"""Names of data that are not a path."""
 DEFAULT_DATA: Final = {"mnist": "digits", "linear": "synthetic"}
-"""What the bundled tasks train on when no data is named; the others need a name."""
+"""The data of tasks without --data; the other tasks need --data."""
 BUNDLED: Final = ("linear", "mnist", "cifar10", "gpt")
 TaskName = Annotated[
     str,
@@ -31,7 +31,7 @@ TaskName = Annotated[
 
 
 class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """One training by the bundled worker; the table `[worker]` of a job file and the words after `--`."""
+    """One training by the bundled worker: the table `[worker]` of a job file, and the words after `--`."""
 
     task: Annotated[
         TaskName,
@@ -43,16 +43,16 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     data: Annotated[
         str | None,
         Option(
-            help="What to train on: synthetic, a folder or a file; mnist's digits travel with slurmddp "
+            help="Training data: synthetic, a folder or a file; slurmddp includes mnist's digits "
             "[default: digits for mnist].",
             metavar="NAME|PATH",
         ),
     ] = None
     epochs: Annotated[Count, Option(help="Passes over the training data.")] = 10
-    batch_size: Annotated[Count, Option(help="Samples a rank takes at once.")] = 32
-    accumulate: Annotated[Count, Option(help="Batches of a rank whose gradients make one step.")] = 1
+    batch_size: Annotated[Count, Option(help="Samples of a rank in one batch.")] = 32
+    accumulate: Annotated[Count, Option(help="Batches of a rank for one optimizer step.")] = 1
     optimizer: Annotated[Literal["sgd", "adam", "adamw"], Option(help="Optimizer.")] = "sgd"
-    momentum: Annotated[Share, Option(help="Of sgd.")] = 0.9
+    momentum: Annotated[Share, Option(help="Momentum of sgd.")] = 0.9
     weight_decay: Annotated[
         Annotated[float, msgspec.Meta(ge=0, le=1e9, description="a finite number, 0 or more")],
         Option(help="Weight decay."),
@@ -60,51 +60,51 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     lr: Annotated[Rate, Option(help="Learning rate.")] = 0.03
     lr_scaling: Annotated[
         Literal["none", "linear", "sqrt"],
-        Option(help="How lr, given for one rank's batch, grows with ranks times accumulate."),
+        Option(help="How lr, which is for one rank's batch, grows with ranks times accumulate."),
     ] = "none"
     schedule: Annotated[
-        Literal["constant", "linear", "cosine"], Option(help="How the learning rate falls to 0 by the last step.")
+        Literal["constant", "linear", "cosine"], Option(help="Decay of the learning rate to 0 at the last step.")
     ] = "constant"
     warmup_steps: Annotated[Many, Option(help="Steps in which the learning rate rises from 0.")] = 0
     precision: Annotated[
         Literal["fp32", "bf16", "fp16", "fp64"],
-        Option(help="fp32; bf16 and fp16: mixed, fp16 on a GPU only; fp64: everything in double, for comparisons."),
+        Option(help="fp32; bf16 and fp16: mixed, fp16 on a GPU only; fp64: double precision, for comparisons."),
     ] = "fp32"
     strategy: Annotated[
         Literal["ddp", "fsdp", "dp"],
         Option(help="ddp: DistributedDataParallel. fsdp: fully_shard. dp: DataParallel, one process, as a baseline."),
     ] = "ddp"
-    workers: Annotated[Many, Option(help="Loader processes of a rank, for data that is not held in memory.")] = 0
+    workers: Annotated[Many, Option(help="Loader processes of a rank, for data that is not in memory.")] = 0
     sync_bn: Annotated[bool, Option(help="Batch statistics over all ranks (on GPUs).")] = False
     compile: Annotated[bool, Option(help="Compile the model.")] = False
-    channels_last: Annotated[bool, Option(help="Images and weights with channels last.")] = False
+    channels_last: Annotated[bool, Option(help="Memory format channels-last for images and weights.")] = False
     bucket_mb: Annotated[Megabytes, Option(help="DDP: size of a gradient bucket.", metavar="MB")] = 25.0
     gradient_as_bucket_view: Annotated[bool, Option(help="DDP: gradients are views of the buckets.")] = False
-    static_graph: Annotated[bool, Option(help="DDP: the same parameters take part in every step.")] = False
-    find_unused_parameters: Annotated[bool, Option(help="DDP: some parameters take no part in some steps.")] = False
+    static_graph: Annotated[bool, Option(help="DDP: every step uses the same parameters.")] = False
+    find_unused_parameters: Annotated[bool, Option(help="DDP: some steps do not use all parameters.")] = False
     comm_hook: Annotated[
-        Literal["none", "fp16", "bf16", "powersgd"], Option(help="DDP: how gradients are compressed on their way.")
+        Literal["none", "fp16", "bf16", "powersgd"], Option(help="DDP: compression of the gradients.")
     ] = "none"
-    zero: Annotated[bool, Option(help="DDP: each rank holds its share of the optimizer's state (ZeRO-1).")] = False
-    checkpoint_every_steps: Annotated[Count | None, Option(help="Steps between checkpoints, besides the seconds.")] = (
-        None
-    )
+    zero: Annotated[bool, Option(help="DDP: each rank has a part of the optimizer's state (ZeRO-1).")] = False
+    checkpoint_every_steps: Annotated[
+        Count | None, Option(help="Steps between checkpoints, in addition to the seconds.")
+    ] = None
     checkpoint_every_s: Annotated[
-        Seconds, Option(help="Seconds between checkpoints; one more comes at a notice, and at the end.")
+        Seconds, Option(help="Seconds between checkpoints; further ones at a stop signal and at the end.")
     ] = 600
-    keep_checkpoints: Annotated[Count, Option(help="Checkpoints that stay, the newest.")] = 2
+    keep_checkpoints: Annotated[Count, Option(help="How many of the newest checkpoints to keep.")] = 2
     log_every_s: Annotated[
-        Seconds, Option(help="Seconds between two lines of metrics in the run's events; the first come sooner.")
+        Seconds, Option(help="Seconds between metrics in the run's events; the first come sooner.")
     ] = 10
-    tensorboard: Annotated[bool, Option(help="Write the metrics for TensorBoard, too.")] = False
+    tensorboard: Annotated[bool, Option(help="Also write the metrics for TensorBoard.")] = False
     save_all_ranks: Annotated[bool, Option(help="At the end save every rank's model, for `slurmddp compare`.")] = False
-    seed: Annotated[Seed, Option(help="Of the weights, the data's order and synthetic data.")] = 0
+    seed: Annotated[Seed, Option(help="Seed of the weights, the order of the data and synthetic data.")] = 0
     device: Annotated[Literal["auto", "cpu", "cuda"], Option(help="auto: CUDA when the machine has it, else CPU.")] = (
         "auto"
     )
 
     def __post_init__(self) -> None:
-        """Refuse what excludes each other; raises UsageError."""
+        """Check options that exclude each other. Raises UsageError."""
         self._check_strategy()
         if self.data == "":
             raise UsageError("--data: an empty text is not allowed; name the data, or leave the option out")
@@ -124,17 +124,17 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs_gpu(self) -> str:
-        """What torch has for GPUs alone, and what to type without one; empty when nothing of it was asked for."""
+        """Why a GPU is needed, and what to type instead; empty when none is needed."""
         return next((advice for name, value, advice in GPU_ONLY if getattr(self, name) == value), "")
 
     @property
     def is_own_task(self) -> bool:
-        """Whether the task is a class of the user's."""
+        """Whether the task is the user's own class."""
         return self.task not in BUNDLED and not self.task.startswith("torchvision:")
 
     @property
     def source(self) -> str | None:
-        """What to train on; None where the task needs a name and none was given."""
+        """The training data; None when --data is missing."""
         return self.data if self.data is not None else DEFAULT_DATA.get(self.task)
 
 
@@ -147,16 +147,17 @@ DDP_ONLY: Final = (
     *("bucket-mb", "gradient-as-bucket-view", "static-graph", "find-unused-parameters"),
     *("comm-hook", "zero", "sync-bn", "save-all-ranks"),
 )
-"""Options that have a meaning with DistributedDataParallel alone."""
+"""Options for DistributedDataParallel only."""
 WORKER_FIELDS: Final = fields_of(WorkerOptions)
 
 
-def words_given(words: Sequence[str]) -> dict[str, Any]:
-    """Return the options that `--task mnist --epochs=5 --sync-bn` spell, by key; the last of a repeated one counts.
+def parse_words(words: Sequence[str], origin: str = "") -> dict[str, Given]:
+    """Return the options in words as `--task mnist --epochs=5 --sync-bn`, by field; a later word beats an earlier one.
 
-    Raises UsageError in one line for an unknown option, a missing value, or a value that is not allowed.
+    Without an `origin` each option is its own. Raises UsageError for an unknown option, a missing value, or a value
+    that is not allowed.
     """
-    given: dict[str, Any] = {}
+    given: dict[str, Given] = {}
     rest = iter(words)
     for word in rest:
         name, equals, attached = word.partition("=")
@@ -166,13 +167,13 @@ def words_given(words: Sequence[str]) -> dict[str, Any]:
         if value is None:
             raise UsageError(f"{name} needs a value: {field.expected}")
         if name.startswith("--no-") and equals:
-            raise UsageError(f"{shown(word)}: {name} takes no value")
-        given[key] = convert(field, value, name)
+            raise UsageError(f"{quote_value(word)}: {name} takes no value")
+        given[field.name] = Given(convert(field, value, name), origin or f"--{key}")
     return given
 
 
 def _key_of(name: str) -> tuple[str, str]:
-    """Return the option that a word names, and what it says when it is a switch."""
+    """Return the key of an option, and the value that the word sets when the option is a switch."""
     if name.startswith("--"):
         key = name[2:]
         if key in WORKER_FIELDS:
@@ -184,12 +185,12 @@ def _key_of(name: str) -> tuple[str, str]:
 
 
 def parse(words: Sequence[str]) -> WorkerOptions:
-    """Return the options that the words spell. Raises UsageError as `words_given` does."""
-    return WorkerOptions(**{WORKER_FIELDS[key].name: value for key, value in words_given(words).items()})
+    """Return the options in the words. Raises UsageError as `parse_words` does."""
+    return WorkerOptions(**{name: given.raw for name, given in parse_words(words).items()})
 
 
 def arguments(options: WorkerOptions) -> list[str]:
-    """Return the words that `parse` reads these options from: task, data and epochs, and what is not default."""
+    """Return the words of these options for `parse`: task, data, epochs, and the values that are not the default."""
     words = [f"--task={options.task}"]
     words += [] if options.source is None else [f"--data={options.source}"]
     words += [f"--epochs={options.epochs}"]

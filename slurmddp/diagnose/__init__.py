@@ -1,10 +1,10 @@
-"""Why a job failed: the cause, the rank, the host, and what to type next. Reads files and asks Slurm; changes nothing.
+"""Why a job failed: the cause, the first rank, its host, and what to type next. Reads files and asks Slurm.
 
-The failures that are known are data, in `catalogue` and `states`.
+The known failures are data in `catalogue`; a new one is a rule in the module of its topic there.
 """
 
-from slurmddp.diagnose.diagnosis import diagnose, of_attempt
-from slurmddp.diagnose.formatting import as_json, lines
-from slurmddp.diagnose.model import NONE, UNKNOWN, Diagnosis, Line
+from slurmddp.diagnose.diagnosis import diagnose, diagnose_attempt
+from slurmddp.diagnose.formatting import format_diagnosis
+from slurmddp.diagnose.rule_types import NONE, UNKNOWN, Diagnosis, Line
 
-__all__ = ["NONE", "UNKNOWN", "Diagnosis", "Line", "as_json", "diagnose", "lines", "of_attempt"]
+__all__ = ["NONE", "UNKNOWN", "Diagnosis", "Line", "diagnose", "diagnose_attempt", "format_diagnosis"]

@@ -1,226 +1,281 @@
-"""One job, from what Slurm says of it and what its files hold to the diagnosis. Asks Slurm; reads files."""
+"""The diagnosis of one job: what Slurm says of its state, and the evidence in its files. Asks Slurm; reads files."""
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from slurmddp.diagnose import log_evidence, run_evidence, slurm_facts
-from slurmddp.diagnose.evidence import Scene
-from slurmddp.diagnose.job_states import rule_of
-from slurmddp.diagnose.model import NONE, UNKNOWN, Diagnosis, Line
+from slurmddp.diagnose.catalogue.states import find_state_rule
+from slurmddp.diagnose.evidence import Evidence, read_log_evidence
+from slurmddp.diagnose.rule_types import NONE, UNKNOWN, Diagnosis, Line
+from slurmddp.diagnose.run_evidence import read_attempt_evidence, read_script_evidence
 from slurmddp.diagnose.verdict import judge
 from slurmddp.errors import ClusterError
 from slurmddp.runs import history
 from slurmddp.runs.history import Event
-from slurmddp.runs.layout import LOCAL, RunDir
-from slurmddp.runs.supervision import read_supervision, set_up_failure
+from slurmddp.runs.layout import RunDir
+from slurmddp.runs.ownership import is_running_here
+from slurmddp.runs.supervisor_records import read_supervision, set_up_failure
 from slurmddp.slurm import queries
-from slurmddp.slurm.job_info import JobInfo
+from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.pending_reasons import explain
+from slurmddp.slurm.states import Phase
 
-BEFORE: Final = 3
-"""Of how many earlier starts of the ranks it is told what they ended of."""
-_OF_SLURM: Final = frozenset(
+QUERY_LIMIT_S: Final = 20.0
+"""For each of Slurm's programs: they try a controller that is down for minutes."""
+EARLIER_ATTEMPTS: Final = 3
+"""How many earlier attempts are diagnosed too."""
+_PHASE_ORDER: Final[tuple[Phase, ...]] = ("failed", "cancelled", "unknown", "running", "queued", "done")
+_SLURM_KNOWS_BETTER: Final = frozenset(
     {"time-limit", "preempted", "requeued", "cancelled", "node-lost", UNKNOWN, "gave-up", "interrupted"}
 )
-"""Causes that Slurm's own state tells better than a line of a log: SIGINT may be the signal that --signal asked for."""
+"""For these causes the job's state counts more than a line of a log: SIGINT may come from the job's own --signal."""
+_ENDED_WELL: Final = Diagnosis(cause=NONE, what="it ended well")
 
 
 def diagnose(run: RunDir | None, job_id: str, environ: Mapping[str, str]) -> Diagnosis:
-    """Return why a job failed; or that it did not, waits, or runs, with what its earlier starts ended of.
+    """Return why a job failed; or that it has not, waits or runs, with the diagnoses of its earlier attempts.
 
-    Raises ClusterError when Slurm does not answer, or does not know the job, and there are no files of it.
+    Raises ClusterError if Slurm does not answer or does not know the job, and there are no files of it.
     """
-    known, silence = (
-        (slurm_facts.of_files(job_id), "") if job_id.startswith(LOCAL) else slurm_facts.ask(job_id, environ)
-    )
-    if run is not None and known.name not in ("", run.job_name):
-        known, silence = slurm_facts.of_files(job_id), f"job {job_id} is now another's: {known.name}"
-    job_id, name = known.job_id, run.path.name if run else ""
-    if run and (task := _task(run, job_id)):
+    job, silence = (_unknown_job(job_id), "") if JobRef.parse(job_id).is_local else query_job(job_id, environ)
+    if run is not None and job.name not in ("", run.job_name):
+        job, silence = _unknown_job(job_id), f"job {job_id} is now another job: {job.name}"
+    job_id, name = job.job_id, run.path.name if run else ""
+    if run and (task := _find_task_run(run, job_id)):
         run, name = task, f"{name}/{task.path.name}"
-    if known.source == "files" and not (run and _has_files(run, job_id)):
-        raise ClusterError(f"job {job_id}: {silence or 'Slurm does not know it'}, and {_lacking(run, job_id)}")
-    return _Case(run, known._replace(name=name or known.name or job_id), silence, environ).diagnosis()
+    if job.source == "files" and not (run and (run.batch_log(job_id).exists() or run.attempts(job_id))):
+        missing = _describe_missing_files(run, job_id)
+        raise ClusterError(f"job {job_id}: {silence or 'Slurm does not know it'}, and {missing}")
+    return _Case(run, job._replace(name=name or job.name or job_id), silence, environ).diagnose()
 
 
-def of_attempt(run: RunDir, job_id: str, attempt: str, events: Sequence[Event]) -> Diagnosis:
-    """Return why one start of a job's ranks ended, by its files alone; `events` are the job's. Slurm is not asked."""
-    known = slurm_facts.of_files(job_id)._replace(name=run.path.name)
-    return judge(known, run_evidence.scene(run, job_id, attempt, events))
+def diagnose_attempt(run: RunDir, job_id: str, attempt: str, events: Sequence[Event]) -> Diagnosis:
+    """Return why one attempt ended, from its files alone; `events` are those of the job. Slurm is not asked."""
+    job = _unknown_job(job_id)._replace(name=run.path.name)
+    return judge(job, read_attempt_evidence(run, job_id, attempt, events))
 
 
-def _task(run: RunDir, job_id: str) -> RunDir | None:
-    """Return the run of one setting of a sweep, which lies in the sweep's folder; None where the job is of no array."""
-    found = next(run.path.glob(f"*/logs/{job_id}.out"), None) if "_" in job_id else None
+def query_job(job_id: str, environ: Mapping[str, str]) -> tuple[JobInfo, str]:
+    """Return what the controller and the accounting know of a job; and why Slurm did not answer, or an empty string.
+
+    The source of a job that neither knows is `files`.
+    """
+    answer = queries.controller(job_id, environ, timeout_s=QUERY_LIMIT_S)
+    known = _choose_job(job_id, answer.jobs)
+    recorded = None if "not found" in answer.silence else _query_accounting(job_id, environ)
+    if known and recorded:
+        known = known._replace(
+            cancelled_by=recorded.cancelled_by, max_rss=recorded.max_rss, last_step=recorded.last_step
+        )
+    if found := known or recorded:
+        return found, ""
+    return _unknown_job(job_id), answer.silence
+
+
+def _query_accounting(job_id: str, environ: Mapping[str, str]) -> JobInfo | None:
+    found = queries.last_run(job_id, environ, timeout_s=QUERY_LIMIT_S)
+    return _choose_job(job_id, [job for job in found.jobs if re.fullmatch(rf"{job_id}(_\d+)?", job.job_id)])
+
+
+def _choose_job(job_id: str, jobs: Sequence[JobInfo]) -> JobInfo | None:
+    """Return the job; of a whole array the task that failed, if one did. A state that is not known becomes empty."""
+    job = min(jobs, key=lambda job: _PHASE_ORDER.index(job.phase), default=None)
+    if job is None:
+        return None
+    job_id = job.job_id if job.ref.is_task else job_id
+    return job._replace(job_id=job_id, state="" if job.state == "UNKNOWN" else job.state)
+
+
+def _unknown_job(job_id: str) -> JobInfo:
+    return JobInfo(job_id=job_id, state="", source="files")
+
+
+def _find_task_run(run: RunDir, job_id: str) -> RunDir | None:
+    """Return the run of one setting, which lies in the folder of its sweep; None if the job is no task of an array."""
+    found = next(run.path.glob(f"*/logs/{job_id}.out"), None) if JobRef.parse(job_id).is_task else None
     return RunDir(found.parent.parent) if found else None
 
 
-def _has_files(run: RunDir, job_id: str) -> bool:
-    return run.batch_log(job_id).exists() or bool(run.attempts(job_id))
-
-
-def _lacking(run: RunDir | None, job_id: str) -> str:
+def _describe_missing_files(run: RunDir | None, job_id: str) -> str:
     task = next((path.stem for path in run.path.glob(f"*/logs/{job_id}_*.out")), "") if run else ""
-    return (
-        f"it is a sweep's: name a setting, or one of its tasks, as {task}" if task else "there are no files of it here"
-    )
+    if task:
+        return f"it is the job of a sweep: name a setting, or one of its tasks, for example {task}"
+    return "there are no files of it here"
 
 
+@dataclass(frozen=True)
 class _Case:
-    """One job under examination."""
+    """One job that is diagnosed."""
 
-    def __init__(self, run: RunDir | None, job: JobInfo, silence: str, environ: Mapping[str, str]) -> None:
-        self._run, self._id, self._job, self._silence, self._environ = run, job.job_id, job, silence, environ
-        self._attempts = run.attempts(self._id) if run else []
+    run: RunDir | None
+    job: JobInfo
+    silence: str
+    environ: Mapping[str, str]
 
-    def diagnosis(self) -> Diagnosis:
-        """Return what is so."""
-        if self._run and self._id.startswith(LOCAL) and self._run.runs_here(self._id):
-            return replace(self._runs(), name=self._job.name)
-        told = {"queued": self._waits, "running": self._runs, "done": self._done, "cancelled": self._cancelled}
-        found = told.get(self._job.phase, self._failed)()
-        if found.cause == "out-of-memory" and self._job.max_rss:
-            found = replace(found, what=f"{found.what}; the largest task had {self._job.max_rss}")
-        return replace(found, job_id=self._id, name=self._job.name, state=self._job.state)
+    @property
+    def job_id(self) -> str:
+        return self.job.job_id
 
-    def _waits(self) -> Diagnosis:
-        reason = explain(self._job.reason, self._id)
-        held = "launch failed" in reason.reason.replace("_", " ") or reason.reason.startswith("JobHeld")
-        back = (
-            f"it is back in the queue and waits: {reason.meaning}" if self._attempts else f"it waits: {reason.meaning}"
-        )
-        line = Line("squeue", 0, f"{self._job.state} ({self._job.reason})")
-        return self._plainly(
-            "held" if held else "waiting", back, reason.advice, again=None, evidence=(line,), before=self._earlier(None)
-        )
-
-    def _runs(self) -> Diagnosis:
-        now = self._attempts[-1] if self._attempts else ""
-        what = f"it runs{f', attempt {now}' if now else ''}{f', on {self._job.nodes}' if self._job.nodes else ''}"
-        advice = (
-            f"slurmddp logs -f {self._id if '_' in self._id else self._job.name}"
-            if self._run
-            else f"tail -f {self._job.output}"
-        )
-        return self._plainly("running", what, advice, again=None, attempt=now, before=self._earlier(now))
-
-    def _done(self) -> Diagnosis:
-        """A job that ended well is accused of nothing, unless its step's own failure was swallowed by its script."""
-        swallowed = self._swallowed() if self._run is None else None
-        return swallowed or self._plainly(NONE, "it ended well", "", again=None)
-
-    def _swallowed(self) -> Diagnosis | None:
-        scene = log_evidence.scene(self._outputs())
-        succeeded = self._job.last_step == "COMPLETED" if self._job.last_step else scene.went_on
-        if not scene.endings or succeeded:
-            return None
-        inner = judge(self._job, scene)
-        what = f"Slurm has it as {self._job.state}, but its last step failed: {inner.what}"
-        advice = "let the script end with the step's status: `set -o pipefail`, and nothing after srun"
-        return replace(inner, cause="status-swallowed", what=what, sure="likely", advice=advice)
-
-    def _cancelled(self) -> Diagnosis:
-        scene = self._scene()
-        said = next((seen.line for seen in scene.sightings if seen.rule.key == "cancelled"), None)
-        found = self._of_state(self._job._replace(state=self._job.state or "CANCELLED"), by=self._by())
-        inner = judge(self._job, scene)
-        others = f"before that: {inner.what}" if inner.sure == "certain" and inner.cause not in _OF_SLURM else ""
-        return replace(found, evidence=(said,) if said else (), others=others)
-
-    def _by(self) -> str:
-        """Return who cancelled the job: its run's events tell of `slurmddp cancel`, else the accounting."""
-        if event := self._cancel():
-            return f" by `slurmddp cancel` ({event.text('by')})"
-        return f" by user {self._job.cancelled_by}" if self._job.cancelled_by else ", by whom Slurm does not say"
-
-    def _cancel(self) -> Event | None:
-        last = history.read_outline(self._run).of_job(self._id).decision() if self._run else None
-        return last if last and last.kind == "cancel" else None
-
-    def _failed(self) -> Diagnosis:
-        """Return the cause by the files, then by the state; one that only the files know may have ended well."""
-        if self._job.source == "files" and self._cancel():
-            return self._cancelled()
-        scene = self._scene()
-        if self._job.source == "files" and scene.ended_well:
-            return self._plainly(NONE, "it ended well", "", again=None, attempt=scene.attempt)
-        inner = judge(self._job, scene)
-        if rule_of(self._job.state, self._job.exit_status) and (inner.cause in _OF_SLURM or inner.sure != "certain"):
-            inner = self._by_state(inner, scene)
-        elif self._job.state == "TIMEOUT":
-            hung = "the job then hung until its time limit"
-            inner = replace(inner, others="; ".join(filter(None, (inner.others, hung))))
-        if inner.cause == UNKNOWN:
-            inner = self._without_slurm(inner) if self._job.source == "files" else self._with_state(inner)
-        return replace(inner, before=self._earlier(inner.attempt))
-
-    def _by_state(self, inner: Diagnosis, scene: Scene) -> Diagnosis:
-        rule = rule_of(self._job.state, self._job.exit_status)
-        if rule and rule.key == inner.cause and inner.sure == "certain" and inner.host:
-            return inner
-        found = self._of_state(self._job)
-        lost = self._lost_nodes() if found.cause == "node-lost" else ()
-        if lost:
-            found = replace(found, what=f"node {', '.join(lost)} was lost", host=lost[0])
-            found = replace(found, advice=f"submit it again without that node: -x {','.join(lost)}")
-        same = inner if inner.cause in (found.cause, "rank-killed", UNKNOWN) else None
-        rank, host = (inner.rank, inner.host) if found.cause == "out-of-memory" else (None, found.host)
-        others = inner.others if same else f"at the end: {inner.what}" if inner.cause != UNKNOWN else ""
-        return replace(
-            found, rank=rank, host=host, evidence=inner.evidence or found.evidence, others=others, attempt=scene.attempt
-        )
-
-    def _lost_nodes(self) -> tuple[str, ...]:
-        return queries.lost_nodes(self._job.nodes, self._environ, timeout_s=slurm_facts.ASK_LIMIT_S)
-
-    def _of_state(self, known: JobInfo, by: str = "") -> Diagnosis:
-        rule = rule_of(known.state, known.exit_status)
-        if rule is None:
-            return self._plainly(UNKNOWN, "the cause is not known", "", again=None)
-        what = rule.what.format(nodes=known.nodes or "its nodes", by=by, reason=known.reason)
-        line = Line(known.source, 0, f"{known.state} ({known.reason or known.exit_status})")
-        found = self._plainly(rule.key, what, rule.advice, again=rule.again, evidence=(line,))
-        return replace(found, sure=rule.sure)
-
-    def _without_slurm(self, inner: Diagnosis) -> Diagnosis:
-        """Return what the files leave open where Slurm knows nothing any more."""
-        if self._id.startswith(LOCAL):
-            return inner
-        why = self._silence or "Slurm does not know the job any more"
-        return replace(inner, what=f"its files do not say how it ended, and Slurm neither: {why}")
-
-    def _with_state(self, inner: Diagnosis) -> Diagnosis:
-        """Return what is not known with what Slurm says of the end, where the output says nothing."""
-        ended = ", ".join(filter(None, (self._job.state, self._job.reason, self._job.exit_status)))
-        return replace(inner, evidence=(*inner.evidence, Line(self._job.source, 0, ended)))
-
-    def _plainly(self, cause: str, what: str, advice: str, *, again: bool | None, **rest: object) -> Diagnosis:
-        return Diagnosis(job_id=self._id, name="", cause=cause, what=what, advice=advice, again=again, **rest)  # type: ignore[arg-type]  # passed on
-
-    def _scene(self) -> Scene:
-        """Return what is left of the last start of the ranks; of a job without any, what its output says."""
-        if self._run is None:
-            return log_evidence.scene(self._outputs())
-        failure = set_up_failure(self._run, self._id, self._events)
-        if self._attempts and not failure:
-            return run_evidence.scene(self._run, self._id, self._attempts[-1], self._events)
-        return run_evidence.script_scene(self._run, self._id, self._events, failure)
+    @property
+    def is_forgotten(self) -> bool:
+        """Whether only the files know the job."""
+        return self.job.source == "files"
 
     @cached_property
-    def _events(self) -> Sequence[Event]:
+    def attempts(self) -> list[str]:
+        return self.run.attempts(self.job_id) if self.run else []
+
+    @cached_property
+    def events(self) -> Sequence[Event]:
         """The supervisor's events of the job."""
-        return read_supervision(self._run, self._id) if self._run else ()
+        return read_supervision(self.run, self.job_id) if self.run else ()
 
-    def _outputs(self) -> list[Path]:
-        return [Path(path) for path in (self._job.output, self._job.errors) if path]
+    @cached_property
+    def evidence(self) -> Evidence:
+        """The evidence of the last attempt; what the job's output says if there is no attempt."""
+        if self.run is None:
+            return read_log_evidence([Path(path) for path in (self.job.output, self.job.errors) if path])
+        failure = set_up_failure(self.run, self.job_id, self.events)
+        if self.attempts and not failure:
+            return read_attempt_evidence(self.run, self.job_id, self.attempts[-1], self.events)
+        return read_script_evidence(self.run, self.job_id, self.events, failure)
 
-    def _earlier(self, now: str | None) -> tuple[Diagnosis, ...]:
-        """Return what the starts before this one ended of, those that failed or were ended."""
-        if self._run is None:
+    def diagnose(self) -> Diagnosis:
+        if self.run and self.job.ref.is_local and is_running_here(self.run.owner, self.job_id):
+            found = self._diagnose_running()
+        elif self.job.phase == "queued":
+            found = self._diagnose_waiting()
+        elif self.job.phase == "running":
+            found = self._diagnose_running()
+        elif self.job.phase == "done":
+            found = self._diagnose_done()
+        elif self.job.phase == "cancelled" or (self.is_forgotten and self._cancel_event()):
+            found = self._diagnose_cancelled()
+        else:
+            found = self._diagnose_failed()
+        if found.cause == "out-of-memory" and self.job.max_rss:
+            found = replace(found, what=f"{found.what}; the largest task had {self.job.max_rss}")
+        return replace(found, job_id=self.job_id, name=self.job.name, state=self.job.state)
+
+    def _diagnose_waiting(self) -> Diagnosis:
+        reason = explain(self.job.reason, self.job_id)
+        held = "launch failed" in reason.reason.replace("_", " ") or reason.reason.startswith("JobHeld")
+        return Diagnosis(
+            cause="held" if held else "waiting",
+            what=f"{'it is back in the queue and waits' if self.attempts else 'it waits'}: {reason.meaning}",
+            advice=reason.advice,
+            evidence=(Line("squeue", 0, f"{self.job.state} ({self.job.reason})"),),
+            before=self._diagnose_earlier(None),
+        )
+
+    def _diagnose_running(self) -> Diagnosis:
+        attempt = self.attempts[-1] if self.attempts else ""
+        on_nodes = f", on {self.job.nodes}" if self.job.nodes else ""
+        name = self.job_id if "_" in self.job_id else self.job.name
+        return Diagnosis(
+            cause="running",
+            what=f"it runs{f', attempt {attempt}' if attempt else ''}{on_nodes}",
+            advice=f"slurmddp logs -f {name}" if self.run else f"tail -f {self.job.output}",
+            attempt=attempt,
+            before=self._diagnose_earlier(attempt),
+        )
+
+    def _diagnose_done(self) -> Diagnosis:
+        """Return that the job ended well, or that its script hid the failure of its last step."""
+        if self.run:
+            return _ENDED_WELL
+        succeeded = self.job.last_step == "COMPLETED" if self.job.last_step else self.evidence.continued_after_exit
+        if not self.evidence.exits or succeeded:
+            return _ENDED_WELL
+        inner = judge(self.job, self.evidence)
+        return replace(
+            inner,
+            cause="status-swallowed",
+            what=f"Slurm reports {self.job.state}, but the job's last step failed: {inner.what}",
+            sure="likely",
+            advice="let the script end with the step's status: `set -o pipefail`, and no command after srun",
+        )
+
+    def _diagnose_cancelled(self) -> Diagnosis:
+        by = f" by user {self.job.cancelled_by}" if self.job.cancelled_by else "; Slurm does not say by which user"
+        if event := self._cancel_event():
+            by = f" by `slurmddp cancel` ({event.text('by')})"
+        found = self._diagnose_state(self.job._replace(state=self.job.state or "CANCELLED"), by=by)
+        line = next((seen.line for seen in self.evidence.observations if seen.rule.key == "cancelled"), None)
+        inner = judge(self.job, self.evidence)
+        is_failure = inner.sure == "certain" and inner.cause not in _SLURM_KNOWS_BETTER
+        others = f"before that: {inner.what}" if is_failure else ""
+        return replace(found, evidence=(line,) if line else (), others=others)
+
+    def _cancel_event(self) -> Event | None:
+        last = history.read_outline(self.run).of_job(self.job_id).decision() if self.run else None
+        return last if last and last.kind == "cancel" else None
+
+    def _diagnose_failed(self) -> Diagnosis:
+        """Return the cause by the files, then by the state; a job that Slurm does not know may have ended well."""
+        if self.is_forgotten and self.evidence.ended_well:
+            return replace(_ENDED_WELL, attempt=self.evidence.attempt)
+        found = judge(self.job, self.evidence)
+        has_rule = find_state_rule(self.job.state, self.job.exit_status) is not None
+        if has_rule and (found.cause in _SLURM_KNOWS_BETTER or found.sure != "certain"):
+            found = self._prefer_state(found)
+        elif self.job.state == "TIMEOUT":
+            hung = "the job then hung until its time limit"
+            found = replace(found, others="; ".join(filter(None, (found.others, hung))))
+        if found.cause == UNKNOWN:
+            found = self._explain_unknown(found)
+        return replace(found, before=self._diagnose_earlier(found.attempt))
+
+    def _prefer_state(self, inner: Diagnosis) -> Diagnosis:
+        """Return the diagnosis by the job's state, with what the files add to it."""
+        found = self._diagnose_state(self.job)
+        if found.cause == inner.cause and inner.sure == "certain" and inner.host:
+            return inner
+        if found.cause == "node-lost":
+            lost = queries.lost_nodes(self.job.nodes, self.environ, timeout_s=QUERY_LIMIT_S)
+            if lost:
+                what, advice = f"node {', '.join(lost)} was lost", f"submit it again without it: -x {','.join(lost)}"
+                found = replace(found, what=what, host=lost[0], advice=advice)
+        if found.cause == "out-of-memory":
+            found = replace(found, rank=inner.rank, host=inner.host)
+        is_same = inner.cause in (found.cause, "rank-killed", UNKNOWN)
+        return replace(
+            found,
+            evidence=inner.evidence or found.evidence,
+            others=inner.others if is_same else f"at the end: {inner.what}",
+            attempt=self.evidence.attempt,
+        )
+
+    def _diagnose_state(self, job: JobInfo, by: str = "") -> Diagnosis:
+        rule = find_state_rule(job.state, job.exit_status)
+        if rule is None:
+            return Diagnosis(cause=UNKNOWN, what="the cause is not known")
+        return Diagnosis(
+            cause=rule.key,
+            what=rule.what.format(nodes=job.nodes or "its nodes", by=by),
+            advice=rule.advice,
+            again=rule.again,
+            sure=rule.sure,
+            evidence=(Line(job.source, 0, f"{job.state} ({job.reason or job.exit_status})"),),
+        )
+
+    def _explain_unknown(self, found: Diagnosis) -> Diagnosis:
+        """Add what Slurm says of the end, or why it says nothing."""
+        if self.job.ref.is_local:
+            return found
+        if self.is_forgotten:
+            why = self.silence or "Slurm does not know the job any more"
+            return replace(found, what=f"the job's files do not say how it ended, and Slurm does not either: {why}")
+        end = ", ".join(filter(None, (self.job.state, self.job.reason, self.job.exit_status)))
+        return replace(found, evidence=(*found.evidence, Line(self.job.source, 0, end)))
+
+    def _diagnose_earlier(self, current: str | None) -> tuple[Diagnosis, ...]:
+        """Return the diagnoses of the attempts before the current one."""
+        if self.run is None:
             return ()
-        names = [name for name in self._attempts if name != now][-BEFORE:]
-        told = (of_attempt(self._run, self._id, name, self._events) for name in names)
-        return tuple(replace(one, name=self._job.name) for one in told)
+        names = [name for name in self.attempts if name != current][-EARLIER_ATTEMPTS:]
+        found = (diagnose_attempt(self.run, self.job_id, name, self.events) for name in names)
+        return tuple(replace(earlier, name=self.job.name) for earlier in found)

@@ -1,123 +1,170 @@
-"""What is left of one start of the ranks, as one value; and how a line becomes a sighting. Reads files."""
+"""The evidence that an attempt or a log has left, and the rules that its lines match. Reads files."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from slurmddp.diagnose import timestamps
-from slurmddp.diagnose.catalogue import find
-from slurmddp.diagnose.flight_recorder import Parting
-from slurmddp.diagnose.log_reader import Raw, evidence
-from slurmddp.diagnose.model import Line, Rule, Sighting
-from slurmddp.diagnose.rank_exits import Ending
-from slurmddp.diagnose.tracebacks import LONG, fatal, ordinary_after
+from slurmddp.diagnose.catalogue import find_rule
+from slurmddp.diagnose.flight_recorder import Divergence
+from slurmddp.diagnose.log_reader import (
+    LogLine,
+    make_evidence,
+    modification_time,
+    read_lines,
+    strip_labels,
+)
+from slurmddp.diagnose.rank_exits import RankExit, parse_rank_exits
+from slurmddp.diagnose.rule_types import Line, Observation, Rule
+from slurmddp.diagnose.tracebacks import OUTLIVED_LINES, find_fatal_tracebacks, ordinary_lines
+from slurmddp.runs.timestamps import read_timestamp
 
-ABNORMAL: Final = 3
-"""How many lines are shown of a cause that is not known."""
+SUSPICIOUS_LINES: Final = 3
+"""How many lines are shown when the cause is not known."""
 _BY_SLURM: Final = re.compile(r"srun: |slurmstepd|\[\d{4}-\S+\] error: \*\*\*|\S+ slurmddp: ")
-"""Their words are no warnings."""
-_WORDS: Final = ("error", "fatal", "exception", "traceback", "failed", "cannot", "abort", "panic", "denied", "invalid")
+"""Lines of Slurm and slurmddp are no warnings of the program, so it cannot outlive them."""
+_SUSPICIOUS_WORDS: Final = (
+    *("error", "fatal", "exception", "traceback", "failed", "cannot", "abort", "panic", "denied", "invalid"),
+)
+_CLOSING_LINES: Final = 3
+"""A batch script may print so many lines after its step."""
+_NUMBERS: Final = re.compile(r"[\d.]+")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Scene:
-    """What is left of one start of the ranks."""
+class Evidence:
+    """The evidence that one attempt, or the log of one job, has left."""
 
     attempt: str = ""
-    sightings: tuple[Sighting, ...] = ()
-    endings: tuple[Ending, ...] = ()
-    """In the order in which the launchers told of them."""
-    world: int = 0
-    """How many ranks there were; 0 where nobody knows."""
-    hosts: Mapping[int, str] | None = None
-    """Of each rank; None where nobody knows."""
-    silent: tuple[int, ...] = ()
-    """Ranks without a record, where others have one."""
-    failed: int = 0
+    observations: tuple[Observation, ...] = ()
+    exits: tuple[RankExit, ...] = ()
+    """In the order in which the launchers reported them."""
+    world_size: int = 0
+    """0 if it is not known."""
+    hosts: Mapping[int, str] = field(default_factory=dict)
+    """The node of each rank, as far as it is known."""
+    silent_ranks: tuple[int, ...] = ()
+    """The ranks without an exit record, if others have one."""
+    failed_count: int = 0
     """How many ranks left a record of a failure."""
     ended_well: bool = False
-    stopped: Line | None = None
-    """Rank 0's record where all were told to stop and had saved."""
-    went_on: bool = False
-    """Whether the program printed on after the last end that a launcher told of: another rank, or another start."""
-    parting: Parting | None = None
-    abnormal: tuple[Line, ...] = ()
-    """The first lines that look like something wrong; the last ones where none does."""
+    stop_record: Line | None = None
+    """Rank 0's record, if all ranks were told to stop and saved their state."""
+    continued_after_exit: bool = False
+    """Whether the program printed more after the last exit that a launcher reported: its script started it again."""
+    divergence: Divergence | None = None
+    suspicious_lines: tuple[Line, ...] = ()
+    """The first lines that look wrong; the last lines if none does."""
 
     def host_of(self, rank: int | None) -> str:
-        """Return a rank's node; empty where nobody knows."""
-        return (self.hosts or {}).get(rank, "") if rank is not None else ""
+        """Return a rank's node; empty if it is not known."""
+        return self.hosts.get(rank, "") if rank is not None else ""
 
 
-def sighting(
-    rule: Rule, found: Mapping[str, str], line: Line, *, time: float | None, rank: int | None, host: str = ""
-) -> Sighting:
-    """Return what a rule tells of a line; the rule's own `rank` and `host` beat those of the file."""
-    named = found.get("rank", "")
-    elsewhere = named.isdecimal() and int(named) != rank
-    return Sighting(
+def make_observation(
+    rule: Rule, groups: Mapping[str, str], line: Line, *, time: float | None, rank: int | None, host: str = ""
+) -> Observation:
+    """Return the observation of a rule; a rank and a host that the line itself names replace the given ones."""
+    named = groups.get("rank", "")
+    is_other_rank = named.isdecimal() and int(named) != rank
+    return Observation(
         rule=rule,
-        what=rule.what.format(**found).strip(": "),
-        advice=rule.advice,
+        what=rule.what.format(**groups).strip(": "),
         line=line,
         time=time,
         rank=int(named) if named.isdecimal() else rank,
-        host=found.get("host") or ("" if elsewhere else host),
+        host=groups.get("host") or ("" if is_other_rank else host),
     )
 
 
-def of_exceptions(texts: Sequence[str]) -> tuple[int, Rule, Mapping[str, str]] | None:
-    """Return which exception of a chain, the first raised at the head, tells the cause, and by which rule."""
-    found = [(number, *known) for number, text in enumerate(texts) if (known := find(text, "exception"))]
-    special = [item for item in found if not item[1].general]
-    return next(iter(special or found[-1:]), None)
+def find_exception_rule(texts: Sequence[str]) -> tuple[int, Rule, Mapping[str, str]] | None:
+    """Return the rule of a chain of exceptions, the index of the exception that it matches, and the groups.
 
-
-def of_tracebacks(lines: Sequence[Raw], *, rank: int | None, time: float | None, host: str = "") -> Iterator[Sighting]:
-    """Yield a sighting for each traceback that ended something."""
-    for chain in fatal(lines):
-        known = of_exceptions([line.text for line in chain.last])
-        if known:
-            number, rule, found = known
-            seen = sighting(rule, found, evidence(chain.last[number]), time=time, rank=rank, host=host)
-            yield replace(seen, after=chain.after)
-
-
-def of_lines(lines: Sequence[Raw], *, about: float, rank: int | None, host: str = "") -> Iterator[Sighting]:
-    """Yield the sightings of rules that any line may tell of, the first of each key; by the time in the line.
-
-    What a program printed and then went on is a symptom at most: it may be a warning, or a failure that was retried.
+    The first exception that a specific rule matches counts, else the last one that a general rule matches.
     """
+    found = [(index, *match) for index, text in enumerate(texts) if (match := find_rule(text, "exception"))]
+    specific = [item for item in found if not item[1].general]
+    return next(iter(specific or found[-1:]), None)
+
+
+def observe_tracebacks(
+    lines: Sequence[LogLine], *, rank: int | None, time: float | None = None, host: str = ""
+) -> Iterator[Observation]:
+    """Yield an observation for each fatal traceback."""
+    for traceback in find_fatal_tracebacks(lines):
+        match = find_exception_rule([line.text for line in traceback.exceptions])
+        if match:
+            index, rule, groups = match
+            line = make_evidence(traceback.exceptions[index])
+            observation = make_observation(rule, groups, line, time=time, rank=rank, host=host)
+            yield replace(observation, lines_after=traceback.lines_after)
+
+
+def observe_lines(
+    lines: Sequence[LogLine], *, near: float | None = None, rank: int | None = None, host: str = ""
+) -> Iterator[Observation]:
+    """Yield the first observation of each key by the rules for any line; the time is that in the line.
+
+    `near` is a time near it. If the program went on for long after a line, the observation is a symptom at most: the
+    line may be a warning, or tell of a failure after which the program tried again.
+    """
+    if near is None:
+        near = modification_time(lines[0].path) if lines else None
     seen: set[str] = set()
-    for number, line in enumerate(lines):
-        known = find(line.text)
-        if known and known[0].key not in seen:
-            rule, found = known
+    for index, line in enumerate(lines):
+        match = find_rule(line.text)
+        if match and match[0].key not in seen:
+            rule, groups = match
             seen.add(rule.key)
-            after = None if _BY_SLURM.match(line.text) else ordinary_after(lines, number + 1)
-            if rule.role == "cause" and after is not None and after > LONG:
+            after = None if _BY_SLURM.match(line.text) else len(ordinary_lines(lines[index + 1 :]))
+            if rule.role == "cause" and after is not None and after > OUTLIVED_LINES:
                 rule = replace(rule, role="symptom", sure="likely")
-            time, whose = timestamps.time_of(line.text, about=about), line.rank if rank is None else rank
-            yield replace(sighting(rule, found, evidence(line), time=time, rank=whose, host=host), after=after)
+            time = read_timestamp(line.text.encode(), near=near or 0.0)
+            own_rank = line.rank if rank is None else rank
+            observation = make_observation(rule, groups, make_evidence(line), time=time, rank=own_rank, host=host)
+            yield replace(observation, lines_after=after)
 
 
-def abnormal(lines: Sequence[Raw]) -> tuple[Line, ...]:
-    """Return the first lines that look like something wrong; the last ones where none does."""
-    told = [line for line in lines if line.text.strip()]
-    wrong = [line for line in told if any(word in line.text.lower() for word in _WORDS)]
-    return tuple(map(evidence, wrong[:ABNORMAL] or told[-ABNORMAL:]))
+def find_suspicious_lines(lines: Sequence[LogLine]) -> tuple[Line, ...]:
+    """Return the first lines that look wrong; the last lines if none does."""
+    printed = [line for line in lines if line.text.strip()]
+    wrong = [line for line in printed if any(word in line.text.lower() for word in _SUSPICIOUS_WORDS)]
+    return tuple(map(make_evidence, wrong[:SUSPICIOUS_LINES] or printed[-SUSPICIOUS_LINES:]))
 
 
-def modified(path: Path) -> float | None:
-    """Return when a file was last written, in seconds since 1970; None for one that is not there."""
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return None
+def read_log_evidence(paths: Sequence[Path]) -> Evidence:
+    """Return the evidence of a job that slurmddp did not submit: its output and standard error, one file or two."""
+    files = [strip_labels(read_lines(path)) for path in dict.fromkeys(paths)]
+    lines = [line for file in files for line in file]
+    ranks = [line.rank for line in lines if line.rank is not None]
+    return Evidence(
+        observations=tuple(observation for file in files for observation in _observe_file(file)),
+        exits=tuple(parse_rank_exits(lines)),
+        world_size=max(ranks, default=-1) + 1,
+        suspicious_lines=find_suspicious_lines(lines),
+        continued_after_exit=_continues_after_exit(lines),
+    )
 
 
-def at(sightings: Sequence[Sighting], time: float | None) -> list[Sighting]:
-    """Return the sightings, those without a time at this one."""
-    return [replace(seen, time=time) if seen.time is None else seen for seen in sightings]
+def _observe_file(lines: Sequence[LogLine]) -> Iterator[Observation]:
+    """Yield what a file shows; the tracebacks of each rank are read from that rank's lines alone."""
+    for rank in dict.fromkeys(line.rank for line in lines):
+        yield from observe_tracebacks([line for line in lines if line.rank == rank], rank=rank)
+    yield from observe_lines(lines)
+
+
+def _continues_after_exit(lines: Sequence[LogLine]) -> bool:
+    """Tell whether the program went on after the last exit, by more than a script's closing lines.
+
+    srun may report an exit before it has passed on all that its tasks had printed. A program that was started again
+    prints lines of the same shape as before, or several of one shape.
+    """
+    last = max((index for index, line in enumerate(lines) if parse_rank_exits([line])), default=len(lines))
+    before, after = ([_line_shape(line.text) for line in ordinary_lines(part)] for part in (lines[:last], lines[last:]))
+    return len(after) > _CLOSING_LINES or len(set(after)) < len(after) or not set(before).isdisjoint(after)
+
+
+def _line_shape(text: str) -> str:
+    """Return a line with its numbers replaced: the lines about a program's steps have one shape."""
+    return _NUMBERS.sub("0", text)

@@ -1,4 +1,4 @@
-"""torch's flight recorder: which rank did not come to a collective. Its dumps are read by `dumps`, a process apart."""
+"""Dumps of torch's flight recorder: which rank missed a collective. A separate process reads them."""
 
 import json
 import subprocess
@@ -11,101 +11,97 @@ from typing import Final
 from slurmddp.diagnose import flight_pickles
 
 READ_LIMIT_S: Final = 30.0
-"""For all dumps that one process reads; a tenth of a second each is usual."""
+"""For all dumps that one process reads; a dump usually takes a tenth of a second."""
 MOST_READERS: Final = 3
-"""So many processes are started: a dump that ends its reader is passed over, and many such are given up."""
+"""How many processes are started: each skips the dump that ended the one before it."""
 _SAME_SIZES: Final = frozenset({"all_reduce", "allreduce", "broadcast"})
-"""Collectives that want the same sizes on every rank."""
+"""Collectives whose sizes must be equal on all ranks."""
 
 
 @dataclass(frozen=True)
-class Flight:
-    """What one rank's recorder holds of the group of all ranks."""
+class FlightRecord:
+    """The collectives of the default group that one rank's recorder holds."""
 
     collectives: Mapping[int, tuple[str, str]]
-    """By number: the kind, and the sizes of what went in."""
+    """By number: the kind and the sizes of the inputs."""
 
     @property
     def last(self) -> int:
-        """The number of the last that the rank came to; 0 for none."""
+        """The number of the rank's last collective; 0 for none."""
         return max(self.collectives, default=0)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Parting:
-    """Where ranks went different ways."""
+class Divergence:
+    """The first collective that not all ranks entered."""
 
     rank: int
     what: str
     """One sentence."""
     differs: bool
-    """Whether the rank was in another collective, and not in none."""
+    """Whether the rank entered another collective, and not none."""
 
 
-def load(paths: Sequence[Path]) -> dict[Path, Flight]:
-    """Return what each dump holds; files that are none, are too large, or take too long or too much, are left out."""
-    found: dict[Path, Flight] = {}
+def load_dumps(paths: Sequence[Path]) -> dict[Path, FlightRecord]:
+    """Return what each dump holds, without files that are no dump or that take too much time or memory."""
+    found: dict[Path, FlightRecord] = {}
     left = list(paths)
     for _ in range(MOST_READERS):
         if not left:
             break
-        done = [_told(line) for line in _read(left).splitlines()]
-        found |= {left[at]: flight for at, flight in enumerate(done) if flight}
-        left = left[len(done) + 1 :]  # the next one is what it ended of
+        done = [_parse_record(line) for line in _start_reader(left).splitlines()]
+        found |= {left[index]: record for index, record in enumerate(done) if record}
+        left = left[len(done) + 1 :]  # the dump after those that were read ended the reader
     return found
 
 
-def _read(paths: Sequence[Path]) -> bytes:
-    """Return a line of JSON for each dump that a process of its own has read, until it ended or was ended."""
+def _start_reader(paths: Sequence[Path]) -> bytes:
+    """Return the lines of JSON that a reader process has printed, one for each dump that it has read."""
     command = [sys.executable, "-I", flight_pickles.__file__, *map(str, paths)]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=READ_LIMIT_S, check=False)
+        printed = done.stdout
     except subprocess.TimeoutExpired as late:
-        return _whole(late.stdout or b"")
-    return _whole(done.stdout)
+        printed = late.stdout or b""
+    return printed[: printed.rfind(b"\n") + 1]
 
 
-def _whole(said: bytes) -> bytes:
-    return said[: said.rfind(b"\n") + 1]
+def _parse_record(line: bytes) -> FlightRecord | None:
+    entries = json.loads(line)
+    return FlightRecord({number: (kind, sizes) for number, kind, sizes in entries}) if entries is not None else None
 
 
-def _told(line: bytes) -> Flight | None:
-    held = json.loads(line)
-    return Flight({number: (kind, sizes) for number, kind, sizes in held}) if held is not None else None
-
-
-def parting(flights: Mapping[int, Flight]) -> Parting | None:
-    """Return where the ranks parted: another collective at the same number, else the first that some did not reach."""
-    if len(flights) < 2:  # noqa: PLR2004 - one alone has nobody to part from
+def find_divergence(records: Mapping[int, FlightRecord]) -> Divergence | None:
+    """Return the first number at which ranks entered different collectives, else the first that some did not enter."""
+    if len(records) < 2:  # noqa: PLR2004 - a single rank cannot diverge
         return None
-    common = set.intersection(*(set(flight.collectives) for flight in flights.values()))
+    common = set.intersection(*(set(record.collectives) for record in records.values()))
     for number in sorted(common):
-        odd = _odd({rank: flight.collectives[number] for rank, flight in flights.items()}, number)
+        odd = _find_odd_rank({rank: record.collectives[number] for rank, record in records.items()}, number)
         if odd:
             return odd
-    last = {rank: flight.last for rank, flight in flights.items()}
+    last = {rank: record.last for rank, record in records.items()}
     rank, ahead = min(last, key=lambda rank: (last[rank], rank)), max(last.values())
     if last[rank] == ahead:
         return None
-    kind = next(flight.collectives[ahead] for flight in flights.values() if ahead in flight.collectives)
-    missed = next(
-        (flight.collectives[last[rank] + 1] for flight in flights.values() if last[rank] + 1 in flight.collectives),
-        kind,
+    missed = last[rank] + 1
+    known = (record.collectives[number] for number in (missed, ahead) for record in records.values()
+             if number in record.collectives)  # fmt: skip
+    kind, sizes = next(known)
+    return Divergence(
+        rank=rank, what=f"rank {rank} did not enter collective {missed} ({kind} of {sizes})", differs=False
     )
-    what = f"rank {rank} did not come to collective {last[rank] + 1} ({missed[0]} of {missed[1]})"
-    return Parting(rank=rank, what=what, differs=False)
 
 
-def _odd(seen: Mapping[int, tuple[str, str]], number: int) -> Parting | None:
-    """Return the first rank that was in something else than most were."""
-    kinds = {rank: kind if kind in _SAME_SIZES else "" for rank, (kind, _) in seen.items()}
-    keys = {rank: (seen[rank][0], seen[rank][1] if kinds[rank] else "") for rank in seen}
-    values = list(keys.values())
-    usual = max(values, key=lambda key: (values.count(key), key == keys[min(keys)]))
-    rank = next((rank for rank in sorted(keys) if keys[rank] != usual), None)
+def _find_odd_rank(entered: Mapping[int, tuple[str, str]], number: int) -> Divergence | None:
+    """Return the first rank that entered another collective than most ranks did."""
+    compared = {rank: (kind, sizes if kind in _SAME_SIZES else "") for rank, (kind, sizes) in entered.items()}
+    values = list(compared.values())
+    usual = max(values, key=lambda value: (values.count(value), value == compared[min(compared)]))
+    rank = next((rank for rank in sorted(compared) if compared[rank] != usual), None)
     if rank is None:
         return None
-    other = next(rank for rank in sorted(keys) if keys[rank] == usual)
-    here, there = (f"{kind} of {sizes}" if sizes != "[]" else kind for kind, sizes in (seen[rank], seen[other]))
-    what = f"ranks went different ways: in collective {number} rank {rank} was in {here}, rank {other} in {there}"
-    return Parting(rank=rank, what=what, differs=True)
+    other = next(rank for rank in sorted(compared) if compared[rank] == usual)
+    one, two = (f"{kind} of {sizes}" if sizes != "[]" else kind for kind, sizes in (entered[rank], entered[other]))
+    what = f"ranks entered different collectives: number {number} was {one} on rank {rank}, and {two} on rank {other}"
+    return Divergence(rank=rank, what=what, differs=True)

@@ -1,4 +1,4 @@
-"""Files read in bounded parts: the head and the tail of each, whatever its size. Touches the disk only to read."""
+"""Log files, read in bounded parts: the head and the tail of each, with line numbers, ranks and times. Reads files."""
 
 import os
 import re
@@ -9,38 +9,41 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from slurmddp.diagnose.model import Line
+from slurmddp.diagnose.rule_types import Line
+from slurmddp.text import clean_line
 
 HEAD_BYTES: Final = 2**17
 TAIL_BYTES: Final = 2**20
 LINE_CHARS: Final = 1000
-"""What is kept of a line; programs print tensors."""
+"""How much of a line is kept; programs print whole tensors."""
 COUNTED_BYTES: Final = 2**31
-"""How far into a file lines are counted to give one its number: a second or two."""
-_BLOCK: Final = 2**22
-_COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+"""Up to this offset lines are counted to number one: that takes a second or two."""
+_BLOCK_BYTES: Final = 2**22
+_RANK_LABEL = re.compile(r"\[(?:rank|default)(\d+)\]: ?")
+_TASK_LABEL = re.compile(r" *(\d+): ?")
+_LABELLED_SHARE: Final = 0.9
+"""If more lines than this begin with a number, `srun --label` has put a task number before each."""
 
 
 @dataclass(frozen=True)
-class Raw:
-    """A line as it lies in a file."""
+class LogLine:
+    """A line of a log file."""
 
     path: Path
     offset: int
-    """Bytes before it."""
+    """Bytes before it in the file."""
     text: str
-    """Without colours, cut off after `LINE_CHARS`."""
+    """Without colours, at most `LINE_CHARS` characters."""
     rank: int | None = None
-    """Whose it is, by a label before it."""
+    """The rank that printed it, if a label says so."""
 
 
-def read(
+def read_lines(
     path: Path, *, head: int = HEAD_BYTES, tail: int = TAIL_BYTES, begin: int = 0, end: int = sys.maxsize
-) -> list[Raw]:
-    """Return the lines in the first and the last bytes of a file, all where it is shorter; none of one not there.
+) -> list[LogLine]:
+    """Return the lines in the first and the last bytes of a file; all lines of a short one, none if it is missing.
 
-    `begin` and `end` name a part of it. Nothing is read of what is no file: a job's output may be a pipe, which nobody
-    fills any more.
+    `begin` and `end` limit this to a part of the file. Only regular files are read: opening a pipe could block.
     """
     if not path.is_file():
         return []
@@ -48,61 +51,62 @@ def read(
         end = min(end, os.fstat(file.fileno()).st_size)
         file.seek(begin)
         if end - begin <= head + tail:
-            return list(_lines(path, file.read(max(0, end - begin)), begin))
+            return list(_split_lines(path, file.read(max(0, end - begin)), begin))
         first = file.read(head)
         first = first[: first.rfind(b"\n") + 1]
         file.seek(end - tail)
         last = file.read(tail)
         cut = last.find(b"\n") + 1
-        return [*_lines(path, first, begin), *_lines(path, last[cut:], end - tail + cut)]
+        return [*_split_lines(path, first, begin), *_split_lines(path, last[cut:], end - tail + cut)]
     return []
 
 
-def _lines(path: Path, data: bytes, offset: int) -> Iterator[Raw]:
+def _split_lines(path: Path, data: bytes, offset: int) -> Iterator[LogLine]:
     for line in data.split(b"\n"):
-        text = _COLOUR.sub("", line[: 4 * LINE_CHARS].decode("utf-8", "replace").rpartition("\r")[2] or "")
-        if text.strip() or line.strip():
-            yield Raw(path, offset, text[:LINE_CHARS].rstrip())
+        if line.strip():
+            yield LogLine(path, offset, clean_line(line[: 4 * LINE_CHARS])[:LINE_CHARS].rstrip())
         offset += len(line) + 1
 
 
-_LABEL = re.compile(r"\[(?:rank|default)(\d+)\]: ?")
-_TASK = re.compile(r" *(\d+): ?")
-_LABELLED: Final = 0.9
-"""The share of lines with a task's number in front from which on it was `srun --label` that put it there."""
-
-
-def labelled(lines: Iterable[Raw]) -> list[Raw]:
-    """Return the lines without the label that torch, torchrun or `srun --label` put before them, and whose they are."""
+def strip_labels(lines: Iterable[LogLine]) -> list[LogLine]:
+    """Remove the labels of torch, torchrun and `srun --label` from the lines, and set the rank that they name."""
     lines = list(lines)
-    told = [line for line in lines if not line.text.startswith("srun: ")]
-    if told and sum(1 for line in told if _TASK.match(line.text)) > _LABELLED * len(told):
-        lines = [_unlabelled(line, _TASK) for line in lines]
-    return [_unlabelled(line, _LABEL) for line in lines]
+    printed = [line for line in lines if not line.text.startswith("srun: ")]
+    if printed and sum(1 for line in printed if _TASK_LABEL.match(line.text)) > _LABELLED_SHARE * len(printed):
+        lines = [_strip_label(line, _TASK_LABEL) for line in lines]
+    return [_strip_label(line, _RANK_LABEL) for line in lines]
 
 
-def _unlabelled(line: Raw, label: re.Pattern[str]) -> Raw:
+def _strip_label(line: LogLine, label: re.Pattern[str]) -> LogLine:
     match = label.match(line.text)
     return replace(line, text=line.text[match.end() :], rank=int(match[1])) if match else line
 
 
-def evidence(line: Raw) -> Line:
-    """Return a line to show, with its number: 0 too far into a file to be counted."""
-    return Line(shown_path(line.path), _number(line), line.text.strip())
+def make_evidence(line: LogLine) -> Line:
+    """Return a line as evidence, with its number: 0 if it lies too far into the file to be counted."""
+    return Line(relative_path(line.path), _line_number(line), line.text.strip())
 
 
-def shown_path(path: Path) -> str:
-    """Return a path as people in this working directory would type it."""
+def relative_path(path: Path) -> str:
+    """Return a path relative to the working directory if it lies in it."""
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else str(path)
 
 
-def _number(line: Raw) -> int:
+def _line_number(line: LogLine) -> int:
     if line.offset > COUNTED_BYTES:
         return 0
     count, left = 1, line.offset
     with suppress(OSError), line.path.open("rb") as file:
-        while left and (block := file.read(min(_BLOCK, left))):
+        while left and (block := file.read(min(_BLOCK_BYTES, left))):
             count, left = count + block.count(b"\n"), left - len(block)
         return count
     return 0
+
+
+def modification_time(path: Path) -> float | None:
+    """Return when a file was last written, in seconds since 1970; None if it is missing."""
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return None

@@ -1,6 +1,7 @@
-"""One start of a run's ranks, by what the ranks and the batch script left. Reads the run's folder.
+"""The evidence of one attempt, from its ranks, its launcher and the supervisor. Reads the run's folder.
 
-Of thousands of ranks the records choose whose output is read: of those that failed first, and of those that left none.
+With thousands of ranks, the exit records decide whose output is read: that of the ranks that failed first, and that of
+the ranks that left no record.
 """
 
 import json
@@ -8,90 +9,143 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
 from slurmddp.diagnose import flight_recorder
-from slurmddp.diagnose.catalogue import find
-from slurmddp.diagnose.evidence import Scene, abnormal, at, modified, of_exceptions, of_lines, of_tracebacks, sighting
-from slurmddp.diagnose.log_reader import Raw, evidence, labelled, read, shown_path
-from slurmddp.diagnose.model import Line, Rule, Sighting
-from slurmddp.diagnose.rank_exits import endings
-from slurmddp.diagnose.tracebacks import chains
+from slurmddp.diagnose.catalogue import find_rule
+from slurmddp.diagnose.evidence import (
+    Evidence,
+    find_exception_rule,
+    find_suspicious_lines,
+    make_observation,
+    observe_lines,
+    observe_tracebacks,
+)
+from slurmddp.diagnose.log_reader import (
+    LogLine,
+    make_evidence,
+    modification_time,
+    read_lines,
+    relative_path,
+    strip_labels,
+)
+from slurmddp.diagnose.rank_exits import parse_rank_exits
+from slurmddp.diagnose.rule_types import Line, Observation, Rule
+from slurmddp.diagnose.tracebacks import find_tracebacks
 from slurmddp.errors import UsageError
 from slurmddp.exit_codes import DONE, STOPPED
-from slurmddp.runs.exit_records import BatchRecord, ExitRecord, read_records
+from slurmddp.runs.exit_records import BatchRecord, ExitRecord, decisive_record, read_records
 from slurmddp.runs.history import Event
-from slurmddp.runs.layout import LOCAL, RunDir
-from slurmddp.runs.supervision import LogPart, log_parts
+from slurmddp.runs.layout import RunDir
+from slurmddp.runs.supervisor_records import LogPart, log_parts
 from slurmddp.slurm.hostlist import expand
+from slurmddp.slurm.job_info import JobRef
 
 READ_RANKS: Final = 24
-"""How many ranks' output is read, of those that failed and of those without a record each."""
+"""The output of so many ranks that failed is read, and that of as many without a record."""
 RANK_BYTES: Final = 2**16
-"""How much of the head, and of the tail, of the output of a rank that has said itself what it ended of."""
-READ_FLIGHTS: Final = 64
+"""How much of the head and of the tail of the output is read for a rank that left a record."""
+READ_DUMPS: Final = 64
 READ_NODES: Final = 64
 _FILE = re.compile(r"(\d{1,6})\.(end|out|error\.json|begin)|(flight)\.(\d{1,6})|(node)-(\d{1,6})\.out")
-"""Whose file it is; no job has a million ranks, and what has a longer number is somebody's own."""
-_OWN = re.compile(r"\d{4}-\d\d-\d\dT[\d:]{8}[+-]\d{4} slurmddp: ")
-"""What the supervisor's lines in the batch log begin with: its events say the same."""
+"""The names of the files of ranks and nodes; a longer number is no rank's."""
+_SUPERVISOR_LINE = re.compile(r"\d{4}-\d\d-\d\dT[\d:]{8}[+-]\d{4} slurmddp: ")
+"""How the supervisor's lines in the batch log begin: its events say the same."""
 _DECISIONS: Final = frozenset({"requeue", "fenced", "job_end"})
-_SAME_CHARS: Final = 200
+_COMPARED_CHARS: Final = 200
+"""How much of an exception is compared with the lines of a log, which are cut."""
 
 
-def scene(run: RunDir, job_id: str, attempt: str, events: Sequence[Event]) -> Scene:
-    """Return what is left of one start of the ranks; `events` are the job's."""
-    folder = run.attempt(job_id, attempt)
-    files, records, own = _files(folder), read_records(folder), _of_attempt(events, attempt)
-    said = _batch_lines(run, job_id, log_parts(events).get(attempt, LogPart()))
-    nodes = [line for node in files.get("node", ())[:READ_NODES] for line in read(folder / f"node-{node}.out")]
-    world = 1 + max((rank for kind in ("end", "out", "error.json") for rank in files.get(kind, ())), default=-1)
-    recorded = {record.rank: record.host for record in records if record.host}
-    hosts = _hosts(own, world, tuple(dict.fromkeys(recorded.values())) if job_id.startswith(LOCAL) else ()) | recorded
-    silent = tuple(sorted(set(range(world)) - {record.rank for record in records}))
-    console = read(run.rank_log(job_id, attempt, 0))
-    told = [*said, *nodes, *(line for line in console if line.text.startswith("torchrun: "))]
-    found = [
-        *_sightings(run, job_id, attempt, records, silent, hosts),
-        *(seen for lines in (said, nodes) for seen in _of_log(lines)),
-        *_of_decisions(run, own),
+@dataclass(frozen=True)
+class _Attempt:
+    """The files of one attempt."""
+
+    run: RunDir
+    job_id: str
+    name: str
+
+    @property
+    def folder(self) -> Path:
+        return self.run.attempt(self.job_id, self.name)
+
+    def output(self, rank: int) -> Path:
+        return self.run.rank_log(self.job_id, self.name, rank)
+
+    def error(self, rank: int) -> Path:
+        return self.run.rank_error(self.job_id, self.name, rank)
+
+
+def read_attempt_evidence(run: RunDir, job_id: str, attempt: str, events: Sequence[Event]) -> Evidence:
+    """Return the evidence of one attempt; `events` are those of the job."""
+    files = _Attempt(run, job_id, attempt)
+    numbers, records, own_events = (
+        _list_files(files.folder),
+        read_records(files.folder),
+        _attempt_events(events, attempt),
+    )
+    log = _read_batch_log(run, job_id, log_parts(events).get(attempt, LogPart()))
+    nodes = [
+        line for node in numbers.get("node", ())[:READ_NODES] for line in read_lines(files.folder / f"node-{node}.out")
     ]
-    return Scene(
+    world_size = 1 + max((rank for kind in ("end", "out", "error.json") for rank in numbers.get(kind, ())), default=-1)
+    recorded = {record.rank: record.host for record in records if record.host}
+    local_nodes = tuple(dict.fromkeys(recorded.values())) if JobRef.parse(job_id).is_local else ()
+    hosts = _assign_hosts(own_events, world_size, local_nodes) | recorded
+    decisive = decisive_record(records)
+    silent = tuple(sorted(set(range(world_size)) - {record.rank for record in records}))
+    console = read_lines(files.output(0))
+    launcher = [*log, *nodes, *(line for line in console if line.text.startswith("torchrun: "))]
+    observations = [
+        *_observe_ranks(files, records, silent, hosts),
+        *(observation for lines in (log, nodes) for observation in observe_lines(lines)),
+        *_observe_decisions(run, own_events),
+    ]
+    return Evidence(
         attempt=attempt,
-        sightings=tuple(found),
-        endings=tuple(endings(told, tasks_are_nodes="node" in files)),
-        world=world,
+        observations=tuple(observations),
+        exits=tuple(parse_rank_exits(launcher, tasks_are_nodes="node" in numbers)),
+        world_size=world_size,
         hosts=hosts,
-        silent=silent,
-        failed=sum(1 for record in records if record.failed),
-        ended_well=any(record.rank == 0 and record.status == DONE for record in records),
-        stopped=_stopped(records),
-        parting=_parting(folder, files.get("flight", ())),
-        abnormal=abnormal([*said, *nodes]) if said or nodes else abnormal(console),
+        silent_ranks=silent,
+        failed_count=sum(1 for record in records if record.failed),
+        ended_well=decisive is not None and decisive.status == DONE,
+        stop_record=_stop_line(decisive),
+        divergence=_find_divergence(files.folder, numbers.get("flight", ())),
+        suspicious_lines=find_suspicious_lines([*log, *nodes] or console),
     )
 
 
-def script_scene(run: RunDir, job_id: str, events: Sequence[Event], failure: BatchRecord | None) -> Scene:
-    """Return what is left of a job whose ranks never started, or whose set-up then failed, as `failure` tells."""
+def read_script_evidence(run: RunDir, job_id: str, events: Sequence[Event], failure: BatchRecord | None) -> Evidence:
+    """Return the evidence of a job that started no rank, or whose set-up failed last, as `failure` says."""
     written = f"{failure.status} {failure.reason}" if failure else ""
     started = any(event.kind == "attempt_start" for event in events)
-    lines = [] if started else [line for line in _batch_lines(run, job_id, LogPart()) if line.text != written]
-    found = [*of_tracebacks(lines, rank=None, time=None), *_of_log(lines), *_of_decisions(run, events)]
+    lines = [] if started else [line for line in _read_batch_log(run, job_id, LogPart()) if line.text != written]
+    observations = [*observe_tracebacks(lines, rank=None), *observe_lines(lines), *_observe_decisions(run, events)]
     if failure:
-        line = Line(shown_path(failure.path), 1, written)
-        found += _of_words(failure.reason, line, failure.time)
-    return Scene(sightings=tuple(found), endings=tuple(endings(lines)), abnormal=abnormal(lines))
+        line = Line(relative_path(failure.path), 1, written)
+        observations += _observe_reason(failure.reason, line, failure.time)
+    return Evidence(
+        observations=tuple(observations),
+        exits=tuple(parse_rank_exits(lines)),
+        suspicious_lines=find_suspicious_lines(lines),
+    )
 
 
-def _batch_lines(run: RunDir, job_id: str, part: LogPart) -> list[Raw]:
-    """Return the lines of a part of the batch log, without the supervisor's."""
-    lines = read(run.batch_log(job_id), begin=part.begin, end=part.end)
-    return [line for line in lines if not _OWN.match(line.text)]
+def _list_files(folder: Path) -> dict[str, list[int]]:
+    """Return the numbers of the ranks or nodes that have a file of each kind, in order."""
+    found: dict[str, list[int]] = {}
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            if match := _FILE.fullmatch(entry.name):
+                rank, kind, flight, flight_rank, node, node_number = match.groups()
+                found.setdefault(kind or flight or node, []).append(int(rank or flight_rank or node_number))
+    return {kind: sorted(numbers) for kind, numbers in found.items()}
 
 
-def _of_attempt(events: Sequence[Event], attempt: str) -> list[Event]:
-    """Return the events of a job from the last start of that name up to the next start; none without a start."""
+def _attempt_events(events: Sequence[Event], attempt: str) -> list[Event]:
+    """Return the events from the attempt's last start up to the next start; none if it has no start."""
     own: list[Event] = []
     inside = False
     for event in events:
@@ -103,125 +157,121 @@ def _of_attempt(events: Sequence[Event], attempt: str) -> list[Event]:
     return own
 
 
-def _of_decisions(run: RunDir, events: Sequence[Event]) -> Iterator[Sighting]:
-    """Yield what the supervisor's reasons tell, but for what they repeat of the ranks' own."""
+def _read_batch_log(run: RunDir, job_id: str, part: LogPart) -> list[LogLine]:
+    """Return the lines of a part of the batch log, without those of the supervisor."""
+    lines = read_lines(run.batch_log(job_id), begin=part.begin, end=part.end)
+    return [line for line in lines if not _SUPERVISOR_LINE.match(line.text)]
+
+
+def _assign_hosts(events: Sequence[Event], world_size: int, nodes: tuple[str, ...]) -> dict[int, str]:
+    """Return each rank's node: equally many ranks on each node of the attempt's start, or else of `nodes`."""
+    start = next((event for event in events if event.kind == "attempt_start"), None)
+    try:
+        nodes = expand(start.text("nodes")) if start else nodes
+    except UsageError:
+        return {}
+    if not nodes or world_size < len(nodes):
+        return {}
+    return {rank: nodes[rank * len(nodes) // world_size] for rank in range(world_size)}
+
+
+def _observe_decisions(run: RunDir, events: Sequence[Event]) -> Iterator[Observation]:
+    """Yield what the supervisor's reasons say, without the part that repeats how the ranks ended."""
     repeated = ""
     for event in events:
         reason = event.text("reason")
         if event.kind == "attempt_end":
             repeated = reason
         elif event.kind in _DECISIONS:
-            line = Line(shown_path(run.events), 0, reason)
-            yield from _of_words(reason.replace(repeated, "") if repeated else reason, line, event.time)
+            line = Line(relative_path(run.events), 0, reason)
+            yield from _observe_reason(reason.replace(repeated, "") if repeated else reason, line, event.time)
 
 
-def _of_words(text: str, line: Line, time: float) -> Iterator[Sighting]:
-    if known := find(text):
-        yield sighting(*known, line, time=time, rank=None)
+def _observe_reason(text: str, line: Line, time: float) -> Iterator[Observation]:
+    if match := find_rule(text):
+        yield make_observation(*match, line, time=time, rank=None)
 
 
-def _of_log(lines: Sequence[Raw]) -> Iterator[Sighting]:
-    about = modified(lines[0].path) if lines else None
-    return of_lines(lines, about=about or 0.0, rank=None)
-
-
-def _files(folder: Path) -> dict[str, list[int]]:
-    """Return the ranks, or nodes, that have a file of each kind; in order."""
-    found: dict[str, list[int]] = {}
-    with suppress(OSError), os.scandir(folder) as entries:
-        for entry in entries:
-            if match := _FILE.fullmatch(entry.name):
-                number, kind, *rest = match.groups()
-                kind, number = (kind, number) if kind else (rest[0] or rest[2], rest[1] or rest[3])
-                found.setdefault(kind, []).append(int(number))
-    return {kind: sorted(numbers) for kind, numbers in found.items()}
-
-
-def _stopped(records: Sequence[ExitRecord]) -> Line | None:
-    told = next((record for record in records if record.rank == 0 and record.status == STOPPED), None)
-    return Line(shown_path(told.path), 1, f"{STOPPED} {told.reason}") if told else None
-
-
-def _hosts(events: Sequence[Event], world: int, nodes: tuple[str, ...]) -> dict[int, str]:
-    """Return each rank's node, by the start on record or the given ones: as many ranks on each, in order."""
-    start = next((event for event in events if event.kind == "attempt_start"), None)
-    try:
-        nodes = expand(start.text("nodes")) if start else nodes
-    except UsageError:
-        return {}
-    return {rank: nodes[rank * len(nodes) // world] for rank in range(world)} if nodes and world >= len(nodes) else {}
-
-
-def _sightings(
-    run: RunDir,
-    job_id: str,
-    attempt: str,
-    records: Sequence[ExitRecord],
-    silent: Sequence[int],
-    hosts: Mapping[int, str],
-) -> Iterator[Sighting]:
+def _observe_ranks(
+    files: _Attempt, records: Sequence[ExitRecord], silent: Sequence[int], hosts: Mapping[int, str]
+) -> Iterator[Observation]:
     failed = [record for record in records if record.failed]
-    chosen, rest = failed[:READ_RANKS], failed[READ_RANKS:]
-    for record in chosen:
-        yield from _of_record(run, job_id, attempt, record)
-    for record in rest:
-        rule, found = _told(record.reason)
-        line = Line(shown_path(record.path), 1, record.reason)
-        yield sighting(rule, found, line, time=record.time, rank=record.rank, host=record.host)
+    for record in failed[:READ_RANKS]:
+        yield from _observe_recorded_rank(files, record)
+    for record in failed[READ_RANKS:]:
+        rule, groups = _find_reason_rule(record.reason)
+        yield make_observation(rule, groups, _record_line(record), time=record.time, rank=record.rank, host=record.host)
     for rank in silent[:READ_RANKS]:
-        yield from _of_silent(run, job_id, attempt, rank, hosts.get(rank, ""))
+        yield from _observe_silent_rank(files, rank, hosts.get(rank, ""))
 
 
-def _of_silent(run: RunDir, job_id: str, attempt: str, rank: int, host: str) -> list[Sighting]:
-    """Return what the error file, or the output, of a rank without a record tells."""
-    path = run.rank_log(job_id, attempt, rank)
-    lines, time = labelled(read(path)), modified(path)
-    error = run.rank_error(job_id, attempt, rank)
-    if known := of_exceptions(texts := _texts(error)):
-        number, rule, groups = known
-        line = _place(lines, texts[number]) or Line(shown_path(error), 0, texts[number])
-        return [sighting(rule, groups, line, time=modified(error), rank=rank, host=host)]
-    found = [*of_tracebacks(lines, rank=rank, time=time, host=host)]
-    return at([*found, *of_lines(lines, about=time or 0.0, rank=rank, host=host)], time)
-
-
-def _of_record(run: RunDir, job_id: str, attempt: str, record: ExitRecord) -> Iterator[Sighting]:
-    """Yield what a rank's own record tells; of one that lost its peer, or waited, its output too."""
-    error = run.rank_error(job_id, attempt, record.rank)
-    texts, time = _texts(error) or [record.reason], modified(error) or record.time
-    number, rule, found = of_exceptions(texts) or (0, *_told(record.reason))
-    lines = labelled(read(run.rank_log(job_id, attempt, record.rank), head=RANK_BYTES, tail=RANK_BYTES))
-    line = _place(lines, texts[number]) or Line(shown_path(record.path), 1, record.reason)
-    yield sighting(rule, found, line, time=time, rank=record.rank, host=record.host)
+def _observe_recorded_rank(files: _Attempt, record: ExitRecord) -> Iterator[Observation]:
+    """Yield what a rank's record says; if it only lost its peer or waited, what its output says too."""
+    error, rank, host = files.error(record.rank), record.rank, record.host
+    texts, time = _read_exceptions(error) or [record.reason], modification_time(error) or record.time
+    index, rule, groups = find_exception_rule(texts) or (0, *_find_reason_rule(record.reason))
+    lines = strip_labels(read_lines(files.output(rank), head=RANK_BYTES, tail=RANK_BYTES))
+    line = _find_line(lines, texts[index]) or _record_line(record)
+    yield make_observation(rule, groups, line, time=time, rank=rank, host=host)
     if rule.role != "cause":
-        seen = of_lines(lines, about=time, rank=record.rank, host=record.host)
-        yield from at([other for other in seen if other.rule.key != rule.key], time)
+        others = observe_lines(lines, near=time, rank=rank, host=host)
+        yield from _set_missing_time([other for other in others if other.rule.key != rule.key], time)
 
 
-def _told(reason: str) -> tuple[Rule, Mapping[str, str]]:
-    """Return what a reason of our own tells, which is no exception."""
-    known = find(reason, "exception") or find(f"Error: {reason}", "exception")
-    if known is None:
-        raise ValueError(f"no rule for {reason!a}: the general one of our own errors is missing")
-    return known
+def _observe_silent_rank(files: _Attempt, rank: int, host: str) -> list[Observation]:
+    """Return what the error file says of a rank without a record, else what its output says."""
+    output, error = files.output(rank), files.error(rank)
+    lines = strip_labels(read_lines(output))
+    texts = _read_exceptions(error)
+    if match := find_exception_rule(texts):
+        index, rule, groups = match
+        line = _find_line(lines, texts[index]) or Line(relative_path(error), 0, texts[index])
+        return [make_observation(rule, groups, line, time=modification_time(error), rank=rank, host=host)]
+    found = [*observe_tracebacks(lines, rank=rank, host=host), *observe_lines(lines, rank=rank, host=host)]
+    return _set_missing_time(found, modification_time(output))
 
 
-def _texts(path: Path) -> list[str]:
-    """Return the exceptions of an error file, the first raised at the head: each in its first line."""
+def _set_missing_time(observations: Sequence[Observation], time: float | None) -> list[Observation]:
+    return [replace(found, time=time) if found.time is None else found for found in observations]
+
+
+def _record_line(record: ExitRecord) -> Line:
+    return Line(relative_path(record.path), 1, record.reason)
+
+
+def _find_reason_rule(reason: str) -> tuple[Rule, Mapping[str, str]]:
+    """Return the rule for the reason in a record, which is an exception or an error of slurmddp without its name."""
+    match = find_rule(reason, "exception") or find_rule(f"Error: {reason}", "exception")
+    if match is None:
+        raise ValueError(f"no rule for {reason!a}: the general rule for slurmddp's own errors is missing")
+    return match
+
+
+def _read_exceptions(path: Path) -> list[str]:
+    """Return the exceptions in a rank's error file, the first raised at the head: the first line of each."""
     with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
         message = json.loads(path.read_bytes())["message"]
-        stack = [Raw(path, 0, line) for line in str(message["extraInfo"]["py_callstack"]).splitlines()]
-        last = chains(stack)[-1:]
-        return [line.text for chain in last for line in chain.last] or [str(message["message"]).split("\n")[0]]
+        stack = [LogLine(path, 0, line) for line in str(message["extraInfo"]["py_callstack"]).splitlines()]
+        last = find_tracebacks(stack)[-1:]
+        texts = [line.text for traceback in last for line in traceback.exceptions]
+        return texts or [str(message["message"]).split("\n")[0]]
     return []
 
 
-def _place(lines: Sequence[Raw], text: str) -> Line | None:
-    """Return where a rank's output has the exception's line."""
-    wanted = text[:_SAME_CHARS]
-    return next((evidence(line) for line in reversed(lines) if line.text.startswith(wanted)), None)
+def _find_line(lines: Sequence[LogLine], exception: str) -> Line | None:
+    """Return the last line of a rank's output that begins with the exception."""
+    start = exception[:_COMPARED_CHARS]
+    return next((make_evidence(line) for line in reversed(lines) if line.text.startswith(start)), None)
 
 
-def _parting(folder: Path, ranks: Sequence[int]) -> flight_recorder.Parting | None:
-    paths = {folder / f"flight.{rank}": rank for rank in ranks[:READ_FLIGHTS]}
-    return flight_recorder.parting({paths[path]: held for path, held in flight_recorder.load(list(paths)).items()})
+def _stop_line(record: ExitRecord | None) -> Line | None:
+    """Return the line of the decisive record if it says that the ranks stopped with their state saved."""
+    if record is None or record.status != STOPPED:
+        return None
+    return Line(relative_path(record.path), 1, f"{STOPPED} {record.reason}")
+
+
+def _find_divergence(folder: Path, ranks: Sequence[int]) -> flight_recorder.Divergence | None:
+    paths = {folder / f"flight.{rank}": rank for rank in ranks[:READ_DUMPS]}
+    dumps = flight_recorder.load_dumps(list(paths))
+    return flight_recorder.find_divergence({paths[path]: dump for path, dump in dumps.items()})

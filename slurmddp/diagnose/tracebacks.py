@@ -1,4 +1,4 @@
-"""Python's tracebacks in a log: which exceptions, and which of them ended a program. Pure."""
+"""Python's tracebacks in a log: which exceptions they name, and which of them ended a program. Pure."""
 
 import re
 from collections.abc import Sequence
@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Final
 
-from slurmddp.diagnose.log_reader import Raw
+from slurmddp.diagnose.log_reader import LogLine
 
 _HEADER: Final = "Traceback (most recent call last):"
-_LAST = re.compile(r"(?:[A-Za-z_][\w.]*)(?:: .*|:)?$")
-_USUAL = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Iteration)(?::|$)")
-_LONGEST: Final = 100
-"""Lines of a traceback; a deep recursion is shortened by Python itself."""
+_EXCEPTION = re.compile(r"(?:[A-Za-z_][\w.]*)(?:: .*|:)?$")
+_USUAL_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Iteration)(?::|$)")
+_MOST_LINES: Final = 100
+"""Lines of one traceback; Python itself shortens that of a deep recursion."""
 _HEADLESS = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
-_FRAMED = re.compile(r"╰─+╯")
-"""The last line of a traceback as rich prints it; the exception's own line comes behind."""
+_RICH_FRAME_END = re.compile(r"╰─+╯")
+"""The last line of a traceback that rich prints; the line of the exception follows it."""
 _LINKS: Final = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
@@ -26,83 +26,79 @@ _SYSTEM = re.compile(
     r"\S*ChildFailedError|Root Cause|Failures:|Killed|Killing subprocess|Terminated|Exception ignored |told to stop|"
     r"This is |rank \d+ \(pid"
 )
-_STRAY: Final = 12
-"""So many ordinary lines may come after an exception that ended a program: other ranks still print."""
+"""How lines begin that launchers and dying programs print."""
+_MOST_AFTER_FATAL: Final = 12
+"""So many ordinary lines may follow a fatal exception, because other ranks still print."""
 
-LONG: Final = 100
-"""So many come after a line, and neither its program nor all other ranks can have ended there."""
+OUTLIVED_LINES: Final = 100
+"""If more ordinary lines than this follow a line, the program did not end there."""
 
 
 @dataclass(frozen=True)
-class Chain:
-    """One traceback, with those that led to it."""
+class Traceback:
+    """One traceback, with those of the exceptions that led to it."""
 
-    last: tuple[Raw, ...]
-    """The last line of each exception, the first that was raised at the head."""
+    exceptions: tuple[LogLine, ...]
+    """The last line of each exception, the first one raised at the head."""
     end: int
-    """How many lines of the log lie before what follows it."""
-    after: int = 0
-    """How many ordinary lines came after it: a program that goes on has caught it."""
+    """The index of the line that follows it in the log."""
+    lines_after: int = 0
+    """How many ordinary lines came after it: a program that goes on has caught the exception."""
 
 
-def chains(lines: Sequence[Raw]) -> list[Chain]:
+def find_tracebacks(lines: Sequence[LogLine]) -> list[Traceback]:
     """Return the tracebacks of one program, in the order in which they were printed."""
-    found: list[Chain] = []
+    found: list[Traceback] = []
     index, linked = 0, False
     while index < len(lines):
         text = lines[index].text
         if text.endswith(_HEADER):
-            end = _end(lines, index + 1)
+            end = _find_exception(lines, index + 1)
             if end is not None:
-                before = found.pop().last if linked and found else ()
-                found.append(Chain((*before, lines[end]), end + 1))
+                before = found.pop().exceptions if linked and found else ()
+                found.append(Traceback((*before, lines[end]), end + 1))
                 index, linked = end, False
-        elif _FRAMED.match(text) and index + 1 < len(lines) and _USUAL.match(lines[index + 1].text):
-            found.append(Chain((lines[index + 1],), index + 2))
+        elif _RICH_FRAME_END.match(text) and index + 1 < len(lines) and _USUAL_EXCEPTION.match(lines[index + 1].text):
+            found.append(Traceback((lines[index + 1],), index + 2))
         elif _HEADLESS.match(text):
-            found.append(Chain((lines[index],), index + 1))
+            found.append(Traceback((lines[index],), index + 1))
         elif text.startswith(_LINKS):
             linked = True
         index += 1
     return found
 
 
-def _end(lines: Sequence[Raw], index: int) -> int | None:
-    """Return where the exception's own line is: the first, not indented, that is named as exceptions are.
+def _find_exception(lines: Sequence[LogLine], start: int) -> int | None:
+    """Return the index of the exception's line: the first that begins with a usual name of an exception.
 
-    Launchers and other ranks may have written between; a name of another kind counts where there is none like that.
+    Launchers and other ranks may have printed in between. Without a usual name, the first that could be one counts.
     """
     other = None
-    for number in range(index, min(index + _LONGEST, len(lines))):
-        text = lines[number].text
+    for index in range(start, min(start + _MOST_LINES, len(lines))):
+        text = lines[index].text
         if text.endswith(_HEADER):
             break
-        if _USUAL.match(text):
-            return number
-        if other is None and _LAST.match(text) and not _SYSTEM.match(text):
-            other = number
+        if _USUAL_EXCEPTION.match(text):
+            return index
+        if other is None and _EXCEPTION.match(text) and not _SYSTEM.match(text):
+            other = index
     return other
 
 
-def fatal(lines: Sequence[Raw]) -> list[Chain]:
-    """Return those that ended something: after which nothing but other failures came, and a few stray lines."""
-    found = chains(lines)
-    spoken = {id(line) for chain in found for line in chain.last}
-    told = [_is_ordinary(line) and id(line) not in spoken for line in lines]
-    after = [*accumulate(reversed(told), initial=0)][::-1]  # programs log what they caught, in thousands
-    counted = (replace(chain, after=after[chain.end]) for chain in found)
-    return [chain for chain in counted if chain.after <= _STRAY]
+def find_fatal_tracebacks(lines: Sequence[LogLine]) -> list[Traceback]:
+    """Return the tracebacks that ended a program: after them come only other failures and a few ordinary lines."""
+    found = find_tracebacks(lines)
+    exceptions = {id(line) for traceback in found for line in traceback.exceptions}
+    ordinary = [_is_ordinary(line) and id(line) not in exceptions for line in lines]
+    after = [*accumulate(reversed(ordinary), initial=0)][::-1]  # one pass: programs log thousands of caught exceptions
+    counted = (replace(traceback, lines_after=after[traceback.end]) for traceback in found)
+    return [traceback for traceback in counted if traceback.lines_after <= _MOST_AFTER_FATAL]
 
 
-def ordinary_after(lines: Sequence[Raw], start: int) -> int:
-    """Return how many ordinary lines there are from one on."""
-    return len(ordinary(lines[start:]))
-
-
-def ordinary(lines: Sequence[Raw]) -> list[Raw]:
+def ordinary_lines(lines: Sequence[LogLine]) -> list[LogLine]:
     """Return the lines that neither launchers nor dying programs print."""
     return [line for line in lines if _is_ordinary(line)]
 
 
-def _is_ordinary(line: Raw) -> bool:
+def _is_ordinary(line: LogLine) -> bool:
     return bool(line.text) and not (line.text.startswith((" ", *_LINKS)) or _SYSTEM.match(line.text))

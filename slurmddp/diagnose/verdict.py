@@ -1,7 +1,7 @@
-"""Which of all that was seen is the cause. Pure.
+"""Which of all observations is the cause. Pure.
 
-Everything is put in order of time, and the first that is not a consequence is the cause; where nothing is, the first
-rank that its launcher saw killed; then what took too long; then what Slurm says of the state; and else nobody knows.
+The first step that finds something decides: all ranks stopped as they were told to; the first observation in time that
+can be a cause; the first rank that its launcher saw fail; the first time-out; a rank without a record.
 """
 
 import re
@@ -10,308 +10,305 @@ from dataclasses import replace
 from typing import Final
 
 from slurmddp.diagnose.catalogue import RULES
-from slurmddp.diagnose.evidence import Scene
-from slurmddp.diagnose.flight_recorder import Parting
-from slurmddp.diagnose.job_states import SIGNALS, STOPS
-from slurmddp.diagnose.log_reader import evidence
-from slurmddp.diagnose.model import UNKNOWN, Diagnosis, Line, Sighting
-from slurmddp.diagnose.rank_exits import Ending
+from slurmddp.diagnose.catalogue.states import END_RULES, STOP_CAUSES, EndRule
+from slurmddp.diagnose.evidence import Evidence
+from slurmddp.diagnose.flight_recorder import Divergence
+from slurmddp.diagnose.log_reader import make_evidence
+from slurmddp.diagnose.rank_exits import RankExit
+from slurmddp.diagnose.rule_types import UNKNOWN, Diagnosis, Line, Observation
 from slurmddp.slurm.job_info import JobInfo
 
-LINES: Final = 4
+SHOWN_LINES: Final = 4
 """How many lines of evidence are shown."""
-
 SHOWN_PEERS: Final = 2
 SHOWN_ABSENT: Final = 8
-_OF_JOB: Final = re.compile(r"(?:slurmstepd|\] error: ).*\*\*\* (?:JOB|STEP) (\d+)")
-_LOST: Final = frozenset({"peer-lost", "aborted"})
+_OTHER_JOB: Final = re.compile(r"(?:slurmstepd|\] error: ).*\*\*\* (?:JOB|STEP) (\d+)")
+_PEER_LOST: Final = frozenset({"peer-lost", "aborted"})
 _WAITED: Final = frozenset({"collective-timeout", "rank-missing", "mesh-failed"})
-"""What ranks tell that waited for another."""
+"""What ranks print that waited for another one."""
 _VAGUE: Final = frozenset({"nccl-failed", "gave-up"})
-"""Symptoms behind which another says more."""
-_SUDDEN: Final = frozenset({"SIGKILL", "SIGBUS", "out of memory"})
-"""What ends a rank whatever it printed last; a traceback that ended it may bring the others about."""
-_BY_NODE: Final = frozenset({"OUT_OF_MEMORY", "NODE_FAIL"})
-"""States in which ranks are killed, whatever they printed last."""
-_UNCAUGHT: Final = 1
-"""Python's status after an exception that nobody caught."""
+"""Symptoms that count only if there is no other symptom."""
+_EXTERNAL_ENDS: Final = frozenset({"SIGKILL", "SIGBUS", "out of memory"})
+"""Ends that no exception of the rank itself causes; other signals can follow from its fatal traceback."""
+_EXTERNAL_STATES: Final = frozenset({"OUT_OF_MEMORY", "NODE_FAIL"})
+"""States in which Slurm or the kernel ends ranks, so that their last lines explain nothing."""
+_UNCAUGHT_STATUS: Final = 1
+"""Python's exit status after an uncaught exception."""
 
 
-def judge(job: JobInfo, scene: Scene) -> Diagnosis:
-    """Return the diagnosis of one start of the ranks that failed, by its files alone."""
-    own = (seen for seen in scene.sightings if not _is_of_another(job, seen))
-    scene = replace(scene, sightings=tuple(_weighed(scene, job.state, seen) for seen in own))
+def judge(job: JobInfo, evidence: Evidence) -> Diagnosis:
+    """Return the diagnosis of an attempt that failed, from its evidence alone."""
+    own = (seen for seen in evidence.observations if not _is_of_another_job(job, seen))
+    evidence = replace(evidence, observations=tuple(_weigh_cause(evidence, job.state, seen) for seen in own))
     found = (
-        _by_stop(scene)
-        or _by_cause(scene)
-        or _by_ending(scene)
-        or _by_symptom(scene)
-        or _by_silence(scene)
-        or _unknown(scene)
+        _judge_stop(evidence)
+        or _judge_causes(evidence)
+        or _judge_exits(evidence)
+        or _judge_symptoms(evidence)
+        or _judge_silence(evidence)
+        or _report_unknown(evidence)
     )
-    host = found.host or scene.host_of(found.rank)
     return replace(
-        found, job_id=job.job_id, name=job.name, state=job.state, attempt=scene.attempt, host=host,
-        others=found.others or _others(scene, found.rank),
-    )  # fmt: skip
+        found,
+        job_id=job.job_id,
+        name=job.name,
+        state=job.state,
+        attempt=evidence.attempt,
+        host=found.host or evidence.host_of(found.rank),
+        others=found.others or _describe_others(evidence, found.rank),
+    )
 
 
-def _is_of_another(job: JobInfo, seen: Sighting) -> bool:
-    """Tell whether Slurm said it of another job, whose log was printed; a task's own number is not known here."""
-    named = _OF_JOB.search(seen.line.text)
+def _is_of_another_job(job: JobInfo, seen: Observation) -> bool:
+    """Tell whether Slurm said it of another job, whose log was printed; the number of an array's task is not known."""
+    named = _OTHER_JOB.search(seen.line.text)
     return named is not None and job.job_id.isdecimal() and named[1] != job.job_id
 
 
-def _weighed(scene: Scene, state: str, seen: Sighting) -> Sighting:
-    """Return a cause that was only printed as far as its rank's end bears it out: it may have been caught and logged.
+def _weigh_cause(evidence: Evidence, state: str, seen: Observation) -> Observation:
+    """Lower the weight of a cause that was only printed, because the program may have caught and logged it.
 
-    It is certain where nothing was printed after it and the rank ended itself with Python's own status; a symptom where
-    the first rank that ended was ended by a signal that does not come of it.
+    It stays certain if nothing was printed after it and the rank exited with Python's own status. It becomes a symptom
+    if the first rank that ended was ended by a signal that the cause does not explain. Else it becomes likely.
     """
-    if seen.after is None or not seen.is_cause:
+    if seen.lines_after is None or not seen.is_cause:
         return seen
-    first, own = next(iter(scene.endings), None), _ending_of(scene, seen)
-    sudden = first is not None and first.signal and (seen.after > 0 or first.signal in _SUDDEN)
-    if first is not None and sudden and not _tells_of(seen, first):
+    first, own = next(iter(evidence.exits), None), _find_exit(evidence, seen)
+    external = first is not None and first.signal and (seen.lines_after > 0 or first.signal in _EXTERNAL_ENDS)
+    if first is not None and external and not _explains(seen, first):
         return replace(seen, rule=replace(seen.rule, role="symptom", sure="likely"))
-    ended_itself = own is None or own.status == _UNCAUGHT
-    if seen.after == 0 and ended_itself and state not in _BY_NODE:
+    exited_itself = own is None or own.status == _UNCAUGHT_STATUS
+    if seen.lines_after == 0 and exited_itself and state not in _EXTERNAL_STATES:
         return seen
     return replace(seen, rule=replace(seen.rule, sure="likely"))
 
 
-def _tells_of(seen: Sighting, end: Ending) -> bool:
-    """Tell whether what was printed is about the same end."""
-    rule = SIGNALS.get(end.signal)
+def _explains(seen: Observation, end: RankExit) -> bool:
+    """Tell whether an observation and the exit of a rank have the same cause."""
+    rule = END_RULES.get(end.signal)
     return rule is not None and rule.key == seen.rule.key
 
 
-def _by_stop(scene: Scene) -> Diagnosis | None:
-    """Return why all ranks were told to stop, which they did, saved."""
-    if scene.stopped is None:
+def _judge_stop(evidence: Evidence) -> Diagnosis | None:
+    """Return why all ranks were told to stop, if they did and saved their state."""
+    if evidence.stop_record is None:
         return None
-    what = scene.stopped.text.partition(" ")[2]
-    cause = next((key for word, key in STOPS.items() if f"({word})" in what), "told-to-stop")
-    return _made(
-        cause, f"the ranks were {what}" if what.startswith("told") else what, evidence=(scene.stopped,), again=True,
-        advice="submit its name again to go on from its last checkpoint",
-    )  # fmt: skip
+    what = evidence.stop_record.text.partition(" ")[2]
+    return Diagnosis(
+        cause=next((key for word, key in STOP_CAUSES.items() if f"({word})" in what), "told-to-stop"),
+        what=f"the ranks were {what}" if what.startswith("told") else what,
+        evidence=(evidence.stop_record,),
+        again=True,
+        advice="submit the same name again: it continues from the last checkpoint",
+    )
 
 
-def _made(cause: str, what: str, **rest: object) -> Diagnosis:
-    return Diagnosis(job_id="", name="", cause=cause, what=what, **rest)  # type: ignore[arg-type]  # passed on
+def _judge_causes(evidence: Evidence) -> Diagnosis | None:
+    causes = _drop_outlived([seen for seen in evidence.observations if seen.is_cause])
+    specific = [seen for seen in causes if not (seen.rule.general and seen.rule.sure == "likely")]
+    first = _find_root_cause(evidence, specific or causes) or _find_earliest(specific or causes)
+    return _diagnose_observation(evidence, first) if first else None
 
 
-def _by_cause(scene: Scene) -> Diagnosis | None:
-    causes = _last_words([seen for seen in scene.sightings if seen.is_cause])
-    special = [seen for seen in causes if not (seen.rule.general and seen.rule.sure == "likely")]
-    first = _root(scene, special or causes) or _earliest(special or causes)
-    return _of_sighting(scene, first) if first else None
+def _drop_outlived(causes: Sequence[Observation]) -> list[Observation]:
+    """Return the causes without the exceptions of ranks that printed a fatal one later."""
+    final = {seen.rank for seen in causes if seen.lines_after == 0 and seen.rule.place == "exception"}
+    return [seen for seen in causes if not (seen.lines_after and seen.rule.place == "exception" and seen.rank in final)]
 
 
-def _last_words(causes: Sequence[Sighting]) -> list[Sighting]:
-    """Return the causes without those that the same writer outlived, where it has said later what it ended of."""
-    final = {seen.rank for seen in causes if seen.after == 0 and seen.rule.place == "exception"}
-    return [seen for seen in causes if not (seen.after and seen.rule.place == "exception" and seen.rank in final)]
+def _find_earliest(observations: Sequence[Observation]) -> Observation | None:
+    """Return the first in time; those without a time come first, in their order: they are Slurm's, or of one log."""
+    return min(observations, key=lambda seen: seen.time if seen.time is not None else 0.0, default=None)
 
 
-def _earliest(sightings: Sequence[Sighting]) -> Sighting | None:
-    """Return the first in time; what nobody dated is Slurm's, or of one log, and comes before, in its order."""
-    return min(sightings, key=lambda seen: seen.time if seen.time is not None else 0.0, default=None)
-
-
-def _root(scene: Scene, causes: Sequence[Sighting]) -> Sighting | None:
-    """Return what the rank said that torchrun saw fail first, where the lines themselves have no time."""
-    number = next((ending.number for ending in scene.endings if ending.time is not None), None)
+def _find_root_cause(evidence: Evidence, causes: Sequence[Observation]) -> Observation | None:
+    """Return the cause without a time of the rank that torchrun saw fail first."""
+    number = next((end.number for end in evidence.exits if end.time is not None), None)
     return next((seen for seen in causes if number is not None and seen.rank == number and seen.time is None), None)
 
 
-def _of_sighting(scene: Scene, seen: Sighting) -> Diagnosis:
-    ending = _ending_of(scene, seen)
-    rank = seen.rank if seen.rank is not None else ending.number if ending and not ending.is_node else None
-    more = _said(scene, rank) if seen.rule.key == "exit-status" else _of_peers(scene)
-    return _made(
-        seen.rule.key,
-        seen.what,
+def _diagnose_observation(evidence: Evidence, seen: Observation) -> Diagnosis:
+    end = _find_exit(evidence, seen)
+    rank = seen.rank if seen.rank is not None else end.number if end and not end.is_node else None
+    more = _suspicious_lines_of(evidence, rank) if seen.rule.key == "exit-status" else _peer_lines(evidence)
+    return Diagnosis(
+        cause=seen.rule.key,
+        what=seen.what,
         sure=seen.rule.sure,
         rank=rank,
-        host=seen.host or (ending.host if ending else ""),
-        evidence=_lines([seen.line, *more]),
-        others=_others(scene, rank, seen),
-        advice=seen.advice,
+        host=seen.host or (end.host if end else ""),
+        evidence=_select_lines([seen.line, *more]),
+        others=_describe_others(evidence, rank, seen),
+        advice=seen.rule.advice,
         again=seen.rule.again,
     )
 
 
-def _ending_of(scene: Scene, seen: Sighting) -> Ending | None:
-    """Return how a launcher saw the same rank end; of one whose rank nobody told, the first that ended."""
+def _find_exit(evidence: Evidence, seen: Observation) -> RankExit | None:
+    """Return the exit of the rank of an observation; if its rank is not known, the exit that fits best."""
     if seen.rank is not None:
-        return next((end for end in scene.endings if end.number == seen.rank and not end.is_node), None)
-    return scene.endings[0] if scene.endings and seen.rule.place == "exception" else _killed(scene, seen)
-
-
-def _killed(scene: Scene, seen: Sighting) -> Ending | None:
-    """Return the first that was killed, for what kills."""
+        return next((end for end in evidence.exits if end.number == seen.rank and not end.is_node), None)
+    if seen.rule.place == "exception":
+        return next(iter(evidence.exits), None)
     if seen.rule.key != "out-of-memory":
         return None
-    killed = [end for end in scene.endings if end.signal in ("SIGKILL", "out of memory")]
-    there = [end for end in killed if end.host == seen.host]
-    return next(iter(there or killed), None)
+    killed = [end for end in evidence.exits if end.signal in ("SIGKILL", "out of memory")]
+    same_host = [end for end in killed if end.host == seen.host]
+    return next(iter(same_host or killed), None)
 
 
-def _by_ending(scene: Scene) -> Diagnosis | None:
-    """Return that the first rank that its launcher saw end was killed, or ended without a word."""
-    end = next(iter(scene.endings), None)
+def _judge_exits(evidence: Evidence) -> Diagnosis | None:
+    """Return how the first rank ended that its launcher saw fail, if no observation explains it better."""
+    end = next(iter(evidence.exits), None)
     if end is None:
         return None
-    recorded = [seen for seen in scene.sightings if seen.rank == end.number and not end.is_node]
-    if end.status is not None and (recorded or scene.failed or _symptoms(scene)):
-        return None  # it ended itself, and has said of what
-    if end.signal == "SIGTERM" and _was_stopped(scene, end):
+    has_symptoms = bool(_symptoms(evidence))
+    observed = any(seen.rank == end.number and not end.is_node for seen in evidence.observations)
+    if end.status is not None and (observed or evidence.failed_count or has_symptoms):
+        return None  # the rank exited by itself, and an observation says why
+    if end.signal == "SIGTERM" and _was_stopped_before(evidence, end):
         return None
-    if end.signal == "SIGABRT" and _symptoms(scene):
-        return None  # by its own watchdog, which has waited
-    rule = SIGNALS.get(end.signal)
+    if end.signal == "SIGABRT" and has_symptoms:
+        return None  # torch's watchdog aborted the rank after it had waited
+    rule = END_RULES.get(end.signal)
     if rule is None:
         return None
-    rank = _rank_of(scene, end)
-    consequences = _of_peers(scene)
-    return _made(
-        rule.key,
-        f"{_who(rank, end.number, end.is_node)}: {rule.what.format(status=end.status)}",
-        sure=rule.sure,
-        rank=rank,
-        host=end.host,
-        evidence=_lines([evidence(end.line), *consequences]),
-        advice=rule.advice,
-        again=rule.again,
-    )
+    rank = _rank_of_exit(evidence, end)
+    who = f"rank {rank}" if rank is not None else f"a rank of node {end.number}" if end.is_node else "a process"
+    found = _diagnose_end(rule, f"{who}: {rule.what.format(status=end.status)}")
+    lines = _select_lines([make_evidence(end.line), *_peer_lines(evidence)])
+    return replace(found, rank=rank, host=end.host, evidence=lines)
 
 
-def _symptoms(scene: Scene) -> list[Sighting]:
-    return [seen for seen in scene.sightings if seen.rule.role == "symptom"]
+def _diagnose_end(rule: EndRule, what: str) -> Diagnosis:
+    return Diagnosis(cause=rule.key, what=what, sure=rule.sure, advice=rule.advice, again=rule.again)
 
 
-def _was_stopped(scene: Scene, end: Ending) -> bool:
-    """Tell whether Slurm had said before that it stops the step."""
-    number = evidence(end.line).number
-    return any(seen.rule.key == "step-ended" and 0 < seen.line.number < number for seen in scene.sightings)
+def _symptoms(evidence: Evidence) -> list[Observation]:
+    return [seen for seen in evidence.observations if seen.rule.role == "symptom"]
 
 
-def _rank_of(scene: Scene, end: Ending) -> int | None:
-    """Return the rank that ended; of a node's only task that of its ranks which left no record."""
+def _was_stopped_before(evidence: Evidence, end: RankExit) -> bool:
+    """Tell whether Slurm had announced before the exit that it ends the step."""
+    number = make_evidence(end.line).number
+    return any(seen.rule.key == "step-ended" and 0 < seen.line.number < number for seen in evidence.observations)
+
+
+def _rank_of_exit(evidence: Evidence, end: RankExit) -> int | None:
+    """Return the rank that ended; if the task is a whole node, its only rank without a record."""
     if not end.is_node:
         return end.number
-    here = [rank for rank in scene.silent if scene.host_of(rank) == end.host]
-    return here[0] if len(here) == 1 else None
+    silent = [rank for rank in evidence.silent_ranks if evidence.host_of(rank) == end.host]
+    return silent[0] if len(silent) == 1 else None
 
 
-def _who(rank: int | None, number: int | None, is_node: bool) -> str:  # noqa: FBT001 - of the ending
-    if rank is not None:
-        return f"rank {rank}"
-    return f"a rank of node {number}" if is_node else "a process"
-
-
-def _by_symptom(scene: Scene) -> Diagnosis | None:
-    symptoms = _symptoms(scene)
-    first = _earliest([seen for seen in symptoms if seen.rule.key not in _VAGUE] or symptoms)
+def _judge_symptoms(evidence: Evidence) -> Diagnosis | None:
+    symptoms = _symptoms(evidence)
+    first = _find_earliest([seen for seen in symptoms if seen.rule.key not in _VAGUE] or symptoms)
     if first is None:
         return None
-    if scene.parting and first.rule.key in _WAITED:
-        return _of_parting(scene, first, scene.parting)
-    return _of_missing(scene, first)
+    if evidence.divergence and first.rule.key in _WAITED:
+        return _diagnose_divergence(evidence, first, evidence.divergence)
+    return _diagnose_missing_rank(evidence, first)
 
 
-def _of_parting(scene: Scene, waited: Sighting, parting: Parting) -> Diagnosis:
-    """Return where the flight recorder saw the ranks part, for ranks that waited."""
-    found = _of_sighting(scene, waited)
-    lines = _lines([seen.line for seen in scene.sightings if seen.rule.key == waited.rule.key])
-    count = len({seen.rank for seen in scene.sightings if seen.rule.key == waited.rule.key} - {parting.rank})
-    others = _many(count, "waited in vain") if count else ""
-    found = replace(found, rank=parting.rank, host=scene.host_of(parting.rank), evidence=lines, others=others)
-    if not parting.differs:
-        return replace(found, what=f"{parting.what}: it hangs, is slow, or took another path")
-    known = next(rule for rule in RULES if rule.key == "collective-mismatch")
-    return replace(found, cause=known.key, what=parting.what, sure="certain", advice=known.advice, again=False)
+def _diagnose_divergence(evidence: Evidence, waited: Observation, divergence: Divergence) -> Diagnosis:
+    """Return which rank diverged by the flight recorder, while the others waited."""
+    same = [seen for seen in evidence.observations if seen.rule.key == waited.rule.key]
+    found = replace(
+        _diagnose_observation(evidence, waited),
+        rank=divergence.rank,
+        host=evidence.host_of(divergence.rank),
+        evidence=_select_lines([seen.line for seen in same]),
+        others=_describe_waiting(len({seen.rank for seen in same} - {divergence.rank})),
+    )
+    if not divergence.differs:
+        return replace(found, what=f"{divergence.what}: it hangs, is slow, or went another way")
+    rule = next(rule for rule in RULES if rule.key == "collective-mismatch")
+    return replace(found, cause=rule.key, what=divergence.what, sure="certain", advice=rule.advice, again=False)
 
 
-def _of_missing(scene: Scene, waited: Sighting) -> Diagnosis:
-    """Return, for ranks that waited in vain, the one that did not come: it neither waited nor lost a peer."""
-    found = _of_sighting(scene, waited)
-    if waited.rank is not None and waited.rank >= scene.world > 0:
-        what = f"ranks disagree on the world size: one waits for rank {waited.rank}, and there are {scene.world}"
+def _diagnose_missing_rank(evidence: Evidence, waited: Observation) -> Diagnosis:
+    """Return which rank the others waited for: one that neither waited itself nor lost a peer."""
+    found = _diagnose_observation(evidence, waited)
+    if waited.rank is not None and waited.rank >= evidence.world_size > 0:
+        there = f"there are {evidence.world_size}"
+        what = f"ranks disagree on the world size: one waits for rank {waited.rank}, and {there}"
         return replace(found, cause="world-size", what=what, rank=None, host="")
-    came = {seen.rank for seen in scene.sightings if seen.rule.role == "symptom" or seen.rule.key in _LOST}
-    absent = sorted(set(range(scene.world)) - came)
-    named = "rank" in waited.rule.regex.groupindex
-    if named or waited.rule.key not in _WAITED:
+    if "rank" in waited.rule.regex.groupindex or waited.rule.key not in _WAITED:
         return found
-    if not 0 < len(absent) <= len(came - {None}):  # most are silent: they may have been ended before they could say so
-        count = len({seen.rank for seen in scene.sightings if seen.rule.key == waited.rule.key} - {None})
-        return replace(found, rank=None, host="", others=_many(count, "waited in vain") if count else "")
+    came = {
+        seen.rank
+        for seen in evidence.observations
+        if seen.rule.role == "symptom" or seen.rule.key in _PEER_LOST
+    }  # fmt: skip
+    absent = sorted(set(range(evidence.world_size)) - came)
+    came_count = len(came - {None})
+    if not 0 < len(absent) <= came_count:  # most ranks print nothing if they are ended before they time out
+        same = {seen.rank for seen in evidence.observations if seen.rule.key == waited.rule.key}
+        return replace(found, rank=None, host="", others=_describe_waiting(len(same - {None})))
     names = f"rank{'s' if len(absent) > 1 else ''} {', '.join(map(str, absent[:SHOWN_ABSENT]))}"
     names += f" and {len(absent) - SHOWN_ABSENT} more" if len(absent) > SHOWN_ABSENT else ""
-    others = _many(len(came - {None}), "waited for {it}", it="it" if len(absent) == 1 else "them")
+    others = f"{_count_ranks(came_count)} waited for {'it' if len(absent) == 1 else 'them'}"
     return replace(found, what=f"{found.what}; {names} did not come", rank=absent[0], host="", others=others)
 
 
-def _by_silence(scene: Scene) -> Diagnosis | None:
-    """Return the rank that left no record, where others tell of nothing but its loss."""
-    if not scene.silent or not scene.failed:
+def _judge_silence(evidence: Evidence) -> Diagnosis | None:
+    """Return the first rank without a record, if the others say no more than that they lost it."""
+    if not evidence.silent_ranks or not evidence.failed_count:
         return None
-    rule, rank = SIGNALS["silent"], scene.silent[0]
-    consequences = _of_peers(scene)
-    return _made(
-        rule.key, f"rank {rank}: {rule.what}", sure=rule.sure, rank=rank, evidence=_lines(consequences),
-        advice=rule.advice, again=rule.again,
-    )  # fmt: skip
-
-
-def _unknown(scene: Scene) -> Diagnosis:
-    first = _earliest([seen for seen in scene.sightings if seen.rule.role == "consequence"])
-    lines = [first.line, *scene.abnormal] if first else scene.abnormal
-    return _made(
-        UNKNOWN,
-        "the cause is not known",
-        sure="unknown",
-        rank=first.rank if first else None,
-        evidence=_lines(lines),
-        advice="the lines above are the first that look wrong" if lines else "look at its output, where that is known",
+    rule, rank = END_RULES["silent"], evidence.silent_ranks[0]
+    return replace(
+        _diagnose_end(rule, f"rank {rank}: {rule.what}"), rank=rank, evidence=_select_lines(_peer_lines(evidence))
     )
 
 
-def _said(scene: Scene, rank: int | None) -> list[Line]:
-    """Return what a rank printed that looks wrong, where that is among the first such lines of all."""
-    return [line for line in scene.abnormal if rank is None or line.file.endswith(f"/{rank}.out")]
+def _report_unknown(evidence: Evidence) -> Diagnosis:
+    first = _find_earliest([seen for seen in evidence.observations if seen.rule.role == "consequence"])
+    lines = [first.line, *evidence.suspicious_lines] if first else evidence.suspicious_lines
+    return Diagnosis(
+        cause=UNKNOWN,
+        what="the cause is not known",
+        sure="unknown",
+        rank=first.rank if first else None,
+        evidence=_select_lines(lines),
+        advice="read the lines above: they are the first that look wrong" if lines else "read the job's output",
+    )
 
 
-def _of_peers(scene: Scene) -> list[Line]:
-    """Return the first lines in which other ranks tell that they lost one."""
-    return [seen.line for seen in scene.sightings if seen.rule.key in _LOST][:SHOWN_PEERS]
+def _suspicious_lines_of(evidence: Evidence, rank: int | None) -> list[Line]:
+    """Return the suspicious lines that a rank printed; all of them if the rank is not known."""
+    return [line for line in evidence.suspicious_lines if rank is None or line.file.endswith(f"/{rank}.out")]
 
 
-def _lines(lines: Sequence[Line]) -> tuple[Line, ...]:
-    return tuple(dict.fromkeys(lines))[:LINES]
+def _peer_lines(evidence: Evidence) -> list[Line]:
+    """Return the first lines in which other ranks say that they lost a peer."""
+    return [seen.line for seen in evidence.observations if seen.rule.key in _PEER_LOST][:SHOWN_PEERS]
 
 
-def _others(scene: Scene, rank: int | None, cause: Sighting | None = None) -> str:
-    """Return what the other ranks show, as one sentence."""
-    same = {
-        seen.rank for seen in scene.sightings
-        if cause and seen.rule.key == cause.rule.key and seen.rank not in (None, rank)
-    }  # fmt: skip
-    lost = {seen.rank for seen in scene.sightings if seen.rule.key in _LOST and seen.rank is not None}
-    lost -= {rank, *same}
-    rest = scene.failed - len(same) - len(lost) - (1 if rank is not None and rank not in scene.silent else 0)
-    parts = [
-        _many(len(same), "failed the same way") if same else "",
-        _many(len(lost), "then lost {its} peer") if lost else "",
-        _many(rest, "{was} ended with {it}") if rest > 0 and (same or lost or rank is not None) else "",
-    ]
-    return "; ".join(filter(None, parts))
+def _select_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
+    return tuple(dict.fromkeys(lines))[:SHOWN_LINES]
 
 
-def _many(count: int, text: str, **given: str) -> str:
-    one = count == 1
-    words = {"its": "its" if one else "their", "was": "was" if one else "were", "it": "it", **given}
-    return f"{count} {'rank' if one else 'ranks'} {text.format(**words)}"
+def _describe_others(evidence: Evidence, rank: int | None, cause: Observation | None = None) -> str:
+    """Return what the other ranks show, in one sentence."""
+    key = cause.rule.key if cause else None
+    same = {seen.rank for seen in evidence.observations if seen.rule.key == key} - {None, rank}
+    lost = {seen.rank for seen in evidence.observations if seen.rule.key in _PEER_LOST} - {None, rank} - same
+    rest = evidence.failed_count - len(same) - len(lost) - (rank is not None and rank not in evidence.silent_ranks)
+    parts = []
+    if same:
+        parts.append(f"{_count_ranks(len(same))} failed the same way")
+    if lost:
+        parts.append(f"{_count_ranks(len(lost))} then lost {'its' if len(lost) == 1 else 'their'} peer")
+    if rest > 0 and (parts or rank is not None):
+        parts.append(f"{_count_ranks(rest)} {'was' if rest == 1 else 'were'} ended with it")
+    return "; ".join(parts)
+
+
+def _describe_waiting(count: int) -> str:
+    return f"{_count_ranks(count)} waited in vain" if count else ""
+
+
+def _count_ranks(count: int) -> str:
+    return f"{count} rank{'' if count == 1 else 's'}"

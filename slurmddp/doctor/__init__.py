@@ -1,1 +1,1 @@
-"""What can be known about a job before it is queued: each check yields findings. Reads only; no torch."""
+"""Checks of a job before it is queued, or on its nodes; each check yields findings. Imports no torch."""

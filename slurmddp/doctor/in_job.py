@@ -1,6 +1,6 @@
-"""The long look at the nodes: a short job, or a step of the allocation that one is in; its folder goes again.
+"""The check on the nodes themselves: by a short job, or by a step of the current allocation.
 
-What is looked at is in slurmddp.runtime.health; here it is started, waited for, and read.
+The checks are in slurmddp.runtime.health; this module starts them, waits for them, and reads their findings.
 """
 
 import json
@@ -18,7 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from slurmddp import variables
-from slurmddp.cluster.request import fitted
+from slurmddp.cluster.request import fill_from_cluster
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved
 from slurmddp.config.worker_options import WorkerOptions
@@ -26,37 +26,37 @@ from slurmddp.errors import ClusterError, UsageError
 from slurmddp.monitoring import follow
 from slurmddp.runs.findings import Finding
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.supervision import job_end, read_supervision
+from slurmddp.runs.supervisor_records import job_outcome, read_supervision
 from slurmddp.script.render import render
 from slurmddp.slurm import client, queries
 from slurmddp.slurm.hostlist import expand
 from slurmddp.submission import submit as submitting
-from slurmddp.submission.sbatch import Notice
+from slurmddp.submission.submit_once import Notice
 
-EXAM: Final = ("-m", "slurmddp.runtime.health.check")
+NODE_CHECK: Final = ("-m", "slurmddp.runtime.health.check")
 NAME: Final = "doctor"
 LIMIT_S: Final = 600
-"""The time limit of the job: short enough to be started in the gaps between others."""
+"""The time limit of the job: short, so that Slurm can start it in gaps between other jobs."""
 _STEP_LIMIT_S: Final = 600.0
-_ENDING_S: Final = 10.0
-_LOOK_S: Final = 0.5
+_CANCEL_LIMIT_S: Final = 10.0
+_POLL_S: Final = 0.5
 _ERRORS: Final = re.compile(r"^(?:srun|slurmstepd): error: .*$", re.MULTILINE)
-_SHOWN: Final = 2
-_LOST: Final = re.compile(
+_SHOWN_ERRORS: Final = 2
+_LOST_NODE: Final = re.compile(
     r"ranks? [0-9, ]+\((\S+)\).* (?:did not arrive|could not be started)"
     r"|Node failure on ([^\s;]+)|failed on node (\S+?):"
 )
-"""How the ranks, and srun of Slurm 22.05, name a node."""
+"""How ranks and srun of Slurm 22.05 name a node that was lost."""
 
 
-def by_job(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> list[Finding]:
-    """Submit a job that asks for the same nodes, wait for its end, and return what it found.
+def check_by_job(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> list[Finding]:
+    """Submit a check job that asks for the same nodes, wait for its end, and return its findings.
 
-    Ctrl-C cancels it. Raises as `slurmddp.submission.submit.submit` and `slurmddp.monitoring.follow.wait` do.
+    Ctrl-C cancels it. Raises as `slurmddp.submission.submit.submit` and `slurmddp.monitoring.follow.wait_for_job` do.
     """
-    with _folder(resolved.spec.runs_dir, notice) as folder:
-        request = fitted(resolved, environ)
-        spec = exam_spec(request.resolved.spec, folder)
+    with _temporary_folder(resolved.spec.runs_dir, notice) as folder:
+        request = fill_from_cluster(resolved, environ)
+        spec = build_check_spec(request.resolved.spec, folder)
         request = msgspec.structs.replace(request, resolved=Resolved(spec, request.resolved.origins))
         numbers: list[str] = []
         try:
@@ -67,64 +67,64 @@ def by_job(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> li
                 notice=notice,
                 accepted=lambda done: numbers.append(done.job_id.number),
             )
-            notice(f"job {numbers[0]} looks at {spec.nodes} node(s)")
-            follow.wait(done.run, numbers[0], environ, notice=notice)
+            notice(f"job {numbers[0]} checks {spec.nodes} node(s)")
+            follow.wait_for_job(done.run, numbers[0], environ, notice=notice)
         except BaseException:
             for number in numbers:
-                _end(number, environ)
+                _cancel_job(number, environ)
             raise
-        return list(read(done.run, numbers[0]))
+        return list(read_findings(done.run, numbers[0]))
 
 
-def by_step(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> list[Finding]:
-    """Start a step on all nodes of the allocation that this process is in, and return what it found.
+def check_by_step(resolved: Resolved, environ: Mapping[str, str], notice: Notice) -> list[Finding]:
+    """Start a check step on all nodes of the current allocation, and return its findings.
 
-    Ctrl-C ends it. Raises UsageError where the environment tells a job but not its nodes, ClusterError when srun
-    cannot be started or does not end.
+    Ctrl-C ends it. Raises UsageError if the environment names a job but not its nodes, ClusterError if srun cannot be
+    started or does not end.
     """
     if "SLURM_JOB_NODELIST" not in environ:
         raise UsageError(
             f"SLURM_JOB_ID={environ['SLURM_JOB_ID']} without SLURM_JOB_NODELIST is no allocation; "
-            "unset SLURM_JOB_ID to submit the look as a job, or type salloc before it"
+            "unset SLURM_JOB_ID to submit the check as a job, or start the command with salloc"
         )
-    with _folder(resolved.spec.runs_dir, notice) as folder:
-        spec = exam_spec(resolved.spec, folder)
+    with _temporary_folder(resolved.spec.runs_dir, notice) as folder:
+        spec = build_check_spec(resolved.spec, folder)
         run, job = RunDir.named(spec.runs_dir, spec.job_name), environ["SLURM_JOB_ID"]
         run.create()
         run.job_script.write_bytes(step_script(spec))
-        notice(f"a step of job {job} looks at its nodes; set-up lines run here, on {platform.node()}")
+        notice(f"a step of job {job} checks its nodes; set-up lines run on this node, {platform.node()}")
         command = ["env", f"{variables.STEP_NAME}={folder.name}", *step_command(spec, environ), str(run.job_script)]
         try:
             client.ask(command, environ, timeout_s=_STEP_LIMIT_S)
-        except BaseException:  # srun goes on without the script that has started it
+        except BaseException:  # srun does not end with the script that started it
             with suppress(ClusterError):
-                _end_step(job, folder.name, environ)
+                _cancel_step(job, folder.name, environ)
             raise
-        return list(read(run, job))
+        return list(read_findings(run, job))
 
 
-def _end(number: str, environ: Mapping[str, str]) -> None:
-    """Cancel a job, and give it a little time to end, after which it writes nothing more."""
-    deadline = time.monotonic() + _ENDING_S
+def _cancel_job(number: str, environ: Mapping[str, str]) -> None:
+    """Cancel a job, and wait a little for its end, so that it writes nothing more."""
+    deadline = time.monotonic() + _CANCEL_LIMIT_S
     with suppress(ClusterError):
         client.order(["scancel", number], environ)
         while time.monotonic() < deadline and any(not job.has_ended for job in queries.jobs([number], environ)):
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
 
-def _end_step(job: str, name: str, environ: Mapping[str, str]) -> None:
-    """End the step of that name, and none of the others that the allocation may have."""
+def _cancel_step(job: str, name: str, environ: Mapping[str, str]) -> None:
+    """Cancel the step of that name, and no other step of the allocation."""
     steps = client.query(["squeue", "--steps", "--noheader", f"--jobs={job}", "--format=%i %j"], environ)
-    for step, _, found in (line.strip().partition(" ") for line in steps.splitlines()):
-        if found.strip() == name:
+    for step, _, step_name in (line.strip().partition(" ") for line in steps.splitlines()):
+        if step_name.strip() == name:
             client.order(["scancel", step], environ)
 
 
-def exam_spec(spec: JobSpec, folder: Path) -> JobSpec:
-    """Return the job that looks at what this one would get; its run lies in `folder`."""
+def build_check_spec(spec: JobSpec, folder: Path) -> JobSpec:
+    """Return the check job for the resources of this job; its run lies in `folder`."""
     return msgspec.structs.replace(
         spec,
-        command=EXAM,
+        command=NODE_CHECK,
         worker=WorkerOptions(),
         no_python=False,
         job_name=NAME,
@@ -141,13 +141,13 @@ def exam_spec(spec: JobSpec, folder: Path) -> JobSpec:
 
 
 def step_script(spec: JobSpec) -> bytes:
-    """Return the batch script of a job, but that it starts the ranks once and leaves the allocation alone."""
+    """Return the batch script of a job for one attempt, which does not end or requeue the allocation."""
     launcher = "srun" if spec.launcher == "manual" else spec.launcher
     return render(msgspec.structs.replace(spec, launcher=launcher), single_attempt=True).encode()
 
 
 def step_command(spec: JobSpec, environ: Mapping[str, str]) -> list[str]:
-    """Return what a batch script is started by to have the ranks asked for on each node of this allocation."""
+    """Return the command that starts a batch script with the job's ranks on each node of the current allocation."""
     nodes, cpus = len(expand(environ["SLURM_JOB_NODELIST"])), spec.cpus_per_task or environ.get("SLURM_CPUS_PER_TASK")
     variables = {
         "SLURM_JOB_ID": environ["SLURM_JOB_ID"],
@@ -160,21 +160,21 @@ def step_command(spec: JobSpec, environ: Mapping[str, str]) -> list[str]:
     return ["env", *(f"{key}={value}" for key, value in variables.items()), "bash"]
 
 
-def read(run: RunDir, job_id: str) -> Iterator[Finding]:
-    """Yield what a look found, and why it did not come to its end."""
+def read_findings(run: RunDir, job_id: str) -> Iterator[Finding]:
+    """Yield the findings of a check, and why it ended early if it did."""
     table: dict[str, Any] = json.loads(run.findings.read_bytes()) if run.findings.exists() else {}
     yield from (msgspec.convert(each, Finding) for each in table.get("findings", []))
     if not table.get("complete"):
-        yield _unfinished(run, job_id, met=bool(table))
+        yield _explain_early_end(run, job_id, has_met=bool(table))
 
 
-def _unfinished(run: RunDir, job_id: str, *, met: bool) -> Finding:
-    """Return why a look did not come to its end, by the supervisor's events, its set-up record and srun's words."""
+def _explain_early_end(run: RunDir, job_id: str, *, has_met: bool) -> Finding:
+    """Return why a check ended early, from the supervisor's events, its set-up record and srun's errors."""
     log = run.batch_log(job_id)
     text = log.read_text("utf-8", "replace") if log.exists() else ""
-    end = job_end(run, job_id, read_supervision(run, job_id))
-    what = _with_errors(end.reason if end else "", text)
-    lost = _LOST.search(what)
+    end = job_outcome(run, job_id, read_supervision(run, job_id))
+    what = _add_srun_errors(end.reason if end else "", text)
+    lost = _LOST_NODE.search(what)
     host = lost[lost.lastindex or 0] if lost else ""
     if "could not connect IO" in text:
         return Finding(
@@ -182,11 +182,11 @@ def _unfinished(run: RunDir, job_id: str, *, met: bool) -> Finding:
             level="error",
             host=host,
             what=what,
-            why="srun could not open its ranks' output in the run's folder, which is missing or read-only there",
-            advice="choose a folder that all nodes can write to, by --runs-dir, or leave the node out by --exclude",
+            why="srun could not open the output of its ranks: the run's folder is missing or read-only there",
+            advice="choose a folder that all nodes can write to (--runs-dir), or exclude the node (--exclude)",
         )
     return Finding(
-        check="ranks" if met else "meeting",
+        check="ranks" if has_met else "meeting",
         level="error",
         host=host,
         what=what,
@@ -195,17 +195,18 @@ def _unfinished(run: RunDir, job_id: str, *, met: bool) -> Finding:
     )
 
 
-def _with_errors(reason: str, text: str) -> str:
-    """Return the reason, with srun's first errors where it has none of a rank's."""
-    first = reason or "the job left no record of its end"
-    return "; ".join((first, *_ERRORS.findall(text)[:_SHOWN])) if "srun" in reason or not reason else reason
+def _add_srun_errors(reason: str, text: str) -> str:
+    """Return the reason, with srun's first errors if it is not that of a rank."""
+    if reason and "srun" not in reason:
+        return reason
+    return "; ".join((reason or "the job left no record of its end", *_ERRORS.findall(text)[:_SHOWN_ERRORS]))
 
 
 @contextmanager
-def _folder(runs_dir: str, notice: Notice) -> Iterator[Path]:
-    """Make a folder among those of the runs, where the nodes see it; it goes when the look came to its end.
+def _temporary_folder(runs_dir: str, notice: Notice) -> Iterator[Path]:
+    """Create a folder in `runs_dir`, which the nodes share, and remove it after a complete or interrupted check.
 
-    So it does when somebody has ended the look, which then has left nothing that would be of use.
+    If the check failed and left logs, the folder stays.
     """
     parent = Path(os.path.abspath(runs_dir))  # noqa: PTH100 - resolve() would follow links that the nodes may not have
     missing = [folder for folder in (parent, *parent.parents) if not folder.exists()]
@@ -221,7 +222,7 @@ def _folder(runs_dir: str, notice: Notice) -> Iterator[Path]:
         complete = folder / NAME / "findings.json"
         ended_well = complete.exists() and json.loads(complete.read_bytes())["complete"]
         if any((folder / NAME).glob("logs/*")) and not ended_well and not interrupted:
-            notice(f"what the look left is in {folder}")
+            notice(f"the logs of the check are in {folder}")
         else:
             shutil.rmtree(folder, ignore_errors=True)
             with suppress(OSError):

@@ -1,6 +1,6 @@
-"""The program that the job's own Python, which may be an old one, is asked by: it prints what it has. No torch import.
+"""A program for the job's own Python, which may be old: prints its version and packages. Does not import torch.
 
-Its words are the modules that COMMAND names.
+Its arguments are the modules that COMMAND names.
 """
 
 import json
@@ -11,7 +11,7 @@ if __name__ == "__main__":
     if sys.version_info >= (3, 8):  # noqa: UP036 - an old Python runs this, too
         from importlib import metadata, util
 
-        here = sys.path.pop(0)  # the ranks are started with -P, and look into the working folder for COMMAND alone
+        here = sys.path.pop(0)  # ranks start with -P: only COMMAND is looked up in the working folder
         for name in ("torch", "slurmddp"):
             spec = util.find_spec(name)
             found[name] = found[name + " in"] = None

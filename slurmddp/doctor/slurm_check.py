@@ -1,9 +1,9 @@
-"""Slurm before the queue: whether it answers, has what the job asks for, would take it, and what preemption does."""
+"""Checks with Slurm: whether it answers, whether it would accept the job, and what preemption does to it."""
 
 from collections.abc import Iterator, Mapping
 
 from slurmddp.cluster import Cluster, Partition
-from slurmddp.cluster.limits import problems
+from slurmddp.cluster.limits import find_problems
 from slurmddp.cluster.request import Request
 from slurmddp.errors import ClusterError
 from slurmddp.runs.findings import Finding
@@ -11,72 +11,72 @@ from slurmddp.slurm import sbatch_command
 
 
 def check_cluster(request: Request, script: bytes | None, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield what Slurm says of a job; `script` is None when the job has none that could be shown to sbatch."""
+    """Yield what Slurm says of a job; `script` is None if there is no batch script that sbatch could test."""
     cluster, spec = request.cluster, request.resolved.spec
     if cluster is None:
-        yield _refused("slurm", request.silence)
+        yield _refusal("slurm", request.silence)
         return
     yield Finding(check="slurm", level="ok", what=f"cluster {cluster.name}, Slurm {cluster.version}, answers")
-    found = [_refused("request", problem) for problem in problems(spec, cluster)]
+    found = [_refusal("request", problem) for problem in find_problems(spec, cluster)]
     yield from found or [Finding(check="request", level="ok", what="the cluster has what the job asks for")]
     if script is not None:
-        yield _of_sbatch(script, environ)
+        yield _test_sbatch(script, environ)
     if spec.requeue and not cluster.requeue:
-        what = "this cluster requeues no job by itself (JobRequeue=0); the script asks for it, which a site may refuse"
+        what = "this cluster requeues no job unless the script asks for it (JobRequeue=0), which a site may refuse"
         yield Finding(check="requeue", level="note", what=what)
     for partition in cluster.partitions_of(spec.partition):
-        yield of_preemption(partition, cluster, requeues=spec.requeue)
+        yield describe_preemption(partition, cluster, requeues=spec.requeue)
 
 
-def _of_sbatch(script: bytes, environ: Mapping[str, str]) -> Finding:
+def _test_sbatch(script: bytes, environ: Mapping[str, str]) -> Finding:
     try:
         start = sbatch_command.expected_start(sbatch_command.test_only(script, environ))
     except ClusterError as error:
-        return _refused("sbatch", str(error))
+        return _refusal("sbatch", str(error))
     when = f", to start at {start:%Y-%m-%d %H:%M}" if start else ""
-    return Finding(check="sbatch", level="ok", what=f"sbatch would take it{when}")
+    return Finding(check="sbatch", level="ok", what=f"sbatch would accept it{when}")
 
 
-def of_preemption(partition: Partition, cluster: Cluster, *, requeues: bool) -> Finding:
-    """Return what becomes of the job when one of higher priority wants its nodes."""
+def describe_preemption(partition: Partition, cluster: Cluster, *, requeues: bool) -> Finding:
+    """Return what happens to the job if one of higher priority needs its nodes."""
     if cluster.preempts_by_qos:
-        what = f"partition {partition.name}: jobs are preempted for a better QOS, by the rules of the site"
+        what = f"partition {partition.name}: jobs are preempted by QOS, as the site has configured it"
         return Finding(check="preemption", level="note", what=what)
-    grace = f"after {partition.grace_s} s of grace" if partition.grace_s else "at once"
-    notice = _notice(partition, cluster)
+    grace = f"after a grace time of {partition.grace_s} s" if partition.grace_s else "at once"
+    notice = _describe_notice(partition, cluster)
     if partition.preemption == "off":
         return Finding(check="preemption", level="ok", what=f"partition {partition.name}: no job is preempted")
     if partition.preemption in ("suspend", "gang"):
         return Finding(
             check="preemption",
             level="warning",
-            what=f"partition {partition.name}: a preempted job is stopped where it stands, and goes on later",
-            why="ranks that wake at different times run into the timeouts of their collectives",
+            what=f"partition {partition.name}: a preempted job is suspended, and continues later",
+            why="ranks that continue at different times can time out in a collective",
             advice="choose another --partition for long collectives, or expect a restart of the ranks",
         )
     if partition.preemption == "requeue" and requeues:
-        what = f"partition {partition.name}: a preempted job goes back into the queue {grace}; {notice}"
+        what = f"partition {partition.name}: a preempted job is requeued {grace}; {notice}"
         return Finding(check="preemption", level="ok" if partition.grace_s else "note", what=what)
     what = f"partition {partition.name}: a preempted job is cancelled {grace}; {notice}"
     if partition.grace_s and requeues:
-        what += "; it puts itself back into the queue within the grace"
+        what += "; it requeues itself within the grace time"
         return Finding(check="preemption", level="note", what=what)
     return Finding(
         check="preemption",
         level="warning",
         what=what,
-        why="it does not come back by itself",
-        advice="`submit --chain N` queues jobs that take over",
+        why="the job does not start again by itself",
+        advice="queue jobs that continue it: `submit --chain N`",
     )
 
 
-def _notice(partition: Partition, cluster: Cluster) -> str:
+def _describe_notice(partition: Partition, cluster: Cluster) -> str:
     if partition.grace_s:
-        return "the ranks are told at once, and save"
-    told = "signalled before" if cluster.signals_on_preemption else "told by SIGTERM"
-    return f"the ranks are {told}, and have {cluster.kill_wait_s} s to save"
+        return "the ranks are told at once, and save their state"
+    how = "signalled before" if cluster.signals_on_preemption else "told by SIGTERM"
+    return f"the ranks are {how}, and have {cluster.kill_wait_s} s to save their state"
 
 
-def _refused(check: str, what: str) -> Finding:
-    why = "nothing can be submitted" if check == "slurm" else "the job would be refused, or wait for ever"
+def _refusal(check: str, what: str) -> Finding:
+    why = "nothing can be submitted" if check == "slurm" else "the job would be refused, or would wait for ever"
     return Finding(check=check, level="error", what=what, why=why, status=ClusterError.exit_status)

@@ -1,113 +1,123 @@
-"""Where the run is kept: whether it can be written to, is seen by the nodes, and has room. Nothing is written."""
+"""The folder of the run: whether it is writable, shared by the nodes, and has room. Writes nothing."""
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 from slurmddp.config.job_spec import JobSpec
-from slurmddp.doctor.file_systems import is_own, is_shared, type_of
 from slurmddp.runs.findings import Finding
 from slurmddp.runs.layout import RunDir
 
 LEAST_BYTES: Final = 2**30
-"""Wanted free for a run that has no checkpoint yet by which to tell."""
+"""How much must be free for a run without a checkpoint, whose size is not known."""
 LEAST_INODES: Final = 1000
 QUOTA_LIMIT_S: Final = 1.0
 _CACHES: Final = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+MOUNTS: Final = Path("/proc/self/mountinfo")
+_SHARED: Final = frozenset(
+    {
+        *("9p", "afs", "beegfs", "ceph", "cifs", "cvmfs", "glusterfs", "gpfs", "lustre", "mmfs", "moosefs"),
+        *("nfs", "nfs4", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "virtiofs", "wekafs"),
+    }
+)
+"""Network file systems, by their names in mountinfo; one of fuse can be of any kind."""
+_NODE_LOCAL: Final = frozenset({"overlay", "ramfs", "rootfs", "squashfs", "tmpfs"})
+"""File systems that no other machine can see."""
+_LOCAL_FOLDERS: Final = ("/tmp/", "/var/tmp/", "/dev/shm/")  # noqa: S108 - only compared
+_MOUNT_POINT_FIELD: Final = 4
 
 
 def check_storage(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Yield what is wrong with the run's folder, its room, the quota, and the folders of compilers."""
+    """Yield the findings about the run's folder, its room, the quota and the caches of compilers."""
     run = RunDir.named(spec.runs_dir, spec.job_name)
-    there = next(folder for folder in (run.path, *run.path.parents) if folder.exists())
-    if not os.access(there, os.W_OK | os.X_OK):
+    existing = next(folder for folder in (run.path, *run.path.parents) if folder.exists())
+    if not os.access(existing, os.W_OK | os.X_OK):
         yield Finding(
             check="folder",
             level="error",
-            what=f"{there} cannot be written to, and the run's folder {run.path} is to be there",
-            advice="choose another place by --runs-dir",
+            what=f"{existing} cannot be written to, and the run's folder {run.path} must be made there",
+            advice="choose another folder: --runs-dir",
             status=2,
         )
         return
-    yield _of_sharing(run.path, there)
-    yield from _of_room(run, there, spec)
-    yield from _of_quota()
-    yield from _of_caches(spec, environ)
+    yield _check_sharing(run.path, existing)
+    yield from _check_room(run, existing, spec)
+    yield from _check_quota()
+    yield from _check_caches(spec, environ)
 
 
-def _of_sharing(path: Path, there: Path) -> Finding:
-    kind = type_of(there) or "unknown"
-    if is_shared(there):
+def _check_sharing(path: Path, existing: Path) -> Finding:
+    kind = file_system_type(existing) or "unknown"
+    if is_shared(existing):
         return Finding(check="folder", level="ok", what=f"{path} is writable, on a network file system ({kind})")
-    advice = "put runs on the file system that the nodes share, by --runs-dir; `slurmddp doctor --in-job` tries it"
-    why = "the nodes then write logs and checkpoints to folders of their own, or to none"
-    if is_own(there):
-        what = f"{path} lies where only this machine sees it ({kind}, {_mounted(there)})"
+    advice = "choose a folder that the nodes share: --runs-dir; `slurmddp doctor --in-job` checks it on the nodes"
+    why = "nodes that do not share the folder write logs and checkpoints to different places, or fail"
+    if is_node_local(existing):
+        root = "".join(existing.resolve().parts[:2])
+        what = f"{path} lies where only this machine can see it ({kind}, {root})"
         return Finding(check="folder", level="warning", what=what, why=why, advice=advice)
-    what = f"{path} is writable; whether the nodes see it cannot be told from its file system ({kind})"
+    what = f"{path} is writable; whether the nodes see it is not known from its file system ({kind})"
     return Finding(check="folder", level="note", what=what, why=why, advice=advice)
 
 
-def _mounted(there: Path) -> str:
-    return f"/{there.resolve().parts[1]}" if len(there.resolve().parts) > 1 else "/"
-
-
-def _of_room(run: RunDir, there: Path, spec: JobSpec) -> Iterator[Finding]:
-    free, wanted = shutil.disk_usage(there).free, needed_bytes(run, spec)
-    inodes = os.statvfs(there)
+def _check_room(run: RunDir, folder: Path, spec: JobSpec) -> Iterator[Finding]:
+    free, wanted = shutil.disk_usage(folder).free, needed_bytes(run, spec)
+    inodes = os.statvfs(folder)
     if free < wanted:
         yield Finding(
             check="room",
             level="warning",
-            what=f"{_gb(free)} GB are free where the run is to be, and it may need {_gb(wanted)}",
-            why="a checkpoint that finds no room is lost; the job goes on without",
-            advice="remove old runs, or choose another place by --runs-dir",
+            what=f"{free / 1e9:.3g} GB are free in the run's folder, and the run may need {wanted / 1e9:.3g} GB",
+            why="a checkpoint that has no room is lost, and the job goes on without it",
+            advice="remove old runs, or choose another folder: --runs-dir",
         )
     elif inodes.f_files and inodes.f_favail < LEAST_INODES:
         yield Finding(
             check="room",
             level="warning",
-            what=f"{inodes.f_favail} more files can be made where the run is to be",
-            why="a checkpoint that finds no room is lost; the job goes on without",
-            advice="remove old files, or choose another place by --runs-dir",
+            what=f"only {inodes.f_favail} more files can be created in the run's folder",
+            why="a checkpoint that has no room is lost, and the job goes on without it",
+            advice="remove old files, or choose another folder: --runs-dir",
         )
     else:
-        yield Finding(check="room", level="ok", what=f"{_gb(free)} GB are free where the run is to be")
+        yield Finding(check="room", level="ok", what=f"{free / 1e9:.3g} GB are free in the run's folder")
 
 
 def needed_bytes(run: RunDir, spec: JobSpec) -> int:
-    """Return what the run's checkpoints may need: the newest one's size for each that is kept, and one more."""
+    """Return what the run's checkpoints may still need: one more than are kept, each as large as the newest."""
     newest = max(run.checkpoints.glob("step-*"), default=None)
     if newest is None:
         return LEAST_BYTES
     size = sum(path.stat().st_size for path in newest.rglob("*") if path.is_file())
-    there = sum(1 for _ in run.checkpoints.glob("step-*"))
-    return size * max(1, spec.worker.keep_checkpoints + 1 - there)
+    existing = sum(1 for _ in run.checkpoints.glob("step-*"))
+    return size * max(1, spec.worker.keep_checkpoints + 1 - existing)
 
 
-def _of_quota() -> Iterator[Finding]:
-    """Ask quota(1), where there is one, for limits that are exceeded: it names those alone."""
+def _check_quota() -> Iterator[Finding]:
+    """Yield the exceeded limits that quota(1) prints, if that program is installed."""
     if shutil.which("quota") is None:
         return
     try:
         done = subprocess.run(["quota", "-q"], capture_output=True, text=True, timeout=QUOTA_LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return
-    said = " ".join(done.stdout.split())
-    if said:
+    exceeded = " ".join(done.stdout.split())
+    if exceeded:
         yield Finding(
             check="quota",
             level="warning",
-            what=f"quota says: {said[:200]}",
-            why="a checkpoint that finds no room is lost",
-            advice="remove what is not needed; `quota -s` shows the limits",
+            what=f"quota reports: {exceeded[:200]}",
+            why="a checkpoint that has no room is lost",
+            advice="remove files that you do not need; `quota -s` shows the limits",
         )
 
 
-def _of_caches(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
+def _check_caches(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
     given = dict(item.split("=", 1) for item in spec.variables if "=" in item)
     for name in _CACHES:
         folder = given.get(name, environ.get(name))
@@ -115,15 +125,15 @@ def _of_caches(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
             yield Finding(
                 check="caches",
                 level="warning",
-                what=f"{name}={folder} is on a network file system ({type_of(Path(folder))})",
-                why="nodes replace each other's compiled files, and ranks fail by `Stale file handle`",
+                what=f"{name}={folder} is on a network file system ({file_system_type(Path(folder))})",
+                why="nodes replace each other's compiled files, and ranks fail with `Stale file handle`",
                 advice=f"--env {name}=/tmp/{name.partition('_')[0].lower()} keeps them on each node",
             )
-    yield from _of_home(given, environ)
+    yield from _check_home(given, environ)
 
 
-def _of_home(given: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Triton keeps what it compiles in ~/.triton, where no variable says otherwise; inductor keeps it in /tmp."""
+def _check_home(given: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Finding]:
+    """Check the home folder: without a variable, Triton compiles to ~/.triton (and inductor to /tmp)."""
     home = Path(environ.get("HOME", "/"))
     if "TRITON_CACHE_DIR" not in {*given, *environ} and is_shared(home):
         yield Finding(
@@ -134,5 +144,45 @@ def _of_home(given: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[F
         )
 
 
-def _gb(size: int) -> str:
-    return f"{size / 1e9:.3g}"
+def file_system_type(path: Path) -> str:
+    """Return the type of the file system of a path, which need not exist; empty if it is not known."""
+    real = os.path.realpath(path)
+    found = [(point, kind) for point, kind in _read_mounts() if _contains(point, real)]
+    return max(found, key=lambda each: len(each[0]), default=("", ""))[1]
+
+
+def is_shared(path: Path) -> bool:
+    """Tell whether a path lies on a network file system."""
+    return file_system_type(path) in _SHARED
+
+
+def is_node_local(path: Path) -> bool:
+    """Tell whether a path lies where no other machine can see it."""
+    real = os.path.realpath(path)
+    return file_system_type(path) in _NODE_LOCAL or real.startswith(_LOCAL_FOLDERS)
+
+
+def parse_mounts(text: str) -> list[tuple[str, str]]:
+    """Return mount point and type of each line of mountinfo (proc(5)); a later mount hides an earlier one."""
+    found = {}
+    for line in text.splitlines():
+        fields, dash, rest = line.partition(" - ")
+        if dash and len(fields.split(" ")) > _MOUNT_POINT_FIELD:
+            found[_decode_octal(fields.split(" ")[_MOUNT_POINT_FIELD])] = rest.split(" ")[0]
+    return list(found.items())
+
+
+def _decode_octal(text: str) -> str:
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
+
+
+@cache
+def _read_mounts() -> list[tuple[str, str]]:
+    try:
+        return parse_mounts(MOUNTS.read_text(errors="surrogateescape"))
+    except OSError:
+        return []
+
+
+def _contains(point: str, path: str) -> bool:
+    return path == point or path.startswith(point.rstrip("/") + "/")

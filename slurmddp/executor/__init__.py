@@ -1,7 +1,7 @@
-"""submitit's interface to the engine of `slurmddp submit`; the only door to submitit, which loads on first use.
+"""submitit's interface to the jobs of `slurmddp submit`. Only this package imports submitit, and only on first use.
 
-`import slurmddp.executor as submitit` is the one line that a program changes: `AutoExecutor` and `SlurmExecutor` are
-`Executor` here, and every other name is submitit's own.
+A program changes one line: `import slurmddp.executor as submitit`. `AutoExecutor` and `SlurmExecutor` are then
+`Executor`, and every other name is submitit's own.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""What became of an executor's job: Slurm's word first, then that of the files. Without slurmdbd, too."""
+"""The state and the result of an executor's job: from Slurm, else from its files. Works without slurmdbd."""
 
 import os
 import pickletools
@@ -12,34 +12,42 @@ from submitit.slurm import slurm as theirs
 
 from slurmddp.errors import ClusterError
 from slurmddp.slurm import client, queries
+from slurmddp.slurm.job_info import JobRef
 from slurmddp.slurm.states import OVER, phase_of
 
 GONE: Final = "GONE"
-"""Slurm has answered, and knows nothing of the job any more."""
+"""The state of a job that Slurm no longer knows."""
+CALL_VARIABLE: Final = "SUBMITIT_CALL"
+"""Tells a job where its pickled calls are; sbatch takes it from the environment."""
+
+
+def call_file(handover: Path, index: int) -> Path:
+    """Return where a call waits until its job has a number: the call of the array's task `index`, or 0."""
+    return handover.with_name(f"{handover.name}.{index}.pkl")
 
 
 class Watcher(theirs.SlurmInfoWatcher):
-    """Asks Slurm for the states of all jobs of this process at once; none that may change is kept for good."""
+    """Asks Slurm for the states of all jobs of this process at once; only final states are kept."""
 
     def get_state(self, job_id: str, mode: str = "standard") -> str:
-        """Return the state of a job: Slurm's word, GONE, or UNKNOWN as long as nobody has answered."""
+        """Return Slurm's state of a job; GONE when Slurm no longer knows it, UNKNOWN before the first answer."""
         return str(self.get_info(job_id, mode=mode).get("State", "UNKNOWN"))
 
     def is_done(self, job_id: str, mode: str = "standard") -> bool:
-        """Tell whether the job will not run again by itself."""
+        """Tell whether the job has ended and Slurm will not run it again."""
         state = self.get_state(job_id, mode)
         return state == GONE or phase_of(state) in OVER
 
     def update(self) -> None:
-        """Ask Slurm for those that have not ended; what was known stays where it does not answer."""
+        """Ask Slurm for the jobs that have not ended; keep the known states when it does not answer."""
         wanted = sorted(self._registered - self._finished)
         if not wanted:
             return
         self._num_calls += 1
         try:
-            states = look(wanted)
+            states = query_states(wanted)
         except ClusterError as error:
-            logger.get_logger().warning(f"Slurm does not answer, asking again: {error}")
+            logger.get_logger().warning(f"Slurm does not answer; the next call asks again: {error}")
             states = {}
         self._info_dict.update({job_id: {"JobID": job_id, "State": state} for job_id, state in states.items()})
         self._last_status_check = time.time()
@@ -47,27 +55,27 @@ class Watcher(theirs.SlurmInfoWatcher):
 
 
 class Job(theirs.SlurmJob[Any]):
-    """A submitted call, or one of its ranks: submitit's own, but for what it says of a job that has ended."""
+    """A submitted call, or one of its ranks: submitit's class with other answers for a job that has ended."""
 
     watcher = Watcher(delay_s=30)
 
     @property
     def state(self) -> str:
-        """The state of the job in Slurm's words; of one that Slurm has forgotten, as its files have it."""
+        """Slurm's state of the job; when Slurm no longer knows it, COMPLETED or FAILED according to its files."""
         state = str(super().state)
         return state if state != GONE else self._state_by_files()
 
     def exception(self) -> utils.UncompletedJobError | utils.FailedJobError | None:
-        """Wait for the end; return the error of a rank that says why it failed before that of one that was killed."""
+        """Wait for the end; return the error of a rank that has one in its result file, else that of a killed rank."""
         self.wait()
         if not self._sub_jobs:
             return super().exception()
-        told = [job for job in self._sub_jobs if job.paths.result_pickle.exists()]
-        silent = [job for job in self._sub_jobs if job not in told]
-        return next((error for job in (*told, *silent) if (error := job.exception())), None)
+        reported = [job for job in self._sub_jobs if job.paths.result_pickle.exists()]
+        silent = [job for job in self._sub_jobs if job not in reported]
+        return next((error for job in (*reported, *silent) if (error := job.exception())), None)
 
     def results(self) -> list[Any]:
-        """Wait for the end; return every rank's result, or raise as `exception` says."""
+        """Wait for the end; return the results of all ranks, or raise the error that `exception` returns."""
         self.wait()
         error = self.exception() if self._sub_jobs else None
         if error:
@@ -75,12 +83,12 @@ class Job(theirs.SlurmJob[Any]):
         return list(super().results())
 
     def result(self) -> Any:
-        """Wait for the end; return the result, of several ranks the list of theirs."""
+        """Wait for the end; return the result, or a list of results when there are several ranks."""
         results = self.results()
         return results if self._sub_jobs else results[0]
 
     def cancel(self, check: bool = True) -> None:  # noqa: FBT001, FBT002 - submitit's signature
-        """Cancel the job, for good; with `check`, raise ClusterError when Slurm does not."""
+        """Cancel the job without a requeue; with `check`, raise ClusterError when Slurm refuses."""
         try:
             client.order(["scancel", self.job_id], os.environ)
         except ClusterError:
@@ -88,12 +96,12 @@ class Job(theirs.SlurmJob[Any]):
                 raise
 
     def _interrupt(self, timeout: bool = False) -> None:  # noqa: FBT001, FBT002 - submitit's signature
-        """Send what a preemption sends, or with `timeout` what comes before the time limit."""
+        """Send the signals of a preemption, or with `timeout` the signal before the time limit."""
         for name in ["USR2"] if timeout else ["TERM", "USR2"]:
             client.order(["scancel", f"--signal={name}", self.job_id], os.environ)
 
     def _get_logs_string(self, name: str) -> str | None:
-        """Return what was printed, also where some of it is no text in UTF-8."""
+        """Return the printed text; replace bytes that are not UTF-8."""
         path = self.paths.stdout if name == "stdout" else self.paths.stderr
         return path.read_text("utf-8", "replace") if path.exists() else None
 
@@ -103,7 +111,7 @@ class Job(theirs.SlurmJob[Any]):
 
 
 def _has_succeeded(result: Path) -> bool:
-    """Tell by the first word of a result, which is not made anew: that could run anything, and take any time."""
+    """Tell by the first string of a result file. It is not unpickled, because that could run any code."""
     try:
         with result.open("rb") as file:
             words = (word for _, word, _ in pickletools.genops(file) if isinstance(word, str))
@@ -112,10 +120,10 @@ def _has_succeeded(result: Path) -> bool:
         return False
 
 
-def look(job_ids: Iterable[str]) -> dict[str, str]:
-    """Return the state of each job, `17` or `17_3`: by squeue, then scontrol, then sacct where there is one.
+def query_states(job_ids: Iterable[str]) -> dict[str, str]:
+    """Return the state of each job, `17` or `17_3`, from squeue, scontrol or sacct, in this order.
 
-    GONE are those that none of them knows. Raises ClusterError when the controller does not answer.
+    The state is GONE when none of them knows the job. Raises ClusterError when the controller does not answer.
     """
     wanted = set(job_ids)
     states = _by_squeue(_parents(wanted))
@@ -125,8 +133,8 @@ def look(job_ids: Iterable[str]) -> dict[str, str]:
 
 
 def _parents(job_ids: Iterable[str]) -> list[str]:
-    """Return the arrays that the jobs belong to, and the jobs that belong to none."""
-    return sorted({job_id.partition("_")[0] for job_id in job_ids}, key=int)
+    """Return the ids of the jobs' arrays, and of the jobs that are in no array."""
+    return sorted({JobRef.parse(job_id).array_id for job_id in job_ids}, key=int)
 
 
 def _by_squeue(job_ids: Sequence[str]) -> dict[str, str]:
@@ -138,5 +146,5 @@ def _by_scontrol(job_ids: Sequence[str]) -> dict[str, str]:
 
 
 def _by_sacct(job_ids: Sequence[str]) -> dict[str, str]:
-    """Ask the accounting, if there is one: what it does not say is not known."""
+    """Ask the accounting, if the cluster has one."""
     return {job.job_id: job.state for job in queries.accounted(job_ids, os.environ)} if job_ids else {}

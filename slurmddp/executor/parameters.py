@@ -1,4 +1,4 @@
-"""submitit's names for what a job asks for -> JobSpec, and what its script has beside that. Pure."""
+"""Converts submitit's parameters into a JobSpec and the callables' part of the script. Pure."""
 
 import re
 import shlex
@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from slurmddp.config.command import as_name
-from slurmddp.config.job_spec import JOB_FIELDS, JobSpec
-from slurmddp.config.options import convert, unknown
+from slurmddp.config.job_spec import ALIASES, JOB_FIELDS, JobSpec
+from slurmddp.config.option_types import convert, unknown
 from slurmddp.errors import UsageError
 from slurmddp.script.render import Callables
-from slurmddp.text import shown
+from slurmddp.text import quote_value
 
 BODY: Final = ("-m", "slurmddp.executor.run_call")
 DEFAULT_MINUTES: Final = 5
@@ -27,60 +27,60 @@ GENERIC: Final[Mapping[str, str]] = {
     "tasks_per_node": "ntasks_per_node",
     "stderr_to_stdout": "stderr_to_stdout",
 }
-"""What submitit calls the same on every cluster."""
+"""submitit's names for every cluster, with Slurm's."""
 _FIELDS = (
     *("job_name", "nodes", "ntasks_per_node", "cpus_per_task", "gpus_per_node", "partition", "time", "mem", "qos"),
     *("account", "constraint", "exclude", "nodelist", "dependency"),
 )
-"""Those that are our options, too."""
-_SBATCHS = (
+"""Parameters that are also options of slurmddp."""
+_SBATCH_OPTIONS = (
     *("cpus_per_gpu", "mem_per_gpu", "mem_per_cpu", "comment", "gres", "mail_type", "mail_user", "exclusive"),
     "wckey",
 )
-"""Those that sbatch gets as they are."""
-_OURS = (
+"""Parameters that are passed to sbatch unchanged."""
+_SPECIAL = (
     *("num_gpus", "gpus_per_task", "setup", "teardown", "signal_delay_s", "array_parallelism", "stderr_to_stdout"),
     *("additional_parameters", "srun_args", "use_srun"),
 )
-"""Those with a meaning of their own."""
-_ELSEWHERE: Final[Mapping[str, str]] = {
+"""Parameters with a special meaning."""
+_REFUSED: Final[Mapping[str, str]] = {
     "launcher": "each rank is a task that srun starts",
     **dict.fromkeys(
         ("container", "container-runtime", "container-mount"),
         "the ranks run in the Python that submits, or Executor(python=...)",
     ),
     **dict.fromkeys(
-        ("template", "no-python", "snapshot", "reset", "runs-dir", "profile"), "an executor has its own way"
+        ("template", "no-python", "snapshot", "reset", "runs-dir", "profile"), "an executor does not use it"
     ),
     "python": "give it as Executor(python=...)",
 }
-"""Options of a job that a call has not, and why."""
-SLURMS: Final = (*_FIELDS, *_SBATCHS, *_OURS)
-"""submitit's parameters of a Slurm job; `slurm_` may stand before each."""
+"""Options of a job that a call cannot have, with the reason."""
+SLURM_PARAMETERS: Final = (*_FIELDS, *_SBATCH_OPTIONS, *_SPECIAL)
+"""submitit's parameters of a Slurm job, each also with the prefix `slurm_`."""
 ARRAY_PARALLELISM: Final = 256
 """submitit's own default."""
 
 
-def known(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
-    """Return what was given by Slurm's names, without None and what is meant for other clusters.
+def select_known(given: Mapping[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the given values by Slurm's names, without None and without those for other clusters.
 
-    `others` are the prefixes of those; Slurm's own name counts more than the one that is the same on every cluster.
-    Raises UsageError for a name that submitit has not, with the near ones.
+    `others` are the prefixes of other clusters. Slurm's own name has precedence over the general name. Raises
+    UsageError for a name that submitit does not have, with similar names.
     """
     found = {}
     for name in sorted(given, key=lambda name: (name.removeprefix("slurm_") not in GENERIC, name.startswith("slurm_"))):
         plain, value = name.removeprefix("slurm_"), given[name]
         if name.partition("_")[0] in others or value is None:
             continue
-        if plain not in SLURMS and plain not in GENERIC:
-            allowed = [*GENERIC, *(f"slurm_{key}" for key in SLURMS if key not in GENERIC.values())]
+        if plain not in SLURM_PARAMETERS and plain not in GENERIC:
+            allowed = [*GENERIC, *(f"slurm_{key}" for key in SLURM_PARAMETERS if key not in GENERIC.values())]
             raise unknown(name, allowed, "update_parameters", what="parameter")
         found[GENERIC.get(plain, plain)] = _gigabytes(value) if plain == "mem_gb" else value
     return found
 
 
-def spec_of(parameters: Mapping[str, Any], *, python: str | None, max_restarts: int) -> JobSpec:
-    """Return the job that the parameters ask for. Raises UsageError for values that cannot be."""
+def build_spec(parameters: Mapping[str, Any], *, python: str | None, max_restarts: int) -> JobSpec:
+    """Return the job of these parameters. Raises UsageError for wrong values."""
     tasks = max(1, _whole("tasks_per_node", parameters.get("ntasks_per_node", 1)))
     further = _further(parameters.get("additional_parameters", {}))
     _check_options(further)
@@ -113,15 +113,15 @@ def spec_of(parameters: Mapping[str, Any], *, python: str | None, max_restarts: 
 
 def _check_options(further: Mapping[str, Any]) -> None:
     for key in further:
-        if key in _ELSEWHERE and (key, further[key]) != ("launcher", "srun"):
+        if key in _REFUSED and (key, further[key]) != ("launcher", "srun"):
             raise UsageError(
-                f"update_parameters: additional_parameters: {key} is not for an executor: {_ELSEWHERE[key]}"
+                f"update_parameters: additional_parameters: {key} is not an option of an executor: {_REFUSED[key]}"
             )
 
 
 def _sbatch(parameters: Mapping[str, Any], further: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what sbatch gets as it is, KEY or KEY=VALUE each."""
-    given = {key: parameters[key] for key in _SBATCHS if key in parameters and not _is_gpu(key, parameters[key])}
+    """Return the options that are passed to sbatch unchanged, each KEY or KEY=VALUE."""
+    given = {key: parameters[key] for key in _SBATCH_OPTIONS if key in parameters and not _is_gpu(key, parameters[key])}
     items = {key.replace("_", "-"): value for key, value in given.items()} | dict(further)
     return tuple(
         key if value is True else f"{key}={value}"
@@ -130,15 +130,15 @@ def _sbatch(parameters: Mapping[str, Any], further: Mapping[str, Any]) -> tuple[
     )
 
 
-def callables_of(parameters: Mapping[str, Any], *, folder: str, python: str | None, count: int | None) -> Callables:
-    """Return what the script has beside the job's own; `count` is the number of the array's jobs, None without one.
+def build_callables(parameters: Mapping[str, Any], *, folder: str, python: str | None, count: int | None) -> Callables:
+    """Return the callables' part of the script; `count` is the number of the array's tasks, None for one job.
 
-    Raises UsageError for values that cannot be.
+    Raises UsageError for wrong values.
     """
     if parameters.get("use_srun", True) is not True:
         raise UsageError(
-            "slurm_use_srun=False: the notice before the end reaches ranks that srun has started; leave it out (a job "
-            "may submit others all the same)"
+            "slurm_use_srun=False: only ranks that srun starts get the signal before the end; leave it out (a job can "
+            "still submit others)"
         )
     parallel = _whole("slurm_array_parallelism", parameters.get("array_parallelism", ARRAY_PARALLELISM))
     return Callables(
@@ -152,7 +152,7 @@ def callables_of(parameters: Mapping[str, Any], *, folder: str, python: str | No
 
 
 def _gpus(parameters: Mapping[str, Any], tasks: int) -> str | None:
-    """Return the GPUs of a node, however they are asked for: a GPU bound to each task is out of its peers' reach."""
+    """Return the GPUs of a node, not of a task: NCCL cannot use a GPU that Slurm hides from the other tasks."""
     asked = parameters.get("num_gpus", parameters.get("gpus_per_node"))
     if "gpus_per_task" in parameters:
         asked = _whole("slurm_gpus_per_task", parameters["gpus_per_task"]) * tasks
@@ -166,22 +166,25 @@ def _is_gpu(key: str, value: Any) -> bool:
 
 
 def _gigabytes(value: Any) -> str:
-    """Return gigabytes, which may be a fraction, as a size of Slurm's."""
+    """Return gigabytes, which may be a fraction, in Slurm's form of a size."""
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UsageError(f"update_parameters: mem_gb: {shown(value)} is not a number of gigabytes")
+        raise UsageError(f"update_parameters: mem_gb: {quote_value(value)} is not a number of gigabytes")
     return f"{int(value)}G" if value == int(value) else f"{int(value * 1024)}M"
 
 
 def _whole(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise UsageError(f"update_parameters: {name}: {shown(value)} is not a whole number")
+        raise UsageError(f"update_parameters: {name}: {quote_value(value)} is not a whole number")
     return value
 
 
 def _further(given: Any) -> dict[str, Any]:
     if not isinstance(given, Mapping):
-        raise UsageError(f"update_parameters: additional_parameters: {shown(given)} is not a dict of sbatch's options")
-    return {str(key).replace("_", "-"): value for key, value in given.items()}
+        raise UsageError(
+            f"update_parameters: additional_parameters: {quote_value(given)} is not a dict of sbatch's options"
+        )
+    options = {str(key).replace("_", "-"): value for key, value in given.items()}
+    return {ALIASES.get(key, key): value for key, value in options.items()}
 
 
 def _lines(name: str, parameters: Mapping[str, Any]) -> list[str]:
@@ -191,13 +194,13 @@ def _lines(name: str, parameters: Mapping[str, Any]) -> list[str]:
 
 
 def _words(name: str, parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a list of texts; one text is taken apart as a shell would."""
+    """Return a list of texts; split a single text as a shell would."""
     given = parameters.get(name, ())
     if not isinstance(given, Iterable) or not all(isinstance(word, str) for word in given):
-        raise UsageError(f"update_parameters: {name}: {shown(given)} is not a list of texts")
+        raise UsageError(f"update_parameters: {name}: {quote_value(given)} is not a list of texts")
     try:
         return tuple(shlex.split(given) if isinstance(given, str) else given)
     except ValueError as error:
         raise UsageError(
-            f"update_parameters: {name}: {shown(given)} cannot be taken apart; close the quotes"
+            f"update_parameters: {name}: {quote_value(given)} cannot be split; close the quotes"
         ) from error

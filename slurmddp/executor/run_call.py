@@ -1,7 +1,7 @@
-"""What each rank of an executor's job runs: it calls what was pickled, and keeps the result where submitit looks.
+"""Runs in each rank of an executor's job: calls the pickled callable, and writes the result for submitit.
 
 Started by `python -m slurmddp.worker -m slurmddp.executor.run_call`, with SUBMITIT_FOLDER set by the batch
-script. The worker passes on TERM, USR1 and USR2; each leads to `checkpoint()` on rank 0.
+script. At SIGTERM, SIGUSR1 and SIGUSR2 the worker calls `checkpoint()` on rank 0.
 """
 
 import os
@@ -21,34 +21,35 @@ from submitit.core import utils
 
 from slurmddp import exit_codes
 from slurmddp.errors import RankError
-from slurmddp.executor import call_files as handed_over
+from slurmddp.executor.job import CALL_VARIABLE, call_file
 from slurmddp.runs.ownership import ownership_of
 from slurmddp.runtime.exiting.classify import Verdict, judge
 from slurmddp.runtime.launch.rank import Rank
-from slurmddp.runtime.stopping.signals import NOTICES
+from slurmddp.runtime.rank_process import this_process
 from slurmddp.runtime.stopping.slurm_reason import Reason
-from slurmddp.runtime.stopping.stop_policy import Stopping, begun
+from slurmddp.runtime.stopping.stop_policy import Phase, Stopping
 
 HANDOVER_LIMIT_S: Final = 10.0
-"""For the call to be handed over by the program that has submitted it; later the job takes it by itself."""
+"""Time for the submitting program to hand the call over; after it, the job takes the call itself."""
 ARRIVAL_LIMIT_S: Final = 60.0
-"""For the call to be seen on this node."""
+"""Time for the call to become visible on this node."""
 PAUSE: Final = signal.SIGURG
-"""Brings the main thread to a halt between two of the callable's instructions; does nothing to a process of its own."""
+"""Interrupts the main thread between two instructions of the callable; other processes ignore this signal."""
 PAUSE_LIMIT_S: Final = 3.0
-"""For the main thread, which may be inside a collective, to be brought to a halt."""
+"""Time for the main thread to be interrupted; it may be inside a collective."""
 HEARD_LIMIT_S: Final = 1.0
-"""For a notice to be heard that has also reached what the callable has started, and so made it fail."""
+"""Time to learn of a signal that also reached the callable's child processes, and so made the callable fail."""
 SAVE_LIMIT_S: Final = 20.0
-"""For such a callable to be saved all the same."""
-LOOK_S: Final = 0.1
+"""Time to save such a callable."""
+POLL_S: Final = 0.1
 
 
 def main() -> None:
     """Call what was pickled for this job; what it raises comes out, and is kept for whoever asks for the result."""
-    stopping = begun()
-    if stopping is None:
+    process = this_process()
+    if not process.has_begun:
         sys.exit("slurmddp.executor.run_call is started by slurmddp.worker, which the executor's batch script does")
+    stopping = process.stopping
     files = Files(stopping.rank)
     files.result(stopping.rank.rank).unlink(missing_ok=True)
     _accept_ready_ranks()
@@ -68,59 +69,60 @@ def main() -> None:
 
 
 def _call(stopping: Stopping, files: "Files") -> None:
-    """Keep what the callable returns; rank 0 last of all, so that until then a notice finds every rank."""
-    call = Call(files.submitted(), files)
+    """Write what the callable returns; rank 0 does so last, so that until then a stop signal finds all ranks."""
+    call = Call(files.load_call(), files)
     signal.signal(PAUSE, call.pause)
-    stopping.expect_own_end(call.stop)
+    stopping.end_call = call.stop
+    stopping.enter(Phase.CALL)
     if stopping.rank.is_main:
         result = call.run(files.wait_for_peers)
-        stopping.expect_nothing()
+        stopping.enter(Phase.EXIT)
         files.keep(("success", result))
     else:
         files.keep(("success", call.run(lambda: None)))
         files.wait_for(0)
-        stopping.expect_nothing()
+        stopping.enter(Phase.EXIT)
 
 
 class Files:
-    """submitit's files of this job, as one rank uses them."""
+    """submitit's files of this job, for one rank."""
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
         self._paths = JobEnvironment().paths
         self._owner = ownership_of(rank.run_dir.owner, os.environ) if rank.run_dir else None
 
-    def submitted(self) -> utils.DelayedSubmission:
-        """Return the call. Raises RuntimeError when its pickle does not come."""
+    def load_call(self) -> utils.DelayedSubmission:
+        """Return the call. Raises RuntimeError when its pickle does not appear."""
         path = self._paths.submitted_pickle
-        if handed := os.environ.get(handed_over.VARIABLE):
-            _take(handed_over.call_file(Path(handed), int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))), path)
-        if not _waited(path.exists, ARRIVAL_LIMIT_S):
-            raise RuntimeError(f"{path} did not come within {ARRIVAL_LIMIT_S:.0f} s; submit again")
+        if handover := os.environ.get(CALL_VARIABLE):
+            _take_call(call_file(Path(handover), int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))), path)
+        if not _wait_until(path.exists, ARRIVAL_LIMIT_S):
+            raise RuntimeError(f"{path} did not appear within {ARRIVAL_LIMIT_S:.0f} s; submit again")
         return utils.DelayedSubmission.load(path)
 
     def result(self, rank: int) -> Path:
-        """The file of that rank's result."""
+        """Return the file of that rank's result."""
         return utils.JobPaths(self._paths.folder, self._paths.job_id, rank).result_pickle
 
     def keep(self, result: tuple[str, Any]) -> None:
         """Write this rank's result. Raises FencedError when another attempt owns the job."""
         self._write(self.result(self._rank.rank), result)
 
-    def keep_call(self, call: utils.DelayedSubmission) -> None:
-        """Write the call that the job is to go on with. Raises FencedError when another attempt owns the job."""
+    def write_call(self, call: utils.DelayedSubmission) -> None:
+        """Write the call with which the job continues. Raises FencedError when another attempt owns the job."""
         self._write(self._paths.submitted_pickle, call)
         if self._rank.run_dir:
             self._count_progress(self._rank.run_dir.checkpoints)
 
     def wait_for_peers(self) -> None:
-        """Wait until all other ranks have a result; one that fails ends this one, too."""
+        """Wait until all other ranks have a result; srun ends this rank when one fails."""
         for rank in range(1, self._rank.world_size):
             self.wait_for(rank)
 
     def wait_for(self, rank: int) -> None:
         """Wait until that rank has a result."""
-        _waited(self.result(rank).exists)
+        _wait_until(self.result(rank).exists)
 
     def _write(self, path: Path, content: Any) -> None:
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -135,14 +137,14 @@ class Files:
             temporary.unlink(missing_ok=True)
 
     def _count_progress(self, folder: Path) -> None:
-        """Leave what the batch script counts as progress, so that it goes on putting the job back into the queue."""
+        """Create what the batch script counts as a checkpoint, so that it continues to requeue the job."""
         folder.mkdir(exist_ok=True)
         count = len(list(folder.iterdir()))
         (folder / f"step-{count:09d}").touch()
 
 
 class Call:
-    """The call, which a notice interrupts: once, and either it returns or it is saved."""
+    """The call. A stop signal interrupts it once; then it has either returned or is saved."""
 
     def __init__(self, delayed: utils.DelayedSubmission, files: Files) -> None:
         self._delayed, self._files = delayed, files
@@ -153,33 +155,33 @@ class Call:
         self._verdict: Verdict | None = None
 
     def run(self, wait: Callable[[], None]) -> Any:
-        """Return the callable's result; `wait` comes after it, and a notice still counts."""
+        """Return the callable's result after `wait`; a stop signal during `wait` still saves the call."""
         try:
             result = self._delayed.result()
             wait()
         except Exception:
-            if NOTICES.heard.wait(HEARD_LIMIT_S):
+            if this_process().signals.signal_seen.wait(HEARD_LIMIT_S):
                 self._saved.wait(SAVE_LIMIT_S)
             raise
         finally:
-            if not self._become("over"):
-                _hold()
+            if not self._try_enter("over"):
+                _wait_for_end()
         return result
 
     def pause(self, number: int, frame: FrameType | None) -> None:
-        """Save in the main thread, which runs no instruction of the callable after that."""
+        """Save in the main thread, which then runs no further instruction of the callable."""
         del number, frame
-        saves = self._become("saving")
+        saves = self._try_enter("saving")
         self._paused.set()
         if saves:
             self._save()
         if self._state == "saving":
-            _hold()
+            _wait_for_end()
 
     def stop(self, reason: Reason) -> Verdict | None:
-        """Save, and say how the job ends; None when it is to go on. Called by a second thread.
+        """Save the call, and return how the job ends; None when it continues. Called in another thread.
 
-        A callable without `checkpoint` has all the time there is, and one that has returned meanwhile is not saved.
+        A callable without `checkpoint` runs until the time limit. A callable that has returned is not saved.
         """
         if reason == "time limit" and not _is_checkpointable(self._delayed):
             print("told to stop (time limit); the callable has no checkpoint() and goes on", flush=True)  # noqa: T201 - the rank's log
@@ -187,13 +189,13 @@ class Call:
         self._reason = reason
         signal.pthread_kill(threading.main_thread().ident or 0, PAUSE)
         self._paused.wait(PAUSE_LIMIT_S)
-        if self._become("saving"):
+        if self._try_enter("saving"):
             self._save()
         elif self._state == "saving":
             self._saved.wait()
         return self._verdict
 
-    def _become(self, state: Literal["saving", "over"]) -> bool:
+    def _try_enter(self, state: Literal["saving", "over"]) -> bool:
         with self._changing:
             if self._state != "running":
                 return False
@@ -202,12 +204,12 @@ class Call:
 
     def _save(self) -> None:
         try:
-            self._verdict = self._saved_verdict()
-        except BaseException as error:  # noqa: BLE001 - whatever checkpoint() raises is the job's end, as in a callable
+            self._verdict = self._save_call()
+        except BaseException as error:  # noqa: BLE001 - what checkpoint() raises ends the job, as in a callable
             self._verdict = self._failed(judge(error), traceback.format_exc())
         self._saved.set()
 
-    def _saved_verdict(self) -> Verdict:
+    def _save_call(self) -> Verdict:
         again, timed_out = self._checkpoint(), self._reason == "time limit"
         left = self._delayed._timeout_countdown - timed_out  # noqa: SLF001 - where submitit keeps it
         if (again is None and _is_checkpointable(self._delayed)) or left < 0:
@@ -216,7 +218,7 @@ class Call:
             return self._failed(Verdict(exit_codes.FAILED, text), f"{utils.UncompletedJobError.__name__}: {text}\n")
         if again:
             again.set_timeout(self._delayed._timeout_min, left)  # noqa: SLF001 - the same
-            self._files.keep_call(again)
+            self._files.write_call(again)
         return Verdict(
             exit_codes.STOPPED,
             f"told to stop ({self._reason}); {'checkpoint() is kept' if again else 'the call begins anew'}",
@@ -231,9 +233,9 @@ class Call:
         return verdict
 
 
-def _take(waiting: Path, path: Path) -> None:
-    """Take a call that was not handed over; another rank may be quicker."""
-    if not _waited(lambda: not waiting.exists(), HANDOVER_LIMIT_S):
+def _take_call(waiting: Path, path: Path) -> None:
+    """Take a call that was not handed over in time; another rank may have taken it."""
+    if not _wait_until(lambda: not waiting.exists(), HANDOVER_LIMIT_S):
         with suppress(FileNotFoundError):
             waiting.replace(path)
 
@@ -243,7 +245,7 @@ def _is_checkpointable(call: utils.DelayedSubmission) -> bool:
 
 
 def _accept_ready_ranks() -> None:
-    """Let submitit's own helper for torch.distributed agree with the variables that are set already."""
+    """Let submitit's helper for torch.distributed accept the variables that are already set."""
     original = helpers.TorchDistributedEnvironment.export
 
     def export(
@@ -258,17 +260,17 @@ def _accept_ready_ranks() -> None:
     helpers.TorchDistributedEnvironment.export = export  # type: ignore[method-assign] # it refuses variables that are set
 
 
-def _waited(arrived: Callable[[], bool], limit_s: float = float("inf")) -> bool:
+def _wait_until(arrived: Callable[[], bool], limit_s: float = float("inf")) -> bool:
     deadline = time.monotonic() + limit_s
     while not arrived():
         if time.monotonic() > deadline:
             return False
-        time.sleep(LOOK_S)
+        time.sleep(POLL_S)
     return True
 
 
-def _hold() -> None:
-    """Do nothing more: the process is being ended by another thread."""
+def _wait_for_end() -> None:
+    """Wait forever: another thread ends the process."""
     threading.Event().wait()
 
 

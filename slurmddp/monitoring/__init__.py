@@ -1,1 +1,1 @@
-"""What is known of jobs while they run: status, logs, and the comparison of their models."""
+"""Shows jobs: their status, their logs, and the comparison of their models."""

@@ -1,4 +1,4 @@
-"""Which files `slurmddp compare` compares, and how: by a process of its own, so that torch stays out of the CLI."""
+"""Finds the model files that `slurmddp compare` compares, and compares them in a process that loads torch."""
 
 import json
 import subprocess
@@ -9,20 +9,20 @@ from typing import Any, Final
 
 from slurmddp.errors import SlurmddpError, UsageError
 from slurmddp.runs.layout import RunDir
-from slurmddp.text import shown
+from slurmddp.text import quote_value
 
 SAME: Final = 0
 DIFFERENT: Final = 1
 
 
-def files(targets: Sequence[str], runs_dir: str) -> list[Path]:
-    """Return the files that are meant: each target's own, or of one run alone its ranks'.
+def find_model_files(targets: Sequence[str], runs_dir: str) -> list[Path]:
+    """Return the model file of each target; for a single run, the models of its ranks.
 
     Raises UsageError when there are not two.
     """
     if len(targets) == 1:
-        return _of_ranks(targets[0], runs_dir)
-    return [_file(target, runs_dir) for target in targets]
+        return _rank_models(targets[0], runs_dir)
+    return [_model_file(target, runs_dir) for target in targets]
 
 
 def compare(paths: Sequence[Path], *, atol: float) -> dict[str, Any]:
@@ -43,31 +43,33 @@ def compare(paths: Sequence[Path], *, atol: float) -> dict[str, Any]:
     )
 
 
-def _of_ranks(target: str, runs_dir: str) -> list[Path]:
+def _rank_models(target: str, runs_dir: str) -> list[Path]:
     if Path(target).is_file():
-        raise UsageError(f"one file alone, {shown(target)}; give a second, or a run whose ranks are to be compared")
-    run = _run(target, runs_dir)
+        raise UsageError(
+            f"one file alone, {quote_value(target)}; give a second, or a run whose ranks are to be compared"
+        )
+    run = _find_run(target, runs_dir)
     found = run.rank_models
     if len(found) < 2:  # noqa: PLR2004 - it takes two to compare
         raise UsageError(
-            f"run {shown(target)} has {len(found)} of its ranks' models; train it with the bundled worker's "
-            "save-all-ranks, or give two files"
+            f"run {quote_value(target)} has {len(found)} of its ranks' models; train it with the bundled worker's "
+            "--save-all-ranks, or give two files"
         )
     return found
 
 
-def _file(target: str, runs_dir: str) -> Path:
+def _model_file(target: str, runs_dir: str) -> Path:
     if Path(target).is_file():
         return Path(target)
-    path = _run(target, runs_dir).model
+    path = _find_run(target, runs_dir).model
     if not path.is_file():
-        raise UsageError(f"run {shown(target)} has no model.pt: it has not finished; give a file")
+        raise UsageError(f"run {quote_value(target)} has no model.pt: it has not finished; give a file")
     return path
 
 
-def _run(target: str, runs_dir: str) -> RunDir:
-    """Return the run in this folder, or of this name."""
+def _find_run(target: str, runs_dir: str) -> RunDir:
+    """Return the run in the folder `target`, or with this name."""
     for folder in (Path(target), Path(runs_dir, target)):
         if folder.is_dir():
             return RunDir(folder)
-    raise UsageError(f"{shown(target)} is no file, and no run in {runs_dir}; give one of them, or --runs-dir")
+    raise UsageError(f"{quote_value(target)} is no file, and no run in {runs_dir}; give one of them, or --runs-dir")

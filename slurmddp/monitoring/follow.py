@@ -1,4 +1,4 @@
-"""Waits for a job, and shows what it prints meanwhile. Reads the run's files; asks Slurm beside that, now and then."""
+"""Waits for a job and shows its output meanwhile. Reads the run's files; asks Slurm in the background every 10 s."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -9,146 +9,162 @@ from typing import TYPE_CHECKING, Final
 
 from slurmddp.errors import ClusterError
 from slurmddp.exit_codes import DONE
-from slurmddp.monitoring.logs.log_files import Hosts, Source, batch, of_attempt
+from slurmddp.monitoring.logs.log_files import Hosts, Source, attempt_sources, batch_source
 from slurmddp.monitoring.logs.merge import Line
-from slurmddp.monitoring.logs.tail import Growing, end_of_lines
+from slurmddp.monitoring.logs.tail import GrowingFile, end_of_lines
 from slurmddp.monitoring.status import run_progress
 from slurmddp.runs.history import Event
-from slurmddp.runs.layout import LOCAL, TAIL_BYTES, RunDir
-from slurmddp.runs.supervision import job_end, last_end, parse_supervision
+from slurmddp.runs.layout import TAIL_BYTES, RunDir
+from slurmddp.runs.supervisor_records import job_outcome, last_end, parse_supervision
 from slurmddp.slurm import queries
-from slurmddp.slurm.background import beside
-from slurmddp.slurm.job_info import JobInfo
+from slurmddp.slurm.client import run_in_background
+from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.pending_reasons import warning
-from slurmddp.text import clean
+from slurmddp.text import clean_line
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
 ASK_S: Final = 10.0
-"""Sites throttle those who ask the controller more often."""
+"""Pause between two questions: sites throttle users who ask the controller more often."""
 SOON_S: Final = 1.0
-"""What the batch script says announces something; then asking again this soon is worth it, for a while."""
-LOOK_S: Final = 0.3
-"""How often the files are looked at."""
-HELD_S: Final = 2.0
-"""So long the first lines of a job wait for Slurm's word that it runs."""
-_STIR_S: Final = 5.0
+"""Pause when the batch script has just written: the state of the job may have changed."""
+READ_PAUSE_S: Final = 0.3
+"""Pause between two reads of the files."""
+HOLD_S: Final = 2.0
+"""So long the first lines of a job wait for Slurm's answer that it runs."""
+SILENCE_LIMIT_S: Final = 300.0
+"""The wait ends with an error when Slurm has not answered for so long."""
+_STEADY_S: Final = 5.0
+"""A batch script that writes again within this time writes steadily."""
 _SOON_LIMIT_S: Final = 30.0
-BLIND_S: Final = 300.0
-"""So long without an answer, however long each question takes, ends the wait."""
 _UNKNOWN_LIMIT: Final = 3
-"""So many answers in a row that know nothing of the job end it too."""
+"""The wait ends when so many answers in a row do not know the job."""
 
 Show = Callable[[str], None]
 Notice = Callable[[str], None]
 
 
-def wait(run: RunDir, job_id: str, environ: Mapping[str, str], *, show: Show | None = None, notice: Notice) -> JobInfo:
-    """Return the job when it has ended; `show` gets what rank 0 and the batch script print, `notice` the states.
+def wait_for_job(
+    run: RunDir, job_id: str, environ: Mapping[str, str], *, show: Show | None = None, notice: Notice
+) -> JobInfo:
+    """Return the job when it has ended; `show` gets the output of rank 0 and of the batch script, `notice` the states.
 
-    What is shown can do nothing to a terminal. Raises as `attend` does.
+    Control characters are removed from what is shown. Raises as `follow_job` does.
     """
     output = Output(run, job_id, ranks=frozenset({0} if show else ()))
-    return attend(output, environ, show=lambda line: show(clean(line.text)) if show else None, notice=notice)
+    return follow_job(output, environ, show=lambda line: show(clean_line(line.text)) if show else None, notice=notice)
 
 
-def attend(output: "Output", environ: Mapping[str, str], *, show: Callable[[Line], None], notice: Notice) -> JobInfo:
-    """Return the job when it has ended; `show` gets what is printed meanwhile, `notice` the states.
-
-    Raises ClusterError when the controller has not answered for five minutes or more, or does not know the
-    job, of which no file tells the end either.
-    """
-    told, unknown = "", 0
-    lines: list[Line] = []
-    while True:
-        job = _ask(output, environ, lines, show, notice)
-        unknown = unknown + 1 if job.state == "UNKNOWN" else 0
-        told_by_files = output.is_local or output.status is not None
-        over = job.has_ended or (unknown and told_by_files) or unknown == _UNKNOWN_LIMIT
-        if over:
-            _pass([*lines, *output.rest()], show)
-        if told != (told := _told(job)):
-            notice(f"job {output.job_id} is {told}")
-            if job.phase == "queued" and (line := warning(job.reason, job.job_id)):
-                notice(line)
-        if over:
-            return job if job.has_ended else _from_files(output)
-        _pass(lines, show)
-        lines = _look(output, show, queued=job.phase == "queued")
-
-
-def _told(job: JobInfo) -> str:
-    waits_for = job.reason if job.phase == "queued" and job.reason != "None" else ""
-    return f"{job.state} ({waits_for})" if waits_for else job.state
-
-
-def _look(output: "Output", show: Callable[[Line], None], *, queued: bool, soon: bool = True) -> list[Line]:
-    """Pass on new lines until it is time to ask Slurm again, `soon` where the batch script announces something.
-
-    Returns the lines that are to follow its answer: those of a job that has just begun.
-    """
-    asked_at = time.monotonic()
-    held: list[Line] = []
-    while True:
-        looked_at = time.monotonic()
-        held += output.new()
-        if not queued:
-            _pass(held, show)
-            held = []
-        patience_s = SOON_S if output.is_local or (soon and (held or output.stirs)) else ASK_S
-        if time.monotonic() >= asked_at + patience_s:
-            return held
-        took_s = time.monotonic() - looked_at  # many files, or slow ones: then at most a third of the time
-        time.sleep(min(max(LOOK_S, 2 * took_s), patience_s))
-
-
-def _pass(lines: Iterable[Line], show: Callable[[Line], None]) -> None:
-    for line in lines:
-        show(line)
-
-
-def _ask(
-    output: "Output", environ: Mapping[str, str], held: list[Line], show: Callable[[Line], None], notice: Notice
+def follow_job(
+    output: "Output", environ: Mapping[str, str], *, show: Callable[[Line], None], notice: Notice
 ) -> JobInfo:
-    """Ask until Slurm answers; meanwhile what was held back, and what is printed, is passed on."""
-    asked_at, told = time.monotonic(), False
-    while True:
-        try:
-            return _answer(beside(lambda: _job(output, environ)), output, held, show)
-        except ClusterError as error:
-            if time.monotonic() >= asked_at + BLIND_S:
-                raise
-            if not told:
-                notice(f"Slurm does not tell how job {output.job_id} is: {error}; it is asked again")
-            told = True
-            _pass(held, show)
-            held.clear()
-            _look(output, show, queued=False, soon=False)
+    """Return the job when it has ended; until then, `show` gets its output and `notice` its states.
+
+    Raises ClusterError when the controller has not answered for five minutes, and when it does not know the job and
+    the files do not tell how it ended.
+    """
+    return _Follower(output, environ, show, notice).follow()
 
 
-def _job(output: "Output", environ: Mapping[str, str]) -> JobInfo:
-    if output.is_local:
-        state = run_progress.local_ending(output.run, output.job_id, seen=None).state
-        return JobInfo(job_id=output.job_id, state=state, source="files")
-    return queries.job(output.job_id, environ)
+@dataclass
+class _Follower:
+    """One wait for a job. Lines are held back until Slurm has answered: a state comes before the lines it explains."""
+
+    output: "Output"
+    environ: Mapping[str, str]
+    show: Callable[[Line], None]
+    notice: Notice
+    held: list[Line] = field(default_factory=list)
+    state: str = ""
+    """The state that was last told."""
+
+    def follow(self) -> JobInfo:
+        """Ask for the state and read the output in turn, until the job has ended."""
+        unknown = 0
+        while True:
+            job = self._ask()
+            unknown = unknown + 1 if job.state == "UNKNOWN" else 0
+            if job.has_ended or self._is_gone(unknown):
+                self.held += self.output.remaining_lines()
+                self._show_held()
+                self._tell_state(job)
+                return job if job.has_ended else _read_outcome(self.output)
+            self._tell_state(job)
+            self._show_held()
+            self._read_until_next_question(hold=job.phase == "queued")
+
+    def _is_gone(self, unknown: int) -> bool:
+        """Return whether a job that Slurm did not know the last `unknown` times has ended."""
+        files_tell = self.output.is_local or self.output.status is not None
+        return unknown == _UNKNOWN_LIMIT or (unknown > 0 and files_tell)
+
+    def _tell_state(self, job: JobInfo) -> None:
+        """Tell a new state, and why a queued job may wait for ever."""
+        reason = job.reason if job.phase == "queued" and job.reason != "None" else ""
+        state = f"{job.state} ({reason})" if reason else job.state
+        if state == self.state:
+            return
+        self.state = state
+        self.notice(f"job {self.output.job_id} is {state}")
+        if job.phase == "queued" and (line := warning(job.reason, job.job_id)):
+            self.notice(line)
+
+    def _show_held(self) -> None:
+        for line in self.held:
+            self.show(line)
+        self.held.clear()
+
+    def _read_until_next_question(self, *, hold: bool, may_be_soon: bool = True) -> None:
+        """Read new lines until it is time to ask Slurm again; `hold` them back, or show them at once."""
+        asked_at = time.monotonic()
+        while True:
+            began = time.monotonic()
+            self.held += self.output.new_lines()
+            if not hold:
+                self._show_held()
+            is_soon = self.output.is_local or (may_be_soon and (self.held or self.output.is_change_expected))
+            pause_s = SOON_S if is_soon else ASK_S
+            if time.monotonic() >= asked_at + pause_s:
+                return
+            took_s = time.monotonic() - began  # many files, or slow ones: read for a third of the time at most
+            time.sleep(min(max(READ_PAUSE_S, 2 * took_s), pause_s))
+
+    def _ask(self) -> JobInfo:
+        """Return the job as soon as Slurm answers; new lines are shown while it does not."""
+        began, is_told = time.monotonic(), False
+        while True:
+            try:
+                return self._wait_for_answer(run_in_background(self._query))
+            except ClusterError as error:
+                if time.monotonic() >= began + SILENCE_LIMIT_S:
+                    raise
+                if not is_told:
+                    self.notice(f"Slurm does not tell how job {self.output.job_id} is: {error}; it is asked again")
+                is_told = True
+                self._show_held()
+                self._read_until_next_question(hold=False, may_be_soon=False)
+
+    def _query(self) -> JobInfo:
+        if not self.output.is_local:
+            return queries.job(self.output.job_id, self.environ)
+        state = run_progress.read_local_state(self.output.run, self.output.job_id, seen=None).state
+        return JobInfo(job_id=self.output.job_id, state=state, source="files")
+
+    def _wait_for_answer(self, asked: "Future[JobInfo]") -> JobInfo:
+        """Return Slurm's answer; when it takes longer than HOLD_S, lines are no longer held back for it."""
+        from concurrent import futures  # noqa: PLC0415 it loads logging, and every start would pay for it
+
+        deadline = time.monotonic() + HOLD_S
+        while not futures.wait([asked], timeout=READ_PAUSE_S).done:
+            self.held += self.output.new_lines()
+            if time.monotonic() >= deadline:
+                self._show_held()
+        return asked.result()
 
 
-def _answer(asked: "Future[JobInfo]", output: "Output", held: list[Line], show: Callable[[Line], None]) -> JobInfo:
-    """Return what Slurm answers; once it takes its time, lines no longer wait for that."""
-    from concurrent import futures  # noqa: PLC0415 it loads logging, and every start would pay for it
-
-    deadline = time.monotonic() + HELD_S
-    while not futures.wait([asked], timeout=LOOK_S).done:
-        held += output.new()
-        if time.monotonic() >= deadline:
-            _pass(held, show)
-            held.clear()
-    return asked.result()
-
-
-def _from_files(output: "Output") -> JobInfo:
-    """Return how a job ended that the controller has forgotten."""
+def _read_outcome(output: "Output") -> JobInfo:
+    """Return how a job ended that the controller does not know any more, by the run's files."""
     if output.status is None:
         knows = "this machine no longer runs" if output.is_local else "Slurm no longer knows job"
         raise ClusterError(
@@ -164,92 +180,92 @@ class Output:
     run: RunDir
     job_id: str
     ranks: frozenset[int] | None = frozenset({0})
-    """Whose output is wanted; None for all, and for their launchers."""
+    """Ranks whose output is wanted; None for all ranks and their launchers."""
     batch: bool = True
-    """Whether the batch script's words are wanted; they are read in any case."""
-    _events: Growing | None = None
+    """Whether the batch script's lines are wanted; they are read in any case."""
+    _events: GrowingFile | None = None
     _supervision: list[Event] = field(default_factory=list)
-    _files: dict[Path, Growing] = field(default_factory=dict)
+    _files: dict[Path, GrowingFile] = field(default_factory=dict)
     _done: set[str] = field(default_factory=set)
     _hosts: dict[str, Hosts] = field(default_factory=dict)
     _ended_at: float = float("-inf")
-    _heard_at: float = float("-inf")
-    _stirred_at: float = float("-inf")
+    _wrote_at: float = float("-inf")
+    _began_writing_at: float = float("-inf")
 
-    def skip(self, attempts: Iterable[str]) -> dict[Path, int]:
-        """Take what these attempts have printed so far as read, and all of earlier ones; return where that ends."""
+    def skip_existing(self, attempts: Iterable[str]) -> dict[Path, int]:
+        """Skip what these attempts have printed so far, and all earlier attempts; return where each file is then."""
         first = next(iter(attempts), None)
         known = self.run.attempts(self.job_id)
         self._done |= set(known[: known.index(first)] if first in known else ())
-        for source in [*self._sources(), batch(self.run, self.job_id)]:
+        for source in [*self._sources(), batch_source(self.run, self.job_id)]:
             self._file(source.path).at = end_of_lines(source.path)
         self._read_events()
         return {path: file.at for path, file in self._files.items()}
 
-    def new(self, *, rest: bool = False) -> Iterator[Line]:
-        """Yield the whole lines that were added since the last call, as far as one look reads.
+    def new_lines(self, *, rest: bool = False) -> Iterator[Line]:
+        """Yield the whole lines that were added since the last call, at most one block of each file.
 
-        `rest` takes what a file ends with for a line, whole or not.
+        `rest` also yields the last line of a file when it has no end yet.
         """
         self._hosts = {attempt: hosts for attempt, hosts in self._hosts.items() if hosts.are_known}
         for source in self._sources():
             yield from self._lines(source, rest=rest)
-        for line in self._lines(batch(self.run, self.job_id), rest=rest):
-            self._note()
+        for line in self._lines(batch_source(self.run, self.job_id), rest=rest):
+            self._record_batch_line()
             if self.batch:
                 yield line
         if self._read_events():
             self._ended_at = time.monotonic()
 
-    def rest(self) -> Iterator[Line]:
+    def remaining_lines(self) -> Iterator[Line]:
         """Yield all lines up to the files' ends."""
-        while lines := list(self.new(rest=True)):
+        while lines := list(self.new_lines(rest=True)):
             yield from lines
 
     @property
     def status(self) -> int | None:
         """How the job, or its last attempt, ended by its supervisor's events; None while it has not."""
-        end = job_end(self.run, self.job_id, self._supervision)
+        end = job_outcome(self.run, self.job_id, self._supervision)
         return end.status if end else None
 
     @property
     def is_local(self) -> bool:
-        """Whether it is no job, but a run on this machine."""
-        return self.job_id.startswith(LOCAL)
+        """Whether it is a run on this machine, and no Slurm job."""
+        return JobRef.parse(self.job_id).is_local
 
     @property
-    def stirs(self) -> bool:
-        """Whether the batch script has just said something that Slurm may soon know more of.
+    def is_change_expected(self) -> bool:
+        """Whether the batch script has just written, so that Slurm may soon have a new state.
 
-        Steady talk announces nothing: after half a minute it no longer counts.
+        A script that writes steadily does not count after half a minute.
         """
         now = time.monotonic()
-        spoke = now - self._heard_at < _STIR_S and now - self._stirred_at < _SOON_LIMIT_S
-        return spoke or now - self._ended_at < _SOON_LIMIT_S
+        has_written = now - self._wrote_at < _STEADY_S and now - self._began_writing_at < _SOON_LIMIT_S
+        return has_written or now - self._ended_at < _SOON_LIMIT_S
 
     def _read_events(self) -> bool:
-        """Read the events that were added since the last call, at first the newest; tell whether one is of an end."""
-        self._events = file = self._events or Growing(self.run.events, _start_of_newest(self.run.events))
+        """Read the events added since the last call, at first only the newest; return whether the job has ended."""
+        self._events = file = self._events or GrowingFile(self.run.events, _start_of_newest(self.run.events))
         found: list[Event] = []
-        while file.has_more() and (lines := file.new()):
+        while file.has_more() and (lines := file.read_lines()):
             found += parse_supervision(lines, self.job_id)
         self._supervision += found
         return last_end(found) is not None
 
-    def _note(self) -> None:
+    def _record_batch_line(self) -> None:
         now = time.monotonic()
-        if now - self._heard_at > _STIR_S:
-            self._stirred_at = now
-        self._heard_at = now
+        if now - self._wrote_at > _STEADY_S:
+            self._began_writing_at = now
+        self._wrote_at = now
 
     def _sources(self) -> Iterator[Source]:
-        """Yield the ranks' files of the attempts that may still grow: of a job's last two."""
+        """Yield the ranks' files that may still grow: those of the job's last two attempts."""
         if self.ranks is not None and not self.ranks:
             return
         known = self.run.attempts(self.job_id)
         for attempt in known:
             if attempt not in self._done:
-                yield from of_attempt(self.run, self.job_id, attempt, self.ranks, hosts=False)
+                yield from attempt_sources(self.run, self.job_id, attempt, self.ranks, hosts=False)
         self._done |= set(known[:-2])
 
     def _lines(self, source: Source, *, rest: bool) -> Iterator[Line]:
@@ -259,14 +275,14 @@ class Output:
         attempt = source.attempt or next(reversed(self.run.attempts(self.job_id)), "")
         source = replace(source, host=self._host(source))
         now = time.time()
-        for text in file.new(returns=True, rest=rest):
+        for text in file.read_lines(returns=True, rest=rest):
             yield Line(text, source, attempt, now, "seen")
 
-    def _file(self, path: Path) -> Growing:
-        return self._files.setdefault(path, Growing(path))
+    def _file(self, path: Path) -> GrowingFile:
+        return self._files.setdefault(path, GrowingFile(path))
 
     def _host(self, source: Source) -> str:
-        """Return where a rank runs; before all have met nobody knows, and each look looks for it again."""
+        """Return where a rank runs; empty before the ranks' rendezvous, after which it is on record."""
         hosts = self._hosts.setdefault(source.attempt, Hosts(self.run, self.job_id, source.attempt))
         return hosts.of(source.kind, source.number)
 

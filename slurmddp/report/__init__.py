@@ -1,1 +1,1 @@
-"""A run as one HTML page: what became of it, where its time went, how it learned."""
+"""A run as one HTML page: how it ended, how its time was spent, and its curves."""

@@ -1,24 +1,26 @@
-"""The attempts of a run, one after the other, from what its events and Slurm tell of them. Pure."""
+"""The attempts of a run in their order, and the steps of each, from its events and what Slurm says. Pure."""
 
-from collections.abc import Mapping
+import math
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from slurmddp.exit_codes import DONE, FAILED, FENCED, STOPPED
-from slurmddp.report.downsample import Tally
-from slurmddp.report.step_progress import Climb, climb
-from slurmddp.runs.history import Attempt, Event, History
+from slurmddp.report.downsample import ValueCount
+from slurmddp.runs import history
+from slurmddp.runs.history import Event
 from slurmddp.slurm.job_info import JobInfo
 
 Kind = Literal["absent", "queued", "startup", "useful", "held", "lost", "ending", "unmeasured"]
 
 ALLOCATED: Final[tuple[Kind, ...]] = ("startup", "useful", "held", "lost", "ending", "unmeasured")
-"""What a job that holds its nodes can spend a moment on."""
+"""The kinds of time of a job that has its nodes."""
 
 Outcome = Literal["done", "stopped", "crashed", "failed", "fenced", "cancelled", "running", "silent"]
 
 _TERMINATED: Final = 143
-"""A program's own answer to SIGTERM."""
+"""The exit status of a program that SIGTERM ends."""
 _OUTCOMES: Final[Mapping[int, Outcome]] = {
     DONE: "done",
     STOPPED: "stopped",
@@ -30,7 +32,7 @@ _OUTCOMES: Final[Mapping[int, Outcome]] = {
 
 @dataclass(frozen=True)
 class Span:
-    """A time that was spent on one thing."""
+    """A time of one kind."""
 
     kind: Kind
     begin: float
@@ -39,30 +41,79 @@ class Span:
 
     @property
     def seconds(self) -> float:
-        """How long it was."""
+        """Its length."""
         return self.end - self.begin
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lap:
-    """One attempt, and what its time was spent on."""
+@dataclass(frozen=True)
+class CheckpointStall:
+    """A time in which a checkpoint held up the training."""
 
-    job: str
-    name: str
-    """`<SLURM_RESTART_COUNT>.<n>`."""
     begin: float
-    """When the job got its nodes, or when the attempt before it had ended on them."""
     end: float
-    events: tuple[Event, ...]
+    step: int
+
+
+@dataclass(frozen=True)
+class StepProgress:
+    """The steps of one attempt over time, in seconds since 1970."""
+
+    points: tuple[tuple[float, int], ...]
+    """Times, and how many steps were finished by then; neither falls, and there is at least one point."""
+    stalls: tuple[CheckpointStall, ...]
+
+    @property
+    def began(self) -> float:
+        """When the first step began."""
+        return self.points[0][0]
+
+    @property
+    def first(self) -> int:
+        """How many steps were finished when the attempt began its first step."""
+        return self.points[0][1]
+
+    @property
+    def last(self) -> int:
+        """How many steps are known to be finished."""
+        return self.points[-1][1]
+
+    @property
+    def last_time(self) -> float:
+        """When the last known step was finished, and its checkpoint copied."""
+        return max(self.points[-1][0], *(stall.end for stall in self.stalls), self.began)
+
+    @property
+    def saved(self) -> int:
+        """The newest step with a durable checkpoint; the first step if there is none."""
+        return max((stall.step for stall in self.stalls), default=self.first)
+
+    def time_of(self, step: int) -> float:
+        """Return when so many steps were finished; between two known times, all steps take equally long."""
+        index = bisect_left(self.points, step, key=lambda point: point[1])
+        if index == 0:
+            return self.began
+        if index == len(self.points):
+            return self.points[-1][0]
+        (early, low), (late, high) = self.points[index - 1 : index + 1]
+        return early + (late - early) * (step - low) / (high - low)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt(history.Attempt):
+    """One attempt, and how its time was spent."""
+
+    begin: float
+    """When the job got its nodes, or when the attempt before it ended on them."""
+    end: float
     hosts: str = ""
-    """As a host list; empty when unknown."""
+    """A host list; empty if it is not known."""
     outcome: Outcome = "silent"
     reason: str = ""
-    climb: Climb | None = None
-    tallies: Mapping[str, Tally] = field(default_factory=dict)
-    """How often something was logged by each name; empty where its events are all that there were."""
+    progress: StepProgress | None = None
+    counts: Mapping[str, ValueCount] = field(default_factory=dict)
+    """How many values each name had; empty if `events` are all that there were."""
     kept: int = 0
-    """The step up to which its work was of use."""
+    """The step up to which later attempts, or the result, use its work."""
     before: tuple[Span, ...] = ()
     """The time since the attempt before it."""
     spans: tuple[Span, ...] = ()
@@ -70,59 +121,55 @@ class Lap:
 
     @property
     def label(self) -> str:
-        """What its lines are called: `<job> <attempt>`."""
+        """Its name in a chart: `<job> <attempt>`."""
         return f"{self.job} {self.name}"
 
     @property
     def is_clean(self) -> bool:
-        """Whether it left by itself, its state durable."""
+        """Whether it exited by itself with its state saved."""
         return self.outcome in ("done", "stopped")
 
     def spent(self, kind: Kind) -> float:
-        """Return the seconds that it, or the time before it, were spent on one thing."""
+        """Return the seconds of one kind in it and in the time before it."""
         return sum(span.seconds for span in (*self.before, *self.spans) if span.kind == kind)
 
-    def all(self, kind: str) -> list[Event]:
-        """Return its events of one kind, the oldest first."""
-        return [event for event in self.events if event.kind == kind]
 
-    def last(self, kind: str) -> Event | None:
-        """Return its newest event of one kind."""
-        return next((event for event in reversed(self.events) if event.kind == kind), None)
-
-
-def attempts(history: History, *, known: Mapping[str, JobInfo], now: float) -> list[Lap]:
-    """Return the attempts with their times; what these were spent on is not told yet. Arguments are `build`'s."""
-    laps = sorted(map(_of_events, history.attempts), key=lambda lap: (lap.begin, lap.end))
-    newest = {lap.job: lap for lap in laps if lap.job in known}
-    told = [_told(lap, known[lap.job], now) if newest.get(lap.job) is lap else lap for lap in laps]
-    return _apart(told)
+def build_attempts(run_history: history.History, *, known: Mapping[str, JobInfo], now: float) -> list[Attempt]:
+    """Return the attempts in their order, still without spans; `known` is what Slurm says of each job."""
+    found = sorted(map(_build_attempt, run_history.attempts), key=lambda attempt: (attempt.begin, attempt.end))
+    newest = {attempt.job: attempt for attempt in found if attempt.job in known}
+    return _separate(
+        [
+            _add_slurm_times(attempt, known[attempt.job], now) if newest.get(attempt.job) is attempt else attempt
+            for attempt in found
+        ]
+    )
 
 
-def _of_events(attempt: Attempt) -> Lap:
-    start, end = attempt.last("attempt_start"), _end(attempt)
-    cancel = attempt.last("cancel")
-    return Lap(
+def _build_attempt(attempt: history.Attempt) -> Attempt:
+    start, end = attempt.last("attempt_start"), _end_event(attempt)
+    cancel, requeue = attempt.last("cancel"), attempt.last("requeue")
+    return Attempt(
         job=attempt.job,
         name=attempt.name,
         begin=min([event.time for event in attempt.events] + _allocation_time(start)),
-        end=max(event.time for event in attempt.events if not (event.kind == "cancel" and attempt.last("requeue"))),
+        end=max(event.time for event in attempt.events if not (event.kind == "cancel" and requeue)),
         events=tuple(sorted(attempt.events, key=lambda event: event.time)),
         hosts=start.text("nodes") if start else "",
         outcome=_outcome(end) if end else "cancelled" if cancel else "silent",
         reason=end.text("reason") if end else "",
-        climb=climb(attempt),
+        progress=build_progress(attempt),
     )
 
 
 def _allocation_time(start: Event | None) -> list[float]:
-    """Return when the job got its nodes, where an attempt is the first on them and that is known."""
+    """Return when the job got its nodes, if the attempt is the first on them and the time is known."""
     time = start.number("allocated") if start and start.attempt.endswith(".0") else None
     return [time] if time else []
 
 
-def _end(attempt: Attempt) -> Event | None:
-    """Return the event that tells best how the ranks ended: the supervisor's, else rank 0's."""
+def _end_event(attempt: history.Attempt) -> Event | None:
+    """Return the event that says best how the ranks ended: the supervisor's, else rank 0's."""
     kinds = ("attempt_end", "restart", "end", "requeue", "fenced", "job_end")
     return next((event for kind in kinds if (event := attempt.last(kind))), None)
 
@@ -133,32 +180,62 @@ def _outcome(end: Event) -> Outcome:
     return _OUTCOMES.get(end.count("status"), "crashed") if "status" in end.fields else "crashed"
 
 
-def _told(lap: Lap, job: JobInfo, now: float) -> Lap:
-    """Return the newest attempt of a job with what Slurm says of it."""
-    if lap.name.endswith(".0") and job.started is not None:
-        lap = replace(lap, begin=min(lap.begin, job.started.timestamp()))
-    if job.phase == "running" and not lap.last("requeue") and lap.outcome == "silent":
-        return replace(lap, end=max(lap.end, now), outcome="running")
-    return replace(lap, end=max(lap.end, job.ended.timestamp())) if job.ended is not None else lap
+def _add_slurm_times(attempt: Attempt, job: JobInfo, now: float) -> Attempt:
+    """Return the newest attempt of a job with the times and the state that Slurm gives."""
+    if attempt.name.endswith(".0") and job.started is not None:
+        attempt = replace(attempt, begin=min(attempt.begin, job.started.timestamp()))
+    if job.phase == "running" and not attempt.last("requeue") and attempt.outcome == "silent":
+        return replace(attempt, end=max(attempt.end, now), outcome="running")
+    return replace(attempt, end=max(attempt.end, job.ended.timestamp())) if job.ended is not None else attempt
 
 
-def _apart(laps: list[Lap]) -> list[Lap]:
-    """Return the attempts one after the other: what goes on behind the start of the next is of no avail."""
-    done: list[Lap] = []
-    for lap in sorted(laps, key=lambda lap: (lap.begin, lap.end)):
-        begin = lap.begin
+def _separate(attempts: list[Attempt]) -> list[Attempt]:
+    """Order the attempts by time, and cut each where the next begins."""
+    done: list[Attempt] = []
+    for attempt in sorted(attempts, key=lambda attempt: (attempt.begin, attempt.end)):
+        begin = attempt.begin
         if done:
             before = done[-1]
             done[-1] = replace(before, end=max(min(before.end, begin), before.begin))
-            begin = done[-1].end if _is_same(before, lap) else max(begin, before.begin)
-        done.append(replace(lap, begin=begin, end=max(lap.end, begin)))
+            begin = done[-1].end if _allocation(before) == _allocation(attempt) else max(begin, before.begin)
+        done.append(replace(attempt, begin=begin, end=max(attempt.end, begin)))
     return done
 
 
-def _is_same(before: Lap, lap: Lap) -> bool:
-    """Tell whether both are starts of the ranks in one allocation."""
-    return before.job == lap.job and _allocation(before) == _allocation(lap)
+def _allocation(attempt: Attempt) -> tuple[str, str]:
+    return attempt.job, attempt.name.partition(".")[0]
 
 
-def _allocation(lap: Lap) -> str:
-    return lap.name.partition(".")[0]
+def build_progress(attempt: history.Attempt) -> StepProgress | None:
+    """Return the steps of an attempt; None if none are known."""
+    stalls = tuple(map(_build_stall, attempt.all("checkpoint")))
+    points = [(event.time, event.count("step")) for event in attempt.all("metrics")]
+    points += [(stall.begin, stall.step) for stall in stalls]
+    first = _first_point(attempt, has_points=bool(points))
+    return StepProgress(tuple(_drop_falling(first, sorted(points))), stalls) if first else None
+
+
+def _first_point(attempt: history.Attempt, *, has_points: bool) -> tuple[float, int] | None:
+    """Return when the first step began, and how many were finished; old records have only the resume or the start."""
+    loops = attempt.all("loop")
+    event = loops[0] if loops else attempt.last("resume") or (attempt.last("start") if has_points else None)
+    return (event.time, event.count("step")) if event else None
+
+
+def _drop_falling(first: tuple[float, int], points: list[tuple[float, int]]) -> Iterator[tuple[float, int]]:
+    yield first
+    began, highest = first
+    for time, step in points:
+        if step >= highest:
+            highest = step
+            yield max(time, began), step
+
+
+def _build_stall(event: Event) -> CheckpointStall:
+    held_s, write_s = (_positive_seconds(event, name) for name in ("held_s", "write_s"))
+    return CheckpointStall(event.time - write_s - held_s, event.time - write_s, event.count("step"))
+
+
+def _positive_seconds(event: Event, name: str) -> float:
+    value = event.number(name)
+    return value if value is not None and math.isfinite(value) and value > 0 else 0.0

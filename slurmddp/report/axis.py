@@ -1,4 +1,4 @@
-"""A range of values, where each lies in it, and the round ones among them. Pure."""
+"""Scales of a chart: the place of a value in a range, and round values for its ticks. Pure."""
 
 import math
 import sys
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Self
 
 _DECADES: Final = 2.0
-"""Values that lie further apart than this are drawn by their logarithm, when all are above 0."""
+"""If positive values span more than this many powers of ten, the scale is logarithmic."""
 _MOST_TICKS: Final = 5
 _ROUND: Final = (1.0, 2.0, 2.5, 5.0, 10.0)
 _TIMES_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
@@ -25,7 +25,7 @@ class Scale:
 
     @classmethod
     def over(cls, values: Iterable[float], *, may_be_log: bool = False) -> Self:
-        """Return the scale on which all of these finite values lie; a range around a single one."""
+        """Return a scale with all of these finite values; a single value lies in the middle."""
         found = list(values)
         low, high = min(found, default=0.0), max(found, default=1.0)
         if may_be_log and low > 0 and math.log10(high) - math.log10(low) > _DECADES:
@@ -38,7 +38,7 @@ class Scale:
         return cls(low, high)
 
     def at(self, value: float) -> float:
-        """Return where a value lies: 0 at the low end, 1 at the high one."""
+        """Return the place of a value: 0 at the low end, 1 at the high end."""
         if self.is_log:
             low, high = math.log10(self.low), math.log10(self.high)
             return (math.log10(value) - low) / (high - low)
@@ -46,7 +46,7 @@ class Scale:
         return (value / 2 - self.low / 2) / half if half > 0 else 0.5
 
     def ticks(self, *, whole: bool = False) -> list[float]:
-        """Return a few round values in the range, in their order; `whole` leaves out fractions."""
+        """Return a few round values in the range, in order; only whole numbers with `whole`."""
         return self._decades() if self.is_log else self._rounds(1.0 if whole else 0.0)
 
     def _decades(self) -> list[float]:
@@ -68,7 +68,7 @@ class Scale:
 
 
 def time_ticks(seconds: float) -> list[float]:
-    """Return a few round times from 0 to so many seconds."""
+    """Return a few round times from 0 to `seconds`."""
     days = 1 + int(seconds // _DAY_S // _MOST_TICKS)
     step = next((step for step in _TIMES_S if seconds / step <= _MOST_TICKS), days * _DAY_S)
     return [float(at * step) for at in range(int(seconds // step) + 1)] if 0 < seconds < math.inf else [0.0]

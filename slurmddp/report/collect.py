@@ -1,34 +1,38 @@
-"""All that the page of a run tells: from its folder, and what Slurm says of its jobs."""
+"""The contents of a run's report, from its folder and from what Slurm says of its jobs. Reads files; asks Slurm.
+
+Programs that wrote the files may have been killed: lines that are incomplete or wrong are left out.
+"""
 
 import math
 import shlex
+import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any, Final
 
-from slurmddp.diagnose import NONE, UNKNOWN, Diagnosis, diagnose, of_attempt
+from slurmddp.diagnose import NONE, UNKNOWN, Diagnosis, diagnose, diagnose_attempt
 from slurmddp.errors import ClusterError
 from slurmddp.monitoring import status
 from slurmddp.monitoring.status import JobStatus
-from slurmddp.report import records
-from slurmddp.report.attempts import Lap, Span
-from slurmddp.report.downsample import Told, thinned
-from slurmddp.report.goodput import Figures, figures
-from slurmddp.report.records import Submission
-from slurmddp.report.timeline import Timeline, build
+from slurmddp.report.attempts import Attempt
+from slurmddp.report.downsample import SampledEvents, downsample_events
+from slurmddp.report.goodput import Figures, compute_figures
+from slurmddp.report.timeline import Timeline, build_timeline
 from slurmddp.runs.history import Event, History
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.lookup import Target, of
-from slurmddp.slurm.job_info import JobInfo
+from slurmddp.runs.lookup import Target, find_all_jobs
+from slurmddp.runs.submissions import submissions
+from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.states import Phase
-from slurmddp.text import masked
+from slurmddp.text import mask_secrets
 
 WORKER: Final = "the bundled worker"
 
 MOST_CAUSES: Final = 20
-"""Of how many attempts it is looked up why they ended badly."""
-_BAD: Final = frozenset({"crashed", "failed", "silent"})
+"""How many of the attempts that failed are diagnosed."""
+_FAILED: Final = frozenset({"crashed", "failed", "silent"})
 _BY_OUTCOME: Final[Mapping[str, Phase]] = {
     "done": "done",
     "crashed": "failed",
@@ -39,159 +43,211 @@ _BY_OUTCOME: Final[Mapping[str, Phase]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
+class Submission:
+    """One job of the run, as it was submitted."""
+
+    job: str
+    time: float | None
+    """Seconds since 1970."""
+    commit: str = ""
+    """Empty if the code was in no repository."""
+    dirty: bool | None = None
+    """Whether tracked files differed from the commit."""
+    code: str = ""
+    """The digest of the snapshot of its code; empty without one."""
+    directory: str = ""
+    version: str = ""
+    """Of slurmddp."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Setting:
-    """A value of the job, with no secret in it, and where it came from."""
+    """A value of the job, without secrets, and its source."""
 
     key: str
     value: str
     origin: str
-    """Empty where it is not on record."""
+    """Empty if it is not recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A run, as it was found."""
+    """A run and all that its page shows."""
 
     run: RunDir
     written: float
-    """When, in seconds since 1970."""
+    """When the report was made, in seconds since 1970."""
     submissions: tuple[Submission, ...]
     statuses: tuple[JobStatus, ...]
     command: str
-    """What each rank ran, with no secret in it."""
+    """What each rank ran, without secrets."""
     settings: tuple[Setting, ...]
     events: tuple[Event, ...]
     timeline: Timeline
     figures: Figures
     diagnosis: Diagnosis | None = None
-    """Why it failed; None where it did not, or where nobody can tell."""
+    """Why it failed; None if it did not, or if that is not known."""
     causes: Mapping[str, Diagnosis] = field(default_factory=dict)
-    """Why attempts ended badly, by their labels; without those of which it is not known."""
+    """Why attempts failed, by their labels, as far as that is known."""
 
     @property
-    def laps(self) -> tuple[Lap, ...]:
+    def attempts(self) -> tuple[Attempt, ...]:
         """Its attempts, the oldest first."""
-        return self.timeline.laps
+        return self.timeline.attempts
 
     @property
     def status(self) -> JobStatus | None:
-        """The job by which the run is judged: one that runs or waits, else the one that ran last."""
+        """The status of the job that runs or waits, else of the one that ran last."""
         active = [job for job in self.statuses if job.phase in ("running", "queued")]
-        ran = [job for job in self.statuses if self.laps and job.job_id == self.laps[-1].job]
+        ran = [job for job in self.statuses if self.attempts and job.job_id == self.attempts[-1].job]
         return next(iter(active or ran or self.statuses[-1:]), None)
 
     @property
     def phase(self) -> Phase:
-        """Where in its life the run is: as Slurm says, else as its last attempt ended."""
+        """The phase of the run: the one that Slurm says, else by the end of the last attempt."""
         known = self.status.phase if self.status else "unknown"
-        return _BY_OUTCOME.get(self.laps[-1].outcome, "unknown") if known == "unknown" and self.laps else known
+        if known != "unknown" or not self.attempts:
+            return known
+        return _BY_OUTCOME.get(self.attempts[-1].outcome, "unknown")
 
 
-def gather(run: RunDir, environ: Mapping[str, str], *, now: float) -> Report:
-    """Return what there is to tell of a run; where Slurm does not answer, what its files tell."""
-    found = _found(run, environ, now)
-    found = replace(found, causes=dict(_causes(run, found)))
-    if found.phase != "failed":
-        return found
-    job_id = found.status.job_id if found.status else found.laps[-1].job
+def collect_report(run: RunDir, environ: Mapping[str, str], *, now: float) -> Report:
+    """Return the report of a run; if Slurm does not answer, from its files alone."""
+    report = _collect_undiagnosed(run, environ, now)
+    report = replace(report, causes=dict(_diagnose_attempts(run, report)))
+    if report.phase != "failed":
+        return report
+    job_id = report.status.job_id if report.status else report.attempts[-1].job
     with suppress(ClusterError):
-        return replace(found, diagnosis=_shareable(diagnose(run, job_id, environ)))
-    return found
+        return replace(report, diagnosis=_mask_secrets(diagnose(run, job_id, environ)))
+    return report
 
 
-def _causes(run: RunDir, found: Report) -> Iterator[tuple[str, Diagnosis]]:
-    """Yield of the last attempts that ended badly why they did, as their own files tell."""
-    for lap in [lap for lap in found.laps if lap.outcome in _BAD][-MOST_CAUSES:]:
-        if lap.name in run.attempts(lap.job):
-            events = [event for event in found.events if event.job == lap.job]
-            told = of_attempt(run, lap.job, lap.name, events)
-            if told.cause not in (UNKNOWN, NONE):
-                yield lap.label, _shareable(told)
+def _diagnose_attempts(run: RunDir, report: Report) -> Iterator[tuple[str, Diagnosis]]:
+    """Yield why the last attempts that failed did so, from their own files."""
+    for attempt in [attempt for attempt in report.attempts if attempt.outcome in _FAILED][-MOST_CAUSES:]:
+        if attempt.name in run.attempts(attempt.job):
+            events = [event for event in report.events if event.job == attempt.job]
+            found = diagnose_attempt(run, attempt.job, attempt.name, events)
+            if found.cause not in (UNKNOWN, NONE):
+                yield attempt.label, _mask_secrets(found)
 
 
-def _shareable(found: Diagnosis) -> Diagnosis:
-    """Return a diagnosis for a page that is mailed: a line of the set-up may give a variable its secret."""
+def _mask_secrets(found: Diagnosis) -> Diagnosis:
+    """Mask the secrets in a diagnosis: a set-up line may set a variable to one, and pages are sent to others."""
     if found.cause != "set-up-failed":
         return found
-    lines = tuple(replace(line, text=masked(line.text)) for line in found.evidence)
-    return replace(found, what=masked(found.what), evidence=lines)
+    lines = tuple(replace(line, text=mask_secrets(line.text)) for line in found.evidence)
+    return replace(found, what=mask_secrets(found.what), evidence=lines)
 
 
-def _found(run: RunDir, environ: Mapping[str, str], now: float) -> Report:
-    seen, submitted = _events(run), of(run).jobs
-    told = History(seen.events)
-    numbers = {job.partition("_")[0] for job in submitted}  # of a setting those of the sweep that it was in
-    submissions = tuple(item for item in records.submitted(run) if item.job in numbers)
-    statuses = tuple(status.look([Target(run, submitted)], environ, now=now)) if submitted else ()
-    timeline = build(told, submissions, known={job.job_id: _known(job) for job in statuses}, now=now)
-    laps = (replace(lap, tallies=seen.tallies.get((lap.job, lap.name), {})) for lap in timeline.laps)
-    timeline = replace(timeline, laps=tuple(laps))
-    spec = records.spec(run)
+def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) -> Report:
+    sampled, jobs = _read_events(run), find_all_jobs(run).jobs
+    history = History(sampled.events)
+    numbers = {JobRef.parse(job).array_id for job in jobs}  # the job of a setting is an array of its sweep
+    submitted = tuple(item for item in read_submissions(run) if item.job in numbers)
+    statuses = tuple(status.query_jobs([Target(run, jobs)], environ, now=now)) if jobs else ()
+    timeline = build_timeline(
+        history,
+        {item.job: item.time for item in submitted if item.time is not None},
+        known={job.job_id: _job_info(job) for job in statuses},
+        now=now,
+    )
+    attempts = (replace(one, counts=sampled.counts.get((one.job, one.name), {})) for one in timeline.attempts)
+    timeline = replace(timeline, attempts=tuple(attempts))
+    spec = read_spec(run)
     return Report(
         run=run,
         written=now,
-        submissions=submissions,
+        submissions=submitted,
         statuses=statuses,
-        command=_command(spec),
-        settings=tuple(_settings(spec)),
-        events=tuple(sorted(told.events, key=lambda event: event.time)),
+        command=_format_command(spec),
+        settings=tuple(_list_settings(spec)),
+        events=tuple(sorted(history.events, key=lambda event: event.time)),
         timeline=timeline,
-        figures=figures(timeline),
+        figures=compute_figures(timeline),
     )
 
 
-def _events(run: RunDir) -> Told:
+def read_submissions(run: RunDir) -> tuple[Submission, ...]:
+    """Return the run's jobs, the oldest first."""
+    return tuple(_parse_submission(record) for record in submissions(run.sweep or run))
+
+
+def _parse_submission(record: Mapping[str, Any]) -> Submission:
+    texts = {name: record.get(name) for name in ("commit", "code", "directory", "version")}
+    dirty = record.get("dirty")
+    return Submission(
+        job=str(record["job"]),
+        time=_parse_time(record.get("time")),
+        dirty=dirty if isinstance(dirty, bool) else None,
+        **{name: value for name, value in texts.items() if isinstance(value, str)},
+    )
+
+
+def _parse_time(text: Any) -> float | None:
+    with suppress(ValueError, TypeError, OverflowError):
+        return datetime.fromisoformat(text).timestamp()
+    return None
+
+
+def read_spec(run: RunDir) -> dict[str, Any]:
+    """Return the job as it was last submitted; empty if spec.toml cannot be read."""
+    with suppress(OSError, ValueError):
+        return tomllib.loads((run.sweep or run).spec.read_text("utf-8"))
+    return {}
+
+
+def _read_events(run: RunDir) -> SampledEvents:
     with suppress(FileNotFoundError), run.events.open("rb") as file:
-        return thinned(file)
-    return thinned(())
+        return downsample_events(file)
+    return downsample_events(())
 
 
-def _known(job: JobStatus) -> JobInfo:
-    """Return what Slurm itself says of a job; of the files' times the events tell more, and copies have others."""
-    told = JobInfo(job_id=job.job_id, state=job.state, source=job.source)
-    return told if job.source == "files" else told._replace(started=job.started, ended=job.ended)
+def _job_info(job: JobStatus) -> JobInfo:
+    """Return what Slurm itself says of a job. Times from the files are left out: the events are better."""
+    info = JobInfo(job_id=job.job_id, state=job.state, source=job.source)
+    return info if job.source == "files" else info._replace(started=job.started, ended=job.ended)
 
 
-def _command(spec: Mapping[str, Any]) -> str:
+def _format_command(spec: Mapping[str, Any]) -> str:
     words = spec.get("command")
     if not isinstance(words, list) or not words:
         worker = spec.get("worker")
         return f"{WORKER}, task {worker.get('task')}" if isinstance(worker, dict) else ""
-    return shlex.join(map(str, masked([_word(word) for word in words])))
+    return shlex.join(map(str, mask_secrets([_decode_word(word) for word in words])))
 
 
-def _word(word: Any) -> str:
-    """Return a word of COMMAND; bytes that are no UTF-8 stand in spec.toml as their numbers."""
+def _decode_word(word: Any) -> str:
+    """Return a word of COMMAND; spec.toml holds a word that is not UTF-8 as a list of bytes."""
     if isinstance(word, list) and all(isinstance(byte, int) and 0 <= byte < 256 for byte in word):  # noqa: PLR2004 a byte
         return bytes(word).decode("utf-8", "backslashreplace")
     return str(word)
 
 
-def _settings(spec: Mapping[str, Any]) -> Iterator[Setting]:
-    """Yield the job's values, those that somebody has chosen first."""
+def _list_settings(spec: Mapping[str, Any]) -> Iterator[Setting]:
+    """Yield the job's values, the built-in ones last."""
     recorded = spec.get("recorded")
     origins = recorded.get("origins") if isinstance(recorded, dict) else None
     known = origins if isinstance(origins, dict) else {}
     keys = [key for key in spec if key not in ("command", "worker", "recorded")]
     for key in sorted(keys, key=lambda key: known.get(key) == "built-in"):
-        yield Setting(key=key, value=_shown(key, spec[key]), origin=str(known.get(key, "")))
+        yield Setting(key=key, value=_format_value(key, spec[key]), origin=str(known.get(key, "")))
     worker = spec.get("worker")
     for key, value in worker.items() if isinstance(worker, dict) else ():
-        yield Setting(key=f"worker.{key}", value=_shown(key, value), origin="")
+        yield Setting(key=f"worker.{key}", value=_format_value(key, value), origin="")
 
 
-def _shown(key: str, value: Any) -> str:
-    safe = masked({key: value})[key]
-    return "\n".join(map(str, safe)) if isinstance(safe, list) else _plain(safe)
+def _format_value(key: str, value: Any) -> str:
+    safe = mask_secrets({key: value})[key]
+    if isinstance(safe, list):
+        return "\n".join(map(str, safe))
+    return str(safe).lower() if isinstance(safe, bool) else str(safe)
 
 
-def _plain(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def as_json(report: Report) -> dict[str, Any]:
-    """Return the figures of a run, and what they were counted from."""
-    found = report.figures
+def make_json(report: Report) -> dict[str, Any]:
+    """Return the figures of a run, and the attempts that they were counted from, as a value for JSON."""
+    figures = report.figures
     return {
         "run": report.run.path.name,
         "phase": report.phase,
@@ -199,41 +255,42 @@ def as_json(report: Report) -> dict[str, Any]:
         "jobs": [item.job for item in report.submissions],
         "begin": report.timeline.begin,
         "end": report.timeline.end,
-        "wall_s": found.wall_s,
-        "allocated_s": found.allocated_s,
-        "seconds": dict(found.seconds),
-        "goodput": found.goodput,
-        "goodput_wall": found.goodput_wall,
-        "steps": {"taken": found.steps_taken, "kept": found.steps_kept, "repeated": found.steps_repeated},
-        "restarts": found.restarts,
-        "requeues": found.requeues,
-        "checkpoints": found.checkpoints,
-        "attempts": [_lap_json(lap, report.causes.get(lap.label)) for lap in report.laps],
+        "wall_s": figures.wall_s,
+        "allocated_s": figures.allocated_s,
+        "seconds": dict(figures.seconds),
+        "goodput": figures.goodput,
+        "goodput_wall": figures.goodput_wall,
+        "steps": {"taken": figures.steps_taken, "kept": figures.steps_kept, "repeated": figures.steps_repeated},
+        "restarts": figures.restarts,
+        "requeues": figures.requeues,
+        "checkpoints": figures.checkpoints,
+        "attempts": [_attempt_json(attempt, report.causes.get(attempt.label)) for attempt in report.attempts],
         "stragglers": [_finite(event.fields) for event in report.events if event.kind == "straggler"],
         "findings": [_finite(event.fields) for event in report.events if event.kind == "finding"],
     }
 
 
-def _lap_json(lap: Lap, cause: Diagnosis | None) -> dict[str, Any]:
+def _attempt_json(attempt: Attempt, cause: Diagnosis | None) -> dict[str, Any]:
     return {
-        "job": lap.job,
-        "attempt": lap.name,
-        "begin": lap.begin,
-        "end": lap.end,
-        "outcome": lap.outcome,
-        "reason": lap.reason,
+        "job": attempt.job,
+        "attempt": attempt.name,
+        "begin": attempt.begin,
+        "end": attempt.end,
+        "outcome": attempt.outcome,
+        "reason": attempt.reason,
         "cause": cause.cause if cause else None,
-        "steps": {"first": lap.climb.first, "last": lap.climb.last, "kept": lap.kept} if lap.climb else None,
-        "spans": [_span_json(span) for span in (*lap.before, *lap.spans)],
+        "steps": {"first": attempt.progress.first, "last": attempt.progress.last, "kept": attempt.kept}
+        if attempt.progress
+        else None,
+        "spans": [
+            {"kind": span.kind, "begin": span.begin, "seconds": span.seconds}
+            for span in (*attempt.before, *attempt.spans)
+        ],
     }
 
 
-def _span_json(span: Span) -> dict[str, Any]:
-    return {"kind": span.kind, "begin": span.begin, "seconds": span.seconds}
-
-
 def _finite(value: Any) -> Any:
-    """Return what an event holds as JSON can have it, a strange number as its text."""
+    """Return a value of an event for JSON; a number that is not finite becomes text."""
     if isinstance(value, Mapping):
         return {name: _finite(item) for name, item in value.items()}
     if isinstance(value, list):

@@ -1,17 +1,17 @@
-"""What was logged by name, over the steps: an attempt a line, thinned without hiding a peak. Pure."""
+"""Curves over the steps: a line for each attempt, downsampled so that every peak stays. Pure."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
-from slurmddp.report.attempts import Lap
-from slurmddp.report.downsample import RATE, Tally
-from slurmddp.report.step_progress import rates
+from slurmddp.report.attempts import Attempt
+from slurmddp.report.downsample import RATE, ValueCount, rate_between
 from slurmddp.runs.history import Event, number
 
 MOST_POINTS: Final = 1600
-"""Of all lines of a picture together: more than a screen has columns."""
+"""For all lines of a chart together: more than a screen has columns."""
 _LEAST_BUCKETS: Final = 4
 _OF_A_BUCKET: Final = 4
 
@@ -24,58 +24,59 @@ Point = tuple[int, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """What one attempt logged by one name."""
+    """The values that one attempt logged by one name."""
 
     label: str
     """`<job> <attempt>`."""
     points: tuple[Point, ...]
-    """By step; of many, those that show the shape."""
+    """By step; of many points those that show the shape."""
     odd: tuple[Point, ...]
-    """Values that are `nan`, `inf` or `-inf`, thinned likewise."""
+    """Values that are `nan`, `inf` or `-inf`, downsampled too."""
     count: int
     """Values that were logged."""
     odd_count: int
     first: float | None
     last: float | None
-    """The newest value, whatever it is; None where none was logged."""
+    """The newest value, also one that is not finite; None if none was logged."""
     least: float | None
     most: float | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Curve:
-    """One name, and what each attempt logged by it."""
+    """The values of one name, a line for each attempt."""
 
     name: str
     lines: tuple[Line, ...]
     """The oldest attempt first; at least one."""
 
 
-def logged(laps: Sequence[Lap]) -> list[Curve]:
-    """Return what was logged, loss and throughput first, then by name; and the steps a second, which are measured."""
+def build_metric_curves(attempts: Sequence[Attempt]) -> list[Curve]:
+    """Return the curves of the logged values and of the steps per second: loss and throughput first, then by name."""
     values: dict[str, dict[str, list[Point]]] = {}
-    for lap in laps:
-        for name, point in (*_values(lap.all("metrics")), *_rates(lap)):
-            values.setdefault(name, {}).setdefault(lap.label, []).append(point)
-    tallies = {lap.label: lap.tallies for lap in laps}
-    return [_curve(name, values[name], tallies) for name in sorted(values, key=_rank)]
+    for attempt in attempts:
+        metrics = attempt.all("metrics")
+        rates = ((STEPS_PER_S, point) for point in step_rates(metrics))
+        for name, point in (*_logged_values(metrics), *rates):
+            values.setdefault(name, {}).setdefault(attempt.label, []).append(point)
+    counts = {attempt.label: attempt.counts for attempt in attempts}
+    return [_build_curve(name, values[name], counts) for name in sorted(values, key=_sort_key)]
 
 
-def checkpoints(laps: Sequence[Lap]) -> list[Curve]:
-    """Return for how long the training was held up by each checkpoint, and how long writing it took."""
+def build_checkpoint_curves(attempts: Sequence[Attempt]) -> list[Curve]:
+    """Return how long each checkpoint held up the training, and how long it was written."""
     found = []
     for name in (HELD, WRITE):
-        lines = {lap.label: [(event.count("step"), value) for event, value in _numbers(lap, name)] for lap in laps}
-        if any(lines.values()):
-            found.append(_curve(name, {label: points for label, points in lines.items() if points}, {}))
+        lines = {attempt.label: points for attempt in attempts if (points := _checkpoint_points(attempt, name))}
+        if lines:
+            found.append(_build_curve(name, lines, {}))
     return found
 
 
-def thin(points: Sequence[Point], buckets: int) -> list[Point]:
-    """Return at most four points a bucket, in their order: its first, least, most and last.
+def downsample_points(points: Sequence[Point], buckets: int) -> list[Point]:
+    """Return at most four points of each bucket, in their order: its first, least, most and last.
 
-    Nothing that is drawn from them lies elsewhere: the ends, and each bucket's range, are those of all points. The
-    method is known as M4 (Jugel et al., VLDB 2014).
+    So the ends and the range of each bucket are those of all points (M4: Jugel et al., VLDB 2014).
     """
     if len(points) <= _OF_A_BUCKET * buckets:
         return list(points)
@@ -88,11 +89,11 @@ def thin(points: Sequence[Point], buckets: int) -> list[Point]:
     return kept
 
 
-def _rank(name: str) -> tuple[int, str]:
+def _sort_key(name: str) -> tuple[int, str]:
     return (_FIRST.index(name) if name in _FIRST else len(_FIRST), name)
 
 
-def _values(events: Iterable[Event]) -> Iterator[tuple[str, Point]]:
+def _logged_values(events: Iterable[Event]) -> Iterator[tuple[str, Point]]:
     for event in events:
         found = event.fields.get("values")
         for name, raw in found.items() if isinstance(found, Mapping) else ():
@@ -101,33 +102,38 @@ def _values(events: Iterable[Event]) -> Iterator[tuple[str, Point]]:
                 yield str(name), (event.count("step"), value)
 
 
-def _rates(lap: Lap) -> Iterator[tuple[str, Point]]:
-    return ((STEPS_PER_S, point) for point in rates(lap.all("metrics")))
+def step_rates(metrics: Sequence[Event]) -> Iterator[Point]:
+    """Yield the steps per second between each two events with metrics, with the step of the later one."""
+    for before, event in pairwise(metrics):
+        rate = rate_between(before.time, before.count("step"), event.time, event.count("step"))
+        if rate is not None:
+            yield event.count("step"), rate
 
 
-def _numbers(lap: Lap, name: str) -> Iterator[tuple[Event, float]]:
-    found = ((event, event.number(name)) for event in lap.all("checkpoint"))
-    return ((event, value) for event, value in found if value is not None)
+def _checkpoint_points(attempt: Attempt, name: str) -> list[Point]:
+    found = ((event.count("step"), event.number(name)) for event in attempt.all("checkpoint"))
+    return [(step, value) for step, value in found if value is not None]
 
 
-def _curve(name: str, lines: Mapping[str, list[Point]], tallies: Mapping[str, Mapping[str, Tally]]) -> Curve:
+def _build_curve(name: str, lines: Mapping[str, list[Point]], counts: Mapping[str, Mapping[str, ValueCount]]) -> Curve:
     buckets = max(_LEAST_BUCKETS, MOST_POINTS // _OF_A_BUCKET // len(lines))
-    known = {label: tallies.get(label, {}).get(name) for label in lines}
-    return Curve(name=name, lines=tuple(_line(label, points, buckets, known[label]) for label, points in lines.items()))
+    known = {label: counts.get(label, {}).get(name) for label in lines}
+    built = (_build_line(label, points, buckets, known[label]) for label, points in lines.items())
+    return Curve(name=name, lines=tuple(built))
 
 
-def _line(label: str, points: list[Point], buckets: int, tally: Tally | None) -> Line:
-    """Return a line; values logged for one step stay in the order in which they were."""
+def _build_line(label: str, points: list[Point], buckets: int, logged: ValueCount | None) -> Line:
+    """Return a line; several values of one step keep their order."""
     ordered = sorted(points, key=lambda point: point[0])
     finite = [point for point in ordered if math.isfinite(point[1])]
     odd = [point for point in ordered if not math.isfinite(point[1])]
     values = [value for _, value in finite]
     return Line(
         label=label,
-        points=tuple(thin(finite, buckets)),
+        points=tuple(downsample_points(finite, buckets)),
         odd=tuple(odd[:: 1 + len(odd) // buckets]),
-        count=tally.count if tally else len(ordered),
-        odd_count=tally.odd if tally else len(odd),
+        count=logged.count if logged else len(ordered),
+        odd_count=logged.odd if logged else len(odd),
         first=ordered[0][1] if ordered else None,
         last=ordered[-1][1] if ordered else None,
         least=min(values, default=None),

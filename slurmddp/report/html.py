@@ -1,7 +1,7 @@
-"""A run's report -> HTML, as text. Pure, but for reading its template and its style. The door to jinja2 for pages.
+"""A run's report as one HTML page. Reads its template and its style, no other file.
 
-Names, logs and configuration are whoever's: each value is escaped, what cannot be printed is written as an escape, and
-the page's own policy lets a browser load nothing and run nothing.
+Names, logs and configuration are untrusted: each value is escaped for HTML, unprintable characters are written as
+escapes, and the page's security policy forbids the browser to load or run anything.
 """
 
 import base64
@@ -24,7 +24,7 @@ from slurmddp.runs.history import Event
 _FOLDER: Final = Path(__file__).parent
 _LONGEST: Final = 4000
 """Characters of one value."""
-MOST_LAPS: Final = 200
+MOST_ATTEMPTS: Final = 200
 MOST_ROWS: Final = 300
 
 _PHASES: Final = {
@@ -37,19 +37,19 @@ _PHASES: Final = {
 }
 OUTCOMES: Final = {
     "done": "finished",
-    "stopped": "told to stop, its state saved",
+    "stopped": "told to stop, with its state saved",
     "crashed": "crashed",
-    "failed": "failed for good",
+    "failed": "failed, not to be retried",
     "fenced": "another attempt owned the run",
     "cancelled": "cancelled",
     "running": "running",
-    "silent": "ended without a word",
+    "silent": "ended without a record",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slow:
-    """A rank that all others waited for."""
+class SlowRank:
+    """A rank that all others had to wait for."""
 
     rank: int
     host: str
@@ -58,17 +58,12 @@ class Slow:
     others: str
 
 
-def page(report: Report) -> bytes:
-    """Return the page, whole and by itself, in UTF-8."""
+def render_page(report: Report) -> bytes:
+    """Return the page in UTF-8; it needs no other file."""
     css = (_FOLDER / "page.css").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
-    text = (
-        _environment()
-        .get_template("page.html.j2")
-        .render(
-            _contents(report) | {"css": Markup(css), "css_digest": digest}  # noqa: S704 our own file
-        )
-    )
+    values = _template_values(report) | {"css": Markup(css), "css_digest": digest}  # noqa: S704 a file of this package
+    text = _environment().get_template("page.html.j2").render(values)
     return text.encode("utf-8", "replace")
 
 
@@ -77,7 +72,7 @@ def _environment() -> jinja2.Environment:
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
         undefined=jinja2.StrictUndefined,
-        finalize=_printed,
+        finalize=_make_printable,
         trim_blocks=True,
         lstrip_blocks=True,
         autoescape=True,
@@ -91,8 +86,8 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def _printed(value: Any) -> Any:
-    """Return a value that can do nothing to the text around it, and is no book."""
+def _make_printable(value: Any) -> Any:
+    """Return a value with escapes for characters that cannot be printed; a long text is cut."""
     if not isinstance(value, str) or isinstance(value, Markup):
         return value
     text = value if len(value) <= _LONGEST else value[:_LONGEST] + " ..."
@@ -101,9 +96,9 @@ def _printed(value: Any) -> Any:
     return "".join(char if char.isprintable() or char == "\n" else ascii(char)[1:-1] for char in text)
 
 
-def _contents(report: Report) -> dict[str, Any]:
-    timeline, found = report.timeline, report.figures
-    seconds = [(kind, found.seconds.get(kind, 0.0)) for kind in svg.KINDS]
+def _template_values(report: Report) -> dict[str, Any]:
+    timeline, attempts, figures = report.timeline, report.attempts, report.figures
+    seconds = [(kind, figures.seconds.get(kind, 0.0)) for kind in svg.KINDS]
     last = report.submissions[-1] if report.submissions else None
     return {
         "report": report,
@@ -112,31 +107,34 @@ def _contents(report: Report) -> dict[str, Any]:
         "submission": last,
         "start": next((event for event in reversed(report.events) if event.kind == "start"), None),
         "zone": number_format.zone(report.written),
-        "figures": found,
+        "figures": figures,
         "seconds": [(kind, value) for kind, value in seconds if value > 0],
         "kinds": svg.KINDS,
         "allocated": ALLOCATED,
-        "shares": svg.shares(seconds),
-        "whole": svg.whole(timeline),
-        "axis": svg.axis(timeline),
-        "laps": [(lap, svg.of_lap(timeline, lap), lap.last("start")) for lap in report.laps[-MOST_LAPS:]],
+        "shares": svg.draw_shares(seconds),
+        "whole": svg.draw_run(timeline),
+        "axis": svg.draw_time_axis(timeline),
+        "attempts": [
+            (attempt, svg.draw_attempt(timeline, attempt), attempt.last("start"))
+            for attempt in report.attempts[-MOST_ATTEMPTS:]
+        ],
         "outcomes": OUTCOMES,
-        "charts": svg.charts(curves.logged(report.laps), report.laps),
-        "checkpoint_charts": svg.charts(curves.checkpoints(report.laps), report.laps),
-        "styles": list(svg.styles(report.laps).items()),
+        "charts": svg.draw_charts(curves.build_metric_curves(attempts), attempts),
+        "checkpoint_charts": svg.draw_charts(curves.build_checkpoint_curves(attempts), attempts),
+        "styles": list(svg.line_styles(attempts).items()),
         "old_style": svg.STYLES,
-        "slow": list(_slow(report.events)),
+        "slow": list(_slow_ranks(report.events)),
         "findings": [event for event in report.events if event.kind == "finding"][-MOST_ROWS:],
-        "happened": [(event, said) for event in report.events if (said := happened(event))][-MOST_ROWS:],
+        "happened": [(event, words) for event in report.events if (words := describe_event(event))][-MOST_ROWS:],
     }
 
 
-def _slow(events: tuple[Event, ...]) -> Iterator[Slow]:
-    named = sorted((event for event in events if event.kind == "straggler"), key=_rank_of)
-    for rank, group in groupby(named, key=_rank_of):
+def _slow_ranks(events: tuple[Event, ...]) -> Iterator[SlowRank]:
+    named = sorted((event for event in events if event.kind == "straggler"), key=_slow_rank)
+    for rank, group in groupby(named, key=_slow_rank):
         times = list(group)
         last = times[-1]
-        yield Slow(
+        yield SlowRank(
             rank=rank,
             host=last.text("slow_host"),
             times=len(times),
@@ -145,25 +143,27 @@ def _slow(events: tuple[Event, ...]) -> Iterator[Slow]:
         )
 
 
-def _rank_of(event: Event) -> int:
+def _slow_rank(event: Event) -> int:
     return event.count("slow_rank")
 
 
-def happened(event: Event) -> str:
-    """Return what an event says, in words; empty for those that are told elsewhere, or too many."""
-    words_of = _WORDS.get(event.kind)
-    return words_of(event) if words_of else ""
+def describe_event(event: Event) -> str:
+    """Return an event in words; empty for kinds that the page shows elsewhere."""
+    describe = _DESCRIPTIONS.get(event.kind)
+    return describe(event) if describe else ""
 
 
-_WORDS: Final[Mapping[str, Callable[[Event], str]]] = {
-    "start": lambda event: f"{event.count('world_size')} ranks on {event.count('nodes')} node(s) have met",
-    "resume": lambda event: f"goes on from step {event.count('step'):,}, {event.text('checkpoint')}",
+_DESCRIPTIONS: Final[Mapping[str, Callable[[Event], str]]] = {
+    "start": lambda event: (
+        f"{event.count('world_size')} ranks on {event.count('nodes')} node(s) finished the rendezvous"
+    ),
+    "resume": lambda event: f"resumed from step {event.count('step'):,}, {event.text('checkpoint')}",
     "notice": lambda event: f"told to stop: {event.text('reason')} ({event.text('cause')})",
     "requeue": lambda event: f"back into the queue: {event.text('reason')}",
-    "fenced": lambda event: f"starts nothing: {event.text('reason')}",
+    "fenced": lambda event: f"started no ranks: {event.text('reason')}",
     "job_end": lambda event: f"the job ended with status {event.count('status')}: {event.text('reason')}",
     "cancel": lambda event: f"cancelled by `slurmddp cancel` ({event.text('by')})",
-    "restart": lambda event: f"started again after status {event.count('status')}: {event.text('reason')}",
+    "restart": lambda event: f"restarted after status {event.count('status')}: {event.text('reason')}",
     "checkpoint-failed": lambda event: f"step {event.count('step'):,} could not be saved: {event.text('reason')}",
     "end": lambda event: f"rank 0 ended with status {event.count('status')}: {event.text('reason')}",
 }

@@ -1,4 +1,4 @@
-"""Numbers and times as people read them. Pure."""
+"""Numbers and times as text for the page. Pure."""
 
 import math
 from datetime import datetime
@@ -26,7 +26,7 @@ def duration(seconds: float) -> str:
 
 
 def clock(time: float) -> str:
-    """Return a moment by the clock of this machine: `2026-11-21 23:44:14`."""
+    """Return a time by the clock of this machine: `2026-11-21 23:44:14`."""
     try:
         return f"{datetime.fromtimestamp(time).astimezone():%Y-%m-%d %H:%M:%S}"
     except (ValueError, OverflowError, OSError):
@@ -34,7 +34,7 @@ def clock(time: float) -> str:
 
 
 def zone(time: float) -> str:
-    """Return by which clock: `UTC`, `CET`."""
+    """Return the time zone of `clock`: `UTC`, `CET`."""
     try:
         return datetime.fromtimestamp(time).astimezone().tzname() or ""
     except (ValueError, OverflowError, OSError):

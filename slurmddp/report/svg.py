@@ -1,7 +1,7 @@
-"""Where on a picture things lie: bars and curves as percentages of its width. Pure.
+"""Bars and charts as numbers for SVG. Pure.
 
-Text and marks are placed by percentages, so that they keep their size on any screen; the lines of a curve are drawn
-in a square of SIDE by SIDE that is stretched.
+Text and marks are placed by percentages, so they have the same size on any screen. The lines of a chart are drawn in a
+square of SIDE by SIDE that is stretched.
 """
 
 import math
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from slurmddp.report import number_format
-from slurmddp.report.attempts import Kind, Lap, Span
+from slurmddp.report.attempts import Attempt, Kind, Span
 from slurmddp.report.axis import Scale, time_ticks
 from slurmddp.report.curves import HELD, STEPS_PER_S, THROUGHPUT, WRITE, Curve, Line
 from slurmddp.report.timeline import Timeline
@@ -18,10 +18,10 @@ from slurmddp.runs.history import Event
 
 SIDE: Final = 1000
 MOST_MARKS: Final = 500
-"""Of one bar."""
+"""On one bar."""
 _EDGE: Final = 0.06
 STYLES: Final = 6
-"""Of lines, each another colour, every second one dashed; one more is for all the others."""
+"""Styles of lines, each with a colour of its own, every second one dashed; one more is for all other lines."""
 
 KINDS: Final[dict[Kind, str]] = {
     "useful": "useful steps",
@@ -33,7 +33,7 @@ KINDS: Final[dict[Kind, str]] = {
     "queued": "in the queue",
     "absent": "no job",
 }
-"""What time is spent on, in words, in the order in which it is told."""
+"""The kinds of time in words, in the order of the page."""
 
 _TITLES: Final = {
     THROUGHPUT: "samples a second",
@@ -70,19 +70,19 @@ class Tick:
     at: str
     label: str
     anchor: str = "middle"
-    """Which end of the label stands there: at the edges, the one that keeps it within."""
+    """The part of the label that stands there: at an edge of the chart, the end that keeps the label inside."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bar:
-    """A time from left to right."""
+    """Spans of time from left to right."""
 
     pieces: tuple[Piece, ...]
     marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drawn:
+class DrawnLine:
     """One line of a chart."""
 
     style: int
@@ -90,10 +90,10 @@ class Drawn:
     label: str
     """`<job> <attempt>`."""
     number: int
-    """Of the attempt, from 1; it stands where the line begins."""
+    """The number of the attempt, from 1; it is drawn where the line begins."""
     x: str
     y: str
-    """Where that is."""
+    """The place of the number."""
     line: Line
 
 
@@ -104,89 +104,89 @@ class Chart:
     title: str
     description: str
     is_log: bool
-    lines: tuple[Drawn, ...]
+    lines: tuple[DrawnLine, ...]
     odd: tuple[Mark, ...]
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
 
 
-def whole(timeline: Timeline) -> Bar:
-    """Return everything in one bar."""
-    marks = [mark for lap in timeline.laps for mark in _marks(timeline, lap) if mark.kind != "checkpoint"]
-    return Bar(pieces=tuple(_piece(timeline, span) for span in timeline.spans), marks=_some(marks))
+def draw_run(timeline: Timeline) -> Bar:
+    """Return the whole run as one bar."""
+    marks = [mark for attempt in timeline.attempts for mark in _marks(timeline, attempt) if mark.kind != "checkpoint"]
+    return Bar(pieces=tuple(_piece(timeline, span) for span in timeline.spans), marks=_limit_marks(marks))
 
 
-def of_lap(timeline: Timeline, lap: Lap) -> Bar:
-    """Return one attempt, and the time before it, in the place that they have in the whole."""
-    spans = (*lap.before, *lap.spans)
-    return Bar(pieces=tuple(_piece(timeline, span) for span in spans), marks=_some(list(_marks(timeline, lap))))
+def draw_attempt(timeline: Timeline, attempt: Attempt) -> Bar:
+    """Return one attempt and the time before it, at their place in the bar of the run."""
+    pieces = tuple(_piece(timeline, span) for span in (*attempt.before, *attempt.spans))
+    return Bar(pieces=pieces, marks=_limit_marks(list(_marks(timeline, attempt))))
 
 
-def shares(seconds: Sequence[tuple[Kind, float]]) -> Bar:
-    """Return times, one beside the other, as shares of all of them."""
+def draw_shares(seconds: Sequence[tuple[Kind, float]]) -> Bar:
+    """Return the kinds of time next to each other, each as its share of the total."""
     total, at, pieces = sum(value for _, value in seconds), 0.0, []
     for kind, value in seconds:
         if value > 0:
-            said = f"{KINDS[kind]}: {number_format.duration(value)}, {number_format.percent(value / total)}"
-            pieces.append(Piece(kind, _percent(at / total), _percent(value / total), said))
+            words = f"{KINDS[kind]}: {number_format.duration(value)}, {number_format.percent(value / total)}"
+            pieces.append(Piece(kind, _percent(at / total), _percent(value / total), words))
             at += value
     return Bar(pieces=tuple(pieces))
 
 
-def axis(timeline: Timeline) -> tuple[Tick, ...]:
-    """Return round times since the beginning."""
+def draw_time_axis(timeline: Timeline) -> tuple[Tick, ...]:
+    """Return ticks at round times since the beginning."""
     length = timeline.end - timeline.begin
-    return tuple(_tick(at / length if length else 0.0, _short(at)) for at in time_ticks(length))
+    return tuple(_tick(at / length if length else 0.0, _short_time(at)) for at in time_ticks(length))
 
 
-def charts(found: Sequence[Curve], laps: Sequence[Lap]) -> list[Chart]:
-    """Return curves as pictures above one another: a step lies at the same place in each."""
-    steps = [step for curve in found for line in curve.lines for step, _ in (*line.points, *line.odd)]
-    looks = styles(laps)
-    return [_chart(curve, Scale.over([0, *steps]), looks) for curve in found]
+def draw_charts(curves: Sequence[Curve], attempts: Sequence[Attempt]) -> list[Chart]:
+    """Return the curves as charts with one scale of steps for all."""
+    steps = [step for curve in curves for line in curve.lines for step, _ in (*line.points, *line.odd)]
+    looks = line_styles(attempts)
+    return [_draw_chart(curve, Scale.over([0, *steps]), looks) for curve in curves]
 
 
-def styles(laps: Sequence[Lap]) -> dict[str, tuple[int, int]]:
-    """Return the number and the style of each attempt's lines; the newest have a style each, all before them one."""
-    newest = [lap.label for lap in laps if lap.climb][: -STYLES - 1 : -1]
+def line_styles(attempts: Sequence[Attempt]) -> dict[str, tuple[int, int]]:
+    """Return the number and the style of each attempt's lines; only the newest have styles of their own."""
+    newest = [attempt.label for attempt in attempts if attempt.progress][: -STYLES - 1 : -1]
     looks = {label: style for style, label in enumerate(newest)}
-    return {lap.label: (number, looks.get(lap.label, STYLES)) for number, lap in enumerate(laps, start=1)}
+    return {one.label: (number, looks.get(one.label, STYLES)) for number, one in enumerate(attempts, start=1)}
 
 
-def _chart(curve: Curve, x: Scale, looks: Mapping[str, tuple[int, int]]) -> Chart:
+def _draw_chart(curve: Curve, x: Scale, looks: Mapping[str, tuple[int, int]]) -> Chart:
     values = [value for line in curve.lines for _, value in line.points]
     y = Scale.over(values, may_be_log=True)
     return Chart(
         title=_TITLES.get(curve.name, curve.name),
         description=_description(curve, x, y),
         is_log=y.is_log,
-        lines=tuple(_drawn(line, x, y, looks[line.label]) for line in curve.lines),
-        odd=tuple(mark for line in curve.lines for mark in _odd(line, x)),
+        lines=tuple(_draw_line(line, x, y, looks[line.label]) for line in curve.lines),
+        odd=tuple(mark for line in curve.lines for mark in _odd_marks(line, x)),
         x_ticks=tuple(_tick(x.at(step), f"{step:,.0f}") for step in x.ticks(whole=True)),
         y_ticks=tuple(Tick(_percent(1 - y.at(value)), number_format.figure(value)) for value in y.ticks() if values),
     )
 
 
 def _piece(timeline: Timeline, span: Span) -> Piece:
-    said = f"{KINDS[span.kind]}: {number_format.duration(span.seconds)} from {number_format.clock(span.begin)}"
-    return Piece(span.kind, _at(timeline, span.begin), _percent(span.seconds / _length(timeline)), said)
+    words = f"{KINDS[span.kind]}: {number_format.duration(span.seconds)} from {number_format.clock(span.begin)}"
+    return Piece(span.kind, _at(timeline, span.begin), _percent(span.seconds / _length(timeline)), words)
 
 
-def _marks(timeline: Timeline, lap: Lap) -> Iterator[Mark]:
-    for event in lap.events:
-        if said := _said(event):
-            yield Mark(event.kind, _at(timeline, event.time), f"{said}, {number_format.clock(event.time)}")
+def _marks(timeline: Timeline, attempt: Attempt) -> Iterator[Mark]:
+    for event in attempt.events:
+        if words := _describe_mark(event):
+            yield Mark(event.kind, _at(timeline, event.time), f"{words}, {number_format.clock(event.time)}")
 
 
-def _some(marks: Sequence[Mark]) -> tuple[Mark, ...]:
-    """Return the marks, of very many evenly chosen ones with the first and the last: more than a screen shows apart."""
+def _limit_marks(marks: Sequence[Mark]) -> tuple[Mark, ...]:
+    """Return at most MOST_MARKS marks, evenly chosen, with the first and the last."""
     many = len(marks) - 1
     if many < MOST_MARKS:
         return tuple(marks)
     return tuple(marks[place * many // (MOST_MARKS - 1)] for place in range(MOST_MARKS))
 
 
-def _said(event: Event) -> str:
+def _describe_mark(event: Event) -> str:
     match event.kind:
         case "checkpoint":
             return f"checkpoint of step {event.count('step'):,}"
@@ -214,7 +214,7 @@ def _tick(share: float, label: str) -> Tick:
     return Tick(_percent(share), label, anchor)
 
 
-def _short(seconds: float) -> str:
+def _short_time(seconds: float) -> str:
     """Return a round time in one unit."""
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
         if seconds >= size:
@@ -222,12 +222,12 @@ def _short(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds else "0"
 
 
-def _drawn(line: Line, x: Scale, y: Scale, look: tuple[int, int]) -> Drawn:
+def _draw_line(line: Line, x: Scale, y: Scale, look: tuple[int, int]) -> DrawnLine:
     number, style = look
     places = [f"{SIDE * x.at(step):.1f} {SIDE * (1 - y.at(value)):.1f}" for step, value in line.points]
     path = f"M{'L'.join(places)}{'h0' if len(places) == 1 else ''}" if places else ""
     step, value = line.points[0] if line.points else (x.low, y.low)
-    return Drawn(
+    return DrawnLine(
         style=style,
         path=path,
         label=line.label,
@@ -238,7 +238,7 @@ def _drawn(line: Line, x: Scale, y: Scale, look: tuple[int, int]) -> Drawn:
     )
 
 
-def _odd(line: Line, x: Scale) -> Iterator[Mark]:
+def _odd_marks(line: Line, x: Scale) -> Iterator[Mark]:
     for step, value in line.odd:
         name = str(value)
         yield Mark(_ODD_GLYPHS[name], _percent(x.at(step)), f"{name} at step {step:,}")
@@ -248,11 +248,11 @@ def _description(curve: Curve, x: Scale, y: Scale) -> str:
     count = sum(line.count for line in curve.lines)
     odd = sum(line.odd_count for line in curve.lines)
     drawn = any(line.points for line in curve.lines)
-    reach = f", from {number_format.figure(y.low)} to {number_format.figure(y.high)}" if drawn else ""
-    strange = f"; {odd:,} of them nan or infinite" if odd else ""
+    range_text = f", from {number_format.figure(y.low)} to {number_format.figure(y.high)}" if drawn else ""
+    odd_text = f"; {odd:,} of them nan or infinite" if odd else ""
     steps = f"steps {math.floor(x.low):,} to {math.ceil(x.high):,}"
-    attempts = f"{len(curve.lines)} attempt{'s' if len(curve.lines) > 1 else ''}"
-    return f"{count:,} values of {attempts} over {steps}{reach}{strange}"
+    count_text = f"{len(curve.lines)} attempt{'s' if len(curve.lines) > 1 else ''}"
+    return f"{count:,} values of {count_text} over {steps}{range_text}{odd_text}"
 
 
 def _percent(share: float) -> str:

@@ -1,17 +1,12 @@
-"""When a run waited, started, trained and lost time. Pure.
+"""How a run spent each moment from its first submission to its end: it waited, started, trained or lost time. Pure."""
 
-Of each moment between the first submission and the end it tells what it was spent on, once.
-"""
-
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from slurmddp.report.attempts import Lap, Span, attempts
-from slurmddp.report.records import Submission
-from slurmddp.report.time_accounting import merged, spent
+from slurmddp.report.attempts import Attempt, Span, StepProgress, build_attempts
 from slurmddp.runs.history import History
-from slurmddp.slurm.job_info import JobInfo
+from slurmddp.slurm.job_info import JobInfo, JobRef
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,63 +15,147 @@ class Timeline:
 
     begin: float
     end: float
-    laps: tuple[Lap, ...]
+    attempts: tuple[Attempt, ...]
     after: tuple[Span, ...] = ()
-    """What the time since the last attempt was spent on."""
+    """The time since the last attempt."""
 
     @property
     def spans(self) -> tuple[Span, ...]:
-        """Everything from begin to end, in order and without a gap."""
-        return (*(span for lap in self.laps for span in (*lap.before, *lap.spans)), *self.after)
+        """All time from begin to end, in order and without a gap."""
+        return (*(span for attempt in self.attempts for span in (*attempt.before, *attempt.spans)), *self.after)
 
 
-def build(
+def build_timeline(
     history: History,
-    submissions: Sequence[Submission] = (),
+    submitted: Mapping[str, float] | None = None,
     *,
     known: Mapping[str, JobInfo] | None = None,
     now: float,
 ) -> Timeline:
-    """Return when what happened; `known` is what Slurm says of each job."""
-    times = {item.job: item.time for item in submissions if item.time is not None}
-    laps = spent(attempts(history, known=known or {}, now=now))
-    begin = min([*times.values(), *(lap.begin for lap in laps)], default=now)
-    laps = _with_waits(laps, times, begin)
-    after = _waiting(laps, times, known or {}, now)
-    end = after[-1].end if after else max((lap.end for lap in laps), default=begin)
-    return Timeline(begin=begin, end=end, laps=tuple(laps), after=after)
+    """Return when what happened; `submitted` are the times of the jobs, `known` is what Slurm says of each."""
+    times, known = submitted or {}, known or {}
+    attempts = _add_spans(build_attempts(history, known=known, now=now))
+    begin = min([*times.values(), *(attempt.begin for attempt in attempts)], default=now)
+    attempts = _add_waits(attempts, times, begin)
+    after = _wait_after(attempts, times, known, now)
+    end = after[-1].end if after else max((attempt.end for attempt in attempts), default=begin)
+    return Timeline(begin=begin, end=end, attempts=tuple(attempts), after=after)
 
 
-def _with_waits(laps: list[Lap], times: Mapping[str, float], begin: float) -> list[Lap]:
-    waits = (
-        _wait(begin if before is None else before.end, lap, before, times)
-        for before, lap in pairwise([None, *laps])
-        if lap
-    )
-    return [replace(lap, before=tuple(wait)) for lap, wait in zip(laps, waits, strict=True)]
+def _add_spans(attempts: Sequence[Attempt]) -> list[Attempt]:
+    """Return the attempts with the steps that were kept, and how their time was spent."""
+    is_measured = any(attempt.progress for attempt in attempts)
+    done = []
+    resumed_at: float = float("inf")
+    for attempt in reversed(attempts):
+        kept = (
+            replace(attempt, kept=_count_kept(attempt, attempt.progress, resumed_at)) if attempt.progress else attempt
+        )
+        done.append(replace(kept, spans=tuple(merge_spans(_attempt_spans(kept, is_measured=is_measured)))))
+        resumed_at = min(resumed_at, attempt.progress.first) if attempt.progress else resumed_at
+    return done[::-1]
 
 
-def _wait(since: float, lap: Lap, before: Lap | None, times: Mapping[str, float]) -> Iterator[Span]:
-    """Yield what the time before an attempt was spent on: nobody had asked, or the job was in the queue."""
-    asked = since
-    if before is None or before.job != lap.job:
-        own = times.get(_number(lap.job), lap.begin)
-        asked = min([own, *(time for time in times.values() if time >= since)])
-    asked = min(max(asked, since), lap.begin)
-    return merged((Span("absent", since, asked), Span("queued", asked, lap.begin)))
+def _count_kept(attempt: Attempt, progress: StepProgress, resumed_at: float) -> int:
+    """Return the step up to which an attempt's work was used; `resumed_at` is the lowest step that others began at."""
+    if resumed_at < float("inf"):
+        return int(max(progress.first, min(resumed_at, progress.last)))
+    return progress.last if attempt.outcome in ("running", "done") else progress.saved
 
 
-def _waiting(laps: list[Lap], times: Mapping[str, float], known: Mapping[str, JobInfo], now: float) -> tuple[Span, ...]:
-    """Return the time since the last attempt, when a job is in the queue."""
+def _attempt_spans(attempt: Attempt, *, is_measured: bool) -> Iterator[Span]:
+    """Yield how an attempt's time was spent, in order; spans may be empty."""
+    progress = attempt.progress
+    if progress is None:
+        started = attempt.last("start")
+        trains_from = attempt.end if is_measured or started is None else min(started.time, attempt.end)
+        yield Span("startup", attempt.begin, trains_from)
+        yield Span("unmeasured", trains_from, attempt.end)
+        return
+    limits = (progress.began, *_useful_and_lost_end(attempt, progress))
+    began, useful_end, lost_end = (min(max(time, attempt.begin), attempt.end) for time in limits)
+    yield Span("startup", attempt.begin, began)
+    yield from _useful_spans(progress, attempt.kept, began, useful_end)
+    yield Span("lost", useful_end, lost_end)
+    yield Span("ending", lost_end, attempt.end)
+
+
+def _useful_and_lost_end(attempt: Attempt, progress: StepProgress) -> tuple[float, float]:
+    """Return when an attempt's last useful step ended, and when it ended to do work that was lost."""
+    if attempt.outcome == "running":
+        return attempt.end, attempt.end
+    stall_ends = (stall.end for stall in progress.stalls if stall.step <= attempt.kept)
+    useful_end = max([progress.time_of(attempt.kept), *stall_ends])
+    if not attempt.is_clean:
+        return useful_end, attempt.end
+    return useful_end, progress.last_time if progress.last > attempt.kept else useful_end
+
+
+def _useful_spans(progress: StepProgress, kept: int, begin: float, end: float) -> Iterator[Span]:
+    """Yield the useful time, and the stalls by checkpoints in it."""
+    at = begin
+    for stall in sorted(progress.stalls, key=lambda stall: stall.begin):
+        first, last = (min(max(time, at), end) for time in (stall.begin, stall.end))
+        if stall.step <= kept:
+            yield Span("useful", at, first)
+            yield Span("held", first, last)
+            at = last
+    yield Span("useful", at, end)
+
+
+def merge_spans(spans: Iterable[Span]) -> Iterator[Span]:
+    """Yield the spans that are not empty; neighbours of one kind become one."""
+    last: Span | None = None
+    for span in spans:
+        if span.end <= span.begin:
+            continue
+        if last and last.kind == span.kind:
+            last = replace(last, end=span.end)
+            continue
+        if last:
+            yield last
+        last = span
+    if last:
+        yield last
+
+
+def _add_waits(attempts: list[Attempt], times: Mapping[str, float], begin: float) -> list[Attempt]:
+    return [
+        replace(attempt, before=_wait_before(before.end if before else begin, attempt, before, times))
+        for before, attempt in pairwise([None, *attempts])
+        if attempt
+    ]
+
+
+def _wait_before(
+    since: float, attempt: Attempt, before: Attempt | None, times: Mapping[str, float]
+) -> tuple[Span, ...]:
+    """Return the time before an attempt: without a submitted job, and then in the queue."""
+    submitted = since
+    if before is None or before.job != attempt.job:
+        own = times.get(_job_number(attempt.job), attempt.begin)
+        submitted = min([own, *(time for time in times.values() if time >= since)])
+    return _wait_spans(since, submitted, attempt.begin)
+
+
+def _wait_after(
+    attempts: list[Attempt], times: Mapping[str, float], known: Mapping[str, JobInfo], now: float
+) -> tuple[Span, ...]:
+    """Return the time since the last attempt, if a job is in the queue."""
     queued = [job for job, state in known.items() if state.phase == "queued"]
     if not queued:
         return ()
-    since = laps[-1].end if laps else min(times.values(), default=now)
-    asked = min(since if laps and job == laps[-1].job else times.get(_number(job), since) for job in queued)
-    asked = min(max(asked, since), now)
-    return tuple(merged((Span("absent", since, asked), Span("queued", asked, now))))
+    last = attempts[-1] if attempts else None
+    since = last.end if last else min(times.values(), default=now)
+    submitted = min(since if last and job == last.job else times.get(_job_number(job), since) for job in queued)
+    return _wait_spans(since, submitted, now)
 
 
-def _number(job: str) -> str:
-    """Return the id that sbatch gave, of a task of an array too."""
-    return job.partition("_")[0]
+def _wait_spans(since: float, submitted: float, until: float) -> tuple[Span, ...]:
+    submitted = min(max(submitted, since), until)
+    return tuple(merge_spans((Span("absent", since, submitted), Span("queued", submitted, until))))
+
+
+def _job_number(job: str) -> str:
+    """Return the id that sbatch printed; of a task that of its array."""
+    return JobRef.parse(job).array_id

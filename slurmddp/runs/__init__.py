@@ -1,1 +1,1 @@
-"""What a run's folder holds beside its checkpoints: events, exit records, ownership. Standard library only."""
+"""Reads and writes a run's folder: layout, submissions, events, exit records, ownership. Standard library only."""

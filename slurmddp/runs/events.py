@@ -1,7 +1,7 @@
-"""The records of `events.jsonl`: the one writer, and the events of the supervisor. Standard library only.
+"""Writes the records of `events.jsonl`, and defines the events of the supervisor. Standard library only.
 
-Rank 0 writes what happens in the training (`training_events`), the supervisor what it decides, and `slurmddp cancel`
-who cancelled the job.
+Rank 0 writes the events of the training (`training_events`), the supervisor its decisions, and `slurmddp cancel` who
+cancelled the job.
 """
 
 import contextlib
@@ -18,9 +18,9 @@ class AttemptStart(NamedTuple):
     nodes: str
     """As a host list."""
     log_offset: int
-    """Size of the batch log then, in bytes: what is said of this attempt begins there."""
+    """Size of the batch log at the start, in bytes: the lines of this attempt begin there."""
     allocated: float | None
-    """When Slurm gave the job these nodes, in seconds since 1970, by the controller's clock; null when unknown."""
+    """When Slurm allocated the nodes, in seconds since 1970 by the controller's clock; null when unknown."""
     event: str = "attempt_start"
 
 
@@ -33,7 +33,7 @@ class AttemptEnd(NamedTuple):
     event: str = "attempt_end"
 
 
-class Restart(NamedTuple):
+class AttemptRestart(NamedTuple):
     """The supervisor starts the ranks again in the same allocation."""
 
     status: int
@@ -41,24 +41,24 @@ class Restart(NamedTuple):
     event: str = "restart"
 
 
-class Requeue(NamedTuple):
+class JobRequeue(NamedTuple):
     """The supervisor puts the job back into the queue."""
 
     reason: str
     excluded: tuple[str, ...]
-    """Nodes that the job is to have no more."""
+    """Nodes that the requeued job must not get."""
     event: str = "requeue"
 
 
 class Fenced(NamedTuple):
-    """The supervisor starts nothing, because the run or the job is another attempt's by now."""
+    """The supervisor starts nothing, because another attempt now owns the run or the job."""
 
     reason: str
     event: str = "fenced"
 
 
 class JobEnd(NamedTuple):
-    """The job ends by itself, and does not come back."""
+    """The job ends by itself and is not requeued."""
 
     status: int
     """Of the batch script."""
@@ -73,7 +73,7 @@ class Cancel(NamedTuple):
     event: str = "cancel"
 
 
-OfBatch = AttemptStart | AttemptEnd | Restart | Requeue | Fenced | JobEnd
+SupervisorEvent = AttemptStart | AttemptEnd | AttemptRestart | JobRequeue | Fenced | JobEnd
 
 
 class Event(Protocol):
@@ -85,7 +85,7 @@ class Event(Protocol):
 
 
 class Author(NamedTuple):
-    """Which process of which attempt writes."""
+    """The process that writes an event."""
 
     job: str
     attempt: str

@@ -1,7 +1,7 @@
-"""How ranks say that they ended: a file `<rank>.end` each, and which of them decides about the attempt. Reads files.
+"""Reads exit records: the file `<rank>.end` of each rank, and the record that decides about the attempt.
 
 A record is one line, `<status> <reason>`; the reason of a failure begins with `rank <r> on <host>: `. A line without
-its end is torn, and no record. The batch script leaves one, too, when a set-up line fails.
+a line end was cut off and does not count. The batch script leaves a record too when a set-up line fails.
 """
 
 import re
@@ -30,7 +30,7 @@ class BatchRecord(NamedTuple):
 
 
 class ExitRecord(NamedTuple):
-    """How one rank said that it ended."""
+    """How one rank ended, by its own record."""
 
     rank: int
     status: int
@@ -45,7 +45,7 @@ class ExitRecord(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """Whether the rank ended badly."""
+        """Whether the rank failed."""
         return self.status not in (DONE, STOPPED)
 
     @property
@@ -55,7 +55,7 @@ class ExitRecord(NamedTuple):
 
     @property
     def output(self) -> Path:
-        """What the rank printed."""
+        """The file with the rank's output."""
         return self.path.with_suffix(".out")
 
 
@@ -100,14 +100,20 @@ def read_records(folder: Path) -> list[ExitRecord]:
     return sorted(found, key=lambda record: (record.time, record.rank))
 
 
-def decisive(records: Iterable[ExitRecord]) -> ExitRecord | None:
-    """Return the record that decides about an attempt; None when no rank has said anything that counts.
+def decisive_record(records: Iterable[ExitRecord]) -> ExitRecord | None:
+    """Return the record that decides about an attempt; None when there is none with a known status.
 
-    Rank 0 alone says that the work is done (0), or stopped with its state durable (75), after the last barrier. Else
-    the oldest record counts of those with 78, then 77, then 76: a failure of the program beats the peers that lost it.
+    Only rank 0 records, after the last barrier, that the work is done (0) or stopped with its state saved (75). Else
+    the oldest record with 78 decides, then with 77, then with 76: a failure of the program comes before the failures
+    of ranks that lost their peer.
     """
     found = list(records)
     for record in found:
         if record.rank == 0 and not record.failed:
             return record
     return next((record for status in _PRECEDENCE for record in found if record.status == status), None)
+
+
+def read_decisive_record(folder: Path) -> ExitRecord | None:
+    """Return the record that decides about the attempt of this folder."""
+    return decisive_record(read_records(folder))

@@ -1,4 +1,4 @@
-"""Finding: what a check has found, as a value that both sides of a job share. No I/O; standard library only."""
+"""The finding of a check, before submission or in a job. No I/O; standard library only."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -7,39 +7,39 @@ from typing import Final, Literal
 Level = Literal["ok", "note", "warning", "error"]
 
 SERIOUS: Final = ("warning", "error")
-"""The levels that somebody must hear of."""
+"""Levels that are always shown."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One thing that was looked at: what is so, why it matters, and what to type."""
+    """The result of one check: what was found, why it matters, and what to type."""
 
     check: str
-    """One word: what was looked at."""
+    """The check's name, one word."""
     level: Level
-    """`error` is what certainly breaks the job; `warning` may, or costs time; a `note` is good to know."""
+    """An `error` certainly breaks the job; a `warning` may break it or costs time; a `note` is only information."""
     what: str
     why: str = ""
     advice: str = ""
     host: str = ""
-    """The node on which it is so; empty where it is none's own."""
+    """The node that it is about; empty when it is about no single node."""
     rank: int | None = None
-    """The rank that it is about; None where it is none's own."""
+    """The rank that it is about; None when it is about no single rank."""
     status: int = 1
     """For an error, the exit status of the command that found it: 2 wrong by itself, 3 ruled out by the cluster."""
 
     @property
     def place(self) -> str:
-        """Where it is so: `rank 3 on n2`, `n2`, or nothing."""
+        """Rank and node: `rank 3 on n2`, `n2`, or empty."""
         if self.rank is None:
             return self.host
         return f"rank {self.rank} on {self.host}" if self.host else f"rank {self.rank}"
 
     @property
     def line(self) -> str:
-        """All of it in one line."""
-        told = ": ".join(filter(None, (self.place, self.what)))
-        return "; ".join(filter(None, (told, self.why, self.advice)))
+        """The whole finding in one line."""
+        what = ": ".join(filter(None, (self.place, self.what)))
+        return "; ".join(filter(None, (what, self.why, self.advice)))
 
 
 def worst(findings: Iterable[Finding]) -> int:

@@ -1,6 +1,6 @@
-"""What a run's own records say has happened to it, by job and attempt. Reads `events.jsonl`; asks nobody.
+"""Reads the events of a run from `events.jsonl`, by job and attempt. Slurm is not asked.
 
-Written by programs that may have been killed: a record that is torn, or says a wrong thing, is left out.
+The writers may have been killed: a record that was cut off, or has wrong values, is left out.
 """
 
 import math
@@ -16,11 +16,11 @@ from slurmddp.runs.layout import TAIL_BYTES, RunDir, last_records, parse_records
 
 _WORDS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _LARGEST: Final = 2**63
-"""From here on a whole number in JSON need not be one that a float can hold."""
+"""A larger whole number may not fit into a float."""
 _LAST_TIME: Final = 1e11
 """Seconds since 1970 in the year 5138; what comes later is no time."""
 _FREQUENT: Final = (b'"event": "metrics"', b'"event": "checkpoint"')
-_AFTERWORDS: Final = frozenset({"end", "attempt_end", "checkpoint", "metrics"})
+_TRAILING_KINDS: Final = frozenset({"end", "attempt_end", "checkpoint", "metrics"})
 _RECENT: Final = 64
 _HEAD: Final = frozenset({"time", "event", "job", "attempt", "rank", "host"})
 
@@ -40,8 +40,8 @@ class Event:
     fields: Mapping[str, Any]
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Self | None:
-        """Return the event of a record; None when the record is none."""
+    def parse(cls, record: Mapping[str, Any]) -> Self | None:
+        """Return the event of a record; None for a record that is no event."""
         time, kind, rank = record.get("time"), record.get("event"), record.get("rank")
         if not (_is_time(time) and isinstance(kind, str) and (rank is None or isinstance(rank, int))):
             return None
@@ -51,29 +51,25 @@ class Event:
         return cls(float(record["time"]), kind, job, attempt, rank, host, own)
 
     def number(self, name: str) -> float | None:
-        """Return a field that is a number, `nan` and `inf` among them; None when it is none."""
+        """Return a field that is a number, also `nan` and `inf`; None when it is not."""
         return number(self.fields.get(name))
 
     def count(self, name: str) -> int:
-        """Return a field that counts something; 0 when it does not."""
+        """Return a field as a whole number; 0 when it is not a number."""
         value = self.number(name)
         return int(value) if value is not None and abs(value) < _LARGEST else 0
 
     def text(self, name: str) -> str:
-        """Return a field that is a text; empty when it is none."""
+        """Return a field that is a text; empty when it is not."""
         value = self.fields.get(name)
         return value if isinstance(value, str) else ""
 
 
 @dataclass(frozen=True)
-class Attempt:
-    """One start of a job's ranks, as far as its events tell."""
+class _Events:
+    """Some events, in the order in which they were written."""
 
-    job: str
-    name: str
-    """`<SLURM_RESTART_COUNT>.<n>`; n counts the starts in one allocation."""
     events: tuple[Event, ...]
-    """At least one, the oldest first."""
 
     def all(self, kind: str) -> list[Event]:
         """Return the events of one kind, the oldest first."""
@@ -83,28 +79,34 @@ class Attempt:
         """Return the newest event of one kind."""
         return next((event for event in reversed(self.events) if event.kind == kind), None)
 
+
+@dataclass(frozen=True)
+class Attempt(_Events):
+    """The events of one start of a job's ranks; at least one."""
+
+    job: str
+    name: str
+    """`<SLURM_RESTART_COUNT>.<n>`; n counts the starts in one allocation."""
+
     @property
     def began(self) -> float:
-        """When the first thing is known to have happened, in seconds since 1970."""
+        """Time of the first event, in seconds since 1970."""
         return self.events[0].time
 
     @property
     def seen(self) -> float:
-        """When the last thing is known to have happened, in seconds since 1970."""
+        """Time of the last event, in seconds since 1970."""
         return self.events[-1].time
 
     @property
     def left(self) -> Event | None:
-        """How the batch script went on after it, a `restart` or a `requeue`; None while it has not."""
+        """The `requeue` or `restart` that followed; None without one."""
         return self.last("requeue") or self.last("restart")
 
 
 @dataclass(frozen=True)
-class History:
-    """Everything that is known of a run, or of its newest part."""
-
-    events: tuple[Event, ...]
-    """In the order in which they were written."""
+class History(_Events):
+    """All events of a run, or its newest ones."""
 
     @cached_property
     def attempts(self) -> tuple[Attempt, ...]:
@@ -112,42 +114,34 @@ class History:
         found: dict[tuple[str, str], list[Event]] = {}
         for event in self.events:
             found.setdefault((event.job, event.attempt), []).append(event)
-        made = [Attempt(job, name, tuple(events)) for (job, name), events in found.items()]
+        made = [Attempt(tuple(events), job, name) for (job, name), events in found.items()]
         return tuple(sorted(made, key=lambda attempt: attempt.began))
 
     def of_job(self, job_id: str) -> "History":
-        """Return what is known of one job of the run."""
+        """Return the events of one job of the run."""
         return History(tuple(event for event in self.events if event.job == job_id))
 
     def decision(self) -> Event | None:
-        """Return the newest event that is not only what ranks had still to say: a start, a notice, a `cancel`."""
-        return next((event for event in reversed(self.events) if event.kind not in _AFTERWORDS), None)
-
-    def all(self, kind: str) -> list[Event]:
-        """Return the events of one kind, in the order in which they were written."""
-        return [event for event in self.events if event.kind == kind]
-
-    def last(self, kind: str) -> Event | None:
-        """Return the newest event of one kind."""
-        return next((event for event in reversed(self.events) if event.kind == kind), None)
+        """Return the newest event that is no metric, checkpoint or end: a start, a notice, a `cancel`."""
+        return next((event for event in reversed(self.events) if event.kind not in _TRAILING_KINDS), None)
 
 
 def read(run: RunDir) -> History:
     """Return all that a run has written down."""
-    return History(tuple(_known(read_records(run.events))))
+    return History(tuple(_to_events(read_records(run.events))))
 
 
 def read_outline(run: RunDir) -> History:
-    """Return what has happened to a run; of metrics and checkpoints the last few before anything else, and at the end.
+    """Return a run's events without most metrics and checkpoints: only the last few before each other event are read.
 
-    They are nearly all of a long run's gigabytes, and passed over unread.
+    They make up nearly all of a long run's gigabytes, so most of their lines are not parsed.
     """
     with suppress(FileNotFoundError), run.events.open("rb") as file:
-        return History(tuple(parse_events(_thinned(file))))
+        return History(tuple(parse_events(_outline_lines(file))))
     return History(())
 
 
-def _thinned(lines: Iterable[bytes]) -> Iterator[bytes]:
+def _outline_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
     recent: deque[bytes] = deque(maxlen=_RECENT)
     for line in lines:
         if any(kind in line for kind in _FREQUENT):
@@ -160,8 +154,8 @@ def _thinned(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def read_newest(run: RunDir, *, size: int = TAIL_BYTES) -> History:
-    """Return what lies in the last `size` bytes of a run's events: 64 KiB are enough for where it stands."""
-    return History(tuple(_known(last_records(run.events, size=size))))
+    """Return the events in the last `size` bytes of the file: 64 KiB are enough for the progress of a run."""
+    return History(tuple(_to_events(last_records(run.events, size=size))))
 
 
 def number(value: object) -> float | None:
@@ -172,12 +166,12 @@ def number(value: object) -> float | None:
 
 
 def parse_events(lines: Iterable[bytes]) -> Iterator[Event]:
-    """Yield the events of lines of JSON; what is none is left out."""
-    return _known(parse_records(lines))
+    """Yield the events of lines of JSON; other lines are left out."""
+    return _to_events(parse_records(lines))
 
 
-def _known(records: Iterable[Mapping[str, Any]]) -> Iterator[Event]:
-    return (event for record in records if (event := Event.of(record)))
+def _to_events(records: Iterable[Mapping[str, Any]]) -> Iterator[Event]:
+    return (event for record in records if (event := Event.parse(record)))
 
 
 def _is_number(value: object) -> bool:
@@ -191,5 +185,5 @@ def _is_time(value: object) -> bool:
 
 
 def is_finished(run: RunDir) -> bool:
-    """Tell by the last event whether the run's last job ended well."""
+    """Return whether the run's last job ended well, by the last event."""
     return [record.get("status") for record in last_records(run.events)][-1:] == [DONE]

@@ -14,10 +14,9 @@ from typing import Any, NamedTuple, Self
 from slurmddp.errors import UsageError
 
 TAIL_BYTES = 2**16
-LOCAL = "local-"
-"""What the id of a run on this machine begins with, which is no job of Slurm's."""
-HERE = f"local:{os.uname().nodename}"
-"""What stands in a run's owner file for the cluster while it runs on this machine."""
+MANIFEST = "manifest.json"
+"""The file of a checkpoint that is written last: a checkpoint with it is whole."""
+_STEP = re.compile(r"step-[0-9]{9}")
 _RANK_MODEL = re.compile(r"rank-([0-9]+)\.pt\Z")
 
 
@@ -41,12 +40,12 @@ class RunDir(NamedTuple):
 
     @property
     def sweep(self) -> Self | None:
-        """The sweep that this run is a setting of, told by its folder: no job's name holds a `=`."""
+        """The sweep that this run is a setting of; only the folder of a setting has a `=` in its name."""
         return type(self)(self.path.parent) if "=" in self.path.name else None
 
     @property
     def job_name(self) -> str:
-        """What its jobs are called."""
+        """The name of its jobs in Slurm."""
         return (self.sweep or self).path.name
 
     @property
@@ -55,7 +54,7 @@ class RunDir(NamedTuple):
         return self.path / "job.sbatch"
 
     def submitted_script(self, job_id: str) -> Path:
-        """The script that job was submitted with."""
+        """The script that the job was submitted with."""
         return self.path / f"{job_id}.sbatch"
 
     @property
@@ -74,7 +73,7 @@ class RunDir(NamedTuple):
         return self.path / "logs"
 
     def batch_log(self, job_id: str) -> Path:
-        """The batch script's own words."""
+        """The output of the batch script."""
         return self.logs / f"{job_id}.out"
 
     def batch_record(self, job_id: str) -> Path:
@@ -93,7 +92,7 @@ class RunDir(NamedTuple):
         return sorted(names, key=lambda name: [int(part) for part in name.split(".")])
 
     def rank_log(self, job_id: str, attempt: str, rank: int) -> Path:
-        """What that rank printed, both streams."""
+        """The output of that rank, both streams."""
         return self.attempt(job_id, attempt) / f"{rank}.out"
 
     def rank_record(self, job_id: str, attempt: str, rank: int) -> Path:
@@ -101,7 +100,7 @@ class RunDir(NamedTuple):
         return self.attempt(job_id, attempt) / f"{rank}.end"
 
     def rank_begin(self, job_id: str, attempt: str, rank: int) -> Path:
-        """Left by rank 0 when all ranks have met."""
+        """Written by rank 0 after the rendezvous of all ranks."""
         return self.attempt(job_id, attempt) / f"{rank}.begin"
 
     def rank_error(self, job_id: str, attempt: str, rank: int) -> Path:
@@ -112,22 +111,22 @@ class RunDir(NamedTuple):
         """What each rank's flight recorder dump is named by; torch appends the rank."""
         return f"{self.attempt(job_id, attempt)}/flight."
 
-    def meeting(self, job_id: str, attempt: str) -> Path:
-        """The file by which that attempt's ranks form their group under `--init file`; gone after a good end."""
+    def rendezvous_file(self, job_id: str, attempt: str) -> Path:
+        """The file through which the ranks form their group under `--rendezvous file`; removed after a good end."""
         return self.attempt(job_id, attempt) / "meeting"
 
     def node_mark(self, job_id: str, attempt: str, node: int) -> Path:
-        """What a node writes to show that it can, and that the others see it; gone when they have."""
+        """Written by a node to check that the other nodes see it; removed after the check."""
         return self.attempt(job_id, attempt) / f"node-{node}.mark"
 
     @property
     def findings(self) -> Path:
-        """What the long look at the nodes found, as JSON."""
+        """The findings of `slurmddp doctor --in-job`, as JSON."""
         return self.path / "findings.json"
 
     @property
     def events(self) -> Path:
-        """What happened, a line of JSON each; the fields are those of `slurmddp.runs.events` and `training_events`."""
+        """The run's events, one line of JSON each; `slurmddp.runs.events` and `training_events` define the fields."""
         return self.path / "events.jsonl"
 
     @property
@@ -141,24 +140,25 @@ class RunDir(NamedTuple):
         return self.path / "checkpoints"
 
     @property
+    def newest_checkpoint(self) -> Path | None:
+        """The whole checkpoint of the highest step; None without one, and when the folder cannot be read."""
+        with suppress(OSError):
+            folders = sorted((path for path in self.checkpoints.iterdir() if _STEP.fullmatch(path.name)), reverse=True)
+            return next((folder for folder in folders if (folder / MANIFEST).is_file()), None)
+        return None
+
+    @property
     def owner(self) -> Path:
         """Which attempt may write here: one line, `<cluster> <job> <attempt>`."""
         return self.path / "owner"
 
-    def runs_here(self, job_id: str) -> bool:
-        """Whether a run on this machine, no job of Slurm's, goes on: it owns the folder, its id ends in a process."""
-        with suppress(OSError):
-            place, job, *_ = [*self.owner.read_text().split(), "", ""]
-            return place == HERE and job == job_id and Path(f"/proc/{job_id.rpartition('-')[2]}").exists()
-        return False
-
     def requeues(self, job_id: str) -> Path:
-        """How often that job has requeued itself: a line each, the newest checkpoint and the seconds it had run."""
+        """The requeues of that job by itself: a line each, with the newest checkpoint and the seconds it had run."""
         return self.logs / job_id / "requeues"
 
     @property
     def claim(self) -> Path:
-        """Held by one who submits a job for the run: host and process."""
+        """Held while a process submits a job for the run: its host and process id."""
         return self.path / ".submitting"
 
     def before_reset(self, number: int) -> Path:
@@ -203,8 +203,8 @@ class RunDir(NamedTuple):
     def create(self) -> Path | None:
         """Make the folder, private and ignored by git, unless it is there.
 
-        Returns the outermost folder that was made, for whoever has to take it back; None when none was. Raises
-        UsageError when something else stands in its place, or when it belongs to somebody else.
+        Returns the outermost folder that was made, for `remove_unused`; None when the folder was there. Raises
+        UsageError when a file has the folder's name, or when the folder belongs to another user.
         """
         if self.path.is_dir():
             self._check_owner()
@@ -223,7 +223,7 @@ class RunDir(NamedTuple):
         return missing[-1]
 
     def remove_unused(self, outermost: Path) -> None:
-        """Take back a `create` that returned `outermost`: folders that nobody has put anything into since."""
+        """Remove the folders that `create` made, up to `outermost`, as far as they are still empty."""
         (self.path / ".gitignore").unlink(missing_ok=True)
         for folder in (self.logs, self.path, *self.path.parents):
             try:
@@ -239,7 +239,7 @@ class RunDir(NamedTuple):
 
         Raises UsageError when another process, here or on another machine, holds it.
         """
-        from slurmddp.runs.ownership import create_exclusively, take_away  # noqa: PLC0415 - for a submission alone
+        from slurmddp.runs.ownership import create_exclusively, remove_stale_file  # noqa: PLC0415 - for a submission alone
 
         claim = self.claim
         while not create_exclusively(claim, f"{os.uname().nodename} {os.getpid()}"):
@@ -251,7 +251,7 @@ class RunDir(NamedTuple):
                         f"run {self.path.name} is being submitted by process {pid} on {host}; wait for it, or remove "
                         f"{claim} if that process is gone"
                     )
-                take_away(claim, holder)
+                remove_stale_file(claim, holder)
         try:
             yield
         finally:
@@ -263,18 +263,14 @@ class RunDir(NamedTuple):
             raise UsageError(f"the run's folder {self.path} belongs to user {owner}; choose another --name")
 
 
-def _temporary(folder: Path, prefix: str) -> tuple[int, str]:
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that a reader sees the whole new content or the old one, also after a power failure."""
     import tempfile  # noqa: PLC0415 - needed only to write, and every start would pay for it
 
-    return tempfile.mkstemp(dir=folder, prefix=prefix)
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that a reader, also after a power cut, sees all of it or what was there before."""
     try:
-        descriptor, temporary = _temporary(path.parent, f".{path.name}.")
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        error.filename = str(path)  # what was asked for; nobody knows the other name
+        error.filename = str(path)  # the error names the file that was asked for, not the temporary one
         raise
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -285,11 +281,11 @@ def write_whole(path: Path, content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def append_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Append one line of JSON by one write, so that lines of several writers never mix."""
+    """Append one line of JSON with a single write, so that the lines of several writers do not mix."""
     line = (json.dumps(record, allow_nan=False) + "\n").encode("ascii")
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
@@ -299,7 +295,7 @@ def append_record(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a file of JSON lines; a torn last line, or a missing file, yields nothing."""
+    """Yield the records of a file of JSON lines; a cut-off last line and a missing file yield nothing."""
     with suppress(FileNotFoundError), path.open("rb") as file:
         yield from parse_records(file)
 
@@ -312,27 +308,31 @@ def last_records(path: Path, *, size: int = TAIL_BYTES) -> Iterator[dict[str, An
 
 
 def parse_records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield the records of lines of JSON; what is none is left out, also the torn head of one that was written on."""
+    """Yield the records of lines of JSON; other lines are left out.
+
+    When a cut-off record and a whole one share a line, the whole one is yielded.
+    """
     for line in lines:
-        record, behind = _parsed(line), line.rfind(_HEAD)
+        record, behind = _parse(line), line.rfind(_HEAD)
         if record is None and behind > 0:
-            record = _parsed(line[behind:])
+            record = _parse(line[behind:])
         if isinstance(record, dict):
             yield record
 
 
 _HEAD = b'{"time": '
-"""What the records of events begin with."""
+"""The beginning of each record of an event."""
 
 
-def _parsed(line: bytes) -> Any:
+def _parse(line: bytes) -> Any:
     try:
         return json.loads(line)
-    except (ValueError, RecursionError):  # torn, or brackets in thousands
+    except (ValueError, RecursionError):  # cut off, or thousands of brackets
         return None
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

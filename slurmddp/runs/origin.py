@@ -1,7 +1,7 @@
-"""Whether a job is of a run's folder, or of the one that this is a copy of. Reads the runs' files; asks nobody.
+"""Tells whether a job belongs to a run's folder, or to the original that the folder is a copy of. Reads files only.
 
-A folder that was moved keeps its jobs, a copy has none of them. The record of a submission has the folder's path and
-its inode; when that path is gone, the inode tells a move from a copy.
+A folder that was moved keeps its jobs; a copy has none of them. The record of a submission has the folder's path and
+inode; when that path is gone, the inode shows whether the folder was moved or copied.
 """
 
 from collections.abc import Mapping
@@ -16,16 +16,16 @@ from slurmddp.runs.submissions import submissions
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a job was submitted from."""
+    """The folder that a job was submitted for."""
 
     name: str
-    """What the job is called: as the folder was then."""
+    """The job's name: the folder's name at the submission."""
     elsewhere: Path | None = None
-    """The folder whose job it is, where that is another one."""
+    """The original folder, when the run's folder is a copy; else None."""
 
 
-def of(run: RunDir, record: Mapping[str, Any]) -> Origin:
-    """Return where a job was submitted from that a run's folder (a sweep's, not a setting's) has on record."""
+def read_origin(run: RunDir, record: Mapping[str, Any]) -> Origin:
+    """Return the origin of a job by its record in the run's folder; for a setting, in the sweep's folder."""
     folder = record.get("folder")
     if not isinstance(folder, str) or not folder or _is_same(home := Path(folder), run.path):
         return Origin(run.path.name)
@@ -35,13 +35,13 @@ def of(run: RunDir, record: Mapping[str, Any]) -> Origin:
 
 
 def _is_same(home: Path, path: Path) -> bool:
-    with suppress(OSError, ValueError):  # a NUL byte in what is on record
+    with suppress(OSError, ValueError):  # the record has a NUL byte
         return home.samefile(path)
     return home == path
 
 
 def _has(home: Path, record: Mapping[str, Any]) -> bool:
-    """Whether a folder has the job on record; one that its job has made anew has not."""
+    """Return whether a folder has the job on record; a folder that the job itself made has not."""
     with suppress(OSError, ValueError):
         return any(known["job"] == record.get("job") for known in submissions(RunDir(home)))
     return False

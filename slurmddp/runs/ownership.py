@@ -1,6 +1,6 @@
 """Which attempt may write to a run's folder: the file `owner` holds one line, `<cluster> <job> <attempt>`.
 
-The file is created exclusively (link(2), which also holds on NFS) and ownership only moves up: to a later attempt of
+The file is created exclusively with link(2), which is reliable on NFS too. Ownership only moves to a later attempt of
 the same job, or to another job when the caller knows that the holder has ended. Standard library only.
 """
 
@@ -14,11 +14,15 @@ from slurmddp import variables
 from slurmddp.errors import FencedError
 
 _TRIES: Final = 20
-"""Each try that fails means that another process has taken the file in that moment."""
+"""A try fails only when another process has taken the file at the same moment."""
+
+
+HERE: Final = f"local:{os.uname().nodename}"
+"""What the owner file names as the cluster of a run on this machine."""
 
 
 class Claim(NamedTuple):
-    """An attempt that owns a run, or wants to."""
+    """An attempt that owns a run, or asks to own it."""
 
     cluster: str
     """Two clusters on one disk use the same job ids. `local:<host>` for a run without Slurm."""
@@ -35,14 +39,28 @@ class Claim(NamedTuple):
         """Return the line."""
         return f"{self.cluster} {self.job} {self.attempt}"
 
+    @property
+    def is_running_here(self) -> bool:
+        """Whether this is a run on this machine that has not ended; its id ends in the number of its process."""
+        process = self.job.rpartition("-")[2]
+        return self.cluster == HERE and process.isdecimal() and Path("/proc", process).exists()
+
     def is_later_than(self, other: "Claim") -> bool:
-        """Tell whether this is a later attempt than another of the same job, or the same one."""
+        """Return whether this is the same attempt as another of the job, or a later one."""
         return attempt_order(self.attempt) >= attempt_order(other.attempt)
 
 
 def attempt_order(attempt: str) -> list[int]:
-    """Return what attempts of one job are compared by: a later one has more."""
+    """Return the numbers by which the attempts of one job are compared."""
     return [int(part) if part.isdecimal() else -1 for part in attempt.split(".")]
+
+
+def is_running_here(owner: Path, job_id: str) -> bool:
+    """Return whether a run on this machine goes on, by the run's owner file."""
+    with suppress(OSError):
+        holder = Claim.parse(owner.read_text(errors="replace"))
+        return holder is not None and holder.job == job_id and holder.is_running_here
+    return False
 
 
 class HeldError(Exception):
@@ -71,14 +89,15 @@ class Ownership:
         found = self.holder
         if found != self.line:
             raise FencedError(
-                f"this attempt ({self.line}) does not own the run any more: {self.path} names {found or 'nobody'}; "
+                f"this attempt ({self.line}) does not own the run any more: {self.path} names {found or 'no attempt'}; "
                 "it writes nothing from now on"
             )
 
     def take(self, check_replaceable: Callable[[str], None]) -> None:
-        """Own the run. `check_replaceable` raises for the line of a holder that must keep it.
+        """Take the ownership of the run. `check_replaceable` raises for the line of a holder that keeps it.
 
-        Raises what it raises; HeldError when others were quicker every time; OSError when the folder cannot be written.
+        Raises that error; HeldError when other processes were quicker each time; OSError when the folder cannot be
+        written.
         """
         for _ in range(_TRIES):
             if create_exclusively(self.path, f"{self.line}\n"):
@@ -86,8 +105,8 @@ class Ownership:
             with suppress(FileNotFoundError):
                 written = self.path.read_text(errors="replace")
                 check_replaceable(written.strip())
-                take_away(self.path, written)
-        raise HeldError(f"{self.path} names {self.holder or 'nobody'}, not {self.line}, after {_TRIES} tries")
+                remove_stale_file(self.path, written)
+        raise HeldError(f"{self.path} names {self.holder or 'no attempt'}, not {self.line}, after {_TRIES} tries")
 
     def release(self) -> None:
         """Remove the file if it is still this attempt's."""
@@ -103,7 +122,7 @@ def ownership_of(path: Path, environ: Mapping[str, str]) -> Ownership | None:
 
 
 def create_exclusively(path: Path, content: str) -> bool:
-    """Create a file that must not be there yet, in one step that also a network file system keeps."""
+    """Create a file; return False if it exists. The step is atomic on network file systems too."""
     import tempfile  # noqa: PLC0415 - needed only to write, and every start would pay for it
 
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -118,8 +137,8 @@ def create_exclusively(path: Path, content: str) -> bool:
     return True
 
 
-def take_away(path: Path, content: str) -> None:
-    """Remove a file whose writer is gone: move it, then compare; if another process was quicker, put theirs back.
+def remove_stale_file(path: Path, content: str) -> None:
+    """Remove a file whose writer has ended: move it, compare it, and put it back if another process replaced it.
 
     Raises FileNotFoundError when there is none.
     """

@@ -1,9 +1,11 @@
-"""The jobs of a run, a record each in `submissions.jsonl`: by `submit`, or by a job that was handed to sbatch by hand.
+"""Reads and writes `submissions.jsonl`: one record for each job of a run, by `submit` or by the job itself.
 
 Standard library only.
 """
 
 from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,26 +22,35 @@ def submissions(run: RunDir) -> list[dict[str, Any]]:
     ]
 
 
+def submitted_at(run: RunDir) -> datetime:
+    """Return when the newest job of a run was submitted; the year 1 if that is not known."""
+    times = [datetime.min.replace(tzinfo=UTC)]
+    for record in submissions(run):
+        with suppress(ValueError, OverflowError):
+            times.append(datetime.fromisoformat(str(record.get("time", ""))).astimezone())
+    return max(times)
+
+
 def settings_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the settings that a submission of a sweep has on record, one a task; none of any other."""
+    """Return the settings in the record of a sweep, one for each task; none in other records."""
     given = record.get("settings")
     return given if isinstance(given, list) and all(isinstance(values, dict) for values in given) else []
 
 
-def place_of(run: RunDir) -> dict[str, Any]:
-    """Return where a job is submitted from, and what tells the run's folder from a copy of it."""
+def folder_identity(run: RunDir) -> dict[str, Any]:
+    """Return the working directory, and the path and inode by which a copy of the run's folder is recognized."""
     return {"directory": str(Path.cwd()), "folder": str(run.path), "inode": run.path.stat().st_ino}
 
 
 def is_being_submitted(run: RunDir) -> bool:
-    """Tell whether a submission is under way, which will write its record itself."""
+    """Return whether a submission is in progress, which will write its record itself."""
     return run.claim.exists()
 
 
-def record_by_hand(run: RunDir, job: str, *, time: str, sha256: str | None) -> None:
-    """Write down a job that was handed to sbatch by hand, so that `status` and others know it.
+def record_direct_submission(run: RunDir, job: str, *, time: str, sha256: str | None) -> None:
+    """Record a job whose script a person passed to sbatch directly, so that `status` knows it.
 
     `time` is when it was submitted, in ISO form; `sha256` is that of its script. Raises OSError.
     """
-    record = {"time": time, "job": job, "cluster": "", "after": None, "sha256": sha256 or "", **place_of(run)}
+    record = {"time": time, "job": job, "cluster": "", "after": None, "sha256": sha256 or "", **folder_identity(run)}
     append_record(run.submissions, {**record, "version": __version__, "by_hand": True})

@@ -1,4 +1,4 @@
-"""The records of `events.jsonl` that rank 0 writes: their fields are fixed here. No I/O; standard library only."""
+"""Defines the events that rank 0 writes to `events.jsonl`. No I/O; standard library only."""
 
 from typing import NamedTuple, Self
 
@@ -6,7 +6,7 @@ from slurmddp.runs.findings import Finding
 
 
 class Start(NamedTuple):
-    """The ranks have met."""
+    """The rendezvous of all ranks is done."""
 
     world_size: int
     local_world_size: int
@@ -20,20 +20,20 @@ class Start(NamedTuple):
 
 
 class Found(NamedTuple):
-    """The look before COMMAND found something."""
+    """A check before COMMAND found something."""
 
     check: str
-    """What was looked at: folder, names, versions, script, gpus, affinity, shm or clock."""
+    """The check's name: folder, names, versions, script, gpus, affinity, shm or clock."""
     level: str
     """`warning`, or `error` for what ends the job."""
     on_host: str
-    """The node on which it is so; empty where it is none's own."""
+    """The node that it is about; empty when it is about no single node."""
     what: str
     advice: str
     event: str = "finding"
 
     @classmethod
-    def of(cls, finding: Finding) -> Self:
+    def from_finding(cls, finding: Finding) -> Self:
         """Return the event of a finding."""
         return cls(
             check=finding.check, level=finding.level, on_host=finding.host, what=finding.what, advice=finding.advice
@@ -41,7 +41,7 @@ class Found(NamedTuple):
 
 
 class Resume(NamedTuple):
-    """The ranks go on from a checkpoint."""
+    """The ranks resume from a checkpoint."""
 
     step: int
     """Steps taken before."""
@@ -79,14 +79,14 @@ class Checkpoint(NamedTuple):
 
     step: int
     held_s: float
-    """Seconds that the training was held up."""
+    """Seconds that the training waited for it."""
     write_s: float
-    """Seconds until it was durable, beside the training."""
+    """Seconds until it was durable, written in the background."""
     event: str = "checkpoint"
 
 
 class CheckpointFailed(NamedTuple):
-    """A checkpoint could not be written; the one before stays."""
+    """A checkpoint could not be written; the previous one stays."""
 
     step: int
     reason: str
@@ -94,7 +94,7 @@ class CheckpointFailed(NamedTuple):
 
 
 class Straggler(NamedTuple):
-    """A rank's backward takes longer than the others', again and again, and every step waits for it."""
+    """The backward of one rank repeatedly takes longer than that of the others, and every step waits for it."""
 
     slow_rank: int
     slow_host: str
@@ -102,33 +102,33 @@ class Straggler(NamedTuple):
     backward_s: float
     """Of that rank, in one step."""
     others_s: float
-    """Of the rank in the middle."""
+    """Of the median rank."""
     event: str = "straggler"
 
 
 class Timing(NamedTuple):
-    """How long steps took, where the job was told to end after so many (`--steps`)."""
+    """How long the steps took, in a job with `--steps`."""
 
     step: int
     """Steps finished since the weights were new."""
     total: int
-    """Steps of the whole training, had it not ended before."""
+    """Steps of the whole training without `--steps`."""
     asked: int
-    """Steps that this attempt was to take."""
+    """The value of `--steps` for this attempt."""
     world_size: int
     samples: int | None
     """Samples that a step takes on all ranks together; null without a `slurmddp.Sampler`."""
     block: int
     """Steps that each of the times below is the mean of."""
     times_s: tuple[float, ...]
-    """Seconds a step, block after block, of rank 0; the first ones are the slow ones of any beginning."""
+    """Seconds per step of rank 0, block after block; the first blocks include the slow start."""
     waits_s: tuple[float, ...]
     """Seconds that the last backward of each block waited for other ranks' gradients; empty without DDP."""
     event: str = "timing"
 
 
 class Notice(NamedTuple):
-    """The job is to stop."""
+    """The job was asked to stop."""
 
     cause: str
     """SIGTERM, SIGUSR1, SIGUSR2 or clock."""
@@ -146,4 +146,4 @@ class End(NamedTuple):
     event: str = "end"
 
 
-OfRank = Start | Found | Resume | Loop | Metrics | Checkpoint | CheckpointFailed | Straggler | Timing | Notice | End
+RankEvent = Start | Found | Resume | Loop | Metrics | Checkpoint | CheckpointFailed | Straggler | Timing | Notice | End

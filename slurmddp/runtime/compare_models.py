@@ -1,7 +1,7 @@
 """Compares the tensors of files that torch.save wrote: `python -m slurmddp.runtime.compare_models [--atol X] A B ...`.
 
-Prints one JSON object and ends with 0 for the same, 1 for different, 2 for a file that cannot be read. Files are read
-with weights_only, so that nothing in them is run. The first is what the others are compared with, one after another.
+Prints one JSON object; the exit status is 0 for equal files, 1 for different ones, 2 for a file that cannot be read.
+Files are read with weights_only: no code in them runs. Each other file is compared with the first.
 """
 
 import argparse
@@ -25,17 +25,17 @@ Kind = Literal["parameter", "buffer", "value"]
 What = Literal["missing", "extra", "kind", "shape", "dtype", "value"]
 
 BUFFERS: Final = ("running_mean", "running_var", "num_batches_tracked")
-"""Of torch's batch and instance norms; a file of `state_dict(keep_vars=True)` says of all tensors what they are."""
-MOST: Final = 2**20
-"""Entries of a file."""
+"""Buffers of torch's batch and instance norms; only `state_dict(keep_vars=True)` marks the parameters itself."""
+MAX_ENTRIES: Final = 2**20
+"""Of a file."""
 CHUNK: Final = 2**22
-"""Elements that are compared at a time, in double."""
+"""Elements that are compared at once, as float64."""
 _WHOLE: Final = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """What is different about one tensor, or plain value, of one file."""
+    """How one tensor or plain value of one file differs from the first file."""
 
     file: str
     name: str
@@ -47,11 +47,11 @@ class Difference:
     second: str = ""
     elements: int = 0
     differing: int = 0
-    """Elements further apart than `atol`, or NaN in one file alone."""
+    """Elements that differ by more than `atol`, or are NaN in one file only."""
     largest: float = 0.0
-    """Difference of two elements; infinite also where one is NaN."""
+    """The largest difference of two elements; infinite if one of them is NaN."""
     relative: float = 0.0
-    """The largest of the differences by the larger of the two elements."""
+    """The largest difference relative to the larger of the two elements."""
     nan_first: int = 0
     nan_second: int = 0
 
@@ -128,13 +128,13 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any], file: str, 
 
 
 def _named(content: Any) -> dict[str, Any]:
-    """Return the leaves of a content by name; raise UsageError for what no comparison can tell apart or hold."""
+    """Return the leaves of a content by name; raise UsageError for content that cannot be compared."""
     found: dict[str, Any] = {}
     for name, value in _leaves(content, ""):
         if name in found:
             raise UsageError(f"has two entries called {name}; rename one")
-        if len(found) == MOST:
-            raise UsageError(f"holds more than {MOST} entries")
+        if len(found) == MAX_ENTRIES:
+            raise UsageError(f"holds more than {MAX_ENTRIES} entries")
         if isinstance(value, Tensor):
             _check_held(name, value)
         found[name] = value
@@ -161,7 +161,7 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _kind(name: str, *files: Mapping[str, Any]) -> Kind:
-    """Tell by a file that knows parameters from buffers, else by what norms call their buffers, and by the dtype."""
+    """Return the kind by a file that marks its parameters, else by the name of the buffer and the dtype."""
     found = [file[name] for file in files if name in file]
     if not all(isinstance(value, Tensor) for value in found):
         return "value"
@@ -193,7 +193,7 @@ def _same_value(first: Any, second: Any) -> bool:
 
 
 def _measure(first: Tensor, second: Tensor, atol: float) -> dict[str, Any]:
-    """Return how far two tensors of one shape are apart, a chunk after the other."""
+    """Return how two tensors of the same shape differ, computed in chunks."""
     total = {"elements": first.numel(), "differing": 0, "nan_first": 0, "nan_second": 0}
     largest = relative = 0.0
     for some, other in zip(_chunks(first), _chunks(second), strict=True):
@@ -210,7 +210,7 @@ def _measure(first: Tensor, second: Tensor, atol: float) -> dict[str, Any]:
 
 
 def _chunks(tensor: Tensor) -> Iterator[Tensor]:
-    """Yield the elements; floating ones in double, which holds every smaller format exactly."""
+    """Yield the elements in chunks; floating-point ones as float64, which holds every smaller format exactly."""
     if tensor.is_quantized or tensor.layout is not torch.strided:
         tensor = tensor.dequantize() if tensor.is_quantized else tensor.to_dense()
     for chunk in torch.split(tensor.reshape(-1), CHUNK) if tensor.numel() else ():
@@ -218,7 +218,7 @@ def _chunks(tensor: Tensor) -> Iterator[Tensor]:
 
 
 def _distance(some: Tensor, other: Tensor) -> Tensor:
-    """Return how far apart the elements are, in double; whole numbers are subtracted as such: not each has a double."""
+    """Return the distances as float64; integers are subtracted as integers, since float64 does not hold all of them."""
     if not {some.dtype, other.dtype} <= _WHOLE:
         return (_double(some) - _double(other)).abs()
     some, other = some.to(torch.int64), other.to(torch.int64)

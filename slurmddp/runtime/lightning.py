@@ -1,7 +1,7 @@
-"""Stops a PyTorch Lightning training that is told to, saved, so that an unmodified script goes on where it was.
+"""Saves and stops a PyTorch Lightning training at a stop request; an unmodified script then resumes from there.
 
-A Trainer asks for this by the entry point `lightning.pytorch.callbacks_factory`; nothing else imports it. Lightning's
-own answer to SIGTERM does not do: each rank leaves after a batch of its own, saves nothing, and ends with status 0.
+A Trainer loads this by the entry point `lightning.pytorch.callbacks_factory`; nothing else imports it. Lightning's own
+answer to SIGTERM is not enough: each rank leaves after a different batch, saves nothing, and ends with status 0.
 """
 
 import importlib
@@ -16,10 +16,11 @@ import torch.distributed as dist
 
 from slurmddp.runs.ownership import ownership_of
 from slurmddp.runtime.exiting.classify import Stopped
-from slurmddp.runtime.session import PATIENCE
-from slurmddp.runtime.stopping.consensus import Agreement
-from slurmddp.runtime.stopping.signals import NOTICES, SIGNALS
-from slurmddp.runtime.stopping.stop_policy import Stopping, begun
+from slurmddp.runtime.rank_process import this_process
+from slurmddp.runtime.session import CONTROL_LIMIT
+from slurmddp.runtime.stopping.consensus import Consensus
+from slurmddp.runtime.stopping.signals import SIGNALS
+from slurmddp.runtime.stopping.stop_policy import Phase, Stopping
 
 _trainers = itertools.count(1)
 
@@ -35,28 +36,29 @@ def for_pytorch_lightning() -> list[Any]:
 
 
 def _callbacks(module: str) -> list[Any]:
-    """Return one in a rank that has a run's folder, and none in any other process.
+    """Return the callback in a rank that has a run's folder, and nothing in any other process.
 
-    The file has the number of the Trainer among those of the script: the next start makes them in the same order. Only
-    where it exists does the callback say so: Lightning then takes up the newest of it and the script's own.
+    The name of its checkpoint file holds the number of the Trainer within the script: each start creates the Trainers
+    in the same order. Only if the file exists does the callback offer it: Lightning then resumes from the newest of it
+    and the script's own checkpoints.
     """
-    stopping = begun()
-    if stopping is None or stopping.rank.run_dir is None:
+    process = this_process()
+    if not process.has_begun or process.stopping.rank.run_dir is None:
         return []
     callbacks = importlib.import_module(module)
-    file = stopping.rank.run_dir.checkpoints / f"lightning-{next(_trainers)}.ckpt"
+    file = process.stopping.rank.run_dir.checkpoints / f"lightning-{next(_trainers)}.ckpt"
     base = callbacks.OnExceptionCheckpoint if file.exists() else callbacks.Callback
-    return [type("SaveAtNotice", (_SaveAtNotice, base), {})(stopping, file)]
+    return [type("SaveAtStop", (_SaveAtStop, base), {})(process.stopping, file)]
 
 
-class _SaveAtNotice:
-    """What `Checkpointer.steps` does at a notice, by Lightning's hooks."""
+class _SaveAtStop:
+    """Does by Lightning's hooks what `Checkpointer.steps` does at a stop request."""
 
     def __init__(self, stopping: Stopping, file: Path) -> None:
         self._stopping = stopping
         self._file = file
-        self._agreement: Agreement | None = None
-        self._listens = False
+        self._consensus: Consensus | None = None
+        self._has_signals = False
         self._step = 0
         self._finished_at = time.monotonic()
         self._longest_s = 0.0
@@ -67,48 +69,49 @@ class _SaveAtNotice:
         return str(self._file)
 
     def setup(self, *_: Any, **__: Any) -> None:
-        """Look whether notices are ours, before Lightning takes SIGTERM for itself."""
+        """Note whether the signal handlers are ours, before Lightning installs its own for SIGTERM."""
         self._handlers = {number: signal.getsignal(number) for number in SIGNALS}
-        self._listens = NOTICES.alone
+        self._has_signals = self._stopping.signals.all_handlers_ours
 
     def on_train_start(self, trainer: Any, *_: Any) -> None:
-        """Take SIGTERM back, and begin to agree on a step to stop at."""
-        if not self._listens:
+        """Install our handler for SIGTERM again, and begin to agree with all ranks on a step to stop at."""
+        if not self._has_signals:
             return
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         together = trainer.world_size > 1
-        self._agreement = Agreement(dist.new_group(backend="gloo", timeout=PATIENCE) if together else None)
+        self._consensus = Consensus(dist.new_group(backend="gloo", timeout=CONTROL_LIMIT) if together else None)
         self._step, self._finished_at = trainer.global_step, time.monotonic()
-        self._stopping.expect_in_loop(lambda: (self._finished_at, self._longest_s))
+        self._stopping.progress = lambda: (self._finished_at, self._longest_s)
+        self._stopping.enter(Phase.LOOP)
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-        """Stop after the step that all ranks agreed on; gradients that only add up so far are no step."""
-        if self._agreement is None or trainer.global_step == self._step:
+        """Stop after the step that all ranks agreed on; a batch that only accumulates gradients is no step."""
+        if self._consensus is None or trainer.global_step == self._step:
             return
         now = time.monotonic()
         self._longest_s = max(self._longest_s, now - self._finished_at)
         self._step, self._finished_at = trainer.global_step, now
-        if self._agreement.poll(stop=NOTICES.given, save=False).stop:
+        if self._consensus.poll(stop=self._stopping.signals.stop_requested, save=False).stop:
             self._stop(trainer)
 
     def on_train_end(self, trainer: Any, *_: Any) -> None:
-        """Remove what was saved at a notice: the training is complete, unless it is to stop now."""
-        if self._agreement and self._agreement.conclude(stop=NOTICES.given):
+        """Remove the checkpoint of a stop: the training is complete, unless it is to stop now."""
+        if self._consensus and self._consensus.conclude(stop=self._stopping.signals.stop_requested):
             self._stop(trainer)
         trainer.strategy.remove_checkpoint(self._file)
-        if self._agreement:
-            self._agreement = None
-            self._stopping.expect_plain()
+        if self._consensus:
+            self._consensus = None
+            self._stopping.enter(Phase.SCRIPT)
 
     def on_exception(self, trainer: Any, module: Any, exception: BaseException) -> None:
         """Leave the loop by an exception of the program."""
         del trainer, module
-        if self._agreement and not isinstance(exception, Stopped):
-            self._stopping.expect_left_loop()
+        if self._consensus and not isinstance(exception, Stopped):
+            self._stopping.enter(Phase.LEFT_LOOP)
 
     def teardown(self, *_: Any, **__: Any) -> None:
-        """Keep what was saved: also an evaluation ends with this."""
+        """Keep the file: Lightning calls this after an evaluation too, where its own callback would remove the file."""
 
     def _stop(self, trainer: Any) -> None:
         rank = self._stopping.rank
@@ -116,5 +119,5 @@ class _SaveAtNotice:
         if owner:
             owner.check()
         trainer.save_checkpoint(self._file, weights_only=False)
-        self._stopping.expect_nothing()
+        self._stopping.enter(Phase.EXIT)
         raise Stopped(self._step, f"told to stop at step {self._step} ({self._stopping.reason})")

@@ -15,8 +15,8 @@ from slurmddp.errors import RankError
 from slurmddp.runs.layout import RunDir
 from slurmddp.runtime.launch.output import print_line
 from slurmddp.runtime.launch.rank import Rank, read_rank
-from slurmddp.runtime.rendezvous.process_group import choose_device, form, leave
-from slurmddp.runtime.stopping import stop_policy
+from slurmddp.runtime.rank_process import this_process
+from slurmddp.runtime.rendezvous.process_group import choose_device, form_group, leave_group
 from slurmddp.runtime.stopping.stop_policy import Stopping
 
 
@@ -29,9 +29,9 @@ class Session:
     device: torch.device
     """This rank's GPU, or the CPU; already current."""
     control: dist.ProcessGroup | None
-    """A gloo group of all ranks beside the default one; None where this process is alone."""
+    """A second group of all ranks, by gloo; None where this process is alone."""
     folders: set[Path] = field(default_factory=set)
-    """Where checkpoints of this process lie."""
+    """Checkpoint folders in use by Checkpointers of this process."""
 
     @property
     def rank(self) -> int:
@@ -60,7 +60,7 @@ class Session:
 
     @property
     def nodes(self) -> int:
-        """On how many nodes the ranks are."""
+        """Number of nodes that the ranks run on."""
         return self.who.nodes
 
     @property
@@ -70,55 +70,55 @@ class Session:
 
     @property
     def run_dir(self) -> RunDir | None:
-        """The run's folder; None for a process started by hand."""
+        """The run's folder; None for a process that slurmddp did not start."""
         return self.who.run_dir
 
     def print(self, *words: object) -> None:
-        """Print on rank 0 alone, as long as there is room for it."""
+        """Print on rank 0 alone; a full disk does not raise."""
         if self.is_main:
             with contextlib.suppress(OSError):
                 print_line(" ".join(map(str, words)))
 
-    def take(self, folder: Path) -> None:
-        """Give a folder of checkpoints to one Checkpointer; raise RankError when another has it."""
-        place = folder.resolve()
-        if place in self.folders:
+    def reserve_folder(self, folder: Path) -> None:
+        """Reserve a checkpoint folder for one Checkpointer; raise RankError when another one uses it."""
+        resolved = folder.resolve()
+        if resolved in self.folders:
             raise RankError(
                 f"a Checkpointer of this program keeps its checkpoints in {folder}; give this one a folder="
             )
-        self.folders.add(place)
+        self.folders.add(resolved)
 
 
-PATIENCE = timedelta(days=1)
-"""For the others, of which one may be busy alone, with an evaluation say; one that is dead is known at once."""
-
-_sessions: list[Session] = []
+CONTROL_LIMIT = timedelta(days=1)
+"""For a collective of the control group: a rank may be busy alone, as with an evaluation; a dead one fails at once."""
 
 
 def current() -> Session:
     """Return the session of this process; raise RankError when there is none."""
-    if not _sessions:
+    session = this_process().session
+    if session is None:
         raise RankError("there is no session; put the training into `with slurmddp.init() as ddp:`")
-    return _sessions[-1]
+    return session
 
 
 @contextlib.contextmanager
 def init(device: Literal["auto", "cpu", "cuda"] = "auto") -> Iterator[Session]:
-    """Choose the device, form the group, NCCL on CUDA and gloo on the CPU, and leave it by a barrier.
+    """Choose the device and form the process group, NCCL on CUDA and gloo on the CPU; at the end, wait for all ranks.
 
-    Works under `slurmddp submit` and `slurmddp run`, under torchrun, and for a single process started by hand. Raises
-    RankError when the device cannot be had, PeerError when the other ranks do not come or do not reach the end.
+    Works under `slurmddp submit` and `slurmddp run`, under torchrun, and in a single process without a launcher. Raises
+    RankError when the device is not available, PeerError when the other ranks do not come or do not reach the end.
     """
-    if _sessions:
+    process = this_process()
+    if process.session:
         raise RankError("slurmddp.init() is already in use in this process; leave the first `with` before")
-    begun = stop_policy.begun() or stop_policy.begin(read_rank(os.environ))
-    rank = begun.rank
+    stopping = process.stopping if process.has_begun else process.begin(read_rank(os.environ))
+    rank = stopping.rank
     chosen = choose_device(device, rank)
-    form(rank, chosen)
-    control = dist.new_group(backend="gloo", timeout=PATIENCE) if rank.world_size > 1 else None
-    _sessions.append(Session(rank, begun, chosen, control))
+    form_group(rank, chosen)
+    control = dist.new_group(backend="gloo", timeout=CONTROL_LIMIT) if rank.world_size > 1 else None
+    process.session = Session(rank, stopping, chosen, control)
     try:
-        yield _sessions[-1]
+        yield process.session
     finally:
-        _sessions.pop()
-    leave(control)
+        process.session = None
+    leave_group(control)

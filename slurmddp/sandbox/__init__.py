@@ -1,9 +1,9 @@
-"""A real Slurm on one machine, in namespaces of its own, for trying out and for tests."""
+"""A real Slurm on one machine, in its own namespaces, for trials and tests."""
 
 from slurmddp.sandbox.cluster import Sandbox, down, find, up
 from slurmddp.sandbox.configuration import Plan
 from slurmddp.sandbox.partition_shape import Shape
-from slurmddp.sandbox.programs import check
+from slurmddp.sandbox.programs import check_machine
 from slurmddp.sandbox.status import Report, report
 
-__all__ = ["Plan", "Report", "Sandbox", "Shape", "check", "down", "find", "report", "up"]
+__all__ = ["Plan", "Report", "Sandbox", "Shape", "check_machine", "down", "find", "report", "up"]

@@ -1,4 +1,4 @@
-"""What a sandbox is made of, and the text of its configuration files. No I/O, no processes."""
+"""The plan of a sandbox, and the text of its configuration files. No I/O, no processes."""
 
 import re
 from collections.abc import Iterator
@@ -10,21 +10,21 @@ from slurmddp.errors import UsageError
 from slurmddp.sandbox.partition_shape import Shape
 
 SUBNET: Final = "10.77.0"
-"""Private to each sandbox's own network namespace, so that all sandboxes can use the same."""
+"""Private to the network namespace of each sandbox, so that all sandboxes use the same."""
 HEAD: Final = "login"
 HEAD_ADDRESS: Final = f"{SUBNET}.254"
 
 _NEW_YEAR_2026_S: Final = 1767225600
 _S_FOR_A_JOB: Final = 10
 _JOB_IDS: Final = 60_000_000
-"""Slurm counts on from the first to its MaxJobId, 67043328, and then from the first again."""
+"""Slurm counts from the first job id to its MaxJobId, 67043328, and then begins again with the first."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """One sandbox: how many nodes, and what each of them claims to have."""
+    """One sandbox: its nodes, and what each of them has according to Slurm."""
 
     name: str = "default"
     nodes: int = 2
@@ -35,17 +35,17 @@ class Plan:
     accounting: bool = False
     """Whether slurmdbd and a database run, so that sacct answers."""
     memory_limits: bool = False
-    """Whether memory is given out like CPUs, and a step that takes more than its job has is killed (slurm.conf(5),
-    OverMemoryKill): Slurm itself looks once a second, so that no cgroup of the machine's is needed."""
+    """Whether Slurm allocates memory, and kills a step that uses more than its job has (slurm.conf(5), OverMemoryKill).
+    Slurm checks this once a second, so that no cgroup is needed."""
     kill_wait_s: int = 5
-    """How long a job may live on after SIGTERM; Slurm's own default is 30."""
+    """Seconds from SIGTERM to SIGKILL; Slurm's default is 30."""
     slurmd_timeout_s: int = 10
-    """How long a node may be silent before Slurm calls it down; sites often have 60, Slurm's own default is 300."""
+    """Seconds without an answer after which a node is DOWN; many sites use 60, Slurm's default is 300."""
     partitions: tuple[Shape, ...] = ()
-    """Partitions besides the six that all `nodes` are in; without such nodes there are these alone."""
+    """Partitions in addition to the six that all `nodes` are in; with `nodes` 0 there are only these."""
 
     def __post_init__(self) -> None:
-        """Raise UsageError for a plan that Slurm could not carry out."""
+        """Raise UsageError for a plan that Slurm cannot run."""
         check_name(self.name)
         _check_range("--nodes", self.nodes, 0 if self.partitions else 1, 200)
         _check_range("--nodes and those of all --partition together", len(self.node_names), 1, 200)
@@ -56,11 +56,11 @@ class Plan:
         _check_range("--slurmd-timeout", self.slurmd_timeout_s, 1, 65533)
         names = [name for name, _ in _PARTITIONS if self.nodes] + [shape.name for shape in self.partitions]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise UsageError(f"--partition {twice[0]}: there is one of that name already")
+            raise UsageError(f"--partition {twice[0]}: there is already a partition of that name; choose another")
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        """All nodes in their order, those that are alike together."""
+        """All nodes in their order, grouped by equal hardware."""
         gpus = (("", self.gpus_per_node),) if self.gpus_per_node else ()
         common = Shape(name="", nodes=self.nodes, cpus=self.cpus_per_node, memory=self.memory_per_node, gpus=gpus)
         return (common, *self.partitions)
@@ -72,25 +72,25 @@ class Plan:
 
     @property
     def most_gpus(self) -> int:
-        """The GPUs of the node that has most of them."""
+        """The largest number of GPUs on one node."""
         return max(shape.gpu_count for shape in self.shapes if shape.nodes)
 
     @property
     def cluster(self) -> str:
-        """What Slurm calls the cluster."""
+        """The cluster's name in Slurm."""
         return f"sandbox-{self.name}"
 
     def address(self, node: str) -> str:
-        """Return a node's address; raise UsageError when there is no such node."""
+        """Return a node's IP address; raise UsageError when there is no such node."""
         if node not in self.node_names:
             raise UsageError(f"no node '{node}' in this sandbox; its nodes are {' '.join(self.node_names)}")
         return f"{SUBNET}.{node.removeprefix('n')}"
 
 
 def check_name(name: str) -> None:
-    """Raise UsageError unless `name` can name a sandbox."""
+    """Raise UsageError for a name that a sandbox cannot have."""
     if not _NAME.fullmatch(name):
-        raise UsageError(f"--name {name!a}: use up to 32 of a-z, 0-9 and '-', the first no '-'")
+        raise UsageError(f"--name {name!a}: use up to 32 characters of a-z, 0-9 and '-'; the first must not be '-'")
 
 
 def _check_range(option: str, given: int, least: int, most: int) -> None:
@@ -99,29 +99,29 @@ def _check_range(option: str, given: int, least: int, most: int) -> None:
 
 
 def first_job_id(time_s: float) -> int:
-    """Return the first job id of a sandbox made at `time_s`, in seconds since 1970: one for each ten seconds.
+    """Return the first job id of a sandbox that was started at `time_s`, in seconds since 1970.
 
-    So a later sandbox does not give a job the id that one of an earlier sandbox had.
+    It grows by one in ten seconds, so that a later sandbox does not use the job ids of an earlier one.
     """
     return int(time_s - _NEW_YEAR_2026_S) // _S_FOR_A_JOB % _JOB_IDS + 1
 
 
 def slurm_conf(plan: Plan, folder: Path, first_job_id: int) -> str:
-    """Return slurm.conf for a sandbox whose files lie under `folder`."""
+    """Return slurm.conf for a sandbox whose files are in `folder`."""
     sections = [
         _SLURM_CONF.format(cluster=plan.cluster, head=HEAD, address=HEAD_ADDRESS, folder=folder, plan=plan),
         f"FirstJobId={first_job_id}\n",
         _ACCOUNTING.format(address=HEAD_ADDRESS, folder=folder) if plan.accounting else "",
         _MEMORY_LIMITS if plan.memory_limits else "SelectTypeParameters=CR_Core\n",
         "GresTypes=gpu\n" if plan.most_gpus else "",
-        *(_node_line(shape, numbers) for shape, numbers in _numbered(plan)),
+        *(_node_line(shape, numbers) for shape, numbers in _number_shapes(plan)),
         *_partition_lines(plan),
     ]
     return "".join(sections)
 
 
-def _numbered(plan: Plan) -> Iterator[tuple[Shape, str]]:
-    """Yield the nodes that are alike, and their numbers as Slurm writes them; none that has no nodes."""
+def _number_shapes(plan: Plan) -> Iterator[tuple[Shape, str]]:
+    """Yield each shape that has nodes, and the numbers of its nodes in Slurm's form."""
     first = 1
     for shape in plan.shapes:
         last = first + shape.nodes - 1
@@ -142,19 +142,19 @@ def _node_line(shape: Shape, numbers: str) -> str:
 
 
 def _partition_lines(plan: Plan) -> Iterator[str]:
-    numbers = {shape.name: numbers for shape, numbers in _numbered(plan)}
+    numbers = {shape.name: numbers for shape, numbers in _number_shapes(plan)}
     if plan.nodes:
         yield from (f"PartitionName={name} Nodes=n{numbers['']} State=UP {rest}\n" for name, rest in _PARTITIONS)
     for shape in plan.partitions:
         first = {"Default": "YES"} if not plan.nodes and shape is plan.partitions[0] else {}
         nodes = {"Nodes": f"n{numbers[shape.name]}"} if shape.nodes else {}
-        options = {**first, "State": "UP", **_STEADY, **dict(shape.options), **nodes}
+        options = {**first, "State": "UP", **_PARTITION_DEFAULTS, **dict(shape.options), **nodes}
         yield f"PartitionName={shape.name} {' '.join(f'{key}={value}' for key, value in options.items())}\n"
 
 
 def gres_conf(plan: Plan, folder: Path) -> str:
-    """Return gres.conf: each node's GPUs are files that stand for devices."""
-    return "".join(line for shape, numbers in _numbered(plan) for line in _gres_lines(shape, numbers, folder))
+    """Return gres.conf, in which files stand for the devices of the GPUs."""
+    return "".join(line for shape, numbers in _number_shapes(plan) for line in _gres_lines(shape, numbers, folder))
 
 
 def _gres_lines(shape: Shape, numbers: str, folder: Path) -> Iterator[str]:
@@ -166,15 +166,15 @@ def _gres_lines(shape: Shape, numbers: str, folder: Path) -> Iterator[str]:
 
 
 def slurmdbd_conf(plan: Plan, folder: Path, user: str) -> str:
-    """Return slurmdbd.conf for the sandbox's own database; `user` is what number 0 goes by inside."""
+    """Return slurmdbd.conf for the sandbox's database; `user` is the name of uid 0 inside."""
     return _SLURMDBD_CONF.format(head=HEAD, folder=folder, user=user, database=plan.cluster.replace("-", "_"))
 
 
 def hosts(plan: Plan, host_file: str) -> str:
-    """Return the hosts file of everything in the sandbox: the nodes, then what the machine's own says.
+    """Return the hosts file inside the sandbox: the nodes, then the lines of the machine's file.
 
-    Each node also by its address as IPv6 writes it: torch asks for the name of the peer behind an IPv6 socket, and
-    nothing else would answer.
+    Each node also has its IPv4-mapped IPv6 address: torch looks up the name of the peer of an IPv6 socket, and no name
+    server knows it.
     """
     addresses = {HEAD: HEAD_ADDRESS, **{node: plan.address(node) for node in plan.node_names}}
     lines = [f"{prefix}{address} {name}" for prefix in ("", "::ffff:") for name, address in addresses.items()]
@@ -182,7 +182,7 @@ def hosts(plan: Plan, host_file: str) -> str:
 
 
 def passwd(user: str, entry: str, host_file: str) -> str:
-    """Return a passwd file in which user number 0 goes by the name of the user who made the sandbox.
+    """Return a passwd file in which uid 0 has the name of the user who started the sandbox.
 
     `entry` is that user's line after the two numbers: full name, home, shell.
     """
@@ -245,8 +245,8 @@ _PARTITIONS = (
     ("short", "MaxTime=00:10:00 PriorityTier=10 PreemptMode=OFF"),
 )
 
-_STEADY = {"MaxTime": "INFINITE", "PriorityTier": "10", "PreemptMode": "OFF"}
-"""A partition that says nothing else."""
+_PARTITION_DEFAULTS = {"MaxTime": "INFINITE", "PriorityTier": "10", "PreemptMode": "OFF"}
+"""Options of a partition unless others are given."""
 
 _SLURMDBD_CONF = """\
 AuthType=auth/munge

@@ -1,6 +1,6 @@
-"""What is said between a sandbox's supervisor and those outside.
+"""The protocol between a sandbox's supervisor and the programs outside.
 
-While it comes up: lines of text on its standard streams. Then: requests on a Unix socket, one line of JSON each way.
+During the start: lines of text on its standard streams. Then: requests on a Unix socket, one line of JSON each way.
 """
 
 import json
@@ -12,16 +12,16 @@ from typing import Any, Final
 from slurmddp.errors import ClusterError
 
 STAY: Final = b"stay\n"
-"""What the caller says when the sandbox shall outlive it."""
+"""The caller's line that lets the sandbox run on when the caller has ended."""
 FAILED: Final = "failed: "
-"""The start of the line that says why the sandbox did not come up."""
+"""The beginning of the line that says why the sandbox did not start."""
 READY: Final = "ready"
-"""The line after all daemons have been started."""
+"""The line after the start of all daemons."""
 _DEADLINE_S: Final = 30
 
 
-def ask(path: Path, **request: str) -> dict[str, Any]:
-    """Return the supervisor's answer; raise ClusterError when there is none, or when it is an error."""
+def send_request(path: Path, **request: str) -> dict[str, Any]:
+    """Return the supervisor's answer; raise ClusterError when there is no answer, or when it is an error."""
     try:
         with socket.socket(socket.AF_UNIX) as client:
             client.settimeout(_DEADLINE_S)
@@ -30,7 +30,7 @@ def ask(path: Path, **request: str) -> dict[str, Any]:
             answer = json.loads(client.makefile("rb").readline())
     except (OSError, ValueError) as error:
         raise ClusterError(
-            f"the sandbox does not answer on {path} ({error}); it comes up, or else: slurmddp sandbox down"
+            f"the sandbox does not answer on {path} ({error}); wait until it is up, or type: slurmddp sandbox down"
         ) from error
     if "error" in answer:
         raise ClusterError(answer["error"])
@@ -38,20 +38,20 @@ def ask(path: Path, **request: str) -> dict[str, Any]:
 
 
 def listen(path: Path) -> socket.socket:
-    """Return a socket that takes requests."""
+    """Return a socket for requests."""
     server = socket.socket(socket.AF_UNIX)
     server.bind(str(path))
     server.listen()
     return server
 
 
-def serve(server: socket.socket, answer: Callable[[dict[str, str]], dict[str, Any]]) -> None:
-    """Take one request and send back what `answer` says to it; a client that left is no error."""
+def answer_request(server: socket.socket, handle: Callable[[dict[str, str]], dict[str, Any]]) -> None:
+    """Read one request and send what `handle` returns for it; a client that has left is no error."""
     client, _ = server.accept()
     with client:
         client.settimeout(_DEADLINE_S)
         try:
             request = json.loads(client.makefile("rb").readline())
-            client.sendall(json.dumps(answer(request)).encode() + b"\n")
+            client.sendall(json.dumps(handle(request)).encode() + b"\n")
         except (OSError, ValueError):
             return

@@ -9,11 +9,11 @@ _SMALL_DATABASE = (
     "--innodb-doublewrite=0",
     "--innodb-flush-method=nosync",
 )
-"""It ends with the sandbox: nothing in it has to survive a power cut."""
+"""The database ends with the sandbox, so that nothing must survive a power failure."""
 
 
 def munged(files: Files) -> list[str]:
-    """Return the command of the daemon that vouches for users; `--force`: its folder may lie in /tmp."""
+    """Return the command of the authentication daemon; `--force` allows a folder in /tmp."""
     return [
         *("munged", "--foreground", "--force"),
         f"--socket={files.munge_socket}",
@@ -24,7 +24,7 @@ def munged(files: Files) -> list[str]:
 
 
 def make_database(files: Files) -> list[str]:
-    """Return the command that makes an empty database, open to whoever reaches its socket."""
+    """Return the command that creates an empty database; access is limited by the folder of its socket."""
     return [
         *("mariadb-install-db", *_SMALL_DATABASE, f"--datadir={files.database}"),
         *("--skip-test-db", "--skip-name-resolve", "--auth-root-authentication-method=normal"),
@@ -38,7 +38,7 @@ def mariadbd(files: Files) -> list[str]:
 
 
 def slurmdbd(files: Files) -> list[str]:
-    """Return the command of the accounting daemon, which takes the database's socket from its environment alone."""
+    """Return the command of the accounting daemon, which reads the database's socket only from its environment."""
     return ["env", f"MYSQL_UNIX_PORT={files.database_socket}", "slurmdbd", "-D"]
 
 

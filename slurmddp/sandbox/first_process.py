@@ -1,8 +1,8 @@
 """The first process of a sandbox, inside its namespaces: starts the daemons and nodes, and answers requests.
 
-Started by `slurmddp.sandbox.up` as `python -m slurmddp.sandbox.first_process FOLDER`. Standard input is the caller:
-when it ends before the caller has said that the sandbox shall stay, the sandbox ends and leaves nothing.
-Standard output takes what comes up, a line each.
+`slurmddp.sandbox.up` starts it as `python -m slurmddp.sandbox.first_process FOLDER`. It holds the other end of standard
+input. When that ends before the line STAY, the sandbox ends and leaves no files. Standard output reports the start: a
+line for each daemon and node.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from slurmddp.errors import ClusterError
 from slurmddp.sandbox import control_channel, daemons, namespaces, programs
 from slurmddp.sandbox.configuration import HEAD
 from slurmddp.sandbox.node import Node, make_network
-from slurmddp.sandbox.processes import run
+from slurmddp.sandbox.programs import run_command
 from slurmddp.sandbox.state_directory import Files, Process
 
 _DEADLINE_S: Final = 60
@@ -31,54 +31,54 @@ _POLL_S: Final = 0.02
 
 
 class Supervisor:
-    """One sandbox: its daemons and nodes, by name."""
+    """Starts, stops and watches the daemons and nodes of one sandbox."""
 
     def __init__(self, files: Files) -> None:
         self.files = files
         self.plan = files.read_plan()
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
         self.nodes: dict[str, Node] = {}
-        self.cut_off: set[str] = set()
+        self.disconnected: set[str] = set()
 
     def start(self) -> None:
-        """Start everything; raise ClusterError when a daemon does not come up."""
+        """Start all daemons and nodes; raise ClusterError when a daemon does not start."""
         self._write_clients()
-        self._cover_host_files()
-        run("hostname", HEAD)
+        self._mount_files()
+        run_command("hostname", HEAD)
         make_network()
         self._start("munged", daemons.munged(self.files), ["test", "-S", str(self.files.munge_socket)])
         if self.plan.accounting:
             self._start_accounting()
         self._start("slurmctld", daemons.slurmctld(), ["scontrol", "ping"])
         for node in self.plan.node_names:
-            _say(node)
+            _print_line(node)
             self.boot(node)
 
     def boot(self, node: str) -> None:
-        """Switch a node on, unless it is."""
+        """Switch a node on, unless it is on."""
         if not self._is_on(node):
             self.kill(node)
             self.nodes[node] = Node.boot(node, self.plan.address(node), self.files.output(node))
 
     def kill(self, node: str) -> None:
-        """Take a node's power, if it has any."""
-        self.cut_off.discard(node)
+        """Switch a node off, if it is on: all its processes end at once."""
+        self.disconnected.discard(node)
         if running := self.nodes.pop(node, None):
             running.kill()
 
-    def cut(self, node: str) -> None:
-        """Pull a node's cable out; raise ClusterError when the node is off."""
-        self._running(node).cut()
-        self.cut_off.add(node)
+    def disconnect(self, node: str) -> None:
+        """Disconnect a node from the network; raise ClusterError when the node is off."""
+        self._running_node(node).disconnect()
+        self.disconnected.add(node)
 
-    def heal(self, node: str) -> None:
-        """Plug a node's cable in again; raise ClusterError when the node is off."""
-        self._running(node).heal()
-        self.cut_off.discard(node)
+    def reconnect(self, node: str) -> None:
+        """Connect a node to the network again; raise ClusterError when the node is off."""
+        self._running_node(node).reconnect()
+        self.disconnected.discard(node)
 
-    def answer(self, request: dict[str, str]) -> dict[str, Any]:
-        """Carry out a request; the answer says which daemons and nodes run then, and which nodes are cut off."""
-        actions = {"boot": self.boot, "kill": self.kill, "cut": self.cut, "heal": self.heal}
+    def handle_request(self, request: dict[str, str]) -> dict[str, Any]:
+        """Do what a request asks for; return which daemons and nodes run then, and which nodes are disconnected."""
+        actions = {name: getattr(self, name) for name in ("boot", "kill", "disconnect", "reconnect")}
         try:
             if action := actions.get(request["do"]):
                 action(request["node"])
@@ -87,13 +87,13 @@ class Supervisor:
         return {
             "daemons": {name: daemon.poll() is None for name, daemon in self.daemons.items()},
             "nodes": {name: self._is_on(name) for name in self.plan.node_names},
-            "cut": {name: name in self.cut_off for name in self.plan.node_names},
+            "disconnected": {name: name in self.disconnected for name in self.plan.node_names},
         }
 
     def reap(self) -> None:
-        """Take note of all that has ended; the first process inherits every orphan."""
-        mine = [*self.daemons.values(), *(node.unshare for node in self.nodes.values())]
-        known = {process.pid: process for process in mine}
+        """Collect the exit statuses of ended processes; the first process of a namespace inherits all orphans."""
+        own = [*self.daemons.values(), *(node.unshare for node in self.nodes.values())]
+        known = {process.pid: process for process in own}
         with contextlib.suppress(ChildProcessError):
             while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 if process := known.get(ended.si_pid):
@@ -101,7 +101,7 @@ class Supervisor:
                 else:
                     os.waitpid(ended.si_pid, 0)
 
-    def _running(self, node: str) -> Node:
+    def _running_node(self, node: str) -> Node:
         if not self._is_on(node):
             raise ClusterError(f"node {node} is off; switch it on with: slurmddp sandbox boot {node}")
         return self.nodes[node]
@@ -116,7 +116,7 @@ class Supervisor:
         for name, place in programs.clients().items():
             client = self.files.bin / name
             client.write_text(
-                namespaces.shim(
+                namespaces.client_program(
                     python=self.files.python,
                     program=place,
                     enter=enter,
@@ -126,71 +126,73 @@ class Supervisor:
             )
             client.chmod(0o755)
 
-    def _cover_host_files(self) -> None:
+    def _mount_files(self) -> None:
         covers = {self.files.bin: self.files.empty, Path("/etc/hosts"): self.files.hosts}
         if self.files.passwd.exists():
             covers[Path("/etc/passwd")] = self.files.passwd
         for number in range(self.plan.most_gpus):
             covers[self.files.gpu(number)] = Path("/dev/null")
         for place, cover in covers.items():
-            run("mount", "--bind", str(cover), str(place))
+            run_command("mount", "--bind", str(cover), str(place))
 
     def _start_accounting(self) -> None:
-        _say("database")
-        run(*daemons.make_database(self.files))
+        _print_line("database")
+        run_command(*daemons.make_database(self.files))
         self._start("mariadbd", daemons.mariadbd(self.files), ["test", "-S", str(self.files.database_socket)])
         self._start("slurmdbd", daemons.slurmdbd(self.files), ["sacctmgr", "-n", "list", "cluster"])
-        run("sacctmgr", "-i", "add", "cluster", self.plan.cluster)
+        run_command("sacctmgr", "-i", "add", "cluster", self.plan.cluster)
 
     def _start(self, name: str, command: list[str], test: list[str]) -> None:
         """Start a daemon; return when the command `test` succeeds."""
-        _say(name)
+        _print_line(name)
         with self.files.output(name).open("ab") as output:
             daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         self.daemons[name] = daemon
         deadline = time.monotonic() + _DEADLINE_S
         while (answer := subprocess.run(test, capture_output=True, text=True, check=False)).returncode:
             if daemon.poll() is not None:
-                raise ClusterError(f"{name} ended: {self.files.last_words(name)}")
+                raise ClusterError(f"{name} ended: {self.files.last_log_lines(name)}")
             if time.monotonic() > deadline:
                 raise ClusterError(f"{name} does not answer: {answer.stderr.strip()} ({self.files.log(name)})")
             time.sleep(_POLL_S)
 
 
 def main() -> None:
-    """Bring a sandbox up and hold it; return when its caller has gone before saying that it shall stay."""
+    """Start a sandbox and serve it; return when the caller ends without asking for it to stay."""
     if os.getpid() != 1:
         sys.exit("this is the first process of a sandbox; type: slurmddp sandbox up")
     files = Files(Path(sys.argv[1]))
     files.process.write_text(json.dumps(asdict(Process.current())))
-    files.hold()
+    files.lock_folder()
     os.environ.update(PATH=programs.search_path(), SLURM_CONF=str(files.slurm_conf))
     supervisor = Supervisor(files)
     try:
         supervisor.start()
         with control_channel.listen(files.control) as server:
-            _say(control_channel.READY)
-            _hold(supervisor, server)
+            _print_line(control_channel.READY)
+            _serve(supervisor, server)
     except (ClusterError, OSError) as error:
         traceback.print_exc()
         with contextlib.suppress(BrokenPipeError):
-            _say(f"{control_channel.FAILED}{error}")
+            _print_line(f"{control_channel.FAILED}{error}")
         sys.stdin.buffer.readline()
     _end_all(files)
     files.remove()
 
 
-def _hold(supervisor: Supervisor, server: socket.socket) -> None:
-    """Answer requests, and adopt orphans, for as long as the caller wants."""
-    deaths = _deaths()
+def _serve(supervisor: Supervisor, server: socket.socket) -> None:
+    """Answer requests and collect ended processes until the caller ends, or for good after the line STAY."""
+    child_ends = _open_child_pipe()
 
-    def bury() -> None:
-        os.read(deaths, 4096)
+    def reap() -> None:
+        os.read(child_ends, 4096)
         supervisor.reap()
 
     with selectors.DefaultSelector() as events:
-        events.register(server, selectors.EVENT_READ, lambda: control_channel.serve(server, supervisor.answer))
-        events.register(deaths, selectors.EVENT_READ, bury)
+        events.register(
+            server, selectors.EVENT_READ, lambda: control_channel.answer_request(server, supervisor.handle_request)
+        )
+        events.register(child_ends, selectors.EVENT_READ, reap)
         events.register(sys.stdin, selectors.EVENT_READ)
         while True:
             for key, _ in events.select():
@@ -202,16 +204,16 @@ def _hold(supervisor: Supervisor, server: socket.socket) -> None:
                     return
 
 
-def _deaths() -> int:
-    """Return the descriptor that becomes readable when a child has ended."""
-    ours, signals = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(signals, warn_on_full_buffer=False)
+def _open_child_pipe() -> int:
+    """Return a descriptor that becomes readable when a child has ended."""
+    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
-    return ours
+    return reading
 
 
 def _end_all(files: Files) -> None:
-    """End every other process of the sandbox, wait until they are gone, and uncover its files."""
+    """End all other processes of the sandbox, wait for them, and undo the mounts on its files."""
     with contextlib.suppress(ProcessLookupError):
         os.kill(-1, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):
@@ -219,10 +221,10 @@ def _end_all(files: Files) -> None:
             os.wait()
     for mount in Path("/proc/self/mounts").read_text().splitlines():
         if (place := mount.split()[1]).startswith(f"{files.folder}/"):
-            run("umount", place)
+            run_command("umount", place)
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     sys.stdout.write(f"{line}\n")
     sys.stdout.flush()
 

@@ -1,4 +1,4 @@
-"""The commands that make namespaces and enter them, and the client programs that do so. Text only."""
+"""The commands that create and enter namespaces, and the client programs that use them. Text only."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -20,35 +20,35 @@ ip link set eth0 up
 slurmd -D -N "$1" &
 wait "$!"
 """
-"""A node's first process: tells its number, waits until its network is plugged in, runs slurmd, adopts orphans."""
+"""A node's first process: prints its pid, waits for its network link, runs slurmd, inherits orphans."""
 
 
 def unshare(*, rootless: bool) -> list[str]:
-    """Return the start of a command that runs the rest in new namespaces, as their first process.
+    """Return the beginning of a command that runs the rest as the first process of new namespaces.
 
-    All processes in them end with it, and it with the process that started it.
+    All processes in them end when it ends, and it ends when the process that started it ends.
     """
     kinds = ("--mount", "--net", "--pid", "--uts", "--propagation", "slave")
     return ["unshare", *(_AS_ROOT if rootless else ()), *kinds, "--fork", "--kill-child"]
 
 
 def node_command(node: str, address: str) -> list[str]:
-    """Return the command that is a node, for use inside the sandbox's namespaces."""
+    """Return the command that starts a node, for use inside the sandbox's namespaces."""
     return [*unshare(rootless=False), "sh", "-e", "-c", NODE_SCRIPT, "node", node, address]
 
 
 def nsenter_options(target: Process, *, rootless: bool) -> list[str]:
-    """Return what makes nsenter enter the sandbox, though not its numbering of processes."""
+    """Return nsenter's options for entering the sandbox, except for its pid namespace."""
     user = ["--user", "--preserve-credentials"] if rootless else []
     return ["--target", str(target.pid), *user, "--mount", "--net", "--uts", "--"]
 
 
-def shim(*, python: Path, program: str, enter: Sequence[str], target: Process, slurm_conf: Path) -> str:
-    """Return a client program for use from outside: the real one, run inside.
+def client_program(*, python: Path, program: str, enter: Sequence[str], target: Process, slurm_conf: Path) -> str:
+    """Return the text of a client program for use outside, which runs the real program inside the sandbox.
 
-    Not a shell script: a shell drops variables whose names it does not like, such as exported functions.
+    It is not a shell script, because a shell drops variables with unusual names, such as exported functions.
     """
-    return _SHIM.format(
+    return _CLIENT_PROGRAM.format(
         python=python,
         name=Path(program).name,
         stat=f"/proc/{target.pid}/stat",
@@ -59,9 +59,9 @@ def shim(*, python: Path, program: str, enter: Sequence[str], target: Process, s
     )
 
 
-_SHIM = '''\
+_CLIENT_PROGRAM = '''\
 #!{python} -IS
-"""Run {name} inside the sandbox: same words, environment, folder and streams, byte for byte."""
+"""Run {name} inside the sandbox with the same arguments, environment, folder and streams, byte for byte."""
 
 import _signal
 import posix
@@ -86,7 +86,7 @@ if not is_up():
 try:
     folder = posix.getcwd()
 except OSError:
-    sys.exit("{name}: error: the working folder is gone")
+    sys.exit("{name}: error: the working folder no longer exists")
 environment = dict(entry.split(b"=", 1) for entry in own("environ") if b"=" in entry)
 environment[b"SLURM_CONF"] = {slurm_conf!r}
 for number in (_signal.SIGPIPE, _signal.SIGXFSZ):

@@ -1,4 +1,4 @@
-"""One node of a sandbox: namespaces of its own, a cable to the others, and slurmd. Starts and ends processes."""
+"""One node of a sandbox: its namespaces, its network link, and slurmd. Starts and ends processes."""
 
 import contextlib
 import os
@@ -9,63 +9,62 @@ from pathlib import Path
 from typing import IO, Final
 
 from slurmddp.errors import ClusterError
-from slurmddp.sandbox import namespaces
+from slurmddp.sandbox import namespaces, programs
 from slurmddp.sandbox.configuration import HEAD_ADDRESS
-from slurmddp.sandbox.processes import ip
 
 _BRIDGE: Final = "nodes"
 
 
 def make_network() -> None:
-    """Make what all nodes are plugged into, and give the calling process an address there."""
-    ip("link set lo up")
-    ip(f"link add {_BRIDGE} type bridge")
-    ip(f"address add {HEAD_ADDRESS}/24 dev {_BRIDGE}")
-    ip(f"link set {_BRIDGE} up")
+    """Create the bridge that connects all nodes, and give the calling process an address on it."""
+    _ip("link set lo up")
+    _ip(f"link add {_BRIDGE} type bridge")
+    _ip(f"address add {HEAD_ADDRESS}/24 dev {_BRIDGE}")
+    _ip(f"link set {_BRIDGE} up")
 
 
 @dataclass(frozen=True)
 class Node:
-    """One node that was switched on. Its cable has, on the outside, the name of the node."""
+    """One node that was switched on. Its network link has, outside of the node, the name of the node."""
 
     name: str
     unshare: subprocess.Popen[bytes]
-    """Ends when the node's first process, and so all of them, have ended."""
+    """The process that holds the node; it ends when the node's first process ends, and with it all others."""
     first: int
-    """The node's first process, as the sandbox numbers it."""
+    """The pid of the node's first process in the sandbox's namespace."""
 
     @classmethod
     def boot(cls, name: str, address: str, output: Path) -> "Node":
-        """Make the node's namespaces, plug its cable in, and let it start slurmd."""
+        """Create the node's namespaces and its network link, and start slurmd."""
         with output.open("ab") as log:
             command = namespaces.node_command(name, address)
             pipe = subprocess.PIPE
             unshare = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log)
         stdin, stdout = _pipes(unshare)
         with stdin, stdout:
-            first = _own_number(stdout.readline())
-            ip(f"link add {name} type veth peer name eth0 netns {unshare.pid}")
-            ip(f"link set {name} master {_BRIDGE} up")
+            first = _pid_in_sandbox(stdout.readline())
+            _ip(f"link add {name} type veth peer name eth0 netns {unshare.pid}")
+            _ip(f"link set {name} master {_BRIDGE} up")
             stdin.write(b"go\n")
         return cls(name, unshare, first)
 
     @property
     def is_on(self) -> bool:
-        """Whether it runs."""
+        """Whether the node runs."""
         return self.unshare.poll() is None
 
-    def cut(self) -> None:
-        """Pull the cable out: the processes live on, and nobody hears from them."""
-        ip(f"link set {self.name} down")
+    def disconnect(self) -> None:
+        """Disconnect the network link; the processes continue."""
+        _ip(f"link set {self.name} down")
 
-    def heal(self) -> None:
-        """Plug the cable in again."""
-        ip(f"link set {self.name} up")
+    def reconnect(self) -> None:
+        """Connect the network link again."""
+        _ip(f"link set {self.name} up")
 
     def kill(self) -> None:
-        """Remove the cable, so that nobody hears the node die, and end all its processes."""
-        with contextlib.suppress(ClusterError):  # the cable of a node that ended by itself is gone, or going
-            ip(f"link delete {self.name}")
+        """Remove the network link, so that no message leaves the node, and end all its processes."""
+        with contextlib.suppress(ClusterError):  # a node that ended by itself loses its link
+            _ip(f"link delete {self.name}")
         if self.is_on:
             os.kill(self.first, signal.SIGKILL)
         self.unshare.wait()
@@ -77,8 +76,12 @@ def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
     return process.stdin, process.stdout
 
 
-def _own_number(line: bytes) -> int:
-    """Return, for a process as /proc numbers it, its number one namespace further in: the sandbox's."""
+def _pid_in_sandbox(line: bytes) -> int:
+    """Convert a pid of the namespace of /proc into that of the sandbox, one namespace further in."""
     status = Path(f"/proc/{int(line)}/status").read_text()
     numbers = next(line for line in status.splitlines() if line.startswith("NSpid:"))
     return int(numbers.split()[-2])
+
+
+def _ip(words: str) -> None:
+    programs.run_command("ip", *words.split())

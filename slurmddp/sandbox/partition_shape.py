@@ -1,4 +1,4 @@
-"""A partition of a sandbox with nodes of its own, and how people write it. No I/O."""
+"""A partition of a sandbox with its own nodes, and its form on the command line. No I/O."""
 
 import re
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from slurmddp.errors import UsageError
 _NAME: Final = re.compile(r"(?!default$)[A-Za-z0-9][\w.-]{0,63}", re.ASCII | re.IGNORECASE)
 _OWN: Final = re.compile(r"[a-z]+=.*", re.DOTALL)
 _OPTION: Final = re.compile(r"[A-Z][A-Za-z]+=[\w.:/+,*()\[\]-]+", re.ASCII)
-"""What slurm.conf(5) takes on a partition's line."""
+"""An option of a partition in slurm.conf(5)."""
 _GPUS: Final = re.compile(r"(?:([\w.-]+):)?([0-9]{1,4})", re.ASCII)
 _RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "nodes": (0, 200),
@@ -18,13 +18,13 @@ _RANGES: Final[Mapping[str, tuple[int, int]]] = {
     "memory": (1, 2**31),
     "gpus": (0, 128),
 }
-"""What our own keys may be, from and to."""
-_FORM: Final = "use NAME:nodes=1,cpus=40,gpus=a100:8,memory=16000,MaxTime=1:00:00, any part left out"
+"""The keys that are not Slurm's, with the least and the greatest value."""
+_FORM: Final = "use NAME:nodes=1,cpus=40,gpus=a100:8,memory=16000,MaxTime=1:00:00, each part may be left out"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """A partition with nodes of its own, which are alike."""
+    """A partition with its own nodes, which are all alike."""
 
     name: str
     nodes: int = 1
@@ -32,16 +32,16 @@ class Shape:
     memory: int = 16000
     """MB a node."""
     gpus: tuple[tuple[str, int], ...] = ()
-    """Each type of GPU of a node, empty for none, and how many."""
+    """Each type of GPU of a node (empty for no type), and the number of GPUs."""
     options: tuple[tuple[str, str], ...] = ()
-    """What else stands on the partition's line, in Slurm's words."""
+    """Other options of the partition, as slurm.conf(5) names them."""
 
     @classmethod
     def parse(cls, text: str) -> "Shape":
         """Read `NAME:nodes=2,cpus=40,gpus=a100:8,memory=64000,MaxTime=1:00:00`; raise UsageError for anything else.
 
-        What begins with a capital is an option of slurm.conf(5) for the partition. A GPU's type may be left out;
-        several stand as `a100:4+h100:4`.
+        A key that begins with a capital is an option of slurm.conf(5) for the partition. A GPU's type may be left out;
+        several types are written as `a100:4+h100:4`.
         """
         name, _, rest = text.partition(":")
         items = re.split(r",(?=\w+=)", rest) if rest else []
@@ -60,7 +60,7 @@ class Shape:
 
     @property
     def gpu_count(self) -> int:
-        """The GPUs of a node."""
+        """The number of GPUs of a node."""
         return sum(count for _, count in self.gpus)
 
 

@@ -1,4 +1,4 @@
-"""A job that is more urgent than another: what may be preempted, by what, and when it has begun. Text only."""
+"""Preempts a job by one of higher priority: which jobs can be preempted, and when preemption has begun. Text only."""
 
 import re
 from collections.abc import Mapping
@@ -6,46 +6,46 @@ from typing import Final
 
 from slurmddp.errors import ClusterError, UsageError
 
-URGENT: Final = "high"
-"""The partition whose jobs preempt."""
+HIGH_PRIORITY: Final = "high"
+"""The partition whose jobs preempt others."""
 
 Record = Mapping[str, str]
 """One line of `scontrol --oneliner show`, by key."""
 
 
 def check_id(job_id: str) -> None:
-    """Raise UsageError unless it names one job."""
+    """Raise UsageError for text that is not the id of one job."""
     if not re.fullmatch(r"[0-9]+(_[0-9]+)?", job_id):
-        raise UsageError(f"{job_id!a} is no job; give its id, as in 17 or, for one task of an array, 17_3")
+        raise UsageError(f"{job_id!a} is not a job id; give one, as in 17 or, for one task of an array, 17_3")
 
 
-def check(job_id: str, job: Record, partitions: Mapping[str, Record]) -> None:
-    """Raise ClusterError when nothing can preempt that job now."""
+def check_preemptible(job_id: str, job: Record, partitions: Mapping[str, Record]) -> None:
+    """Raise ClusterError when no job can preempt that job now."""
     if job["JobState"] != "RUNNING":
         raise ClusterError(f"job {job_id} is {job['JobState']}; only a running job can be preempted")
-    if URGENT not in partitions:
+    if HIGH_PRIORITY not in partitions:
         raise ClusterError(
-            f"job {job_id} cannot be preempted: this sandbox has no partition '{URGENT}'; make one, as in: slurmddp "
-            f"sandbox up --partition {URGENT}:nodes=0,Nodes=ALL,PriorityTier=100"
+            f"job {job_id} cannot be preempted: this sandbox has no partition '{HIGH_PRIORITY}'; make one, as in: "
+            f"slurmddp sandbox up --partition {HIGH_PRIORITY}:nodes=0,Nodes=ALL,PriorityTier=100"
         )
     if partitions[job["Partition"]]["PreemptMode"] == "OFF":
         can = " ".join(name for name, record in partitions.items() if record["PreemptMode"] != "OFF")
         raise ClusterError(
-            f"job {job_id} is in partition {job['Partition']}, where nothing preempts it; submit it to one of: {can}"
+            f"job {job_id} is in partition {job['Partition']}, where no job can preempt it; submit it to one of: {can}"
         )
 
 
-def urgent_job(job_id: str, job: Record) -> list[str]:
-    """Return sbatch's words for a job that needs all the nodes that the job has, and ends as soon as it has them.
+def preemptor_options(job_id: str, job: Record) -> list[str]:
+    """Return sbatch's options for a job that needs all nodes of that job, and ends as soon as it has them.
 
-    It has to stay in the queue until then: a victim whose preemptor was cancelled is left running when its grace
-    time is over (22.05).
+    It must stay in the queue until then: when it is cancelled earlier, Slurm lets the preempted job run on after its
+    grace time (22.05).
     """
     shape = (f"--nodelist={job['NodeList']}", f"--nodes={job['NumNodes']}", "--exclusive", "--time=1")
-    place = (f"--partition={URGENT}", f"--job-name=preempt-{job_id}", "--chdir=/", "--output=/dev/null")
+    place = (f"--partition={HIGH_PRIORITY}", f"--job-name=preempt-{job_id}", "--chdir=/", "--output=/dev/null")
     return ["--parsable", *place, *shape, "--wrap=true"]
 
 
 def has_begun(job: Record) -> bool:
-    """Whether the job runs no longer, or has been told that it must end."""
+    """Tell whether the job no longer runs, or Slurm has told it to end."""
     return job["JobState"] != "RUNNING" or job.get("PreemptTime", "None") != "None"

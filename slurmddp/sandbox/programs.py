@@ -1,4 +1,4 @@
-"""Which programs a sandbox needs, and what to do about those that are missing. Runs probes that end at once."""
+"""Finds the programs that a sandbox needs, says how to install those that are missing, and runs short commands."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ from typing import Final
 
 from slurmddp.errors import ClusterError
 from slurmddp.sandbox.namespaces import unshare
-from slurmddp.sandbox.state_directory import base
+from slurmddp.sandbox.state_directory import base_folder
 
 _CLIENTS: Final = (
     *("sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol", "sdiag", "sinfo"),
@@ -31,7 +31,7 @@ _NEEDED: Final[Mapping[str, str]] = {
     "scontrol": "slurm-wlm",
     "sinfo": "slurm-wlm",
 }
-"""Each program, with the Debian package that has it."""
+"""Each program, with the Debian package that contains it."""
 _ROOTLESS: Final[Mapping[str, str]] = {"newuidmap": "uidmap"}
 _ACCOUNTING: Final[Mapping[str, str]] = {
     "mariadbd": "mariadb-server",
@@ -42,62 +42,69 @@ _ACCOUNTING: Final[Mapping[str, str]] = {
 
 
 def outside_path() -> list[str]:
-    """Return the folders of PATH without those of any sandbox."""
+    """Return the folders of PATH except those of sandboxes."""
     folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    return [folder for folder in folders if not folder.startswith(f"{base()}/")]
+    return [folder for folder in folders if not folder.startswith(f"{base_folder()}/")]
 
 
 def search_path() -> str:
-    """Return where to look for the machine's own programs, daemons included."""
+    """Return the PATH of the machine's own programs, including daemons."""
     return os.pathsep.join([*outside_path(), "/usr/local/sbin", "/usr/sbin", "/sbin"])
 
 
 def find(program: str) -> str | None:
-    """Return where the machine's own `program` is, or None."""
+    """Return the path of the machine's own `program`, or None."""
     return shutil.which(program, path=search_path())
 
 
 def require(program: str) -> str:
-    """Return where the machine's own `program` is; raise ClusterError when it has none."""
-    if place := find(program):
-        return place
-    raise ClusterError(f"not on this machine: {program}")
+    """Return the path of the machine's own `program`; raise ClusterError when it is not installed."""
+    if path := find(program):
+        return path
+    raise ClusterError(f"not installed on this machine: {program}")
 
 
 def clients() -> dict[str, str]:
-    """Return Slurm's client programs that the machine has, each with its place."""
-    return {name: place for name in _CLIENTS if (place := find(name))}
+    """Return the installed client programs of Slurm, each with its path."""
+    return {name: path for name in _CLIENTS if (path := find(name))}
 
 
-def check(*, accounting: bool = False) -> None:
-    """Raise ClusterError when the machine cannot hold a sandbox, with what to do about it."""
+def run_command(*command: str) -> None:
+    """Run a command to its end; raise ClusterError with its error text when it fails."""
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise ClusterError(f"{' '.join(command)}: {(result.stderr or result.stdout).strip()}")
+
+
+def check_machine(*, accounting: bool = False) -> None:
+    """Raise ClusterError, with the remedy, when no sandbox can run on this machine."""
     rootless = os.getuid() != 0
     needed = {**_NEEDED, **(_ROOTLESS if rootless else {}), **(_ACCOUNTING if accounting else {})}
     missing = [program for program in needed if find(program) is None]
     if missing:
         packages = " ".join(dict.fromkeys(needed[program] for program in missing))
-        raise ClusterError(f"not on this machine: {', '.join(missing)}; install: apt install {packages}")
+        raise ClusterError(f"not installed on this machine: {', '.join(missing)}; type: apt install {packages}")
     if rootless:
         _check_user_namespaces()
-    elif reason := _refusal(unshare(rootless=False)):
-        raise ClusterError(f"root may not make namespaces here ({reason}); use a machine or container that may")
+    elif reason := _find_refusal(unshare(rootless=False)):
+        raise ClusterError(f"root cannot create namespaces here ({reason}); use a machine or container that allows it")
 
 
 def _check_user_namespaces() -> None:
-    if reason := _refusal(["unshare", "--user", "--map-root-user"]):
-        raise ClusterError(f"user namespaces are refused to ordinary users here ({reason}); {_ALLOW}")
-    if reason := _refusal(unshare(rootless=True)):
-        raise ClusterError(f"this user cannot make a sandbox ({reason}); {_ADD}")
+    if reason := _find_refusal(["unshare", "--user", "--map-root-user"]):
+        raise ClusterError(f"ordinary users cannot create user namespaces here ({reason}); {_ALLOW}")
+    if reason := _find_refusal(unshare(rootless=True)):
+        raise ClusterError(f"this user cannot start a sandbox ({reason}); {_ADD}")
 
 
 _ALLOW: Final = (
-    "as root: sysctl kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0 "
-    "(those of the two that exist), or start the sandbox as root"
+    "type as root: sysctl kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0 "
+    "(leave out the one that does not exist), or start the sandbox as root"
 )
-_ADD: Final = "as root: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER"
+_ADD: Final = "type as root: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER"
 
 
-def _refusal(unshare_words: list[str]) -> str:
-    """Return what the command that makes namespaces says against it; empty when it works."""
+def _find_refusal(unshare_words: list[str]) -> str:
+    """Return the error of a command that creates namespaces; empty when it works."""
     result = subprocess.run([*unshare_words, "true"], capture_output=True, text=True, check=False)
     return result.stderr.strip().replace("\n", "; ") if result.returncode else ""

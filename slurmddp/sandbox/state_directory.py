@@ -1,4 +1,4 @@
-"""Where a sandbox keeps its files, and which process holds it up. Touches the disk; starts nothing."""
+"""The files of a sandbox, and the process that runs it. Touches the disk; starts no process."""
 
 import contextlib
 import fcntl
@@ -21,14 +21,14 @@ _PLACE: Final = Path("/tmp")  # noqa: S108  # the same for every session of the 
 _KILL_DEADLINE_S: Final = 20
 
 
-def base() -> Path:
+def base_folder() -> Path:
     """Return the folder of all sandboxes of this user."""
     return _PLACE / f"slurmddp-sandbox-{os.getuid()}"
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process, told apart from a later one of the same number by its start."""
+    """A process; its start time tells it from a later process with the same pid."""
 
     pid: int
     start: int
@@ -36,7 +36,7 @@ class Process:
 
     @classmethod
     def current(cls) -> "Process":
-        """Return the calling process as /proc numbers it, which may be from outside its own namespace."""
+        """Return the calling process with its pid in /proc, which may belong to an outer namespace."""
         pid = int(Path("/proc/self").readlink().name)
         return cls(pid, _start(pid) or 0)
 
@@ -46,7 +46,7 @@ class Process:
         return _start(self.pid) == self.start
 
     def kill(self) -> None:
-        """End it at once, and return when it is gone: for the first process of a namespace, with all others."""
+        """End it at once, and return when it has ended; with the first process of a namespace, all others end."""
         try:
             handle = os.pidfd_open(self.pid)
         except ProcessLookupError:
@@ -75,126 +75,70 @@ def _start(pid: int) -> int | None:
     return None if fields[0] in {b"Z", b"X"} else int(fields[19])
 
 
-@dataclass(frozen=True)
 class Files:
     """Every file of one sandbox."""
 
-    folder: Path
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.plan = folder / "plan.json"
+        self.process = folder / "process.json"
+        """The supervisor's Process."""
+        self.control = folder / "control"
+        """The socket on which the supervisor takes requests."""
+        self.bin = folder / "bin"
+        """The client programs, for use outside."""
+        self.empty = folder / "empty"
+        """Mounted over `bin` inside, where the real programs can be used."""
+        self.python = folder / "python"
+        """The interpreter of the programs in `bin`."""
+        etc = folder / "etc"
+        self.slurm_conf = etc / "slurm.conf"
+        self.gres_conf = etc / "gres.conf"
+        self.slurmdbd_conf = etc / "slurmdbd.conf"
+        self.hosts = etc / "hosts"
+        """Mounted over /etc/hosts inside."""
+        self.passwd = etc / "passwd"
+        """Mounted over /etc/passwd inside, in an ordinary user's sandbox."""
+        self.munge_key = etc / "munge.key"
+        self.munge_socket = folder / "munge.socket"
+        self.database = folder / "database"
+        self.database_socket = folder / "database.socket"
+        self.logs = folder / "log"
 
     @classmethod
-    def of(cls, name: str) -> "Files":
-        """Return the files of the sandbox of that name; raise UsageError for what cannot be a name."""
+    def of_sandbox(cls, name: str) -> "Files":
+        """Return the files of the sandbox of that name; raise UsageError when no sandbox can have it."""
         check_name(name)
-        return cls(base() / name)
-
-    @property
-    def plan(self) -> Path:
-        """The Plan, as JSON."""
-        return self.folder / "plan.json"
-
-    @property
-    def process(self) -> Path:
-        """The supervisor's Process, as JSON."""
-        return self.folder / "process.json"
-
-    @property
-    def control(self) -> Path:
-        """The socket on which the supervisor takes requests."""
-        return self.folder / "control"
-
-    @property
-    def bin(self) -> Path:
-        """The client programs, for use from outside."""
-        return self.folder / "bin"
-
-    @property
-    def python(self) -> Path:
-        """The interpreter of the programs in `bin`."""
-        return self.folder / "python"
-
-    @property
-    def empty(self) -> Path:
-        """What lies over `bin` inside, where the real programs can be used."""
-        return self.folder / "empty"
-
-    @property
-    def slurm_conf(self) -> Path:
-        """Slurm's configuration; its other files must lie beside it."""
-        return self.folder / "etc" / "slurm.conf"
-
-    @property
-    def gres_conf(self) -> Path:
-        """The GPUs of the nodes."""
-        return self.folder / "etc" / "gres.conf"
-
-    @property
-    def slurmdbd_conf(self) -> Path:
-        """The accounting daemon's configuration."""
-        return self.folder / "etc" / "slurmdbd.conf"
-
-    @property
-    def hosts(self) -> Path:
-        """What lies over /etc/hosts inside."""
-        return self.folder / "etc" / "hosts"
-
-    @property
-    def passwd(self) -> Path:
-        """What lies over /etc/passwd inside, for an ordinary user's sandbox."""
-        return self.folder / "etc" / "passwd"
-
-    @property
-    def munge_key(self) -> Path:
-        """The secret of this cluster alone."""
-        return self.folder / "etc" / "munge.key"
-
-    @property
-    def munge_socket(self) -> Path:
-        """Where munged answers."""
-        return self.folder / "munge.socket"
-
-    @property
-    def database(self) -> Path:
-        """The files of MariaDB."""
-        return self.folder / "database"
-
-    @property
-    def database_socket(self) -> Path:
-        """Where MariaDB answers."""
-        return self.folder / "database.socket"
-
-    @property
-    def logs(self) -> Path:
-        """All logs, a file for each daemon."""
-        return self.folder / "log"
+        return cls(base_folder() / name)
 
     def log(self, daemon: str) -> Path:
-        """The log of a daemon by its name, or of the slurmd of a node."""
+        """Return the log of a daemon, or of the slurmd of a node, by name."""
         if daemon in {"munged", "supervisor"}:
             return self.output(daemon)
         is_node = daemon.startswith("n") and daemon[1:].isdigit()
         return self.logs / (f"slurmd-{daemon}.log" if is_node else f"{daemon}.log")
 
     def output(self, daemon: str) -> Path:
-        """What a daemon printed: all its log, or what it said before it had one."""
+        """Return the file of a daemon's output: its whole log, or what it printed before it opened its log."""
         return self.logs / f"{daemon}.out"
 
-    def last_words(self, daemon: str) -> str:
-        """Return the last lines that a daemon wrote, for a message of one line, and where they are."""
+    def last_log_lines(self, daemon: str) -> str:
+        """Return the last lines of a daemon and their file, as one line for a message."""
         for path in (self.log(daemon), self.output(daemon)):
             if path.exists() and (lines := path.read_text(errors="replace").split("\n")[-4:-1]):
                 return f"{' | '.join(lines)} ({path})"
         return f"it wrote nothing ({self.logs})"
 
     def run(self, name: str) -> Path:
-        """A file that a daemon keeps while it runs."""
+        """Return a file that a daemon keeps while it runs."""
         return self.folder / "run" / name
 
     def spool(self, node: str) -> Path:
-        """The folder in which a node's slurmd keeps its jobs' scripts."""
+        """Return the folder in which a node's slurmd keeps its jobs' scripts."""
         return self.folder / "spool" / node
 
     def gpu(self, number: int) -> Path:
-        """The file that stands for a GPU on each node."""
+        """Return the file that stands for a GPU on each node."""
         return self.folder / "dev" / f"nvidia{number}"
 
     def make(self, plan: Plan) -> None:
@@ -206,40 +150,40 @@ class Files:
         self.plan.write_text(json.dumps(asdict(plan)))
 
     def read_plan(self) -> Plan:
-        """Return the plan that the sandbox was made by."""
+        """Return the plan of the sandbox."""
         fields = json.loads(self.plan.read_bytes())
-        return Plan(**fields | {"partitions": tuple(map(_shape, fields["partitions"]))})
+        return Plan(**fields | {"partitions": tuple(map(_read_shape, fields["partitions"]))})
 
     def supervisor(self) -> Process | None:
-        """Return the process that holds the sandbox up, or None when there is none."""
+        """Return the first process of the sandbox, or None when the sandbox is not up."""
         try:
             process = Process(**json.loads(self.process.read_bytes()))
         except FileNotFoundError:
             return None
         return process if process.alive else None
 
-    def hold(self) -> None:
-        """Lock the folder for the life of the process: systemd-tmpfiles, which empties /tmp, respects that."""
+    def lock_folder(self) -> None:
+        """Lock the folder for the life of the process, so that systemd-tmpfiles does not remove it from /tmp."""
         fcntl.flock(os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_SH)
 
     def remove(self) -> None:
-        """Remove everything, if there is anything."""
+        """Remove the folder, if it exists."""
         if self.folder.exists():
             shutil.rmtree(self.folder)
 
 
-def _shape(fields: dict[str, Any]) -> Shape:
-    """JSON makes lists of tuples."""
+def _read_shape(fields: dict[str, Any]) -> Shape:
+    """Convert JSON's lists to tuples."""
     return Shape(**fields | {key: tuple(map(tuple, fields[key])) for key in ("gpus", "options")})
 
 
 @contextlib.contextmanager
 def exclusive() -> Iterator[None]:
-    """Keep other commands of this user from making or ending sandboxes meanwhile.
+    """Prevent other commands of this user from starting or ending sandboxes meanwhile.
 
     Raises ClusterError when the folder of all sandboxes is not this user's own.
     """
-    handle = os.open(own_base(), os.O_RDONLY | os.O_DIRECTORY)
+    handle = os.open(ensure_base_folder(), os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -247,12 +191,12 @@ def exclusive() -> Iterator[None]:
         os.close(handle)
 
 
-def own_base() -> Path:
-    """Return the folder of all sandboxes of this user, made if need be, never somebody else's or a link.
+def ensure_base_folder() -> Path:
+    """Return the folder of all sandboxes of this user; create it if it is missing.
 
-    Raises ClusterError with what stands in its place.
+    Raises ClusterError when something else has its name, as another user's folder or a link.
     """
-    folder = base()
+    folder = base_folder()
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     found = folder.lstat()
@@ -262,5 +206,5 @@ def own_base() -> Path:
 
 
 def names() -> list[str]:
-    """Return the names of this user's sandboxes, those that died included."""
-    return sorted(entry.name for entry in own_base().iterdir() if (entry / "plan.json").exists())
+    """Return the names of this user's sandboxes, including those that have crashed."""
+    return sorted(entry.name for entry in ensure_base_folder().iterdir() if (entry / "plan.json").exists())

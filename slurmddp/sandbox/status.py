@@ -1,4 +1,4 @@
-"""What can be said about a sandbox at this moment."""
+"""Reports the present state of a sandbox."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ class Part:
 
     name: str
     state: str
-    """`running` or `ended` for a daemon; for a node `off` or Slurm's word, with `(cut)` behind it where that holds."""
+    """Of a daemon `running` or `ended`; of a node `off` or Slurm's state, with `(cut)` when it is disconnected."""
     log: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """One sandbox, up or not."""
+    """The state of one sandbox, which may not be up."""
 
     name: str
     up: bool
@@ -31,7 +31,7 @@ class Report:
     """This user's other sandboxes."""
 
     def text(self) -> str:
-        """Return it for people."""
+        """Return the report as a table for people."""
         rows = [("NAME", "STATE", "LOG"), *((part.name, part.state, part.log) for part in self.daemons + self.nodes)]
         return "\n".join([*self._headline(), *(_table(rows) if self.up else ())])
 
@@ -42,11 +42,11 @@ class Report:
 
 
 def report(name: str = "default") -> Report:
-    """Look at the sandbox of that name; raise ClusterError when it is up and does not answer."""
+    """Return the state of the sandbox of that name; raise ClusterError when it is up and does not answer."""
     others = tuple(other for other in state_directory.names() if other != name)
     sandbox = find(name)
     if sandbox is None:
-        return Report(name=name, up=False, folder=str(Files.of(name).folder), others=others)
+        return Report(name=name, up=False, folder=str(Files.of_sandbox(name).folder), others=others)
     running = sandbox.daemons()
     return Report(
         name=name,
@@ -61,9 +61,9 @@ def report(name: str = "default") -> Report:
 def _nodes(sandbox: Sandbox, running: dict[str, dict[str, bool]]) -> Iterator[Part]:
     states = sandbox.node_states() if running["daemons"]["slurmctld"] else {}
     for name, is_on in running["nodes"].items():
-        word = states.get(name, "UNKNOWN") if is_on else "off"
-        word += " (cut)" if running["cut"][name] else ""
-        yield Part(name=name, state=word, log=str(sandbox.files.log(name)))
+        state = states.get(name, "UNKNOWN") if is_on else "off"
+        state += " (cut)" if running["disconnected"][name] else ""
+        yield Part(name=name, state=state, log=str(sandbox.files.log(name)))
 
 
 def _daemons(sandbox: Sandbox, running: dict[str, bool]) -> Iterator[Part]:

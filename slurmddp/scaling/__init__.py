@@ -1,1 +1,1 @@
-"""How many GPUs a training is worth: measured sizes, what they amount to, and a law that predicts others."""
+"""How many GPUs a training can use efficiently: measurements of sizes, and a law that predicts other sizes."""

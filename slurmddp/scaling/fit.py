@@ -1,12 +1,12 @@
-"""A law fitted to measured times, and what it says of sizes that were not measured. Pure; numpy.
+"""Fit a law to measured times, and predict the times of other sizes from it. Pure; uses numpy.
 
     T(n) = serial + compute/n + volume (n-1)/n + latency log2(n) + between (n-1)/n [on several nodes]
 
 serial and compute: Amdahl (1967), "Validity of the single processor approach". volume: an all-reduce moves 2 (n-1)/n
-times the gradients through the slowest link, whatever the number of ranks (Patarasuk & Yuan 2009, "Bandwidth optimal
-all-reduce algorithms for clusters of workstations"); `between` is what links between nodes are slower than those
-inside. latency: the rounds of a tree (Thakur, Rabenseifner & Gropp 2005, "Optimization of collective communication
-operations in MPICH"). With the batch of a rank kept (weak), serial and compute are one. No coefficient is negative.
+times the gradients through the slowest link (Patarasuk & Yuan 2009, "Bandwidth optimal all-reduce algorithms for
+clusters of workstations"); `between` is the extra time of links between nodes. latency: the rounds of a tree (Thakur,
+Rabenseifner & Gropp 2005, "Optimization of collective communication operations in MPICH"). With weak scaling, serial
+and compute are one term. No coefficient is negative.
 """
 
 import math
@@ -20,49 +20,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from slurmddp.errors import SlurmddpError
-from slurmddp.scaling.measurements import Point, Scaling, work
+from slurmddp.scaling.measurements import Point, Scaling, relative_work
+from slurmddp.text import count
 
 Array = NDArray[Any]
 
 DRAWS: Final = 1000
 COVERED: Final = 0.9
-"""How much of the draws lies in an interval."""
+"""The share of the draws inside an interval."""
 FLOOR: Final = 0.005
-"""No time on a cluster is known better than to this share, however well a law passes through a few points."""
+"""The least relative error that is assumed, since a law may pass through a few points by chance."""
 WORST: Final = 0.2
-"""A law that misses the measured times by more than this share predicts nothing."""
+"""A law with a larger relative error is not used."""
 FARTHEST: Final = 20.0
-"""How far from the law, as a logarithm, a time is drawn: with one degree of freedom a few draws have no bound."""
+"""The largest logarithm by which a draw differs from the law; with one degree of freedom there is no other bound."""
 _RANK_TOLERANCE: Final = 1e-9
 
 
 class NoLawError(SlurmddpError):
-    """What was measured determines no law, or none that speaks of a size."""
+    """The measurements determine no law, or none that holds for a size."""
 
 
 @dataclass(frozen=True)
 class Term:
-    """One part of the law.
+    """One term of the law.
 
-    1, 1/n and (n-1)/n are linearly dependent, so that with a fixed batch times cannot tell the serial part from the
-    volume of the all-reduce; what the law says of a size is the same however the two are parted.
+    1, 1/n and (n-1)/n are linearly dependent, so with a fixed batch the serial part cannot be separated from the volume
+    of the all-reduce; the predictions are the same for every split.
     """
 
     name: str
     meaning: str
 
 
-_CONSTANT: Final = Term("serial", "what does not shrink")
-_COMPUTE: Final = Term("compute", "what is divided among the GPUs")
+_CONSTANT: Final = Term("serial", "time that does not shrink")
+_COMPUTE: Final = Term("compute", "work that is divided among the GPUs")
 _STEP: Final = Term("compute", "a rank's own work")
-_VOLUME: Final = Term("volume", "the gradients' way through the slowest link")
+_VOLUME: Final = Term("volume", "transfer of the gradients through the slowest link")
 _LATENCY: Final = Term("latency", "the rounds of an all-reduce")
 _BETWEEN: Final = Term("between", "the slower links between nodes")
 
 
 @dataclass(frozen=True)
-class Predicted:
-    """What the law says of one size."""
+class PredictedSize:
+    """The prediction for one size."""
 
     gpus: int
     time_s: float
@@ -71,109 +72,111 @@ class Predicted:
     speed_up: float
     low: float
     high: float
-    """Of the speed-up."""
+    """`low` and `high` are the interval of the speed-up."""
 
     @property
     def efficiency(self) -> float:
-        """The speed-up as a share of the GPUs."""
+        """The speed-up divided by the number of GPUs."""
         return self.speed_up / self.gpus
 
 
 @dataclass(frozen=True)
 class Law:
-    """A law that was fitted to points, and the fits to a thousand points that could as well have been measured."""
+    """A fitted law, and the fits of the bootstrap, from which intervals are computed."""
 
     scaling: Scaling
     terms: tuple[Term, ...]
     seconds: tuple[float, ...]
     """Coefficient of each term."""
     error: float
-    """Standard deviation of a measured time from the law, as a share."""
+    """Relative standard deviation of the measured times from the law."""
     points: tuple[Point, ...]
     draws: Array
     """Coefficients, of shape [terms, draws]."""
     node_size: int | None
-    """GPUs of a node; None where nobody says."""
+    """GPUs of a node; None if unknown."""
 
     @cached_property
     def largest(self) -> int | None:
-        """The largest size that it may speak of; None for any: between nodes nothing may have been measured."""
+        """The largest size that can be predicted: one node, if no larger size was measured; None for no limit."""
         if self.node_size is None or any((point.nodes or 1) > 1 for point in self.points):
             return None
         return self.node_size
 
-    def predict(self, gpus: int) -> Predicted:
-        """Return what the law says of a size, with the interval that holds nine tenths of the draws.
+    def predict(self, gpus: int) -> PredictedSize:
+        """Return the prediction for a size, with its 90 % interval.
 
-        Raises NoLawError for a size on several nodes where only one has been measured.
+        Raises NoLawError for a size on several nodes if only sizes on one node were measured.
         """
         if self.largest and gpus > self.largest:
             raise NoLawError(
-                f"{gpus} GPUs need several nodes of {self.largest}, and no size on more than one was measured: "
-                f"nothing is known of the network between them; measure {2 * self.largest}, too"
+                f"{gpus} GPUs need several nodes of {self.largest}, but only sizes on one node were measured, "
+                f"without the network between nodes; measure {2 * self.largest}, too"
             )
         nodes = None if self.node_size is None else -(-gpus // self.node_size)
         row = _row(self.terms, gpus, nodes)
         time_s, drawn_s = float(row @ np.asarray(self.seconds)), row @ self.draws
-        done, base = work(gpus, self.scaling) / self._base_rate, self.points[0].gpus
+        done, base = relative_work(gpus, self.scaling) / self._base_rate, self.points[0].gpus
         low_s, high_s = _interval(drawn_s, time_s)
         speed_ups = [base * done / seconds if seconds else math.inf for seconds in (time_s, high_s, low_s)]
-        return Predicted(gpus, time_s, low_s, high_s, *speed_ups)
+        return PredictedSize(gpus, time_s, low_s, high_s, *speed_ups)
 
     @property
     def _base_rate(self) -> float:
         base = self.points[0]
-        return work(base.gpus, self.scaling) / base.time_s
+        return relative_work(base.gpus, self.scaling) / base.time_s
 
 
 def fit(points: Sequence[Point], scaling: Scaling, node_size: int | None = None) -> Law:
-    """Fit the law to points, each error counted as a share of its time; `node_size` is known from them where not given.
+    """Fit the law to points by relative errors; `node_size` is derived from the points if it is not given.
 
     Least squares without negative coefficients (Lawson & Hanson 1974, "Solving least squares problems", chapter 23).
-    Intervals are of a parametric bootstrap (Efron & Tibshirani 1993, "An introduction to the bootstrap", chapter 6):
+    Intervals come from a parametric bootstrap (Efron & Tibshirani 1993, "An introduction to the bootstrap", chapter 6):
     times are drawn around the law and fitted again, with the error of the fit, itself drawn by the chi-squared law of
-    its few degrees of freedom. Raises NoLawError for fewer sizes than parameters and one, and for times that no
-    such law explains.
+    its few degrees of freedom. Raises NoLawError unless there are more sizes than parameters, and for times that
+    the law cannot explain.
     """
     ordered = tuple(sorted(points, key=lambda point: point.gpus))
     terms = _terms(ordered, scaling)
     times_s = np.array([point.time_s for point in ordered])
     design = np.array([_row(terms, point.gpus, point.nodes) for point in ordered]) / times_s[:, None]
     _check_enough(len(ordered), terms)
-    found = nonnegative(design, np.ones((len(ordered), 1)))
+    found = solve_nonnegative(design, np.ones((len(ordered), 1)))
     expected = design @ found
     freedom = len(ordered) - int(np.linalg.matrix_rank(design, tol=_RANK_TOLERANCE))
     error = max(FLOOR, float(np.sqrt(((1 - expected) ** 2).sum() / freedom)))
     if error > WORST:
         raise NoLawError(
-            f"the measured times miss the best law by {error:.0%}, so something else than computing and communicating "
-            "decides (ranks that share a CPU or a disk, jobs beside them)"
+            f"the measured times differ from the best law by {error:.0%}, so something other than computing and "
+            "communication decides (ranks that share a CPU or a disk, other jobs on the nodes)"
         )
     random = np.random.default_rng(0)
     errors = error * np.sqrt(freedom / random.chisquare(freedom, DRAWS))
     shares = np.clip(errors * random.standard_normal((len(ordered), DRAWS)), -FARTHEST, FARTHEST)
     drawn = expected * np.exp(shares)
     seconds = tuple(float(value) for value in found[:, 0])
-    return Law(scaling, terms, seconds, error, ordered, nonnegative(design, drawn), node_size or _node_size(ordered))
+    return Law(
+        scaling, terms, seconds, error, ordered, solve_nonnegative(design, drawn), node_size or _node_size(ordered)
+    )
 
 
 def _node_size(points: Sequence[Point]) -> int | None:
-    """Return the most GPUs that a node was filled with; None where nobody says how many nodes there were."""
+    """Return the largest number of GPUs used on a node; None if the number of nodes of a point is unknown."""
     filled = [-(-point.gpus // point.nodes) for point in points if point.nodes]
     return max(filled) if len(filled) == len(points) else None
 
 
-def nonnegative(design: Array, wanted: Array) -> Array:
+def solve_nonnegative(design: Array, wanted: Array) -> Array:
     """Return for each column of `wanted` the coefficients >= 0 with the least squares of `design @ x - wanted`.
 
-    The solution is the plain one of some subset of the terms, so of the few there are each subset is tried; of those
-    whose columns depend on each other, a smaller one does the same.
+    The solution is the unconstrained one of some subset of the terms. There are few terms, so every subset is tried,
+    except those with linearly dependent columns, for which a smaller subset gives the same.
     """
-    count, columns = design.shape[1], wanted.shape[1]
-    best, solution = np.full(columns, np.inf), np.zeros((count, columns))
+    terms, columns = design.shape[1], wanted.shape[1]
+    best, solution = np.full(columns, np.inf), np.zeros((terms, columns))
     scale = np.linalg.norm(design, axis=0)
     scale[scale == 0] = 1.0
-    for subset in chain.from_iterable(combinations(range(count), size) for size in range(1, count + 1)):
+    for subset in chain.from_iterable(combinations(range(terms), size) for size in range(1, terms + 1)):
         chosen = list(subset)
         part = design[:, chosen] / scale[chosen]
         if np.linalg.matrix_rank(part, tol=_RANK_TOLERANCE) < len(chosen):
@@ -188,17 +191,17 @@ def nonnegative(design: Array, wanted: Array) -> Array:
 
 
 def _check_enough(sizes: int, terms: Sequence[Term]) -> None:
-    """Refuse to draw a law through its points: serial, compute and volume of a fixed batch count as two, see `Term`."""
+    """Raise NoLawError unless there are more sizes than parameters; `Term` says why a fixed batch has one less."""
     parameters = 4 if _BETWEEN in terms else 3
     if sizes <= parameters:
         raise NoLawError(
-            f"{sizes} size{'s' if sizes > 1 else ''} measured, which gives no law: it has {parameters} parameters, so "
-            f"at least {parameters + 1} sizes are needed, better more"
+            f"{count(sizes, 'size')} measured, too few for a law with {parameters} parameters: measure at least "
+            f"{parameters + 1}, better more"
         )
 
 
 def _terms(points: Sequence[Point], scaling: Scaling) -> tuple[Term, ...]:
-    """Return the terms of which the points can tell: links between nodes only where those inside were measured too."""
+    """Return the terms that the points determine: `between` needs sizes of several ranks on one and on more nodes."""
     own = (_STEP,) if scaling == "weak" else (_CONSTANT, _COMPUTE)
     inside = any(point.gpus > 1 and point.nodes == 1 for point in points)
     across = any(point.nodes is not None and point.nodes > 1 for point in points)
@@ -206,7 +209,7 @@ def _terms(points: Sequence[Point], scaling: Scaling) -> tuple[Term, ...]:
 
 
 def _row(terms: Sequence[Term], gpus: int, nodes: int | None) -> Array:
-    """Return what each term's coefficient is multiplied by at a size."""
+    """Return the factor of each term's coefficient at a size."""
     moved = (gpus - 1) / gpus
     factors = {
         _CONSTANT: 1.0,

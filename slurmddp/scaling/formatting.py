@@ -1,41 +1,40 @@
-"""What a scaling study has found: as lines for people, as JSON for programs. Pure."""
+"""The results of a scaling study, as lines for people or as JSON. Pure."""
 
 import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from slurmddp.scaling.measurements import counted
-from slurmddp.text import table
+from slurmddp.text import count, format_table
 
 if TYPE_CHECKING:
-    from slurmddp.scaling.fit import Law, Predicted
-    from slurmddp.scaling.measurements import Figures, Scaling
-    from slurmddp.scaling.prediction import Outlook
+    from slurmddp.scaling.fit import Law, PredictedSize
+    from slurmddp.scaling.measurements import Scaling, SizeResult
+    from slurmddp.scaling.prediction import Prediction
 
-_MORE_THAN_ALL: Final = 1.02
-"""An efficiency that is no error of the measurement."""
+_SUPERLINEAR: Final = 1.02
+"""An efficiency above this is no measurement error."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """What was measured, and what follows from it."""
+    """The measured sizes, the prediction, and the recommended size."""
 
     name: str
     scaling: "Scaling"
-    found: "tuple[Figures, ...]"
-    ahead: "Outlook"
-    least: float
-    advised: "Figures | None"
+    results: "tuple[SizeResult, ...]"
+    prediction: "Prediction"
+    min_efficiency: float
+    recommended: "SizeResult | None"
 
 
-def lines(study: Study) -> list[str]:
-    """Return the table, and what follows from it, for people."""
+def format_study(study: Study) -> list[str]:
+    """Return the table and its explanations as lines."""
     head = ("GPUs", "nodes", "seconds", "samples/s", "speed-up", "efficiency", "waiting", "GPU-hours")
-    rows = [head, *map(_cells, study.found), *map(_predicted_cells, study.ahead.predicted)]
-    return [*table(rows, right=range(len(head))), *_words(study)]
+    rows = [head, *map(_measured_cells, study.results), *map(_predicted_cells, study.prediction.predicted)]
+    return [*format_table(rows, right=range(len(head))), *_explanations(study)]
 
 
-def _cells(one: "Figures") -> tuple[str, ...]:
+def _measured_cells(one: "SizeResult") -> tuple[str, ...]:
     point = one.point
     return (
         str(point.gpus),
@@ -49,7 +48,7 @@ def _cells(one: "Figures") -> tuple[str, ...]:
     )
 
 
-def _predicted_cells(one: "Predicted") -> tuple[str, ...]:
+def _predicted_cells(one: "PredictedSize") -> tuple[str, ...]:
     share = f"~{one.low / one.gpus:.0%}..{one.high / one.gpus:.0%}"
     return str(one.gpus), "", f"~{one.time_s:.4g}", "", f"~{one.speed_up:.2f}", share, "", ""
 
@@ -58,51 +57,57 @@ def _or_dash(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
-def _words(study: Study) -> list[str]:
-    said = [_advice(study), *_further(study)]
-    base = study.found[0].point.gpus
+def _explanations(study: Study) -> list[str]:
+    lines = [_recommendation(study), *_predicted_recommendation(study)]
+    base = study.results[0].point.gpus
     if base > 1:
-        said.append(
-            f"Counted from {base} GPUs, the smallest size measured, as if they did {base} times the work of one."
+        lines.append(
+            f"Speed-up is relative to {base} GPUs, the smallest size measured, which count as a speed-up of {base}."
         )
-    if any(one.efficiency > _MORE_THAN_ALL for one in study.found):
-        said.append(
-            "More than 100%: the smallest size is held up by what larger ones have less of (memory, caches, a disk)."
+    if any(one.efficiency > _SUPERLINEAR for one in study.results):
+        lines.append(
+            "More than 100%: something slows down the smallest size more than the larger ones (memory, caches, a disk)."
         )
-    if study.ahead.predicted:
-        said.append("~: predicted by the law that was fitted, with the interval of nine in ten; not measured.")
-    if study.ahead.silence:
-        said.append(f"{'' if study.ahead.predicted else 'No prediction: '}{study.ahead.silence}.")
-    return said
+    if study.prediction.predicted:
+        lines.append("~: predicted by the fitted law, with its 90 % interval; not measured.")
+    if study.prediction.silence:
+        lines.append(f"{'' if study.prediction.predicted else 'No prediction: '}{study.prediction.silence}.")
+    return lines
 
 
-def _further(study: Study) -> list[str]:
-    """Return what the law says of larger sizes that would do as well, and is sure of."""
-    above = study.advised.point.gpus if study.advised else 0
-    good = [one for one in study.ahead.predicted if one.gpus > above and one.low / one.gpus >= study.least]
-    return [f"By the law, {good[-1].gpus} GPUs would have it, too; measure before you rely on it."] if good else []
+def _predicted_recommendation(study: Study) -> list[str]:
+    """Return the largest predicted size that reaches the efficiency even at the lower end of its interval."""
+    above = study.recommended.point.gpus if study.recommended else 0
+    good = [
+        one for one in study.prediction.predicted if one.gpus > above and one.low / one.gpus >= study.min_efficiency
+    ]
+    return [f"According to the law, {good[-1].gpus} GPUs reach it, too; measure to be sure."] if good else []
 
 
-def _advice(study: Study) -> str:
-    best = study.advised
+def _recommendation(study: Study) -> str:
+    best = study.recommended
     if best is None:
-        return f"No size has an efficiency of {study.least:.0%}."
-    text = f"Use {counted(best.point.gpus)}: the largest size measured with {study.least:.0%} efficiency or more"
-    first = study.found[0]
+        return f"No size reaches an efficiency of {study.min_efficiency:.0%}."
+    gpus, efficiency = count(best.point.gpus, "GPU"), f"{study.min_efficiency:.0%}"
+    text = f"Use {gpus}: the largest size measured with {efficiency} efficiency or more"
+    first = study.results[0]
     if best.gpu_hours is not None and first.gpu_hours is not None and best is not first:
         text += f"; {best.gpu_hours:.3g} GPU-hours, {first.gpu_hours:.3g} on {first.point.gpus}"
     return f"{text}."
 
 
 def as_json(study: Study) -> dict[str, Any]:
-    """Return all that is known, for programs."""
+    """Return all results, for JSON."""
     return {
         "name": study.name,
         "scaling": study.scaling,
-        "points": [_point_as_json(one) for one in study.found],
-        "advice": {"efficiency": study.least, "gpus": study.advised.point.gpus if study.advised else None},
-        "law": _law_as_json(study.ahead.law) if study.ahead.law else None,
-        "silence": study.ahead.silence,
+        "points": [one.record for one in study.results],
+        "advice": {
+            "efficiency": study.min_efficiency,
+            "gpus": study.recommended.point.gpus if study.recommended else None,
+        },
+        "law": _law_as_json(study.prediction.law) if study.prediction.law else None,
+        "silence": study.prediction.silence,
         "predicted": [
             {
                 "gpus": one.gpus,
@@ -114,26 +119,8 @@ def as_json(study: Study) -> dict[str, Any]:
                 "speed_up_high": one.high if math.isfinite(one.high) else None,
                 "efficiency": one.efficiency,
             }
-            for one in study.ahead.predicted
+            for one in study.prediction.predicted
         ],
-    }
-
-
-def _point_as_json(one: "Figures") -> dict[str, Any]:
-    low, high = one.point.spread_s
-    return {
-        "gpus": one.point.gpus,
-        "nodes": one.point.nodes,
-        "seconds": one.point.time_s,
-        "seconds_low": low,
-        "seconds_high": high,
-        "repeats": len(one.point.repeats_s),
-        "samples_per_s": one.samples_per_s,
-        "speed_up": one.speed_up,
-        "efficiency": one.efficiency,
-        "communication": one.point.communication,
-        "training_s": one.training_s,
-        "gpu_hours": one.gpu_hours,
     }
 
 

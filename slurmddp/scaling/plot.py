@@ -1,4 +1,4 @@
-"""The picture of a scaling study: a file by matplotlib, or text for a terminal by plotext. Both are of extra `plot`."""
+"""Plot a scaling study: to files by matplotlib, or on a terminal by plotext. Both are in the extra `plot`."""
 
 import io
 import math
@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from slurmddp.errors import UsageError
-from slurmddp.scaling.fit import COVERED, Predicted
-from slurmddp.scaling.measurements import Figures
+from slurmddp.scaling.fit import COVERED, PredictedSize
+from slurmddp.scaling.measurements import SizeResult
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,37 +17,36 @@ FORMATS: Final = ("png", "svg")
 _INK, _GREY, _MEASURED, _LAW = "#222222", "#8a8a8a", "#0b5fa5", "#d1661c"
 _SIZE_IN: Final = (10.0, 4.6)
 _DPI: Final = 150
-_FEW: Final = 9
-"""More ticks than these run into each other."""
-_MISSING: Final = "a picture needs {}, which is not here; pip install 'slurmddp[plot]'"
+_MOST_TICKS: Final = 9
+"""The labels of more ticks would overlap."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Picture:
-    """What is to be seen."""
+    """The data of a plot."""
 
     title: str
-    found: tuple[Figures, ...]
-    line: tuple[Predicted, ...] = ()
-    """The law, if there is one."""
-    least: float
-    """The efficiency that is wanted."""
-    advised: int | None = None
-    """The size to use."""
+    results: tuple[SizeResult, ...]
+    curve: tuple[PredictedSize, ...] = ()
+    """The fitted law, if there is one."""
+    min_efficiency: float
+    """The efficiency that a recommended size must reach."""
+    recommended: int | None = None
+    """The recommended number of GPUs."""
 
     @property
     def sizes(self) -> list[int]:
-        """All sizes that are on the axis, the smallest first."""
-        return sorted({one.point.gpus for one in self.found} | {one.gpus for one in self.line})
+        """All sizes on the axis, sorted."""
+        return sorted({one.point.gpus for one in self.results} | {one.gpus for one in self.curve})
 
 
-def drawn(picture: Picture) -> dict[str, bytes]:
-    """Return the picture as the content of a file in each of FORMATS. Raises UsageError without matplotlib."""
+def draw_files(picture: Picture) -> dict[str, bytes]:
+    """Return the plot as the content of a file in each of FORMATS; raise UsageError without matplotlib."""
     try:
         from matplotlib import rc_context  # noqa: PLC0415 - takes half a second, and is an extra
         from matplotlib.figure import Figure  # noqa: PLC0415
     except ImportError as error:
-        raise UsageError(_MISSING.format("matplotlib")) from error
+        raise UsageError("--picture needs matplotlib, which is missing; type: pip install 'slurmddp[plot]'") from error
     style: Any = {"font.size": 10, "svg.hashsalt": "slurmddp", "axes.edgecolor": _GREY, "text.color": _INK}
     with rc_context(style):
         figure = Figure(figsize=_SIZE_IN, layout="constrained", facecolor="white")
@@ -56,11 +55,11 @@ def drawn(picture: Picture) -> dict[str, bytes]:
         _draw_speed_up(left, picture)
         _draw_efficiency(right, picture)
         for axes in (left, right):
-            _dress(axes, picture.sizes)
-        return {kind: _saved(figure, kind) for kind in FORMATS}
+            _format_axes(axes, picture.sizes)
+        return {kind: _encode(figure, kind) for kind in FORMATS}
 
 
-def _saved(figure: Any, kind: str) -> bytes:
+def _encode(figure: Any, kind: str) -> bytes:
     stream = io.BytesIO()
     figure.savefig(stream, format=kind, dpi=_DPI, metadata={"Date": None} if kind == "svg" else None)
     return stream.getvalue()
@@ -69,8 +68,8 @@ def _saved(figure: Any, kind: str) -> bytes:
 def _draw_speed_up(axes: "Axes", picture: Picture) -> None:
     sizes = picture.sizes
     axes.plot(sizes, sizes, color=_GREY, linestyle="--", linewidth=1.2, label="ideal")
-    _draw_law(axes, picture.line, [1.0] * len(picture.line))
-    _draw_points(axes, picture.found, [1.0] * len(picture.found))
+    _draw_law(axes, picture.curve, [1.0] * len(picture.curve))
+    _draw_points(axes, picture.results, [1.0] * len(picture.results))
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_ylabel("speed-up")
@@ -79,24 +78,24 @@ def _draw_speed_up(axes: "Axes", picture: Picture) -> None:
 
 def _draw_efficiency(axes: "Axes", picture: Picture) -> None:
     axes.axhline(100, color=_GREY, linestyle="--", linewidth=1.2)
-    axes.axhline(100 * picture.least, color=_GREY, linestyle=":", linewidth=1.2)
+    axes.axhline(100 * picture.min_efficiency, color=_GREY, linestyle=":", linewidth=1.2)
     axes.annotate(
-        f"wanted: {100 * picture.least:.0f} %",
-        (1, 100 * picture.least),
+        f"wanted: {100 * picture.min_efficiency:.0f} %",
+        (1, 100 * picture.min_efficiency),
         xycoords=("axes fraction", "data"),
         xytext=(-4, 3),
         textcoords="offset points",
         horizontalalignment="right",
         color=_GREY,
     )
-    _draw_law(axes, picture.line, [100 / one.gpus for one in picture.line])
-    _draw_points(axes, picture.found, [100 / one.point.gpus for one in picture.found])
-    _draw_advised(axes, picture)
-    axes.set_ylim(0, max(110.0, 105 * max(one.efficiency * _longer(one) for one in picture.found)))
+    _draw_law(axes, picture.curve, [100 / one.gpus for one in picture.curve])
+    _draw_points(axes, picture.results, [100 / one.point.gpus for one in picture.results])
+    _draw_recommended(axes, picture)
+    axes.set_ylim(0, max(110.0, 105 * max(one.efficiency * _time_over_shortest(one) for one in picture.results)))
     axes.set_ylabel("efficiency (%)")
 
 
-def _draw_law(axes: "Axes", line: Sequence[Predicted], factors: Sequence[float]) -> None:
+def _draw_law(axes: "Axes", line: Sequence[PredictedSize], factors: Sequence[float]) -> None:
     if not line:
         return
     sizes = [one.gpus for one in line]
@@ -108,15 +107,15 @@ def _draw_law(axes: "Axes", line: Sequence[Predicted], factors: Sequence[float])
     axes.plot(sizes, middle, color=_LAW, linewidth=1.6, label="fitted law")
 
 
-def _draw_points(axes: "Axes", found: Sequence[Figures], factors: Sequence[float]) -> None:
-    """Draw what was measured, each with its spread: of a shorter time the speed-up is larger."""
+def _draw_points(axes: "Axes", results: Sequence[SizeResult], factors: Sequence[float]) -> None:
+    """Draw the measured sizes, each with its spread; a shorter time is a larger speed-up."""
     values, below, above = [], [], []
-    for one, factor in zip(found, factors, strict=True):
+    for one, factor in zip(results, factors, strict=True):
         values.append(one.speed_up * factor)
         below.append(values[-1] * max(0.0, 1 - one.point.time_s / one.point.spread_s[1]))
-        above.append(values[-1] * max(0.0, _longer(one) - 1))
+        above.append(values[-1] * max(0.0, _time_over_shortest(one) - 1))
     axes.errorbar(
-        [one.point.gpus for one in found],
+        [one.point.gpus for one in results],
         values,
         yerr=[below, above],
         fmt="o",
@@ -128,14 +127,14 @@ def _draw_points(axes: "Axes", found: Sequence[Figures], factors: Sequence[float
     )
 
 
-def _longer(one: Figures) -> float:
-    """Return how many times as long as its shortest time the time of a size is."""
+def _time_over_shortest(one: SizeResult) -> float:
+    """Return the time of a size relative to its shortest time."""
     return one.point.time_s / one.point.spread_s[0]
 
 
-def _draw_advised(axes: "Axes", picture: Picture) -> None:
-    for one in picture.found:
-        if one.point.gpus == picture.advised:
+def _draw_recommended(axes: "Axes", picture: Picture) -> None:
+    for one in picture.results:
+        if one.point.gpus == picture.recommended:
             place = (one.point.gpus, 100 * one.efficiency)
             axes.plot(*place, "o", markersize=14, fillstyle="none", color=_MEASURED)
             axes.annotate(
@@ -148,7 +147,7 @@ def _draw_advised(axes: "Axes", picture: Picture) -> None:
             )
 
 
-def _dress(axes: "Axes", sizes: Sequence[int]) -> None:
+def _format_axes(axes: "Axes", sizes: Sequence[int]) -> None:
     axes.set_xscale("log", base=2)
     axes.set_xticks(_ticks(sizes))
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -160,13 +159,13 @@ def _dress(axes: "Axes", sizes: Sequence[int]) -> None:
 
 
 def _ticks(sizes: Sequence[int]) -> list[int]:
-    """Return the powers of two on the axis, every second or fourth one where there are many."""
+    """Return the powers of two on the axis; if there are many, only every second or later one."""
     powers = [2**power for power in range(sizes[-1].bit_length()) if sizes[0] <= 2**power <= sizes[-1]] or list(sizes)
-    return powers[:: -(-len(powers) // _FEW)]
+    return powers[:: -(-len(powers) // _MOST_TICKS)]
 
 
-def in_text(picture: Picture, width: int, height: int) -> str:
-    """Return the speed-up as lines of characters, without colours; empty where plotext is not installed."""
+def draw_text(picture: Picture, width: int, height: int) -> str:
+    """Return the speed-up as a plot of characters, without colours; empty if plotext is not installed."""
     try:
         import plotext  # noqa: PLC0415 - as above
     except ImportError:
@@ -174,8 +173,8 @@ def in_text(picture: Picture, width: int, height: int) -> str:
     figure: Any = plotext.figure
     figure.clear.all()
     figure.plot_size(width, height)
-    sizes = [one.point.gpus for one in picture.found]
-    for label, marker, values in (("ideal", "·", sizes), ("measured", "●", [one.speed_up for one in picture.found])):
+    sizes = [one.point.gpus for one in picture.results]
+    for label, marker, values in (("ideal", "·", sizes), ("measured", "●", [one.speed_up for one in picture.results])):
         signal = figure.signal([math.log2(size) for size in sizes], list(map(math.log2, values)), marker=marker)
         figure.draw(signal.label(label).lines(marker == "·"))
     for axis, name in enumerate(("GPUs", "speed-up")):

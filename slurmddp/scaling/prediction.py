@@ -1,61 +1,63 @@
-"""What the law of a study says: of sizes that were asked for, of some more, and as a line to be drawn. Pure."""
+"""Predict the times of sizes by the fitted law, for a table and for a plotted curve. Pure."""
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from slurmddp.scaling.fit import Law, NoLawError, Predicted, fit
+from slurmddp.scaling.fit import Law, NoLawError, PredictedSize, fit
 from slurmddp.scaling.measurements import Point, Scaling
 
 _FACTORS = (2, 4, 8, 16, 32, 64)
-_INNER = 8
-"""Points of a drawn line for each doubling."""
+_POINTS_PER_DOUBLING = 8
+"""Points of the curve between a size and its double."""
 
 
 @dataclass(frozen=True)
-class Outlook:
-    """What can be said of sizes that were not measured."""
+class Prediction:
+    """The fitted law, and its predictions for sizes that were not measured."""
 
     law: Law | None = None
-    predicted: tuple[Predicted, ...] = ()
+    predicted: tuple[PredictedSize, ...] = ()
     silence: str = ""
-    """Why nothing is said of some size, or of all; empty where something is."""
+    """Why there is no prediction for a size, or for all; empty if there are all."""
 
     @property
-    def line(self) -> tuple[Predicted, ...]:
-        """The law from the smallest of all sizes to the largest, as a line is drawn: through sizes that fill nodes."""
+    def curve(self) -> tuple[PredictedSize, ...]:
+        """The predictions from the smallest to the largest size, at sizes that fill their nodes; for a plot."""
         if self.law is None:
             return ()
         ends = sorted({point.gpus for point in self.law.points} | {one.gpus for one in self.predicted})
-        full = {_filling(gpus, self.law.node_size or 1) for gpus in _line(ends)} | set(ends)
+        full = {_round_to_nodes(gpus, self.law.node_size or 1) for gpus in _log_spaced(ends)} | set(ends)
         return tuple(self.law.predict(gpus) for gpus in sorted(full))
 
 
-def outlook(points: Sequence[Point], scaling: Scaling, *, node_size: int | None, sizes: Sequence[int] = ()) -> Outlook:
-    """Return what the points say of `sizes`; where none are given, of 2 to 64 times the largest one."""
+def predict_sizes(
+    points: Sequence[Point], scaling: Scaling, *, node_size: int | None, sizes: Sequence[int] = ()
+) -> Prediction:
+    """Fit the law and predict `sizes`; the default is 2 to 64 times the largest point."""
     try:
         law = fit(points, scaling, node_size)
     except NoLawError as error:
-        return Outlook(silence=str(error))
+        return Prediction(silence=str(error))
     predicted, silence = [], ""
     for gpus in sizes or [law.points[-1].gpus * factor for factor in _FACTORS]:
         try:
             predicted.append(law.predict(gpus))
         except NoLawError as error:
             silence = silence or str(error)
-    return Outlook(law, tuple(predicted), silence)
+    return Prediction(law, tuple(predicted), silence)
 
 
-def _filling(gpus: int, node_size: int) -> int:
-    """Return the nearest size that leaves no node partly empty."""
+def _round_to_nodes(gpus: int, node_size: int) -> int:
+    """Return the nearest size that fills all its nodes."""
     return gpus if gpus <= node_size else round(gpus / node_size) * node_size
 
 
-def _line(ends: Sequence[int]) -> Iterator[int]:
-    """Yield whole numbers that lie evenly on a logarithmic axis, the given ones among them."""
+def _log_spaced(ends: Sequence[int]) -> Iterator[int]:
+    """Yield whole numbers that are evenly spaced on a logarithmic axis, including the given ones."""
     yield ends[0]
     for low, high in pairwise(ends):
-        count = max(1, round(_INNER * math.log2(high / low)))
+        count = max(1, round(_POINTS_PER_DOUBLING * math.log2(high / low)))
         inner = {round(low * (high / low) ** (number / count)) for number in range(1, count + 1)}
         yield from sorted(size for size in inner if low < size <= high)

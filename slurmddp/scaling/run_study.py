@@ -1,6 +1,6 @@
-"""Carries a scaling study out: submits what is missing, waits, and reads what the runs have measured.
+"""Run a scaling study: submit the missing jobs, wait for them, and read their measurements.
 
-Everything it knows lies in the runs' own folders, so that a study that was left goes on with the same words.
+All results are in the folders of the runs, so the same command continues an interrupted study.
 """
 
 import math
@@ -13,109 +13,110 @@ from slurmddp.monitoring import follow
 from slurmddp.runs import history
 from slurmddp.runs.history import Event, number
 from slurmddp.runs.submissions import submissions
-from slurmddp.scaling.measurements import Point, counted
-from slurmddp.scaling.plan import Plan, Planned
-from slurmddp.submission.compatibility import check_same
-from slurmddp.submission.submit import submit, unfinished
-from slurmddp.text import shown
+from slurmddp.scaling.measurements import Point
+from slurmddp.scaling.plan import Plan, PlannedJob
+from slurmddp.submission.compatibility import active_jobs, check_same
+from slurmddp.submission.submit import submit
+from slurmddp.text import count, quote_value
 
 Notice = Callable[[str], None]
 
 
-def perform(plan: Plan, *, together: bool, environ: Mapping[str, str], notice: Notice) -> list[Planned]:
-    """Submit what has not been measured, and wait for its end; return the jobs that have measured nothing.
+def run_jobs(plan: Plan, *, together: bool, environ: Mapping[str, str], notice: Notice) -> list[PlannedJob]:
+    """Submit the jobs without a measurement and wait for their end; return the jobs that still have none.
 
-    Each job waits for the one before it, that they do not disturb each other; not so with `together`. Raises
-    UsageError when a run was made with another program, ClusterError when Slurm refuses or does not answer.
+    Each job waits for the one before it, so that they do not affect each other, unless `together` is set. Raises
+    UsageError if a run was made with another program, ClusterError if Slurm refuses a job or does not answer.
     """
-    _check_can_wait(plan.jobs, together=together)
+    _check_dependency(plan.jobs, together=together)
     for job in plan.jobs:
         if not job.spec.reset:
-            check_same(job.run, job.request.resolved, instead="--reset to measure anew")
-    waiting = list(_submitted(plan.jobs, together=together, environ=environ, notice=notice))
+            check_same(job.run, job.request.resolved, instead="--reset to measure again")
+    waiting = list(_submit_missing(plan.jobs, together=together, environ=environ, notice=notice))
     for job, job_id in waiting:
-        ended = follow.wait(job.run, job_id, environ, notice=notice)
+        ended = follow.wait_for_job(job.run, job_id, environ, notice=notice)
         if ended.phase != "done":
-            notice(f"job {job_id} for {counted(job.gpus)} ended {ended.state}; its output is in {job.run.logs}")
+            notice(f"job {job_id} for {count(job.gpus, 'GPU')} ended as {ended.state}; its output is in {job.run.logs}")
     return [job for job in plan.jobs if not _timing(job)]
 
 
-def _check_can_wait(jobs: Sequence[Planned], *, together: bool) -> None:
-    """Refuse what each job but the first would also have to wait for, where that is not to be written (sbatch(1))."""
+def _check_dependency(jobs: Sequence[PlannedJob], *, together: bool) -> None:
+    """Raise UsageError if a dependency on the previous job cannot be added to the given one, see sbatch(1)."""
     given = jobs[0].spec.dependency or ""
     if "?" in given and len(jobs) > 1 and not together:
         raise UsageError(
-            f"--dependency {shown(given)}: `?` is or, and each size waits for the one before it, too; give --together, "
-            "or jobs that must all have ended, with commas"
+            f"--dependency {quote_value(given)}: `?` means or, but each size must wait for the one before it, too; "
+            "give --together, or join the jobs by commas"
         )
 
 
-def _submitted(
-    jobs: Sequence[Planned], *, together: bool, environ: Mapping[str, str], notice: Notice
-) -> Iterator[tuple[Planned, str]]:
-    """Yield the jobs that are queued or running now, by their ids, after all that is missing was submitted."""
+def _submit_missing(
+    jobs: Sequence[PlannedJob], *, together: bool, environ: Mapping[str, str], notice: Notice
+) -> Iterator[tuple[PlannedJob, str]]:
+    """Submit all missing jobs, then yield those that are queued or running, with their ids."""
     last, found = "", []
     for job in jobs:
         if not job.spec.reset and _timing(job):
             continue
-        running = [known.job_id for known in unfinished(job.run, environ)]
+        running = [known.job_id for known in active_jobs(job.run, environ)]
         last = running[-1] if running else _submit(job if together or not last else job.after(last), environ, notice)
         found.append((job, last))
     yield from found
 
 
-def _submit(job: Planned, environ: Mapping[str, str], notice: Notice) -> str:
+def _submit(job: PlannedJob, environ: Mapping[str, str], notice: Notice) -> str:
     done = submit(job.request, change=False, environ=environ, notice=notice)
     number = done.job_id.number
     if done.unrecorded:
         raise ClusterError(f"job {number} is queued, but could not be recorded: {done.unrecorded}")
-    notice(f"{counted(job.gpus)}: job {number}, run {job.spec.job_name}")
+    notice(f"{count(job.gpus, 'GPU')}: job {number}, run {job.spec.job_name}")
     return number
 
 
-def _timing(job: Planned) -> Event | None:
-    """Return what the run's newest job has measured, if it was asked for the same; None when nothing is there."""
+def _timing(job: PlannedJob) -> Event | None:
+    """Return the measurement of the run's newest job, if it has the same steps and size; None otherwise."""
     newest = submissions(job.run)[-1:]
     found = history.read(job.run).of_job(newest[0]["job"]).last("timing") if newest else None
     same = found and (found.count("asked"), found.count("world_size")) == (job.spec.steps, job.gpus)
     return found if same else None
 
 
-def points(plan: Plan, *, warm_up: int) -> tuple[list[Point], list[str]]:
-    """Return the sizes that were measured, without the first `warm_up` steps of each job, and why others are not."""
-    found, lost = [], []
+def read_points(plan: Plan, *, warm_up: int) -> tuple[list[Point], list[str]]:
+    """Return the measured sizes, without the first `warm_up` steps of each job, and why the others are missing."""
+    points, missing = [], []
     for gpus, group in groupby(plan.jobs, key=lambda job: job.gpus):
         jobs = list(group)
         timings = [timing for job in jobs if (timing := _timing(job))]
-        kept = [(timing, times) for timing in timings if (times := _steady(timing, warm_up))]
-        if kept:
-            found.append(_point(gpus, jobs[0].spec.nodes, kept, warm_up))
+        measured = [(timing, times) for timing in timings if (times := _times_after_warm_up(timing, warm_up))]
+        if measured:
+            points.append(_build_point(gpus, jobs[0].spec.nodes, measured, warm_up))
         else:
-            lost.append(_why_lost(jobs[0], timings, warm_up))
-    return found, lost
+            missing.append(_explain_missing(jobs[0], timings, warm_up))
+    return points, missing
 
 
-def _point(gpus: int, nodes: int, kept: Sequence[tuple[Event, tuple[float, ...]]], warm_up: int) -> Point:
-    newest = kept[-1][0]
-    alone = [0.0] if gpus == 1 else []  # what DDP then measures is its own doing
-    shares = alone or [share for timing, times in kept for share in _shares(timing, times, warm_up)]
+def _build_point(gpus: int, nodes: int, measured: Sequence[tuple[Event, tuple[float, ...]]], warm_up: int) -> Point:
+    newest = measured[-1][0]
+    shares = [share for timing, times in measured for share in _wait_shares(timing, times, warm_up)]
+    if gpus == 1:  # a single rank waits for no other; what DDP measures there is its own overhead
+        shares = [0.0]
     return Point(
         gpus=gpus,
         nodes=nodes,
-        repeats_s=tuple(times for _, times in kept),
+        repeats_s=tuple(times for _, times in measured),
         samples=newest.count("samples") or None,
         communication=statistics.median(shares) if shares else None,
         steps=newest.count("total") or None,
     )
 
 
-def _steady(timing: Event, warm_up: int) -> tuple[float, ...]:
-    """Return the times of the blocks that begin after the warm-up."""
+def _times_after_warm_up(timing: Event, warm_up: int) -> tuple[float, ...]:
+    """Return the times of the blocks of steps that begin after the warm-up."""
     return _numbers(timing, "times_s")[-(-warm_up // max(1, timing.count("block"))) :]
 
 
-def _shares(timing: Event, times: Sequence[float], warm_up: int) -> Iterator[float]:
-    """Yield the waiting in each block as a share of its step."""
+def _wait_shares(timing: Event, times: Sequence[float], warm_up: int) -> Iterator[float]:
+    """Yield the share of each block's time that was spent waiting for other ranks."""
     waits = _numbers(timing, "waits_s")[-(-warm_up // max(1, timing.count("block"))) :]
     if len(waits) == len(times):
         yield from (min(1.0, wait / time) for wait, time in zip(waits, times, strict=True))
@@ -127,17 +128,18 @@ def _numbers(timing: Event, name: str) -> tuple[float, ...]:
     return tuple(value for value in found if value is not None and 0 <= value < math.inf)
 
 
-def _why_lost(job: Planned, timings: Sequence[Event], warm_up: int) -> str:
+def _explain_missing(job: PlannedJob, timings: Sequence[Event], warm_up: int) -> str:
+    size, run = count(job.gpus, "GPU"), job.spec.job_name
     if timings:
         steps = max(timing.count("block") * len(_numbers(timing, "times_s")) for timing in timings)
         return (
-            f"{counted(job.gpus)}: the training ended after {steps} steps, of which {warm_up} are warm-up; let it be "
-            "longer (--epochs of the bundled worker), or give a smaller --warm-up"
+            f"{size}: the training ended after {steps} steps, of which {warm_up} are warm-up; make it longer "
+            "(--epochs of the bundled worker), or give a smaller --warm-up"
         )
     last = history.read(job.run).last("end")
     if last and last.count("status") == 0:
         return (
-            f"{counted(job.gpus)}: run {job.spec.job_name} ended well and measured nothing; only a program that loops "
-            "by slurmddp.Checkpointer's run.steps can be measured: time others yourself, and give --from-csv"
+            f"{size}: run {run} succeeded without a measurement; only programs that iterate over run.steps of "
+            "slurmddp.Checkpointer can be measured: measure others yourself, and give --from-csv"
         )
-    return f"{counted(job.gpus)}: run {job.spec.job_name} measured nothing; its output is in {job.run.logs}"
+    return f"{size}: run {run} has no measurement; its output is in {job.run.logs}"

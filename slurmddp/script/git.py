@@ -1,4 +1,4 @@
-"""Which code a job is submitted with: asks git, and changes nothing."""
+"""Asks git for the commit and the files of a folder. Changes nothing."""
 
 import subprocess
 from pathlib import Path
@@ -10,39 +10,37 @@ _TIMEOUT_S: Final = 5.0
 _LIST_TIMEOUT_S: Final = 60.0
 
 
-def commit(folder: Path) -> tuple[str | None, bool | None]:
-    """Return the commit checked out in a folder and whether tracked files differ from it; None when unknown."""
-    head = _line(_git(folder, "rev-parse", "HEAD"))
-    changes = _git(folder, "status", "--porcelain", "--untracked-files=no") if head else None
+def read_commit(folder: Path) -> tuple[str | None, bool | None]:
+    """Return the commit of a folder and whether tracked files differ from it; None when unknown."""
+    head = _line(_run_git(folder, "rev-parse", "HEAD")[0])
+    changes = _run_git(folder, "status", "--porcelain", "--untracked-files=no")[0] if head else None
     return head, None if changes is None else bool(changes)
 
 
-def work_tree(folder: Path) -> Path | None:
-    """Return the top of the work tree that a folder is in; None where there is none.
+def find_work_tree(folder: Path) -> Path | None:
+    """Return the top of the work tree of a folder; None where there is none.
 
-    Raises UsageError where a repository is, and git cannot or will not read it: what it ignores is then unknown.
+    Raises UsageError for a repository that git cannot read, since the ignored files are then unknown.
     """
-    said, words = _asked(folder, "rev-parse", "--show-toplevel")
+    said, words = _run_git(folder, "rev-parse", "--show-toplevel")
     if said is None and (repository := _repository(folder)):
-        raise UsageError(f"--snapshot: git does not say what it ignores in {repository}: {words}")
+        raise UsageError(f"--snapshot: git cannot read {repository}: {words}")
     top = _line(said)
     return Path(top) if top else None
 
 
-def files(folder: Path) -> list[str] | None:
-    """Return what git does not ignore in a folder, tracked or not, by path; a repository within ends in `/`.
+def list_files(folder: Path) -> list[str] | None:
+    """Return the paths of all files in a folder that git does not ignore; a repository inside ends in `/`.
 
-    Tracked files that are gone are among them. None when git does not say.
+    Deleted files that are still tracked are included. None when git fails.
     """
     words = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
-    listed = _git(folder, *words, timeout_s=_LIST_TIMEOUT_S)
-    if listed is None:
-        return None
-    return [path for path in listed.decode("utf-8", "surrogateescape").split("\0") if path]
+    listed = _line(_run_git(folder, *words, timeout_s=_LIST_TIMEOUT_S)[0])
+    return None if listed is None else [path for path in listed.split("\0") if path]
 
 
 def _repository(folder: Path) -> Path | None:
-    """Return the nearest folder upwards that holds a `.git`, within the file system, which git does not leave."""
+    """Return the nearest folder upwards with a `.git`, in the same file system, as git searches."""
     device = folder.stat().st_dev
     for place in (folder, *folder.parents):
         if place.stat().st_dev != device:
@@ -56,14 +54,10 @@ def _line(said: bytes | None) -> str | None:
     return said.decode("utf-8", "surrogateescape").rstrip("\n") if said is not None else None
 
 
-def _git(folder: Path, *words: str, timeout_s: float = _TIMEOUT_S) -> bytes | None:
-    return _asked(folder, *words, timeout_s=timeout_s)[0]
-
-
-def _asked(folder: Path, *words: str, timeout_s: float = _TIMEOUT_S) -> tuple[bytes | None, str]:
-    """Return what git answers, None when it fails, and what it says beside that, on one line."""
+def _run_git(folder: Path, *words: str, timeout_s: float = _TIMEOUT_S) -> tuple[bytes | None, str]:
+    """Return git's standard output, None when it fails, and its standard error in one line."""
     try:
-        done = subprocess.run(  # noqa: PLW1510 a folder without git is no error
+        done = subprocess.run(  # noqa: PLW1510 the status is checked below
             ["git", "-C", str(folder), *words], capture_output=True, timeout=timeout_s
         )
     except (OSError, subprocess.TimeoutExpired) as error:

@@ -1,6 +1,6 @@
-"""The only way for a value into a script: one filter for `#SBATCH` lines, one for shell words. Pure.
+"""Quotes values for a script: one filter for `#SBATCH` lines, one for shell words. Pure.
 
-sbatch splits `#SBATCH` lines by rules of its own (measured on 22.05): both kinds of quotes group, a backslash
+sbatch splits `#SBATCH` lines by its own rules (measured on 22.05): both kinds of quotes group, a backslash
 escapes even inside single quotes, an unquoted `#` starts a comment, and a newline ends the directive.
 """
 
@@ -9,13 +9,13 @@ import shlex
 from collections.abc import Iterable
 
 from slurmddp.errors import UsageError
-from slurmddp.text import shown
+from slurmddp.text import quote_value
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:,@%+=\[\]-]+")
 
 
 class Quoted(str):
-    """A text that one of the filters made; a template may write nothing else that came from a user."""
+    """A text from one of the filters; a template cannot write a user's value in another form."""
 
     __slots__ = ()
 
@@ -23,11 +23,11 @@ class Quoted(str):
 def header(value: object) -> Quoted:
     """Quote a value of a `#SBATCH` line.
 
-    Raises UsageError for characters that the line cannot carry.
+    Raises UsageError for characters that are not allowed in the line.
     """
     text = str(value)
     if not text or not text.isprintable():
-        raise UsageError(f"{shown(text)} cannot stand in a #SBATCH line: it is empty or not printable")
+        raise UsageError(f"{quote_value(text)} cannot be written in a #SBATCH line: it is empty or not printable")
     if _PLAIN.fullmatch(text):
         return Quoted(text)
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
@@ -35,10 +35,9 @@ def header(value: object) -> Quoted:
 
 
 def shell(value: object) -> Quoted:
-    """Quote a word, or each of several words, for bash; every byte but NUL is carried.
+    """Quote a word, or each of several words, for bash; every byte except NUL is kept.
 
-    What cannot be printed is written as bytes in `$'...'`, so that the script stays readable UTF-8 and shows
-    what it does. What is quoted already stays as it is.
+    Unprintable characters are written in `$'...'`, so that the script is readable UTF-8. A Quoted is not changed.
     """
     if isinstance(value, Quoted):
         return value
@@ -46,17 +45,17 @@ def shell(value: object) -> Quoted:
         return Quoted(" ".join(shell(word) for word in value))
     text = str(value)
     if "\0" in text:
-        raise UsageError(f"{shown(text)} holds a NUL, which no command line can carry")
+        raise UsageError(f"{quote_value(text)} has a NUL character, which is not allowed in a command line")
     return Quoted(shlex.quote(text) if text.isprintable() else _ansi_c(text))
 
 
 def lines(value: str) -> Quoted:
-    """Pass a user's own shell lines; they are code, so nothing is quoted.
+    """Return a user's own shell lines unquoted: they are code.
 
     Raises UsageError for carriage returns (sbatch refuses the script) and NULs.
     """
     if "\r" in value or "\0" in value:
-        raise UsageError("shell lines hold a carriage return or a NUL; save them with Unix line ends")
+        raise UsageError("shell lines have a carriage return or a NUL; save them with Unix line ends")
     return Quoted(value)
 
 
@@ -70,5 +69,5 @@ def _ansi_c_character(char: str) -> str:
     if char.isprintable():
         return char
     if char in "\n\r\t":
-        return {"\n": "\\n", "\r": "\\r", "\t": "\\t"}[char]
+        return ascii(char)[1:-1]
     return "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))

@@ -1,7 +1,7 @@
-"""JobSpec -> the batch script, as text. Pure, but for reading templates, the set-up file and where we are.
+"""Renders the batch script of a JobSpec. Reads templates, the set-up file and the working directory; writes nothing.
 
-The only door to jinja2. A template cannot write a user's value unless one of the filters of `slurmddp.script.quoting`
-made it: `header` in `#SBATCH` lines, `shell` everywhere else.
+A template can write a user's value only through a filter of `slurmddp.script.quoting`: `header` in `#SBATCH` lines,
+`shell` elsewhere.
 """
 
 import shlex
@@ -14,7 +14,7 @@ import msgspec
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from slurmddp import variables
-from slurmddp.batch.arguments import Options, words
+from slurmddp.batch.arguments import Options, build_arguments
 from slurmddp.config import container
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.python_env import environment_of
@@ -22,7 +22,7 @@ from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
 from slurmddp.script import quoting
 from slurmddp.slurm.hostlist import expand
-from slurmddp.text import shown
+from slurmddp.text import quote_value
 from slurmddp.version import __version__
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ CALLABLES: Final = "submitit.sbatch.j2"
 _PACKAGE: Final = Path(__file__).parents[1]
 _PACKAGED = _PACKAGE / "templates"
 TEMPLATES: Final = _PACKAGED if _PACKAGED.is_dir() else _PACKAGE.parent / "templates"
-"""Inside the package when installed; beside it in a checkout."""
-_PROGRAM_OF_TASK: Final = '"${slurmddp_program[@]}"'
+"""In the package when it is installed; next to the package in a checkout."""
+_TASK_PROGRAM: Final = '"${slurmddp_program[@]}"'
 _MODULES = """\
 # A shell function that zsh, for one, does not hand down; MODULESHOME is Lmod's and Environment Modules' own.
 # shellcheck disable=SC1091
@@ -51,50 +51,51 @@ def render(
     array: "Array | None" = None,
     single_attempt: bool = False,
 ) -> str:
-    """Return the script for a job, or what to type by hand: the same text for the same job, always valid UTF-8.
+    """Return the script of a job, or the commands to type with `--launcher manual`. The same job gives the same text.
 
-    `reset_number` tells this start over, if the job is one, from the run's earlier ones; `code` is what a job with a
-    snapshot is to run, `array` what each task of one runs in place of the job's own program. With `single_attempt`
-    the script is for an allocation that somebody else has made: it starts the ranks once, and asks Slurm for nothing
-    else. Raises UsageError for a template or a set-up file that cannot be used.
+    `reset_number` is the number of this `--reset` in the run, `code` the code of a job with a snapshot, `array` the
+    programs of an array's tasks. With `single_attempt` the script is for an existing allocation: it starts the ranks
+    once. Raises UsageError for a template or a set-up file that cannot be used.
     """
     environment, context = _environment(), _context(spec, reset_number, code, array, single_attempt=single_attempt)
     try:
         if spec.launcher == "manual":
-            return environment.get_template(MANUAL).render(context | _by_hand(spec))
-        template = environment.from_string(_own_template(spec.template)) if spec.template else None
+            return environment.get_template(MANUAL).render(context | _manual_context(spec))
+        template = environment.from_string(_read(spec.template, "--template")) if spec.template else None
         script = (template or environment.get_template(BASE)).render(context)
     except jinja2.TemplateError as error:
         raise UsageError(_template_message(spec.template, error)) from error
-    return _checked(script, spec.template)
+    return _check_shebang(script, spec.template)
 
 
 class Callables(msgspec.Struct, frozen=True, kw_only=True):
-    """What the script of pickled callables has beyond that of a job (slurmddp.executor)."""
+    """Further values for the script of pickled callables (slurmddp.executor)."""
 
     folder: str
-    """Where submitit's files lie; `%j`, `%A` and `%a` in it are the job's."""
+    """The folder of submitit's files; Slurm replaces `%j`, `%A` and `%a`."""
     array: str = ""
-    """As sbatch has it, `0-99%10`; empty for a single job."""
+    """The value of `sbatch --array`, as `0-99%10`; empty for a single job."""
     python: str
-    """What starts Python, as shell code."""
+    """The shell code that starts Python."""
     errors_apart: bool = True
-    """Whether a rank has a file for what it writes to stderr."""
+    """Whether a rank has a separate file for stderr."""
     srun: tuple[str, ...] = ()
-    """Further words for srun."""
+    """Further arguments of srun."""
     teardown: tuple[str, ...] = ()
-    """Shell lines after each start of the ranks."""
+    """Shell lines after each attempt."""
 
 
 def render_callables(spec: JobSpec, callables: Callables) -> str:
-    """Return the script of a job, or an array of jobs, whose ranks call what was pickled for them.
+    """Return the script of a job or an array whose ranks call pickled callables.
 
-    Raises UsageError for a value that no script can carry.
+    Raises UsageError for a value that a script cannot have.
     """
     context = _context(spec, 1, None, None) | {
         "run_dir_word": _path_word(callables.folder),
         "supervisor_python": quoting.shell(_host_python(callables.python)),
-        "supervisor_words": tuple(words(supervisor_options(spec, 1, single_attempt=False, record=False))),
+        "supervisor_words": tuple(
+            build_arguments(build_supervisor_options(spec, 1, single_attempt=False, record=False))
+        ),
         "indices": callables.array,
         "callables": callables,
         "python_code": quoting.lines(callables.python),
@@ -104,7 +105,7 @@ def render_callables(spec: JobSpec, callables: Callables) -> str:
 
 
 def _host_python(code: str) -> str:
-    """Return the Python of the supervisor: what starts the ranks' may lead into a container, where no Slurm is."""
+    """Return the Python of the supervisor; code of several words may start a container, which has no Slurm."""
     given = shlex.split(code)
     return given[0] if len(given) == 1 else sys.executable
 
@@ -127,43 +128,45 @@ def _environment() -> ImmutableSandboxedEnvironment:
 def _only_filtered(value: Any) -> Any:
     if isinstance(value, quoting.Quoted | int | jinja2.Undefined):
         return value
-    raise jinja2.TemplateRuntimeError(f"{shown(value)} is written without a filter; put | header or | shell behind it")
+    raise jinja2.TemplateRuntimeError(
+        f"{quote_value(value)} is written without a filter; add | header or | shell to it"
+    )
 
 
 def _context(
     spec: JobSpec, reset_number: int, code: "Code | None", array: "Array | None", *, single_attempt: bool = False
 ) -> dict[str, Any]:
     python = _python(spec)
-    options = supervisor_options(spec, reset_number, single_attempt=single_attempt)
+    options = build_supervisor_options(spec, reset_number, single_attempt=single_attempt)
     return {
         "job": spec,
         "version": __version__,
-        "look": single_attempt,
+        "single_attempt": single_attempt,
         "run_dir_word": _path_word(f"{spec.runs_dir.rstrip('/')}/{spec.job_name}"),
         "run_variable": quoting.lines(f"${variables.SWEEP_DIR if array else variables.RUN_DIR}"),
         "supervisor_python": quoting.shell(supervisor_python(spec)),
-        "supervisor_words": tuple(words(options)),
+        "supervisor_words": tuple(build_arguments(options)),
         "python": python,
         "virtual_environment": None if spec.container or spec.venv else environment_of(python),
-        "program": quoting.Quoted(_PROGRAM_OF_TASK) if array else _words(spec),
+        "program": quoting.Quoted(_TASK_PROGRAM) if array else _words(spec),
         "indices": array.indices if array else "",
         "tasks": [{"folder": task.folder, "program": _words(task.job)} for task in array.tasks] if array else [],
         "setup_lines": _setup_lines(spec),
         "variables": [item.partition("=") for item in spec.variables],
         "code": code,
         "teardown_lines": (),
-    } | (_contained(spec) if spec.container else {})
+    } | (_container_context(spec) if spec.container else {})
 
 
-def supervisor_options(spec: JobSpec, reset_number: int, *, single_attempt: bool, record: bool = True) -> Options:
-    """Return how the supervisor is to treat a job."""
+def build_supervisor_options(spec: JobSpec, reset_number: int, *, single_attempt: bool, record: bool = True) -> Options:
+    """Return the supervisor's options for a job."""
     return Options(
         max_restarts=spec.max_restarts,
         max_requeues=spec.max_requeues,
         signal_lead=spec.lead_s,
         signal_margin=spec.margin_s,
         port_range=spec.ports,
-        rendezvous_file=spec.init == "file",
+        rendezvous_file=spec.rendezvous == "file",
         reset=reset_number if spec.reset else None,
         require_env=tuple(item for item in spec.variables if "=" not in item),
         record=record,
@@ -172,12 +175,12 @@ def supervisor_options(spec: JobSpec, reset_number: int, *, single_attempt: bool
 
 
 def supervisor_python(spec: JobSpec) -> str:
-    """Return the Python of the supervisor, outside of any container: the ranks', or else this one."""
+    """Return the Python of the supervisor: that of the ranks, but with a container the Python that runs slurmddp."""
     return spec.supervisor_python or (sys.executable if spec.container else _python(spec))
 
 
 def _path_word(path: str) -> quoting.Quoted:
-    """Return a path as a shell word; a relative one begins in the job's working directory."""
+    """Return a path as a shell word; a relative path begins in the job's working directory."""
     word = quoting.shell(path)
     return word if path.startswith("/") else quoting.lines(f"$PWD/{word}")
 
@@ -192,25 +195,25 @@ def _python(spec: JobSpec) -> str:
     return spec.python or ("python" if spec.conda or spec.venv else sys.executable)
 
 
-def _contained(spec: JobSpec) -> dict[str, Any]:
-    """Return what the container sees of this machine: our own package, and what the user has named.
+def _container_context(spec: JobSpec) -> dict[str, Any]:
+    """Return the image and the mounts: our own package, and the user's mounts.
 
-    Raises UsageError for folders that no mount can name.
+    Raises UsageError for folders that cannot be mounted.
     """
     container.check_mountable(str(Path.cwd()), "the working directory")
     container.check_mountable(str(RunDir.named(spec.runs_dir, spec.job_name).path), "the run's folder")
     container.check_mountable(str(_PACKAGE), "slurmddp itself")
     return {
         "image": container.image_word(spec.container or ""),
-        "mounts": [f"{_PACKAGE}:{container.PACKAGE}/slurmddp:ro", *map(container.spelled, spec.container_mount)],
+        "mounts": [f"{_PACKAGE}:{container.PACKAGE}/slurmddp:ro", *map(container.complete_mount, spec.container_mount)],
         "package_path": container.PACKAGE,
     }
 
 
-def _by_hand(spec: JobSpec) -> dict[str, Any]:
+def _manual_context(spec: JobSpec) -> dict[str, Any]:
     hosts = expand(spec.nodelist) if spec.nodelist else _placeholders(spec.nodes)
     if len(hosts) != spec.nodes:
-        raise UsageError(f"--nodelist names {len(hosts)} nodes and --nodes {spec.nodes}; give as many of the one")
+        raise UsageError(f"--nodelist names {len(hosts)} nodes, but --nodes is {spec.nodes}; give the same number")
     return {
         "hosts": hosts,
         "hosts_text": " ".join(hosts),
@@ -225,7 +228,7 @@ def _placeholders(nodes: int) -> tuple[str, ...]:
 
 
 def _setup_lines(spec: JobSpec) -> list[quoting.Quoted]:
-    """Return the shell lines that make the ranks' environment, in order."""
+    """Return the shell lines that set up the ranks' environment, in their order."""
     lines = [_MODULES] if spec.module else []
     lines += [f"module load {quoting.shell(module)}" for module in spec.module]
     if spec.conda:
@@ -233,36 +236,34 @@ def _setup_lines(spec: JobSpec) -> list[quoting.Quoted]:
     if spec.venv:
         lines += [f"source {quoting.shell(spec.venv.rstrip('/') + '/bin/activate')}"]
     if spec.setup_file:
-        lines += [_whole(_read(spec.setup_file, "--setup-file").rstrip("\n"), spec.setup_file)]
+        lines += [_check_complete(_read(spec.setup_file, "--setup-file").rstrip("\n"), spec.setup_file)]
     return [quoting.lines(line) for line in [*lines, *spec.setup]]
 
 
-def _whole(lines: str, path: str) -> str:
+def _check_complete(lines: str, path: str) -> str:
     if (len(lines) - len(lines.rstrip("\\"))) % 2:
-        raise UsageError(f"--setup-file: {shown(path)} ends in a backslash and would swallow the next line; end it")
+        raise UsageError(
+            f"--setup-file: {quote_value(path)} ends in a backslash, which joins it to the next line; remove it"
+        )
     return lines
-
-
-def _own_template(path: str) -> str:
-    return _read(path, "--template")
 
 
 def _read(path: str, option: str) -> str:
     try:
         return Path(path).read_bytes().decode("utf-8")
     except OSError as error:
-        raise UsageError(f"{option}: {shown(path)} cannot be read: {error.strerror}") from error
+        raise UsageError(f"{option}: {quote_value(path)} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{option}: {shown(path)} is not UTF-8 text") from error
+        raise UsageError(f"{option}: {quote_value(path)} is not UTF-8 text") from error
 
 
 def _template_message(path: str | None, error: jinja2.TemplateError) -> str:
     line = f", line {error.lineno}" if isinstance(error, jinja2.TemplateSyntaxError) else ""
-    return f"template {shown(path or BASE)}{line}: {error.message or type(error).__name__}"
+    return f"template {quote_value(path or BASE)}{line}: {error.message or type(error).__name__}"
 
 
-def _checked(script: str, path: str | None) -> str:
-    """Refuse what sbatch would refuse with less to go by."""
+def _check_shebang(script: str, path: str | None) -> str:
+    """Raise UsageError for a script that sbatch would refuse with an unclear message."""
     if not script.startswith("#!"):
-        raise UsageError(f"template {shown(path or BASE)}: the script must begin with #!; extend {BASE}")
+        raise UsageError(f"template {quote_value(path or BASE)}: the script must begin with #!; extend {BASE}")
     return script

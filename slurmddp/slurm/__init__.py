@@ -1,4 +1,1 @@
-"""Slurm: the programs it is asked with, the texts they answer, and a job as it sees one.
-
-Import the module that is needed. None of them loads more than the standard library and `slurmddp.errors`.
-"""
+"""Slurm: its programs, their output, and jobs as Slurm shows them. The modules use the standard library only."""

@@ -1,16 +1,22 @@
-"""The only place that starts Slurm's programs: one process, its answer, and the errors it can end in. No files."""
+"""Starts Slurm's programs, the only module that does: the processes, their answers and errors. No files."""
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from slurmddp.errors import ClusterError
 from slurmddp.slurm.environment import submission_environment
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+Result = TypeVar("Result")
+
 TIMEOUT_S: Final = 60.0
-"""How long one of Slurm's programs may take; its own message timeout is 10 s by default, with retries."""
+"""Limit for one of Slurm's programs; its own message timeout is 10 s by default, with retries."""
 
 NO_CLUSTER: Final = "log in to a cluster, try `slurmddp sandbox up`, or train on this machine with `slurmddp run`"
 
@@ -22,7 +28,7 @@ _PREFIX: Final = "(?m)^(sbatch|squeue|scontrol|sacct|sacctmgr|scancel|sinfo): (e
 
 
 class Answer(NamedTuple):
-    """What one of Slurm's programs said, and how it ended."""
+    """The output and the exit status of one of Slurm's programs."""
 
     status: int
     stdout: str
@@ -30,18 +36,18 @@ class Answer(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """The error in one line, without the program's own prefixes."""
+        """The error message in one line, without the program's prefixes."""
         said = self.stderr if self.stderr.strip() else self.stdout
         lines = [line.strip() for line in re.sub(_PREFIX, "", said).splitlines() if line.strip()]
         return "; ".join(dict.fromkeys(lines)) or f"exit status {self.status}"
 
 
 class LostAnswerError(ClusterError):
-    """The controller may have done what it was asked; its answer did not arrive."""
+    """The controller's answer did not arrive; it may have done what it was asked."""
 
 
 class RefusedError(ClusterError):
-    """sbatch would not take the job."""
+    """Slurm refuses a request, and would refuse it again."""
 
 
 def ask(
@@ -67,7 +73,7 @@ def ask(
 
 
 def query(command: Sequence[str], environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> str:
-    """Return what a program prints; raise ClusterError with its own words when it fails, and as `ask` does."""
+    """Return the output of a program. Raises ClusterError with its message when it fails, and as `ask` does."""
     answer = ask(command, environ, timeout_s=timeout_s)
     if answer.status != 0:
         check_reached(answer)
@@ -75,8 +81,48 @@ def query(command: Sequence[str], environ: Mapping[str, str], *, timeout_s: floa
     return answer.stdout
 
 
+def query_all(commands: Sequence[Sequence[str]], environ: Mapping[str, str], *, timeout_s: float) -> list[str]:
+    """Return the outputs of programs that run at the same time.
+
+    When all have ended, raises the error of the first that failed, as `query` does.
+    """
+    answers: dict[int, str | ClusterError] = {}
+
+    def query_one(number: int) -> None:
+        try:
+            answers[number] = query(commands[number], environ, timeout_s=timeout_s)
+        except ClusterError as error:
+            answers[number] = error
+
+    threads = [threading.Thread(target=query_one, args=(number,), daemon=True) for number in range(len(commands))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    in_order = [answers[number] for number in range(len(commands))]
+    for error in (answer for answer in in_order if isinstance(answer, ClusterError)):
+        raise error
+    return [answer for answer in in_order if isinstance(answer, str)]
+
+
+def run_in_background(work: Callable[[], Result]) -> "Future[Result]":
+    """Run `work` in a daemon thread; return its Future."""
+    from concurrent.futures import Future  # noqa: PLC0415 it loads logging, which slows down every start
+
+    future: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except Exception as error:  # noqa: BLE001 the caller gets it from the Future
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
+
+
 def order(command: Sequence[str], environ: Mapping[str, str]) -> None:
-    """Let a program do something; raise ClusterError with the command and its own words when it does not."""
+    """Run a program that changes something. Raises ClusterError with the command and its message when it fails."""
     answer = ask(command, environ)
     if answer.status != 0:
         check_reached(answer)
@@ -84,12 +130,12 @@ def order(command: Sequence[str], environ: Mapping[str, str]) -> None:
 
 
 def was_lost(answer: Answer) -> bool:
-    """Whether the controller was there, but its answer did not arrive: asking again may help."""
+    """Return whether the controller's answer did not arrive; another try may help."""
     return answer.status != 0 and re.search(_LOST_ANSWER, answer.stderr) is not None
 
 
 def check_reached(answer: Answer) -> None:
-    """Raise ClusterError when a program says that it did not reach the controller."""
+    """Raise ClusterError when a program did not reach the controller."""
     if re.search(_UNREACHABLE, answer.stderr):
         reason = answer.reason.rpartition("; ")[2]
         raise ClusterError(f"no Slurm controller answers from here ({reason}); {NO_CLUSTER}")

@@ -1,4 +1,4 @@
-"""The environment that Slurm's programs are started with, and the user they are started for. No processes."""
+"""The environment of Slurm's programs, and the name of the user. No processes."""
 
 import os
 import pwd
@@ -13,25 +13,27 @@ SCRUBBED: Final = (
     rf"|{'|'.join(sorted(variables.NAMES))}"
     r"|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)"
 )
-"""Variables that speak of some job or rank; an inherited one changes or breaks a submission."""
+"""Variables of a job or a rank; an inherited one changes or breaks a submission."""
 
-_KEPT: Final = frozenset({"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_JWT_USER"})
-"""Variables that name the cluster, and so may reach its programs."""
+_CLUSTER_VARIABLES: Final = frozenset(
+    {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_JWT_USER"}
+)
+"""Variables that name the cluster, which its programs need."""
 
 
 def submission_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without what speaks of another job or rank, or of sbatch's defaults."""
+    """Return the environment without variables of another job or rank, and without sbatch's defaults."""
     left_out = set(scrubbed(environ))
     return {key: value for key, value in environ.items() if key not in left_out}
 
 
 def scrubbed(environ: Mapping[str, str]) -> list[str]:
-    """Return the names of the variables that are withheld from Slurm's programs."""
-    return sorted(key for key in environ if key not in _KEPT and re.fullmatch(SCRUBBED, key))
+    """Return the names of the variables that are removed for Slurm's programs."""
+    return sorted(key for key in environ if key not in _CLUSTER_VARIABLES and re.fullmatch(SCRUBBED, key))
 
 
 def user() -> str:
-    """Return the name that Slurm knows the user by; LOGNAME and USER may be another's."""
+    """Return the user's name in Slurm; LOGNAME and USER may name another user."""
     try:
         return pwd.getpwuid(os.getuid()).pw_name
     except KeyError:

@@ -1,20 +1,21 @@
-"""Slurm's short way to write many nodes, `n[1-3,07],m2`, in full. Pure."""
+"""Slurm's lists: expands host lists as `n[1-3,07],m2`, and writes numbers as `0-3,7`. Pure."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Final
 
 from slurmddp.errors import UsageError
-from slurmddp.text import shown
+from slurmddp.text import quote_value
 
 _ITEM: Final = r"(?:[^,\[\]]|\[[^\[\]]*\])+"
 _LONGEST: Final = 65536
 
 
 def expand(text: str) -> tuple[str, ...]:
-    """Return the names, in the order written (scontrol(1), show hostnames).
+    """Return the names in a host list, in its order (scontrol(1), show hostnames).
 
-    Raises UsageError for what is no list of nodes.
+    Raises UsageError for a text that is not a host list.
     """
     items = re.findall(_ITEM, text)
     if not items or ",".join(items) != text:
@@ -48,4 +49,11 @@ def _numbers(ranges: str, text: str) -> Iterator[str]:
 
 
 def _wrong(text: str) -> UsageError:
-    return UsageError(f"--nodelist: {shown(text)} is no list of nodes, as in n[1-4],m2")
+    return UsageError(f"--nodelist: {quote_value(text)} is no list of nodes, as in n[1-4],m2")
+
+
+def format_ranges(numbers: Iterable[int]) -> str:
+    """Return sorted numbers as ranges: `0-3,7`."""
+    runs = [list(run) for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
+    ends = [(run[0][1], run[-1][1]) for run in runs]
+    return ",".join(f"{first}-{last}" if last > first else str(first) for first, last in ends)

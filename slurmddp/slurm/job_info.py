@@ -1,49 +1,97 @@
-"""A job as Slurm sees it, whichever of its programs was asked. Values; no processes, no files."""
+"""A job as one of Slurm's programs shows it. Values; no processes, no files."""
 
+import re
 from datetime import datetime
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Self
 
 from slurmddp.slurm.states import OVER, Phase, phase_of
 
 Source = Literal["squeue", "sacct", "scontrol", "files"]
 """Which program showed the job; `files` are the run's own."""
+LOCAL: Final = "local-"
+"""Prefix of the id of a run on this machine, which is no Slurm job."""
+_JOB_ID: Final = re.compile(r"[0-9]+(_[0-9]+)?")
+
+
+def is_job_id(text: str) -> bool:
+    """Return whether a text is a job's id as a person types it: `17`, or `17_3` for a task of an array."""
+    return _JOB_ID.fullmatch(text) is not None
+
+
+class JobRef(NamedTuple):
+    """The parts of a job's id: of `17_3` the number `17` and the suffix `_3`."""
+
+    array_id: str
+    """Number of the job; of a task, the number of its array. The whole id of a run on this machine."""
+    suffix: str = ""
+    """`_3` for a task, `_[4-9]` for tasks that wait together, `+1` for a part of a heterogeneous job."""
+
+    @classmethod
+    def parse(cls, job_id: str) -> Self:
+        """Return the parts of an id; every text is accepted."""
+        array_id = re.split("[_+]", job_id, maxsplit=1)[0]
+        return cls(array_id, job_id[len(array_id) :])
+
+    def __str__(self) -> str:
+        """Return the id."""
+        return self.array_id + self.suffix
+
+    @property
+    def is_local(self) -> bool:
+        """Whether it is a run on this machine, which is no Slurm job."""
+        return self.array_id.startswith(LOCAL)
+
+    @property
+    def is_task(self) -> bool:
+        """Whether it is one task of an array."""
+        return self.task_index is not None
+
+    @property
+    def is_task_list(self) -> bool:
+        """Whether it stands for tasks of an array that wait together."""
+        return self.suffix.startswith("_[")
+
+    @property
+    def task_index(self) -> int | None:
+        """The index of the task in its array; None for what is not one task."""
+        return int(self.suffix[1:]) if re.fullmatch("_[0-9]+", self.suffix) else None
 
 
 class JobId(NamedTuple):
-    """A job as sbatch names it; the cluster only where several share a database."""
+    """A job id from sbatch; it has the cluster only where several clusters share a database."""
 
     number: str
     cluster: str = ""
 
 
 class JobInfo(NamedTuple):
-    """A job as one of Slurm's programs shows it; empty or None for what that program does not show."""
+    """A job; empty or None for values that the program does not show."""
 
     job_id: str
     """`17`, `17_3` for a task of an array, `17_[4-9]` for tasks that wait together."""
     state: str
-    """Slurm's word; `UNKNOWN` where none was given."""
+    """Slurm's word; `UNKNOWN` where there is none."""
     source: Source
     name: str = ""
     user: str = ""
     submitted: datetime | None = None
     started: datetime | None = None
-    """For a job that waits, when it is expected to start."""
+    """For a queued job, the expected start."""
     ended: datetime | None = None
-    """For a job that runs, when its time limit ends."""
+    """For a running job, the end of its time limit."""
     eligible: datetime | None = None
-    """The earliest time it may start, by the controller's clock."""
+    """The earliest start, by the controller's clock."""
     elapsed_s: int | None = None
     limit_s: int | None = None
     """The time limit; None for none, 0 for one that Slurm prints as INVALID."""
     nodes: str = ""
-    """As a host list: `n[1-4]`."""
+    """A host list: `n[1-4]`."""
     node_count: int | None = None
-    """The least number of nodes that it can have."""
+    """The smallest number of nodes that it accepts."""
     partition: str = ""
     reason: str = ""
     exit_status: str = ""
-    """Status and signal of the batch script: `77:0`."""
+    """Exit status and signal of the batch script: `77:0`."""
     restarts: int | None = None
     requeue: bool | None = None
     """Whether Slurm may requeue it."""
@@ -51,23 +99,23 @@ class JobInfo(NamedTuple):
     preempted: bool = False
     """Whether PreemptTime is set."""
     excluded_nodes: str = ""
-    """As a host list."""
+    """A host list."""
     required_nodes: str = ""
-    """The nodes it must have (ReqNodeList), as a host list."""
+    """The nodes it must have (ReqNodeList), a host list."""
     output: str = ""
     """The path of its standard output."""
     errors: str = ""
     """The path of its standard error."""
     max_rss: str = ""
-    """The most memory that one of its tasks used, as `3904M`; from sacct, with steps."""
+    """The largest memory of one of its tasks, as `3904M`; from sacct, with steps."""
     last_step: str = ""
-    """The state of the step that was started last; from sacct, with steps."""
+    """The state of the step that started last; from sacct, with steps."""
     cancelled_by: str = ""
     """The number of the user who cancelled it; from sacct."""
 
     @property
     def phase(self) -> Phase:
-        """Where in its life the job is."""
+        """The phase of the job's life."""
         return phase_of(self.state)
 
     @property
@@ -77,8 +125,13 @@ class JobInfo(NamedTuple):
 
     @property
     def number(self) -> str:
-        """The number of the job, or of the array that it is of."""
-        return number(self.job_id)
+        """The number of the job, or of the array that it belongs to."""
+        return self.ref.array_id
+
+    @property
+    def ref(self) -> JobRef:
+        """The parts of its id."""
+        return JobRef.parse(self.job_id)
 
 
 class Listing(NamedTuple):
@@ -87,8 +140,3 @@ class Listing(NamedTuple):
     jobs: tuple[JobInfo, ...] = ()
     silence: str = ""
     """Why it listed none; empty when it answered."""
-
-
-def number(job_id: str) -> str:
-    """Return the number of a job, or of the array that a task is of."""
-    return job_id.partition("_")[0].partition("+")[0]

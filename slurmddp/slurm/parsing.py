@@ -1,4 +1,4 @@
-"""Reads what squeue, sacct, scontrol and sinfo print of jobs and nodes, whatever a site prints around it. Pure."""
+"""Parses the jobs and nodes that squeue, sacct, scontrol and sinfo print; lines that a site adds are skipped. Pure."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -6,36 +6,36 @@ from typing import Final
 
 from slurmddp.slurm.job_info import JobInfo, Listing
 from slurmddp.slurm.time import parse_duration, parse_moment
+from slurmddp.slurm.values import KEY_VALUE, parse_record
 
 MARK: Final = "slurmddp|"
-"""What squeue is told to begin each line with."""
+"""Begins each line that squeue prints, by its `--format`."""
 
 _ID: Final = re.compile(r"(\d+)(?:_(?:\d+|\[[^|]*))?(?:\+\d+)?")
 _STATE: Final = re.compile(r"([A-Z][A-Z_]*)\+?(?: by (?P<by>\d+))?")
 _AMOUNT: Final = re.compile(r"([\d.]+)([KMGT]?)")
 _REASON: Final = re.compile(r"(?<!\S)Reason=(.*?)(?= [A-Z]\w*=|$)")
-_KEY_VALUE: Final = re.compile(r"(?<!\S)([A-Za-z][\w/:]*)=(\S*)")
-_NOTHING: Final = frozenset({"", "(null)", "None", "N/A", "Unknown", "None assigned"})
-"""How Slurm's programs say that there is no such value."""
+_NO_JOB_VALUE: Final = frozenset({"", "(null)", "None", "N/A", "Unknown", "None assigned"})
+"""Words for a missing value of a job."""
 _PLACEHOLDER: Final = "allocation"
-"""The name that the accounting gives to a job whose start it has not heard of yet (22.05)."""
+"""The job's name in the accounting until the accounting knows that the job has started (22.05)."""
 
 
 def parse_queue(stdout: str) -> list[JobInfo]:
-    """Read the lines that squeue was told to write; others are a site's."""
+    """Parse the lines of squeue that begin with MARK."""
     lines = (line.removeprefix(MARK) for line in stdout.splitlines() if line.startswith(MARK))
-    found = (_labelled(line) for line in lines)
-    return [_of_queue(fields) for fields in found if _ID.fullmatch(fields.get("id", ""))]
+    found = (_split_labels(line) for line in lines)
+    return [_from_queue(fields) for fields in found if _ID.fullmatch(fields.get("id", ""))]
 
 
-def _labelled(line: str) -> dict[str, str]:
+def _split_labels(line: str) -> dict[str, str]:
     head, _, name = line.partition("|name=")
     pairs = (part.partition("=") for part in head.split("|"))
     return {key: value.strip() for key, _, value in pairs} | {"name": name}
 
 
-def _of_queue(fields: Mapping[str, str]) -> JobInfo:
-    known = _known(fields)
+def _from_queue(fields: Mapping[str, str]) -> JobInfo:
+    known = _without_missing(fields)
     return JobInfo(
         job_id=fields["id"],
         state=_state(known.get("state", "")),
@@ -54,9 +54,9 @@ def _of_queue(fields: Mapping[str, str]) -> JobInfo:
 
 
 def parse_accounting(stdout: str) -> Listing:
-    """Read sacct's table by the names above its columns, in whatever order and number they come.
+    """Parse sacct's table by the names of its columns.
 
-    Steps are no jobs; a job has the most memory that one of its own took.
+    Steps are left out; a job gets the memory of its step that used the most.
     """
     lines = iter(stdout.splitlines())
     head = next((line.split("|") for line in lines if {"JobID", "State"} <= set(line.split("|"))), None)
@@ -67,7 +67,7 @@ def parse_accounting(stdout: str) -> Listing:
     memory = _most_memory(found) if "MaxRSS" in head else {}
     steps = _last_steps(found)
     rows = (row for row in found if _ID.fullmatch(row["JobID"]))
-    return Listing(tuple(_of_accounting(row, memory, steps) for row in rows))
+    return Listing(tuple(_from_accounting(row, memory, steps) for row in rows))
 
 
 def _most_memory(rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
@@ -79,7 +79,7 @@ def _most_memory(rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
 
 
 def _last_steps(rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Return by job the state of its step with the highest number; the batch script's and the node's have none."""
+    """Return by job the state of its numbered step that started last."""
     told = ((*row["JobID"].partition(".")[::2], row["State"]) for row in rows)
     numbered = sorted((int(number), job_id, state) for job_id, number, state in told if number.isdecimal())
     return {job_id: _state(state) for _, job_id, state in numbered}
@@ -90,8 +90,8 @@ def _amount(text: str) -> float:
     return float(match[1]) * 1024 ** "KMGT".find(match[2] or "K") if match else -1.0
 
 
-def _of_accounting(row: Mapping[str, str], memory: Mapping[str, str], steps: Mapping[str, str]) -> JobInfo:
-    job_id, known = row["JobID"], _known(row)
+def _from_accounting(row: Mapping[str, str], memory: Mapping[str, str], steps: Mapping[str, str]) -> JobInfo:
+    job_id, known = row["JobID"], _without_missing(row)
     name, minutes, elapsed = known.get("JobName", ""), known.get("TimelimitRaw", ""), known.get("ElapsedRaw", "")
     return JobInfo(
         job_id=job_id,
@@ -115,16 +115,16 @@ def _of_accounting(row: Mapping[str, str], memory: Mapping[str, str], steps: Map
 
 
 def parse_show(stdout: str) -> list[JobInfo]:
-    """Read lines of `scontrol --oneliner show job`; an array has one for each task."""
-    return [_of_show(line) for line in stdout.splitlines() if line.startswith("JobId=")]
+    """Parse lines of `scontrol --oneliner show job`; an array has one for each task."""
+    return [_from_show(line) for line in stdout.splitlines() if line.startswith("JobId=")]
 
 
-def _of_show(line: str) -> JobInfo:
-    """Read one line; a job's name may look like further keys, which begin with UserId."""
+def _from_show(line: str) -> JobInfo:
+    """Parse one line; a job's name may look like keys, so the keys are read from UserId on."""
     head, _, rest = line.partition(" UserId=")
-    known = _known(dict(reversed(_KEY_VALUE.findall(rest))))
+    known = _without_missing(dict(reversed(KEY_VALUE.findall(rest))))
     own, _, name = head.partition(" JobName=")
-    ids = dict(_KEY_VALUE.findall(own))
+    ids = parse_record(own)
     return JobInfo(
         job_id=f"{ids['ArrayJobId']}_{ids['ArrayTaskId']}" if "ArrayTaskId" in ids else ids["JobId"],
         state=_state(known.get("JobState", "")),
@@ -154,24 +154,24 @@ def _of_show(line: str) -> JobInfo:
 
 
 def _reason(text: str) -> str:
-    """Return the reason; some are sentences, which end at the next key."""
+    """Return the reason; a reason with several words ends at the next key."""
     match = _REASON.search(text)
-    return match[1] if match and match[1] not in _NOTHING else ""
+    return match[1] if match and match[1] not in _NO_JOB_VALUE else ""
 
 
 def parse_nodes_down(stdout: str) -> tuple[str, ...]:
-    """Read lines of `node state`; return the nodes that are down, failing, or do not respond."""
+    """Parse lines of `node state`; return the nodes that are down, failing, or do not respond."""
     rows = [line.split() for line in stdout.splitlines()]
     down = (row[0] for row in rows if len(row) > 1 and (row[1].startswith(("down", "fail")) or row[1].endswith("*")))
     return tuple(dict.fromkeys(down))
 
 
-def _known(fields: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in fields.items() if value not in _NOTHING}
+def _without_missing(fields: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in fields.items() if value not in _NO_JOB_VALUE}
 
 
 def _state(text: str) -> str:
-    """Return the state's word: `CANCELLED by 0` and `COMPLETED+` have something behind it; UNKNOWN for no state."""
+    """Return the first word of `CANCELLED by 0` or `COMPLETED+`; UNKNOWN when it is not a state."""
     match = _STATE.fullmatch(text)
     return match[1] if match else "UNKNOWN"
 
@@ -182,7 +182,7 @@ def _cancelled_by(text: str) -> str:
 
 
 def _limit(text: str) -> int | None:
-    """Return a time limit in seconds; squeue and scontrol print one that lies in the past as INVALID."""
+    """Return a time limit in seconds; squeue and scontrol print INVALID for one in the past."""
     return 0 if text == "INVALID" else parse_duration(text)
 
 

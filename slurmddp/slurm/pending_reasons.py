@@ -1,4 +1,4 @@
-"""Why a job waits, in plain words: each of Slurm's reasons, and what can be done. Pure.
+"""Explains why a job waits: the meaning of each of Slurm's reasons, and what to type. Pure.
 
 The names are those of Slurm's job_state_reason.c, 20.11 to 25.x (https://slurm.schedmd.com/job_reason_codes.html).
 """
@@ -11,43 +11,48 @@ from typing import Final, Literal
 Outlook = Literal["yes", "perhaps", "no"]
 
 JOB_ID: Final = "JOBID"
-"""Stands for the job in what to type."""
+"""The placeholder of the job id in a command."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """One reason for which a job is not running."""
+    """One reason why a job does not run."""
 
     reason: str
-    """As Slurm says it."""
+    """Slurm's word."""
     meaning: str
     advice: str = ""
-    """What to type, or whom to ask; empty where there is nothing to do but wait."""
+    """What to type or whom to ask; empty when the user can only wait."""
     by_itself: Outlook = "perhaps"
-    """Whether the job can start without anybody doing something."""
+    """Whether the job can start without help."""
 
 
 def explain(reason: str, job_id: str = JOB_ID) -> Explanation:
-    """Return what a reason means, and what can be done; one that is not known falls to its own name."""
+    """Return the meaning of a reason and the advice; an unknown reason is its own meaning."""
     text = reason.strip("() ").replace("_", " ")
     name = text.partition(",")[0].strip()
-    known = _of_sentence(text) or _REASONS.get(name.lower()) or _of_limit(name) or Explanation(reason="", meaning=text)
+    known = (
+        _explain_sentence(text)
+        or _REASONS.get(name.lower())
+        or _explain_limit(name)
+        or Explanation(reason="", meaning=text)
+    )
     return replace(known, reason=reason, advice=known.advice.replace(JOB_ID, job_id))
 
 
 def warning(reason: str, job_id: str) -> str:
-    """Return what a reason means and what can be done, where the job may not start by itself; else nothing."""
+    """Return meaning and advice of a reason when the job may not start by itself; else an empty text."""
     why = explain(reason, job_id)
     return f"{why.meaning}; {why.advice}" if why.advice and why.by_itself != "yes" else ""
 
 
-def _of_sentence(text: str) -> Explanation | None:
-    """Some reasons are sentences, with names or numbers behind them."""
+def _explain_sentence(text: str) -> Explanation | None:
+    """Explain a reason that is a sentence, which names or numbers may follow."""
     return next((known for start, known in _SENTENCES.items() if text.lower().startswith(start)), None)
 
 
-def _of_limit(name: str) -> Explanation | None:
-    """The name of a limit of the accounting says whose it is, on what, and over what it is counted."""
+def _explain_limit(name: str) -> Explanation | None:
+    """Explain a limit of the accounting by its name, which has the owner, the resource and the scope."""
     match = _LIMIT.fullmatch(name)
     if not match:
         return None
@@ -96,7 +101,7 @@ _RESOURCES: Final[Mapping[str, tuple[str, str]]] = {
     **dict.fromkeys(("jobs", "job"), ("running jobs", "fewer jobs")),
     "unknown": ("a resource", f"`scontrol show job {JOB_ID}` names what it asks for"),
 }
-"""What a limit is on, and the options that ask for it."""
+"""The resource of a limit, and the options that ask for it."""
 
 _LIMIT: Final = re.compile(
     rf"(?P<whose>QOS|Assoc)?(?P<kind>Grp|Max|Min)(?P<what>(?i:{'|'.join(_RESOURCES)}))(?P<run>Run)?(?P<minutes>Minutes)?"

@@ -1,7 +1,7 @@
-"""The questions that Slurm is asked about jobs: each a command, and the call that reads its answer. No files.
+"""Queries Slurm about jobs: the commands, and functions that run them and parse the answers. No files.
 
-`queue`, `accounting`, `last_run` and `controller` raise nothing. Each has one time limit, and is asked a second time
-only when its answer was lost and there is time left.
+`queue`, `accounting`, `last_run` and `controller` raise nothing. Each has one time limit, and tries a second time when
+the answer was lost and there is time left.
 """
 
 import time
@@ -20,8 +20,8 @@ _NO_SUCH_JOB: Final = "Invalid job id"
 TRIES: Final = 2
 PAUSE_S: Final = 0.5
 MANY: Final = 500
-"""From so many jobs on all jobs of the user are listed: squeue compares each job with each id, and Linux takes no
-argument of more than 128 KiB."""
+"""With more jobs than this, all jobs of the user are listed: squeue compares each job with each id, and Linux limits
+an argument to 128 KiB."""
 
 _FIELDS: Final = {
     "id": "%i",
@@ -47,15 +47,15 @@ Environ = Mapping[str, str]
 
 
 def jobs_command(job_ids: Sequence[str]) -> list[str]:
-    """Return the command that lists these jobs, ended ones too as long as the controller knows them.
+    """Return the command that lists these jobs, with ended ones that the controller still knows.
 
-    An array has a line for each of its tasks.
+    An array has a line for each task.
     """
     return ["squeue", "--noheader", "--array", "--states=all", f"--jobs={','.join(job_ids)}", f"--format={_LAYOUT}"]
 
 
 def jobs(job_ids: Sequence[str], environ: Environ) -> list[JobInfo]:
-    """Return those of the jobs that the controller still knows. Raises ClusterError when it does not answer."""
+    """Return the jobs that the controller still knows. Raises ClusterError when it does not answer."""
     answer = client.ask(jobs_command(job_ids), environ)
     if not _has_answered(answer):
         raise ClusterError(f"squeue: {answer.reason}")
@@ -63,7 +63,7 @@ def jobs(job_ids: Sequence[str], environ: Environ) -> list[JobInfo]:
 
 
 def job(job_id: str, environ: Environ) -> JobInfo:
-    """Return one job: from squeue, then from the accounting if that has it as ended; else its state is UNKNOWN.
+    """Return one job from squeue, or from the accounting when it has ended; else with the state UNKNOWN.
 
     Raises ClusterError when the controller does not answer.
     """
@@ -82,12 +82,12 @@ def accounted(job_ids: Sequence[str], environ: Environ) -> list[JobInfo]:
 
 
 def show_command(job_id: str) -> list[str]:
-    """Return the command that shows one job with everything the controller holds of it."""
+    """Return the command that shows one job with all values of the controller."""
     return ["scontrol", "--oneliner", "show", "job", job_id]
 
 
 def show(job_id: str, environ: Environ) -> list[JobInfo]:
-    """Return what the controller holds of a job, for an array of each task; nothing when it does not know it.
+    """Return a job, or all tasks of an array, from the controller; empty when it does not know the job.
 
     Raises ClusterError when it does not answer.
     """
@@ -99,18 +99,18 @@ def show(job_id: str, environ: Environ) -> list[JobInfo]:
 
 
 def queue_command(job_ids: Sequence[str]) -> list[str]:
-    """Return the command that lists jobs, a line each that nothing else can be taken for."""
+    """Return the command that lists jobs, each in a line that begins with MARK."""
     which = f"--user={user()}" if len(job_ids) > MANY else f"--jobs={','.join(job_ids)}"
     return ["squeue", "--noheader", "--states=all", which, f"--format={_LAYOUT}"]
 
 
 def queue(job_ids: Sequence[str], environ: Environ, *, timeout_s: float) -> Listing:
-    """Return what squeue knows of these jobs, ended ones too; for many, what it knows of the user's."""
+    """Return these jobs from squeue, with ended ones; for many, all jobs of the user."""
     return _list(queue_command(job_ids), lambda said: Listing(tuple(parse_queue(said))), environ, timeout_s)
 
 
 def accounting_command(job_ids: Sequence[str], since: datetime | None, columns: str) -> list[str]:
-    """Return the command that lists jobs by the accounting, with the names of the columns above them."""
+    """Return the command that lists jobs of the accounting, with a line of column names."""
     which = [f"--jobs={','.join(job_ids)}"]
     if len(job_ids) > MANY:
         start = (since or datetime.fromtimestamp(0).astimezone()).strftime("%Y-%m-%dT%H:%M:%S")
@@ -119,9 +119,9 @@ def accounting_command(job_ids: Sequence[str], since: datetime | None, columns: 
 
 
 def accounting(job_ids: Sequence[str], since: datetime | None, environ: Environ, *, timeout_s: float) -> Listing:
-    """Return what sacct knows of these jobs, every return to the queue as a job of its own, the oldest first.
+    """Return these jobs from sacct, the oldest first; each requeue is a separate job.
 
-    For many it is asked for those that the user has submitted `since`.
+    For many, return all jobs that the user has submitted `since`.
     """
     found = _list(accounting_command(job_ids, since, _COLUMNS), parse_accounting, environ, timeout_s)
     if "Invalid field requested" in found.silence:
@@ -135,17 +135,17 @@ def steps_command(job_id: str) -> list[str]:
 
 
 def last_run(job_id: str, environ: Environ, *, timeout_s: float) -> Listing:
-    """Return what sacct knows of one job since it last came into the queue, with the memory that its steps took."""
+    """Return one job from sacct since its last requeue, with the memory of its steps."""
     return _list(steps_command(job_id), parse_accounting, environ, timeout_s)
 
 
 def controller(job_id: str, environ: Environ, *, timeout_s: float) -> Listing:
-    """Return what the controller holds of one job; of an array, of each task."""
+    """Return one job, or all tasks of an array, from the controller."""
     return _list(show_command(job_id), lambda said: Listing(tuple(parse_show(said))), environ, timeout_s)
 
 
 def _list(command: Sequence[str], parse: Callable[[str], Listing], environ: Environ, timeout_s: float) -> Listing:
-    """Ask, and once more when the answer was lost; all within the time."""
+    """Run a command, and again when the answer was lost, within the time."""
     deadline = time.monotonic() + timeout_s
     found = Listing(silence="not asked")
     for _ in range(TRIES):
@@ -164,7 +164,7 @@ def _list(command: Sequence[str], parse: Callable[[str], Listing], environ: Envi
 
 
 def _has_answered(answer: Answer) -> bool:
-    """Whether a program told of jobs; that it knows no such job is an answer too."""
+    """Return whether a program answered; an unknown job is also an answer."""
     return answer.status == 0 or _NO_SUCH_JOB in answer.stderr
 
 
@@ -175,10 +175,9 @@ def _silent(answer: Answer) -> Listing:
 def find_job(
     *, name: str, user: str, script: bytes, since: datetime, known: Sequence[str], environ: Environ
 ) -> JobId | None:
-    """Look for a job that was accepted though sbatch's answer was lost: by user, name, time and its script.
+    """Find a job whose answer from sbatch was lost, by user, name, time and script; skip the jobs in `known`.
 
-    `since` is when sbatch was started by this machine's clock; five minutes of difference to the controller's
-    are allowed for. Jobs in `known` are not it.
+    `since` is the start of sbatch by the clock of this machine, which may differ by five minutes from the controller's.
     """
     answer = client.ask(
         ["squeue", "--noheader", "--states=all", f"--user={user}", f"--name={name}", f"--format={_LAYOUT}"],
@@ -196,7 +195,7 @@ def find_job(
 
 
 def batch_script(job_id: str, environ: Environ, *, timeout_s: float = TIMEOUT_S) -> bytes:
-    """Return the script that the controller holds for a job. Raises ClusterError when it has none."""
+    """Return the controller's copy of a job's script. Raises ClusterError when it has none."""
     answer = client.ask(["scontrol", "write", "batch_script", job_id, "-"], environ, timeout_s=timeout_s)
     if answer.status != 0:
         raise ClusterError(f"scontrol write batch_script {job_id}: {answer.reason}")
@@ -204,7 +203,7 @@ def batch_script(job_id: str, environ: Environ, *, timeout_s: float = TIMEOUT_S)
 
 
 def script_digest(job_id: str, environ: Environ, *, timeout_s: float = TIMEOUT_S) -> str | None:
-    """Return the sha256 of the script that the controller holds for a job; None when it shows none."""
+    """Return the sha256 of the controller's copy of a job's script; None without one."""
     try:
         return _sha256(batch_script(job_id, environ, timeout_s=timeout_s))
     except ClusterError:
@@ -212,12 +211,12 @@ def script_digest(job_id: str, environ: Environ, *, timeout_s: float = TIMEOUT_S
 
 
 def lost_nodes_command(host_list: str) -> list[str]:
-    """Return the command that lists some nodes with their states."""
+    """Return the command that lists nodes with their states."""
     return ["sinfo", "--noheader", "--Node", f"--nodes={host_list}", "--format=%N %T"]
 
 
 def lost_nodes(host_list: str, environ: Environ, *, timeout_s: float) -> tuple[str, ...]:
-    """Return those of some nodes that are down, failing, or do not respond now; none where Slurm does not say."""
+    """Return the nodes of a host list that are down, failing, or do not respond; none when Slurm does not answer."""
     try:
         answer = client.ask(lost_nodes_command(host_list), environ, timeout_s=timeout_s)
     except ClusterError:
@@ -226,13 +225,13 @@ def lost_nodes(host_list: str, environ: Environ, *, timeout_s: float) -> tuple[s
 
 
 def _sha256(content: bytes) -> str:
-    import hashlib  # noqa: PLC0415 - few need it, and it loads OpenSSL
+    import hashlib  # noqa: PLC0415 - it loads OpenSSL, and few queries need it
 
     return hashlib.sha256(content).hexdigest()
 
 
 def requeue_command(job_id: str) -> list[str]:
-    """Return the command that puts a running job back into the queue, and does nothing to one that was cancelled."""
+    """Return the command that requeues a running job; a cancelled job stays cancelled."""
     return ["scontrol", "requeue", "Incomplete", job_id]
 
 
@@ -242,5 +241,5 @@ def update_command(job_id: str, key: str, value: str) -> list[str]:
 
 
 def nodes_command(host_list: str) -> list[str]:
-    """Return the command that shows these nodes, and fails when there is one that the cluster has not."""
+    """Return the command that shows nodes; it fails for a node that the cluster does not have."""
     return ["scontrol", "--oneliner", "show", "nodes", host_list]

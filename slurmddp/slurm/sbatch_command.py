@@ -1,4 +1,4 @@
-"""sbatch: a script into the queue, or only checked, and what it answers. No files."""
+"""Runs sbatch to submit or only check a script, and parses its answer. No files."""
 
 import re
 from collections.abc import Mapping
@@ -13,18 +13,18 @@ from slurmddp.slurm.time import parse_moment
 
 
 def sbatch_command(*, output: Path, dependency: str = "") -> list[str]:
-    """Return the command that submits a script from standard input, its own log at `output`.
+    """Return the command that submits a script from standard input, with its log at `output`.
 
-    `%` has a meaning in that path and is doubled. A dependency beats the script's own.
+    `%` in the folder's path is doubled, because sbatch replaces it. A dependency beats that of the script.
     """
     command = ["sbatch", "--parsable", f"--output={str(output.parent).replace('%', '%%')}/{output.name}"]
     return [*command, f"--dependency={dependency}"] if dependency else command
 
 
 def parse_sbatch(answer: Answer) -> JobId:
-    """Read the job's id from `sbatch --parsable`; a site may print banners around it.
+    """Return the job id from `sbatch --parsable`; lines that a site adds are skipped.
 
-    Raises ClusterError when the job was refused, LostAnswerError when it may be in the queue: also when no id is there.
+    Raises ClusterError when the job was refused, and LostAnswerError when it may be in the queue, as without an id.
     """
     if answer.status != 0:
         _check_answered(answer)
@@ -36,7 +36,7 @@ def parse_sbatch(answer: Answer) -> JobId:
 
 
 def submit(script: bytes, *, output: Path, environ: Mapping[str, str], dependency: str = "") -> tuple[JobId, str]:
-    """Hand a script to sbatch; return the job's id, and a line of what sbatch warned of beside it.
+    """Submit a script; return the job id and the warnings of sbatch in one line.
 
     Raises as `parse_sbatch` and `ask` do.
     """
@@ -45,7 +45,7 @@ def submit(script: bytes, *, output: Path, environ: Mapping[str, str], dependenc
 
 
 def test_only(script: bytes, environ: Mapping[str, str]) -> str:
-    """Return what sbatch says of a script that it only checks.
+    """Let sbatch check a script; return its message.
 
     Raises RefusedError when the job would be refused, and as `ask` does.
     """
@@ -57,7 +57,7 @@ def test_only(script: bytes, environ: Mapping[str, str]) -> str:
 
 
 def expected_start(said: str) -> datetime | None:
-    """Return when a job would start by the words of `sbatch --test-only`; None where they do not say."""
+    """Return the expected start in the message of `sbatch --test-only`; None without one."""
     match = re.search(r"to start at (\S+)", said)
     return parse_moment(match[1]) if match else None
 

@@ -1,4 +1,4 @@
-"""The states of a job in Slurm's words, and the phase of its life that each belongs to. Data."""
+"""The states of a job in Slurm, and the phase of each. Data."""
 
 from collections.abc import Mapping
 from typing import Final, Literal

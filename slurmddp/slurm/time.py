@@ -1,4 +1,4 @@
-"""Slurm's times: how its programs write durations and moments. Pure; standard library only."""
+"""Slurm's times: parses and formats durations and moments. Pure."""
 
 import re
 from datetime import datetime
@@ -23,19 +23,19 @@ def seconds(limit: str) -> int | None:
 
 
 def slurm_time(limit_s: int) -> str:
-    """Return a time in seconds as Slurm writes it, `D-HH:MM:SS`: what `seconds` reads."""
+    """Return a time in seconds as Slurm writes it, `D-HH:MM:SS`, the inverse of `seconds`."""
     days, rest = divmod(limit_s, 86400)
     clock = f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
     return f"{days}-{clock}" if days else clock
 
 
 def parse_duration(text: str) -> int | None:
-    """Return a duration in seconds; None for `UNLIMITED` and for any text that is no duration."""
+    """Return a duration in seconds; None for `UNLIMITED` and for a text that is not a duration."""
     return seconds(text) if _DURATION.fullmatch(text) else None
 
 
 def parse_moment(text: str) -> datetime | None:
-    """Return a moment of the controller's clock in the local time zone; None for a text that is none."""
+    """Return a moment of the controller's clock in the local time zone; None for a text that is not a moment."""
     try:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:

@@ -1,1 +1,1 @@
-"""What changes Slurm's queue: submit, cancel, requeue, sweep; and the same job run on this machine."""
+"""Submits, cancels and requeues jobs, submits sweeps, and runs a job on this machine without Slurm."""

@@ -1,4 +1,4 @@
-"""Lets the job's own Python look for a task's data, or fetch it, before the job is submitted. Starts one process."""
+"""Checks or fetches the data of a task before the job is submitted, in the job's own Python. Starts one process."""
 
 import importlib.util
 import subprocess
@@ -11,10 +11,10 @@ from slurmddp.errors import UsageError
 
 
 def prepare(spec: JobSpec) -> None:
-    """Look whether what the worker needs is here, and call the `prepare` of a task that only the job's Python can load.
+    """Check that the worker's packages are installed, and call `prepare` of a task that only the job's Python can load.
 
-    A job that makes itself another environment than this one is left to say itself what it lacks. Raises UsageError
-    with what is missing.
+    A job with its own environment (modules, conda, container) is not checked here. Raises UsageError with what is
+    missing.
     """
     if not is_worker(spec.command) or _has_own_environment(spec):
         return
@@ -23,17 +23,12 @@ def prepare(spec: JobSpec) -> None:
             "--tensorboard needs the package tensorboard, which is not here; pip install 'slurmddp[tensorboard]'"
         )
     if spec.worker.task not in BUNDLED:
-        _ask(spec)
+        _run_prepare(spec)
 
 
-def _ask(spec: JobSpec) -> None:
-    command = [
-        spec.python or sys.executable,
-        "-P",
-        "-m",
-        "slurmddp.worker.bundled.prepare_data",
-        *arguments(spec.worker),
-    ]
+def _run_prepare(spec: JobSpec) -> None:
+    python, module = spec.python or sys.executable, "slurmddp.worker.bundled.prepare_data"
+    command = [python, "-P", "-m", module, *arguments(spec.worker)]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=False)
     except OSError as error:

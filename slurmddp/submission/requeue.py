@@ -1,4 +1,4 @@
-"""Puts a job back into the queue at a person's wish, and lets it start again at once. No files written."""
+"""Requeues a job on request and lets it start again at once. No files written."""
 
 import re
 import time
@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.monitoring.status import look
+from slurmddp.monitoring.status import query_jobs
 from slurmddp.runs import lookup
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm import client, queries
-from slurmddp.slurm.job_info import JobInfo
+from slurmddp.slurm.job_info import JobInfo, is_job_id
 
-BACK_S: Final = 400.0
+LEAVE_LIMIT_S: Final = 400.0
 """How long a job may take to leave its nodes; one that does not answer keeps it until SlurmdTimeout is over."""
 START_S: Final = 3
-"""How soon the job is told to start. A start within the second in which a node was told to kill the old one ends the
-job FAILED there, "Job credential revoked" (22.05)."""
+"""The new start time, in seconds from now. If the job starts within the second in which a node kills its old processes,
+it ends FAILED there with "Job credential revoked" (22.05)."""
 TRIES: Final = 10
-"""How often the job is told to start before it is left to wait."""
+"""How often the start time is set before the job is left to wait."""
 _POLL_S: Final = 0.5
 _NOW_S: Final = 1.0
 
@@ -28,50 +28,50 @@ Environ = Mapping[str, str]
 
 
 def requeue(job_id: str, *, exclude: Sequence[str], environ: Environ, notice: Callable[[str], None]) -> JobInfo:
-    """Requeue a job that runs, keep it off the nodes in `exclude`, and spare it Slurm's two minutes of waiting.
+    """Requeue a running job without the nodes in `exclude`, and skip the two minutes that Slurm lets it wait.
 
-    One that waits already for its next start is told to start too. Returns the job as Slurm has it then; `notice`
-    is told what it waits for. Raises UsageError for an array, ClusterError when the job cannot come back, or Slurm
+    A job that already waits for its next start is started early too. Returns the job as Slurm has it then; `notice`
+    gets what it waits for. Raises UsageError for an array, ClusterError when the job cannot be requeued or Slurm
     refuses.
     """
-    job = _one(job_id, environ)
-    _check(job)
+    job = _show_job(job_id, environ)
+    _check_can_restart(job)
     if exclude:
         client.order(queries.nodes_command(",".join(exclude)), environ)
     if job.phase == "running":
         client.order(queries.requeue_command(job.job_id), environ)
         notice(f"job {job.job_id} leaves its nodes")
-        job = _back(job, environ)
+        job = _wait_until_queued(job, environ)
     if exclude:
-        job = _keep_off(job, exclude, environ)
-    return _start_soon(job, environ, notice)
+        job = _exclude_nodes(job, exclude, environ)
+    return _start_early(job, environ, notice)
 
 
-def find(word: str, runs_dir: str, environ: Environ) -> str:
-    """Return the id of the job that a person means: the id itself, or a run's job that runs, else one that waits.
+def find_job(word: str, runs_dir: str, environ: Environ) -> str:
+    """Return the job that a word names: a job's id itself; of a run its running job, else one that is queued.
 
     Raises UsageError when there is no such run, or it is a sweep; ClusterError when none of its jobs is in the queue.
     """
-    if lookup.JOB_ID.fullmatch(word):
+    if is_job_id(word):
         return word
-    meant = lookup.one(word, runs_dir)
-    found = look([meant], environ)
+    meant = lookup.find_one(word, runs_dir)
+    found = query_jobs([meant], environ)
     if silence := next((job.silence for job in found if job.silence), ""):
         raise ClusterError(f"the controller does not say how the jobs of {word} are ({silence})")
     jobs = [job for job in found if job.phase in ("queued", "running")]
     if not jobs and meant.run:
-        raise ClusterError(f"run {word} has no job that runs or waits; {_hint(meant.run)}")
+        raise ClusterError(f"run {word} has no job that runs or waits; {_how_to_continue(meant.run)}")
     return min(jobs, key=lambda job: job.phase != "running").job_id
 
 
-def _hint(run: RunDir) -> str:
+def _how_to_continue(run: RunDir) -> str:
     if not run.spec.exists():
         return "submit its name again: it continues from its last checkpoint"
     spec = run.spec.relative_to(Path.cwd()) if run.spec.is_relative_to(Path.cwd()) else run.spec
     return f"to go on from its last checkpoint type: slurmddp submit {spec}"
 
 
-def _one(job_id: str, environ: Environ) -> JobInfo:
+def _show_job(job_id: str, environ: Environ) -> JobInfo:
     found = queries.show(job_id, environ)
     if not found:
         raise ClusterError(f"Slurm does not know job {job_id}; submit its name again: a run continues")
@@ -80,14 +80,14 @@ def _one(job_id: str, environ: Environ) -> JobInfo:
     return found[0]
 
 
-def _check(job: JobInfo) -> None:
-    """Raise ClusterError when the job cannot start again, or does not have to."""
+def _check_can_restart(job: JobInfo) -> None:
+    """Raise ClusterError when the job cannot be requeued, or does not have to be."""
     if job.phase not in ("queued", "running"):
-        raise ClusterError(f"job {job.job_id} is {job.state} and stays so; {_hint(_run_of(job))}")
+        raise ClusterError(f"job {job.job_id} is {job.state} and stays so; {_how_to_continue(_run_of(job))}")
     if job.phase == "running" and not job.requeue:
         raise ClusterError(
             f"job {job.job_id} has Requeue=0, so that Slurm does not take it back; "
-            f"`slurmddp cancel {job.job_id}`, then {_hint(_run_of(job))}"
+            f"`slurmddp cancel {job.job_id}`, then {_how_to_continue(_run_of(job))}"
         )
     if job.phase == "queued" and not job.restarts:
         raise ClusterError(f"job {job.job_id} is {job.state} ({job.reason}) and has not run yet; wait for it")
@@ -100,38 +100,40 @@ def _run_of(job: JobInfo) -> RunDir:
     return RunDir(Path(job.output).parent.parent)
 
 
-def _back(job: JobInfo, environ: Environ) -> JobInfo:
+def _wait_until_queued(job: JobInfo, environ: Environ) -> JobInfo:
     """Wait until the job is in the queue again, its old processes gone."""
-    deadline = time.monotonic() + BACK_S
+    deadline = time.monotonic() + LEAVE_LIMIT_S
     while time.monotonic() < deadline:
-        now = _one(job.job_id, environ)
+        now = _show_job(job.job_id, environ)
         if now.phase == "queued" or (now.state == "RUNNING" and (now.restarts or 0) > (job.restarts or 0)):
             return now
         if now.phase != "running":
-            raise ClusterError(f"job {job.job_id} ended {now.state} before it was requeued; {_hint(_run_of(job))}")
+            raise ClusterError(
+                f"job {job.job_id} ended {now.state} before it was requeued; {_how_to_continue(_run_of(job))}"
+            )
         time.sleep(_POLL_S)
     raise ClusterError(
-        f"job {job.job_id} is {now.state} and has not left its nodes for {BACK_S:.0f} s; "
+        f"job {job.job_id} is {now.state} and has not left its nodes for {LEAVE_LIMIT_S:.0f} s; "
         f"once it has, type again: slurmddp requeue {job.job_id}"
     )
 
 
-def _keep_off(job: JobInfo, exclude: Sequence[str], environ: Environ) -> JobInfo:
+def _exclude_nodes(job: JobInfo, exclude: Sequence[str], environ: Environ) -> JobInfo:
     if job.phase != "queued":
         raise ClusterError(f"job {job.job_id} has started again before --exclude could be set; type the same again")
     nodes = dict.fromkeys(([job.excluded_nodes] if job.excluded_nodes else []) + list(exclude))
     client.order(queries.update_command(job.job_id, "ExcNodeList", ",".join(nodes)), environ)
-    return _one(job.job_id, environ)
+    return _show_job(job.job_id, environ)
 
 
-def _start_soon(job: JobInfo, environ: Environ, notice: Callable[[str], None]) -> JobInfo:
-    """Spare the job the wait of a requeued one; Slurm sets it anew when the last old process is gone, so look."""
+def _start_early(job: JobInfo, environ: Environ, notice: Callable[[str], None]) -> JobInfo:
+    """Set an early start time, until Slurm keeps it: it sets its own when the last old process has ended."""
     for _ in range(TRIES):
         if not _starts_later(job):
             break
         client.order(queries.update_command(job.job_id, "StartTime", f"now+{START_S}"), environ)
         time.sleep(_NOW_S)
-        job = _one(job.job_id, environ)
+        job = _show_job(job.job_id, environ)
     waits = job.phase == "queued" and job.eligible and job.eligible > datetime.now(UTC)
     why = f"not before {job.eligible:%X}" if waits else job.reason
     notice(f"job {job.job_id} is {job.state}{f' ({why})' if why else ''}")

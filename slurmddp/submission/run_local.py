@@ -18,19 +18,20 @@ from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.python_env import environment_of
 from slurmddp.errors import UsageError
 from slurmddp.exit_codes import DONE
-from slurmddp.runs.exit_records import ExitRecord, decisive, read_records
-from slurmddp.runs.layout import HERE, LOCAL, RunDir
-from slurmddp.runs.ownership import Claim, Ownership
+from slurmddp.runs.exit_records import read_decisive_record
+from slurmddp.runs.layout import RunDir
+from slurmddp.runs.ownership import HERE, Claim, Ownership
 from slurmddp.slurm.environment import submission_environment
+from slurmddp.slurm.job_info import LOCAL
 
 ATTEMPT: Final = "0.0"
 REST_LIMIT_S: Final = 2.0
-"""For the last words of ranks that have ended."""
+"""Time for the last output of ranks that have ended."""
 
 
 @dataclass(frozen=True)
 class LocalRun:
-    """One run on this machine: what is started, with which environment, and where its output goes."""
+    """One run on this machine: its command, its environment, and its files."""
 
     run: RunDir
     job_id: str
@@ -38,9 +39,9 @@ class LocalRun:
     environment: dict[str, str]
 
     @property
-    def owner(self) -> str:
-        """The line of the run's owner file."""
-        return f"{HERE} {self.job_id} {ATTEMPT}"
+    def claim(self) -> Claim:
+        """What the run's owner file holds while it runs."""
+        return Claim(HERE, self.job_id, ATTEMPT)
 
     @property
     def console_log(self) -> Path:
@@ -64,14 +65,14 @@ def plan(spec: JobSpec, *, devices: str | None, environ: Mapping[str, str]) -> L
 
 
 def perform(local: LocalRun, *, show: Callable[[bytes], None]) -> int:
-    """Run it, pass its output on, and return its status; Ctrl-C ends it, saved, and is raised again.
+    """Run it, pass its output on and return its status; Ctrl-C stops it with its state saved, and is raised again.
 
     Raises UsageError when something else is writing to the run.
     """
     local.run.create()
     with (
-        _owned(local),
-        _opened(local.console_log) as log,
+        _hold_ownership(local),
+        _open_log(local.console_log) as log,
         subprocess.Popen(
             local.command,
             env=local.environment,
@@ -84,34 +85,34 @@ def perform(local: LocalRun, *, show: Callable[[bytes], None]) -> int:
             for line in process.stdout or ():
                 log.write(line)
                 show(line)
-            return _status(local, process.wait())
+            return _exit_status(local, process.wait())
         except BaseException:
-            rest = threading.Thread(target=_keep, args=(process, log), daemon=True)
+            rest = threading.Thread(target=_drain_output, args=(process, log), daemon=True)
             rest.start()
-            _end(process)
+            _stop_process(process)
             rest.join(timeout=REST_LIMIT_S)
             raise
 
 
-def _opened(log: Path) -> RawIOBase:
-    """Return a new file in a folder of its own, which a run that is refused does not leave."""
+def _open_log(log: Path) -> RawIOBase:
+    """Return a new file in a new folder; called after the ownership, so that a refused run leaves no folder."""
     log.parent.mkdir(parents=True)
     return log.open("ab", buffering=0)
 
 
 @contextmanager
-def _owned(local: LocalRun) -> Iterator[None]:
-    """Own the run while it is written to. Raises UsageError when another holds it that is not gone."""
+def _hold_ownership(local: LocalRun) -> Iterator[None]:
+    """Own the run while it runs. Raises UsageError when another attempt owns it that may still run."""
 
     def check_gone(line: str) -> None:
         holder = Claim.parse(line)
-        if holder and not _is_gone(holder):
+        if holder and (holder.cluster != HERE or holder.is_running_here):
             raise UsageError(
                 f"run {local.run.path.name} belongs to '{holder}' (cluster, job, attempt); wait for it, choose "
                 f"another --name, or remove {local.run.owner} if that is gone"
             )
 
-    ownership = Ownership(local.run.owner, local.owner)
+    ownership = Ownership(local.run.owner, str(local.claim))
     ownership.take(check_gone)
     try:
         yield
@@ -119,29 +120,19 @@ def _owned(local: LocalRun) -> Iterator[None]:
         ownership.release()
 
 
-def _is_gone(holder: Claim) -> bool:
-    """Tell of a run on this machine, whose id ends in its process, whether it has ended."""
-    process = holder.job.rpartition("-")[2]
-    return holder.cluster == HERE and process.isdecimal() and not Path(f"/proc/{process}").exists()
-
-
-def _status(local: LocalRun, torchrun: int) -> int:
-    """Return how the run ended: done when rank 0 has said so, as in a job; else as torchrun did."""
-    record = _decisive(local)
+def _exit_status(local: LocalRun, torchrun: int) -> int:
+    """Return the exit status: DONE when the decisive record says so, as in a job; else that of torchrun."""
+    record = read_decisive_record(local.console_log.parent)
     return DONE if record and record.status == DONE else torchrun
 
 
-def cause(local: LocalRun) -> str | None:
-    """Return, of a run that did not finish, what the deciding rank recorded, and where its output is.
+def failure_reason(local: LocalRun) -> str | None:
+    """Return why a run did not finish, by the decisive record, and where that rank's output is.
 
-    None when no rank left a record that counts, or the run is done.
+    None when no rank left such a record, or the run is done.
     """
-    record = _decisive(local)
+    record = read_decisive_record(local.console_log.parent)
     return f"{record.text}; see {record.output}" if record and record.status != DONE else None
-
-
-def _decisive(local: LocalRun) -> ExitRecord | None:
-    return decisive(read_records(local.console_log.parent))
 
 
 def _environment(
@@ -149,31 +140,25 @@ def _environment(
 ) -> dict[str, str]:
     given = dict(item.split("=", 1) for item in spec.variables if "=" in item)
     visible = {"CUDA_VISIBLE_DEVICES": ",".join(devices)} if devices else {}
-    file = {variables.RENDEZVOUS_FILE: f"file://{run.meeting(job_id, ATTEMPT)}"} if spec.init == "file" else {}
+    meeting = f"file://{run.rendezvous_file(job_id, ATTEMPT)}"
+    file = {variables.RENDEZVOUS_FILE: meeting} if spec.rendezvous == "file" else {}
     skip = {} if spec.preflight else {variables.SKIP_PREFLIGHT: "1"}
     ours = {
         variables.STARTED_BY: "torchrun",
         variables.RUN_DIR: str(run.path),
         variables.JOB_ID: job_id,
         variables.ATTEMPT: ATTEMPT,
-        variables.OWNER: f"{HERE} {job_id} {ATTEMPT}",
+        variables.OWNER: str(Claim(HERE, job_id, ATTEMPT)),
         variables.RANK_LOGS: "1",
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS", "1"),
     }
-    return (
-        submission_environment(environ)
-        | _found(spec, environ)
-        | variables.with_old_names(ours)
-        | file
-        | skip
-        | visible
-        | given
-    )
+    inherited = submission_environment(environ) | _virtual_environment(spec, environ)
+    return inherited | variables.with_old_names(ours) | file | skip | visible | given
 
 
-def _found(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str]:
-    """Let programs that the ranks start find the virtual environment of the ranks' Python."""
+def _virtual_environment(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which programs that the ranks start find the virtual environment of their Python."""
     folder = environment_of(spec.python or sys.executable)
     return {"VIRTUAL_ENV": str(folder), "PATH": f"{folder}/bin:{environ.get('PATH', os.defpath)}"} if folder else {}
 
@@ -185,12 +170,12 @@ def _devices(text: str | None) -> list[str]:
     return chosen
 
 
-def _keep(process: subprocess.Popen[bytes], log: RawIOBase) -> None:
-    """Write what the ranks still say while they end."""
+def _drain_output(process: subprocess.Popen[bytes], log: RawIOBase) -> None:
+    """Write what the ranks still print while they end."""
     log.writelines(process.stdout or ())
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _stop_process(process: subprocess.Popen[bytes]) -> None:
     """End torchrun and all its ranks, which share its session."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGTERM)

@@ -1,6 +1,5 @@
-"""The settings of a sweep that are not done yet, into the queue: one array, or as few as the cluster allows."""
+"""Submits the settings of a sweep that are not done yet, as one array or as few arrays as the cluster allows."""
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -10,21 +9,21 @@ import msgspec
 
 from slurmddp.cluster import Cluster
 from slurmddp.cluster.request import Request
-from slurmddp.config.job_array import Array, Task, folder
+from slurmddp.config.job_array import Array, Task, folder_name
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.runs.history import is_finished
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import settings_of, submissions
-from slurmddp.script.build import script
+from slurmddp.script.build import build_script
 from slurmddp.slurm import queries
 from slurmddp.slurm.client import LostAnswerError
-from slurmddp.submission.sbatch import Notice, Submitted
 from slurmddp.submission.submit import submit
+from slurmddp.submission.submit_once import Notice, Submitted
 
 
 @dataclass(frozen=True, kw_only=True)
-class Standing:
-    """How far the settings of a sweep are."""
+class SweepProgress:
+    """The settings of a sweep by their state."""
 
     done: tuple[Task, ...]
     queued: tuple[Task, ...]
@@ -32,40 +31,45 @@ class Standing:
     missing: tuple[Task, ...]
 
 
-def standing(run: RunDir, tasks: Sequence[Task], environ: Mapping[str, str]) -> Standing:
-    """Tell which tasks are done, by their runs' own events, and which are in the queue, by Slurm.
+def read_progress(run: RunDir, tasks: Sequence[Task], environ: Mapping[str, str]) -> SweepProgress:
+    """Return which tasks are done, by their runs' events, and which are queued or running, by Slurm.
 
     Raises ClusterError when the controller does not answer.
     """
-    busy = _busy(run, environ)
+    busy = _active_folders(run, environ)
     done = {task.folder for task in tasks if is_finished(RunDir(run.path / task.folder))}
-    return Standing(
+    return SweepProgress(
         done=tuple(task for task in tasks if task.folder in done),
         queued=tuple(task for task in tasks if task.folder in busy - done),
         missing=tuple(task for task in tasks if task.folder not in done | busy),
     )
 
 
-def arrays(run: RunDir, environ: Mapping[str, str]) -> set[str]:
-    """Return the arrays of a sweep of which a task waits or runs, none of another run.
+def active_arrays(run: RunDir, environ: Mapping[str, str]) -> set[str]:
+    """Return the arrays of this sweep that have a queued or running task.
 
     Raises ClusterError when the controller does not answer.
     """
-    return {record["job"] for record, _ in _queued(run, environ)}
+    return {record["job"] for record, _ in _active_tasks(run, environ)}
 
 
-def _busy(run: RunDir, environ: Mapping[str, str]) -> set[str]:
-    return {folder(record["settings"][index]) for record, index in _queued(run, environ)}
+def _active_folders(run: RunDir, environ: Mapping[str, str]) -> set[str]:
+    return {folder_name(record["settings"][index]) for record, index in _active_tasks(run, environ)}
 
 
-def _queued(run: RunDir, environ: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yield the tasks that wait or run by their submission, told by their script from others of the same number."""
+def _active_tasks(run: RunDir, environ: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], int]]:
+    """Yield the queued and running tasks with the record of their array.
+
+    Slurm may give a number again: only an array with this sweep's own script counts.
+    """
     settings = {record["job"]: record for record in submissions(run) if settings_of(record)}
     known = queries.jobs(list(settings), environ) if settings else []
-    tasks = [job.job_id.split("_") for job in known if not job.has_ended and re.fullmatch(r"\d+_\d+", job.job_id)]
-    numbers = {number for number, _ in tasks}
-    ours = {number for number in numbers if queries.script_digest(number, environ) == settings[number].get("sha256")}
-    yield from ((settings[number], int(index)) for number, index in tasks if number in ours)
+    tasks = [job.ref for job in known if not job.has_ended]
+    arrays = {task.array_id for task in tasks if task.is_task}
+    ours = {array for array in arrays if queries.script_digest(array, environ) == settings[array].get("sha256")}
+    for task in tasks:
+        if task.array_id in ours and task.task_index is not None:
+            yield settings[task.array_id], task.task_index
 
 
 def sweep(
@@ -76,12 +80,12 @@ def sweep(
     environ: Mapping[str, str],
     notice: Notice,
     accepted: Callable[[Submitted], None],
-) -> tuple[Standing, list[Submitted]]:
+) -> tuple[SweepProgress, list[Submitted]]:
     """Submit the tasks of the request's array that are neither done nor in the queue; return what was, and the jobs.
 
-    Nobody else submits for the sweep from the look to the last job. Slurm's arrays have at most MaxArraySize tasks,
-    and scripts a largest size: more than that are several. `accepted` hears of each at once. Raises UsageError and
-    ClusterError as `submit` does, with how much was queued before.
+    The run is held meanwhile, so that no other process submits for the sweep. More tasks than MaxArraySize, or a
+    script larger than max_script_size, make several arrays. `accepted` gets each array at once. Raises UsageError and
+    ClusterError as `submit` does, with the number of settings that were queued before.
     """
     array, job = request.array, request.resolved.spec
     if array is None:
@@ -99,15 +103,15 @@ def sweep(
             accepted=accepted,
         )
 
-    with _claimed(run):
-        where = standing(run, array.tasks, environ)
-        parts = list(_parts(request, replace(array, tasks=where.missing))) if where.missing else []
-        return where, _all_submitted(parts, one)
+    with _hold_run(run):
+        where = read_progress(run, array.tasks, environ)
+        parts = list(_split_array(request, replace(array, tasks=where.missing))) if where.missing else []
+        return where, _submit_parts(parts, one)
 
 
 @contextmanager
-def _claimed(run: RunDir) -> Iterator[None]:
-    """Hold the run, and take its folder back when it was made for a sweep that is refused."""
+def _hold_run(run: RunDir) -> Iterator[None]:
+    """Hold the run; remove its folder again if it was made for a sweep that is refused."""
     created = run.create()
     try:
         with run.claimed():
@@ -120,7 +124,7 @@ def _claimed(run: RunDir) -> Iterator[None]:
         raise
 
 
-def _all_submitted(parts: Sequence[Array], one: Callable[[Array], Submitted]) -> list[Submitted]:
+def _submit_parts(parts: Sequence[Array], one: Callable[[Array], Submitted]) -> list[Submitted]:
     count = sum(len(part.tasks) for part in parts)
     if len(parts) > 1 and parts[0].max_parallel:
         raise ClusterError(
@@ -139,12 +143,12 @@ def _all_submitted(parts: Sequence[Array], one: Callable[[Array], Submitted]) ->
     return done
 
 
-def _parts(request: Request, array: Array) -> Iterator[Array]:
-    """Yield the arrays that the cluster takes, as few as need be."""
+def _split_array(request: Request, array: Array) -> Iterator[Array]:
+    """Yield the fewest arrays that the cluster accepts."""
     cluster = request.cluster or Cluster()
     size = min(cluster.max_array_size, len(array.tasks))
     while size > 1 and any(
-        len(script(request.resolved.spec, array=part)) > cluster.max_script_bytes for part in array.parts(size)
+        len(build_script(request.resolved.spec, array=part)) > cluster.max_script_bytes for part in array.parts(size)
     ):
         size = -(-size // 2)
     yield from array.parts(size)

@@ -12,19 +12,19 @@ import msgspec
 from slurmddp.config.command import is_worker
 from slurmddp.config.job_array import Task
 from slurmddp.config.job_spec import JobSpec
-from slurmddp.config.options import convert, unknown
+from slurmddp.config.option_types import convert, unknown
 from slurmddp.config.worker_options import WORKER_FIELDS, WorkerOptions
 from slurmddp.errors import UsageError
-from slurmddp.text import shown
+from slurmddp.text import quote_value
 
-MOST: Final = 1_000_000
-"""Settings of a sweep; sbatch's scripts are at most 4 MB by default (slurm.conf(5), max_script_size)."""
+MAX_SETTINGS: Final = 1_000_000
+"""The most settings of a sweep; a script may have 4 MB by default (slurm.conf(5), max_script_size)."""
 
 _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _RANGE: Final = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(\d+))?", re.ASCII)
 
 Values = Mapping[str, tuple[str, ...]]
-"""What each key is to be, in the order given."""
+"""The values of each key, in the order given."""
 
 
 def parse(given: Sequence[str]) -> Values:
@@ -36,32 +36,32 @@ def parse(given: Sequence[str]) -> Values:
     for text in given:
         key, equals, values = text.partition("=")
         if not equals or not _KEY.fullmatch(key):
-            raise UsageError(f"--set {shown(text)}: give KEY=VALUE,..., as in lr=1e-3,1e-4 or seed=1..5")
+            raise UsageError(f"--set {quote_value(text)}: give KEY=VALUE,..., as in lr=1e-3,1e-4 or seed=1..5")
         if key in found:
             raise UsageError(f"--set {key} is given twice; give all its values at once, as in {key}=1,2,3")
-        found[key] = _values(key, values)
+        found[key] = _parse_values(key, values)
     return found
 
 
-def _values(key: str, text: str) -> tuple[str, ...]:
+def _parse_values(key: str, text: str) -> tuple[str, ...]:
     try:
         (words,) = csv.reader([text], strict=True) if text else ([],)
     except (csv.Error, ValueError) as error:
-        raise UsageError(f"--set {key}: {shown(text)} cannot be parted at its commas; close the quotes") from error
-    found = tuple(dict.fromkeys(value for word in words for value in _counted(key, word)))
+        raise UsageError(f"--set {key}: {quote_value(text)} cannot be split at its commas; close the quotes") from error
+    found = tuple(dict.fromkeys(value for word in words for value in _expand_range(key, word)))
     if not found or "" in found:
-        raise UsageError(f"--set {key}: {shown(text)} holds an empty value; give at least one, as in {key}=1")
+        raise UsageError(f"--set {key}: {quote_value(text)} holds an empty value; give at least one, as in {key}=1")
     return found
 
 
-def _counted(key: str, word: str) -> Iterator[str]:
+def _expand_range(key: str, word: str) -> Iterator[str]:
     match = _RANGE.fullmatch(word)
     if not match:
         yield word
         return
     first, last, step = int(match[1]), int(match[2]), int(match[3] or 1)
-    if not step or abs(last - first) // step >= MOST:
-        raise UsageError(f"--set {key}: {word} counts to more than {MOST} values; give fewer")
+    if not step or abs(last - first) // step >= MAX_SETTINGS:
+        raise UsageError(f"--set {key}: {word} counts to more than {MAX_SETTINGS} values; give fewer")
     towards = 1 if first <= last else -1
     yield from map(str, range(first, last + towards, step * towards))
 
@@ -74,8 +74,8 @@ def settings(values: Values, *, side_by_side: bool) -> list[dict[str, str]]:
     if side_by_side and len({len(several) for several in values.values()}) > 1:
         lengths = ", ".join(f"{key} has {len(several)}" for key, several in values.items())
         raise UsageError(f"--zip takes as many values of each key, but {lengths}")
-    if not side_by_side and math.prod(map(len, values.values())) > MOST:
-        raise UsageError(f"that makes more than {MOST} settings; give fewer values")
+    if not side_by_side and math.prod(map(len, values.values())) > MAX_SETTINGS:
+        raise UsageError(f"that makes more than {MAX_SETTINGS} settings; give fewer values")
     combined = zip(*values.values(), strict=True) if side_by_side else itertools.product(*values.values())
     return [dict(zip(values, combination, strict=True)) for combination in combined]
 
@@ -83,11 +83,11 @@ def settings(values: Values, *, side_by_side: bool) -> list[dict[str, str]]:
 def tasks(job: JobSpec, wanted: Sequence[Mapping[str, str]]) -> tuple[Task, ...]:
     """Return the task of each setting: `{key}` in COMMAND is the value, or the key is an option of the bundled worker.
 
-    Raises UsageError for a key that the program does not have, a value that it does not take, and for one that is
-    written in two ways.
+    Raises UsageError for a key that the program does not have, a value that it does not accept, and for two settings
+    that are the same training.
     """
     check_keys(job, tuple(wanted[0]) if wanted else ())
-    found = tuple(Task(dict(values), _set(job, values)) for values in wanted)
+    found = tuple(Task(dict(values), _apply_setting(job, values)) for values in wanted)
     if is_worker(job.command):
         _check_distinct(found)
     return found
@@ -113,16 +113,16 @@ def check_keys(job: JobSpec, keys: Sequence[str]) -> None:
             )
 
 
-def _set(job: JobSpec, values: Mapping[str, str]) -> JobSpec:
+def _apply_setting(job: JobSpec, values: Mapping[str, str]) -> JobSpec:
     if is_worker(job.command):
         given = {
             WORKER_FIELDS[key].name: convert(WORKER_FIELDS[key], raw, f"--set {key}") for key, raw in values.items()
         }
         return msgspec.structs.replace(job, worker=msgspec.structs.replace(job.worker, **given))
-    return msgspec.structs.replace(job, command=tuple(_filled(word, values) for word in job.command))
+    return msgspec.structs.replace(job, command=tuple(_fill_placeholders(word, values) for word in job.command))
 
 
-def _filled(word: str, values: Mapping[str, str]) -> str:
-    """Put the values in at once: what one of them holds is not looked at again."""
+def _fill_placeholders(word: str, values: Mapping[str, str]) -> str:
+    """Fill in all values in one pass, so that a placeholder inside a value stays as it is."""
     keys = "|".join(map(re.escape, values))
     return re.sub(rf"\{{({keys})\}}", lambda match: values[match[1]], word)

@@ -1,17 +1,17 @@
-"""What came out of each setting of a sweep, by the last metrics of its run. Reads the runs' folders; asks nobody."""
+"""Reads the result of each setting of a sweep: the last metrics of its run. Slurm is not asked."""
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from slurmddp.config.job_array import folder
-from slurmddp.config.options import unknown
+from slurmddp.config.job_array import folder_name
+from slurmddp.config.option_types import unknown
 from slurmddp.errors import UsageError
 from slurmddp.exit_codes import DONE, FAILED
 from slurmddp.runs import history
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import settings_of, submissions
-from slurmddp.text import shown
+from slurmddp.text import quote_value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +22,7 @@ class Result:
     run: RunDir
     done: bool
     failed: bool
-    """Whether its last attempt ended for a reason that another would meet again."""
+    """Whether its last attempt failed for a reason that a new attempt would meet again."""
     step: int
     total: int
     metrics: Mapping[str, float]
@@ -31,15 +31,17 @@ class Result:
 
 def settings(run: RunDir) -> list[Mapping[str, str]]:
     """Return the settings that a sweep was ever submitted with, each once. Raises UsageError when it is no sweep."""
-    found = {folder(values): values for record in submissions(run) for values in settings_of(record)}
+    found = {folder_name(values): values for record in submissions(run) for values in settings_of(record)}
     if not found:
-        raise UsageError(f"{shown(run.path.name)} is no sweep; `slurmddp sweep JOB.toml --set KEY=VALUE,...` makes one")
+        raise UsageError(
+            f"{quote_value(run.path.name)} is no sweep; `slurmddp sweep JOB.toml --set KEY=VALUE,...` makes one"
+        )
     return list(found.values())
 
 
 def results(run: RunDir) -> list[Result]:
-    """Return what each setting has come to, in the order of submission."""
-    return [_result(RunDir(run.path / folder(values)), values) for values in settings(run)]
+    """Return the result of each setting, in the order of submission."""
+    return [_read_result(RunDir(run.path / folder_name(values)), values) for values in settings(run)]
 
 
 def ranked(found: list[Result], by: str, *, highest: bool) -> list[Result]:
@@ -50,16 +52,16 @@ def ranked(found: list[Result], by: str, *, highest: bool) -> list[Result]:
     names = dict.fromkeys(name for result in found for name in result.metrics)
     if names and by not in names:
         raise unknown(by, names, "--by", what="metric")
-    return sorted(found, key=lambda result: _place(result.metrics.get(by), highest=highest))
+    return sorted(found, key=lambda result: _sort_key(result.metrics.get(by), highest=highest))
 
 
-def _place(value: float | None, *, highest: bool) -> tuple[int, float]:
+def _sort_key(value: float | None, *, highest: bool) -> tuple[int, float]:
     if value is None:
         return 2, 0.0
     return (1, 0.0) if math.isnan(value) else (0, -value if highest else value)
 
 
-def _result(run: RunDir, values: Mapping[str, str]) -> Result:
+def _read_result(run: RunDir, values: Mapping[str, str]) -> Result:
     newest = history.read_newest(run)
     last, end = newest.last("metrics"), newest.last("end")
     logged = last.fields.get("values") if last else None

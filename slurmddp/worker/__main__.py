@@ -7,17 +7,13 @@ import signal
 
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2])
 
-from slurmddp.runtime.stopping.signals import NOTICES  # noqa: E402 - a notice waits until somebody listens
+from slurmddp.runtime.rank_process import this_process  # noqa: E402 - the signals wait, blocked, until they are handled
 
-NOTICES.listen()
+this_process().take_over()
 
-from slurmddp.runtime.exiting.process_exit import LEAVING  # noqa: E402 - a notice during the imports must not be lost
-
-LEAVING.arm()
-
-import sys  # noqa: E402 - the same
+import sys  # noqa: E402 - a signal during the imports must not be lost
 
 from slurmddp.worker.entry import main  # noqa: E402 - the same
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(sys.argv[1:], this_process())

@@ -12,13 +12,13 @@ from slurmddp.errors import FencedError, RankError, SlurmddpError
 from slurmddp.runs.ownership import ownership_of
 from slurmddp.runs.training_events import Start
 from slurmddp.runtime.exiting.classify import DONE, TERMINATED, Verdict, exit_status, judge
-from slurmddp.runtime.exiting.process_exit import LEAVING
 from slurmddp.runtime.exiting.record import write_begin, write_end, write_error, write_event
 from slurmddp.runtime.launch.addresses import choose_interface, resolve_head
-from slurmddp.runtime.launch.output import print_line, send_output
+from slurmddp.runtime.launch.child_process import redirect_output
+from slurmddp.runtime.launch.output import print_line
 from slurmddp.runtime.launch.rank import Rank, export, read_rank
-from slurmddp.runtime.stopping.signals import NOTICES
-from slurmddp.runtime.stopping.stop_policy import Stopping, begin
+from slurmddp.runtime.rank_process import RankProcess
+from slurmddp.runtime.stopping.stop_policy import Phase, Stopping
 from slurmddp.worker import run_executable, run_script, snapshot_paths
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ SETTLE_LIMIT_S = 6.0
 """For the thread that hears notices to end a process that is to stop; its peers' ends come first as errors."""
 HEARD_LIMIT_S = 1.0
 """For the thread that hears notices to tell of one that the program's own handler was quicker to answer."""
-AGREE_LIMIT_S = 90.0
+CONFIRM_LIMIT_S = 90.0
 """For agreeing on a good end; longer than rank 0 stays up for the others."""
 
 
-def main(words: list[str]) -> None:
+def main(words: list[str], process: RankProcess) -> None:
     """Run COMMAND, or the bundled worker, as one rank; the process then exits with what became of it."""
     variables.adopt_old_names(os.environ)
     try:
@@ -44,28 +44,32 @@ def main(words: list[str]) -> None:
     except RankError as error:
         _show(error)
         return
+    stopping = process.begin(rank)
     try:
-        _run(_prepared(rank), words)
+        stopping.rank = _prepared(rank)
+        _run(process, words)
     except BaseException as error:
-        if not LEAVING.is_armed_here():
+        if not process.exit.is_armed_here():
             raise
-        _fail(rank, error)
+        _fail(process, error)
 
 
 def _prepared(rank: Rank) -> Rank:
     """Open the rank's log (SLURMDDP_RANK_LOGS: `all`, or `1` for all but rank 0's), find the head, tell torch."""
     logs = os.environ.get(variables.RANK_LOGS)
     if rank.run_dir and (logs == "all" or (logs == "1" and not rank.is_main)):
-        send_output(rank.run_dir.rank_log(rank.job, rank.attempt, rank.rank))
-    rank = dataclasses.replace(rank, master_addr=resolve_head(rank, os.environ))
+        redirect_output(rank.run_dir.rank_log(rank.job, rank.attempt, rank.rank))
+    head = resolve_head(rank.master_addr, os.environ, node_rank=rank.node_rank, host=rank.host)
+    rank = dataclasses.replace(rank, master_addr=head)
     choose_interface(rank, os.environ)
     export(rank, os.environ)
     return rank
 
 
-def _run(rank: Rank, words: list[str]) -> None:
-    stopping = begin(rank)
-    agree_end, ranks = _meet(rank, stopping, words)
+def _run(process: RankProcess, words: list[str]) -> None:
+    stopping = process.stopping
+    rank = stopping.rank
+    confirm_end, ranks = _meet(stopping, words)
     start = Start(
         world_size=rank.world_size,
         local_world_size=rank.local_world_size,
@@ -77,29 +81,31 @@ def _run(rank: Rank, words: list[str]) -> None:
     write_begin(rank)
     snapshot_paths.redirect(os.environ)
     if run_script.is_command(words):
-        _run_command(words, rank, stopping)
-        _finish(rank, agree_end)
+        _run_command(words, stopping)
+        _finish(process, confirm_end)
     else:
         _run_bundled(words)
-        _finish(rank, lambda: True)
+        _finish(process, lambda: True)
 
 
-def _meet(rank: Rank, stopping: Stopping, words: list[str]) -> tuple[Callable[[], bool], dict[str, str]]:
+def _meet(stopping: Stopping, words: list[str]) -> tuple[Callable[[], bool], dict[str, str]]:
     """Meet the other ranks, and look at nodes and ranks; return how to agree on the end, and which ranks are where."""
+    rank = stopping.rank
     if rank.world_size == 1:
-        stopping.expect_plain()
+        stopping.enter(Phase.SCRIPT)
         _look_alone(_preflight(rank, words))
         return lambda: True, {rank.host: str(rank.rank)}
-    stopping.expect_unmet()
+    stopping.enter(Phase.RENDEZVOUS)
     from slurmddp.runtime.exiting import flight_recorder  # noqa: PLC0415 - torch, after all that is quick to refuse
-    from slurmddp.runtime.rendezvous.keep_groups import keep_destroyed  # noqa: PLC0415 - the same
+    from slurmddp.runtime.rendezvous.process_group import skip_group_destructors  # noqa: PLC0415 - the same
     from slurmddp.runtime.rendezvous.rendezvous import meet  # noqa: PLC0415 - the same
 
-    flight_recorder.switch_on(rank, os.environ)
-    keep_destroyed()
-    roster = meet(rank, preflight=_preflight(rank, words))
-    stopping.expect_plain(roster.confirm_notice)
-    return roster.agree_end, roster.ranks
+    flight_recorder.enable(rank, os.environ)
+    skip_group_destructors()
+    rendezvous = meet(rank, preflight=_preflight(rank, words))
+    stopping.confirm = rendezvous.confirm_stop
+    stopping.enter(Phase.SCRIPT)
+    return rendezvous.confirm_end, rendezvous.ranks_by_host
 
 
 def _preflight(rank: Rank, words: list[str]) -> "Preflight | None":
@@ -107,7 +113,7 @@ def _preflight(rank: Rank, words: list[str]) -> "Preflight | None":
         return None
     from slurmddp.runtime.health.preflight import Preflight  # noqa: PLC0415 - what is left out costs nothing
 
-    return Preflight(rank, [*map(snapshot_paths.moved, words[:1]), *words[1:]], os.environ)
+    return Preflight(rank, [*map(snapshot_paths.map_to_snapshot, words[:1]), *words[1:]], os.environ)
 
 
 def _look_alone(preflight: "Preflight | None") -> None:
@@ -116,10 +122,10 @@ def _look_alone(preflight: "Preflight | None") -> None:
         raise error
 
 
-def _run_command(words: list[str], rank: Rank, stopping: Stopping) -> None:
+def _run_command(words: list[str], stopping: Stopping) -> None:
     try:
         if words[0] == NO_PYTHON:
-            run_executable.run(words[1:], rank, stopping)
+            run_executable.run(words[1:], stopping)
         else:
             run_script.run(words)
     except SystemExit as error:
@@ -144,65 +150,69 @@ def _run_bundled(words: list[str]) -> None:
     train.train(worker_options.parse(words))
 
 
-def _finish(rank: Rank, agree: Callable[[], bool]) -> None:
+def _finish(process: RankProcess, confirm_end: Callable[[], bool]) -> None:
     """Leave well, after the program's own threads and exit handlers; rank 0 writes the run's end if all said so."""
+    rank = process.stopping.rank
 
-    def last() -> int:
-        LEAVING.give_up_after(AGREE_LIMIT_S, exit_codes.DONE)
-        agreed = agree()
-        NOTICES.then(None)
-        if not (agreed and rank.is_main):
+    def finish() -> int:
+        process.exit.set_exit_deadline(CONFIRM_LIMIT_S, exit_codes.DONE)
+        confirmed = confirm_end()
+        process.stopping.enter(Phase.EXIT)
+        if not (confirmed and rank.is_main):
             return exit_codes.DONE
         _remove_meeting(rank)
         return _record(rank, DONE)
 
-    LEAVING.last = last
-    LEAVING.give_up_after(None, exit_codes.DONE)
+    process.exit.last_handler = finish
+    process.exit.set_exit_deadline(None, exit_codes.DONE)
 
 
 def _remove_meeting(rank: Rank) -> None:
-    for path in (rank.init_file, rank.roster_file):
+    for path in (rank.init_file, rank.identity_file):
         if path:
             path.unlink(missing_ok=True)
 
 
-def _fail(rank: Rank, error: BaseException) -> None:
+def _fail(process: RankProcess, error: BaseException) -> None:
     """Record the failure at once, then leave by way of the program's exit handlers.
 
     Under srun a fenced rank leaves with 0, its record says 78: on another status the srun of a node that was cut off
     would end the step of this number, which by now is that of the attempt that owns the run.
     """
-    status = _report(rank, error)
+    rank = process.stopping.rank
+    status = _report(process.stopping, error)
     if status == exit_codes.FENCED and rank.under_srun:
         status = exit_codes.DONE
-    LEAVING.last = lambda: status
-    LEAVING.give_up_after(FAILED_LIMIT_S if status == exit_codes.FAILED else STOPPED_LIMIT_S, status)
+    process.exit.last_handler = lambda: status
+    process.exit.set_exit_deadline(FAILED_LIMIT_S if status == exit_codes.FAILED else STOPPED_LIMIT_S, status)
     if status in (exit_codes.FAILED, exit_codes.RETRYABLE) and "torch.distributed" in sys.modules:
         from slurmddp.runtime.exiting import flight_recorder  # noqa: PLC0415 - torch is here already
 
         flight_recorder.dump(rank)
 
 
-def _report(rank: Rank, error: BaseException) -> int:
-    verdict = _judge(rank, error)
+def _report(stopping: Stopping, error: BaseException) -> int:
+    rank = stopping.rank
+    verdict = _judge(stopping, error)
     if not isinstance(error, SystemExit):
         error = error.with_traceback(run_script.trace_of_program(error))
         write_error(rank, error)
         _show(error)
     if rank.is_main and verdict.status == exit_codes.RETRYABLE:
-        NOTICES.settle(SETTLE_LIMIT_S)
-    NOTICES.then(None)
+        stopping.await_exit(SETTLE_LIMIT_S)
+    stopping.enter(Phase.EXIT)
     return _record_failure(rank, verdict)
 
 
-def _judge(rank: Rank, error: BaseException) -> Verdict:
+def _judge(stopping: Stopping, error: BaseException) -> Verdict:
     """Judge the error by what only this rank knows: that it was told to stop, or that it owns nothing any more."""
     verdict = judge(error)
     status = exit_status(error) if isinstance(error, SystemExit) else 0
     by_itself = verdict.status == exit_codes.FAILED and status in (exit_codes.STOPPED, TERMINATED)
-    if by_itself and NOTICES.heard.wait(HEARD_LIMIT_S):
+    if by_itself and stopping.signals.signal_seen.wait(HEARD_LIMIT_S):
         return Verdict(exit_codes.STOPPED, f"told to stop, and ended by itself with status {status}")
-    owner = ownership_of(rank.run_dir.owner, os.environ) if rank.run_dir else None
+    run_dir = stopping.rank.run_dir
+    owner = ownership_of(run_dir.owner, os.environ) if run_dir else None
     if verdict.status == exit_codes.RETRYABLE and owner:
         try:
             owner.check()

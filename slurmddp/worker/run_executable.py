@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp.errors import PeerError, RankError
-from slurmddp.runtime.launch.parent_death import die_with
-from slurmddp.runtime.launch.rank import Rank
-from slurmddp.runtime.stopping.signals import CLOCK, NOTICES, SIGNALS
-from slurmddp.runtime.stopping.stop_policy import Stopping
+from slurmddp.runtime.launch.child_process import die_with_parent
+from slurmddp.runtime.stopping.signals import CLOCK, SIGNALS
+from slurmddp.runtime.stopping.stop_policy import Phase, Stopping
 from slurmddp.worker import snapshot_paths
 
 HEARD_LIMIT_S: Final = 1.0
@@ -22,14 +21,15 @@ SETTLE_LIMIT_S: Final = 6.0
 """For the thread that hears notices to end this process."""
 
 
-def run(words: list[str], rank: Rank, stopping: Stopping) -> None:
+def run(words: list[str], stopping: Stopping) -> None:
     """Run the program to its end.
 
     Raises SystemExit with its status if that is not 0, PeerError when a signal killed it, RankError when it cannot be
     started.
     """
-    program = _Program(words, rank, stopping)
-    NOTICES.then(program.heed)
+    program = _Program(words, stopping)
+    stopping.answer_executable = program.answer_stop
+    stopping.enter(Phase.EXECUTABLE)
     status = program.wait()
     if status < 0:
         raise PeerError(f"{words[0]} was killed by {_name(-status)}")
@@ -40,32 +40,32 @@ def run(words: list[str], rank: Rank, stopping: Stopping) -> None:
 class _Program:
     """The executable: a process, and a group with all that it starts."""
 
-    def __init__(self, words: list[str], rank: Rank, stopping: Stopping) -> None:
-        self._rank, self._stopping = rank, stopping
+    def __init__(self, words: list[str], stopping: Stopping) -> None:
+        self._stopping = stopping
         self._catches: bool | None = None
         try:
             self._process = _start(words)
         except (OSError, subprocess.SubprocessError) as error:
             raise RankError(f"COMMAND {words[0]!a} cannot be started: {error}") from error
 
-    def heed(self) -> None:
+    def answer_stop(self) -> None:
         """Answer a notice: a program that catches the signal goes on, another one is over.
 
         Slurm sends its signals to every process of a step; under torchrun nobody does.
         """
-        pid, cause = self._process.pid, NOTICES.cause
+        pid, cause = self._process.pid, self._stopping.signals.cause
         self._catches = _catches(pid, SIGNALS if cause == CLOCK else (signal.Signals[cause],))
-        if cause != CLOCK and not self._rank.under_srun:
+        if cause != CLOCK and not self._stopping.rank.under_srun:
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.Signals[cause])
         if self._catches is False:
-            self._stopping.expect_plain()
+            self._stopping.enter(Phase.SCRIPT)
 
     def wait(self) -> int:
         """Return the status, below 0 for a signal; not for a program that a notice has ended, with this process."""
         status = self._process.wait()
-        if status and NOTICES.heard.wait(HEARD_LIMIT_S) and not self._has_answered(status):
-            self._stopping.expect_plain()
+        if status and self._stopping.signals.signal_seen.wait(HEARD_LIMIT_S) and not self._has_answered(status):
+            self._stopping.enter(Phase.SCRIPT)
             time.sleep(SETTLE_LIMIT_S)
         return status
 
@@ -80,9 +80,9 @@ def _start(words: list[str]) -> subprocess.Popen[bytes]:
     def be_program() -> None:
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
-        die_with(parent)
+        die_with_parent(parent)
 
-    path = snapshot_paths.moved(words[0]) if "/" in words[0] else words[0]
+    path = snapshot_paths.map_to_snapshot(words[0]) if "/" in words[0] else words[0]
     return subprocess.Popen([path, *words[1:]], process_group=0, preexec_fn=be_program)  # noqa: PLW1509 - no shell line can do it
 
 

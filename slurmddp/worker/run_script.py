@@ -1,4 +1,4 @@
-"""Runs the user's program in this process, as `python` would run it."""
+"""Runs the user's program in this process, in the same way as `python`."""
 
 import importlib.machinery
 import os
@@ -15,14 +15,14 @@ CANNOT_OPEN = 2
 
 
 def is_command(words: list[str]) -> bool:
-    """Tell a COMMAND from options of the bundled worker."""
+    """Tell whether the words are a COMMAND, and not options of the bundled worker."""
     return bool(words) and (words[0] in ("-m", NO_PYTHON) or not words[0].startswith("-"))
 
 
 def run(words: list[str]) -> None:
     """Run `train.py args...` or `-m pkg.train args...` as `__main__`.
 
-    Whatever the program raises comes out, SystemExit too.
+    Raises what the program raises, including SystemExit.
     """
     main = types.ModuleType("__main__")
     main.__dict__["__builtins__"] = __builtins__
@@ -34,9 +34,9 @@ def run(words: list[str]) -> None:
 
 
 def trace_of_program(error: BaseException) -> TracebackType | None:
-    """Return the traceback from the program's own first line on.
+    """Return the traceback without the frames before the program's first line.
 
-    None for a program that Python could not compile; all of it when the program is not to blame.
+    None when Python could not compile the program; the whole traceback when the program is not in it.
     """
     main = vars(sys.modules["__main__"])
     trace = error.__traceback__
@@ -51,27 +51,27 @@ def _run_module(words: list[str]) -> None:
     import runpy  # noqa: PLC0415 the command line reads this module for its names alone
 
     sys.argv = ["-m", *words[1:]]
-    put_first(snapshot_paths.place(str(Path.cwd())))
+    prepend_to_path(snapshot_paths.require_in_snapshot(str(Path.cwd())))
     runpy._run_module_as_main(words[0])  # type: ignore[attr-defined]  # noqa: SLF001 - what python -m itself calls
 
 
 def _run_script(main: types.ModuleType, words: list[str]) -> None:
-    path = snapshot_paths.place(words[0])
+    path = snapshot_paths.require_in_snapshot(words[0])
     try:
         source = Path(path).read_bytes()
     except OSError as error:
         print(f"{sys.executable}: can't open file {path!r}: {error}", file=sys.stderr)  # noqa: T201 - as python does
         sys.exit(CANNOT_OPEN)
     sys.argv = [path, *words[1:]]
-    put_first(os.path.realpath(os.path.dirname(path) or "."))  # noqa: PTH120 - '' must stay the working folder
+    prepend_to_path(os.path.realpath(os.path.dirname(path) or "."))  # noqa: PTH120 - '' must stay the working folder
     main.__file__ = os.path.abspath(path)  # noqa: PTH100 - Path would drop a trailing part of the name
     main.__dict__["__cached__"] = None
     main.__loader__ = importlib.machinery.SourceFileLoader("__main__", main.__file__)
     exec(compile(source, path, "exec"), vars(main))  # noqa: S102 - running the user's program is the purpose
 
 
-def put_first(folder: str) -> None:
-    """Make the folder the first to import from; with -P, Python put none there that could be replaced."""
+def prepend_to_path(folder: str) -> None:
+    """Make the folder the first of sys.path, in place of Python's own; with -P there is none to replace."""
     if os.environ.get("PYTHONSAFEPATH"):
         return
     sys.path[0 : 0 if sys.flags.safe_path else 1] = [folder]

@@ -1,4 +1,4 @@
-"""What the bundled worker trains: a model, its data, and what counts as an error. Subclass `Task` for your own."""
+"""The interface of what the bundled worker trains: a model, its data, its loss. Subclass `Task` for your own."""
 
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -10,7 +10,7 @@ from slurmddp.errors import UsageError
 
 
 class Examples(Protocol):
-    """Samples, as torch's map-style Dataset has them."""
+    """Samples with the interface of torch's map-style Dataset."""
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -23,7 +23,7 @@ class Examples(Protocol):
 
 @runtime_checkable
 class Batched(Examples, Protocol):
-    """Samples that are taken many at a time, on the device; no loader processes serve them."""
+    """Samples that are read in batches on the device, without loader processes."""
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Return the samples at `indices`, int64 of shape [samples] on the data's device."""
@@ -35,22 +35,22 @@ class Batched(Examples, Protocol):
 
 
 class Task:
-    """A training that `--task package.module:Class` names; made once on every rank."""
+    """A training that `--task package.module:Class` names; each rank creates one."""
 
     train: Examples
-    """What is trained on; `__init__` sets it."""
+    """The training samples; `__init__` sets them."""
     test: Examples | None = None
-    """What the model is measured on after each epoch; None for nothing."""
+    """The test samples, measured after each epoch; None for no test."""
 
     def __init__(self, options: WorkerOptions) -> None:
         self.options = options
 
     @classmethod
     def prepare(cls, options: WorkerOptions) -> None:
-        """Look for the data, or fetch it, where the job is submitted; raise UsageError when it cannot be had."""
+        """Check or fetch the data, where the job is submitted; raise UsageError when this fails."""
 
     def model(self) -> nn.Module:
-        """Return a fresh model on the CPU, drawn from torch's default generator."""
+        """Return a new model on the CPU, initialized by torch's default generator."""
         raise NotImplementedError
 
     def losses(self, outputs: Any, targets: Tensor) -> Tensor:
@@ -58,24 +58,24 @@ class Task:
         raise NotImplementedError
 
     def metrics(self, outputs: Any, targets: Tensor) -> dict[str, Tensor]:
-        """Return numbers of each sample, of shape [samples], by name; their means over `test` are reported."""
+        """Return tensors of shape [samples] by name; their means over `test` are reported."""
         del outputs, targets
         return {}
 
     def transform(self, inputs: Tensor) -> Tensor:
-        """Return a training batch's inputs as the model is to see them: augmentation, by torch's default generator."""
+        """Return the model's inputs for a training batch: augment them, by torch's default generator."""
         return inputs
 
     def report(self, model: nn.Module) -> str | None:
-        """Return a line on the trained model, which is the plain one, on the CPU."""
+        """Return a line about the trained model, which is not wrapped, and on the CPU."""
         del model
         return None
 
 
 class InMemory:
-    """Samples that are held in memory as two tensors, whose first dimension is the sample.
+    """Samples in memory as two tensors, whose first dimension is the sample.
 
-    Raises UsageError for more of the ones than of the others.
+    Raises UsageError when the numbers of inputs and targets differ.
     """
 
     def __init__(self, inputs: Tensor, targets: Tensor) -> None:

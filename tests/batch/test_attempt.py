@@ -9,6 +9,7 @@ import pytest
 from slurmddp import variables
 from slurmddp.batch import attempt
 from slurmddp.batch.attempt import Job
+from slurmddp.batch.ports import choose_ports, find_used_ports
 from slurmddp.runs.layout import RunDir
 
 ENVIRON = {
@@ -33,25 +34,25 @@ def test_the_environment_tells_of_the_job(tmp_path):
     assert (found.job_id, found.number, found.restarts, found.hosts) == ("17_3", 20, 2, ("n1", "n2"))
     assert found.world_size == 8  # SLURM_NTASKS is missing with --ntasks-per-node until Slurm 23.02.5
     assert job(tmp_path, SLURM_NTASKS="6").world_size == 6
-    assert found.attempt(1) == "2.1"
+    assert found.attempt_name(1) == "2.1"
 
 
 @pytest.mark.parametrize("job_id", ["8", "08", "0089", "1200089", "4294967294"])
 def test_ports_are_in_the_range_for_any_job_id(tmp_path, job_id):
-    chosen = attempt.choose_ports(job(tmp_path, SLURM_JOB_ID=job_id), 0, (21000, 21099), lambda _: False)
+    chosen = choose_ports(job(tmp_path, SLURM_JOB_ID=job_id), 0, (21000, 21099), lambda _: False)
     assert chosen[0] >= 21000 and chosen[1] == chosen[0] + 1 <= 21099
 
 
 def test_ports_differ_by_job_and_by_attempt(tmp_path):
     jobs = [job(tmp_path, SLURM_JOB_ID=number, SLURM_RESTART_COUNT=count) for number in "56" for count in "01"]
-    chosen = {attempt.choose_ports(one, number, (21000, 21099), lambda _: False) for one in jobs for number in (0, 1)}
+    chosen = {choose_ports(one, number, (21000, 21099), lambda _: False) for one in jobs for number in (0, 1)}
     assert len(chosen) == 8
 
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_taken_port_is_passed_over(tmp_path, which):
     def choose() -> tuple[int, int]:
-        return attempt.choose_ports(job(tmp_path), 0, (21000, 21099), attempt.used_ports().__contains__)
+        return choose_ports(job(tmp_path), 0, (21000, 21099), find_used_ports().__contains__)
 
     wanted = choose()
     with socket.socket() as holder:
@@ -62,12 +63,12 @@ def test_a_taken_port_is_passed_over(tmp_path, which):
 
 
 def test_where_all_ports_are_taken_the_ranks_are_to_say_so(tmp_path):
-    first, second = attempt.choose_ports(job(tmp_path), 0, (21000, 21003), lambda _: True)
+    first, second = choose_ports(job(tmp_path), 0, (21000, 21003), lambda _: True)
     assert (first, second) in ((21000, 21001), (21002, 21003))
 
 
 def test_without_a_table_of_ports_none_is_used(tmp_path):
-    assert attempt.used_ports([tmp_path / "gone"]) == set()
+    assert find_used_ports([tmp_path / "gone"]) == set()
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_a_rank_has_no_more_threads_than_its_share_of_the_cores(tmp_path, monkey
     """Of two ranks a node; a Slurm may claim CPUs that its machine has not, as that of a sandbox does."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: range(cores))
     two = job(tmp_path)._replace(ranks_per_node=2)
-    assert attempt.threads(two, {"SLURM_CPUS_PER_TASK": asked}) == threads
+    assert attempt.count_threads(two, {"SLURM_CPUS_PER_TASK": asked}) == threads
 
 
 RECORDS = {
@@ -100,7 +101,7 @@ def test_the_records_decide(tmp_path, name):
     folder.mkdir(parents=True)
     for rank, line in records.items():
         (folder / f"{rank}.end").write_text(line + ("\n" if line else ""))
-    ending = attempt.read_ending(job(tmp_path), "2.0", launcher_status)
+    ending = attempt.read_result(job(tmp_path), "2.0", launcher_status)
     assert ending.status == status
     assert reason in ending.reason
 
@@ -109,7 +110,7 @@ def test_srun_is_content_and_all_had_met(tmp_path):
     run = RunDir(tmp_path)
     run.attempt("17_3", "2.0").mkdir(parents=True)
     run.rank_begin("17_3", "2.0", 0).touch()
-    assert attempt.read_ending(job(tmp_path), "2.0", 0).status == 0
+    assert attempt.read_result(job(tmp_path), "2.0", 0).status == 0
 
 
 def test_the_newest_checkpoint_is_the_highest_step_that_is_whole(tmp_path):
@@ -117,9 +118,6 @@ def test_the_newest_checkpoint_is_the_highest_step_that_is_whole(tmp_path):
     assert attempt.newest_checkpoint(run) == "none"
     for name in ("step-000000009", "step-000000100", ".step-000000999", "broken-step-000000500", "step-1"):
         (run.checkpoints / name).mkdir(parents=True)
+        (run.checkpoints / name / "manifest.json").touch()
+    (run.checkpoints / "step-000000200").mkdir()
     assert attempt.newest_checkpoint(run) == "step-000000100"
-
-
-@pytest.mark.parametrize(("numbers", "text"), [([], ""), ([3], "3"), ([0, 1, 2, 5, 7, 8], "0-2,5,7-8")])
-def test_numbers_are_written_in_short(numbers, text):
-    assert attempt.ranges(numbers) == text

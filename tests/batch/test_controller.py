@@ -2,10 +2,10 @@
 
 import pytest
 
-from slurmddp.batch.controller import Controller, RefusedError
+from slurmddp.batch.controller import Controller
 from slurmddp.errors import ClusterError
 from slurmddp.slurm import client
-from slurmddp.slurm.client import Answer
+from slurmddp.slurm.client import Answer, RefusedError
 
 SHOWN = (
     "JobId=17 JobName=train UserId=me(1000) JobState=RUNNING Reason=None Requeue=1 Restarts=2 RunTime=00:01:02 "

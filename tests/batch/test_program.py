@@ -39,7 +39,7 @@ counts = st.integers(min_value=0, max_value=2**31)
     )
 )
 def test_what_the_script_writes_is_what_the_supervisor_reads(given_options):
-    assert arguments.parse(list(arguments.words(given_options))) == given_options
+    assert arguments.parse(list(arguments.build_arguments(given_options))) == given_options
 
 
 def test_a_script_of_another_protocol_is_refused_in_a_line(capsys):
@@ -66,22 +66,25 @@ def functions(text: str) -> bytes:
 
 def test_a_function_of_the_script_runs_with_an_environment_and_without_input():
     code = functions('launch () { read -r line; [ "$A" = 1 ] && [ -z "$line" ] && return 7; }')
-    assert program.call(code, "launch", {"A": "1", "PATH": os.environ["PATH"]}) == 7
+    assert program.call_function(code, "launch", {"A": "1", "PATH": os.environ["PATH"]}) == 7
 
 
 def test_a_launch_block_of_before_leaves_its_status_in_a_variable():
     assert (
-        program.call(functions("launch () { false; DDPRUN_STATUS=$?; }"), "launch", {"PATH": os.environ["PATH"]}) == 1
+        program.call_function(
+            functions("launch () { false; DDPRUN_STATUS=$?; }"), "launch", {"PATH": os.environ["PATH"]}
+        )
+        == 1
     )
 
 
 def test_a_function_that_is_killed_has_a_shells_status():
-    assert program.call(functions("launch () { kill -9 $$; }"), "launch", {"PATH": os.environ["PATH"]}) == 137
+    assert program.call_function(functions("launch () { kill -9 $$; }"), "launch", {"PATH": os.environ["PATH"]}) == 137
 
 
 def test_a_function_may_be_longer_than_an_argument_can_be():
     code = functions("launch () { true " + "x " * 200_000 + "; }")
-    assert program.call(code, "launch", {"PATH": os.environ["PATH"]}) == 0
+    assert program.call_function(code, "launch", {"PATH": os.environ["PATH"]}) == 0
 
 
 def test_soft_limits_become_the_hard_ones():
@@ -165,7 +168,7 @@ def test_a_wrong_option_is_refused_in_a_line(word, capsys):
 
 def test_help_lists_every_option(capsys):
     every = Options(reset=1, require_env=("A",), signal_margin=1, rendezvous_file=True, record=False)
-    written = arguments.words(every._replace(single_attempt=True))
+    written = arguments.build_arguments(every._replace(single_attempt=True))
     assert program.main(["--help"]) == 0
     listed = re.findall(r"^  (--[a-z-]+)", capsys.readouterr().out, re.MULTILINE)
     assert sorted(listed) == sorted([*(word.partition("=")[0] for word in written), "--finish"])
@@ -174,7 +177,7 @@ def test_help_lists_every_option(capsys):
 def test_what_was_said_to_another_attempt_does_not_reach_this_one():
     """As where sbatch is typed in a job."""
     said = {"DDPRUN_STATUS": "0", variables.STOP_AT: "1000", "DDPRUN_INIT_METHOD": "file:///x", "A": "1"}
-    assert program.rank_environment(said) == {"A": "1"}
+    assert program.build_rank_environment(said) == {"A": "1"}
 
 
 def test_a_shells_settings_of_before_do_not_reach_the_functions(tmp_path):
@@ -186,12 +189,12 @@ def test_a_shells_settings_of_before_do_not_reach_the_functions(tmp_path):
         "SHELLOPTS": "posix:errexit",
     }
     code = functions('launch () { false; [ "$MODE" = mine ] && [ "$BASH_ENV" ]; }')
-    assert program.call(code, "launch", environ) == 0
+    assert program.call_function(code, "launch", environ) == 0
 
 
 def test_functions_with_extended_patterns_are_understood():
     code = functions("shopt -s extglob\nlaunch () \n{ \n    case ab in @(ab|c)) return 7 ;; esac\n}")
-    assert program.call(code, "launch", {"PATH": os.environ["PATH"]}) == 7
+    assert program.call_function(code, "launch", {"PATH": os.environ["PATH"]}) == 7
 
 
 def test_a_reason_of_any_characters_is_said_in_any_locale(batch, monkeypatch):

@@ -16,15 +16,22 @@ from slurmddp import variables
 from slurmddp.batch import attempt as attempts
 from slurmddp.batch.arguments import Options
 from slurmddp.batch.attempt import Job
-from slurmddp.batch.controller import RefusedError
 from slurmddp.batch.supervisor import Supervisor
 from slurmddp.errors import ClusterError
 from slurmddp.runs import ownership
 from slurmddp.runs.layout import RunDir, read_records
 from slurmddp.runs.submissions import submissions
+from slurmddp.slurm.client import RefusedError
 from slurmddp.slurm.job_info import JobInfo
 
 JOB = JobInfo(job_id="17", state="RUNNING", source="scontrol", restarts=0, requeue=True, batch_host="n1", elapsed_s=0)
+
+
+def add_checkpoint(run: RunDir, step: int) -> None:
+    """Leave a whole checkpoint in the run's folder."""
+    folder = run.checkpoints / f"step-{step:09d}"
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").touch()
 
 
 class KilledError(Exception):
@@ -260,7 +267,7 @@ def test_a_new_checkpoint_starts_the_count_again(case):
 
     def step(number):
         def start(case, folder):
-            (case.run.checkpoints / f"step-00000000{number}").mkdir(parents=True)
+            add_checkpoint(case.run, number)
             (case.run.checkpoints / f".step-00000009{number}").mkdir()
             return says(LOST)(case, folder)
 
@@ -367,9 +374,9 @@ def test_before_a_restart_slurm_is_asked_again(case):
 
 FENCES = {
     "cancelled": (JOB._replace(state="COMPLETING"), "Slurm has the job as COMPLETING"),
-    "started anew": (JOB._replace(restarts=1), "Slurm has started it anew, restart 1 on n1"),
-    "elsewhere": (JOB._replace(batch_host="n2"), "Slurm has started it anew, restart 0 on n2"),
-    "forgotten": (None, "Slurm does not know the job any more"),
+    "started anew": (JOB._replace(restarts=1), "Slurm has started the job again, restart 1 on n1"),
+    "elsewhere": (JOB._replace(batch_host="n2"), "Slurm has started the job again, restart 0 on n2"),
+    "forgotten": (None, "Slurm no longer knows the job"),
 }
 
 
@@ -404,7 +411,7 @@ def test_a_job_that_may_not_be_requeued_says_so(case):
 
 def test_what_it_says_of_the_state_is_what_is_there(case):
     case.asked(requeue=False)
-    (case.run.checkpoints / "step-000000120").mkdir(parents=True)
+    add_checkpoint(case.run, 120)
     case.attempts = [says(STOPPED)]
     case.supervise()
     assert "its newest checkpoint is step-000000120; submit x again" in case.log[-1]
@@ -462,7 +469,7 @@ def test_a_lost_node_that_was_asked_for_is_not_left_out(case):
     case.attempts = [says(LOST)]
     assert case.supervise() is None
     assert case.slurm.orders == [("requeue", "17")]
-    assert "n1 cannot be left out: --nodelist asks for it" in case.log
+    assert "n1 cannot be excluded: --nodelist asks for it" in case.log
     assert signal.getsignal(signal.SIGTERM) != signal.SIG_IGN
 
 
@@ -470,7 +477,7 @@ def test_where_a_node_cannot_be_left_out_the_job_comes_back_all_the_same(case):
     case.slurm.lost, case.slurm.excludes = ("n2",), [RefusedError("no")]
     case.attempts = [says(LOST)]
     assert case.supervise() is None
-    assert "n2 could not be left out: no" in case.log
+    assert "n2 could not be excluded: no" in case.log
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
@@ -568,7 +575,7 @@ def test_reset_sets_aside_once(case):
     found = [path for path in case.run.before_reset(2).rglob("*") if path.name != "checkpoints"]
     assert sorted(str(path.relative_to(case.run.before_reset(2))) for path in found) == sorted(kept)
     assert [path.name for path in case.run.checkpoints.iterdir()] == ["step-000000001"]
-    assert case.log[0] == f"started over; what the run had before is in {case.run.before_reset(2)}"
+    assert case.log[0] == f"started over; the earlier state of the run is in {case.run.before_reset(2)}"
 
 
 def test_a_variable_that_is_not_set_is_named(case):
@@ -581,7 +588,7 @@ def test_a_variable_that_is_not_set_is_named(case):
 def test_code_that_is_missing_is_named(case):
     case.environ[variables.CODE] = str(case.path / "gone")
     assert case.supervise() == 77
-    assert "gone is missing; it is made by slurmddp submit" in case.log[-1]
+    assert "gone is missing; submit the job by `slurmddp submit`" in case.log[-1]
 
 
 def test_ranks_that_meet_by_a_file_have_another_one_each_time(case):
@@ -589,7 +596,7 @@ def test_ranks_that_meet_by_a_file_have_another_one_each_time(case):
     case.attempts = [silent(1), says(DONE)]
     case.supervise()
     files = [environ[variables.RENDEZVOUS_FILE] for environ in case.environments]
-    assert files == [f"file://{case.run.meeting('17', attempt)}" for attempt in ("0.0", "0.1")]
+    assert files == [f"file://{case.run.rendezvous_file('17', attempt)}" for attempt in ("0.0", "0.1")]
 
 
 def test_a_template_finds_the_names_of_before(case):
@@ -678,7 +685,7 @@ def test_a_file_system_that_fails_ends_the_job_in_a_line(case, monkeypatch):
     def fails(*_):
         raise OSError(116, "Stale file handle", "/runs/x")
 
-    monkeypatch.setattr(attempts, "read_ending", fails)
+    monkeypatch.setattr(attempts, "read_result", fails)
     case.attempts = [says(DONE)]
     assert case.supervise() == 76
     assert case.events("job_end")[0]["reason"] == "/runs/x: Stale file handle"
@@ -700,4 +707,4 @@ def test_a_run_without_submissions_gets_none(case):
 def test_a_run_that_others_take_every_time_is_left_to_them(case, monkeypatch):
     monkeypatch.setattr(ownership, "create_exclusively", lambda *_: False)
     assert case.supervise() == 78
-    assert "names nobody, not c 17 0.0, after 20 tries" in case.events("fenced")[0]["reason"]
+    assert "names no attempt, not c 17 0.0, after 20 tries" in case.events("fenced")[0]["reason"]

@@ -1,4 +1,4 @@
-"""`slurmddp cluster`: what people see, and what programs get."""
+"""`slurmddp cluster`: the table for people, and JSON."""
 
 import json
 import os
@@ -8,9 +8,10 @@ import sys
 
 import pytest
 
-from slurmddp.cli.cluster import duration, report
+from slurmddp.cli.cluster import format_cluster
 from slurmddp.cluster import Cluster, Nodes, Partition, Qos
-from slurmddp.cluster.inspect import look
+from slurmddp.cluster.inspect import query_cluster
+from slurmddp.text import format_duration
 
 
 def nodes(count=1, state="idle", gpus=8, kind="", cpus=64, memory_mb=512000):
@@ -21,7 +22,7 @@ def nodes(count=1, state="idle", gpus=8, kind="", cpus=64, memory_mb=512000):
 
 
 def text(*partitions, **more):
-    lines = list(report(Cluster(name="big", version="24.05.1", partitions=partitions, **more)))
+    lines = list(format_cluster(Cluster(name="big", version="24.05.1", partitions=partitions, **more)))
     assert all(len(line) <= 80 for line in lines), lines
     return "\n".join(lines)
 
@@ -43,11 +44,9 @@ def test_a_row_shows_what_a_partition_has():
         "PARTITION  NODES  IDLE  MIX  DOWN  CPUS   MEM   TIME  PREEMPTION     GPUS",
         "gpu*          10     3    2     4    64  500G  1d12h  requeue 1m30s  8",
     ]
-    assert "requeue, it goes back into the queue" in shown
-    said = (
-        "First it gets SIGTERM (not the signal of --signal-lead), and has the time shown, or 30 s, to save its state."
-    )
-    assert said in shown.replace("\n ", "")
+    assert "requeue, the job goes back into the queue" in shown
+    notice = "First the job gets SIGTERM (not the signal of --signal-lead), and has the time shown, or 30 s, to save a"
+    assert f"{notice} checkpoint." in shown.replace("\n ", "")
 
 
 def test_a_partition_has_a_row_for_each_kind_of_gpu_and_ranges_for_the_rest():
@@ -67,7 +66,7 @@ def test_a_partition_of_very_many_kinds_is_one_row_of_ranges():
     assert (row[1], row[5], row[-1]) == ("29", "1-29", "1-29")
 
 
-def test_long_names_and_types_of_gpus_stand_on_lines_of_their_own():
+def test_long_names_and_gpu_types_are_on_lines_of_their_own():
     lines = text(
         Partition(name="scavenger-of-everything", nodes=(nodes(kind="nvidia_a100-sxm4-80gb"),)), Partition(name="p")
     ).splitlines()
@@ -76,7 +75,7 @@ def test_long_names_and_types_of_gpus_stand_on_lines_of_their_own():
     assert lines[6].split()[:2] == ["p", "0"]
 
 
-def test_limits_and_doors_are_said_below():
+def test_limits_and_access_rules_are_listed_below_the_table():
     shown = text(
         Partition(
             name="closed",
@@ -93,24 +92,25 @@ def test_limits_and_doors_are_said_below():
             denied_qos=("r",),
         )
     ).replace("\n ", "")
-    limits = "it is DOWN; at most 4 nodes a job; at least 2 nodes a job; at most 16 CPUs a node; at most 62G of memory"
-    doors = "only groups physics; only accounts a, b; only QOS q; not accounts c; not QOS r"
-    assert f"closed: {limits} a node; 10m for jobs that name no time; {doors}" in shown
+    limits = "its state is DOWN; at most 4 nodes a job; at least 2 nodes a job; at most 16 CPUs a node; "
+    limits += "at most 62G of memory"
+    access = "only for groups physics; only for accounts a, b; only for QOS q; not for accounts c; not for QOS r"
+    assert f"closed: {limits} a node; 10m for jobs without --time; {access}" in shown
 
 
 def test_hidden_partitions_are_counted_and_shown_when_asked_for():
     cluster = Cluster(name="c", version="1", partitions=(Partition(name="open"), Partition(name="secret", hidden=True)))
-    assert "secret" not in "\n".join(report(cluster))
-    assert "1 hidden partition left out; --all shows all" in report(cluster)
-    assert "secret" in "\n".join(report(cluster, show_all=True))
+    assert "secret" not in "\n".join(format_cluster(cluster))
+    assert "1 hidden partition not shown; --all shows them" in format_cluster(cluster)
+    assert "secret" in "\n".join(format_cluster(cluster, show_all=True))
 
 
-def test_nodes_that_a_site_does_not_show_are_said():
+def test_nodes_that_a_site_hides_are_mentioned():
     shown = text(Partition(name="private", unseen=24))
-    assert "Not known: the 24 nodes of private; this site does not show them to you" in shown
+    assert "Not known: the 24 nodes of private, which this site does not show to you" in shown
 
 
-def test_accounts_and_what_is_not_known_come_last():
+def test_accounts_and_unknown_facts_come_last():
     shown = text(accounts=("ml", "bio"), qos=("normal",), default_account="ml", unlearned=("weather: cloudy",))
     assert shown.splitlines()[-3:] == [
         "Your accounts: ml (default), bio",
@@ -128,16 +128,16 @@ def test_a_cluster_that_preempts_by_qos_says_so():
         kill_wait_s=20,
         preemptable_qos=(Qos(name="low", preempted_by=("high", "top"), preemption="requeue", grace_s=30),),
     ).replace("\n ", "")
-    assert "QOS low, wanted by high, top: requeue after 30s" in shown
-    assert "when one of a better QOS wants its nodes: cancel, it ends." in shown
-    assert "First it gets the signal of --signal-lead, and has 20 s to save its state." in shown
+    assert "QOS low, preempted by high, top: requeue after 30s" in shown
+    assert "when a job of a higher QOS needs its nodes: cancel, the job ends." in shown
+    assert "First the job gets the signal of --signal-lead, and has 20 s to save a checkpoint." in shown
 
 
 @pytest.mark.parametrize(
     ("time_s", "shown"), [(0, "0s"), (59, "59s"), (3600, "1h"), (5400, "1h30m"), (604800, "7d"), (90061, "1d1h")]
 )
 def test_a_time_has_two_units_at_most(time_s, shown):
-    assert duration(time_s) == shown
+    assert format_duration(time_s) == shown
 
 
 def slurmddp(*words, env):
@@ -147,7 +147,7 @@ def slurmddp(*words, env):
 
 
 def test_nodes_of_different_shapes_are_read_from_a_real_cluster(shapes):
-    found = look({**os.environ, **shapes.environment()}, accounts=True)
+    found = query_cluster({**os.environ, **shapes.environment()}, accounts=True)
     kinds = {
         partition.name: sorted((group.count, group.cpus, group.gpu_counts) for group in partition.nodes)
         for partition in found.partitions

@@ -1,4 +1,4 @@
-"""bash, as it is installed here, completes what people type."""
+"""bash completes commands, runs and files."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""`slurmddp config` and `slurmddp init`: what they print, and what they leave."""
+"""`slurmddp config` and `slurmddp init`: their output and the files they write."""
 
 import json
 import resource
@@ -15,7 +15,7 @@ from slurmddp.cli import _run
 
 @pytest.fixture
 def typed(tmp_path, monkeypatch, capsys):
-    """Type a command in an empty project, far from a cluster; return its status and both streams."""
+    """Return a function that runs a command in an empty project without a cluster."""
     (tmp_path / "work" / ".git").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "work")
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -31,7 +31,7 @@ def typed(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture
 def configured(tmp_path, typed):
-    """A project, a user and a job file, each with something to say."""
+    """Write a project file, a user file and a job file."""
     user = tmp_path / ".config" / "slurmddp" / "config.toml"
     user.parent.mkdir(parents=True)
     user.write_text('account = "abc"\n')
@@ -86,22 +86,22 @@ def test_config_as_json_has_every_value(configured, tmp_path):
     assert command == {"value": ["train.py", "--api-key", "***"], "origin": "the command line"}
 
 
-def test_a_file_that_does_not_count_is_one_line_on_stderr_and_in_the_list(configured):
+def test_an_ignored_file_is_reported_on_stderr_and_in_the_list(configured):
     Path("slurmddp.toml").chmod(0o666)
     status, out, err = configured("config")
     assert status == 0
-    assert err.count("\n") == 1 and "slurmddp.toml' is ignored: everybody may write to it" in err
-    assert "ignored  slurmddp.toml: everybody may write to it" in out
+    assert err.count("\n") == 1 and "slurmddp.toml' is ignored: every user may write to it" in err
+    assert "ignored  slurmddp.toml: every user may write to it" in out
     assert "cuda" not in out
 
 
 def test_a_recorded_run_is_shown_without_todays_configuration(configured):
     Path("spec.toml").write_text('job-name = "x"\n[recorded]\nversion = "0"\n')
     _, out, _ = configured("config", "spec.toml")
-    assert "ignored  slurmddp.toml: the job file repeats a run" in out
+    assert "ignored  slurmddp.toml: the job file is the record of a run" in out
 
 
-def test_the_other_commands_take_the_project_too(configured):
+def test_other_commands_read_the_project_file_too(configured):
     assert "module load cuda/12.4" in configured("render", "exp.toml", "--profile", "big")[1]
     assert configured("render", "--profile", "bg")[::2] == (
         2,
@@ -111,17 +111,17 @@ def test_the_other_commands_take_the_project_too(configured):
     assert "no run in runs that was submitted;" in configured("requeue", "nobody")[2]
 
 
-def test_init_writes_a_job_file_that_render_takes_and_never_twice(typed):
+def test_init_writes_a_job_file_for_render_and_overwrites_none(typed):
     Path("train.py").write_text("")
     status, out, err = typed("init")
     assert (status, out) == (0, "job.toml\n")
-    assert "written without a cluster: " in err
+    assert "the job file has no values of a cluster: " in err
     assert "slurmddp render job.toml, slurmddp submit job.toml\n" in err
     before = Path("job.toml").read_bytes()
     assert typed("init") == (
         2,
         "",
-        "Error: 'job.toml' is there already and stays as it is; name another: slurmddp init NAME\n",
+        "Error: 'job.toml' exists already and is not changed; give another name: slurmddp init NAME\n",
     )
     assert Path("job.toml").read_bytes() == before
     status, script, _ = typed("render", "job.toml")
@@ -143,7 +143,7 @@ def test_init_takes_a_name_and_a_folder(typed):
     assert typed("init", "link")[0] == 2
 
 
-def test_init_leaves_nothing_where_there_is_no_room(typed):
+def test_init_leaves_no_file_on_a_full_disk(typed):
     _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, hard))

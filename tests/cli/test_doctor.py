@@ -1,11 +1,11 @@
-"""The table of `slurmddp doctor` fits, and does nothing to a terminal; without a cluster it says so."""
+"""`slurmddp doctor`: its table, and its exit status without a cluster."""
 
 import json
 import os
 import subprocess
 import sys
 
-from slurmddp.cli.doctor import table
+from slurmddp.cli.doctor import format_findings
 from slurmddp.runs.findings import Finding
 
 
@@ -18,14 +18,14 @@ def test_the_table_fits_80_columns_and_carries_no_control_characters():
         why="why " * 30,
         advice="type " * 30,
     )
-    lines = list(table([long, Finding(check="x", level="ok", what="all well")]))
+    lines = list(format_findings([long, Finding(check="x", level="ok", what="all well")]))
     assert all(len(line) <= 80 and line.isprintable() for line in lines)
     assert lines[0].startswith("warning  preemption  node\\x1b[31m1: w")
     assert any(line.startswith(" " * 21 + "-> type type") for line in lines)
     assert lines[-1] == "ok       x           all well"
 
 
-def test_without_slurm_what_can_be_known_is_told_and_the_status_is_3(tmp_path):
+def test_without_slurm_the_other_checks_run_and_the_status_is_3(tmp_path):
     environment = {**os.environ, "PATH": str(tmp_path)}
     words = [sys.executable, "-m", "slurmddp", "doctor", "--json", "--", "--task", "linear"]
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
@@ -36,7 +36,7 @@ def test_without_slurm_what_can_be_known_is_told_and_the_status_is_3(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_missing_script_is_wrong_by_itself(tmp_path):
+def test_a_missing_script_is_an_error_of_the_job(tmp_path):
     words = [sys.executable, "-m", "slurmddp", "doctor", "train.py"]
     environment = {**os.environ, "PATH": str(tmp_path)}
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)

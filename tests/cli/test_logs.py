@@ -1,4 +1,4 @@
-"""`slurmddp logs`: what goes to standard output, as text, as JSON, on a pipe, on a terminal."""
+"""`slurmddp logs`: its output as text and JSON, on a pipe and on a terminal."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def logs(run):
     return call
 
 
-def test_on_a_pipe_bytes_pass_as_they_are(logs, run):
+def test_on_a_pipe_bytes_are_unchanged(logs, run):
     done = logs()
     assert (done.returncode, done.stdout, done.stderr) == (0, BEGINS + b"a\x1b[1mb\xff\r 20%\r\nlast", b"")
     with run.batch_log("7").open("ab") as file:
@@ -47,7 +47,7 @@ def test_on_a_pipe_bytes_pass_as_they_are(logs, run):
     assert logs("--rank", "1", "-n", "1").stdout == b"fine\n"
 
 
-def test_ranks_together_have_their_names_and_hosts_in_front(logs):
+def test_lines_of_several_ranks_begin_with_rank_and_host(logs):
     done = logs("r", "--all")
     assert done.stdout == (
         b"batch | " + BEGINS + b"rank 0 n1 | a\x1b[1mb\xff\r 20%\n"
@@ -57,14 +57,14 @@ def test_ranks_together_have_their_names_and_hosts_in_front(logs):
     assert logs("7", "--rank", "1", "--rank", "0", "-n", "1").stdout == b"rank 1 n2 | fine\n"
 
 
-def test_errors_have_their_place_in_front(logs):
+def test_lines_with_errors_begin_with_file_and_line_number(logs):
     done = logs("--errors")
     assert done.stdout == b"jobs/r/logs/7/0.0/1.out:1: rank 1 on n2 | ValueError: boom\n"
     none = logs("--errors", "--rank", "0")
-    assert (none.returncode, none.stdout) == (0, b"") and b"nothing that looks like an error" in none.stderr
+    assert (none.returncode, none.stdout) == (0, b"") and b"no line that looks like an error" in none.stderr
 
 
-def test_json_has_a_line_a_line(logs, run):
+def test_json_has_one_object_per_line(logs, run):
     first, second = map(json.loads, logs("--json", "--rank", "0").stdout.splitlines())
     assert first == {
         "time": None,
@@ -84,20 +84,20 @@ def test_json_has_a_line_a_line(logs, run):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--rank", "0", "--all"], "--rank and --all exclude each other"),
-        (["--attempt", "newest"], "--attempt 'newest' is none; give last, all, or one as 0.0"),
-        (["-f", "--attempt", "0.0"], "--follow goes on from the newest attempt"),
+        (["--rank", "0", "--all"], "--rank cannot be combined with --all"),
+        (["--attempt", "newest"], "--attempt 'newest' is not an attempt; give last, all, or one as in 0.0"),
+        (["-f", "--attempt", "0.0"], "--follow continues from the newest attempt"),
         (["--attempt", "4.0"], "job 7 has no attempt 4.0; there are 0.0"),
         (["--rank", "9"], "rank 9 has no output in attempt 0.0 of job 7; the last with output is 1"),
         (["nix"], "'nix' is no job id, and no run in jobs"),
     ],
 )
-def test_what_cannot_be_shown_is_refused(logs, words, said):
+def test_contradicting_options_are_refused(logs, words, said):
     done = logs(*words)
     assert (done.returncode, done.stdout) == (2, b"") and done.stderr.decode().startswith(f"Error: {said}")
 
 
-def test_more_last_lines_than_a_machine_can_count_are_all(logs):
+def test_a_huge_number_of_last_lines_means_all_lines(logs):
     assert logs("-n", "9" * 20).stdout == logs().stdout != b""
 
 
@@ -105,10 +105,10 @@ def test_a_job_that_has_printed_nothing_says_so(logs, run):
     append_record(run.submissions, {"job": "8", "time": "2026-01-01T09:00:00+00:00"})
     done = logs("8")
     assert (done.returncode, done.stdout) == (0, b"")
-    assert done.stderr == b"job 8 has printed nothing yet; `slurmddp logs -f 8` waits for more\n"
+    assert done.stderr == b"job 8 has no output yet; to wait for more, type: slurmddp logs -f 8\n"
 
 
-def test_a_reader_that_has_enough_ends_it_without_a_word(run):
+def test_a_closed_pipe_ends_it_without_a_message(run):
     run.rank_log("7", "0.0", 0).write_bytes(b"x\n" * 10**6)
     with subprocess.Popen(WORDS, cwd=run.path.parent.parent, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.readline()
@@ -116,7 +116,7 @@ def test_a_reader_that_has_enough_ends_it_without_a_word(run):
         assert process.stderr.read() == b""
 
 
-def test_on_a_terminal_nothing_gets_through_that_could_move_the_cursor(run):
+def test_on_a_terminal_control_characters_are_left_out(run):
     here, there = pty.openpty()
     words = [*WORDS, "--all"]
     with subprocess.Popen(words, cwd=run.path.parent.parent, stdout=there, stderr=subprocess.DEVNULL) as process:
@@ -133,8 +133,8 @@ def test_on_a_terminal_nothing_gets_through_that_could_move_the_cursor(run):
     assert b"rank 0 n1 |  20%\r\n" in seen and b"rank 1 n2 | fine\r\n" in seen
 
 
-def test_a_job_whose_number_is_anothers_is_not_followed(run, tmp_path):
-    """The other cluster life's squeue is a stand-in; its job 7 runs for ever."""
+def test_a_job_whose_id_slurm_gave_to_another_job_is_not_followed(run, tmp_path):
+    """A stand-in for squeue shows a job 7 of a reinstalled cluster, which never ends."""
     append_record(run.events, {**HEAD, "event": "job_end", "status": 77, "reason": "boom"})
     programs = tmp_path / "bin"
     programs.mkdir()
@@ -160,8 +160,8 @@ if attempt == "0.0":
 """
 
 
-def test_following_goes_on_through_a_restart_to_the_end_of_the_runs_last_job(slurm_env, tmp_path):
-    """On the sandbox: the first start of the ranks is killed, the second ends well; then comes the job after it."""
+def test_follow_continues_through_a_restart_to_the_end_of_the_runs_last_job(slurm_env, tmp_path):
+    """On the sandbox: the first attempt is killed, the second succeeds; then the next job of the run begins."""
     (tmp_path / "train.py").write_text(TRAINING)
     cli = [sys.executable, "-m", "slurmddp"]
     options = ["--ntasks-per-node", "1", "-c", "1", "train.py"]

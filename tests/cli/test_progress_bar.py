@@ -1,4 +1,4 @@
-"""The bar at the foot of a terminal, and its absence elsewhere."""
+"""The progress bar on a terminal, and unchanged output without one."""
 
 import io
 import os
@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 
-from slurmddp.cli.progress_bar import Bar, left, progress, words
+from slurmddp.cli.progress_bar import ProgressBar, format_metrics, format_time_left, show_progress
 from slurmddp.runs.layout import RunDir, append_record
 
 
@@ -15,24 +15,24 @@ def metrics(step: int, at: float, **values) -> dict:
     return {"event": "metrics", "job": "7", "step": step, "total": 100, "time": at, "values": values}
 
 
-def test_the_rest_is_told_by_the_pace_so_far():
-    assert left(metrics(10, 100.0), metrics(60, 150.0), now=160.0) == "0:00:30 left"
-    assert left(metrics(10, 100.0), metrics(60, 150.0), now=999.0) == "0:00:00 left"
-    assert left(metrics(10, 100.0), metrics(10, 100.0), now=160.0) == ""
+def test_the_time_left_comes_from_the_speed_so_far():
+    assert format_time_left(metrics(10, 100.0), metrics(60, 150.0), now=160.0) == "0:00:30 left"
+    assert format_time_left(metrics(10, 100.0), metrics(60, 150.0), now=999.0) == "0:00:00 left"
+    assert format_time_left(metrics(10, 100.0), metrics(10, 100.0), now=160.0) == ""
 
 
-def test_the_numbers_that_have_room_are_shown_and_others_left_out():
-    assert words({"epoch": 3, "loss": 0.123456, "samples_per_s": 5321.7, "lr": 0.1}) == [
+def test_only_some_metrics_are_shown():
+    assert format_metrics({"epoch": 3, "loss": 0.123456, "samples_per_s": 5321.7, "lr": 0.1}) == [
         "epoch 3",
         "loss 0.1235",
         "5322 samples/s",
     ]
-    assert words({"loss": "nan", "epoch": None}) == []
+    assert format_metrics({"loss": "nan", "epoch": None}) == []
 
 
-def test_only_the_numbers_of_this_job_are_drawn(tmp_path):
+def test_only_metrics_of_this_job_are_drawn(tmp_path):
     run = RunDir(tmp_path)
-    bar = Bar(run, "7")
+    bar = ProgressBar(run, "7")
     assert bar.draw() == ""
     append_record(run.events, {**metrics(5, 1.0), "job": "6"})
     assert bar.draw() == ""
@@ -40,9 +40,9 @@ def test_only_the_numbers_of_this_job_are_drawn(tmp_path):
     assert bar.draw().row_count == 1
 
 
-def test_without_a_terminal_lines_pass_as_they_are(tmp_path):
+def test_without_a_terminal_lines_are_unchanged(tmp_path):
     stream, errors = io.TextIOWrapper(io.BytesIO()), io.TextIOWrapper(io.BytesIO())
-    with progress(RunDir(tmp_path), "7", stream, errors=errors) as show:
+    with show_progress(RunDir(tmp_path), "7", stream, errors=errors) as show:
         show(b"\xff\x1b[0m as it is\n")
     assert stream.buffer.getvalue() == b"\xff\x1b[0m as it is\n"
     assert errors.buffer.getvalue() == b""
@@ -62,7 +62,7 @@ with slurmddp.init("cpu") as ddp:
 
 
 def on_a_terminal(*command: str, cwd, **environ: str) -> tuple[int, str]:
-    """Run a command with a terminal for all its streams; return its status and what the terminal was sent."""
+    """Run a command on a terminal; return its exit status and its output."""
     here, there = pty.openpty()
     with subprocess.Popen(
         command, cwd=cwd, stdin=there, stdout=there, stderr=there, env={**os.environ, "TERM": "xterm", **environ}
@@ -78,10 +78,10 @@ def on_a_terminal(*command: str, cwd, **environ: str) -> tuple[int, str]:
     return process.returncode, seen.decode()
 
 
-def test_on_a_terminal_lines_stand_above_a_bar_that_goes_away(tmp_path):
+def test_on_a_terminal_lines_are_above_a_bar_that_is_erased(tmp_path):
     (tmp_path / "train.py").write_text(PROGRAM)
-    words = (sys.executable, "-m", "slurmddp", "run", "train.py")
-    status, seen = on_a_terminal(*words, cwd=tmp_path, NO_COLOR="1", OMP_NUM_THREADS="1", COLUMNS="100")
+    format_metrics = (sys.executable, "-m", "slurmddp", "run", "train.py")
+    status, seen = on_a_terminal(*format_metrics, cwd=tmp_path, NO_COLOR="1", OMP_NUM_THREADS="1", COLUMNS="100")
     assert status == 0, seen
     assert re.findall(r"line \d", seen) == [f"line {step}" for step in range(4)]
     drawn = re.findall(r"step (\d)/4 [^\r\n]*loss 0.5 [^\r\n]*1234 samples/s", seen)

@@ -1,4 +1,4 @@
-"""`slurmddp report`: which run, where the page goes, what stdout is."""
+"""`slurmddp report`: the choice of the run, the file of the page, stdout."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ RECORDED = Path(__file__).parent.parent / "report" / "recorded" / "fashion"
 
 @pytest.fixture
 def report(tmp_path):
-    """Return a function that runs the command in a folder with one recorded run, where no Slurm is."""
+    """Return a function that runs the command in a folder with one recorded run, without Slurm."""
     shutil.copytree(RECORDED, tmp_path / "jobs" / "fashion")
 
     def run(*words: str) -> subprocess.CompletedProcess[str]:
@@ -27,7 +27,7 @@ def report(tmp_path):
     return run
 
 
-def test_the_page_lies_in_the_runs_folder_and_stdout_is_its_path(report, tmp_path):
+def test_the_page_is_in_the_runs_folder_and_stdout_is_its_path(report, tmp_path):
     done = report()
     path = tmp_path / "jobs" / "fashion" / "report.html"
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{path}\n", "")
@@ -69,7 +69,7 @@ def test_a_sweep_that_was_submitted_last_is_shown_by_its_settings(report, tmp_pa
     assert done.returncode == 2 and "'many' is a sweep of 2 settings; name one, as in 'many/a=1'" in done.stderr
 
 
-def test_a_run_of_this_machine_alone_has_a_page_too(report, tmp_path):
+def test_a_run_without_slurm_has_a_page_too(report, tmp_path):
     run = RunDir(tmp_path / "jobs" / "here")
     run.path.mkdir()
     append_record(
@@ -82,13 +82,13 @@ def test_a_run_of_this_machine_alone_has_a_page_too(report, tmp_path):
     ("words", "message"),
     [
         (["fashio"], "did you mean fashion?"),
-        (["99"], "job '99' is of no run in jobs"),
+        (["99"], "job '99' belongs to no run in jobs"),
         (["--runs-dir", "none"], "no run in 'none' was submitted"),
         (["fashion", "-o", "missing/page.html"], "No such file or directory"),
     ],
     ids=["name", "job", "folder", "file"],
 )
-def test_what_cannot_be_meant_is_one_line(report, words, message):
+def test_a_wrong_argument_is_one_line(report, words, message):
     done = report(*words)
     assert done.returncode in (1, 2) and done.stdout == ""
     assert message in done.stderr and done.stderr.count("\n") == 1

@@ -1,4 +1,4 @@
-"""`slurmddp scale`: from times that were measured elsewhere, and by jobs on a real Slurm."""
+"""`slurmddp scale` with times from a file, and with jobs on a real Slurm."""
 
 import csv
 import json
@@ -42,24 +42,24 @@ def test_measured_times_give_a_table_advice_and_a_prediction(cli):
     assert lines[7].startswith("Use 2 GPUs: ") and "0.184 GPU-hours, 0.157 on 1" in lines[7]
 
 
-def test_another_efficiency_gives_other_advice(cli):
+def test_the_minimum_efficiency_decides_the_recommended_size(cli):
     assert "Use 4 GPUs" in cli("--from-csv", "t.csv", "--efficiency", "0.6").out
     assert "Use 1 GPU:" in cli("--from-csv", "t.csv", "--efficiency", "0.9").out
-    assert "No size has an efficiency of 110%" in cli("--from-csv", "t.csv", "--efficiency", "1.1").out
+    assert "No size reaches an efficiency of 110%" in cli("--from-csv", "t.csv", "--efficiency", "1.1").out
 
 
-def test_a_law_that_promises_more_is_not_taken_for_a_measurement(cli, tmp_path):
+def test_a_predicted_size_is_not_recommended_without_a_measurement(cli, tmp_path):
     (tmp_path / "good.csv").write_text("gpus,seconds\n" + "".join(f"{n},{100 / n + 0.01}\n" for n in (1, 2, 4, 8, 16)))
     said = cli("--from-csv", "good.csv").out
     assert "Use 16 GPUs: the largest size measured" in said
-    assert "By the law, 128 GPUs would have it, too; measure before you rely on it." in said  # of 1024 it is not sure
+    assert "According to the law, 128 GPUs reach it, too; measure to be sure." in said  # of 1024 it is not sure
 
 
-def test_more_than_all_is_explained_and_what_the_law_is_not_sure_of_is_not_promised(cli, tmp_path):
+def test_an_efficiency_above_100_percent_is_explained(cli, tmp_path):
     (tmp_path / "memory.csv").write_text("gpus,seconds\n1,100\n2,46\n4,21.7\n8,10\n")
     said = cli("--from-csv", "memory.csv")
-    assert "More than 100%: the smallest size is held up by" in said.out
-    assert "By the law" not in said.out and said.err == ""
+    assert "More than 100%: something slows down the smallest size" in said.out
+    assert "According to the law" not in said.out and said.err == ""
 
 
 def test_a_table_and_a_picture_are_files_and_json_is_alone_on_stdout(cli, tmp_path):
@@ -74,19 +74,19 @@ def test_a_table_and_a_picture_are_files_and_json_is_alone_on_stdout(cli, tmp_pa
     assert (tmp_path / "o.png").read_bytes()[:4] == b"\x89PNG" and (tmp_path / "o.svg").is_file()
 
 
-def test_too_few_points_are_said_to_be_too_few(cli, tmp_path):
+def test_too_few_points_are_reported(cli, tmp_path):
     (tmp_path / "few.csv").write_text("gpus,seconds\n2,10\n4,6\n")
     said = cli("--from-csv", "few.csv").out
-    assert "No prediction: 2 sizes measured, which gives no law" in said and "Counted from 2 GPUs" in said
+    assert "No prediction: 2 sizes measured, too few for a law" in said and "Speed-up is relative to 2 GPUs" in said
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "scale needs the sizes to measure, as in --gpus 1,2,4,8, or --from-csv FILE"),
-        (["--from-csv", "t.csv", "--efficiency", "nan"], "--efficiency nan is no share"),
+        ([], "give the sizes to measure, as in --gpus 1,2,4,8, or --from-csv FILE"),
+        (["--from-csv", "t.csv", "--efficiency", "nan"], "--efficiency nan is not a number"),
         (["--gpus", "1,x"], "--gpus: '1,x' is not a list of whole numbers"),
-        (["--from-csv", "t.csv", "--gpus", "1"], "--from-csv takes times that were measured already; leave --gpus out"),
+        (["--from-csv", "t.csv", "--gpus", "1"], "--from-csv reads finished measurements; leave --gpus out"),
         (["--from-csv", "t.csv", "train.py"], "leave train.py out"),
         (["--from-csv", "t.csv", "--time", "10"], "leave --time out"),
         (["--from-csv", "missing.csv"], "--from-csv missing.csv: No such file or directory"),
@@ -101,7 +101,7 @@ def test_a_wrong_request_ends_in_one_line(cli, words, said):
 
 
 def test_sizes_are_measured_by_jobs_and_a_second_call_collects_them(slurm_env, tmp_path):
-    """Speed-up is T1/Tn where a step's samples stay, efficiency its share of the ranks; nothing is submitted twice."""
+    """With --strong the speed-up is T1/Tn; no job is submitted twice."""
     words = ["--gpus", "1,2", "--ntasks-per-node", "2", "--launcher", "fork", "--strong", "--task", "linear"]
     words += ["--steps", "40", "--warm-up", "10", "--name", "lin", "--json"]
 
@@ -124,4 +124,4 @@ def test_sizes_are_measured_by_jobs_and_a_second_call_collects_them(slurm_env, t
     assert json.loads(scale().stdout) == json.loads(first.stdout)
     assert [path.read_text() for path in sorted(tmp_path.glob("jobs/*/submissions.jsonl"))] == submitted
     changed = scale("--batch-size", "16", status=2)
-    assert "batch-size 32 became 16; choose another --name, or --reset to measure anew" in changed.stderr
+    assert "batch-size 32 became 16; choose another --name, or --reset to measure again" in changed.stderr

@@ -1,4 +1,4 @@
-"""What a command may import: more would make each start slower (benchmarks/startup.py measures the time)."""
+"""The imports of each command are limited, since more would slow down its start (see benchmarks/startup.py)."""
 
 import importlib.util
 import json
@@ -17,7 +17,7 @@ atexit.register(lambda: print(json.dumps(sorted({*sys.modules} - before)), file=
 from slurmddp.cli import main
 main(sys.argv[1:])
 """
-"""Runs a command line; the last line of stderr is what it has loaded."""
+"""Runs a command line; the last line of stderr lists the modules it has loaded."""
 SUPERVISOR = """
 import json, sys
 before = set(sys.modules)
@@ -36,9 +36,9 @@ class May(NamedTuple):
     """What a command may import."""
 
     packages: str
-    """All packages that are neither Python's own nor ours; each heavy one is left out: torch, numpy, submitit, rich."""
+    """The allowed packages outside the standard library and slurmddp; never torch, numpy, submitit or rich."""
     never: str
-    """Modules of Python's and ours that it must not load; of a package all that is in it."""
+    """Forbidden modules of the standard library and slurmddp; a package stands for all its modules."""
 
 
 HEAVY = "asyncio concurrent http logging multiprocessing socket "
@@ -75,7 +75,7 @@ TABLE = {
 
 
 def loaded(command, folder):
-    """Return the modules that a command loads in a folder with a run, where no Slurm is."""
+    """Return the modules that a command loads in a folder with a run, without Slurm."""
     append_record(RunDir.named(str(folder / "jobs"), "one").submissions, {"job": "17"})
     words = [sys.executable, "-c", REPORT, *command.split()]
     env = {"PATH": "", "HOME": str(folder)}
@@ -110,6 +110,6 @@ def test_the_supervisor_imports_little():
 @pytest.mark.parametrize(
     "name", sorted({*OF_SUPERVISOR.split(), *(name for row in TABLE.values() for name in row.never.split())})
 )
-def test_what_the_table_forbids_is_there(name):
-    """Under another name it would no longer be forbidden."""
+def test_the_forbidden_modules_exist(name):
+    """A renamed module would no longer be forbidden."""
     assert importlib.util.find_spec(name)

@@ -1,4 +1,4 @@
-"""`slurmddp status` as people and scripts see it."""
+"""`slurmddp status`: table, details, JSON, exit status."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -9,7 +9,7 @@ import pytest
 
 from slurmddp.cli import bulk_options, group
 from slurmddp.cli import status as command
-from slurmddp.cli.status_format import block, rows
+from slurmddp.cli.status_format import format_job, format_jobs
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.status import JobStatus, Progress
 from slurmddp.runs.layout import RunDir
@@ -37,8 +37,8 @@ FAILED = job(
 )
 
 
-def test_a_table_fits_80_columns_and_moves_no_cursor():
-    lines = list(rows([RUNNING, WAITING, FAILED, job("20", "BLURRED", age_s=3700)]))
+def test_the_table_fits_80_columns_and_has_no_control_characters():
+    lines = list(format_jobs([RUNNING, WAITING, FAILED, job("20", "BLURRED", age_s=3700)]))
     assert all(len(line) <= 80 and line.isprintable() for line in lines)
     assert [line.split()[:3] for line in lines[:3]] == [
         ["RUN", "JOB", "STATE"], ["mnist", "17", "RUNNING"], ["mnist", "18_[1-3]", "PENDING"],
@@ -49,12 +49,12 @@ def test_a_table_fits_80_columns_and_moves_no_cursor():
 
 def test_many_tasks_in_the_same_state_are_one_row():
     tasks = [job(f"17_{number}") for number in range(9)] + [job("17_9", "FAILED")]
-    lines = list(rows(tasks))
+    lines = list(format_jobs(tasks))
     assert len(lines) == 3 and "17_*" in lines[1] and "9 tasks" in lines[1]
 
 
-def test_a_block_tells_everything_and_moves_no_cursor():
-    text = "\n".join(block(RUNNING))
+def test_a_single_job_is_shown_in_full_without_control_characters():
+    text = "\n".join(format_job(RUNNING))
     assert all(len(line) <= 80 and line.isprintable() for line in text.splitlines())
     parts = """mnist: job 17 is RUNNING
 1m30s, limit 2h
@@ -62,15 +62,15 @@ n7 and 4 more, partition gpu
 attempt     1.0
 1234 samples/s
 step 40, 1m5s old
-7 times, the last of them:
+7 times; the last 5:
 peer lost
 preempted\\x1b
 came back   once
-told by     squeue"""
+source      squeue"""
     for part in parts.splitlines():
         assert part in text
-    assert "why         Priority; others come first; wait" in "\n".join(block(WAITING))
-    assert "the run's files, 2m old" in "\n".join(block(job(age_s=120)))
+    assert "why         Priority; others come first; wait" in "\n".join(format_job(WAITING))
+    assert "the run's files, 2m old" in "\n".join(format_job(job(age_s=120)))
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def typed(monkeypatch, tmp_path):
         run.submissions.write_text(json.dumps({"job": number, "time": number}) + "\n")
 
     def run(*words, statuses=(), input=None):  # noqa: A002 click's name
-        monkeypatch.setattr(command, "look", lambda *_: list(statuses))
+        monkeypatch.setattr(command, "query_jobs", lambda *_: list(statuses))
         runner = click.testing.CliRunner()
         return runner.invoke(group, list(words), standalone_mode=False, input=input)
 
@@ -112,8 +112,8 @@ def test_the_exit_status_of_named_jobs(typed, states, status):
     assert overview.return_value == 0 and overview.stdout.splitlines()[1].startswith("mnist")
 
 
-def test_the_job_that_a_run_stands_at_counts(typed):
-    """An earlier failure is told, but is not the run's state."""
+def test_the_current_job_of_a_run_counts(typed):
+    """An earlier failure is listed, but is not the state of the run."""
     statuses = [job("17", "FAILED", run=run_of("mnist")), job("18", "COMPLETED", run=run_of("mnist"))]
     run_of("mnist").submissions.write_text('{"job": "17"}\n{"job": "18"}\n')
     done = typed("status", "mnist", statuses=statuses)
@@ -121,7 +121,7 @@ def test_the_job_that_a_run_stands_at_counts(typed):
     assert "mnist: job 18 is COMPLETED" in done.stdout and "17   FAILED" in done.stdout
 
 
-def test_json_has_all_of_it_and_no_number_that_json_has_not(typed):
+def test_json_has_every_field_and_nan_as_text(typed):
     bad = Progress(loss=float("nan"))
     done = typed("status", "17", "--json", statuses=[job(run=run_of("mnist"), submitted=NOON, progress=bad)])
     (record,) = json.loads(done.stdout)
@@ -129,13 +129,13 @@ def test_json_has_all_of_it_and_no_number_that_json_has_not(typed):
     assert (record["submitted"], record["progress"]["loss"]) == (NOON.isoformat(), "nan")
 
 
-def test_an_old_answer_is_told_to_be_one(typed):
+def test_an_old_state_is_marked_as_old(typed):
     done = typed("status", "17", statuses=[job(run=run_of("mnist"), silence="no answer", age_s=60)])
-    assert done.stderr == "Slurm's controller does not answer (no answer); this is what is on record\n"
+    assert done.stderr == "Slurm's controller does not answer (no answer); the states come from files and may be old\n"
     assert typed("status", statuses=[job(state="UNKNOWN", run=run_of("mnist"), silence="no")]).return_value == 3
 
 
-def test_a_job_that_several_words_mean_is_told_once(typed):
+def test_a_job_that_is_named_twice_is_shown_once(typed):
     statuses = [job(f"17_{task}", run=run_of("mnist"), progress=PROGRESS) for task in (1, 2)]
     for words in (["17_1", "17_2"], ["17", "17"], ["mnist", "17_2"]):
         lines = typed("status", *words, statuses=[*statuses, *statuses]).stdout.splitlines()
@@ -147,7 +147,7 @@ def test_a_job_that_several_words_mean_is_told_once(typed):
 def test_a_folder_without_runs_has_a_hint(typed):
     done = typed("status", "--runs-dir", "nothing")
     assert (done.return_value, done.stdout) == (0, "")
-    assert done.stderr.startswith("no run was submitted from here into nothing; ")
+    assert done.stderr.startswith("there are no submitted runs in nothing; ")
     assert typed("status", "--runs-dir", "nothing", "--json").stdout == "[]\n"
 
 
@@ -158,12 +158,12 @@ def test_the_newest_run_comes_first(typed):
     assert [line.split()[0] for line in table.splitlines()] == ["RUN", "gpt", "mnist"]
 
 
-def test_all_asks_first_and_names_or_all_are_wanted(monkeypatch):
-    with pytest.raises(UsageError, match="name runs or jobs, or say --all"):
-        bulk_options.check_words((), every=False)
-    with pytest.raises(UsageError, match="--all means every job, and mnist some"):
-        bulk_options.check_words(("mnist",), every=True)
-    with pytest.raises(UsageError, match="--all means 2 jobs here, and there is no terminal to ask; say --yes"):
+def test_all_asks_for_confirmation_and_excludes_names(monkeypatch):
+    with pytest.raises(UsageError, match="name the runs or jobs, or give --all"):
+        bulk_options.check_targets((), every=False)
+    with pytest.raises(UsageError, match=r"--all cannot be combined with names \(mnist\)"):
+        bulk_options.check_targets(("mnist",), every=True)
+    with pytest.raises(UsageError, match="--all selects 2 jobs, and there is no terminal to ask; add --yes"):
         bulk_options.confirm("Cancel", ["17 (a)", "18 (b)"], yes=False)
     with monkeypatch.context() as closed:
         closed.setattr("sys.stdin", None)

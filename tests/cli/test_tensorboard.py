@@ -1,4 +1,4 @@
-"""TensorBoard's server: for whoever knows its address, and gone with Ctrl-C."""
+"""`slurmddp tensorboard`: its secret address, and its end by Ctrl-C."""
 
 import re
 import signal
@@ -30,7 +30,7 @@ def status_of(url: str) -> int:
 
 
 @pytest.mark.parametrize("words", [["exp"], []])
-def test_it_serves_under_a_secret_that_no_command_line_shows(runs, words):
+def test_the_address_has_a_secret_that_no_command_line_shows(runs, words):
     with subprocess.Popen(
         [*COMMAND, *words], cwd=runs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as server:
@@ -54,18 +54,18 @@ def test_it_serves_under_a_secret_that_no_command_line_shows(runs, words):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["none"], "'none' is no folder, and no run in jobs"),
-        (["new"], "run 'new' has written nothing for TensorBoard"),
+        (["none"], "'none' is neither a folder nor a run in jobs"),
+        (["new"], "run 'new' has no data for TensorBoard"),
         (["--runs-dir", "nowhere"], "there are no runs in 'nowhere'"),
     ],
 )
-def test_a_run_that_is_not_there_is_one_line(runs, words, said):
+def test_an_unknown_run_is_one_line(runs, words, said):
     done = subprocess.run([*COMMAND, *words], cwd=runs, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"Error: {said}")
 
 
-def test_a_port_that_is_taken_and_a_missing_package_are_one_line(runs):
+def test_a_port_in_use_and_a_missing_package_are_one_line(runs):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

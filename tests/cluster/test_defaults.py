@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from slurmddp.cluster import Cluster, Nodes, Partition
-from slurmddp.cluster.defaults import sized
+from slurmddp.cluster.defaults import fill_open_values
 from slurmddp.config.resolve import resolve
 from slurmddp.slurm.time import seconds, slurm_time
 
@@ -30,8 +30,7 @@ CLUSTER = Cluster(
 
 
 def size(cluster=CLUSTER, **options):
-    options = {key.replace("_", "-"): value for key, value in options.items()}
-    return sized(resolve(options=options, words=(), job_file=None, environ={}), cluster)
+    return fill_open_values(resolve(options=options, words=(), job_file=None, environ={}), cluster)
 
 
 @pytest.mark.parametrize(
@@ -103,9 +102,9 @@ def test_where_memory_is_not_counted_none_is_asked_for():
 
 def test_each_computed_value_says_why():
     origins = size(gpus_per_node="2").origins
-    assert origins["cpus-per-task"] == "partition big: 40 CPUs a node, for 2 of its 8 GPUs 10 / 2 ranks"
+    assert origins["cpus_per_task"] == "partition big: 40 CPUs a node, for 2 of its 8 GPUs 10 / 2 ranks"
     assert origins["mem"] == "partition big: 400000 MB a node, for 2 of its 8 GPUs"
-    assert size().origins["gpus-per-node"] == "all GPUs of a node in partition big"
+    assert size().origins["gpus_per_node"] == "all GPUs of a node in partition big"
 
 
 @pytest.mark.parametrize("limit_s", [1, 59, 3600, 86399, 86400, 10 * 86400 + 1])

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.cli.cluster import report
+from slurmddp.cli.cluster import format_cluster
 from slurmddp.cluster import Nodes, Qos, inspect
-from slurmddp.cluster.inspect import describe, look, parse_config, parse_gpus, parse_nodes, parse_partitions
+from slurmddp.cluster.inspect import describe, parse_config, parse_gpus, parse_nodes, parse_partitions, query_cluster
 from slurmddp.errors import ClusterError
 from slurmddp.slurm.client import LostAnswerError
 
@@ -40,8 +40,8 @@ def test_cpus_that_a_node_keeps_are_none_of_a_jobs():
     kept = inspect.parse_cpus(NODES)
     assert kept == {"a": 12, "b": 10}
     groups = {"gpu": (Nodes(names="a,c", count=2, state="idle", cpus=16, memory_mb=1),)}
-    assert inspect.lessened(groups, kept)["gpu"][0].cpus == 12
-    assert inspect.lessened(groups, {}) == groups
+    assert inspect.reduce_cpus(groups, kept)["gpu"][0].cpus == 12
+    assert inspect.reduce_cpus(groups, {}) == groups
 
 
 def test_20_11_is_read():
@@ -235,7 +235,7 @@ def test_odd_names_are_read_and_cannot_reach_the_terminal(name):
     )
     (partition,) = found.partitions
     assert (partition.name, partition.accounts, partition.nodes[0].names) == (name, (name,), name)
-    lines = list(report(found))
+    lines = list(format_cluster(found))
     assert all(line.isprintable() for line in lines), lines
     assert any(" 1d " in line for line in lines), lines
 
@@ -256,7 +256,7 @@ def test_what_cannot_be_understood_sets_no_limit(config, partitions, nodes):
     found = cluster_of(config, partitions, nodes)
     assert (found.kill_wait_s, found.max_array_size) == (30, 1001)
     assert all(partition.max_time_s is partition.max_nodes is None for partition in found.partitions)
-    assert list(report(found))
+    assert list(format_cluster(found))
 
 
 def test_ten_thousand_nodes_each_of_its_own_kind_take_less_than_a_second():
@@ -270,7 +270,9 @@ def test_ten_thousand_nodes_each_of_its_own_kind_take_less_than_a_second():
     )
     nodes = "".join(rows).replace("|", "\x1f")
     start = time.process_time()
-    lines = list(report(cluster_of("PreemptType = preempt/partition_prio\nPreemptMode = REQUEUE\n", partitions, nodes)))
+    lines = list(
+        format_cluster(cluster_of("PreemptType = preempt/partition_prio\nPreemptMode = REQUEUE\n", partitions, nodes))
+    )
     took_s = time.process_time() - start
     assert took_s < 1
     assert re.search(r"p0 +10000 +0 +10000 +0 +1-10000 +0-976G +none +requeue +0-8", "\n".join(lines)), lines
@@ -285,25 +287,25 @@ def program(folder, name, text):
 
 def test_a_machine_without_slurm_is_an_error_with_what_to_do(tmp_path):
     with pytest.raises(ClusterError, match="was not found; log in to a cluster, try `slurmddp sandbox up`"):
-        look({"PATH": str(tmp_path)})
+        query_cluster({"PATH": str(tmp_path)})
 
 
 def test_a_controller_that_is_silent_or_refuses_is_an_error(tmp_path):
     for name in ("sinfo", "scontrol"):
         program(tmp_path, name, "import time; time.sleep(30)")
     with pytest.raises(LostAnswerError, match="did not end within 0 s"):
-        look({"PATH": str(tmp_path)}, timeout_s=0.2)
+        query_cluster({"PATH": str(tmp_path)}, timeout_s=0.2)
     for name in ("sinfo", "scontrol"):
         program(tmp_path, name, "import sys; sys.exit('slurm_load_partitions: Access denied')")
     with pytest.raises(ClusterError, match="sinfo: slurm_load_partitions: Access denied"):
-        look({"PATH": str(tmp_path)})
+        query_cluster({"PATH": str(tmp_path)})
 
 
 def test_an_accounting_that_does_not_answer_is_said_not_fatal(tmp_path):
     program(tmp_path, "sinfo", "")
     program(tmp_path, "scontrol", "print('AccountingStorageType = accounting_storage/slurmdbd')")
     program(tmp_path, "sacctmgr", "import sys; sys.exit('sacctmgr: error: Unable to connect to database')")
-    found = look({"PATH": str(tmp_path)}, accounts=True)
+    found = query_cluster({"PATH": str(tmp_path)}, accounts=True)
     assert (found.accounts, found.qos) == (None, None)
     assert found.unlearned == ("accounts and QOS: sacctmgr: Unable to connect to database",)
 

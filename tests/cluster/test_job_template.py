@@ -19,7 +19,7 @@ def partition(name, *nodes, **values):
 
 def written(*partitions, script="train.py", **values):
     cluster = Cluster(name="c", version="22.05.8", partitions=partitions, **values)
-    return tomllib.loads(job_template.starter(cluster, script=script, name="x", file="job.toml"))
+    return tomllib.loads(job_template.build_job_file(cluster, script=script, name="x", file="job.toml"))
 
 
 def test_a_partition_with_gpus_is_preferred_to_the_default_one_without():
@@ -86,7 +86,7 @@ def test_of_different_nodes_the_most_alike_count_with_their_type():
     many = [typed("a100", 8, count=3, state=state, cpus=40) for state in ("idle", "mixed")]
     assert written(partition("gpu", few, *many))["gpus-per-node"] == "a100:8"
     assert written(partition("gpu", *many))["gpus-per-node"] == 8
-    text = job_template.starter(
+    text = job_template.build_job_file(
         Cluster(partitions=(partition("gpu", few, *many),)), script=None, name="x", file="j.toml"
     )
     assert "of 6 like it" in text and "cpus-per-task = 5" in text
@@ -103,7 +103,7 @@ def test_of_different_nodes_the_most_alike_count_with_their_type():
     ],
 )
 def test_it_says_what_preemption_does(values, said):
-    assert said in job_template.starter(
+    assert said in job_template.build_job_file(
         Cluster(partitions=(partition("gpu", GPUS, **values),)), script=None, name="x", file="job.toml"
     )
 
@@ -114,12 +114,12 @@ def test_names_that_are_no_ones_business_do_no_harm(hostile):
     cluster = Cluster(
         name=hostile, version=hostile, partitions=(fine, partition(hostile, GPUS)), accounts=("a", hostile)
     )
-    text = job_template.starter(cluster, script=None, name="x", file="job.toml")
+    text = job_template.build_job_file(cluster, script=None, name="x", file="job.toml")
     table = tomllib.loads(text)
     assert (table["partition"], table["nodes"]) == ("fine", 1)
     assert all(char.isprintable() or char == "\n" for char in text)
     alone = Cluster(partitions=(partition(hostile, GPUS),))
-    table = tomllib.loads(job_template.starter(alone, script=None, name="x", file="job.toml"))
+    table = tomllib.loads(job_template.build_job_file(alone, script=None, name="x", file="job.toml"))
     assert table.get("partition", hostile) == hostile
 
 
@@ -127,7 +127,7 @@ def test_names_that_are_no_ones_business_do_no_harm(hostile):
 @pytest.mark.parametrize("script", [None, "train.py", 'a "b".py'])
 def test_what_is_written_is_a_job_file(cluster, script, tmp_path):
     path = tmp_path / "job.toml"
-    path.write_text(job_template.starter(cluster, script=script, name="x", file="job.toml"))
+    path.write_text(job_template.build_job_file(cluster, script=script, name="x", file="job.toml"))
     spec = resolve.resolve(options={}, words=(), job_file=path, environ={}).spec
     assert spec.command == ((str(tmp_path / script),) if script else ())
     assert spec.time == "04:00:00"
@@ -156,10 +156,10 @@ def test_the_script_is_train_or_main_or_the_only_program(files, script, tmp_path
         (tmp_path / name).write_text(text)
     (tmp_path / "folder.py").mkdir()
     os.mkfifo(tmp_path / "pipe.py")
-    assert job_template.script_in(tmp_path) == script
+    assert job_template.find_script(tmp_path) == script
 
 
 def test_the_name_is_the_files_if_somebody_chose_it(tmp_path):
-    assert job_template.name_for(tmp_path / "exp1.toml", "train.py") == "exp1"
-    assert job_template.name_for(tmp_path / "job.toml", "train.py") == "train"
-    assert job_template.name_for(tmp_path / "job.toml", None) == "mnist"
+    assert job_template.choose_name(tmp_path / "exp1.toml", "train.py") == "exp1"
+    assert job_template.choose_name(tmp_path / "job.toml", "train.py") == "train"
+    assert job_template.choose_name(tmp_path / "job.toml", None) == "mnist"

@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from slurmddp.cluster import Cluster, Nodes, Partition
-from slurmddp.cluster.limits import problems, waits_for_nodes
+from slurmddp.cluster.limits import find_problems, waits_for_nodes
 from slurmddp.config.job_spec import JobSpec
 
 GPU = Nodes(
@@ -25,7 +25,7 @@ CLUSTER = Cluster(
 
 
 def found(cluster=CLUSTER, **values):
-    return problems(JobSpec(job_name="x", **values), cluster)
+    return find_problems(JobSpec(job_name="x", **values), cluster)
 
 
 @pytest.mark.parametrize(
@@ -50,23 +50,26 @@ def test_what_fits_is_no_problem(values):
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"partition": "gpus"}, "--partition: 'gpus' is not here; did you mean 'gpu' or 'cpu'?"),
-        ({"partition": "secret"}, "--partition: 'secret' is not here; there are gpu, all, cpu, down, closed"),
-        ({"partition": "zzz"}, "--partition: 'zzz' is not here; there are gpu, all, cpu, down, closed"),
+        ({"partition": "gpus"}, "--partition: 'gpus' does not exist; did you mean 'gpu' or 'cpu'?"),
+        ({"partition": "secret"}, "--partition: 'secret' does not exist; there are gpu, all, cpu, down, closed"),
+        ({"partition": "zzz"}, "--partition: 'zzz' does not exist; there are gpu, all, cpu, down, closed"),
         ({"partition": "closed"}, "partition closed is DRAIN and takes no jobs; choose another one by --partition"),
         ({"time": "2:00:00"}, "--time 2:00:00: partition gpu allows at most 01:00:00"),
         ({"time": "UNLIMITED"}, "--time UNLIMITED: partition gpu allows at most 01:00:00"),
         ({"nodes": 3}, "--nodes 3: partition gpu has 2"),
         ({"nodes": 3, "partition": "all"}, "--nodes 3: partition all allows at most 2 for a job"),
-        ({"partition": "cpu"}, "--nodes 1: partition cpu wants at least 2 for a job"),
+        ({"partition": "cpu"}, "--nodes 1: partition cpu needs at least 2 for a job"),
         ({"partition": "cpu", "nodes": 2, "qos": "short"}, "--nodes 2: partition cpu has 1"),
         ({"partition": "gpu,cpu", "nodes": 3}, "--nodes 3: partition gpu has 2"),
         ({"gpus_per_node": "9"}, "--gpus-per-node 9: a node of partition gpu has 8"),
         ({"gpus_per_node": "h100:1"}, "--gpus-per-node h100:1: partition gpu has GPUs of type a100"),
-        ({"gpus_per_node": "1", "partition": "all", "constraint": "y"}, "have all that is asked for (1 CPUs, GPUs 1"),
+        (
+            {"gpus_per_node": "1", "partition": "all", "constraint": "y"},
+            "have everything that is asked for (1 CPUs, GPUs 1",
+        ),
         (
             {"gpus_per_node": "8", "cpus_per_task": 3},
-            "want 24 CPUs on a node, and a job gets 16 in partition gpu; at most --cpus-per-task 2",
+            "need 24 CPUs on a node, and a job gets 16 in partition gpu; at most --cpus-per-task 2",
         ),
         (
             {"ntasks_per_node": 17},
@@ -76,10 +79,13 @@ def test_what_fits_is_no_problem(values):
         ({"mem": "40G", "partition": "all"}, "--mem 40G: a job gets 32000 MB on a node of partition all"),
         (
             {"partition": "all", "gpus_per_node": "8", "cpus_per_task": 8, "nodes": 1},
-            "--nodes 1: 0 nodes of partition all have all that is asked for (64 CPUs, GPUs 8)",
+            "--nodes 1: 0 nodes of partition all have everything that is asked for (64 CPUs, GPUs 8)",
         ),
-        ({"constraint": "y"}, "--nodes 1: 0 nodes of partition gpu have all that is asked for (1 CPUs, feature y)"),
-        ({"account": "physic", "partition": "all"}, "--account: 'physic' is not yours; did you mean 'physics'?"),
+        (
+            {"constraint": "y"},
+            "--nodes 1: 0 nodes of partition gpu have everything that is asked for (1 CPUs, feature y)",
+        ),
+        ({"account": "physic", "partition": "all"}, "--account: 'physic' is not one of yours; did you mean 'physics'?"),
         ({"qos": "low"}, "--qos low: partition gpu does not take it"),
     ],
 )

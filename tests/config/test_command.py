@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurmddp.config.command import as_executable, as_name, interpreter, is_worker, name_of, normalise, script_of
+from slurmddp.config.command import as_name, check_executable, interpreter, is_worker, name_of, normalise, script_of
 from slurmddp.errors import UsageError
 
 
@@ -29,9 +29,9 @@ def test_the_leading_word_is_understood_and_dropped(typed, taken):
         (("python",), "alone"),
         (
             ("torchrun", "--nnodes=2", "train.py"),
-            "'--nnodes=2' of 'torchrun': torchrun's options are slurmddp's here: --nodes, --ntasks-per-node",
+            "'--nnodes=2' of 'torchrun': use slurmddp's own options instead, as --nodes and --ntasks-per-node",
         ),
-        (("python", "-O", "train.py"), "only python's -u and -m are understood; leave '-O' out"),
+        (("python", "-O", "train.py"), "of python's options only -u and -m are allowed; leave '-O' out"),
         (("-m",), "needs a module"),
         (("", "x"), "empty word"),
         (("train.py", "a\0b"), "NUL"),
@@ -74,10 +74,10 @@ def test_names_come_from_scripts_and_modules():
 
 
 def test_an_executable_is_taken_as_it_is():
-    assert as_executable(("python", "-u", "-m")) == ("python", "-u", "-m")
+    assert check_executable(("python", "-u", "-m")) == ("python", "-u", "-m")
 
 
-@pytest.mark.parametrize("words", [(), ("",), ("-m", "x"), ("prog", "\0")])
+@pytest.mark.parametrize("words", [("",), ("-m", "x"), ("prog", "\0")])
 def test_what_can_be_no_executable_is_refused(words):
     with pytest.raises(UsageError):
-        as_executable(words)
+        check_executable(words)

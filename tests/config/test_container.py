@@ -48,7 +48,7 @@ def test_a_job_without_an_image_has_no_container():
 )
 def test_a_mounts_target_is_written_out(mount, spelled):
     container.check_mount(mount)
-    assert container.spelled(mount) == spelled
+    assert container.complete_mount(mount) == spelled
 
 
 @pytest.mark.parametrize("mount", ["data", "/a:b", "/a,/b", "/a:/b:/c", "/a:/b:rx", "$X:/b"])

@@ -5,70 +5,70 @@ import sys
 
 import pytest
 
-from slurmddp.config.datasets import CIFAR_NAMES, CIFAR_RECORD, DIGITS, IDX_STEMS, check
+from slurmddp.config.datasets import CIFAR_NAMES, CIFAR_RECORD, DIGITS, IDX_STEMS, find_data
 from slurmddp.config.worker_options import WorkerOptions
 from slurmddp.errors import UsageError
 
 
 def test_data_is_found_or_made():
-    assert check(WorkerOptions()) == DIGITS
+    assert find_data(WorkerOptions()) == DIGITS
     for task in ("linear", "mnist", "cifar10", "gpt", "torchvision:resnet18"):
-        assert check(WorkerOptions(task=task, data="synthetic")) is None
-    assert check(WorkerOptions(task="linear")) is None
+        assert find_data(WorkerOptions(task=task, data="synthetic")) is None
+    assert find_data(WorkerOptions(task="linear")) is None
 
 
 def test_what_an_own_task_makes_of_its_data_is_its_business():
-    assert check(WorkerOptions(task="hills:Hills", data="anything")) is None
-    assert check(WorkerOptions(task="hills:Hills")) is None
+    assert find_data(WorkerOptions(task="hills:Hills", data="anything")) is None
+    assert find_data(WorkerOptions(task="hills:Hills")) is None
 
 
 def test_a_folder_of_idx_files_may_hold_them_packed_or_plain(tmp_path):
     for number, stem in enumerate(IDX_STEMS):
         (tmp_path / (stem if number % 2 else f"{stem}.gz")).touch()
-    assert check(WorkerOptions(data=str(tmp_path))) == tmp_path
+    assert find_data(WorkerOptions(data=str(tmp_path))) == tmp_path
 
 
 def test_cifar_is_six_files_of_whole_images(tmp_path):
     for name in CIFAR_NAMES:
         (tmp_path / name).write_bytes(bytes(2 * CIFAR_RECORD))
-    assert check(WorkerOptions(task="cifar10", data=str(tmp_path))) == tmp_path
+    assert find_data(WorkerOptions(task="cifar10", data=str(tmp_path))) == tmp_path
     (tmp_path / "data_batch_4.bin").write_bytes(bytes(2 * CIFAR_RECORD - 1))
-    with pytest.raises(UsageError, match=r"data_batch_4.bin has 6145 bytes, which is no number of images of 3073"):
-        check(WorkerOptions(task="cifar10", data=str(tmp_path)))
+    with pytest.raises(UsageError, match=r"data_batch_4.bin has 6145 bytes, not a multiple of 3073 \(one image\)"):
+        find_data(WorkerOptions(task="cifar10", data=str(tmp_path)))
 
 
 def test_a_folder_of_images_has_train_and_val(tmp_path):
     (tmp_path / "train" / "cat").mkdir(parents=True)
     (tmp_path / "val").mkdir()
     options = WorkerOptions(task="torchvision:resnet18", data=str(tmp_path))
-    with pytest.raises(UsageError, match="holds no val/CLASS/ with images; give a folder with train/CLASS/"):
-        check(options)
+    with pytest.raises(UsageError, match="has no val/CLASS/ with images; give a folder with train/CLASS/"):
+        find_data(options)
     (tmp_path / "val" / "cat").mkdir()
-    assert check(options) == tmp_path
+    assert find_data(options) == tmp_path
 
 
 def test_a_text_has_a_least_length(tmp_path):
     text = tmp_path / "text"
     text.write_bytes(bytes(4096))
-    assert check(WorkerOptions(task="gpt", data=str(text))) == text
+    assert find_data(WorkerOptions(task="gpt", data=str(text))) == text
     text.write_bytes(bytes(4095))
-    with pytest.raises(UsageError, match="text' has 4095 bytes; the least is 4096"):
-        check(WorkerOptions(task="gpt", data=str(text)))
+    with pytest.raises(UsageError, match="text' has 4095 bytes; at least 4096 are needed"):
+        find_data(WorkerOptions(task="gpt", data=str(text)))
 
 
 @pytest.mark.parametrize(
     ("task", "message"),
     [
-        ("mnist", "none' is no folder; allowed are digits, synthetic, or a folder of IDX files"),
-        ("cifar10", "none' holds no data_batch_1.bin; give the folder of CIFAR-10's binary version"),
-        ("gpt", "none' is no file; give a text, or type --data synthetic"),
-        ("torchvision:resnet18", "none' holds no train/CLASS/ with images; give a folder with"),
-        ("linear", "with --task linear, which makes its own; leave it out"),
+        ("mnist", "none' is not a folder; allowed are digits, synthetic, or a folder of IDX files"),
+        ("cifar10", "none' has no data_batch_1.bin; give the folder of CIFAR-10's binary version"),
+        ("gpt", "none' is not a file; give a text file, or type --data synthetic"),
+        ("torchvision:resnet18", "none' has no train/CLASS/ with images; give a folder with"),
+        ("linear", "with --task linear, which makes its own data; leave it out"),
     ],
 )
 def test_data_that_is_not_there_is_one_line(tmp_path, task, message):
     with pytest.raises(UsageError) as caught:
-        check(WorkerOptions(task=task, data=str(tmp_path / "none")))
+        find_data(WorkerOptions(task=task, data=str(tmp_path / "none")))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -76,14 +76,14 @@ def test_data_that_is_not_there_is_one_line(tmp_path, task, message):
 def test_a_missing_idx_file_is_named(tmp_path):
     for stem in IDX_STEMS[:-1]:
         (tmp_path / stem).touch()
-    with pytest.raises(UsageError, match=r"holds no t10k-labels-idx1-ubyte and no t10k-labels-idx1-ubyte\.gz; put"):
-        check(WorkerOptions(data=str(tmp_path)))
+    with pytest.raises(UsageError, match=r"has neither t10k-labels-idx1-ubyte nor t10k-labels-idx1-ubyte\.gz; put"):
+        find_data(WorkerOptions(data=str(tmp_path)))
 
 
 @pytest.mark.parametrize("task", ["cifar10", "gpt", "torchvision:resnet18"])
 def test_a_task_without_data_of_its_own_asks_for_some(task):
     with pytest.raises(UsageError, match=rf"--task {task} needs --data; give .*, or type --data synthetic"):
-        check(WorkerOptions(task=task))
+        find_data(WorkerOptions(task=task))
 
 
 def test_looking_for_files_needs_no_torch():

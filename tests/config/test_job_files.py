@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from slurmddp.config import job_files, resolve
+from slurmddp.config.job_files import find_configuration
 from slurmddp.errors import UsageError
 
 
@@ -41,11 +42,11 @@ def foreign(path, monkeypatch):
 def test_the_nearest_project_file_up_to_the_repositorys_root_counts(home):
     repository = home / "repository"
     write(home / "slurmddp.toml", "nodes = 9")
-    assert paths(job_files.find(repository / "deep")) == []
+    assert paths(find_configuration(repository / "deep")) == []
     root = write(repository / "slurmddp.toml", "nodes = 2")
-    assert paths(job_files.find(repository / "deep" / "deeper")) == paths(job_files.find(repository)) == [root]
+    assert paths(find_configuration(repository / "deep" / "deeper")) == paths(find_configuration(repository)) == [root]
     near = write(repository / "deep" / "pyproject.toml", "[tool.slurmddp]\nnodes = 3")
-    (file,) = job_files.find(repository / "deep" / "deeper").files
+    (file,) = find_configuration(repository / "deep" / "deeper").files
     assert (file.path, file.table) == (near, {"nodes": 3})
 
 
@@ -62,7 +63,7 @@ def test_the_nearest_project_file_up_to_the_repositorys_root_counts(home):
 )
 def test_our_table_counts_however_it_is_written(home, text):
     write(home / "repository" / "pyproject.toml", text)
-    (file,) = job_files.find(home / "repository").files
+    (file,) = find_configuration(home / "repository").files
     assert file.table == {"nodes": 3}
 
 
@@ -76,23 +77,23 @@ def test_outside_of_a_repository_home_is_the_last_place(home):
     (home / "home" / "work").mkdir(parents=True)
     write(home / "slurmddp.toml", "nodes = 9")
     os.environ["HOME"] = str(home / "home")
-    assert paths(job_files.find(home / "home" / "work")) == []
+    assert paths(find_configuration(home / "home" / "work")) == []
     own = write(home / "home" / "slurmddp.toml", "nodes = 2")
-    assert paths(job_files.find(home / "home" / "work")) == [own]
+    assert paths(find_configuration(home / "home" / "work")) == [own]
 
 
 def test_the_project_comes_before_the_user(home):
     user = write(home / "config" / "slurmddp" / "config.toml", "nodes = 2")
     assert job_files.user_file() == user
     project = write(home / "repository" / "slurmddp.toml", "nodes = 2")
-    assert paths(job_files.find(home / "repository")) == [project, user]
+    assert paths(find_configuration(home / "repository")) == [project, user]
 
 
 def test_of_two_project_files_in_one_folder_ours_counts_and_the_other_is_named(home):
     own = write(home / "repository" / "slurmddp.toml", "nodes = 2")
     shared = write(home / "repository" / "pyproject.toml", "[tool.slurmddp]\nnodes = 3")
-    found = job_files.find(home / "repository")
-    assert (paths(found), found.ignored) == ([own], ((shared, "slurmddp.toml beside it counts"),))
+    found = find_configuration(home / "repository")
+    assert (paths(found), found.ignored) == ([own], ((shared, "slurmddp.toml in the same folder is used"),))
 
 
 @pytest.mark.parametrize(
@@ -100,17 +101,17 @@ def test_of_two_project_files_in_one_folder_ours_counts_and_the_other_is_named(h
 )
 def test_a_pyproject_without_our_table_is_none_of_ours(text, home):
     write(home / "repository" / "pyproject.toml", text)
-    assert job_files.find(home / "repository") == job_files.Configuration()
+    assert find_configuration(home / "repository") == job_files.Configuration()
 
 
 def test_what_everybody_may_write_does_not_count(home):
     file = write(home / "repository" / "slurmddp.toml", "nodes = 2")
     file.chmod(0o646)
-    found = job_files.find(home / "repository")
+    found = find_configuration(home / "repository")
     assert found.files == ()
-    assert found.ignored == ((file, "everybody may write to it; `chmod o-w` makes it count"),)
+    assert found.ignored == ((file, "every user may write to it; type `chmod o-w` on it to use it"),)
     file.chmod(0o664)
-    assert paths(job_files.find(home / "repository")) == [file]
+    assert paths(find_configuration(home / "repository")) == [file]
 
 
 @pytest.mark.parametrize("name", ["slurmddp.toml", "pyproject.toml"])
@@ -118,14 +119,14 @@ def test_what_somebody_else_owns_does_not_count(name, home, monkeypatch):
     text = "[tool.slurmddp]\nnodes = 2" if name == "pyproject.toml" else "syntax error"
     file = write(home / "repository" / name, text)
     foreign(file, monkeypatch)
-    ((path, why),) = job_files.find(home / "repository").ignored
+    ((path, why),) = find_configuration(home / "repository").ignored
     assert path == file
     assert why.startswith("it belongs to user ") and why.endswith(", who is neither you nor root")
 
 
 def test_somebody_elses_pyproject_without_our_table_is_not_spoken_of(home, monkeypatch):
     foreign(write(home / "repository" / "pyproject.toml", 'dependencies = ["slurmddp"]'), monkeypatch)
-    assert job_files.find(home / "repository") == job_files.Configuration()
+    assert find_configuration(home / "repository") == job_files.Configuration()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make a link that is somebody else's")
@@ -133,15 +134,15 @@ def test_somebody_elses_link_to_my_file_does_not_count(home, monkeypatch):
     target = write(home / "mine.toml", "nodes = 2")
     link = home / "repository" / "slurmddp.toml"
     link.symlink_to(target)
-    assert paths(job_files.find(home / "repository")) == [link]
+    assert paths(find_configuration(home / "repository")) == [link]
     foreign(link, monkeypatch)
-    assert [path for path, _ in job_files.find(home / "repository").ignored] == [link]
+    assert [path for path, _ in find_configuration(home / "repository").ignored] == [link]
 
 
 def test_what_is_no_file_is_ignored_and_does_not_hold_anybody_up(home):
     os.mkfifo(home / "repository" / "slurmddp.toml")
     (home / "config" / "slurmddp" / "config.toml").mkdir(parents=True)
-    whys = [why for _, why in job_files.find(home / "repository").ignored]
+    whys = [why for _, why in find_configuration(home / "repository").ignored]
     assert whys == ["it is no regular file", "it is no regular file"]
 
 
@@ -150,15 +151,15 @@ def test_what_is_no_file_is_ignored_and_does_not_hold_anybody_up(home):
     [
         ("slurmddp.toml", "nodes = 2\nnodes = ", "slurmddp.toml: .*line 2"),
         ("slurmddp.toml", "node = 2", "project file .*slurmddp.toml: unknown key 'node'; did you mean nodes"),
-        ("slurmddp.toml", 'command = ["x.py"]', "command has no place here; it stands at the top of a job file"),
-        ("slurmddp.toml", "recorded = 1", "recorded has no place here"),
-        ("slurmddp.toml", "[profile.a]\ncommand = []", "table profile.a: command has no place here"),
-        ("slurmddp.toml", "[profile.a]\nprofile = 'b'", "table profile.a: profile has no place here"),
+        ("slurmddp.toml", 'command = ["x.py"]', "command is not allowed here; write it at the top of a job file"),
+        ("slurmddp.toml", "recorded = 1", "recorded is not allowed here"),
+        ("slurmddp.toml", "[profile.a]\ncommand = []", "table profile.a: command is not allowed here"),
+        ("slurmddp.toml", "[profile.a]\nprofile = 'b'", "table profile.a: profile is not allowed here"),
         ("slurmddp.toml", "[profile.a]\nnode = 2", "table profile.a: unknown key 'node'; did you mean nodes"),
         ("slurmddp.toml", "[profile.a.worker]\nepoch = 2", "table profile.a.worker: unknown key 'epoch'"),
         ("slurmddp.toml", "[profile.a.env]\nA = []", "table profile.a.env, key A: "),
         ("slurmddp.toml", "[profile]\na = 2", "table profile.a: 2 is not a table of job options"),
-        ("slurmddp.toml", "profile = 'a'\n[profile.a]\nnodes = 2", "cannot choose one of them, --profile NAME does"),
+        ("slurmddp.toml", "profile = 'a'\n[profile.a]\nnodes = 2", "cannot choose one of them; type --profile NAME"),
         ("pyproject.toml", "[tool.slurmddp]\nprofile = 'a'\n[tool.slurmddp.profile.a]", "cannot choose one of them"),
         ("pyproject.toml", "[tool.slurmddp]\nnode = 2", "table tool.slurmddp: unknown key 'node'"),
         ("pyproject.toml", "[tool]\nslurmddp = 2", "table tool.slurmddp: 2 is not a table"),
@@ -169,7 +170,7 @@ def test_what_is_no_file_is_ignored_and_does_not_hold_anybody_up(home):
 def test_a_mistake_is_one_line_with_the_file_and_the_place(name, text, message, home):
     write(home / "repository" / name, text)
     with pytest.raises(UsageError, match=message) as caught:
-        job_files.find(home / "repository")
+        find_configuration(home / "repository")
     assert "\n" not in str(caught.value)
 
 
@@ -181,13 +182,20 @@ def test_a_mistake_is_one_line_with_the_file_and_the_place(name, text, message, 
         ("[profile.a.env]\nA = -9223372036854775809", "slurmddp.toml: a number in it is too big"),
         ("nodes = " + "[" * 20000, "slurmddp.toml: its tables and lists are nested too deeply"),
         ("nodes = " + "[" * 150 + "]" * 150, "slurmddp.toml: its tables and lists are nested too deeply"),
-        ("time = 04:00:00", 'key time: a date or a time is not a Slurm time .*; it wants quotes, as in "04:00:00"'),
+        (
+            "time = 04:00:00",
+            'key time: a date or a time is not a Slurm time .*; write it with quotes, as in "04:00:00"',
+        ),
     ],
 )
 def test_what_toml_allows_and_we_cannot_take_is_one_line_too(text, message, home):
     write(home / "repository" / "slurmddp.toml", text)
     with pytest.raises(UsageError, match=message) as caught:
         resolve.resolve(
-            options={}, words=(), job_file=None, environ={}, configuration=job_files.find(home / "repository").files
+            options={},
+            words=(),
+            job_file=None,
+            environ={},
+            configuration=find_configuration(home / "repository").files,
         )
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 400

@@ -3,7 +3,7 @@
 import pytest
 
 from slurmddp.config.job_spec import JOB_FIELDS, JobSpec
-from slurmddp.config.options import convert
+from slurmddp.config.option_types import convert
 from slurmddp.errors import UsageError
 
 
@@ -101,7 +101,7 @@ def test_a_value_that_no_record_can_hold_is_refused():
 
 @pytest.mark.parametrize("line", ["export A=1 \\", "x \\\\\\"])
 def test_a_set_up_line_that_swallows_the_next_is_refused(line):
-    with pytest.raises(UsageError, match="swallow the next line"):
+    with pytest.raises(UsageError, match="joins it to the next line"):
         job(setup=(line,))
     job(setup=("ends in two \\\\",))
 

@@ -18,8 +18,7 @@ from slurmddp.errors import UsageError
 
 
 def resolve(*, words=(), job_file=None, environ=None, **options):
-    given_options = {key.replace("_", "-"): value for key, value in options.items()}
-    return config.resolve(options=given_options, words=tuple(words), job_file=job_file, environ=environ or {})
+    return config.resolve(options=options, words=tuple(words), job_file=job_file, environ=environ or {})
 
 
 def file(folder: Path, text: str, name: str = "exp.toml") -> Path:
@@ -47,6 +46,12 @@ def test_a_sites_variables_for_sbatch_count_below_ours():
 
 def test_a_list_in_the_environment_has_an_item_a_line():
     assert resolve(environ={"SLURMDDP_MODULE": "cuda/12\ngcc 13"}).spec.module == ("cuda/12", "gcc 13")
+
+
+def test_an_option_under_its_former_name_is_read_from_every_source(tmp_path):
+    assert resolve(environ={"SLURMDDP_INIT": "file"}).spec.rendezvous == "file"
+    assert resolve(job_file=file(tmp_path, 'init = "file"')).spec.rendezvous == "file"
+    assert resolve(environ={"SLURMDDP_INIT": "file", "SLURMDDP_RENDEZVOUS": "tcp"}).spec.rendezvous == "tcp"
 
 
 @pytest.mark.parametrize(
@@ -169,14 +174,16 @@ words = st.binary(min_size=1, max_size=8).map(lambda raw: raw.replace(b"\0", b"x
 def test_a_recorded_command_is_repeated_byte_for_byte(tmp_path_factory, arguments):
     first = resolve(words=["train.py", *arguments], nodes="2", env=("A=b", "C"), module=("m",))
     path = tmp_path_factory.mktemp("recorded") / "spec.toml"
-    table = config.recorded(first, directory=str(Path.cwd()), version="0")
+    table = config.build_record(first, directory=str(Path.cwd()), version="0")
     path.write_text(tomli_w.dumps(table))
     assert resolve(job_file=path).spec == structs.replace(first.spec, python=sys.executable)
 
 
 def test_a_recorded_run_of_the_worker_is_repeated(tmp_path):
     first = resolve(words=["--task", "linear", "--lr", "0.5"], gpus_per_node="a100:8", time="30")
-    path = file(tmp_path, tomli_w.dumps(config.recorded(first, directory=str(Path.cwd()), version="0")), "spec.toml")
+    path = file(
+        tmp_path, tomli_w.dumps(config.build_record(first, directory=str(Path.cwd()), version="0")), "spec.toml"
+    )
     assert resolve(job_file=path).spec == structs.replace(first.spec, python=sys.executable)
     assert tomllib.loads(path.read_text())["recorded"]["origins"]["time"] == "--time"
 
@@ -207,7 +214,7 @@ def test_an_executable_keeps_its_leading_python(tmp_path):
     assert spec.program == ("--no-python", *spec.command)
     path = file(tmp_path, 'no-python = true\ncommand = ["./train"]')
     assert resolve(job_file=path).spec.program[0] == "--no-python"
-    with pytest.raises(UsageError, match="--no-python needs a COMMAND"):
+    with pytest.raises(UsageError, match="--no-python: COMMAND is missing"):
         JobSpec(job_name="x", no_python=True)
 
 
@@ -221,9 +228,9 @@ def configured(folder: Path, text: str, user: str = "", **arguments):
     environ, worker = arguments.pop("environ", {}), arguments.pop("worker", {})
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
-        found = job_files.find(folder / "repository")
+        found = job_files.find_configuration(folder / "repository")
     return config.resolve(
-        options={key.replace("_", "-"): value for key, value in arguments.items()},
+        options=arguments,
         words=tuple(words),
         job_file=job_file,
         environ=environ,
@@ -332,7 +339,7 @@ def test_commands_python_ranks_where_command_stands(tmp_path):
 
 
 def recorded(tmp_path, **options):
-    table = config.recorded(resolve(words=["train.py"], **options), directory=str(Path.cwd()), version="0")
+    table = config.build_record(resolve(words=["train.py"], **options), directory=str(Path.cwd()), version="0")
     return file(tmp_path, tomli_w.dumps(table), f"{'-'.join(options)}.toml")
 
 
@@ -365,7 +372,7 @@ def test_a_recorded_python_that_is_gone_is_told(tmp_path):
 
 def test_a_recorded_job_takes_nothing_from_todays_configuration(tmp_path):
     first = configured(tmp_path, PROFILES, profile="big")
-    table = config.recorded(first, directory=str(Path.cwd()), version="0")
+    table = config.build_record(first, directory=str(Path.cwd()), version="0")
     assert "profile" not in table
     path = file(tmp_path, tomli_w.dumps(table), "spec.toml")
     environ = {"SLURMDDP_PROFILE": "big", "SLURMDDP_MEM": "2G"}
@@ -379,10 +386,10 @@ def test_a_recorded_job_takes_nothing_from_todays_configuration(tmp_path):
 def test_the_folder_of_runs_is_found_as_the_jobs_are(tmp_path):
     files = configured(tmp_path, 'runs-dir = "a"\n[profile.p]\nruns-dir = "b"').files
     folder = tmp_path / "repository"
-    assert config.runs_dir(files, {}) == str(folder / "a")
-    assert config.runs_dir(files, {"SLURMDDP_PROFILE": "p"}) == str(folder / "b")
-    assert config.runs_dir(files, {"SLURMDDP_RUNS_DIR": "c"}) == "c"
-    assert config.runs_dir((), {}) == "jobs"
+    assert config.find_runs_dir(files, {}) == str(folder / "a")
+    assert config.find_runs_dir(files, {"SLURMDDP_PROFILE": "p"}) == str(folder / "b")
+    assert config.find_runs_dir(files, {"SLURMDDP_RUNS_DIR": "c"}) == "c"
+    assert config.find_runs_dir((), {}) == "jobs"
 
 
 def test_a_variable_that_only_looks_like_ours_is_named_with_the_near_ones():

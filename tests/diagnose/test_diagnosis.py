@@ -5,9 +5,10 @@ import os
 import pytest
 
 from slurmddp.diagnose import diagnose
-from slurmddp.diagnose import slurm_facts as asking
+from slurmddp.diagnose import diagnosis as diagnosing
 from slurmddp.errors import ClusterError
-from slurmddp.runs.layout import HERE, RunDir, append_record
+from slurmddp.runs.layout import RunDir, append_record
+from slurmddp.runs.ownership import HERE
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobInfo
 
@@ -21,21 +22,26 @@ srun: error: n1: task 0: Killed
 """What a Slurm with cgroups writes; recorded elsewhere."""
 
 
-def answered(silence="", **known):
-    """Return what is known of a job, and why Slurm did not answer."""
-    return JobInfo(**{"state": "", **known}), silence
+@pytest.fixture
+def slurm_says(monkeypatch):
+    """Return a function that sets what Slurm knows of job 17, and why it did not answer."""
+
+    def answer(silence="", **known):
+        job = JobInfo(**{"job_id": "17", "state": "", "source": "scontrol", **known})
+        monkeypatch.setattr(diagnosing, "query_job", lambda *_: (job, silence))
+
+    return answer
 
 
 @pytest.fixture
-def told(monkeypatch, tmp_path):
-    """Return a function that diagnoses a job made by hand, of a state and with an output."""
+def told(monkeypatch, slurm_says, tmp_path):
+    """Return a function that diagnoses a job that slurmddp did not submit, by its state and its output."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(queries, "lost_nodes", lambda *_, **__: ("n2",))
 
     def tell(output: str = "", **known: str):
         (tmp_path / "x.out").write_text(output)
-        base = {"job_id": "17", "source": "scontrol", "name": "x", "output": str(tmp_path / "x.out"), "nodes": "n[1-2]"}
-        monkeypatch.setattr(asking, "ask", lambda *_: answered(**{**base, **known}))
+        slurm_says(**{"name": "x", "output": str(tmp_path / "x.out"), "nodes": "n[1-2]", **known})
         return diagnose(None, "17", {})
 
     return tell
@@ -44,7 +50,7 @@ def told(monkeypatch, tmp_path):
 def test_out_of_memory_names_the_task_that_was_killed_and_what_the_largest_had(told):
     found = told(OOM, state="OUT_OF_MEMORY", exit_status="0:125", max_rss="3904M")
     assert (found.cause, found.rank, found.host) == ("out-of-memory", 1, "n2")
-    assert found.what.endswith("killed what it needed to; the largest task had 3904M")
+    assert found.what.endswith("killed some of its processes; the largest task had 3904M")
 
 
 def test_a_state_that_says_it_all_needs_no_log(told):
@@ -76,15 +82,15 @@ def test_a_job_that_hung_until_its_limit_since_a_rank_had_raised_is_told_of_the_
 
 def test_who_cancelled_a_job_is_told_where_slurm_keeps_it(told):
     assert told(state="CANCELLED", cancelled_by="1000").what == "the job was cancelled by user 1000"
-    assert told(state="CANCELLED").what == "the job was cancelled, by whom Slurm does not say"
+    assert told(state="CANCELLED").what == "the job was cancelled; Slurm does not say by which user"
 
 
 @pytest.mark.parametrize(
     "known", [{"state": "CANCELLED"}, {"source": "files"}, {"state": "CANCELLED", "cancelled_by": "0"}]
 )
-def test_who_cancelled_a_run_by_slurmddp_is_told_without_accounting(recorded, monkeypatch, known):
+def test_who_cancelled_a_run_by_slurmddp_is_told_without_accounting(recorded, slurm_says, known):
     run, job_id = recorded("reset")
-    monkeypatch.setattr(asking, "ask", lambda *_: answered(**{"job_id": job_id, "source": "scontrol", **known}))
+    slurm_says(job_id=job_id, **known)
     head = {"time": 1795300000.0, "job": job_id, "attempt": "0.0", "rank": None, "host": "n1"}
     append_record(run.events, head | {"event": "cancel", "by": "ada"})
     append_record(run.events, head | {"event": "end", "status": 75, "rank": 0})
@@ -135,10 +141,8 @@ def test_a_state_that_is_new_is_told_by_the_output(told):
     assert told("Killed\n", state="HIBERNATED").cause == "unknown"
 
 
-def test_a_number_that_is_another_jobs_by_now_is_not_believed(recorded, monkeypatch):
-    monkeypatch.setattr(
-        asking, "ask", lambda *_: answered(job_id="17", source="scontrol", state="COMPLETED", name="other")
-    )
+def test_a_number_that_is_another_jobs_by_now_is_not_believed(recorded, slurm_says):
+    slurm_says(state="COMPLETED", name="other")
     assert diagnose(*recorded("reset"), {}).cause == "exception"
 
 
@@ -151,37 +155,36 @@ def test_a_run_on_this_machine_that_goes_on_is_said_to(tmp_path):
     assert diagnose(run, job_id, {}).cause == "unknown"
 
 
-def test_a_job_that_nobody_knows_is_an_error_that_says_why(told):
+def test_an_unknown_job_without_files_is_an_error_with_the_reason(told):
     with pytest.raises(
         ClusterError, match="job 17: scontrol did not end within 20 s, and there are no files of it here"
     ):
         told(source="files", silence="scontrol did not end within 20 s")
 
 
-def test_a_setting_of_a_sweep_is_told_by_the_folder_of_its_own(monkeypatch, tmp_path):
+def test_a_setting_of_a_sweep_is_told_by_the_folder_of_its_own(monkeypatch, slurm_says, tmp_path):
     monkeypatch.chdir(tmp_path)
     own = RunDir(tmp_path / "jobs" / "exp" / "lr=1,seed=2")
     own.attempt("17_1", "0.0").mkdir(parents=True)
     own.batch_log("17_1").touch()
     (own.attempt("17_1", "0.0") / "0.end").write_text("77 rank 0 on n2: ValueError: boom\n")
-    known = {"job_id": "17_1", "source": "scontrol", "name": "exp", "state": "FAILED", "exit_status": "77:0"}
-    monkeypatch.setattr(asking, "ask", lambda *_: answered(**known))
+    slurm_says(job_id="17_1", name="exp", state="FAILED", exit_status="77:0")
     found = diagnose(RunDir(tmp_path / "jobs" / "exp"), "17", {})
     assert (found.name, found.job_id, found.cause, found.host) == ("exp/lr=1,seed=2", "17_1", "exception", "n2")
-    known |= {"state": "RUNNING", "nodes": "n2"}
+    slurm_says(job_id="17_1", name="exp", state="RUNNING", nodes="n2")
     assert diagnose(RunDir(tmp_path / "jobs" / "exp"), "17_1", {}).advice == "slurmddp logs -f 17_1"
 
 
-def test_a_sweep_that_slurm_has_forgotten_is_asked_for_by_one_of_its_tasks(tmp_path, monkeypatch):
-    monkeypatch.setattr(asking, "ask", lambda *_: answered(job_id="17", source="files"))
+def test_a_sweep_that_slurm_has_forgotten_is_asked_for_by_one_of_its_tasks(tmp_path, slurm_says):
+    slurm_says(source="files")
     (tmp_path / "lr=1" / "logs").mkdir(parents=True)
     (tmp_path / "lr=1" / "logs" / "17_0.out").touch()
-    with pytest.raises(ClusterError, match="name a setting, or one of its tasks, as 17_0"):
+    with pytest.raises(ClusterError, match="name a setting, or one of its tasks, for example 17_0"):
         diagnose(RunDir(tmp_path), "17", {})
 
 
-def test_what_a_program_said_before_it_ended_itself_is_shown(monkeypatch, tmp_path):
-    monkeypatch.setattr(asking, "ask", lambda *_: answered(job_id="17", source="scontrol", name="a", state="FAILED"))
+def test_what_a_program_said_before_it_ended_itself_is_shown(slurm_says, tmp_path):
+    slurm_says(name="a", state="FAILED")
     run = RunDir(tmp_path / "a")
     run.attempt("17", "0.0").mkdir(parents=True)
     said = "usage: train.py [-h] [--lr LR]\ntrain.py: error: argument --lr: invalid float value: '1..x'\n"
@@ -193,10 +196,9 @@ def test_what_a_program_said_before_it_ended_itself_is_shown(monkeypatch, tmp_pa
 
 
 @pytest.fixture
-def run(monkeypatch, tmp_path):
+def run(slurm_says, tmp_path):
     """Return a run whose job 17 Slurm has as failed."""
-    known = answered(job_id="17", source="scontrol", name="a", state="FAILED", exit_status="77:0")
-    monkeypatch.setattr(asking, "ask", lambda *_: known)
+    slurm_says(name="a", state="FAILED", exit_status="77:0")
     made = RunDir(tmp_path / "a")
     made.create()
     return made
@@ -231,7 +233,7 @@ def test_a_job_that_gave_up_is_told_by_its_last_start_and_not_by_what_its_end_re
     happens(run, "attempt_end", status=76, reason=last)
     happens(run, "job_end", status=76, reason=f"gives up: 4 start(s) in a row failed; the last: {last}")
     found = diagnose(run, "17", {})
-    assert (found.cause, found.what) == ("gave-up", "4 starts in a row failed")
+    assert (found.cause, found.what) == ("gave-up", "4 attempts in a row failed")
 
 
 def test_a_set_up_that_failed_is_told_by_its_record_until_the_job_starts_again(run):

@@ -1,10 +1,10 @@
-"""docs/diagnose.md says what the rules recognise. `python tests/diagnose/test_page.py` writes it anew."""
+"""docs/diagnose.md lists what the rules recognise. `python tests/diagnose/test_page.py` writes it."""
 
 import re
 from pathlib import Path
 
 from slurmddp.diagnose.catalogue import TOPICS
-from slurmddp.diagnose.job_states import SIGNALS, STATES
+from slurmddp.diagnose.catalogue.states import END_RULES, STATE_RULES
 
 PAGE = Path(__file__).parents[2] / "docs" / "diagnose.md"
 MARK = "<!-- what is recognised: from the rules -->\n"
@@ -24,9 +24,9 @@ def table() -> str:
         rows = [_row(rule.key, _code(rule.example), *([] if lost else [AGAIN[rule.again]])) for rule in rules]
         parts.append(f"### {topic}\n\n{head}\n" + "\n".join(rows))
     states = [
-        _row(rule.key, " ".join(filter(None, (rule.state, rule.exit_code))), AGAIN[rule.again]) for rule in STATES
+        _row(rule.key, " ".join(filter(None, (rule.state, rule.exit_code))), AGAIN[rule.again]) for rule in STATE_RULES
     ]
-    ends = [_row(rule.key, _end(name), AGAIN[rule.again]) for name, rule in SIGNALS.items()]
+    ends = [_row(rule.key, _end(name), AGAIN[rule.again]) for name, rule in END_RULES.items()]
     parts.append(
         "### Slurm's states, and how a rank ended\n\n| name | state or end | again |\n|---|---|---|\n"
         + "\n".join(states + ends)

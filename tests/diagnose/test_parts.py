@@ -2,67 +2,68 @@
 
 import os
 import pickle
+from dataclasses import asdict
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from slurmddp.diagnose import Diagnosis, Line, as_json, lines, slurm_facts
+from slurmddp.diagnose import Diagnosis, Line, format_diagnosis
 from slurmddp.diagnose import flight_recorder as flights
-from slurmddp.diagnose.flight_recorder import Flight, load, parting
-from slurmddp.diagnose.job_states import STATES, rule_of
-from slurmddp.diagnose.log_reader import Raw, evidence, labelled, read
-from slurmddp.diagnose.rank_exits import endings
-from slurmddp.diagnose.timestamps import time_of
-from slurmddp.diagnose.tracebacks import chains, fatal
+from slurmddp.diagnose.catalogue.states import STATE_RULES, find_state_rule
+from slurmddp.diagnose.diagnosis import query_job
+from slurmddp.diagnose.flight_recorder import FlightRecord, find_divergence, load_dumps
+from slurmddp.diagnose.log_reader import LogLine, make_evidence, read_lines, strip_labels
+from slurmddp.diagnose.rank_exits import parse_rank_exits
+from slurmddp.diagnose.tracebacks import find_fatal_tracebacks, find_tracebacks
 from slurmddp.errors import ClusterError
 from slurmddp.slurm import client, queries
 from slurmddp.slurm.client import Answer
 from slurmddp.slurm.states import PHASES
 
 
-def raw(text: str) -> list[Raw]:
-    return [Raw(Path("x"), 0, line) for line in text.splitlines()]
+def raw(text: str) -> list[LogLine]:
+    return [LogLine(Path("x"), 0, line) for line in text.splitlines()]
 
 
 def test_of_a_long_file_head_and_tail_are_read_and_the_lines_keep_their_numbers(tmp_path):
     path = tmp_path / "long.out"
     path.write_text("".join(f"line {number}\n" for number in range(1, 10001)))
-    got = read(path, head=100, tail=100)
+    got = read_lines(path, head=100, tail=100)
     assert (got[0].text, got[-1].text) == ("line 1", "line 10000")
     assert len(got) < 40
-    assert [evidence(line).number for line in (got[0], got[-1])] == [1, 10000]
+    assert [make_evidence(line).number for line in (got[0], got[-1])] == [1, 10000]
 
 
 def test_a_file_that_is_missing_or_empty_has_no_lines(tmp_path):
     (tmp_path / "empty").touch()
-    assert read(tmp_path / "missing") == read(tmp_path / "empty") == []
+    assert read_lines(tmp_path / "missing") == read_lines(tmp_path / "empty") == []
 
 
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    assert read(tmp_path / "pipe") == []
+    assert read_lines(tmp_path / "pipe") == []
 
 
 def test_what_a_program_caught_and_logged_in_thousands_ended_nothing():
     """In a time that grows with the log, and not with its square."""
     caught = "Traceback (most recent call last):\n  File 'a'\nValueError: bad sample\nskipped\n"
-    assert fatal(raw(caught * 10_000 + "done\n" * 20)) == []
-    assert [chain.after for chain in fatal(raw(caught * 10_000))] == [*range(12, 0, -1)]
-
-
-@pytest.mark.parametrize("about", [-1e12, 1e13])
-def test_a_file_may_have_been_written_at_a_strange_time(about):
-    assert time_of("[E1121 23:10:11.123456 x.cpp:1] error", about=about) is not None
+    assert find_fatal_tracebacks(raw(caught * 10_000 + "done\n" * 20)) == []
+    assert [traceback.lines_after for traceback in find_fatal_tracebacks(raw(caught * 10_000))] == [*range(12, 0, -1)]
 
 
 def test_colours_and_progress_bars_are_taken_out_of_lines(tmp_path):
     (tmp_path / "x").write_bytes(b"\x1b[31mred\x1b[0m\n 10%|#\r 20%|##\r 30%|###\n")
-    assert [line.text for line in read(tmp_path / "x")] == ["red", " 30%|###"]
+    assert [line.text for line in read_lines(tmp_path / "x")] == ["red", " 30%|###"]
+
+
+def test_a_line_may_end_as_on_windows(tmp_path):
+    (tmp_path / "x").write_bytes(b"ValueError: x\r\nlast")
+    assert [line.text for line in read_lines(tmp_path / "x")] == ["ValueError: x", "last"]
 
 
 def test_labels_say_whose_a_line_is():
-    got = labelled(raw("[rank3]: Traceback\n[rank3]:[E1121 23:00:00 x\n[default1]:hello\nplain 3: 4"))
+    got = strip_labels(raw("[rank3]: Traceback\n[rank3]:[E1121 23:00:00 x\n[default1]:hello\nplain 3: 4"))
     assert [(line.rank, line.text) for line in got] == [
         (3, "Traceback"),
         (3, "[E1121 23:00:00 x"),
@@ -82,45 +83,26 @@ Traceback (most recent call last):
   File "b", line 2
 mine.Wrong: no
 """
-    assert [[line.text for line in chain.last] for chain in chains(raw(text))] == [["KeyError: 'a'", "mine.Wrong: no"]]
+    assert [[line.text for line in traceback.exceptions] for traceback in find_tracebacks(raw(text))] == [
+        ["KeyError: 'a'", "mine.Wrong: no"]
+    ]
 
 
 def test_what_came_after_a_traceback_tells_whether_it_ended_something():
     caught = 'Traceback (most recent call last):\n  File "a", line 1\nKeyError: 1\n'
-    assert len(fatal(raw(caught + "srun: error: n1: task 0: Exited with exit code 1\n" * 30))) == 1
-    assert fatal(raw(caught + "epoch 1\n" * 30)) == []
+    assert len(find_fatal_tracebacks(raw(caught + "srun: error: n1: task 0: Exited with exit code 1\n" * 30))) == 1
+    assert find_fatal_tracebacks(raw(caught + "epoch 1\n" * 30)) == []
 
 
 def test_a_script_with_a_wrong_syntax_has_no_traceback_and_is_found():
     text = '  File "train.py", line 3\n    for\n       ^\nSyntaxError: invalid syntax\n'
-    assert [chain.last[0].text for chain in fatal(raw(text))] == ["SyntaxError: invalid syntax"]
+    assert [traceback.exceptions[0].text for traceback in find_fatal_tracebacks(raw(text))] == [
+        "SyntaxError: invalid syntax"
+    ]
 
 
 def test_a_traceback_that_was_cut_off_is_none():
-    assert chains(raw("Traceback (most recent call last):\n  File")) == []
-
-
-@pytest.mark.parametrize(
-    ("text", "local"),
-    [
-        ("[E1121 23:10:00.250000 x.cpp:1] boom", "2026-11-21T23:10:00.250000"),
-        ("slurmstepd: error: *** JOB 1 ON n1 CANCELLED AT 2026-11-21T23:10:00 ***", "2026-11-21T23:10:00"),
-        ("2026-11-21 23:10:00,5 ERROR x", "2026-11-21T23:10:00.5"),
-        ("[E1231 23:59:59.000000 x] at the turn of the year", "2026-12-31T23:59:59"),
-    ],
-)
-def test_a_line_may_say_when_it_was_written(text, local):
-    about = datetime.fromisoformat("2027-01-01T00:00:05").timestamp()
-    assert time_of(text, about=about) == datetime.fromisoformat(local).timestamp()
-
-
-@pytest.mark.parametrize("text", ["boom", "E9999 99:99:99.000000", "2026-99-99 00:00:00"])
-def test_most_lines_do_not(text):
-    assert time_of(text, about=0.0) is None
-
-
-def test_a_time_with_a_zone_is_of_that_zone():
-    assert time_of("2026-11-21T23:10:00+01:00 x", about=0.0) == datetime.fromisoformat("2026-11-21T22:10Z").timestamp()
+    assert find_tracebacks(raw("Traceback (most recent call last):\n  File")) == []
 
 
 def test_torchruns_page_names_the_first_that_failed():
@@ -131,7 +113,7 @@ def test_torchruns_page_names_the_first_that_failed():
   rank      : 3 (local_rank: 1)
   exitcode  : -9 (pid: 123)
 """
-    (found,) = endings(raw(text))
+    (found,) = parse_rank_exits(raw(text))
     assert (found.number, found.host, found.signal) == (3, "n2", "SIGKILL")
     assert found.time == datetime.fromisoformat("2026-11-21T23:10:00").timestamp()
 
@@ -150,7 +132,7 @@ def test_torchruns_page_names_the_first_that_failed():
     ],
 )
 def test_launchers_say_who_ended_and_how(text, number, signal, status):
-    (found,) = endings(raw(text))
+    (found,) = parse_rank_exits(raw(text))
     assert (found.number, found.signal, found.status) == (number, signal, status)
 
 
@@ -196,7 +178,7 @@ def test_a_dump_that_is_none_or_hostile_is_left_out_and_nothing_of_it_is_run(tmp
     paths = [tmp_path / f"flight.{rank}" for rank in range(3)]
     for path, held in zip(paths, (_dump(), content, _dump()), strict=True):
         path.write_bytes(held)
-    assert load(paths) == {path: flight("all_reduce") for path in (paths[0], paths[2])}
+    assert load_dumps(paths) == {path: flight("all_reduce") for path in (paths[0], paths[2])}
 
 
 def test_dumps_that_all_end_their_readers_are_given_up(tmp_path, monkeypatch):
@@ -204,42 +186,44 @@ def test_dumps_that_all_end_their_readers_are_given_up(tmp_path, monkeypatch):
     for path in paths:
         path.write_bytes(b"(" * 10**6 + b"t" * 10**6 + b".")
     started = []
-    monkeypatch.setattr(flights, "_read", lambda left: started.append(len(left)) or b"")
-    assert (load(paths), len(started)) == ({}, flights.MOST_READERS)
+    monkeypatch.setattr(flights, "_start_reader", lambda left: started.append(len(left)) or b"")
+    assert (load_dumps(paths), len(started)) == ({}, flights.MOST_READERS)
 
 
 def test_a_dump_too_large_or_that_is_no_file_is_left_out(tmp_path):
     with (tmp_path / "flight.0").open("wb") as file:
         file.truncate(2**25 + 1)
     os.mkfifo(tmp_path / "flight.1")
-    assert load([tmp_path / "flight.0", tmp_path / "flight.1"]) == {}
+    assert load_dumps([tmp_path / "flight.0", tmp_path / "flight.1"]) == {}
 
 
 def test_a_reader_that_hangs_is_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(flights, "READ_LIMIT_S", 0.2)
     monkeypatch.setattr(flights.flight_pickles, "__file__", str(tmp_path / "hang.py"))
     (tmp_path / "hang.py").write_text("import time\nprint('null', flush=True)\ntime.sleep(60)\n")
-    assert load([tmp_path / "flight.0", tmp_path / "flight.1"]) == {}
+    assert load_dumps([tmp_path / "flight.0", tmp_path / "flight.1"]) == {}
 
 
-def flight(*kinds: str) -> Flight:
-    return Flight({number: (kind, "[[4]]") for number, kind in enumerate(kinds, start=1)})
+def flight(*kinds: str) -> FlightRecord:
+    return FlightRecord({number: (kind, "[[4]]") for number, kind in enumerate(kinds, start=1)})
 
 
 def test_the_first_rank_that_did_not_come_is_named():
-    found = parting({0: flight("all_reduce", "barrier"), 1: flight("all_reduce"), 2: flight("all_reduce", "barrier")})
+    found = find_divergence(
+        {0: flight("all_reduce", "barrier"), 1: flight("all_reduce"), 2: flight("all_reduce", "barrier")}
+    )
     assert (found.rank, found.differs) == (1, False)
-    assert found.what == "rank 1 did not come to collective 2 (barrier of [[4]])"
+    assert found.what == "rank 1 did not enter collective 2 (barrier of [[4]])"
 
 
 def test_ranks_in_different_collectives_are_named_by_the_odd_one():
     ranks = {0: flight("all_reduce"), 1: flight("all_reduce"), 2: flight("barrier")}
-    assert (parting(ranks).rank, parting(ranks).differs) == (2, True)
+    assert (find_divergence(ranks).rank, find_divergence(ranks).differs) == (2, True)
 
 
 def test_ranks_that_did_the_same_have_not_parted():
-    assert parting({0: flight("all_reduce"), 1: flight("all_reduce")}) is None
-    assert parting({0: flight("all_reduce")}) is None
+    assert find_divergence({0: flight("all_reduce"), 1: flight("all_reduce")}) is None
+    assert find_divergence({0: flight("all_reduce")}) is None
 
 
 SHOWN = (
@@ -255,14 +239,14 @@ BOOKED = """JobID|JobName|State|ExitCode|Reason|NodeList|MaxRSS
 def test_slurm_is_asked_and_the_accounting_adds_who_and_how_much(monkeypatch):
     answers = {"scontrol": Answer(0, SHOWN, ""), "sacct": Answer(0, BOOKED, "")}
     monkeypatch.setattr(client, "ask", lambda command, *_, **__: answers[command[0]])
-    known, _ = slurm_facts.ask("17", {})
+    known, _ = query_job("17", {})
     assert (known.state, known.reason, known.name) == ("PENDING", "Nodes required for job are DOWN", "train it")
     assert (known.cancelled_by, known.max_rss, known.last_step) == ("1000", "347944K", "CANCELLED")
     assert (known.output, known.errors, known.nodes) == ("/o", "/e", "")
     answers["scontrol"] = Answer(1, "", "slurm_load_jobs error: Invalid job id specified")
-    assert (slurm_facts.ask("17", {})[0].state, slurm_facts.ask("17", {})[0].source) == ("CANCELLED", "sacct")
+    assert (query_job("17", {})[0].state, query_job("17", {})[0].source) == ("CANCELLED", "sacct")
     answers["sacct"] = Answer(1, "", "Slurm accounting storage is disabled")
-    assert (slurm_facts.ask("17", {})[0].source, slurm_facts.ask("17", {})[1]) == ("files", "")
+    assert (query_job("17", {})[0].source, query_job("17", {})[1]) == ("files", "")
 
 
 def test_of_an_array_that_is_meant_as_a_whole_a_task_that_failed_is_told_of(monkeypatch):
@@ -275,12 +259,12 @@ def test_of_an_array_that_is_meant_as_a_whole_a_task_that_failed_is_told_of(monk
     booked = head + "17_0|x|COMPLETED|0:0|None|n1|\n17_1|x|FAILED|77:0|None|n2|\n17_1.batch|batch|FAILED|77:0||n2|5K\n"
     answers = {"scontrol": Answer(0, shown, ""), "sacct": Answer(0, booked, "")}
     monkeypatch.setattr(client, "ask", lambda command, *_, **__: answers[command[0]])
-    assert (slurm_facts.ask("17", {})[0].job_id, slurm_facts.ask("17", {})[0].state) == ("17_1", "FAILED")
+    assert (query_job("17", {})[0].job_id, query_job("17", {})[0].state) == ("17_1", "FAILED")
     answers["scontrol"] = Answer(1, "", "slurm_load_jobs error: Invalid job id specified")
-    known, _ = slurm_facts.ask("17", {})
+    known, _ = query_job("17", {})
     assert (known.job_id, known.state, known.max_rss) == ("17_1", "FAILED", "5K")
     answers["scontrol"] = Answer(0, shown.splitlines()[0], "")
-    assert slurm_facts.ask("17", {})[0].job_id == "17"
+    assert query_job("17", {})[0].job_id == "17"
 
 
 def test_a_slurm_that_does_not_answer_is_said_to(monkeypatch):
@@ -288,15 +272,15 @@ def test_a_slurm_that_does_not_answer_is_said_to(monkeypatch):
         raise ClusterError(f"{command[0]} did not end within 20 s")
 
     monkeypatch.setattr(client, "ask", silent)
-    assert slurm_facts.ask("17", {})[1] == "scontrol did not end within 20 s"
+    assert query_job("17", {})[1] == "scontrol did not end within 20 s"
     assert queries.lost_nodes("n[1-2]", {}, timeout_s=1) == ()
 
 
 def test_every_state_in_which_a_job_has_failed_is_told_of_or_left_to_its_files():
-    told = {rule.state for rule in STATES}
+    told = {rule.state for rule in STATE_RULES}
     failed = {state for state, phase in PHASES.items() if phase in ("failed", "cancelled")}
     assert failed - told == set()
-    assert rule_of("FAILED", "1:0") is None
+    assert find_state_rule("FAILED", "1:0") is None
 
 
 def test_a_diagnosis_for_people_says_all_that_json_does():
@@ -315,7 +299,7 @@ def test_a_diagnosis_for_people_says_all_that_json_does():
         state="FAILED",
         attempt="1.0",
     )
-    assert lines(one) == [
+    assert format_diagnosis(one) == [
         "run (job 17), FAILED: it raised [exception, likely]",
         "first: rank 3 on n2, attempt 1.0",
         "  a.out:5: ValueError: x",
@@ -323,4 +307,4 @@ def test_a_diagnosis_for_people_says_all_that_json_does():
         "next: correct it",
         "starting it again would end the same way",
     ]
-    assert list(as_json(one)["evidence"]) == [{"file": "a.out", "number": 5, "text": "ValueError: x"}]
+    assert list(asdict(one)["evidence"]) == [{"file": "a.out", "number": 5, "text": "ValueError: x"}]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.diagnose import diagnose, lines, slurm_facts
-from slurmddp.diagnose import log_evidence as plain_job
-from slurmddp.diagnose.catalogue import RULES, WORDS, find
+from slurmddp.diagnose import diagnose, diagnosis, format_diagnosis
+from slurmddp.diagnose.catalogue import RULES, WORDS, find_rule
+from slurmddp.diagnose.evidence import read_log_evidence
 from slurmddp.diagnose.verdict import judge
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobInfo
@@ -59,20 +59,31 @@ def numbered(job_id):
     return JobInfo(job_id=job_id, state="", source="files", name="hand")
 
 
+@pytest.fixture
+def judge_log(tmp_path):
+    """Return a function that judges the output of a job that slurmddp did not submit, by the output alone."""
+
+    def judge_text(text: str, job_id: str = "17"):
+        (tmp_path / "x.out").write_text(text)
+        return judge(numbered(job_id), read_log_evidence([tmp_path / "x.out"]))
+
+    return judge_text
+
+
 @pytest.mark.parametrize(("case", "cause", "rank", "host"), OURS)
 def test_a_run_that_failed_is_told_by_its_files_alone(recorded, case, cause, rank, host):
     run, job_id = recorded(case)
     found = diagnose(run, job_id, NO_SLURM)
     assert (found.cause, found.rank, found.host) == (cause, rank, host)
     assert cause == "none" or all(line.text in _content(line) for line in found.evidence)
-    assert lines(found)[0].startswith(f"{case} (job {job_id}): ")
+    assert format_diagnosis(found)[0].startswith(f"{case} (job {job_id}): ")
 
 
 @pytest.mark.parametrize(("case", "cause", "rank", "host"), BY_HAND)
 def test_a_job_made_by_hand_is_told_by_its_output(by_hand, case, cause, rank, host):
     log = by_hand(case)
     own = re.search(r"(?:JOB|STEP|StepId=) ?(\d+)", log.read_text())
-    found = judge(numbered(own[1] if own else "17"), plain_job.scene([log]))
+    found = judge(numbered(own[1] if own else "17"), read_log_evidence([log]))
     assert (found.cause, found.rank, found.host) == (cause, rank, host)
     assert all(line.text in _content(line) for line in found.evidence)
 
@@ -89,24 +100,19 @@ def test_the_others_are_counted_by_what_became_of_them(recorded):
     assert diagnose(*recorded("hang"), NO_SLURM).others == "1 rank waited for it"
 
 
-def test_consequences_that_come_first_in_a_file_are_not_the_cause(recorded, tmp_path):
+def test_consequences_that_come_first_in_a_file_are_not_the_cause(recorded, judge_log):
     """Rank 0 lost its peer after rank 1 had raised; its words come first in the file that both share."""
     run, job_id = recorded("reset")
-    mixed = tmp_path / "mixed.out"
-    mixed.write_text("".join(run.rank_log(job_id, "0.0", rank).read_text() for rank in (0, 1)))
-    assert judge(numbered("17"), plain_job.scene([mixed])).what == (
-        "the program raised ValueError: the data of rank 1 is wrong"
-    )
+    mixed = "".join(run.rank_log(job_id, "0.0", rank).read_text() for rank in (0, 1))
+    assert judge_log(mixed).what == "the program raised ValueError: the data of rank 1 is wrong"
 
 
-def test_of_two_causes_the_first_in_time_counts_and_not_the_first_in_the_file(tmp_path):
-    log = tmp_path / "mixed.out"
-    log.write_text(
+def test_of_two_causes_the_first_in_time_counts_and_not_the_first_in_the_file(judge_log):
+    found = judge_log(
         "[rank3]:[E1121 23:10:11.000001 ProcessGroupNCCL.cpp:632] CUDA error: invalid device ordinal\n"
         "[rank1]:[E1121 23:10:09.000001 ProcessGroupNCCL.cpp:632] CUDA error: uncorrectable ECC error encountered\n"
         "[rank2]:[E1121 23:00:00.000001 ProcessGroupNCCL.cpp:632] NCCL communicator was aborted on rank 2.\n"
     )
-    found = judge(numbered("17"), plain_job.scene([log]))
     assert (found.cause, found.rank) == ("gpu-broken", 1)
 
 
@@ -118,22 +124,14 @@ def test_a_record_that_is_newer_does_not_win_over_an_older_one(recorded):
     assert diagnose(run, job_id, NO_SLURM).rank == 1
 
 
-def test_what_is_not_known_is_called_so_with_the_first_lines_that_look_wrong(tmp_path):
-    log = tmp_path / "odd.out"
-    log.write_text("step 1\nFrobnication failed: the gnomes are out\nstep 2\n" + "step 3\n" * 40)
-    found = judge(numbered("17"), plain_job.scene([log]))
+def test_what_is_not_known_is_called_so_with_the_first_lines_that_look_wrong(judge_log):
+    found = judge_log("step 1\nFrobnication failed: the gnomes are out\nstep 2\n" + "step 3\n" * 40)
     assert (found.cause, found.sure, found.rank) == ("unknown", "unknown", None)
     assert [line.text for line in found.evidence] == ["Frobnication failed: the gnomes are out"]
 
 
-def test_a_caught_traceback_long_before_the_end_is_not_the_cause(tmp_path):
-    log = tmp_path / "caught.out"
-    log.write_text("Traceback (most recent call last):\n  File 'x', line 1\nKeyError: 'a'\n" + "step\n" * 40)
-    assert judge(numbered("17"), plain_job.scene([log])).cause == "unknown"
-
-
 LOGGED = 'Traceback (most recent call last):\n  File "load.py", line 1, in read\nOSError: sample 7 is unreadable\n'
-"""What a program prints of an exception that it has caught, or of one that nobody did."""
+"""What a program prints of an exception, caught or not."""
 
 
 @pytest.mark.parametrize(
@@ -149,10 +147,8 @@ LOGGED = 'Traceback (most recent call last):\n  File "load.py", line 1, in read\
         (f"step 8\n{LOGGED.replace('OSError: sample 7', 'ValueError: batch 9')}", "exception", "certain"),
     ],
 )
-def test_an_exception_is_as_certain_as_the_end_of_its_rank_makes_it(tmp_path, after, cause, sure):
-    log = tmp_path / "logged.out"
-    log.write_text(LOGGED + after)
-    found = judge(numbered("17"), plain_job.scene([log]))
+def test_an_exception_is_as_certain_as_the_end_of_its_rank_makes_it(judge_log, after, cause, sure):
+    found = judge_log(LOGGED + after)
     assert (found.cause, found.sure) == (cause, sure)
     assert "batch 9" in found.what or "ValueError" not in after
 
@@ -172,48 +168,42 @@ def test_an_exception_that_was_printed_last_does_not_explain_away_what_slurm_did
     log = tmp_path / "logged.out"
     log.write_text(LOGGED)
     known = JobInfo(job_id="17", source="sacct", state=state, name="x", output=str(log))
-    monkeypatch.setattr(slurm_facts, "ask", lambda *_: (known, ""))
+    monkeypatch.setattr(diagnosis, "query_job", lambda *_: (known, ""))
     monkeypatch.setattr(queries, "lost_nodes", lambda *_, **__: ())
     assert diagnose(None, "17", {}).cause == cause
 
 
-def test_a_bare_killed_proves_nothing(tmp_path):
-    log = tmp_path / "killed.out"
-    log.write_text("step 1\nKilled\n")
-    assert judge(numbered("17"), plain_job.scene([log])).sure == "unknown"
+def test_a_bare_killed_proves_nothing(judge_log):
+    found = judge_log("step 1\nKilled\n")
+    assert found.sure == "unknown"
 
 
-def test_the_words_of_a_log_can_do_nothing_to_a_terminal(tmp_path):
-    log = tmp_path / "evil.out"
-    log.write_bytes(b"error: \x1b]0;owned\x07 \x1b[2J gone\n")
-    assert all(line.isprintable() for line in lines(judge(numbered("17"), plain_job.scene([log]))))
+def test_the_words_of_a_log_can_do_nothing_to_a_terminal(judge_log):
+    found = judge_log("error: \x1b]0;owned\x07 \x1b[2J gone\n")
+    assert all(line.isprintable() for line in format_diagnosis(found))
 
 
 WATCHDOG = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=42, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, "
 WATCHDOG += "Timeout(ms)=600000) ran for 600029 milliseconds before timing out."
 
 
-def test_a_rank_that_its_watchdog_aborted_had_waited(tmp_path):
+def test_a_rank_that_its_watchdog_aborted_had_waited(judge_log):
     """NCCL's watchdog ends the process by SIGABRT: that is how it ended, and not why."""
-    log = tmp_path / "nccl.out"
-    log.write_text(
+    found = judge_log(
         f"[rank3]:[E1121 23:10:11.123456789 ProcessGroupNCCL.cpp:632] [Rank 3] {WATCHDOG}\n"
         "terminate called after throwing an instance of 'c10::DistBackendError'\n"
         f"  what():  [PG ID 0 PG GUID 0(default_pg) Rank 3] Process group watchdog thread terminated: {WATCHDOG}\n"
         "srun: error: n1: task 3: Aborted (core dumped)\n"
     )
-    found = judge(numbered("17"), plain_job.scene([log]))
     assert (found.cause, found.rank) == ("collective-timeout", None)
     assert "did not come" in found.what and "ranks 0, 1, 2" not in found.what
 
 
-def test_of_a_job_made_by_hand_the_rank_that_waited_for_another_is_not_named(tmp_path):
-    log = tmp_path / "waits.out"
+def test_of_a_job_made_by_hand_the_rank_that_waited_for_another_is_not_named(judge_log):
     joined = "torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 1/2 clients joined.\n"
-    log.write_text(f"{TRACEBACK}{joined}srun: error: n1: task 0: Exited with exit code 1\n")
-    found = judge(numbered("17"), plain_job.scene([log]))
+    found = judge_log(f"{TRACEBACK}{joined}srun: error: n1: task 0: Exited with exit code 1\n")
     assert (found.cause, found.rank, found.host) == ("rank-missing", None, "")
-    assert found.what == "only 1 of 2 ranks came to the start within 61 s"
+    assert found.what == "only 1 of 2 ranks reached the rendezvous within 61 s"
 
 
 @pytest.mark.parametrize(
@@ -224,16 +214,13 @@ def test_of_a_job_made_by_hand_the_rank_that_waited_for_another_is_not_named(tmp
         ("our README: GPU has fallen off the bus, Xid (79)", "Bus error", "bus-error"),
     ],
 )
-def test_what_a_program_outlived_is_not_its_cause(tmp_path, warning, end, cause):
-    log = tmp_path / "long.out"
-    log.write_text(f"{warning}\n" + "step\n" * 500 + f"srun: error: n2: task 5: {end}\n")
-    assert judge(numbered("17"), plain_job.scene([log])).cause == cause
+def test_what_a_program_outlived_is_not_its_cause(judge_log, warning, end, cause):
+    found = judge_log(f"{warning}\n" + "step\n" * 500 + f"srun: error: n2: task 5: {end}\n")
+    assert found.cause == cause
 
 
-def test_what_a_program_outlived_is_named_where_nothing_else_is_with_doubt(tmp_path):
-    log = tmp_path / "long.out"
-    log.write_text("cache: Stale file handle, trying again\n" + "step\n" * 500)
-    found = judge(numbered("17"), plain_job.scene([log]))
+def test_what_a_program_outlived_is_named_where_nothing_else_is_with_doubt(judge_log):
+    found = judge_log("cache: Stale file handle, trying again\n" + "step\n" * 500)
     assert (found.cause, found.sure) == ("stale-file", "likely")
 
 
@@ -277,11 +264,9 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 3, in <
         ),
     ],
 )
-def test_what_others_have_met_is_told_by_its_cause(tmp_path, text, cause):
+def test_what_others_have_met_is_told_by_its_cause(judge_log, text, cause):
     """Texts of torch, NCCL and Slurm that have not been met on the machines of the recorded runs."""
-    log = tmp_path / "met.out"
-    log.write_text(text)
-    found = judge(numbered("17"), plain_job.scene([log]))
+    found = judge_log(text)
     assert (found.cause, "ProcessRaised" in found.what) == (cause, False)
 
 
@@ -295,11 +280,9 @@ OTHERWISE = {
 
 
 @pytest.mark.parametrize("met", [pytest.param(log, id=log["source"]) for log in MET])
-def test_what_people_have_shown_in_public_is_told_by_its_cause(tmp_path, met):
-    log = tmp_path / "met.out"
-    log.write_text(met["text"])
+def test_what_people_have_shown_in_public_is_told_by_its_cause(judge_log, met):
     own = re.search(r"(?:JOB|STEP|StepId=) ?(\d+)", met["text"])
-    found = judge(numbered(own[1] if own else "17"), plain_job.scene([log]))
+    found = judge_log(met["text"], own[1] if own else "17")
     assert found.cause == OTHERWISE.get(met["source"], met["cause"])
 
 
@@ -309,15 +292,16 @@ def test_no_line_that_a_rule_knows_is_passed_over_by_its_words():
     texts = [log["text"] for log in MET] + [path.read_text("utf-8", "replace") for path in files]
     lines_of = {line for text in texts for line in text.splitlines()}
     rules = [rule for rule in RULES if rule.place == "line"]
-    known = {line for line in lines_of if any(rule.found(line) for rule in rules)}
-    assert len(known) > 50 and [line for line in known if find(line) is None] == []
+    known = {line for line in lines_of if any(rule.match(line) for rule in rules)}
+    assert len(known) > 50 and [line for line in known if find_rule(line) is None] == []
     assert not re.search(WORDS, "step 7 loss 2.1 memory 40 gib on cuda time taken 3 s room design module limit")
 
 
-def test_torchruns_page_may_lack_an_exit_code(tmp_path):
-    log = tmp_path / "torn.out"
-    log.write_text("Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : N/A\n")
-    assert judge(numbered("17"), plain_job.scene([log])).rank == 1
+def test_torchruns_page_may_lack_an_exit_code(judge_log):
+    found = judge_log(
+        "Root Cause (first observed failure):\n[0]:\n  rank      : 1 (local_rank: 1)\n  exitcode  : N/A\n"
+    )
+    assert found.rank == 1
 
 
 @pytest.mark.parametrize("size", [0, 2, 3, 9, 30])
@@ -346,12 +330,11 @@ def test_files_that_no_rank_wrote_are_left_out(recorded):
     assert diagnose(run, job_id, NO_SLURM).rank == 1
 
 
-def test_what_slurm_says_of_another_job_is_not_of_this_one(tmp_path):
-    log = tmp_path / "both.out"
-    log.write_text(
+def test_what_slurm_says_of_another_job_is_not_of_this_one(judge_log):
+    log = (
         "$ cat slurm-16.out\n"
         "slurmstepd: error: *** JOB 16 ON n1 CANCELLED AT 2026-11-21T23:10:00 DUE TO TIME LIMIT ***\n"
         "srun: error: n2: task 1: Segmentation fault\n"
     )
-    assert judge(numbered("17"), plain_job.scene([log])).cause == "segfault"
-    assert judge(numbered("16"), plain_job.scene([log])).cause == "time-limit"
+    assert judge_log(log).cause == "segfault"
+    assert judge_log(log, "16").cause == "time-limit"

@@ -14,7 +14,7 @@ from polling import ASK_SLURM_S, until
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved
 from slurmddp.doctor import in_job
-from slurmddp.doctor.in_job import EXAM, by_step, exam_spec, read, step_command, step_script
+from slurmddp.doctor.in_job import build_check_spec, read_findings, step_command, step_script
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir, append_record, read_records
 
@@ -165,9 +165,9 @@ def test_what_keeps_the_ranks_from_meeting_is_named_with_its_host(allocation, cl
     slurm(*step, "-w", "n2", "umount", str(shared))
     assert (found["check"], found["host"]) == ("folder", "n2") and "read-only there" in found["why"]
 
-    sandbox.cut("n2")
+    sandbox.disconnect("n2")
     found = look()
-    sandbox.heal("n2")
+    sandbox.reconnect("n2")
     again = [*step, "-w", "n2", "true"]
     until(lambda: not subprocess.run(again, env=slurm_env, capture_output=True, check=False).returncode)
     assert (found["check"], found["host"]) == ("meeting", "n2") and "Communication connection failure" in found["what"]
@@ -217,16 +217,11 @@ def spec(**changes) -> JobSpec:
 
 def test_the_look_asks_for_the_same_nodes_and_for_little_time(tmp_path):
     asked = spec(nodes=4, gpus_per_node="a100:8", partition="gpu", time="2-00:00:00", signal_lead=900, hold=True)
-    look = exam_spec(asked, tmp_path)
-    assert (look.nodes, look.gpus_per_node, look.partition, look.command) == (4, "a100:8", "gpu", EXAM)
-    assert (look.time, look.requeue, look.hold, look.preflight, look.runs_dir) == (
-        "10",
-        False,
-        False,
-        False,
-        str(tmp_path),
-    )
-    assert exam_spec(spec(time="5"), tmp_path).time == "5"
+    look = build_check_spec(asked, tmp_path)
+    assert (look.nodes, look.gpus_per_node, look.partition, look.command) == (4, "a100:8", "gpu", in_job.NODE_CHECK)
+    assert (look.time, look.runs_dir) == ("10", str(tmp_path))
+    assert not (look.requeue or look.hold or look.preflight)
+    assert build_check_spec(spec(time="5"), tmp_path).time == "5"
 
 
 def test_a_step_has_the_ranks_and_cpus_asked_for_on_each_node():
@@ -240,7 +235,7 @@ def test_a_step_has_the_ranks_and_cpus_asked_for_on_each_node():
 def test_a_step_is_started_as_the_job_would_be_and_leaves_the_allocation_alone():
     asked = spec(container="x.sqsh", module=("cuda",), env=("A=1",), launcher="fork", requeue=False)
     script = step_script(asked).decode()
-    for line in ("module load cuda", "export A=1", "MASTER_ADDR", "--container-image", "runtime.fork"):
+    for line in ("module load cuda", "export A=1", "MASTER_ADDR", "--container-image", "runtime.launch.fork"):
         assert line in script
     assert "--single-attempt" in script
     assert "-m slurmddp.worker" in step_script(spec(launcher="manual")).decode()
@@ -249,14 +244,14 @@ def test_a_step_is_started_as_the_job_would_be_and_leaves_the_allocation_alone()
 def test_a_set_up_that_fails_in_an_allocation_is_told(tmp_path):
     asked = Resolved(spec(runs_dir=str(tmp_path / "runs"), setup=("(exit 9)",), ntasks_per_node=1), {})
     environ = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "n1", "PATH": os.environ["PATH"]}
-    (error,) = by_step(asked, environ, print)
+    (error,) = in_job.check_by_step(asked, environ, print)
     assert (error.level, error.what) == ("error", "set-up failed with status 9: (exit 9)")
 
 
 def test_a_job_id_without_nodes_is_no_allocation(tmp_path):
     asked = Resolved(spec(runs_dir=str(tmp_path / "runs")), {})
     with pytest.raises(UsageError, match="SLURM_JOB_ID=17 without SLURM_JOB_NODELIST is no allocation"):
-        by_step(asked, {"SLURM_JOB_ID": "17"}, print)
+        in_job.check_by_step(asked, {"SLURM_JOB_ID": "17"}, print)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -281,17 +276,17 @@ def test_a_look_that_did_not_end_says_why(tmp_path, log, reason, what):
     run.batch_log("17").write_text(log)
     if reason:
         ended(run, 76, reason)
-    (error,) = read(run, "17")
+    (error,) = read_findings(run, "17")
     assert (error.check, error.level, error.what) == ("meeting", "error", what)
     run.findings.write_text(json.dumps({"complete": False, "findings": [{"check": "x", "level": "ok", "what": "y"}]}))
-    assert [each.check for each in read(run, "17")] == ["x", "ranks"]
+    assert [each.check for each in read_findings(run, "17")] == ["x", "ranks"]
 
 
 def test_a_look_whose_set_up_failed_says_so(tmp_path):
     run = RunDir(tmp_path)
     run.logs.mkdir()
     run.batch_record("17").write_text("1 set-up failed with status 1: module load gcc\n")
-    assert [each.what for each in read(run, "17")] == ["set-up failed with status 1: module load gcc"]
+    assert [each.what for each in read_findings(run, "17")] == ["set-up failed with status 1: module load gcc"]
 
 
 def test_a_node_that_cannot_write_the_ranks_output_is_told_by_sruns_words(tmp_path):
@@ -300,7 +295,7 @@ def test_a_node_that_cannot_write_the_ranks_output_is_told_by_sruns_words(tmp_pa
     run.logs.mkdir()
     run.batch_log("17").write_text("srun: error: task 1 launch failed: Slurmd could not connect IO\n")
     ended(run, 76, "rank 0 on n1: rank 1 (n2) did not arrive within 60 s")
-    (error,) = read(run, "17")
+    (error,) = read_findings(run, "17")
     assert (error.check, error.level, error.host) == ("folder", "error", "n2")
     assert "--runs-dir" in error.advice
 
@@ -317,12 +312,12 @@ def test_a_node_that_srun_lost_is_named(tmp_path, said):
     run = RunDir(tmp_path)
     run.logs.mkdir()
     run.batch_log("17").write_text(said)
-    (error,) = read(run, "17")
+    (error,) = read_findings(run, "17")
     assert (error.check, error.host) == ("meeting", "n2")
 
 
 def test_a_look_takes_back_every_folder_that_it_has_made(tmp_path):
     (tmp_path / "there").mkdir()
-    with in_job._folder(str(tmp_path / "there" / "a" / "b"), print) as folder:
+    with in_job._temporary_folder(str(tmp_path / "there" / "a" / "b"), print) as folder:
         assert folder.is_dir()
     assert [path.name for path in tmp_path.rglob("*")] == ["there"]

@@ -3,7 +3,7 @@
 import pytest
 
 from slurmddp.config.job_spec import JobSpec
-from slurmddp.doctor.job_environment import check_lines, check_notice, check_variables, has_pipe
+from slurmddp.doctor.job_environment import check_set_up_lines, check_stop_notice, check_variables, has_pipe
 
 
 def spec(**changes) -> JobSpec:
@@ -17,22 +17,22 @@ def told(environ, **changes) -> list[str]:
 def test_what_does_not_travel_is_named_without_values():
     (found,) = told({"SLURM_JOB_ID": "17", "SBATCH_MEM_PER_CPU": "1", "MASTER_ADDR": "n9", "HOME": "/h"})
     wanted = "MASTER_ADDR, SBATCH_MEM_PER_CPU, SLURM_JOB_ID"
-    assert found == f"note: 3 variables of another job or of sbatch do not travel: {wanted}"
+    assert found == f"note: the job does not inherit 3 variables of another job or of sbatch: {wanted}"
     assert told({f"SLURM_{number}": "" for number in range(9)})[0].endswith("SLURM_5 and 3 more")
 
 
 @pytest.mark.parametrize(
     ("environ", "changes", "words"),
     [
-        ({"NCCL_P2P_DISABLE": "1"}, {}, "warning: NCCL_P2P_DISABLE=1 travels with the job"),
+        ({"NCCL_P2P_DISABLE": "1"}, {}, "warning: the job inherits NCCL_P2P_DISABLE=1"),
         ({"NCCL_P2P_DISABLE": "0"}, {}, None),
-        ({"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}, {}, "warning: TORCH_DISTRIBUTED_DEBUG=DETAIL travels"),
+        ({"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}, {}, "warning: the job inherits TORCH_DISTRIBUTED_DEBUG=DETAIL"),
         ({"NCCL_P2P_DISABLE": "1"}, {"env": ("NCCL_P2P_DISABLE",)}, None),
         ({}, {"env": ("TOKEN",)}, "error: --env TOKEN: TOKEN is not set here"),
         ({}, {"env": ("TOKEN=1",)}, None),
-        ({"NCCL_SOCKET_IFNAME": "eth9"}, {}, "note: NCCL_SOCKET_IFNAME=eth9 travels with the job; it must be right"),
+        ({"NCCL_SOCKET_IFNAME": "eth9"}, {}, "note: the job inherits NCCL_SOCKET_IFNAME=eth9, which must be correct"),
         ({"NCCL_SOCKET_IFNAME": "eth9"}, {"interface": "ib0"}, None),
-        ({"CUDA_VISIBLE_DEVICES": "0"}, {}, "warning: CUDA_VISIBLE_DEVICES=0 travels with a job that asks for no GPUs"),
+        ({"CUDA_VISIBLE_DEVICES": "0"}, {}, "warning: a job without GPUs inherits CUDA_VISIBLE_DEVICES=0"),
         ({"CUDA_VISIBLE_DEVICES": "0"}, {"gpus_per_node": "1"}, None),
         ({"HOME": "/h", "OMP_NUM_THREADS": "1"}, {}, None),
     ],
@@ -61,14 +61,14 @@ def test_a_pipe_is_known_from_what_looks_like_one(line, pipe):
 def test_a_pipe_without_pipefail_is_warned_of(tmp_path):
     lines = tmp_path / "env.sh"
     lines.write_text("a | b\nset -euo pipefail\nc | d\n")
-    (found,) = check_lines(spec(setup_file=str(lines), setup=("e | f",)))
+    (found,) = check_set_up_lines(spec(setup_file=str(lines), setup=("e | f",)))
     assert found.what == "the set-up line 'a | b' is a pipe" and "pipefail" in found.advice
-    assert list(check_lines(spec(setup=("set -o pipefail", "e | f")))) == []
-    assert list(check_lines(spec(setup_file=str(tmp_path / "none")))) == []
+    assert list(check_set_up_lines(spec(setup=("set -o pipefail", "e | f")))) == []
+    assert list(check_set_up_lines(spec(setup_file=str(tmp_path / "none")))) == []
 
 
 def test_when_the_notice_comes_and_whether_the_job_comes_back():
-    (found,) = check_notice(spec(time="60"))
+    (found,) = check_stop_notice(spec(time="60"))
     assert found.level == "ok" and "120 s before the end of the time limit 60" in found.what
-    (found,) = check_notice(spec(requeue=False))
+    (found,) = check_stop_notice(spec(requeue=False))
     assert found.level == "warning" and "--chain" in found.advice

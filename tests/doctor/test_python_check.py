@@ -11,7 +11,7 @@ import torch
 from slurmddp import __version__
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.doctor import python_check
-from slurmddp.doctor.python_check import ask, check_python, of_python, python_of
+from slurmddp.doctor.python_check import check_packages, check_python, find_python, probe_python
 
 
 def spec(**changes) -> JobSpec:
@@ -61,7 +61,7 @@ def test_a_bare_environment_lacks_torch_and_slurmddp(tmp_path):
     ],
 )
 def test_which_python_the_ranks_get(changes, python):
-    assert python_of(spec(**changes)) == python
+    assert find_python(spec(**changes)) == python
 
 
 def test_the_supervisors_python_is_looked_at_where_the_ranks_is_in_a_container(tmp_path):
@@ -71,11 +71,11 @@ def test_the_supervisors_python_is_looked_at_where_the_ranks_is_in_a_container(t
     assert note.level == "note"
     gone, _ = check_python(spec(container="t.sif", supervisor_python="/gone/python"), os.environ)
     assert (gone.level, gone.status) == ("error", 2)
-    assert gone.what == "/gone/python, the supervisor's, cannot be started: No such file or directory"
+    assert gone.what == "the supervisor's Python /gone/python cannot be started: No such file or directory"
     venv.create(tmp_path / "bare", symlinks=True, with_pip=False)
     bare = str(tmp_path / "bare" / "bin" / "python")
     lacks, _ = check_python(spec(container="t.sif", supervisor_python=bare), {"PATH": os.environ["PATH"]})
-    assert lacks.what == f"{bare}, the supervisor's, lacks slurmddp"
+    assert lacks.what == f"the supervisor's Python {bare} has no slurmddp"
 
 
 def test_an_environment_made_on_the_nodes_is_left_to_the_job():
@@ -88,7 +88,7 @@ def test_an_environment_made_on_the_nodes_is_left_to_the_job():
     [
         (None, "cannot be started: No such file or directory"),
         ("echo hello >&2; exit 3", "ends with status 3: hello"),
-        ("exit 4", "ends with status 4: without a word"),
+        ("exit 4", "ends with status 4: no message"),
         ("exec sleep 60", "has not started within 1 s"),
     ],
 )
@@ -98,7 +98,7 @@ def test_a_python_that_does_not_answer_says_why(tmp_path, monkeypatch, script, w
     if script:
         program.write_text(f"#!/bin/sh\n{script}\n")
         program.chmod(0o700)
-    assert ask(str(program), spec(), os.environ) == words
+    assert probe_python(str(program), spec(), os.environ) == words
     (found,) = check_python(spec(python=str(program)), os.environ)
     assert (found.level, found.status, found.what) == ("error", 2, f"{program} {words}")
 
@@ -107,21 +107,21 @@ def test_a_python_that_does_not_answer_says_why(tmp_path, monkeypatch, script, w
     ("changes", "asked", "level", "words"),
     [
         ({"version": [3, 9, 1]}, {}, "error", "is Python 3.9.1; the ranks need 3.11 or newer"),
-        ({"slurmddp": "0.0.1"}, {}, "warning", f"has slurmddp 0.0.1, and this one is {__version__}"),
+        ({"slurmddp": "0.0.1"}, {}, "warning", f"has slurmddp 0.0.1, and you use {__version__}"),
         ({"torch": "2.13.0+cpu"}, {"gpus_per_node": "2"}, "warning", "torch 2.13.0+cpu is built for CPUs"),
         ({"modules": {"pkg.train": False}}, {}, "error", "names the module pkg.train"),
     ],
 )
 def test_what_is_wrong_with_a_python_is_said(changes, asked, level, words):
-    found = list(of_python("/opt/python", answer(**changes), spec(**asked)))
+    found = list(check_packages("/opt/python", answer(**changes), spec(**asked)))
     assert found[0].level == level and words in found[0].what
 
 
 def test_a_torch_on_a_network_file_system_is_imported_once_a_node(monkeypatch):
     monkeypatch.setattr(python_check, "is_shared", lambda _: True)
     many = spec(gpus_per_node="8", nodes=2)
-    assert [each.check for each in of_python("python", answer(), many)] == ["imports", "python"]
-    assert [each.check for each in of_python("python", answer(), spec(gpus_per_node="8", launcher="fork"))] == [
+    assert [each.check for each in check_packages("python", answer(), many)] == ["imports", "python"]
+    assert [each.check for each in check_packages("python", answer(), spec(gpus_per_node="8", launcher="fork"))] == [
         "python"
     ]
 
@@ -134,10 +134,10 @@ def test_a_container_keeps_its_python_to_itself():
 def test_the_python_is_asked_with_the_jobs_variables(tmp_path):
     (tmp_path / "mine.py").touch()
     asked = spec(command=("-m", "mine"), env=(f"PYTHONPATH={tmp_path}", "HOME"))
-    assert ask(sys.executable, asked, os.environ)["modules"] == {"mine": True}
+    assert probe_python(sys.executable, asked, os.environ)["modules"] == {"mine": True}
 
 
 def test_a_module_that_set_up_lines_may_lead_to_is_noted():
     asked = spec(python="/opt/python", setup=("source env.sh",))
-    found = list(of_python("/opt/python", answer(modules={"pkg.train": False}), asked))
+    found = list(check_packages("/opt/python", answer(modules={"pkg.train": False}), asked))
     assert found[0].level == "note" and "names the module pkg.train" in found[0].what

@@ -6,29 +6,29 @@ from slurmddp.cluster import Cluster, Partition
 from slurmddp.cluster.request import Request
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved
-from slurmddp.doctor.slurm_check import check_cluster, of_preemption
+from slurmddp.doctor.slurm_check import check_cluster, describe_preemption
 
 
 @pytest.mark.parametrize(
     ("preemption", "grace_s", "requeues", "level", "words"),
     [
         ("off", 0, True, "ok", "no job is preempted"),
-        ("requeue", 30, True, "ok", "goes back into the queue after 30 s of grace; the ranks are told at once"),
-        ("requeue", 0, True, "note", "goes back into the queue at once; the ranks are told by SIGTERM, and have 30 s"),
-        ("requeue", 30, False, "warning", "is cancelled after 30 s of grace"),
-        ("cancel", 30, True, "note", "it puts itself back into the queue within the grace"),
+        ("requeue", 30, True, "ok", "is requeued after a grace time of 30 s; the ranks are told at once"),
+        ("requeue", 0, True, "note", "is requeued at once; the ranks are told by SIGTERM, and have 30 s"),
+        ("requeue", 30, False, "warning", "is cancelled after a grace time of 30 s"),
+        ("cancel", 30, True, "note", "it requeues itself within the grace time"),
         ("cancel", 0, True, "warning", "is cancelled at once"),
-        ("suspend", 0, True, "warning", "is stopped where it stands"),
+        ("suspend", 0, True, "warning", "is suspended, and continues later"),
     ],
 )
-def test_what_becomes_of_a_preempted_job(preemption, grace_s, requeues, level, words):
+def test_preemption_is_described_for_each_mode(preemption, grace_s, requeues, level, words):
     partition = Partition(name="gpu", preemption=preemption, grace_s=grace_s)
-    found = of_preemption(partition, Cluster(), requeues=requeues)
+    found = describe_preemption(partition, Cluster(), requeues=requeues)
     assert found.level == level and found.what.startswith("partition gpu: ") and words in found.what
 
 
 def test_preemption_by_qos_is_left_to_the_site():
-    found = of_preemption(Partition(name="gpu"), Cluster(preempts_by_qos=True), requeues=True)
+    found = describe_preemption(Partition(name="gpu"), Cluster(preempts_by_qos=True), requeues=True)
     assert found.level == "note" and "QOS" in found.what
 
 

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -29,7 +30,7 @@ def by_check(spec, environ=None) -> dict[str, list[str]]:
 def test_a_folder_that_only_this_machine_sees_is_warned_of(spec, tmp_path):
     """Pytest's own folder is under /tmp."""
     found = by_check(spec)
-    assert found["folder"][0].startswith(f"warning: {tmp_path}/jobs/exp lies where only this machine sees it")
+    assert found["folder"][0].startswith(f"warning: {tmp_path}/jobs/exp lies where only this machine can see it")
     assert found["room"][0].startswith("ok")
 
 
@@ -39,7 +40,7 @@ def test_a_folder_that_only_this_machine_sees_is_warned_of(spec, tmp_path):
 )
 def test_a_folder_elsewhere_is_told_by_its_file_system(spec, tmp_path, monkeypatch, shared, words):
     monkeypatch.setattr(storage, "is_shared", lambda _: shared)
-    monkeypatch.setattr(storage, "is_own", lambda _: False)
+    monkeypatch.setattr(storage, "is_node_local", lambda _: False)
     assert by_check(spec)["folder"][0].startswith(words.format(f"{tmp_path}/jobs/exp"))
 
 
@@ -56,13 +57,13 @@ def test_room_is_wanted_by_the_size_of_the_last_checkpoint(spec, tmp_path, monke
     (run.checkpoints / "step-000000001" / "model.pt").write_bytes(bytes(5000))
     assert needed_bytes(run, spec) == 5000 * 2
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=9999))
-    assert by_check(spec)["room"] == ["warning: 1e-05 GB are free where the run is to be, and it may need 1e-05"]
+    assert by_check(spec)["room"] == ["warning: 1e-05 GB are free in the run's folder, and the run may need 1e-05 GB"]
 
 
 def test_a_disk_without_inodes_is_warned_of(spec, monkeypatch):
     sizes = dict.fromkeys(("f_files", "f_bavail", "f_blocks", "f_bfree"), 10**9)
     monkeypatch.setattr(os, "statvfs", lambda _: SimpleNamespace(**sizes, f_favail=7, f_frsize=4096))
-    assert by_check(spec)["room"] == ["warning: 7 more files can be made where the run is to be"]
+    assert by_check(spec)["room"] == ["warning: only 7 more files can be created in the run's folder"]
 
 
 def test_a_quota_that_is_exceeded_is_told_in_quotas_words(spec, tmp_path):
@@ -72,7 +73,7 @@ def test_a_quota_that_is_exceeded_is_told_in_quotas_words(spec, tmp_path):
     )
     (tmp_path / "quota").chmod(0o700)
     assert by_check(spec)["quota"] == [
-        "warning: quota says: Disk quotas for user me (uid 7): Block limit reached on /home"
+        "warning: quota reports: Disk quotas for user me (uid 7): Block limit reached on /home"
     ]
 
 
@@ -83,3 +84,46 @@ def test_compiled_files_on_a_network_file_system_are_warned_of(spec, monkeypatch
     assert [each.partition(" is")[0] for each in by_check(spec, environ)["caches"]] == [
         "warning: TRITON_CACHE_DIR=/nfs/triton"
     ]
+
+
+LIST = r"""
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/root rw
+30 22 0:26 / /tmp rw - tmpfs tmpfs rw
+31 22 0:40 / /home rw,relatime shared:2 - nfs4 server:/home rw,vers=4.2
+32 31 0:41 / /home/me/my\040disk rw - ext4 /dev/sdb rw
+33 22 0:42 / /scratch rw - lustre mds@tcp:/scratch rw
+torn line
+"""
+
+
+@pytest.fixture
+def listed(monkeypatch, tmp_path):
+    (tmp_path / "mountinfo").write_text(LIST)
+    monkeypatch.setattr(storage, "MOUNTS", tmp_path / "mountinfo")
+    storage._read_mounts.cache_clear()
+    yield
+    storage._read_mounts.cache_clear()
+
+
+@pytest.mark.usefixtures("listed")
+@pytest.mark.parametrize(
+    ("path", "kind", "shared", "own"),
+    [
+        ("/home/me/jobs/not/there", "nfs4", True, False),
+        ("/home/me/my disk/jobs", "ext4", False, False),
+        ("/scratch", "lustre", True, False),
+        ("/scratches", "ext4", False, False),
+        ("/tmp/jobs", "tmpfs", False, True),  # noqa: S108 - only looked at
+        ("/srv", "ext4", False, False),
+    ],
+)
+def test_the_longest_mount_point_tells(path, kind, shared, own):
+    assert storage.file_system_type(Path(path)) == kind
+    assert (storage.is_shared(Path(path)), storage.is_node_local(Path(path))) == (shared, own)
+
+
+@pytest.mark.usefixtures("listed")
+def test_without_the_list_nothing_is_known(monkeypatch, tmp_path):
+    monkeypatch.setattr(storage, "MOUNTS", tmp_path / "none")
+    storage._read_mounts.cache_clear()
+    assert storage.file_system_type(Path("/srv")) == ""

@@ -22,15 +22,16 @@ from slurmddp import exit_codes
 from slurmddp.errors import ClusterError, RankError, UsageError
 from slurmddp.executor import job as job_module
 from slurmddp.executor import parameters, run_call
-from slurmddp.executor.job import GONE, Job, look
+from slurmddp.executor.job import GONE, Job, query_states
 from slurmddp.runs.layout import RunDir, read_records
 from slurmddp.runtime.exiting.classify import judge
 from slurmddp.runtime.launch.rank import read_rank
+from slurmddp.runtime.rank_process import RankProcess, this_process
 from slurmddp.runtime.stopping.stop_policy import Stopping
 from slurmddp.slurm import client, queries, sbatch_command
 from slurmddp.slurm.client import Answer, LostAnswerError
 from slurmddp.slurm.job_info import JobId
-from slurmddp.submission import sbatch
+from slurmddp.submission import submit_once
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "submitit.sbatch"
 SHELLCHECK = Path(sys.executable).parent / "shellcheck"
@@ -153,8 +154,8 @@ def test_gpus_are_asked_for_by_node(tmp_path, values, asked):
         ({"slurm_array_parallelism": -1}, "-1 is not a whole number"),
         ({"timeout_min": 2, "slurm_signal_delay_s": 90}, "--signal-lead 90 leaves nothing"),
         ({"slurm_additional_parameters": {"output": "x"}}, "is not for you to set"),
-        ({"slurm_additional_parameters": {"launcher": "fork"}}, "launcher is not for an executor: each rank is a task"),
-        ({"slurm_additional_parameters": {"container": "x.sif"}}, "container is not for an executor"),
+        ({"slurm_additional_parameters": {"launcher": "fork"}}, "launcher is not an option of an executor: each rank"),
+        ({"slurm_additional_parameters": {"container": "x.sif"}}, "container is not an option of an executor"),
         ({"slurm_additional_parameters": ["requeue"]}, r"\['requeue'\] is not a dict of sbatch's options"),
         ({"slurm_setup": 5}, "setup: 5 is not a list of texts"),
         ({"slurm_teardown": [1]}, r"teardown: \[1\] is not a list of texts"),
@@ -219,7 +220,7 @@ def test_calls_that_are_too_large_to_pickle_are_refused(tmp_path, monkeypatch):
 
 def test_a_place_where_no_records_can_be_kept_is_named(tmp_path):
     (tmp_path / "logs.runs").write_text("in the way")
-    with pytest.raises(UsageError, match=r"logs\.runs, beside the executor's folder, cannot be made: File exists"):
+    with pytest.raises(UsageError, match=r"logs\.runs, next to the executor's folder, cannot be created: File exists"):
         slurmddp.Executor(tmp_path / "logs").submit(max, 1, 2)
 
 
@@ -239,7 +240,7 @@ CHANGED = "submitit has changed: slurmddp.executor must be looked at again, and 
 def test_contract_with_submitit():
     """The names that are not promised to anybody, and that our executor needs."""
     defaults = theirs._get_default_parameters()
-    assert set(defaults) == set(parameters.SLURMS), f"{CHANGED} (parameters of a Slurm job)"
+    assert set(defaults) == set(parameters.SLURM_PARAMETERS), f"{CHANGED} (parameters of a Slurm job)"
     assert set(submitit.AutoExecutor._typed_parameters()) == set(parameters.GENERIC), f"{CHANGED} (shared parameters)"
     assert defaults["time"] == parameters.DEFAULT_MINUTES, f"{CHANGED} (its default time limit)"
     assert defaults["array_parallelism"] == parameters.ARRAY_PARALLELISM, f"{CHANGED} (its default for arrays)"
@@ -448,15 +449,15 @@ def test_a_thousand_calls_are_one_submission(tmp_path, slurm):
     thousand = made.map_array(add, range(1002), range(1002))
     number = thousand[0].job_id.partition("_")[0]
     assert [job.job_id for job in thousand] == [f"{number}_{index}" for index in range(1002)]
-    assert set(look([job.job_id for job in thousand]).values()) == {"PENDING"}
+    assert set(query_states([job.job_id for job in thousand]).values()) == {"PENDING"}
     slurm("scancel", number)
-    assert set(look([job.job_id for job in thousand]).values()) == {"CANCELLED"}
+    assert set(query_states([job.job_id for job in thousand]).values()) == {"CANCELLED"}
 
 
 @pytest.mark.usefixtures("jobs")
 def test_what_slurm_has_forgotten_is_told_by_the_files(tmp_path):
     """Without slurmdbd a job is known for MinJobAge only."""
-    assert look(["1", "2_3"]) == {"1": GONE, "2_3": GONE}
+    assert query_states(["1", "2_3"]) == {"1": GONE, "2_3": GONE}
     lost, done, torn = Job(tmp_path, "1"), Job(tmp_path, "2_3"), Job(tmp_path, "4")
     torn.paths.result_pickle.write_bytes(b"\x80")
     utils.cloudpickle_dump(("success", 5), done.paths.result_pickle)
@@ -479,7 +480,7 @@ class Bomb:
 
 def test_a_state_makes_no_result_anew(tmp_path, monkeypatch):
     """Which may be large, or need what is not there, or do harm."""
-    monkeypatch.setattr(job_module, "look", lambda ids: dict.fromkeys(ids, GONE))
+    monkeypatch.setattr(job_module, "query_states", lambda ids: dict.fromkeys(ids, GONE))
     job = Job(tmp_path, "5")
     utils.cloudpickle_dump(("success", Bomb(tmp_path / "done")), job.paths.result_pickle)
     assert (job.state, (tmp_path / "done").exists()) == ("COMPLETED", False)
@@ -490,7 +491,7 @@ def test_a_controller_that_does_not_answer_ends_no_job(tmp_path, monkeypatch, ca
     monkeypatch.setenv("PATH", str(tmp_path))
     silent = Job(tmp_path, "3")
     assert (silent.done(force_check=True), silent.state) == (False, "UNKNOWN")
-    assert "asking again" in caplog.text
+    assert "asks again" in caplog.text
     with pytest.raises(ClusterError):
         silent.cancel()
     silent.cancel(check=False)
@@ -525,7 +526,7 @@ def made(tmp_path, monkeypatch):
     def end():
         raise Ended
 
-    monkeypatch.setattr(run_call, "_hold", end)
+    monkeypatch.setattr(run_call, "_wait_for_end", end)
     files = run_call.Files(read_rank({}))
 
     def call(function, timeouts=3):
@@ -561,7 +562,7 @@ def interrupted(made, reason="preempted", again="itself", timeouts=3) -> run_cal
 def test_a_call_whose_program_a_signal_has_ended_is_saved_all_the_same(made, monkeypatch):
     """Slurm sends the notice to whatever the callable has started, too."""
     heard = threading.Event()
-    monkeypatch.setattr(run_call.NOTICES, "heard", heard)
+    monkeypatch.setattr(this_process().signals, "signal_seen", heard)
 
     def fail():
         threading.Thread(target=lambda: (heard.set(), call.stop("preempted"))).start()
@@ -570,7 +571,7 @@ def test_a_call_whose_program_a_signal_has_ended_is_saved_all_the_same(made, mon
     call = made[0](Checkpointed(fail))
     with pytest.raises(Ended):
         call.run(lambda: None)
-    assert made[1].submitted().result() == 2
+    assert made[1].load_call().result() == 2
 
 
 def test_a_call_that_fails_by_itself_has_failed(made):
@@ -587,11 +588,12 @@ def test_whatever_a_call_without_peers_raises_is_final_and_kept(made, monkeypatc
     def fail():
         raise error
 
-    monkeypatch.setattr(run_call, "begun", lambda: Stopping(read_rank({})))
-    monkeypatch.setattr(Stopping, "expect_own_end", lambda *_: None)
+    process = RankProcess()
+    process.stopping = Stopping(read_rank({}), process.signals, process.exit)
+    monkeypatch.setattr(run_call, "this_process", lambda: process)
     monkeypatch.setattr(run_call, "_accept_ready_ranks", lambda: None)
     files = made[1]
-    files.keep_call(utils.DelayedSubmission(fail))
+    files.write_call(utils.DelayedSubmission(fail))
     with pytest.raises((ValueError, RankError)) as caught:
         run_call.main()
     assert judge(caught.value).status == exit_codes.FAILED
@@ -605,14 +607,14 @@ def kept(files: run_call.Files):
 
 def test_a_notice_saves_the_call_and_what_comes_back_is_what_checkpoint_has_said(made):
     assert interrupted(made).status == exit_codes.STOPPED
-    again = made[1].submitted()
+    again = made[1].load_call()
     assert (again.result(), again._timeout_countdown) == (2, 3)
     assert not made[1].result(0).exists()
 
 
 def test_only_the_time_limit_is_counted(made):
     interrupted(made, reason="time limit")
-    assert made[1].submitted()._timeout_countdown == 2
+    assert made[1].load_call()._timeout_countdown == 2
 
 
 @pytest.mark.parametrize(
@@ -652,8 +654,8 @@ def test_a_call_that_has_returned_is_not_saved(made):
 
 def test_a_call_that_does_not_come_is_told(made, monkeypatch):
     monkeypatch.setattr(run_call, "ARRIVAL_LIMIT_S", 0)
-    with pytest.raises(RuntimeError, match=r"7_submitted\.pkl did not come within 0 s"):
-        made[1].submitted()
+    with pytest.raises(RuntimeError, match=r"7_submitted\.pkl did not appear within 0 s"):
+        made[1].load_call()
 
 
 def test_the_body_is_started_by_the_worker_alone():
@@ -667,7 +669,7 @@ LOST = LostAnswerError("sbatch did not end within 60 s")
 @pytest.fixture
 def at_once(monkeypatch):
     """Look for a lost job once, without a pause."""
-    monkeypatch.setattr(sbatch, "LOOKS", (0.0,))
+    monkeypatch.setattr(submit_once, "FIND_PAUSES_S", (0.0,))
 
 
 @pytest.mark.usefixtures("at_once")
@@ -715,7 +717,7 @@ def test_the_job_of_another_executor_is_not_taken_for_the_one_that_was_lost(tmp_
 @pytest.mark.usefixtures("at_once")
 def test_a_lost_answer_is_looked_for_and_asked_for_again(tmp_path, monkeypatch):
     """And what the job needs stays where it may have been accepted all the same."""
-    lost = [True] * (sbatch.ATTEMPTS - 1) + [False] + [True] * sbatch.ATTEMPTS
+    lost = [True] * (submit_once.ATTEMPTS - 1) + [False] + [True] * submit_once.ATTEMPTS
 
     def submit(*_, **__):
         if lost.pop(0):
@@ -778,13 +780,13 @@ def test_the_accounting_is_asked_where_there_is_one(monkeypatch):
         return Answer(0 if said else 1, said, "" if said else "error: Invalid job id specified")
 
     monkeypatch.setattr(client, "ask", ask)
-    assert look(["5_1", "6"]) == {"5_1": "TIMEOUT", "6": GONE}
+    assert query_states(["5_1", "6"]) == {"5_1": "TIMEOUT", "6": GONE}
 
 
 def test_a_squeue_that_fails_is_no_answer(monkeypatch):
     monkeypatch.setattr(client, "ask", lambda *_: Answer(1, "", "squeue: error: no"))
     with pytest.raises(ClusterError, match="squeue: no"):
-        look(["1"])
+        query_states(["1"])
 
 
 if __name__ == "__main__":

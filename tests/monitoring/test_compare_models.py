@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from slurmddp.errors import SlurmddpError, UsageError
-from slurmddp.monitoring.compare_models import compare, files
+from slurmddp.monitoring.compare_models import compare, find_model_files
 
 
 @pytest.fixture
@@ -28,26 +28,26 @@ def cli(*words, cwd):
 
 
 def test_a_run_alone_stands_for_its_ranks_in_their_order(run, tmp_path):
-    found = files(["exp"], str(tmp_path / "jobs"))
+    found = find_model_files(["exp"], str(tmp_path / "jobs"))
     assert [path.name for path in found] == ["rank-0.pt", "rank-2.pt", "rank-10.pt"]
-    assert files([str(run)], "nowhere") == found
+    assert find_model_files([str(run)], "nowhere") == found
 
 
 def test_of_several_each_run_stands_for_its_model(run, tmp_path):
     other = run / "rank-0.pt"
-    assert files(["exp", str(other)], str(tmp_path / "jobs")) == [run / "model.pt", other]
+    assert find_model_files(["exp", str(other)], str(tmp_path / "jobs")) == [run / "model.pt", other]
 
 
 def test_what_cannot_be_compared_is_one_line_that_says_what_to_give(run, tmp_path):
     (tmp_path / "jobs" / "new").mkdir()
     for targets, said in [
         ([str(run / "model.pt")], "give a second, or a run"),
-        (["new"], "has 0 of its ranks' models; train it with the bundled worker's save-all-ranks"),
+        (["new"], "has 0 of its ranks' models; train it with the bundled worker's --save-all-ranks"),
         (["exp", "new"], "'new' has no model.pt: it has not finished"),
         (["exp", "none"], "'none' is no file, and no run in "),
     ]:
         with pytest.raises(UsageError, match=said):
-            files(targets, str(tmp_path / "jobs"))
+            find_model_files(targets, str(tmp_path / "jobs"))
 
 
 def test_a_comparison_that_is_killed_says_so(run, monkeypatch, tmp_path):

@@ -14,7 +14,7 @@ from slurmddp.monitoring.logs import log_files, tail
 from slurmddp.runs.layout import RunDir, append_record
 from slurmddp.slurm import client, queries
 from slurmddp.slurm.job_info import JobInfo
-from slurmddp.text import clean
+from slurmddp.text import clean_line
 
 HEAD = {"time": 1.0, "job": "7", "attempt": "1.0", "rank": None, "host": "n1"}
 LAST = "the batch script's last line\n"
@@ -34,7 +34,7 @@ def run(tmp_path):
 
 
 def shown(output):
-    return [clean(line.text) for line in output.new()]
+    return [clean_line(line.text) for line in output.new_lines()]
 
 
 def test_only_whole_lines_are_passed_on_and_each_once(run):
@@ -61,18 +61,18 @@ def test_a_later_attempt_is_followed_too(run):
 def test_what_a_killed_rank_wrote_last_is_not_lost(run):
     output = follow.Output(run, "7")
     run.rank_log("7", "0.0", 0).write_bytes(b"one\ntw")
-    assert [clean(line.text) for line in output.rest()] == ["one", "tw"]
+    assert [clean_line(line.text) for line in output.remaining_lines()] == ["one", "tw"]
 
 
 def test_all_ranks_are_followed_and_where_they_run_is_known_once_they_have_met(run):
     output = follow.Output(run, "7", ranks=None)
     run.rank_log("7", "0.0", 1).write_text("imports\n")
     (run.attempt("7", "0.0") / "node-1.out").write_text("launches\n")
-    assert [(line.source.label, line.source.host) for line in output.new()] == [("node 1", ""), ("rank 1", "")]
+    assert [(line.source.label, line.source.host) for line in output.new_lines()] == [("node 1", ""), ("rank 1", "")]
     head = {"time": 1.0, "event": "start", "job": "7", "attempt": "0.0", "rank": 0, "host": "n1"}
     append_record(run.events, {**head, "ranks": {"n1": "0", "n2": "1"}})
     run.rank_log("7", "0.0", 1).write_text("imports\nbegins\n")
-    (line,) = output.new()
+    (line,) = output.new_lines()
     assert (line.text, line.source.host, line.attempt, line.told) == (b"begins\n", "n2", "0.0", "seen")
 
 
@@ -91,7 +91,7 @@ def test_what_was_there_before_can_be_skipped_and_the_end_is_known_all_the_same(
     log.write_bytes(b"old\nhalf")
     run.batch_log("7").write_text(LAST)
     end(run, 0)
-    assert output.skip(["0.0"]) == {log: 4, run.batch_log("7"): len(LAST)}
+    assert output.skip_existing(["0.0"]) == {log: 4, run.batch_log("7"): len(LAST)}
     assert output.status == 0 and shown(output) == []
     with log.open("ab") as file:
         file.write(b" and half\n")
@@ -112,7 +112,7 @@ def test_attempts_before_the_wanted_one_are_skipped_whole(run):
     for attempt in ("0.0", "0.1"):
         run.rank_log("7", attempt, 0).write_text(f"{attempt}\n")
     output = follow.Output(run, "7")
-    assert run.rank_log("7", "0.0", 0) not in output.skip(["0.1"])
+    assert run.rank_log("7", "0.0", 0) not in output.skip_existing(["0.1"])
     assert shown(output) == []
 
 
@@ -120,24 +120,24 @@ def test_files_that_have_not_grown_are_not_opened(run, monkeypatch):
     output = follow.Output(run, "7")
     run.rank_log("7", "0.0", 0).write_text("one\n")
     assert shown(output) == ["one"]
-    monkeypatch.setattr(tail.Growing, "_read", lambda *_: pytest.fail("opened"))
+    monkeypatch.setattr(tail.GrowingFile, "_read", lambda *_: pytest.fail("opened"))
     assert shown(output) == []
 
 
 def test_the_supervisors_events_tell_the_status(run):
     output = follow.Output(run, "7")
-    assert output.status is None and not output.stirs
+    assert output.status is None and not output.is_change_expected
     end(run, 0, job="8")
-    list(output.new())
-    assert output.status is None and not output.stirs
+    list(output.new_lines())
+    assert output.status is None and not output.is_change_expected
     end(run, 76, "attempt_end")
-    list(output.new())
-    assert output.status == 76 and output.stirs
+    list(output.new_lines())
+    assert output.status == 76 and output.is_change_expected
     append_record(run.events, {**HEAD, "event": "attempt_start", "attempt": "1.1", "nodes": "n1", "log_offset": 0})
-    list(output.new())
+    list(output.new_lines())
     assert output.status is None
     append_record(run.events, {**HEAD, "event": "fenced", "attempt": "1.1", "reason": "why"})
-    list(output.new())
+    list(output.new_lines())
     assert output.status == 78
 
 
@@ -146,14 +146,14 @@ def test_of_many_events_only_the_newest_and_those_that_are_added_are_read(run, m
     run.events.write_bytes(metrics * 50000)
     end(run, 77)
     size, read = run.events.stat().st_size, []
-    whole = tail.Growing._read
-    monkeypatch.setattr(tail.Growing, "_read", lambda file, limit: read.append(whole(file, limit)) or read[-1])
+    whole = tail.GrowingFile._read
+    monkeypatch.setattr(tail.GrowingFile, "_read", lambda file, limit: read.append(whole(file, limit)) or read[-1])
     output = follow.Output(run, "7")
-    list(output.new())
+    list(output.new_lines())
     assert output.status == 77 and 0 < sum(map(len, read)) < size / 50
     read.clear()
     end(run, 0)
-    list(output.new())
+    list(output.new_lines())
     assert output.status == 0 and sum(map(len, read)) == run.events.stat().st_size - size
 
 
@@ -185,8 +185,8 @@ def test_a_line_without_an_end_is_passed_on_when_it_is_long(run):
 def test_a_long_file_is_read_in_several_looks(run):
     output = follow.Output(run, "7")
     run.rank_log("7", "0.0", 0).write_bytes((b"x" * 999 + b"\n") * 3000)
-    assert len(list(output.new())) == tail.READ_BYTES // 1000
-    assert len(list(output.rest())) == 3000 - tail.READ_BYTES // 1000
+    assert len(list(output.new_lines())) == tail.READ_BYTES // 1000
+    assert len(list(output.remaining_lines())) == 3000 - tail.READ_BYTES // 1000
 
 
 def test_without_the_ranks_only_the_batch_scripts_words_are_shown(run):
@@ -219,7 +219,7 @@ def quick(monkeypatch):
     """Shorten the pauses; return a function that puts a controller in Slurm's place."""
     monkeypatch.setattr(follow, "ASK_S", 0.5)
     monkeypatch.setattr(follow, "SOON_S", 0.05)
-    monkeypatch.setattr(follow, "LOOK_S", 0.01)
+    monkeypatch.setattr(follow, "READ_PAUSE_S", 0.01)
 
     def put(*states):
         controller = Controller(*states)
@@ -235,7 +235,7 @@ def test_a_job_that_nobody_knows_any_more_ends_the_wait_with_its_output_shown(ru
     run.rank_log("7", "0.0", 0).write_text("shown\n")
     shown = []
     with pytest.raises(ClusterError, match=f"no longer knows job 7, .* its output is in {run.logs}"):
-        follow.wait(run, "7", {}, show=shown.append, notice=lambda _: None)
+        follow.wait_for_job(run, "7", {}, show=shown.append, notice=lambda _: None)
     assert len(controller.asked_at) == 6
     assert shown == ["shown"]
 
@@ -253,11 +253,11 @@ def test_a_run_on_this_machine_is_followed_without_slurm(run, monkeypatch):
         run.rank_record(job, "0.0", 0).write_text("0 done\n")
 
     run.rank_log(job, "0.0", 0).write_text("trains\n")
-    assert follow.wait(run, job, {}, show=show, notice=lambda _: None).state == "COMPLETED"
+    assert follow.wait_for_job(run, job, {}, show=show, notice=lambda _: None).state == "COMPLETED"
     assert shown == ["trains"]
     run.rank_record(job, "0.0", 0).unlink()
     with pytest.raises(ClusterError, match=f"this machine no longer runs {job}, and"):
-        follow.wait(run, job, {}, notice=lambda _: None)
+        follow.wait_for_job(run, job, {}, notice=lambda _: None)
 
 
 def test_words_of_the_batch_script_make_the_next_question_soon_but_silence_does_not(run, quick):
@@ -268,7 +268,7 @@ def test_words_of_the_batch_script_make_the_next_question_soon_but_silence_does_
         return "RUNNING"
 
     controller = quick("RUNNING", speak, "RUNNING", "FAILED")
-    assert follow.wait(run, "7", {}, notice=lambda _: None).state == "FAILED"
+    assert follow.wait_for_job(run, "7", {}, notice=lambda _: None).state == "FAILED"
     silent, *soon = controller.pauses_s
     assert silent >= 0.5
     assert max(soon) < 0.4
@@ -285,7 +285,7 @@ def test_steady_words_of_the_batch_script_do_not_make_questions_soon_for_ever(ru
 
     log.write_text("first\n")
     controller = quick("RUNNING", speak, "COMPLETED")
-    follow.wait(run, "7", {}, notice=lambda _: None)
+    follow.wait_for_job(run, "7", {}, notice=lambda _: None)
     assert controller.pauses_s[-1] >= 0.5
 
 
@@ -296,7 +296,7 @@ def test_a_queued_job_is_said_to_run_before_its_first_line_is_shown(run, quick):
 
     controller = quick(begin, "RUNNING", "COMPLETED")
     said = []
-    follow.wait(run, "7", {}, show=said.append, notice=said.append)
+    follow.wait_for_job(run, "7", {}, show=said.append, notice=said.append)
     assert said == ["job 7 is PENDING", "job 7 is RUNNING", "hello", "job 7 is COMPLETED"]
     assert controller.pauses_s[0] < 0.4
 
@@ -304,7 +304,7 @@ def test_a_queued_job_is_said_to_run_before_its_first_line_is_shown(run, quick):
 def test_a_job_that_cannot_start_by_itself_is_said_to_with_what_to_type(run, quick):
     quick("PENDING Resources", "PENDING JobHeldUser", "PENDING JobHeldUser", "RUNNING", "COMPLETED")
     said = []
-    follow.wait(run, "7", {}, notice=said.append)
+    follow.wait_for_job(run, "7", {}, notice=said.append)
     assert said == [
         "job 7 is PENDING (Resources)",
         "job 7 is PENDING (JobHeldUser)",
@@ -324,14 +324,14 @@ def test_a_job_that_the_controller_forgot_ended_as_its_events_tell(run, monkeypa
     run.batch_log("7").write_text(LAST)
     end(run, status)
     shown, noticed = [], []
-    assert follow.wait(run, "7", {}, show=shown.append, notice=noticed.append).state == state
+    assert follow.wait_for_job(run, "7", {}, show=shown.append, notice=noticed.append).state == state
     assert shown == [LAST.rstrip("\n")]
     assert noticed == ["job 7 is UNKNOWN"]
 
 
 def test_output_goes_on_while_the_controller_does_not_answer(run, monkeypatch):
     """The same stand-in."""
-    monkeypatch.setattr(follow, "LOOK_S", 0.01)
+    monkeypatch.setattr(follow, "READ_PAUSE_S", 0.01)
     monkeypatch.setattr(follow, "ASK_S", 0.05)
     log = run.rank_log("7", "0.0", 0)
     asked = []
@@ -348,14 +348,14 @@ def test_output_goes_on_while_the_controller_does_not_answer(run, monkeypatch):
 
     monkeypatch.setattr(queries, "job", job)
     said = []
-    assert follow.wait(run, "7", {}, show=said.append, notice=said.append).state == "COMPLETED"
+    assert follow.wait_for_job(run, "7", {}, show=said.append, notice=said.append).state == "COMPLETED"
     silent = "Slurm does not tell how job 7 is: squeue: no answer; it is asked again"
     assert said == ["job 7 is RUNNING", "1", silent, "2", "3", "4", "job 7 is COMPLETED"]
 
 
 def test_output_goes_on_while_a_question_hangs(run, quick, monkeypatch):
     """As with a controller that was stopped: its port takes the question, and nobody answers."""
-    monkeypatch.setattr(follow, "HELD_S", 0)
+    monkeypatch.setattr(follow, "HOLD_S", 0)
     seen = threading.Event()
 
     def hang():
@@ -363,7 +363,7 @@ def test_output_goes_on_while_a_question_hangs(run, quick, monkeypatch):
         return "COMPLETED" if seen.wait(60) else "FAILED"
 
     quick(hang)
-    assert follow.wait(run, "7", {}, show=lambda _: seen.set(), notice=lambda _: None).state == "COMPLETED"
+    assert follow.wait_for_job(run, "7", {}, show=lambda _: seen.set(), notice=lambda _: None).state == "COMPLETED"
 
 
 def test_a_controller_that_does_not_answer_ends_the_wait_after_a_while(run, monkeypatch):
@@ -377,8 +377,8 @@ def test_a_controller_that_does_not_answer_ends_the_wait_after_a_while(run, monk
 
     monkeypatch.setattr(queries, "job", silent)
     monkeypatch.setattr(follow, "ASK_S", 0.001)
-    monkeypatch.setattr(follow, "BLIND_S", 0.2)
+    monkeypatch.setattr(follow, "SILENCE_LIMIT_S", 0.2)
     with pytest.raises(ClusterError, match="no answer"):
-        follow.attend(follow.Output(run, "7"), {}, show=lambda _: None, notice=told.append)
+        follow.follow_job(follow.Output(run, "7"), {}, show=lambda _: None, notice=told.append)
     assert 1 < len(asked) <= 5
     assert len(told) == 1

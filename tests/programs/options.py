@@ -18,7 +18,8 @@ import slurmddp
 from slurmddp.config.worker_options import parse
 from slurmddp.runs.layout import RunDir
 from slurmddp.runtime import session
-from slurmddp.runtime.checkpoint.state import bare
+from slurmddp.runtime.checkpoint.state_dicts import unwrap
+from slurmddp.runtime.rank_process import this_process
 from slurmddp.worker.bundled.tasks import make_task
 from slurmddp.worker.bundled.train import Training
 
@@ -42,7 +43,7 @@ class Watched(Training):
 
 def train(ddp, options, folder: Path, crash_at: int = -1) -> Watched:
     who = dataclasses.replace(ddp.who, run_dir=RunDir(folder))
-    session._sessions[-1] = dataclasses.replace(ddp, who=who, folders=set())
+    this_process().session = dataclasses.replace(ddp, who=who, folders=set())
     training = Watched(session.current(), options, make_task(options))
     training.losses, training.crash_at = [], crash_at
     try:
@@ -53,7 +54,7 @@ def train(ddp, options, folder: Path, crash_at: int = -1) -> Watched:
 
 
 def agree(training) -> bool:
-    mine = torch.cat([value.flatten().double() for value in bare(training.model).state_dict().values()])
+    mine = torch.cat([value.flatten().double() for value in unwrap(training.model).state_dict().values()])
     largest, smallest = mine.clone(), mine.clone()
     dist.all_reduce(largest, dist.ReduceOp.MAX)
     dist.all_reduce(smallest, dist.ReduceOp.MIN)

@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from slurmddp.report import downsample
-from slurmddp.report.downsample import RATE, Tally
-from slurmddp.report.step_progress import rates
+from slurmddp.report.curves import step_rates
+from slurmddp.report.downsample import RATE, ValueCount
 
 
 def records(count, attempt="0.0", **peaks):
@@ -21,8 +21,8 @@ def records(count, attempt="0.0", **peaks):
         }  # fmt: skip
 
 
-def thinned(told):
-    return downsample.thinned(json.dumps(record).encode() for record in told)
+def sample(records):
+    return downsample.downsample_events(json.dumps(record).encode() for record in records)
 
 
 @pytest.fixture
@@ -31,27 +31,29 @@ def few(monkeypatch):
 
 
 def test_few_metrics_are_all_held():
-    told = thinned(records(1000))
-    assert len(told.events) == 1000
-    assert told.tallies == {("7", "0.0"): {"loss": Tally(1000, 0), "lr": Tally(1000, 0), RATE: Tally(999, 0)}}
+    sampled = sample(records(1000))
+    assert len(sampled.events) == 1000
+    assert sampled.counts == {
+        ("7", "0.0"): {"loss": ValueCount(1000, 0), "lr": ValueCount(1000, 0), RATE: ValueCount(999, 0)}
+    }
 
 
 @pytest.mark.usefixtures("few")
 def test_of_many_the_peaks_the_ends_and_the_counts_stay():
-    told = thinned(records(20_000, at777=99.0, at12345=-5.0, at15000="nan"))
-    assert len(told.events) <= 400
-    values = [event.fields["values"]["loss"] for event in told.events]
+    sampled = sample(records(20_000, at777=99.0, at12345=-5.0, at15000="nan"))
+    assert len(sampled.events) <= 400
+    values = [event.fields["values"]["loss"] for event in sampled.events]
     assert {99.0, -5.0, "nan"} <= set(values)
-    assert (told.events[0].count("step"), told.events[-1].count("step")) == (0, 199_990)
-    assert told.tallies["7", "0.0"]["loss"] == Tally(20_000, 1)
-    steps = [event.count("step") for event in told.events]
+    assert (sampled.events[0].count("step"), sampled.events[-1].count("step")) == (0, 199_990)
+    assert sampled.counts["7", "0.0"]["loss"] == ValueCount(20_000, 1)
+    steps = [event.count("step") for event in sampled.events]
     assert steps == sorted(steps)
     assert max(after - before for before, after in pairwise(steps)) < 20_000
 
 
 @pytest.mark.usefixtures("few")
 def test_the_slowest_and_the_fastest_steps_stay():
-    found = [rate for _, rate in rates(thinned(records(20_000)).events)]
+    found = [rate for _, rate in step_rates(sample(records(20_000)).events)]
     assert (min(found), max(found)) == (pytest.approx(10 / 3.9), pytest.approx(10 / 0.1))
 
 
@@ -59,7 +61,7 @@ def test_the_slowest_and_the_fastest_steps_stay():
 def test_each_attempt_is_thinned_and_other_events_are_all_held():
     start = {"time": 0.0, "event": "start", "job": "7", "attempt": "0.0", "rank": 0, "host": "n1"}
     many = [record for attempt in ("0.0", "1.0", "2.0") for record in records(5000, attempt)]
-    told = thinned([start, *many, {"time": math.nan, "event": "metrics"}, *[start] * 500])
-    assert sum(event.kind == "start" for event in told.events) == 501
-    assert {event.attempt for event in told.events} == {"0.0", "1.0", "2.0"}
-    assert len(told.events) < 501 + 600
+    sampled = sample([start, *many, {"time": math.nan, "event": "metrics"}, *[start] * 500])
+    assert sum(event.kind == "start" for event in sampled.events) == 501
+    assert {event.attempt for event in sampled.events} == {"0.0", "1.0", "2.0"}
+    assert len(sampled.events) < 501 + 600

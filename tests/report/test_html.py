@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from slurmddp.diagnose import Diagnosis, Line
 from slurmddp.monitoring import status
-from slurmddp.report.collect import as_json, gather
-from slurmddp.report.html import OUTCOMES, happened, page
+from slurmddp.report.collect import collect_report, make_json
+from slurmddp.report.html import OUTCOMES, describe_event, render_page
 from slurmddp.runs.history import Event
 from slurmddp.runs.layout import RunDir
 
@@ -53,7 +53,7 @@ class Page(HTMLParser):
 
 
 def of(run, **changes):
-    return page(gather(run, {"PATH": "/nowhere", **changes}, now=1795305300.0))
+    return render_page(collect_report(run, {"PATH": "/nowhere", **changes}, now=1795305300.0))
 
 
 @pytest.fixture
@@ -71,8 +71,8 @@ def write(run, *events):
 
 
 def test_the_recorded_run_has_the_figures_that_were_counted_by_hand(recorded):
-    report = gather(recorded, {"PATH": "/nowhere"}, now=1795305300.0)
-    found = as_json(report)
+    report = collect_report(recorded, {"PATH": "/nowhere"}, now=1795305300.0)
+    found = make_json(report)
     assert json.loads(json.dumps(found, allow_nan=False)) == found
     assert found["seconds"] == {
         "startup": pytest.approx(95.939, abs=1e-3),
@@ -88,7 +88,7 @@ def test_the_recorded_run_has_the_figures_that_were_counted_by_hand(recorded):
         pytest.approx(0.63461, abs=1e-5),
     )
     assert found["steps"] == {"taken": 2905, "kept": 2813, "repeated": 92}
-    assert [(lap["job"], lap["attempt"], lap["outcome"]) for lap in found["attempts"]] == [
+    assert [(attempt["job"], attempt["attempt"], attempt["outcome"]) for attempt in found["attempts"]] == [
         ("2807912", "0.0", "stopped"),
         ("2807912", "1.0", "crashed"),
         ("2807912", "1.1", "stopped"),
@@ -119,8 +119,8 @@ def test_each_attempt_that_ended_badly_says_why_by_its_own_files(run):
     start, restart = {"event": "start", "world_size": 2, "nodes": 2}, {"event": "restart", "status": 76, "reason": "x"}
     second, third = {"attempt": "0.1"}, {"attempt": "0.2"}
     write(run, start, restart, start | second, restart | second | {"status": 75}, start | third, restart | third)
-    found = as_json(gather(run, {"PATH": "/nowhere"}, now=1795305300.0))
-    assert [lap["cause"] for lap in found["attempts"]] == ["exception", None, "file-missing"]
+    found = make_json(collect_report(run, {"PATH": "/nowhere"}, now=1795305300.0))
+    assert [attempt["cause"] for attempt in found["attempts"]] == ["exception", None, "file-missing"]
     text = Page(of(run)).text
     assert "the program raised ValueError: batch 7 is empty" in text and "rank 1 on n2" in text
 
@@ -136,14 +136,8 @@ def test_the_page_loads_nothing_and_runs_nothing(recorded):
         assert not [name for name in attributes if name.startswith("on")]
     assert b"http:" not in content and b"https:" not in content
     css = re.search(r"<style>(.*?)</style>", content.decode(), re.DOTALL)[1]
-    assert set(re.findall(r"url\((.*?)\)", css)) <= {
-        "#p-startup",
-        "#p-lost",
-        "#p-ending",
-        "#p-unmeasured",
-        "#p-queued",
-        "#p-absent",
-    }
+    patterns = {f"#p-{kind}" for kind in ("startup", "lost", "ending", "unmeasured", "queued", "absent")}
+    assert set(re.findall(r"url\((.*?)\)", css)) <= patterns
     assert "@import" not in css
     (policy,) = [dict(a)["content"] for t, a in read.elements if dict(a).get("http-equiv") == "Content-Security-Policy"]
     digest = base64.b64encode(hashlib.sha256(css.encode()).digest()).decode()
@@ -173,48 +167,17 @@ def test_a_run_of_little_or_strange_is_a_page(run, events):
 
 
 def test_nothing_of_a_hostile_text_leaves_its_element(run):
-    names = dict.fromkeys(
-        (
-            "reason",
-            "cause",
-            "checkpoint",
-            "launcher",
-            "slow_host",
-            "what",
-            "advice",
-            "check",
-            "level",
-            "on_host",
-        ),
-        HOSTILE,
-    )
+    texts = "reason cause checkpoint launcher slow_host what advice check level on_host"
+    names = dict.fromkeys(texts.split(), HOSTILE)
     kinds = (
-        "start",
-        "resume",
-        "notice",
-        "restart",
-        "requeue",
-        "checkpoint-failed",
-        "straggler",
-        "finding",
-        "end",
+        *["start", "resume", "notice", "restart", "requeue", "checkpoint-failed", "straggler", "finding", "end"],
         HOSTILE,
     )
+    head = {"job": HOSTILE, "attempt": HOSTILE, "host": HOSTILE}
     write(
         run,
-        *(
-            {
-                "event": kind,
-                "job": HOSTILE,
-                "attempt": HOSTILE,
-                "host": HOSTILE,
-                **names,
-                "status": 77,
-                "excluded": [HOSTILE],
-            }
-            for kind in kinds
-        ),
-        {"event": "metrics", "job": HOSTILE, "attempt": HOSTILE, "step": 1, "values": {HOSTILE: 1.0}},
+        *({"event": kind, **head, **names, "status": 77, "excluded": [HOSTILE]} for kind in kinds),
+        {"event": "metrics", **head, "step": 1, "values": {HOSTILE: 1.0}},
     )
     run.submissions.write_text(
         json.dumps({"job": "7", "commit": HOSTILE, "directory": HOSTILE, "version": HOSTILE, "code": HOSTILE})
@@ -265,14 +228,8 @@ def test_a_diagnosis_is_told_in_full(recorded, monkeypatch):
     done, failed = '"status": 0, "reason": "done"', '"status": 77, "reason": "rank 3 on n2: ValueError"'
     recorded.events.write_text(recorded.events.read_text().replace(done, failed))
     text = Page(of(recorded)).text
-    for words in (
-        found.what,
-        "first on rank 3 on n2",
-        "ValueError: </pre>boom",
-        "logs/3.out:4",
-        found.others,
-        found.advice,
-    ):
+    shown = (found.what, found.others, found.advice, "first on rank 3 on n2", "ValueError: </pre>boom", "logs/3.out:4")
+    for words in shown:
         assert words in text
     assert "Trying again would end the same way." in text and "failed" in text
 
@@ -293,7 +250,7 @@ def test_of_very_many_checkpoints_and_notices_some_are_marked(run):
 
 def test_a_strange_number_inside_a_finding_is_a_text_in_json(run):
     write(run, {"event": "finding", "check": "x", "seen": {"gpus": [math.inf, 1]}})
-    (found,) = as_json(gather(run, {"PATH": "/nowhere"}, now=1795305300.0))["findings"]
+    (found,) = make_json(collect_report(run, {"PATH": "/nowhere"}, now=1795305300.0))["findings"]
     assert found["seen"] == {"gpus": ["inf", 1]}
 
 
@@ -313,9 +270,9 @@ def setting(run):
 def test_of_a_sweeps_setting_its_own_tasks_are_asked_for_and_not_all_of_the_array(setting, monkeypatch):
     """Else another setting that still runs would be taken for this one."""
     asked = []
-    monkeypatch.setattr(status, "look", lambda targets, *_, **__: asked.append(targets[0]) or [])
+    monkeypatch.setattr(status, "query_jobs", lambda targets, *_, **__: asked.append(targets[0]) or [])
     write(setting, {"event": "start", "job": "8_1"})
-    found = as_json(gather(setting, {}, now=1795309300.0))
+    found = make_json(collect_report(setting, {}, now=1795309300.0))
     assert [target.jobs for target in asked] == [("8_1",)]
     assert found["jobs"] == ["8"]
 
@@ -327,12 +284,15 @@ def test_a_long_text_is_cut(run):
 
 def test_every_outcome_and_event_has_words():
     assert set(OUTCOMES) == {"done", "stopped", "crashed", "failed", "fenced", "cancelled", "running", "silent"}
-    assert happened(Event(0, "metrics", "7", "0.0", 0, "n1", {})) == ""
+    assert describe_event(Event(0, "metrics", "7", "0.0", 0, "n1", {})) == ""
     assert (
-        happened(Event(0, "requeue", "7", "0.0", None, "n1", {"reason": "preempted"}))
+        describe_event(Event(0, "requeue", "7", "0.0", None, "n1", {"reason": "preempted"}))
         == "back into the queue: preempted"
     )
-    assert happened(Event(0, "cancel", "7", "0.0", None, "n1", {"by": "ada"})) == "cancelled by `slurmddp cancel` (ada)"
+    assert (
+        describe_event(Event(0, "cancel", "7", "0.0", None, "n1", {"by": "ada"}))
+        == "cancelled by `slurmddp cancel` (ada)"
+    )
 
 
 def test_secrets_of_the_command_are_masked(run):
@@ -346,7 +306,7 @@ def test_secrets_of_the_command_are_masked(run):
 
 def test_a_command_of_one_machine_alone_needs_no_slurm(run):
     write(run, {"event": "start", "job": "local-1"}, {"event": "end", "job": "local-1", "status": 0, "reason": "done"})
-    report = gather(run, {"PATH": "/nowhere"}, now=1795305300.0)
+    report = collect_report(run, {"PATH": "/nowhere"}, now=1795305300.0)
     assert (report.phase, report.status, report.submissions) == ("done", None, ())
 
 

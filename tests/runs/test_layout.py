@@ -126,13 +126,13 @@ def test_of_several_who_find_a_claim_of_one_who_is_gone_one_alone_takes_it(tmp_p
     run, dead = RunDir(tmp_path), "4194305"
     claim = tmp_path / ".submitting"
     claim.write_text(f"{socket.gethostname()} {dead}")
-    take, others = ownership.take_away, f"{socket.gethostname()} {os.getppid()}"
+    take, others = ownership.remove_stale_file, f"{socket.gethostname()} {os.getppid()}"
 
     def late(path, content):
         path.write_text(others)
         take(path, content)
 
-    monkeypatch.setattr(ownership, "take_away", late)
+    monkeypatch.setattr(ownership, "remove_stale_file", late)
     with pytest.raises(UsageError, match=f"is being submitted by process {os.getppid()}"):
         run.claimed().__enter__()
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [(claim.name, others)]

@@ -153,7 +153,7 @@ def test_a_sweep_is_its_settings_each_in_the_job_that_it_was_last_in(sweep):
 
 @pytest.mark.usefixtures("sweep")
 def test_where_one_is_wanted_a_sweep_asks_for_a_setting():
-    assert lookup.one("sweep/lr=2", "jobs").run.path.name == "lr=2"
-    assert lookup.one("mnist", "jobs").jobs == ("5", "7")
+    assert lookup.find_one("sweep/lr=2", "jobs").run.path.name == "lr=2"
+    assert lookup.find_one("mnist", "jobs").jobs == ("5", "7")
     with pytest.raises(UsageError, match="a sweep of 3 settings; name one, as in 'sweep/lr=1'"):
-        lookup.one("sweep", "jobs")
+        lookup.find_one("sweep", "jobs")

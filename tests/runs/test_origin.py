@@ -12,7 +12,7 @@ from slurmddp.runs.lookup import Target
 from slurmddp.runs.submissions import submissions
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobInfo
-from slurmddp.submission import submit
+from slurmddp.submission import compatibility, submit
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def run(tmp_path, monkeypatch):
 
 def came(path):
     run = RunDir(Path(path).absolute())
-    return origin.of(run, submissions(run)[0])
+    return origin.read_origin(run, submissions(run)[0])
 
 
 def moved(run, to):
@@ -78,13 +78,13 @@ def test_a_folder_whose_record_does_not_say_where_it_was_has_its_job(run, folder
     """Records before 0.2 do not say it."""
     to = moved(run, Path("elsewhere"))
     record = submissions(RunDir(to.absolute()))[0]
-    assert origin.of(RunDir(to.absolute()), record | {"folder": folder}) == origin.Origin("elsewhere")
+    assert origin.read_origin(RunDir(to.absolute()), record | {"folder": folder}) == origin.Origin("elsewhere")
 
 
 def test_a_record_that_nobody_can_have_written_hides_no_run(run):
     to = moved(run, Path("elsewhere"))
     record = submissions(RunDir(to.absolute()))[0]
-    assert origin.of(RunDir(to.absolute()), record | {"folder": "a\0b"}) == origin.Origin("a\0b")
+    assert origin.read_origin(RunDir(to.absolute()), record | {"folder": "a\0b"}) == origin.Origin("a\0b")
 
 
 def test_a_copy_may_have_a_job_of_its_own_while_the_originals_runs(run, monkeypatch):
@@ -92,10 +92,10 @@ def test_a_copy_may_have_a_job_of_its_own_while_the_originals_runs(run, monkeypa
     monkeypatch.setattr(queries, "script_digest", lambda *_: None)
     run.owner.write_text("cluster 17 0.0\n")
     copy = RunDir(Path(shutil.copytree(run.path, "copy")).absolute())
-    assert [job.job_id for job in submit.unfinished(run, {})] == ["17"]
-    assert submit.unfinished(copy, {}) == []
+    assert [job.job_id for job in compatibility.active_jobs(run, {})] == ["17"]
+    assert compatibility.active_jobs(copy, {}) == []
     for one in (run, copy):
-        submit._disown(one)
+        submit._remove_copied_owner(one)
     assert (run.owner.exists(), copy.owner.exists()) == (True, False)
 
 

@@ -25,7 +25,7 @@ def test_any_other_line_fences_and_is_named(tmp_path, line):
 def test_a_file_that_is_missing_or_empty_fences(tmp_path, content):
     if content is not None:
         (tmp_path / "owner").write_bytes(content)
-    with pytest.raises(FencedError, match="names nobody; "):
+    with pytest.raises(FencedError, match="names no attempt; "):
         Ownership(tmp_path / "owner", "main 17 0.1").check()
 
 

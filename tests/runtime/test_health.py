@@ -12,10 +12,10 @@ import torch
 from slurmddp.runs.layout import RunDir, read_records
 from slurmddp.runtime.health import bandwidth, check, gpus, network, preflight, signal_check
 from slurmddp.runtime.health import facts as looking
-from slurmddp.runtime.health.check import _of_facts
-from slurmddp.runtime.health.facts import SHM, Facts, digest, gather, script_of, versions
+from slurmddp.runtime.health.check import _judge_facts
+from slurmddp.runtime.health.facts import SHM, Facts, digest, gather_facts, script_in, versions
 from slurmddp.runtime.health.preflight import Preflight
-from slurmddp.runtime.health.rules import judge, skewed, unseen
+from slurmddp.runtime.health.rules import judge, judge_clocks, judge_marks
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.worker import entry
 
@@ -114,18 +114,18 @@ def test_a_script_that_nobody_has_is_left_to_python():
 
 
 def test_a_mark_that_is_not_seen_names_its_node():
-    (found,) = unseen(four(), lambda node: node == 0)
+    (found,) = judge_marks(four(), lambda node: node == 0)
     assert (found.host, found.level) == ("n2", "warning")
-    assert list(unseen(four(2, folder_error="EROFS"), lambda node: node == 0)) == []
+    assert list(judge_marks(four(2, folder_error="EROFS"), lambda node: node == 0)) == []
 
 
 @pytest.mark.parametrize(
     ("time_s", "words"), [(90.0, "10.0 s behind that of n1"), (105.0, "4.5 s ahead of that of n1")]
 )
 def test_a_clock_that_is_off_is_named(time_s, words):
-    (found,) = skewed(four(), 100.0, 100.5, {1: time_s, 2: time_s, 3: time_s})
+    (found,) = judge_clocks(four(), 100.0, 100.5, {1: time_s, 2: time_s, 3: time_s})
     assert (found.host, found.what) == ("n2", f"its clock is {words}")
-    assert list(skewed(four(), 100.0, 100.5, {2: 100.9})) == []
+    assert list(judge_clocks(four(), 100.0, 100.5, {2: 100.9})) == []
 
 
 @pytest.mark.parametrize(
@@ -141,12 +141,12 @@ def test_a_clock_that_is_off_is_named(time_s, words):
     ],
 )
 def test_visible_gpus_are_told_as_cuda_reads_its_variable(wanted, seen):
-    assert gpus.chosen(["GPU-1a", "GPU-2b"], wanted) == seen
+    assert gpus.select_visible(["GPU-1a", "GPU-2b"], wanted) == seen
 
 
 def test_without_a_driver_the_words_of_the_variable_speak():
-    assert gpus.chosen([], "0,3") == ["0", "3"]
-    assert gpus.chosen([], None) == []
+    assert gpus.select_visible([], "0,3") == ["0", "3"]
+    assert gpus.select_visible([], None) == []
 
 
 @pytest.fixture
@@ -173,7 +173,7 @@ def rank(tmp_path):
 def test_a_rank_knows_its_versions_cpus_script_and_folder(rank, tmp_path):
     script = tmp_path / "train.py"
     script.write_text("pass")
-    found = gather(rank, [str(script), "--lr", "1"], {"SLURM_CPUS_PER_TASK": "2", "CUDA_VISIBLE_DEVICES": "3"})
+    found = gather_facts(rank, [str(script), "--lr", "1"], {"SLURM_CPUS_PER_TASK": "2", "CUDA_VISIBLE_DEVICES": "3"})
     assert found.versions["python"] == ".".join(map(str, sys.version_info[:3]))
     assert found.cpus == sorted(os.sched_getaffinity(0))
     assert (found.cpus_wanted, found.folder_error) == (2, "")
@@ -189,8 +189,8 @@ def test_facts_of_another_version_are_read_as_far_as_they_are_known():
 
 
 def test_only_a_script_has_a_digest():
-    assert script_of(["train.py", "-x"]) == "train.py"
-    assert [script_of(words) for words in (["-m", "pkg"], ["--epochs", "2"], ["--no-python", "./a"], [])] == [""] * 4
+    assert script_in(["train.py", "-x"]) == "train.py"
+    assert [script_in(words) for words in (["-m", "pkg"], ["--epochs", "2"], ["--no-python", "./a"], [])] == [""] * 4
 
 
 def test_a_torch_whose_package_is_another_is_told_with_both(monkeypatch, tmp_path):
@@ -223,27 +223,33 @@ def test_a_healthy_rank_alone_leaves_nothing(rank, capsys):
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 8])
-def test_every_two_nodes_exchange_once_and_no_node_twice_in_a_round(count):
-    rounds = list(bandwidth.rounds(count))
-    met = [pair for pairs in rounds for pair in pairs]
-    assert sorted(met) == [(first, second) for first in range(count) for second in range(first + 1, count)]
-    assert all(len({node for pair in pairs for node in pair}) == 2 * len(pairs) for pairs in rounds)
+def test_each_node_exchanges_with_both_neighbours_and_no_node_twice_in_a_round(count):
+    rounds = bandwidth.ring_rounds(count)
+    ring = {tuple(sorted((node, (node + 1) % count))) for node in range(count)} - {(0, 0)}
+    assert sorted(link for links in rounds for link in links) == sorted(ring)
+    assert all(len({node for link in links for node in link}) == 2 * len(links) for links in rounds)
+
+
+def test_a_node_with_slow_links_to_both_neighbours_is_named_among_four():
+    links = [("n1", "n2", 0.1), ("n2", "n3", 0.1), ("n3", "n4", 0.01), ("n1", "n4", 0.01)]
+    found = bandwidth.judge_links(links, 10**8)
+    assert [(each.level, each.host) for each in found] == [("warning", "n1"), ("warning", "n2")]
 
 
 def test_a_rank_that_computes_slowly_is_named_with_its_host():
-    (found,) = bandwidth.of_products([(0, "n1", 0.010), (1, "n1", 0.011), (2, "n2", 0.030), (3, "n2", 0.010)])
+    (found,) = bandwidth.judge_products([(0, "n1", 0.010), (1, "n1", 0.011), (2, "n2", 0.030), (3, "n2", 0.010)])
     assert (found.level, found.place) == ("warning", "rank 2 on n2")
-    assert found.what == "a product of matrices takes 30.00 ms, in the median 10.50 ms"
-    (well,) = bandwidth.of_products([(0, "n1", 0.010), (1, "n1", 0.012)])
+    assert found.what == "a matrix product takes 30.00 ms, the median is 10.50 ms"
+    (well,) = bandwidth.judge_products([(0, "n1", 0.010), (1, "n1", 0.012)])
     assert well.level == "ok"
 
 
 def test_a_bad_link_is_named_by_both_hosts():
-    (found,) = bandwidth.of_pairs([("n1", "n2", 0.01), ("n1", "n3", 0.1), ("n2", "n3", 0.01)], 10**8)
+    (found,) = bandwidth.judge_links([("n1", "n2", 0.01), ("n1", "n3", 0.1), ("n2", "n3", 0.01)], 10**8)
     assert (found.host, found.level) == ("n1", "warning")
     assert found.what == "exchanges 1.00 GB/s with n3, in the median 10.00"
-    (well,) = bandwidth.of_pairs([("n1", "n2", 0.1)], 10**8)
-    assert (well.level, well.what) == ("ok", "pairs of nodes exchange 1.00 to 1.00 GB/s, each way")
+    (well,) = bandwidth.judge_links([("n1", "n2", 0.1)], 10**8)
+    assert (well.level, well.what) == ("ok", "neighbouring nodes exchange 1.00 to 1.00 GB/s, each way")
 
 
 def test_ports_and_names_are_told_for_each_way():
@@ -251,7 +257,7 @@ def test_ports_and_names_are_told_for_each_way():
     well = {"addresses": ["10.0.0.1"], "target": "10.0.0.1", "why": ""}
     deaf = {"addresses": [], "target": "10.0.0.1", "why": "no answer"}
     tried = [{"host": "n1", "tried": {"n2": well}}, {"host": "n2", "tried": {"n1": deaf}}]
-    found = list(network._of_ports(nodes, tried))
+    found = list(network._judge_ports(nodes, tried))
     assert [(each.check, each.level, each.host, each.what) for each in found] == [
         ("names", "warning", "n2", "the name n1 does not resolve"),
         ("ports", "error", "n2", "n1 (10.0.0.1 port 20002) cannot be reached: no answer"),
@@ -260,28 +266,28 @@ def test_ports_and_names_are_told_for_each_way():
 
 def test_a_folder_that_lags_or_is_not_shared_is_told_by_the_reader():
     hosts = [("n1", ""), ("n2", "")]
-    found = list(network._of_folder(hosts, [("n1", {"n1": 0.0, "n2": 3.5}), ("n2", {"n1": None, "n2": 0.0})]))
+    found = list(network._judge_folder(hosts, [("n1", {"n1": 0.0, "n2": 3.5}), ("n2", {"n1": None, "n2": 0.0})]))
     assert [(each.level, each.host, each.what) for each in found] == [
         ("warning", "n1", "sees what n2 writes into the run's folder only after 3.5 s"),
         ("error", "n2", "sees what n1 writes into the run's folder not within 10 s"),
     ]
-    (well,) = network._of_folder(hosts, [("n1", {"n1": 0.0, "n2": 0.1}), ("n2", {"n1": 0.2, "n2": 0.0})])
+    (well,) = network._judge_folder(hosts, [("n1", {"n1": 0.0, "n2": 0.1}), ("n2", {"n1": 0.2, "n2": 0.0})])
     assert well.what == "2 nodes write, and see each other's files within 0.20 s"
 
 
 def test_clocks_are_judged_by_how_exactly_they_are_known():
-    (found,) = network._of_clocks([("n2", -3.0, 0.01), ("n3", 2.0, 1.5)])
+    (found,) = network._judge_clocks([("n2", -3.0, 0.01), ("n3", 2.0, 1.5)])
     assert (found.host, found.what) == ("n2", "its clock is 3.0 s behind the first node's")
-    (well,) = network._of_clocks([("n2", -0.003, 0.001)])
+    (well,) = network._judge_clocks([("n2", -0.003, 0.001)])
     assert well.what == "clocks are at most 3.0 ms apart"
 
 
 def test_ranks_that_get_no_notice_are_named():
-    (found,) = signal_check._of_notice("", [(0, "n1", 0.1), (1, "n2", None)])
+    (found,) = signal_check._judge_signals("", [(0, "n1", 0.1), (1, "n2", None)])
     assert (found.level, found.place) == ("warning", "rank 1 on n2")
-    (well,) = signal_check._of_notice("", [(0, "n1", 0.1), (1, "n2", 0.25)])
-    assert well.what == "a notice reaches all ranks within 0.25 s"
-    (untried,) = signal_check._of_notice("no scancel here", [(0, "n1", None)])
+    (well,) = signal_check._judge_signals("", [(0, "n1", 0.1), (1, "n2", 0.25)])
+    assert well.what == "the stop signal reaches all ranks within 0.25 s"
+    (untried,) = signal_check._judge_signals("no scancel here", [(0, "n1", None)])
     assert untried.level == "note"
 
 
@@ -303,9 +309,9 @@ def test_slurm_is_told_to_signal_the_step_or_why_not_is_said(rank, tmp_path, mon
 
 def test_good_facts_are_told_too():
     texts = [each.to_text() for each in four()]
-    checks = {found.check: found.level for found in _of_facts(texts)}
+    checks = {found.check: found.level for found in _judge_facts(texts)}
     assert checks == {"versions": "ok", "gpus": "ok", "affinity": "ok", "shm": "ok"}
-    assert _of_facts([]) == []
+    assert _judge_facts([]) == []
 
 
 @pytest.mark.parametrize("texts", [["no JSON"], [facts(0).to_text()]])
@@ -314,7 +320,7 @@ def test_facts_that_cannot_be_judged_do_not_end_the_look(texts, monkeypatch):
         raise ValueError("boom")
 
     monkeypatch.setattr(check, "judge", broken)
-    (found,) = _of_facts(texts)
+    (found,) = _judge_facts(texts)
     assert (found.check, found.level) == ("preflight", "warning")
 
 
@@ -323,8 +329,8 @@ def test_ranks_without_gpus_asked_for_do_not_share_any():
 
 
 def test_gpus_are_asked_for_by_what_slurm_says(rank):
-    assert gather(rank, [], {"SLURM_GPUS_ON_NODE": "2"}).gpus_asked
-    assert not gather(rank, [], {}).gpus_asked
+    assert gather_facts(rank, [], {"SLURM_GPUS_ON_NODE": "2"}).gpus_asked
+    assert not gather_facts(rank, [], {}).gpus_asked
 
 
 def test_a_torch_without_nccl_says_none(monkeypatch):
@@ -359,7 +365,7 @@ def test_a_mark_that_cannot_be_looked_at_is_not_seen(rank, monkeypatch):
 
     monkeypatch.setattr(preflight, "SEEN_LIMIT_S", 0.0)
     monkeypatch.setattr(os, "stat", stale)
-    assert not Preflight(rank, [], {})._sees(0.0, 0)
+    assert not Preflight(rank, [], {})._sees_mark(0.0, 0)
 
 
 def test_the_first_nodes_name_is_not_looked_up_again(rank, monkeypatch):
@@ -369,7 +375,7 @@ def test_the_first_nodes_name_is_not_looked_up_again(rank, monkeypatch):
     heads = {}
     for address in ("n1", "10.0.0.1", "n1-ib0"):
         changes = {"rank": 1, "world_size": 2, "node_rank": 1, "hosts": ("n1", "n2"), "master_addr": address}
-        heads[address] = gather(dataclasses.replace(rank, **changes), [], environ).head
+        heads[address] = gather_facts(dataclasses.replace(rank, **changes), [], environ).head
     assert heads == {"n1": "", "10.0.0.1": "n1", "n1-ib0": ""}
 
 

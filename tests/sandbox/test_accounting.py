@@ -12,7 +12,7 @@ from polling import ASK_SLURM_S, until
 
 from slurmddp import sandbox as room
 from slurmddp.cluster import Qos, inspect
-from slurmddp.cluster.inspect import look
+from slurmddp.cluster.inspect import query_cluster
 from slurmddp.errors import ClusterError
 from slurmddp.monitoring import status
 from slurmddp.runs.lookup import Target
@@ -22,7 +22,7 @@ from slurmddp.slurm import client, environment
 @pytest.fixture(scope="module")
 def accounting():
     try:
-        room.check(accounting=True)
+        room.check_machine(accounting=True)
     except ClusterError as error:
         if os.environ.get("SLURMDDP_TESTS_REQUIRE_SLURM") == "1":
             raise
@@ -50,7 +50,7 @@ def test_sacct_shows_a_job_that_has_ended(accounting):
 @pytest.mark.usefixtures("slurm_programs")
 def test_the_accounting_says_what_the_user_may_charge(accounting):
     env = {**os.environ, **accounting.environment()}
-    before = look(env, accounts=True)
+    before = query_cluster(env, accounts=True)
     assert before.unlearned == ()
     user = environment.user()
     for words in (
@@ -61,14 +61,14 @@ def test_the_accounting_says_what_the_user_may_charge(accounting):
         ("user", user, "account=biology"),
     ):
         subprocess.run(["sacctmgr", "-i", "add", *words], env=env, capture_output=True, check=True)
-    found = look(env, accounts=True)
+    found = query_cluster(env, accounts=True)
     assert {"physics", "biology"} <= set(found.accounts)
     assert {"normal", "urgent"} <= set(found.qos)
     assert found.default_account in found.accounts
-    assert look(env).accounts is None
+    assert query_cluster(env).accounts is None
     assert found.accounts_above == (), "no partition asks for one"
     subprocess.run(["scontrol", "update", "PartitionName=low", "AllowAccounts=physics"], env=env, check=True)
-    assert dict(look(env, accounts=True).accounts_above)["biology"] == ("physics", "root")
+    assert dict(query_cluster(env, accounts=True).accounts_above)["biology"] == ("physics", "root")
     subprocess.run(["sacctmgr", "-i", "modify", "qos", "urgent", "set", "preempt=normal"], env=env, check=True)
     subprocess.run(["sacctmgr", "-i", "modify", "qos", "normal", "set", "gracetime=90"], env=env, check=True)
     rows = client.query(inspect.qos_command(), env)
@@ -103,7 +103,7 @@ def test_status_with_each_of_the_daemons_away(accounting):
     controller = daemon(accounting, "slurmctld")
 
     def seen(timeout_s=60.0):
-        (found,) = status.look([Target(None, (job,))], env, timeout_s=timeout_s)
+        (found,) = status.query_jobs([Target(None, (job,))], env, timeout_s=timeout_s)
         return found.phase, found.source, found.exit_status, bool(found.silence)
 
     deadline = time.monotonic() + 30

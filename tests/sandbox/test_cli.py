@@ -27,7 +27,14 @@ def _run(*words):
 def test_before_it_is_up(name):
     assert _run("status", "--name", name).returncode == 1
     assert json.loads(_run("status", "--json", "--name", name).stdout)["up"] is False
-    for command in (["env"], ["kill", "n1"], ["boot", "n1"], ["cut", "n1"], ["heal", "n1"], ["preempt", "17"]):
+    for command in (
+        ["env"],
+        ["kill", "n1"],
+        ["boot", "n1"],
+        ["disconnect", "n1"],
+        ["reconnect", "n1"],
+        ["preempt", "17"],
+    ):
         result = _run(*command, "--name", name)
         assert result.returncode == 3
         assert result.stderr == (
@@ -43,7 +50,7 @@ def test_up_keeps_stdout_clean_and_says_how_to_go_on(name):
     assert result.stderr.splitlines()[:3] == ["starting munged", "starting slurmctld", "starting n1"]
     again = _run("up", "--name", name)
     assert again.returncode == 2
-    assert again.stderr.startswith(f"Error: sandbox '{name}' is up already")
+    assert again.stderr.startswith(f"Error: sandbox '{name}' is already up")
 
 
 def test_env_points_a_shell_at_it(name):
@@ -71,12 +78,18 @@ def test_kill_and_boot(name):
     assert (wrong.returncode, wrong.stderr) == (2, "Error: no node 'n2' in this sandbox; its nodes are n1\n")
 
 
-def test_cut_and_heal(name):
-    assert _run("cut", "n1", "--name", name).stderr == "n1 is cut off\n"
+def test_disconnect_and_reconnect(name):
+    assert _run("disconnect", "n1", "--name", name).stderr == "n1 is disconnected\n"
     assert "(cut)" in _run("status", "--name", name).stdout
     assert json.loads(_run("status", "--json", "--name", name).stdout)["nodes"][0]["state"].endswith(" (cut)")
-    assert _run("heal", "n1", "--name", name).stderr == "n1 is plugged in\n"
+    assert _run("reconnect", "n1", "--name", name).stderr == "n1 is connected\n"
     assert json.loads(_run("status", "--json", "--name", name).stdout)["nodes"][0]["state"] == "IDLE"
+
+
+def test_the_former_names_of_commands_work_and_are_hidden():
+    assert all(name not in _run("--help").stdout.split() for name in ("cut", "heal"))
+    for name, help_text in (("cut", "Disconnect NODE"), ("heal", "Connect NODE")):
+        assert help_text in _run(name, "--help").stdout
 
 
 def test_preempt(name):

@@ -113,8 +113,8 @@ def test_without_common_nodes_there_are_the_given_partitions_alone_and_the_first
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"partitions": ("gpu",)}, "--partition gpu: there is one of that name already"),
-        ({"nodes": 0, "partitions": ("a", "a")}, "--partition a: there is one of that name already"),
+        ({"partitions": ("gpu",)}, "--partition gpu: there is already a partition of that name"),
+        ({"nodes": 0, "partitions": ("a", "a")}, "--partition a: there is already a partition of that name"),
         ({"nodes": 0, "partitions": ("a:nodes=0",)}, "together 0: allowed are 1 to 200"),
         ({"nodes": 199, "partitions": ("a:nodes=2",)}, "together 201: allowed are 1 to 200"),
     ],

@@ -14,27 +14,27 @@ def path(tmp_path):
 
 def _serve_once(path, answer):
     server = control_channel.listen(path)
-    thread = threading.Thread(target=lambda: (control_channel.serve(server, answer), server.close()))
+    thread = threading.Thread(target=lambda: (control_channel.answer_request(server, answer), server.close()))
     thread.start()
     return thread
 
 
 def test_a_request_arrives_and_the_answer_comes_back(path):
     thread = _serve_once(path, lambda request: {"got": request})
-    assert control_channel.ask(path, do="kill", node="n1") == {"got": {"do": "kill", "node": "n1"}}
+    assert control_channel.send_request(path, do="kill", node="n1") == {"got": {"do": "kill", "node": "n1"}}
     thread.join()
 
 
 def test_an_error_over_there_is_an_error_here(path):
     thread = _serve_once(path, lambda _: {"error": "no such cable"})
     with pytest.raises(ClusterError, match="no such cable"):
-        control_channel.ask(path, do="kill", node="n1")
+        control_channel.send_request(path, do="kill", node="n1")
     thread.join()
 
 
 def test_nobody_there_is_an_error_that_says_what_to_do(path):
     with pytest.raises(ClusterError, match="slurmddp sandbox down"):
-        control_channel.ask(path, do="status")
+        control_channel.send_request(path, do="status")
 
 
 def test_a_client_that_leaves_without_a_word_does_not_end_the_server(path):

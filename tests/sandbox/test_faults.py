@@ -78,7 +78,7 @@ def test_only_one_job_that_runs_can_be_preempted(sandbox, slurm):
     job = array.strip()
     with pytest.raises(ClusterError, match=f"job {job}_1 is PENDING; only a running job"):
         sandbox.preempt(f"{job}_1")
-    with pytest.raises(UsageError, match="'n1' is no job; give its id, as in 17 or"):
+    with pytest.raises(UsageError, match="'n1' is not a job id; give one, as in 17 or"):
         sandbox.preempt("n1")
     slurm("scancel", job)
 
@@ -112,11 +112,11 @@ def test_whatever_the_shell_says_to_sbatch_is_not_the_urgent_jobs(beating, sandb
 
 def test_without_an_urgent_partition_nothing_is_preempted_and_the_message_says_how_to_make_one():
     with pytest.raises(ClusterError, match="has no partition 'high'; make one, as in: slurmddp sandbox up --partition"):
-        preemption.check("17", {"JobState": "RUNNING", "Partition": "p"}, {"p": {"PreemptMode": "REQUEUE"}})
+        preemption.check_preemptible("17", {"JobState": "RUNNING", "Partition": "p"}, {"p": {"PreemptMode": "REQUEUE"}})
 
 
 def test_an_urgent_job_asks_for_all_the_nodes_and_ends_at_once():
-    words = preemption.urgent_job("17", {"NodeList": "n[1-2]", "NumNodes": "2"})
+    words = preemption.preemptor_options("17", {"NodeList": "n[1-2]", "NumNodes": "2"})
     assert {"--partition=high", "--nodelist=n[1-2]", "--nodes=2", "--exclusive", "--wrap=true"} <= set(words)
 
 
@@ -130,32 +130,32 @@ def test_a_cut_node_is_called_down_while_its_processes_live_on_and_idle_again_on
     words = ["sbatch", "--parsable", "--no-requeue", "-wn2", "--output=/dev/null"]
     subprocess.run(words, env=env, input=script, text=True, check=True, capture_output=True)
     until(output.exists)
-    sandbox.cut("n2")
-    assert sandbox.daemons()["cut"] == {"n1": False, "n2": True}
+    sandbox.disconnect("n2")
+    assert sandbox.daemons()["disconnected"] == {"n1": False, "n2": True}
     until(lambda: sandbox.node_states()["n2"].startswith("DOWN"))
     report = room.report(plan.name)
     assert [part.state for part in report.nodes] == ["IDLE", f"{sandbox.node_states()['n2']} (cut)"]
     size = output.stat().st_size
     until(lambda: output.stat().st_size > size)
-    sandbox.heal("n2")
-    assert not any(sandbox.daemons()["cut"].values())
+    sandbox.reconnect("n2")
+    assert not any(sandbox.daemons()["disconnected"].values())
     until(lambda: sandbox.node_states()["n2"] == "IDLE")
-    sandbox.heal("n2")
+    sandbox.reconnect("n2")
     sandbox.down()
 
 
 def test_a_node_can_be_killed_while_it_is_cut_off_and_has_a_cable_when_it_is_on_again(sandbox):
-    sandbox.cut("n2")
+    sandbox.disconnect("n2")
     sandbox.kill("n2")
     assert room.report(sandbox.plan.name).nodes[1].state == "off"
-    for act in (sandbox.cut, sandbox.heal):
+    for act in (sandbox.disconnect, sandbox.reconnect):
         with pytest.raises(ClusterError, match="node n2 is off; switch it on with: slurmddp sandbox boot n2"):
             act("n2")
     sandbox.boot("n2")
-    assert not sandbox.daemons()["cut"]["n2"]
+    assert not sandbox.daemons()["disconnected"]["n2"]
 
 
 def test_an_unknown_node_can_be_neither_cut_nor_healed(sandbox):
-    for act in (sandbox.cut, sandbox.heal):
+    for act in (sandbox.disconnect, sandbox.reconnect):
         with pytest.raises(UsageError, match="its nodes are n1 n2"):
             act("n3")

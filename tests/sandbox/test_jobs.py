@@ -128,4 +128,4 @@ def test_a_working_folder_that_is_gone_is_said(slurm_env, tmp_path):
     command = ["bash", "-c", f"rmdir '{folder}'; sinfo"]
     result = subprocess.run(command, env=slurm_env, cwd=folder, capture_output=True, text=True, check=False)
     assert result.returncode == 1
-    assert "sinfo: error: the working folder is gone" in result.stderr
+    assert "sinfo: error: the working folder no longer exists" in result.stderr

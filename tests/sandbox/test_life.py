@@ -127,7 +127,7 @@ def test_an_interrupted_up_leaves_nothing(name, delay_s):
         caller.stdout.readline()
         time.sleep(delay_s)
         caller.send_signal(signal.SIGINT)
-    folder = Files.of(name).folder
+    folder = Files.of_sandbox(name).folder
     assert not folder.exists()
     assert _processes(folder) == []
 
@@ -137,28 +137,30 @@ def test_an_up_that_is_killed_leaves_nothing(name):
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as caller:
         assert caller.stdout.readline() == b"munged\n"
         caller.kill()
-    folder = Files.of(name).folder
+    folder = Files.of_sandbox(name).folder
     until(lambda: not folder.exists())
     assert _processes(folder) == []
 
 
-def test_a_daemon_that_does_not_start_is_named_with_its_last_words_and_nothing_is_left(name, monkeypatch):
-    monkeypatch.setattr(cluster.plan, "slurm_conf", lambda *_: "ClusterName=x\nSlurmctldHost=login\nNoSuchKey=1\n")
+def test_a_daemon_that_does_not_start_is_named_with_its_last_log_lines_and_nothing_is_left(name, monkeypatch):
+    monkeypatch.setattr(
+        cluster.configuration, "slurm_conf", lambda *_: "ClusterName=x\nSlurmctldHost=login\nNoSuchKey=1\n"
+    )
     with pytest.raises(ClusterError, match=r"slurmctld ended: .*NoSuchKey"):
         room.up(_small(name))
-    assert not Files.of(name).folder.exists()
+    assert not Files.of_sandbox(name).folder.exists()
 
 
-def test_a_node_that_does_not_start_is_named_with_its_last_words_and_nothing_is_left(name, monkeypatch):
-    monkeypatch.setattr(cluster.plan, "gres_conf", lambda *_: "NodeName=n1 Name=gpu NoSuchKey=1\n")
+def test_a_node_that_does_not_start_is_named_with_its_last_log_lines_and_nothing_is_left(name, monkeypatch):
+    monkeypatch.setattr(cluster.configuration, "gres_conf", lambda *_: "NodeName=n1 Name=gpu NoSuchKey=1\n")
     with pytest.raises(ClusterError, match=r"n1 ended: .*NoSuchKey"):
         room.up(room.Plan(name=name, nodes=1))
-    assert not Files.of(name).folder.exists()
+    assert not Files.of_sandbox(name).folder.exists()
 
 
 def test_a_supervisor_that_does_not_start_is_an_error_with_its_words(name, monkeypatch):
     monkeypatch.setattr(cluster.sys, "executable", "/bin/false")
-    with pytest.raises(ClusterError, match="did not come up: it wrote nothing"):
+    with pytest.raises(ClusterError, match="did not start: it wrote nothing"):
         room.up(_small(name))
 
 
@@ -167,7 +169,7 @@ def test_a_node_that_is_not_idle_in_time_is_an_error(name, monkeypatch):
     monkeypatch.setattr(cluster, "_is_usable", lambda *_: False)
     with pytest.raises(ClusterError, match="node n1 is "):
         room.up(_small(name, slurmd_timeout_s=1))
-    assert not Files.of(name).folder.exists()
+    assert not Files.of_sandbox(name).folder.exists()
 
 
 def test_a_killed_node_takes_its_job_along_which_runs_again_when_it_is_back(name, tmp_path):
@@ -278,7 +280,7 @@ def test_a_client_that_fails_is_an_error_in_its_words(sandbox):
 
 
 def test_the_environment_names_no_other_sandbox(sandbox, monkeypatch):
-    other = state_directory.base() / "other" / "bin"
+    other = state_directory.base_folder() / "other" / "bin"
     monkeypatch.setenv("PATH", f"{other}:/usr/bin:/bin")
     assert sandbox.environment()["PATH"] == f"{sandbox.files.bin}:/usr/bin:/bin"
 
@@ -294,7 +296,7 @@ def test_files_that_cannot_be_written_are_not_left(name, monkeypatch):
     monkeypatch.setattr(Path, "symlink_to", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
     with pytest.raises(OSError, match="disk full"):
         room.up(_small(name))
-    assert not Files.of(name).folder.exists()
+    assert not Files.of_sandbox(name).folder.exists()
 
 
 def test_the_supervisor_refuses_to_run_outside_namespaces_of_its_own(tmp_path):

@@ -27,7 +27,7 @@ def test_the_node_script_is_shell():
 
 
 def test_a_client_program_is_python_whatever_its_paths_hold():
-    text = namespaces.shim(
+    text = namespaces.client_program(
         python=Path("/s/python"),
         program="/o'p\"t/sbatch",
         enter=["/usr/bin/nsenter", "--target", "1"],
@@ -45,7 +45,7 @@ def client(tmp_path):
     def make(program, target):
         path = tmp_path / "client"
         (tmp_path / "python").symlink_to(Path(sys.executable).resolve())
-        text = namespaces.shim(
+        text = namespaces.client_program(
             python=tmp_path / "python",
             program=program,
             enter=["/usr/bin/env"],

@@ -3,7 +3,7 @@ import subprocess
 import pytest
 
 from slurmddp.errors import ClusterError
-from slurmddp.sandbox import node, processes
+from slurmddp.sandbox import node, programs
 
 
 def test_a_process_without_pipes_is_refused():
@@ -13,4 +13,4 @@ def test_a_process_without_pipes_is_refused():
 
 def test_a_command_that_fails_is_an_error_in_its_own_words():
     with pytest.raises(ClusterError, match="env -C /nowhere true: .*No such file"):
-        processes.run("env", "-C", "/nowhere", "true")
+        programs.run_command("env", "-C", "/nowhere", "true")

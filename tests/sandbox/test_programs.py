@@ -8,57 +8,57 @@ from slurmddp.sandbox import programs, state_directory
 
 def _without(monkeypatch, *missing):
     monkeypatch.setattr(programs, "find", lambda name: None if name in missing else f"/usr/bin/{name}")
-    monkeypatch.setattr(programs, "_refusal", lambda _: "")
+    monkeypatch.setattr(programs, "_find_refusal", lambda _: "")
 
 
 def test_only_what_is_missing_is_named_each_package_once(monkeypatch):
     _without(monkeypatch, "slurmctld", "slurmd", "ip")
-    with pytest.raises(ClusterError, match=r"ip, slurmctld, slurmd; install: apt install iproute2 slurm-wlm$"):
-        programs.check()
+    with pytest.raises(ClusterError, match=r"ip, slurmctld, slurmd; type: apt install iproute2 slurm-wlm$"):
+        programs.check_machine()
 
 
 def test_an_ordinary_user_needs_uidmap_and_root_does_not(monkeypatch):
     _without(monkeypatch, "newuidmap")
     monkeypatch.setattr(programs.os, "getuid", lambda: 1000)
     with pytest.raises(ClusterError, match=r"apt install uidmap$"):
-        programs.check()
+        programs.check_machine()
     monkeypatch.setattr(programs.os, "getuid", lambda: 0)
-    programs.check()
+    programs.check_machine()
 
 
 def test_accounting_needs_its_own_packages(monkeypatch):
     _without(monkeypatch, "mariadbd", "mariadb-install-db", "slurmdbd")
-    programs.check()
+    programs.check_machine()
     with pytest.raises(ClusterError, match=r"apt install mariadb-server slurmdbd$"):
-        programs.check(accounting=True)
+        programs.check_machine(accounting=True)
 
 
 @pytest.mark.parametrize(
     ("uid", "refused", "advice"),
     [
-        (0, "--mount", "root may not make namespaces here"),
-        (1000, "--map-root-user", "user namespaces are refused to ordinary users here"),
+        (0, "--mount", "root cannot create namespaces here"),
+        (1000, "--map-root-user", "ordinary users cannot create user namespaces here"),
         (1000, "--map-auto", "usermod --add-subuids"),
     ],
 )
 def test_refused_namespaces_are_one_line_with_advice(monkeypatch, uid, refused, advice):
     _without(monkeypatch)
-    monkeypatch.setattr(programs, "_refusal", lambda words: "Not permitted" if refused in words else "")
+    monkeypatch.setattr(programs, "_find_refusal", lambda words: "Not permitted" if refused in words else "")
     monkeypatch.setattr(programs.os, "getuid", lambda: uid)
     with pytest.raises(ClusterError, match=advice) as caught:
-        programs.check()
+        programs.check_machine()
     assert "Not permitted" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_a_refusal_is_what_the_command_said():
-    assert programs._refusal(["env"]) == ""
-    assert "No such file" in programs._refusal(["env", "-C", "/nowhere", "true"])
+    assert programs._find_refusal(["env"]) == ""
+    assert "No such file" in programs._find_refusal(["env", "-C", "/nowhere", "true"])
 
 
 def test_programs_of_sandboxes_are_not_the_machines_own(monkeypatch, tmp_path):
     monkeypatch.setattr(state_directory, "_PLACE", tmp_path)
-    folder = state_directory.base() / "other" / "bin"
+    folder = state_directory.base_folder() / "other" / "bin"
     folder.mkdir(parents=True)
     (folder / "sbatch-of-sandbox").touch(mode=0o755)
     monkeypatch.setenv("PATH", f"{folder}{os.pathsep}/usr/bin")
@@ -68,5 +68,5 @@ def test_programs_of_sandboxes_are_not_the_machines_own(monkeypatch, tmp_path):
 
 def test_a_program_that_must_be_there_and_is_not_is_named():
     assert programs.require("env")
-    with pytest.raises(ClusterError, match="not on this machine: no-such-program"):
+    with pytest.raises(ClusterError, match="not installed on this machine: no-such-program"):
         programs.require("no-such-program")

@@ -59,40 +59,40 @@ def test_a_process_that_does_not_end_is_an_error(child, monkeypatch):
 
 
 def test_the_folder_of_all_sandboxes_is_private(place):
-    assert state_directory.own_base() == place
+    assert state_directory.ensure_base_folder() == place
     assert place.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_folder_that_others_can_enter_is_refused(place):
     place.mkdir(mode=0o755)
     with pytest.raises(ClusterError, match="not a folder that only you can enter"):
-        state_directory.own_base()
+        state_directory.ensure_base_folder()
 
 
 def test_a_link_is_refused(place, tmp_path):
     (tmp_path / "elsewhere").mkdir(mode=0o700)
     place.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ClusterError, match="not a folder that only you can enter"):
-        state_directory.own_base()
+        state_directory.ensure_base_folder()
 
 
 def test_somebody_elses_folder_is_refused(place, monkeypatch):
     place.mkdir(mode=0o700)
-    monkeypatch.setattr(state_directory, "base", lambda: place)
+    monkeypatch.setattr(state_directory, "base_folder", lambda: place)
     monkeypatch.setattr(state_directory.os, "getuid", lambda: 12345)
     with pytest.raises(ClusterError, match="not a folder that only you can enter"):
-        state_directory.own_base()
+        state_directory.ensure_base_folder()
 
 
 def test_a_name_cannot_lead_out_of_the_folder():
     with pytest.raises(UsageError, match="--name"):
-        Files.of("../x")
+        Files.of_sandbox("../x")
 
 
 @pytest.mark.usefixtures("place")
 def test_a_plan_is_read_as_written():
-    state_directory.own_base()
-    files = Files.of("a")
+    state_directory.ensure_base_folder()
+    files = Files.of_sandbox("a")
     plan = Plan(name="a", nodes=3, accounting=True, partitions=(Shape.parse("p:gpus=t4:1+l4:2,MaxTime=1"),))
     files.make(plan)
     assert files.read_plan() == plan
@@ -103,18 +103,18 @@ def test_a_plan_is_read_as_written():
 
 @pytest.mark.usefixtures("place")
 def test_a_sandbox_whose_process_is_gone_is_not_up():
-    files = Files.of("a")
+    files = Files.of_sandbox("a")
     files.make(Plan(name="a"))
     assert files.supervisor() is None
     files.process.write_text('{"pid": 1, "start": 0}')
     assert files.supervisor() is None
 
 
-def test_the_last_words_of_a_daemon_are_its_logs_else_its_output(tmp_path):
+def test_the_last_log_lines_of_a_daemon_are_its_logs_else_its_output(tmp_path):
     files = Files(tmp_path)
     files.logs.mkdir()
-    assert "wrote nothing" in files.last_words("n1")
+    assert "wrote nothing" in files.last_log_lines("n1")
     files.output("n1").write_text("a\nb\nc\nd\n")
-    assert files.last_words("n1").startswith("b | c | d (")
+    assert files.last_log_lines("n1").startswith("b | c | d (")
     files.log("n1").write_text("x\n")
-    assert files.last_words("n1") == f"x ({tmp_path}/log/slurmd-n1.log)"
+    assert files.last_log_lines("n1") == f"x ({tmp_path}/log/slurmd-n1.log)"

@@ -1,46 +1,46 @@
-"""Times from elsewhere, and a study's own table read back."""
+"""Times from a file, and the round trip of a study's own table."""
 
 import pytest
 
 from slurmddp.errors import UsageError
 from slurmddp.scaling import csvfile
-from slurmddp.scaling.measurements import Point, figures
+from slurmddp.scaling.measurements import Point, compare_sizes
 
 
 def test_two_columns_are_enough_and_rows_of_a_size_are_repeats():
-    points, scaling = csvfile.read("gpus, seconds\n1, 10\n2, 6\n1, 12\n1, 11\n", "t.csv", None)
+    points, scaling = csvfile.parse_csv("gpus, seconds\n1, 10\n2, 6\n1, 12\n1, 11\n", "t.csv", None)
     assert scaling == "strong"
     assert [(point.gpus, point.time_s, point.spread_s) for point in points] == [(1, 11, (10, 12)), (2, 6, (6, 6))]
 
 
 @pytest.mark.parametrize(("scaling", "samples"), [("weak", (64, 256)), ("strong", (64, 64)), ("weak", (None, None))])
 def test_what_is_written_is_read_back(scaling, samples):
-    found = figures(
+    found = compare_sizes(
         [
             Point(gpus=1, nodes=1, repeats_s=((0.25, 0.5, 0.75),), samples=samples[0], communication=0.0, steps=1000.0),
             Point(gpus=4, nodes=2, repeats_s=((0.75,), (1.25,)), samples=samples[1], communication=0.5, steps=250.0),
         ],
         scaling,
     )
-    points, read = csvfile.read(csvfile.text(found, scaling), "o.csv", None)
+    points, read = csvfile.parse_csv(csvfile.format_csv(found, scaling), "o.csv", None)
     assert read == scaling
-    for before, after in zip(found, figures(points, scaling), strict=True):
+    for before, after in zip(found, compare_sizes(points, scaling), strict=True):
         for name in ("speed_up", "efficiency", "samples_per_s", "training_s", "gpu_hours"):
             assert getattr(after, name) == pytest.approx(getattr(before, name)), name
         assert (after.point.nodes, after.point.communication) == (before.point.nodes, before.point.communication)
 
 
-def test_a_training_of_which_only_a_weak_time_is_known_has_no_price():
-    points, _ = csvfile.read("gpus,seconds\n1,1\n2,1.1\n", "t.csv", "weak")
-    assert [one.gpu_hours for one in figures(points, "weak")] == [None, None]
+def test_weak_times_alone_give_no_gpu_hours():
+    points, _ = csvfile.parse_csv("gpus,seconds\n1,1\n2,1.1\n", "t.csv", "weak")
+    assert [one.gpu_hours for one in compare_sizes(points, "weak")] == [None, None]
 
 
 @pytest.mark.parametrize(
     ("text", "scaling", "said"),
     [
-        ("", None, "t.csv: a header with the columns gpus and seconds"),
-        ("gpus,seconds\n", None, "a header with the columns gpus and seconds is needed, and a line for each size"),
-        ("gpus,time\n1,2\n", None, "a header with the columns"),
+        ("", None, "t.csv: the first line must name the columns gpus and seconds"),
+        ("gpus,seconds\n", None, "the columns gpus and seconds, and each size needs a line"),
+        ("gpus,time\n1,2\n", None, "the first line must name the columns"),
         ("gpus,seconds\n1,2\n0,2\n", None, "line 3, column gpus: '0' is not a whole number, 1 or more"),
         ("gpus,seconds\n1.5,2\n", None, "line 2, column gpus: '1.5' is not"),
         (f"gpus,seconds\n{'9' * 400},2\n", None, "column gpus: .* is not a whole number"),
@@ -51,7 +51,7 @@ def test_a_training_of_which_only_a_weak_time_is_known_has_no_price():
         ),
         ("gpus,seconds\n1,1e-300\n", None, "column seconds: '1e-300' is not a number above 0"),
         ("gpus,seconds,communication\n1,1,55\n", None, "column communication: '55' is not a share, 0 to 1"),
-        ("gpus,seconds,nodes\n2,1,8\n", None, "line 2: 8 nodes for 2 GPUs leave some without"),
+        ("gpus,seconds,nodes\n2,1,8\n", None, "line 2: 8 nodes are more than 2 GPUs"),
         ("gpus,seconds\n1,nan\n", None, "column seconds: 'nan' is not a number above 0"),
         ("gpus,seconds\n1,-1\n", None, "column seconds: '-1' is not"),
         ("gpus,seconds\n1\n", None, "line 2, column seconds: '' is not a number"),
@@ -65,4 +65,4 @@ def test_a_training_of_which_only_a_weak_time_is_known_has_no_price():
 )
 def test_a_mistake_is_named_with_its_line(text, scaling, said):
     with pytest.raises(UsageError, match=said):
-        csvfile.read(text, "t.csv", scaling)
+        csvfile.parse_csv(text, "t.csv", scaling)

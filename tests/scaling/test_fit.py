@@ -1,18 +1,18 @@
-"""The fitted law: it finds the one that times were made by, and knows how sure it is."""
+"""The fit recovers known laws, and its intervals cover them."""
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurmddp.scaling.fit import NoLawError, fit, nonnegative
+from slurmddp.scaling.fit import NoLawError, fit, solve_nonnegative
 from slurmddp.scaling.measurements import Point
 
 NODE = 8
 
 
 def law_of(scaling, serial, compute, volume, latency, between=0.0, node=None):
-    """Return a law as a function of the GPUs; that of the documentation."""
+    """Return the documented law as a function of the number of GPUs."""
 
     def time_s(gpus):
         own = serial + (compute if scaling == "weak" else compute / gpus)
@@ -39,8 +39,8 @@ scalings = st.sampled_from(["weak", "strong"])
 
 @settings(max_examples=30, deadline=None)
 @given(scalings, st.floats(0.01, 10), shares, shares, st.floats(0, 0.05))
-def test_a_law_is_found_again_at_64_times_the_largest_size(scaling, compute, serial, volume, latency):
-    """Within 5 %, and its interval covers it, for every law of the form: four sizes determine it."""
+def test_a_known_law_is_recovered_at_64_times_the_largest_size(scaling, compute, serial, volume, latency):
+    """The prediction is within 5 %, and its interval covers the law; four sizes determine it."""
     law = law_of(scaling, serial * compute, compute, volume * compute, latency * compute)
     found = fit(measured(law, (1, 2, 4, 8)), scaling).predict(64 * 8)
     assert found.time_s == pytest.approx(law(64 * 8), rel=0.05)
@@ -57,7 +57,7 @@ def test_links_between_nodes_are_a_part_of_the_law(scaling, serial, volume, late
 
 
 @pytest.mark.parametrize("scaling", ["weak", "strong"])
-def test_with_times_that_are_off_by_one_per_cent_the_interval_covers_nine_laws_in_ten(scaling):
+def test_with_one_percent_noise_the_interval_covers_nine_laws_in_ten(scaling):
     random = np.random.default_rng(1)
     covered = []
     for _ in range(40):
@@ -85,38 +85,38 @@ def test_speed_up_and_efficiency_of_a_prediction_belong_to_its_time():
 def test_too_few_sizes_determine_no_law(count):
     points = measured(law_of("strong", 0.1, 1.0, 0.2, 0.0), (1, 2, 4)[:count])
     with pytest.raises(
-        NoLawError, match=f"^{count} sizes? measured, which gives no law: it has 3 parameters, so at least 4"
+        NoLawError, match=f"^{count} sizes? measured, too few for a law with 3 parameters: measure at least 4"
     ):
         fit(points, "strong")
 
 
-def test_times_that_no_law_explains_predict_nothing():
-    """Ranks that share one CPU: each step takes as many times as long as there are ranks."""
-    with pytest.raises(NoLawError, match="miss the best law by .*%, so something else"):
+def test_times_that_no_law_explains_are_refused():
+    """Ranks share one CPU, so the time of a step is proportional to their number."""
+    with pytest.raises(NoLawError, match="differ from the best law by .*%, so something other"):
         fit(measured(float, (1, 2, 4, 8, 16, 32)), "weak")
 
 
 def test_several_nodes_need_one_size_more():
     points = measured(law_of("strong", 0.1, 1.0, 0.2, 0.0), (2, 4, 8, 16), NODE)
-    with pytest.raises(NoLawError, match="it has 4 parameters, so at least 5"):
+    with pytest.raises(NoLawError, match="with 4 parameters: measure at least 5"):
         fit(points, "strong", NODE)
 
 
-def test_nothing_is_said_of_a_network_that_was_not_measured():
+def test_an_unmeasured_network_is_not_predicted():
     law = fit(measured(law_of("strong", 0.1, 1.0, 0.2, 0.0), (1, 2, 4, 8), NODE), "strong", NODE)
     assert law.predict(6).time_s > 0
     with pytest.raises(NoLawError, match="16 GPUs need several nodes of 8, .* measure 16, too"):
         law.predict(16)
 
 
-def test_the_size_of_a_node_is_seen_in_the_points():
+def test_the_node_size_is_derived_from_the_points():
     law = law_of("weak", 0.0, 1.0, 0.1, 0.0, 0.5, NODE)
     found = fit(measured(law, (1, 2, 4, 8, 16, 32), NODE), "weak")
     assert found.node_size == NODE and found.predict(64).time_s == pytest.approx(law(64), rel=0.01)
     assert fit(measured(law, (1, 2, 4, 8)), "weak").node_size is None
 
 
-def test_the_serial_part_and_the_volume_cannot_be_told_apart_and_need_not_be():
+def test_two_laws_that_are_the_same_function_predict_the_same():
     """1, 1/n and (n-1)/n are linearly dependent: these two laws are the same function of n."""
     first, second = law_of("strong", 0.3, 1.0, 0.0, 0.01), law_of("strong", 0.0, 1.3, 0.3, 0.01)
     sizes = (1, 2, 4, 8, 16)
@@ -127,9 +127,9 @@ def test_the_serial_part_and_the_volume_cannot_be_told_apart_and_need_not_be():
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.floats(0, 10), min_size=3, max_size=3), st.integers(0, 2**32 - 1))
-def test_coefficients_that_are_not_negative_are_found_again(wanted, seed):
+def test_nonnegative_coefficients_are_recovered(wanted, seed):
     design = np.random.default_rng(seed).uniform(0.1, 1, (6, 3))
-    found = nonnegative(design, design @ np.array(wanted)[:, None])
+    found = solve_nonnegative(design, design @ np.array(wanted)[:, None])
     assert design @ found == pytest.approx(design @ np.array(wanted)[:, None], abs=1e-6)
     assert (found >= 0).all()
 
@@ -138,7 +138,7 @@ def test_the_best_fit_without_negative_coefficients_has_no_better_neighbour():
     random = np.random.default_rng(3)
     for _ in range(20):
         design, wanted = random.standard_normal((6, 4)), random.standard_normal((6, 1))
-        found = nonnegative(design, wanted)
+        found = solve_nonnegative(design, wanted)
         gradient = design.T @ (design @ found - wanted)
         assert (gradient >= -1e-9).all() and gradient[found > 0] == pytest.approx(0, abs=1e-9)
 

@@ -1,11 +1,11 @@
-"""What measured times amount to."""
+"""Speed-up, efficiency, spread and cost of measured times."""
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurmddp.errors import UsageError
-from slurmddp.scaling.measurements import Point, advised, figures
+from slurmddp.scaling.measurements import Point, compare_sizes, recommend_size
 
 
 def point(gpus, time_s, **more):
@@ -15,25 +15,25 @@ def point(gpus, time_s, **more):
 MEASURED = [point(gpus, seconds, steps=1.0) for gpus, seconds in ((1, 564), (2, 332), (3, 249), (4, 214))]
 
 
-def test_speed_up_and_efficiency_of_a_fixed_work():
-    found = figures(MEASURED, "strong")
+def test_speed_up_and_efficiency_of_constant_work():
+    found = compare_sizes(MEASURED, "strong")
     assert [f"{one.speed_up:.2f}" for one in found] == ["1.00", "1.70", "2.27", "2.64"]
     assert [f"{one.efficiency:.0%}" for one in found] == ["100%", "85%", "76%", "66%"]
 
 
-def test_a_size_costs_its_gpus_for_the_whole_training():
-    assert [round(one.gpu_hours, 3) for one in figures(MEASURED, "strong")] == [0.157, 0.184, 0.207, 0.238]
+def test_gpu_hours_are_those_of_the_whole_training():
+    assert [round(one.gpu_hours, 3) for one in compare_sizes(MEASURED, "strong")] == [0.157, 0.184, 0.207, 0.238]
 
 
-def test_where_the_work_grows_with_the_gpus_the_throughput_counts():
+def test_weak_scaling_compares_throughput():
     """Steps of the same length on four times the GPUs do four times the work."""
-    found = figures([point(1, 0.1, samples=32), point(4, 0.125, samples=128)], "weak")
+    found = compare_sizes([point(1, 0.1, samples=32), point(4, 0.125, samples=128)], "weak")
     assert found[1].speed_up == pytest.approx(3.2) and found[1].efficiency == pytest.approx(0.8)
     assert found[1].samples_per_s == pytest.approx(1024)
 
 
-def test_a_smallest_size_of_several_gpus_counts_as_so_many():
-    eight, sixteen = figures([point(16, 60.0), point(8, 100.0)], "strong")
+def test_the_speed_up_of_the_smallest_size_is_its_number_of_gpus():
+    eight, sixteen = compare_sizes([point(16, 60.0), point(8, 100.0)], "strong")
     assert (eight.speed_up, eight.efficiency) == (8, 1)
     assert sixteen.speed_up == pytest.approx(8 * 100 / 60)
 
@@ -44,7 +44,7 @@ def test_a_smallest_size_of_several_gpus_counts_as_so_many():
     st.sampled_from(["weak", "strong"]),
 )
 def test_columns_are_consistent(times, scaling):
-    found = figures([point(*pair) for pair in times.items()], scaling)
+    found = compare_sizes([point(*pair) for pair in times.items()], scaling)
     base = found[0]
     assert [one.point.gpus for one in found] == sorted(times)
     for one in found:
@@ -53,18 +53,18 @@ def test_columns_are_consistent(times, scaling):
         assert one.efficiency == pytest.approx(one.speed_up / one.point.gpus)
 
 
-def test_the_time_is_the_median_of_the_repeats_medians_and_the_spread_is_theirs():
+def test_the_time_is_the_median_of_medians_and_the_spread_their_range():
     several = Point(gpus=1, repeats_s=((1.0, 1.0, 9.0), (3.0,), (2.0,)))
     assert (several.time_s, several.spread_s) == (2.0, (1.0, 3.0))
 
 
-def test_the_spread_of_a_single_repeat_is_the_middle_half_of_its_times():
+def test_the_spread_of_a_single_repeat_is_its_quartiles():
     assert Point(gpus=1, repeats_s=((1.0, 2.0, 3.0, 4.0, 5.0),)).spread_s == (2.0, 4.0)
     assert point(1, 2.0).spread_s == (2.0, 2.0)
 
 
 def test_what_is_unknown_stays_unknown():
-    (one,) = figures([point(1, 2.0)], "weak")
+    (one,) = compare_sizes([point(1, 2.0)], "weak")
     assert (one.samples_per_s, one.training_s, one.gpu_hours) == (None, None, None)
 
 
@@ -81,15 +81,15 @@ def test_what_is_unknown_stays_unknown():
         ([point(1, 1.0, samples=64), point(2, 1.0, samples=64)], "weak", "--weak: a step took 64 samples on 1 GPU"),
     ],
 )
-def test_what_cannot_be_compared_is_refused(points, scaling, said):
+def test_incomparable_points_are_refused(points, scaling, said):
     with pytest.raises(UsageError, match=said):
-        figures(points, scaling)
+        compare_sizes(points, scaling)
 
 
 @pytest.mark.parametrize(("least", "gpus"), [(0.8, 2), (0.5, 4), (0.7, 3), (1.0, 1)])
-def test_the_largest_size_that_pays_is_advised(least, gpus):
-    assert advised(figures(MEASURED, "strong"), least).point.gpus == gpus
+def test_the_largest_efficient_size_is_recommended(least, gpus):
+    assert recommend_size(compare_sizes(MEASURED, "strong"), least).point.gpus == gpus
 
 
-def test_no_size_pays_where_more_than_everything_is_wanted():
-    assert advised(figures(MEASURED, "strong"), 1.1) is None
+def test_no_size_reaches_an_efficiency_above_1():
+    assert recommend_size(compare_sizes(MEASURED, "strong"), 1.1) is None

@@ -1,4 +1,4 @@
-"""The jobs of a study: full nodes, names, batches, and what is refused before the first of them is submitted."""
+"""The jobs of a study: full nodes, names, batches, and errors before the first job is submitted."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from slurmddp.cluster import Cluster, Nodes, Partition
 from slurmddp.cluster.request import Request
 from slurmddp.config.resolve import resolve
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.scaling.plan import plan, sizes
+from slurmddp.scaling.plan import parse_sizes, plan_study
 
 NODES = Nodes(names="n[1-2]", count=2, state="idle", cpus=64, memory_mb=1000, gpus=8, gpu_counts=(("a100", 8),))
 CLUSTER = Cluster(partitions=(Partition(name="gpu", default=True, nodes=(NODES,)),))
@@ -14,10 +14,9 @@ SILENT = "no Slurm here"
 
 
 def planned(numbers, *, words=(), worker=None, cluster=None, scaling="weak", repeats=1, **options):
-    options = {"job-name": "t", **{key.replace("_", "-"): value for key, value in options.items()}}
-    resolved = resolve(options=options, words=words, job_file=None, environ={}, worker=worker)
+    resolved = resolve(options={"job_name": "t", **options}, words=words, job_file=None, environ={}, worker=worker)
     whole = Request(resolved, cluster, silence="" if cluster else SILENT)
-    return plan(resolved, whole, numbers, scaling=scaling, repeats=repeats)
+    return plan_study(resolved, whole, numbers, scaling=scaling, repeats=repeats)
 
 
 def shapes(found):
@@ -55,11 +54,11 @@ def test_a_job_ends_after_a_hundred_steps_unless_others_are_given():
     assert "SLURMDDP_STEP_LIMIT=30" in job.spec.variables
 
 
-def test_the_batch_of_a_rank_stays_or_is_divided():
+def test_the_batch_of_a_rank_is_constant_or_divided():
     batches = {
         scaling: [
             job.spec.worker.batch_size
-            for job in planned([2, 4, 8], scaling=scaling, gpus_per_node="8", worker={"batch-size": 64}).jobs
+            for job in planned([2, 4, 8], scaling=scaling, gpus_per_node="8", worker={"batch_size": 64}).jobs
         ]
         for scaling in ("weak", "strong")
     }
@@ -92,7 +91,7 @@ def test_a_job_can_wait_for_another():
     ],
     ids=range(9),
 )
-def test_a_study_that_cannot_be_is_refused_whole(numbers, options, error, said):
+def test_an_impossible_study_is_refused_as_a_whole(numbers, options, error, said):
     with pytest.raises(error, match=said):
         planned(numbers, **options)
 
@@ -109,8 +108,8 @@ def test_a_program_that_cannot_be_measured_is_refused(tmp_path, monkeypatch):
     assert planned([1], words=("-m", "pkg.train"), gpus_per_node="1").jobs
 
 
-def test_sizes_are_numbers_each_once_and_in_order():
-    assert sizes("4, 1,2,4", "--gpus") == (1, 2, 4)
+def test_sizes_are_unique_and_sorted():
+    assert parse_sizes("4, 1,2,4", "--gpus") == (1, 2, 4)
     for wrong in ("", "1,,2", "0", "a", "1.5", "-1", "٣", "1000000"):
         with pytest.raises(UsageError, match="--gpus: .* is not a list of whole numbers"):
-            sizes(wrong, "--gpus")
+            parse_sizes(wrong, "--gpus")

@@ -1,4 +1,4 @@
-"""What is read from the runs of a study; jobs themselves are in tests/cli/test_scale.py."""
+"""Measurements read from the runs of a study; tests/cli/test_scale.py runs jobs."""
 
 import json
 from dataclasses import replace
@@ -9,8 +9,8 @@ import pytest
 from slurmddp.cluster.request import Request
 from slurmddp.config.resolve import resolve
 from slurmddp.errors import UsageError
-from slurmddp.scaling import run_study
-from slurmddp.scaling.plan import plan
+from slurmddp.scaling.plan import plan_study
+from slurmddp.scaling.run_study import read_points, run_jobs
 
 HEAD = {"time": 1.0, "event": "timing", "job": "7", "attempt": "0.0", "rank": 0, "host": "n1"}
 
@@ -19,13 +19,13 @@ HEAD = {"time": 1.0, "event": "timing", "job": "7", "attempt": "0.0", "rank": 0,
 def planned(tmp_path, monkeypatch):
     """Return a study of 1 and 2 GPUs with two repeats, in an empty folder."""
     monkeypatch.chdir(tmp_path)
-    options = {"job-name": "t", "gpus-per-node": "8", "steps": 40}
+    options = {"job_name": "t", "gpus_per_node": "8", "steps": 40}
     resolved = resolve(options=options, words=(), job_file=None, environ={})
-    return plan(resolved, Request(resolved), [1, 2], scaling="weak", repeats=2)
+    return plan_study(resolved, Request(resolved), [1, 2], scaling="weak", repeats=2)
 
 
-def left(job, *records, last="7"):
-    """Let a run have these events, and `last` as its newest job."""
+def write_events(job, *records, last="7"):
+    """Write events of a run whose newest job is `last`."""
     job.run.create()
     job.run.submissions.write_text("".join(json.dumps({"job": number}) + "\n" for number in ("3", last)))
     job.run.events.write_text("".join(json.dumps(record) + "\n" for record in records))
@@ -47,24 +47,24 @@ def timing(world_size, times_s, waits_s=(), *, asked=40, job="7", samples=64):
 
 
 def test_the_warm_up_is_left_out_and_repeats_are_kept_apart(planned):
-    left(planned.jobs[0], timing(1, [9.0, 1.0, 2.0, 3.0], [9.0, 0.1, 0.5, 1.5]))
-    left(planned.jobs[1], timing(1, [9.0, 5.0, 5.0, 5.0], [9.0, 0.5, 0.5, 0.5]))
-    (point,), lost = run_study.points(planned, warm_up=10)
+    write_events(planned.jobs[0], timing(1, [9.0, 1.0, 2.0, 3.0], [9.0, 0.1, 0.5, 1.5]))
+    write_events(planned.jobs[1], timing(1, [9.0, 5.0, 5.0, 5.0], [9.0, 0.5, 0.5, 0.5]))
+    (point,), lost = read_points(planned, warm_up=10)
     assert point.repeats_s == ((1.0, 2.0, 3.0), (5.0, 5.0, 5.0)) and point.time_s == 3.5
     assert (point.gpus, point.nodes, point.samples, point.steps) == (1, 1, 64, 640)
     assert point.communication == 0
-    assert lost == ["2 GPUs: run t-scale-2 measured nothing; its output is in " + str(planned.jobs[2].run.logs)]
+    assert lost == ["2 GPUs: run t-scale-2 has no measurement; its output is in " + str(planned.jobs[2].run.logs)]
 
 
-def test_the_share_of_waiting_is_the_median_of_the_blocks_and_one_rank_waits_for_nobody(planned):
-    left(planned.jobs[2], timing(2, [9.0, 1.0, 2.0, 4.0], [9.0, 0.1, 0.5, 3.0]))
-    left(planned.jobs[0], timing(1, [9.0, 1.0, 2.0, 4.0], [9.0, 0.1, 0.5, 3.0]))
-    assert [point.communication for point in run_study.points(planned, warm_up=10)[0]] == [0, 0.25]
+def test_the_wait_share_is_the_median_of_the_blocks_and_zero_for_one_rank(planned):
+    write_events(planned.jobs[2], timing(2, [9.0, 1.0, 2.0, 4.0], [9.0, 0.1, 0.5, 3.0]))
+    write_events(planned.jobs[0], timing(1, [9.0, 1.0, 2.0, 4.0], [9.0, 0.1, 0.5, 3.0]))
+    assert [point.communication for point in read_points(planned, warm_up=10)[0]] == [0, 0.25]
 
 
 def test_a_block_that_begins_in_the_warm_up_is_left_out(planned):
-    left(planned.jobs[2], timing(2, [9.0, 9.0, 2.0, 3.0]))
-    (point,), _ = run_study.points(planned, warm_up=11)
+    write_events(planned.jobs[2], timing(2, [9.0, 9.0, 2.0, 3.0]))
+    (point,), _ = read_points(planned, warm_up=11)
     assert point.repeats_s == ((2.0, 3.0),) and point.communication is None
 
 
@@ -73,34 +73,34 @@ def test_a_block_that_begins_in_the_warm_up_is_left_out(planned):
     [timing(1, [1.0] * 4, asked=50), timing(2, [1.0] * 4), timing(1, [1.0] * 4, job="3")],
     ids=["other steps", "other ranks", "an older job"],
 )
-def test_what_was_measured_otherwise_does_not_count(planned, record):
-    left(planned.jobs[0], record)
-    assert run_study.points(planned, warm_up=0)[0] == []
+def test_a_measurement_with_other_settings_does_not_count(planned, record):
+    write_events(planned.jobs[0], record)
+    assert read_points(planned, warm_up=0)[0] == []
 
 
-def test_a_training_that_is_too_short_is_told_so(planned):
-    left(planned.jobs[0], timing(1, [1.0]))
-    found, lost = run_study.points(planned, warm_up=20)
+def test_a_training_that_is_too_short_is_reported(planned):
+    write_events(planned.jobs[0], timing(1, [1.0]))
+    found, lost = read_points(planned, warm_up=20)
     assert found == [] and "1 GPU: the training ended after 10 steps, of which 20 are warm-up" in lost[0]
 
 
-def test_a_program_without_a_loop_of_ours_is_told_so(planned):
-    left(planned.jobs[0], {**HEAD, "event": "end", "status": 0, "reason": "done"})
-    assert "ended well and measured nothing; only a program that loops by" in run_study.points(planned, warm_up=0)[1][0]
+def test_a_program_without_run_steps_is_reported(planned):
+    write_events(planned.jobs[0], {**HEAD, "event": "end", "status": 0, "reason": "done"})
+    assert "succeeded without a measurement; only programs that iterate over" in read_points(planned, warm_up=0)[1][0]
 
 
 @pytest.mark.parametrize("times", [None, "x", [None, "inf"], [[1.0]]])
-def test_a_record_that_says_nothing_of_use_is_no_measurement(planned, times):
-    left(planned.jobs[0], {**timing(1, []), "times_s": times})
-    assert run_study.points(planned, warm_up=0)[0] == []
+def test_a_record_without_valid_times_is_no_measurement(planned, times):
+    write_events(planned.jobs[0], {**timing(1, []), "times_s": times})
+    assert read_points(planned, warm_up=0)[0] == []
 
 
-def test_alternatives_to_wait_for_are_refused_where_each_job_waits_for_another(planned):
+def test_a_dependency_of_alternatives_is_refused_unless_together(planned):
     jobs = [
         replace(job, request=msgspec.structs.replace(job.request, resolved=alternative(job))) for job in planned.jobs
     ]
     with pytest.raises(UsageError, match=r"^--dependency 'after:1\?after:2': .* give --together"):
-        run_study.perform(replace(planned, jobs=tuple(jobs)), together=False, environ={}, notice=print)
+        run_jobs(replace(planned, jobs=tuple(jobs)), together=False, environ={}, notice=print)
 
 
 def alternative(job):

@@ -65,7 +65,7 @@ def test_a_quoted_word_is_readable_text_on_one_line(given_words):
 
 @pytest.mark.parametrize("value", ["a\nb", "a\rb", "\x1b[31m", "", "\udcff", "\u2028", "\u202e"])
 def test_a_header_value_that_could_end_its_line_or_hide_is_refused(value):
-    with pytest.raises(UsageError, match="cannot stand in a #SBATCH line"):
+    with pytest.raises(UsageError, match="cannot be written in a #SBATCH line"):
         header(value)
 
 

@@ -187,7 +187,7 @@ def test_a_template_that_is_wrong_or_hostile_is_one_line(text, message, tmp_path
 
 def test_a_folder_that_the_script_makes_is_private(tmp_path):
     script = render(job(job_name="r"))
-    head = script[: script.index("# --- Where the ranks meet")]
+    head = script[: script.index("# --- The ranks rendezvous")]
     environ = {"SLURM_JOB_ID": "7", "PATH": "/usr/bin:/bin"}
     subprocess.run(["bash", "-s"], input=(head + "echo x\n").encode(), cwd=tmp_path, env=environ, check=True)
     run = RunDir(tmp_path / "jobs" / "r")
@@ -210,7 +210,7 @@ def test_what_to_type_names_each_node_and_nothing_of_a_users_escapes():
 
 def test_nodes_without_names_are_placeholders_that_are_explained():
     text = render(job(launcher="manual", nodes=2))
-    assert "# NODE0 and the like stand for the names of your nodes" in text
+    assert "# NODE0 and so on are placeholders: replace them by the names of your nodes" in text
     assert "--master-addr=NODE0" in text and "# --- On NODE1\n" in text
     assert "localhost" in render(job(launcher="manual"))
 
@@ -244,7 +244,7 @@ def test_what_is_typed_by_hand_stops_at_a_set_up_line_that_fails(tmp_path, monke
 
 
 def test_the_supervisor_is_told_what_the_job_asks_for():
-    text = render(job(init="file", reset=True, max_requeues=3, env=("A=1", "TOKEN"), time="1"), reset_number=2)
+    text = render(job(rendezvous="file", reset=True, max_requeues=3, env=("A=1", "TOKEN"), time="1"), reset_number=2)
     assert "--max-requeues=3 --signal-lead=15 --signal-margin=45" in text
     assert "--rendezvous-file --reset=2 --require-env=TOKEN" in text
     assert "--single-attempt" in render(job(), single_attempt=True)

@@ -10,7 +10,7 @@ from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
 from slurmddp.script import snapshot
-from slurmddp.script.build import script
+from slurmddp.script.build import build_script
 
 GIT = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "protocol.file.allow=always"]
 
@@ -47,7 +47,7 @@ def repository(project):
 
 
 def code(*command: str, **values) -> snapshot.Code:
-    return snapshot.code_of(JobSpec(job_name="x", snapshot=True, command=command, **values))
+    return snapshot.read_code(JobSpec(job_name="x", snapshot=True, command=command, **values))
 
 
 def paths(*command: str, **values) -> list[str]:
@@ -62,17 +62,17 @@ def test_of_two_copies_made_at_once_the_first_one_stays(tmp_path, monkeypatch):
 
     def copy_while_another_does(top, entry, place):
         monkeypatch.setattr(snapshot, "_copy", copy_file)
-        made.append(snapshot.keep(found, run))
+        made.append(snapshot.copy_code(found, run))
         copy_file(top, entry, place)
 
     monkeypatch.setattr(snapshot, "_copy", copy_while_another_does)
-    assert snapshot.keep(found, run) is None, "it is the other's, who may have a job that needs it"
+    assert snapshot.copy_code(found, run) is None, "it is the other's, who may have a job that needs it"
     assert made == [run.code(found.digest)]
     assert list(run.codes.iterdir()) == made and (made[0] / "train.py").read_text() == "one"
 
 
 def test_a_job_without_a_snapshot_reads_nothing():
-    assert snapshot.code_of(JobSpec(job_name="x", command=("none.py",))) is None
+    assert snapshot.read_code(JobSpec(job_name="x", command=("none.py",))) is None
 
 
 def test_a_work_tree_is_what_git_does_not_ignore_as_it_is_now(repository):
@@ -120,7 +120,7 @@ def test_a_tracked_folder_that_is_now_a_link_is_the_link_alone(repository, tmp_p
     run = RunDir(tmp_path / "run")
     run.path.mkdir()
     assert [path for path in paths("train.py") if path.startswith("pkg")] == ["pkg"]
-    assert (snapshot.keep(code("train.py"), run) / "pkg").readlink() == tmp_path / "elsewhere"
+    assert (snapshot.copy_code(code("train.py"), run) / "pkg").readlink() == tmp_path / "elsewhere"
 
 
 def test_a_repository_that_git_will_not_read_is_refused_in_its_words(repository, monkeypatch):
@@ -130,7 +130,9 @@ def test_a_repository_that_git_will_not_read_is_refused_in_its_words(repository,
         monkeypatch.setenv(name, os.devnull)
     for folder in (repository, repository / "pkg"):
         monkeypatch.chdir(folder)
-        with pytest.raises(UsageError, match=r"ignores in .*/project: fatal: .*ownership.*safe.directory") as refused:
+        with pytest.raises(
+            UsageError, match=r"git cannot read .*/project: fatal: .*ownership.*safe.directory"
+        ) as refused:
             code()
         assert "\n" not in str(refused.value)
     monkeypatch.setenv("PATH", "")
@@ -182,14 +184,14 @@ def test_the_copy_is_read_only_and_can_be_removed(repository, tmp_path):
     run = RunDir(tmp_path / "run")
     run.path.mkdir()
     found = code("train.py")
-    copy = snapshot.keep(found, run)
+    copy = snapshot.copy_code(found, run)
     assert copy == run.code(found.digest)
     assert (copy / "pkg" / "model.py").read_text() == "changed"
     assert (copy / "train.py").stat().st_mode & 0o777 == 0o444
     assert (copy / "run.sh").stat().st_mode & 0o777 == 0o555
-    assert snapshot.keep(found, run) is None, "it is there already"
+    assert snapshot.copy_code(found, run) is None, "it is there already"
     assert [path.name for path in run.codes.iterdir()] == [found.digest]
-    snapshot.discard(copy)
+    snapshot.remove_copy(copy)
     assert not run.codes.exists()
 
 
@@ -198,11 +200,11 @@ def test_what_was_deleted_of_a_copy_is_put_back_and_the_rest_stays(project, tmp_
     run = RunDir(tmp_path / "run")
     run.path.mkdir()
     found = code("train.py")
-    copy = snapshot.keep(found, run)
+    copy = snapshot.copy_code(found, run)
     kept = (copy / "train.py").stat().st_ino
     (copy / "link.py").unlink()
     snapshot.shutil.rmtree(copy / "pkg")
-    assert snapshot.keep(found, run) is None, "other jobs may need it, so it is not this one's to remove"
+    assert snapshot.copy_code(found, run) is None, "other jobs may need it, so it is not this one's to remove"
     assert ((copy / "pkg" / "model.py").read_text(), str((copy / "link.py").readlink())) == ("two", "train.py")
     assert (copy / "pkg" / "model.py").stat().st_mode & 0o777 == 0o444
     assert (copy / "train.py").stat().st_ino == kept
@@ -216,7 +218,7 @@ def test_links_within_the_code_lead_into_the_copy_and_others_to_where_they_led(p
     (tmp_path / "big").mkdir()
     run = RunDir(tmp_path / "run")
     run.path.mkdir()
-    copy = snapshot.keep(code("train.py"), run)
+    copy = snapshot.copy_code(code("train.py"), run)
     assert {name: str((copy / name).readlink()) for name in ("inside.py", "absolute.py", "data")} == {
         "inside.py": "train.py",
         "absolute.py": "train.py",
@@ -230,7 +232,7 @@ def test_a_file_that_changes_while_it_is_copied_leaves_nothing(project, tmp_path
     run = RunDir(tmp_path / "run")
     run.path.mkdir()
     with pytest.raises(UsageError, match=r"train.py changed while it was copied; submit again"):
-        snapshot.keep(found, run)
+        snapshot.copy_code(found, run)
     assert not run.codes.exists()
 
 
@@ -244,11 +246,13 @@ def test_what_is_too_large_is_refused_with_what_to_do(project, monkeypatch):
     monkeypatch.setattr(snapshot, "MOST_BYTES", 3 * 2**20)
     with (project / "weights.bin").open("wb") as file:
         file.truncate(5 * 2**20)
-    message = r"holds 5 MB, more than 3, of which 'weights.bin' has 5; move what is no code elsewhere, or make it a git"
+    message = (
+        r"has 5 MB, at most 3 are allowed; the largest file is 'weights.bin' with 5; move the files that are not code"
+    )
     with pytest.raises(UsageError, match=message):
         code("train.py")
     git(project, "init", "-q")
-    with pytest.raises(UsageError, match=r"name what is no code in .gitignore"):
+    with pytest.raises(UsageError, match=r"list the files that are not code in .gitignore"):
         code("train.py")
     monkeypatch.setattr(snapshot, "MOST_FILES", 2)
     with pytest.raises(UsageError, match="has more than 2 files"):
@@ -267,13 +271,13 @@ def test_names_of_any_bytes_are_carried(repository, tmp_path):
     (repository / name).write_text("odd")
     run = RunDir(tmp_path / "run")
     run.path.mkdir()
-    assert (snapshot.keep(code("train.py"), run) / name).read_text() == "odd"
+    assert (snapshot.copy_code(code("train.py"), run) / name).read_text() == "odd"
 
 
 def test_the_script_says_where_the_code_comes_from(repository):
     spec = JobSpec(job_name="x", snapshot=True, command=("train.py",), python="python3")
-    text = script(spec).decode()
-    digest = snapshot.code_of(spec).digest
+    text = build_script(spec).decode()
+    digest = snapshot.read_code(spec).digest
     assert f"export SLURMDDP_CODE=$SLURMDDP_RUN_DIR/code/{digest} SLURMDDP_CODE_ORIGIN={repository}\n" in text
     assert "-m slurmddp.worker \\\n    train.py\n" in text
 

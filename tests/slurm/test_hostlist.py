@@ -3,7 +3,7 @@
 import pytest
 
 from slurmddp.errors import UsageError
-from slurmddp.slurm.hostlist import expand
+from slurmddp.slurm.hostlist import expand, format_ranges
 
 LISTS = ["n1", "n[1-3],m2", "n[08-11,3]", "a-[1-2]-b[7,9],c", "login,n[001]"]
 
@@ -29,3 +29,8 @@ def test_the_names_are_scontrols(slurm, text):
 def test_what_is_no_list_is_refused(text):
     with pytest.raises(UsageError, match="is no list of nodes"):
         expand(text)
+
+
+@pytest.mark.parametrize(("numbers", "text"), [([], ""), ([3], "3"), ([0, 1, 2, 5, 7, 8], "0-2,5,7-8")])
+def test_numbers_are_written_as_ranges(numbers, text):
+    assert format_ranges(numbers) == text

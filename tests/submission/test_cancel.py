@@ -61,7 +61,7 @@ def test_who_cancelled_a_job_that_had_started_is_in_its_runs_events(told, tmp_pa
     cancelled(began["17"], replace(job("18"), run=run, progress=Progress()), began["19"])
     (event,) = history.read(run).events
     assert (event.kind, event.job, event.attempt, event.text("by")) == ("cancel", "17", "0.0", environment.user())
-    ended = run_progress.ending(run, history.read(run), "17", gone=True)
+    ended = run_progress.read_state(run, history.read(run), "17", gone=True)
     assert (ended.state, ended.reason) == ("CANCELLED", f"cancelled by `slurmddp cancel` ({environment.user()})")
 
 
@@ -118,8 +118,8 @@ def test_a_job_in_a_state_that_is_new_in_its_slurm_goes_on_until_it_is_gone(told
     orders = told({"17": "BLURRED"}, {"17": "CANCELLED"})
     assert cancelled(job("17", "BLURRED"))[0] == [("17", "CANCELLED")]
     assert orders == [["17"], ["17"]]
-    monkeypatch.setattr(cancel, "look", lambda *_: [job("17", "BLURRED")])
-    assert [item.job_id for item in cancel.unfinished([], {})] == ["17"]
+    monkeypatch.setattr(cancel, "query_jobs", lambda *_: [job("17", "BLURRED")])
+    assert [item.job_id for item in cancel.unfinished_jobs([], {})] == ["17"]
 
 
 def test_a_job_that_slurm_has_forgotten_is_gone(told):
@@ -130,7 +130,7 @@ def test_a_job_that_slurm_has_forgotten_is_gone(told):
 
 def test_a_job_that_stays_is_told_so(told, monkeypatch):
     told({"17": "RUNNING"})
-    monkeypatch.setattr(cancel, "GONE_S", 0)
+    monkeypatch.setattr(cancel, "CANCEL_LIMIT_S", 0)
     with pytest.raises(ClusterError, match="job 17 not gone after 0 s; type the same again"):
         cancelled(job("17"))
 
@@ -143,31 +143,31 @@ def test_a_job_of_somebody_else_is_refused_in_slurms_words(told):
 
 def test_a_controller_that_stops_answering_is_told(monkeypatch):
     monkeypatch.setattr(client, "ask", lambda command, *_, **__: Answer(command[0] == "squeue", "", "no"))
-    with pytest.raises(ClusterError, match=r"told to end, but the controller does not say whether \(no\)"):
+    with pytest.raises(ClusterError, match=r"the controller does not say whether the jobs have ended \(no\)"):
         cancelled(job("17"))
 
 
 def test_only_what_waits_or_runs_is_cancelled_the_last_first(monkeypatch):
     found = [job("5", "COMPLETED"), job("7"), job("8", "PENDING"), job("7")]
-    monkeypatch.setattr(cancel, "look", lambda *_: found)
-    assert [item.job_id for item in cancel.unfinished([Target(None, ("7",))], {})] == ["8", "7"]
+    monkeypatch.setattr(cancel, "query_jobs", lambda *_: found)
+    assert [item.job_id for item in cancel.unfinished_jobs([Target(None, ("7",))], {})] == ["8", "7"]
 
 
 def test_why_the_last_job_of_a_run_is_not_known_is_told(monkeypatch, tmp_path):
     run, said = RunDir(tmp_path / "a"), []
     unknown = [replace(job(number, "UNKNOWN"), run=run, meaning=f"not {number}") for number in ("7", "8")]
-    monkeypatch.setattr(cancel, "look", lambda *_: unknown)
-    assert cancel.unfinished([Target(run, ("7", "8"))], {}, said.append) == []
+    monkeypatch.setattr(cancel, "query_jobs", lambda *_: unknown)
+    assert cancel.unfinished_jobs([Target(run, ("7", "8"))], {}, said.append) == []
     assert said == ["job 8 of run a: not 8"]
 
 
 def test_nothing_is_cancelled_blindly(monkeypatch, tmp_path):
-    monkeypatch.setattr(cancel, "look", lambda *_: [job("7", silence="down")])
+    monkeypatch.setattr(cancel, "query_jobs", lambda *_: [job("7", silence="down")])
     with pytest.raises(ClusterError, match=r"nothing was cancelled: the controller does not answer \(down\)"):
-        cancel.unfinished([], {})
-    monkeypatch.setattr(cancel, "look", lambda *_: [job("7", "UNKNOWN")])
+        cancel.unfinished_jobs([], {})
+    monkeypatch.setattr(cancel, "query_jobs", lambda *_: [job("7", "UNKNOWN")])
     with pytest.raises(UsageError, match="there is no job 7; nothing was cancelled"):
-        cancel.unfinished([], {})
+        cancel.unfinished_jobs([], {})
     forgotten = JobStatus(job_id="7", run=RunDir(tmp_path), name="a", state="UNKNOWN")
-    monkeypatch.setattr(cancel, "look", lambda *_: [forgotten])
-    assert cancel.unfinished([], {}) == []
+    monkeypatch.setattr(cancel, "query_jobs", lambda *_: [forgotten])
+    assert cancel.unfinished_jobs([], {}) == []

@@ -182,9 +182,9 @@ def test_a_run_that_is_over_does_not_keep_others_from_being_named(monkeypatch):
             raise ClusterError("run over has no job that runs or waits")
         return word
 
-    monkeypatch.setattr(requeue, "find", find)
+    monkeypatch.setattr(requeue, "find_job", find)
     failed = []
-    assert command._named(("over", "17"), "jobs", failed) == ["17"]
+    assert command._find_jobs(("over", "17"), "jobs", failed) == ["17"]
     assert [str(error) for error in failed] == ["run over has no job that runs or waits"]
 
 
@@ -223,7 +223,7 @@ def test_a_job_that_ends_meanwhile_is_told_so(told):
 
 def test_a_job_that_does_not_leave_its_nodes_is_told_so(told, monkeypatch):
     told(RECORD, RECORD._replace(state="COMPLETING"))
-    monkeypatch.setattr(requeue, "BACK_S", 0.05)
+    monkeypatch.setattr(requeue, "LEAVE_LIMIT_S", 0.05)
     with pytest.raises(ClusterError, match=r"17 is COMPLETING and has not left .* type again: slurmddp requeue 17"):
         again()
 
@@ -270,7 +270,7 @@ def known(monkeypatch, **states):
     """Let Slurm know of a run's jobs what is given here."""
     monkeypatch.setattr(
         requeue,
-        "look",
+        "query_jobs",
         lambda targets, _: [
             JobStatus(job_id=job, run=targets[0].run, name="a", state=states.get(f"job{job}", "UNKNOWN"))
             for job in targets[0].jobs
@@ -284,12 +284,12 @@ def test_a_run_is_its_job_that_runs_else_the_first_that_waits(monkeypatch):
     for job in ("17", "18", "19"):
         append_record(Path("jobs/a/submissions.jsonl"), {"job": job})
     known(monkeypatch, job18="PENDING", job19="RUNNING")
-    assert requeue.find("a", "jobs", {}) == "19"
+    assert requeue.find_job("a", "jobs", {}) == "19"
     known(monkeypatch, job18="PENDING", job19="PENDING")
-    assert requeue.find("a", "jobs", {}) == "18"
+    assert requeue.find_job("a", "jobs", {}) == "18"
     known(monkeypatch)
     with pytest.raises(ClusterError, match="run a has no job that runs or waits; submit its name again"):
-        requeue.find("a", "jobs", {})
+        requeue.find_job("a", "jobs", {})
 
 
 @pytest.mark.usefixtures("here")
@@ -297,9 +297,9 @@ def test_a_sweeps_setting_is_a_run_too_and_the_sweep_none(monkeypatch):
     Path("jobs/s/lr=2").mkdir(parents=True)
     append_record(Path("jobs/s/submissions.jsonl"), {"job": "17", "settings": [{"lr": "1"}, {"lr": "2"}]})
     known(monkeypatch, job17_1="RUNNING")
-    assert requeue.find("s/lr=2", "jobs", {}) == "17_1"
+    assert requeue.find_job("s/lr=2", "jobs", {}) == "17_1"
     with pytest.raises(UsageError, match="'s' is a sweep of 2 settings; name one, as in 's/lr=1'"):
-        requeue.find("s", "jobs", {})
+        requeue.find_job("s", "jobs", {})
 
 
 @pytest.mark.usefixtures("here")
@@ -307,6 +307,6 @@ def test_a_controller_that_does_not_answer_ends_no_run(monkeypatch):
     Path("jobs/a").mkdir(parents=True)
     append_record(Path("jobs/a/submissions.jsonl"), {"job": "17"})
     silent = JobStatus(job_id="17", run=None, name="a", state="UNKNOWN", silence="down")
-    monkeypatch.setattr(requeue, "look", lambda *_: [silent])
+    monkeypatch.setattr(requeue, "query_jobs", lambda *_: [silent])
     with pytest.raises(ClusterError, match=r"does not say how the jobs of a are \(down\)"):
-        requeue.find("a", "jobs", {})
+        requeue.find_job("a", "jobs", {})

@@ -59,8 +59,8 @@ def test_torchrun_leaves_dollars_alone():
 
 
 def test_the_ranks_may_meet_by_a_file_of_this_run():
-    planned = plan(init="file")
-    meeting = planned.run.meeting(planned.job_id, run_local.ATTEMPT)
+    planned = plan(rendezvous="file")
+    meeting = planned.run.rendezvous_file(planned.job_id, run_local.ATTEMPT)
     assert planned.environment["SLURMDDP_RENDEZVOUS_FILE"] == f"file://{meeting}"
     assert "SLURMDDP_RENDEZVOUS_FILE" not in plan().environment
 
@@ -82,7 +82,7 @@ def test_the_cause_is_the_oldest_record_of_a_failure_that_is_no_lost_peer(tmp_pa
         path.write_text(f"{record}\n")
         os.utime(path, (rank, rank))
     reason = records[told].partition(" ")[2] if told is not None else ""
-    assert run_local.cause(ran) == (
+    assert run_local.failure_reason(ran) == (
         f"{reason}; see {ran.run.rank_log('7', run_local.ATTEMPT, told)}" if reason else None
     )
 
@@ -90,17 +90,21 @@ def test_the_cause_is_the_oldest_record_of_a_failure_that_is_no_lost_peer(tmp_pa
 def test_a_run_has_one_owner(tmp_path):
     run = RunDir(tmp_path / "run")
     run.create()
-    here = run_local.LocalRun(run, f"local-x-{os.getpid()}", [], {}).owner
+    here = str(run_local.LocalRun(run, f"local-x-{os.getpid()}", [], {}).claim)
     mine = run_local.LocalRun(run, f"local-x-{os.getpid()}", [], {})
-    with run_local._owned(mine), pytest.raises(UsageError, match="belongs to 'local:"), run_local._owned(mine):
+    with (
+        run_local._hold_ownership(mine),
+        pytest.raises(UsageError, match="belongs to 'local:"),
+        run_local._hold_ownership(mine),
+    ):
         pass
     assert not run.owner.exists()
     for line in (here.replace(str(os.getpid()), "4194305"), ""):
         run.owner.write_text(line)
-        with run_local._owned(mine):
+        with run_local._hold_ownership(mine):
             assert run.owner.read_text() == f"{here}\n"
     run.owner.write_text("cluster 17 0.0")
-    with pytest.raises(UsageError, match="belongs to 'cluster 17 0.0'"), run_local._owned(mine):
+    with pytest.raises(UsageError, match="belongs to 'cluster 17 0.0'"), run_local._hold_ownership(mine):
         pass
 
 
@@ -109,7 +113,7 @@ def test_a_run_that_is_refused_leaves_no_trace_in_the_one_that_goes_on(tmp_path)
     run.create()
     first = run_local.LocalRun(run, f"local-1-{os.getpid()}", [], {})
     second = run_local.LocalRun(run, f"local-2-{os.getpid()}", [], {})
-    with run_local._owned(first), pytest.raises(UsageError, match="belongs to 'local:"):
+    with run_local._hold_ownership(first), pytest.raises(UsageError, match="belongs to 'local:"):
         run_local.perform(second, show=lambda _: None)
     assert list(run.logs.iterdir()) == []
 

@@ -16,11 +16,11 @@ from slurmddp.cluster.request import Request
 from slurmddp.config import resolve
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
-from slurmddp.sandbox import cluster, configuration
+from slurmddp.sandbox import configuration
 from slurmddp.slurm import queries
 from slurmddp.slurm.client import LostAnswerError
 from slurmddp.slurm.job_info import JobInfo
-from slurmddp.submission import sbatch, submit
+from slurmddp.submission import submit, submit_once
 
 REAL = 'PATH="${PATH#*:}" '
 TIMED_OUT = "echo 'sbatch: error: Socket timed out on send/recv operation' >&2; exit 1\n"
@@ -80,11 +80,11 @@ def queued(slurm, name: str) -> list[str]:
 
 def test_answers_that_stay_lost_end_in_a_line_that_says_where_to_look(shim, monkeypatch, name):
     environ = shim("sbatch", f"cat >/dev/null; echo x >>tries; {TIMED_OUT}")
-    monkeypatch.setattr(sbatch, "LOOKS", (0.0,))
-    resolved = resolve.resolve(options={"job-name": name}, words=(), job_file=None, environ={})
+    monkeypatch.setattr(submit_once, "FIND_PAUSES_S", (0.0,))
+    resolved = resolve.resolve(options={"job_name": name}, words=(), job_file=None, environ={})
     with pytest.raises(LostAnswerError, match=r"lost 3 times .*squeue --name="):
         submit.submit(Request(resolved), change=False, environ=environ, notice=print)
-    assert Path("tries").read_text() == "x\n" * sbatch.ATTEMPTS
+    assert Path("tries").read_text() == "x\n" * submit_once.ATTEMPTS
     assert Path("jobs", name, "logs").is_dir(), "an accepted job would need it"
 
 
@@ -93,8 +93,8 @@ def test_nothing_is_tried_again_while_the_controller_does_not_say_whether_it_has
 ):
     shim("squeue", "echo 'squeue: error: slow' >&2; exit 1")
     environ = shim("sbatch", f'{REAL} sbatch "$@" >/dev/null; echo x >>tries; {TIMED_OUT}')
-    monkeypatch.setattr(sbatch, "LOOKS", (0.0, 0.0))
-    resolved = resolve.resolve(options={"job-name": name, "hold": True}, words=(), job_file=None, environ={})
+    monkeypatch.setattr(submit_once, "FIND_PAUSES_S", (0.0, 0.0))
+    resolved = resolve.resolve(options={"job_name": name, "hold": True}, words=(), job_file=None, environ={})
     with pytest.raises(LostAnswerError, match="does not say whether it has the job"):
         submit.submit(Request(resolved), change=False, environ=environ, notice=print)
     assert len(queued(slurm, name)) == 1
@@ -241,14 +241,14 @@ def accepted(**changes) -> JobInfo:
 def test_what_a_site_has_changed_is_told(change, told):
     """Slurm rounds 50 s up to a minute; that is no change. The records stand for a job_submit plugin's doing."""
     spec = JobSpec(job_name="x", nodes=2, partition="gpu", time="0:50")
-    lines = list(submit.changes(spec, accepted(**change)))
+    lines = list(submit.site_changes(spec, accepted(**change)))
     assert len(lines) == len(told)
     assert all(re.search(words, line) for words, line in zip(told, lines, strict=True))
 
 
 def test_what_was_not_asked_for_cannot_be_changed():
     spec = JobSpec(job_name="x", requeue=False)
-    assert not list(submit.changes(spec, accepted(node_count=1, requeue=False, limit_s=None)))
+    assert not list(submit.site_changes(spec, accepted(node_count=1, requeue=False, limit_s=None)))
 
 
 def test_a_site_that_takes_requeue_away_is_told_of_and_the_job_is_submitted(shim, name):
@@ -274,9 +274,9 @@ def test_the_log_of_an_earlier_job_of_the_same_number_is_set_aside(tmp_path):
     log = tmp_path / "17.out"
     log.write_text("old")
     os.utime(log, (1000, 1000))
-    sbatch.set_aside(log, before=1000)
+    submit_once.set_aside(log, before=1000)
     assert log.exists(), "as old as that it may be the job's own"
-    sbatch.set_aside(log, before=1001)
+    submit_once.set_aside(log, before=1001)
     assert [path.name for path in tmp_path.iterdir()] == ["17.out.before-1000000000000"]
 
 
@@ -291,7 +291,7 @@ def test_an_ordinary_jobs_requeue_wins_where_the_cluster_has_it_off(tmp_path, mo
     """JobRequeue=0 is only a default; with it a job that does not ask is not requeued."""
     monkeypatch.chdir(tmp_path)
     text = configuration.slurm_conf
-    monkeypatch.setattr(cluster.plan, "slurm_conf", lambda *a: text(*a).replace("JobRequeue=1", "JobRequeue=0"))
+    monkeypatch.setattr(configuration, "slurm_conf", lambda *a: text(*a).replace("JobRequeue=1", "JobRequeue=0"))
     running = room.up(room.Plan(name=f"norequeue-{os.getpid()}", nodes=1, gpus_per_node=0), die_with_parent=True)
     environ = {**os.environ, **running.environment()}
     silent = ["sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true"]

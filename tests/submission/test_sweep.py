@@ -103,7 +103,7 @@ def test_each_setting_is_done_whatever_happens_to_its_job(cli, sandbox, slurm, t
         10,
         [{"n": "6", "last": "30"}, {"n": "6", "last": "40"}],
     )
-    assert "not begun" in cli("sweep", "results", "s").stdout
+    assert "not started" in cli("sweep", "results", "s").stdout
 
 
 def events(folder: Path, setting: str) -> list[dict]:
@@ -123,15 +123,15 @@ def test_the_script_is_the_one_that_render_prints_and_slurm_holds(cli, slurm, tm
 def test_the_same_sweep_typed_twice_at_once_is_submitted_once(cli, slurm, slurm_env, monkeypatch):
     """The second comes while the first has looked at what is missing, and has submitted nothing yet."""
     words, refused = sweep("--set", "n=1,2", "--set", "last=1", "--hold"), []
-    look = submission.standing
+    look = submission.read_progress
 
-    def standing(*asked):
+    def read_progress(*asked):
         found = look(*asked)
         refused.append(cli(*words, status=2).stderr)
         return found
 
     for module in (submission, sys.modules["slurmddp.cli.sweep"]):
-        monkeypatch.setattr(module, "standing", standing)
+        monkeypatch.setattr(module, "read_progress", read_progress)
     for name, value in slurm_env.items():
         monkeypatch.setenv(name, value)
     command.main(words[1:], standalone_mode=False)
@@ -156,9 +156,9 @@ def test_what_is_more_than_one_script_may_hold_are_several(cli, slurm):
     [
         ((), "nothing to sweep over"),
         (("--set", "lr=1"), "COMMAND has no {lr}"),
-        (("--set", "n=1", "--launcher=manual"), "--launcher manual is typed by hand"),
+        (("--set", "n=1", "--launcher=manual"), "--launcher manual cannot run a sweep"),
         (("--set", "n=1,2", "--set", "last=1", "--zip"), "n has 2, last has 1"),
-        (("--set", "n=1", "--set", "last=1", "./missing-{n}"), "'./missing-1' is no file"),
+        (("--set", "n=1", "--set", "last=1", "./missing-{n}"), "'./missing-1' is not an executable file"),
     ],
 )
 def test_what_cannot_be_swept_over_is_one_line(cli, tmp_path, words, message):
@@ -178,7 +178,7 @@ def test_a_sweep_and_a_job_do_not_share_a_folder(cli, slurm, tmp_path):
 
 @pytest.fixture
 def finished(tmp_path):
-    """Return the folder of a sweep of four settings: one better than the other, one not a number, one not begun."""
+    """Return the folder of a sweep of four settings: one better than the other, one not a number, one not started."""
     run = RunDir(tmp_path / "jobs" / "s")
     run.create()
     append_record(run.submissions, {"job": "7", "settings": [{"lr": value} for value in ("1", "2", "3", "=4")]})
@@ -221,7 +221,7 @@ def test_results_as_a_table_and_for_programs(cli):
     table = cli("sweep", "results", "s").stdout.splitlines()
     assert table[0].split() == ["lr", "loss", "accuracy", "step", "state"]
     assert table[1].split() == ["2", "0.25", "0.8", "8/9", "done"]
-    assert table[4].split() == ["=4", "not", "begun"]
+    assert table[4].split() == ["=4", "not", "started"]
     rows = list(csv.DictReader(io.StringIO(cli("sweep", "results", "s", "--csv").stdout)))
     assert (rows[0]["lr"], rows[0]["loss"], rows[0]["lr logged"], rows[2]["loss"]) == ("2", "0.25", "0.1", "nan")
     assert json.loads(cli("sweep", "results", "s", "--json").stdout)[2]["metrics"]["loss"] == "nan"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmddp.config.job_array import FOLDER_LENGTH, Array, Task, folder
+from slurmddp.config.job_array import FOLDER_LENGTH, Array, Task, folder_name
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
 from slurmddp.submission.sweep_grid import parse, settings, tasks
@@ -114,17 +114,17 @@ def test_an_array_is_parted_where_slurm_takes_no_longer_one():
 
 @given(st.dictionaries(st.from_regex(r"[A-Za-z_][A-Za-z0-9_-]*", fullmatch=True), st.text(min_size=1), min_size=1))
 def test_a_folder_s_name_is_one_name_that_any_disk_holds(values):
-    name = folder(values)
+    name = folder_name(values)
     assert name.isascii() and name.isprintable() and not set(name) & set("/\\ %{}'\"$`;&|<>*?!~")
     assert len(name) <= FOLDER_LENGTH and name not in (".", "..")
 
 
 @given(st.lists(st.text(min_size=1), min_size=2, max_size=9, unique=True))
 def test_two_settings_never_share_a_folder(values):
-    assert len({folder({"x": value}) for value in values}) == len(values)
+    assert len({folder_name({"x": value}) for value in values}) == len(values)
 
 
 def test_nor_do_settings_of_which_one_reads_like_another():
     pairs = [("1,b=2", "3"), ("1", "2,b=3")]
-    assert len({folder({"a": a, "b": b}) for a, b in pairs}) == len(pairs)
-    assert folder({"a": "1,b=2"}) != folder({"a": "1", "b": "2"}) == "a=1,b=2"
+    assert len({folder_name({"a": a, "b": b}) for a, b in pairs}) == len(pairs)
+    assert folder_name({"a": "1,b=2"}) != folder_name({"a": "1", "b": "2"}) == "a=1,b=2"

@@ -7,9 +7,9 @@ two lines: the process's id, and, when that has ended, its status as Popen gives
 import os
 import signal
 
-from slurmddp.runtime.exiting.process_exit import LEAVING
+from slurmddp.runtime.rank_process import this_process
 
-LEAVING.register()
+this_process()
 
 import contextlib  # noqa: E402 - what is imported later has its exit handlers run earlier
 import importlib  # noqa: E402
@@ -18,14 +18,14 @@ import runpy  # noqa: E402
 import socket  # noqa: E402
 import sys  # noqa: E402
 
-from slurmddp.runtime.launch.parent_death import signal_at_end_of_parent  # noqa: E402
+from slurmddp.runtime.launch.child_process import signal_at_parent_death  # noqa: E402
 
 IMPORTED = ("torch", "torch._dynamo", "torch.distributed.fsdp", "slurmddp.runtime.health.preflight")
 
 
 def main(path: str) -> None:
     """Serve until the parent ends; return in each process that is to be one of those asked for."""
-    signal_at_end_of_parent(signal.SIGKILL)
+    signal_at_parent_death(signal.SIGKILL)
     for module in IMPORTED:
         importlib.import_module(module)
     with socket.socket(socket.AF_UNIX) as listener:
@@ -43,7 +43,7 @@ def _accept(listener: socket.socket) -> socket.socket:
     while True:
         connection, _ = listener.accept()
         if os.fork() == 0:
-            signal_at_end_of_parent(signal.SIGKILL)
+            signal_at_parent_death(signal.SIGKILL)
             return connection
         connection.close()
         with contextlib.suppress(ChildProcessError):
@@ -62,7 +62,7 @@ def _become(connection: socket.socket) -> dict:
             status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             connection.sendall(b"%d\n" % status)
             os._exit(0)
-    signal_at_end_of_parent(signal.SIGKILL)
+    signal_at_parent_death(signal.SIGKILL)
     for number, stream in enumerate(streams):
         os.dup2(stream, number)
         os.close(stream)

@@ -81,7 +81,7 @@ def rank(tmp_path):
 )
 def test_old_names_are_for_old_versions(rank, version, names):
     environment = {}
-    flight_recorder.switch_on(rank, environment, version)
+    flight_recorder.enable(rank, environment, version)
     new = {"TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DUMP_ON_TIMEOUT"}
     assert set(environment) == new | names
     assert environment["TORCH_FR_DUMP_TEMP_FILE"] + "0" == os.fspath(rank.run_dir.attempt("17", "0.0") / "flight.0")
@@ -91,7 +91,7 @@ def test_old_names_are_for_old_versions(rank, version, names):
 def test_what_the_user_has_set_stays(rank, version):
     own = {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": "/mine", "TORCH_FR_BUFFER_SIZE": "7", "TORCH_NCCL_DUMP_ON_TIMEOUT": "0"}
     environment = dict(own)
-    flight_recorder.switch_on(rank, environment, version)
+    flight_recorder.enable(rank, environment, version)
     assert environment.items() >= own.items()
     assert "TORCH_FR_DUMP_TEMP_FILE" not in environment
     assert environment.get("TORCH_NCCL_TRACE_BUFFER_SIZE", "7") == "7"

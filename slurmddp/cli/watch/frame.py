@@ -1,16 +1,16 @@
-"""A frame of `slurmddp watch`: a value in, lines of text out. Pure; the only module of it that knows rich's texts."""
+"""Draw a frame of `slurmddp watch` from a `View`, as lines of rich text. Pure."""
 
 import math
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
-from slurmddp.cli.watch.braille import Point, curve, meter
+from slurmddp.cli.watch.braille import Point, draw_bar, draw_curve
 from slurmddp.cli.watch.view import Gpu, View
 from slurmddp.monitoring.status import JobStatus
 from slurmddp.runs.history import Event
-from slurmddp.text import printable
+from slurmddp.text import count, escape_text, format_duration
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -27,14 +27,14 @@ _KEYS: Final = (
 )
 _OUTPUT_KEYS: Final = (("←→", "rank"), ("↑↓", "back"), ("l", "jobs"), *_ALWAYS)
 _HELP: Final = (
-    ("↑ ↓  or  k j", "choose a job; among output, go back and forth"),
-    ("← →", "the rank whose output is shown"),
-    ("l  or  Enter", "the output on the whole screen, and back"),
-    ("c", "cancel the chosen job, after a question"),
-    ("r", "put it back into the queue, after a question"),
-    ("s", "ask Slurm at once; else it is asked every 10 s, files are read every second"),
-    ("h  or  ?", "this page, and back"),
-    ("q  or  Ctrl-C", "leave; jobs go on"),
+    ("↑ ↓  or  k j", "choose a job; on the output page, scroll"),
+    ("← →", "choose the rank whose output is shown"),
+    ("l  or  Enter", "show the output on the whole screen, and back"),
+    ("c", "cancel the chosen job, after confirmation"),
+    ("r", "requeue the chosen job, after confirmation"),
+    ("s", "ask Slurm now; it is asked every 10 s, and files are read every second"),
+    ("h  or  ?", "show this page, and back"),
+    ("q  or  Ctrl-C", "quit; jobs go on"),
 )
 _MOST_JOBS: Final = 6
 _CURVE_LINES: Final = 5
@@ -56,8 +56,8 @@ def draw(view: View, width: int, height: int, *, dots: bool = True) -> "list[Tex
     room = max(0, height - 2)
     body = pages[view.page](view, width, room, dots)[:room]
     body += [_text("")] * (room - len(body))
-    lines = [_head(view), *body, _foot(view, width)][:height]
-    return [_fitted(line, width, dots=dots) for line in lines]
+    lines = [_header(view), *body, _footer(view, width)][:height]
+    return [_truncate(line, width, dots=dots) for line in lines]
 
 
 def _text(text: str, style: str = "") -> "Text":
@@ -66,7 +66,7 @@ def _text(text: str, style: str = "") -> "Text":
     return Text(text, style=style, no_wrap=True, end="")
 
 
-def _fitted(line: "Text", width: int, *, dots: bool) -> "Text":
+def _truncate(line: "Text", width: int, *, dots: bool) -> "Text":
     line = line.copy()
     if not dots:
         line.plain = line.plain.translate(_PLAIN).encode("ascii", "replace").decode()
@@ -77,22 +77,22 @@ def _fitted(line: "Text", width: int, *, dots: bool) -> "Text":
 _PLAIN: Final = str.maketrans({"↑": "^", "↓": "v", "←": "<", "→": ">", "─": "-", "▶": ">", "·": "-"})
 
 
-def _head(view: View) -> "Text":
+def _header(view: View) -> "Text":
     line = _text("slurmddp watch", "bold")
     line.append(f"  {datetime.fromtimestamp(view.now).astimezone():%H:%M:%S}", "")
     if silence := next((job.silence for job in view.jobs if job.silence), ""):
-        return line.append(f"  {printable(silence)}", "red")
+        return line.append(f"  {escape_text(silence)}", "red")
     if view.asking:
         return line.append("  asking Slurm", "dim")
-    age = "" if view.asked is None else f"  Slurm's answer is {_span(view.now - view.asked)} old"
+    age = "" if view.asked is None else f"  Slurm's answer is {format_duration(view.now - view.asked)} old"
     return line.append(age, "dim")
 
 
-def _foot(view: View, width: int) -> "Text":
+def _footer(view: View, width: int) -> "Text":
     if view.question:
-        return _text(f"{printable(view.question)} (y/n)", "bold reverse")
+        return _text(f"{escape_text(view.question)} (y/n)", "bold reverse")
     if view.message:
-        return _text(printable(view.message), "bold")
+        return _text(escape_text(view.message), "bold")
     keys = list(_OUTPUT_KEYS if view.page == "output" else _KEYS)
     while len(keys) > len(_ALWAYS) and sum(len(f"{key} {what}  ") for key, what in keys) > width + 2:
         keys.pop(-len(_ALWAYS) - 1)
@@ -105,41 +105,41 @@ def _foot(view: View, width: int) -> "Text":
 def _jobs_page(view: View, width: int, room: int, dots: bool) -> "list[Text]":  # noqa: FBT001 the pages' common form
     if not view.jobs:
         return [_text("no jobs yet" if view.asked else "asking Slurm", "dim")]
-    lines = _jobs(view, width, room)
+    lines = _job_rows(view, width, room)
     if not (job := view.job):
         return lines
-    lines += [_rule(f"{job.job_id} {job.name}", width), *_about(job, width, dots=dots)]
+    lines += [_rule(f"{job.job_id} {job.name}", width), *_details(job, width, dots=dots)]
     sections = (
         _curves(view, width, dots=dots) if room >= 16 and width >= _NARROW else [],  # noqa: PLR2004 a screen's lines
-        [_gpus(view.gpus)] if view.gpus else [],
-        [_event(event) for event in view.events[-_MOST_EVENTS:]] if room >= 12 else [],  # noqa: PLR2004 the same
+        [_gpu_line(view.gpus)] if view.gpus else [],
+        [_event_line(event) for event in view.events[-_MOST_EVENTS:]] if room >= 12 else [],  # noqa: PLR2004 the same
     )
     for section in sections:
         if len(lines) + len(section) + 2 <= room:
             lines += section
     left = room - len(lines)
     if left > 1:
-        lines += [_rule(f"rank {view.rank} and the batch script", width), *_output(view.output, left - 1)]
+        lines += [_rule(f"rank {view.rank} and the batch script", width), *_output_lines(view.output, left - 1)]
     return lines
 
 
-def _jobs(view: View, width: int, room: int) -> "list[Text]":
-    """Return some jobs around the chosen one."""
+def _job_rows(view: View, width: int, room: int) -> "list[Text]":
+    """Return rows of jobs around the chosen one."""
     most = max(1, min(_MOST_JOBS, room // 4, len(view.jobs)))
     first = max(0, min(view.chosen - most // 2, len(view.jobs) - most))
     shown = view.jobs[first : first + most]
-    rows = [_job(job, view, is_chosen=job is view.job, width=width) for job in shown]
+    rows = [_job_row(job, view, is_chosen=job is view.job, width=width) for job in shown]
     hidden = len(view.jobs) - len(shown)
     if hidden and rows:
         rows[-1].append(f"  and {hidden} more", "dim")
     return rows
 
 
-def _job(job: JobStatus, view: View, *, is_chosen: bool, width: int) -> "Text":
+def _job_row(job: JobStatus, view: View, *, is_chosen: bool, width: int) -> "Text":
     name_width = 12 if width < _NARROW else 20
     line = _text("▶ " if is_chosen else "  ", "bold")
     line.append(f"{job.job_id:>8} ", "bold" if is_chosen else "")
-    line.append(f"{printable(job.name)[:name_width]:{name_width}} ")
+    line.append(f"{escape_text(job.name)[:name_width]:{name_width}} ")
     line.append(f"{job.state:10} ", _COLOURS.get(job.phase, ""))
     line.append(f"{_elapsed(job, view)}{_limit(job)}")
     if job.phase != "done" and job.progress and job.progress.step is not None and job.progress.total:
@@ -151,34 +151,36 @@ def _elapsed(job: JobStatus, view: View) -> str:
     if job.elapsed_s is None:
         return ""
     since = view.now - view.asked if job.phase == "running" and view.asked is not None else 0
-    return _span(job.elapsed_s + since)
+    return format_duration(job.elapsed_s + since)
 
 
 def _limit(job: JobStatus) -> str:
-    return f" of {_span(job.limit_s)}" if job.limit_s and job.phase == "running" else ""
+    return f" of {format_duration(job.limit_s)}" if job.limit_s and job.phase == "running" else ""
 
 
-def _about(job: JobStatus, width: int, *, dots: bool) -> "Iterator[Text]":
-    """Yield what is known of the chosen job: why it waits or ended, where it runs, how far it is."""
+def _details(job: JobStatus, width: int, *, dots: bool) -> "Iterator[Text]":
+    """Yield the details of the chosen job: reason, nodes, progress, restarts."""
     where = f"on {', '.join(job.nodes[:4])}{' ...' if len(job.nodes) > 4 else ''}" if job.nodes else ""  # noqa: PLR2004 four fit
     start = f"expected to start {job.expected_start.astimezone():%Y-%m-%d %H:%M}" if job.expected_start else ""
     why = job.meaning or (job.reason if job.reason != "None" else "")
-    if said := "; ".join(filter(None, (why, start, where))):
+    if text := "; ".join(filter(None, (why, start, where))):
         colour = "" if job.phase == "running" else _COLOURS.get(job.phase, "")
-        yield from (_text(line, colour) for line in textwrap.wrap(printable(said), max(width, _NARROWEST), max_lines=2))
+        yield from (
+            _text(line, colour) for line in textwrap.wrap(escape_text(text), max(width, _NARROWEST), max_lines=2)
+        )
     progress = job.progress
     if progress and progress.step is not None:
-        total, numbers = progress.total or 0, "  ".join(_numbers(job))
+        total, numbers = progress.total or 0, "  ".join(_metrics(job))
         line = _text(f"step {progress.step}/{total or '?'}  ")
         room = min(_LONGEST_METER, width - len(line) - len(numbers) - 2)
         if total and room >= _SHORTEST_METER:
-            line.append(meter(progress.step / total, room, dots=dots), "green").append("  ")
+            line.append(draw_bar(progress.step / total, room, dots=dots), "green").append("  ")
         yield line.append(numbers)
-    if back := _back(job):
-        yield _text(back, "yellow")
+    if restarts := _restarts(job):
+        yield _text(restarts, "yellow")
 
 
-def _numbers(job: JobStatus) -> Iterator[str]:
+def _metrics(job: JobStatus) -> Iterator[str]:
     progress = job.progress
     if progress is None:
         return
@@ -187,33 +189,35 @@ def _numbers(job: JobStatus) -> Iterator[str]:
     if progress.samples_per_s is not None:
         yield f"{progress.samples_per_s:.0f} samples/s"
     if progress.left_s is not None:
-        yield f"{_span(progress.left_s)} left"
+        yield f"{format_duration(progress.left_s)} left"
     if progress.checkpoint_age_s is not None:
-        yield f"saved {_span(progress.checkpoint_age_s)} ago"
+        yield f"saved {format_duration(progress.checkpoint_age_s)} ago"
 
 
-def _back(job: JobStatus) -> str:
-    """Return how often it came back, and why the last time."""
+def _restarts(job: JobStatus) -> str:
+    """Return the number of restarts and requeues, and the reason of the last one."""
     progress = job.progress
     if not progress:
         return ""
     counts = ((len(progress.restarts), "restart"), (len(progress.requeues), "requeue"))
-    said = ", ".join(f"{count} {what}{'s' if count > 1 else ''}" for count, what in counts if count)
+    text = ", ".join(count(number, noun) for number, noun in counts if number)
     last = max((*progress.restarts, *progress.requeues), default=(0.0, ""))[1]
-    return printable(f"{said}; the last: {last}") if said else ""
+    return escape_text(f"{text}; the last: {last}") if text else ""
 
 
 def _curves(view: View, width: int, *, dots: bool) -> "list[Text]":
-    """Return the curves beside each other, each under its numbers; nothing without any."""
+    """Return the curves side by side, each with a legend; empty without data."""
     both = [(name, points) for name, points in (("loss", view.loss), ("samples/s", view.rate)) if points]
     if not both:
         return []
     each = (width - 2 * (len(both) - 1)) // len(both)
-    columns = [[_legend(name, points), *curve(_scaled(points), each, _CURVE_LINES, dots=dots)] for name, points in both]
-    return [_beside(row, each, is_title=number == 0) for number, row in enumerate(zip(*columns, strict=True))]
+    columns = [
+        [_legend(name, points), *draw_curve(_scale(points), each, _CURVE_LINES, dots=dots)] for name, points in both
+    ]
+    return [_join_columns(row, each, is_title=number == 0) for number, row in enumerate(zip(*columns, strict=True))]
 
 
-def _beside(cells: Sequence[str], each: int, *, is_title: bool) -> "Text":
+def _join_columns(cells: Sequence[str], each: int, *, is_title: bool) -> "Text":
     line = _text("")
     for number, cell in enumerate(cells):
         colour = "bold" if is_title else ("cyan", "green")[number]
@@ -231,32 +235,32 @@ def _legend(name: str, points: Sequence[Point]) -> str:
 
 
 def _spans_decades(points: Sequence[Point]) -> bool:
-    """Tell whether numbers are so far apart that only their logarithms show how they go."""
+    """Return whether the values need a logarithmic axis."""
     finite = [value for _, value in points if math.isfinite(value)]
     return bool(finite) and min(finite) > 0 and max(finite) / min(finite) >= _DECADES
 
 
-def _scaled(points: Sequence[Point]) -> Sequence[Point]:
+def _scale(points: Sequence[Point]) -> Sequence[Point]:
     if not _spans_decades(points):
         return points
     return [(step, math.log10(value)) for step, value in points if math.isfinite(value)]
 
 
-def _gpus(gpus: Sequence[Gpu]) -> "Text":
-    line = _text("GPUs here ", "bold")
+def _gpu_line(gpus: Sequence[Gpu]) -> "Text":
+    line = _text("GPUs of this node ", "bold")
     for gpu in gpus:
         line.append(f" {gpu.index}: {gpu.busy:.0%} memory {gpu.memory:.0%}")
     return line
 
 
-def _event(event: Event) -> "Text":
+def _event_line(event: Event) -> "Text":
     line = _text(f"{datetime.fromtimestamp(event.time).astimezone():%H:%M:%S} ", "dim")
-    line.append(printable(event.kind), "bold")
-    return line.append(f" {printable(' '.join(_facts(event)))}")
+    line.append(escape_text(event.kind), "bold")
+    return line.append(f" {escape_text(' '.join(_event_facts(event)))}")
 
 
-def _facts(event: Event) -> Iterator[str]:
-    """Yield what an event of this kind is about."""
+def _event_facts(event: Event) -> Iterator[str]:
+    """Yield the facts that are shown of an event."""
     if event.attempt:
         yield f"{event.attempt}:"
     if "step" in event.fields:
@@ -268,15 +272,15 @@ def _facts(event: Event) -> Iterator[str]:
     yield from filter(None, (event.text("what"), event.text("reason")))
 
 
-def _output(lines: Sequence[str], room: int) -> "list[Text]":
-    return [_text(line.expandtabs()) for line in (lines or ("nothing yet",))[-room:]] if room > 0 else []
+def _output_lines(lines: Sequence[str], room: int) -> "list[Text]":
+    return [_text(line.expandtabs()) for line in (lines or ("no output yet",))[-room:]] if room > 0 else []
 
 
 def _output_page(view: View, width: int, room: int, _dots: bool) -> "list[Text]":  # noqa: FBT001 the pages' common form
     job = view.job
     whose = f"{job.job_id} {job.name}, rank {view.rank} and the batch script" if job else "no job"
     back = f", {view.back} lines back" if view.back else ""
-    return [_rule(whose + back, width), *_output(view.output, room - 1)]
+    return [_rule(whose + back, width), *_output_lines(view.output, room - 1)]
 
 
 def _help_page(_view: View, _width: int, _room: int, _dots: bool) -> "list[Text]":  # noqa: FBT001 the pages' common form
@@ -284,12 +288,4 @@ def _help_page(_view: View, _width: int, _room: int, _dots: bool) -> "list[Text]
 
 
 def _rule(title: str, width: int) -> "Text":
-    return _text(f"─ {printable(title)} ".ljust(width, "─"), "dim")
-
-
-def _span(seconds: float) -> str:
-    """Return a time as people read it: `42 s`, `03:05`, `2:03:05`, `5d 2:03`."""
-    time = timedelta(seconds=max(0, round(seconds)))
-    if time.days:
-        return f"{time.days}d {time.seconds // 3600}:{time.seconds // 60 % 60:02}"
-    return f"{time.seconds} s" if time.seconds < 60 else str(time).removeprefix("0:")  # noqa: PLR2004 a minute
+    return _text(f"─ {escape_text(title)} ".ljust(width, "─"), "dim")

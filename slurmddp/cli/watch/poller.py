@@ -1,4 +1,4 @@
-"""Slurm, asked beside the screen: its programs may take their time. Threads; no terminal."""
+"""Ask Slurm in a thread, since its programs may be slow and the screen must not wait. No terminal."""
 
 import threading
 import time
@@ -11,64 +11,66 @@ from slurmddp.errors import SlurmddpError
 from slurmddp.monitoring import status
 from slurmddp.monitoring.status import JobStatus
 from slurmddp.runs import lookup
-from slurmddp.slurm.background import beside
+from slurmddp.slurm.client import run_in_background
 from slurmddp.slurm.states import Phase
 from slurmddp.submission import cancel, requeue
 
-ASK_S: Final = 10.0
-"""Sites throttle those who ask the controller more often."""
+POLL_S: Final = 10.0
+"""Seconds between two questions; sites throttle users who ask the controller more often."""
 _ORDER: Final[Mapping[Phase, int]] = {"running": 0, "queued": 1, "unknown": 2}
 
 Environ = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What Slurm has said."""
+class Answer:
+    """An answer of Slurm."""
 
     jobs: tuple[JobStatus, ...]
-    at: float
+    time: float
     """In seconds since 1970."""
 
 
-class Asker:
-    """Asks every ten seconds, and when it is told to."""
+class Poller:
+    """Asks Slurm every ten seconds and on request, and carries out requests of the user."""
 
     def __init__(self, words: Sequence[str], runs_dir: str, environ: Environ, wake: Callable[[], None]) -> None:
-        """Take the words that name runs and jobs; `wake` is called when there is something new."""
+        """Set the words that name runs and jobs; `wake` is called after each change."""
         self._words, self._runs_dir, self._environ, self._wake = words, runs_dir, environ, wake
-        self._now = threading.Event()
-        self.last: Asked | None = None
+        self._requested = threading.Event()
+        self.last: Answer | None = None
         self.asking = False
         self.message = ""
-        """What became of the last wish, or why there is no answer."""
+        """The result of the last request, or why there is no answer."""
 
     def start(self) -> None:
-        """Begin, in a thread that ends with the program."""
-        beside(self._work).add_done_callback(Future.result)
+        """Start asking, in a daemon thread."""
+        run_in_background(self._work).add_done_callback(Future.result)
 
-    def again(self) -> None:
-        """Ask at once."""
-        self._now.set()
+    def refresh(self) -> None:
+        """Ask Slurm now."""
+        self._requested.set()
 
     def cancel(self, job_id: str) -> None:
-        """Cancel a job, beside the screen."""
+        """Cancel a job, in a thread."""
         jobs = [job for job in (self.last.jobs if self.last else ()) if job.job_id == job_id]
-        self._do(lambda: cancel.cancel(jobs, self._environ, self._say), f"job {job_id} is cancelled")
+        self._run(lambda: cancel.cancel(jobs, self._environ, self._show_message), f"job {job_id} is cancelled")
 
     def requeue(self, job_id: str) -> None:
-        """Put a job back into the queue, beside the screen."""
-        back = lambda: requeue.requeue(job_id, exclude=(), environ=self._environ, notice=self._say)  # noqa: E731
-        self._do(back, f"job {job_id} goes back into the queue")
+        """Requeue a job, in a thread."""
+        self._run(
+            lambda: requeue.requeue(job_id, exclude=(), environ=self._environ, notice=self._show_message),
+            f"job {job_id} is requeued",
+        )
 
     def ask(self) -> None:
-        """Ask once, here."""
+        """Ask Slurm once, in this thread."""
         self.asking = True
         self._wake()
-        meant = [status.current(one) for one in lookup.find(self._words, self._runs_dir)]
-        targets = [setting for one in meant for setting in lookup.settings(one)]
-        jobs = sorted(status.look(targets, self._environ), key=_place)
-        self.last, self.asking = Asked(tuple(jobs), time.time()), False
+        runs = [status.last_submission(target) for target in lookup.find(self._words, self._runs_dir)]
+        targets = [setting for run in runs for setting in lookup.settings(run)]
+        jobs = sorted(status.query_jobs(targets, self._environ), key=_sort_key)
+        self.last, self.asking = Answer(tuple(jobs), time.time()), False
         self._wake()
 
     def _work(self) -> None:
@@ -77,26 +79,26 @@ class Asker:
                 self.ask()
             except (SlurmddpError, OSError) as error:
                 self.asking = False
-                self._say(str(error))
-            self._now.wait(ASK_S)
-            self._now.clear()
+                self._show_message(str(error))
+            self._requested.wait(POLL_S)
+            self._requested.clear()
 
-    def _do(self, act: Callable[[], object], done: str) -> None:
-        def over(wish: Future[object]) -> None:
-            error = wish.exception()
+    def _run(self, request: Callable[[], object], message: str) -> None:
+        def report(future: Future[object]) -> None:
+            error = future.exception()
             if error and not isinstance(error, SlurmddpError | OSError):
                 raise error
-            self._say(str(error) if error else done)
-            self.again()
+            self._show_message(str(error) if error else message)
+            self.refresh()
 
-        beside(act).add_done_callback(over)
+        run_in_background(request).add_done_callback(report)
 
-    def _say(self, message: str) -> None:
+    def _show_message(self, message: str) -> None:
         self.message = message
         self._wake()
 
 
-def _place(job: JobStatus) -> tuple[int, float]:
-    """Return what to sort by: running, then waiting, then ended ones, the newest first."""
+def _sort_key(job: JobStatus) -> tuple[int, float]:
+    """Return the key that sorts running before pending before ended jobs, the newest first."""
     moment = job.ended or job.started or job.submitted
     return _ORDER.get(job.phase, 3), -moment.timestamp() if moment else 0.0

@@ -1,41 +1,39 @@
-"""What a run writes down while it trains, read as it grows. Reads `events.jsonl`; asks nobody."""
+"""The events and metrics of a run, read from `events.jsonl` while it grows."""
 
 import json
 from collections.abc import Iterator
 from typing import Final
 
 from slurmddp.cli.watch.braille import Point
-from slurmddp.monitoring.logs.tail import Growing
+from slurmddp.monitoring.logs.tail import GrowingFile
 from slurmddp.runs.history import Event, History, number
 from slurmddp.runs.layout import RunDir
 
 _TAIL_BYTES: Final = 2**24
-"""So much of a long run's events is read, the newest: some 80,000 records."""
-_UNSHOWN: Final = frozenset({"metrics"})
-"""Events that are drawn, and not told."""
+"""Of longer files only this many bytes at the end are read, some 80,000 records."""
 
 
-class Record:
-    """The events of one run, and curves of its numbers."""
+class RunMetrics:
+    """The events of one run, and curves of its metrics."""
 
     def __init__(self, run: RunDir) -> None:
         self.run = run
         self._events: list[Event] = []
-        self._file = Growing(run.events, max(0, _size(run) - _TAIL_BYTES))
+        self._file = GrowingFile(run.events, max(0, _size(run) - _TAIL_BYTES))
 
     def read(self) -> None:
-        """Read what has been added."""
-        if _size(self.run) < self._file.at:  # it was taken away, and begins anew
-            self._file, self._events = Growing(self.run.events), []
-        while lines := self._file.new():
-            self._events += _events(lines)
+        """Read new events."""
+        if _size(self.run) < self._file.at:  # the file was removed or truncated
+            self._file, self._events = GrowingFile(self.run.events), []
+        while lines := self._file.read_lines():
+            self._events += _parse_events(lines)
 
-    def of_job(self, job_id: str) -> History:
-        """Return what is known of one job."""
+    def job_history(self, job_id: str) -> History:
+        """Return the events of one job."""
         return History(tuple(event for event in self._events if event.job == job_id))
 
     def curve(self, name: str) -> tuple[Point, ...]:
-        """Return a logged number over the steps of the whole run; a step that was taken again counts once."""
+        """Return a metric over the steps of the whole run; of a repeated step the last value counts."""
         points: list[Point] = []
         for event in self._events:
             values = event.fields.get("values") if event.kind == "metrics" else None
@@ -48,9 +46,9 @@ class Record:
         return tuple(points)
 
 
-def told(history: History) -> tuple[Event, ...]:
-    """Return the events that people want to read, the oldest first."""
-    return tuple(event for event in history.events if event.kind not in _UNSHOWN)
+def shown_events(history: History) -> tuple[Event, ...]:
+    """Return the events to list; metrics are drawn as curves instead."""
+    return tuple(event for event in history.events if event.kind != "metrics")
 
 
 def _size(run: RunDir) -> int:
@@ -60,11 +58,14 @@ def _size(run: RunDir) -> int:
         return 0
 
 
-def _events(lines: list[bytes]) -> Iterator[Event]:
+def _parse_events(lines: list[bytes]) -> Iterator[Event]:
     for line in lines:
         try:
             record = json.loads(line)
-        except (ValueError, RecursionError):  # the torn line of a writer that was killed, or where a tail begins
+        except (
+            ValueError,
+            RecursionError,
+        ):  # a line that is incomplete: its writer was killed, or reading began in its middle
             continue
-        if isinstance(record, dict) and (event := Event.of(record)):
+        if isinstance(record, dict) and (event := Event.parse(record)):
             yield event

@@ -1,4 +1,4 @@
-"""The terminal as a screen and a keyboard, and given back as it was. Knows nothing of jobs."""
+"""The terminal: full-screen output, key input, and restoring it at the end. Knows nothing of jobs."""
 
 import os
 import select
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final, Self
 if TYPE_CHECKING:
     from rich.text import Text
 
-_ENTER: Final = "\x1b[?1049h\x1b[?25l\x1b[2J"
-_LEAVE: Final = "\x1b[?25h\x1b[?1049l"
-_LEAVING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_ENTER_SCREEN: Final = "\x1b[?1049h\x1b[?25l\x1b[2J"
+_LEAVE_SCREEN: Final = "\x1b[?25h\x1b[?1049l"
+_END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _KEYS: Final = {
     b"\x1b[A": "up",
     b"\x1bOA": "up",
@@ -35,22 +35,22 @@ _KEYS: Final = {
 
 
 class Terminal:
-    """A terminal whose whole screen is ours."""
+    """A terminal in full-screen mode."""
 
     def __init__(self) -> None:
         from rich.console import Console
 
         self.signal = 0
-        """The one that asks us to leave, SIGHUP also for a terminal that is gone; 0 while none has come."""
-        self._stops = False
+        """The signal that ends the program, also SIGHUP if the terminal is gone; 0 if there was none."""
+        self._suspend_requested = False
         self._in, self._out = sys.stdin.fileno(), sys.stdout.fileno()
-        self._woken, self._wakes = os.pipe()
+        self._wake_reader, self._wake_writer = os.pipe()
         self._console = Console(highlight=False)
         self._frame = ""
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines; 80 and 24 where the terminal does not say."""
+        """Columns and lines; 80 and 24 if unknown."""
         try:
             size = os.get_terminal_size(self._out)
         except OSError:
@@ -59,39 +59,39 @@ class Terminal:
 
     @property
     def has_dots(self) -> bool:
-        """Whether it shows more than ASCII."""
+        """Whether it can show characters beyond ASCII."""
         return "utf" in (sys.stdout.encoding or "").lower()
 
     def show(self, lines: Sequence["Text"]) -> None:
-        """Draw a frame; nothing is sent when it is the last one."""
-        frame = "\x1b[H" + "\r\n".join(self._drawn(line) + "\x1b[K" for line in lines)
+        """Draw a frame; nothing is written if it has not changed."""
+        frame = "\x1b[H" + "\r\n".join(self._render(line) + "\x1b[K" for line in lines)
         if frame != self._frame:
             self._frame = frame
             self._write(frame)
 
-    def _drawn(self, line: "Text") -> str:
-        with self._console.capture() as drawn:
+    def _render(self, line: "Text") -> str:
+        with self._console.capture() as captured:
             self._console.print(line, end="", soft_wrap=True)
-        return drawn.get()
+        return captured.get()
 
     def wake(self) -> None:
-        """End a wait for keys; may be called from any thread."""
-        with suppress(BlockingIOError):  # it is full: the wait ends anyway
-            os.write(self._wakes, b"\0")
+        """Make `keys` return; may be called from any thread."""
+        with suppress(BlockingIOError):  # the pipe is full, so `keys` returns anyway
+            os.write(self._wake_writer, b"\0")
 
     def keys(self, timeout_s: float) -> list[str]:
-        """Return the keys that were pressed, by name or character, when there are some or the time is over."""
-        ready, _, _ = select.select([self._in, self._woken], [], [], timeout_s)
-        if self._woken in ready:
-            os.read(self._woken, 4096)
-        if self._stops:
-            self._pause()
-        return _names(self._read()) if self._in in ready else []
+        """Wait for keys or the timeout; return the pressed keys by name or character."""
+        ready, _, _ = select.select([self._in, self._wake_reader], [], [], timeout_s)
+        if self._wake_reader in ready:
+            os.read(self._wake_reader, 4096)
+        if self._suspend_requested:
+            self._suspend()
+        return _key_names(self._read()) if self._in in ready else []
 
     def _read(self) -> bytes:
         try:
             pressed = os.read(self._in, 4096)
-        except OSError:  # how a terminal says that it is gone
+        except OSError:  # the terminal is gone
             pressed = b""
         if not pressed:
             self.signal = self.signal or signal.SIGHUP
@@ -107,13 +107,13 @@ class Terminal:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         if number == signal.SIGTSTP:
-            self._stops = True
-        elif number in _LEAVING:
+            self._suspend_requested = True
+        elif number in _END_SIGNALS:
             self.signal = number
 
-    def _pause(self) -> None:
-        """Stop, as Ctrl-Z asks, and come back."""
-        self._stops = False
+    def _suspend(self) -> None:
+        """Stop the process, as Ctrl-Z asks; return when it is continued."""
+        self._suspend_requested = False
         self._leave()
         os.kill(os.getpid(), signal.SIGSTOP)
         self._enter()
@@ -122,38 +122,38 @@ class Terminal:
         self._before = termios.tcgetattr(self._in)
         tty.setcbreak(self._in)
         self._frame = ""
-        self._write(_ENTER)
+        self._write(_ENTER_SCREEN)
 
     def _leave(self) -> None:
-        self._write(_LEAVE)
+        self._write(_LEAVE_SCREEN)
         with suppress(termios.error):
             termios.tcsetattr(self._in, termios.TCSANOW, self._before)
 
     def __enter__(self) -> Self:
-        """Take the screen, and hear of signals."""
-        os.set_blocking(self._wakes, False)
-        self._old_wakes = signal.set_wakeup_fd(self._wakes, warn_on_full_buffer=False)
-        numbers = (*_LEAVING, signal.SIGTSTP, signal.SIGWINCH)
+        """Switch to full-screen mode, and install signal handlers."""
+        os.set_blocking(self._wake_writer, False)
+        self._old_wakeup_fd = signal.set_wakeup_fd(self._wake_writer, warn_on_full_buffer=False)
+        numbers = (*_END_SIGNALS, signal.SIGTSTP, signal.SIGWINCH)
         self._handlers = {number: signal.signal(number, self._on_signal) for number in numbers}
         self._enter()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Give the screen back; the pipe stays, since threads may still want to wake us."""
+        """Restore the screen and the handlers; the pipe stays open, since threads may still call `wake`."""
         self._leave()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
-        signal.set_wakeup_fd(self._old_wakes)
+        signal.set_wakeup_fd(self._old_wakeup_fd)
 
 
 def is_screen() -> bool:
-    """Tell whether there is a terminal that can be drawn on."""
+    """Return whether stdin and stdout are a terminal that supports full-screen output."""
     both = sys.stdin, sys.stdout
     return all(stream is not None and stream.isatty() for stream in both) and os.environ.get("TERM", "dumb") != "dumb"
 
 
-def _names(pressed: bytes) -> list[str]:
-    """Return the names of keys; an escape sequence that is not known is none."""
+def _key_names(pressed: bytes) -> list[str]:
+    """Return the names of keys; unknown escape sequences are ignored."""
     names: list[str] = []
     while pressed:
         known = next((code for code in _KEYS if len(code) > 1 and pressed.startswith(code)), b"")
@@ -169,7 +169,7 @@ def _names(pressed: bytes) -> list[str]:
 
 
 def _after_sequence(pressed: bytes) -> bytes:
-    """Return what follows a control sequence (ECMA-48: it ends with a byte from `@` to `~`)."""
+    """Return the bytes after a control sequence, which ends with a byte from `@` to `~` (ECMA-48)."""
     for index, byte in enumerate(pressed[2:], 2):
         if 0x40 <= byte <= 0x7E:  # noqa: PLR2004 the bounds of the standard
             return pressed[index + 1 :]

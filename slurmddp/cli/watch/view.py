@@ -1,4 +1,4 @@
-"""What the screen of `slurmddp watch` shows, as a value. No files, no processes, no terminal."""
+"""The contents of the screen of `slurmddp watch`. Values only."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,46 +12,44 @@ Page = Literal["jobs", "output", "help"]
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """One GPU of this machine, as nvidia-ml sees it."""
+    """One GPU of this machine, as reported by NVML."""
 
     index: int
     busy: float
-    """Of 1, while a kernel ran."""
+    """Share of time in which a kernel ran, 0 to 1."""
     memory: float
-    """Of 1."""
-    watts: float | None = None
-    celsius: int | None = None
+    """Share of the memory in use, 0 to 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """Everything that one frame shows."""
+    """The contents of one frame."""
 
     now: float
     """Seconds since 1970."""
     jobs: tuple[JobStatus, ...] = ()
     chosen: int = 0
-    """The job that the lower part is about."""
+    """Index of the job that the lower part of the screen shows."""
     asked: float | None = None
-    """When Slurm's last answer came, in seconds since 1970; None before the first."""
+    """Time of Slurm's last answer, in seconds since 1970; None before the first."""
     asking: bool = False
-    """Whether it is being asked."""
+    """Whether an answer of Slurm is awaited."""
     loss: tuple[Point, ...] = ()
     rate: tuple[Point, ...] = ()
     """Samples a second."""
     events: tuple[Event, ...] = ()
     output: tuple[str, ...] = ()
-    """The last lines, which can do nothing to a terminal."""
+    """The last lines of output, without control characters."""
     gpus: tuple[Gpu, ...] = ()
     page: Page = "jobs"
     rank: int = 0
-    """Whose output is shown."""
+    """The rank whose output is shown."""
     back: int = 0
-    """So many lines before the last one the output ends."""
+    """Number of lines by which the output is scrolled back."""
     question: str = ""
-    """What waits for a yes or no."""
+    """The request that waits for confirmation."""
     message: str = ""
-    """What the last wish has led to."""
+    """The result of the last request."""
 
     @property
     def job(self) -> JobStatus | None:

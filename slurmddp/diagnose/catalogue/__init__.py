@@ -1,35 +1,30 @@
-"""The catalogue of failures: what is recognised, as data. One module for each kind."""
+"""The catalogue of failures, as data: one module for each topic. To recognise a new failure, add a `Rule` there.
+
+Values that several rules share are given once, by a `partial` at the head of the module.
+
+`states` holds what Slurm's states and the signals that end ranks mean by themselves.
+"""
 
 import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Final
 
-from slurmddp.diagnose.catalogue import (
-    consequences,
-    devices,
-    files,
-    general,
-    memory,
-    program,
-    rendezvous,
-    slurm,
-    training,
-)
-from slurmddp.diagnose.model import Place, Rule
+from slurmddp.diagnose.catalogue import collectives, consequences, files, hardware, program, rendezvous, slurm
+from slurmddp.diagnose.rule_types import Place, Rule
 
 TOPICS: Final[Mapping[str, tuple[Rule, ...]]] = {
     "The program": program.RULES,
     "Ranks that do not meet": rendezvous.RULES,
-    "Training": training.RULES,
-    "Memory": memory.RULES,
-    "GPUs": devices.RULES,
+    "Training": collectives.RULES,
+    "Memory": hardware.MEMORY,
+    "GPUs": hardware.GPUS,
     "Files": files.RULES,
     "Slurm and the batch script": slurm.RULES,
     "What follows from something else": consequences.RULES,
-    "Anything else": general.RULES,
+    "Anything else": program.GENERAL,
 }
-"""By what they are about, in the order in which they are tried."""
+"""The rules by topic, in the order in which they are tried."""
 
 RULES: Final = tuple(rule for rules in TOPICS.values() for rule in rules)
 
@@ -41,27 +36,27 @@ WORDS: Final = (
     "not started|oom.kill|ordinal|out of memory|peer|permission denied|protocol|quota|reached no|refused|signal|"
     "sigkill|sigterm|stale|terminat|time limit|timed out|timeout|told to stop|two different|unable|unreachable|xid"
 )
-"""One of these is in every line that a rule for any line tells of: the rest of a log is passed over quickly."""
-_WORTH: Final = re.compile(WORDS)
+"""Every line that a rule for any line matches contains one of these in small letters. Other lines are skipped fast."""
+_WORDS_REGEX: Final = re.compile(WORDS)
 
 
 @lru_cache(maxsize=4096)
-def find(text: str, place: Place = "line") -> tuple[Rule, Mapping[str, str]] | None:
-    """Return the rule that a line tells of, with what it found there; None for an ordinary line.
+def find_rule(text: str, place: Place = "line") -> tuple[Rule, Mapping[str, str]] | None:
+    """Return the rule that matches a line, and what its groups matched; None for an ordinary line.
 
-    With `exception` the line is the last of an exception, and rules for any line count too.
+    With the place `exception` the line is the last one of an exception; rules for any line are tried too.
     """
-    if place == "line" and not _WORTH.search(text.lower()):
+    if place == "line" and not _WORDS_REGEX.search(text.lower()):
         return None
-    for rule in _rules(place):
-        found = rule.found(text)
-        if found is not None:
-            return rule, found
+    for rule in _rules_for(place):
+        groups = rule.match(text)
+        if groups is not None:
+            return rule, groups
     return None
 
 
 @cache
-def _rules(place: Place) -> tuple[Rule, ...]:
-    """The rules for such a line, the general ones last."""
-    meant = [rule for rule in RULES if place == "exception" or rule.place == "line"]
-    return tuple(sorted(meant, key=lambda rule: rule.general))
+def _rules_for(place: Place) -> tuple[Rule, ...]:
+    """Return the rules to try for a line, the general ones last."""
+    rules = [rule for rule in RULES if place == "exception" or rule.place == "line"]
+    return tuple(sorted(rules, key=lambda rule: rule.general))

@@ -1,11 +1,15 @@
-"""What follows from something else, always: never the cause. Data only."""
+"""Lines that always follow from another failure, and are never the cause. Data only."""
 
+from functools import partial
 from typing import Final
 
-from slurmddp.diagnose.model import Rule
+from slurmddp.diagnose.rule_types import Rule
+
+_repeatable_consequence = partial(Rule, role="consequence", place="line", again=True)
+_consequence = partial(Rule, role="consequence", place="line")
 
 RULES: Final = (
-    Rule(
+    _repeatable_consequence(
         key="peer-lost",
         pattern=r"(?i:connection (?:reset|closed|refused)(?: by peer)?)|[Bb]roken pipe|ConnectionAbortedError|"
         r"(?i:failed to recv, got 0 bytes)|recvValue failed|"
@@ -13,21 +17,15 @@ RULES: Final = (
         example="RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer "
         "[127.0.0.1]:41003",
         what="lost its peer",
-        role="consequence",
-        place="line",
-        again=True,
     ),
-    Rule(
+    _repeatable_consequence(
         key="aborted",
         pattern=r"(?i:nccl communicator was aborted)|ncclRemoteError|Some NCCL operations have failed or timed out|"
         r"To avoid data inconsistency, we are taking the entire process down",
         example="torch.distributed.DistBackendError: NCCL communicator was aborted on rank 2.",
         what="was aborted by NCCL",
-        role="consequence",
-        place="line",
-        again=True,
     ),
-    Rule(
+    _consequence(
         key="step-ended",
         pattern=r"Job step aborted|"
         r"\*\*\* STEP \S+ ON \S+ CANCELLED AT \S+ (?:DUE (?:to SIGNAL \w+|TO TASK FAILURE) )?\*\*\*|"
@@ -35,34 +33,26 @@ RULES: Final = (
         r"(?:sending|Sending process \d+ closing) (?:signal )?SIGTERM",
         example="srun: Job step aborted: Waiting up to 7 seconds for job step to finish.",
         what="was ended with the others",
-        role="consequence",
-        place="line",
     ),
-    Rule(
+    _consequence(
         key="told-to-stop",
         pattern=r"told to stop \(SIG\w+\)|told to stop, and ended by itself|"
         r"SignalException: Process \d+ got signal: 15",
         example="76 rank 0 on n1: told to stop (SIGTERM), and rank 1 did not answer within 3 s",
         what="was told to stop",
-        role="consequence",
-        place="line",
     ),
-    Rule(
+    _consequence(
         key="ended-by-signal",
         pattern=r"tasks? (?P<tasks>[\d,-]+): (?:Killed|Terminated|Aborted|Exited with exit code (?P<status>\d+))|"
         r"^Killed$|^Terminated$|Signal \d+ \(SIG(?:TERM|KILL)\) received",
         example="srun: error: n1: task 0: Killed",
         what="was ended",
-        role="consequence",
-        place="line",
     ),
-    Rule(
+    _consequence(
         key="child-failed",
         pattern=r"ChildFailedError|CalledProcessError: Command .*python|ProcessRaisedException|"
         r"torchrun: rank \d+ \(pid \d+\) (?:was killed by|ended with)",
         example="torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
-        what="torchrun tells of a rank that failed",
-        role="consequence",
-        place="line",
+        what="torchrun reports that a rank failed",
     ),
 )

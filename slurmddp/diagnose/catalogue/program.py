@@ -1,50 +1,47 @@
-"""What goes wrong in the program itself. Data only."""
+"""Failures of the program itself; and the general rules, which are tried last. Data only."""
 
+from functools import partial
 from typing import Final
 
-from slurmddp.diagnose.model import Rule
+from slurmddp.diagnose.rule_types import Rule
+
+_import_error = partial(
+    Rule,
+    key="import-error",
+    what="the job's Python has no module {module}",
+    advice="install it into the job's environment, or choose another one: --venv, --conda, --python",
+)
 
 RULES: Final = (
-    Rule(
-        key="import-error",
+    _import_error(
         pattern=r"^ModuleNotFoundError: No module named '?(?P<module>[\w.]+)",
         example="ModuleNotFoundError: No module named 'lightning'",
-        what="the job's Python has no module {module}",
-        advice="install it into the environment that the job uses, or name another: --venv, --conda, --python",
     ),
-    Rule(
-        key="import-error",
+    _import_error(
         pattern=r"^(?:ImportError: (?P<what>.+)|OSError: (?P<file>\S+: cannot open shared object file).*)",
         example="ImportError: cannot import name 'Muon' from 'torch.optim'",
         what="an import failed: {what}{file}",
-        advice="compare the environment of the job with the one in which it works: slurmddp doctor",
+        advice="`slurmddp doctor` checks the job's environment; compare it with one in which the import works",
     ),
-    Rule(
-        key="import-error",
+    _import_error(
         pattern=r"(?:^|/)[^\s/]*python[^\s/]*: No module named (?P<module>\S+)",
         example="/usr/bin/python3: No module named slurmddp.worker",
-        what="the job's Python has no module {module}",
-        advice="install it into the environment that the job uses, or name another: --venv, --conda, --python",
         place="line",
     ),
-    Rule(
-        key="import-error",
+    _import_error(
         pattern=r"python[^\s/]*: Error while finding module specification for '[^']*' "
         r"\(ModuleNotFoundError: No module named '(?P<module>[^']+)'\)",
         example="/usr/bin/python3: Error while finding module specification for 'pkg.train' "
         "(ModuleNotFoundError: No module named 'pkg')",
-        what="the job's Python has no module {module}",
-        advice="install it into the environment that the job uses, or name another: --venv, --conda, --python",
         place="line",
     ),
-    Rule(
-        key="import-error",
+    _import_error(
         pattern=r"symbol lookup error: (?P<file>\S+): undefined symbol|"
         r"Could not load library (?P<name>lib\S+)\. Error: ",
         example="python3: symbol lookup error: /opt/torch/lib/libcudnn_cnn_infer.so.8: undefined symbol: "
         "_ZN15TracebackLoggerC1EPKc, version libcudnn_ops_infer.so.8",
-        what="a library does not fit the others: {file}{name}",
-        advice="install torch and its CUDA libraries together, and let LD_LIBRARY_PATH name no others",
+        what="a library is incompatible with the others: {file}{name}",
+        advice="install torch together with its CUDA libraries, and remove others from LD_LIBRARY_PATH",
         place="line",
     ),
     Rule(
@@ -52,7 +49,7 @@ RULES: Final = (
         pattern=r"COMMAND (?P<command>\S+) cannot be started: (?P<why>.+)",
         example="Error: COMMAND './train' cannot be started: [Errno 2] No such file or directory: './train'",
         what="{command} cannot be started: {why}",
-        advice="correct COMMAND; it has to exist on every node, and to be executable",
+        advice="correct COMMAND: it must exist on every node and be executable",
         place="line",
     ),
     Rule(
@@ -60,8 +57,8 @@ RULES: Final = (
         pattern=r"(?:execve\(\): (?P<path>(?!\S*/slurm_script:)[^:]+): No such file or directory|"
         r"line \d+: (?P<name>(?!/\S*/python[\d.]*:)[^:]+): (?:command not found|No such file or directory))",
         example="slurmstepd: error: execve(): torchrun: No such file or directory",
-        what="the program {path}{name} is not there",
-        advice="load or activate what it comes with (--module, --venv, --conda), or give its full path",
+        what="the program {path}{name} was not found",
+        advice="load or activate the environment that has it (--module, --venv, --conda), or give its full path",
         place="line",
     ),
     Rule(
@@ -69,15 +66,15 @@ RULES: Final = (
         pattern=r"execve\(\): (?P<path>[^:]+): (?P<why>Permission denied|Exec format error)",
         example="slurmstepd: error: execve(): /home/me/train.sh: Permission denied",
         what="the program {path} cannot be executed: {why}",
-        advice="chmod +x, and a first line as `#!/bin/bash`; or name what runs it, as `python train.py`",
+        advice="chmod +x and a first line such as `#!/bin/bash`; or name the interpreter: `python train.py`",
         place="line",
     ),
     Rule(
         key="segfault",
         pattern=r"Fatal Python error: (?:Segmentation fault|Bus error|Aborted)|Caught signal 11 \(Segmentation fault",
         example="Fatal Python error: Segmentation fault",
-        what="a library in C crashed",
-        advice="--env PYTHONFAULTHANDLER=1 and submit again: Python then says in which line it was",
+        what="a native library crashed",
+        advice="submit it with --env PYTHONFAULTHANDLER=1: Python then prints the line at which it crashed",
         again=None,
         place="line",
     ),
@@ -85,8 +82,8 @@ RULES: Final = (
         key="interrupted",
         pattern=r"^KeyboardInterrupt\b",
         example="KeyboardInterrupt",
-        what="the program was interrupted by hand (SIGINT)",
-        advice="submit it again when it is wanted",
+        what="the program was interrupted by SIGINT, as Ctrl-C sends it",
+        advice="submit it again",
         again=True,
     ),
     Rule(
@@ -95,8 +92,36 @@ RULES: Final = (
         r"LocalEntryNotFoundError|We couldn't connect to",
         example="requests.exceptions.ConnectionError: HTTPSConnectionPool(host='hf.co', port=443): Max retries "
         "exceeded with url: /api/models/gpt2 (Caused by NewConnectionError: [Errno 101] Network is unreachable)",
-        what="the program could not download something; nodes often have no way to the internet",
-        advice="download it on the login node before, to a folder that the nodes see (HF_HOME, TORCH_HOME)",
+        what="the program could not download a file; nodes often have no access to the internet",
+        advice="download it on the login node first, to a folder that the nodes share (HF_HOME, TORCH_HOME)",
         again=None,
+    ),
+)
+
+GENERAL: Final = (
+    Rule(
+        key="exit-status",
+        pattern=r"^exit status (?P<status>\d+)$",
+        example="exit status 3",
+        what="the program exited with status {status}",
+        advice="read the last lines of the program's output",
+        general=True,
+    ),
+    Rule(
+        key="refused",
+        pattern=r"^Error: (?P<why>.+)",
+        example="Error: rank 0 found no checkpoint that can be used, and says why",
+        what="{why}",
+        advice="the message says what to do",
+        again=None,
+        general=True,
+    ),
+    Rule(
+        key="exception",
+        pattern=r"^(?P<error>[A-Za-z_][\w.]*(?:: .*|:)?)$",
+        example="ValueError: batch 17 has a label of 12, there are 10 classes",
+        what="the program raised {error}",
+        advice="correct the program at the line that the traceback names",
+        general=True,
     ),
 )

@@ -1,169 +1,146 @@
-"""What Slurm and the batch script say, in a log or as the reason of an end. Data only."""
+"""Failures that Slurm and the batch script report. Data only."""
 
+from functools import partial
 from typing import Final
 
-from slurmddp.diagnose.model import Rule
+from slurmddp.diagnose.rule_types import Rule
+
+_transient = partial(Rule, place="line", again=True)
+_permanent = partial(Rule, place="line")
+
+_launch_failed = partial(Rule, key="launch-failed", again=True, place="line")
 
 RULES: Final = (
-    Rule(
+    _transient(
         key="time-limit",
         pattern=r"CANCELLED AT (?P<time>\S+) DUE TO TIME LIMIT",
         example="slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-11-21T23:10:00 DUE TO TIME LIMIT ***",
         what="the time limit was reached",
-        advice="submit its name again to go on from its last checkpoint, or with more time: -t",
-        again=True,
-        place="line",
+        advice="submit the same name again: it continues from the last checkpoint; -t gives it more time",
     ),
-    Rule(
+    _transient(
         key="node-lost",
         pattern=r"DUE TO NODE FAILURE|Node failure on (?P<host>\S+)|lost node\(s\) (?P<nodes>[\w., -]+)",
         example="slurmstepd: error: *** STEP 17.0 ON n1 CANCELLED AT 2026-11-21T23:10:00 DUE TO NODE FAILURE, SEE "
         "SLURMCTLD LOG FOR DETAILS ***",
         what="a node was lost: {host}{nodes}",
         advice="submit it again without that node: -x NODE",
-        again=True,
-        place="line",
     ),
-    Rule(
+    _transient(
         key="preempted",
         pattern=r"CANCELLED AT (?P<time>\S+) DUE TO PREEMPTION",
         example="slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-11-21T23:10:00 DUE TO PREEMPTION ***",
-        what="a more urgent job took its nodes",
-        advice="nothing: Slurm puts it back; if it is not, submit its name again",
-        again=True,
-        place="line",
+        what="a job of higher priority took its nodes",
+        advice="do nothing if Slurm requeues it; else submit the same name again",
     ),
-    Rule(
+    _transient(
         key="requeued",
         pattern=r"CANCELLED AT (?P<time>\S+) DUE TO JOB REQUEUE",
         example="slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-11-21T23:10:00 DUE TO JOB REQUEUE ***",
-        what="it was put back into the queue: by hand, by preemption, or as a node failed",
-        advice="nothing: it starts again by itself",
-        again=True,
-        place="line",
+        what="it was requeued: by a user, by preemption, or because a node failed",
+        advice="do nothing: it starts again by itself",
         sure="likely",
     ),
-    Rule(
+    _transient(
         key="cancelled",
         pattern=r"\*\*\* JOB \S+ (?:ON \S+ )?CANCELLED AT (?P<time>\S+) (?:DUE to SIGNAL \w+ )?\*\*\*",
         example="slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-11-21T23:10:00 ***",
         what="the job was cancelled",
-        advice="submit its name again to go on from its last checkpoint",
-        again=True,
-        place="line",
+        advice="submit the same name again: it continues from the last checkpoint",
     ),
-    Rule(
+    _permanent(
         key="step-refused",
         pattern=r"Unable to create step for job \d+: (?P<why>.+)",
         example="srun: error: Unable to create step for job 17: More processors requested than permitted",
         what="srun could not start the ranks: {why}",
-        advice="ask for as many tasks and CPUs as the step uses (-N, --ntasks-per-node, -c)",
-        place="line",
+        advice="ask for the tasks and CPUs that the step uses (-N, --ntasks-per-node, -c)",
     ),
-    Rule(
+    _permanent(
         key="inherited-environment",
         pattern=r"set by two different environment variables|\bSLURM_\w+.* are mutually exclusive",
         example="srun: fatal: SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU, and SLURM_MEM_PER_NODE are mutually exclusive.",
-        what="the job inherited variables of another job, which contradict its own",
-        advice="submit from a fresh shell, or by slurmddp submit, which leaves them out",
-        place="line",
+        what="the job inherited variables of another job that contradict its own",
+        advice="submit from a fresh shell, or with `slurmddp submit`, which removes them",
     ),
-    Rule(
-        key="launch-failed",
+    _launch_failed(
         pattern=r"Task launch for \S+ failed on node (?P<node>\S+): (?P<why>.+)",
         example="srun: error: Task launch for StepId=17.0 failed on node n2: Invalid job credential",
         what="node {node} could not start the ranks: {why}",
         advice="submit it again without that node: -x NODE",
-        again=True,
-        place="line",
     ),
-    Rule(
-        key="launch-failed",
+    _launch_failed(
         pattern=r"execve\(\): (?P<path>\S*/slurm_script): No such file or directory",
         example="slurmstepd: error: execve(): /var/spool/slurmd/job00017/slurm_script: No such file or directory",
         what="the node lost the batch script before it could start it: {path}",
-        advice="submit it again without that node: -x NODE; tell those who run the cluster",
-        again=True,
-        place="line",
+        advice="submit it again without that node: -x NODE; report the node to the cluster's administrators",
     ),
-    Rule(
+    _permanent(
         key="set-up-failed",
         pattern=r"set-up failed with status (?P<status>\d+): (?P<command>.+)",
         example="set-up failed with status 1: module load cuda/13",
-        what="a line of the set-up ended with status {status}: {command}",
-        advice="correct it (--setup, --module, --conda), and try it on a node: srun --pty bash",
-        place="line",
+        what="a set-up line failed with status {status}: {command}",
+        advice="correct it (--setup, --module, --conda); to try it on a node: srun --pty bash",
     ),
-    Rule(
+    _permanent(
         key="supervisor-missing",
         pattern=r"slurm_script: line \d+: (?P<python>/\S*/python[\d.]*): "
         r"(?P<why>No such file or directory|Permission denied)",
         example="/var/spool/slurmd/job00017/slurm_script: line 42: /opt/env/bin/python: No such file or directory",
         what="the node cannot start {python}, which the batch script names: {why}",
-        advice="give a Python that the nodes have, by --python, or with --container by --supervisor-python",
-        place="line",
+        advice="choose a Python that the nodes have: --python, or --supervisor-python with --container",
     ),
-    Rule(
+    _permanent(
         key="protocol",
         pattern=r"(?P<why>this script speaks protocol \d+, and slurmddp .+ speaks \d+)",
         example="this script speaks protocol 1, and slurmddp 3.0.0 in /opt/env/lib speaks 2; submit the job again, or "
         "give the Python that made it by --python",
         what="slurmddp was replaced by another version while the job was queued: {why}",
         advice="submit it again",
-        place="line",
     ),
-    Rule(
+    _permanent(
         key="variable-missing",
         pattern=r"(?P<name>\w+) must be set where the job is submitted",
         example="WANDB_API_KEY must be set where the job is submitted",
         what="the variable {name} was not set where the job was submitted",
         advice="export it, and submit again",
-        place="line",
     ),
-    Rule(
+    _transient(
         key="run-taken",
         pattern=r"(?P<why>the run belongs to job .+)",
         example="the run belongs to job 17, which is RUNNING",
         what="{why}",
         advice="wait for that job or cancel it, or choose another --name",
-        again=True,
-        place="line",
     ),
-    Rule(
+    _permanent(
         key="limit-too-short",
         pattern=r"(?P<why>the time limit is \d+ s, and the notice comes .+)",
         example="the time limit is 120 s, and the notice comes 120 s before its end, which leaves less than 60 s; give "
         "--time 4 or more",
         what="{why}",
         advice="submit it with more time: -t",
-        place="line",
     ),
-    Rule(
+    _permanent(
         key="container-missing",
         pattern=r"neither apptainer nor singularity is on PATH|srun has no --container-image",
         example="slurmddp: neither apptainer nor singularity is on PATH; load it by --module",
         what="the node has nothing that runs containers",
-        advice="load it by --module, or submit without --container",
-        place="line",
+        advice="load one (--module), or submit without --container",
     ),
-    Rule(
+    _transient(
         key="controller-silent",
         pattern=r"Unable to contact slurm controller|Unable to confirm allocation for job",
         example="srun: error: Unable to confirm allocation for job 17: Unable to contact slurm controller (connect "
         "failure)",
         what="the node could not reach Slurm's controller",
-        advice="submit it again; if it comes again, ask those who run the cluster",
-        again=True,
-        place="line",
+        advice="submit it again; if it fails again, ask the cluster's administrators",
     ),
-    Rule(
+    _permanent(
         key="gave-up",
         pattern=r"gives up: (?P<count>\d+) start\(s\) in a row failed",
         example="gives up: 4 start(s) in a row failed, with no new checkpoint since (--max-restarts 3); the last: "
         "rank 1 on n2: killed",
-        what="{count} starts in a row failed",
-        advice="the first of them says why",
+        what="{count} attempts in a row failed",
+        advice="read why the first of them failed",
         role="symptom",
-        place="line",
     ),
 )

@@ -1,4 +1,4 @@
-"""Which lines look like errors. Pure; what they mean is for `slurmddp.diagnose` to say."""
+"""Finds lines that look like errors. Pure; `slurmddp.diagnose` finds their cause."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -31,7 +31,7 @@ _SHAPES: Final = 2**14
 
 
 class Errors:
-    """Chooses lines; knows of each file whether a traceback goes on in it."""
+    """Selects lines that look like errors; remembers for each file whether it is inside a traceback."""
 
     def __init__(self) -> None:
         self._inside: set[Path] = set()

@@ -1,4 +1,4 @@
-"""The files of output of one job, and whose each is. Reads folders and the run's events."""
+"""The output files of one job, with the rank or node of each. Reads folders and the run's events."""
 
 import json
 import os
@@ -25,22 +25,22 @@ class Source:
 
     path: Path
     kind: Kind
-    """`node` is a launcher's own output, of which each node has one task."""
+    """`node` is the output of a launcher, which runs once on each node."""
     number: int = -1
     """The rank, or the node; -1 for the batch script."""
     attempt: str = ""
-    """Empty for the batch script, whose file goes through all of them."""
+    """Empty for the batch script, which has one file for all attempts."""
     host: str = ""
     """Empty where it is not known."""
 
     @property
     def rank(self) -> int | None:
-        """The rank; None for what is no rank's."""
+        """The rank; None for the batch script and launchers."""
         return self.number if self.kind == "rank" else None
 
     @cached_property
     def order(self) -> tuple[bool, bool, int]:
-        """Where it stands among others of the same time: the batch script, the nodes, the ranks."""
+        """Order of lines of the same time: the batch script, the nodes, the ranks."""
         return self.kind == "rank", self.kind == "node", self.number
 
     @property
@@ -49,17 +49,17 @@ class Source:
         return self.kind if self.number < 0 else f"{self.kind} {self.number}"
 
 
-def batch(run: RunDir, job_id: str) -> Source:
+def batch_source(run: RunDir, job_id: str) -> Source:
     """Return the batch script's output."""
     return Source(run.batch_log(job_id), "batch")
 
 
-def of_attempt(
+def attempt_sources(
     run: RunDir, job_id: str, attempt: str, ranks: Collection[int] | None, *, hosts: bool = True
 ) -> list[Source]:
-    """Return the files of these ranks that are there, of all of them and of the launcher for None, in order.
+    """Return the existing files of these ranks in order; for None, those of all ranks and of the launchers.
 
-    `hosts` finds out where each ran, which costs a look at the run's events.
+    `hosts` also finds each file's host, which reads the run's events.
     """
     known = Hosts(run, job_id, attempt) if hosts else None
     found = [
@@ -80,13 +80,13 @@ def _files(run: RunDir, job_id: str, attempt: str, ranks: Collection[int] | None
 
 
 class Hosts:
-    """Where the ranks of one attempt ran, as rank 0 wrote down when all had met; else as each rank wrote at its end."""
+    """Where the ranks of one attempt run: by rank 0's record of the rendezvous, else by each rank's exit record."""
 
     def __init__(self, run: RunDir, job_id: str, attempt: str) -> None:
         self._run, self._job_id, self._attempt = run, job_id, attempt
 
     def of(self, kind: Kind, number: int) -> str:
-        """Return a host's name; empty where nobody has written it down."""
+        """Return a host's name; empty where it is not on record."""
         if kind == "node":
             return self._nodes[number] if number < len(self._nodes) else ""
         if kind == "batch":
@@ -95,7 +95,7 @@ class Hosts:
 
     @property
     def are_known(self) -> bool:
-        """Whether all have met, so that nothing more will be known."""
+        """Whether the rendezvous is on record, so that nothing more will be known."""
         return bool(self._ranks)
 
     @cached_property
@@ -126,7 +126,7 @@ def _numbers(ranges: Any) -> Iterator[int]:
 
 
 def _start(run: RunDir, job_id: str, attempt: str) -> dict[str, Any]:
-    """Return the record of the ranks' start, the last one where a number was given again; empty without one."""
+    """Return the last record of the rendezvous of this job and attempt; empty without one."""
     found: dict[str, Any] = {}
     with suppress(FileNotFoundError), run.events.open("rb") as file:
         for line in file:

@@ -1,8 +1,8 @@
 """A job's output as lines, merged by time as far as that is known. Reads the files, a block at a time.
 
-Attempts follow each other. Within one, a line stands where it says that it was printed; one that does not say stands
-with the line before it in its file, and what comes before any such line at the attempt's beginning. The batch
-script stamps its lines; what srun says between them belongs to the one after it. What is left is told apart by rank.
+Attempts follow each other. Within an attempt, lines are ordered by their timestamps. A line without one stands behind
+the line before it in its file; lines before the first timestamp stand at the attempt's beginning. The batch script's
+lines have timestamps; lines of srun between them belong to the next one. Lines of the same time are ordered by rank.
 """
 
 import heapq
@@ -21,28 +21,29 @@ from typing import Final, Literal, NamedTuple
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.logs import log_files
 from slurmddp.monitoring.logs.log_files import Source
-from slurmddp.monitoring.logs.tail import READ_BYTES, Growing, start_of_tail
-from slurmddp.monitoring.logs.timestamps import Stamps
+from slurmddp.monitoring.logs.tail import READ_BYTES, GrowingFile, start_of_tail
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.supervision import LogPart, log_parts, read_supervision
+from slurmddp.runs.supervisor_records import LogPart, log_parts, read_supervision
+from slurmddp.runs.timestamps import TimestampReader
+from slurmddp.slurm.job_info import JobRef
 
 Told = Literal["line", "before", "after", "seen", ""]
-"""What tells a line's time: itself, the nearest stamped line before or after it, its reader; nothing."""
+"""Where the time of a line is from: the line, the line before or after it, or the moment it was read; empty without."""
 
 LAST: Final = "last"
 ALL: Final = "all"
 ATTEMPT: Final = re.compile(r"[0-9]+\.[0-9]+")
 BUDGET_BYTES: Final = 2**26
-"""So much of all files together is held at a time."""
+"""Memory for the blocks of all files together."""
 _LEAST_BYTES: Final = 2**12
-_LOOK_BACK_BYTES: Final = 2**16
-"""A tail's first line may have its time from so far before it; from less where there are many files."""
+_CONTEXT_BYTES: Final = 2**16
+"""So far before a tail the time of its first line is searched; less where there are many files."""
 _HELD_LINES: Final = 1000
-"""So many lines wait for the batch script's next one; and so many before a wanted line may tell its time."""
+"""So many lines without a timestamp are kept, before the next line that has one or is wanted."""
 
 
 class Line(NamedTuple):
-    """A line as it is in its file, and what is known of it."""
+    """A line as it is in its file, with its source and time."""
 
     text: bytes
     """With its end, unless it is a file's last and has none."""
@@ -64,13 +65,13 @@ class Selection:
     ranks: frozenset[int] | None = frozenset({0})
     """None for all, and for their launchers."""
     batch: bool = True
-    """Whether the batch script's words are wanted."""
+    """Whether the batch script's lines are wanted."""
     attempt: str = LAST
     """`0.0`, LAST or ALL."""
     hosts: bool = True
     """Whether it is wanted on which host each rank ran, which costs a look at all events."""
     chosen: Callable[[Path, bytes], bool] | None = None
-    """Tells which lines are wanted; asked of each line of a file, in their order. None for all."""
+    """Returns whether a line is wanted; called for each line of a file in order. None for all lines."""
     ends: Mapping[Path, int] | None = None
     """Where to stop in each file; None for its end as it is found."""
 
@@ -82,10 +83,10 @@ class Selection:
     @cached_property
     def since(self) -> float:
         """No line was printed before the job was submitted, in seconds since 1970."""
-        return _changed(self.run.submitted_script(self.job_id.partition("_")[0])) or 0.0
+        return _modified(self.run.submitted_script(JobRef.parse(self.job_id).array_id)) or 0.0
 
     def attempts(self) -> list[str]:
-        """Return the attempts that are meant, the oldest first. Raises UsageError for one that there is not."""
+        """Return the selected attempts, the oldest first. Raises UsageError for an attempt that does not exist."""
         known = self.run.attempts(self.job_id)
         if self.attempt == LAST:
             return known[-1:]
@@ -94,16 +95,16 @@ class Selection:
             raise UsageError(f"job {self.job_id} has no attempt {self.attempt}; {some}")
         return known if self.attempt == ALL else [self.attempt]
 
-    def of(self, attempt: str) -> list[Source]:
+    def sources(self, attempt: str) -> list[Source]:
         """Return the files of one attempt that are wanted.
 
         Raises UsageError for a rank that has none, when others have.
         """
-        found = log_files.of_attempt(self.run, self.job_id, attempt, self.ranks, hosts=self.hosts)
+        found = log_files.attempt_sources(self.run, self.job_id, attempt, self.ranks, hosts=self.hosts)
         missing: frozenset[int] = (self.ranks or frozenset()) - {source.number for source in found} - {0}
         if missing:
             there = [
-                source.number for source in log_files.of_attempt(self.run, self.job_id, attempt, None, hosts=False)
+                source.number for source in log_files.attempt_sources(self.run, self.job_id, attempt, None, hosts=False)
             ]
             known = f"the last with output is {max(there)}" if there else "none has printed anything"
             raise UsageError(f"rank {min(missing)} has no output in attempt {attempt} of job {self.job_id}; {known}")
@@ -111,14 +112,14 @@ class Selection:
 
 
 def lines(wanted: Selection, tail: int | None = None) -> Iterator[Line]:
-    """Yield what there is, or its last lines.
+    """Yield the selected lines, or the last `tail` of them.
 
-    Raises UsageError for an attempt or a rank that there is not.
+    Raises UsageError for an attempt or a rank that does not exist.
     """
     attempts = wanted.attempts() or [""]
     if tail is None:
-        return (line for attempt in attempts for line in _of_attempt(wanted, attempt, None))
-    return iter(_last(wanted, attempts, tail))
+        return (line for attempt in attempts for line in _attempt_lines(wanted, attempt, None))
+    return iter(_last_lines(wanted, attempts, tail))
 
 
 def last(found: Iterable[Line], count: int | None) -> Iterable[Line]:
@@ -126,11 +127,11 @@ def last(found: Iterable[Line], count: int | None) -> Iterable[Line]:
     return found if count is None else deque(found, maxlen=count)
 
 
-def _last(wanted: Selection, attempts: Sequence[str], tail: int) -> Iterable[Line]:
+def _last_lines(wanted: Selection, attempts: Sequence[str], tail: int) -> Iterable[Line]:
     """Return the last lines, from as few of the last attempts as have them."""
     found: deque[Line] = deque()
     for attempt in reversed(attempts):
-        found.extendleft(reversed(deque(_of_attempt(wanted, attempt, tail), maxlen=tail - len(found))))
+        found.extendleft(reversed(deque(_attempt_lines(wanted, attempt, tail), maxlen=tail - len(found))))
         if len(found) >= tail:
             break
     return found
@@ -140,55 +141,62 @@ _Timed = tuple[float, Line]
 """A line, and the time that it stands at in its attempt."""
 
 
-def _of_attempt(wanted: Selection, attempt: str, tail: int | None) -> Iterator[Line]:
+def _attempt_lines(wanted: Selection, attempt: str, tail: int | None) -> Iterator[Line]:
     """Yield the lines of one attempt in order; with `tail` at least so many of the last."""
-    found = wanted.of(attempt) if attempt else []
+    found = wanted.sources(attempt) if attempt else []
     block = max(_LEAST_BYTES, min(READ_BYTES, BUDGET_BYTES // max(1, len(found))))
-    streams = [_of_ranks(source, _read(wanted, source, block, tail), wanted) for source in found]
+    streams = [_rank_lines(source, _read(wanted, source, block, tail), wanted) for source in found]
     if wanted.batch:
-        streams.append(_of_batch(wanted, attempt, tail))
-    return (line for _, line in heapq.merge(*streams, key=_key))
+        streams.append(_batch_lines(wanted, attempt, tail))
+    return (line for _, line in heapq.merge(*streams, key=_sort_key))
 
 
-def _key(timed: _Timed) -> tuple[float, tuple[bool, bool, int]]:
+def _sort_key(timed: _Timed) -> tuple[float, tuple[bool, bool, int]]:
     return timed[0], timed[1].source.order
 
 
-def _of_ranks(source: Source, rows: Iterable["_Row"], wanted: Selection) -> Iterator[_Timed]:
-    """Yield the lines of a rank, or of a launcher, each at its time; most that are not wanted are not looked at."""
-    stamps, at, chosen = _stamps(source, wanted.since), -math.inf, wanted.chosen
-    passed: deque[bytes] = deque(maxlen=_HELD_LINES)
-    for number, text, is_wanted, _ in rows:
-        if not is_wanted or (chosen and not chosen(source.path, text)):
-            passed.append(text)
+def _rank_lines(source: Source, rows: Iterable["_Row"], wanted: Selection) -> Iterator[_Timed]:
+    """Yield the wanted lines of a rank, or of a launcher, each at its time.
+
+    The timestamps of other lines are read only when a wanted line follows them.
+    """
+    reader, choose, at = _timestamp_reader(source, wanted.since), wanted.chosen, -math.inf
+    skipped: deque[bytes] = deque(maxlen=_HELD_LINES)
+    for row in rows:
+        if not row.is_wanted or (choose and not choose(source.path, row.text)):
+            skipped.append(row.text)
             continue
-        at = max([at, *(told for line in passed if (told := stamps.of(line)) is not None)])
-        passed.clear()
-        told = stamps.of(text)
-        if told is not None:
-            at = max(at, told)
-            yield at, Line(text, source, source.attempt, told, "line", number)
-        else:
-            known = at > -math.inf
-            yield at, Line(text, source, source.attempt, at if known else None, "before" if known else "", number)
+        at = max([at, *(time for text in skipped if (time := reader.read(text)) is not None)])
+        skipped.clear()
+        own_time = reader.read(row.text)
+        at = at if own_time is None else max(at, own_time)
+        yield at, _line_of_rank(row, source, own_time, at)
 
 
-def _of_batch(wanted: Selection, attempt: str, tail: int | None) -> Iterator[_Timed]:
-    """Yield what the batch script printed in one attempt, what is not stamped with what comes next."""
-    source, part = log_files.batch(wanted.run, wanted.job_id), _log_part(wanted, attempt)
-    stamps, at, held = _stamps(source, wanted.since), -math.inf, deque[Line]()
-    begin, begun = wanted.log_parts.get(attempt, LogPart()).begin, not attempt
+def _line_of_rank(row: "_Row", source: Source, own_time: float | None, at: float) -> Line:
+    """Return a line with its own time, else with that of the lines before it; without either it has none."""
+    line = Line(row.text, source, source.attempt, number=row.number)
+    if own_time is not None:
+        return line._replace(time=own_time, told="line")
+    return line if math.isinf(at) else line._replace(time=at, told="before")
+
+
+def _batch_lines(wanted: Selection, attempt: str, tail: int | None) -> Iterator[_Timed]:
+    """Yield what the batch script printed in one attempt; a line without a timestamp has that of the next line."""
+    source, part = log_files.batch_source(wanted.run, wanted.job_id), _log_part(wanted, attempt)
+    reader, at, held = _timestamp_reader(source, wanted.since), -math.inf, deque[Line]()
+    begin, has_begun = wanted.log_parts.get(attempt, LogPart()).begin, not attempt
     for row in _read(wanted, source, READ_BYTES, tail, part.end):
         if row.end <= part.begin:
             continue
-        told = stamps.of(row.text)
+        time = reader.read(row.text)
         if row.is_wanted:
-            held.append(Line(row.text, source, attempt, told, "" if told is None else "line", row.number))
-        if told is not None or len(held) > _HELD_LINES:
-            at = at if told is None else max(at, told)
-            yield from _chosen(wanted, _placed(held, at if begun else -math.inf, told))
-        begun = begun or row.end > begin
-    yield from _chosen(wanted, _placed(held, math.inf, None))
+            held.append(Line(row.text, source, attempt, time, "" if time is None else "line", row.number))
+        if time is not None or len(held) > _HELD_LINES:
+            at = at if time is None else max(at, time)
+            yield from _only_chosen(wanted, _release(held, at if has_begun else -math.inf, time))
+        has_begun = has_begun or row.end > begin
+    yield from _only_chosen(wanted, _release(held, math.inf, None))
 
 
 def _log_part(wanted: Selection, attempt: str) -> LogPart:
@@ -203,15 +211,16 @@ def _log_part(wanted: Selection, attempt: str) -> LogPart:
     return LogPart(0, part.end) if is_oldest else part
 
 
-def _chosen(wanted: Selection, found: Iterable[_Timed]) -> Iterator[_Timed]:
+def _only_chosen(wanted: Selection, found: Iterable[_Timed]) -> Iterator[_Timed]:
     choose = wanted.chosen
     return (timed for timed in found if choose is None or choose(timed[1].source.path, timed[1].text))
 
 
-def _placed(held: deque[Line], at: float, told: float | None) -> Iterator[_Timed]:
+def _release(held: deque[Line], at: float, time: float | None) -> Iterator[_Timed]:
+    """Yield the lines that were held, at this place; those without a time get that of the line after them."""
     while held:
         line = held.popleft()
-        yield at, line if line.time is not None or told is None else line._replace(time=told, told="after")
+        yield at, line if line.time is not None or time is None else line._replace(time=time, told="after")
 
 
 class _Row(NamedTuple):
@@ -229,9 +238,9 @@ class _Row(NamedTuple):
 def _read(wanted: Selection, source: Source, block: int, tail: int | None, end: int = sys.maxsize) -> Iterator[_Row]:
     end = min(end, _size(source.path) if wanted.ends is None else wanted.ends.get(source.path, 0))
     begin = 0 if tail is None else start_of_tail(source.path, tail, end)
-    file = Growing(source.path, max(0, begin - min(_LOOK_BACK_BYTES, block // 4)), end)
+    file = GrowingFile(source.path, max(0, begin - min(_CONTEXT_BYTES, block // 4)), end)
     place, numbers = file.at, itertools.count(1) if file.at == 0 else itertools.repeat(0)
-    while found := file.new(block, rest=True):
+    while found := file.read_lines(block, rest=True):
         for text, number in zip(found, numbers, strict=False):
             is_wanted = place >= begin
             place += len(text)
@@ -244,12 +253,12 @@ def _size(path: Path) -> int:
     return 0
 
 
-def _changed(path: Path) -> float:
+def _modified(path: Path) -> float:
     with suppress(FileNotFoundError):
         return path.stat().st_mtime
     return 0.0
 
 
-def _stamps(source: Source, since: float) -> Stamps:
-    """Return the reader of a file's stamps: those between the job's submission and the file's last change."""
-    return Stamps(since=since, until=_changed(source.path))
+def _timestamp_reader(source: Source, since: float) -> TimestampReader:
+    """Return the reader of a file's timestamps: from the job's submission to the file's last change."""
+    return TimestampReader(since=since, until=_modified(source.path))

@@ -1,39 +1,39 @@
-"""Which job's output is meant by a word. Reads the runs' folders; asks nobody."""
+"""Finds the job whose output a word names. Reads the runs' folders; Slurm is not asked."""
 
 from collections.abc import Sequence
 
 from slurmddp.errors import UsageError
-from slurmddp.monitoring.status import current
+from slurmddp.monitoring.status import last_submission
 from slurmddp.runs import lookup
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import submissions
-from slurmddp.text import shown
+from slurmddp.slurm.job_info import JobRef, is_job_id
+from slurmddp.text import quote_value
 
 
-def job_of(word: str | None, runs_dir: str) -> tuple[RunDir, str]:
-    """Return the run and the job: of a run the newest with output, of no word the run that was submitted last.
+def find_job(word: str | None, runs_dir: str) -> tuple[RunDir, str]:
+    """Return the run and the job that a word names; of a run, its newest job with output.
 
-    A run of this machine alone is one too; of no word where nothing was submitted.
-
+    Without a word it is the run that was submitted last, or the last run on this machine when none was submitted.
     Raises UsageError when there is none, or when it is a whole array.
     """
     if word is None:
-        return _newest(runs_dir)
-    found = lookup.one(word, runs_dir, local=True)
+        return _find_newest(runs_dir)
+    found = lookup.find_one(word, runs_dir, local=True)
     if found.run is None:
-        raise UsageError(f"job {shown(word)} is of no run in {runs_dir}; --runs-dir names another folder")
-    return found.run, _with_output(found.run, found.jobs)
+        raise UsageError(f"job {quote_value(word)} is of no run in {runs_dir}; --runs-dir names another folder")
+    return found.run, _newest_with_output(found.run, found.jobs)
 
 
 def next_job(word: str | None, run: RunDir, job_id: str) -> str:
-    """Return the job that comes after one of a run; empty when there is none, or the word means that job alone."""
-    if word and lookup.JOB_ID.fullmatch(word):
+    """Return the run's next job after this one; empty when there is none, or when the word names this job alone."""
+    if word and is_job_id(word):
         return ""
-    later = iter(lookup.of(run).jobs)
+    later = iter(lookup.find_all_jobs(run).jobs)
     return next(later, "") if job_id in later else ""
 
 
-def _newest(runs_dir: str) -> tuple[RunDir, str]:
+def _find_newest(runs_dir: str) -> tuple[RunDir, str]:
     times = [(str(record.get("time", "")), run) for run in lookup.runs(runs_dir) for record in submissions(run)[-1:]]
     if not times:
         here = [(one.jobs[-1], one.run) for one in lookup.find([], runs_dir, local=True) if one.run]
@@ -42,22 +42,21 @@ def _newest(runs_dir: str) -> tuple[RunDir, str]:
             return run, job_id
         raise UsageError(f"nothing was submitted in {runs_dir} yet; --runs-dir names another folder")
     newest = max(times, key=lambda pair: pair[0])[1]
-    meant = lookup.one(newest.path.name, runs_dir)
-    return meant.run or newest, _with_output(meant.run or newest, meant.jobs)
+    meant = lookup.find_one(newest.path.name, runs_dir)
+    return meant.run or newest, _newest_with_output(meant.run or newest, meant.jobs)
 
 
-def _with_output(run: RunDir, jobs: Sequence[str]) -> str:
+def _newest_with_output(run: RunDir, jobs: Sequence[str]) -> str:
     """Return the newest job that has printed something, else that of the last submission which starts first."""
     for job_id in reversed(jobs):
-        if tasks := _tasks(run, job_id):
+        if tasks := _tasks_with_output(run, job_id):
             raise UsageError(f"job {job_id} is an array; give one task of it, as in {tasks[-1]}")
         if run.batch_log(job_id).exists() or run.attempts(job_id):
             return job_id
-    return current(lookup.Target(run, tuple(jobs))).jobs[0]
+    return last_submission(lookup.Target(run, tuple(jobs))).jobs[0]
 
 
-def _tasks(run: RunDir, job_id: str) -> list[str]:
+def _tasks_with_output(run: RunDir, job_id: str) -> list[str]:
     """Return the tasks of an array that have output, by number."""
-    names = [path.stem for path in run.logs.glob(f"{job_id}_*.out")]
-    tasks = [name for name in names if lookup.JOB_ID.fullmatch(name)]
-    return sorted(tasks, key=lambda task: int(task.partition("_")[2]))
+    tasks = [JobRef.parse(path.stem) for path in run.logs.glob(f"{job_id}_*.out")]
+    return [str(task) for task in sorted(tasks, key=lambda task: task.task_index or 0) if task.is_task]

@@ -1,4 +1,4 @@
-"""One file of output that may still grow, in whole lines. Reads it; holds no descriptor."""
+"""Reads a file that may still grow, in whole lines. Keeps no descriptor open between two reads."""
 
 import os
 import sys
@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Final
 
 READ_BYTES: Final = 2**20
-"""So much is read in one look, unless told otherwise."""
+"""Size of one read, unless another is given."""
 LINE_BYTES: Final = 2**16
 """A longer line is passed on without waiting for its end."""
 _BACK_BYTES: Final = 2**12
 
 
 @dataclass(slots=True)
-class Growing:
+class GrowingFile:
     """A file, and how far it has been read. A missing file is an empty one."""
 
     path: Path
@@ -23,22 +23,22 @@ class Growing:
     end: int = sys.maxsize
     """Where the last one ends."""
 
-    def new(self, limit: int = READ_BYTES, *, returns: bool = False, rest: bool = False) -> list[bytes]:
+    def read_lines(self, limit: int = READ_BYTES, *, returns: bool = False, rest: bool = False) -> list[bytes]:
         r"""Return the whole lines that follow, with their ends, from `limit` bytes or one line.
 
-        `returns` lets a `\r` end a line too, as a progress bar's does; `rest` takes what follows the last end for one.
+        With `returns`, a `\r` ends a line too, as in a progress bar; with `rest`, a last line without an end counts.
         """
         text = self._read(limit)
         length = _whole(text, returns=returns)
         if not length and (len(text) >= LINE_BYTES or (rest and len(text) < limit)):
             length = len(text)
         elif not length and len(text) == limit:
-            return self.new(2 * limit, returns=returns, rest=rest)
+            return self.read_lines(2 * limit, returns=returns, rest=rest)
         self.at += length
         return text[:length].splitlines(keepends=True) if returns else _split(text[:length])
 
     def has_more(self) -> bool:
-        """Tell whether the file has more than was read, without opening it; one that has become shorter begins anew."""
+        """Return whether the file has grown, without opening it; a file that became shorter is read from the start."""
         try:
             size = self.path.stat().st_size
         except FileNotFoundError:
@@ -79,7 +79,7 @@ def _back(descriptor: int, end: int, count: int) -> int:
     left, place, size = count, end, _BACK_BYTES
     if count == 0 or end == 0:
         return end
-    left += os.pread(descriptor, 1, end - 1) == b"\n"  # the end of the last line begins none
+    left += os.pread(descriptor, 1, end - 1) == b"\n"  # no line follows the end of the last one
     while place > 0:
         size = min(2 * size, READ_BYTES, place)
         place -= size
@@ -92,7 +92,7 @@ def _back(descriptor: int, end: int, count: int) -> int:
 
 
 def _last(block: bytes, number: int) -> int:
-    """Return where the `number`-th line end from behind stands."""
+    """Return the position of the `number`-th line end, counted from the end."""
     at = len(block)
     for _ in range(number):
         at = block.rfind(b"\n", 0, at)
@@ -100,7 +100,7 @@ def _last(block: bytes, number: int) -> int:
 
 
 def _whole(text: bytes, *, returns: bool) -> int:
-    r"""Return the length of the whole lines in it; a last `\r` may be the half of a line's end."""
+    r"""Return the length of the whole lines in a text; a `\r` at its end does not count, as `\n` may follow."""
     return max(text.rfind(b"\n"), text.rfind(b"\r", 0, -1) if returns else -1) + 1
 
 

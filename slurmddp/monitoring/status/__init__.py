@@ -1,7 +1,6 @@
-"""What became of jobs: from squeue, the accounting, the controller's records, and the runs' own files."""
+"""The status of jobs: from squeue, sacct, scontrol, and the runs' own files."""
 
 from slurmddp.monitoring.status.job_status import JobStatus, Progress
-from slurmddp.monitoring.status.query import current, look
-from slurmddp.slurm.job_info import number
+from slurmddp.monitoring.status.query import last_submission, query_jobs
 
-__all__ = ["JobStatus", "Progress", "current", "look", "number"]
+__all__ = ["JobStatus", "Progress", "last_submission", "query_jobs"]

@@ -1,4 +1,4 @@
-"""Makes of what Slurm's row and the run's files tell of a job its status. Reads the files; asks nobody."""
+"""Builds the status of a job from Slurm's row and the run's files. Reads the files; Slurm is not asked."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -8,7 +8,7 @@ from typing import Final
 
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.status import run_progress
-from slurmddp.monitoring.status.job_identity import Wanted
+from slurmddp.monitoring.status.job_identity import RequestedJob
 from slurmddp.monitoring.status.job_status import JobStatus
 from slurmddp.monitoring.status.slurm_answers import FEW, Answers
 from slurmddp.runs.history import History, read_newest, read_outline
@@ -18,13 +18,12 @@ from slurmddp.slurm.job_info import JobInfo
 from slurmddp.slurm.pending_reasons import JOB_ID, explain
 from slurmddp.slurm.states import OVER, phase_of
 
-SOME: Final = 100
-"""Of up to `FEW` jobs all that has happened is read, of so many the last 64 KiB of events, of more the last 1 KiB:
-where it stands, and its pace."""
+MANY: Final = 100
+"""For up to `FEW` jobs all events are read, for up to this many the last 64 KiB, for more the last 1 KiB."""
 
 _LINES_BYTES: Final = 1024
 
-_STANDS: Final[Mapping[str, str]] = {
+_ACTIVE_MEANINGS: Final[Mapping[str, str]] = {
     "SUSPENDED": "it stands still: Slurm has suspended it, and lets it go on by itself or by `scontrol resume JOBID`",
     "STOPPED": "it stands still with its nodes: it was sent SIGSTOP, and `scancel -s CONT JOBID` lets it go on",
     "CONFIGURING": "its nodes are being made ready",
@@ -41,9 +40,9 @@ _STANDS: Final[Mapping[str, str]] = {
     "`scontrol release JOBID` lets it go on",
     "RESV_DEL_HOLD": "it is held, for its reservation was deleted; `scontrol release JOBID` lets it go on without it",
 }
-"""What the states mean, beside those that say it, in which a job goes on, or waits."""
+"""Meaning of the states of a queued or running job, where the state's name does not say it."""
 
-_ENDED: Final[Mapping[str, str]] = {
+_END_MEANINGS: Final[Mapping[str, str]] = {
     "COMPLETED": "",
     "FAILED": "its script ended with an error",
     "TIMEOUT": "its time limit was reached",
@@ -57,38 +56,37 @@ _ENDED: Final[Mapping[str, str]] = {
     "REVOKED": "another cluster took it",
     "RECONFIG_FAIL": "a node could not be set up for it",
 }
-"""What the states mean in which a job ends, where nothing else tells."""
+"""Meaning of the states of an ended job, where its files do not tell more."""
 
 
 @dataclass
-class Files:
-    """The runs' events, each read once."""
+class RunHistories:
+    """The runs' events; each file is read once."""
 
     jobs: int
-    """For how many they are wanted: for few all that has happened is read, for many the last lines."""
+    """For how many jobs they are wanted, which decides how much is read."""
     now: float
     _read: dict[RunDir, History] = field(default_factory=dict)
 
-    def of(self, run: RunDir) -> History:
+    def read(self, run: RunDir) -> History:
         """Return a run's events, or the newest of them."""
         if run not in self._read:
-            few, some = self.jobs <= FEW, self.jobs <= SOME
+            few, some = self.jobs <= FEW, self.jobs <= MANY
             self._read[run] = read_outline(run) if few else read_newest(run, size=TAIL_BYTES if some else _LINES_BYTES)
         return self._read[run]
 
 
-def statuses(job: Wanted, answers: Answers, files: Files) -> Iterator[JobStatus]:
-    """Yield the status of a job, or of each task that Slurm lists of an array."""
+def build_statuses(job: RequestedJob, answers: Answers, histories: RunHistories) -> Iterator[JobStatus]:
+    """Yield the status of a job, or of each task of an array that Slurm lists."""
     rows = answers.rows[job]
     if not rows:
-        yield _from_files(job, answers, files)
+        yield _from_files(job, answers, histories)
     for row in rows:
-        yield _from_row(job, row, answers, files)
+        yield _from_row(job, row, answers, histories)
 
 
-def _from_row(job: Wanted, row: JobInfo, answers: Answers, files: Files) -> JobStatus:
-    single = "_" in job.job_id and "[" in row.job_id
-    job_id = job.job_id if single else row.job_id
+def _from_row(job: RequestedJob, row: JobInfo, answers: Answers, histories: RunHistories) -> JobStatus:
+    job_id = job.job_id if job.ref.is_task and row.ref.is_task_list else row.job_id
     status = JobStatus(
         job_id=job_id,
         run=job.run,
@@ -101,62 +99,64 @@ def _from_row(job: Wanted, row: JobInfo, answers: Answers, files: Files) -> JobS
         ended=row.ended if row.has_ended else None,
         elapsed_s=row.elapsed_s,
         limit_s=row.limit_s,
-        nodes=_hosts(row.nodes),
+        nodes=_expand_hosts(row.nodes),
         partition=row.partition,
         exit_status=row.exit_status if row.has_ended else "",
         restarts=row.restarts,
         source=row.source,
         silence=answers.queue.silence,
     )
-    return _with_records(status, files)
+    return _with_records(status, histories)
 
 
-def _with_records(status: JobStatus, files: Files) -> JobStatus:
-    """Add what the run's files tell of a job that Slurm knows."""
+def _with_records(status: JobStatus, histories: RunHistories) -> JobStatus:
+    """Add progress and cause from the run's files to the status of a job that Slurm knows."""
     meaning, said, run = _meaning(status), "", status.run
     if run is None:
         return replace(status, meaning=meaning)
-    history = files.of(run)
-    progress = run_progress.progress(run, history, status.job_id, running=status.state == "RUNNING", now=files.now)
+    history = histories.read(run)
+    progress = run_progress.read_progress(
+        run, history, status.job_id, running=status.state == "RUNNING", now=histories.now
+    )
     if status.phase == "failed" and status.state == "FAILED":
-        end = run_progress.ending(run, history, status.job_id, gone=True)
+        end = run_progress.read_state(run, history, status.job_id, gone=True)
         said = end.reason if end.state == "FAILED" else ""
         status = replace(status, exit_status=status.exit_status or end.exit_status)
     age_s = 0.0
     if status.silence and status.phase in ("queued", "running"):
         last = run_progress.last_seen(run, history, status.job_id)
-        age_s = max(0.0, files.now - last) if last else 0.0
+        age_s = max(0.0, histories.now - last) if last else 0.0
     return replace(status, meaning=said or meaning, progress=progress, age_s=age_s)
 
 
-def _from_files(job: Wanted, answers: Answers, files: Files) -> JobStatus:
-    silence = "" if job.is_local else answers.queue.silence
+def _from_files(job: RequestedJob, answers: Answers, histories: RunHistories) -> JobStatus:
+    silence = "" if job.ref.is_local else answers.queue.silence
     name = job.run.path.name if job.run else ""
     unknown = JobStatus(job_id=job.job_id, run=job.run, name=name, state="UNKNOWN", silence=silence)
     if job.run is None:
         return replace(unknown, meaning=silence or "Slurm knows no such job, and no run here has it")
-    history = files.of(job.run)
-    end = _ending(job, job.run, history, gone=not silence)
-    runs = job.is_local and end.state == "RUNNING"
-    progress = run_progress.progress(job.run, history, job.job_id, running=runs, now=files.now)
-    age_s = max(0.0, files.now - end.seen) if end.seen else 0.0
+    history = histories.read(job.run)
+    end = _read_state(job, job.run, history, gone=not silence)
+    runs = job.ref.is_local and end.state == "RUNNING"
+    progress = run_progress.read_progress(job.run, history, job.job_id, running=runs, now=histories.now)
+    age_s = max(0.0, histories.now - end.seen) if end.seen else 0.0
     ended = datetime.fromtimestamp(end.seen).astimezone() if end.seen and phase_of(end.state) in OVER else None
-    meaning = "" if end.state == "COMPLETED" else end.reason or _ENDED.get(end.state, "")
-    if end.state == "UNKNOWN" and not job.is_local:
-        meaning = silence or _unknown(job, answers.names.get(job.number, ""))
+    meaning = "" if end.state == "COMPLETED" else end.reason or _END_MEANINGS.get(end.state, "")
+    if end.state == "UNKNOWN" and not job.ref.is_local:
+        meaning = silence or _unknown_reason(job, answers.names.get(job.ref.array_id, ""))
     return replace(
         unknown, state=end.state, submitted=job.submitted, ended=ended, meaning=meaning, exit_status=end.exit_status,
         age_s=age_s, progress=progress,
     )  # fmt: skip
 
 
-def _ending(job: Wanted, run: RunDir, history: History, *, gone: bool) -> run_progress.Ending:
-    if job.is_local:
-        return run_progress.local_ending(run, job.job_id, run_progress.last_seen(run, history, job.job_id))
-    return run_progress.ending(run, history, job.job_id, gone=gone)
+def _read_state(job: RequestedJob, run: RunDir, history: History, *, gone: bool) -> run_progress.RecordedState:
+    if job.ref.is_local:
+        return run_progress.read_local_state(run, job.job_id, run_progress.last_seen(run, history, job.job_id))
+    return run_progress.read_state(run, history, job.job_id, gone=gone)
 
 
-def _unknown(job: Wanted, other: str) -> str:
+def _unknown_reason(job: RequestedJob, other: str) -> str:
     if job.elsewhere:
         return f"the job is that of {job.elsewhere}; this folder is a copy of it, or came from another file system"
     if other:
@@ -165,15 +165,15 @@ def _unknown(job: Wanted, other: str) -> str:
 
 
 def _meaning(status: JobStatus) -> str:
-    stands = _STANDS.get(status.state, "").replace(JOB_ID, status.job_id)
+    stands = _ACTIVE_MEANINGS.get(status.state, "").replace(JOB_ID, status.job_id)
     if status.phase == "queued":
         why = explain(status.reason, status.job_id)
         return stands or "; ".join(part for part in (why.meaning, why.advice) if part)
-    return stands or _ENDED.get(status.state, "")
+    return stands or _END_MEANINGS.get(status.state, "")
 
 
 @cache
-def _hosts(text: str) -> tuple[str, ...]:
+def _expand_hosts(text: str) -> tuple[str, ...]:
     try:
         return expand(text) if text else ()
     except UsageError:

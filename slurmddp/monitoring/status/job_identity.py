@@ -1,8 +1,8 @@
-"""Which of Slurm's rows is a run's job: its numbers are given again, by a cluster that was set up anew. Pure.
+"""Finds the rows of Slurm that are a run's job. Pure.
 
-A job of a run has the name that the run had then, and was not submitted before it was. What came back into the queue
-has a later time of submission (22.05); so does another job of the same number and name, which only its script tells
-from it.
+A cluster that was set up again gives the same job numbers again. A row is the run's job when it has the name of the
+run and was not submitted earlier. A requeued job has a later time of submission (22.05); so has another job of the
+same number and name, and only its script shows the difference.
 """
 
 import re
@@ -13,60 +13,55 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from slurmddp.runs.layout import LOCAL, RunDir
-from slurmddp.slurm.job_info import JobInfo, number
+from slurmddp.runs.layout import RunDir
+from slurmddp.slurm.job_info import JobInfo, JobRef
 
 SLACK: Final = timedelta(minutes=5)
-"""So much may the clock here and the controller's differ."""
+"""The clocks of this machine and of the controller may differ by so much."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """A job that is asked for, and what is on record of it; empty for a job of no run."""
+class RequestedJob:
+    """A job whose status is wanted, with the record of its submission; empty for a job of no run."""
 
     job_id: str
     run: RunDir | None = None
     submitted: datetime | None = None
     sha256: str = ""
     name: str = ""
-    """What Slurm calls the run's job: as the run's folder was called when it was submitted."""
+    """The job's name in Slurm: that of the run's folder at the submission."""
     elsewhere: Path | None = None
-    """The folder whose job it is, where the run's is a copy of that."""
+    """The original folder that the job belongs to, when the run's folder is a copy."""
 
     @property
-    def number(self) -> str:
-        """The number of the job, or of the array that it is of."""
-        return number(self.job_id)
-
-    @property
-    def is_local(self) -> bool:
-        """Whether it is no job, but a run on this machine."""
-        return self.job_id.startswith(LOCAL)
+    def ref(self) -> JobRef:
+        """The parts of its id."""
+        return JobRef.parse(self.job_id)
 
 
-def of(wanted: Wanted, rows: Iterable[JobInfo]) -> list[JobInfo]:
-    """Return the rows that can be the job's, or its tasks', in their order; none of another folder's job."""
+def matching_rows(wanted: RequestedJob, rows: Iterable[JobInfo]) -> list[JobInfo]:
+    """Return the rows that can be the job or its tasks, in their order; none for a job of another folder."""
     if wanted.elsewhere:
         return []
     own = [row for row in rows if _covers(row, wanted) and not _is_earlier(row, wanted)]
-    return list(_until_another(wanted, own)) if wanted.run else own
+    return list(_up_to_other_name(wanted, own)) if wanted.run else own
 
 
-def is_doubtful(wanted: Wanted, row: JobInfo) -> bool:
-    """Whether only its script could tell: it was submitted later, by requeueing or as another job."""
+def is_doubtful(wanted: RequestedJob, row: JobInfo) -> bool:
+    """Return whether only the script can tell: the row was submitted later, by requeueing or as another job."""
     late = row.submitted and wanted.submitted and row.submitted > wanted.submitted + SLACK
     return bool(late and wanted.sha256)
 
 
-def newest(rows: Sequence[JobInfo]) -> list[JobInfo]:
-    """Return one row a job or task, the last; and those that wait together, unless all of them have their own."""
+def newest_rows(rows: Sequence[JobInfo]) -> list[JobInfo]:
+    """Return the last row of each job or task; a row of waiting tasks is left out when each task has its own."""
     last = {row.job_id: row for row in rows}
-    own = {row.job_id for row in rows if "[" not in row.job_id}
-    return [row for row in last.values() if "[" not in row.job_id or not _is_stale(row, own)]
+    own = {row.job_id for row in rows if not row.ref.is_task_list}
+    return [row for row in last.values() if row.job_id in own or not _is_stale(row, own)]
 
 
-class Nearest:
-    """Slurm's rows, to be found by the job that they can be of; ten thousand tasks are looked up one by one."""
+class RowIndex:
+    """Slurm's rows by job and by task: thousands of tasks are looked up one by one."""
 
     def __init__(self, rows: Iterable[JobInfo]) -> None:
         self._by_number: dict[str, list[JobInfo]] = {}
@@ -74,20 +69,20 @@ class Nearest:
         self._together: dict[str, list[JobInfo]] = {}
         for row in rows:
             self._by_number.setdefault(row.number, []).append(row)
-            several = "[" in row.job_id
-            (self._together if several else self._single).setdefault(row.number if several else row.job_id, []).append(
-                row
-            )
+            if row.ref.is_task_list:
+                self._together.setdefault(row.number, []).append(row)
+            else:
+                self._single.setdefault(row.job_id, []).append(row)
 
-    def of(self, wanted: Wanted) -> Sequence[JobInfo]:
-        """Return the rows of a job; of a task its own, or else those of tasks that wait together."""
-        if "_" in wanted.job_id:
-            return self._single.get(wanted.job_id, ()) or self._together.get(wanted.number, ())
-        return self._by_number.get(wanted.number, ())
+    def rows_of(self, wanted: RequestedJob) -> Sequence[JobInfo]:
+        """Return the rows of a job; for a task its own row, else that of the tasks that wait together."""
+        if wanted.ref.is_task:
+            return self._single.get(wanted.job_id, ()) or self._together.get(wanted.ref.array_id, ())
+        return self._by_number.get(wanted.ref.array_id, ())
 
 
-def earliest(times: Iterable[datetime | None]) -> datetime | None:
-    """Return the first of these times, and `SLACK` before it; None when one of them is not known."""
+def earliest_submission(times: Iterable[datetime | None]) -> datetime | None:
+    """Return the first of these times minus `SLACK`; None when one of them is not known."""
     known = list(times)
     if not known or any(moment is None for moment in known):
         return None
@@ -95,8 +90,8 @@ def earliest(times: Iterable[datetime | None]) -> datetime | None:
 
 
 @cache
-def tasks(job_id: str) -> frozenset[int] | None:
-    """Return the tasks of `17_[1-3,7%2]`; None where Slurm has cut them short."""
+def task_indices(job_id: str) -> frozenset[int] | None:
+    """Return the task indices of `17_[1-3,7%2]`; None where Slurm has shortened the list."""
     inside = re.search(r"\[(.*?)(?:%\d+)?\]$", job_id)
     if not inside or not re.fullmatch(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*", inside[1], re.ASCII):
         return None
@@ -107,22 +102,21 @@ def tasks(job_id: str) -> frozenset[int] | None:
     return frozenset(found)
 
 
-def _covers(row: JobInfo, wanted: Wanted) -> bool:
-    if row.number != wanted.number:
+def _covers(row: JobInfo, wanted: RequestedJob) -> bool:
+    if row.number != wanted.ref.array_id:
         return False
-    task = wanted.job_id.partition("_")[2]
-    if not task or row.job_id == wanted.job_id:
+    if not wanted.ref.is_task or row.job_id == wanted.job_id:
         return True
-    known = tasks(row.job_id) if "[" in row.job_id else frozenset[int]()
-    return known is None or int(task) in known
+    waiting = task_indices(row.job_id) if row.ref.is_task_list else frozenset[int]()
+    return waiting is None or wanted.ref.task_index in waiting
 
 
-def _is_earlier(row: JobInfo, wanted: Wanted) -> bool:
+def _is_earlier(row: JobInfo, wanted: RequestedJob) -> bool:
     return bool(row.submitted and wanted.submitted and row.submitted < wanted.submitted - SLACK)
 
 
-def _until_another(wanted: Wanted, rows: Iterable[JobInfo]) -> Iterator[JobInfo]:
-    """Yield the rows up to the first of another name; the accounting may not know the name yet."""
+def _up_to_other_name(wanted: RequestedJob, rows: Iterable[JobInfo]) -> Iterator[JobInfo]:
+    """Yield the rows before the first one with another name; a row without a name is from sacct, which may lag."""
     for row in rows:
         if row.name not in ("", wanted.name):
             return
@@ -130,5 +124,5 @@ def _until_another(wanted: Wanted, rows: Iterable[JobInfo]) -> Iterator[JobInfo]
 
 
 def _is_stale(row: JobInfo, own: set[str]) -> bool:
-    waiting = tasks(row.job_id)
+    waiting = task_indices(row.job_id)
     return bool(waiting) and all(f"{row.number}_{task}" in own for task in waiting or ())

@@ -1,10 +1,10 @@
-"""What is known of a job, as values. No files, no processes."""
+"""The status of a job, as values. No files, no processes."""
 
 from dataclasses import dataclass
 from datetime import datetime
 
 from slurmddp.runs.layout import RunDir
-from slurmddp.slurm.job_info import Source
+from slurmddp.slurm.job_info import JobRef, Source
 from slurmddp.slurm.states import Phase, phase_of
 
 Happened = tuple[float, str]
@@ -13,7 +13,7 @@ Happened = tuple[float, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a job's training is, by the run's own records; None for what they do not tell."""
+    """How far a job's training is, by the run's own records; None for what is not on record."""
 
     attempt: str = ""
     """The newest start of its ranks, `<SLURM_RESTART_COUNT>.<n>`; empty before the first."""
@@ -34,14 +34,14 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True)
 class JobStatus:
-    """What became of one job, or of one task of an array."""
+    """The status of one job, or of one task of an array."""
 
     job_id: str
     """`17`, `17_3` for a task of an array, `17_[4-9]` for those that wait together."""
     run: RunDir | None
     name: str
     state: str
-    """Slurm's word; `UNKNOWN` when nobody tells."""
+    """Slurm's word; `UNKNOWN` when neither Slurm nor the files tell."""
     reason: str = ""
     """Slurm's word for why it waits, or why it ended."""
     meaning: str = ""
@@ -52,19 +52,24 @@ class JobStatus:
     ended: datetime | None = None
     elapsed_s: int | None = None
     limit_s: int | None = None
-    """None when there is none, or nobody tells."""
+    """None without a limit, or when it is not known."""
     nodes: tuple[str, ...] = ()
     partition: str = ""
     exit_status: str = ""
     """As Slurm has it, status and signal: `77:0`."""
     restarts: int | None = None
-    """How often Slurm has put it back into the queue; None when nobody tells."""
+    """How often Slurm has put it back into the queue; None when it is not known."""
     source: Source = "files"
     age_s: float = 0.0
-    """How old the answer is: 0 when Slurm has just given it, else the time since the last thing on record."""
+    """Age of the status: 0 when Slurm has just given it, else the time since the last record."""
     silence: str = ""
-    """Why Slurm did not tell; empty when it did, or does not know the job."""
+    """Why Slurm did not answer; empty when it did, also when it does not know the job."""
     progress: Progress | None = None
+
+    @property
+    def ref(self) -> JobRef:
+        """The parts of its id."""
+        return JobRef.parse(self.job_id)
 
     @property
     def phase(self) -> Phase:

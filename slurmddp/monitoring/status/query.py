@@ -1,4 +1,4 @@
-"""What became of jobs: asks Slurm as seldom as it goes, and the runs' files where it does not tell."""
+"""Queries the status of jobs: with few questions to Slurm, and from the runs' files where it is silent."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -7,8 +7,8 @@ from datetime import datetime
 from functools import cache
 from typing import Any, Final
 
-from slurmddp.monitoring.status.build_status import Files, statuses
-from slurmddp.monitoring.status.job_identity import Wanted
+from slurmddp.monitoring.status.build_status import RunHistories, build_statuses
+from slurmddp.monitoring.status.job_identity import RequestedJob
 from slurmddp.monitoring.status.job_status import JobStatus
 from slurmddp.monitoring.status.slurm_answers import Answers
 from slurmddp.runs import origin
@@ -16,7 +16,7 @@ from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
 from slurmddp.runs.origin import Origin
 from slurmddp.runs.submissions import submissions
-from slurmddp.slurm.job_info import number
+from slurmddp.slurm.job_info import JobRef
 
 TIMEOUT_S: Final = 20.0
 """How long each of Slurm's programs may take."""
@@ -24,24 +24,24 @@ TIMEOUT_S: Final = 20.0
 Environ = Mapping[str, str]
 
 
-def look(
+def query_jobs(
     targets: Sequence[Target], environ: Environ, *, timeout_s: float = TIMEOUT_S, now: float | None = None
 ) -> list[JobStatus]:
-    """Return what became of the targets' jobs, in their order; of an array, of each task that Slurm lists.
+    """Return the status of the targets' jobs, in their order; of an array, that of each task that Slurm lists.
 
-    One squeue and one sacct whatever the number; scontrol for a few jobs. Each may take `timeout_s`. Raises
-    nothing that Slurm could cause: where it does not tell, the runs' files do, or the state is UNKNOWN.
+    It takes one squeue and one sacct for any number of jobs, and scontrol for a few jobs. Each may take `timeout_s`.
+    Raises nothing when Slurm fails: then the runs' files tell the state, or it is UNKNOWN.
     """
     known = _Known()
     wanted = [job for target in targets for job in _wanted(target, known)]
     answers = Answers(wanted, environ, timeout_s)
     answers.ask()
-    files = Files(jobs=len(wanted), now=time.time() if now is None else now)
-    return [status for job in wanted for status in statuses(job, answers, files)]
+    histories = RunHistories(jobs=len(wanted), now=time.time() if now is None else now)
+    return [status for job in wanted for status in build_statuses(job, answers, histories)]
 
 
-def current(target: Target) -> Target:
-    """Return the target with the jobs of its run's last submission alone: one, or one and those chained to it."""
+def last_submission(target: Target) -> Target:
+    """Return the target with only the jobs of its run's last submission: one job and its chain."""
     after = {record["job"]: str(record.get("after")) for record in submissions(target.run)} if target.run else {}
     jobs = target.jobs[-1:]
     while jobs and (before := after.get(jobs[0])) in target.jobs and before not in jobs:
@@ -53,15 +53,15 @@ def _submissions(run: RunDir) -> dict[str, dict[str, Any]]:
     return {record["job"]: record for record in submissions(run)}
 
 
-def _wanted(target: Target, known: "_Known") -> Iterator[Wanted]:
+def _wanted(target: Target, known: "_Known") -> Iterator[RequestedJob]:
     if target.run is None:
-        yield from (Wanted(job_id=job_id) for job_id in target.jobs)
+        yield from (RequestedJob(job_id=job_id) for job_id in target.jobs)
         return
     run = target.run.sweep or target.run
     for job_id in target.jobs:
-        record = known.record(run, number(job_id))
-        came = known.origin(run, number(job_id))
-        yield Wanted(
+        array_id = JobRef.parse(job_id).array_id
+        record, came = known.record(run, array_id), known.origin(run, array_id)
+        yield RequestedJob(
             job_id=job_id,
             run=target.run,
             submitted=_time(record.get("time")),
@@ -72,7 +72,7 @@ def _wanted(target: Target, known: "_Known") -> Iterator[Wanted]:
 
 
 class _Known:
-    """What the runs have on record of their submissions, each read once."""
+    """The runs' records of their submissions, each read once."""
 
     def __init__(self) -> None:
         self._records = cache(_submissions)
@@ -82,7 +82,7 @@ class _Known:
         return self._records(run).get(job, {})
 
     def _origin(self, run: RunDir, job: str) -> Origin:
-        return origin.of(run, self.record(run, job))
+        return origin.read_origin(run, self.record(run, job))
 
 
 def _time(text: object) -> datetime | None:

@@ -1,32 +1,31 @@
-"""How far a run is and how a job of it ended, by the run's own files. Asks nobody."""
+"""Reads from a run's files how far a job is and how it ended. Slurm is not asked."""
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from slurmddp.exit_codes import DONE, FAILED, FENCED, STOPPED
 from slurmddp.monitoring.status.job_status import Happened, Progress
-from slurmddp.runs.exit_records import ExitRecord, decisive, read_records
+from slurmddp.runs.exit_records import ExitRecord, read_decisive_record
 from slurmddp.runs.history import Attempt, Event, History, number
-from slurmddp.runs.layout import RunDir
-from slurmddp.runs.supervision import JobEnd, job_end
+from slurmddp.runs.layout import MANIFEST, RunDir
+from slurmddp.runs.ownership import is_running_here
+from slurmddp.runs.supervisor_records import JobOutcome, job_outcome
 
 UNRECORDED: Final = "put back by Slurm; why is not on record (a preemption without notice, a lost node)"
 
 _PACE: Final = 20
-"""The pace is that of so many records."""
+"""The pace is computed from so many records."""
 _LONGEST_S: Final = 1e10
-"""Three centuries: a number of steps that means for ever."""
+"""Three centuries: a training with so many steps has no end."""
 _FINAL: Final = (DONE, FAILED, FENCED)
-"""After an attempt that ended so, the job does not go on."""
+"""The job does not continue after an attempt with one of these."""
 
 
 @dataclass(frozen=True)
-class Ending:
-    """How a job ended, or where it was last seen, by its own files."""
+class RecordedState:
+    """The state of a job by its own files, and when it was last seen."""
 
     state: str
     """Slurm's word for it; `UNKNOWN` when its files do not tell."""
@@ -36,13 +35,13 @@ class Ending:
     """When that was, in seconds since 1970."""
 
 
-def progress(run: RunDir, history: History, job_id: str, *, running: bool, now: float) -> Progress:
+def read_progress(run: RunDir, history: History, job_id: str, *, running: bool, now: float) -> Progress:
     """Return how far a job is; `history` holds the run's events, or its newest."""
     own = history.of_job(job_id)
     attempt = own.attempts[-1] if own.attempts else None
     last, saved = own.last("metrics"), own.last("checkpoint")
     steps = [event.count("step") for event in (last, saved) if event]
-    step, age_s = newest_checkpoint(run.checkpoints, now)
+    step, age_s = newest_checkpoint(run, now)
     return Progress(
         attempt=attempt.name if attempt else "",
         step=max(steps, default=None),
@@ -74,81 +73,80 @@ def left_s(metrics: Sequence[Event], now: float) -> float | None:
     return max(0.0, rest_s) if rest_s < _LONGEST_S else None
 
 
-def newest_checkpoint(folder: Path, now: float) -> tuple[int | None, float | None]:
-    """Return the step of the newest whole checkpoint and its age in seconds."""
+def newest_checkpoint(run: RunDir, now: float) -> tuple[int | None, float | None]:
+    """Return the step of the run's newest checkpoint and its age in seconds; None for both without one."""
     with suppress(OSError):
-        for path in sorted(folder.iterdir(), reverse=True):
-            step = re.fullmatch(r"step-(\d{9})", path.name, re.ASCII)
-            manifest = path / "manifest.json"
-            if step and manifest.is_file():
-                return int(step[1]), max(0.0, now - manifest.stat().st_mtime)
+        if newest := run.newest_checkpoint:
+            return int(newest.name.partition("-")[2]), max(0.0, now - (newest / MANIFEST).stat().st_mtime)
     return None, None
 
 
-def ending(run: RunDir, history: History, job_id: str, *, gone: bool) -> Ending:
-    """Return how a job ended by its supervisor's events; without any, by its set-up and the ranks of its last attempt.
+def read_state(run: RunDir, history: History, job_id: str, *, gone: bool) -> RecordedState:
+    """Return the state of a job by its supervisor's events; without any, by the exit records of its last attempt.
 
-    `gone`: Slurm no longer knows it, so that it has ended; else it may go on after an attempt.
+    `gone` says that Slurm does not know it any more: it has ended. Else it may continue after an attempt.
     """
     own = history.of_job(job_id)
     seen = last_seen(run, history, job_id)
-    cancelled = _cancelled(own.decision())
-    end = job_end(run, job_id, own.events) or (_end_of_ranks(run, own, job_id) if not cancelled else None)
+    cancelled = _cancellation(own.decision())
+    end = job_outcome(run, job_id, own.events) or (_end_of_ranks(run, own, job_id) if not cancelled else None)
     if end and (end.is_final or (gone and not cancelled)):
-        return _ended(end.status, end.reason, seen)
+        return _end_state(end.status, end.reason, seen)
     if cancelled:
-        return Ending("CANCELLED", cancelled, "", seen)
+        return RecordedState("CANCELLED", cancelled, "", seen)
     if own.events and not gone:
-        return Ending("PENDING" if own.events[-1].kind == "requeue" else "RUNNING", "", "", seen)
-    return Ending("UNKNOWN", "", "", seen)
+        return RecordedState("PENDING" if own.events[-1].kind == "requeue" else "RUNNING", "", "", seen)
+    return RecordedState("UNKNOWN", "", "", seen)
 
 
-def local_ending(run: RunDir, job_id: str, seen: float | None) -> Ending:
-    """Return how a run on this machine, without Slurm, ended by the records of its ranks; or that it goes on."""
-    if run.runs_here(job_id):
-        return Ending("RUNNING", "", "", seen)
+def read_local_state(run: RunDir, job_id: str, seen: float | None) -> RecordedState:
+    """Return the state of a run on this machine: RUNNING while its process exists, else by its exit records."""
+    if is_running_here(run.owner, job_id):
+        return RecordedState("RUNNING", "", "", seen)
     record = _last_record(run, job_id)
     if record is None:
-        return Ending("UNKNOWN", "it does not run on this machine, and no rank left a record of its end", "", seen)
+        return RecordedState(
+            "UNKNOWN", "it does not run on this machine, and no rank left a record of its end", "", seen
+        )
     if record.status == STOPPED:
-        return Ending("CANCELLED", record.text, f"{STOPPED}:0", seen)
-    return _ended(record.status, "" if record.status == DONE else record.text, seen)
+        return RecordedState("CANCELLED", record.text, f"{STOPPED}:0", seen)
+    return _end_state(record.status, "" if record.status == DONE else record.text, seen)
 
 
-def _ended(status: int, reason: str, seen: float | None) -> Ending:
-    return Ending("COMPLETED" if status == DONE else "FAILED", reason, f"{status}:0", seen)
+def _end_state(status: int, reason: str, seen: float | None) -> RecordedState:
+    return RecordedState("COMPLETED" if status == DONE else "FAILED", reason, f"{status}:0", seen)
 
 
-def _end_of_ranks(run: RunDir, own: History, job_id: str) -> JobEnd | None:
-    """Return how the ranks of the last attempt ended, of a job without events of a supervisor."""
+def _end_of_ranks(run: RunDir, own: History, job_id: str) -> JobOutcome | None:
+    """Return how the last attempt ended, for a job without events of a supervisor."""
     if own.last("attempt_start") or own.last("requeue"):
         return None
     record = _last_record(run, job_id)
-    return JobEnd(record.status, record.text, is_final=record.status in _FINAL) if record else None
+    return JobOutcome(record.status, record.text, is_final=record.status in _FINAL) if record else None
 
 
 def _last_record(run: RunDir, job_id: str) -> ExitRecord | None:
     attempts = run.attempts(job_id)
-    return decisive(read_records(run.attempt(job_id, attempts[-1]))) if attempts else None
+    return read_decisive_record(run.attempt(job_id, attempts[-1])) if attempts else None
 
 
 def last_seen(run: RunDir, history: History, job_id: str) -> float | None:
-    """Return when a job gave its last sign, an event or a line of its log, in seconds since 1970."""
+    """Return the time of a job's last event or last line of its log, in seconds since 1970."""
     times = [event.time for event in history.of_job(job_id).events[-1:]]
     with suppress(OSError):
         times.append(run.batch_log(job_id).stat().st_mtime)
     return max(times, default=None)
 
 
-def _cancelled(last: Event | None) -> str:
-    """Return how a job was cancelled, if that is the last on record and nothing but the ranks' end came after it."""
+def _cancellation(last: Event | None) -> str:
+    """Return how a job was cancelled; empty when something other than the ranks' end is on record after that."""
     if last and last.kind == "cancel":
         return f"cancelled by `slurmddp cancel` ({last.text('by')})"
     return "cancelled" if last and last.kind == "notice" and last.text("reason") == "cancelled" else ""
 
 
 def _requeues(attempts: Sequence[Attempt]) -> Iterator[Happened]:
-    """Yield the returns to the queue: those of the supervisor, and those that only a later start tells of."""
+    """Yield the requeues: those of the supervisor, and those by Slurm, which only a later start shows."""
     for index, attempt in enumerate(attempts):
         after = attempts[index + 1] if index + 1 < len(attempts) else None
         said, notice = attempt.last("requeue"), attempt.last("notice")

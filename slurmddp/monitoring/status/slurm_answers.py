@@ -1,4 +1,4 @@
-"""What Slurm says of some jobs: squeue, then sacct for what it does not know, then scontrol for a few. No files."""
+"""Asks Slurm for some jobs: squeue, then sacct for those it does not know, then scontrol for a few. No files."""
 
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,98 +7,98 @@ from functools import cached_property
 from typing import Final
 
 from slurmddp.monitoring.status import job_identity
-from slurmddp.monitoring.status.job_identity import Wanted
+from slurmddp.monitoring.status.job_identity import RequestedJob
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobInfo, Listing
 
 FEW: Final = 8
-"""Of so many jobs scontrol tells more."""
+"""Up to so many jobs, scontrol is asked for details."""
 
-_DOUBTS: Final = 20
-"""Of so many jobs a look compares the script, one question each."""
+_MAX_SCRIPT_CHECKS: Final = 20
+"""The scripts of up to so many jobs are compared, with one question for each."""
 
 
 @dataclass
 class Answers:
-    """What Slurm says of the jobs."""
+    """Slurm's answers about the jobs."""
 
-    wanted: Sequence[Wanted]
+    wanted: Sequence[RequestedJob]
     environ: Mapping[str, str]
     timeout_s: float
     queue: Listing = field(default_factory=Listing)
-    rows: dict[Wanted, list[JobInfo]] = field(default_factory=dict)
-    given_again: set[Wanted] = field(default_factory=set)
-    """Those whose number another job of the same name has by now."""
+    rows: dict[RequestedJob, list[JobInfo]] = field(default_factory=dict)
+    reused_numbers: set[RequestedJob] = field(default_factory=set)
+    """Jobs whose number now belongs to another job of the same name."""
 
     def ask(self) -> None:
-        """Ask squeue, then sacct for what it does not know, then scontrol for a few; none of them for runs here."""
-        asked = [job for job in self.wanted if not job.is_local]
-        self.rows = {job: [] for job in self.wanted if job.is_local}
+        """Ask squeue, then sacct for jobs it does not know, then scontrol for a few; not for runs on this machine."""
+        asked = [job for job in self.wanted if not job.ref.is_local]
+        self.rows = {job: [] for job in self.wanted if job.ref.is_local}
         if not asked:
             return
         ids = list(dict.fromkeys(job.job_id for job in asked))
         self.queue = queries.queue(ids, self.environ, timeout_s=self.timeout_s)
-        self._take(asked, self.queue.jobs)
-        self._drop_others()
+        self._add_rows(asked, self.queue.jobs)
+        self._drop_other_jobs()
         if missing := [job for job in asked if self._is_incomplete(job)]:
-            self._take(missing, self._accounting(missing))
+            self._add_rows(missing, self._accounting(missing))
         if len(asked) <= FEW and not self.queue.silence:
-            self._detail()
+            self._add_details()
 
     @cached_property
     def names(self) -> Mapping[str, str]:
-        """What the jobs are called that squeue knows, by number."""
+        """The names of the jobs that squeue knows, by number."""
         return {row.number: row.name for row in self.queue.jobs}
 
-    def _take(self, wanted: Iterable[Wanted], rows: Iterable[JobInfo]) -> None:
-        nearest = job_identity.Nearest(rows)
+    def _add_rows(self, wanted: Iterable[RequestedJob], rows: Iterable[JobInfo]) -> None:
+        nearest = job_identity.RowIndex(rows)
         for job in wanted:
             known = self.rows.setdefault(job, [])
-            found = self._own(job, nearest.of(job))
+            found = self._own_rows(job, nearest.rows_of(job))
             ids = {row.job_id for row in known}
-            more = [row for row in found if row.job_id not in ids and self._is_true(row)]
-            self.rows[job] = job_identity.newest([*known, *more])
+            more = [row for row in found if row.job_id not in ids and self._is_possible(row)]
+            self.rows[job] = job_identity.newest_rows([*known, *more])
 
-    def _own(self, job: Wanted, rows: Iterable[JobInfo]) -> list[JobInfo]:
-        found = job_identity.newest(job_identity.of(job, rows))
-        return [row for row in found if not (job in self.given_again and job_identity.is_doubtful(job, row))]
+    def _own_rows(self, job: RequestedJob, rows: Iterable[JobInfo]) -> list[JobInfo]:
+        found = job_identity.newest_rows(job_identity.matching_rows(job, rows))
+        return [row for row in found if not (job in self.reused_numbers and job_identity.is_doubtful(job, row))]
 
-    def _is_true(self, row: JobInfo) -> bool:
-        """Whether a row can be: what the controller has forgotten has ended, whatever the accounting still holds."""
+    def _is_possible(self, row: JobInfo) -> bool:
+        """Return whether a row can be true: a job that the controller does not know has ended, also if sacct lags."""
         return row.source == "squeue" or bool(self.queue.silence) or row.has_ended
 
-    def _drop_others(self) -> None:
-        """Take out what has a run's number and name, and another script."""
+    def _drop_other_jobs(self) -> None:
+        """Remove the rows of jobs that have a run's number and name, but another script."""
         doubts = [job for job in self.wanted for row in self.rows[job] if job_identity.is_doubtful(job, row)]
         deadline = time.monotonic() + self.timeout_s
-        for job in list(dict.fromkeys(doubts))[:_DOUBTS]:
+        for job in list(dict.fromkeys(doubts))[:_MAX_SCRIPT_CHECKS]:
             left_s = max(0.0, deadline - time.monotonic())
-            if queries.script_digest(job.number, self.environ, timeout_s=left_s) not in (None, job.sha256):
-                self.given_again.add(job)
+            if queries.script_digest(job.ref.array_id, self.environ, timeout_s=left_s) not in (None, job.sha256):
+                self.reused_numbers.add(job)
                 self.rows[job] = []
 
-    def _is_incomplete(self, job: Wanted) -> bool:
-        """Whether the accounting may know more: of a job that squeue does not, and of an array's tasks."""
+    def _is_incomplete(self, job: RequestedJob) -> bool:
+        """Return whether sacct may know more: a job that squeue does not know, or ended tasks of an array."""
         rows = self.rows[job]
-        return not rows or ("_" in rows[0].job_id and "_" not in job.job_id)
+        return not rows or (rows[0].ref.suffix.startswith("_") and not job.ref.is_task)
 
-    def _accounting(self, missing: Sequence[Wanted]) -> tuple[JobInfo, ...]:
-        since = job_identity.earliest(job.submitted for job in missing)
-        ids = list(dict.fromkeys(job.number for job in missing))
+    def _accounting(self, missing: Sequence[RequestedJob]) -> tuple[JobInfo, ...]:
+        since = job_identity.earliest_submission(job.submitted for job in missing)
+        ids = list(dict.fromkeys(job.ref.array_id for job in missing))
         return queries.accounting(ids, since, self.environ, timeout_s=self.timeout_s).jobs
 
-    def _detail(self) -> None:
-        """Add what only scontrol tells, and all that it does where neither of the others knows a job."""
+    def _add_details(self) -> None:
+        """Add what only scontrol knows; for a job that squeue and sacct do not know, add the whole row."""
         for job, rows in self.rows.items():
-            if job.is_local or (rows and rows[0].source == "sacct"):
+            if job.ref.is_local or (rows and rows[0].source == "sacct"):
                 continue
-            heard = queries.controller(job.job_id, self.environ, timeout_s=self.timeout_s)
-            if heard.silence:
+            answer = queries.controller(job.job_id, self.environ, timeout_s=self.timeout_s)
+            if answer.silence:
                 return
-            shown = {row.job_id: row for row in self._own(job, heard.jobs)}
-            detailed = [_detailed(row, shown.get(row.job_id)) for row in rows]
+            shown = {row.job_id: row for row in self._own_rows(job, answer.jobs)}
+            detailed = [_with_details(row, shown.get(row.job_id)) for row in rows]
             self.rows[job] = detailed or list(shown.values())
 
 
-def _detailed(row: JobInfo, more: JobInfo | None) -> JobInfo:
+def _with_details(row: JobInfo, more: JobInfo | None) -> JobInfo:
     return row._replace(exit_status=more.exit_status, restarts=more.restarts) if more else row

@@ -1,6 +1,6 @@
-"""Lets all ranks write one checkpoint: each its own file, rank 0 the rest, which makes it one. In the writers' threads.
+"""Writes one checkpoint by all ranks: each rank writes its own file, rank 0 also the others. Runs in their threads.
 
-Rank 0 names the folder, each rank writes into it and reports, and only what all have written becomes a checkpoint.
+Rank 0 names the folder, and each rank writes into it and reports. It becomes a checkpoint when all have succeeded.
 """
 
 from collections.abc import Callable, Mapping
@@ -10,57 +10,59 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from slurmddp.runtime.checkpoint import sharded, state
+from slurmddp.runtime.checkpoint import sharded, state_dicts
 from slurmddp.runtime.checkpoint.sharded import Entry, Share
 from slurmddp.runtime.checkpoint.staging import check_plain
-from slurmddp.runtime.checkpoint.state import Stateful
-from slurmddp.runtime.checkpoint.store import INDEX, Files, Store, save_bytes, save_each, save_parts
+from slurmddp.runtime.checkpoint.state_dicts import Stateful
+from slurmddp.runtime.checkpoint.store import INDEX, Files, Store, save_bytes, save_parts, save_states
 from slurmddp.runtime.launch.rank import Rank
 
 NAME_BYTES = 255
-"""Of a folder's name."""
+"""The longest name of a folder."""
 
 Report = dict[str, Any]
 
 
-class Joint:
-    """The ranks of one Checkpointer as its writers; each call is one of all of them."""
+class CollectiveSave:
+    """The ranks of one Checkpointer that write. All ranks call it together: rank 0 one method, the others another."""
 
     def __init__(self, parts: Mapping[str, Stateful], folder: Path, who: Rank, group: dist.ProcessGroup | None) -> None:
-        """`group` is one of gloo that nothing else uses; None where this process is alone."""
+        """`group` is a gloo group with no other use; None when the world size is 1."""
         self._parts = parts
         self._folder = folder
         self._who = who
         self._group = group
 
-    def share(self) -> Share:
-        """Return what this rank saves of the present state; nothing is copied, and nothing said."""
-        return sharded.share_of(self._parts, main=self._who.is_main)
+    def collect_share(self) -> Share:
+        """Return what this rank saves of the present state; nothing is copied or sent."""
+        return sharded.collect_share(self._parts, main=self._who.is_main)
 
-    def lead(self, store: Store, step: int, parts: Mapping[str, Any], share: Share, note: Mapping[str, Any]) -> None:
-        """Write a checkpoint, as rank 0; raise as `Store.write` does, also when another rank's disk has refused."""
-        told = False
+    def write_as_main(
+        self, store: Store, step: int, parts: Mapping[str, Any], share: Share, note: Mapping[str, Any]
+    ) -> None:
+        """Write a checkpoint, as rank 0; raise as `Store.write` does, also when another rank could not write."""
+        named = False
 
         def fill(folder: Path) -> Files:
-            nonlocal told
-            told = True
-            self._tell(folder.name)
+            nonlocal named
+            named = True
+            self._broadcast_name(folder.name)
             reports = self._gather(lambda: self._write(folder, share, parts))
             return self._finish(folder, reports)
 
         try:
-            store.write_by(step, fill, note)
+            store.write_with(step, fill, note)
         finally:
-            if not told:
+            if not named:
                 self.skip()
 
     def skip(self) -> None:
-        """Let the others go without a checkpoint, as rank 0."""
-        self._tell("")
+        """Tell the other ranks, as rank 0, that there is no checkpoint to write."""
+        self._broadcast_name("")
 
-    def follow(self, share: Share) -> None:
-        """Write this rank's file, as another rank than 0, unless there is to be no checkpoint."""
-        name = self._tell("")
+    def write_as_peer(self, share: Share) -> None:
+        """Write this rank's file, as a rank other than 0, if rank 0 writes a checkpoint."""
+        name = self._broadcast_name("")
         if name:
             self._gather(lambda: self._write(self._folder / name, share, {}))
 
@@ -69,7 +71,7 @@ class Joint:
             check_plain(frame, part)
         name = f"rank-{self._who.rank:05d}.distcp"
         files = save_parts(parts, folder)
-        files[name], spans = save_each(share.tensors, folder / name)
+        files[name], spans = save_states(share.tensors, folder / name)
         places = zip(share.pieces, spans, strict=True)
         entries = [Entry(piece.name, piece.offsets, tuple(piece.tensor.shape), name, *span) for piece, span in places]
         return {
@@ -80,27 +82,27 @@ class Joint:
         }
 
     def _gather(self, write: Callable[[], Report]) -> list[Report]:
-        """Return what all ranks report, on rank 0; a disk that refuses keeps nobody from it."""
+        """Return the reports of all ranks, on rank 0; a rank that cannot write reports its error."""
         try:
             report = write()
         except OSError as error:
             reason = f"{error.strerror} (rank {self._who.rank} on {self._who.host})"
             report = {"error": [error.errno, reason, str(error.filename or self._folder)]}
-        return state.gather(report, self._group)
+        return state_dicts.gather(report, self._group)
 
     def _finish(self, folder: Path, reports: list[Report]) -> Files:
-        """Write what is known when all have written; raise what the first of them could not."""
+        """Write the index when all ranks have written; raise the error of the first rank that could not."""
         for report in reports:
             if "error" in report:
                 raise OSError(*report["error"])
-        index = sharded.index_of(reports)
+        index = sharded.build_index(reports)
         files: Files = {name: file for report in reports for name, file in report["files"].items()}
         files |= save_parts({INDEX: index}, folder)
-        files[sharded.METADATA] = save_bytes(sharded.for_torchs_tools(index), folder / sharded.METADATA)
+        files[sharded.METADATA] = save_bytes(sharded.encode_metadata(index), folder / sharded.METADATA)
         return files
 
-    def _tell(self, name: str) -> str:
-        """Return the name that rank 0 gives."""
+    def _broadcast_name(self, name: str) -> str:
+        """Return the name that rank 0 sends to all ranks."""
         if self._group is None:
             return name
         message = torch.tensor(list(name.encode().ljust(NAME_BYTES, b"\0")), dtype=torch.uint8)

@@ -1,10 +1,10 @@
-"""Makes a resumed run add gradients up in the same order as one that was never interrupted.
+"""Makes a resumed run sum gradients in the same order as a run that was never interrupted.
 
-DistributedDataParallel lays its buckets out anew after the first backward, in the order in which gradients became
-ready, and an element's place in its bucket decides in which order more than two ranks add it up. A resumed run would
-take its first step with the first layout, and differ in the last bits. So the order is part of a checkpoint, and
-before the first resumed step a backward of zeros, through a chain of the parameters in that order, brings
-DistributedDataParallel to the layout that it had.
+After the first backward, DistributedDataParallel rebuilds its buckets in the order in which the gradients became ready.
+The position of an element in its bucket decides in which order more than two ranks sum it. Without further action, a
+resumed run would take its first step with the initial buckets, and its result would differ in the last bits. Therefore
+a checkpoint holds that order. Before the first resumed step, a backward pass of zeros through the parameters in that
+order makes DistributedDataParallel build the same buckets again.
 """
 
 from collections.abc import Mapping
@@ -19,16 +19,16 @@ class Layout:
     """The order in which one model's gradients became ready in its first backward."""
 
     def __init__(self, model: DistributedDataParallel) -> None:
-        anew = not (model.static_graph or model.find_unused_parameters)
-        self._model = model if anew else None
+        rebuilds = not (model.static_graph or model.find_unused_parameters)
+        self._model = model if rebuilds else None
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._hooks: list[Any] = []
         self._ready: list[int] = []
         self.order: list[int] = []
-        """The parameters' places among those with a gradient; empty before the first step."""
+        """Indices among the parameters that require a gradient; empty before the first step."""
 
     def watch(self) -> None:
-        """Take note of the order during the step that begins now, unless it is known."""
+        """Record the order during the step that begins now, unless it is known."""
         if self._model is None or self.order:
             return
         for place, parameter in enumerate(self._parameters):
@@ -38,7 +38,7 @@ class Layout:
             self._hooks.append(hook)
 
     def settle(self) -> None:
-        """Keep the order of the step that has just ended; its last backward is the one that was reduced."""
+        """Keep the order of the step that has just ended: that of its last backward, which was all-reduced."""
         for hook in self._hooks:
             hook.remove()
         order = self._ready[-len(self._parameters) :]
@@ -48,10 +48,9 @@ class Layout:
         self._hooks, self._ready = [], []
 
     def restore(self, order: list[int]) -> None:
-        """Bring a fresh model to the layout that follows from `order`, all ranks together.
+        """Make a fresh model build the buckets that follow from `order`, all ranks together.
 
-        Parameters, gradients, buffers and randomness stay as they are. Nothing happens to a model whose parameters
-        are others.
+        Parameters, gradients, buffers and random numbers do not change. A model with other parameters is left alone.
         """
         if self._model is None or not self._fits(order):
             return
@@ -68,8 +67,8 @@ class Layout:
         return sorted(order) == list(range(len(self._parameters)))
 
 
-def layouts(parts: Mapping[str, nn.Module]) -> dict[str, Layout]:
-    """Return the layout of each DistributedDataParallel in these modules, at whatever depth, by part and path."""
+def find_layouts(parts: Mapping[str, nn.Module]) -> dict[str, Layout]:
+    """Return the layout of each DistributedDataParallel in these modules, at any depth, by part and path."""
     found: dict[str, Layout] = {}
     for name, part in parts.items():
         for path, module in part.named_modules():
@@ -79,13 +78,13 @@ def layouts(parts: Mapping[str, nn.Module]) -> dict[str, Layout]:
 
 
 def _backward_of_zeros(model: DistributedDataParallel, parameters: list[nn.Parameter]) -> None:
-    """Let the gradients become ready from the last of the parameters to the first."""
+    """Run a backward pass in which the gradients become ready from the last of the parameters to the first."""
     with _only_forward(model.module, parameters):
         model().backward()
 
 
 class _only_forward:  # noqa: N801 - a context manager reads as a verb
-    """Let the module's forward be the chain, without the hooks that the program may have put around it."""
+    """Replace the module's forward by the chain of parameters, and remove the program's hooks meanwhile."""
 
     def __init__(self, module: nn.Module, parameters: list[nn.Parameter]) -> None:
         self._module, self._parameters = module, parameters
@@ -100,7 +99,7 @@ class _only_forward:  # noqa: N801 - a context manager reads as a verb
 
     def __exit__(self, *_: object) -> None:
         del self._module.forward
-        if self._own is not None:  # of torch.compile, or of a program that has put one there
+        if self._own is not None:  # set by torch.compile or by the program
             self._module.forward = self._own
         for name, hooks in self._hooks.items():
             setattr(self._module, name, hooks)
@@ -113,7 +112,7 @@ class _only_forward:  # noqa: N801 - a context manager reads as a verb
 
 
 class _Link(torch.autograd.Function):
-    """Adds nothing; its backward makes the parameter's gradient ready before those further down the chain."""
+    """Adds nothing; its backward makes the parameter's gradient ready before those earlier in the chain."""
 
     @staticmethod
     def forward(ctx: Any, before: Tensor, parameter: Tensor) -> Tensor:

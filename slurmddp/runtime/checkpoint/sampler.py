@@ -1,4 +1,4 @@
-"""The order of the samples, and how far the training has come in it."""
+"""The order of the samples, and the position of the training in it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,20 +10,21 @@ from slurmddp.errors import RankError
 from slurmddp.runtime import session
 
 _PRIME = 1_000_003
-"""Parts the seeds of neighbouring runs from those of neighbouring epochs."""
+"""Keeps the seeds of neighbouring runs apart from those of neighbouring epochs."""
 
 
 class Sampler(TorchSampler[list[int]]):
-    """This rank's batches, one epoch after the other without end: a `batch_sampler` for torch's DataLoader.
+    """This rank's batches, epoch after epoch without end: a `batch_sampler` for torch's DataLoader.
 
-    The samples form one stream, epoch after epoch, each epoch a permutation of all of them that depends on seed and
-    epoch alone. A step takes the next `batch_size * world_size` of the stream, so that every batch is full, the last
-    one of an epoch reaches into the next, and nothing is repeated or left out. The position is the number of
-    samples that finished steps have consumed, whatever a loader has fetched ahead; any world size can go on from it.
+    The samples form one stream. Each epoch is a permutation of all samples that depends only on the seed and on the
+    epoch. A step takes the next `batch_size * world_size` samples of the stream. So every batch is full, the last batch
+    of an epoch may reach into the next epoch, and no sample is repeated or left out. The position is the number of
+    samples that finished steps have consumed, not those that a loader has prefetched. Any world size can continue
+    from it.
     """
 
     def __init__(self, samples: int, batch_size: int, *, seed: int = 0, shuffle: bool = True) -> None:
-        """Make the order of `samples` samples, `batch_size` of them a rank and step.
+        """Order `samples` samples; each rank takes `batch_size` of them in each step.
 
         Raises RankError when either is not at least 1.
         """
@@ -35,48 +36,48 @@ class Sampler(TorchSampler[list[int]]):
         self.seed = seed
         self.shuffle = shuffle
         self.consumed = 0
-        """Samples of the stream that the finished steps of all ranks took."""
+        """Samples that the finished steps of all ranks took from the stream."""
         self._rank, self._world_size = ours.rank, ours.world_size
         self._iterated = False
         self._orders: dict[int, torch.Tensor] = {}
 
     @property
     def global_batch(self) -> int:
-        """Samples that a step takes on all ranks together."""
+        """Samples that all ranks together take in one step."""
         return self.batch_size * self._world_size
 
     @property
     def epoch(self) -> int:
-        """Epochs that were finished, from 0."""
+        """The number of finished epochs."""
         return self.consumed // self.samples
 
     def steps_until(self, epochs: int) -> int:
-        """Return how many steps from here finish that many epochs; the last one may reach into the next."""
+        """Return how many more steps finish that many epochs; the last step may reach into the next epoch."""
         return max(0, -(-(epochs * self.samples - self.consumed) // self.global_batch))
 
     def __iter__(self) -> Iterator[list[int]]:
-        """Yield this rank's indices for each step from the position on, without end."""
+        """Yield this rank's indices for each step, beginning at the position, without end."""
         self._iterated = True
         first = self.consumed
         while True:
             yield self.indices(first).tolist()
             first += self.global_batch
 
-    def places(self, first: int) -> torch.Tensor:
-        """Return this rank's places in the stream, int64 of shape [batch_size], for the step that begins at `first`."""
+    def positions(self, first: int) -> torch.Tensor:
+        """Return this rank's positions in the stream, int64 [batch_size], for the step that begins at `first`."""
         return torch.arange(first + self._rank, first + self.global_batch, self._world_size)
 
     def indices(self, first: int) -> torch.Tensor:
-        """Return the samples at those places, int64 of shape [batch_size]."""
-        places = self.places(first)
+        """Return the samples at those positions, int64 [batch_size]."""
+        positions = self.positions(first)
         parts = []
-        for epoch in range(int(places[0]) // self.samples, int(places[-1]) // self.samples + 1):
-            within = places - epoch * self.samples
+        for epoch in range(int(positions[0]) // self.samples, int(positions[-1]) // self.samples + 1):
+            within = positions - epoch * self.samples
             parts.append(self._order(epoch)[within[(within >= 0) & (within < self.samples)]])
         return torch.cat(parts)
 
     def advance(self) -> None:
-        """Count a finished step; the loop of `Checkpointer.steps` does."""
+        """Count a finished step; `Checkpointer.steps` calls this."""
         self.consumed += self.global_batch
 
     def state_dict(self) -> dict[str, Any]:
@@ -84,9 +85,9 @@ class Sampler(TorchSampler[list[int]]):
         return {"seed": self.seed, "samples": self.samples, "shuffle": self.shuffle, "consumed": self.consumed}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a position.
+        """Continue from a position.
 
-        Raises RankError when it is one in another order, or when a loader has already begun to take batches.
+        Raises RankError when the position belongs to another order, or when a loader has already taken batches.
         """
         for name in ("seed", "samples", "shuffle"):
             if state[name] != getattr(self, name):

@@ -1,9 +1,9 @@
-"""A state that is divided among the ranks: each rank's pieces, the index of all, and the way back. Writes no files.
+"""A state that is divided among the ranks: collects each rank's pieces, indexes and loads them. Writes no files.
 
-Of a model under `fully_shard` and its optimizer, or of a ZeroRedundancyOptimizer, no rank holds the whole. Each rank
-saves its pieces of the tensors, and rank 0 the frame: the state with its tensors on the meta device, which have shape
-and dtype alone. The pieces lie as torch.distributed.checkpoint lays them out, and are read by it for any number of
-ranks. Its collectives are not used: they are pickles from the network.
+No rank holds the whole of a model under `fully_shard`, of its optimizer, or of a ZeroRedundancyOptimizer. Each rank
+saves its pieces of the tensors. Rank 0 also saves the frame: the state with tensors on the meta device, which have only
+shape and dtype. The pieces have the layout of torch.distributed.checkpoint, which reads them for any number of ranks.
+Its collectives are not used, because they send pickles over the network.
 """
 
 import copy
@@ -31,14 +31,14 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor import empty as empty_dtensor
 
 from slurmddp.errors import RankError
-from slurmddp.runtime.checkpoint.state import State, Stateful, is_zero, state_of
+from slurmddp.runtime.checkpoint.state_dicts import State, Stateful, is_zero, state_of
 
 METADATA = ".metadata"
-"""The index as torch.distributed.checkpoint wants it, for its own tools; never read here, since it is a pickle."""
+"""The index for the tools of torch.distributed.checkpoint; never read here, because it is a pickle."""
 
 _Path = tuple[Any, ...]
 _Visit = Callable[[_Path, Tensor], Tensor]
-_Pattern = Callable[[_Path], Tensor | None]
+_Targets = Callable[[_Path], Tensor | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class Piece:
     name: str
     """The tensor's path in the state, joined by dots."""
     offsets: tuple[int, ...]
-    """Where in the tensor the piece begins."""
+    """Where the piece begins in the tensor."""
     tensor: Tensor
 
 
@@ -57,9 +57,9 @@ class Share:
     """What one rank saves of the divided parts."""
 
     frame: State
-    """By part; of other ranks than 0, only what rank 0 has not."""
+    """By part; on ranks other than 0, only what rank 0 does not have."""
     divided: dict[str, list[int | None]]
-    """By tensor and dimension of the mesh: the tensor's dimension that is divided over it, None for none."""
+    """By tensor: for each dimension of the mesh, the dimension of the tensor that is divided over it, or None."""
     pieces: tuple[Piece, ...]
 
     @property
@@ -67,14 +67,14 @@ class Share:
         """The pieces' contents."""
         return [piece.tensor for piece in self.pieces]
 
-    def of(self, tensors: Sequence[Tensor]) -> "Share":
+    def with_tensors(self, tensors: Sequence[Tensor]) -> "Share":
         """Return this share with other contents."""
         pairs = zip(self.pieces, tensors, strict=True)
         return dataclasses.replace(self, pieces=tuple(dataclasses.replace(one, tensor=other) for one, other in pairs))
 
 
 class Entry(NamedTuple):
-    """Where a piece lies."""
+    """Where a piece is stored."""
 
     name: str
     offsets: tuple[int, ...]
@@ -86,23 +86,25 @@ class Entry(NamedTuple):
     """In bytes."""
 
 
-def share_of(parts: Mapping[str, Stateful], *, main: bool) -> Share:
-    """Return what this rank saves; rank 0 (`main`) also what is alike on all."""
+def collect_share(parts: Mapping[str, Stateful], *, main: bool) -> Share:
+    """Return what this rank saves; on rank 0 (`main`) also what is the same on all ranks."""
     frame: State = {}
     divided: dict[str, list[int | None]] = {}
     pieces: list[Piece] = []
     for name, part in parts.items():
         tensors: dict[str, Tensor] = {}
-        framed = _mapped(state_of(part), _collecting(tensors), (name,))
+        framed = _map_tensors(state_of(part), _make_collector(tensors), (name,))
         alone = is_zero(part)
         if main or alone:
             frame[name] = framed if main else {"state": framed["state"]}
-        divided |= {key: _divided(tensor) for key, tensor in tensors.items() if isinstance(tensor, DTensor)}
-        pieces += _pieces({key: tensor for key, tensor in tensors.items() if _saves(tensor, alone=main or alone)})
+        divided |= {key: _sharded_dimensions(tensor) for key, tensor in tensors.items() if isinstance(tensor, DTensor)}
+        pieces += _split_pieces(
+            {key: tensor for key, tensor in tensors.items() if _is_saved_here(tensor, alone=main or alone)}
+        )
     return Share(frame=frame, divided=divided, pieces=tuple(pieces))
 
 
-def index_of(shares: Iterable[Mapping[str, Any]]) -> State:
+def build_index(shares: Iterable[Mapping[str, Any]]) -> State:
     """Return the index of a checkpoint from what each rank reports: its `frame`, `divided` and `entries`."""
     first, *others = shares
     frame = dict(first["frame"])
@@ -113,41 +115,41 @@ def index_of(shares: Iterable[Mapping[str, Any]]) -> State:
     return {"frame": frame, "divided": first["divided"], "entries": list(entries.values())}
 
 
-def for_torchs_tools(index: State) -> bytes:
+def encode_metadata(index: State) -> bytes:
     """Return the content of METADATA."""
     return pickle.dumps(_metadata(index))
 
 
 def load(folder: Path, index: State, parts: Mapping[str, Stateful]) -> State:
-    """Return the state of each part as far as this rank holds it, from the pieces that lie in `folder`."""
+    """Return this rank's state of each part, from the pieces in `folder`."""
     targets: dict[str, Tensor] = {}
     loaded: State = {}
     for name, part in parts.items():
         if name in index["frame"]:
-            visit = _allocating(targets, _pattern(part), index["divided"])
-            loaded[name] = _mapped(_local(index["frame"][name], part), visit, (name,))
+            visit = _make_allocator(targets, _target_by_path(part), index["divided"])
+            loaded[name] = _map_tensors(_drop_remote(index["frame"][name], part), visit, (name,))
     _read(folder, _metadata(index), targets)
     return loaded
 
 
 def _read(folder: Path, metadata: Metadata, targets: dict[str, Tensor]) -> None:
-    """Fill this rank's pieces from those that were saved, however the tensors were divided then."""
+    """Fill this rank's pieces from the saved ones, which may be divided in another way."""
     planner, reader = DefaultLoadPlanner(flatten_state_dict=False), FileSystemReader(folder)
     planner.set_up_planner(targets, metadata, is_coordinator=True)
     reader.set_up_storage_reader(metadata, is_coordinator=True)
     reader.read_data(planner.finish_plan(planner.create_local_plan()), planner).wait()
 
 
-def _mapped(value: Any, visit: _Visit, path: _Path) -> Any:
-    """Return a copy of a state in which each tensor is what `visit` makes of it."""
+def _map_tensors(value: Any, visit: _Visit, path: _Path) -> Any:
+    """Return a copy of a state with `visit` applied to each tensor."""
     if isinstance(value, Tensor):
         return visit(path, value)
     if type(value) in (dict, OrderedDict):
-        mapped = copy.copy(value)  # with the attribute in which a module's state keeps the versions of its parts
-        mapped.update({key: _mapped(item, visit, (*path, key)) for key, item in value.items()})
+        mapped = copy.copy(value)  # keeps `_metadata`, the versions of a module's parts
+        mapped.update({key: _map_tensors(item, visit, (*path, key)) for key, item in value.items()})
         return mapped
     if type(value) in (list, tuple):
-        return type(value)(_mapped(item, visit, (*path, place)) for place, item in enumerate(value))
+        return type(value)(_map_tensors(item, visit, (*path, place)) for place, item in enumerate(value))
     return copy.deepcopy(value)
 
 
@@ -155,7 +157,7 @@ def _name(path: _Path) -> str:
     return ".".join(map(str, path))
 
 
-def _collecting(tensors: dict[str, Tensor]) -> _Visit:
+def _make_collector(tensors: dict[str, Tensor]) -> _Visit:
     def visit(path: _Path, tensor: Tensor) -> Tensor:
         name = _name(path)
         if name in tensors:
@@ -166,37 +168,37 @@ def _collecting(tensors: dict[str, Tensor]) -> _Visit:
     return visit
 
 
-def _allocating(targets: dict[str, Tensor], pattern: _Pattern, divided: Mapping[str, list[int | None]]) -> _Visit:
+def _make_allocator(targets: dict[str, Tensor], target: _Targets, divided: Mapping[str, list[int | None]]) -> _Visit:
     def visit(path: _Path, tensor: Tensor) -> Tensor:
         name = _name(path)
-        targets[name] = _room(tensor, pattern(path[1:]), divided.get(name))
+        targets[name] = _allocate(tensor, target(path[1:]), divided.get(name))
         return targets[name]
 
     return visit
 
 
-def _room(tensor: Tensor, pattern: Tensor | None, dimensions: list[int | None] | None) -> Tensor:
-    """Return memory for this rank's piece of a tensor that is divided as `pattern` is now, or as it was."""
-    if dimensions is None or not isinstance(pattern, DTensor):
+def _allocate(tensor: Tensor, target: Tensor | None, dimensions: list[int | None] | None) -> Tensor:
+    """Return memory for this rank's piece of a tensor: divided as `target` is, or as it was when it was saved."""
+    if dimensions is None or not isinstance(target, DTensor):
         return torch.empty(tensor.shape, dtype=tensor.dtype)
-    if tensor.shape == pattern.shape:
-        return torch.empty_like(pattern, dtype=tensor.dtype, requires_grad=False)
+    if tensor.shape == target.shape:
+        return torch.empty_like(target, dtype=tensor.dtype, requires_grad=False)
     placements = [Replicate() if dimension is None else Shard(dimension) for dimension in dimensions]
     return empty_dtensor(
         *tensor.shape,
         dtype=tensor.dtype,
-        device_mesh=pattern.device_mesh,
-        placements=placements[: pattern.device_mesh.ndim],
+        device_mesh=target.device_mesh,
+        placements=placements[: target.device_mesh.ndim],
     )
 
 
-def _pattern(part: Stateful) -> _Pattern:
-    """Return what tells how a part's state is divided now; an optimizer's is as its parameters are."""
+def _target_by_path(part: Stateful) -> _Targets:
+    """Return the tensor by path that a part's state is divided like; an optimizer's is divided like its parameters."""
     if isinstance(part, torch.optim.Optimizer):
         parameters = dict(enumerate(_parameters(part)))
         return lambda path: parameters.get(path[1])
     found: dict[_Path, Tensor] = {}
-    _mapped(state_of(part), found.setdefault, ())
+    _map_tensors(state_of(part), found.setdefault, ())
     return found.get
 
 
@@ -204,8 +206,8 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return list(chain.from_iterable(group["params"] for group in optimizer.param_groups))
 
 
-def _local(frame: State, part: Stateful) -> State:
-    """Return the frame without what other ranks hold, where a part has whole tensors of some parameters alone."""
+def _drop_remote(frame: State, part: Stateful) -> State:
+    """Return the frame without the parameters of a ZeroRedundancyOptimizer that other ranks hold."""
     if not is_zero(part):
         return frame
     here = {id(parameter) for parameter in _parameters(part.optim)}  # type: ignore[attr-defined]  # is_zero says it
@@ -213,12 +215,12 @@ def _local(frame: State, part: Stateful) -> State:
     return {**frame, "state": {number: state for number, state in frame["state"].items() if number in numbers}}
 
 
-def _divided(tensor: DTensor) -> list[int | None]:
+def _sharded_dimensions(tensor: DTensor) -> list[int | None]:
     return [placement.dim if isinstance(placement, Shard) else None for placement in tensor.placements]
 
 
-def _saves(tensor: Tensor, *, alone: bool) -> bool:
-    """Tell whether this rank saves its piece, and not another one that has the same."""
+def _is_saved_here(tensor: Tensor, *, alone: bool) -> bool:
+    """Tell whether this rank saves its piece; of several ranks that have the same piece, only one does."""
     if not isinstance(tensor, DTensor):
         return alone
     places = tensor.device_mesh.get_coordinate()
@@ -227,7 +229,7 @@ def _saves(tensor: Tensor, *, alone: bool) -> bool:
     )
 
 
-def _pieces(tensors: dict[str, Tensor]) -> list[Piece]:
+def _split_pieces(tensors: dict[str, Tensor]) -> list[Piece]:
     planner = DefaultSavePlanner(flatten_state_dict=False)
     planner.set_up_planner(tensors, is_coordinator=True)
     found = []
@@ -247,7 +249,7 @@ def _metadata(index: State) -> Metadata:
         tensors[_name(path)] = TensorStorageMetadata(TensorProperties(dtype=tensor.dtype), tensor.shape, [])
         return tensor
 
-    _mapped(index["frame"], visit, ())
+    _map_tensors(index["frame"], visit, ())
     places = {}
     for entry in (Entry(*entry) for entry in index["entries"]):
         offsets = torch.Size(entry.offsets)

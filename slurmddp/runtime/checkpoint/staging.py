@@ -1,4 +1,4 @@
-"""Copies a program's state into host memory, so that it can be written while the training goes on. No files."""
+"""Copies a training's state into host memory, so that it can be written while the training continues. No files."""
 
 import copy
 import io
@@ -14,26 +14,26 @@ _Path = tuple[Any, ...]
 
 
 class Snapshot:
-    """Host memory for a copy of a state, kept from one copy to the next."""
+    """Host memory for a copy of a state; the next copy uses it again."""
 
     def __init__(self) -> None:
         self._buffers: dict[tuple[Any, ...], torch.Tensor] = {}
 
     def take(self, state: Any) -> Any:
-        """Return a copy of dicts, lists and tuples of values and tensors, every tensor in host memory.
+        """Return a copy of dicts, lists and tuples of values and tensors, with all tensors in host memory.
 
-        Tensors keep shape, dtype and strides; one that stands in two places is copied once. The copy is valid
-        until the next call, which writes into the same memory.
+        Tensors keep shape, dtype and strides; a tensor that occurs twice is copied once. The copy is valid until the
+        next call, which writes into the same memory.
         """
-        taking = _Taking(self._buffers)
-        copied = taking.copy(state, ())
-        self._buffers = taking.used
-        for device in taking.devices:
+        copying = _Copying(self._buffers)
+        copied = copying.copy(state, ())
+        self._buffers = copying.used
+        for device in copying.devices:
             torch.cuda.current_stream(device).synchronize()
         return copied
 
 
-class _Taking:
+class _Copying:
     """One copy in progress."""
 
     def __init__(self, buffers: dict[tuple[Any, ...], torch.Tensor]) -> None:
@@ -52,7 +52,7 @@ class _Taking:
         return copy.deepcopy(value)
 
     def _mapping(self, value: Any, path: _Path) -> Any:
-        copied = copy.copy(value)  # with the attribute in which a module's state keeps the versions of its parts
+        copied = copy.copy(value)  # keeps `_metadata`, the versions of a module's parts
         copied.update({key: self.copy(item, (*path, key)) for key, item in value.items()})
         return copied
 
@@ -61,10 +61,10 @@ class _Taking:
             return tensor.to("cpu", copy=True)
         place = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
         if place not in self._seen or not tensor.numel():
-            self._seen[place] = self._filled(tensor, path)
+            self._seen[place] = self._fill_buffer(tensor, path)
         return self._seen[place]
 
-    def _filled(self, tensor: torch.Tensor, path: _Path) -> torch.Tensor:
+    def _fill_buffer(self, tensor: torch.Tensor, path: _Path) -> torch.Tensor:
         key = (path, tensor.is_cuda, tensor.dtype, tensor.shape, tensor.stride())
         buffer = self._buffers.get(key)
         if buffer is None:
@@ -76,42 +76,42 @@ class _Taking:
 
 
 def check_plain(state: Any, name: str) -> None:
-    """Return if `torch.load(weights_only=True)` will read `state` back; no tensor's data is touched.
+    """Raise RankError when `torch.load(weights_only=True)` would not read `state` back; do not copy tensors' data.
 
-    Raises RankError with the path of the first value that it would refuse, from `name` on.
+    The error names the path of the first value that it would refuse, beginning with `name`.
     """
-    if _refusal(state) is None:
+    if _find_refusal(state) is None:
         return
     for path, leaf in _leaves(state, name):
-        refusal = _refusal(leaf)
+        refusal = _find_refusal(leaf)
         if refusal is not None:
             raise RankError(
-                f"{path} is a {type(leaf).__module__}.{type(leaf).__qualname__}, which a checkpoint does not take; "
+                f"{path} is a {type(leaf).__module__}.{type(leaf).__qualname__}, which a checkpoint cannot hold; "
                 "keep tensors, numbers, texts, lists and dicts in it"
             ) from refusal
 
 
-def _refusal(value: Any) -> Exception | None:
+def _find_refusal(value: Any) -> Exception | None:
     file = io.BytesIO()
     try:
-        torch.save(_hollow(value), file)
+        torch.save(_drop_data(value), file)
         file.seek(0)
         torch.load(file, weights_only=True)
-    except Exception as error:  # noqa: BLE001 pickling calls the value's own code, which raises what it likes
+    except Exception as error:  # noqa: BLE001 pickling calls the value's own code, which may raise anything
         return error
     return None
 
 
-def _hollow(value: Any) -> Any:
-    """Return the state with each tensor cut down to no elements."""
+def _drop_data(value: Any) -> Any:
+    """Return the state with an empty tensor in place of each plain tensor."""
     if isinstance(value, torch.Tensor):
         return torch.empty(0, dtype=value.dtype) if type(value) in _PLAIN_TENSORS else value
     if type(value) in (dict, OrderedDict):
-        hollow = copy.copy(value)
-        hollow.update({key: _hollow(item) for key, item in value.items()})
-        return hollow
+        emptied = copy.copy(value)
+        emptied.update({key: _drop_data(item) for key, item in value.items()})
+        return emptied
     if type(value) in (list, tuple):
-        return [_hollow(item) for item in value]
+        return [_drop_data(item) for item in value]
     return value
 
 

@@ -1,9 +1,9 @@
-"""Checkpoints on disk: whole or not there, newest first. Touches the disk; no processes, no communication.
+"""Reads and writes checkpoints on disk. A checkpoint is complete or does not exist. No communication.
 
-step-000000100/     what was saved after 100 steps: files of torch.save
-  manifest.json     written last: size and sha256 of each file, and a checksum over itself
-.step-000000100.*   being written, or being deleted
-broken-step-...     did not verify; never read and never deleted
+step-000000100/     the checkpoint after 100 steps: files of torch.save
+  manifest.json     written last: size and sha256 of each file, and a checksum of the manifest itself
+.step-000000100.*   a checkpoint that is being written or deleted
+broken-step-...     a checkpoint that failed verification; never read and never deleted
 """
 
 import errno
@@ -24,39 +24,39 @@ from typing import Any, BinaryIO
 import torch
 
 from slurmddp.errors import PeerError, RankError
+from slurmddp.runs.layout import MANIFEST, sync_folder
 from slurmddp.runs.ownership import Ownership
 
 FORMAT = 1
-MANIFEST = "manifest.json"
 IDENTITY = "identity"
 INDEX = "index.pt"
-"""Where each rank's pieces of a divided state lie, and that state without them."""
+"""The index of a divided state: the state without its tensors, and where each rank's pieces are."""
 _STEP = re.compile(r"step-([0-9]{9,})")
 _LOST = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO}
-"""What opening or reading a file says when it, or what it held, is gone for good."""
+"""Errors of opening or reading a file that mean its content is lost for good."""
 _POLL_S = 0.1
 
 Files = dict[str, dict[str, Any]]
-"""Of each file, by name, `size` in bytes and `sha256`."""
+"""By file name: `size` in bytes and `sha256`."""
 Fill = Callable[[Path], Files]
-"""Writes files that are new into a folder, durable on return."""
+"""Writes new files into a folder; they are on disk when it returns."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """A checkpoint that verifies."""
+class Saved:
+    """A checkpoint that passed verification."""
 
     step: int
     """Steps taken before it was saved."""
     folder: Path
     digest: str
-    """sha256 of the manifest, and so of all there is."""
+    """sha256 of the manifest, which holds those of all files."""
     identity: str
     """The run that saved it."""
     note: Mapping[str, Any]
-    """What its writer said of it."""
+    """Facts about it from its writer."""
     files: Mapping[str, Mapping[str, Any]]
-    """Of each file, `size` in bytes and `sha256`."""
+    """By file name: `size` in bytes and `sha256`."""
 
     @property
     def size(self) -> int:
@@ -65,68 +65,65 @@ class Found:
 
 
 class Store:
-    """The checkpoints of one run in one folder. One process makes them; any may read.
+    """The checkpoints of one run in one folder. One process writes them; any process may read them.
 
-    `owner` is asked before every commit and deletion; None where nobody fences. `say` is given a line for each
-    thing that a user should know.
+    `owner` is checked before each commit and each deletion; None when the run has no ownership file. `say` prints a
+    line for the user.
     """
 
     def __init__(
         self, folder: Path, *, identity: str, keep: int, owner: Ownership | None, say: Callable[[str], None]
     ) -> None:
-        self._folder = folder
+        self.folder = folder
         self._identity = identity
         self._keep = keep
         self._owner = owner
         self._say = say
 
     def write(self, step: int, parts: Mapping[str, Any], note: Mapping[str, Any]) -> str:
-        """Save each part under its file name, durable on return, and return the checkpoint's digest.
+        """Write each part into a file of torch.save, as `write_with` does; return the checkpoint's digest."""
+        return self.write_with(step, lambda folder: save_parts(parts, folder), note)
 
-        As `write_by`, with files of torch.save.
-        """
-        return self.write_by(step, lambda folder: save_parts(parts, folder), note)
+    def write_with(self, step: int, fill: Fill, note: Mapping[str, Any]) -> str:
+        """Let `fill` write the files of a new checkpoint; return its digest when it is on disk.
 
-    def write_by(self, step: int, fill: Fill, note: Mapping[str, Any]) -> str:
-        """Let `fill` put the files into the folder it is given; durable on return, which is the checkpoint's digest.
-
-        A checkpoint of that step that verifies is kept instead. Of those that verify, the newest `keep` stay.
-        Raises FencedError when another attempt owns the run, OSError when the disk refuses (nothing is left
-        behind then), RankError when that step is there and belongs to another run.
+        An existing valid checkpoint of that step is kept instead. The newest `keep` valid checkpoints stay.
+        Raises FencedError when another attempt owns the run, OSError when the disk refuses (then nothing is left
+        behind), RankError when that step exists and belongs to another run.
         """
         self._check_owner()
-        self._folder.mkdir(parents=True, exist_ok=True)
-        if not (self._folder / IDENTITY).exists():  # somebody has removed the folder
-            _write_once(self._folder / IDENTITY, self._identity)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not (self.folder / IDENTITY).exists():  # the folder was removed during the run
+            _write_once(self.folder / IDENTITY, self._identity)
         self._remove_leftovers()
-        folder = self._folder / f"step-{step:09d}"
-        there = self._own(folder) if folder.exists() else None
+        folder = self.folder / f"step-{step:09d}"
+        there = self._verify_own(folder) if folder.exists() else None
         digest = there.digest if there else self._commit(folder, step, fill, note)
         self._prune()
         return digest
 
-    def newest(self) -> Found | None:
-        """Return the newest checkpoint of which every byte verifies; None when there is none.
+    def newest(self) -> Saved | None:
+        """Return the newest checkpoint whose bytes all verify; None when there is none.
 
-        Broken ones on the way are set aside. Raises RankError when the newest belongs to another run, FencedError
-        when one is to be set aside and another attempt owns the run.
+        Newer ones that are broken are renamed. Raises RankError when the newest belongs to another run, FencedError
+        when one must be renamed and another attempt owns the run.
         """
-        candidates = (self._own(folder) for folder in self._steps())
+        candidates = (self._verify_own(folder) for folder in self._steps())
         return next((found for found in candidates if found), None)
 
-    def load(self, found: Found, name: str) -> Any:
-        """Return what was saved as `name`, its tensors in host memory."""
-        # Not mapped: an optimizer keeps the tensors it is given, and the file is deleted one day.
+    def load(self, found: Saved, name: str) -> Any:
+        """Return the content of the file `name`, with its tensors in host memory."""
+        # Without mmap: an optimizer keeps the tensors it loads, and the file is deleted later.
         return torch.load(found.folder / name, map_location="cpu", weights_only=True)
 
-    def await_found(self, step: int, digest: str, limit_s: float) -> Found:
+    def wait_for(self, step: int, digest: str, limit_s: float) -> Saved:
         """Return the checkpoint of that step and digest as soon as this node sees it.
 
-        Raises PeerError when it does not within `limit_s` seconds.
+        Raises PeerError when this takes more than `limit_s` seconds.
         """
-        folder = self._folder / f"step-{step:09d}"
+        folder = self.folder / f"step-{step:09d}"
         end = time.monotonic() + limit_s
-        while (found := _seen(folder)) is None or found.digest != digest:
+        while (found := _read_visible(folder)) is None or found.digest != digest:
             if time.monotonic() > end:
                 raise PeerError(
                     f"this node does not see {folder} as rank 0 does after {limit_s:g} s; the run's folder must lie "
@@ -136,25 +133,25 @@ class Store:
         return found
 
     def _commit(self, folder: Path, step: int, fill: Fill, note: Mapping[str, Any]) -> str:
-        temporary = Path(tempfile.mkdtemp(dir=self._folder, prefix=f".{folder.name}."))
+        temporary = Path(tempfile.mkdtemp(dir=self.folder, prefix=f".{folder.name}."))
         try:
             files = fill(temporary)
             content = {"format": FORMAT, "step": step, "identity": self._identity, "note": note, "files": files}
             manifest = _encode(content)
             _write(temporary / MANIFEST, manifest)
-            _sync_folder(temporary)
+            sync_folder(temporary)
             self._check_owner()
             temporary.rename(folder)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
-            self._check_owner()  # its new owner may have taken the files away
+            self._check_owner()  # its new owner may have removed the files
             raise
-        _sync_folder(self._folder)
+        sync_folder(self.folder)
         return hashlib.sha256(manifest).hexdigest()
 
-    def _own(self, folder: Path) -> Found | None:
-        """Return a checkpoint of this run; None, and out of the way, if it is broken."""
-        found = self._verified(folder, thorough=True)
+    def _verify_own(self, folder: Path) -> Saved | None:
+        """Return a verified checkpoint of this run; None when it is broken, after renaming it."""
+        found = self._verify(folder, thorough=True)
         if found and found.identity != self._identity:
             raise RankError(
                 f"checkpoint {folder} belongs to another run ({found.identity}; this one is {self._identity}); "
@@ -162,7 +159,7 @@ class Store:
             )
         return found
 
-    def _verified(self, folder: Path, *, thorough: bool) -> Found | None:
+    def _verify(self, folder: Path, *, thorough: bool) -> Saved | None:
         try:
             return _read(folder, thorough=thorough)
         except _BrokenError as error:
@@ -172,32 +169,32 @@ class Store:
     def _set_aside(self, folder: Path, reason: str) -> None:
         self._check_owner()
         names = chain([f"broken-{folder.name}"], (f"broken-{folder.name}.{number}" for number in count(1)))
-        aside = next(path for name in names if not (path := self._folder / name).exists())
+        aside = next(path for name in names if not (path := self.folder / name).exists())
         folder.rename(aside)
-        _sync_folder(self._folder)
-        self._say(f"checkpoint {folder.name} is broken: {reason}; it is set aside as {aside.name}")
+        sync_folder(self.folder)
+        self._say(f"checkpoint {folder.name} is broken: {reason}; it was renamed to {aside.name}")
 
     def _prune(self) -> None:
-        checked = [self._verified(folder, thorough=False) for folder in self._steps()]
+        checked = [self._verify(folder, thorough=False) for folder in self._steps()]
         own = [found for found in checked if found and found.identity == self._identity]
         for found in own[self._keep :]:
             self._check_owner()
             try:
-                found.folder.rename(tempfile.mkdtemp(dir=self._folder, prefix=f".{found.folder.name}."))
+                found.folder.rename(tempfile.mkdtemp(dir=self.folder, prefix=f".{found.folder.name}."))
             except OSError as error:
                 self._say(f"checkpoint {found.folder.name} cannot be deleted: {error.strerror}")
         self._remove_leftovers()
 
     def _remove_leftovers(self) -> None:
-        for leftover in self._folder.glob(".step-*"):
+        for leftover in self.folder.glob(".step-*"):
             self._check_owner()
-            shutil.rmtree(leftover, ignore_errors=True)  # what is still open somewhere goes the next time
+            shutil.rmtree(leftover, ignore_errors=True)  # files that are still open are removed the next time
 
     def _steps(self) -> list[Path]:
         """Return the folders named as checkpoints, newest first."""
-        if not self._folder.is_dir():
+        if not self.folder.is_dir():
             return []
-        found = [(int(match[1]), path) for path in self._folder.iterdir() if (match := _STEP.fullmatch(path.name))]
+        found = [(int(match[1]), path) for path in self.folder.iterdir() if (match := _STEP.fullmatch(path.name))]
         return [path for _, path in sorted(found, reverse=True)]
 
     def _check_owner(self) -> None:
@@ -205,8 +202,8 @@ class Store:
             self._owner.check()
 
 
-def identity_of(folder: Path) -> str:
-    """Return what tells this run from any other: 32 hexadecimal digits in the file `identity`, made once.
+def ensure_identity(folder: Path) -> str:
+    """Return the identity of the run: 32 hexadecimal digits in the file `identity`, which is made if it is missing.
 
     Raises RankError when the file holds something else.
     """
@@ -223,13 +220,13 @@ def identity_of(folder: Path) -> str:
 
 
 class _BrokenError(Exception):
-    """A checkpoint does not verify."""
+    """A checkpoint fails verification."""
 
 
 class _Hashing:
-    """A file that `torch.save` writes into: what passes is hashed, without a second look at the disk.
+    """A file for `torch.save` that hashes what is written, so that the file need not be read again.
 
-    A path instead of a file would let other threads run no sooner, and hide why the disk refused.
+    With a path in place of a file, torch would hide the error number of the disk.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -258,13 +255,13 @@ class _Hashing:
 
 def save_parts(parts: Mapping[str, Any], folder: Path) -> Files:
     """Write each part into a file of torch.save, under its name."""
-    return {name: save_each([state], folder / name)[0] for name, state in parts.items()}
+    return {name: save_states([state], folder / name)[0] for name, state in parts.items()}
 
 
-def save_each(states: Iterable[Any], path: Path) -> tuple[dict[str, Any], list[tuple[int, int]]]:
-    """Write the states one after the other into a new file, each as torch.save does.
+def save_states(states: Iterable[Any], path: Path) -> tuple[dict[str, Any], list[tuple[int, int]]]:
+    """Write the states into a new file, one after the other, each as torch.save does.
 
-    Returns the file's `size` and `sha256`, and where each state begins and how long it is, in bytes.
+    Returns the file's `size` and `sha256`, and the offset and the length of each state in bytes.
     """
     with path.open("xb") as file:
         hashing = _Hashing(file)
@@ -285,14 +282,14 @@ def _append(state: Any, hashing: _Hashing) -> tuple[int, int]:
     try:
         torch.save(state, hashing)  # type: ignore[arg-type]  # only write and flush are called
     except RuntimeError:
-        if hashing.error:  # torch's own words for it have lost the number
+        if hashing.error:  # torch's own error does not have the number
             raise hashing.error from None
         raise
     return begin, hashing.size - begin
 
 
 def _encode(content: Mapping[str, Any]) -> bytes:
-    """Return the manifest: the content in JSON, headed by a checksum over every byte that follows it."""
+    """Return the manifest: the content as JSON, with a checksum of every byte after the checksum itself."""
     rest = json.dumps(content, indent=1, allow_nan=False)[1:] + "\n"
     checksum = hashlib.sha256(rest.encode()).hexdigest()
     return f'{{\n "checksum": "{checksum}",{rest}'.encode()
@@ -306,9 +303,9 @@ def _decode(manifest: bytes) -> dict[str, Any]:
     return content
 
 
-def _read(folder: Path, *, thorough: bool) -> Found:
-    """Return what the manifest says, compared with the files' sizes, and with all their bytes if `thorough`."""
-    with _lost_is_broken(MANIFEST):
+def _read(folder: Path, *, thorough: bool) -> Saved:
+    """Return what the manifest says, after comparing the files' sizes, and with `thorough` also all their bytes."""
+    with _broken_if_lost(MANIFEST):
         manifest = (folder / MANIFEST).read_bytes()
     content = _decode(manifest)
     if content["format"] != FORMAT:
@@ -319,9 +316,9 @@ def _read(folder: Path, *, thorough: bool) -> Found:
     if folder.name != f"step-{content['step']:09d}":
         raise _BrokenError(f"its {MANIFEST} is that of step {content['step']}")
     for name, file in content["files"].items():
-        with _lost_is_broken(name):
+        with _broken_if_lost(name):
             _compare(folder / name, file, thorough=thorough)
-    return Found(
+    return Saved(
         folder=folder,
         digest=hashlib.sha256(manifest).hexdigest(),
         **{name: content[name] for name in ("step", "identity", "note", "files")},
@@ -338,7 +335,7 @@ def _compare(path: Path, expected: Mapping[str, Any], *, thorough: bool) -> None
 
 
 @contextmanager
-def _lost_is_broken(name: str) -> Iterator[None]:
+def _broken_if_lost(name: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
@@ -347,10 +344,10 @@ def _lost_is_broken(name: str) -> Iterator[None]:
         raise _BrokenError(f"{name}: {error.strerror}") from error
 
 
-def _seen(folder: Path) -> Found | None:
-    """Return what this node sees of a checkpoint by now; None when that is not all of it."""
+def _read_visible(folder: Path) -> Saved | None:
+    """Return a checkpoint if this node sees all of its files now; else None."""
     try:
-        os.listdir(folder.parent)  # noqa: PTH208 NFS goes on denying a name until its folder is listed again
+        os.listdir(folder.parent)  # noqa: PTH208 NFS denies a new name until its folder is listed again
         return _read(folder, thorough=False)
     except (_BrokenError, OSError):
         return None
@@ -364,7 +361,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _write_once(path: Path, content: str) -> None:
-    """Make a file that nobody sees half, and that no second writer changes."""
+    """Make a file that readers see only complete, and that a second writer does not change."""
     temporary = Path(f"{path}.{os.urandom(8).hex()}")
     try:
         _write(temporary, content.encode())
@@ -372,12 +369,4 @@ def _write_once(path: Path, content: str) -> None:
             os.link(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_folder(path.parent)

@@ -1,7 +1,6 @@
-"""Judges how a rank ended: the status another attempt is decided by, and one line of reason. Pure."""
+"""Classifies how a rank ended: its exit status, which decides on another attempt, and one line of reason. Pure."""
 
 import errno
-import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -9,6 +8,8 @@ from slurmddp import exit_codes
 from slurmddp.errors import SlurmddpError
 
 RETRYABLE_ERRNOS = frozenset({errno.ESTALE, errno.EADDRINUSE, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EREMOTEIO})
+RETRYABLE_TYPES = ("DistNetworkError", "DistStoreError")
+"""Of torch.distributed, by name: a program without torch does not import it."""
 RETRYABLE_TEXTS = (
     "connection closed by peer",
     "connection reset by peer",
@@ -28,11 +29,11 @@ RETRYABLE_TEXTS = (
     "is killed by signal",
     "exited unexpectedly",
 )
-"""What torch's RuntimeErrors say when a peer, a device or a loader was lost (gloo, NCCL, CUDA, DataLoader)."""
+"""Parts of torch's RuntimeErrors after the loss of a peer, a device or a loader (gloo, NCCL, CUDA, DataLoader)."""
 
 REASON_LENGTH = 300
 TERMINATED = 128 + 15
-"""The status of a program that SIGTERM ended, by the convention of shells."""
+"""The exit status of a program that SIGTERM ended, by the convention of shells."""
 
 
 class Verdict(NamedTuple):
@@ -48,7 +49,7 @@ DONE = Verdict(exit_codes.DONE, "done")
 
 
 class Stopped(SystemExit):
-    """Ends the program when the job was told to stop and its state is durable; not an error."""
+    """Ends the program after a stop request, when its state is durable; not an error."""
 
     def __init__(self, step: int, reason: str) -> None:
         super().__init__(exit_codes.STOPPED)
@@ -59,7 +60,7 @@ class Stopped(SystemExit):
 
 
 def judge(error: BaseException) -> Verdict:
-    """Return what an exception that ended a rank means for another attempt."""
+    """Return the verdict on a rank that an exception has ended."""
     if isinstance(error, Stopped):
         return Verdict(exit_codes.STOPPED, error.reason)
     if isinstance(error, SystemExit):
@@ -74,20 +75,20 @@ def judge(error: BaseException) -> Verdict:
 
 
 def exit_status(error: SystemExit) -> int:
-    """Return the status Python would end with; Lightning's SIGTERMException means 143 and forgets to say so."""
+    """Return the status that Python would end with, and 143 for Lightning's SIGTERMException, which sets none."""
     if error.code is None:
         return TERMINATED if type(error).__name__ == "SIGTERMException" else 0
     return error.code & 0xFF if isinstance(error.code, int) else 1
 
 
 def one_line(text: str) -> str:
-    """Return a text as one line that cannot move a terminal's cursor."""
+    """Return a text as one printable line."""
     words = " ".join(text.split())
     return "".join(char if char.isprintable() else "?" for char in words)[:REASON_LENGTH]
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an exception and those it was raised from."""
+    """Yield an exception and its causes."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -96,16 +97,9 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _is_retryable(error: BaseException) -> bool:
-    if isinstance(error, (ConnectionError, TimeoutError, *_torch_network_errors())):
+    if isinstance(error, ConnectionError | TimeoutError) or type(error).__name__ in RETRYABLE_TYPES:
         return True
     if isinstance(error, OSError) and error.errno in RETRYABLE_ERRNOS:
         return True
     text = str(error).lower()
     return isinstance(error, RuntimeError) and any(part in text for part in RETRYABLE_TEXTS)
-
-
-def _torch_network_errors() -> tuple[type[BaseException], ...]:
-    """Return torch's own classes; none when torch was never imported, so that nobody raised them."""
-    distributed = sys.modules.get("torch.distributed")
-    names = ("DistNetworkError", "DistStoreError")
-    return tuple(getattr(distributed, name) for name in names if hasattr(distributed, name))

@@ -1,7 +1,7 @@
-"""Switches torch's flight recorder on, and keeps what it recorded when a rank fails.
+"""Enables torch's flight recorder, and writes its content when a rank fails.
 
-The recorder holds the last collectives of each rank: which, of what shapes, how far. NCCL's writes its own dump when a
-collective takes too long; gloo has nothing of the kind, so that a rank that fails writes it.
+The recorder holds the last collectives of each rank, with shapes and state. NCCL's recorder writes a dump when a
+collective times out. That of gloo does not; therefore a rank that fails writes it.
 """
 
 import contextlib
@@ -16,16 +16,16 @@ from slurmddp.runs.layout import write_whole
 from slurmddp.runtime.launch.rank import Rank
 
 ENTRIES: Final = "2000"
-"""Collectives that are held; torch's own number where it records by default."""
+"""Number of collectives that are held, as torch's own default."""
 OLD_NAMES: Final = {
     "TORCH_NCCL_TRACE_BUFFER_SIZE": ("TORCH_FR_BUFFER_SIZE", (2, 8)),
     "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": ("TORCH_FR_DUMP_TEMP_FILE", (2, 10)),
 }
-"""What older versions of torch call a variable, and the version from which on it warns of that name."""
+"""The old name of a variable: its new name, and the version of torch that begins to warn of the old one."""
 
 
-def switch_on(rank: Rank, environment: MutableMapping[str, str], version: str = torch.__version__) -> None:
-    """Have the collectives recorded, and dumps placed beside the rank's output; what the user has set stays."""
+def enable(rank: Rank, environment: MutableMapping[str, str], version: str = torch.__version__) -> None:
+    """Record the collectives, and write dumps next to the rank's output; variables that the user has set stay."""
     if rank.run_dir is None:
         return
     wanted = {
@@ -43,24 +43,24 @@ def switch_on(rank: Rank, environment: MutableMapping[str, str], version: str = 
 
 
 def dump(rank: Rank) -> None:
-    """Write what this rank's recorder holds, unless torch did; nothing where there is no group, or no room.
+    """Write the content of this rank's recorder, unless torch did; nothing without a group, or on a full disk.
 
-    The file is a pickle, of the form and the name that torch's own dumps have.
+    The file is a pickle, of the format and name of torch's own dumps.
     """
     if rank.run_dir is None or not dist.is_initialized():
         return
     path = Path(f"{rank.run_dir.flight_prefix(rank.job, rank.attempt)}{rank.rank}")
-    content = _recorded()
+    content = _read_recorder()
     if content and not path.exists():
         with contextlib.suppress(OSError):
             write_whole(path, content)
 
 
-def _recorded() -> bytes:
-    """Return the dump of the default group's recorder; empty where this torch has none for it.
+def _read_recorder() -> bytes:
+    """Return the dump of the default group's recorder; empty if this torch has none for its backend.
 
-    Without the lines of the program: torch would import its compiler to tell them, 1.6 s of each rank's CPU. torch has
-    no public names for the functions: gloo's came with 2.8, a test holds that they are there.
+    Without stack traces: for those torch would import its compiler, 1.6 s of each rank's CPU. torch has no public names
+    for the functions: gloo's came with 2.8; a test checks that they exist.
     """
     name = "_dump_nccl_trace" if dist.get_backend() == "nccl" else "_dump_fr_trace"
     take = getattr(torch._C._distributed_c10d, name, None)  # noqa: SLF001 - as above

@@ -1,7 +1,7 @@
-"""Ends a rank's process so that no destructor can spoil what is done. Standard library only.
+"""Ends a rank's process without running destructors. Standard library only.
 
-Whatever the user's program left for its exit (threads to join, atexit handlers) happens; then the process leaves by
-`os._exit`, before the interpreter takes modules, and with them process groups, apart.
+First the threads that the user's program started are joined and its exit handlers run. Then the process leaves by
+`os._exit`, before the interpreter destroys modules and with them process groups, which can hang or abort.
 """
 
 import atexit
@@ -12,78 +12,69 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NoReturn
 
 from slurmddp import exit_codes
 
 FLUSH_LIMIT_S = 10.0
-"""For what the program wrote and did not close."""
+"""For writing out files that the program did not close."""
 ARCHIVES = (("zipfile", "ZipFile"), ("gzip", "GzipFile"), ("bz2", "BZ2File"), ("lzma", "LZMAFile"))
-"""Files that are whole only when they are closed."""
+"""Classes of files that are complete only when they are closed."""
 
-Last = Callable[[], int]
+LastHandler = Callable[[], int]
 """Called after everything else; returns the exit status."""
 
 
-class Leaving:
+class ProcessExit:
     """How this process ends."""
 
     def __init__(self) -> None:
-        self.last: Last = lambda: exit_codes.FAILED
-        self._registered = False
+        """Register the exit handler. Handlers run in reverse: it runs last if this comes before all other imports."""
+        self.last_handler: LastHandler = lambda: exit_codes.FAILED
         self._process = 0
         self._limits: queue.SimpleQueue[tuple[float | None, int]] | None = None
-
-    def register(self) -> None:
-        """Be the last to run at exit: handlers run in reverse, so that this comes before any other import."""
-        if not self._registered:
-            atexit.register(self._leave)
-            self._registered = True
+        atexit.register(self._leave_at_exit)
 
     def arm(self) -> None:
         """Take over the end of this process, and of none that it forks."""
-        self.register()
         self._process = os.getpid()
 
     def is_armed_here(self) -> bool:
-        """Tell the process that is to be ended from those that it forked later."""
+        """Return whether this is the process that called `arm`, and not one that it forked."""
         return os.getpid() == self._process
 
-    def give_up_after(self, limit_s: float | None, status: int) -> None:
-        """Leave with `status` when the end takes longer than so many seconds from now; None for no limit.
+    def set_exit_deadline(self, limit_s: float | None, status: int) -> None:
+        """Leave with `status` if the process has not ended in so many seconds from now; None for no limit.
 
         The first call must come before the interpreter ends: later it allows no new thread.
         """
         if self._limits is None:
             self._limits = queue.SimpleQueue()
-            threading.Thread(target=_watch, args=[self._limits], daemon=True).start()
+            threading.Thread(target=_enforce_deadlines, args=[self._limits], daemon=True).start()
         self._limits.put((limit_s, status))
 
-    def now(self, status: int) -> NoReturn:
+    def leave(self, status: int) -> NoReturn:
         """Leave from any thread, without the program's exit handlers; its open text files are flushed."""
-        self.give_up_after(FLUSH_LIMIT_S, status)
+        self.set_exit_deadline(FLUSH_LIMIT_S, status)
         _flush((io.TextIOWrapper,), "flush")
         _exit(status)
 
-    def _leave(self) -> None:
+    def _leave_at_exit(self) -> None:
         if not self.is_armed_here():
             return
         status = exit_codes.FAILED
         try:
-            status = self.last()
+            status = self.last_handler()
             if self._limits:
-                self.give_up_after(FLUSH_LIMIT_S, status)
+                self.set_exit_deadline(FLUSH_LIMIT_S, status)
             _flush_files()
         finally:
             _exit(status)
 
 
-LEAVING = Leaving()
-
-
-def _watch(limits: "queue.SimpleQueue[tuple[float | None, int]]") -> None:
-    """Leave when no new limit comes before the last one has passed."""
+def _enforce_deadlines(limits: "queue.SimpleQueue[tuple[float | None, int]]") -> None:
+    """Leave when a deadline passes before the next one is set."""
     limit_s, status = limits.get()
     while True:
         try:
@@ -93,9 +84,9 @@ def _watch(limits: "queue.SimpleQueue[tuple[float | None, int]]") -> None:
 
 
 def _flush_files() -> None:
-    """Write out what open files hold, as the interpreter would; nothing else is taken apart."""
+    """Write out the buffers of open files, as the interpreter would; destroy nothing else."""
     _flush((io.TextIOWrapper,), "flush")
-    _flush(tuple(_archives()), "close")
+    _flush(tuple(getattr(sys.modules[module], name) for module, name in ARCHIVES if module in sys.modules), "close")
     _flush((io.BufferedWriter,), "flush")
 
 
@@ -104,13 +95,6 @@ def _flush(kinds: tuple[type, ...], finish: str) -> None:
         if issubclass(type(item), kinds):
             with contextlib.suppress(Exception):
                 getattr(item, finish)()
-
-
-def _archives() -> Iterator[type]:
-    """Return the classes of those that the program has imported."""
-    for module, name in ARCHIVES:
-        if module in sys.modules:
-            yield getattr(sys.modules[module], name)
 
 
 def _exit(status: int) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Writes how this rank ended: its record for the batch script, and its error file. Touches the run's folder only."""
+"""Writes how this rank ended: its exit record for the batch script, and its error file, in the run's folder."""
 
 import contextlib
 import json
@@ -11,26 +11,26 @@ from slurmddp.runs import events
 from slurmddp.runs.events import Author
 from slurmddp.runs.exit_records import record_line
 from slurmddp.runs.layout import write_whole
-from slurmddp.runs.training_events import End, OfRank
+from slurmddp.runs.training_events import End, RankEvent
 from slurmddp.runtime.exiting.classify import Verdict
 from slurmddp.runtime.launch.rank import Rank
 
 
-def write_event(rank: Rank, event: OfRank) -> None:
-    """Append an event to the run's file; only global rank 0 of a run does."""
+def write_event(rank: Rank, event: RankEvent) -> None:
+    """Append an event to the run's events; only global rank 0 of a run does."""
     if rank.run_dir and rank.is_main:
         author = Author(job=rank.job, attempt=rank.attempt, rank=rank.rank, host=rank.host)
         events.append(rank.run_dir, author, event)
 
 
 def write_begin(rank: Rank) -> None:
-    """Leave rank 0's sign that all ranks have met."""
+    """Write the file by which rank 0 shows that all ranks have met."""
     if rank.run_dir and rank.is_main:
         rank.run_dir.rank_begin(rank.job, rank.attempt, rank.rank).touch(mode=0o600)
 
 
 def write_end(rank: Rank, verdict: Verdict) -> None:
-    """Leave this rank's record, `0 done` or `<status> rank <r> on <host>: <reason>`, and rank 0's event.
+    """Write this rank's exit record, `0 done` or `<status> rank <r> on <host>: <reason>`, and rank 0's event.
 
     Raises OSError when the run's folder cannot be written to.
     """
@@ -42,9 +42,9 @@ def write_end(rank: Rank, verdict: Verdict) -> None:
 
 
 def write_error(rank: Rank, error: BaseException) -> None:
-    """Leave the exception in the form of torch's TORCHELASTIC_ERROR_FILE: in the run's folder, and for an agent.
+    """Write the exception in the form of TORCHELASTIC_ERROR_FILE, into the run's folder and for torchrun's agent.
 
-    Does without where it cannot write: the record says the same in short.
+    Does not raise if it cannot write: the exit record has the error in one line.
     """
     text = "".join(traceback.format_exception(error))
     extra = {"py_callstack": text, "timestamp": str(int(time.time()))}

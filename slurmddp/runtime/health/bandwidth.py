@@ -1,4 +1,4 @@
-"""How fast each rank computes, and how fast the nodes exchange data."""
+"""Measures how fast each rank computes, and how fast the nodes exchange data."""
 
 import statistics
 import time
@@ -10,149 +10,140 @@ import torch
 import torch.distributed as dist
 
 from slurmddp.runs.findings import Finding
-from slurmddp.runtime.health.store_channel import Talk
+from slurmddp.runtime.health.store_channel import StoreChannel
 from slurmddp.runtime.launch.rank import Rank
 
 SLOW_RANK: Final = 1.5
-"""A rank whose product takes so many times the median is slow."""
-SLOW_PAIR: Final = 2.0
-"""Two nodes whose exchange takes so many times the median are badly connected."""
-_PAIRS_TO_JUDGE: Final = 3
-_NOBODY: Final = -1
+"""A rank is slow when its matrix product takes this many times the median."""
+SLOW_LINK: Final = 2.0
+"""A link between two nodes is slow when its exchange takes this many times the median."""
+_FEWEST_LINKS: Final = 3
+"""With fewer links than this none is called slow."""
 _REPEATS: Final = 5
 _COMPUTE_S: Final = 0.5
-"""The best of a rank's products in so many seconds counts: others may use the machine, too."""
+"""The fastest matrix product in this time counts, because others may use the machine too."""
 
 
-def measure(rank: Rank, talk: Talk, device: torch.device) -> list[Finding]:
-    """Measure products, the all-reduce of all ranks, and the exchange of each pair of nodes; rank 0 returns them.
+def measure(rank: Rank, channel: StoreChannel, device: torch.device) -> list[Finding]:
+    """Measure matrix products, the all-reduce of all ranks, and the exchange of each node with the next.
 
-    Needs the default group.
+    Rank 0 returns the findings. Needs the default process group.
     """
-    talk.meet("compute")
-    computed = talk.gather("computed", [rank.rank, rank.host, _product_s(device)])
-    talk.meet("computed")
+    channel.barrier("compute")
+    computed = channel.gather("computed", [rank.rank, rank.host, _time_product(device)])
+    channel.barrier("computed")
     if rank.world_size == 1:
-        return list(of_products(computed))
-    buffer = torch.ones(_elements(device), device=device)
-    all_s = _best_s(lambda: dist.all_reduce(buffer), device)
-    pairs = talk.gather("pairs", _exchange_all(rank, buffer, device))
-    hosts = talk.gather("hosts", rank.host)
-    size = buffer.numel() * buffer.element_size()
+        return list(judge_products(computed))
+    elements = 2**26 if device.type == "cuda" else 2**20  # 256 MiB between GPUs, 4 MiB between CPUs
+    buffer = torch.ones(elements, device=device)
+    all_reduce_s = _fastest_s(lambda: dist.all_reduce(buffer), device)
+    links = channel.gather("links", _time_links(rank, buffer, device))
+    hosts = channel.gather("hosts", rank.host)
     if not rank.is_main:
         return []
-    named = [(hosts[first], hosts[second], seconds) for row in pairs for first, second, seconds in row]
-    return [*of_products(computed), _of_all(rank, size, all_s), *of_pairs(named, size)]
+    rate = (
+        2 * (rank.world_size - 1) / rank.world_size * buffer.nbytes / all_reduce_s / 1e9
+    )  # as nccl-tests: bus bandwidth
+    what = f"all {rank.world_size} ranks: {buffer.nbytes >> 20} MiB in {all_reduce_s * 1000:.1f} ms, {rate:.2f} GB/s"
+    all_reduce = Finding(check="all-reduce", level="ok", what=what)
+    named = [(hosts[first], hosts[second], seconds) for rows in links for first, second, seconds in rows]
+    return [
+        *judge_products(computed),
+        all_reduce,
+        *judge_links(named, buffer.nbytes),
+    ]
 
 
-def _elements(device: torch.device) -> int:
-    """256 MiB between GPUs, 4 MiB between CPUs."""
-    return 2**26 if device.type == "cuda" else 2**20
-
-
-def _product_s(device: torch.device) -> float:
-    """Return the seconds of one product of matrices: 8192x8192 in bfloat16 on a GPU, 512x512 in float32 on a CPU."""
+def _time_product(device: torch.device) -> float:
+    """Return the seconds of one matrix product: 8192x8192 in bfloat16 on a GPU, 512x512 in float32 on a CPU."""
     gpu = device.type == "cuda"
     matrix = torch.ones((8192, 8192) if gpu else (512, 512), device=device, dtype=torch.bfloat16 if gpu else None)
-    began, best_s = time.monotonic(), float("inf")
+    began, fastest_s = time.monotonic(), float("inf")
     while time.monotonic() - began < _COMPUTE_S:
-        best_s = min(best_s, _seconds(lambda: matrix @ matrix, device))
-    return best_s
+        fastest_s = min(fastest_s, _seconds(lambda: matrix @ matrix, device))
+    return fastest_s
 
 
-def _seconds(work: Callable[[], object], device: torch.device) -> float:
-    _finish(device)
-    began = time.perf_counter()
-    work()
-    _finish(device)
-    return time.perf_counter() - began
-
-
-def _best_s(work: Callable[[], object], device: torch.device) -> float:
+def _fastest_s(work: Callable[[], object], device: torch.device) -> float:
     return min(_seconds(work, device) for _ in range(_REPEATS))
 
 
-def _finish(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+def _seconds(work: Callable[[], object], device: torch.device) -> float:
+    """Return how long some work takes until the device has finished it."""
+    synchronize = torch.cuda.synchronize if device.type == "cuda" else torch.cpu.synchronize
+    synchronize()
+    began = time.perf_counter()
+    work()
+    synchronize()
+    return time.perf_counter() - began
 
 
-def _exchange_all(rank: Rank, buffer: torch.Tensor, device: torch.device) -> list[tuple[int, int, float]]:
-    """Let the first ranks of the nodes exchange a buffer, each with each; return this one's, each pair once."""
+def _time_links(rank: Rank, buffer: torch.Tensor, device: torch.device) -> list[tuple[int, int, float]]:
+    """Let the first ranks of neighbouring nodes exchange a buffer; return the links that begin at this rank."""
     measured = []
-    for pairs in rounds(rank.nodes):
+    for links in ring_rounds(rank.nodes):
         dist.barrier()
-        mine = next((pair for pair in pairs if rank.local_rank == 0 and rank.node_rank in pair), None)
-        if mine:
-            first, second = (node * rank.local_world_size for node in mine)
-            peer = second if rank.rank == first else first
-            seconds = _best_s(partial(_exchange, buffer, peer), device)
+        own = next((link for link in links if rank.local_rank == 0 and rank.node_rank in link), None)
+        if own:
+            first, second = (node * rank.local_world_size for node in own)
+            seconds = _fastest_s(partial(_exchange, buffer, second if rank.rank == first else first), device)
             measured += [(first, second, seconds)] if rank.rank == first else []
     return measured
 
 
 def _exchange(buffer: torch.Tensor, peer: int) -> None:
-    other = torch.empty_like(buffer)
-    swap = [dist.P2POp(dist.isend, buffer, peer), dist.P2POp(dist.irecv, other, peer)]
-    for work in dist.batch_isend_irecv(swap):
+    received = torch.empty_like(buffer)
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, buffer, peer), dist.P2POp(dist.irecv, received, peer)]):
         work.wait()
 
 
-def rounds(count: int) -> Iterator[list[tuple[int, int]]]:
-    """Yield rounds in which each of `count` players meets another, until all have met: the circle method."""
-    players = [*range(count), *([_NOBODY] if count % 2 else [])]
-    half = len(players) // 2
-    for _ in range(len(players) - 1):
-        pairs = zip(players[:half], reversed(players[half:]), strict=True)
-        yield [(min(pair), max(pair)) for pair in pairs if _NOBODY not in pair]
-        players = [players[0], players[-1], *players[1:-1]]
+def ring_rounds(nodes: int) -> list[list[tuple[int, int]]]:
+    """Return the links of a ring of nodes, in rounds in which no node takes part twice."""
+    links = [(node, node + 1) for node in range(nodes - 1)]
+    closing = [(0, nodes - 1)] if nodes > 2 else []  # noqa: PLR2004 - two nodes have one link
+    if nodes % 2:
+        return [links[::2], links[1::2], closing]
+    return [links[::2], links[1::2] + closing]
 
 
-def of_products(computed: Sequence[tuple[int, str, float]]) -> Iterator[Finding]:
-    """Yield the ranks whose product takes longer than the others'; `computed` has rank, host, seconds."""
+def judge_products(computed: Sequence[tuple[int, str, float]]) -> Iterator[Finding]:
+    """Yield the ranks whose matrix product is slow; `computed` has rank, host, seconds."""
     if not computed:
         return
-    middle_s = statistics.median(seconds for _, _, seconds in computed)
-    slow = [each for each in computed if each[2] > SLOW_RANK * middle_s]
+    median_s = statistics.median(seconds for _, _, seconds in computed)
+    slow = [each for each in computed if each[2] > SLOW_RANK * median_s]
     for number, host, seconds in slow:
         yield Finding(
             check="compute",
             level="warning",
             host=host,
             rank=number,
-            what=f"a product of matrices takes {seconds * 1000:.2f} ms, in the median {middle_s * 1000:.2f} ms",
+            what=f"a matrix product takes {seconds * 1000:.2f} ms, the median is {median_s * 1000:.2f} ms",
             why="all ranks wait for the slowest in every step",
             advice=f"look for another program or a throttled GPU there, or leave the node out by --exclude {host}",
         )
     if not slow:
-        most_s = max(seconds for _, _, seconds in computed)
-        what = f"a product of matrices takes {middle_s * 1000:.2f} ms in the median, {most_s * 1000:.2f} ms at most"
+        slowest_s = max(seconds for _, _, seconds in computed)
+        what = f"a matrix product takes {median_s * 1000:.2f} ms in the median, {slowest_s * 1000:.2f} ms at most"
         yield Finding(check="compute", level="ok", what=what)
 
 
-def _of_all(rank: Rank, size: int, all_s: float) -> Finding:
-    """Bus bandwidth as nccl-tests counts it: 2 (n - 1) / n times the bytes, by the time."""
-    rate = 2 * (rank.world_size - 1) / rank.world_size * size / all_s / 1e9
-    what = f"all {rank.world_size} ranks: {size / 2**20:.0f} MiB in {all_s * 1000:.1f} ms, {rate:.2f} GB/s"
-    return Finding(check="all-reduce", level="ok", what=what)
-
-
-def of_pairs(pairs: Sequence[tuple[str, str, float]], size: int) -> Iterator[Finding]:
-    """Yield the bandwidth between nodes, and the pairs far below the median; `pairs` has two hosts and seconds."""
-    if not pairs:
+def judge_links(links: Sequence[tuple[str, str, float]], size: int) -> Iterator[Finding]:
+    """Yield the slow links, or the bandwidth of all links if none is slow; `links` has two hosts and seconds."""
+    if not links:
         return
-    middle_s = statistics.median(seconds for _, _, seconds in pairs)
-    slow = [each for each in pairs if len(pairs) >= _PAIRS_TO_JUDGE and each[2] > SLOW_PAIR * middle_s]
+    median_s = statistics.median_low(seconds for _, _, seconds in links)
+    slow = [link for link in links if len(links) >= _FEWEST_LINKS and link[2] > SLOW_LINK * median_s]
     for first, second, seconds in slow:
         yield Finding(
             check="links",
             level="warning",
             host=first,
-            what=f"exchanges {size / seconds / 1e9:.2f} GB/s with {second}, in the median {size / middle_s / 1e9:.2f}",
-            why="every all-reduce goes at the pace of the slowest link",
+            what=f"exchanges {size / seconds / 1e9:.2f} GB/s with {second}, in the median {size / median_s / 1e9:.2f}",
+            why="every all-reduce is as slow as the slowest link",
             advice="choose the fast network by --interface, or leave the node out by --exclude",
         )
     if not slow:
-        rates = [size / seconds / 1e9 for _, _, seconds in pairs]
-        what = f"pairs of nodes exchange {min(rates):.2f} to {max(rates):.2f} GB/s, each way"
+        rates = [size / seconds / 1e9 for _, _, seconds in links]
+        what = f"neighbouring nodes exchange {min(rates):.2f} to {max(rates):.2f} GB/s, each way"
         yield Finding(check="links", level="ok", what=what)

@@ -1,4 +1,4 @@
-"""The long look at the nodes of a job, the COMMAND of `slurmddp doctor --in-job`: each check names host and rank.
+"""The checks of `slurmddp doctor --in-job` on all nodes of a job; each finding names host and rank.
 
 python -m slurmddp.worker -m slurmddp.runtime.health.check
 """
@@ -9,64 +9,55 @@ import torch.distributed as dist
 
 from slurmddp.runs.findings import Finding
 from slurmddp.runtime.health.bandwidth import measure
-from slurmddp.runtime.health.facts import Facts, gather
-from slurmddp.runtime.health.network import compare_clocks, try_folder, try_ports
-from slurmddp.runtime.health.rules import failed, judge
-from slurmddp.runtime.health.signal_check import try_notice
-from slurmddp.runtime.health.store_channel import Report, Talk
+from slurmddp.runtime.health.facts import Facts, gather_facts
+from slurmddp.runtime.health.network import check_clocks, check_folder, check_ports
+from slurmddp.runtime.health.rules import failed_check, judge
+from slurmddp.runtime.health.signal_check import check_signals
+from slurmddp.runtime.health.store_channel import Report, StoreChannel
 from slurmddp.runtime.launch.rank import read_rank
-from slurmddp.runtime.rendezvous.process_group import FORM_LIMIT, choose_device, leave
-from slurmddp.runtime.stopping import stop_policy
+from slurmddp.runtime.rank_process import this_process
+from slurmddp.runtime.rendezvous.process_group import FORM_LIMIT, choose_device, leave_group
 
 
 def main() -> None:
-    """Look at everything that can be looked at, the cheap and certain first; rank 0 leaves the findings."""
-    begun = stop_policy.begun()
-    rank = begun.rank if begun else read_rank(os.environ)
-    talk, report = Talk(rank), Report(rank)
-    report.add(_of_facts(talk.gather("facts", gather(rank, (), os.environ).to_text())))
-    for look in (try_ports, try_folder, compare_clocks, try_notice):
-        report.add(look(rank, talk))
-    if not talk.tell("all ways are open", report.has_no_error("ports")):
-        report.add((), complete=True)  # no group forms where a way is closed
+    """Run all checks, the fast and certain ones first; rank 0 writes the findings."""
+    process = this_process()
+    rank = process.stopping.rank if process.has_begun else read_rank(os.environ)
+    channel, report = StoreChannel(rank), Report(rank)
+    report.add(_judge_facts(channel.gather("facts", gather_facts(rank, (), os.environ).to_text())))
+    for check in (check_ports, check_folder, check_clocks, check_signals):
+        report.add(check(rank, channel))
+    if not channel.broadcast("ports are open", report.has_no_error("ports")):
+        report.add((), complete=True)  # without open ports no group can form
         return
     device = choose_device("auto", rank)
     backend = "nccl" if device.type == "cuda" else "gloo"
     dist.init_process_group(
-        backend, store=talk.group_store, rank=rank.rank, world_size=rank.world_size, timeout=FORM_LIMIT
+        backend, store=channel.group_store, rank=rank.rank, world_size=rank.world_size, timeout=FORM_LIMIT
     )
-    report.add(measure(rank, talk, device), complete=True)
-    leave(dist.group.WORLD)
+    report.add(measure(rank, channel, device), complete=True)
+    leave_group(dist.group.WORLD)
 
 
-def _of_facts(texts: list[str]) -> list[Finding]:
-    """Return what is wrong with the facts, on rank 0 with a line on those that are right."""
+def _judge_facts(texts: list[str]) -> list[Finding]:
+    """Return, on rank 0, what is wrong with the facts of all ranks, and a line for each check that found nothing."""
     try:
-        return _judged(texts)
-    except Exception as error:  # noqa: BLE001 - what is left to look at is worth more than this
-        return [failed(f"{type(error).__name__}: {error}")]
-
-
-def _judged(texts: list[str]) -> list[Finding]:
-    if not texts:
-        return []
-    told = [Facts.from_text(text) for text in texts]
-    findings = list(judge(told))
-    ranks = [facts for facts in told if not facts.failure]
+        facts = [Facts.from_text(text) for text in texts]
+        findings = list(judge(facts))
+    except Exception as error:  # noqa: BLE001 - the other checks must still run
+        return [failed_check(f"{type(error).__name__}: {error}")]
+    ranks = [each for each in facts if not each.failure]
     if not ranks:
         return findings
     wrong = {finding.check for finding in findings}
-    good = {
+    gpus = ", ".join(dict.fromkeys(ranks[0].gpus))
+    passed = {
         "versions": "alike on all ranks: " + ", ".join(f"{key} {value}" for key, value in ranks[0].versions.items()),
-        "gpus": f"each rank has a GPU of its own: {_gpus(ranks)}" if ranks[0].gpus else "no rank sees a GPU",
-        "affinity": f"CPUs that each rank may run on: {_span([len(facts.cpus) for facts in ranks])}",
-        "shm": f"/dev/shm has {_span([facts.shm_mb for facts in ranks])} MB on each node",  # noqa: S108 - text only
+        "gpus": f"each rank has a GPU of its own: {gpus}" if gpus else "no rank sees a GPU",
+        "affinity": f"CPUs that each rank may run on: {_span([len(each.cpus) for each in ranks])}",
+        "shm": f"/dev/shm has {_span([each.shm_mb for each in ranks])} MB on each node",  # noqa: S108 - text only
     }
-    return [*findings, *(Finding(check=key, level="ok", what=what) for key, what in good.items() if key not in wrong)]
-
-
-def _gpus(ranks: list[Facts]) -> str:
-    return ", ".join(dict.fromkeys(gpu for facts in ranks[:1] for gpu in facts.gpus))
+    return [*findings, *(Finding(check=key, level="ok", what=what) for key, what in passed.items() if key not in wrong)]
 
 
 def _span(numbers: list[int]) -> str:

@@ -1,4 +1,4 @@
-"""What a rank knows of itself and its node before COMMAND starts. Cheap: no import of torch, no CUDA, no data sent."""
+"""Facts that a rank gathers about itself and its node before COMMAND. Fast: no import of torch, no CUDA, no network."""
 
 import errno
 import hashlib
@@ -9,17 +9,17 @@ import platform
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from importlib import metadata
 from pathlib import Path
-from typing import Final, Self
+from typing import Any, Final, Self
 
-from slurmddp.runtime.health.gpus import visible
+from slurmddp.runtime.health.gpus import list_visible
 from slurmddp.runtime.launch.addresses import FALLBACKS
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.version import __version__
 
-SHM: Final = Path("/dev/shm")  # noqa: S108 - asked for its size only
+SHM: Final = Path("/dev/shm")  # noqa: S108 - only its size is read
 MISSING: Final = "missing"
 """The digest of a script that is not there."""
 
@@ -35,29 +35,29 @@ class Facts:
     versions: dict[str, str] = field(default_factory=dict)
     """Of python, torch, slurmddp and, in a build with it, NCCL."""
     script: str = ""
-    """COMMAND's script; empty when it is none."""
+    """The script in COMMAND; empty for another COMMAND."""
     digest: str = ""
     """The beginning of the sha256 of the script, or `missing`."""
     script_error: str = ""
     """Why the script, which is there, could not be read, by the name of errno."""
     gpus: list[str] = field(default_factory=list)
-    """Those that this rank sees."""
+    """GPUs that this rank sees."""
     gpus_asked: bool = False
     """Whether the job asked Slurm for GPUs."""
     cpus: list[int] = field(default_factory=list)
-    """Those that this rank may run on."""
+    """CPUs that this rank may run on."""
     cpus_wanted: int = 0
-    """What Slurm was asked for a rank; 0 when nobody asked."""
+    """What the job asked Slurm for a rank; 0 if it did not ask."""
     cpus_of_node: int = 0
-    """Those that the machine has; 0 where Slurm believes in more, as in a sandbox."""
+    """CPUs of the machine; 0 if Slurm is configured with more, as in a sandbox."""
     shm_mb: int = 0
     """Size of /dev/shm."""
     folder_error: str = ""
-    """Why this node cannot write into the run's folder, by the name of errno; empty when it can."""
+    """Why this node cannot write into the run's folder, by the name of errno; empty if it can."""
     head: str = ""
-    """The name of the first node, on the first rank of a node from which that name does not lead there."""
+    """The name of the first node, if it does not resolve on this node; known to the first rank of a node."""
     failure: str = ""
-    """Why this rank could not look; what the other fields would say is then left out."""
+    """Why this rank could not gather facts; the other fields are then empty."""
 
     @property
     def is_leader(self) -> bool:
@@ -70,67 +70,61 @@ class Facts:
 
     @classmethod
     def from_text(cls, text: str) -> Self:
-        """Return the facts that `to_text` wrote, also that of another version: what is not known is left out."""
+        """Return the facts that `to_text` wrote; fields that another version added are ignored."""
         known = {each.name for each in fields(cls)}
         return cls(**{name: value for name, value in json.loads(text).items() if name in known})
 
 
-def gather(rank: Rank, words: Sequence[str], environment: Mapping[str, str]) -> Facts:
-    """Return what this rank knows; the first rank of each node also leaves its mark in the run's folder.
+def gather_facts(rank: Rank, words: Sequence[str], environment: Mapping[str, str]) -> Facts:
+    """Return this rank's facts; the first rank of each node also writes its mark into the run's folder.
 
-    Raises nothing: a look that fails is told as such.
+    Raises nothing: `failure` holds the error.
     """
+    identity = Facts(rank=rank.rank, local_rank=rank.local_rank, node_rank=rank.node_rank, host=rank.host)
     try:
-        return _gathered(rank, words, environment)
-    except Exception as error:  # noqa: BLE001 - a look that fails must not end a job that would run
-        failure = f"{type(error).__name__}: {error}"
-        return Facts(
-            rank=rank.rank, local_rank=rank.local_rank, node_rank=rank.node_rank, host=rank.host, failure=failure
-        )
+        return replace(identity, **_measure(rank, words, environment))
+    except Exception as error:  # noqa: BLE001 - a check that fails must not end a job that would run
+        return replace(identity, failure=f"{type(error).__name__}: {error}")
 
 
-def _gathered(rank: Rank, words: Sequence[str], environment: Mapping[str, str]) -> Facts:
-    script = script_of(words)
-    found, script_error = digest(script) if script else ("", "")
-    return Facts(
-        rank=rank.rank,
-        local_rank=rank.local_rank,
-        node_rank=rank.node_rank,
-        host=rank.host,
-        versions=versions(),
-        script=script,
-        digest=found,
-        script_error=script_error,
-        gpus=visible(environment),
-        gpus_asked="SLURM_GPUS_ON_NODE" in environment,
-        cpus=sorted(os.sched_getaffinity(0)),
-        cpus_wanted=_cpus_wanted(rank, environment),
-        cpus_of_node=_cpus_of_node(environment),
-        shm_mb=shutil.disk_usage(SHM).total // 2**20 if SHM.is_dir() else 0,
-        folder_error=mark(rank) if rank.local_rank == 0 else "",
-        head=_unled(rank, environment),
-    )
+def _measure(rank: Rank, words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
+    script = script_in(words)
+    script_digest, script_error = digest(script) if script else ("", "")
+    return {
+        "versions": versions(),
+        "script": script,
+        "digest": script_digest,
+        "script_error": script_error,
+        "gpus": list_visible(environment),
+        "gpus_asked": "SLURM_GPUS_ON_NODE" in environment,
+        "cpus": sorted(os.sched_getaffinity(0)),
+        "cpus_wanted": _cpus_wanted(rank, environment),
+        "cpus_of_node": _cpus_of_node(environment),
+        "shm_mb": shutil.disk_usage(SHM).total // 2**20 if SHM.is_dir() else 0,
+        "folder_error": write_mark(rank) if rank.local_rank == 0 else "",
+        "head": _unresolved_head(rank, environment),
+    }
 
 
-def _unled(rank: Rank, environment: Mapping[str, str]) -> str:
-    """Return the first node's name if the rank had to take another way there; the lookup is not made again."""
+def _unresolved_head(rank: Rank, environment: Mapping[str, str]) -> str:
+    """Return the first node's name if `resolve_head` replaced it by an address; does not look it up again."""
     if rank.local_rank or not rank.node_rank or not rank.hosts:
         return ""
-    another = rank.master_addr != rank.hosts[0] and rank.master_addr in map(environment.get, FALLBACKS)
-    return rank.hosts[0] if another else ""
+    replaced = rank.master_addr != rank.hosts[0] and rank.master_addr in map(environment.get, FALLBACKS)
+    return rank.hosts[0] if replaced else ""
 
 
 def versions() -> dict[str, str]:
-    """Return what must be alike on all ranks; of a torch that is loaded also what it says itself."""
-    found = {"python": platform.python_version(), "slurmddp": __version__, "torch": _torch()}
+    """Return the versions that must be the same on all ranks; of torch that of the loaded module."""
+    found = {"python": platform.python_version(), "slurmddp": __version__, "torch": _torch_version()}
     torch = sys.modules.get("torch")
     if torch and torch.version.cuda and hasattr(torch._C, "_nccl_version"):  # noqa: SLF001 - a build without NCCL lacks it
         found["NCCL"] = ".".join(map(str, importlib.import_module("torch.cuda.nccl").version()))
     return found
 
 
-def _torch() -> str:
-    """Return torch's version; where the package that is found is not the module that is loaded, both."""
+def _torch_version() -> str:
+    """Return torch's version; if the installed package differs from the loaded module, both."""
     try:
         package = str(metadata.version("torch"))
     except metadata.PackageNotFoundError:
@@ -139,39 +133,40 @@ def _torch() -> str:
     return package if loaded.partition("+")[0] == package.partition("+")[0] else f"{loaded} (package: {package})"
 
 
-def script_of(words: Sequence[str]) -> str:
-    """Return the script of COMMAND's words; empty for a module, an executable, or the bundled worker."""
+def script_in(words: Sequence[str]) -> str:
+    """Return the script in COMMAND's words; empty for a module, an executable, or the bundled worker."""
     return words[0] if words and not words[0].startswith("-") else ""
 
 
 def digest(path: str) -> tuple[str, str]:
-    """Return the first 12 digits of a file's sha256, `missing` without one; and why it cannot be read, if so."""
+    """Return the first 12 digits of a file's sha256, `missing` if there is no file; and the error of reading it."""
     try:
         with Path(path).open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()[:12], ""
     except FileNotFoundError:
         return MISSING, ""
     except OSError as error:
-        return "", _errno(error)
+        return "", error_name(error)
 
 
-def mark(rank: Rank) -> str:
-    """Write this node's mark into the folder of the attempt; return why it cannot, empty when it can."""
+def write_mark(rank: Rank) -> str:
+    """Write this node's mark into the folder of the attempt; return the name of the error, empty if there was none."""
     if rank.run_dir is None:
         return ""
     try:
         rank.run_dir.node_mark(rank.job, rank.attempt, rank.node_rank).touch(mode=0o600)
     except OSError as error:
-        return _errno(error)
+        return error_name(error)
     return ""
 
 
-def _errno(error: OSError) -> str:
+def error_name(error: OSError) -> str:
+    """Return the name of errno, such as ENOSPC."""
     return errno.errorcode.get(error.errno or 0, str(error))
 
 
 def _cpus_wanted(rank: Rank, environment: Mapping[str, str]) -> int:
-    """One task a node, of fork and torchrun, has the CPUs of all its ranks."""
+    """Return the CPUs asked for a rank; the one task a node of fork and torchrun has the CPUs of all its ranks."""
     ranks_of_task = rank.local_world_size if rank.launcher in ("fork", "torchrun") else 1
     return _number(environment.get("SLURM_CPUS_PER_TASK")) // ranks_of_task
 

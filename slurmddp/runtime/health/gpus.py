@@ -1,6 +1,6 @@
-"""Which GPUs this process can use, without touching CUDA: by NVIDIA's management library, else by what Slurm said.
+"""Lists the GPUs that this process can use, without CUDA: by NVIDIA's management library, else by Slurm's variables.
 
-A CUDA context would cost seconds and memory, and fix CUDA_VISIBLE_DEVICES before the program could choose.
+A CUDA context would cost seconds and memory, and the program could no longer change CUDA_VISIBLE_DEVICES.
 """
 
 import ctypes
@@ -9,38 +9,38 @@ from typing import Final
 
 _UUID_BYTES: Final = 96
 """NVML_DEVICE_UUID_V2_BUFFER_SIZE of nvml.h."""
-_HIDDEN: Final = ("", "-1", "NoDevFiles")
-"""Values of CUDA_VISIBLE_DEVICES that say: no GPU."""
+HIDDEN: Final = ("", "-1", "NoDevFiles")
+"""Values of CUDA_VISIBLE_DEVICES that hide all GPUs."""
 
 
-def visible(environment: Mapping[str, str]) -> list[str]:
-    """Return this process's GPUs in their order, each by its UUID, or by its word in CUDA_VISIBLE_DEVICES."""
-    return chosen(uuids(), environment.get("CUDA_VISIBLE_DEVICES"))
+def list_visible(environment: Mapping[str, str]) -> list[str]:
+    """Return this process's GPUs in order, each by its UUID, or by its word in CUDA_VISIBLE_DEVICES."""
+    return select_visible(_list_uuids(), environment.get("CUDA_VISIBLE_DEVICES"))
 
 
-def chosen(present: list[str], wanted: str | None) -> list[str]:
-    """Return those that CUDA_VISIBLE_DEVICES leaves of the GPUs present, in its order.
+def select_visible(present: list[str], wanted: str | None) -> list[str]:
+    """Return the GPUs of `present` that CUDA_VISIBLE_DEVICES (`wanted`) leaves visible, in its order.
 
-    Words may be numbers or the beginnings of UUIDs; the first that names no GPU ends the list (CUDA C++ Programming
-    Guide, CUDA Environment Variables). Where none is known to be present, the words speak for themselves.
+    Words are numbers or the beginnings of UUIDs; the first that names no GPU ends the list (CUDA C++ Programming Guide,
+    CUDA Environment Variables). Without known GPUs, return the words themselves.
     """
     if wanted is None:
         return present
-    if wanted in _HIDDEN:
+    if wanted in HIDDEN:
         return []
     words = [word.strip() for word in wanted.split(",")]
     if not present:
         return words
     found: list[str] = []
     for word in words:
-        uuid = _named(present, word)
+        uuid = _find_uuid(present, word)
         if uuid is None:
             break
         found.append(uuid)
     return found
 
 
-def _named(present: list[str], word: str) -> str | None:
+def _find_uuid(present: list[str], word: str) -> str | None:
     if word.isdecimal():
         return present[int(word)] if int(word) < len(present) else None
     if word.startswith("MIG-"):
@@ -48,7 +48,7 @@ def _named(present: list[str], word: str) -> str | None:
     return next((uuid for uuid in present if word and uuid.startswith(word)), None)
 
 
-def uuids() -> list[str]:
+def _list_uuids() -> list[str]:
     """Return the UUIDs of the GPUs that this process may open; empty without NVIDIA's driver."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")
@@ -57,12 +57,12 @@ def uuids() -> list[str]:
     if nvml.nvmlInit_v2() != 0:
         return []
     try:
-        return _listed(nvml)
+        return _read_uuids(nvml)
     finally:
         nvml.nvmlShutdown()
 
 
-def _listed(nvml: ctypes.CDLL) -> list[str]:
+def _read_uuids(nvml: ctypes.CDLL) -> list[str]:
     count, device, text = ctypes.c_uint(), ctypes.c_void_p(), ctypes.create_string_buffer(_UUID_BYTES)
     if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
         return []

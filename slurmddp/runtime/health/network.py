@@ -1,6 +1,5 @@
-"""Whether the nodes of a job can name and reach each other, share a folder, and agree on the time."""
+"""Checks that the nodes of a job resolve and reach each other, share the run's folder, and have the same time."""
 
-import errno
 import os
 import socket
 import threading
@@ -12,18 +11,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from slurmddp.runs.findings import Finding
-from slurmddp.runtime.health.rules import SKEW_LEAST_S
-from slurmddp.runtime.health.store_channel import Talk
+from slurmddp.runtime.health.facts import error_name
+from slurmddp.runtime.health.rules import LEAST_SKEW_S, clock_finding, name_finding
+from slurmddp.runtime.health.store_channel import StoreChannel
 from slurmddp.runtime.launch.addresses import resolve, source_address
 from slurmddp.runtime.launch.rank import Rank
 
 CONNECT_LIMIT_S: Final = 3.0
 SHARED_LIMIT_S: Final = 10.0
-"""For what one node has written to be seen by another; the attributes of NFS are kept for a minute at most."""
+"""For a file of one node to be seen by another; NFS caches attributes for a minute at most."""
 LAG_S: Final = 2.0
-"""A folder that lags more than this makes ranks wait for checkpoints."""
+"""With a longer lag than this, ranks wait for checkpoints."""
 _PORTS: Final = 50
-"""So many ports after those of the job are tried for one that is free."""
+"""Number of ports after the job's own that are tried for a free one."""
 _AT_ONCE: Final = 16
 
 Node = dict[str, Any]
@@ -32,15 +32,15 @@ Seen = dict[str, float | None]
 """After how many seconds each node's file was seen whole; None when it was not."""
 
 
-def try_ports(rank: Rank, talk: Talk) -> list[Finding]:
-    """Let each node listen at a port beside the job's, and all others connect to it; rank 0 returns what failed."""
+def check_ports(rank: Rank, channel: StoreChannel) -> list[Finding]:
+    """Let each node listen at a port near the job's, and all others connect to it; rank 0 returns what failed."""
     listener = _listen(rank) if rank.local_rank == 0 else None
-    nodes = talk.tell("nodes", [node for node in talk.gather("listens", _node(rank, listener)) if node])
-    said = talk.gather("reached", _reach_all(rank, nodes) if listener else None)
-    talk.meet("ports")
+    nodes = channel.broadcast("nodes", [node for node in channel.gather("listens", _node(rank, listener)) if node])
+    answers = channel.gather("reached", _reach_all(rank, nodes) if listener else None)
+    channel.barrier("ports")
     if listener:
         listener.close()
-    return list(_of_ports(nodes, [each for each in said if each])) if rank.is_main else []
+    return list(_judge_ports(nodes, [each for each in answers if each])) if rank.is_main else []
 
 
 def _listen(rank: Rank) -> socket.socket:
@@ -85,19 +85,12 @@ def _reach(node: Node) -> dict[str, Any]:
     return {"addresses": addresses, "target": target, "why": ""}
 
 
-def _of_ports(nodes: Sequence[Node], said: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+def _judge_ports(nodes: Sequence[Node], answers: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     ports = {node["host"]: node["port"] for node in nodes}
-    for each in said:
+    for each in answers:
         for other, tried in each["tried"].items():
             if not tried["addresses"]:
-                yield Finding(
-                    check="names",
-                    level="warning",
-                    host=each["host"],
-                    what=f"the name {other} does not resolve",
-                    why="programs that use it fail; slurmddp takes the address that Slurm has",
-                    advice=f"tell the site: {other} belongs into DNS or /etc/hosts",
-                )
+                yield name_finding(each["host"], other, f"the name {other} does not resolve")
             if tried["why"]:
                 yield Finding(
                     check="ports",
@@ -108,32 +101,32 @@ def _of_ports(nodes: Sequence[Node], said: Sequence[Mapping[str, Any]]) -> Itera
                     advice="choose ports that the firewall lets through by --port-range, a network by --interface, or "
                     f"leave a node out by --exclude {other}",
                 )
-    yield from _well(said)
+    yield from _describe_open_ports(answers)
 
 
-def _well(said: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
-    tried = [each for one in said for each in one["tried"].values()]
+def _describe_open_ports(answers: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    tried = [each for one in answers for each in one["tried"].values()]
     if tried and all(each["addresses"] for each in tried):
-        names = {other: each["addresses"] for one in said for other, each in one["tried"].items()}
+        names = {other: each["addresses"] for one in answers for other, each in one["tried"].items()}
         listed = ", ".join(f"{host} {'/'.join(addresses)}" for host, addresses in sorted(names.items())[:4])
         yield Finding(check="names", level="ok", what=f"all {len(names)} nodes resolve each other: {listed}")
     if tried and not any(each["why"] for each in tried):
         yield Finding(check="ports", level="ok", what=f"all {len(tried)} ways between the nodes are open")
 
 
-def try_folder(rank: Rank, talk: Talk) -> list[Finding]:
-    """Let each node write into the run's folder what all others read; rank 0 returns what failed."""
+def check_folder(rank: Rank, channel: StoreChannel) -> list[Finding]:
+    """Let each node write a file into the run's folder that all others read; rank 0 returns what failed."""
     if rank.run_dir is None:
         return []
     folder = rank.run_dir.attempt(rank.job, rank.attempt)
     written = _write(rank, folder) if rank.local_rank == 0 else ""
-    hosts = talk.tell("wrote", talk.gather("write", [rank.host, written] if rank.local_rank == 0 else None))
+    hosts = channel.broadcast("wrote", channel.gather("write", [rank.host, written] if rank.local_rank == 0 else None))
     hosts = [each for each in hosts if each]
     writers = [host for host, why in hosts if not why]
-    read = talk.gather("read", [rank.host, _read(folder, writers)] if rank.local_rank == 0 else None)
-    talk.meet("folder")
+    read = channel.gather("read", [rank.host, _read(folder, writers)] if rank.local_rank == 0 else None)
+    channel.barrier("folder")
     _mark(folder, rank.host).unlink(missing_ok=True)
-    return list(_of_folder(hosts, [each for each in read if each])) if rank.is_main else []
+    return list(_judge_folder(hosts, [each for each in read if each])) if rank.is_main else []
 
 
 def _mark(folder: Path, host: str) -> Path:
@@ -144,7 +137,7 @@ def _write(rank: Rank, folder: Path) -> str:
     try:
         _mark(folder, rank.host).write_text(rank.host)
     except OSError as error:
-        return errno.errorcode.get(error.errno or 0, str(error))
+        return error_name(error)
     return ""
 
 
@@ -159,7 +152,7 @@ def _read(folder: Path, writers: Sequence[str]) -> Seen:
     return seen
 
 
-def _of_folder(
+def _judge_folder(
     hosts: Sequence[Sequence[str]], read: Sequence[tuple[str, Mapping[str, float | None]]]
 ) -> Iterator[Finding]:
     for reader, seen in read:
@@ -180,38 +173,33 @@ def _of_folder(
         yield Finding(check="folder", level="ok", what=what)
 
 
-def compare_clocks(rank: Rank, talk: Talk) -> list[Finding]:
-    """Let each node tell the time between two looks of rank 0 at its own clock; rank 0 returns who is off."""
-    nodes = talk.tell("clocks", talk.gather("has clock", [rank.rank, rank.host] if rank.local_rank == 0 else None))
+def check_clocks(rank: Rank, channel: StoreChannel) -> list[Finding]:
+    """Let each node send its time between two readings of rank 0's clock; rank 0 returns the wrong clocks."""
+    nodes = channel.broadcast(
+        "clocks", channel.gather("has clock", [rank.rank, rank.host] if rank.local_rank == 0 else None)
+    )
     others = [each for each in nodes if each and each[0]]
     if rank.is_main:
-        return list(_of_clocks([(host, *_skew(talk, number)) for number, host in others]))
+        return list(_judge_clocks([(host, *_measure_skew(channel, number)) for number, host in others]))
     if rank.local_rank == 0:
-        talk.hear(f"time of/{rank.rank}")
-        talk.say(f"time/{rank.rank}", time.time())
+        channel.receive(f"time of/{rank.rank}")
+        channel.send(f"time/{rank.rank}", time.time())
     return []
 
 
-def _skew(talk: Talk, number: int) -> tuple[float, float]:
+def _measure_skew(channel: StoreChannel, number: int) -> tuple[float, float]:
     """Return how far a rank's clock is ahead of this one's, and how exactly that is known, in seconds."""
     began = time.time()
-    talk.say(f"time of/{number}", began)
-    there = talk.hear(f"time/{number}")
+    channel.send(f"time of/{number}", began)
+    there = channel.receive(f"time/{number}")
     ended = time.time()
     return there - (began + ended) / 2, (ended - began) / 2
 
 
-def _of_clocks(skews: Sequence[tuple[str, float, float]]) -> Iterator[Finding]:
+def _judge_clocks(skews: Sequence[tuple[str, float, float]]) -> Iterator[Finding]:
     for host, skew_s, exact_s in skews:
-        if abs(skew_s) - exact_s > SKEW_LEAST_S:
-            yield Finding(
-                check="clock",
-                level="warning",
-                host=host,
-                what=f"its clock is {abs(skew_s):.1f} s {'ahead of' if skew_s > 0 else 'behind'} the first node's",
-                why="ranks stop at the wrong time before the time limit, and records are out of order",
-                advice="tell the site: NTP does not work there",
-            )
-    if skews and all(abs(skew_s) - exact_s <= SKEW_LEAST_S for _, skew_s, exact_s in skews):
+        if abs(skew_s) - exact_s > LEAST_SKEW_S:
+            yield clock_finding(host, skew_s, "the first node's")
+    if skews and all(abs(skew_s) - exact_s <= LEAST_SKEW_S for _, skew_s, exact_s in skews):
         most_s = max(abs(skew_s) for _, skew_s, _ in skews)
         yield Finding(check="clock", level="ok", what=f"clocks are at most {most_s * 1000:.1f} ms apart")

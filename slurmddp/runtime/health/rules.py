@@ -1,26 +1,25 @@
-"""What the facts of all ranks, side by side, say of the job. Pure."""
+"""Rules that compare the facts of all ranks of a job, and the findings that they give. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Final
 
 from slurmddp.runs.findings import Finding
 from slurmddp.runtime.health.facts import MISSING, SHM, Facts
 
-SHM_LEAST_MB: Final = 256
-"""A loader's worker passes batches through /dev/shm; containers have 64 MB of it by default."""
-SKEW_LEAST_S: Final = 1.0
-"""Clocks further apart spoil the order of records, and the stop before the time limit."""
-_HOPELESS: Final = ("EROFS", "EACCES", "EPERM", "ENOENT", "ENOTDIR")
-"""Why a folder cannot be written to, where waiting does not help: a full disk is emptied, a stale handle renewed."""
-_FEW: Final = 4
+LEAST_SHM_MB: Final = 256
+"""A DataLoader's workers pass batches through /dev/shm; containers have 64 MB of it by default."""
+LEAST_SKEW_S: Final = 1.0
+"""With a larger skew, records are out of order and the ranks stop at the wrong time before the time limit."""
+_LASTING: Final = ("EROFS", "EACCES", "EPERM", "ENOENT", "ENOTDIR")
+"""Errors of a folder that do not end by themselves, as those of a full disk or a stale handle do."""
+_MOST_LISTED: Final = 4
 
 All = Sequence[Facts]
 
 
 def judge(ranks: All) -> Iterator[Finding]:
-    """Yield what is wrong, or good to know, with the ranks of a job."""
-    yield from _blind(ranks)
+    """Yield the findings of all rules about the ranks of a job."""
+    yield from _failures(ranks)
     ranks = [facts for facts in ranks if not facts.failure]
     if not ranks:
         return
@@ -33,8 +32,8 @@ def judge(ranks: All) -> Iterator[Finding]:
     yield from _shared_memory(ranks)
 
 
-def unseen(ranks: All, seen: Callable[[int], bool]) -> Iterator[Finding]:
-    """Yield the nodes whose mark in the run's folder the first node does not see."""
+def judge_marks(ranks: All, seen: Callable[[int], bool]) -> Iterator[Finding]:
+    """Yield the nodes whose mark in the run's folder is not `seen` on the first node."""
     for facts in ranks:
         if facts.is_leader and not (facts.folder_error or facts.failure) and not seen(facts.node_rank):
             yield Finding(
@@ -47,8 +46,8 @@ def unseen(ranks: All, seen: Callable[[int], bool]) -> Iterator[Finding]:
             )
 
 
-def skewed(ranks: All, published: float, heard: float, times: Mapping[int, float]) -> Iterator[Finding]:
-    """Yield the nodes whose clock was outside of [published, heard] of the first node's when they read theirs.
+def judge_clocks(ranks: All, published: float, heard: float, times: Mapping[int, float]) -> Iterator[Finding]:
+    """Yield the nodes whose time was outside of [published, heard], which the first node read before and after.
 
     All times in seconds since 1970; `times` by rank.
     """
@@ -57,19 +56,12 @@ def skewed(ranks: All, published: float, heard: float, times: Mapping[int, float
         if time_s is None or not facts.is_leader:
             continue
         apart_s = max(published - time_s, time_s - heard)
-        if apart_s > SKEW_LEAST_S:
-            side = "behind" if time_s < published else "ahead of"
-            yield Finding(
-                check="clock",
-                level="warning",
-                host=facts.host,
-                what=f"its clock is {apart_s:.1f} s {side} that of {ranks[0].host}",
-                why="ranks stop at the wrong time before the time limit, and records are out of order",
-                advice="tell the site: NTP does not work there",
-            )
+        if apart_s > LEAST_SKEW_S:
+            skew_s = -apart_s if time_s < published else apart_s
+            yield clock_finding(facts.host, skew_s, f"that of {ranks[0].host}")
 
 
-def failed(error: str, host: str = "", rank: int | None = None) -> Finding:
+def failed_check(error: str, host: str = "", rank: int | None = None) -> Finding:
     """Return that a look came to no end, and why."""
     return Finding(
         check="preflight",
@@ -81,11 +73,35 @@ def failed(error: str, host: str = "", rank: int | None = None) -> Finding:
     )
 
 
-def _blind(ranks: All) -> Iterator[Finding]:
-    """Yield one line a node and reason."""
+def clock_finding(host: str, skew_s: float, of: str) -> Finding:
+    """Return the warning of a clock that is `skew_s` seconds ahead of another one, named by `of`."""
+    return Finding(
+        check="clock",
+        level="warning",
+        host=host,
+        what=f"its clock is {abs(skew_s):.1f} s {'ahead of' if skew_s > 0 else 'behind'} {of}",
+        why="ranks stop at the wrong time before the time limit, and records are out of order",
+        advice="tell the site: NTP does not work there",
+    )
+
+
+def name_finding(host: str, name: str, what: str) -> Finding:
+    """Return the warning of a host on which the name of another node does not resolve."""
+    return Finding(
+        check="names",
+        level="warning",
+        host=host,
+        what=what,
+        why="programs that use the name fail; slurmddp uses the address that Slurm has",
+        advice=f"tell the site: {name} belongs into DNS or /etc/hosts",
+    )
+
+
+def _failures(ranks: All) -> Iterator[Finding]:
+    """Yield one warning for each node and reason."""
     for members in _groups(ranks, lambda facts: f"{facts.host} {facts.failure}").values():
         if members[0].failure:
-            yield failed(members[0].failure, members[0].host, members[0].rank if len(members) == 1 else None)
+            yield failed_check(members[0].failure, members[0].host, members[0].rank if len(members) == 1 else None)
 
 
 def _folder(ranks: All) -> Iterator[Finding]:
@@ -93,7 +109,7 @@ def _folder(ranks: All) -> Iterator[Finding]:
         if facts.folder_error:
             yield Finding(
                 check="folder",
-                level="error" if facts.folder_error in _HOPELESS else "warning",
+                level="error" if facts.folder_error in _LASTING else "warning",
                 host=facts.host,
                 what=f"the run's folder cannot be written to ({facts.folder_error})",
                 why="no checkpoint, and no record of how the ranks end, can be kept",
@@ -104,36 +120,26 @@ def _folder(ranks: All) -> Iterator[Finding]:
 def _names(ranks: All) -> Iterator[Finding]:
     for facts in ranks:
         if facts.head:
-            yield Finding(
-                check="names",
-                level="warning",
-                host=facts.host,
-                what=f"the name of the first node, {facts.head}, does not resolve, or only to {facts.host} itself",
-                why="the ranks meet by the address that Slurm has for it; a program that uses the name fails",
-                advice=f"tell the site: {facts.head} belongs into DNS or /etc/hosts",
-            )
+            what = f"the name of the first node, {facts.head}, does not resolve, or only to {facts.host} itself"
+            yield name_finding(facts.host, facts.head, what)
 
 
 def _versions(ranks: All) -> Iterator[Finding]:
     for name in sorted({name for facts in ranks for name in facts.versions}):
-        by_value = _groups(ranks, partial(_version, name))
+        by_value = _groups(ranks, lambda facts: facts.versions.get(name, "none"))  # noqa: B023 - called at once
         if len(by_value) > 1:
             yield Finding(
                 check="versions",
                 level="warning",
                 host=_odd_host(by_value),
-                what=f"{name} differs: {_listed(by_value)}",
-                why="ranks of different versions can compute differently, or wait for each other for ever",
+                what=f"{name} differs: {_list_groups(by_value)}",
+                why="ranks of different versions can compute differently, or wait for each other forever",
                 advice="give all nodes the same environment, by --venv, --conda or --python on a shared file system",
             )
 
 
-def _version(name: str, facts: Facts) -> str:
-    return facts.versions.get(name, "none")
-
-
 def _script(ranks: All) -> Iterator[Finding]:
-    """Nodes that have another script than others, or none; one that no rank has is left to Python to complain of."""
+    """Yield the nodes whose script differs or is missing; Python itself reports a script that no rank has."""
     by_error = _groups(ranks, lambda facts: facts.script_error)
     by_digest = _groups(by_error.pop("", ()), lambda facts: facts.digest)
     script = ranks[0].script
@@ -146,7 +152,7 @@ def _script(ranks: All) -> Iterator[Finding]:
             check="script",
             level="error",
             host=by_digest[MISSING][0].host,
-            what=f"{script} cannot be read by {_members(by_digest[MISSING])}",
+            what=f"{script} cannot be read by {_list_members(by_digest[MISSING])}",
             why="these ranks have nothing to run",
             advice="put it on a file system that all nodes share",
         )
@@ -155,7 +161,7 @@ def _script(ranks: All) -> Iterator[Finding]:
         check="script",
         level="warning",
         host=_odd_host(by_digest),
-        what=f"{script} differs: {_listed(by_digest)} (sha256)",
+        what=f"{script} differs: {_list_groups(by_digest)} (sha256)",
         why="the ranks would run different programs",
         advice="put it on a file system that all nodes share, or wait until all nodes see your last change",
     )
@@ -167,7 +173,7 @@ def _unreadable(script: str, by_error: Mapping[str, All]) -> Iterator[Finding]:
             check="script",
             level="warning",
             host=members[0].host,
-            what=f"{script} cannot be read by {_members(members)} ({error})",
+            what=f"{script} cannot be read by {_list_members(members)} ({error})",
             why="if that lasts, these ranks have nothing to run",
             advice="put it on a file system that all nodes share",
         )
@@ -183,7 +189,7 @@ def _gpus(ranks: All) -> Iterator[Finding]:
                 check="gpus",
                 level="warning",
                 host=host,
-                what=f"ranks {_numbers(members)} share {_count(len(present), 'GPU')}: {_some(list(present))}",
+                what=f"ranks {_list_ranks(members)} share {_count(len(present), 'GPU')}: {_shorten(list(present))}",
                 why="NCCL refuses two ranks on one GPU, and the memory is shared",
                 advice="give --gpus-per-node as many as ranks, and leave CUDA_VISIBLE_DEVICES to Slurm",
             )
@@ -210,12 +216,12 @@ def _gpus(ranks: All) -> Iterator[Finding]:
 
 def _affinity(ranks: All) -> Iterator[Finding]:
     for host, members in _groups(ranks, lambda facts: facts.host).items():
-        yield from _bound(host, members)
-        yield from _overlap(host, members)
+        yield from _fewer_cpus(host, members)
+        yield from _shared_cpus(host, members)
 
 
-def _bound(host: str, members: All) -> Iterator[Finding]:
-    """Ranks of a node that may run on fewer CPUs than were asked for, in one line."""
+def _fewer_cpus(host: str, members: All) -> Iterator[Finding]:
+    """Yield one warning for the ranks of a node that may run on fewer CPUs than were asked for."""
     bound = [facts for facts in members if len(facts.cpus) < min(facts.cpus_wanted, facts.cpus_of_node)]
     if not bound:
         return
@@ -226,14 +232,14 @@ def _bound(host: str, members: All) -> Iterator[Finding]:
         level="warning",
         host=host,
         rank=least.rank if len(bound) == 1 else None,
-        what=what if len(bound) == 1 else f"ranks {_numbers(bound)} {what}",
+        what=what if len(bound) == 1 else f"ranks {_list_ranks(bound)} {what}",
         why="loaders and threads share what is left",
         advice="start it by the batch script of slurmddp, whose srun repeats --cpus-per-task",
     )
 
 
-def _overlap(host: str, members: All) -> Iterator[Finding]:
-    """Masks that leave CPUs of the node idle while ranks share others are a mistake; one mask for all may be meant."""
+def _shared_cpus(host: str, members: All) -> Iterator[Finding]:
+    """Yield a warning when ranks share CPUs while others are idle; one mask for all ranks may be intended."""
     wanted = sum(len(facts.cpus) for facts in members)
     used = {cpu for facts in members for cpu in facts.cpus}
     if members[0].cpus_of_node and len(used) < min(wanted, members[0].cpus_wanted * len(members)):
@@ -249,7 +255,7 @@ def _overlap(host: str, members: All) -> Iterator[Finding]:
 
 def _shared_memory(ranks: All) -> Iterator[Finding]:
     for facts in ranks:
-        if facts.is_leader and facts.shm_mb < SHM_LEAST_MB:
+        if facts.is_leader and facts.shm_mb < LEAST_SHM_MB:
             yield Finding(
                 check="shm",
                 level="warning",
@@ -268,29 +274,29 @@ def _groups(ranks: All, key: Callable[[Facts], str]) -> dict[str, list[Facts]]:
 
 
 def _odd_host(groups: Mapping[str, All]) -> str:
-    """Return the host of the group that differs: the smallest; of two alike, the one without rank 0."""
+    """Return the host of the smallest group; of two groups of the same size, the one without rank 0."""
     odd = min(groups.values(), key=lambda members: (len(members), members[0].rank == 0))
     return odd[0].host
 
 
-def _listed(groups: Mapping[str, All]) -> str:
-    return ", ".join(f"{value} on {_members(members)}" for value, members in groups.items())
+def _list_groups(groups: Mapping[str, All]) -> str:
+    return ", ".join(f"{value} on {_list_members(members)}" for value, members in groups.items())
 
 
-def _members(members: All) -> str:
-    """Return `ranks 0, 1 on n1, 2, 3 on n2`, shortened where there are many."""
+def _list_members(members: All) -> str:
+    """Return `ranks 0, 1 on n1, 2, 3 on n2`; a long list is cut."""
     by_host = _groups(members, lambda facts: facts.host)
-    parts = [f"{_numbers(some)} on {host}" for host, some in by_host.items()]
-    return f"rank{'s' if len(members) > 1 else ''} {_some(parts)}"
+    parts = [f"{_list_ranks(some)} on {host}" for host, some in by_host.items()]
+    return f"rank{'s' if len(members) > 1 else ''} {_shorten(parts)}"
 
 
-def _numbers(members: All) -> str:
-    return _some([str(facts.rank) for facts in members])
+def _list_ranks(members: All) -> str:
+    return _shorten([str(facts.rank) for facts in members])
 
 
-def _some(words: Sequence[str]) -> str:
-    more = f" and {len(words) - _FEW} more" if len(words) > _FEW else ""
-    return ", ".join(words[:_FEW]) + more
+def _shorten(words: Sequence[str]) -> str:
+    more = f" and {len(words) - _MOST_LISTED} more" if len(words) > _MOST_LISTED else ""
+    return ", ".join(words[:_MOST_LISTED]) + more
 
 
 def _count(number: int, what: str) -> str:

@@ -1,4 +1,4 @@
-"""Whether a notice reaches every rank: Slurm is asked to send the signal that it sends before a time limit."""
+"""Checks that every rank receives the stop signal: Slurm sends the one that it sends before a time limit."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from typing import Final
 
 from slurmddp.errors import ClusterError
 from slurmddp.runs.findings import Finding
-from slurmddp.runtime.health.store_channel import Talk
+from slurmddp.runtime.health.store_channel import StoreChannel
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.slurm import client
 
@@ -17,28 +17,28 @@ REACH_LIMIT_S: Final = 10.0
 _ASK_LIMIT_S: Final = 10.0
 
 
-def try_notice(rank: Rank, talk: Talk) -> list[Finding]:
-    """Let Slurm send USR2 to the step; rank 0 returns which ranks did not get it.
+def check_signals(rank: Rank, channel: StoreChannel) -> list[Finding]:
+    """Let Slurm send USR2 to the step; rank 0 returns the ranks that did not receive it.
 
-    From here on USR2 means nothing else to this process.
+    Replaces this process's handler of USR2.
     """
-    heard = threading.Event()
+    received = threading.Event()
 
-    def hear(number: int, frame: FrameType | None) -> None:
+    def handle(number: int, frame: FrameType | None) -> None:
         del number, frame
-        heard.set()
+        received.set()
 
-    signal.signal(signal.SIGUSR2, hear)
-    talk.meet("listens for notice")
+    signal.signal(signal.SIGUSR2, handle)
+    channel.barrier("signal handlers")
     began = time.monotonic()
-    refused = talk.tell("notice", _send(rank) if rank.is_main else None)
-    arrived = not refused and heard.wait(REACH_LIMIT_S)
-    said = talk.gather("noticed", [rank.rank, rank.host, time.monotonic() - began if arrived else None])
-    return _of_notice(refused, said) if rank.is_main else []
+    refusal = channel.broadcast("signal", _send(rank) if rank.is_main else None)
+    arrived = not refusal and received.wait(REACH_LIMIT_S)
+    answers = channel.gather("received", [rank.rank, rank.host, time.monotonic() - began if arrived else None])
+    return _judge_signals(refusal, answers) if rank.is_main else []
 
 
 def _send(rank: Rank) -> str:
-    """Ask Slurm for it; return why that cannot be, empty when it did."""
+    """Let Slurm send the signal; return why it could not, empty if it did."""
     if not rank.under_srun:
         return "the ranks were not started by srun"
     step = os.environ.get("SLURM_STEP_ID")
@@ -51,21 +51,22 @@ def _send(rank: Rank) -> str:
     return answer.stderr.strip() if answer.status else ""
 
 
-def _of_notice(refused: str, said: list[tuple[int, str, float | None]]) -> list[Finding]:
-    if refused:
-        return [Finding(check="notice", level="note", what=f"the way of the notice was not tried: {refused}")]
-    silent = [
+def _judge_signals(refusal: str, answers: list[tuple[int, str, float | None]]) -> list[Finding]:
+    if refusal:
+        return [Finding(check="notice", level="note", what=f"the stop signal was not tried: {refusal}")]
+    missing = [
         Finding(
             check="notice",
             level="warning",
             host=host,
             rank=number,
-            what=f"did not get the signal that Slurm sent within {REACH_LIMIT_S:.0f} s",
+            what=f"did not receive the stop signal that Slurm sent within {REACH_LIMIT_S:.0f} s",
             why="it will not save before the time limit, nor when the job is preempted",
-            advice="start the ranks by srun itself, with nothing between that keeps signals (use `exec`)",
+            advice="start the ranks by srun itself, without a program in between that keeps signals (use `exec`)",
         )
-        for number, host, after_s in said
+        for number, host, after_s in answers
         if after_s is None
     ]
-    latest_s = max((after_s for _, _, after_s in said if after_s is not None), default=0.0)
-    return silent or [Finding(check="notice", level="ok", what=f"a notice reaches all ranks within {latest_s:.2f} s")]
+    slowest_s = max((after_s for _, _, after_s in answers if after_s is not None), default=0.0)
+    what = f"the stop signal reaches all ranks within {slowest_s:.2f} s"
+    return missing or [Finding(check="notice", level="ok", what=what)]

@@ -1,4 +1,4 @@
-"""Finds the address of the head node, and the interface that leads to it. Name lookups and UDP routes; no data sent."""
+"""Finds the address of the head node and the network interface to it, by name lookups and routes. Sends no data."""
 
 import fcntl
 import ipaddress
@@ -15,37 +15,29 @@ SIOCGIFADDR = 0x8915
 """Linux's request number for an interface's IPv4 address (netdevice(7))."""
 
 
-def resolve_head(rank: Rank, environment: Mapping[str, str]) -> str:
-    """Return a name or address by which this rank reaches the head.
-
-    Raises PeerError as `address_of_head` does.
-    """
-    return address_of_head(rank.master_addr, environment, node_rank=rank.node_rank, host=rank.host)
-
-
-def address_of_head(name: str, environment: Mapping[str, str], *, node_rank: int, host: str) -> str:
+def resolve_head(name: str, environment: Mapping[str, str], *, node_rank: int, host: str) -> str:
     """Return a name or address by which the node `host`, the `node_rank`-th of the job, reaches the head `name`.
 
-    It is that name unless it does not resolve here, or resolves to loopback on another node; then Slurm's NodeAddr,
-    then the address of the node that started srun. Raises PeerError when none of them is known.
+    That is the name itself, if it resolves, and on other nodes not to loopback. Else it is Slurm's NodeAddr, else the
+    address of the node that started srun. Raises PeerError when none of them is known.
     """
     for candidate in filter(None, (name, *map(environment.get, FALLBACKS))):
         addresses = resolve(candidate)
         if addresses and (node_rank == 0 or not all(map(_is_loopback, addresses))):
             return candidate
     addresses = resolve(name)
-    why = f"resolves to {addresses[0]}, which is {host} itself" if addresses else "does not resolve"
+    fault = f"resolves to {addresses[0]}, which is {host} itself" if addresses else "does not resolve"
     raise PeerError(
-        f"MASTER_ADDR {name} {why} on {host}, and Slurm gives no address for it "
+        f"MASTER_ADDR {name} {fault} on {host}, and Slurm gives no address for it "
         f"({' and '.join(FALLBACKS)} do not lead there); put the node into DNS or /etc/hosts"
     )
 
 
 def choose_interface(rank: Rank, environment: MutableMapping[str, str]) -> str | None:
-    """Return the interface gloo must use, set as GLOO_SOCKET_IFNAME; None when it finds its way by itself.
+    """Set GLOO_SOCKET_IFNAME to the interface that gloo must use and return it; None if gloo needs no help.
 
-    gloo binds to what the host's own name resolves to; a name that resolves to 127.0.1.1, or to nothing, binds it
-    to loopback, where the ranks of other hosts never meet it.
+    gloo binds to the address of the host's own name. If that is 127.0.1.1, or the name does not resolve, gloo binds to
+    loopback, which ranks on other hosts cannot reach.
     """
     if rank.nodes == 1 or environment.get("GLOO_SOCKET_IFNAME"):
         return None
@@ -67,12 +59,12 @@ def resolve(name: str) -> list[str]:
     return [str(item[4][0]) for item in found]
 
 
-def is_here(name: str) -> bool:
-    """Tell whether a name's address belongs to this host: only then can a socket be bound to it."""
-    return any(map(_binds, resolve(name)))
+def is_local(name: str) -> bool:
+    """Return whether a name's address belongs to this host: only then can a socket be bound to it."""
+    return any(map(_can_bind, resolve(name)))
 
 
-def _binds(address: str) -> bool:
+def _can_bind(address: str) -> bool:
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -87,7 +79,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def _interface_to(target: str) -> str | None:
-    """Return the interface whose IPv4 address packets to the target leave from."""
+    """Return the interface of the route to the target."""
     source = source_address(target) if target else None
     if source is None or _is_loopback(source):
         return None
@@ -95,7 +87,7 @@ def _interface_to(target: str) -> str | None:
 
 
 def source_address(target: str) -> str | None:
-    """Return the address that packets to the target leave this host from; None when no way leads there."""
+    """Return the local address of the route to the target; None without a route."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((target, 9))

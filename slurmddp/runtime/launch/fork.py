@@ -8,14 +8,14 @@ imported, so it gets one thread; torch's own are as many as OMP_NUM_THREADS says
 
 import signal
 
-LATER = {signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT, signal.SIGCHLD}
+BLOCKED_DURING_IMPORTS = {signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT, signal.SIGCHLD}
 if __name__ == "__main__":
-    signal.pthread_sigmask(signal.SIG_BLOCK, LATER)
+    signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_DURING_IMPORTS)
 
-from slurmddp.runtime.exiting.process_exit import LEAVING  # noqa: E402 - a notice during the imports must not kill the node
+from slurmddp.runtime.rank_process import this_process  # noqa: E402 - a signal during the imports must not kill the node
 
 if __name__ == "__main__":
-    LEAVING.register()
+    this_process()
 
 import importlib  # noqa: E402 - the same
 import os  # noqa: E402
@@ -27,18 +27,18 @@ from pathlib import Path  # noqa: E402
 
 from slurmddp import exit_codes, variables  # noqa: E402
 from slurmddp.errors import RankError  # noqa: E402
-from slurmddp.runtime.launch.output import print_line, send_output  # noqa: E402
-from slurmddp.runtime.launch.parent_death import die_with  # noqa: E402
+from slurmddp.runtime.launch.child_process import die_with_parent, redirect_output  # noqa: E402
+from slurmddp.runtime.launch.output import print_line  # noqa: E402
 from slurmddp.runtime.launch.rank import Rank, read_rank  # noqa: E402
 
-STOPS = {signal.SIGTERM, signal.SIGINT}
-PASSED_ON = (STOPS | LATER) - {signal.SIGCHLD}
+BLOCKED_DURING_FORKS = {signal.SIGTERM, signal.SIGINT}
+FORWARDED = (BLOCKED_DURING_FORKS | BLOCKED_DURING_IMPORTS) - {signal.SIGCHLD}
 GRACE_S = 10.0
-"""Between the TERM that follows a rank's failure and the KILL."""
+"""Between SIGTERM to the other ranks, after one has failed, and SIGKILL."""
 
 
 def main(words: list[str]) -> int:
-    """Fork this node's ranks and return the status of the first that failed; in a rank, that of its own end."""
+    """Fork this node's ranks and return the exit status of the first that failed; a rank returns its own."""
     variables.adopt_old_names(os.environ)
     try:
         count, command = parse(words)
@@ -48,35 +48,35 @@ def main(words: list[str]) -> int:
     except RankError as error:
         print_line(f"Error: {error}", sys.stderr)
         return error.exit_status
-    cpus = shares(sorted(os.sched_getaffinity(0)), count)
+    cpus = split_cpus(sorted(os.sched_getaffinity(0)), count)
     parent = os.getpid()
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_DURING_FORKS)
     children: dict[int, int] = {}
     for local_rank in range(count):
         pid = os.fork()
         if pid == 0:
-            _be_rank(node, local_rank, count, parent, cpus, command)
+            _become_rank(node, local_rank, count, parent, cpus, command)
             return exit_codes.FAILED
         children[pid] = node.rank * count + local_rank
-    return _Watch(children).until_all_ended()
+    return _Supervisor(children).wait()
 
 
 def parse(words: list[str]) -> tuple[int, list[str]]:
-    """Return the ranks a node and COMMAND, from the words after the module's name."""
+    """Return the number of ranks on a node and COMMAND, from the words after the module's name."""
     match = re.fullmatch(r"--nproc-per-node=([1-9][0-9]{0,3})", words[0]) if words else None
     if match is None or words[1:2] != ["--"]:
         raise RankError(f"given {' '.join(words)!r}; allowed is --nproc-per-node=N -- COMMAND...")
     return int(match[1]), words[2:]
 
 
-def shares(cpus: list[int], count: int) -> list[list[int]]:
-    """Return each rank's CPUs: equal runs of the node's; all of them for each where there are too few."""
+def split_cpus(cpus: list[int], count: int) -> list[list[int]]:
+    """Return each rank's CPUs: equal parts of the node's, or all of them if there are fewer than ranks."""
     size = len(cpus) // count
     return [cpus[index * size : (index + 1) * size] or cpus for index in range(count)]
 
 
 def rank_variables(node: Rank, local_rank: int, count: int) -> dict[str, str]:
-    """Return what srun would have set, had it started each rank."""
+    """Return the variables that srun would have set if it had started each rank."""
     world_size = node.world_size * count
     return {
         variables.STARTED_BY: "fork",
@@ -91,7 +91,7 @@ def rank_variables(node: Rank, local_rank: int, count: int) -> dict[str, str]:
 
 
 def _node() -> Rank:
-    """Return this task among the tasks of the step: its rank is the node's, the world size their number."""
+    """Return this task of the step: its rank is that of the node, its world size the number of nodes."""
     node = read_rank({**os.environ, variables.STARTED_BY: "srun"})
     if node.local_world_size != 1:
         raise RankError(f"{node.local_world_size} tasks on {node.host}; fork needs srun --ntasks-per-node=1")
@@ -99,14 +99,14 @@ def _node() -> Rank:
 
 
 def _import_torch() -> None:
-    """Load what every rank needs first; torch._dynamo because the first optimizer step imports it."""
-    mine = "OPENBLAS_NUM_THREADS" not in os.environ
-    if mine:
+    """Import what every rank needs; torch._dynamo because the first optimizer step imports it."""
+    limited = "OPENBLAS_NUM_THREADS" not in os.environ
+    if limited:
         os.environ["OPENBLAS_NUM_THREADS"] = "1"
     importlib.import_module("torch")
     importlib.import_module("torch._dynamo")
     importlib.import_module("slurmddp.runtime.health.preflight")
-    if mine:
+    if limited:
         del os.environ["OPENBLAS_NUM_THREADS"]
 
 
@@ -116,43 +116,45 @@ def _check_threads() -> None:
         raise RankError(f"{threads} threads run after the imports and would not survive a fork; use --launcher srun")
 
 
-def _be_rank(node: Rank, local_rank: int, count: int, parent: int, cpus: list[list[int]], command: list[str]) -> None:
-    """Turn this copy of the process into a rank, and run what `python -m slurmddp.worker` runs."""
-    die_with(parent)
+def _become_rank(
+    node: Rank, local_rank: int, count: int, parent: int, cpus: list[list[int]], command: list[str]
+) -> None:
+    """Turn this forked process into a rank, and run `slurmddp.worker`."""
+    die_with_parent(parent)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGCHLD, signal.SIGCONT})
     os.environ.update(rank_variables(node, local_rank, count))
     os.sched_setaffinity(0, cpus[local_rank])
-    _own_input_output(node, node.rank * count + local_rank)
-    _own_randomness_and_threads(len(cpus[local_rank]))
+    _separate_streams(node, node.rank * count + local_rank)
+    _reset_seed_and_threads(len(cpus[local_rank]))
     sys.argv[1:] = command
     runpy.run_module("slurmddp.worker", run_name="__main__")
 
 
-def _own_input_output(node: Rank, rank: int) -> None:
+def _separate_streams(node: Rank, rank: int) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     if node.run_dir:
-        send_output(node.run_dir.rank_log(node.job, node.attempt, rank))
+        redirect_output(node.run_dir.rank_log(node.job, node.attempt, rank))
 
 
-def _own_randomness_and_threads(cpus: int) -> None:
-    """Give the rank what a fresh interpreter would have: numpy's seed from the system, threads by its CPUs."""
+def _reset_seed_and_threads(cpus: int) -> None:
+    """Set what a new interpreter would set: numpy's seed from the system, and as many threads as CPUs."""
     importlib.import_module("numpy").random.seed()
     if "OMP_NUM_THREADS" not in os.environ:
         importlib.import_module("torch").set_num_threads(cpus)
 
 
-class _Watch:
-    """Waits for the ranks, passes signals on, and ends the others when one fails."""
+class _Supervisor:
+    """Waits for the ranks, forwards signals to them, and ends the others when one fails."""
 
     def __init__(self, children: dict[int, int]) -> None:
         self._children = children
         self._status = exit_codes.DONE
         self._kill_at: float | None = None
 
-    def until_all_ended(self) -> int:
-        """Return the first failure's status, 128 + n for signal n."""
+    def wait(self) -> int:
+        """Wait for all ranks; return the status of the first that failed, 128 + n for signal n."""
         while self._children:
             info = self._next_signal()
             if info is None:
@@ -166,8 +168,8 @@ class _Watch:
 
     def _next_signal(self) -> signal.struct_siginfo | None:
         if self._kill_at is None:
-            return signal.sigwaitinfo(PASSED_ON | {signal.SIGCHLD})
-        return signal.sigtimedwait(PASSED_ON | {signal.SIGCHLD}, max(0.0, self._kill_at - time.monotonic()))
+            return signal.sigwaitinfo(FORWARDED | {signal.SIGCHLD})
+        return signal.sigtimedwait(FORWARDED | {signal.SIGCHLD}, max(0.0, self._kill_at - time.monotonic()))
 
     def _send(self, number: int) -> None:
         for pid in self._children:

@@ -1,7 +1,7 @@
-"""Reads from the environment which rank this process is, and tells torch. Standard library only; no network.
+"""Reads this process's rank from the environment, and exports torch's variables. Standard library only; no network.
 
-The launcher named by SLURMDDP_STARTED_BY alone decides which variables speak: two workers of torchrun inside one
-step both see the SLURM_PROCID of their agent.
+Only the variables of the launcher in SLURMDDP_STARTED_BY count: two workers of torchrun inside one step both have the
+SLURM_PROCID of their agent.
 """
 
 import re
@@ -14,6 +14,7 @@ from typing import Literal
 from slurmddp import variables
 from slurmddp.errors import RankError
 from slurmddp.runs.layout import RunDir
+from slurmddp.slurm.job_info import JobRef
 
 Launcher = Literal["srun", "fork", "torchrun", "mpi", "single"]
 Environment = Mapping[str, str]
@@ -28,7 +29,7 @@ MPI_PREFIX = "OMPI_COMM_WORLD_"
 
 @dataclass(frozen=True, kw_only=True)
 class Rank:
-    """Who this process is among the processes of one training."""
+    """The identity of this process among the processes of one training."""
 
     rank: int
     """0 to world_size - 1."""
@@ -42,9 +43,9 @@ class Rank:
     """This node's name, as Slurm spells it where Slurm started the process."""
     launcher: Launcher
     hosts: tuple[str, ...] = ()
-    """The nodes in order; empty when nobody told."""
+    """The nodes in order; empty when they are unknown."""
     run_dir: RunDir | None = None
-    """None for a process started by hand, which leaves no records."""
+    """None for a process that slurmddp did not start; it writes no records."""
     job: str = ""
     """The job id as file names have it."""
     attempt: str = ""
@@ -53,17 +54,17 @@ class Rank:
     """Name or address of the head, as given; see `slurmddp.runtime.launch.addresses`."""
     master_port: int
     store_port: int
-    """Where the ranks agree on who they are; equal to master_port when torchrun's agent holds the store."""
+    """Port of the rendezvous; equal to master_port when torchrun's agent holds the store."""
     agent_store: bool = False
     """Whether torchrun's agent, not rank 0, holds the store."""
     agent_in_step: bool = False
     """Whether torchrun's agent is a task of the job's own step."""
     init_file: Path | None = None
-    """The file by which the ranks form their group; None where they meet at a port of the head."""
+    """The file store by which the ranks form their group; None if they use a port of the head."""
     restarts: int = 0
-    """How often the ranks were started before, in this allocation."""
+    """How often the ranks were started before in this allocation."""
     stop_at: float | None = None
-    """When to stop by one's own clock, in seconds since 1970; None where there is no time limit."""
+    """When to stop, in seconds since 1970; None without a time limit."""
 
     def __post_init__(self) -> None:
         """Refuse numbers that contradict each other."""
@@ -83,13 +84,13 @@ class Rank:
         return self.launcher in ("srun", "fork") or self.agent_in_step
 
     @property
-    def roster_file(self) -> Path | None:
-        """The file by which the ranks agree on who they are, beside that of their group."""
+    def identity_file(self) -> Path | None:
+        """The file store of the rendezvous, next to that of the group."""
         return self.init_file and self.init_file.with_name(f"{self.init_file.name}.roster")
 
     @property
     def nodes(self) -> int:
-        """On how many nodes the ranks are, where each node has as many as this one."""
+        """Number of nodes, if each has as many ranks as this one."""
         return -(-self.world_size // self.local_world_size)
 
     def host_of(self, rank: int) -> str:
@@ -99,7 +100,7 @@ class Rank:
 
 
 def read_rank(environment: Environment) -> Rank:
-    """Return who this process is.
+    """Return the identity of this process.
 
     Raises RankError when the variables contradict each other, are missing, or show that srun was forgotten.
     """
@@ -107,7 +108,7 @@ def read_rank(environment: Environment) -> Rank:
 
 
 def export(rank: Rank, environment: MutableMapping[str, str]) -> None:
-    """Set the names torch and torchrun's scripts read, and unset what other launchers left behind."""
+    """Set the variables of torch and of torchrun's scripts, and unset those of other launchers."""
     for name in _leaked(rank.launcher, environment):
         del environment[name]
     environment.update(_torch_names(rank))
@@ -139,7 +140,7 @@ def _torch_names(rank: Rank) -> dict[str, str]:
 
 
 def _leaked(launcher: Launcher, environment: Environment) -> list[str]:
-    """Return the variables that would tell another launcher's story to the user's program."""
+    """Return the variables of other launchers, which could mislead the user's program."""
     torchrun = re.compile(
         r"TORCHELASTIC_|TORCH_NCCL_ASYNC_ERROR_HANDLING$|ROLE_(RANK|WORLD_SIZE|NAME)$|GROUP_(RANK|WORLD_SIZE)$"
     )
@@ -155,14 +156,14 @@ def _leaked(launcher: Launcher, environment: Environment) -> list[str]:
 def _launcher(environment: Environment) -> Launcher:
     named = environment.get(variables.STARTED_BY)
     if named is None:
-        return _guess(environment)
+        return _guess_launcher(environment)
     for launcher in _READERS:
         if named == launcher:
             return launcher
     raise RankError(f"SLURMDDP_STARTED_BY={named!r} is none of {', '.join(_READERS)}")
 
 
-def _guess(environment: Environment) -> Launcher:
+def _guess_launcher(environment: Environment) -> Launcher:
     if all(name in environment for name in TORCHRUN_NAMES):
         return "torchrun"
     if _step(environment):
@@ -182,7 +183,7 @@ def _step(environment: Environment) -> str | None:
 
 
 def _is_alone(environment: Environment) -> bool:
-    """Tell a step of one task, started by hand, that needs no head."""
+    """Return whether this is a step of one task without a head, as of `srun -n1` typed in a shell."""
     tasks = environment.get("SLURM_STEP_NUM_TASKS", environment.get("SLURM_NTASKS"))
     return tasks == "1" and "MASTER_ADDR" not in environment
 
@@ -197,7 +198,7 @@ def _read_fork(environment: Environment) -> Rank:
     node = _number(environment, "SLURM_NODEID")
     world_size = _number(environment, "SLURM_NTASKS", least=1)
     local_world_size = _tasks_of_node(environment, node, world_size)
-    return _rank(
+    return _build_rank(
         environment,
         "fork" if environment.get(variables.STARTED_BY) == "fork" else "srun",
         rank=_number(environment, "SLURM_PROCID", below=("SLURM_NTASKS", world_size)),
@@ -209,9 +210,9 @@ def _read_fork(environment: Environment) -> Rank:
 
 
 def _read_torchrun(environment: Environment) -> Rank:
-    """Read torchrun's numbers; under the job's own srun they are counted anew, by node.
+    """Read torchrun's numbers; under the job's own srun, ranks are numbered by Slurm's order of nodes.
 
-    The agents' rendezvous numbers nodes by name as text, n10 before n2 (torch.distributed.elastic.rendezvous).
+    The agents' rendezvous orders nodes by name as text, n10 before n2 (torch.distributed.elastic.rendezvous).
     """
     world_size = _number(environment, "WORLD_SIZE", least=1)
     local_world_size = _number(environment, "LOCAL_WORLD_SIZE", least=1)
@@ -221,7 +222,7 @@ def _read_torchrun(environment: Environment) -> Rank:
     if _in_own_step(environment):
         node = _number(environment, "SLURM_NODEID")
         rank = node * local_world_size + local_rank
-    return _rank(
+    return _build_rank(
         environment,
         "torchrun",
         rank=rank,
@@ -233,16 +234,16 @@ def _read_torchrun(environment: Environment) -> Rank:
 
 
 def _in_own_step(environment: Environment) -> bool:
-    """Tell a process that the job's own srun started from one typed by hand inside some step."""
+    """Return whether the job's own srun started this process, and not a user inside some other step."""
     jobs = {environment[name] for name in ("SLURM_JOB_ID", "SLURM_ARRAY_JOB_ID") if name in environment}
-    return _step(environment) is not None and environment.get(variables.JOB_ID, "").partition("_")[0] in jobs
+    return _step(environment) is not None and JobRef.parse(environment.get(variables.JOB_ID, "")).array_id in jobs
 
 
 def _read_mpi(environment: Environment) -> Rank:
     world_size = _number(environment, MPI_PREFIX + "SIZE", least=1)
     local_world_size = _number(environment, MPI_PREFIX + "LOCAL_SIZE", least=1)
     rank = _number(environment, MPI_PREFIX + "RANK", below=(MPI_PREFIX + "SIZE", world_size))
-    return _rank(
+    return _build_rank(
         environment,
         "mpi",
         rank=rank,
@@ -255,7 +256,7 @@ def _read_mpi(environment: Environment) -> Rank:
 
 def _read_single(environment: Environment) -> Rank:
     alone = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
-    return _rank(
+    return _build_rank(
         {**environment, **alone},
         "single",
         rank=0,
@@ -275,8 +276,8 @@ _READERS: dict[Launcher, Callable[[Environment], Rank]] = {
 }
 
 
-def _rank(environment: Environment, launcher: Launcher, **numbers: int) -> Rank:
-    """Add to a rank's numbers what every launcher tells by the same names."""
+def _build_rank(environment: Environment, launcher: Launcher, **numbers: int) -> Rank:
+    """Return a rank from its numbers and the variables that all launchers share."""
     port = _port(environment, "MASTER_PORT")
     agent_store = launcher == "torchrun" and environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     own_port = variables.STORE_PORT in environment
@@ -316,7 +317,7 @@ def _restarts(environment: Environment, launcher: Launcher) -> int:
 
 
 def _tasks_of_node(environment: Environment, node: int, world_size: int) -> int:
-    """Read `8(x2),4` of SLURM_STEP_TASKS_PER_NODE; equal shares where srun did not set it."""
+    """Read `8(x2),4` of SLURM_STEP_TASKS_PER_NODE; without it, nodes have equal shares."""
     written = environment.get("SLURM_STEP_TASKS_PER_NODE")
     if written is None:
         return -(-world_size // _number(environment, "SLURM_NNODES", default=1, least=1))

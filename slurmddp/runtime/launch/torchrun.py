@@ -1,18 +1,18 @@
-"""torchrun, but that it leaves a notice to its ranks: one task a node.
+"""torchrun that passes stop signals on to its ranks; one task a node.
 
     python -m slurmddp.runtime.launch.torchrun [torchrun's options and program]
 
-TERM, USR1 and USR2 would end torch's agent, or make it kill the ranks after 30 s of saving. Here they wait, blocked,
-for a thread that sends each on to the ranks; as soon as there are any, since Slurm sends a notice once.
+SIGTERM, SIGUSR1 and SIGUSR2 would end torch's agent, or make it kill the ranks after 30 s. Here they are blocked, and a
+thread sends each to the ranks, as soon as there are any: Slurm sends a signal only once.
 """
 
 import signal
 
-NOTICES = {signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
+STOP_SIGNALS = {signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2}
 if __name__ == "__main__":
-    signal.pthread_sigmask(signal.SIG_BLOCK, NOTICES)
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
 
-import contextlib  # noqa: E402 - a notice during the imports must not be lost
+import contextlib  # noqa: E402 - a signal during the imports must not be lost
 import logging  # noqa: E402 - the same
 import os  # noqa: E402 - the same
 import sys  # noqa: E402 - the same
@@ -23,68 +23,75 @@ from typing import Any  # noqa: E402 - the same
 
 from slurmddp import exit_codes  # noqa: E402 - the same
 from slurmddp.errors import PeerError  # noqa: E402 - the same
-from slurmddp.runtime.launch.addresses import address_of_head  # noqa: E402 - the same
-from slurmddp.runtime.launch.parent_death import signal_at_end_of_parent  # noqa: E402 - the same
+from slurmddp.runtime.launch.addresses import resolve_head  # noqa: E402 - the same
+from slurmddp.runtime.launch.child_process import signal_at_parent_death  # noqa: E402 - the same
 
 RANKS_LIMIT_S = 10.0
-"""For a node's ranks to be there when a notice has come; an agent without any ends, and with it the job's step."""
-LOOK_S = 0.1
-"""Between two looks for ranks; the agent starts all of a node in less."""
+"""For the ranks of the node to start after a signal has come; without ranks the agent ends, and so does the step.
+
+It counts from the end of the agent's imports, which take long on a busy machine.
+"""
+POLL_S = 0.1
+"""Between two looks for ranks; the agent starts all ranks of a node in less."""
+
+_imported = threading.Event()
 
 
 def main(words: list[str]) -> None:
-    """Run torchrun with these words until its ranks have ended; with whatever starts it, it ends too.
+    """Run torchrun with these words until its ranks have ended. It ends when its parent process ends.
 
-    A rank that failed has written down why: torchrun's page about it is left out.
+    A rank that failed has written its error: torchrun's long report of it is not printed.
     """
-    threading.Thread(target=_pass_on, name="notices", daemon=True).start()
-    signal_at_end_of_parent(signal.SIGTERM)
+    threading.Thread(target=_forward_signals, name="signals", daemon=True).start()
+    signal_at_parent_death(signal.SIGTERM)
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError  # noqa: PLC0415 - the thread is first
     from torch.distributed.run import main as torchrun  # noqa: PLC0415 - the same
 
+    _imported.set()
     logging.disable(logging.ERROR)
     try:
-        torchrun([_reachable(word) for word in words])
+        torchrun([_make_reachable(word) for word in words])
     except PeerError as error:
         sys.exit(f"Error: {error}")
     except ChildFailedError as error:
-        sys.exit(_first(error))
+        sys.exit(_describe_first_failure(error))
 
 
-def _reachable(word: str) -> str:
-    """Return the agents' meeting point by a name or address that resolves on this node."""
+def _make_reachable(word: str) -> str:
+    """Return the word; the host of --rdzv-endpoint becomes a name or address that resolves on this node."""
     option, equals, endpoint = word.partition("=")
     node = os.environ.get("SLURM_NODEID", "")
     if option != "--rdzv-endpoint" or not node.isdecimal():
         return word
     name, _, port = endpoint.rpartition(":")
     host = os.environ.get("SLURMD_NODENAME", "this node")
-    return f"{option}{equals}{address_of_head(name, os.environ, node_rank=int(node), host=host)}:{port}"
+    return f"{option}{equals}{resolve_head(name, os.environ, node_rank=int(node), host=host)}:{port}"
 
 
-def _first(error: Any) -> str:
-    """Return which rank failed first, and how, in torchrun's own count."""
+def _describe_first_failure(error: Any) -> str:
+    """Return which rank failed first, and how; ranks by torchrun's own numbers."""
     rank, failure = error.get_first_failure()
     how = f"was killed by {failure.signal_name()}" if failure.exitcode < 0 else f"ended with {failure.exitcode}"
     return f"torchrun: rank {rank} (pid {failure.pid}) {how}, the first to fail"
 
 
-def _pass_on() -> None:
+def _forward_signals() -> None:
     while True:
-        number = signal.sigwait(NOTICES)
+        number = signal.sigwait(STOP_SIGNALS)
+        _imported.wait()
         deadline = time.monotonic() + RANKS_LIMIT_S
-        while not children(os.getpid()):
+        while not list_children(os.getpid()):
             if time.monotonic() > deadline:
                 os._exit(exit_codes.RETRYABLE)
-            time.sleep(LOOK_S)
-        time.sleep(LOOK_S)
-        for pid in children(os.getpid()):
+            time.sleep(POLL_S)
+        time.sleep(POLL_S)
+        for pid in list_children(os.getpid()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
 
-def children(parent: int) -> list[int]:
-    """Return the processes that a process has started and that live."""
+def list_children(parent: int) -> list[int]:
+    """Return the living child processes of a process."""
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Measures what a step takes, where the job was told to end after so many of them."""
+"""Measures the time of the steps, in a job that ends after a given number of them (`--steps`)."""
 
 import os
 import time
@@ -10,33 +10,32 @@ from torch import nn
 from slurmddp import variables
 from slurmddp.errors import RankError
 from slurmddp.runs.training_events import Timing
-from slurmddp.runtime.metrics.stragglers import distributed
+from slurmddp.runtime.metrics.stragglers import find_ddp_modules
 
-VARIABLE = variables.STEP_LIMIT
 BLOCKS = 20
-"""A GPU works behind the program's back: it is waited for only between blocks of steps, of which there are so many."""
+"""Number of blocks of steps; a GPU, which works asynchronously, is synchronized only between two blocks."""
 
 
-def steps_asked(environment: Mapping[str, str]) -> int | None:
-    """Return after how many steps the loop is to end, None for as many as the program says.
+def read_step_limit(environment: Mapping[str, str]) -> int | None:
+    """Return after how many steps the loop ends; None if the program decides.
 
-    Raises RankError for what is no number.
+    Raises RankError if the variable is not a number.
     """
-    text = environment.get(VARIABLE)
+    text = environment.get(variables.STEP_LIMIT)
     if text is None:
         return None
     if not (text.isascii() and text.isdecimal() and int(text)):
-        raise RankError(f"{VARIABLE}={text!r} is not a whole number, 1 or more; it is set by --steps")
+        raise RankError(f"{variables.STEP_LIMIT}={text!r} is not a whole number, 1 or more; it is set by --steps")
     return int(text)
 
 
-class Pace:
+class StepTimer:
     """The seconds of this rank's steps, in blocks of the same number of steps."""
 
     def __init__(self, asked: int, parts: Iterable[nn.Module], device: torch.device) -> None:
         self.asked = asked
-        """Steps after which the loop is to end."""
-        self._models = list(distributed(parts))
+        """Steps after which the loop ends."""
+        self._models = list(find_ddp_modules(parts))
         self._device = device
         self._block = max(1, asked // BLOCKS)
         self._steps = 0
@@ -58,7 +57,7 @@ class Pace:
         self._began = self._now()
 
     def event(self, *, step: int, total: int, world_size: int, samples: int | None) -> Timing:
-        """Return what was measured; see `Timing` for the rest."""
+        """Return the measured times as an event; the parameters are fields of `Timing`."""
         return Timing(
             step=step,
             total=total,
@@ -76,17 +75,17 @@ class Pace:
         return time.perf_counter()
 
 
-def from_environment(parts: Iterable[nn.Module], device: torch.device) -> Pace | None:
-    """Return what measures the steps that were asked for; None where nobody asked."""
-    asked = steps_asked(os.environ)
-    return None if asked is None else Pace(asked, parts, device)
+def from_environment(parts: Iterable[nn.Module], device: torch.device) -> StepTimer | None:
+    """Return the timer of the steps that were asked for; None without `--steps`."""
+    asked = read_step_limit(os.environ)
+    return None if asked is None else StepTimer(asked, parts, device)
 
 
 def _exposed_s(model: nn.Module) -> float:
-    """Return how long the last backward waited for the gradients of the others after it had computed its own.
+    """Return how long the last backward waited for the gradients of other ranks after it had computed its own.
 
-    DistributedDataParallel times both and what they have in common (torch 2.4 to 2.13; a test holds that the keys
-    are there).
+    DistributedDataParallel times computation, communication and their overlap (torch 2.4 to 2.13; a test checks that
+    the keys exist).
     """
     data = model._get_ddp_logging_data()  # type: ignore[operator]  # noqa: SLF001 - torch has no public name for it
     waited_ns = data.get("backward_comm_time", 0) - data.get("backward_compute_comm_overlap_time", 0)

@@ -1,8 +1,8 @@
-"""Names a rank whose backward takes longer than the others', so that every step waits for it.
+"""Names stragglers: ranks whose backward takes longer than that of the others, so that every step waits for them.
 
-Wall clocks agree on all ranks, for all wait in the same all-reduce. DistributedDataParallel itself times how long the
-gradients take to be computed, without the waiting, in its first ten iterations and in every hundredth. What each rank
-measured travels with the rounds of `slurmddp.runtime.stopping.consensus`; rank 0 compares.
+The step time shows no straggler, because all ranks wait in the same all-reduce. DistributedDataParallel times the
+computation of the gradients alone, in its first ten iterations and in every hundredth. The numbers of all ranks travel
+with the rounds of `slurmddp.runtime.stopping.consensus`; rank 0 compares them.
 """
 
 import statistics
@@ -19,17 +19,17 @@ from slurmddp.runtime.launch.output import print_line
 from slurmddp.runtime.launch.rank import Rank
 
 FACTOR: Final = 1.3
-"""A backward this many times as long as the one in the middle is long."""
+"""A backward is slow when it takes this many times the median."""
 SHARE: Final = 0.1
-"""And only when what it takes longer is this share of a step at least."""
+"""And its excess over the median is at least this share of a step."""
 TIMES: Final = 5
-"""Backwards in a row that must be long before their rank is named."""
+"""Slow backwards in a row before the rank is named."""
 AGAIN_S: Final = 600.0
 """Before the same rank is named again."""
 
 
 class Slow(NamedTuple):
-    """A rank, its last backward, and the one in the middle of all ranks'."""
+    """A straggler, its last backward, and the median of all ranks."""
 
     rank: int
     took_us: int
@@ -37,13 +37,13 @@ class Slow(NamedTuple):
 
 
 class Comparison:
-    """Which ranks were slow, time after time. Pure."""
+    """Counts how often each rank was slow in a row. Pure."""
 
     def __init__(self) -> None:
         self._in_a_row: dict[int, int] = {}
 
     def add(self, step_us: int, backwards_us: Sequence[int]) -> list[Slow]:
-        """Return the ranks that have been slow TIMES times in a row; a 0 says that a rank measured nothing."""
+        """Return the ranks that were slow TIMES times in a row; 0 means that a rank measured nothing."""
         if not backwards_us or not all(backwards_us):
             return []
         middle_us = statistics.median_low(backwards_us)
@@ -54,24 +54,24 @@ class Comparison:
 
 
 class Stragglers:
-    """Measures this rank's backwards; on rank 0, says which rank all wait for."""
+    """Measures this rank's backwards; on rank 0, names the stragglers."""
 
     def __init__(self, parts: Iterable[nn.Module], who: Rank) -> None:
-        self._models = list(distributed(parts))
+        self._models = list(find_ddp_modules(parts))
         self._iterations = [0] * len(self._models)
         self._who = who
         self._comparison = Comparison()
         self._named_at: dict[int, float] = {}
 
     def measure(self) -> int:
-        """Return the microseconds of the last timed backward of this rank's models; 0 where none came since."""
+        """Return the microseconds of the last timed backward of this rank's models; 0 without a new one."""
         timed = [_last_timed(model) for model in self._models]
         iterations = [iteration for iteration, _ in timed]
-        news, self._iterations = iterations != self._iterations, iterations
-        return sum(took_us for _, took_us in timed) if news else 0
+        is_new, self._iterations = iterations != self._iterations, iterations
+        return sum(took_us for _, took_us in timed) if is_new else 0
 
     def compare(self, step_us: int, backwards_us: Sequence[int]) -> None:
-        """Name the ranks that are slow, in rank 0's output and in the run's events."""
+        """On rank 0, name the stragglers in its output and in the run's events."""
         if not self._who.is_main:
             return
         for slow in self._comparison.add(step_us, backwards_us):
@@ -90,16 +90,16 @@ class Stragglers:
         write_event(self._who, Straggler(slow_rank=slow.rank, slow_host=host, backward_s=took_s, others_s=middle_s))
 
 
-def distributed(parts: Iterable[nn.Module]) -> Iterator[DistributedDataParallel]:
-    """Yield what is wrapped for all ranks in some modules."""
+def find_ddp_modules(parts: Iterable[nn.Module]) -> Iterator[DistributedDataParallel]:
+    """Yield the DistributedDataParallel modules in some modules."""
     for part in parts:
         yield from (module for module in part.modules() if isinstance(module, DistributedDataParallel))
 
 
 def _last_timed(model: DistributedDataParallel) -> tuple[int, int]:
-    """Return the last iteration that was timed, and the microseconds of its backward.
+    """Return the last timed iteration and the microseconds of its backward.
 
-    torch has no public name for it (2.4 to 2.13); a test holds that the two keys are there.
+    torch has no public name for it (2.4 to 2.13); a test checks that the two keys exist.
     """
     data = model._get_ddp_logging_data()  # type: ignore[no-untyped-call]  # noqa: SLF001 - as above
     return data.get("iteration", 0), data.get("backward_compute_time", 0) // 1000

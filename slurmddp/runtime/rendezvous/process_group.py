@@ -1,28 +1,32 @@
-"""Chooses the device and forms the process group. Refuses what would train on the wrong device in silence."""
+"""Chooses the device and forms the process group. Never trains on the wrong device without saying so."""
 
+import contextlib
 import ctypes
+import functools
 import os
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Any, Final, Literal
 
 import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, HashStore
+from torch.distributed import distributed_c10d
 
 from slurmddp.errors import RankError
+from slurmddp.runtime.health.gpus import HIDDEN
 from slurmddp.runtime.launch.output import print_line
 from slurmddp.runtime.launch.rank import Rank
 
 FORM_LIMIT = timedelta(seconds=60)
-"""For the group to form; every rank has just been met, so that only the network can be slow."""
+"""For the group to form; all ranks have just met, so that only the network can be slow."""
 COLLECTIVE_LIMIT = timedelta(minutes=10)
 """For each collective afterwards; torch's default for NCCL."""
 
 DRIVER_SIGNS = (Path("/proc/driver/nvidia"), Path("/dev/nvidiactl"))
-HIDDEN = ("", "-1", "NoDevFiles")
-"""Values of CUDA_VISIBLE_DEVICES that say: no GPU."""
+_DESTROYED_GROUPS: Final[list[Any]] = []
+"""Keeps references, so that no destructor runs."""
 
 
 def choose_device(
@@ -30,8 +34,8 @@ def choose_device(
 ) -> torch.device:
     """Return this rank's device and make it current.
 
-    `auto` is CUDA where it works, and the CPU where there is no driver at all, with a line from rank 0. Raises
-    RankError when a driver is there but CUDA does not work, or when the GPUs are too few or more than Slurm gave.
+    `auto` is CUDA if it works, and the CPU if there is no driver, with a line from rank 0. Raises RankError when there
+    is a driver but CUDA does not work, or when the GPUs are fewer than the ranks or more than Slurm gave.
     """
     if requested == "cpu":
         return torch.device("cpu")
@@ -40,7 +44,7 @@ def choose_device(
         device = torch.device("cuda", rank.local_rank)
         torch.cuda.set_device(device)
         return device
-    why = _broken(environment)
+    why = _find_cuda_fault(environment)
     if requested == "cuda" or why:
         raise RankError(f"no CUDA on {rank.host}: {why or 'there is no NVIDIA driver'}; or ask for --device cpu")
     if rank.is_main:
@@ -48,8 +52,8 @@ def choose_device(
     return torch.device("cpu")
 
 
-def _broken(environment: Mapping[str, str]) -> str:
-    """Return what is wrong with a driver that is there; empty when there is none, or its GPUs are hidden."""
+def _find_cuda_fault(environment: Mapping[str, str]) -> str:
+    """Return why CUDA does not work in spite of a driver; empty without a driver, or when its GPUs are hidden."""
     sign = _driver_sign()
     if sign is None or environment.get("CUDA_VISIBLE_DEVICES") in HIDDEN:
         return ""
@@ -66,11 +70,10 @@ def _driver_sign() -> str | None:
     for path in DRIVER_SIGNS:
         if path.exists():
             return str(path)
-    try:
+    with contextlib.suppress(OSError):
         ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        return None
-    return "libcuda.so.1"
+        return "libcuda.so.1"
+    return None
 
 
 def _check_count(visible: int, rank: Rank, environment: Mapping[str, str]) -> None:
@@ -87,11 +90,11 @@ def _check_count(visible: int, rank: Rank, environment: Mapping[str, str]) -> No
         )
 
 
-def form(rank: Rank, device: torch.device) -> None:
+def form_group(rank: Rank, device: torch.device) -> None:
     """Form the default group, NCCL on CUDA and gloo on the CPU.
 
-    It is never destroyed: its destructor can abort or hang a rank that has finished, and on an error the peers are
-    still inside a collective. `slurmddp.runtime.exiting.process_exit` ends the process before any destructor runs.
+    The group is never destroyed: its destructor can abort or hang a rank that has finished, and after an error the
+    peers are still inside a collective. `runtime.exiting.process_exit` ends the process before destructors run.
     """
     backend = "nccl" if device.type == "cuda" else "gloo"
     device_id = device if device.type == "cuda" else None
@@ -110,7 +113,24 @@ def form(rank: Rank, device: torch.device) -> None:
     dist.distributed_c10d._set_pg_timeout(COLLECTIVE_LIMIT)  # noqa: SLF001 - torch has no public name for it
 
 
-def leave(group: dist.ProcessGroup | None) -> None:
-    """Wait for the others at the end, as long as they live; a program that has destroyed its groups is alone."""
+def leave_group(group: dist.ProcessGroup | None) -> None:
+    """Wait at the end for all other ranks; not if the program has destroyed its groups."""
     if group is not None and dist.is_initialized():
         dist.barrier(group)
+
+
+def skip_group_destructors() -> None:
+    """Let `destroy_process_group` shut groups down as before, but run none of their destructors.
+
+    The destructor of a gloo group joins its threads while it holds the interpreter lock, and one of them may be waiting
+    for that lock (torch 2.13): a rank that had finished hung in `destroy_process_group`, which torch's examples call.
+    """
+    destroy = dist.destroy_process_group
+
+    @functools.wraps(destroy)
+    def destroy_and_keep(group: dist.ProcessGroup | None = None) -> None:
+        _DESTROYED_GROUPS.extend(distributed_c10d._world.pg_map)  # noqa: SLF001 - torch has no public list of the groups
+        destroy(group)
+
+    for module in (dist, distributed_c10d):
+        vars(module)["destroy_process_group"] = destroy_and_keep

@@ -1,6 +1,7 @@
-"""Which ranks the job's srun says it could not start. Reads the ends of the batch log and of the events, without torch.
+"""Finds the ranks that srun could not start, in the batch log. Without torch.
 
-srun of Slurm 22.05 goes on with the others, which would wait for them: as when a node cannot open its ranks' output.
+srun of Slurm 22.05 starts the other ranks all the same, which would then wait for these: for example when a node cannot
+open the output files of its ranks.
 """
 
 import os
@@ -12,20 +13,20 @@ from slurmddp.runtime.launch.rank import Rank
 
 _FAILED: Final = re.compile(r"^srun: error: task (\d+) launch failed: (.*)$", re.MULTILINE)
 _READ_BYTES: Final = 2**16
-"""So much of the log's end is read; what a start of the ranks says before they meet is less."""
+"""Read from the end of the log; srun's messages before the rendezvous are shorter."""
 
 
-def unstarted(rank: Rank) -> tuple[list[int], str]:
-    """Return the ranks that this start lacks for good, and why in srun's words; none where nobody says so."""
-    said = _said_of(rank) if rank.under_srun else ""
-    failed = [(int(task), why) for task, why in _FAILED.findall(said)]
-    size = 1 if rank.launcher == "srun" else rank.local_world_size
-    ranks = [number for task, _ in failed for number in range(task * size, (task + 1) * size)]
+def find_unstarted_ranks(rank: Rank) -> tuple[list[int], str]:
+    """Return the ranks that srun could not start in this attempt, and the reason; nothing if it started all."""
+    log = _read_log_of_attempt(rank) if rank.under_srun else ""
+    failed = [(int(task), reason) for task, reason in _FAILED.findall(log)]
+    ranks_per_task = 1 if rank.launcher == "srun" else rank.local_world_size
+    ranks = [task * ranks_per_task + number for task, _ in failed for number in range(ranks_per_task)]
     return ranks, failed[0][1] if failed else ""
 
 
-def _said_of(rank: Rank) -> str:
-    """Return what the log has of this start, from where the supervisor's event of it says that it begins."""
+def _read_log_of_attempt(rank: Rank) -> str:
+    """Return the log from the offset that the supervisor's event of this attempt gives."""
     if rank.run_dir is None:
         return ""
     own = read_newest(rank.run_dir).of_job(rank.job).all("attempt_start")

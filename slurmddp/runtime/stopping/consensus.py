@@ -1,8 +1,8 @@
-"""Lets all ranks take one decision at the same step, by a reduction that the training never waits for.
+"""Consensus of all ranks on a decision at the same step, by an all-reduce that the training does not wait for.
 
-Every few steps each rank hands in what it knows; the largest of each is what all read some steps later, when it has
-long arrived. One integer by gloo takes 14 us to hand in, and would take 290 us to wait for. Beside what is decided
-there is a place for each rank, into which it alone puts a number: so all know all of them.
+Every few steps each rank submits its values to an all-reduce of maxima, and reads the result some steps later, when it
+has arrived. To submit one integer by gloo takes 14 us; to wait for it would take 290 us. The message also has one place
+for each rank, which it alone fills, so that all ranks know the numbers of all.
 """
 
 import time
@@ -12,29 +12,29 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-EVERY_S = 0.25
-"""A decision is at most two such rounds away, each of as many steps as fit, and of one step at least."""
+ROUND_S = 0.25
+"""Length of a round, of one step at least; a decision takes two rounds at most."""
 
 
 class Decision(NamedTuple):
-    """What all ranks do after the same step."""
+    """What all ranks decided to do after the same step."""
 
     stop: bool
     save: bool
     step_us: int = 0
-    """Of the slowest rank, in the mean of a round."""
+    """The mean step time of the slowest rank in a round."""
     backwards_us: tuple[int, ...] = ()
-    """What each rank measured, by rank; empty between the rounds."""
+    """What `measure` returned on each rank; empty between two rounds."""
 
 
 NOTHING = Decision(stop=False, save=False)
 
 
-class Agreement:
-    """The rounds of one training; each call of `poll` comes after the same step on every rank."""
+class Consensus:
+    """The rounds of one training. All ranks call `poll` after the same steps."""
 
     def __init__(self, group: dist.ProcessGroup | None, measure: Callable[[], int] = lambda: 0) -> None:
-        """`group` is one of gloo, None where this process is alone; `measure` is asked once a round."""
+        """`group` is a gloo group, None where this process is alone; `measure` is called once a round."""
         self._group = group
         self._measure = measure
         self._work: dist.Work | None = None
@@ -44,22 +44,22 @@ class Agreement:
         self._began = time.monotonic()
 
     def poll(self, *, stop: bool, save: bool) -> Decision:
-        """Hand in what this rank wants, and return what was agreed on; raise torch's error when a peer is lost."""
+        """Submit what this rank wants, and return what was decided; raise torch's error when a peer is lost."""
         if self._group is None:
             return Decision(stop, save)
         self._steps += 1
         if self._steps < self._round:
             return NOTHING
-        agreed = self._collect()
-        self._hand_in(stop=stop, save=save and not agreed.save)
-        return agreed
+        decided = self._collect()
+        self._submit(stop=stop, save=save and not decided.save)
+        return decided
 
     def conclude(self, *, stop: bool) -> bool:
-        """Wait for what was handed in, and tell whether any rank wants to stop now; the last round of a training."""
+        """Run the last round of a training: wait for it, and return whether any rank wants to stop now."""
         if self._group is None:
             return stop
-        agreed = self._collect()
-        self._hand_in(stop=stop or agreed.stop, save=False)
+        decided = self._collect()
+        self._submit(stop=stop or decided.stop, save=False)
         return self._collect().stop
 
     def _collect(self) -> Decision:
@@ -68,10 +68,10 @@ class Agreement:
         self._work.wait()
         self._work = None
         stop, save, step_us, *backwards_us = self._sent.tolist()
-        self._round = max(1, round(EVERY_S * 1e6) // max(step_us, 1))
+        self._round = max(1, round(ROUND_S * 1e6) // max(step_us, 1))
         return Decision(bool(stop), bool(save), step_us, tuple(backwards_us))
 
-    def _hand_in(self, *, stop: bool, save: bool) -> None:
+    def _submit(self, *, stop: bool, save: bool) -> None:
         now = time.monotonic()
         step_us = round((now - self._began) * 1e6) // max(self._steps, 1)
         backwards_us = [0] * dist.get_world_size(self._group)

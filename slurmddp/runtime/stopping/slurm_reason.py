@@ -1,4 +1,4 @@
-"""Asks Slurm, on rank 0 alone, why the job is to stop, and until when. Standard library only."""
+"""Asks Slurm why the job is to stop, and when it will be killed; only rank 0 asks. Standard library only."""
 
 import os
 from typing import Literal, NamedTuple
@@ -13,10 +13,10 @@ from slurmddp.slurm.queries import show_command
 ASK_LIMIT_S = 5.0
 
 Reason = Literal["preempted", "requeued", "time limit", "cancelled", "signal"]
-"""`requeued` is preemption without grace too: Slurm shows both alike. `signal` is what Slurm knows nothing of."""
+"""`requeued` is also a preemption without grace time: Slurm shows both alike. `signal`: Slurm knows no reason."""
 
 
-class Why(NamedTuple):
+class StopReason(NamedTuple):
     """What Slurm says about a job that is to stop."""
 
     reason: Reason
@@ -24,20 +24,20 @@ class Why(NamedTuple):
     """When Slurm will kill the job, in seconds since 1970; None when it does not say."""
 
 
-def ask(rank: Rank, cause: str) -> Why:
-    """Return why, for the attempt of this rank."""
+def ask_slurm(rank: Rank, cause: str) -> StopReason:
+    """Return why the attempt of this rank is to stop."""
     job = _show(rank.job) if rank.under_srun else None
     return _judge(job, cause, restarts=rank.attempt.partition(".")[0])
 
 
-def _judge(job: JobInfo | None, cause: str, *, restarts: str) -> Why:
-    """A job that Slurm is ending shows COMPLETING; only one that comes back counts a restart more already."""
+def _judge(job: JobInfo | None, cause: str, *, restarts: str) -> StopReason:
+    """Slurm shows a job that it ends as COMPLETING; if the job is requeued, its restarts are already one more."""
     ends_at = job.ended.timestamp() if job and job.ended else None
     if job and job.preempted:
-        return Why("preempted", ends_at)
+        return StopReason("preempted", ends_at)
     if job and job.state == "COMPLETING":
-        return Why("cancelled" if str(job.restarts) == restarts else "requeued")
-    return Why("signal" if cause == "SIGTERM" else "time limit", ends_at)
+        return StopReason("cancelled" if str(job.restarts) == restarts else "requeued")
+    return StopReason("signal" if cause == "SIGTERM" else "time limit", ends_at)
 
 
 def _show(job_id: str) -> JobInfo | None:

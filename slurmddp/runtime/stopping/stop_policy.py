@@ -1,170 +1,180 @@
-"""What a rank does when it is told to stop: it depends on how far it has come. Runs in the thread of the notices."""
+"""Stop policy of each phase of a rank: what it does when the job is asked to stop. Runs in the signal thread."""
 
 import contextlib
+import enum
+import threading
 import time
 from collections.abc import Callable
+from typing import Final
 
 from slurmddp import exit_codes
 from slurmddp.runs.training_events import Notice
 from slurmddp.runtime.exiting.classify import Verdict
-from slurmddp.runtime.exiting.process_exit import LEAVING
+from slurmddp.runtime.exiting.process_exit import ProcessExit
 from slurmddp.runtime.exiting.record import write_end, write_event
 from slurmddp.runtime.launch.output import print_line
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.stopping import slurm_reason
-from slurmddp.runtime.stopping.signals import NOTICES
+from slurmddp.runtime.stopping.signals import Answer, StopSignals
 
-SILENT_S = 3.0
-"""A peer that has not acknowledged a notice by then is taken for dead."""
-REACH_LIMIT_S = 25.0
-"""For the loop to reach its stop, where Slurm does not say when it will kill the job; KillWait is 30 s by default."""
+CONFIRM_LIMIT_S = 3.0
+"""A peer that has not confirmed a stop request after this time is taken for dead."""
+LOOP_LIMIT_S = 25.0
+"""For the loop to reach its stop, where Slurm does not say when it kills the job; KillWait is 30 s by default."""
 MARGIN_S = 5.0
 """Before Slurm's kill: what the batch script needs to put the job back into the queue."""
-
 EARLY_S = 60.0
-"""So much before its time Slurm may give notice of the time limit, which is all the time that a short job has."""
+"""Slurm may signal the time limit this much too early, which is all the time that a short job has."""
 LONG_STEPS = 2.0
-"""So many times the longest step so far may pass without one before the loop is taken to be stuck."""
+"""The loop is taken for stuck when no step was finished for this many times its longest step."""
 
-Progress = Callable[[], tuple[float, float]]
-"""Returns when the last step was finished, by `time.monotonic()`, and how many seconds the longest took."""
 Confirm = Callable[[float], list[int]]
-"""Tells the peers of a notice; returns those that did not acknowledge one within so many seconds."""
-End = Callable[[slurm_reason.Reason], Verdict | None]
-"""Says how a program that saves itself ends; None when it is about to end by itself."""
+"""Confirms a stop request among all ranks; returns the ranks that did not confirm it within so many seconds."""
+Progress = Callable[[], tuple[float, float]]
+"""Returns when the last step was finished, by `time.monotonic()`, and the seconds of the longest step."""
+EndCall = Callable[[slurm_reason.Reason], Verdict | None]
+"""Saves a callable and returns how it ends; None when it is about to end by itself."""
+
+
+class Phase(enum.Enum):
+    """How far a rank has come. It decides what a stop request means."""
+
+    START = enum.auto()  # before all others: a stop request waits for the next phase
+    RENDEZVOUS = enum.auto()  # the ranks have not met: there is nothing to save, and no peer to agree with
+    SCRIPT = enum.auto()  # the program is not in a training loop: it is ended, and its last checkpoint counts
+    EXECUTABLE = enum.auto()  # COMMAND is an executable: `Stopping.answer_executable` answers
+    LOOP = enum.auto()  # the program is in a training loop, which saves and stops by itself
+    LEFT_LOOP = enum.auto()  # it left the loop by `break` or an exception: as SCRIPT, but a failure is recorded at once
+    CALL = enum.auto()  # a callable of `Executor`: rank 0 saves it by `Stopping.end_call`, and its peers end with it
+    EXIT = enum.auto()  # the rank is ending: a stop request means nothing
+
+
+ENDING_PHASES: Final = frozenset({Phase.RENDEZVOUS, Phase.SCRIPT})
+"""A stop request in these always ends the process; a failure that it meets meanwhile is a consequence."""
 
 
 class Stopping:
-    """One rank's answer to a notice."""
+    """Answers stop requests as one rank, by the policy of its phase."""
 
-    def __init__(self, rank: Rank) -> None:
+    def __init__(self, rank: Rank, signals: StopSignals, process_exit: ProcessExit) -> None:
         self.rank = rank
         """Who this process is."""
-        self._confirm: Confirm = lambda _: []
-        self._progress: Progress = lambda: (0.0, 0.0)
-        self._end: End = lambda _: None
+        self.signals = signals
         self.reason: slurm_reason.Reason = "signal"
-        """Why the job is to stop, as far as Slurm said; known to rank 0 alone."""
+        """Why the job is to stop, as far as Slurm says; known to rank 0 alone."""
+        self.confirm: Confirm = lambda _: []
+        self.progress: Progress = lambda: (0.0, 0.0)
+        self.end_call: EndCall = lambda _: None
+        self.answer_executable: Answer = lambda: None
+        self._policies: dict[Phase, Answer] = {
+            Phase.START: lambda: None,
+            Phase.RENDEZVOUS: self._leave_rendezvous,
+            Phase.SCRIPT: self._leave_script,
+            Phase.EXECUTABLE: lambda: self.answer_executable(),  # noqa: PLW0108 - the attribute is set later
+            Phase.LOOP: self._await_loop_end,
+            Phase.LEFT_LOOP: self._leave_script,
+            Phase.CALL: self._leave_call,
+            Phase.EXIT: lambda: None,
+        }
+        self._process_exit = process_exit
+        self._changed = threading.Condition(threading.RLock())
+        self._phase = self._answered_phase = Phase.START
+        self._answered = False
+        signals.answer = self.answer
 
-    def expect_unmet(self) -> None:
-        """Until the ranks have met there is nothing to save, and nobody to agree with."""
-        NOTICES.then(self._leave_unmet, ends=True)
+    def enter(self, phase: Phase) -> None:
+        """Go on to a phase. Its policy answers the next stop request, or at once the one that has come before."""
+        with self._changed:
+            self._phase, self._answered = phase, False
+            self._changed.notify_all()
+        self.signals.wake()
 
-    def expect_plain(self, confirm: Confirm | None = None) -> None:
-        """A program without a Checkpointer in its loop is ended; what it saved last counts."""
-        self._confirm = confirm or self._confirm
-        NOTICES.then(self._leave_plain, ends=True)
+    def answer(self) -> None:
+        """Apply the policy of the present phase, once in a phase; called by the signal thread."""
+        with self._changed:
+            if self._answered:
+                return
+            self._answered, self._answered_phase = True, self._phase
+        self._policies[self._answered_phase]()
 
-    def expect_left_loop(self) -> None:
-        """As for a program without a loop; but one that left by an exception records that at once."""
-        NOTICES.then(self._leave_plain)
+    def await_exit(self, limit_s: float) -> None:
+        """Give a policy that is about to end the process the time to do so."""
+        if self.signals.stop_requested and self._phase in ENDING_PHASES:
+            time.sleep(limit_s)
 
-    def expect_in_loop(self, progress: Progress) -> None:
-        """The loop stops by itself, saved."""
-        self._progress = progress
-        NOTICES.then(self._see_loop_stop)
+    def _leave_rendezvous(self) -> None:
+        self._leave(Verdict(exit_codes.RETRYABLE, f"told to stop ({self.signals.cause}) before the ranks had met"))
 
-    def expect_own_end(self, end: End) -> None:
-        """Rank 0's program saves itself and says how it ends; its peers go on until they are ended with it."""
-        self._end = end
-        NOTICES.then(self._leave_as_said if self.rank.is_main else self._acknowledge)
+    def _leave_script(self) -> None:
+        silent = self.confirm(CONFIRM_LIMIT_S)
+        if silent:
+            self._leave(self._lost_peers(silent))
+            return
+        self._record_request()
+        self._leave(Verdict(exit_codes.STOPPED, f"told to stop ({self.reason})"), record=self.rank.is_main)
 
-    def expect_nothing(self) -> None:
-        """The rank is ending."""
-        NOTICES.then(None)
-
-    def _leave_unmet(self) -> None:
-        verdict = Verdict(exit_codes.RETRYABLE, f"told to stop ({NOTICES.cause}) before the ranks had met")
-        with NOTICES.holding(self._leave_unmet) as current:
-            if current:
-                self._leave(verdict, records=True)
-
-    def _leave_plain(self) -> None:
-        silent = self._confirm(SILENT_S)
-        if not silent:
-            self._tell()
-        with NOTICES.holding(self._leave_plain) as current:
-            if current and silent:
-                self._leave(self._lost(silent), records=True)
-            elif current:
-                stopped = Verdict(exit_codes.STOPPED, f"told to stop ({self.reason})")
-                self._leave(stopped, records=self.rank.is_main)
-
-    def _acknowledge(self) -> None:
-        self._confirm(SILENT_S)
-
-    def _leave_as_said(self) -> None:
-        self._tell()
+    def _leave_call(self) -> None:
+        if not self.rank.is_main:
+            self.confirm(CONFIRM_LIMIT_S)
+            return
+        self._record_request()
         if self.reason == "time limit" and 0 < (self.rank.stop_at or 0) - time.time() < EARLY_S:
-            NOTICES.dismiss()
+            self._dismiss_request()
             return
-        silent = self._confirm(SILENT_S)
-        verdict = self._lost(silent) if silent else self._end(self.reason)
-        with NOTICES.holding(self._leave_as_said) as current:
-            if current and verdict:
-                self._leave(verdict, records=True)
+        silent = self.confirm(CONFIRM_LIMIT_S)
+        verdict = self._lost_peers(silent) if silent else self.end_call(self.reason)
+        if verdict:
+            self._leave(verdict)
 
-    def _see_loop_stop(self) -> None:
-        silent = self._confirm(SILENT_S)
-        if silent and self._is_stuck():
-            self._leave_loop(self._lost(silent))
+    def _await_loop_end(self) -> None:
+        silent = self.confirm(CONFIRM_LIMIT_S)
+        if silent and self._is_loop_stuck():
+            self._leave(self._lost_peers(silent))
             return
-        ends_at = self._tell()
-        limit_s = ends_at - MARGIN_S - time.time() if ends_at else REACH_LIMIT_S
-        if self.rank.is_main and not NOTICES.until_replaced(self._see_loop_stop, max(limit_s, SILENT_S)):
-            self._leave_loop(
-                Verdict(exit_codes.RETRYABLE, "told to stop, but the loop did not reach its next step in time")
-            )
+        ends_at = self._record_request()
+        limit_s = ends_at - MARGIN_S - time.time() if ends_at else LOOP_LIMIT_S
+        if self.rank.is_main and not self._phase_ends_within(max(limit_s, CONFIRM_LIMIT_S)):
+            self._leave(Verdict(exit_codes.RETRYABLE, "told to stop, but the loop did not reach its next step in time"))
 
-    def _is_stuck(self) -> bool:
-        """Tell, in the time of a step, that no step is finished any more."""
-        _, longest_s = self._progress()
-        replaced = NOTICES.until_replaced(self._see_loop_stop, LONG_STEPS * longest_s)
-        return not replaced and self._progress()[0] < NOTICES.since
+    def _is_loop_stuck(self) -> bool:
+        """Return, after the time of a step, whether no step was finished since the stop request."""
+        _, longest_s = self.progress()
+        return not self._phase_ends_within(LONG_STEPS * longest_s) and self.progress()[0] < self.signals.requested_at
 
-    def _leave_loop(self, verdict: Verdict) -> None:
-        with NOTICES.holding(self._see_loop_stop) as current:
-            if current:
-                self._leave(verdict, records=True)
+    def _phase_ends_within(self, limit_s: float) -> bool:
+        """Wait until the rank goes on to another phase than the answered one; return whether it did in time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._phase is not self._answered_phase, limit_s)
 
-    def _tell(self) -> float | None:
-        """Find out why, on rank 0, and write it down; return when Slurm will kill the job."""
+    def _dismiss_request(self) -> None:
+        with self._changed:
+            self.signals.dismiss()
+            self._answered = False
+
+    def _record_request(self) -> float | None:
+        """On rank 0, ask Slurm for the reason and write it down; return when Slurm will kill the job."""
         if not self.rank.is_main:
             return None
-        found = slurm_reason.ask(self.rank, NOTICES.cause)
+        found = slurm_reason.ask_slurm(self.rank, self.signals.cause)
         self.reason = found.reason
-        write_event(self.rank, Notice(cause=NOTICES.cause, reason=found.reason))
+        write_event(self.rank, Notice(cause=self.signals.cause, reason=found.reason))
         return found.ends_at
 
-    def _lost(self, silent: list[int]) -> Verdict:
-        ranks = ", ".join(
-            f"rank {rank}" + (f" ({host})" if (host := self.rank.host_of(rank)) else "") for rank in silent
-        )
+    def _lost_peers(self, silent: list[int]) -> Verdict:
+        hosts = {rank: self.rank.host_of(rank) for rank in silent}
+        ranks = ", ".join(f"rank {rank}" + (f" ({host})" if host else "") for rank, host in hosts.items())
         return Verdict(
-            exit_codes.RETRYABLE, f"told to stop ({NOTICES.cause}), and {ranks} did not answer within {SILENT_S:g} s"
+            exit_codes.RETRYABLE,
+            f"told to stop ({self.signals.cause}), and {ranks} did not answer within {CONFIRM_LIMIT_S:g} s",
         )
 
-    def _leave(self, verdict: Verdict, *, records: bool) -> None:
-        with contextlib.suppress(OSError):  # a disk that is full keeps nobody here
-            if records:
-                write_end(self.rank, verdict)
-            print_line(f"{verdict.reason}; ending with status {verdict.status}")
-        LEAVING.now(verdict.status)
-
-
-_begun: list[Stopping] = []
-
-
-def begin(rank: Rank) -> Stopping:
-    """Answer notices as this rank from now on; a process that `slurmddp.worker` did not start begins to listen."""
-    if not NOTICES.listens:
-        NOTICES.listen()
-    if rank.stop_at:
-        NOTICES.stop_at(rank.stop_at)
-    _begun[:] = [Stopping(rank)]
-    return _begun[0]
-
-
-def begun() -> Stopping | None:
-    """Return what `begin` returned in this process; None before."""
-    return _begun[0] if _begun else None
+    def _leave(self, verdict: Verdict, *, record: bool = True) -> None:
+        """End the process, unless the rank has gone on to another phase since the request was answered."""
+        with self._changed:
+            if self._phase is not self._answered_phase:
+                return
+            with contextlib.suppress(OSError):  # a full disk must not keep the process alive
+                if record:
+                    write_end(self.rank, verdict)
+                print_line(f"{verdict.reason}; ending with status {verdict.status}")
+            self._process_exit.leave(verdict.status)

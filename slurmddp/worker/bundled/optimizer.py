@@ -1,4 +1,4 @@
-"""How the weights move: the optimizer, its learning rate over the steps, and the precision of the arithmetic."""
+"""The optimizer, its learning rate at each step, and the precision of the arithmetic."""
 
 import contextlib
 import math
@@ -19,7 +19,7 @@ _LOWER: Final = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def make_optimizer(parameters: Iterable[nn.Parameter], options: WorkerOptions) -> torch.optim.Optimizer:
-    """Return the optimizer that was asked for, over these parameters; with `zero`, this rank's share of it."""
+    """Return the optimizer of these options; with `zero`, this rank's share of it."""
     settings: dict[str, Any] = {"lr": options.lr, "weight_decay": options.weight_decay}
     if options.optimizer == "sgd":
         settings["momentum"] = options.momentum
@@ -31,8 +31,8 @@ def make_optimizer(parameters: Iterable[nn.Parameter], options: WorkerOptions) -
     return kind(parameters, **settings)
 
 
-def base_rate(options: WorkerOptions, world_size: int) -> float:
-    """Return the learning rate after warm-up: `lr` is for one rank's batch.
+def scaled_rate(options: WorkerOptions, world_size: int) -> float:
+    """Return the learning rate after warm-up, where `lr` is the rate for one rank's batch.
 
     The linear rule is that of Goyal et al., "Accurate, Large Minibatch SGD" (2017); the square root's, that of
     Krizhevsky, "One weird trick for parallelizing convolutional neural networks" (2014).
@@ -41,11 +41,11 @@ def base_rate(options: WorkerOptions, world_size: int) -> float:
     return options.lr * {"none": 1.0, "linear": float(batches), "sqrt": math.sqrt(batches)}[options.lr_scaling]
 
 
-def rate(options: WorkerOptions, world_size: int, *, step: int, progress: float) -> float:
-    """Return the learning rate of step `step`, from 0, where `progress` (0 to 1) of all samples have been taken."""
+def scheduled_rate(options: WorkerOptions, world_size: int, *, step: int, progress: float) -> float:
+    """Return the learning rate of step `step`, counted from 0; `progress` is the share of samples taken (0 to 1)."""
     warm = min(1.0, (step + 1) / options.warmup_steps) if options.warmup_steps else 1.0
     fall = {"constant": 1.0, "linear": 1.0 - progress, "cosine": (1.0 + math.cos(math.pi * progress)) / 2}
-    return base_rate(options, world_size) * warm * fall[options.schedule]
+    return scaled_rate(options, world_size) * warm * fall[options.schedule]
 
 
 def set_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
@@ -66,11 +66,11 @@ class Precision:
         self.scaler = torch.amp.GradScaler(device.type, enabled=options.precision == "fp16")
 
     def cast(self, inputs: torch.Tensor) -> torch.Tensor:
-        """Return inputs as the weights are; numbers of things, such as tokens, stay."""
+        """Convert floating-point inputs to the type of the weights; integers, such as tokens, stay."""
         return inputs.to(self.dtype) if inputs.is_floating_point() else inputs
 
     def forward(self) -> contextlib.AbstractContextManager[Any]:
-        """Return what the forward pass and the loss run in."""
+        """Return the context for the forward pass and the loss."""
         if self._lower is None:
             return contextlib.nullcontext()
         return torch.autocast(self._device.type, self._lower)

@@ -1,4 +1,4 @@
-"""Makes a plain model one of several ranks': DistributedDataParallel, fully_shard, or DataParallel."""
+"""Wraps a model for training on several ranks: DistributedDataParallel, fully_shard, or DataParallel."""
 
 import contextlib
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ from torch.nn.parallel import DistributedDataParallel
 from slurmddp.config.worker_options import WorkerOptions
 
 POWERSGD_FROM: Final = 0.1
-"""Share of the steps before PowerSGD begins, and two steps at least, as its documentation advises."""
+"""The share of the steps before PowerSGD begins; at least two steps, as its documentation advises."""
 
 
 def wrap(
     model: nn.Module, options: WorkerOptions, device: torch.device, *, dtype: torch.dtype, total: int
 ) -> nn.Module:
-    """Return the model as the ranks train it together, on its device; `total` is the number of steps."""
+    """Return the wrapped model on its device; `total` is the number of steps."""
     model = model.to(device, dtype)
     if options.channels_last:
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch declares no such form
@@ -40,11 +40,11 @@ def wrap(
     return _distributed(model, options, device, total)
 
 
-def synchronised(model: nn.Module, wanted: bool) -> contextlib.AbstractContextManager[Any]:  # noqa: FBT001 - reads as a sentence
-    """Return what a batch's forward and backward run in: only the last of a step's adds gradients over the ranks."""
+def sync_gradients(model: nn.Module, *, last: bool) -> contextlib.AbstractContextManager[Any]:
+    """Return the context of a batch's forward and backward: only the last batch of a step all-reduces gradients."""
     if isinstance(model, FSDPModule):
-        model.set_requires_gradient_sync(wanted)
-    elif isinstance(model, DistributedDataParallel) and not wanted:
+        model.set_requires_gradient_sync(last)
+    elif isinstance(model, DistributedDataParallel) and not last:
         return model.no_sync()
     return contextlib.nullcontext()
 
@@ -68,7 +68,7 @@ def _distributed(model: nn.Module, options: WorkerOptions, device: torch.device,
 
 
 def _shard(model: nn.Module, options: WorkerOptions, device: torch.device) -> None:
-    """Shard the layers of each list of layers by itself, so that only one is whole at a time, then the rest."""
+    """Shard each layer of the outermost lists of layers separately, so that one layer at a time is gathered."""
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
     lower = torch.bfloat16 if options.precision == "bf16" else None
     policy = MixedPrecisionPolicy(param_dtype=lower, reduce_dtype=torch.float32 if lower else None)
@@ -79,6 +79,6 @@ def _shard(model: nn.Module, options: WorkerOptions, device: torch.device) -> No
 
 
 def _layers(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield the layers of the outermost lists of layers: sharded after its parent, a part would be sharded twice."""
+    """Yield the layers of the outermost lists of layers; inner lists would be sharded twice."""
     for part in model.children():
         yield from part if isinstance(part, nn.ModuleList | nn.Sequential) else _layers(part)

@@ -1,4 +1,4 @@
-"""Writes a training's numbers for TensorBoard, which is an extra; on rank 0 alone."""
+"""Writes the metrics of a training for TensorBoard, on rank 0. TensorBoard is an optional dependency."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,17 +7,16 @@ from slurmddp.errors import RankError
 from slurmddp.runs.layout import RunDir
 from slurmddp.runtime.launch.output import print_line
 
-HINT = "--tensorboard needs the package tensorboard, which is not here; type: pip install 'slurmddp[tensorboard]'"
+HINT = "--tensorboard needs the package tensorboard, which is not installed; type: pip install 'slurmddp[tensorboard]'"
 
 
 class Board:
     """The numbers of one run, step by step, in its folder `tensorboard`."""
 
     def __init__(self, run_dir: RunDir, step: int) -> None:
-        """Go on with `step`: what an earlier attempt wrote of it and of later ones is not shown any more.
+        """Continue at `step`: TensorBoard hides what an earlier attempt wrote for this and later steps.
 
-        A disk that takes nothing ends the writing, never the training. Raises RankError where the package is not
-        installed.
+        A write error ends the writing, but not the training. Raises RankError when the package is not installed.
         """
         make = _summary_writer()
         self._writer: Any = None
@@ -27,7 +26,7 @@ class Board:
             self._give_up(error)
 
     def log(self, step: int, values: Mapping[str, float | None]) -> None:
-        """Write the numbers of a step, at once."""
+        """Write the numbers of a step and flush them."""
         if self._writer is None:
             return
         try:
@@ -40,7 +39,7 @@ class Board:
 
     def _give_up(self, error: OSError) -> None:
         self._writer = None
-        print_line(f"WARNING: no more numbers for TensorBoard: {error.strerror or error}")
+        print_line(f"WARNING: the metrics for TensorBoard can no longer be written: {error.strerror or error}")
 
 
 def _summary_writer() -> Any:

@@ -1,4 +1,4 @@
-"""Frames as text: what stands where at 80 by 24, and that no size and no value breaks a frame."""
+"""Frames as text: the layout at 80 by 24, and any size and value."""
 
 import math
 from dataclasses import replace
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmddp.cli.watch.braille import curve, meter
+from slurmddp.cli.watch.braille import draw_bar, draw_curve
 from slurmddp.cli.watch.frame import draw
 from slurmddp.cli.watch.view import Gpu, View
 from slurmddp.monitoring.status import JobStatus, Progress
@@ -63,25 +63,25 @@ def text(view: View, width: int = 80, height: int = 24, *, dots: bool = True) ->
 def test_a_screen_of_80_by_24_shows_jobs_progress_curves_events_and_output():
     lines = text(VIEW)
     assert len(lines) == 24
-    assert lines[0].startswith("slurmddp watch  ") and lines[0].endswith("Slurm's answer is 3 s old")
-    assert lines[1] == "▶       17 mnist                RUNNING    10:03 of 1:00:00   75%"
+    assert lines[0].startswith("slurmddp watch  ") and lines[0].endswith("Slurm's answer is 3s old")
+    assert lines[1] == "▶       17 mnist                RUNNING    10m3s of 1h   75%"
     assert lines[2] == "        18 gpt                  PENDING"
     assert lines[3] == "─ 17 mnist ".ljust(80, "─")
     assert lines[4] == "on n1, n2"
     assert lines[5].startswith("step 300/400  ━") and lines[5].endswith(
-        "loss 0.125  5000 samples/s  01:05 left  saved 12 s ago"
+        "loss 0.125  5000 samples/s  1m5s left  saved 12s ago"
     )
     assert lines[6] == "1 requeue; the last: preempted"
     assert lines[7].split("  ")[0] == "loss 0.01, 0.01 to 1, log"
     assert lines[7].endswith("samples/s 5e+03, 5e+03 to 5e+03")
-    assert lines[13] == "GPUs here  0: 97% memory 50%"
+    assert lines[13] == "GPUs of this node  0: 97% memory 50%"
     assert lines[14].endswith("start 1.0: 4 ranks on 2 nodes") and lines[15].endswith("checkpoint 1.0: step 280")
     assert lines[16].startswith("─ rank 0 and the batch script ─")
     assert lines[17:23] == [f"line {number}" for number in range(44, 50)]
     assert lines[23] == "↑↓ job  l output  c cancel  r requeue  s ask Slurm  h help  q quit"
 
 
-def test_a_small_screen_shows_the_job_where_it_stands_and_how_to_leave():
+def test_a_small_screen_shows_the_job_its_progress_and_the_key_to_quit():
     lines = text(VIEW, 40, 10)
     assert len(lines) == 10 and max(map(len, lines)) <= 40
     assert lines[1].startswith("▶       17 mnist")
@@ -106,7 +106,7 @@ def test_a_loss_that_falls_by_decades_is_drawn_by_its_logarithm():
     assert stars == sorted(stars) and stars[0] == 0 and 55 < stars[-1] < 75
 
 
-def test_a_job_that_waits_says_for_what():
+def test_a_pending_job_shows_its_reason():
     assert "what it asks for is in use" in text(replace(VIEW, chosen=1))
 
 
@@ -123,57 +123,57 @@ def test_before_slurm_has_answered_and_without_jobs():
     assert text(View(now=NOW, asked=NOW))[1] == "no jobs yet"
 
 
-def test_a_question_and_a_message_stand_in_place_of_the_keys():
+def test_a_question_or_message_replaces_the_keys():
     assert text(replace(VIEW, question="cancel job 17 (mnist)?"))[-1] == "cancel job 17 (mnist)? (y/n)"
     assert text(replace(VIEW, message="job 17 is cancelled"))[-1] == "job 17 is cancelled"
 
 
-def test_a_slurm_that_does_not_answer_is_said_above():
+def test_a_missing_answer_of_slurm_is_shown_in_the_header():
     silent = replace(RUNNING, silence="squeue did not end within 20 s")
     assert text(replace(VIEW, jobs=(silent,)))[0].endswith("squeue did not end within 20 s")
 
 
-def test_nothing_from_the_cluster_reaches_the_terminal_as_it_is():
+def test_control_characters_from_the_cluster_are_escaped():
     evil = replace(RUNNING, name="a\x1b[2J", meaning="b\x1b]0;x\x07", nodes=("n\x1b[1m",))
     view = replace(VIEW, jobs=(evil,), events=(event("notice", reason="\x1b[2J"),), message="\x1b[2J")
     view = replace(view, events=(*view.events, event("no\x1b[2Jtice")))
     assert "\x1b" not in "".join(text(view)) and "\x07" not in "".join(text(view))
 
 
-def test_the_output_page_says_whose_it_is_and_how_far_back():
+def test_the_output_page_shows_rank_and_scroll_position():
     lines = text(replace(VIEW, page="output", rank=3, back=20))
     assert lines[1].startswith("─ 17 mnist, rank 3 and the batch script, 20 lines back ─")
     assert lines[22] == "line 49"
 
 
 def test_a_rising_line_rises():
-    assert curve([(0, 0.0), (1, 1.0), (2, 2.0), (3, 3.0)], 4, 4, dots=False) == ["   *", "  * ", " *  ", "*   "]
-    assert curve([(0, 0.0), (1, 3.0)], 2, 4, dots=False) == [" *", " *", " *", "* "]
+    assert draw_curve([(0, 0.0), (1, 1.0), (2, 2.0), (3, 3.0)], 4, 4, dots=False) == ["   *", "  * ", " *  ", "*   "]
+    assert draw_curve([(0, 0.0), (1, 3.0)], 2, 4, dots=False) == [" *", " *", " *", "* "]
 
 
 def test_each_character_has_eight_dots():
-    assert curve([(step, float(step)) for step in range(4)], 2, 1) == ["⡠⠊"]
-    assert curve([(0, 5.0)], 1, 1) == ["⠄"]
+    assert draw_curve([(step, float(step)) for step in range(4)], 2, 1) == ["⡠⠊"]
+    assert draw_curve([(0, 5.0)], 1, 1) == ["⠄"]
 
 
 def test_points_that_share_a_column_are_averaged():
     points = [(0, 0.0), (1, 0.0), (98, 4.0), (99, 6.0), (100, 5.0)]
-    assert curve(points, 2, 2, dots=False) == [" *", "* "]
+    assert draw_curve(points, 2, 2, dots=False) == [" *", "* "]
 
 
 @pytest.mark.parametrize("values", [[], [math.nan], [math.inf, -math.inf], [1.0, math.nan, 1.0]])
-def test_what_is_not_finite_is_left_out(values):
-    lines = curve(list(enumerate(values)), 3, 2, dots=False)
+def test_values_that_are_not_finite_are_left_out(values):
+    lines = draw_curve(list(enumerate(values)), 3, 2, dots=False)
     assert [len(line) for line in lines] == [3, 3]
     assert ("*" in "".join(lines)) == any(map(math.isfinite, values))
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**9), st.floats()), max_size=50), st.integers(1, 60), st.integers(1, 9))
-def test_no_numbers_break_a_curve(points, width, height):
-    lines = curve(sorted(points, key=lambda point: point[0]), width, height)
+def test_any_numbers_can_be_drawn(points, width, height):
+    lines = draw_curve(sorted(points, key=lambda point: point[0]), width, height)
     assert [len(line) for line in lines] == [width] * height
 
 
 @pytest.mark.parametrize(("part", "drawn"), [(0, "----"), (0.5, "==--"), (1, "===="), (7, "===="), (-1, "----")])
-def test_a_meter_is_filled_as_far_as_it_goes(part, drawn):
-    assert meter(part, 4, dots=False) == drawn
+def test_a_bar_is_filled_by_its_share(part, drawn):
+    assert draw_bar(part, 4, dots=False) == drawn

@@ -1,31 +1,31 @@
-"""Keys, and what they lead to. Slurm is a stand-in; the run's files are real."""
+"""Keys and their effects. Slurm is a stand-in; the files of the run are real."""
 
 from dataclasses import replace
 
 import pytest
 
 from slurmddp.cli.watch.keys import Session
-from slurmddp.cli.watch.poller import Asked
-from slurmddp.cli.watch.run_metrics import Record
+from slurmddp.cli.watch.poller import Answer
+from slurmddp.cli.watch.run_metrics import RunMetrics
 from slurmddp.monitoring.status import JobStatus
 from slurmddp.runs.layout import RunDir, append_record
 
 
 class Slurm:
-    """Stands for the thread that asks; remembers what was wished."""
+    """A stand-in for the poller that records requests."""
 
     def __init__(self, *jobs):
-        self.last = Asked(jobs, 0.0)
-        self.asking, self.message, self.wishes = False, "", []
+        self.last = Answer(jobs, 0.0)
+        self.asking, self.message, self.requests = False, "", []
 
-    def again(self):
-        self.wishes.append("again")
+    def refresh(self):
+        self.requests.append("refresh")
 
     def cancel(self, job_id):
-        self.wishes.append(f"cancel {job_id}")
+        self.requests.append(f"cancel {job_id}")
 
     def requeue(self, job_id):
-        self.wishes.append(f"requeue {job_id}")
+        self.requests.append(f"requeue {job_id}")
 
 
 @pytest.fixture
@@ -53,24 +53,24 @@ def test_arrows_choose_a_job_and_stay_with_it_when_others_come(slurm):
     assert press(session).job.job_id == "7"
     assert press(session, "down", "j", "down").job.job_id == "9"
     assert press(session, "k").job.job_id == "8"
-    slurm.last = Asked(slurm.last.jobs[::-1], 1.0)
+    slurm.last = Answer(slurm.last.jobs[::-1], 1.0)
     assert (press(session).chosen, press(session).job.job_id) == (1, "8")
 
 
 @pytest.mark.parametrize(("key", "what"), [("c", "cancel"), ("r", "requeue")])
-def test_a_job_is_touched_only_after_a_yes(slurm, key, what):
+def test_a_job_is_changed_only_after_confirmation(slurm, key, what):
     session = Session(slurm)
     assert press(session, key).question == f"{what} job 7 (r)?"
-    assert press(session, "q").message == "nothing was done" and not session.over
-    assert slurm.wishes == []
+    assert press(session, "q").message == "not confirmed; nothing was done" and not session.over
+    assert slurm.requests == []
     press(session, key, "y")
-    assert slurm.wishes == [f"{what} 7"]
+    assert slurm.requests == [f"{what} 7"]
 
 
-def test_an_ended_job_is_not_touched(slurm):
+def test_an_ended_job_is_not_changed(slurm):
     session = Session(slurm)
     assert press(session, "down", "c").message == "job 8 is FAILED: there is nothing to cancel"
-    assert press(session, "y").question == "" and slurm.wishes == []
+    assert press(session, "y").question == "" and slurm.requests == []
 
 
 def test_a_message_goes_away(slurm, monkeypatch):
@@ -81,20 +81,20 @@ def test_a_message_goes_away(slurm, monkeypatch):
     assert session.view(24).message == ""
 
 
-def test_pages_are_left_as_they_are_entered(slurm):
+def test_a_key_opens_and_closes_its_page(slurm):
     session = Session(slurm)
     assert [press(session, key).page for key in ("l", "l", "?", "escape", "enter", "h", "h")] == [
         "output", "jobs", "help", "jobs", "output", "help", "jobs",
     ]  # fmt: skip
 
 
-def test_slurm_is_asked_and_the_screen_left_by_keys(slurm):
+def test_keys_ask_slurm_and_quit(slurm):
     session = Session(slurm)
     press(session, "s", "unknown key", "q")
-    assert slurm.wishes == ["again"] and session.over
+    assert slurm.requests == ["refresh"] and session.over
 
 
-def test_output_is_that_of_the_chosen_rank_and_goes_back(slurm, run):
+def test_output_is_of_the_chosen_rank_and_scrolls(slurm, run):
     for rank in (0, 1):
         run.rank_log("7", "0.0", rank).write_text("".join(f"rank {rank} line {line}\n" for line in range(100)))
     session = Session(slurm)
@@ -121,18 +121,18 @@ def test_the_files_are_newer_than_slurms_answer(slurm, run):
     assert (view.job.progress.step, view.loss) == (2, ((1, 0.5), (2, 0.25)))
 
 
-def test_a_step_that_was_taken_again_is_drawn_once(run):
+def test_a_repeated_step_is_drawn_once(run):
     for step, loss in ((1, 0.5), (2, 0.4), (3, 0.3), (2, "nan"), (3, 0.2)):
         metrics(run, step, loss)
-    record = Record(run)
+    record = RunMetrics(run)
     record.read()
     assert [step for step, _ in record.curve("loss")] == [1, 2, 3]
     assert record.curve("loss")[-1] == (3, 0.2) and record.curve("nothing") == ()
 
 
-def test_events_that_are_taken_away_begin_anew(run):
+def test_a_new_events_file_replaces_the_old_one(run):
     metrics(run, 1, 0.5)
-    record = Record(run)
+    record = RunMetrics(run)
     record.read()
     run.events.unlink()
     record.read()

@@ -1,16 +1,16 @@
-"""Who asks Slurm for the screen goes on whatever happens to the files. Slurm is not asked here."""
+"""The poller goes on after files could not be read. Slurm is not asked here."""
 
 import pytest
 
-from slurmddp.cli.watch.poller import Asker
+from slurmddp.cli.watch.poller import Poller
 from slurmddp.monitoring import status
 
 
 class OverError(Exception):
-    """Ends the thread's loop."""
+    """Ends the loop of the thread."""
 
 
-def test_files_that_cannot_be_read_are_told_and_asked_for_again(tmp_path, monkeypatch):
+def test_an_unreadable_folder_is_reported_and_read_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def gone(*_):
@@ -19,9 +19,9 @@ def test_files_that_cannot_be_read_are_told_and_asked_for_again(tmp_path, monkey
     def wait(_):
         raise OverError
 
-    monkeypatch.setattr(status, "look", gone)
-    asker = Asker(("17",), "jobs", {}, lambda: None)
-    monkeypatch.setattr(asker._now, "wait", wait)
+    monkeypatch.setattr(status, "query_jobs", gone)
+    poller = Poller(("17",), "jobs", {}, lambda: None)
+    monkeypatch.setattr(poller._requested, "wait", wait)
     with pytest.raises(OverError):
-        asker._work()
-    assert "Permission denied" in asker.message and not asker.asking
+        poller._work()
+    assert "Permission denied" in poller.message and not poller.asking

@@ -1,4 +1,4 @@
-"""`slurmddp watch` on a terminal: drawn, resized, left in every way, and the terminal as it was. No Slurm answers."""
+"""`slurmddp watch` on a terminal: drawing, resizing, every way to end it, the restored terminal. Without Slurm."""
 
 import contextlib
 import fcntl
@@ -24,7 +24,7 @@ LIMIT_S = 60
 
 
 class Screen:
-    """A terminal with the program on it; what the program has sent is kept."""
+    """A terminal on which the program runs; it keeps the output of the program."""
 
     def __init__(self, cwd, columns=80, lines=24, **environ):
         self.here, self.there = pty.openpty()
@@ -88,12 +88,12 @@ def screen(tmp_path):
         one.close()
 
 
-def assert_given_back(screen):
+def assert_restored(screen):
     assert screen.seen.endswith(b"\x1b[?25h\x1b[?1049l"), "the cursor is shown, and the first screen is back"
     assert termios.tcgetattr(screen.there) == screen.before, "echo and lines are as they were"
 
 
-def test_it_is_drawn_follows_the_size_and_leaves_by_q(screen):
+def test_it_draws_follows_the_size_and_quits_by_q(screen):
     shown = screen()
     shown.until(
         rb"\x1b\[\?1049h\x1b\[\?25l[\s\S]*17 mnist +UNKNOWN[\s\S]*hello from rank 0[\s\S]*ask Slurm  h help  q quit"
@@ -105,19 +105,19 @@ def test_it_is_drawn_follows_the_size_and_leaves_by_q(screen):
     shown.until(rb"choose a job")
     os.write(shown.here, b"\x1b[Bq")
     assert shown.end() == (0, b"")
-    assert_given_back(shown)
+    assert_restored(shown)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
-def test_a_signal_ends_it_and_the_terminal_is_given_back(screen, number):
+def test_a_signal_ends_it_and_the_terminal_is_restored(screen, number):
     shown = screen()
     shown.until(rb"17 mnist")
     shown.process.send_signal(number)
     assert shown.end() == (128 + number, b"")
-    assert_given_back(shown)
+    assert_restored(shown)
 
 
-def test_a_terminal_that_is_gone_ends_it_without_a_word(screen):
+def test_a_closed_terminal_ends_it_without_a_message(screen):
     shown = screen()
     shown.until(rb"17 mnist")
     os.close(shown.there)
@@ -126,7 +126,7 @@ def test_a_terminal_that_is_gone_ends_it_without_a_word(screen):
     assert shown.process.stderr.read() == b""
 
 
-def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(screen):
+def test_ctrl_z_restores_the_terminal_until_it_continues(screen):
     shown = screen()
     shown.until(rb"17 mnist")
     shown.process.send_signal(signal.SIGTSTP)
@@ -140,7 +140,7 @@ def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(screen):
 
 
 @pytest.mark.parametrize("environ", [{}, {"TERM": "dumb"}])
-def test_elsewhere_it_says_what_to_type(tmp_path, screen, environ):
+def test_without_a_terminal_it_says_what_to_type(tmp_path, screen, environ):
     if environ:
         status, said = screen(**environ).end()
     else:
@@ -148,10 +148,10 @@ def test_elsewhere_it_says_what_to_type(tmp_path, screen, environ):
         status, said = done.returncode, done.stderr
     assert (status, said) == (
         2,
-        b"Error: `slurmddp watch` draws on a terminal, and this is none; type: slurmddp status\n",
+        b"Error: `slurmddp watch` needs a terminal; without one, type: slurmddp status\n",
     )
 
 
-def test_a_run_that_there_is_not_is_refused_before_the_screen_is_taken(tmp_path):
+def test_an_unknown_run_is_refused_before_the_screen_changes(tmp_path):
     done = subprocess.run([*WORDS, "nix"], cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode == 2 and done.stderr.startswith(b"Error: 'nix' is no job id, and no run in jobs")

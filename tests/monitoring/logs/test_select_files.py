@@ -5,7 +5,7 @@ import json
 import pytest
 
 from slurmddp.errors import UsageError
-from slurmddp.monitoring.logs.select_files import job_of, next_job
+from slurmddp.monitoring.logs.select_files import find_job, next_job
 from slurmddp.runs.layout import RunDir
 
 
@@ -24,7 +24,7 @@ def submit(name, job, time, *, prints=True, task="", after=None):
 
 
 def meant(word=None):
-    run, job_id = job_of(word, "jobs")
+    run, job_id = find_job(word, "jobs")
     return run.path.name, job_id
 
 
@@ -78,7 +78,7 @@ def test_a_run_of_this_machine_alone_has_output_too():
 def test_a_run_goes_on_in_its_next_job_and_a_job_that_was_named_does_not():
     for job in ("5", "7", "9"):
         submit("a", job, "2026-01-01T00:00:00+00:00")
-    run, _ = job_of("a", "jobs")
+    run, _ = find_job("a", "jobs")
     assert [next_job("a", run, job) for job in ("5", "7", "9", "11")] == ["7", "9", "", ""]
     assert (next_job(None, run, "5"), next_job("5", run, "5")) == ("7", "")
 

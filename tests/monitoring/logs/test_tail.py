@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmddp.monitoring.logs.tail import LINE_BYTES, Growing, end_of_lines, start_of_tail
+from slurmddp.monitoring.logs.tail import LINE_BYTES, GrowingFile, end_of_lines, start_of_tail
 
 
 @pytest.fixture
@@ -16,41 +16,41 @@ def path(tmp_path):
 
 def test_bytes_are_not_touched(path):
     path.write_bytes(b"a\r\nb\x1b[1m\xff\x00\rc\n\nlast")
-    file = Growing(path)
-    assert file.new() == [b"a\r\n", b"b\x1b[1m\xff\x00\rc\n", b"\n"]
-    assert file.new() == []
-    assert file.new(rest=True) == [b"last"]
-    assert file.new(rest=True) == []
+    file = GrowingFile(path)
+    assert file.read_lines() == [b"a\r\n", b"b\x1b[1m\xff\x00\rc\n", b"\n"]
+    assert file.read_lines() == []
+    assert file.read_lines(rest=True) == [b"last"]
+    assert file.read_lines(rest=True) == []
 
 
 def test_a_line_longer_than_a_block_is_read_whole(path):
     path.write_bytes(b"x" * 5000 + b"\nshort\n")
-    file = Growing(path)
-    assert file.new(1024) == [b"x" * 5000 + b"\n", b"short\n"]
+    file = GrowingFile(path)
+    assert file.read_lines(1024) == [b"x" * 5000 + b"\n", b"short\n"]
 
 
 def test_a_line_without_an_end_is_passed_on_in_pieces(path):
     path.write_bytes(b"x" * (LINE_BYTES + 1))
-    assert b"".join(Growing(path).new(4096)) == b"x" * LINE_BYTES
+    assert b"".join(GrowingFile(path).read_lines(4096)) == b"x" * LINE_BYTES
 
 
 def test_nothing_behind_the_end_is_read(path):
     path.write_bytes(b"one\ntwo\nthree\n")
-    file = Growing(path, end=8)
-    assert file.new() == [b"one\n", b"two\n"] and file.new() == []
+    file = GrowingFile(path, end=8)
+    assert file.read_lines() == [b"one\n", b"two\n"] and file.read_lines() == []
 
 
 def test_a_file_that_is_not_there_is_empty(path):
-    file = Growing(path)
-    assert not file.has_more() and file.new() == []
+    file = GrowingFile(path)
+    assert not file.has_more() and file.read_lines() == []
     assert start_of_tail(path, 3, 0) == end_of_lines(path) == 0
 
 
 def test_no_descriptor_stays_open(path):
     path.write_bytes(b"one\n")
     before = len(list(Path("/proc/self/fd").iterdir()))
-    file = Growing(path)
-    file.new()
+    file = GrowingFile(path)
+    file.read_lines()
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 

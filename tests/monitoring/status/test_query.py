@@ -15,7 +15,7 @@ import polling
 import pytest
 from polling import ASK_SLURM_S
 
-from slurmddp.monitoring.status import current, look
+from slurmddp.monitoring.status import last_submission, query_jobs
 from slurmddp.runs import lookup
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
@@ -62,7 +62,7 @@ def queue(*rows):
 
 
 def seen(words, environ, **options):
-    return look(lookup.find(words, "jobs"), environ, **options)
+    return query_jobs(lookup.find(words, "jobs"), environ, **options)
 
 
 DOWN = "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1"
@@ -78,7 +78,7 @@ def test_one_squeue_and_one_sacct_for_ten_thousand_jobs(says, tmp_path):
         squeue=f"seq 1 5000 | xargs printf '{half}'",
         sacct=f"echo 'JobID|State|Submit|ElapsedRaw|ExitCode|JobName'; seq 5001 10000 | xargs printf '{rest}'",
     )
-    found = look([Target(None, (str(number),)) for number in range(1, 10001)], environ)
+    found = query_jobs([Target(None, (str(number),)) for number in range(1, 10001)], environ)
     assert [status.job_id for status in found] == [str(number) for number in range(1, 10001)]
     assert {status.phase for status in found[:5000]} == {"running"} and {item.phase for item in found[5000:]} == {
         "done"
@@ -219,7 +219,7 @@ def test_a_run_on_this_machine_is_told_by_its_files_and_slurm_is_not_asked(said,
     if said is None:
         run.owner.write_text(f"local:{socket.gethostname()} {job_id} 0.0\n")
     for words in ([], ["train"]):
-        (status,) = look(lookup.find(words, "jobs", local=True), {"PATH": "/nowhere"})
+        (status,) = query_jobs(lookup.find(words, "jobs", local=True), {"PATH": "/nowhere"})
         assert (status.job_id, status.state, status.source, status.silence) == (job_id, state, "files", "")
     assert ("boom" in status.meaning) == (state == "FAILED")
 
@@ -243,12 +243,12 @@ def test_the_current_jobs_of_a_run_are_the_last_submission_with_its_chain():
     for job, after in (("5", None), ("7", None), ("8", "7"), ("9", "8")):
         submitted("a", job, after=after)
     (whole,) = lookup.find(["a"], "jobs")
-    assert (whole.jobs, current(whole).jobs) == (("5", "7", "8", "9"), ("7", "8", "9"))
-    assert current(Target(None, ("3",))).jobs == ("3",)
+    assert (whole.jobs, last_submission(whole).jobs) == (("5", "7", "8", "9"), ("7", "8", "9"))
+    assert last_submission(Target(None, ("3",))).jobs == ("3",)
 
 
 def test_nobody_is_asked_about_no_job():
-    assert look([], {"PATH": "/nowhere"}) == []
+    assert query_jobs([], {"PATH": "/nowhere"}) == []
 
 
 TRAINS = """

@@ -32,11 +32,11 @@ def write(run, *lines):
 
 
 def progress(run, *, running=True, now=100.0):
-    return run_progress.progress(run, history.read(run), "7", running=running, now=now)
+    return run_progress.read_progress(run, history.read(run), "7", running=running, now=now)
 
 
 def ending(run, *, gone=True):
-    found = run_progress.ending(run, history.read(run), "7", gone=gone)
+    found = run_progress.read_state(run, history.read(run), "7", gone=gone)
     return found.state, found.exit_status
 
 
@@ -140,7 +140,7 @@ def test_the_supervisors_events_tell_the_end(run, lines, gone, alive):
 def test_a_set_up_that_failed_ends_the_job_unless_it_was_started_again_since(run):
     run.batch_record("7").write_text("127 set-up failed with status 127: module load nothing\n")
     write(run)
-    found = run_progress.ending(run, history.read(run), "7", gone=False)
+    found = run_progress.read_state(run, history.read(run), "7", gone=False)
     assert (found.state, found.exit_status) == ("FAILED", "127:0")
     assert found.reason == "set-up failed with status 127: module load nothing"
     os.utime(run.batch_record("7"), (0, 0))

@@ -9,7 +9,7 @@ import torch.distributed as dist
 from pathlib import Path
 from slurmddp.runtime.checkpoint.store import INDEX, Store
 from slurmddp.runtime.launch.rank import Rank
-from slurmddp.runtime.checkpoint.collective_save import Joint
+from slurmddp.runtime.checkpoint.collective_save import CollectiveSave
 from slurmddp.runtime.checkpoint.sharded import Piece, Share, load
 
 SIZE = 20_000
@@ -31,12 +31,12 @@ def write(rank, number, first, said):
     dist.init_process_group("gloo", store=dist.FileStore(str(groups / str(number)), 2), rank=rank, world_size=2)
     who = Rank(rank=rank, world_size=2, local_rank=rank, local_world_size=2, node_rank=0, host="n1", launcher="srun",
         master_addr="127.0.0.1", master_port=1, store_port=2)
-    joint = Joint({}, folder, who, dist.group.WORLD)
+    joint = CollectiveSave({}, folder, who, dist.group.WORLD)
     for step in range(first, first + 10_000):
         if rank:
-            joint.follow(share(rank, step))
+            joint.write_as_peer(share(rank, step))
         else:
-            joint.lead(store, step, {"state.pt": step}, share(rank, step), {})
+            joint.write_as_main(store, step, {"state.pt": step}, share(rank, step), {})
             os.write(said, b"%9d" % step)
 
 

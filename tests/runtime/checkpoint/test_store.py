@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from slurmddp.errors import FencedError, PeerError, RankError
 from slurmddp.runs.ownership import Ownership
 from slurmddp.runtime.checkpoint import store as checkpoints
-from slurmddp.runtime.checkpoint.store import FORMAT, Store, identity_of
+from slurmddp.runtime.checkpoint.store import FORMAT, Store, ensure_identity
 
 IDENTITY = "0123456789abcdef" * 2
 NOTE = {"job": "17", "attempt": "0.0", "world_size": 4}
@@ -476,7 +476,7 @@ def test_another_rank_waits_until_it_sees_the_files(two):
         late.rename(folder / ".hidden")
         timer = threading.Timer(0.3, (folder / ".hidden").rename, [late])
         timer.start()
-        assert store_in(folder).await_found(200, digest, 30).step == 200
+        assert store_in(folder).wait_for(200, digest, 30).step == 200
         timer.join()
 
 
@@ -493,23 +493,23 @@ def test_another_rank_that_never_sees_them_says_so(two, lag):
         else:
             digest = "0" * 64
         with pytest.raises(PeerError, match="this node does not see .*step-000000200 as rank 0 does after 0.2 s"):
-            store_in(folder).await_found(200, digest, 0.2)
+            store_in(folder).wait_for(200, digest, 0.2)
 
 
 def test_a_runs_identity_is_made_once(tmp_path):
-    first = identity_of(tmp_path)
+    first = ensure_identity(tmp_path)
     assert re.fullmatch("[0-9a-f]{32}", first)
-    assert identity_of(tmp_path) == first and [path.name for path in tmp_path.iterdir()] == ["identity"]
+    assert ensure_identity(tmp_path) == first and [path.name for path in tmp_path.iterdir()] == ["identity"]
 
 
 def test_two_who_make_an_identity_agree(tmp_path):
     checkpoints._write_once(tmp_path / "identity", "a" * 32)
     checkpoints._write_once(tmp_path / "identity", "b" * 32)
-    assert identity_of(tmp_path) == "a" * 32 and [path.name for path in tmp_path.iterdir()] == ["identity"]
+    assert ensure_identity(tmp_path) == "a" * 32 and [path.name for path in tmp_path.iterdir()] == ["identity"]
 
 
 @pytest.mark.parametrize("content", ["", "abc", "g" * 32])
 def test_an_identity_that_is_none_is_refused(tmp_path, content):
     (tmp_path / "identity").write_text(content)
     with pytest.raises(RankError, match="not 32 hexadecimal digits; put back the identity that the newest"):
-        identity_of(tmp_path)
+        ensure_identity(tmp_path)

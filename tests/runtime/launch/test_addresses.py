@@ -26,6 +26,10 @@ def rank_on(node: int, **changes) -> Rank:
     return Rank(**{**values, **changes})
 
 
+def resolve_head(rank: Rank, environment: dict[str, str]) -> str:
+    return addresses.resolve_head(rank.master_addr, environment, node_rank=rank.node_rank, host=rank.host)
+
+
 @pytest.fixture
 def names(monkeypatch):
     """Return a table of names and addresses that stands for the name service."""
@@ -36,20 +40,20 @@ def names(monkeypatch):
 
 def test_a_head_that_resolves_is_used_by_its_name(names):
     names["n1"] = ["10.0.0.1"]
-    assert addresses.resolve_head(rank_on(1), {"SLURM_LAUNCH_NODE_IPADDR": "10.0.0.9"}) == "n1"
+    assert resolve_head(rank_on(1), {"SLURM_LAUNCH_NODE_IPADDR": "10.0.0.9"}) == "n1"
 
 
 def test_the_head_itself_may_resolve_to_loopback(names):
     names["n1"] = ["127.0.1.1"]
-    assert addresses.resolve_head(rank_on(0), {}) == "n1"
+    assert resolve_head(rank_on(0), {}) == "n1"
 
 
 @pytest.mark.parametrize("found", [[], ["127.0.1.1"]])
 def test_another_node_falls_back_to_slurms_addresses(names, found):
     names |= {"n1": found, "10.0.0.1": ["10.0.0.1"], "10.0.0.9": ["10.0.0.9"]}
     both = {"SLURMDDP_HEAD_ADDRESS": "10.0.0.1", "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.9"}
-    assert addresses.resolve_head(rank_on(1), both) == "10.0.0.1"
-    assert addresses.resolve_head(rank_on(1), {"SLURM_LAUNCH_NODE_IPADDR": "10.0.0.9"}) == "10.0.0.9"
+    assert resolve_head(rank_on(1), both) == "10.0.0.1"
+    assert resolve_head(rank_on(1), {"SLURM_LAUNCH_NODE_IPADDR": "10.0.0.9"}) == "10.0.0.9"
 
 
 @pytest.mark.parametrize("found", [[], ["127.0.1.1"]])
@@ -57,15 +61,15 @@ def test_a_fallback_that_leads_nowhere_is_passed_over(names, found):
     """Where the site gives a node no address of its own, NodeAddr is the name again."""
     names |= {"n1": found, "10.0.0.9": ["10.0.0.9"]}
     both = {"SLURMDDP_HEAD_ADDRESS": "n1", "SLURM_LAUNCH_NODE_IPADDR": "10.0.0.9"}
-    assert addresses.resolve_head(rank_on(1), both) == "10.0.0.9"
+    assert resolve_head(rank_on(1), both) == "10.0.0.9"
 
 
 def test_a_head_nobody_knows_is_named(names):
     with pytest.raises(PeerError, match="MASTER_ADDR n1 does not resolve on n2"):
-        addresses.resolve_head(rank_on(1), {})
+        resolve_head(rank_on(1), {})
     names["n1"] = ["127.0.1.1"]
     with pytest.raises(PeerError, match=r"MASTER_ADDR n1 resolves to 127\.0\.1\.1, which is n2 itself"):
-        addresses.resolve_head(rank_on(1), {})
+        resolve_head(rank_on(1), {})
 
 
 def test_gloo_is_given_the_interface_when_the_own_name_is_loopback(names, monkeypatch):
@@ -102,8 +106,8 @@ def test_a_route_has_asource_address_and_nonsense_has_none():
     assert addresses._interface_to("127.0.0.1") is None
 
 
-def test_only_an_address_of_this_host_is_here():
-    assert addresses.is_here("localhost")
-    assert not addresses.is_here("192.0.2.1")
-    assert not addresses.is_here("no-such-host.invalid")
+def test_only_an_address_of_this_host_is_local():
+    assert addresses.is_local("localhost")
+    assert not addresses.is_local("192.0.2.1")
+    assert not addresses.is_local("no-such-host.invalid")
     assert addresses.resolve("\ud800" * 70) == []

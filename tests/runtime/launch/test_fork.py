@@ -28,7 +28,7 @@ def test_other_words_are_refused(words):
 @settings(deadline=None)
 @given(cpus=st.lists(st.integers(0, 255), unique=True, min_size=1).map(sorted), count=st.integers(1, 16))
 def test_ranks_get_equal_disjoint_runs_of_cpus(cpus, count):
-    parts = fork.shares(cpus, count)
+    parts = fork.split_cpus(cpus, count)
     assert len(parts) == count
     if len(cpus) < count:
         assert parts == [cpus] * count

@@ -246,7 +246,7 @@ def test_an_agent_started_by_hand_inside_some_step_keeps_its_numbers():
 
 def test_the_file_to_meet_by_is_an_absolute_path():
     rank = read_rank({**SRUN, "SLURMDDP_RENDEZVOUS_FILE": "file:///a b/meeting"})
-    assert (rank.init_file, rank.roster_file) == (Path("/a b/meeting"), Path("/a b/meeting.roster"))
-    assert read_rank(SRUN).roster_file is None
+    assert (rank.init_file, rank.identity_file) == (Path("/a b/meeting"), Path("/a b/meeting.roster"))
+    assert read_rank(SRUN).identity_file is None
     with pytest.raises(RankError, match="SLURMDDP_RENDEZVOUS_FILE='tcp://x:1' is not file://"):
         read_rank({**SRUN, "SLURMDDP_RENDEZVOUS_FILE": "tcp://x:1"})

@@ -1,4 +1,4 @@
-"""torchrun's agent outlives a notice and sends it on, also one that came before there were ranks."""
+"""torchrun's agent survives a stop signal and passes it on, also one that came before there were ranks."""
 
 import os
 import re
@@ -10,7 +10,7 @@ import pytest
 from polling import until
 from processes import signals
 
-from slurmddp.runtime.launch.torchrun import children
+from slurmddp.runtime.launch.torchrun import list_children
 
 PROGRAM = """
 import os, signal
@@ -37,7 +37,7 @@ def agent(tmp_path):
 
     yield start
     for process in started:
-        for pid in (*children(process.pid), process.pid) if process.poll() is None else ():
+        for pid in (*list_children(process.pid), process.pid) if process.poll() is None else ():
             os.kill(pid, signal.SIGKILL)
         process.communicate()
 
@@ -46,7 +46,7 @@ def agent(tmp_path):
 def test_a_notice_reaches_the_ranks_and_leaves_the_agent(agent, number):
     process = agent()
     assert [process.stdout.readline() for _ in range(2)] == ["ready\n", "ready\n"]
-    assert len(children(process.pid)) == 2
+    assert len(list_children(process.pid)) == 2
     process.send_signal(number)
     assert process.stdout.read().count(number.name) == 2
     assert process.wait(READY_S) == 0

@@ -16,19 +16,19 @@ CPU = torch.device("cpu")
 def test_a_block_has_a_twentieth_of_the_steps_and_one_at_least(monkeypatch):
     now = iter(range(1000))
     monkeypatch.setattr(step_timer.time, "perf_counter", lambda: float(next(now)))
-    measured = step_timer.Pace(60, [], CPU)
+    measured = step_timer.StepTimer(60, [], CPU)
     for _ in range(7):
         measured.count()
     told = measured.event(step=7, total=70, world_size=1, samples=None)
     assert (told.block, told.times_s, told.waits_s, told.asked) == (3, (1 / 3, 1 / 3), (), 60)
-    assert step_timer.Pace(5, [], CPU).event(step=0, total=0, world_size=1, samples=None).block == 1
+    assert step_timer.StepTimer(5, [], CPU).event(step=0, total=0, world_size=1, samples=None).block == 1
 
 
 def test_what_a_backward_waits_for_others_is_measured_at_the_end_of_each_block():
     dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     try:
         model = DistributedDataParallel(nn.Linear(8, 1))
-        measured = step_timer.Pace(40, [nn.Sequential(model)], CPU)
+        measured = step_timer.StepTimer(40, [nn.Sequential(model)], CPU)
         for _ in range(12):
             model(torch.ones(4, 8)).sum().backward()
             measured.count()
@@ -41,11 +41,11 @@ def test_what_a_backward_waits_for_others_is_measured_at_the_end_of_each_block()
 
 
 def test_nobody_asked_for_steps():
-    assert step_timer.steps_asked({}) is None
-    assert step_timer.steps_asked({"SLURMDDP_STEP_LIMIT": "12"}) == 12
+    assert step_timer.read_step_limit({}) is None
+    assert step_timer.read_step_limit({"SLURMDDP_STEP_LIMIT": "12"}) == 12
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "x", "1.5", "٣"])
 def test_steps_that_are_no_number_are_refused(text):
     with pytest.raises(RankError, match="SLURMDDP_STEP_LIMIT=.* it is set by --steps"):
-        step_timer.steps_asked({"SLURMDDP_STEP_LIMIT": text})
+        step_timer.read_step_limit({"SLURMDDP_STEP_LIMIT": text})

@@ -13,7 +13,7 @@ from slurmddp.errors import RankError
 from slurmddp.runs.layout import RunDir
 from slurmddp.runtime.health.preflight import Preflight
 from slurmddp.runtime.launch.rank import Rank
-from slurmddp.runtime.rendezvous import rendezvous
+from slurmddp.runtime.rendezvous import head_store, rendezvous
 
 DEFAULTS = {"local_world_size": 1, "launcher": "srun", "master_addr": "127.0.0.1", "master_port": 1, "job": "17"}
 
@@ -33,7 +33,7 @@ def take_part(folder: Path, number: int, description: dict) -> None:
     try:
         met = rendezvous.meet(rank, limit_s, None if facts is None else preflight(rank, facts))
         if end:
-            agreed = met.agree_end(end_limit_s or 10.0)
+            agreed = met.confirm_end(end_limit_s or 10.0)
         else:
             agreed = True
             time.sleep(stay)
@@ -53,7 +53,7 @@ def preflight(rank: Rank, facts: dict) -> Preflight:
 
 
 def main() -> None:
-    rendezvous.ANSWER_LIMIT_S = 2.0
+    head_store.ANSWER_LIMIT_S = 2.0
     folder, descriptions = Path(sys.argv[1]), json.loads(sys.argv[2])
     children = []
     for number, description in enumerate(descriptions):

@@ -1,4 +1,7 @@
-"""Which device a rank trains on."""
+"""Which device a rank trains on, and that a program may destroy its groups."""
+
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -111,3 +114,31 @@ def test_signs_of_a_driver_are_looked_for(monkeypatch, tmp_path):
     assert process_group._driver_sign() == str(tmp_path)
     monkeypatch.setattr(process_group, "DRIVER_SIGNS", (tmp_path / "none",))
     assert process_group._driver_sign() in (None, "libcuda.so.1")
+
+
+BODY = """
+import os
+import torch, torch.distributed as dist
+from slurmddp.runtime.rendezvous.process_group import skip_group_destructors
+def threads():
+    return len(os.listdir("/proc/self/task"))
+if {keeps}:
+    skip_group_destructors()
+from torch.distributed import destroy_process_group
+for _ in range(2):
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.new_group()
+    dist.all_reduce(torch.ones(1))
+    before = threads()
+    destroy_process_group()
+    print(dist.is_initialized(), threads() >= before)
+"""
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_destroyed_groups_are_forgotten_and_keep_their_threads(keeps):
+    """Without it the destructor joins them. If a later torch does not, the function is no longer needed."""
+    done = subprocess.run(
+        [sys.executable, "-c", BODY.format(keeps=keeps)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.returncode) == (f"False {keeps}\n" * 2, 0), done.stderr

@@ -12,7 +12,7 @@ from preload import Preloaded, clean_environment
 
 from slurmddp.runs.events import AttemptStart, Author, append
 from slurmddp.runs.layout import RunDir, read_records
-from slurmddp.runtime.rendezvous.rendezvous import Claim, _Arrivals, contradiction
+from slurmddp.runtime.rendezvous.claims import Claim, Claims, find_contradiction
 
 
 def free_port() -> int:
@@ -247,7 +247,7 @@ def claim(rank: int, **changes) -> Claim:
     ],
 )
 def test_claims_that_contradict_each_other(claims, message):
-    found = contradiction(claims)
+    found = find_contradiction(claims)
     assert (str(found) if found else None) == message
 
 
@@ -261,12 +261,14 @@ def test_claims_that_contradict_each_other(claims, message):
     ],
 )
 def test_an_arrival_of_another_version_is_told_with_its_host(arrival, place):
-    error = _Arrivals().take(arrival)
-    assert error is not None and str(error).startswith(f"{place}speaks otherwise") and "versions" in str(error)
+    error = Claims().read(arrival)
+    assert (
+        error is not None and str(error).startswith(f"{place}sent what rank 0 cannot read") and "versions" in str(error)
+    )
 
 
 def test_four_thousand_ranks_are_compared_at_once():
-    met, claims = _Arrivals(), [claim(rank, world_size=4096) for rank in range(4096)]
+    met, claims = Claims(), [claim(rank, world_size=4096) for rank in range(4096)]
     began = time.process_time()
     assert not any(map(met.add, claims))
     assert time.process_time() - began < 0.5

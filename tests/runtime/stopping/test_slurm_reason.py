@@ -30,7 +30,7 @@ def test_the_reason_is_slurms(reason, tmp_path, monkeypatch):
     scontrol.write_text(f'#!/bin/sh\n[ "$*" = "--oneliner show job 17" ] && echo "{record}"\n')
     scontrol.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    told = slurm_reason.ask(rank(), "SIGUSR2" if reason == "time limit" else "SIGTERM")
+    told = slurm_reason.ask_slurm(rank(), "SIGUSR2" if reason == "time limit" else "SIGTERM")
     ends_at = time.mktime(time.strptime(END, "%Y-%m-%dT%H:%M:%S"))
     assert told == (reason, ends_at if reason in ("preempted", "time limit") else None)
 
@@ -38,9 +38,9 @@ def test_the_reason_is_slurms(reason, tmp_path, monkeypatch):
 @pytest.mark.parametrize("launcher", ["srun", "torchrun"])
 def test_without_slurm_the_reason_is_the_signal(launcher, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert slurm_reason.ask(rank(launcher), "SIGTERM") == ("signal", None)
+    assert slurm_reason.ask_slurm(rank(launcher), "SIGTERM") == ("signal", None)
 
 
 def test_the_clock_needs_no_slurm_to_mean_the_time_limit(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert slurm_reason.ask(rank(), "clock") == ("time limit", None)
+    assert slurm_reason.ask_slurm(rank(), "clock") == ("time limit", None)

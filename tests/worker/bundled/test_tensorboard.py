@@ -53,7 +53,9 @@ print("trained")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert [line.partition(": no more numbers for TensorBoard")[0] for line in done.stdout.splitlines()] == [
+    assert [
+        line.partition(": the metrics for TensorBoard can no longer be written")[0] for line in done.stdout.splitlines()
+    ] == [
         "WARNING",
         "WARNING",
         "trained",

@@ -1,1 +1,1 @@
-"""Readers of the data sets' file formats, and the small data set that comes with slurmddp."""
+"""Readers of data files, and the small data set that comes with slurmddp."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from slurmddp.config.datasets import CIFAR_NAMES, DIGITS, find_idx
-from slurmddp.worker.bundled.data.idx import read_pair
+from slurmddp.worker.bundled.data.readers import read_pair
 
 CPU_TORCHVISION = Path(__file__).parents[3] / "programs" / "cpu_torchvision"
 

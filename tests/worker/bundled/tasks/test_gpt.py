@@ -4,9 +4,13 @@ import math
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slurmddp.config.worker_options import WorkerOptions
 from slurmddp.worker.bundled.tasks import make_task
+from slurmddp.worker.bundled.tasks.gpt import Windows
+from slurmddp.worker.task import Batched
 
 pytestmark = pytest.mark.preloaded
 
@@ -43,7 +47,7 @@ def test_english_is_learnt(english, start):
     counts = torch.bincount(torch.frombuffer(bytearray(text), dtype=torch.uint8).long()).float()
     shares = counts[counts > 0] / len(text)
     entropy = float(-(shares * shares.log2()).sum())
-    ended = start("srun", 1, *WORDS, f"--data={english}", "--lr=3e-3", "--batch-size=4", "--epochs=2").wait(280)
+    ended = start("srun", 1, *WORDS, f"--data={english}", "--lr=3e-3", "--batch-size=4", "--epochs=2").wait(800)
     assert ended.statuses == [0], ended.log(0)
     assert values(ended)["bits_per_byte"] < entropy - 0.3, entropy
 
@@ -51,8 +55,29 @@ def test_english_is_learnt(english, start):
 def test_one_and_two_ranks_give_the_same_numbers(english, start):
     english.write_bytes(english.read_bytes()[:20_000])
     words = (*WORDS, f"--data={english}", "--precision=fp64")
-    one = start("srun", 1, *words, "--batch-size=16").wait(280)
-    two = start("fork", 2, *words, "--batch-size=8").wait(280)
+    one = start("srun", 1, *words, "--batch-size=16").wait(800)
+    two = start("fork", 2, *words, "--batch-size=8").wait(800)
     assert [one.statuses, two.statuses] == [[0], [0]]
     for name in ("loss", "bits_per_byte"):
         assert values(one)[name] == pytest.approx(values(two)[name], rel=1e-9), name
+
+
+@given(length=st.integers(2, 60), context=st.integers(1, 9))
+def test_each_byte_is_predicted_once_from_those_before_it(length, context):
+    """Up to the end of the last whole window."""
+    windows = Windows(torch.arange(length, dtype=torch.uint8), context)
+    predicted = [int(place) for index in range(len(windows)) for place in windows[index][1]]
+    assert predicted == [*range(1, len(windows) * context + 1)]
+    assert length - 1 - context < len(predicted) <= length - 1
+    for index in range(len(windows)):
+        inputs, targets = windows[index]
+        assert torch.equal(inputs + 1, targets)
+
+
+def test_a_batch_is_its_windows():
+    windows = Windows(torch.randint(256, (100,), dtype=torch.uint8), 7)
+    assert isinstance(windows, Batched)
+    inputs, targets = windows.to(torch.device("cpu")).batch(torch.tensor([3, 0, 13]))
+    for place, index in enumerate([3, 0, 13]):
+        assert torch.equal(inputs[place], windows[index][0]) and torch.equal(targets[place], windows[index][1])
+    assert (inputs.dtype, inputs.shape) == (torch.int64, (3, 7))

@@ -1,0 +1,238 @@
+"""What the job commands share: their options, the split at COMMAND, the configuration, output to both streams."""
+
+import os
+from collections.abc import Callable, Container, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TextIO
+
+import click
+
+from slurmddp.cli import discard_stdout
+from slurmddp.config import job_files
+from slurmddp.config import resolve as config
+from slurmddp.config.job_spec import JOB_FIELDS
+from slurmddp.config.option_types import Field
+from slurmddp.config.toml import Source
+from slurmddp.config.worker_options import WORKER_FIELDS
+from slurmddp.errors import UsageError
+from slurmddp.text import quote_value
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+_EQUIVALENTS: Final = {
+    **dict.fromkeys(("--gpus", "-G", "--gres", "--gpus-per-task"), "--gpus-per-node"),
+    **dict.fromkeys(
+        ("-n", "--ntasks", "--nproc-per-node", "--nproc_per_node"), "--ntasks-per-node (ranks on each node)"
+    ),
+    "--nnodes": "--nodes",
+}
+"""The option to use here, by its name in sbatch and torchrun."""
+_JOB_ONLY: Final = frozenset(
+    {"-N", "--nodes", "--ntasks-per-node", "--gpus-per-node", "--cpus-per-task", "--partition", "--account", "--qos"}
+    | {"--time", "--launcher", "--hold", "--after", "--after-ok", "--dry-run", "--wait", "--follow"}
+)
+"""Options that training programs rarely have: after COMMAND they were most likely meant for the job."""
+_OUTPUT_OPTIONS: Final = ("-o", "--output", "-e", "--error")
+
+
+def default_runs_dir() -> str:
+    """Return the folder of runs that the environment or the configuration files name."""
+    return config.find_runs_dir(find_configuration().files, os.environ)
+
+
+runs_dir_option: Final = click.option(
+    "--runs-dir",
+    default=default_runs_dir,
+    metavar="DIR",
+    help=f"Folder that contains the runs. [default: {JOB_FIELDS['runs-dir'].default}]",
+)
+"""For commands that read runs and describe no job."""
+
+SYNOPSIS: Final = "[JOB.toml] [OPTIONS] [COMMAND...]"
+
+
+class _JobOption(click.Option):
+    section = "Options of the job"
+
+
+class _WorkerOption(click.Option):
+    section = "Options of the bundled worker"
+
+
+class JobCommand(click.Command):
+    """A command of the form `[JOB.toml] [options] [COMMAND...]`; options end at COMMAND's first word.
+
+    `split_command_line` separates COMMAND, since click would drop `-m` and a second `--`.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Separate COMMAND, and let click parse the options."""
+        own, job_file, words = split_command_line(args, self._takes_value())
+        try:
+            rest = super().parse_args(ctx, own)
+        except click.NoSuchOption as error:
+            raise UsageError(_explain_unknown_option(error, self._takes_value())) from error
+        ctx.params["job_file"] = Path(job_file) if job_file else None
+        ctx.params["words"] = words
+        return rest
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> "list[CompletionItem]":
+        """Complete options before COMMAND, and file names elsewhere."""
+        if not ctx.params.get("words") and incomplete.startswith("-"):
+            return super().shell_complete(ctx, incomplete)
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(incomplete, type="file")]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Print the options in sections: the command's own, the job's, the bundled worker's."""
+        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
+        for parameter in self.get_params(ctx):
+            if record := parameter.get_help_record(ctx):
+                sections.setdefault(getattr(parameter, "section", "Options"), []).append(record)
+        for title, records in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
+
+    def _takes_value(self) -> dict[str, bool]:
+        """Return for each spelling of an option whether a value follows it."""
+        options = [parameter for parameter in self.params if isinstance(parameter, click.Option)]
+        return {name: not item.is_flag for item in options for name in (*item.opts, *item.secondary_opts)}
+
+
+def split_command_line(
+    args: Sequence[str], takes_value: Mapping[str, bool]
+) -> tuple[list[str], str | None, tuple[str, ...]]:
+    """Split words into the options of slurmddp, the job file, and COMMAND.
+
+    `takes_value` says for each spelling of an option whether the next word is its value, which is not so for
+    `--nodes=2` and `-N2`.
+    """
+    own: list[str] = []
+    job_file = None
+    index = 0
+    while index < len(args):
+        word = args[index]
+        if word == "--":
+            return own, job_file, tuple(args[index + 1 :])
+        if word == "-m":
+            return own, job_file, tuple(args[index:])
+        if not word.startswith("-") or word == "-":
+            if job_file is not None or not word.endswith(".toml"):
+                return own, job_file, tuple(args[index:])
+            job_file = word
+            index += 1
+            continue
+        length = 2 if takes_value.get(word, False) else 1
+        own += args[index : index + length]
+        index += length
+    return own, job_file, ()
+
+
+def job_options(keys: Sequence[str] = tuple(JOB_FIELDS)) -> Callable[[Any], Any]:
+    """Return a decorator that adds the job options with these keys, and the options of the bundled worker."""
+
+    def add(function: Any) -> Any:
+        for field in reversed(WORKER_FIELDS.values()):
+            function = _click_option(field, _WorkerOption, f"worker_{field.name}")(function)
+        for key in reversed(keys):
+            function = _click_option(JOB_FIELDS[key], _JobOption, JOB_FIELDS[key].name)(function)
+        return function
+
+    return add
+
+
+def given_options(
+    parameters: Mapping[str, Any], fields: Mapping[str, Field] = JOB_FIELDS, prefix: str = ""
+) -> dict[str, Any]:
+    """Return the options of `fields` that were given on the command line, by key."""
+    values = {key: parameters.get(prefix + field.name) for key, field in fields.items()}
+    return {key: value for key, value in values.items() if value not in (None, ())}
+
+
+def resolve_job(
+    job_file: Path | None,
+    words: tuple[str, ...],
+    parameters: Mapping[str, Any],
+    files: Sequence[Source] | None = None,
+) -> config.Resolved:
+    """Return the job that the command line, the environment, the job file and the configuration files describe."""
+    return config.resolve(
+        options=parameters,
+        words=words,
+        job_file=job_file,
+        environ=os.environ,
+        worker={field.name: parameters.get(f"worker_{field.name}") for field in WORKER_FIELDS.values()},
+        configuration=find_configuration().files if files is None else files,
+    )
+
+
+def find_configuration() -> job_files.Configuration:
+    """Return the configuration files of the project and the user; report each one that is ignored, and why."""
+    found = job_files.find_configuration(Path.cwd())
+    for file in found.ignored:
+        print_message(f"configuration file {quote_value(str(file.path))} is ignored: {file.why}")
+    return found
+
+
+def warn_misplaced_options(command: Sequence[str]) -> None:
+    """Warn about words after COMMAND that look like options of the job, since the program gets them."""
+    if late := [name for word in command[1:] if (name := word.partition("=")[0]) in _JOB_ONLY]:
+        names = ", ".join(dict.fromkeys(late))
+        print_message(f"{quote_value(command[0])} gets {names}; write options of the job before COMMAND")
+
+
+def print_message(line: str) -> None:
+    """Print a line on stderr; stdout has only the result."""
+    click.echo(line, err=True)
+
+
+def write_bytes(stream: TextIO, raw: bytes) -> None:
+    """Write bytes unchanged and flush; raise SlurmddpError if that fails for another reason than a closed pipe."""
+    try:
+        stream.buffer.write(raw)
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise discard_stdout(error) from error
+
+
+def _explain_unknown_option(error: click.NoSuchOption, known: Container[str]) -> str:
+    """Return the message for an option that the command does not have, with what to type instead."""
+    name = error.option_name
+    equivalent = _EQUIVALENTS.get(name, "")
+    if equivalent.split(" ")[0] in known:
+        return f"No such option {quote_value(name)}; use {equivalent}"
+    if name in _OUTPUT_OPTIONS:
+        return f"No such option {quote_value(name)}; the output is in the run's folder, jobs/NAME/logs"
+    more = " For another option of sbatch, use --sbatch KEY=VALUE" if "--sbatch" in known else ""
+    return f"{error.format_message()}{more}"
+
+
+def _click_option(field: Field, kind: type[click.Option], name: str) -> Callable[[Any], Any]:
+    option = field.option
+    names = [word for word in (option.short, f"--{field.key}", f"--{option.also}" if option.also else "") if word]
+    if field.is_switch:
+        both = field.default or kind is _WorkerOption
+        names = [f"--{field.key}/--no-{field.key}"] if both else names
+        return click.option(*names, name, cls=kind, is_flag=True, default=None, help=_help_text(field))
+    return click.option(
+        *names,
+        name,
+        cls=kind,
+        metavar=option.metavar or "|".join(field.choices) or ("N" if field.is_number else "TEXT"),
+        multiple=field.is_list,
+        help=_help_text(field),
+        shell_complete=lambda _context, _option, incomplete: [
+            word for word in field.choices if word.startswith(incomplete)
+        ],
+    )
+
+
+def _help_text(field: Field) -> str:
+    repeatable = " Repeatable." if field.is_list else ""
+    default = field.default
+    shown = f" [default: {default}]" if isinstance(default, str | int | float) and not isinstance(default, bool) else ""
+    return f"{field.option.help}{repeatable}{shown}"

@@ -1,0 +1,124 @@
+"""Options of the commands that describe jobs: dependencies, the settings of a sweep, and the request made of them."""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from slurmddp.cli.job_command import resolve_job, warn_misplaced_options
+from slurmddp.config.resolve import Resolved
+from slurmddp.errors import UsageError
+from slurmddp.text import quote_value
+
+if TYPE_CHECKING:
+    from slurmddp.cluster.request import Request
+
+Decorator = Callable[[Any], Any]
+
+_DEPENDENCY_OPTIONS: tuple[Decorator, ...] = (
+    click.option(
+        "--after",
+        multiple=True,
+        metavar="JOBID|RUN",
+        help="Start after that job, or the last job of that run, has ended, successful or not. Repeatable.",
+    ),
+    click.option(
+        "--after-ok", multiple=True, metavar="JOBID|RUN", help="Start after that job has succeeded. Repeatable."
+    ),
+)
+_SWEEP_OPTIONS: tuple[Decorator, ...] = (
+    click.option(
+        "--set",
+        "sets",
+        multiple=True,
+        metavar="KEY=VALUE,...",
+        help="Values for {KEY} in COMMAND, or for that option of the bundled worker; 1..5 is a range. Repeatable.",
+    ),
+    click.option(
+        "--zip", "zipped", is_flag=True, help="Combine first values with first values, second with second, ..."
+    ),
+    click.option(
+        "--max-parallel", type=click.IntRange(min=1), metavar="N", help="Run at most N settings at the same time."
+    ),
+)
+
+
+def dependency_options(function: Any) -> Any:
+    """Add the options that name the jobs to wait for."""
+    return _decorate(function, _DEPENDENCY_OPTIONS)
+
+
+def sweep_options(function: Any) -> Any:
+    """Add the options that describe the settings of a sweep."""
+    return _decorate(function, _SWEEP_OPTIONS)
+
+
+def _decorate(function: Any, decorators: Sequence[Decorator]) -> Any:
+    for decorator in reversed(decorators):
+        function = decorator(function)
+    return function
+
+
+def build_request(job_file: Path | None, words: tuple[str, ...], parameters: dict[str, Any]) -> "Request":
+    """Return the job that a command line describes: with its dependencies, the values of the cluster, and its array."""
+    from slurmddp.cluster.request import fill_from_cluster
+
+    resolved = add_dependencies(resolve_job(job_file, words, parameters), parameters["after"], parameters["after_ok"])
+    warn_misplaced_options(resolved.spec.command)
+    request = fill_from_cluster(resolved, os.environ)
+    if "sets" not in parameters:
+        return request
+    return expand_sweep(request, parameters["sets"], zipped=parameters["zipped"], at_once=parameters["max_parallel"])
+
+
+def add_dependencies(resolved: Resolved, after: Sequence[str], after_ok: Sequence[str]) -> Resolved:
+    """Return the job with the jobs of `--after` and `--after-ok` added to its `--dependency`.
+
+    Raises UsageError for an unknown run, and for a `--dependency` that joins conditions by `?` (or), see sbatch(1).
+    """
+    if not (after or after_ok):
+        return resolved
+    given, runs_dir = resolved.spec.dependency, resolved.spec.runs_dir
+    if given and "?" in given:
+        raise UsageError(
+            f"--dependency {quote_value(given)} joins jobs by `?` (or), but --after by `,` (and); "
+            "write all of it in --dependency"
+        )
+    added = [f"afterany:{job}" for word in after for job in _jobs_of_target(word, runs_dir)]
+    added += [f"afterok:{job}" for word in after_ok for job in _jobs_of_target(word, runs_dir)]
+    origin = "; ".join(filter(None, (given and resolved.origins["dependency"], "command line")))
+    return resolved.replace(origin, dependency=",".join(filter(None, (given, *added))))
+
+
+def _jobs_of_target(word: str, runs_dir: str) -> list[str]:
+    """Return the job that a word names: an id, or a run's last job; of a sweep also each other unfinished array."""
+    from slurmddp.runs import lookup
+    from slurmddp.submission.sweep import active_arrays
+
+    found = lookup.find([word], runs_dir)[0]
+    waiting = active_arrays(found.run, os.environ) if found.run and len(found.jobs) > 1 else set()
+    return [job for job in found.jobs[:-1] if job in waiting] + [found.jobs[-1]]
+
+
+def expand_sweep(request: "Request", sets: Sequence[str], *, zipped: bool, at_once: int | None) -> "Request":
+    """Return the request with an array of one task per setting; unchanged without `--set`.
+
+    Raises UsageError for a job of which no sweep can be made.
+    """
+    if not sets:
+        if zipped or at_once:
+            raise UsageError("--zip and --max-parallel need a sweep; give --set KEY=VALUE,... too")
+        return request
+    job = request.resolved.spec
+    if job.launcher == "manual":
+        raise UsageError("--launcher manual cannot run a sweep, whose jobs Slurm starts; give another --launcher")
+    if job.reset:
+        raise UsageError("--reset cannot be used for a sweep, where each setting is a run; choose another --name")
+    from slurmddp.config.job_array import Array
+    from slurmddp.submission import sweep_grid
+
+    settings = sweep_grid.settings(sweep_grid.parse(sets), side_by_side=zipped)
+    return msgspec.structs.replace(request, array=Array(sweep_grid.tasks(job, settings), at_once))

@@ -1,0 +1,153 @@
+"""Options as data: a msgspec struct declares them, `fields_of` lists them, `convert` checks their values. No I/O.
+
+The command line, the environment, the job file and the documentation are made from `fields_of`.
+"""
+
+import datetime as dt
+import types
+import typing
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+
+from slurmddp.errors import UsageError
+from slurmddp.text import quote_value
+
+Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1, description="a whole number, 1 or more")]
+Tasks = Annotated[int, msgspec.Meta(ge=1, le=9999, description="a whole number, 1 to 9999")]
+
+
+class Option(msgspec.Struct, frozen=True, kw_only=True):
+    """The annotation of a field besides its type."""
+
+    help: str
+    short: str = ""
+    """The short option, as sbatch's `-N`."""
+    also: str = ""
+    """A second long name."""
+    metavar: str = ""
+    slurm_variable: str = ""
+    """The environment variable of sbatch for this option."""
+    accepts_number: bool = False
+    """Whether a job file may give the text as a number, without quotes."""
+
+
+class Given(NamedTuple):
+    """A raw value, and where it was given."""
+
+    raw: Any
+    origin: str
+
+
+class Field(NamedTuple):
+    """One option: a field of a struct with its annotation."""
+
+    name: str
+    type: Any
+    default: Any
+    option: Option
+
+    @property
+    def key(self) -> str:
+        """The name in a job file, and after `--`."""
+        return self.name.replace("_", "-")
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Our environment variables of a job option; that of its first name is the last, and beats the other."""
+        return tuple(f"SLURMDDP_{name.upper()}" for name in (self.option.also, self.name) if name)
+
+    @property
+    def is_list(self) -> bool:
+        """Whether the option may be given several times."""
+        return typing.get_origin(_bare(self.type)) is tuple
+
+    @property
+    def is_switch(self) -> bool:
+        """Whether the option takes no value."""
+        return _bare(self.type) is bool
+
+    @property
+    def is_number(self) -> bool:
+        """Whether the value is a number."""
+        return _bare(self.type) in (int, float)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The allowed words; empty when there is no such list."""
+        bare = _bare(self.type)
+        return typing.get_args(bare) if typing.get_origin(bare) is Literal else ()
+
+    @property
+    def expected(self) -> str:
+        """A description of the allowed values."""
+        if self.choices:
+            return "one of " + ", ".join(self.choices)
+        return _description(self.type) or _WORDS.get(_bare(self.type), "a list of texts")
+
+
+_WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+
+
+def fields_of(struct: type[msgspec.Struct]) -> dict[str, Field]:
+    """Return the options of a struct by key, in their order; fields without an `Option` are left out."""
+    found = {}
+    for info in msgspec.structs.fields(struct):
+        for option in typing.get_args(info.type):
+            if isinstance(option, Option):
+                field = Field(info.name, info.type, info.default, option)
+                found[field.key] = field
+    return found
+
+
+def convert(field: Field, raw: Any, origin: str) -> Any:
+    """Return `raw` as the field's type; a text becomes a number or a switch where the type is one.
+
+    Raises UsageError with the value, its origin, and the allowed values.
+    """
+    if isinstance(raw, dt.date | dt.time):
+        raise UsageError(f'{origin}: a date or a time is not {field.expected}; write it with quotes, as in "{raw}"')
+    if field.option.accepts_number and isinstance(raw, int) and not isinstance(raw, bool):
+        raw = str(raw)
+    try:
+        return msgspec.convert(raw, field.type, strict=not _is_text(raw))
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{origin}: {quote_value(raw)} is not {field.expected}") from error
+
+
+def unknown(key: str, allowed: Iterable[str], origin: str, *, what: str = "key") -> UsageError:
+    """Return the error for a name that is not allowed, with similar names."""
+    near = find_similar(key, allowed)
+    hint = f"did you mean {' or '.join(near)}?" if near else "allowed are " + ", ".join(allowed)
+    return UsageError(f"{origin}: unknown {what} {quote_value(key)}; {hint}")
+
+
+def find_similar(name: str, known: Iterable[str]) -> list[str]:
+    """Return at most three known names that are spelled like this one."""
+    import difflib  # noqa: PLC0415 needed only for an error
+
+    return difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+
+
+def _is_text(raw: Any) -> bool:
+    return isinstance(raw, str) or (isinstance(raw, tuple) and all(isinstance(item, str) for item in raw))
+
+
+def _bare(annotation: Any) -> Any:
+    """Return an annotation without `Annotated` and `| None`."""
+    if typing.get_origin(annotation) is Annotated:
+        return _bare(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
+        return _bare(next(item for item in typing.get_args(annotation) if item is not type(None)))
+    return annotation
+
+
+def _description(annotation: Any) -> str:
+    inner = typing.get_args(annotation)
+    if typing.get_origin(annotation) is Annotated:
+        described = [item.description for item in inner if isinstance(item, msgspec.Meta) and item.description]
+        return described[0] if described else _description(inner[0])
+    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
+        return next((text for item in inner if (text := _description(item))), "")
+    return ""

@@ -1,0 +1,69 @@
+"""Restores the newest checkpoint on all ranks."""
+
+import torch
+import torch.distributed as dist
+
+from slurmddp.errors import PeerError, RankError
+from slurmddp.runs.training_events import Resume
+from slurmddp.runtime.checkpoint.store import Saved, Store
+from slurmddp.runtime.checkpoint.training_state import TrainingState
+from slurmddp.runtime.exiting.record import write_event
+from slurmddp.runtime.session import Session
+
+VISIBLE_LIMIT_S = 60.0
+"""Time for a checkpoint that rank 0 sees to become visible on the other nodes."""
+DIGEST_BYTES = 32
+_NO_CHECKPOINT, _FAILED = -1, -2
+
+
+def restore_newest(training: TrainingState, store: Store, session: Session) -> int | None:
+    """Restore the newest checkpoint, all ranks together; return its step, None when there is no checkpoint."""
+    saved = _find_newest(store, session)
+    if saved is None:
+        return None
+    step, own_states = training.restore(store, saved)
+    world_size = len(own_states)
+    if world_size == session.world_size:
+        training.restore_own(own_states[session.rank])
+    else:
+        session.print(
+            f"saved by {world_size} ranks, continuing with {session.world_size}: "
+            "random numbers, buffers and `own` of each rank start fresh"
+        )
+    session.print(f"resumed at step {step} from {saved.folder.name}")
+    write_event(session.who, Resume(step=step, checkpoint=saved.folder.name, from_world_size=world_size))
+    return step
+
+
+def _find_newest(store: Store, session: Session) -> Saved | None:
+    """Let rank 0 choose the newest checkpoint; return it on each rank as soon as its node sees the same files."""
+    if session.control is None:
+        return store.newest()
+    if session.is_main:
+        return _choose_for_all(store, session.control)
+    message = _empty_message()
+    dist.broadcast(message, 0, session.control)
+    step, *digest = message.tolist()
+    if step == _FAILED:
+        raise PeerError("rank 0 found no checkpoint that can be used, and says why")
+    return None if step == _NO_CHECKPOINT else store.wait_for(step, bytes(digest).hex(), VISIBLE_LIMIT_S)
+
+
+def _choose_for_all(store: Store, group: dist.ProcessGroup) -> Saved | None:
+    """Send step and digest of the newest checkpoint to the other ranks, as rank 0; tell them also when this fails."""
+    message = _empty_message()
+    message[0] = _FAILED
+    try:
+        saved = store.newest()
+        message[0] = saved.step if saved else _NO_CHECKPOINT
+        if saved:
+            message[1:] = torch.tensor(list(bytes.fromhex(saved.digest)))
+    except (RankError, OSError):
+        dist.broadcast(message, 0, group)
+        raise
+    dist.broadcast(message, 0, group)
+    return saved
+
+
+def _empty_message() -> torch.Tensor:
+    return torch.zeros(1 + DIGEST_BYTES, dtype=torch.int64)

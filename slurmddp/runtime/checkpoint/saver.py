@@ -1,0 +1,183 @@
+"""Saves checkpoints in the background, by one class for each kind of rank.
+
+NoSaver        no rank has a folder for checkpoints: nothing is saved
+PeerSaver      each rank has the whole state, this is not rank 0: it sends its own state to rank 0 and writes nothing
+MainSaver      each rank has the whole state, this is rank 0: it writes all files
+ShardedSaver   parts are divided among the ranks: each rank writes its pieces, rank 0 also all other files
+
+All ranks call `begin` after the same step. It copies the state into host memory; a thread writes the copy to disk.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+
+from slurmddp.runs.training_events import Checkpoint, CheckpointFailed
+from slurmddp.runtime.checkpoint import state_dicts
+from slurmddp.runtime.checkpoint.staging import Snapshot, check_plain
+from slurmddp.runtime.checkpoint.store import Store
+from slurmddp.runtime.checkpoint.training_state import RANKS, TrainingState
+from slurmddp.runtime.exiting.classify import one_line
+from slurmddp.runtime.exiting.record import write_event
+from slurmddp.runtime.session import CONTROL_LIMIT, Session
+from slurmddp.slurm.client import run_in_background
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from slurmddp.runtime.checkpoint.sharded import Share
+
+
+class NoSaver:
+    """Saves nothing."""
+
+    last_saved: int | None = None
+    """The step of the newest checkpoint, as far as this rank knows."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether this is the rank that decides when to save, and no write is in progress."""
+        return False
+
+    def begin(self, step: int) -> None:
+        """Copy the state and start to write the copy, all ranks together; wait for the write before."""
+
+    def check(self, step: int) -> None:
+        """Report a write that has failed; do not wait for one in progress."""
+
+    def finish(self, step: int) -> None:
+        """Wait until nothing is being written; report a write that has failed."""
+
+    def describe_failure(self, step: int) -> str:
+        """Return what to add to the message of the end when `step` could not be saved."""
+        del step
+        return ""
+
+
+class PeerSaver(NoSaver):
+    """Takes part in each save by sending this rank's own state to rank 0."""
+
+    def __init__(self, training: TrainingState, session: Session) -> None:
+        self._training = training
+        self._session = session
+
+    def begin(self, step: int) -> None:
+        """Send this rank's own state."""
+        del step
+        self._gather_own_states()
+
+    def _gather_own_states(self) -> list[state_dicts.State]:
+        return state_dicts.gather(self._training.collect_own(), self._session.control)
+
+
+class MainSaver(PeerSaver):
+    """Writes all files of a checkpoint."""
+
+    def __init__(self, training: TrainingState, session: Session, store: Store) -> None:
+        super().__init__(training, session)
+        self._store = store
+        self._snapshot = Snapshot()
+        self._writing: Future[None] | None = None
+        who = session.who
+        self._note = {"job": who.job, "attempt": who.attempt, "world_size": who.world_size}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether this is rank 0, and no write is in progress."""
+        return self._session.is_main and (self._writing is None or self._writing.done())
+
+    def begin(self, step: int) -> None:
+        """Copy all files, and start to write them unless this step is saved already."""
+        began = time.monotonic()
+        ranks = self._gather_own_states()
+        self.finish(step)
+        if self.last_saved == step:
+            return
+        files = self._snapshot.take({**self._training.collect_files(step), RANKS: ranks})
+        held_s = time.monotonic() - began
+        self._writing = run_in_background(lambda: self._write(step, files, held_s))
+
+    def check(self, step: int) -> None:
+        """Report a write that has failed; do not wait for one in progress."""
+        if self._writing and self._writing.done():
+            self.finish(step)
+
+    def finish(self, step: int) -> None:
+        """Wait for the write. A disk that refuses it does not end the training: the checkpoint before stays."""
+        writing, self._writing = self._writing, None
+        try:
+            if writing:
+                writing.result()
+        except OSError as error:
+            reason = one_line(f"{error.strerror or error}: {error.filename or self._store.folder}")
+            self._session.print(f"WARNING: a checkpoint could not be saved: {reason}; the one before stays")
+            write_event(self._session.who, CheckpointFailed(step=step, reason=reason))
+
+    def describe_failure(self, step: int) -> str:
+        """Return, on rank 0, that the step could not be saved, and which one could."""
+        if not self._session.is_main or self.last_saved == step:
+            return ""
+        return f"; that step could not be saved, step {self.last_saved or 0} could"
+
+    def _write(self, step: int, files: Mapping[str, Any], held_s: float) -> None:
+        began = time.monotonic()
+        _check_files(files)
+        self._store.write(step, files, self._note)
+        self._record(step, held_s, began)
+
+    def _record(self, step: int, held_s: float, began: float) -> None:
+        self.last_saved = step
+        event = Checkpoint(step=step, held_s=held_s, write_s=time.monotonic() - began)
+        write_event(self._session.who, event)
+
+
+class ShardedSaver(MainSaver):
+    """Writes this rank's pieces of the divided parts; on rank 0 also all other files."""
+
+    def __init__(self, training: TrainingState, session: Session, store: Store) -> None:
+        from slurmddp.runtime.checkpoint.collective_save import CollectiveSave  # noqa: PLC0415 - slow, rarely needed
+
+        super().__init__(training, session, store)
+        group = dist.new_group(backend="gloo", timeout=CONTROL_LIMIT) if session.control else None
+        self._collective = CollectiveSave(training.divided, store.folder, session.who, group)
+        _check_files(self._collective.collect_share().frame)
+
+    def begin(self, step: int) -> None:
+        """Copy this rank's pieces, and on rank 0 the other files; start to write them."""
+        began = time.monotonic()
+        ranks = self._gather_own_states()
+        self.finish(step)
+        is_main, share = self._session.is_main, self._collective.collect_share()
+        files = {**self._training.collect_files(step), RANKS: ranks} if is_main else {}
+        files, tensors = self._snapshot.take([files, share.tensors])
+        share = share.with_tensors(tensors)
+        held_s = time.monotonic() - began
+        if not is_main:
+            self._writing = run_in_background(lambda: self._collective.write_as_peer(share))
+        elif self.last_saved == step:
+            self._writing = run_in_background(self._collective.skip)
+        else:
+            self._writing = run_in_background(lambda: self._write_all(step, files, share, held_s))
+
+    def _write_all(self, step: int, files: Mapping[str, Any], share: "Share", held_s: float) -> None:
+        began = time.monotonic()
+        _check_files(files)
+        self._collective.write_as_main(self._store, step, files, share, self._note)
+        self._record(step, held_s, began)
+
+
+def make_saver(store: Store | None, training: TrainingState, session: Session) -> NoSaver:
+    """Return the saver of this kind of rank; `store` is None when the process has no folder for checkpoints."""
+    if store is None:
+        return NoSaver()
+    if training.divided:
+        return ShardedSaver(training, session, store)
+    return MainSaver(training, session, store) if session.is_main else PeerSaver(training, session)
+
+
+def _check_files(files: Mapping[str, Any]) -> None:
+    """Raise RankError for a value that a checkpoint cannot hold: a value may change its type during the training."""
+    for name, content in files.items():
+        check_plain(content, name)

@@ -1,0 +1,55 @@
+"""The process of one rank as one object: its stop signals, its exit, its stop policy, and its training session.
+
+Code that has the object hands it on. `this_process` is for what the user's program calls without it: `slurmddp.init`,
+`Checkpointer`, the callback of Lightning, and the modules that the worker runs as COMMAND.
+"""
+
+import functools
+from typing import TYPE_CHECKING
+
+from slurmddp.runtime.exiting.process_exit import ProcessExit
+from slurmddp.runtime.stopping.signals import StopSignals
+
+if TYPE_CHECKING:
+    from slurmddp.runtime.launch.rank import Rank
+    from slurmddp.runtime.session import Session
+    from slurmddp.runtime.stopping.stop_policy import Stopping
+
+
+class RankProcess:
+    """What exists once in the process of a rank."""
+
+    stopping: "Stopping"
+    """The answer to stop requests; set by `begin`."""
+
+    def __init__(self) -> None:
+        self.exit = ProcessExit()
+        self.signals = StopSignals()
+        self.session: Session | None = None
+        """The training inside of `with slurmddp.init()`."""
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether `begin` was called."""
+        return hasattr(self, "stopping")
+
+    def take_over(self) -> None:
+        """Take over the stop signals and the exit of this process; `slurmddp.worker` calls it first of all."""
+        self.signals.listen()
+        self.exit.arm()
+
+    def begin(self, rank: "Rank") -> "Stopping":
+        """Answer stop requests as this rank from now on."""
+        from slurmddp.runtime.stopping.stop_policy import Stopping  # noqa: PLC0415 - the signals are taken over before
+
+        self.signals.listen()
+        if rank.stop_at:
+            self.signals.stop_at(rank.stop_at)
+        self.stopping = Stopping(rank, self.signals, self.exit)
+        return self.stopping
+
+
+@functools.cache
+def this_process() -> RankProcess:
+    """Return the object of this process; the first call makes it."""
+    return RankProcess()

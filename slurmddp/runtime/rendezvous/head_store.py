@@ -1,0 +1,156 @@
+"""The key-value store of the rendezvous: a TCPStore that rank 0 holds on the head node, or a shared file."""
+
+import contextlib
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
+
+from slurmddp.errors import PeerError, RankError
+from slurmddp.runtime.launch.addresses import is_local, resolve
+from slurmddp.runtime.launch.rank import Rank
+
+ANSWER_LIMIT_S = 10.0
+"""How long a store that accepted the connection may take to answer."""
+
+
+def open_store(rank: Rank, limit_s: float) -> tuple[Store, bool]:
+    """Return the store, and whether this process judges the claims.
+
+    Raises RankError when rank 0 is not on the head, PeerError when there is no store of this job within `limit_s`.
+    """
+    store: Store | None
+    judges = rank.is_main
+    if rank.identity_file:
+        store = FileStore(str(rank.identity_file))
+    elif rank.is_main and not rank.agent_store:
+        store = _create_server(rank)
+        judges = store is not None  # the port is taken: by a second rank 0, or by another program
+    else:
+        store = None
+    store = _prefix(rank, store or _connect(rank, limit_s))
+    _check_owner(rank, store, judges=judges)
+    return store, judges
+
+
+def reconnect(rank: Rank, limit_s: float = ANSWER_LIMIT_S) -> Store:
+    """Return the store over a new connection; one that was idle for days may be lost.
+
+    Raises PeerError when nothing listens at its port within `limit_s` seconds. Starts no thread.
+    """
+    if rank.identity_file:
+        return _prefix(rank, FileStore(str(rank.identity_file)))
+    _await_listener(rank, limit_s)
+    return _prefix(rank, _create_store(rank, is_server=False))
+
+
+def wait_for_keys(store: Store, keys: list[str], limit_s: float) -> bool:
+    """Wait until all keys are set; return whether they were in time."""
+    if not keys:
+        return True
+    try:
+        store.wait(keys, timedelta(seconds=max(limit_s, 0.001)))
+    except dist.DistNetworkError:
+        raise
+    except RuntimeError:  # FileStore raises nothing narrower
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def lost_connection_as(message: str) -> Iterator[None]:
+    """Raise PeerError with this message when the connection to the store is lost."""
+    try:
+        yield
+    except dist.DistNetworkError as error:
+        raise PeerError(message) from error
+
+
+def _prefix(rank: Rank, store: Store) -> Store:
+    """Return our part of a store; the store of torchrun's agent outlives a restart of the ranks."""
+    return PrefixStore(f"slurmddp/{rank.restarts if rank.agent_store else 0}", store)
+
+
+def _create_server(rank: Rank) -> Store | None:
+    """Open the store on this host; None when its port is taken."""
+    if not is_local(rank.master_addr):
+        raise RankError(
+            f"rank 0 runs on {rank.host}, but MASTER_ADDR {rank.master_addr} is another host; "
+            "export MASTER_ADDR as the first host of the job"
+        )
+    try:
+        return _create_store(rank, is_server=True)
+    except dist.DistNetworkError:
+        return None
+
+
+def _create_store(rank: Rank, *, is_server: bool) -> Store:
+    limit = timedelta(seconds=ANSWER_LIMIT_S)
+    return TCPStore(rank.master_addr, rank.store_port, None, is_master=is_server, timeout=limit, wait_for_workers=False)
+
+
+def _connect(rank: Rank, limit_s: float) -> Store:
+    """Open the head's store as soon as its port accepts connections.
+
+    TCPStore alone would retry after whole seconds with a page of warnings. It would also wait forever for an answer
+    from a listener that is no store; a thread bounds that wait.
+    """
+    _await_listener(rank, limit_s)
+    opened: list[Store] = []
+
+    def create_client() -> None:
+        with contextlib.suppress(dist.DistError):
+            opened.append(_create_store(rank, is_server=False))
+
+    opener = threading.Thread(target=create_client, daemon=True)
+    opener.start()
+    opener.join(ANSWER_LIMIT_S)
+    if not opened:
+        raise _foreign_program(rank)
+    return opened[0]
+
+
+def _await_listener(rank: Rank, limit_s: float) -> None:
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            socket.create_connection((rank.master_addr, rank.store_port), timeout=2).close()
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise _unreachable(rank, limit_s, error) from error
+            time.sleep(0.05)
+        else:
+            return
+
+
+def _check_owner(rank: Rank, store: Store, *, judges: bool) -> None:
+    """Refuse the store of another job: ports are random, and two jobs can get the same one."""
+    ours = f"job {rank.job} attempt {rank.attempt}"
+    if judges:
+        store.set("owner", ours)
+        return
+    with lost_connection_as(f"the store at {rank.master_addr} port {rank.store_port} went away"):
+        if not wait_for_keys(store, ["owner"], ANSWER_LIMIT_S):
+            raise _foreign_program(rank)
+        theirs = store.get("owner").decode()
+    if theirs != ours:
+        raise PeerError(f"port {rank.store_port} on {rank.master_addr} is taken by {theirs}")
+
+
+def _unreachable(rank: Rank, limit_s: float, error: OSError) -> PeerError:
+    addresses = resolve(rank.master_addr)
+    name = f"the name resolves to {addresses[0]}" if addresses else "the name does not resolve"
+    return PeerError(
+        f"rank {rank.rank} on {rank.host} reached no rank 0 at {rank.master_addr} port {rank.store_port} within "
+        f"{limit_s:g} s: {name}; {error}"
+    )
+
+
+def _foreign_program(rank: Rank) -> PeerError:
+    return PeerError(
+        f"port {rank.store_port} on {rank.master_addr} is taken by a program that is not rank 0 of this job"
+    )

@@ -1,0 +1,183 @@
+"""Submits a script exactly once, also when sbatch's answer is lost, and records the job in the run's folder."""
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from slurmddp.config.job_array import Array
+from slurmddp.runs.layout import RunDir, append_record, write_whole
+from slurmddp.runs.submissions import folder_identity, submissions
+from slurmddp.script import git
+from slurmddp.script.snapshot import Code
+from slurmddp.slurm import environment, queries, sbatch_command
+from slurmddp.slurm.client import LostAnswerError
+from slurmddp.slurm.job_info import JobId
+from slurmddp.version import __version__
+
+ATTEMPTS: Final = 3
+"""How often sbatch is tried when its answer is lost and the job is nowhere to be found."""
+
+FIND_PAUSES_S: Final = (0.0, 2.0, 8.0)
+"""Seconds before each search for a job whose answer was lost; a busy controller accepts late."""
+
+SETTLED_S: Final = 60.0
+"""A log that was written within this time before the submission may belong to a running job."""
+
+Notice = Callable[[str], None]
+
+
+def set_aside(log: Path, before: float) -> None:
+    """Rename the batch log of an older job of the same number, last written before the time `before` since 1970.
+
+    A cluster that was set up again starts its job numbers again. Raises OSError, also when there is no such file.
+    """
+    info = log.stat()
+    if info.st_size and info.st_mtime < before:
+        log.rename(f"{log}.before-{info.st_mtime_ns}")
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """A job in the queue."""
+
+    job_id: JobId
+    run: RunDir
+    unrecorded: str = ""
+    """Why the run's folder does not know the job; empty when it does."""
+    chain: tuple[JobId, ...] = ()
+    """The jobs that continue, each when the one before it has ended."""
+    broken: str = ""
+    """Why the chain is shorter than asked for; empty when it is not."""
+
+
+def sbatch(
+    script: bytes,
+    *,
+    name: str,
+    output: Path,
+    known: Callable[[], Sequence[str]],
+    environ: Mapping[str, str],
+    notice: Notice,
+    dependency: str = "",
+) -> JobId:
+    """Submit once, also when the answer is lost: the job is looked for before sbatch is tried again.
+
+    `name` is the job's name; the jobs in `known` are older ones. Raises ClusterError when sbatch refuses,
+    LostAnswerError when neither sbatch nor the controller says whether the job was accepted.
+    """
+    since = datetime.now(UTC)
+    for _ in range(ATTEMPTS):
+        try:
+            job_id, said = sbatch_command.submit(script, output=output, environ=environ, dependency=dependency)
+        except LostAnswerError as error:
+            lost = error
+        else:
+            if said:
+                notice(said)
+            return job_id
+        notice(f"sbatch's answer was lost ({lost}); looking for the job")
+        found = _find_accepted_job(script, name, since, known(), environ)
+        if found:
+            return found
+    raise LostAnswerError(
+        f"sbatch's answer was lost {ATTEMPTS} times ({lost}) and no job {name} is to be found; look with "
+        f"`squeue --name={name}` before you submit again"
+    ) from lost
+
+
+def _find_accepted_job(
+    script: bytes, name: str, since: datetime, known: Sequence[str], environ: Mapping[str, str]
+) -> JobId | None:
+    """Return the job if it was accepted, None if the controller says that it was not.
+
+    Raises LostAnswerError when the controller does not say: it may yet take the job, and a second one with it.
+    """
+    user = environment.user()
+    for pause_s in FIND_PAUSES_S:
+        time.sleep(pause_s)
+        silent = None
+        try:
+            found = queries.find_job(name=name, user=user, script=script, since=since, known=known, environ=environ)
+        except LostAnswerError as error:
+            silent = error
+            continue
+        if found:
+            return found
+    if silent:
+        raise LostAnswerError(
+            f"sbatch's answer was lost, and the controller does not say whether it has the job ({silent}); look "
+            f"with `squeue --name={name}` before you submit again"
+        ) from silent
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Handover:
+    """What goes to sbatch, and what is written down when it was accepted."""
+
+    run: RunDir
+    script: bytes
+    spec: bytes
+    """The text of spec.toml."""
+    code: Code | None
+    """The code that the job has its own copy of; None without a copy."""
+    array: Array | None
+    """The tasks, where it is an array."""
+    environ: Mapping[str, str]
+    notice: Notice
+
+    def submit(self, after: str = "") -> Submitted:
+        """Submit the script and record it; `after` is the job whose end it waits for.
+
+        Raises ClusterError when sbatch refuses, LostAnswerError when it is not known whether the job was accepted.
+        """
+        origin, began = self._origin(), time.time()  # read first: once the job is queued, nothing may fail
+        known = [record["job"] for record in submissions(self.run)]
+        job_id = sbatch(
+            self.script,
+            name=self.run.path.name,
+            output=self.run.batch_log("%A_%a" if self.array else "%j"),
+            dependency=f"afterany:{after}" if after else "",
+            known=lambda: known,
+            environ=self.environ,
+            notice=self.notice,
+        )
+        with suppress(OSError):
+            set_aside(self.run.batch_log(job_id.number), began - SETTLED_S)
+        return Submitted(job_id, self.run, unrecorded=self._record(job_id, after, origin))
+
+    def _origin(self) -> dict[str, Any]:
+        directory = Path.cwd()
+        commit, dirty = git.read_commit(directory)
+        return {
+            **folder_identity(self.run),
+            "commit": commit,
+            "dirty": dirty,
+            "code": self.code.digest if self.code else None,
+        }
+
+    def _record(self, job_id: JobId, after: str, origin: dict[str, Any]) -> str:
+        """Record the submission; return why that failed, empty when it did not."""
+        submission = {
+            "time": datetime.now(UTC).isoformat(timespec="seconds"),
+            "job": job_id.number,
+            "cluster": job_id.cluster,
+            "after": after or None,
+            "sha256": hashlib.sha256(self.script).hexdigest(),
+            **origin,
+            "version": __version__,
+            **({"settings": [dict(task.values) for task in self.array.tasks]} if self.array else {}),
+        }
+        try:
+            append_record(self.run.submissions, submission)
+            write_whole(self.run.submitted_script(job_id.number), self.script)
+            write_whole(self.run.job_script, self.script)
+            write_whole(self.run.spec, self.spec)
+        except OSError as error:
+            return f"{error.filename or self.run.path}: {error.strerror}"
+        return ""

@@ -1,0 +1,195 @@
+"""Image classification: MNIST and similar grey images, CIFAR-10, and what all such tasks share."""
+
+from pathlib import Path
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from slurmddp.config.datasets import find_cifar, find_data, find_idx
+from slurmddp.config.worker_options import WorkerOptions
+from slurmddp.errors import UsageError
+from slurmddp.worker.bundled.data.readers import CIFAR_CLASSES, CIFAR_SIZE, read_cifar, read_pair
+from slurmddp.worker.bundled.models import resnet18
+from slurmddp.worker.task import InMemory, Task
+
+NOISE = 64
+"""Standard deviation of the noise on a pixel, of 256 grey levels."""
+GRID = 4
+"""Patches of a synthetic image in each direction."""
+SMALLEST_IMAGE = 4
+LARGE_IMAGE = 16
+PADDING = 4
+"""Pixels by which a training image is shifted at most (He et al., 2015, section 4.2)."""
+
+
+class Classification(Task):
+    """Classify samples: scores (samples, classes) against class numbers (samples)."""
+
+    def losses(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """Return the cross entropy of each sample."""
+        return functional.cross_entropy(outputs, targets, reduction="none")
+
+    def metrics(self, outputs: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """Return whether the class with the highest score is the target."""
+        return {"accuracy": outputs.argmax(dim=1) == targets}
+
+
+class ColourImages(InMemory):
+    """Colour images in memory as bytes; a batch is normalized to floats around 0."""
+
+    mean: ClassVar = (0.485 * 255, 0.456 * 255, 0.406 * 255)
+    """Of ImageNet's red, green and blue, from 0 to 255."""
+    deviation: ClassVar = (0.229 * 255, 0.224 * 255, 0.225 * 255)
+
+    def __init__(self, inputs: Tensor, targets: Tensor) -> None:
+        super().__init__(inputs, targets)
+        self._mean, self._deviation = (
+            torch.tensor(rgb, device=inputs.device).view(3, 1, 1) for rgb in (self.mean, self.deviation)
+        )
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        """Return an image (3, height, width) and its class."""
+        inputs, targets = self.batch(torch.tensor([index], device=self.inputs.device))
+        return inputs[0], targets[0]
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
+        """Return images (samples, 3, height, width) and their classes (samples)."""
+        inputs, targets = super().batch(indices)
+        return (inputs - self._mean) / self._deviation, targets.long()
+
+
+class Mnist(Classification):
+    """Classify small grey images: MNIST, Fashion-MNIST, the digits that come with slurmddp.
+
+    The small convolutional net has no buffers, so that any number of ranks gives the same result.
+    """
+
+    SYNTHETIC_SIZE, SYNTHETIC_TRAIN, SYNTHETIC_TEST = 28, 4096, 512
+
+    train: InMemory
+    test: InMemory
+
+    def __init__(self, options: WorkerOptions) -> None:
+        super().__init__(options)
+        folder = find_data(options)
+        train, test = self._synthetic() if folder is None else _read(folder)
+        mean, deviation = train[0].float().mean(), train[0].float().std().clamp(min=1.0)
+        self.train = InMemory(((train[0] - mean) / deviation).unsqueeze(1), train[1].long())
+        self.test = InMemory(((test[0] - mean) / deviation).unsqueeze(1), test[1].long())
+        self._classes = int(torch.cat((self.train.targets, self.test.targets)).max()) + 1
+
+    def _synthetic(self) -> tuple[tuple[Tensor, Tensor], ...]:
+        shape = (self.SYNTHETIC_SIZE, self.SYNTHETIC_SIZE)
+        return synthesize(self.SYNTHETIC_TRAIN, self.SYNTHETIC_TEST, shape=shape, seed=self.options.seed)
+
+    def model(self) -> nn.Module:
+        """Return three convolutions and a linear layer; with large images the first convolution has stride 2."""
+        height, width = self.train.inputs.shape[2:]
+        stride, channels = (2, 16) if min(height, width) >= LARGE_IMAGE else (1, 32)
+        convolutions = nn.Sequential(
+            nn.Conv2d(1, channels, 3, padding=1, stride=stride),
+            nn.ReLU(),
+            nn.Conv2d(channels, 2 * channels, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(2 * channels, 64, 3, padding=1),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+        )
+        for layer in convolutions:
+            if isinstance(layer, nn.Conv2d):
+                nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+        features = convolutions(torch.zeros(1, 1, height, width)).shape[1]
+        return nn.Sequential(*convolutions, nn.Linear(features, self._classes))
+
+
+class CifarImages(ColourImages):
+    """Images normalized as CIFAR-10 (from the code of Zagoruyko and Komodakis, Wide Residual Networks, 2016)."""
+
+    mean: ClassVar = (125.3, 123.0, 113.9)
+    deviation: ClassVar = (63.0, 62.1, 66.7)
+
+
+class Cifar10(Classification):
+    """Classify small colour images; training images are shifted and mirrored at random."""
+
+    SYNTHETIC_TRAIN, SYNTHETIC_TEST = 512, 128
+
+    def __init__(self, options: WorkerOptions) -> None:
+        super().__init__(options)
+        train, test = self._read()
+        self.train, self.test = CifarImages(*train), CifarImages(*test)
+
+    def _read(self) -> tuple[tuple[Tensor, Tensor], ...]:
+        folder = find_data(self.options)
+        if folder is None:
+            sizes, shape = (self.SYNTHETIC_TRAIN, self.SYNTHETIC_TEST), (3, CIFAR_SIZE, CIFAR_SIZE)
+            return synthesize(*sizes, shape=shape, classes=CIFAR_CLASSES, seed=self.options.seed)
+        *train, test = find_cifar(folder)
+        return read_cifar(train), read_cifar([test])
+
+    def model(self) -> nn.Module:
+        """Return a fresh ResNet-18."""
+        return resnet18(CIFAR_CLASSES)
+
+    def transform(self, inputs: Tensor) -> Tensor:
+        """Return the images shifted by up to PADDING pixels in each direction; half of them are mirrored."""
+        return mirror(shift(inputs, PADDING))
+
+
+def synthesize(*sizes: int, shape: tuple[int, ...], classes: int = 10, seed: int) -> tuple[tuple[Tensor, Tensor], ...]:
+    """Return a set of synthetic images (samples, *shape) and classes (samples) for each of `sizes`, all uint8.
+
+    The images are noisy copies of one random image for each class. That consists of GRID times GRID patches, so that a
+    shifted copy still resembles it. Height and width, the last of `shape`, must be multiples of GRID.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    originals = torch.randint(256, (classes, *shape[:-2], GRID, GRID), generator=generator)
+    for axis in (-2, -1):
+        originals = originals.repeat_interleave(shape[axis] // GRID, dim=axis)
+
+    def draw(samples: int) -> tuple[Tensor, Tensor]:
+        labels = torch.randint(classes, (samples,), generator=generator)
+        noisy = originals[labels] + NOISE * torch.randn(samples, *shape, generator=generator)
+        return noisy.clamp(0, 255).to(torch.uint8), labels.to(torch.uint8)
+
+    return tuple(draw(samples) for samples in sizes)
+
+
+def shift(images: Tensor, most: int) -> Tensor:
+    """Shift each image (samples, channels, height, width) by up to `most` pixels in each direction; fill with zeros."""
+    padded = functional.pad(images, (most, most, most, most))
+    return crop(padded, (images.shape[2], images.shape[3]))
+
+
+def crop(images: Tensor, size: tuple[int, int]) -> Tensor:
+    """Return a part of size (height, width) at a random position of each image (samples, channels, height, width)."""
+    each = torch.arange(len(images), device=images.device).view(-1, 1, 1)
+    rows, columns = (
+        torch.randint(whole - length + 1, (len(images), 1), device=images.device)
+        + torch.arange(length, device=images.device)
+        for whole, length in zip(images.shape[2:], size, strict=True)
+    )
+    return images[each, :, rows.unsqueeze(2), columns.unsqueeze(1)].permute(0, 3, 1, 2)
+
+
+def mirror(images: Tensor) -> Tensor:
+    """Mirror each image left to right with probability 1/2."""
+    heads = torch.randint(2, (len(images), 1, 1, 1), device=images.device, dtype=torch.bool)
+    return torch.where(heads, images.flip(3), images)
+
+
+def _read(folder: Path) -> tuple[tuple[Tensor, Tensor], ...]:
+    files = [*find_idx(folder).values()]
+    train, test = read_pair(*files[:2]), read_pair(*files[2:])
+    sizes = [tuple(images.shape[1:]) for images, _ in (train, test)]
+    if sizes[0] != sizes[1]:
+        raise UsageError(f"{files[0]} holds images of {sizes[0]} pixels, but {files[2]} of {sizes[1]}")
+    if min(sizes[0]) < SMALLEST_IMAGE:
+        raise UsageError(
+            f"{files[0]} holds images of {sizes[0]} pixels; the least is {SMALLEST_IMAGE} in each direction"
+        )
+    return train, test

@@ -1,0 +1,106 @@
+"""torchvision's classification models: `--task torchvision:resnet50` on a folder of images, or on synthetic ones."""
+
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+
+from slurmddp.config.datasets import find_data, find_parts
+from slurmddp.config.option_types import unknown
+from slurmddp.config.worker_options import WorkerOptions
+from slurmddp.errors import UsageError
+from slurmddp.worker.bundled.tasks.classification import Classification, ColourImages, crop, mirror, synthesize
+from slurmddp.worker.task import Examples
+
+LARGER, SIZE = 256, 224
+"""Pixels of a training image in each direction, and of the part that the model gets (Krizhevsky et al., 2012)."""
+MEAN, DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+"""Of the red, green and blue of ImageNet, as torchvision's own weights expect them."""
+ONE_OUTPUT: Final[dict[str, dict[str, Any]]] = {
+    "googlenet": {"aux_logits": False, "init_weights": True},
+    "inception_v3": {"aux_logits": False, "init_weights": True},
+}
+"""Arguments that give a model one output in training in place of several."""
+
+
+class TorchvisionModel(Classification):
+    """Classify images with a model of torchvision; it trains on a random part of each image, half of them mirrored."""
+
+    SYNTHETIC_TRAIN, SYNTHETIC_TEST, SYNTHETIC_CLASSES = 128, 32, 10
+
+    def __init__(self, options: WorkerOptions) -> None:
+        super().__init__(options)
+        self._model_name = model_name(options.task)
+        folder = find_data(options)
+        self.train, self.test, self._classes = self._synthetic() if folder is None else _read(folder)
+
+    @classmethod
+    def prepare(cls, options: WorkerOptions) -> None:
+        """Check that torchvision is installed and has the model."""
+        model_name(options.task)
+
+    def model(self) -> nn.Module:
+        """Return the model with fresh weights and a score for each class."""
+        from torchvision.models import get_model  # noqa: PLC0415 - an extra
+
+        model: nn.Module = get_model(
+            self._model_name, weights=None, num_classes=self._classes, **ONE_OUTPUT.get(self._model_name, {})
+        )
+        return model
+
+    def transform(self, inputs: Tensor) -> Tensor:
+        """Return a random part of SIZE pixels in each direction of each image, half of them mirrored."""
+        return mirror(crop(inputs, (SIZE, SIZE)))
+
+    def _synthetic(self) -> tuple[Examples, Examples, int]:
+        from torchvision.transforms.functional import center_crop  # noqa: PLC0415 - an extra
+
+        sizes, shape = (self.SYNTHETIC_TRAIN, self.SYNTHETIC_TEST), (3, LARGER, LARGER)
+        train, (images, classes) = synthesize(
+            *sizes, shape=shape, classes=self.SYNTHETIC_CLASSES, seed=self.options.seed
+        )
+        return ColourImages(*train), ColourImages(center_crop(images, [SIZE, SIZE]), classes), self.SYNTHETIC_CLASSES
+
+
+def model_name(task: str) -> str:
+    """Return the model that a task `torchvision:MODEL` names.
+
+    Raises UsageError when torchvision is not installed or cannot be used, or has no such model.
+    """
+    try:
+        from torchvision import models  # noqa: PLC0415 - an extra
+    except ModuleNotFoundError as error:
+        raise UsageError(f"--task {task} needs torchvision; type: pip install 'slurmddp[vision]'") from error
+    except (ImportError, RuntimeError) as error:
+        raise UsageError(f"--task {task}: torchvision does not fit torch {torch.__version__}: {error}") from error
+    name = task.partition(":")[2]
+    known = models.list_models(module=models)
+    if name not in known:
+        raise unknown(name, known, "torchvision", what="model")
+    return name
+
+
+def _read(folder: Path) -> tuple[Examples, Examples, int]:
+    """Return the images to train on, those to measure on, and the number of classes."""
+    from torchvision.datasets import ImageFolder  # noqa: PLC0415 - an extra
+
+    try:
+        train, test = (
+            ImageFolder(str(path), _to_tensor(size))
+            for path, size in zip(find_parts(folder), (LARGER, SIZE), strict=True)
+        )
+    except FileNotFoundError as error:
+        raise UsageError(f"--data {folder}: {error}") from error
+    if train.classes != test.classes:
+        odd = sorted(set(train.classes) ^ set(test.classes))
+        raise UsageError(f"--data {folder}: train and val must have the same classes; only one of them has {odd[0]}")
+    return train, test, len(train.classes)
+
+
+def _to_tensor(size: int) -> Any:
+    """Return the transform from an image of any size to its normalized centre (3, size, size)."""
+    from torchvision import transforms  # noqa: PLC0415 - an extra
+
+    steps = [transforms.Resize(LARGER), transforms.CenterCrop(size), transforms.ToTensor()]
+    return transforms.Compose([*steps, transforms.Normalize(MEAN, DEVIATION)])

@@ -1,0 +1,36 @@
+"""Several programs of Slurm run at the same time: outputs are in order, and the first error is raised."""
+
+import threading
+
+import pytest
+
+from slurmddp.errors import ClusterError
+from slurmddp.slurm import client
+
+
+def test_all_programs_run_at_the_same_time_and_their_outputs_keep_the_order(monkeypatch):
+    together = threading.Barrier(3, timeout=10)
+
+    def query(command, environ, *, timeout_s):
+        together.wait()
+        return f"{command[0]} {environ['A']} {timeout_s}"
+
+    monkeypatch.setattr(client, "query", query)
+    assert client.query_all([["a"], ["b"], ["c"]], {"A": "x"}, timeout_s=7) == ["a x 7", "b x 7", "c x 7"]
+
+
+def test_the_error_of_the_first_program_is_raised_when_all_have_ended(monkeypatch):
+    second, ended = threading.Event(), []
+
+    def query(command, _environ, **_options):
+        if command == ["first"]:
+            assert second.wait(10)
+        else:
+            ended.append(command)
+            second.set()
+        raise ClusterError(command[0])
+
+    monkeypatch.setattr(client, "query", query)
+    with pytest.raises(ClusterError, match="first"):
+        client.query_all([["first"], ["second"]], {}, timeout_s=7)
+    assert ended == [["second"]]
