@@ -20,7 +20,7 @@ _PLACES = {
     "Checkpointer": "runtime.checkpoint.checkpointer",
     "Executor": "executor.executor",
     "Sampler": "runtime.checkpoint.sampler",
-    "full_state_dict": "runtime.checkpoint.state",
+    "full_state_dict": "runtime.checkpoint.state_dicts",
     "init": "runtime.session",
 }
 

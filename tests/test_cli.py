@@ -198,7 +198,7 @@ def test_help_is_on_stdout(words, tmp_path):
 
 
 def test_a_bug_keeps_its_traceback(tmp_path):
-    code = "from slurmddp.cli import job_options, main; job_options.config = None; main(['render'])"
+    code = "from slurmddp.cli import job_command, main; job_command.config = None; main(['render'])"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "Traceback" in done.stderr

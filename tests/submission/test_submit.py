@@ -335,7 +335,7 @@ def test_a_chain_that_is_refused_leaves_what_was_accepted_and_says_so(shim, name
     status, out, err = submitted(name, environ, "--chain", "2")
     assert status == 1
     assert out.split() == queued(slurm, name)
-    assert f"Error: job {out.strip()} is queued, but only 0 of the 2 after it: " in err
+    assert f"Error: job {out.strip()} is queued, but only 0 of 2 jobs after it: " in err
     assert "QOSMaxSubmitJobPerUserLimit" in err
 
 
