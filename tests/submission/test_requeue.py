@@ -76,7 +76,11 @@ def test_of_several_one_that_cannot_come_back_does_not_keep_the_others(job, type
     assert (status, out) == (3, f"{first}\n{second}\n"), err
     assert err.endswith("Error: Slurm does not know job 7; submit its name again: a run continues\n")
     assert {wait_for_job(number, "RUNNING")["Restarts"] for number in (first, second)} == {"1"}
-    assert typed("requeue", "--all", "--json") == (0, "[]\n", "none of the jobs in this folder is running; nothing was requeued\n")
+    assert typed("requeue", "--all", "--json") == (
+        0,
+        "[]\n",
+        "none of the jobs in this folder is running; nothing was requeued\n",
+    )
     assert typed("requeue")[:2] == (2, "")
 
 
