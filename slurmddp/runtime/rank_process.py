@@ -1,4 +1,4 @@
-"""The process of one rank as one object: its stop signals, its exit, its stop policy, and its training session.
+"""The process of one rank as one object: its stop signals, its exit and its stop policy.
 
 Code that has the object hands it on. `this_process` is for what the user's program calls without it: `slurmddp.init`,
 `Checkpointer`, the callback of Lightning, and the modules that the worker runs as COMMAND.
@@ -12,7 +12,6 @@ from slurmddp.runtime.stopping.signals import StopSignals
 
 if TYPE_CHECKING:
     from slurmddp.runtime.launch.rank import Rank
-    from slurmddp.runtime.session import Session
     from slurmddp.runtime.stopping.stop_policy import Stopping
 
 
@@ -25,8 +24,6 @@ class RankProcess:
     def __init__(self) -> None:
         self.exit = ProcessExit()
         self.signals = StopSignals()
-        self.session: Session | None = None
-        """The training inside of `with slurmddp.init()`."""
 
     @property
     def has_begun(self) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.distributed as dist
@@ -23,6 +23,9 @@ from slurmddp.runtime.stopping.stop_policy import Stopping
 @dataclass(frozen=True)
 class Session:
     """One rank of a training whose group is up."""
+
+    current: ClassVar["Session | None"] = None
+    """The training inside of `with slurmddp.init()`."""
 
     who: Rank
     stopping: Stopping
@@ -95,10 +98,9 @@ CONTROL_LIMIT = timedelta(days=1)
 
 def current() -> Session:
     """Return the session of this process; raise RankError when there is none."""
-    session = this_process().session
-    if session is None:
+    if Session.current is None:
         raise RankError("there is no session; put the training into `with slurmddp.init() as ddp:`")
-    return session
+    return Session.current
 
 
 @contextlib.contextmanager
@@ -108,17 +110,17 @@ def init(device: Literal["auto", "cpu", "cuda"] = "auto") -> Iterator[Session]:
     Works under `slurmddp submit` and `slurmddp run`, under torchrun, and in a single process without a launcher. Raises
     RankError when the device is not available, PeerError when the other ranks do not come or do not reach the end.
     """
-    process = this_process()
-    if process.session:
+    if Session.current:
         raise RankError("slurmddp.init() is already in use in this process; leave the first `with` before")
+    process = this_process()
     stopping = process.stopping if process.has_begun else process.begin(read_rank(os.environ))
     rank = stopping.rank
     chosen = choose_device(device, rank)
     form_group(rank, chosen)
     control = dist.new_group(backend="gloo", timeout=CONTROL_LIMIT) if rank.world_size > 1 else None
-    process.session = Session(rank, stopping, chosen, control)
+    Session.current = Session(rank, stopping, chosen, control)
     try:
-        yield process.session
+        yield Session.current
     finally:
-        process.session = None
+        Session.current = None
     leave_group(control)

@@ -17,9 +17,8 @@ import torch.distributed as dist
 import slurmddp
 from slurmddp.config.worker_options import parse
 from slurmddp.runs.layout import RunDir
-from slurmddp.runtime import session
 from slurmddp.runtime.checkpoint.state_dicts import unwrap
-from slurmddp.runtime.rank_process import this_process
+from slurmddp.runtime.session import Session
 from slurmddp.worker.bundled.tasks import make_task
 from slurmddp.worker.bundled.train import Training
 
@@ -43,8 +42,8 @@ class Watched(Training):
 
 def train(ddp, options, folder: Path, crash_at: int = -1) -> Watched:
     who = dataclasses.replace(ddp.who, run_dir=RunDir(folder))
-    this_process().session = dataclasses.replace(ddp, who=who, folders=set())
-    training = Watched(session.current(), options, make_task(options))
+    Session.current = dataclasses.replace(ddp, who=who, folders=set())
+    training = Watched(Session.current, options, make_task(options))
     training.losses, training.crash_at = [], crash_at
     try:
         training.train()

@@ -13,7 +13,7 @@ from slurmddp.runtime.health.store_channel import StoreChannel
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.slurm import client
 
-REACH_LIMIT_S: Final = 10.0
+REACH_LIMIT_S: Final = 30.0
 _ASK_LIMIT_S: Final = 10.0
 
 

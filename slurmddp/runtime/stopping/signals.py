@@ -38,6 +38,7 @@ class StopSignals:
         self._stop_at: float | None = None
         self._pipe: tuple[int, int] | None = None
         self._passed_on: set[int] = set()
+        self._mask = threading.local()
 
     @property
     def stop_requested(self) -> bool:
@@ -60,7 +61,7 @@ class StopSignals:
         for number in SIGNALS:
             signal.signal(number, self._handle)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        os.register_at_fork(after_in_child=self._reset_in_child)
+        os.register_at_fork(before=self._hold, after_in_parent=self._release, after_in_child=self._reset_in_child)
         multiprocessing.util.register_after_fork(self, _ignore_foreign_term)
         threading.Thread(target=self._watch, name="signals", daemon=True).start()
 
@@ -128,15 +129,22 @@ class StopSignals:
     def _is_ours(self, number: int) -> bool:
         return signal.getsignal(number) == self._handle
 
+    def _hold(self) -> None:
+        """Block the signals while this thread forks: the child must not answer one with the handlers of its parent."""
+        self._mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+
+    def _release(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask.before)
+
     def _reset_in_child(self) -> None:
         """In a forked process SIGTERM ends it, and USR1 and USR2, which Slurm sends to it too, are ignored."""
         ours = [number for number in SIGNALS if self._is_ours(number)]
         self._pipe = None
-        if not ours:
-            return
-        signal.set_wakeup_fd(-1)
+        if ours:
+            signal.set_wakeup_fd(-1)
         for number in ours:
             signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
+        self._release()
 
 
 def _ignore_foreign_term(_: StopSignals) -> None:

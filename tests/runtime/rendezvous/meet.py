@@ -18,10 +18,16 @@ from slurmddp.runtime.rendezvous import head_store, rendezvous
 DEFAULTS = {"local_world_size": 1, "launcher": "srun", "master_addr": "127.0.0.1", "master_port": 1, "job": "17"}
 
 
-def take_part(folder: Path, number: int, description: dict) -> None:
+def wait_for_end(pid: int) -> None:
+    while Path(f"/proc/{pid}").exists():
+        time.sleep(0.01)
+
+
+def take_part(folder: Path, number: int, description: dict, earlier: list[int]) -> None:
     time.sleep(description.pop("delay", 0))
     limit_s, end_limit_s = description.pop("limit_s", 10.0), description.pop("end_limit_s", None)
     end, stay = description.pop("end", True), description.pop("stay", 1)
+    ends_after = description.pop("ends_after", None)
     if "init_file" in description:
         description["init_file"] = Path(description["init_file"])
     facts, clock_s = description.pop("facts", None), description.pop("clock_s", 0)
@@ -32,6 +38,8 @@ def take_part(folder: Path, number: int, description: dict) -> None:
     time.time = lambda: true_time() + clock_s
     try:
         met = rendezvous.meet(rank, limit_s, None if facts is None else preflight(rank, facts))
+        if ends_after is not None:
+            wait_for_end(earlier[ends_after])
         if end:
             agreed = met.confirm_end(end_limit_s or 10.0)
         else:
@@ -59,7 +67,7 @@ def main() -> None:
     for number, description in enumerate(descriptions):
         children.append(os.fork())
         if children[-1] == 0:
-            take_part(folder, number, description)
+            take_part(folder, number, description, children[:-1])
     for child in children:
         os.waitpid(child, 0)
 

@@ -221,6 +221,7 @@ def test_rank_zero_stays_for_a_while_for_a_rank_that_never_says_it_ended(meet):
 def test_a_rank_that_ends_after_rank_zero_has_left_ends_well(meet):
     members = ranks(2)
     members[0] |= {"end": False, "stay": 0}
+    members[1]["ends_after"] = 0
     assert meet(members)[0] == ["met", "alone"]
 
 

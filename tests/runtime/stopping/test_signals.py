@@ -21,8 +21,9 @@ def me(number):
 """
 
 
-def run(body: str) -> str:
-    done = subprocess.run([sys.executable, "-c", HEAD + body], capture_output=True, text=True, timeout=30, check=False)
+def run(body: str, before: str = "") -> str:
+    program = before + HEAD + body
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -145,3 +146,16 @@ os.kill(child, signal.SIGTERM)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), signals.stop_requested)
 """
     assert run(body) == "0\n-15 False\n"
+
+
+def test_a_child_that_is_told_to_end_while_it_is_forked_dies_alone():
+    """Until its handlers are reset it has those of its parent, and its parent's wakeup descriptor."""
+    body = """
+child = os.fork()
+if child == 0:
+    time.sleep(30)
+os.kill(child, signal.SIGTERM)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), signals.stop_requested)
+"""
+    slow = "import os, time\nos.register_at_fork(after_in_child=lambda: time.sleep(0.5))"
+    assert run(body, slow) == "-15 False\n"
