@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from polling import until
 
-from slurmddp.cli.sweep import sweep as command
+from slurmddp.cli import group
+from slurmddp.cli import sweep as command
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir, append_record, read_records
 from slurmddp.submission import sweep as submission
@@ -130,11 +131,11 @@ def test_the_same_sweep_typed_twice_at_once_is_submitted_once(cli, slurm, slurm_
         refused.append(cli(*words, status=2).stderr)
         return found
 
-    for module in (submission, sys.modules["slurmddp.cli.sweep"]):
+    for module in (submission, command):
         monkeypatch.setattr(module, "read_progress", read_progress)
     for name, value in slurm_env.items():
         monkeypatch.setenv(name, value)
-    command.main(words[1:], standalone_mode=False)
+    group.main(words, standalone_mode=False)
     waiting = slurm("squeue", "--array", "--noheader", "--name=s", "--states=PENDING", "--format=%i").split()
     slurm("scancel", *waiting)
     assert len(waiting) == 2 and "run s is being submitted by process" in refused[0]
