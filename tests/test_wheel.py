@@ -21,7 +21,7 @@ def wheel(tmp_path_factory):
 def test_the_wheel_holds_the_package_its_templates_and_its_data(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     modules = {str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "slurmddp").rglob("*.py")}
-    templates = {f"slurmddp/templates/{path.name}" for path in (REPOSITORY / "templates").iterdir()}
+    templates = {f"slurmddp/templates/{path.name}" for path in (REPOSITORY / "templates").glob("*.j2")}
     digits = {
         f"slurmddp/worker/bundled/data/digits/{path.name}"
         for path in (REPOSITORY / "slurmddp/worker/bundled/data/digits").iterdir()
@@ -29,6 +29,7 @@ def test_the_wheel_holds_the_package_its_templates_and_its_data(wheel):
     page = {"slurmddp/report/page.html.j2", "slurmddp/report/page.css"}
     assert modules | templates | digits | page | {"slurmddp/py.typed"} <= names
     assert {name.split("/")[0].split("-")[0] for name in names} == {"slurmddp"}
+    assert not [name for name in names if "__pycache__" in name]
 
 
 def test_the_installed_wheel_renders(wheel, tmp_path):

@@ -1,9 +1,13 @@
-"""Renders the batch script of a JobSpec. Reads templates, the set-up file and the working directory; writes nothing.
+"""Renders the batch script of a JobSpec. Reads templates, the set-up file and the working directory.
+
+It writes nothing but the compiled templates.
 
 A template can write a user's value only through a filter of `slurmddp.script.quoting`: `header` in `#SBATCH` lines,
 `shell` elsewhere.
 """
 
+import contextlib
+import pickle
 import shlex
 import sys
 from pathlib import Path
@@ -11,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import jinja2
 import msgspec
+from jinja2.bccache import Bucket
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from slurmddp import variables
@@ -110,9 +115,30 @@ def _host_python(code: str) -> str:
     return given[0] if len(given) == 1 else sys.executable
 
 
+class _CompiledTemplates(jinja2.FileSystemBytecodeCache):
+    """Keeps compiled templates as Python keeps compiled modules: in `__pycache__`, if that can be written."""
+
+    def get_source_checksum(self, source: str) -> str:
+        """Return a checksum that also changes with the settings of the environment, which this module has."""
+        return super().get_source_checksum(f"{source}{Path(__file__).stat().st_mtime_ns}")
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        """Read the compiled template; what cannot be read is compiled again."""
+        with contextlib.suppress(OSError, EOFError, pickle.UnpicklingError):
+            super().load_bytecode(bucket)
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        """Write the compiled template, unless Python was told to keep nothing or the folder cannot be written."""
+        if not sys.dont_write_bytecode:
+            with contextlib.suppress(OSError):
+                Path(self.directory).mkdir(exist_ok=True)
+                super().dump_bytecode(bucket)
+
+
 def _environment() -> ImmutableSandboxedEnvironment:
     environment = ImmutableSandboxedEnvironment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
+        bytecode_cache=_CompiledTemplates(str(TEMPLATES / "__pycache__"), "%s.cache"),
         undefined=jinja2.StrictUndefined,
         finalize=_only_filtered,
         trim_blocks=True,

@@ -1,9 +1,11 @@
 """The script is the same text for the same job, clean for shellcheck, and nothing of a user's can escape its place."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import jinja2
 import pytest
 
 import slurmddp
@@ -12,6 +14,7 @@ from slurmddp.config.job_array import Array
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
+from slurmddp.script import render as render_module
 from slurmddp.script.render import render
 from slurmddp.submission.sweep_grid import parse, settings, tasks
 
@@ -122,6 +125,42 @@ def test_a_script_is_rendered_the_same_twice():
 def test_a_header_value_stays_on_its_line(field):
     value = "a\"b\\c $(touch x) `y` #z 'q'"
     assert f'#SBATCH --{field}="a\\"b\\\\c $(touch x) `y` #z \'q\'"\n' in render(job(**{field: value}))
+
+
+@pytest.fixture
+def templates(tmp_path, monkeypatch):
+    """Return a copy of the templates, in use as long as the test lasts."""
+    folder = tmp_path / "templates"
+    shutil.copytree(render_module.TEMPLATES, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(render_module, "TEMPLATES", folder)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    return folder
+
+
+def test_a_compiled_template_is_kept_until_it_or_the_settings_change(templates, monkeypatch):
+    spec = JobSpec(job_name="train", command=("train.py",))
+    script = render(spec)
+    kept = list((templates / "__pycache__").iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr(jinja2.Environment, "_generate", lambda *_, **__: pytest.fail("compiled again"))
+        assert render(spec) == script
+    for path in kept:
+        path.write_bytes(path.read_bytes()[:20])
+    assert render(spec) == script
+    base = templates / render_module.BASE
+    base.write_text(base.read_text().replace("#!/bin/bash", "#!/bin/bash\n# changed", 1))
+    assert "# changed" in render(spec)
+    assert kept and kept == list((templates / "__pycache__").iterdir())
+
+
+@pytest.mark.parametrize("keeps_nothing", [True, False])
+def test_where_no_compiled_template_can_be_kept_the_script_is_the_same(templates, monkeypatch, keeps_nothing):
+    if keeps_nothing:
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    else:
+        (templates / "__pycache__").touch()
+    assert render(JobSpec(job_name="train", command=("train.py",))).startswith("#!/bin/bash\n")
+    assert not (templates / "__pycache__").is_dir()
 
 
 def test_the_value_of_a_variable_that_travels_by_name_is_not_written(monkeypatch):
