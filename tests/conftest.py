@@ -23,6 +23,7 @@ Job = dict[str, str]
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what is in the background deaf to it
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes find our modules compiled, as a user's do
 os.environ.pop("VIRTUAL_ENV", None)  # the ranks' Python is to be that of the tests, whatever is active around them
 
 
