@@ -10,12 +10,12 @@ from dataclasses import replace
 from typing import Final
 
 from slurmddp.diagnose.catalogue import RULES
-from slurmddp.diagnose.catalogue.states import END_RULES, STOP_CAUSES, EndRule
+from slurmddp.diagnose.catalogue.states import END_RULES, RESUME, STOP_CAUSES
 from slurmddp.diagnose.evidence import Evidence
 from slurmddp.diagnose.flight_recorder import Divergence
 from slurmddp.diagnose.log_reader import make_evidence
 from slurmddp.diagnose.rank_exits import RankExit
-from slurmddp.diagnose.rule_types import UNKNOWN, Diagnosis, Line, Observation
+from slurmddp.diagnose.rule_types import UNKNOWN, Cause, Diagnosis, Line, Observation
 from slurmddp.slurm.job_info import JobInfo
 
 SHOWN_LINES: Final = 4
@@ -99,7 +99,7 @@ def _judge_stop(evidence: Evidence) -> Diagnosis | None:
         what=f"the ranks were {what}" if what.startswith("told") else what,
         evidence=(evidence.stop_record,),
         again=True,
-        advice="submit the same name again: it continues from the last checkpoint",
+        advice=RESUME,
     )
 
 
@@ -180,7 +180,7 @@ def _judge_exits(evidence: Evidence) -> Diagnosis | None:
     return replace(found, rank=rank, host=end.host, evidence=lines)
 
 
-def _diagnose_end(rule: EndRule, what: str) -> Diagnosis:
+def _diagnose_end(rule: Cause, what: str) -> Diagnosis:
     return Diagnosis(cause=rule.key, what=what, sure=rule.sure, advice=rule.advice, again=rule.again)
 
 

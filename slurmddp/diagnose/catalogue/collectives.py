@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Final
 
-from slurmddp.diagnose.rule_types import Rule
+from slurmddp.diagnose.rule_types import Rule, line_rule
 
 _collective_timeout = partial(
     Rule,
@@ -121,13 +121,12 @@ RULES: Final = (
         what="the checkpoint does not match the current model {model}",
         advice="load a checkpoint of this model, or start over with --reset or another --name",
     ),
-    Rule(
+    line_rule(
         key="other-checkpoint",
         pattern=r"checkpoint (?P<folder>\S+) belongs to another run",
         example="Error: checkpoint step-000000100 belongs to another run (abc; this one is def); remove it, or start "
         "over with --reset",
         what="the checkpoint {folder} belongs to another run",
         advice="remove it, or start over with --reset",
-        place="line",
     ),
 )
