@@ -69,12 +69,9 @@ def _with_accounts(cluster: Cluster, config: Record, environ: Mapping[str, str],
         qos = client.query(LIST_QOS, environ, timeout_s=timeout_s) if cluster.preempts_by_qos else ""
     except ClusterError as error:
         return _without(cluster, str(error))
-    found = parse_membership(user)
     return replace(
         cluster,
-        accounts=found.accounts,
-        qos=found.qos,
-        default_account=found.default_account,
+        **parse_membership(user)._asdict(),
         preemptable_qos=parse_qos(qos, config),
     )
 
@@ -182,11 +179,10 @@ def parse_config(stdout: str) -> Record:
 
 def describe(nodes: Mapping[str, tuple[Nodes, ...]], partitions: Sequence[Record], config: Record) -> Cluster:
     """Return the cluster from the three answers."""
-    tiers = preemption.PartitionTiers(partitions)
     return Cluster(
         name=parse_word(config.get("ClusterName", "")),
         version=parse_word(config.get("SLURM_VERSION", "")),
-        partitions=tuple(_partition(record, nodes, config, tiers) for record in partitions),
+        partitions=tuple(_partition(record, nodes, config, partitions) for record in partitions),
         requeue=config.get("JobRequeue", "1").strip() != "0",
         preempts_by_qos=preemption.preemption_type(config) == "qos",
         chooses_partitions=parse_word(config.get("JobSubmitPlugins", "")) != "",
@@ -194,12 +190,11 @@ def describe(nodes: Mapping[str, tuple[Nodes, ...]], partitions: Sequence[Record
         signals_on_preemption=preemption.sends_user_signal(config),
         kill_wait_s=parse_number(config.get("KillWait", "").partition(" ")[0]) or 30,
         max_array_size=parse_number(config.get("MaxArraySize", "")) or 1001,
-        max_script_bytes=_max_script_bytes(config),
     )
 
 
 def _partition(
-    record: Record, nodes: Mapping[str, tuple[Nodes, ...]], config: Record, tiers: preemption.PartitionTiers
+    record: Record, nodes: Mapping[str, tuple[Nodes, ...]], config: Record, partitions: Sequence[Record]
 ) -> Partition:
     name = record["PartitionName"]
     return Partition(
@@ -223,7 +218,7 @@ def _partition(
         qos=parse_names(record.get("AllowQos", "ALL")),
         denied_qos=parse_names(record.get("DenyQos", "")) or (),
         groups=parse_names(record.get("AllowGroups", "ALL")),
-        preemption=preemption.find_preemption(record, config, outranked=tiers.outranked(record)),
+        preemption=preemption.find_preemption(record, config, outranked=preemption.is_outranked(record, partitions)),
         grace_s=0 if preemption.preemption_type(config) == "qos" else parse_number(record.get("GraceTime", "")) or 0,
     )
 
@@ -268,8 +263,3 @@ def parse_qos(stdout: str, config: Record) -> tuple[Qos, ...]:
         for name, _, own, grace in rows
         if rivals[name]
     )
-
-
-def _max_script_bytes(config: Record) -> int:
-    match = re.search(r"\bmax_script_size=(\d+)", config.get("SchedulerParameters", ""))
-    return int(match[1]) if match else Cluster().max_script_bytes

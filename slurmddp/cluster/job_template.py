@@ -131,8 +131,6 @@ def _for_partition(cluster: Cluster, partition: Partition) -> Iterator[str]:
         slurm_time(min(_TIME_S, limit_s)),
         f"at most {slurm_time(limit_s)}" if partition.max_time_s else "there is no limit",
     )
-    grace_s = 0 if cluster.preempts_by_qos else partition.grace_s
-    yield _remark(_on_preemption(partition, grace_s, signals=cluster.signals_on_preemption))
 
 
 def _most_frequent(partition: Partition) -> tuple[Nodes, int]:
@@ -187,20 +185,6 @@ def _ranks(cluster: Cluster, partition: Partition, nodes: Nodes) -> Iterator[str
         if name in full.origins:
             value = _toml(getattr(full.spec, name))
             yield _remark(f"{name.replace('_', '-')} = {value}", f"when left out; {_plain(full.origins[name])}")
-
-
-def _on_preemption(partition: Partition, grace_s: int, *, signals: bool) -> str:
-    if partition.preemption == "off":
-        return "Nothing takes these nodes from a job before its time limit."
-    if partition.preemption in ("suspend", "gang"):
-        return "More urgent jobs may pause this one."
-    if grace_s:
-        return f"More urgent jobs may take the nodes; the ranks have {grace_s} s to save, and the job comes back."
-    if signals:
-        return "More urgent jobs may take the nodes; the ranks are told, save, and the job comes back."
-    if partition.preemption == "requeue":
-        return "More urgent jobs may take the nodes at once; the job goes on from its last checkpoint."
-    return "More urgent jobs may end this one at once; `slurmddp submit --chain N` queues N that go on in its place."
 
 
 _GENERAL: Final = (

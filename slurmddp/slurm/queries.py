@@ -129,14 +129,10 @@ def accounting(job_ids: Sequence[str], since: datetime | None, environ: Environ,
     return found
 
 
-def steps_command(job_id: str) -> list[str]:
-    """Return the command that lists one job and its steps."""
-    return ["sacct", "--parsable2", f"--jobs={job_id}", f"--format={_STEPS_COLUMNS}"]
-
-
 def last_run(job_id: str, environ: Environ, *, timeout_s: float) -> Listing:
     """Return one job from sacct since its last requeue, with the memory of its steps."""
-    return _list(steps_command(job_id), parse_accounting, environ, timeout_s)
+    command = ["sacct", "--parsable2", f"--jobs={job_id}", f"--format={_STEPS_COLUMNS}"]
+    return _list(command, parse_accounting, environ, timeout_s)
 
 
 def controller(job_id: str, environ: Environ, *, timeout_s: float) -> Listing:
@@ -210,15 +206,11 @@ def script_digest(job_id: str, environ: Environ, *, timeout_s: float = TIMEOUT_S
         return None
 
 
-def lost_nodes_command(host_list: str) -> list[str]:
-    """Return the command that lists nodes with their states."""
-    return ["sinfo", "--noheader", "--Node", f"--nodes={host_list}", "--format=%N %T"]
-
-
 def lost_nodes(host_list: str, environ: Environ, *, timeout_s: float) -> tuple[str, ...]:
     """Return the nodes of a host list that are down, failing, or do not respond; none when Slurm does not answer."""
+    command = ["sinfo", "--noheader", "--Node", f"--nodes={host_list}", "--format=%N %T"]
     try:
-        answer = client.ask(lost_nodes_command(host_list), environ, timeout_s=timeout_s)
+        answer = client.ask(command, environ, timeout_s=timeout_s)
     except ClusterError:
         return ()
     return parse_nodes_down(answer.stdout)

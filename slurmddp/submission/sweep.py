@@ -14,7 +14,6 @@ from slurmddp.errors import ClusterError, UsageError
 from slurmddp.runs.history import is_finished
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import settings_of, submissions
-from slurmddp.script.build import build_script
 from slurmddp.slurm import queries
 from slurmddp.slurm.client import LostAnswerError
 from slurmddp.submission.submit import submit
@@ -83,9 +82,9 @@ def sweep(
 ) -> tuple[SweepProgress, list[Submitted]]:
     """Submit the tasks of the request's array that are neither done nor in the queue; return what was, and the jobs.
 
-    The run is held meanwhile, so that no other process submits for the sweep. More tasks than MaxArraySize, or a
-    script larger than max_script_size, make several arrays. `accepted` gets each array at once. Raises UsageError and
-    ClusterError as `submit` does, with the number of settings that were queued before.
+    The run is held meanwhile, so that no other process submits for the sweep. More tasks than MaxArraySize
+    make several arrays. `accepted` gets each array at once. Raises UsageError and ClusterError as `submit` does, with
+    the number of settings that were queued before.
     """
     array, job = request.array, request.resolved.spec
     if array is None:
@@ -105,7 +104,8 @@ def sweep(
 
     with _hold_run(run):
         where = read_progress(run, array.tasks, environ)
-        parts = list(_split_array(request, replace(array, tasks=where.missing))) if where.missing else []
+        size = (request.cluster or Cluster()).max_array_size
+        parts = list(replace(array, tasks=where.missing).parts(size))
         return where, _submit_parts(parts, one)
 
 
@@ -129,7 +129,7 @@ def _submit_parts(parts: Sequence[Array], one: Callable[[Array], Submitted]) -> 
     if len(parts) > 1 and parts[0].max_parallel:
         raise ClusterError(
             f"--max-parallel holds for one array, and {count} settings need {len(parts)} here "
-            "(MaxArraySize, max_script_size); sweep over fewer, or leave it out"
+            "(MaxArraySize); sweep over fewer, or leave it out"
         )
     done: list[Submitted] = []
     for part in parts:
@@ -141,14 +141,3 @@ def _submit_parts(parts: Sequence[Array], one: Callable[[Array], Submitted]) -> 
             first = sum(len(part.tasks) for part in parts[: len(done)])
             raise ClusterError(f"{first} of {count} settings are queued, then: {error}") from error
     return done
-
-
-def _split_array(request: Request, array: Array) -> Iterator[Array]:
-    """Yield the fewest arrays that the cluster accepts."""
-    cluster = request.cluster or Cluster()
-    size = min(cluster.max_array_size, len(array.tasks))
-    while size > 1 and any(
-        len(build_script(request.resolved.spec, array=part)) > cluster.max_script_bytes for part in array.parts(size)
-    ):
-        size = -(-size // 2)
-    yield from array.parts(size)

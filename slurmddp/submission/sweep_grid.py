@@ -18,7 +18,7 @@ from slurmddp.errors import UsageError
 from slurmddp.text import quote_value
 
 MAX_SETTINGS: Final = 1_000_000
-"""The most settings of a sweep; a script may have 4 MB by default (slurm.conf(5), max_script_size)."""
+"""The most settings of a sweep."""
 
 _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _RANGE: Final = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(\d+))?", re.ASCII)

@@ -81,22 +81,6 @@ def test_of_different_nodes_the_most_alike_count_with_their_type():
     assert "of 6 like it" in text and "cpus-per-task = 5" in text
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({}, "Nothing takes these nodes"),
-        ({"preemption": "requeue", "grace_s": 30}, "the ranks have 30 s to save, and the job comes back"),
-        ({"preemption": "requeue"}, "goes on from its last checkpoint"),
-        ({"preemption": "cancel"}, "submit --chain N"),
-        ({"preemption": "suspend"}, "may pause this one"),
-    ],
-)
-def test_it_says_what_preemption_does(values, said):
-    assert said in job_template.build_job_file(
-        Cluster(partitions=(partition("gpu", GPUS, **values),)), script=None, name="x", file="job.toml"
-    )
-
-
 @pytest.mark.parametrize("hostile", ['a"b\\c', "a'b #=|,;%", "a\x1b[2Jb\nnodes = 9", "\udcff"])
 def test_names_that_are_no_ones_business_do_no_harm(hostile):
     fine = partition("fine", GPUS, default=True)

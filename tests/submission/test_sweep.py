@@ -140,17 +140,6 @@ def test_the_same_sweep_typed_twice_at_once_is_submitted_once(cli, slurm, slurm_
     assert len(waiting) == 2 and "run s is being submitted by process" in refused[0]
 
 
-def test_what_is_more_than_one_script_may_hold_are_several(cli, slurm):
-    long = "x" * 100_000
-    words = ["--set", f"n={','.join(map(str, range(50)))}", "--set", "last=1", "--hold"]
-    first, second = cli(*sweep(*words), long).stdout.split()
-    counts = [len(slurm("squeue", "--array", "--noheader", f"--jobs={job}").splitlines()) for job in (first, second)]
-    slurm("scancel", first, second)
-    assert counts == [25, 25]
-    refused = cli(*sweep(*words, "--max-parallel=2", "--name=other"), long, status=3)
-    assert "50 settings need 2 here" in refused.stderr
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
