@@ -1,7 +1,6 @@
 """Builds a first job file: values that fit the cluster, with comments. Reads scripts; writes nothing."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -120,10 +119,10 @@ def _head(cluster: Cluster | None, file: str) -> Iterator[str]:
 
 
 def _for_partition(cluster: Cluster, partition: Partition) -> Iterator[str]:
-    shape, alike = _most_frequent(partition)
+    shape = max(partition.usable, key=lambda nodes: (nodes.gpus > 0, nodes.count))
     yield _line("partition", partition.name, "the default" if partition.default else _others(cluster, partition))
     yield from _account(cluster, partition)
-    yield _line("nodes", max(1, partition.min_nodes), f"of {alike} like it")
+    yield _line("nodes", max(1, partition.min_nodes), f"of {partition.node_count}")
     yield from _ranks(cluster, partition, shape)
     limit_s = partition.max_time_s or _TIME_S
     yield _line(
@@ -131,19 +130,6 @@ def _for_partition(cluster: Cluster, partition: Partition) -> Iterator[str]:
         slurm_time(min(_TIME_S, limit_s)),
         f"at most {slurm_time(limit_s)}" if partition.max_time_s else "there is no limit",
     )
-
-
-def _most_frequent(partition: Partition) -> tuple[Nodes, int]:
-    """Return the most frequent kind of node and its count; one with GPUs where there are any."""
-    counts: Counter[tuple[int, str, int, int]] = Counter()
-    for nodes in partition.usable:
-        counts[_shape(nodes)] += nodes.count
-    most = max(partition.usable, key=lambda nodes: (nodes.gpus > 0, counts[_shape(nodes)]))
-    return most, counts[_shape(most)]
-
-
-def _shape(nodes: Nodes) -> tuple[int, str, int, int]:
-    return nodes.gpus, nodes.gpu_type, nodes.cpus, nodes.memory_mb
 
 
 def _others(cluster: Cluster, partition: Partition) -> str:

@@ -58,18 +58,7 @@ LEAD_MARGIN_S: Final = 60
 """Seconds that a job must have before the stop signal; with less it would stop soon after its start."""
 
 OURS: Final = (
-    *(
-        "array",
-        "chdir",
-        "error",
-        "export",
-        "gpu-bind",
-        "gpus",
-        "gpus-per-task",
-        "input",
-        "ntasks",
-        "open-mode",
-    ),
+    *("array", "chdir", "error", "export", "gpu-bind", "gpus", "gpus-per-task", "input", "ntasks", "open-mode"),
     *("output", "parsable", "no-requeue", "signal", "tasks-per-node", "test-only", "wait", "wrap"),
 )
 """Options of sbatch that the script itself needs; `--sbatch` refuses them and their abbreviations."""

@@ -40,7 +40,6 @@ _FIELDS: Final = {
 _LAYOUT: Final = MARK + "|".join(f"{key}={field}" for key, field in _FIELDS.items())
 _COLUMNS: Final = "JobID,State,Submit,Start,End,ElapsedRaw,TimelimitRaw,ExitCode,Partition,NodeList,User,Reason,JobName"
 _STATE_COLUMNS: Final = "JobID,State,Submit,Reason"
-_FEWEST_COLUMNS: Final = "JobID,State,Submit,JobName"
 _STEPS_COLUMNS: Final = "JobID,State,Submit,ExitCode,NodeList,Reason,MaxRSS,JobName"
 
 Environ = Mapping[str, str]
@@ -109,13 +108,13 @@ def queue(job_ids: Sequence[str], environ: Environ, *, timeout_s: float) -> List
     return _list(queue_command(job_ids), lambda said: Listing(tuple(parse_queue(said))), environ, timeout_s)
 
 
-def accounting_command(job_ids: Sequence[str], since: datetime | None, columns: str) -> list[str]:
+def accounting_command(job_ids: Sequence[str], since: datetime | None) -> list[str]:
     """Return the command that lists jobs of the accounting, with a line of column names."""
     which = [f"--jobs={','.join(job_ids)}"]
     if len(job_ids) > MANY:
         start = (since or datetime.fromtimestamp(0).astimezone()).strftime("%Y-%m-%dT%H:%M:%S")
         which = [f"--user={user()}", f"--starttime={start}"]
-    return ["sacct", "--allocations", "--parsable2", "--duplicates", *which, f"--format={columns}"]
+    return ["sacct", "--allocations", "--parsable2", "--duplicates", *which, f"--format={_COLUMNS}"]
 
 
 def accounting(job_ids: Sequence[str], since: datetime | None, environ: Environ, *, timeout_s: float) -> Listing:
@@ -123,10 +122,7 @@ def accounting(job_ids: Sequence[str], since: datetime | None, environ: Environ,
 
     For many, return all jobs that the user has submitted `since`.
     """
-    found = _list(accounting_command(job_ids, since, _COLUMNS), parse_accounting, environ, timeout_s)
-    if "Invalid field requested" in found.silence:
-        return _list(accounting_command(job_ids, since, _FEWEST_COLUMNS), parse_accounting, environ, timeout_s)
-    return found
+    return _list(accounting_command(job_ids, since), parse_accounting, environ, timeout_s)
 
 
 def last_run(job_id: str, environ: Environ, *, timeout_s: float) -> Listing:

@@ -13,6 +13,9 @@ _collective_timeout = partial(
     role="symptom",
     sure="likely",
 )
+_shape_mismatch = partial(
+    Rule, key="shape-mismatch", advice="build the model from the same arguments and data on every rank"
+)
 
 RULES: Final = (
     Rule(
@@ -86,23 +89,19 @@ RULES: Final = (
         what="a parameter got two gradients in one backward: it is used outside forward, or checkpointed twice",
         advice="use torch.utils.checkpoint with use_reentrant=False, or wrap the model with static_graph=True",
     ),
-    Rule(
-        key="shape-mismatch",
+    _shape_mismatch(
         pattern=r"\[(?P<rank>\d+)\]: params\[(?P<index>\d+)\] in this process with sizes (?P<sizes>\[[^]]*\]) "
         r"appears not to match",
         example="RuntimeError: [1]: params[0] in this process with sizes [12, 10] appears not to match sizes of the "
         "same param in process 0.",
         what="rank {rank} built another model than rank 0: its parameter {index} has the shape {sizes}",
-        advice="build the model from the same arguments and data on every rank",
     ),
-    Rule(
-        key="shape-mismatch",
+    _shape_mismatch(
         pattern=r"DDP expects same model across all ranks, but Rank (?P<one>\d+) has (?P<ones>\d+) params, while rank "
         r"(?P<other>\d+) has inconsistent (?P<others>\d+) params",
         example="RuntimeError: DDP expects same model across all ranks, but Rank 0 has 2 params, while rank 1 has "
         "inconsistent 4 params.",
         what="ranks built different models: {ones} parameters on rank {one}, {others} on rank {other}",
-        advice="build the model from the same arguments and data on every rank",
     ),
     Rule(
         key="not-finite",

@@ -15,17 +15,12 @@ _port_taken = partial(
     again=True,
 )
 _rank_missing = partial(
-    Rule,
+    _symptom,
     key="rank-missing",
     advice="read the output of the missing ranks; a rank that never started has none",
-    again=None,
-    sure="likely",
-    role="symptom",
 )
-_head_unreachable = partial(
-    Rule, key="head-unreachable", advice="run `slurmddp doctor`", again=None, role="symptom", sure="likely"
-)
-_mesh_failed = partial(Rule, key="mesh-failed", again=None, role="symptom", sure="likely")
+_head_unreachable = partial(_symptom, key="head-unreachable", advice="run `slurmddp doctor`")
+_mesh_failed = partial(_symptom, key="mesh-failed")
 
 RULES: Final = (
     _port_taken(
