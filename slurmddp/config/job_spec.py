@@ -230,7 +230,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         for item in self.sbatch:
             _check_sbatch(item)
         for line in self.setup:
-            _check_line(line)
+            check_line_end(line, f"--setup: {quote_value(line)}")
         for item in self.env:
             _check_variable(item)
         _check_ports(self.port_range)
@@ -417,11 +417,10 @@ def _check_sbatch(item: str) -> None:
         raise UsageError(f"--sbatch: {quote_value(item)} is not for you to set; {hint}")
 
 
-def _check_line(line: str) -> None:
-    if (len(line) - len(line.rstrip("\\"))) % 2:
-        raise UsageError(
-            f"--setup: {quote_value(line)} ends in a backslash, which joins it to the next line; remove it"
-        )
+def check_line_end(lines: str, given: str) -> None:
+    """Raise UsageError for shell lines that would join the next line to the last one; `given` names them."""
+    if (len(lines) - len(lines.rstrip("\\"))) % 2:
+        raise UsageError(f"{given} ends in a backslash, which joins it to the next line; remove it")
 
 
 def _check_variable(item: str) -> None:

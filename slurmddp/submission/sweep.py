@@ -1,7 +1,6 @@
 """Submits the settings of a sweep that are not done yet, as one array or as few arrays as the cluster allows."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,8 +14,7 @@ from slurmddp.runs.history import is_finished
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import settings_of, submissions
 from slurmddp.slurm import queries
-from slurmddp.slurm.client import LostAnswerError
-from slurmddp.submission.submit import submit
+from slurmddp.submission.submit import made_folder, submit
 from slurmddp.submission.submit_once import Notice, Submitted
 
 
@@ -99,29 +97,18 @@ def sweep(
             environ=environ,
             notice=notice,
             is_claimed=True,
-            accepted=accepted,
+            accepted=keep_folder,
         )
 
-    with _hold_run(run):
+    def keep_folder(done: Submitted) -> None:
+        folder.is_needed = True
+        accepted(done)
+
+    with made_folder(run) as folder, run.claimed():
         where = read_progress(run, array.tasks, environ)
         size = (request.cluster or Cluster()).max_array_size
         parts = list(replace(array, tasks=where.missing).parts(size))
         return where, _submit_parts(parts, one)
-
-
-@contextmanager
-def _hold_run(run: RunDir) -> Iterator[None]:
-    """Hold the run; remove its folder again if it was made for a sweep that is refused."""
-    created = run.create()
-    try:
-        with run.claimed():
-            yield
-    except LostAnswerError:
-        raise
-    except BaseException:
-        if created and not submissions(run):
-            run.remove_unused(created)
-        raise
 
 
 def _submit_parts(parts: Sequence[Array], one: Callable[[Array], Submitted]) -> list[Submitted]:
