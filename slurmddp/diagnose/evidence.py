@@ -8,13 +8,7 @@ from typing import Final
 
 from slurmddp.diagnose.catalogue import find_rule
 from slurmddp.diagnose.flight_recorder import Divergence
-from slurmddp.diagnose.log_reader import (
-    LogLine,
-    make_evidence,
-    modification_time,
-    read_lines,
-    strip_labels,
-)
+from slurmddp.diagnose.log_reader import LogLine, make_evidence, modification_time, read_lines, strip_labels
 from slurmddp.diagnose.rank_exits import RankExit, parse_rank_exits
 from slurmddp.diagnose.rule_types import Line, Observation, Rule
 from slurmddp.diagnose.tracebacks import OUTLIVED_LINES, find_fatal_tracebacks, ordinary_lines
