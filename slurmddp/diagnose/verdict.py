@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from slurmddp.diagnose.catalogue import RULES
-from slurmddp.diagnose.catalogue.states import END_RULES, RESUME, STOP_CAUSES
+from slurmddp.diagnose.catalogue.states import END_RULES, RESUME, STOP_REASONS
 from slurmddp.diagnose.evidence import Evidence
 from slurmddp.diagnose.flight_recorder import Divergence
 from slurmddp.diagnose.log_reader import make_evidence
@@ -95,7 +95,7 @@ def _judge_stop(evidence: Evidence) -> Diagnosis | None:
         return None
     what = evidence.stop_record.text.partition(" ")[2]
     return Diagnosis(
-        cause=next((key for word, key in STOP_CAUSES.items() if f"({word})" in what), "told-to-stop"),
+        cause=next((word.replace(" ", "-") for word in STOP_REASONS if f"({word})" in what), "told-to-stop"),
         what=f"the ranks were {what}" if what.startswith("told") else what,
         evidence=(evidence.stop_record,),
         again=True,

@@ -14,7 +14,9 @@ import pytest
 from polling import until
 
 from slurmddp.cli.sweep import sweep as command
-from slurmddp.errors import UsageError
+from slurmddp.config.job_array import Array, Task
+from slurmddp.config.job_spec import JobSpec
+from slurmddp.errors import ClusterError, UsageError
 from slurmddp.runs.layout import RunDir, append_record, read_records
 from slurmddp.submission import sweep as submission
 from slurmddp.submission.sweep_results import ranked, results
@@ -138,6 +140,22 @@ def test_the_same_sweep_typed_twice_at_once_is_submitted_once(cli, slurm, slurm_
     waiting = slurm("squeue", "--array", "--noheader", "--name=s", "--states=PENDING", "--format=%i").split()
     slurm("scancel", *waiting)
     assert len(waiting) == 2 and "run s is being submitted by process" in refused[0]
+
+
+def test_what_is_more_than_one_array_may_have_are_several_without_a_common_limit():
+    tasks = tuple(Task({"n": str(number)}, JobSpec(job_name="x", command=("t.py",))) for number in range(3))
+    sizes = []
+
+    def submit(part):
+        if sizes:
+            raise ClusterError("refused")
+        sizes.append(len(part.tasks))
+
+    with pytest.raises(ClusterError, match="2 of 3 settings are queued, then: refused"):
+        submission._submit_parts(list(Array(tasks).parts(2)), submit)
+    with pytest.raises(ClusterError, match="3 settings need 2 here"):
+        submission._submit_parts(list(Array(tasks, max_parallel=2).parts(2)), submit)
+    assert sizes == [2]
 
 
 @pytest.mark.parametrize(

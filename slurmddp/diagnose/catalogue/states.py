@@ -70,13 +70,8 @@ def find_state_rule(state: str, exit_code: str) -> Cause | None:
     return STATE_RULES.get(state) or STATE_RULES.get(f"{state} {exit_code}")
 
 
-STOP_CAUSES: Final = {
-    "time limit": "time-limit",
-    "preempted": "preempted",
-    "requeued": "requeued",
-    "cancelled": "cancelled",
-}
-"""The causes by the reason that rank 0's record gives in brackets for being told to stop."""
+STOP_REASONS: Final = ("time limit", "preempted", "requeued", "cancelled")
+"""What rank 0's record says in brackets of being told to stop; with `-` for the blank it is the cause."""
 
 END_RULES: Final = {
     "SIGKILL": Cause(
