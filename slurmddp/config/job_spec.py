@@ -301,6 +301,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         return (self.container_runtime or runtime_of(self.container)) if self.container else None
 
     @property
+    def has_setup(self) -> bool:
+        """Whether the environment of the ranks is made on the nodes, besides a virtual environment."""
+        return bool(self.conda or self.module or self.setup or self.setup_file)
+
+    @property
     def tasks_per_node(self) -> int:
         """Ranks on each node."""
         return self.ntasks_per_node or (not self.is_one_process and self.gpus) or 1
