@@ -49,7 +49,10 @@ def _named(spec: JobSpec, cluster: Cluster) -> tuple[Partition, ...] | str:
 
 def _of_partition(spec: JobSpec, partition: Partition) -> Iterator[str]:
     checks = (_node_count,) if partition.unseen else (_node_count, _gpus, _cpus, _memory)
-    yield from filter(None, (check(spec, partition) for check in (*checks, _state, _time, _qos)))
+    of_nodes = [line for check in checks if (line := check(spec, partition))]
+    others = [line for check in (_state, _time, _qos) if (line := check(spec, partition))]
+    yield from of_nodes or filter(None, (_together(spec, partition),))
+    yield from others
 
 
 def _state(_: JobSpec, partition: Partition) -> str:
@@ -111,6 +114,17 @@ def _memory(spec: JobSpec, partition: Partition) -> str:
     return f"--mem {spec.mem}: a job gets {most} MB on a node of partition {partition.name}; at most --mem {most}"
 
 
+def _together(spec: JobSpec, partition: Partition) -> str:
+    """Check that enough nodes have everything together: one may have the GPUs and another the CPUs."""
+    count = sum(nodes.count for nodes in partition.nodes if _has_all(spec, nodes))
+    if count >= spec.nodes or partition.unseen:
+        return ""
+    return (
+        f"--nodes {spec.nodes}: {count} nodes of partition {partition.name} have everything that is asked for "
+        f"({', '.join(_wanted(spec))})"
+    )
+
+
 def _has_all(spec: JobSpec, nodes: Nodes) -> bool:
     return (
         nodes.gpus_of(spec.gpu_type) >= spec.gpus
@@ -118,6 +132,16 @@ def _has_all(spec: JobSpec, nodes: Nodes) -> bool:
         and nodes.memory_mb >= memory_mb(spec)
         and features_of(spec.constraint) <= set(nodes.features)
     )
+
+
+def _wanted(spec: JobSpec) -> Iterator[str]:
+    yield f"{_cpus_of(spec)} CPUs"
+    if spec.gpus_per_node:
+        yield f"GPUs {spec.gpus_per_node}"
+    if spec.mem:
+        yield f"memory {spec.mem}"
+    for feature in sorted(features_of(spec.constraint)):
+        yield f"feature {feature}"
 
 
 def _cpus_of(spec: JobSpec) -> int:

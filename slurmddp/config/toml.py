@@ -105,7 +105,8 @@ def parse_toml(raw: bytes, place: str) -> dict[str, Any]:
 
     try:
         text = raw.decode("utf-8")
-        return tomllib.loads(text)
+        tables = tomllib.loads(text)
+        _check_numbers(tables)
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise UsageError(f"{place}, line {line}: not UTF-8 text") from error
@@ -114,6 +115,15 @@ def parse_toml(raw: bytes, place: str) -> dict[str, Any]:
         raise UsageError(f"{place}: {said}") from error
     except (RecursionError, ValueError) as error:  # Python limits the digits of a number
         raise UsageError(f"{place}: its tables are nested too deeply, or a number in it is too big") from error
+    return tables
+
+
+def _check_numbers(value: Any) -> None:
+    """Raise ValueError for a number that msgspec cannot hold."""
+    if isinstance(value, int) and abs(value) >= 2**63:
+        raise ValueError
+    for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _check_numbers(item)
 
 
 def build_source(

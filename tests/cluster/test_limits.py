@@ -64,6 +64,10 @@ def test_what_fits_is_no_problem(values):
         ({"gpus_per_node": "9"}, "--gpus-per-node 9: a node of partition gpu has 8"),
         ({"gpus_per_node": "h100:1"}, "--gpus-per-node h100:1: partition gpu has GPUs of type a100"),
         (
+            {"gpus_per_node": "1", "partition": "all", "constraint": "y"},
+            "have everything that is asked for (1 CPUs, GPUs 1",
+        ),
+        (
             {"gpus_per_node": "8", "cpus_per_task": 3},
             "need 24 CPUs on a node, and a job gets 16 in partition gpu; at most --cpus-per-task 2",
         ),
@@ -73,6 +77,14 @@ def test_what_fits_is_no_problem(values):
         ),
         ({"mem": "16001"}, "--mem 16001: a job gets 16000 MB on a node of partition gpu; at most --mem 16000"),
         ({"mem": "40G", "partition": "all"}, "--mem 40G: a job gets 32000 MB on a node of partition all"),
+        (
+            {"partition": "all", "gpus_per_node": "8", "cpus_per_task": 8, "nodes": 1},
+            "--nodes 1: 0 nodes of partition all have everything that is asked for (64 CPUs, GPUs 8)",
+        ),
+        (
+            {"constraint": "y"},
+            "--nodes 1: 0 nodes of partition gpu have everything that is asked for (1 CPUs, feature y)",
+        ),
         ({"account": "physic", "partition": "all"}, "--account: 'physic' is not one of yours; did you mean 'physics'?"),
         ({"qos": "low"}, "--qos low: partition gpu does not take it"),
     ],

@@ -177,6 +177,8 @@ def test_a_mistake_is_one_line_with_the_file_and_the_place(name, text, message, 
     ("text", "message"),
     [
         ("nodes = " + "9" * 5000, "slurmddp.toml: its tables are nested too deeply, or a number in it is too big"),
+        ("nodes = 0x" + "f" * 5000, "slurmddp.toml: its tables are nested too deeply, or"),
+        ("[profile.a.env]\nA = -9223372036854775809", "slurmddp.toml: its tables are nested too deeply, or"),
         ("nodes = " + "[" * 20000, "slurmddp.toml: its tables are nested too deeply, or"),
         (
             "time = 04:00:00",
