@@ -13,13 +13,8 @@ from slurmddp.slurm.hostlist import expand
 from slurmddp.slurm.time import slurm_time
 
 _CPU_OPTIONS: Final = (
-    "cpus-per-gpu",
-    "hint",
-    "ntasks-per-core",
-    "cores-per-socket",
-    "threads-per-core",
-    "extra-node-info",
-    "core-spec",
+    *("cpus-per-gpu", "hint", "ntasks-per-core", "cores-per-socket", "threads-per-core"),
+    *("extra-node-info", "core-spec"),
 )
 _MEMORY_OPTIONS: Final = ("mem-per-cpu", "mem-per-gpu")
 

@@ -4,7 +4,7 @@ The formats are those of Slurm 20.11 to 25.x; a field that is missing or unknown
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -28,6 +28,17 @@ _EFFECTIVE: Final = r" CPUEfctv=(\d+)"
 _CORES_KEPT: Final = r" CoreSpecCount=(\d+)"
 _GRES: Final = r"(?:[^,(]|\([^)]*\))+"
 
+_LIST_NODES: Final = ("sinfo", "--all", "--exact", "--noheader", f"--format={_COLUMNS}")
+"""Lists each partition's nodes, in groups of equal nodes with one state."""
+_SHOW_NODES: Final = ("scontrol", "--all", "--oneliner", "show", "nodes")
+"""Shows each node with its reserved CPUs, which sinfo does not show."""
+_SHOW_PARTITIONS: Final = ("scontrol", "--all", "--oneliner", "show", "partition")
+"""Shows all partitions, also hidden ones."""
+_SHOW_CONFIG: Final = ("scontrol", "show", "config")
+"""Shows the controller's configuration."""
+LIST_QOS: Final = ("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=Name,Preempt,PreemptMode,GraceTime")
+"""Lists each QOS with the QOS that it preempts, and its own preemption."""
+
 
 class Membership(NamedTuple):
     """The accounts and QOS that a user may use."""
@@ -43,7 +54,7 @@ def query_cluster(environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, a
     Raises ClusterError when Slurm is missing or does not answer within `timeout_s` seconds. When the accounting does
     not answer, `unlearned` says so.
     """
-    questions = (nodes_command(), partitions_command(), config_command(), cpus_command())
+    questions = (_LIST_NODES, _SHOW_PARTITIONS, _SHOW_CONFIG, _SHOW_NODES)
     nodes, partitions, config, cpus = client.query_all(questions, environ, timeout_s=timeout_s)
     settings = parse_config(config)
     cluster = describe(reduce_cpus(parse_nodes(nodes), parse_cpus(cpus)), parse_partitions(partitions), settings)
@@ -55,33 +66,18 @@ def _with_accounts(cluster: Cluster, config: Record, environ: Mapping[str, str],
         return _without(cluster, "this cluster keeps none")
     try:
         user = client.query(membership_command(environment.user(), cluster.name), environ, timeout_s=timeout_s)
-        listed = _names_accounts(cluster)
-        above = client.query(lineage_command(cluster.name), environ, timeout_s=timeout_s) if listed else ""
-        qos = client.query(qos_command(), environ, timeout_s=timeout_s) if cluster.preempts_by_qos else ""
+        qos = client.query(LIST_QOS, environ, timeout_s=timeout_s) if cluster.preempts_by_qos else ""
     except ClusterError as error:
         return _without(cluster, str(error))
-    found, preemptable = parse_membership(user), parse_qos(qos, config)
     return replace(
         cluster,
-        accounts=found.accounts,
-        qos=found.qos,
-        default_account=found.default_account,
-        accounts_above=parse_lineage(above, found.accounts) if listed else (),
-        preemptable_qos=preemptable,
+        **parse_membership(user)._asdict(),
+        preemptable_qos=parse_qos(qos, config),
     )
-
-
-def _names_accounts(cluster: Cluster) -> bool:
-    return any(partition.accounts or partition.denied_accounts for partition in cluster.partitions)
 
 
 def _without(cluster: Cluster, why: str) -> Cluster:
     return replace(cluster, unlearned=(*cluster.unlearned, f"accounts and QOS: {why}"))
-
-
-def nodes_command() -> list[str]:
-    """Return the command that lists each partition's nodes, in groups of equal nodes with one state."""
-    return ["sinfo", "--all", "--exact", "--noheader", f"--format={_COLUMNS}"]
 
 
 def parse_nodes(stdout: str) -> dict[str, tuple[Nodes, ...]]:
@@ -134,11 +130,6 @@ def parse_gpus(gres: str) -> dict[str, int]:
     return found
 
 
-def cpus_command() -> list[str]:
-    """Return the command that shows each node with its reserved CPUs, which sinfo does not show."""
-    return ["scontrol", "--all", "--oneliner", "show", "nodes"]
-
-
 def parse_cpus(stdout: str) -> dict[str, int]:
     """Return the CPUs for jobs of the nodes that reserve some CPUs (CoreSpecCount, CpuSpecList)."""
     found: dict[str, int] = {}
@@ -176,19 +167,9 @@ def _least_cpus(group: Nodes, cpus: Mapping[str, int]) -> int:
     return min((cpus.get(host, group.cpus) for host in hosts), default=group.cpus)
 
 
-def partitions_command() -> list[str]:
-    """Return the command that shows all partitions, also hidden ones."""
-    return ["scontrol", "--all", "--oneliner", "show", "partition"]
-
-
 def parse_partitions(stdout: str) -> list[Record]:
     """Parse lines of `scontrol --oneliner show partition`."""
     return [parse_record(line) for line in stdout.split("\n") if line.startswith("PartitionName=")]
-
-
-def config_command() -> list[str]:
-    """Return the command that shows the controller's configuration."""
-    return ["scontrol", "show", "config"]
 
 
 def parse_config(stdout: str) -> Record:
@@ -198,11 +179,10 @@ def parse_config(stdout: str) -> Record:
 
 def describe(nodes: Mapping[str, tuple[Nodes, ...]], partitions: Sequence[Record], config: Record) -> Cluster:
     """Return the cluster from the three answers."""
-    tiers = preemption.PartitionTiers(partitions)
     return Cluster(
         name=parse_word(config.get("ClusterName", "")),
         version=parse_word(config.get("SLURM_VERSION", "")),
-        partitions=tuple(_partition(record, nodes, config, tiers) for record in partitions),
+        partitions=tuple(_partition(record, nodes, config, partitions) for record in partitions),
         requeue=config.get("JobRequeue", "1").strip() != "0",
         preempts_by_qos=preemption.preemption_type(config) == "qos",
         chooses_partitions=parse_word(config.get("JobSubmitPlugins", "")) != "",
@@ -210,12 +190,11 @@ def describe(nodes: Mapping[str, tuple[Nodes, ...]], partitions: Sequence[Record
         signals_on_preemption=preemption.sends_user_signal(config),
         kill_wait_s=parse_number(config.get("KillWait", "").partition(" ")[0]) or 30,
         max_array_size=parse_number(config.get("MaxArraySize", "")) or 1001,
-        max_script_bytes=_max_script_bytes(config),
     )
 
 
 def _partition(
-    record: Record, nodes: Mapping[str, tuple[Nodes, ...]], config: Record, tiers: preemption.PartitionTiers
+    record: Record, nodes: Mapping[str, tuple[Nodes, ...]], config: Record, partitions: Sequence[Record]
 ) -> Partition:
     name = record["PartitionName"]
     return Partition(
@@ -239,7 +218,7 @@ def _partition(
         qos=parse_names(record.get("AllowQos", "ALL")),
         denied_qos=parse_names(record.get("DenyQos", "")) or (),
         groups=parse_names(record.get("AllowGroups", "ALL")),
-        preemption=preemption.find_preemption(record, config, outranked=tiers.outranked(record)),
+        preemption=preemption.find_preemption(record, config, outranked=preemption.is_outranked(record, partitions)),
         grace_s=0 if preemption.preemption_type(config) == "qos" else parse_number(record.get("GraceTime", "")) or 0,
     )
 
@@ -270,31 +249,6 @@ def parse_membership(stdout: str) -> Membership:
     return Membership(next((default for default, *_ in rows if default), ""), tuple(accounts), tuple(qos))
 
 
-def lineage_command(cluster: str) -> list[str]:
-    """Return the command that lists each account with its parent."""
-    where = ["show", "assoc", f"cluster={cluster}", "user="]
-    return ["sacctmgr", "--noheader", "--parsable2", *where, "format=Account,ParentName"]
-
-
-def parse_lineage(stdout: str, accounts: Sequence[str]) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    """Parse lines of `account|parent`; return for each of `accounts` its ancestors, the nearest first."""
-    rows = [line.split("|") for line in stdout.split("\n") if "|" in line]
-    above = {account: parent for account, parent, *_ in rows if parent}
-    return tuple((account, tuple(_upwards(account, above))) for account in accounts)
-
-
-def _upwards(account: str, above: Mapping[str, str]) -> Iterator[str]:
-    seen = {account}
-    while (account := above.get(account, "")) and account not in seen:
-        seen.add(account)
-        yield account
-
-
-def qos_command() -> list[str]:
-    """Return the command that lists each QOS with the QOS that it preempts, and its own preemption."""
-    return ["sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=Name,Preempt,PreemptMode,GraceTime"]
-
-
 def parse_qos(stdout: str, config: Record) -> tuple[Qos, ...]:
     """Parse lines of `name|QOS,QOS|mode|time`; return the QOS that another QOS preempts."""
     rows = [line.split("|") for line in stdout.split("\n") if line.count("|") == 3]  # noqa: PLR2004 four columns
@@ -309,8 +263,3 @@ def parse_qos(stdout: str, config: Record) -> tuple[Qos, ...]:
         for name, _, own, grace in rows
         if rivals[name]
     )
-
-
-def _max_script_bytes(config: Record) -> int:
-    match = re.search(r"\bmax_script_size=(\d+)", config.get("SchedulerParameters", ""))
-    return int(match[1]) if match else Cluster().max_script_bytes

@@ -1,7 +1,6 @@
 """Builds a first job file: values that fit the cluster, with comments. Reads scripts; writes nothing."""
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -79,7 +78,7 @@ def choose_partition(cluster: Cluster) -> Partition | None:
     """
     fit = [partition for partition in cluster.partitions if _is_open(partition, cluster)]
     with_gpus = [partition for partition in fit if any(nodes.gpus for nodes in partition.usable)]
-    return min(with_gpus or fit, key=lambda partition: _rank(partition, cluster), default=None)
+    return min(with_gpus or fit, key=_rank, default=None)
 
 
 def _is_open(partition: Partition, cluster: Cluster) -> bool:
@@ -88,29 +87,14 @@ def _is_open(partition: Partition, cluster: Cluster) -> bool:
         and bool(partition.usable)
         and not partition.hidden
         and partition.name.isprintable()
-        and _accounts_for(partition, cluster) != ()
+        and _allowed(partition.accounts, partition.denied_accounts, cluster.accounts) != ()
         and _allowed(partition.qos, partition.denied_qos, cluster.qos) != ()
     )
 
 
-def _rank(partition: Partition, cluster: Cluster) -> tuple[bool, bool, bool, bool, int]:
-    by_parent = _allowed(partition.accounts, partition.denied_accounts, cluster.accounts) == ()
+def _rank(partition: Partition) -> tuple[bool, bool, bool, int]:
     count = sum(nodes.count for nodes in partition.usable)
-    return by_parent, partition.groups is not None, not partition.default, partition.preemption != "off", -count
-
-
-def _accounts_for(partition: Partition, cluster: Cluster) -> tuple[str, ...] | None:
-    """Return the user's accounts that the partition accepts; None when the user's accounts are unknown.
-
-    Accounts below an account of the partition's list count only when none is in the list itself: newer versions of
-    Slurm accept them (slurm.conf(5): AllowAccounts is hierarchical), and 22.05 lets such a job wait.
-    """
-    named = _allowed(partition.accounts, partition.denied_accounts, cluster.accounts)
-    if named or named is None or partition.accounts is None:
-        return named
-    above = dict(cluster.accounts_above)
-    below = (name for name in cluster.accounts or () if not set(partition.accounts).isdisjoint(above.get(name, ())))
-    return tuple(below)
+    return partition.groups is not None, not partition.default, partition.preemption != "off", -count
 
 
 def _allowed(
@@ -135,10 +119,10 @@ def _head(cluster: Cluster | None, file: str) -> Iterator[str]:
 
 
 def _for_partition(cluster: Cluster, partition: Partition) -> Iterator[str]:
-    shape, alike = _most_frequent(partition)
+    shape = max(partition.usable, key=lambda nodes: (nodes.gpus > 0, nodes.count))
     yield _line("partition", partition.name, "the default" if partition.default else _others(cluster, partition))
     yield from _account(cluster, partition)
-    yield _line("nodes", max(1, partition.min_nodes), f"of {alike} like it")
+    yield _line("nodes", max(1, partition.min_nodes), f"of {partition.node_count}")
     yield from _ranks(cluster, partition, shape)
     limit_s = partition.max_time_s or _TIME_S
     yield _line(
@@ -146,21 +130,6 @@ def _for_partition(cluster: Cluster, partition: Partition) -> Iterator[str]:
         slurm_time(min(_TIME_S, limit_s)),
         f"at most {slurm_time(limit_s)}" if partition.max_time_s else "there is no limit",
     )
-    grace_s = 0 if cluster.preempts_by_qos else partition.grace_s
-    yield _remark(_on_preemption(partition, grace_s, signals=cluster.signals_on_preemption))
-
-
-def _most_frequent(partition: Partition) -> tuple[Nodes, int]:
-    """Return the most frequent kind of node and its count; one with GPUs where there are any."""
-    counts: Counter[tuple[int, str, int, int]] = Counter()
-    for nodes in partition.usable:
-        counts[_shape(nodes)] += nodes.count
-    most = max(partition.usable, key=lambda nodes: (nodes.gpus > 0, counts[_shape(nodes)]))
-    return most, counts[_shape(most)]
-
-
-def _shape(nodes: Nodes) -> tuple[int, str, int, int]:
-    return nodes.gpus, nodes.gpu_type, nodes.cpus, nodes.memory_mb
 
 
 def _others(cluster: Cluster, partition: Partition) -> str:
@@ -169,7 +138,7 @@ def _others(cluster: Cluster, partition: Partition) -> str:
 
 
 def _account(cluster: Cluster, partition: Partition) -> Iterator[str]:
-    accounts = _accounts_for(partition, cluster) or ()
+    accounts = _allowed(partition.accounts, partition.denied_accounts, cluster.accounts) or ()
     accounts = tuple(sorted(accounts, key=lambda name: name != cluster.default_account))
     needed = len(accounts) == 1 or partition.accounts is not None or cluster.default_account in accounts
     qos = _allowed(partition.qos, partition.denied_qos, cluster.qos)
@@ -202,20 +171,6 @@ def _ranks(cluster: Cluster, partition: Partition, nodes: Nodes) -> Iterator[str
         if name in full.origins:
             value = _toml(getattr(full.spec, name))
             yield _remark(f"{name.replace('_', '-')} = {value}", f"when left out; {_plain(full.origins[name])}")
-
-
-def _on_preemption(partition: Partition, grace_s: int, *, signals: bool) -> str:
-    if partition.preemption == "off":
-        return "Nothing takes these nodes from a job before its time limit."
-    if partition.preemption in ("suspend", "gang"):
-        return "More urgent jobs may pause this one."
-    if grace_s:
-        return f"More urgent jobs may take the nodes; the ranks have {grace_s} s to save, and the job comes back."
-    if signals:
-        return "More urgent jobs may take the nodes; the ranks are told, save, and the job comes back."
-    if partition.preemption == "requeue":
-        return "More urgent jobs may take the nodes at once; the job goes on from its last checkpoint."
-    return "More urgent jobs may end this one at once; `slurmddp submit --chain N` queues N that go on in its place."
 
 
 _GENERAL: Final = (

@@ -16,6 +16,7 @@ from slurmddp.slurm.time import slurm_time
 from slurmddp.text import quote_value
 
 _MEGABYTES: Final = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2}
+_MOST_NAMED: Final = 10
 
 
 def find_problems(spec: JobSpec, cluster: Cluster) -> tuple[str, ...]:
@@ -180,8 +181,8 @@ def _nearest(name: str, known: Sequence[str]) -> str:
     return f"did you mean {' or '.join(map(quote_value, near))}?" if near else f"there are {_some(known)}"
 
 
-def _some(names: Iterable[str], most: int = 10) -> str:
+def _some(names: Iterable[str]) -> str:
     """Return a few of the names, safe to print."""
     listed = [quote_value(name)[1:-1] for name in names]
-    more = f" and {len(listed) - most} more" if len(listed) > most else ""
-    return ", ".join(listed[:most]) + more
+    more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
+    return ", ".join(listed[:_MOST_NAMED]) + more

@@ -112,15 +112,11 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     """Whether Slurm allocates memory (SelectTypeParameters has Memory)."""
     kill_wait_s: int = 30
     max_array_size: int = 1001
-    max_script_bytes: int = 4 * 2**20
-    """The largest batch script (slurm.conf(5), SchedulerParameters, max_script_size)."""
     accounts: tuple[str, ...] | None = None
     """The accounts of this user; None when unknown."""
     qos: tuple[str, ...] | None = None
     """The QOS of this user; None when unknown."""
     default_account: str = ""
-    accounts_above: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """The ancestors of each account of this user, the nearest first; empty when no partition names accounts."""
     preemptable_qos: tuple[Qos, ...] = ()
     """The QOS that can be preempted, where preemption goes by QOS and the accounting answers."""
     unlearned: tuple[str, ...] = ()

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from typing import Final
 
 from slurmddp.cluster.partitions import Preemption
@@ -51,29 +52,21 @@ def parse_mode(text: str) -> Preemption | None:
     return next((way for word, way in _MODES if word in modes), None)
 
 
-class PartitionTiers:
-    """The tiers of all partitions; a higher tier preempts a lower one on their common nodes."""
+def is_outranked(partition: Record, partitions: Sequence[Record]) -> bool:
+    """Return whether another partition, of a higher tier, can preempt the jobs of this one on their common nodes."""
+    own = _node_names(partition.get("Nodes", ""))
+    above = (other for other in partitions if _tier(other) > _tier(partition))
+    names = (_node_names(other.get("Nodes", "")) for other in above)
+    return any(own is None or other is None or not own.isdisjoint(other) for other in names)
 
-    def __init__(self, partitions: Sequence[Record]) -> None:
-        self._partitions = partitions
-        self._nodes: dict[str, frozenset[str] | None] = {}
 
-    def outranked(self, partition: Record) -> bool:
-        """Return whether another partition can preempt the jobs of this one."""
-        return any(_tier(other) > _tier(partition) and self._share(other, partition) for other in self._partitions)
-
-    def _share(self, one: Record, other: Record) -> bool:
-        left, right = self._expanded(one.get("Nodes", "")), self._expanded(other.get("Nodes", ""))
-        return left is None or right is None or not left.isdisjoint(right)
-
-    def _expanded(self, nodes: str) -> frozenset[str] | None:
-        """Return the names; None, which stands for any node, when they cannot be read."""
-        if nodes not in self._nodes:
-            try:
-                self._nodes[nodes] = frozenset(() if nodes in NO_VALUE else expand(nodes))
-            except UsageError:
-                self._nodes[nodes] = None
-        return self._nodes[nodes]
+@cache
+def _node_names(nodes: str) -> frozenset[str] | None:
+    """Return the names in a host list; None, which stands for any node, when it cannot be read."""
+    try:
+        return frozenset(() if nodes in NO_VALUE else expand(nodes))
+    except UsageError:
+        return None
 
 
 def _tier(partition: Record) -> int:

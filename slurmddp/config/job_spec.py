@@ -58,18 +58,7 @@ LEAD_MARGIN_S: Final = 60
 """Seconds that a job must have before the stop signal; with less it would stop soon after its start."""
 
 OURS: Final = (
-    *(
-        "array",
-        "chdir",
-        "error",
-        "export",
-        "gpu-bind",
-        "gpus",
-        "gpus-per-task",
-        "input",
-        "ntasks",
-        "open-mode",
-    ),
+    *("array", "chdir", "error", "export", "gpu-bind", "gpus", "gpus-per-task", "input", "ntasks", "open-mode"),
     *("output", "parsable", "no-requeue", "signal", "tasks-per-node", "test-only", "wait", "wrap"),
 )
 """Options of sbatch that the script itself needs; `--sbatch` refuses them and their abbreviations."""
@@ -85,7 +74,6 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             help="GPUs on each node, as a count or type:count.",
             metavar="[TYPE:]N",
             slurm_variable="SBATCH_GPUS_PER_NODE",
-            accepts_number=True,
         ),
     ] = None
     ntasks_per_node: Annotated[Tasks | None, Option(help="Ranks on each node [default: its GPUs, or 1].")] = None
@@ -107,7 +95,6 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             help="Time limit: minutes, HH:MM:SS or D-HH:MM:SS.",
             short="-t",
             slurm_variable="SBATCH_TIMELIMIT",
-            accepts_number=True,
         ),
     ] = None
     mem: Annotated[
@@ -116,7 +103,6 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             help="Memory of each node: megabytes, or with K, M, G, T.",
             metavar="SIZE",
             slurm_variable="SBATCH_MEM_PER_NODE",
-            accepts_number=True,
         ),
     ] = None
     job_name: Annotated[
@@ -241,7 +227,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         for item in self.sbatch:
             _check_sbatch(item)
         for line in self.setup:
-            _check_line(line)
+            check_line_end(line, f"--setup: {quote_value(line)}")
         for item in self.env:
             _check_variable(item)
         _check_ports(self.port_range)
@@ -313,6 +299,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     def runtime(self) -> Runtime | None:
         """The program that runs the container; None without a container."""
         return (self.container_runtime or runtime_of(self.container)) if self.container else None
+
+    @property
+    def has_setup(self) -> bool:
+        """Whether the environment of the ranks is made on the nodes, besides a virtual environment."""
+        return bool(self.conda or self.module or self.setup or self.setup_file)
 
     @property
     def tasks_per_node(self) -> int:
@@ -428,11 +419,10 @@ def _check_sbatch(item: str) -> None:
         raise UsageError(f"--sbatch: {quote_value(item)} is not for you to set; {hint}")
 
 
-def _check_line(line: str) -> None:
-    if (len(line) - len(line.rstrip("\\"))) % 2:
-        raise UsageError(
-            f"--setup: {quote_value(line)} ends in a backslash, which joins it to the next line; remove it"
-        )
+def check_line_end(lines: str, given: str) -> None:
+    """Raise UsageError for shell lines that would join the next line to the last one; `given` names them."""
+    if (len(lines) - len(lines.rstrip("\\"))) % 2:
+        raise UsageError(f"{given} ends in a backslash, which joins it to the next line; remove it")
 
 
 def _check_variable(item: str) -> None:

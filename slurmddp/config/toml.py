@@ -1,7 +1,6 @@
 """Reads the TOML files of a job: checks their keys, and makes their paths relative to the working directory. No I/O."""
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeGuard
@@ -22,8 +21,6 @@ PATH_KEYS: Final = (*_PATHS, *_MAYBE_PATHS, "container")
 _PROFILE_KEYS: Final = (*(key for key in JOB_FIELDS if key != "profile"), *ALIASES, "worker")
 CONFIGURATION_KEYS: Final = (*_PROFILE_KEYS, "profile")
 JOB_FILE_KEYS: Final = (*CONFIGURATION_KEYS, "command", "recorded")
-
-_MAX_DEPTH: Final = 100
 
 
 class Layer(NamedTuple):
@@ -109,42 +106,24 @@ def parse_toml(raw: bytes, place: str) -> dict[str, Any]:
     try:
         text = raw.decode("utf-8")
         tables = tomllib.loads(text)
+        _check_numbers(tables)
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise UsageError(f"{place}, line {line}: not UTF-8 text") from error
     except tomllib.TOMLDecodeError as error:
         said = str(error).replace("end of document", f"line {len(text.splitlines())}, its end")
-        raise UsageError(f"{place}: {said}{_profile_hint(text)}") from error
-    except RecursionError as error:
-        raise _too_deep(place) from error
-    except ValueError as error:  # Python limits the digits of a number
-        raise _too_big(place) from error
-    _check_size(tables, place)
+        raise UsageError(f"{place}: {said}") from error
+    except (RecursionError, ValueError) as error:  # Python limits the digits of a number
+        raise UsageError(f"{place}: its tables are nested too deeply, or a number in it is too big") from error
     return tables
 
 
-def _check_size(value: Any, place: str, depth: int = 0) -> None:
-    """Raise UsageError for tables that are nested too deeply, and for numbers that msgspec cannot hold."""
-    if depth > _MAX_DEPTH:
-        raise _too_deep(place)
+def _check_numbers(value: Any) -> None:
+    """Raise ValueError for a number that msgspec cannot hold."""
     if isinstance(value, int) and abs(value) >= 2**63:
-        raise _too_big(place)
+        raise ValueError
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _check_size(item, place, depth + 1)
-
-
-def _too_deep(place: str) -> UsageError:
-    return UsageError(f"{place}: its tables and lists are nested too deeply; at most {_MAX_DEPTH} levels are allowed")
-
-
-def _too_big(place: str) -> UsageError:
-    return UsageError(f"{place}: a number in it is too big; at most {2**63 - 1} is allowed")
-
-
-def _profile_hint(text: str) -> str:
-    """Return advice for a file with both a text `profile` and tables `[profile.NAME]`, which TOML does not allow."""
-    both = all(re.search(pattern, text, re.MULTILINE) for pattern in (r"^\s*profile\s*=", r"^\s*\[[\w.]*\bprofile\."))
-    return "; a file that has tables [profile.NAME] cannot choose one of them; type --profile NAME" if both else ""
+        _check_numbers(item)
 
 
 def build_source(

@@ -8,13 +8,7 @@ from typing import Final
 
 from slurmddp.diagnose.catalogue import find_rule
 from slurmddp.diagnose.flight_recorder import Divergence
-from slurmddp.diagnose.log_reader import (
-    LogLine,
-    make_evidence,
-    modification_time,
-    read_lines,
-    strip_labels,
-)
+from slurmddp.diagnose.log_reader import LogLine, make_evidence, modification_time, read_lines, strip_labels
 from slurmddp.diagnose.rank_exits import RankExit, parse_rank_exits
 from slurmddp.diagnose.rule_types import Line, Observation, Rule
 from slurmddp.diagnose.tracebacks import OUTLIVED_LINES, find_fatal_tracebacks, ordinary_lines
@@ -88,16 +82,14 @@ def find_exception_rule(texts: Sequence[str]) -> tuple[int, Rule, Mapping[str, s
     return next(iter(specific or found[-1:]), None)
 
 
-def observe_tracebacks(
-    lines: Sequence[LogLine], *, rank: int | None, time: float | None = None, host: str = ""
-) -> Iterator[Observation]:
+def observe_tracebacks(lines: Sequence[LogLine], *, rank: int | None, host: str = "") -> Iterator[Observation]:
     """Yield an observation for each fatal traceback."""
     for traceback in find_fatal_tracebacks(lines):
         match = find_exception_rule([line.text for line in traceback.exceptions])
         if match:
             index, rule, groups = match
             line = make_evidence(traceback.exceptions[index])
-            observation = make_observation(rule, groups, line, time=time, rank=rank, host=host)
+            observation = make_observation(rule, groups, line, time=None, rank=rank, host=host)
             yield replace(observation, lines_after=traceback.lines_after)
 
 

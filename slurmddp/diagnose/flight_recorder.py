@@ -11,9 +11,7 @@ from typing import Final
 from slurmddp.diagnose import flight_pickles
 
 READ_LIMIT_S: Final = 30.0
-"""For all dumps that one process reads; a dump usually takes a tenth of a second."""
-MOST_READERS: Final = 3
-"""How many processes are started: each skips the dump that ended the one before it."""
+"""For all dumps, which one process reads; a dump usually takes a tenth of a second."""
 _SAME_SIZES: Final = frozenset({"all_reduce", "allreduce", "broadcast"})
 """Collectives whose sizes must be equal on all ranks."""
 
@@ -43,27 +41,15 @@ class Divergence:
 
 
 def load_dumps(paths: Sequence[Path]) -> dict[Path, FlightRecord]:
-    """Return what each dump holds, without files that are no dump or that take too much time or memory."""
-    found: dict[Path, FlightRecord] = {}
-    left = list(paths)
-    for _ in range(MOST_READERS):
-        if not left:
-            break
-        done = [_parse_record(line) for line in _start_reader(left).splitlines()]
-        found |= {left[index]: record for index, record in enumerate(done) if record}
-        left = left[len(done) + 1 :]  # the dump after those that were read ended the reader
-    return found
-
-
-def _start_reader(paths: Sequence[Path]) -> bytes:
-    """Return the lines of JSON that a reader process has printed, one for each dump that it has read."""
+    """Return what each dump holds, without files that are no dump, and those from one that takes too much on."""
     command = [sys.executable, "-I", flight_pickles.__file__, *map(str, paths)]
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=READ_LIMIT_S, check=False)
         printed = done.stdout
     except subprocess.TimeoutExpired as late:
         printed = late.stdout or b""
-    return printed[: printed.rfind(b"\n") + 1]
+    lines = printed[: printed.rfind(b"\n") + 1].splitlines()
+    return {path: record for path, line in zip(paths, lines, strict=False) if (record := _parse_record(line))}
 
 
 def _parse_record(line: bytes) -> FlightRecord | None:

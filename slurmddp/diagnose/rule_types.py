@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final, Literal
 
 Role = Literal["cause", "symptom", "consequence"]
@@ -21,24 +21,30 @@ NONE: Final = "none"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule:
-    """A pattern by which a failure is recognised."""
+class Cause:
+    """What a failure means, and what to do next."""
 
     key: str
     """The name of the cause; several rules may have the same key."""
-    pattern: str
-    """A regular expression, searched for in a line without its rank's prefix."""
-    example: str
-    """A line that a program has really printed."""
     what: str
-    """One sentence; `{name}` is replaced by what the pattern's group of that name matched."""
+    """One sentence; names in braces are filled in."""
     advice: str = ""
     """What to type or to do next."""
     again: bool | None = False
     """Whether an unchanged new start can help; None if that is not known."""
+    sure: Sure = "certain"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule(Cause):
+    """A pattern by which a failure is recognised; the named groups of the pattern fill in the sentence."""
+
+    pattern: str
+    """A regular expression, searched for in a line without its rank's prefix."""
+    example: str
+    """A line that a program has really printed."""
     role: Role = "cause"
     place: Place = "exception"
-    sure: Sure = "certain"
     general: bool = False
     """Whether the rule is tried only after all rules that are not general."""
 
@@ -51,6 +57,10 @@ class Rule:
         """Return what the pattern's named groups matched in a line; None if the pattern is not in it."""
         match = self.regex.search(text)
         return {name: value or "" for name, value in match.groupdict().items()} if match else None
+
+
+line_rule = partial(Rule, place="line")
+"""Makes a rule whose pattern is searched for in any line of output."""
 
 
 @dataclass(frozen=True)

@@ -80,11 +80,8 @@ class _Attempt:
 def read_attempt_evidence(run: RunDir, job_id: str, attempt: str, events: Sequence[Event]) -> Evidence:
     """Return the evidence of one attempt; `events` are those of the job."""
     files = _Attempt(run, job_id, attempt)
-    numbers, records, own_events = (
-        _list_files(files.folder),
-        read_records(files.folder),
-        _attempt_events(events, attempt),
-    )
+    numbers, records = _list_files(files.folder), read_records(files.folder)
+    own_events = _attempt_events(events, attempt)
     log = _read_batch_log(run, job_id, log_parts(events).get(attempt, LogPart()))
     nodes = [
         line for node in numbers.get("node", ())[:READ_NODES] for line in read_lines(files.folder / f"node-{node}.out")

@@ -10,13 +10,14 @@ from dataclasses import replace
 from typing import Final
 
 from slurmddp.diagnose.catalogue import RULES
-from slurmddp.diagnose.catalogue.states import END_RULES, STOP_CAUSES, EndRule
+from slurmddp.diagnose.catalogue.states import END_RULES, RESUME, STOP_REASONS
 from slurmddp.diagnose.evidence import Evidence
 from slurmddp.diagnose.flight_recorder import Divergence
 from slurmddp.diagnose.log_reader import make_evidence
 from slurmddp.diagnose.rank_exits import RankExit
-from slurmddp.diagnose.rule_types import UNKNOWN, Diagnosis, Line, Observation
+from slurmddp.diagnose.rule_types import UNKNOWN, Cause, Diagnosis, Line, Observation
 from slurmddp.slurm.job_info import JobInfo
+from slurmddp.text import count
 
 SHOWN_LINES: Final = 4
 """How many lines of evidence are shown."""
@@ -95,11 +96,11 @@ def _judge_stop(evidence: Evidence) -> Diagnosis | None:
         return None
     what = evidence.stop_record.text.partition(" ")[2]
     return Diagnosis(
-        cause=next((key for word, key in STOP_CAUSES.items() if f"({word})" in what), "told-to-stop"),
+        cause=next((word.replace(" ", "-") for word in STOP_REASONS if f"({word})" in what), "told-to-stop"),
         what=f"the ranks were {what}" if what.startswith("told") else what,
         evidence=(evidence.stop_record,),
         again=True,
-        advice="submit the same name again: it continues from the last checkpoint",
+        advice=RESUME,
     )
 
 
@@ -180,7 +181,7 @@ def _judge_exits(evidence: Evidence) -> Diagnosis | None:
     return replace(found, rank=rank, host=end.host, evidence=lines)
 
 
-def _diagnose_end(rule: EndRule, what: str) -> Diagnosis:
+def _diagnose_end(rule: Cause, what: str) -> Diagnosis:
     return Diagnosis(cause=rule.key, what=what, sure=rule.sure, advice=rule.advice, again=rule.again)
 
 
@@ -249,7 +250,7 @@ def _diagnose_missing_rank(evidence: Evidence, waited: Observation) -> Diagnosis
         return replace(found, rank=None, host="", others=_describe_waiting(len(same - {None})))
     names = f"rank{'s' if len(absent) > 1 else ''} {', '.join(map(str, absent[:SHOWN_ABSENT]))}"
     names += f" and {len(absent) - SHOWN_ABSENT} more" if len(absent) > SHOWN_ABSENT else ""
-    others = f"{_count_ranks(came_count)} waited for {'it' if len(absent) == 1 else 'them'}"
+    others = f"{count(came_count, 'rank')} waited for {'it' if len(absent) == 1 else 'them'}"
     return replace(found, what=f"{found.what}; {names} did not come", rank=absent[0], host="", others=others)
 
 
@@ -298,17 +299,13 @@ def _describe_others(evidence: Evidence, rank: int | None, cause: Observation | 
     rest = evidence.failed_count - len(same) - len(lost) - (rank is not None and rank not in evidence.silent_ranks)
     parts = []
     if same:
-        parts.append(f"{_count_ranks(len(same))} failed the same way")
+        parts.append(f"{count(len(same), 'rank')} failed the same way")
     if lost:
-        parts.append(f"{_count_ranks(len(lost))} then lost {'its' if len(lost) == 1 else 'their'} peer")
+        parts.append(f"{count(len(lost), 'rank')} then lost {'its' if len(lost) == 1 else 'their'} peer")
     if rest > 0 and (parts or rank is not None):
-        parts.append(f"{_count_ranks(rest)} {'was' if rest == 1 else 'were'} ended with it")
+        parts.append(f"{count(rest, 'rank')} {'was' if rest == 1 else 'were'} ended with it")
     return "; ".join(parts)
 
 
-def _describe_waiting(count: int) -> str:
-    return f"{_count_ranks(count)} waited in vain" if count else ""
-
-
-def _count_ranks(count: int) -> str:
-    return f"{count} rank{'' if count == 1 else 's'}"
+def _describe_waiting(ranks: int) -> str:
+    return f"{count(ranks, 'rank')} waited in vain" if ranks else ""

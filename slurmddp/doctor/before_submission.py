@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from slurmddp.cluster.request import Request
 from slurmddp.config.job_spec import JobSpec
-from slurmddp.doctor.job_environment import check_set_up_lines, check_stop_notice, check_variables
+from slurmddp.doctor.job_environment import check_stop_notice, check_variables
 from slurmddp.doctor.python_check import check_python
 from slurmddp.doctor.slurm_check import check_cluster
 from slurmddp.doctor.storage import check_storage
@@ -26,7 +26,6 @@ def check_job(request: Request, environ: Mapping[str, str]) -> Iterator[Finding]
         yield Finding(check="program", level="error", what=str(error), status=2)
     yield from check_python(spec, environ)
     yield from check_storage(spec, environ)
-    yield from check_set_up_lines(spec)
     yield from check_variables(spec, environ)
     yield from check_stop_notice(spec)
     if request.cluster is not None:

@@ -1,9 +1,7 @@
-"""The environment of the ranks: the variables that the job inherits, its set-up lines and its stop notice."""
+"""The environment of the ranks: the variables that the job inherits, and its stop notice."""
 
-import re
-import shlex
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Final
 
 from slurmddp.config.job_spec import JobSpec
@@ -21,6 +19,8 @@ SLOWING: Final = {
 _OFF: Final = ("", "0", "OFF", "off", "INFO")
 _CHOOSING: Final = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_NET", "NCCL_ALGO", "NCCL_PROTO")
 _NAMED: Final = 6
+_warning = partial(Finding, check="variables", level="warning")
+_note = partial(Finding, check="variables", level="note")
 
 
 def check_variables(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -40,56 +40,26 @@ def check_variables(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Findi
         more = f" and {len(removed) - _NAMED} more" if len(removed) > _NAMED else ""
         names = ", ".join(removed[:_NAMED])
         what = f"the job does not inherit {len(removed)} variables of another job or of sbatch: {names}{more}"
-        yield Finding(check="variables", level="note", what=what)
+        yield _note(what=what)
     for name, effect in SLOWING.items():
         if name not in own and environ.get(name, "") not in _OFF:
-            yield Finding(
-                check="variables",
-                level="warning",
+            yield _warning(
                 what=f"the job inherits {name}={environ[name]}: {effect}",
                 why="it makes each step slower",
                 advice=f"unset {name}",
             )
     for name in _CHOOSING:
         if name not in own and environ.get(name):
-            yield Finding(
-                check="variables",
-                level="note",
+            yield _note(
                 what=f"the job inherits {name}={environ[name]}, which must be correct on the nodes too",
                 advice=f"unset {name}, or confirm it with --env {name}",
             )
     if not spec.gpus and environ.get("CUDA_VISIBLE_DEVICES") and "CUDA_VISIBLE_DEVICES" not in own:
-        yield Finding(
-            check="variables",
-            level="warning",
+        yield _warning(
             what=f"a job without GPUs inherits CUDA_VISIBLE_DEVICES={environ['CUDA_VISIBLE_DEVICES']}",
             why="its ranks use GPUs that Slurm has not allocated to them",
             advice="ask for GPUs with --gpus-per-node, or unset CUDA_VISIBLE_DEVICES",
         )
-
-
-def check_set_up_lines(spec: JobSpec) -> Iterator[Finding]:
-    """Yield the set-up lines in which a pipe can hide a failure."""
-    guarded = False
-    for line in _set_up_lines(spec):
-        guarded = guarded or bool(re.search(r"\bset\s.*-?o?\s*pipefail\b", line))
-        if not guarded and has_pipe(line):
-            yield Finding(
-                check="setup",
-                level="warning",
-                what=f"the set-up line {line.strip()!a} is a pipe",
-                why="if its first command fails, this is not noticed: the status is that of the last command",
-                advice="put `set -o pipefail` on a line before it",
-            )
-
-
-def has_pipe(line: str) -> bool:
-    """Tell whether a shell line pipes the output of one command into another."""
-    words = shlex.shlex(line, posix=True, punctuation_chars=True)
-    try:
-        return any(word in ("|", "|&") for word in words)
-    except ValueError:  # a quote that ends on another line
-        return False
 
 
 def check_stop_notice(spec: JobSpec) -> Iterator[Finding]:
@@ -106,11 +76,3 @@ def check_stop_notice(spec: JobSpec) -> Iterator[Finding]:
         why="the rest of the training is not done unless you submit the job again",
         advice="remove --no-requeue, or queue jobs that continue it: `submit --chain N`",
     )
-
-
-def _set_up_lines(spec: JobSpec) -> Iterable[str]:
-    try:
-        in_file = Path(spec.setup_file).read_text(errors="replace").splitlines() if spec.setup_file else []
-    except OSError:  # the check of the batch script reports it
-        in_file = []
-    return [*in_file, *spec.setup]

@@ -61,13 +61,9 @@ def find_python(spec: JobSpec) -> str | None:
         return None
     if spec.python and "/" in spec.python:
         return spec.python
-    if _has_set_up(spec):
+    if spec.has_setup:
         return None
     return f"{spec.venv.rstrip('/')}/bin/python" if spec.venv else spec.python or sys.executable
-
-
-def _has_set_up(spec: JobSpec) -> bool:
-    return bool(spec.conda or spec.module or spec.setup or spec.setup_file)
 
 
 def probe_python(python: str, spec: JobSpec, environ: Mapping[str, str]) -> Found | str:
@@ -116,7 +112,7 @@ def check_packages(python: str, found: Found, spec: JobSpec) -> Iterator[Finding
 def _check_command(python: str, found: Found, spec: JobSpec) -> Iterator[Finding]:
     for name, there in found["modules"].items():
         what = f"COMMAND names the module {name}, which {python} does not find in this folder"
-        if not there and _has_set_up(spec):
+        if not there and spec.has_setup:
             yield Finding(check="python", level="note", what=what, why="the set-up lines may make it available")
         elif not there:
             yield _error(what, "check its name")

@@ -1,6 +1,7 @@
 """Checks with Slurm: whether it answers, whether it would accept the job, and what preemption does to it."""
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 
 from slurmddp.cluster import Cluster, Partition
 from slurmddp.cluster.limits import find_problems
@@ -8,6 +9,8 @@ from slurmddp.cluster.request import Request
 from slurmddp.errors import ClusterError
 from slurmddp.runs.findings import Finding
 from slurmddp.slurm import sbatch_command
+
+_preemption_finding = partial(Finding, check="preemption")
 
 
 def check_cluster(request: Request, script: bytes | None, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -41,14 +44,13 @@ def describe_preemption(partition: Partition, cluster: Cluster, *, requeues: boo
     """Return what happens to the job if one of higher priority needs its nodes."""
     if cluster.preempts_by_qos:
         what = f"partition {partition.name}: jobs are preempted by QOS, as the site has configured it"
-        return Finding(check="preemption", level="note", what=what)
+        return _preemption_finding(level="note", what=what)
     grace = f"after a grace time of {partition.grace_s} s" if partition.grace_s else "at once"
     notice = _describe_notice(partition, cluster)
     if partition.preemption == "off":
-        return Finding(check="preemption", level="ok", what=f"partition {partition.name}: no job is preempted")
+        return _preemption_finding(level="ok", what=f"partition {partition.name}: no job is preempted")
     if partition.preemption in ("suspend", "gang"):
-        return Finding(
-            check="preemption",
+        return _preemption_finding(
             level="warning",
             what=f"partition {partition.name}: a preempted job is suspended, and continues later",
             why="ranks that continue at different times can time out in a collective",
@@ -56,11 +58,11 @@ def describe_preemption(partition: Partition, cluster: Cluster, *, requeues: boo
         )
     if partition.preemption == "requeue" and requeues:
         what = f"partition {partition.name}: a preempted job is requeued {grace}; {notice}"
-        return Finding(check="preemption", level="ok" if partition.grace_s else "note", what=what)
+        return _preemption_finding(level="ok" if partition.grace_s else "note", what=what)
     what = f"partition {partition.name}: a preempted job is cancelled {grace}; {notice}"
     if partition.grace_s and requeues:
         what += "; it requeues itself within the grace time"
-        return Finding(check="preemption", level="note", what=what)
+        return _preemption_finding(level="note", what=what)
     return Finding(
         check="preemption",
         level="warning",

@@ -5,7 +5,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +30,8 @@ _NODE_LOCAL: Final = frozenset({"overlay", "ramfs", "rootfs", "squashfs", "tmpfs
 """File systems that no other machine can see."""
 _LOCAL_FOLDERS: Final = ("/tmp/", "/var/tmp/", "/dev/shm/")  # noqa: S108 - only compared
 _MOUNT_POINT_FIELD: Final = 4
+_folder_finding = partial(Finding, check="folder")
+_room_warning = partial(Finding, check="room", level="warning")
 
 
 def check_storage(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -37,8 +39,7 @@ def check_storage(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding
     run = RunDir.named(spec.runs_dir, spec.job_name)
     existing = next(folder for folder in (run.path, *run.path.parents) if folder.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
-        yield Finding(
-            check="folder",
+        yield _folder_finding(
             level="error",
             what=f"{existing} cannot be written to, and the run's folder {run.path} must be made there",
             advice="choose another folder: --runs-dir",
@@ -54,32 +55,28 @@ def check_storage(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding
 def _check_sharing(path: Path, existing: Path) -> Finding:
     kind = file_system_type(existing) or "unknown"
     if is_shared(existing):
-        return Finding(check="folder", level="ok", what=f"{path} is writable, on a network file system ({kind})")
+        return _folder_finding(level="ok", what=f"{path} is writable, on a network file system ({kind})")
     advice = "choose a folder that the nodes share: --runs-dir; `slurmddp doctor --in-job` checks it on the nodes"
     why = "nodes that do not share the folder write logs and checkpoints to different places, or fail"
     if is_node_local(existing):
         root = "".join(existing.resolve().parts[:2])
         what = f"{path} lies where only this machine can see it ({kind}, {root})"
-        return Finding(check="folder", level="warning", what=what, why=why, advice=advice)
+        return _folder_finding(level="warning", what=what, why=why, advice=advice)
     what = f"{path} is writable; whether the nodes see it is not known from its file system ({kind})"
-    return Finding(check="folder", level="note", what=what, why=why, advice=advice)
+    return _folder_finding(level="note", what=what, why=why, advice=advice)
 
 
 def _check_room(run: RunDir, folder: Path, spec: JobSpec) -> Iterator[Finding]:
     free, wanted = shutil.disk_usage(folder).free, needed_bytes(run, spec)
     inodes = os.statvfs(folder)
     if free < wanted:
-        yield Finding(
-            check="room",
-            level="warning",
+        yield _room_warning(
             what=f"{free / 1e9:.3g} GB are free in the run's folder, and the run may need {wanted / 1e9:.3g} GB",
             why="a checkpoint that has no room is lost, and the job goes on without it",
             advice="remove old runs, or choose another folder: --runs-dir",
         )
     elif inodes.f_files and inodes.f_favail < LEAST_INODES:
-        yield Finding(
-            check="room",
-            level="warning",
+        yield _room_warning(
             what=f"only {inodes.f_favail} more files can be created in the run's folder",
             why="a checkpoint that has no room is lost, and the job goes on without it",
             advice="remove old files, or choose another folder: --runs-dir",
@@ -118,30 +115,18 @@ def _check_quota() -> Iterator[Finding]:
 
 
 def _check_caches(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
-    given = dict(item.split("=", 1) for item in spec.variables if "=" in item)
+    """Check the folders of compiled files: without a variable, Triton uses ~/.triton (and inductor /tmp)."""
+    given = {**environ, **dict(item.split("=", 1) for item in spec.variables if "=" in item)}
     for name in _CACHES:
-        folder = given.get(name, environ.get(name))
-        if folder and is_shared(Path(folder).expanduser()):
+        folder = given.get(name) or ("~/.triton" if name == "TRITON_CACHE_DIR" else "/tmp")  # noqa: S108
+        if is_shared(Path(folder.replace("~", environ.get("HOME", "/"), 1))):
             yield Finding(
                 check="caches",
-                level="warning",
+                level="warning" if given.get(name) else "note",
                 what=f"{name}={folder} is on a network file system ({file_system_type(Path(folder))})",
                 why="nodes replace each other's compiled files, and ranks fail with `Stale file handle`",
                 advice=f"--env {name}=/tmp/{name.partition('_')[0].lower()} keeps them on each node",
             )
-    yield from _check_home(given, environ)
-
-
-def _check_home(given: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Check the home folder: without a variable, Triton compiles to ~/.triton (and inductor to /tmp)."""
-    home = Path(environ.get("HOME", "/"))
-    if "TRITON_CACHE_DIR" not in {*given, *environ} and is_shared(home):
-        yield Finding(
-            check="caches",
-            level="note",
-            what=f"a program that uses Triton keeps compiled files in {home}/.triton, on a network file system",
-            advice="--env TRITON_CACHE_DIR=/tmp/triton keeps them on each node",
-        )
 
 
 def file_system_type(path: Path) -> str:

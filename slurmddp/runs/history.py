@@ -98,11 +98,6 @@ class Attempt(_Events):
         """Time of the last event, in seconds since 1970."""
         return self.events[-1].time
 
-    @property
-    def left(self) -> Event | None:
-        """The `requeue` or `restart` that followed; None without one."""
-        return self.last("requeue") or self.last("restart")
-
 
 @dataclass(frozen=True)
 class History(_Events):

@@ -16,20 +16,12 @@ _CLIENTS: Final = (
 )
 
 _NEEDED: Final[Mapping[str, str]] = {
-    "unshare": "util-linux",
-    "nsenter": "util-linux",
-    "setsid": "util-linux",
+    **dict.fromkeys(("unshare", "nsenter", "setsid"), "util-linux"),
     "mount": "mount",
     "hostname": "hostname",
     "ip": "iproute2",
     "munged": "munge",
-    "slurmctld": "slurm-wlm",
-    "slurmd": "slurm-wlm",
-    "sbatch": "slurm-wlm",
-    "srun": "slurm-wlm",
-    "squeue": "slurm-wlm",
-    "scontrol": "slurm-wlm",
-    "sinfo": "slurm-wlm",
+    **dict.fromkeys(("slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "sinfo"), "slurm-wlm"),
 }
 """Each program, with the Debian package that contains it."""
 _ROOTLESS: Final[Mapping[str, str]] = {"newuidmap": "uidmap"}

@@ -4,10 +4,10 @@ import contextlib
 import fcntl
 import json
 import os
-import select
 import shutil
 import signal
 import stat
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from slurmddp.sandbox.partition_shape import Shape
 
 _PLACE: Final = Path("/tmp")  # noqa: S108  # the same for every session of the user, unlike XDG_RUNTIME_DIR
 _KILL_DEADLINE_S: Final = 20
+_POLL_S: Final = 0.01
 
 
 def base_folder() -> Path:
@@ -47,23 +48,13 @@ class Process:
 
     def kill(self) -> None:
         """End it at once, and return when it has ended; with the first process of a namespace, all others end."""
-        try:
-            handle = os.pidfd_open(self.pid)
-        except ProcessLookupError:
-            return
-        try:
-            if self.alive:
-                signal.pidfd_send_signal(handle, signal.SIGKILL)
-                _wait_for_end(handle, self.pid)
-        finally:
-            os.close(handle)
-
-
-def _wait_for_end(handle: int, pid: int) -> None:
-    poll = select.poll()
-    poll.register(handle, select.POLLIN)
-    if not poll.poll(_KILL_DEADLINE_S * 1000):
-        raise SlurmddpError(f"process {pid} does not end {_KILL_DEADLINE_S} s after SIGKILL")
+        deadline = time.monotonic() + _KILL_DEADLINE_S
+        if self.alive:
+            os.kill(self.pid, signal.SIGKILL)
+        while self.alive:
+            if time.monotonic() > deadline:
+                raise SlurmddpError(f"process {self.pid} does not end {_KILL_DEADLINE_S} s after SIGKILL")
+            time.sleep(_POLL_S)
 
 
 def _start(pid: int) -> int | None:

@@ -1,11 +1,12 @@
 """Reports the present state of a sandbox."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from slurmddp.sandbox import state_directory
 from slurmddp.sandbox.cluster import Sandbox, find
 from slurmddp.sandbox.state_directory import Files
+from slurmddp.text import format_table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +34,7 @@ class Report:
     def text(self) -> str:
         """Return the report as a table for people."""
         rows = [("NAME", "STATE", "LOG"), *((part.name, part.state, part.log) for part in self.daemons + self.nodes)]
-        return "\n".join([*self._headline(), *(_table(rows) if self.up else ())])
+        return "\n".join([*self._headline(), *(format_table(rows) if self.up else ())])
 
     def _headline(self) -> Iterator[str]:
         yield f"sandbox '{self.name}' is {'up in ' + self.folder if self.up else 'not up'}"
@@ -69,9 +70,3 @@ def _nodes(sandbox: Sandbox, running: dict[str, dict[str, bool]]) -> Iterator[Pa
 def _daemons(sandbox: Sandbox, running: dict[str, bool]) -> Iterator[Part]:
     for name, runs in running.items():
         yield Part(name=name, state="running" if runs else "ended", log=str(sandbox.files.log(name)))
-
-
-def _table(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

@@ -21,7 +21,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from slurmddp import variables
 from slurmddp.batch.arguments import Options, build_arguments
 from slurmddp.config import container
-from slurmddp.config.job_spec import JobSpec
+from slurmddp.config.job_spec import JobSpec, check_line_end
 from slurmddp.config.python_env import environment_of
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
@@ -262,16 +262,9 @@ def _setup_lines(spec: JobSpec) -> list[quoting.Quoted]:
     if spec.venv:
         lines += [f"source {quoting.shell(spec.venv.rstrip('/') + '/bin/activate')}"]
     if spec.setup_file:
-        lines += [_check_complete(_read(spec.setup_file, "--setup-file").rstrip("\n"), spec.setup_file)]
+        lines += [_read(spec.setup_file, "--setup-file").rstrip("\n")]
+        check_line_end(lines[-1], f"--setup-file: {quote_value(spec.setup_file)}")
     return [quoting.lines(line) for line in [*lines, *spec.setup]]
-
-
-def _check_complete(lines: str, path: str) -> str:
-    if (len(lines) - len(lines.rstrip("\\"))) % 2:
-        raise UsageError(
-            f"--setup-file: {quote_value(path)} ends in a backslash, which joins it to the next line; remove it"
-        )
-    return lines
 
 
 def _read(path: str, option: str) -> str:

@@ -86,7 +86,7 @@ def query_all(commands: Sequence[Sequence[str]], environ: Mapping[str, str], *, 
 
     When all have ended, raises the error of the first that failed, as `query` does.
     """
-    answers: dict[int, str | ClusterError] = {}
+    answers: list[str | ClusterError] = [""] * len(commands)
 
     def query_one(number: int) -> None:
         try:
@@ -99,10 +99,10 @@ def query_all(commands: Sequence[Sequence[str]], environ: Mapping[str, str], *, 
         thread.start()
     for thread in threads:
         thread.join()
-    in_order = [answers[number] for number in range(len(commands))]
-    for error in (answer for answer in in_order if isinstance(answer, ClusterError)):
-        raise error
-    return [answer for answer in in_order if isinstance(answer, str)]
+    for answer in answers:
+        if isinstance(answer, ClusterError):
+            raise answer
+    return list(map(str, answers))
 
 
 def run_in_background(work: Callable[[], Result]) -> "Future[Result]":

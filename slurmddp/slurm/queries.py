@@ -40,7 +40,6 @@ _FIELDS: Final = {
 _LAYOUT: Final = MARK + "|".join(f"{key}={field}" for key, field in _FIELDS.items())
 _COLUMNS: Final = "JobID,State,Submit,Start,End,ElapsedRaw,TimelimitRaw,ExitCode,Partition,NodeList,User,Reason,JobName"
 _STATE_COLUMNS: Final = "JobID,State,Submit,Reason"
-_FEWEST_COLUMNS: Final = "JobID,State,Submit,JobName"
 _STEPS_COLUMNS: Final = "JobID,State,Submit,ExitCode,NodeList,Reason,MaxRSS,JobName"
 
 Environ = Mapping[str, str]
@@ -109,13 +108,13 @@ def queue(job_ids: Sequence[str], environ: Environ, *, timeout_s: float) -> List
     return _list(queue_command(job_ids), lambda said: Listing(tuple(parse_queue(said))), environ, timeout_s)
 
 
-def accounting_command(job_ids: Sequence[str], since: datetime | None, columns: str) -> list[str]:
+def accounting_command(job_ids: Sequence[str], since: datetime | None) -> list[str]:
     """Return the command that lists jobs of the accounting, with a line of column names."""
     which = [f"--jobs={','.join(job_ids)}"]
     if len(job_ids) > MANY:
         start = (since or datetime.fromtimestamp(0).astimezone()).strftime("%Y-%m-%dT%H:%M:%S")
         which = [f"--user={user()}", f"--starttime={start}"]
-    return ["sacct", "--allocations", "--parsable2", "--duplicates", *which, f"--format={columns}"]
+    return ["sacct", "--allocations", "--parsable2", "--duplicates", *which, f"--format={_COLUMNS}"]
 
 
 def accounting(job_ids: Sequence[str], since: datetime | None, environ: Environ, *, timeout_s: float) -> Listing:
@@ -123,20 +122,13 @@ def accounting(job_ids: Sequence[str], since: datetime | None, environ: Environ,
 
     For many, return all jobs that the user has submitted `since`.
     """
-    found = _list(accounting_command(job_ids, since, _COLUMNS), parse_accounting, environ, timeout_s)
-    if "Invalid field requested" in found.silence:
-        return _list(accounting_command(job_ids, since, _FEWEST_COLUMNS), parse_accounting, environ, timeout_s)
-    return found
-
-
-def steps_command(job_id: str) -> list[str]:
-    """Return the command that lists one job and its steps."""
-    return ["sacct", "--parsable2", f"--jobs={job_id}", f"--format={_STEPS_COLUMNS}"]
+    return _list(accounting_command(job_ids, since), parse_accounting, environ, timeout_s)
 
 
 def last_run(job_id: str, environ: Environ, *, timeout_s: float) -> Listing:
     """Return one job from sacct since its last requeue, with the memory of its steps."""
-    return _list(steps_command(job_id), parse_accounting, environ, timeout_s)
+    command = ["sacct", "--parsable2", f"--jobs={job_id}", f"--format={_STEPS_COLUMNS}"]
+    return _list(command, parse_accounting, environ, timeout_s)
 
 
 def controller(job_id: str, environ: Environ, *, timeout_s: float) -> Listing:
@@ -210,15 +202,11 @@ def script_digest(job_id: str, environ: Environ, *, timeout_s: float = TIMEOUT_S
         return None
 
 
-def lost_nodes_command(host_list: str) -> list[str]:
-    """Return the command that lists nodes with their states."""
-    return ["sinfo", "--noheader", "--Node", f"--nodes={host_list}", "--format=%N %T"]
-
-
 def lost_nodes(host_list: str, environ: Environ, *, timeout_s: float) -> tuple[str, ...]:
     """Return the nodes of a host list that are down, failing, or do not respond; none when Slurm does not answer."""
+    command = ["sinfo", "--noheader", "--Node", f"--nodes={host_list}", "--format=%N %T"]
     try:
-        answer = client.ask(lost_nodes_command(host_list), environ, timeout_s=timeout_s)
+        answer = client.ask(command, environ, timeout_s=timeout_s)
     except ClusterError:
         return ()
     return parse_nodes_down(answer.stdout)

@@ -16,7 +16,7 @@ def prepare(spec: JobSpec) -> None:
     A job with its own environment (modules, conda, container) is not checked here. Raises UsageError with what is
     missing.
     """
-    if not is_worker(spec.command) or _has_own_environment(spec):
+    if not is_worker(spec.command) or spec.has_setup or spec.venv or spec.container:
         return
     if spec.worker.tensorboard and spec.python is None and not importlib.util.find_spec("tensorboard"):
         raise UsageError(
@@ -37,7 +37,3 @@ def _run_prepare(spec: JobSpec) -> None:
         told = done.stdout.decode("utf-8", "replace").strip()
         how = f"was killed by signal {-done.returncode}" if done.returncode < 0 else "failed; see above"
         raise UsageError(" ".join(told.split()) or f"--task {spec.worker.task}: looking for it and its data {how}")
-
-
-def _has_own_environment(spec: JobSpec) -> bool:
-    return bool(spec.module or spec.conda or spec.venv or spec.setup or spec.setup_file or spec.container)

@@ -73,7 +73,7 @@ def submit(
         prepare(program)
     start = None if force else _ask_slurm(request, handover.script, environ, notice)
 
-    with _made_folder(run) as folder, nullcontext() if is_claimed else run.claimed():
+    with made_folder(run) as folder, nullcontext() if is_claimed else run.claimed():
         check_idle(request, run, environ)
         _remove_copied_owner(run)
         _report_run_state(request, run, code, notice)
@@ -189,7 +189,7 @@ def _check_node_is_known(request: Request) -> None:
 
 
 @dataclass
-class _Folder:
+class Folder:
     """What a submission has made in the run's folder, and whether a job in the queue needs it."""
 
     code_copy: Path | None = None
@@ -197,13 +197,13 @@ class _Folder:
 
 
 @contextmanager
-def _made_folder(run: RunDir) -> Iterator[_Folder]:
+def made_folder(run: RunDir) -> Iterator[Folder]:
     """Make the run's folder; when the job is refused, remove again what was made.
 
     After a lost answer everything stays, because the job may be in the queue. The copy of the code is removed only
     when the cluster refuses the job: after another error it is of use to the next submission.
     """
-    folder, created = _Folder(), run.create()
+    folder, created = Folder(), run.create()
     try:
         yield folder
     except LostAnswerError:

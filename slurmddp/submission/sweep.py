@@ -1,7 +1,6 @@
 """Submits the settings of a sweep that are not done yet, as one array or as few arrays as the cluster allows."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,10 +13,8 @@ from slurmddp.errors import ClusterError, UsageError
 from slurmddp.runs.history import is_finished
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import settings_of, submissions
-from slurmddp.script.build import build_script
 from slurmddp.slurm import queries
-from slurmddp.slurm.client import LostAnswerError
-from slurmddp.submission.submit import submit
+from slurmddp.submission.submit import made_folder, submit
 from slurmddp.submission.submit_once import Notice, Submitted
 
 
@@ -83,9 +80,9 @@ def sweep(
 ) -> tuple[SweepProgress, list[Submitted]]:
     """Submit the tasks of the request's array that are neither done nor in the queue; return what was, and the jobs.
 
-    The run is held meanwhile, so that no other process submits for the sweep. More tasks than MaxArraySize, or a
-    script larger than max_script_size, make several arrays. `accepted` gets each array at once. Raises UsageError and
-    ClusterError as `submit` does, with the number of settings that were queued before.
+    The run is held meanwhile, so that no other process submits for the sweep. More tasks than MaxArraySize
+    make several arrays. `accepted` gets each array at once. Raises UsageError and ClusterError as `submit` does, with
+    the number of settings that were queued before.
     """
     array, job = request.array, request.resolved.spec
     if array is None:
@@ -100,28 +97,18 @@ def sweep(
             environ=environ,
             notice=notice,
             is_claimed=True,
-            accepted=accepted,
+            accepted=keep_folder,
         )
 
-    with _hold_run(run):
+    def keep_folder(done: Submitted) -> None:
+        folder.is_needed = True
+        accepted(done)
+
+    with made_folder(run) as folder, run.claimed():
         where = read_progress(run, array.tasks, environ)
-        parts = list(_split_array(request, replace(array, tasks=where.missing))) if where.missing else []
+        size = (request.cluster or Cluster()).max_array_size
+        parts = list(replace(array, tasks=where.missing).parts(size))
         return where, _submit_parts(parts, one)
-
-
-@contextmanager
-def _hold_run(run: RunDir) -> Iterator[None]:
-    """Hold the run; remove its folder again if it was made for a sweep that is refused."""
-    created = run.create()
-    try:
-        with run.claimed():
-            yield
-    except LostAnswerError:
-        raise
-    except BaseException:
-        if created and not submissions(run):
-            run.remove_unused(created)
-        raise
 
 
 def _submit_parts(parts: Sequence[Array], one: Callable[[Array], Submitted]) -> list[Submitted]:
@@ -129,7 +116,7 @@ def _submit_parts(parts: Sequence[Array], one: Callable[[Array], Submitted]) -> 
     if len(parts) > 1 and parts[0].max_parallel:
         raise ClusterError(
             f"--max-parallel holds for one array, and {count} settings need {len(parts)} here "
-            "(MaxArraySize, max_script_size); sweep over fewer, or leave it out"
+            "(MaxArraySize); sweep over fewer, or leave it out"
         )
     done: list[Submitted] = []
     for part in parts:
@@ -141,14 +128,3 @@ def _submit_parts(parts: Sequence[Array], one: Callable[[Array], Submitted]) -> 
             first = sum(len(part.tasks) for part in parts[: len(done)])
             raise ClusterError(f"{first} of {count} settings are queued, then: {error}") from error
     return done
-
-
-def _split_array(request: Request, array: Array) -> Iterator[Array]:
-    """Yield the fewest arrays that the cluster accepts."""
-    cluster = request.cluster or Cluster()
-    size = min(cluster.max_array_size, len(array.tasks))
-    while size > 1 and any(
-        len(build_script(request.resolved.spec, array=part)) > cluster.max_script_bytes for part in array.parts(size)
-    ):
-        size = -(-size // 2)
-    yield from array.parts(size)

@@ -13,12 +13,12 @@ from slurmddp.config.command import is_worker
 from slurmddp.config.job_array import Task
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.option_types import convert, unknown
-from slurmddp.config.worker_options import WORKER_FIELDS, WorkerOptions
+from slurmddp.config.worker_options import WORKER_FIELDS
 from slurmddp.errors import UsageError
 from slurmddp.text import quote_value
 
 MAX_SETTINGS: Final = 1_000_000
-"""The most settings of a sweep; a script may have 4 MB by default (slurm.conf(5), max_script_size)."""
+"""The most settings of a sweep."""
 
 _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _RANGE: Final = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(\d+))?", re.ASCII)
@@ -83,22 +83,10 @@ def settings(values: Values, *, side_by_side: bool) -> list[dict[str, str]]:
 def tasks(job: JobSpec, wanted: Sequence[Mapping[str, str]]) -> tuple[Task, ...]:
     """Return the task of each setting: `{key}` in COMMAND is the value, or the key is an option of the bundled worker.
 
-    Raises UsageError for a key that the program does not have, a value that it does not accept, and for two settings
-    that are the same training.
+    Raises UsageError for a key that the program does not have, and for a value that it does not accept.
     """
     check_keys(job, tuple(wanted[0]) if wanted else ())
-    found = tuple(Task(dict(values), _apply_setting(job, values)) for values in wanted)
-    if is_worker(job.command):
-        _check_distinct(found)
-    return found
-
-
-def _check_distinct(found: Sequence[Task]) -> None:
-    first: dict[WorkerOptions, Task] = {}
-    for task in found:
-        same = first.setdefault(task.job.worker, task)
-        if same is not task:
-            raise UsageError(f"--set: {same.folder} and {task.folder} are the same training; give each value once")
+    return tuple(Task(dict(values), _apply_setting(job, values)) for values in wanted)
 
 
 def check_keys(job: JobSpec, keys: Sequence[str]) -> None:

@@ -331,16 +331,6 @@ def test_membership_is_each_account_and_qos_once():
     assert inspect.parse_membership("") == ("", (), ())
 
 
-def test_the_accounts_above_mine_are_known():
-    rows = "root|\nphysics|root\nlab|physics\nlab||\nother|root\n\nloop|pool\npool|loop\n"
-    assert inspect.parse_lineage(rows, ("lab", "root", "gone", "loop")) == (
-        ("lab", ("physics", "root")),
-        ("root", ()),
-        ("gone", ()),
-        ("loop", ("pool",)),
-    )
-
-
 def test_qos_whose_jobs_can_be_preempted_are_those_that_another_one_names():
     """After sacctmgr(1): PreemptMode `cluster` is the cluster's own."""
     rows = "normal||cluster|00:00:00\nlow||requeue|00:01:30\nidle||cluster|00:00:00\nhigh|idle,low|cluster|00:00:00\n"

@@ -60,17 +60,6 @@ def test_what_is_down_or_not_for_this_user_is_not_chosen():
     assert "partition" not in written(*partitions[:2])
 
 
-def test_an_account_below_the_partitions_own_is_taken_where_no_other_partition_is_left():
-    theirs, mine = partition("theirs", GPUS, accounts=("physics",)), partition("mine", GPUS, accounts=("lab2",))
-    closed = partition("closed", GPUS, accounts=("chemistry",))
-    above = (("lab", ("physics", "root")), ("lab2", ("root",)))
-    table = written(theirs, closed, accounts=("lab", "lab2"), accounts_above=above)
-    assert (table["partition"], table["account"]) == ("theirs", "lab")
-    table = written(theirs, mine, accounts=("lab", "lab2"), accounts_above=above)
-    assert (table["partition"], table["account"]) == ("mine", "lab2")
-    assert "partition" not in written(theirs, closed, accounts=("lab2",), accounts_above=above[1:])
-
-
 def test_an_account_is_named_when_it_is_the_only_one_and_a_qos_when_it_is_needed():
     assert written(partition("gpu", GPUS), accounts=("a",))["account"] == "a"
     assert "account" not in written(partition("gpu", GPUS), accounts=("a", "b"))
@@ -89,23 +78,7 @@ def test_of_different_nodes_the_most_alike_count_with_their_type():
     text = job_template.build_job_file(
         Cluster(partitions=(partition("gpu", few, *many),)), script=None, name="x", file="j.toml"
     )
-    assert "of 6 like it" in text and "cpus-per-task = 5" in text
-
-
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({}, "Nothing takes these nodes"),
-        ({"preemption": "requeue", "grace_s": 30}, "the ranks have 30 s to save, and the job comes back"),
-        ({"preemption": "requeue"}, "goes on from its last checkpoint"),
-        ({"preemption": "cancel"}, "submit --chain N"),
-        ({"preemption": "suspend"}, "may pause this one"),
-    ],
-)
-def test_it_says_what_preemption_does(values, said):
-    assert said in job_template.build_job_file(
-        Cluster(partitions=(partition("gpu", GPUS, **values),)), script=None, name="x", file="job.toml"
-    )
+    assert "# of 7\n" in text and "cpus-per-task = 5" in text
 
 
 @pytest.mark.parametrize("hostile", ['a"b\\c', "a'b #=|,;%", "a\x1b[2Jb\nnodes = 9", "\udcff"])

@@ -23,9 +23,7 @@ def table() -> str:
         )
         rows = [_row(rule.key, _code(rule.example), *([] if lost else [AGAIN[rule.again]])) for rule in rules]
         parts.append(f"### {topic}\n\n{head}\n" + "\n".join(rows))
-    states = [
-        _row(rule.key, " ".join(filter(None, (rule.state, rule.exit_code))), AGAIN[rule.again]) for rule in STATE_RULES
-    ]
+    states = [_row(rule.key, state, AGAIN[rule.again]) for state, rule in STATE_RULES.items()]
     ends = [_row(rule.key, _end(name), AGAIN[rule.again]) for name, rule in END_RULES.items()]
     parts.append(
         "### Slurm's states, and how a rank ended\n\n| name | state or end | again |\n|---|---|---|\n"

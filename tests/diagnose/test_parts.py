@@ -176,18 +176,9 @@ HOSTILE = [
 @pytest.mark.parametrize("content", HOSTILE)
 def test_a_dump_that_is_none_or_hostile_is_left_out_and_nothing_of_it_is_run(tmp_path, content):
     paths = [tmp_path / f"flight.{rank}" for rank in range(3)]
-    for path, held in zip(paths, (_dump(), content, _dump()), strict=True):
+    for path, held in zip(paths, (_dump(), _dump(), content), strict=True):
         path.write_bytes(held)
-    assert load_dumps(paths) == {path: flight("all_reduce") for path in (paths[0], paths[2])}
-
-
-def test_dumps_that_all_end_their_readers_are_given_up(tmp_path, monkeypatch):
-    paths = [tmp_path / f"flight.{rank}" for rank in range(9)]
-    for path in paths:
-        path.write_bytes(b"(" * 10**6 + b"t" * 10**6 + b".")
-    started = []
-    monkeypatch.setattr(flights, "_start_reader", lambda left: started.append(len(left)) or b"")
-    assert (load_dumps(paths), len(started)) == ({}, flights.MOST_READERS)
+    assert load_dumps(paths) == {path: flight("all_reduce") for path in paths[:2]}
 
 
 def test_a_dump_too_large_or_that_is_no_file_is_left_out(tmp_path):
@@ -277,7 +268,7 @@ def test_a_slurm_that_does_not_answer_is_said_to(monkeypatch):
 
 
 def test_every_state_in_which_a_job_has_failed_is_told_of_or_left_to_its_files():
-    told = {rule.state for rule in STATE_RULES}
+    told = {state.partition(" ")[0] for state in STATE_RULES}
     failed = {state for state, phase in PHASES.items() if phase in ("failed", "cancelled")}
     assert failed - told == set()
     assert find_state_rule("FAILED", "1:0") is None

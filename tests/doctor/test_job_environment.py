@@ -1,9 +1,9 @@
-"""Variables that travel, lines that hide a failure, and the notice."""
+"""Variables that travel, and the notice."""
 
 import pytest
 
 from slurmddp.config.job_spec import JobSpec
-from slurmddp.doctor.job_environment import check_set_up_lines, check_stop_notice, check_variables, has_pipe
+from slurmddp.doctor.job_environment import check_stop_notice, check_variables
 
 
 def spec(**changes) -> JobSpec:
@@ -40,31 +40,6 @@ def test_what_does_not_travel_is_named_without_values():
 def test_what_travels_and_matters_is_told(environ, changes, words):
     found = told(environ, **changes)
     assert found == [] if words is None else (len(found) == 1 and found[0].startswith(words))
-
-
-@pytest.mark.parametrize(
-    ("line", "pipe"),
-    [
-        ("make | tee log", True),
-        ("make |& tee log", True),
-        ("a || b", False),
-        ("echo 'a | b' \"c|d\"", False),
-        ("x=$(a|b)", True),
-        ("echo 'open", False),
-        ("# a | b", False),
-    ],
-)
-def test_a_pipe_is_known_from_what_looks_like_one(line, pipe):
-    assert has_pipe(line) == pipe
-
-
-def test_a_pipe_without_pipefail_is_warned_of(tmp_path):
-    lines = tmp_path / "env.sh"
-    lines.write_text("a | b\nset -euo pipefail\nc | d\n")
-    (found,) = check_set_up_lines(spec(setup_file=str(lines), setup=("e | f",)))
-    assert found.what == "the set-up line 'a | b' is a pipe" and "pipefail" in found.advice
-    assert list(check_set_up_lines(spec(setup=("set -o pipefail", "e | f")))) == []
-    assert list(check_set_up_lines(spec(setup_file=str(tmp_path / "none")))) == []
 
 
 def test_when_the_notice_comes_and_whether_the_job_comes_back():

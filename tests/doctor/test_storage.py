@@ -79,7 +79,9 @@ def test_a_quota_that_is_exceeded_is_told_in_quotas_words(spec, tmp_path):
 
 def test_compiled_files_on_a_network_file_system_are_warned_of(spec, monkeypatch):
     monkeypatch.setattr(storage, "is_shared", lambda path: str(path).startswith("/nfs"))
-    assert by_check(spec, {"HOME": "/nfs/me"})["caches"][0].startswith("note: a program that uses Triton")
+    assert by_check(spec, {"HOME": "/nfs/me"})["caches"][0].startswith(
+        "note: TRITON_CACHE_DIR=~/.triton is on a network"
+    )
     environ = {"TRITON_CACHE_DIR": "/nfs/triton", "TORCHINDUCTOR_CACHE_DIR": "/local"}
     assert [each.partition(" is")[0] for each in by_check(spec, environ)["caches"]] == [
         "warning: TRITON_CACHE_DIR=/nfs/triton"

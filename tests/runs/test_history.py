@@ -50,10 +50,10 @@ def test_events_are_grouped_by_attempt(run):
     write(run, *LINES)
     first, second = history.read(run).attempts
     assert (first.job, first.name, first.began, first.seen) == ("7", "0.0", 1.0, 4.0)
-    assert first.left.text("reason") == "preempted" and first.left.rank is None
+    assert first.last("requeue").text("reason") == "preempted" and first.last("requeue").rank is None
     assert first.last("start").count("world_size") == 4
     assert math.isnan(first.last("checkpoint").number("write_s"))
-    assert second.left is None and second.last("end").count("status") == 0
+    assert second.last("requeue") is None and second.last("end").count("status") == 0
 
 
 @pytest.mark.parametrize("read", [history.read, history.read_outline, history.read_newest])

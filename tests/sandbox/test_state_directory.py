@@ -53,7 +53,7 @@ def test_killing_what_has_ended_is_fine(child):
 
 def test_a_process_that_does_not_end_is_an_error(child, monkeypatch):
     monkeypatch.setattr(state_directory, "_KILL_DEADLINE_S", 0.01)
-    monkeypatch.setattr(state_directory.signal, "pidfd_send_signal", lambda *_: None)
+    monkeypatch.setattr(state_directory.os, "kill", lambda *_: None)
     with pytest.raises(state_directory.SlurmddpError, match=f"process {child.pid} does not end"):
         _identity(child.pid).kill()
 

@@ -51,25 +51,16 @@ def test_a_job_that_nobody_knows_is_no_silence(says):
     assert queries.controller("17", environ, timeout_s=60).silence == "slow"
 
 
-def test_an_accounting_that_lacks_a_column_is_asked_for_the_ones_that_all_have(says):
-    script = """case "$*" in
-  *TimelimitRaw*) echo 'sacct: error: Invalid field requested: "TimelimitRaw"' >&2; exit 1 ;;
-esac
-printf 'JobID|State|Submit|JobName\\n17|COMPLETED|2026-01-02T03:04:05|x\\n'"""
-    heard = queries.accounting(["17"], None, says("sacct", script), timeout_s=60)
-    assert [(row.job_id, row.state, row.name) for row in heard.jobs] == [("17", "COMPLETED", "x")]
-
-
 def test_without_slurm_there_is_silence():
     assert "squeue was not found" in queries.queue(["17"], {"PATH": "/nowhere"}, timeout_s=60).silence
 
 
 def test_many_jobs_are_asked_for_by_their_user():
     ids = [str(number) for number in range(10000)]
-    commands = queries.queue_command(ids), queries.accounting_command(ids, None, "JobID")
+    commands = queries.queue_command(ids), queries.accounting_command(ids, None)
     assert all(sum(map(len, command)) < 1000 and any("--user=" in word for word in command) for command in commands)
     assert "--jobs=1,2" in queries.queue_command(["1", "2"]) and "--jobs=1,2" in queries.accounting_command(
-        ["1", "2"], None, "JobID"
+        ["1", "2"], None
     )
 
 

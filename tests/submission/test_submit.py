@@ -270,16 +270,6 @@ def test_a_job_that_may_wait_for_ever_is_told_of_at_once(name, slurm_env, tmp_pa
     assert f"; `slurmddp cancel {job_id}`, then submit what fits" in told
 
 
-def test_the_log_of_an_earlier_job_of_the_same_number_is_set_aside(tmp_path):
-    log = tmp_path / "17.out"
-    log.write_text("old")
-    os.utime(log, (1000, 1000))
-    submit_once.set_aside(log, before=1000)
-    assert log.exists(), "as old as that it may be the job's own"
-    submit_once.set_aside(log, before=1001)
-    assert [path.name for path in tmp_path.iterdir()] == ["17.out.before-1000000000000"]
-
-
 def test_a_controller_that_does_not_show_the_job_fails_nothing(shim, name):
     slow = "echo 'scontrol: error: slow' >&2; exit 1"
     environ = shim("scontrol", f'case "$*" in *" show job "*) {slow} ;; *) {REAL} exec scontrol "$@" ;; esac')

@@ -15,7 +15,9 @@ from polling import until
 
 from slurmddp.cli import group
 from slurmddp.cli import sweep as command
-from slurmddp.errors import UsageError
+from slurmddp.config.job_array import Array, Task
+from slurmddp.config.job_spec import JobSpec
+from slurmddp.errors import ClusterError, UsageError
 from slurmddp.runs.layout import RunDir, append_record, read_records
 from slurmddp.submission import sweep as submission
 from slurmddp.submission.sweep_results import ranked, results
@@ -141,15 +143,20 @@ def test_the_same_sweep_typed_twice_at_once_is_submitted_once(cli, slurm, slurm_
     assert len(waiting) == 2 and "run s is being submitted by process" in refused[0]
 
 
-def test_what_is_more_than_one_script_may_hold_are_several(cli, slurm):
-    long = "x" * 100_000
-    words = ["--set", f"n={','.join(map(str, range(50)))}", "--set", "last=1", "--hold"]
-    first, second = cli(*sweep(*words), long).stdout.split()
-    counts = [len(slurm("squeue", "--array", "--noheader", f"--jobs={job}").splitlines()) for job in (first, second)]
-    slurm("scancel", first, second)
-    assert counts == [25, 25]
-    refused = cli(*sweep(*words, "--max-parallel=2", "--name=other"), long, status=3)
-    assert "50 settings need 2 here" in refused.stderr
+def test_what_is_more_than_one_array_may_have_are_several_without_a_common_limit():
+    tasks = tuple(Task({"n": str(number)}, JobSpec(job_name="x", command=("t.py",))) for number in range(3))
+    sizes = []
+
+    def submit(part):
+        if sizes:
+            raise ClusterError("refused")
+        sizes.append(len(part.tasks))
+
+    with pytest.raises(ClusterError, match="2 of 3 settings are queued, then: refused"):
+        submission._submit_parts(list(Array(tasks).parts(2)), submit)
+    with pytest.raises(ClusterError, match="3 settings need 2 here"):
+        submission._submit_parts(list(Array(tasks, max_parallel=2).parts(2)), submit)
+    assert sizes == [2]
 
 
 @pytest.mark.parametrize(

@@ -99,12 +99,6 @@ def test_a_program_that_does_not_take_it_says_so(made, key, value, hint):
         tasks(made, [{key: value}])
 
 
-def test_a_value_that_is_written_in_two_ways_is_one_training():
-    with pytest.raises(UsageError, match=r"^--set: lr=0\.1 and lr=1e-1 are the same training"):
-        tasks(job(), [{"lr": "0.1"}, {"lr": "0.2"}, {"lr": "1e-1"}])
-    assert len(tasks(job("train.py", "{lr}"), [{"lr": "0.1"}, {"lr": "1e-1"}])) == 2
-
-
 def test_an_array_is_parted_where_slurm_takes_no_longer_one():
     whole = Array(tuple(Task({"n": str(number)}, job("t.py", str(number))) for number in range(5)), max_parallel=2)
     assert whole.indices == "0-4%2"

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Final
 
-from slurmddp.diagnose.rule_types import Rule
+from slurmddp.diagnose.rule_types import Rule, line_rule
 
 _collective_timeout = partial(
     Rule,
@@ -12,6 +12,9 @@ _collective_timeout = partial(
     again=None,
     role="symptom",
     sure="likely",
+)
+_shape_mismatch = partial(
+    Rule, key="shape-mismatch", advice="build the model from the same arguments and data on every rank"
 )
 
 RULES: Final = (
@@ -86,23 +89,19 @@ RULES: Final = (
         what="a parameter got two gradients in one backward: it is used outside forward, or checkpointed twice",
         advice="use torch.utils.checkpoint with use_reentrant=False, or wrap the model with static_graph=True",
     ),
-    Rule(
-        key="shape-mismatch",
+    _shape_mismatch(
         pattern=r"\[(?P<rank>\d+)\]: params\[(?P<index>\d+)\] in this process with sizes (?P<sizes>\[[^]]*\]) "
         r"appears not to match",
         example="RuntimeError: [1]: params[0] in this process with sizes [12, 10] appears not to match sizes of the "
         "same param in process 0.",
         what="rank {rank} built another model than rank 0: its parameter {index} has the shape {sizes}",
-        advice="build the model from the same arguments and data on every rank",
     ),
-    Rule(
-        key="shape-mismatch",
+    _shape_mismatch(
         pattern=r"DDP expects same model across all ranks, but Rank (?P<one>\d+) has (?P<ones>\d+) params, while rank "
         r"(?P<other>\d+) has inconsistent (?P<others>\d+) params",
         example="RuntimeError: DDP expects same model across all ranks, but Rank 0 has 2 params, while rank 1 has "
         "inconsistent 4 params.",
         what="ranks built different models: {ones} parameters on rank {one}, {others} on rank {other}",
-        advice="build the model from the same arguments and data on every rank",
     ),
     Rule(
         key="not-finite",
@@ -121,13 +120,12 @@ RULES: Final = (
         what="the checkpoint does not match the current model {model}",
         advice="load a checkpoint of this model, or start over with --reset or another --name",
     ),
-    Rule(
+    line_rule(
         key="other-checkpoint",
         pattern=r"checkpoint (?P<folder>\S+) belongs to another run",
         example="Error: checkpoint step-000000100 belongs to another run (abc; this one is def); remove it, or start "
         "over with --reset",
         what="the checkpoint {folder} belongs to another run",
         advice="remove it, or start over with --reset",
-        place="line",
     ),
 )

@@ -3,10 +3,10 @@
 from functools import partial
 from typing import Final
 
-from slurmddp.diagnose.rule_types import Rule
+from slurmddp.diagnose.rule_types import line_rule
 
-_repeatable_consequence = partial(Rule, role="consequence", place="line", again=True)
-_consequence = partial(Rule, role="consequence", place="line")
+_repeatable_consequence = partial(line_rule, role="consequence", again=True)
+_consequence = partial(line_rule, role="consequence")
 
 RULES: Final = (
     _repeatable_consequence(

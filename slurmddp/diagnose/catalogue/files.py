@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Final
 
-from slurmddp.diagnose.rule_types import Rule
+from slurmddp.diagnose.rule_types import Rule, line_rule
 
 _torn_checkpoint = partial(
     Rule,
@@ -31,14 +31,13 @@ RULES: Final = (
         what="a checkpoint is incomplete, or was written by a very old torch: it does not begin as a checkpoint does",
         sure="likely",
     ),
-    Rule(
+    line_rule(
         key="stale-file",
         pattern=r"Stale file handle",
         example="OSError: [Errno 116] Stale file handle: '/home/me/.triton/cache/ab/cd.so'",
         what="an open file on a network file system was replaced; often it is in a compile cache that jobs share",
         advice="keep the caches on the node: --setup 'export TRITON_CACHE_DIR=$TMPDIR TORCHINDUCTOR_CACHE_DIR=$TMPDIR'",
         again=True,
-        place="line",
     ),
     Rule(
         key="file-system",
@@ -48,13 +47,12 @@ RULES: Final = (
         advice="submit it again; if it fails again, avoid the node (-x NODE) and report it to the administrators",
         again=True,
     ),
-    Rule(
+    line_rule(
         key="disk-full",
         pattern=r"^(?!.*(?:shared memory|shm)).*(?:No space left on device|Disk quota exceeded)",
         example="OSError: [Errno 28] No space left on device",
         what="a disk is full, or a quota is used up",
         advice="remove old runs and checkpoints; `df -h`, `df -i` and `quota -s` show which limit is reached",
-        place="line",
     ),
     Rule(
         key="file-too-large",
@@ -70,13 +68,12 @@ RULES: Final = (
         what="a file or folder is missing: {path}",
         advice="create it or correct the path: it must exist on every node",
     ),
-    Rule(
+    line_rule(
         key="file-missing",
         pattern=r"can't open file '(?P<path>[^']+)': \[Errno 2\]",
         example="/usr/bin/python3: can't open file '/home/me/train.py': [Errno 2] No such file or directory",
         what="the script was not found: {path}",
         advice="correct the path: it is relative to the folder in which the job was submitted",
-        place="line",
     ),
     Rule(
         key="permission",
@@ -92,13 +89,12 @@ RULES: Final = (
         what="the program has more files open than its limit allows",
         advice="use fewer loader workers, or torch.multiprocessing.set_sharing_strategy('file_system')",
     ),
-    Rule(
+    line_rule(
         key="folder-not-shared",
         pattern=r"this node does not see (?P<folder>\S+) as rank 0 does",
         example="Error: this node does not see /tmp/jobs/a as rank 0 does after 30 s; the run's folder must lie on a "
         "file system that all nodes share",
         what="the run's folder is not the same on all nodes",
         advice="choose a folder on a file system that all nodes share: --runs-dir",
-        place="line",
     ),
 )

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Final
 
-from slurmddp.diagnose.rule_types import Rule
+from slurmddp.diagnose.rule_types import Rule, line_rule
 
 _symptom = partial(Rule, again=None, role="symptom", sure="likely")
 
@@ -148,21 +148,19 @@ GPUS: Final = (
         what="the driver of the node is too old for this torch",
         advice="install a torch that was built for an older CUDA, or choose nodes with a newer driver",
     ),
-    Rule(
+    line_rule(
         key="device-ordinal",
         pattern=r"invalid device ordinal",
         example="torch.AcceleratorError: CUDA error: invalid device ordinal",
         what="a rank chose a GPU that it cannot see: with --gpus-per-task each rank sees one GPU only",
         advice="use --gpus-per-node, and choose the GPU by LOCAL_RANK",
-        place="line",
     ),
-    Rule(
+    line_rule(
         key="gpu-shared",
         pattern=r"Duplicate GPU detected ?: rank (?P<one>\d+) and rank (?P<other>\d+) both on CUDA device",
         example="Duplicate GPU detected : rank 1 and rank 0 both on CUDA device 50000",
         what="ranks {one} and {other} use the same GPU",
         advice="call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before init_process_group",
-        place="line",
     ),
     _gpu_broken(
         pattern=r"uncorrectable (?:ECC|NVLink) error",

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Final
 
-from slurmddp.diagnose.rule_types import Rule
+from slurmddp.diagnose.rule_types import Rule, line_rule
 
 _import_error = partial(
     Rule,
@@ -44,39 +44,35 @@ RULES: Final = (
         advice="install torch together with its CUDA libraries, and remove others from LD_LIBRARY_PATH",
         place="line",
     ),
-    Rule(
+    line_rule(
         key="command-missing",
         pattern=r"COMMAND (?P<command>\S+) cannot be started: (?P<why>.+)",
         example="Error: COMMAND './train' cannot be started: [Errno 2] No such file or directory: './train'",
         what="{command} cannot be started: {why}",
         advice="correct COMMAND: it must exist on every node and be executable",
-        place="line",
     ),
-    Rule(
+    line_rule(
         key="command-missing",
         pattern=r"(?:execve\(\): (?P<path>(?!\S*/slurm_script:)[^:]+): No such file or directory|"
         r"line \d+: (?P<name>(?!/\S*/python[\d.]*:)[^:]+): (?:command not found|No such file or directory))",
         example="slurmstepd: error: execve(): torchrun: No such file or directory",
         what="the program {path}{name} was not found",
         advice="load or activate the environment that has it (--module, --venv, --conda), or give its full path",
-        place="line",
     ),
-    Rule(
+    line_rule(
         key="not-executable",
         pattern=r"execve\(\): (?P<path>[^:]+): (?P<why>Permission denied|Exec format error)",
         example="slurmstepd: error: execve(): /home/me/train.sh: Permission denied",
         what="the program {path} cannot be executed: {why}",
         advice="chmod +x and a first line such as `#!/bin/bash`; or name the interpreter: `python train.py`",
-        place="line",
     ),
-    Rule(
+    line_rule(
         key="segfault",
         pattern=r"Fatal Python error: (?:Segmentation fault|Bus error|Aborted)|Caught signal 11 \(Segmentation fault",
         example="Fatal Python error: Segmentation fault",
         what="a native library crashed",
         advice="submit it with --env PYTHONFAULTHANDLER=1: Python then prints the line at which it crashed",
         again=None,
-        place="line",
     ),
     Rule(
         key="interrupted",

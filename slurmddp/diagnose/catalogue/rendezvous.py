@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Final
 
-from slurmddp.diagnose.rule_types import Rule
+from slurmddp.diagnose.rule_types import Rule, line_rule
 
 _symptom = partial(Rule, again=None, role="symptom", sure="likely")
 
@@ -15,17 +15,12 @@ _port_taken = partial(
     again=True,
 )
 _rank_missing = partial(
-    Rule,
+    _symptom,
     key="rank-missing",
     advice="read the output of the missing ranks; a rank that never started has none",
-    again=None,
-    sure="likely",
-    role="symptom",
 )
-_head_unreachable = partial(
-    Rule, key="head-unreachable", advice="run `slurmddp doctor`", again=None, role="symptom", sure="likely"
-)
-_mesh_failed = partial(Rule, key="mesh-failed", again=None, role="symptom", sure="likely")
+_head_unreachable = partial(_symptom, key="head-unreachable", advice="run `slurmddp doctor`")
+_mesh_failed = partial(_symptom, key="mesh-failed")
 
 RULES: Final = (
     _port_taken(
@@ -98,34 +93,31 @@ RULES: Final = (
         what="rank 0 could not be reached at {head} port {port} within {limit} s",
         place="line",
     ),
-    Rule(
+    line_rule(
         key="head-elsewhere",
         pattern=r"rank 0 runs on (?P<host>\S+), but MASTER_ADDR (?P<head>\S+) is another host",
         example="Error: rank 0 runs on n1, but MASTER_ADDR n2 is another host; export MASTER_ADDR as the first host "
         "of the job",
         what="MASTER_ADDR is {head}, but rank 0 runs on {host}",
         advice="let the batch script set MASTER_ADDR, or export it as the first host of the job",
-        place="line",
     ),
-    Rule(
+    line_rule(
         key="name-unresolved",
         pattern=r"IPv[46] network addresses of \((?P<head>[^,]+), \d+\) cannot be retrieved",
         example="[W1121 23:45:49.0 socket.cpp:764] [c10d] The IPv6 network addresses of (gpu07, 29500) cannot be "
         "retrieved (gai error: -2 - Name or service not known).",
         what="the name of the head, {head}, does not resolve on this node",
         advice="run `slurmddp doctor`; or set MASTER_ADDR to the NodeAddr that `scontrol show node` prints",
-        place="line",
         role="symptom",
         sure="likely",
     ),
-    Rule(
+    line_rule(
         key="name-unresolved",
         pattern=r"MASTER_ADDR (?P<head>\S+) .*on (?P<host>\S+), and Slurm gives no address for it",
         example="Error: MASTER_ADDR n1 does not resolve on n2, and Slurm gives no address for it (SLURMDDP_HOSTS and "
         "SLURMDDP_HEAD_ADDRESS do not lead there); put the node into DNS or /etc/hosts",
         what="the name of the head, {head}, does not resolve on {host}",
         advice="ask the cluster's administrators to add the node to DNS or /etc/hosts",
-        place="line",
     ),
     Rule(
         key="rank-unset",
@@ -135,30 +127,27 @@ RULES: Final = (
         what="{name} is not set: the program was started neither by srun with slurmddp's worker nor by torchrun",
         advice="start it with `slurmddp submit train.py`, or with torchrun",
     ),
-    Rule(
+    line_rule(
         key="rank-unset",
         pattern=r"not started by srun: ",
         example="Error: not started by srun: this allocation has SLURM_NTASKS=4 tasks and this process is in no step; "
         "start it with srun: srun python -m slurmddp.worker ...",
         what="the worker was started without srun, so that every process would be rank 0",
         advice="start it with srun: srun python -m slurmddp.worker ...",
-        place="line",
     ),
-    Rule(
+    line_rule(
         key="world-size",
         pattern=r"ranks disagree on the world size: (?P<sizes>.+)",
         example="Error: ranks disagree on the world size: 4 on n1, 2 on n2",
         what="ranks disagree on the world size: {sizes}",
         advice="start all ranks with one srun; check where WORLD_SIZE, SLURM_NTASKS or --nproc-per-node is set",
-        place="line",
     ),
-    Rule(
+    line_rule(
         key="world-size",
         pattern=r"rank (?P<number>\d+) is claimed twice: by (?P<by>.+)",
         example="Error: rank 0 is claimed twice: by n1 (pid 17) and n2 (pid 18)",
         what="two processes are rank {number}: {by}",
         advice="start all ranks with one srun, and do not export RANK or SLURM_PROCID",
-        place="line",
     ),
     Rule(
         key="rendezvous-shared",
@@ -194,12 +183,11 @@ RULES: Final = (
         advice="run `slurmddp doctor`; --interface NAME chooses the network",
         place="line",
     ),
-    Rule(
+    line_rule(
         key="no-interface",
         pattern=r"Bootstrap : no socket interface found|Unable to find (?:address|interface) for: ?(?P<name>\S*)",
         example="n1:17:17 [0] NCCL WARN Bootstrap : no socket interface found",
         what="this node does not have the requested network interface",
         advice="run `slurmddp doctor`; --interface NAME chooses another",
-        place="line",
     ),
 )

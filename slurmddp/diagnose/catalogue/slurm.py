@@ -3,12 +3,11 @@
 from functools import partial
 from typing import Final
 
-from slurmddp.diagnose.rule_types import Rule
+from slurmddp.diagnose.rule_types import line_rule
 
-_transient = partial(Rule, place="line", again=True)
-_permanent = partial(Rule, place="line")
+_transient = partial(line_rule, again=True)
 
-_launch_failed = partial(Rule, key="launch-failed", again=True, place="line")
+_launch_failed = partial(line_rule, key="launch-failed", again=True)
 
 RULES: Final = (
     _transient(
@@ -48,14 +47,14 @@ RULES: Final = (
         what="the job was cancelled",
         advice="submit the same name again: it continues from the last checkpoint",
     ),
-    _permanent(
+    line_rule(
         key="step-refused",
         pattern=r"Unable to create step for job \d+: (?P<why>.+)",
         example="srun: error: Unable to create step for job 17: More processors requested than permitted",
         what="srun could not start the ranks: {why}",
         advice="ask for the tasks and CPUs that the step uses (-N, --ntasks-per-node, -c)",
     ),
-    _permanent(
+    line_rule(
         key="inherited-environment",
         pattern=r"set by two different environment variables|\bSLURM_\w+.* are mutually exclusive",
         example="srun: fatal: SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU, and SLURM_MEM_PER_NODE are mutually exclusive.",
@@ -74,14 +73,14 @@ RULES: Final = (
         what="the node lost the batch script before it could start it: {path}",
         advice="submit it again without that node: -x NODE; report the node to the cluster's administrators",
     ),
-    _permanent(
+    line_rule(
         key="set-up-failed",
         pattern=r"set-up failed with status (?P<status>\d+): (?P<command>.+)",
         example="set-up failed with status 1: module load cuda/13",
         what="a set-up line failed with status {status}: {command}",
         advice="correct it (--setup, --module, --conda); to try it on a node: srun --pty bash",
     ),
-    _permanent(
+    line_rule(
         key="supervisor-missing",
         pattern=r"slurm_script: line \d+: (?P<python>/\S*/python[\d.]*): "
         r"(?P<why>No such file or directory|Permission denied)",
@@ -89,7 +88,7 @@ RULES: Final = (
         what="the node cannot start {python}, which the batch script names: {why}",
         advice="choose a Python that the nodes have: --python, or --supervisor-python with --container",
     ),
-    _permanent(
+    line_rule(
         key="protocol",
         pattern=r"(?P<why>this script speaks protocol \d+, and slurmddp .+ speaks \d+)",
         example="this script speaks protocol 1, and slurmddp 3.0.0 in /opt/env/lib speaks 2; submit the job again, or "
@@ -97,7 +96,7 @@ RULES: Final = (
         what="slurmddp was replaced by another version while the job was queued: {why}",
         advice="submit it again",
     ),
-    _permanent(
+    line_rule(
         key="variable-missing",
         pattern=r"(?P<name>\w+) must be set where the job is submitted",
         example="WANDB_API_KEY must be set where the job is submitted",
@@ -111,7 +110,7 @@ RULES: Final = (
         what="{why}",
         advice="wait for that job or cancel it, or choose another --name",
     ),
-    _permanent(
+    line_rule(
         key="limit-too-short",
         pattern=r"(?P<why>the time limit is \d+ s, and the notice comes .+)",
         example="the time limit is 120 s, and the notice comes 120 s before its end, which leaves less than 60 s; give "
@@ -119,7 +118,7 @@ RULES: Final = (
         what="{why}",
         advice="submit it with more time: -t",
     ),
-    _permanent(
+    line_rule(
         key="container-missing",
         pattern=r"neither apptainer nor singularity is on PATH|srun has no --container-image",
         example="slurmddp: neither apptainer nor singularity is on PATH; load it by --module",
@@ -134,7 +133,7 @@ RULES: Final = (
         what="the node could not reach Slurm's controller",
         advice="submit it again; if it fails again, ask the cluster's administrators",
     ),
-    _permanent(
+    line_rule(
         key="gave-up",
         pattern=r"gives up: (?P<count>\d+) start\(s\) in a row failed",
         example="gives up: 4 start(s) in a row failed, with no new checkpoint since (--max-restarts 3); the last: "

@@ -1,199 +1,120 @@
 """What the state of a job, and the way in which a rank ended, say by themselves. Data, and its look-up."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
-from slurmddp.diagnose.rule_types import Sure
+from slurmddp.diagnose.rule_types import Cause
 
+RESUME: Final = "submit the same name again: it continues from the last checkpoint"
 
-@dataclass(frozen=True, kw_only=True)
-class EndRule:
-    """What the end of a job or of a rank means."""
+_resumable = partial(Cause, advice=RESUME, again=True)
+_node_failed = partial(Cause, advice="submit it again without that node: -x NODE; `sinfo -R` names it", again=True)
+_out_of_memory = partial(
+    Cause,
+    key="out-of-memory",
+    advice="ask for more (--mem), or use less: fewer loader workers, smaller batches",
+)
 
-    key: str
-    """The name of the cause."""
-    state: str = ""
-    """Slurm's state of the job; empty in the rules for ranks."""
-    exit_code: str = ""
-    """`status:signal` as Slurm shows it; empty matches all."""
-    what: str
-    """One sentence; `{nodes}` and `{by}` are filled in for a job, `{status}` for a rank."""
-    advice: str
-    again: bool | None
-    """Whether an unchanged new start can help; None if that is not known."""
-    sure: Sure = "certain"
-
-
-_MEMORY_ADVICE: Final = "ask for more (--mem), or use less: fewer loader workers, smaller batches"
-_RESUME: Final = "submit the same name again: it continues from the last checkpoint"
-
-STATE_RULES: Final = (
-    EndRule(
-        key="time-limit",
-        state="TIMEOUT",
-        what="the time limit was reached",
-        advice=f"{_RESUME}; -t gives it more time",
-        again=True,
+STATE_RULES: Final[Mapping[str, Cause]] = {
+    "TIMEOUT": Cause(
+        key="time-limit", what="the time limit was reached", advice=f"{RESUME}; -t gives it more time", again=True
     ),
-    EndRule(
-        key="out-of-memory",
-        state="OUT_OF_MEMORY",
-        what="the job used more memory than it had asked for",
-        advice=_MEMORY_ADVICE,
-        again=False,
-    ),
-    EndRule(
-        key="node-lost",
-        state="NODE_FAIL",
-        what="a node was lost: one of {nodes}",
-        advice="submit it again without that node: -x NODE; `sinfo -R` names it",
-        again=True,
-    ),
-    EndRule(
-        key="preempted",
-        state="PREEMPTED",
-        what="a job of higher priority took its nodes",
-        advice=_RESUME,
-        again=True,
-    ),
-    EndRule(
+    "OUT_OF_MEMORY": _out_of_memory(what="the job used more memory than it had asked for"),
+    "NODE_FAIL": _node_failed(key="node-lost", what="a node was lost: one of {nodes}"),
+    "PREEMPTED": _resumable(key="preempted", what="a job of higher priority took its nodes"),
+    "CANCELLED": _resumable(key="cancelled", what="the job was cancelled{by}"),
+    "REVOKED": Cause(
         key="cancelled",
-        state="CANCELLED",
-        what="the job was cancelled{by}",
-        advice=_RESUME,
-        again=True,
-    ),
-    EndRule(
-        key="cancelled",
-        state="REVOKED",
         what="the job was revoked: another cluster of the federation runs it",
         advice="look for it on that cluster",
         again=None,
     ),
-    EndRule(
+    "BOOT_FAIL": Cause(
         key="node-boot",
-        state="BOOT_FAIL",
         what="a node did not boot",
         advice="submit it again; `sinfo -R` names the node",
         again=True,
     ),
-    EndRule(
+    "DEADLINE": Cause(
         key="deadline",
-        state="DEADLINE",
         what="its deadline was reached",
         advice="submit it again with a later --deadline, or without one",
-        again=False,
     ),
-    EndRule(
-        key="launch-failed",
-        state="LAUNCH_FAILED",
-        what="a node could not start the job",
-        advice="submit it again without that node: -x NODE; `sinfo -R` names it",
-        again=True,
-    ),
-    EndRule(
-        key="reconfig-failed",
-        state="RECONFIG_FAIL",
-        what="a node could not be reconfigured for the job",
-        advice="submit it again without that node: -x NODE; `sinfo -R` names it",
-        again=True,
-    ),
-    EndRule(
+    "LAUNCH_FAILED": _node_failed(key="launch-failed", what="a node could not start the job"),
+    "RECONFIG_FAIL": _node_failed(key="reconfig-failed", what="a node could not be reconfigured for the job"),
+    "FAILED 0:53": Cause(
         key="output-missing",
-        state="FAILED",
-        exit_code="0:53",
         what="Slurm could not open the job's output: on the node, the folder of --output or the working directory is "
         "missing or cannot be written to",
         advice="make the folder before you submit the job; `slurmddp submit` makes its own",
-        again=False,
     ),
-    EndRule(
+    "FAILED 127:0": Cause(
         key="command-missing",
-        state="FAILED",
-        exit_code="127:0",
         what="a command of the script was not found",
         advice="load or activate the environment that has it (--module, --venv, --conda), or give its full path",
-        again=False,
         sure="likely",
     ),
-    EndRule(
+    "FAILED 126:0": Cause(
         key="not-executable",
-        state="FAILED",
-        exit_code="126:0",
         what="a command of the script cannot be executed",
         advice="chmod +x, or correct the interpreter in its first line",
-        again=False,
         sure="likely",
     ),
-)
-
-
-def find_state_rule(state: str, exit_code: str) -> EndRule | None:
-    """Return the rule for a job that ended so; None if the state says nothing by itself."""
-    return next((rule for rule in STATE_RULES if rule.state == state and rule.exit_code in ("", exit_code)), None)
-
-
-STOP_CAUSES: Final = {
-    "time limit": "time-limit",
-    "preempted": "preempted",
-    "requeued": "requeued",
-    "cancelled": "cancelled",
 }
-"""The causes by the reason that rank 0's record gives in brackets for being told to stop."""
+"""By Slurm's state of the job, or by state and exit code, `status:signal`. `{nodes}` and `{by}` are filled in."""
+
+
+def find_state_rule(state: str, exit_code: str) -> Cause | None:
+    """Return the cause of a job that ended so; None if the state says nothing by itself."""
+    return STATE_RULES.get(state) or STATE_RULES.get(f"{state} {exit_code}")
+
+
+STOP_REASONS: Final = ("time limit", "preempted", "requeued", "cancelled")
+"""What rank 0's record says in brackets of being told to stop; with `-` for the blank it is the cause."""
 
 END_RULES: Final = {
-    "SIGKILL": EndRule(
+    "SIGKILL": Cause(
         key="rank-killed",
         what="it was killed (SIGKILL), and no file says why: the kernel does this when a node runs out of memory",
         advice="`dmesg -T` on the node says whether the kernel did it; then use more --mem or fewer loader workers",
         again=True,
         sure="likely",
     ),
-    "SIGSEGV": EndRule(
+    "SIGSEGV": Cause(
         key="segfault",
         what="a native library crashed (SIGSEGV)",
         advice="submit it with --env PYTHONFAULTHANDLER=1: Python then prints the line at which it crashed",
         again=None,
     ),
-    "SIGBUS": EndRule(
+    "SIGBUS": Cause(
         key="bus-error",
         what="it ended with a bus error: most often shared memory is full, or a mapped file was truncated",
         advice="use a larger shared memory, fewer loader workers, or set_sharing_strategy('file_system')",
         again=None,
         sure="likely",
     ),
-    "SIGABRT": EndRule(
+    "SIGABRT": Cause(
         key="rank-aborted",
         what="a native library aborted it (SIGABRT)",
         advice="read the last lines of its output",
         again=None,
     ),
-    "SIGILL": EndRule(
+    "SIGILL": Cause(
         key="illegal-instruction",
         what="it uses instructions that the processor of its node does not have",
         advice="choose nodes of one kind (--constraint), or libraries that are built for the oldest kind",
-        again=False,
     ),
-    "SIGTERM": EndRule(
+    "SIGTERM": Cause(
         key="rank-terminated",
         what="it was terminated (SIGTERM), and no file says why",
         advice="submit it again",
         again=True,
         sure="likely",
     ),
-    "out of memory": EndRule(
-        key="out-of-memory",
-        what="the job used more memory than it had asked for, and the kernel killed it",
-        advice=_MEMORY_ADVICE,
-        again=False,
-    ),
-    "": EndRule(
-        key="exit-status",
-        what="it exited with status {status}",
-        advice="read the last lines of its output",
-        again=False,
-    ),
-    "silent": EndRule(
+    "out of memory": _out_of_memory(what="the job used more memory than it had asked for, and the kernel killed it"),
+    "": Cause(key="exit-status", what="it exited with status {status}", advice="read the last lines of its output"),
+    "silent": Cause(
         key="rank-silent",
         what="it left no record: it was killed, or its node was lost",
         advice="read the end of its output, and check its node: `sinfo -R`",
@@ -201,4 +122,4 @@ END_RULES: Final = {
         sure="likely",
     ),
 }
-"""The meaning of a rank's end by the signal that ended it; `""` for an exit status, `silent` for no record at all."""
+"""By the signal that ended a rank; `""` for an exit status, `silent` for no record at all. `{status}` is filled in."""
