@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -11,7 +10,7 @@ from slurmddp.errors import ClusterError
 from slurmddp.exit_codes import DONE
 from slurmddp.monitoring.logs.log_files import Hosts, Source, attempt_sources, batch_source
 from slurmddp.monitoring.logs.merge import Line
-from slurmddp.monitoring.logs.tail import GrowingFile, end_of_lines
+from slurmddp.monitoring.logs.tail import GrowingFile, end_of_lines, file_size
 from slurmddp.monitoring.status import run_progress
 from slurmddp.runs.history import Event
 from slurmddp.runs.layout import TAIL_BYTES, RunDir
@@ -245,7 +244,9 @@ class Output:
 
     def _read_events(self) -> bool:
         """Read the events added since the last call, at first only the newest; return whether the job has ended."""
-        self._events = file = self._events or GrowingFile(self.run.events, _start_of_newest(self.run.events))
+        self._events = file = self._events or GrowingFile(
+            self.run.events, max(0, file_size(self.run.events) - TAIL_BYTES)
+        )
         found: list[Event] = []
         while file.has_more() and (lines := file.read_lines()):
             found += parse_supervision(lines, self.job_id)
@@ -285,9 +286,3 @@ class Output:
         """Return where a rank runs; empty before the ranks' rendezvous, after which it is on record."""
         hosts = self._hosts.setdefault(source.attempt, Hosts(self.run, self.job_id, source.attempt))
         return hosts.of(source.kind, source.number)
-
-
-def _start_of_newest(path: Path) -> int:
-    with suppress(FileNotFoundError):
-        return max(0, path.stat().st_size - TAIL_BYTES)
-    return 0

@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from slurmddp.monitoring.event_words import describe_event
 from slurmddp.report import number_format
 from slurmddp.report.attempts import Attempt, Kind, Span
 from slurmddp.report.axis import Scale, time_ticks
 from slurmddp.report.curves import HELD, STEPS_PER_S, THROUGHPUT, WRITE, Curve, Line
 from slurmddp.report.timeline import Timeline
-from slurmddp.runs.history import Event
+from slurmddp.text import format_duration
 
 SIDE: Final = 1000
 MOST_MARKS: Final = 500
@@ -41,6 +42,8 @@ _TITLES: Final = {
     HELD: "seconds that the training was held up",
     WRITE: "seconds until a checkpoint was durable",
 }
+_MARKED: Final = frozenset({"checkpoint", "notice", "requeue", "cancel", "restart"})
+"""The kinds of events that have a mark on a bar."""
 _ODD_GLYPHS: Final = {"nan": "\N{MULTIPLICATION SIGN}", "inf": "▲", "-inf": "▼"}
 
 
@@ -136,7 +139,7 @@ def draw_shares(seconds: Sequence[tuple[Kind, float]]) -> Bar:
 def draw_time_axis(timeline: Timeline) -> tuple[Tick, ...]:
     """Return ticks at round times since the beginning."""
     length = timeline.end - timeline.begin
-    return tuple(_tick(at / length if length else 0.0, _short_time(at)) for at in time_ticks(length))
+    return tuple(_tick(at / length if length else 0.0, format_duration(at)) for at in time_ticks(length))
 
 
 def draw_charts(curves: Sequence[Curve], attempts: Sequence[Attempt]) -> list[Chart]:
@@ -174,8 +177,9 @@ def _piece(timeline: Timeline, span: Span) -> Piece:
 
 def _marks(timeline: Timeline, attempt: Attempt) -> Iterator[Mark]:
     for event in attempt.events:
-        if words := _describe_mark(event):
-            yield Mark(event.kind, _at(timeline, event.time), f"{words}, {number_format.clock(event.time)}")
+        if event.kind in _MARKED:
+            words = f"{describe_event(event)}, {number_format.clock(event.time)}"
+            yield Mark(event.kind, _at(timeline, event.time), words)
 
 
 def _limit_marks(marks: Sequence[Mark]) -> tuple[Mark, ...]:
@@ -184,21 +188,6 @@ def _limit_marks(marks: Sequence[Mark]) -> tuple[Mark, ...]:
     if many < MOST_MARKS:
         return tuple(marks)
     return tuple(marks[place * many // (MOST_MARKS - 1)] for place in range(MOST_MARKS))
-
-
-def _describe_mark(event: Event) -> str:
-    match event.kind:
-        case "checkpoint":
-            return f"checkpoint of step {event.count('step'):,}"
-        case "notice":
-            return f"told to stop: {event.text('reason')} ({event.text('cause')})"
-        case "requeue":
-            return "back into the queue"
-        case "cancel":
-            return f"cancelled by {event.text('by')}"
-        case "restart":
-            return "started again in the same allocation"
-    return ""
 
 
 def _at(timeline: Timeline, time: float) -> str:
@@ -212,14 +201,6 @@ def _length(timeline: Timeline) -> float:
 def _tick(share: float, label: str) -> Tick:
     anchor = "start" if share < _EDGE else "end" if share > 1 - _EDGE else "middle"
     return Tick(_percent(share), label, anchor)
-
-
-def _short_time(seconds: float) -> str:
-    """Return a round time in one unit."""
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.4g} {unit}"
-    return f"{seconds:.0f} s" if seconds else "0"
 
 
 def _draw_line(line: Line, x: Scale, y: Scale, look: tuple[int, int]) -> DrawnLine:

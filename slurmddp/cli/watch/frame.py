@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from slurmddp.cli.watch.braille import Point, draw_bar, draw_curve
 from slurmddp.cli.watch.view import Gpu, View
+from slurmddp.monitoring.event_words import describe_event
 from slurmddp.monitoring.status import JobStatus
 from slurmddp.runs.history import Event
 from slurmddp.text import count, escape_text, format_duration
@@ -256,20 +257,8 @@ def _gpu_line(gpus: Sequence[Gpu]) -> "Text":
 def _event_line(event: Event) -> "Text":
     line = _text(f"{datetime.fromtimestamp(event.time).astimezone():%H:%M:%S} ", "dim")
     line.append(escape_text(event.kind), "bold")
-    return line.append(f" {escape_text(' '.join(_event_facts(event)))}")
-
-
-def _event_facts(event: Event) -> Iterator[str]:
-    """Yield the facts that are shown of an event."""
-    if event.attempt:
-        yield f"{event.attempt}:"
-    if "step" in event.fields:
-        yield f"step {event.count('step')}"
-    if event.kind == "start":
-        yield f"{event.count('world_size')} ranks on {event.count('nodes')} nodes"
-    if event.kind == "straggler":
-        yield f"rank {event.count('slow_rank')} {event.text('slow_host')} is slow"
-    yield from filter(None, (event.text("what"), event.text("reason")))
+    words = describe_event(event) or event.text("what")
+    return line.append(f" {escape_text(': '.join(filter(None, (event.attempt, words))))}")
 
 
 def _output_lines(lines: Sequence[str], room: int) -> "list[Text]":

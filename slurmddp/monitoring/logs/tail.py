@@ -39,10 +39,7 @@ class GrowingFile:
 
     def has_more(self) -> bool:
         """Return whether the file has grown, without opening it; a file that became shorter is read from the start."""
-        try:
-            size = self.path.stat().st_size
-        except FileNotFoundError:
-            return False
+        size = file_size(self.path)
         self.at = self.at if size >= self.at else 0
         return size > self.at
 
@@ -53,6 +50,14 @@ class GrowingFile:
                 return file.read(max(0, min(limit, self.end - self.at)))
         except FileNotFoundError:
             return b""
+
+
+def file_size(path: Path) -> int:
+    """Return the size of a file; 0 for a missing one."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def start_of_tail(path: Path, count: int, end: int) -> int:
@@ -66,13 +71,11 @@ def start_of_tail(path: Path, count: int, end: int) -> int:
 
 def end_of_lines(path: Path) -> int:
     """Return where the last whole line of a file ends; 0 for a missing file."""
-    try:
-        end = path.stat().st_size
-        with path.open("rb") as file:
-            ended = end == 0 or os.pread(file.fileno(), 1, end - 1) == b"\n"
-            return end if ended else _back(file.fileno(), end, 1)
-    except FileNotFoundError:
+    end = file_size(path)
+    if end == 0:
         return 0
+    with path.open("rb") as file:
+        return end if os.pread(file.fileno(), 1, end - 1) == b"\n" else _back(file.fileno(), end, 1)
 
 
 def _back(descriptor: int, end: int, count: int) -> int:

@@ -75,7 +75,8 @@ def test_a_screen_of_80_by_24_shows_jobs_progress_curves_events_and_output():
     assert lines[7].split("  ")[0] == "loss 0.01, 0.01 to 1, log"
     assert lines[7].endswith("samples/s 5e+03, 5e+03 to 5e+03")
     assert lines[13] == "GPUs of this node  0: 97% memory 50%"
-    assert lines[14].endswith("start 1.0: 4 ranks on 2 nodes") and lines[15].endswith("checkpoint 1.0: step 280")
+    assert lines[14].endswith("start 1.0: 4 ranks on 2 node(s) finished the rendezvous")
+    assert lines[15].endswith("checkpoint 1.0: checkpoint of step 280")
     assert lines[16].startswith("─ rank 0 and the batch script ─")
     assert lines[17:23] == [f"line {number}" for number in range(44, 50)]
     assert lines[23] == "↑↓ job  l output  c cancel  r requeue  s ask Slurm  h help  q quit"
