@@ -9,7 +9,8 @@ import click
 
 from slurmddp.cli.job_command import print_message
 from slurmddp.cluster import Cluster, job_template
-from slurmddp.errors import ClusterError, SlurmddpError, UsageError
+from slurmddp.errors import ClusterError, UsageError
+from slurmddp.runs.layout import write_whole
 from slurmddp.text import quote_value
 
 _TIMEOUT_S: Final = 20.0
@@ -30,7 +31,7 @@ def init(file: str | None) -> None:
     text = job_template.build_job_file(
         _inspect_cluster(), script=script, name=job_template.choose_name(path, script), file=typed
     )
-    _create(path, text)
+    write_whole(path.absolute(), text.encode())
     click.echo(str(path))
     print_message(f"edit the file if needed; next, type: slurmddp render {typed}, slurmddp submit {typed}")
 
@@ -60,17 +61,3 @@ def _inspect_cluster() -> Cluster | None:
     except ClusterError as error:
         print_message(f"the job file has no values of a cluster: {error}")
         return None
-
-
-def _create(path: Path, text: str) -> None:
-    """Create the file; leave none if it cannot be written completely."""
-    try:
-        file = path.open("xb")
-    except FileExistsError as error:
-        raise UsageError(f"{quote_value(str(path))} exists already and is not changed; give another name") from error
-    try:
-        with file:
-            file.write(text.encode())
-    except OSError as error:
-        path.unlink()
-        raise SlurmddpError(f"{quote_value(str(path))} cannot be written: {error.strerror}") from error

@@ -7,7 +7,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 import click
@@ -15,10 +15,9 @@ import click
 from slurmddp.cli.completion import targets_argument
 from slurmddp.cli.job_command import print_message, runs_dir_option
 from slurmddp.cli.status_format import format_job, format_jobs
-from slurmddp.monitoring.status import JobStatus, last_submission, query_jobs
+from slurmddp.monitoring.status import JobStatus, last_submission, query_jobs, submission_time
 from slurmddp.runs import lookup
 from slurmddp.runs.lookup import Target
-from slurmddp.runs.submissions import submitted_at
 from slurmddp.slurm.job_info import JobRef
 from slurmddp.slurm.states import Phase
 from slurmddp.text import WIDTH, escape_text
@@ -40,9 +39,7 @@ def status(words: tuple[str, ...], runs_dir: str, *, as_json: bool) -> int:
     """
     targets = lookup.find(words, runs_dir, local=True)
     runs = (
-        targets
-        if words
-        else [last_submission(target) for target in sorted(targets, key=_submission_time, reverse=True)]
+        targets if words else [last_submission(target) for target in sorted(targets, key=submission_time, reverse=True)]
     )
     parts = [part for run in runs for part in lookup.settings(run)]
     statuses = _look_up([part for part in parts if part.jobs])
@@ -69,10 +66,6 @@ def _as_json(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat()
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _submission_time(target: Target) -> datetime:
-    return submitted_at(target.run) if target.run else datetime.min.replace(tzinfo=UTC)
 
 
 def _look_up(targets: Sequence[Target]) -> list[list[JobStatus]]:

@@ -9,7 +9,6 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any, Final
 
 from slurmddp.diagnose import NONE, UNKNOWN, Diagnosis, diagnose, diagnose_attempt
@@ -43,24 +42,6 @@ _BY_OUTCOME: Final[Mapping[str, Phase]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Submission:
-    """One job of the run, as it was submitted."""
-
-    job: str
-    time: float | None
-    """Seconds since 1970."""
-    commit: str = ""
-    """Empty if the code was in no repository."""
-    dirty: bool | None = None
-    """Whether tracked files differed from the commit."""
-    code: str = ""
-    """The digest of the snapshot of its code; empty without one."""
-    directory: str = ""
-    version: str = ""
-    """Of slurmddp."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Setting:
     """A value of the job, without secrets, and its source."""
 
@@ -77,7 +58,8 @@ class Report:
     run: RunDir
     written: float
     """When the report was made, in seconds since 1970."""
-    submissions: tuple[Submission, ...]
+    submissions: tuple[Mapping[str, Any], ...]
+    """The records of its jobs, the oldest first."""
     statuses: tuple[JobStatus, ...]
     command: str
     """What each rank ran, without secrets."""
@@ -145,11 +127,11 @@ def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) ->
     sampled, jobs = _read_events(run), find_all_jobs(run).jobs
     history = History(sampled.events)
     numbers = {JobRef.parse(job).array_id for job in jobs}  # the job of a setting is an array of its sweep
-    submitted = tuple(item for item in read_submissions(run) if item.job in numbers)
+    submitted = tuple(item for item in submissions(run.sweep or run) if item["job"] in numbers)
     statuses = tuple(status.query_jobs([Target(run, jobs)], environ, now=now)) if jobs else ()
     timeline = build_timeline(
         history,
-        {item.job: item.time for item in submitted if item.time is not None},
+        {item["job"]: time.timestamp() for item in submitted if (time := status.parse_time(item.get("time")))},
         known={job.job_id: _job_info(job) for job in statuses},
         now=now,
     )
@@ -167,28 +149,6 @@ def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) ->
         timeline=timeline,
         figures=compute_figures(timeline),
     )
-
-
-def read_submissions(run: RunDir) -> tuple[Submission, ...]:
-    """Return the run's jobs, the oldest first."""
-    return tuple(_parse_submission(record) for record in submissions(run.sweep or run))
-
-
-def _parse_submission(record: Mapping[str, Any]) -> Submission:
-    texts = {name: record.get(name) for name in ("commit", "code", "directory", "version")}
-    dirty = record.get("dirty")
-    return Submission(
-        job=str(record["job"]),
-        time=_parse_time(record.get("time")),
-        dirty=dirty if isinstance(dirty, bool) else None,
-        **{name: value for name, value in texts.items() if isinstance(value, str)},
-    )
-
-
-def _parse_time(text: Any) -> float | None:
-    with suppress(ValueError, TypeError, OverflowError):
-        return datetime.fromisoformat(text).timestamp()
-    return None
 
 
 def read_spec(run: RunDir) -> dict[str, Any]:
@@ -252,7 +212,7 @@ def make_json(report: Report) -> dict[str, Any]:
         "run": report.run.path.name,
         "phase": report.phase,
         "state": report.status.state if report.status else None,
-        "jobs": [item.job for item in report.submissions],
+        "jobs": [item["job"] for item in report.submissions],
         "begin": report.timeline.begin,
         "end": report.timeline.end,
         "wall_s": figures.wall_s,

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from slurmddp.cli.status_format import format_metrics
 from slurmddp.cli.watch.braille import Point, draw_bar, draw_curve
 from slurmddp.cli.watch.view import Gpu, View
 from slurmddp.monitoring.event_words import describe_event
-from slurmddp.monitoring.status import JobStatus
+from slurmddp.monitoring.status import JobStatus, Progress
 from slurmddp.runs.history import Event
 from slurmddp.text import count, escape_text, format_duration
 
@@ -171,7 +172,7 @@ def _details(job: JobStatus, width: int, *, dots: bool) -> "Iterator[Text]":
         )
     progress = job.progress
     if progress and progress.step is not None:
-        total, numbers = progress.total or 0, "  ".join(_metrics(job))
+        total, numbers = progress.total or 0, "  ".join(_metrics(progress))
         line = _text(f"step {progress.step}/{total or '?'}  ")
         room = min(_LONGEST_METER, width - len(line) - len(numbers) - 2)
         if total and room >= _SHORTEST_METER:
@@ -181,16 +182,8 @@ def _details(job: JobStatus, width: int, *, dots: bool) -> "Iterator[Text]":
         yield _text(restarts, "yellow")
 
 
-def _metrics(job: JobStatus) -> Iterator[str]:
-    progress = job.progress
-    if progress is None:
-        return
-    if progress.loss is not None:
-        yield f"loss {progress.loss:.3g}"
-    if progress.samples_per_s is not None:
-        yield f"{progress.samples_per_s:.0f} samples/s"
-    if progress.left_s is not None:
-        yield f"{format_duration(progress.left_s)} left"
+def _metrics(progress: Progress) -> Iterator[str]:
+    yield from format_metrics(progress)
     if progress.checkpoint_age_s is not None:
         yield f"saved {format_duration(progress.checkpoint_age_s)} ago"
 

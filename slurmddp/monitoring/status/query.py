@@ -3,7 +3,7 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from slurmddp.runs import origin
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
 from slurmddp.runs.origin import Origin
-from slurmddp.runs.submissions import submissions
+from slurmddp.runs.submissions import submissions, submitted_at
 from slurmddp.slurm.job_info import JobRef
 
 TIMEOUT_S: Final = 20.0
@@ -49,6 +49,11 @@ def last_submission(target: Target) -> Target:
     return replace(target, jobs=jobs)
 
 
+def submission_time(target: Target) -> datetime:
+    """Return when the newest job of a target's run was submitted; the year 1 if that is not known."""
+    return submitted_at(target.run) if target.run else datetime.min.replace(tzinfo=UTC)
+
+
 def _submissions(run: RunDir) -> dict[str, dict[str, Any]]:
     return {record["job"]: record for record in submissions(run)}
 
@@ -64,7 +69,7 @@ def _wanted(target: Target, known: "_Known") -> Iterator[RequestedJob]:
         yield RequestedJob(
             job_id=job_id,
             run=target.run,
-            submitted=_time(record.get("time")),
+            submitted=parse_time(record.get("time")),
             sha256=str(record.get("sha256") or ""),
             name=came.name,
             elsewhere=came.elsewhere,
@@ -85,8 +90,9 @@ class _Known:
         return origin.read_origin(run, self.record(run, job))
 
 
-def _time(text: object) -> datetime | None:
+def parse_time(text: object) -> datetime | None:
+    """Return a time in ISO form; None for anything else."""
     try:
         return datetime.fromisoformat(text).astimezone() if isinstance(text, str) else None
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

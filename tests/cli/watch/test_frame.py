@@ -69,7 +69,7 @@ def test_a_screen_of_80_by_24_shows_jobs_progress_curves_events_and_output():
     assert lines[3] == "─ 17 mnist ".ljust(80, "─")
     assert lines[4] == "on n1, n2"
     assert lines[5].startswith("step 300/400  ━") and lines[5].endswith(
-        "loss 0.125  5000 samples/s  1m5s left  saved 12s ago"
+        "loss 0.125  1m5s left  5000 samples/s  saved 12s ago"
     )
     assert lines[6] == "1 requeue; the last: preempted"
     assert lines[7].split("  ")[0] == "loss 0.01, 0.01 to 1, log"
