@@ -9,8 +9,7 @@ import click
 
 from slurmddp.cli.job_command import print_message
 from slurmddp.cluster import Cluster, job_template
-from slurmddp.errors import ClusterError, UsageError
-from slurmddp.runs.layout import write_whole
+from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.text import quote_value
 
 _TIMEOUT_S: Final = 20.0
@@ -31,7 +30,11 @@ def init(file: str | None) -> None:
     text = job_template.build_job_file(
         _inspect_cluster(), script=script, name=job_template.choose_name(path, script), file=typed
     )
-    write_whole(path.absolute(), text.encode())
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise SlurmddpError(f"{quote_value(str(path))} cannot be written: {error.strerror}") from error
     click.echo(str(path))
     print_message(f"edit the file if needed; next, type: slurmddp render {typed}, slurmddp submit {typed}")
 

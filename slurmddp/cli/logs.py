@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -90,7 +90,7 @@ def logs(  # noqa: PLR0913 - an argument for each option
             writer.formatter = _choose_formatter(wanted, follow=follow, errors=errors, as_json=as_json)
             _follow(wanted, None, writer)
         return
-    if not writer.write_all(_existing_lines(wanted, tail), tail):
+    if not writer.write_all(lines(wanted, None if error_filter else tail), tail):
         what = "no line that looks like an error" if errors else "no output yet"
         print_message(f"job {job_id} has {what}; to wait for more, type: slurmddp logs -f {job_id}")
     elif everything and not as_json:
@@ -150,11 +150,6 @@ class _LineWriter:
             self.write_all([line])
 
 
-def _existing_lines(wanted: Selection, tail: int | None) -> Iterator[Line]:
-    """Return the existing lines; with a filter all of them, as the last `tail` matches may be anywhere."""
-    return lines(wanted, None if wanted.chosen else tail)
-
-
 def _explain_order(writer: _LineWriter) -> None:
     silent = sum(not timed for timed in writer.has_times.values())
     if silent and len(writer.has_times) > 1:
@@ -166,7 +161,7 @@ def _explain_order(writer: _LineWriter) -> None:
 def _follow(wanted: Selection, tail: int | None, writer: _LineWriter) -> None:
     output = following.Output(wanted.run, wanted.job_id, wanted.ranks, wanted.batch)
     ends = output.skip_existing(wanted.attempts())
-    writer.write_all(_existing_lines(replace(wanted, ends=ends), tail), tail)
+    writer.write_all(lines(replace(wanted, ends=ends), None if wanted.chosen else tail), tail)
     if output.status is not None and (state := _end_state(wanted)):
         print_message(f"job {wanted.job_id} is {state}")
         return

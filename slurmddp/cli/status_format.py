@@ -77,7 +77,10 @@ def summarize(status: JobStatus) -> str:
         words = _pending_reason(status)
     elif status.phase in ("running", "done"):
         words = ", ".join(
-            [*([status.meaning.partition(":")[0]] if status.meaning else []), *_format_progress(status.progress, pace=False)]
+            [
+                *([status.meaning.partition(":")[0]] if status.meaning else []),
+                *_format_progress(status.progress, pace=False),
+            ]
         )
     else:
         words = status.meaning

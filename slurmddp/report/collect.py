@@ -3,7 +3,6 @@
 Programs that wrote the files may have been killed: lines that are incomplete or wrong are left out.
 """
 
-import math
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -15,8 +14,9 @@ from slurmddp.diagnose import NONE, UNKNOWN, Diagnosis, diagnose, diagnose_attem
 from slurmddp.errors import ClusterError
 from slurmddp.monitoring import status
 from slurmddp.monitoring.status import JobStatus
+from slurmddp.monitoring.status.job_status import json_value
 from slurmddp.report.attempts import Attempt
-from slurmddp.report.downsample import SampledEvents, downsample_events
+from slurmddp.report.downsample import read_events
 from slurmddp.report.goodput import Figures, compute_figures
 from slurmddp.report.timeline import Timeline, build_timeline
 from slurmddp.runs.history import Event, History
@@ -124,7 +124,7 @@ def _mask_secrets(found: Diagnosis) -> Diagnosis:
 
 
 def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) -> Report:
-    sampled, jobs = _read_events(run), find_all_jobs(run).jobs
+    sampled, jobs = read_events(run.events), find_all_jobs(run).jobs
     history = History(sampled.events)
     numbers = {JobRef.parse(job).array_id for job in jobs}  # the job of a setting is an array of its sweep
     submitted = tuple(item for item in submissions(run.sweep or run) if item["job"] in numbers)
@@ -156,12 +156,6 @@ def read_spec(run: RunDir) -> dict[str, Any]:
     with suppress(OSError, ValueError):
         return tomllib.loads((run.sweep or run).spec.read_text("utf-8"))
     return {}
-
-
-def _read_events(run: RunDir) -> SampledEvents:
-    with suppress(FileNotFoundError), run.events.open("rb") as file:
-        return downsample_events(file)
-    return downsample_events(())
 
 
 def _job_info(job: JobStatus) -> JobInfo:
@@ -225,8 +219,8 @@ def make_json(report: Report) -> dict[str, Any]:
         "requeues": figures.requeues,
         "checkpoints": figures.checkpoints,
         "attempts": [_attempt_json(attempt, report.causes.get(attempt.label)) for attempt in report.attempts],
-        "stragglers": [_finite(event.fields) for event in report.events if event.kind == "straggler"],
-        "findings": [_finite(event.fields) for event in report.events if event.kind == "finding"],
+        "stragglers": [json_value(event.fields) for event in report.events if event.kind == "straggler"],
+        "findings": [json_value(event.fields) for event in report.events if event.kind == "finding"],
     }
 
 
@@ -247,12 +241,3 @@ def _attempt_json(attempt: Attempt, cause: Diagnosis | None) -> dict[str, Any]:
             for span in (*attempt.before, *attempt.spans)
         ],
     }
-
-
-def _finite(value: Any) -> Any:
-    """Return a value of an event for JSON; a number that is not finite becomes text."""
-    if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

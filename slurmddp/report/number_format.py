@@ -21,18 +21,12 @@ def duration(seconds: float) -> str:
 
 def clock(time: float) -> str:
     """Return a time by the clock of this machine: `2026-11-21 23:44:14`."""
-    try:
-        return f"{datetime.fromtimestamp(time).astimezone():%Y-%m-%d %H:%M:%S}"
-    except (ValueError, OverflowError, OSError):
-        return "at no time"
+    return f"{datetime.fromtimestamp(time).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def zone(time: float) -> str:
     """Return the time zone of `clock`: `UTC`, `CET`."""
-    try:
-        return datetime.fromtimestamp(time).astimezone().tzname() or ""
-    except (ValueError, OverflowError, OSError):
-        return ""
+    return datetime.fromtimestamp(time).astimezone().tzname() or ""
 
 
 def figure(value: float | None) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from slurmddp.report.number_format import clock, duration, figure, percent
+from slurmddp.report.number_format import duration, figure, percent
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,3 @@ def test_figures(value, text):
 
 def test_shares():
     assert (percent(0.6234), percent(None)) == ("62.3 %", "\N{EN DASH}")
-
-
-def test_a_time_beyond_any_calendar_is_none():
-    assert clock(1e300) == "at no time"

@@ -64,21 +64,16 @@ class RowIndex:
     """Slurm's rows by job and by task: thousands of tasks are looked up one by one."""
 
     def __init__(self, rows: Iterable[JobInfo]) -> None:
-        self._by_number: dict[str, list[JobInfo]] = {}
-        self._single: dict[str, list[JobInfo]] = {}
-        self._together: dict[str, list[JobInfo]] = {}
+        self._rows: dict[str, list[JobInfo]] = {}
         for row in rows:
-            self._by_number.setdefault(row.number, []).append(row)
-            if row.ref.is_task_list:
-                self._together.setdefault(row.number, []).append(row)
-            else:
-                self._single.setdefault(row.job_id, []).append(row)
+            for key in {row.number, f"{row.number}_[" if row.ref.is_task_list else row.job_id}:
+                self._rows.setdefault(key, []).append(row)
 
     def rows_of(self, wanted: RequestedJob) -> Sequence[JobInfo]:
         """Return the rows of a job; for a task its own row, else that of the tasks that wait together."""
         if wanted.ref.is_task:
-            return self._single.get(wanted.job_id, ()) or self._together.get(wanted.ref.array_id, ())
-        return self._by_number.get(wanted.ref.array_id, ())
+            return self._rows.get(wanted.job_id, ()) or self._rows.get(f"{wanted.ref.array_id}_[", ())
+        return self._rows.get(wanted.ref.array_id, ())
 
 
 def earliest_submission(times: Iterable[datetime | None]) -> datetime | None:
