@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
@@ -21,12 +21,10 @@ from slurmddp.monitoring.status import query_jobs
 from slurmddp.runs.lookup import Target
 from slurmddp.text import clean_line, escape_text
 
-if TYPE_CHECKING:
-    from slurmddp.monitoring.logs.error_lines import Errors
-
 _BLOCK_BYTES: Final = 2**16
 
 Formatter = Callable[[Line], bytes]
+Choice = Callable[[Path, bytes], bool]
 
 
 @click.command()
@@ -72,16 +70,16 @@ def logs(  # noqa: PLR0913 - an argument for each option
         raise UsageError("--rank cannot be combined with --all; give one of them")
     tail = None if tail is None else min(tail, sys.maxsize)
     run, job_id = find_job(target, runs_dir)
-    error_filter = _error_filter() if errors else None
+    choose = _choose_errors() if errors else None
     wanted = Selection(
         run=run,
         job_id=job_id,
         ranks=frozenset(ranks) if ranks else None if everything or errors else frozenset({0}),
         batch=not ranks,
-        chosen=error_filter.is_one if error_filter else None,
+        chosen=choose,
         attempt=_check_attempt(attempt, follow=follow),
     )
-    writer = _LineWriter(_choose_formatter(wanted, follow=follow, errors=errors, as_json=as_json), error_filter)
+    writer = _LineWriter(_choose_formatter(wanted, follow=follow, errors=errors, as_json=as_json), choose)
     if follow:
         _follow(wanted, tail, writer)
         while job_id := next_job(target, run, job_id):
@@ -90,7 +88,7 @@ def logs(  # noqa: PLR0913 - an argument for each option
             writer.formatter = _choose_formatter(wanted, follow=follow, errors=errors, as_json=as_json)
             _follow(wanted, None, writer)
         return
-    if not writer.write_all(lines(wanted, None if error_filter else tail), tail):
+    if not writer.write_all(lines(wanted, None if choose else tail), tail):
         what = "no line that looks like an error" if errors else "no output yet"
         print_message(f"job {job_id} has {what}; to wait for more, type: slurmddp logs -f {job_id}")
     elif everything and not as_json:
@@ -105,18 +103,18 @@ def _check_attempt(text: str, *, follow: bool) -> str:
     return text
 
 
-def _error_filter() -> "Errors":
-    from slurmddp.monitoring.logs.error_lines import Errors
+def _choose_errors() -> Choice:
+    from slurmddp.monitoring.logs.error_lines import Errors  # it loads the rules of `diagnose`
 
-    return Errors()
+    return Errors().is_one
 
 
 class _LineWriter:
     """Writes lines to standard output, in blocks."""
 
-    def __init__(self, formatter: Formatter, errors: "Errors | None") -> None:
+    def __init__(self, formatter: Formatter, choose: Choice | None) -> None:
         self.formatter = formatter
-        self.errors = errors
+        self.choose = choose
         """Selects among new lines; existing lines are selected when they are read."""
         self._unended: Path | None = None
         self.has_times: dict[Path, bool] = {}
@@ -146,7 +144,7 @@ class _LineWriter:
 
     def write(self, line: Line) -> None:
         """Write a new line at once, if it is selected."""
-        if self.errors is None or self.errors.is_one(line.source.path, line.text):
+        if self.choose is None or self.choose(line.source.path, line.text):
             self.write_all([line])
 
 

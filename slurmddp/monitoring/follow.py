@@ -145,7 +145,7 @@ class _Follower:
     def _query(self) -> JobInfo:
         if not self.output.is_local:
             return queries.job(self.output.job_id, self.environ)
-        state = run_progress.read_local_state(self.output.run, self.output.job_id, seen=None).state
+        state = run_progress.read_local_state(self.output.run, self.output.job_id).state
         return JobInfo(job_id=self.output.job_id, state=state, source="files")
 
     def _wait_for_answer(self, asked: "Future[JobInfo]") -> JobInfo:

@@ -42,16 +42,6 @@ _BY_OUTCOME: Final[Mapping[str, Phase]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Setting:
-    """A value of the job, without secrets, and its source."""
-
-    key: str
-    value: str
-    origin: str
-    """Empty if it is not recorded."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Report:
     """A run and all that its page shows."""
 
@@ -63,7 +53,8 @@ class Report:
     statuses: tuple[JobStatus, ...]
     command: str
     """What each rank ran, without secrets."""
-    settings: tuple[Setting, ...]
+    settings: tuple[tuple[str, str, str], ...]
+    """The values of the job, without secrets: key, value, source (empty if it is not recorded)."""
     events: tuple[Event, ...]
     timeline: Timeline
     figures: Figures
@@ -179,17 +170,17 @@ def _decode_word(word: Any) -> str:
     return str(word)
 
 
-def _list_settings(spec: Mapping[str, Any]) -> Iterator[Setting]:
+def _list_settings(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield the job's values, the built-in ones last."""
     recorded = spec.get("recorded")
     origins = recorded.get("origins") if isinstance(recorded, dict) else None
     known = origins if isinstance(origins, dict) else {}
     keys = [key for key in spec if key not in ("command", "worker", "recorded")]
     for key in sorted(keys, key=lambda key: known.get(key) == "built-in"):
-        yield Setting(key=key, value=_format_value(key, spec[key]), origin=str(known.get(key, "")))
+        yield key, _format_value(key, spec[key]), str(known.get(key, ""))
     worker = spec.get("worker")
     for key, value in worker.items() if isinstance(worker, dict) else ():
-        yield Setting(key=f"worker.{key}", value=_format_value(key, value), origin="")
+        yield f"worker.{key}", _format_value(key, value), ""
 
 
 def _format_value(key: str, value: Any) -> str:

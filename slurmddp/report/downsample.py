@@ -11,7 +11,7 @@ import msgspec
 
 from slurmddp.runs.history import Event, number, parse_events
 
-MOST_METRICS: Final = 40_000
+MOST_METRICS: Final = 4000
 """Of more metrics only those that show the shape of a bucket are kept."""
 _OF_A_BUCKET: Final = 10
 """About so many metrics of a bucket are kept: those of four or five names."""
