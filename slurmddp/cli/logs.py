@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,7 @@ from slurmddp.monitoring.status import query_jobs
 from slurmddp.runs.lookup import Target
 from slurmddp.text import clean_line, escape_text
 
-_BLOCK_BYTES: Final = 2**16
+_BLOCK_LINES: Final = 1000
 
 Formatter = Callable[[Line], bytes]
 Choice = Callable[[Path, bytes], bool]
@@ -122,21 +123,16 @@ class _LineWriter:
 
     def write_all(self, found: Iterable[Line], tail: int | None = None) -> bool:
         """Write lines, or the last `tail` ones; return whether there were any."""
-        block, size, any_line = [], 0, False
-        for line in last(found, tail):
+        left, any_line = iter(last(found, tail)), False
+        while block := list(islice(left, _BLOCK_LINES)):
+            write_bytes(sys.stdout, b"".join(map(self._format, block)))
             any_line = True
-            if line.source.rank is not None:
-                self.has_times[line.source.path] = self.has_times.get(line.source.path, False) or line.told == "line"
-            block.append(self._format(line))
-            size += len(block[-1])
-            if size > _BLOCK_BYTES:
-                write_bytes(sys.stdout, b"".join(block))
-                block, size = [], 0
-        write_bytes(sys.stdout, b"".join(block))
         return any_line
 
     def _format(self, line: Line) -> bytes:
         """Return the bytes to write; they begin with a line end if the last line of another file had none."""
+        if line.source.rank is not None:
+            self.has_times[line.source.path] = self.has_times.get(line.source.path, False) or line.told == "line"
         text = self.formatter(line)
         follows = self._unended not in (None, line.source.path)
         self._unended = None if text.endswith((b"\n", b"\r")) else line.source.path
@@ -186,7 +182,7 @@ def _end_state(wanted: Selection) -> str:
 def _choose_formatter(wanted: Selection, *, follow: bool, errors: bool, as_json: bool) -> Formatter:
     """Return the function that formats a line."""
     if as_json:
-        return _json_formatter(wanted)
+        return partial(_format_json, job_id=wanted.job_id)
     if errors:
         return _format_with_place
     if wanted.ranks is None or len(wanted.ranks) > 1:
@@ -225,21 +221,18 @@ def _relative_path(path: Path) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def _json_formatter(wanted: Selection) -> Formatter:
-    def format_line(line: Line) -> bytes:
-        source = line.source
-        record = {
-            "time": line.time,
-            "told": line.told or None,
-            "job": wanted.job_id,
-            "attempt": line.attempt,
-            "source": source.kind,
-            "rank": source.rank,
-            "host": source.host or None,
-            "file": str(source.path),
-            "line": line.number or None,
-            "text": line.text.decode("utf-8", "replace").rstrip("\r\n"),
-        }
-        return json.dumps(record).encode() + b"\n"
-
-    return format_line
+def _format_json(line: Line, *, job_id: str) -> bytes:
+    source = line.source
+    record = {
+        "time": line.time,
+        "told": line.told or None,
+        "job": job_id,
+        "attempt": line.attempt,
+        "source": source.kind,
+        "rank": source.rank,
+        "host": source.host or None,
+        "file": str(source.path),
+        "line": line.number or None,
+        "text": line.text.decode("utf-8", "replace").rstrip("\r\n"),
+    }
+    return json.dumps(record).encode() + b"\n"

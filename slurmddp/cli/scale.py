@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from slurmddp.cli.job_command import SYNOPSIS, JobCommand, given_options, job_options, print_message, resolve_job
+from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, resolve_job
 from slurmddp.config.job_spec import JOB_FIELDS
-from slurmddp.config.worker_options import WORKER_FIELDS
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import write_whole
 from slurmddp.scaling import formatting
@@ -113,12 +112,9 @@ def scale(  # noqa: PLR0913 - an argument for each option
 
 
 def _check_alone(gpus: str | None, job_file: Path | None, words: tuple[str, ...], parameters: dict[str, Any]) -> None:
-    extra = [
-        *given_options(parameters),
-        *given_options(parameters, WORKER_FIELDS, "worker_"),
-        *(["gpus"] if gpus else []),
-    ]
-    named = [f"--{key}" for key in extra] + [str(word) for word in (job_file, *words) if word]
+    extra = [name.removeprefix("worker_") for name, value in parameters.items() if value not in (None, ())]
+    named = [f"--{name.replace('_', '-')}" for name in (*extra, *(["gpus"] if gpus else []))]
+    named += [str(word) for word in (job_file, *words) if word]
     if named:
         raise UsageError(f"--from-csv reads finished measurements; leave {named[0]} out")
 

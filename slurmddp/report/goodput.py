@@ -29,7 +29,6 @@ class Figures:
     steps_kept: int
     steps_repeated: int
     """Steps that were taken again because their work had been lost."""
-    attempts: int
     restarts: int
     """In the same allocation."""
     requeues: int
@@ -56,7 +55,6 @@ def compute_figures(timeline: Timeline) -> Figures:
         steps_taken=taken,
         steps_kept=sum(kept - progress.first for progress, kept in measured),
         steps_repeated=taken - _count_distinct((progress.first, progress.last) for progress, _ in measured),
-        attempts=len(attempts),
         restarts=_count_events(attempts, "restart"),
         requeues=_count_requeues(attempts),
         checkpoints=_count_events(attempts, "checkpoint"),

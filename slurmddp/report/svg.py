@@ -116,13 +116,12 @@ class Chart:
 def draw_run(timeline: Timeline) -> Bar:
     """Return the whole run as one bar."""
     marks = [mark for attempt in timeline.attempts for mark in _marks(timeline, attempt) if mark.kind != "checkpoint"]
-    return Bar(pieces=tuple(_piece(timeline, span) for span in timeline.spans), marks=_limit_marks(marks))
+    return _draw_bar(timeline, timeline.spans, marks)
 
 
 def draw_attempt(timeline: Timeline, attempt: Attempt) -> Bar:
     """Return one attempt and the time before it, at their place in the bar of the run."""
-    pieces = tuple(_piece(timeline, span) for span in (*attempt.before, *attempt.spans))
-    return Bar(pieces=pieces, marks=_limit_marks(list(_marks(timeline, attempt))))
+    return _draw_bar(timeline, (*attempt.before, *attempt.spans), list(_marks(timeline, attempt)))
 
 
 def draw_shares(seconds: Sequence[tuple[Kind, float]]) -> Bar:
@@ -170,6 +169,12 @@ def _draw_chart(curve: Curve, x: Scale, looks: Mapping[str, tuple[int, int]]) ->
     )
 
 
+def _draw_bar(timeline: Timeline, spans: Sequence[Span], marks: Sequence[Mark]) -> Bar:
+    """Return a bar with at most MOST_MARKS marks: of more, evenly chosen ones."""
+    pieces = tuple(_piece(timeline, span) for span in spans)
+    return Bar(pieces=pieces, marks=tuple(marks[:: -(-len(marks) // MOST_MARKS) or 1]))
+
+
 def _piece(timeline: Timeline, span: Span) -> Piece:
     words = f"{KINDS[span.kind]}: {number_format.duration(span.seconds)} from {number_format.clock(span.begin)}"
     return Piece(span.kind, _at(timeline, span.begin), _percent(span.seconds / _length(timeline)), words)
@@ -180,14 +185,6 @@ def _marks(timeline: Timeline, attempt: Attempt) -> Iterator[Mark]:
         if event.kind in _MARKED:
             words = f"{describe_event(event)}, {number_format.clock(event.time)}"
             yield Mark(event.kind, _at(timeline, event.time), words)
-
-
-def _limit_marks(marks: Sequence[Mark]) -> tuple[Mark, ...]:
-    """Return at most MOST_MARKS marks, evenly chosen, with the first and the last."""
-    many = len(marks) - 1
-    if many < MOST_MARKS:
-        return tuple(marks)
-    return tuple(marks[place * many // (MOST_MARKS - 1)] for place in range(MOST_MARKS))
 
 
 def _at(timeline: Timeline, time: float) -> str:

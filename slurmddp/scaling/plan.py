@@ -69,8 +69,9 @@ def plan_study(resolved: Resolved, fitted: Request, sizes: Sequence[int], *, sca
     jobs: list[PlannedJob] = []
     for gpus in sorted(set(sizes)):
         one = _resize(resolved, gpus, node_size, min(sizes), scaling)
-        named = (_rename(one, resolved.spec.job_name, gpus, repeat) for repeat in range(1, repeats + 1))
-        jobs += [PlannedJob(gpus, _request(job, fitted)) for job in named]
+        for repeat in range(1, repeats + 1):
+            name = f"{resolved.spec.job_name}-scale-{gpus}" + (f"-r{repeat}" if repeat > 1 else "")
+            jobs.append(PlannedJob(gpus, _request(one.replace("scale", job_name=name), fitted)))
     _check_limits(jobs, fitted.cluster)
     return Plan(resolved.spec.job_name, tuple(jobs), node_size)
 
@@ -133,10 +134,6 @@ def _divide_batch(worker: WorkerOptions, smallest: int, gpus: int) -> WorkerOpti
             f"--batch-size (of a rank on {count(smallest, 'GPU')})"
         )
     return msgspec.structs.replace(worker, batch_size=batch // gpus)
-
-
-def _rename(resolved: Resolved, name: str, gpus: int, repeat: int) -> Resolved:
-    return resolved.replace("scale", job_name=f"{name}-scale-{gpus}" + (f"-r{repeat}" if repeat > 1 else ""))
 
 
 def _request(resolved: Resolved, whole: Request) -> Request:

@@ -60,15 +60,8 @@ def _draw_speed_up(axes: "Axes", study: Study) -> None:
 def _draw_efficiency(axes: "Axes", study: Study) -> None:
     axes.axhline(100, color=_GREY, linestyle="--", linewidth=1.2)
     axes.axhline(100 * study.min_efficiency, color=_GREY, linestyle=":", linewidth=1.2)
-    axes.annotate(
-        f"wanted: {100 * study.min_efficiency:.0f} %",
-        (1, 100 * study.min_efficiency),
-        xycoords=("axes fraction", "data"),
-        xytext=(-4, 3),
-        textcoords="offset points",
-        horizontalalignment="right",
-        color=_GREY,
-    )
+    text, right_edge = f"wanted: {100 * study.min_efficiency:.0f} % ", axes.get_yaxis_transform()
+    axes.text(1, 100 * study.min_efficiency, text, transform=right_edge, ha="right", va="bottom", color=_GREY)
     _draw_law(axes, study.prediction.curve, [100 / one.gpus for one in study.prediction.curve])
     _draw_points(axes, study.results, [100 / one.point.gpus for one in study.results])
     _draw_recommended(axes, study)

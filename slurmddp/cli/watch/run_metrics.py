@@ -4,7 +4,8 @@ from typing import Final
 
 from slurmddp.cli.watch.braille import Point
 from slurmddp.monitoring.logs.tail import GrowingFile, file_size
-from slurmddp.runs.history import Event, History, number, parse_events
+from slurmddp.monitoring.status.run_progress import metric
+from slurmddp.runs.history import Event, History, parse_events
 from slurmddp.runs.layout import RunDir
 
 _TAIL_BYTES: Final = 2**24
@@ -34,16 +35,10 @@ class RunMetrics:
         """Return a metric over the steps of the whole run; of a repeated step the last value counts."""
         points: list[Point] = []
         for event in self._events:
-            values = event.fields.get("values") if event.kind == "metrics" else None
-            value = number(values.get(name)) if isinstance(values, dict) else None
+            value = metric(event, name) if event.kind == "metrics" else None
             if value is not None:
                 step = event.count("step")
                 while points and points[-1][0] >= step:
                     points.pop()
                 points.append((step, value))
         return tuple(points)
-
-
-def shown_events(history: History) -> tuple[Event, ...]:
-    """Return the events to list; metrics are drawn as curves instead."""
-    return tuple(event for event in history.events if event.kind != "metrics")

@@ -58,7 +58,11 @@ class Terminal:
 
     def show(self, lines: Sequence["Text"]) -> None:
         """Draw a frame; nothing is written if it has not changed."""
-        frame = "\x1b[H" + "\r\n".join(self._render(line) + "\x1b[K" for line in lines)
+        try:
+            frame = "\x1b[H" + "\r\n".join(self._render(line) + "\x1b[K" for line in lines)
+        except OSError:  # rich flushes the stream, and the terminal is gone
+            self.signal = self.signal or signal.SIGHUP
+            return
         if frame != self._frame:
             self._frame = frame
             self._write(frame)

@@ -22,13 +22,13 @@ def find_job(word: str | None, runs_dir: str) -> tuple[RunDir, str]:
 
 def find_run(word: str | None, runs_dir: str) -> tuple[RunDir, tuple[str, ...]]:
     """Return the run that a word names, as `find_job`, and its jobs."""
-    found = lookup.find_one(word or find_newest(runs_dir), runs_dir, local=True)
+    found = lookup.find_one(word or _find_newest(runs_dir), runs_dir, local=True)
     if found.run is None:
         raise UsageError(f"job {quote_value(found.name)} is of no run in {runs_dir}; --runs-dir names another folder")
     return found.run, found.jobs
 
 
-def find_newest(runs_dir: str) -> str:
+def _find_newest(runs_dir: str) -> str:
     """Return the name of the run that was submitted last; of the last run on this machine if none was submitted."""
     known = [target for target in lookup.find([], runs_dir, local=True) if target.jobs]
     if not known:

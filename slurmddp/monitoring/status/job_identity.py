@@ -10,12 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.job_info import JobInfo, JobRef
 
+_RANGE: Final = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?", re.ASCII)
 SLACK: Final = timedelta(minutes=5)
 """The clocks of this machine and of the controller may differ by so much."""
 
@@ -88,13 +90,11 @@ def earliest_submission(times: Iterable[datetime | None]) -> datetime | None:
 def task_indices(job_id: str) -> frozenset[int] | None:
     """Return the task indices of `17_[1-3,7%2]`; None where Slurm has shortened the list."""
     inside = re.search(r"\[(.*?)(?:%\d+)?\]$", job_id)
-    if not inside or not re.fullmatch(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*", inside[1], re.ASCII):
+    parts = [_RANGE.fullmatch(part) for part in inside[1].split(",")] if inside else [None]
+    if not all(parts):
         return None
-    found: set[int] = set()
-    for part in inside[1].split(","):
-        first, last, step = re.fullmatch(r"(\d+)(?:-(\d+))?(?::(\d+))?", part).groups()  # type: ignore[union-attr]  # as above
-        found |= set(range(int(first), int(last or first) + 1, int(step or 1)))
-    return frozenset(found)
+    ranges = (range(int(part[1]), int(part[2] or part[1]) + 1, int(part[3] or 1)) for part in parts if part)
+    return frozenset(chain.from_iterable(ranges))
 
 
 def _covers(row: JobInfo, wanted: RequestedJob) -> bool:

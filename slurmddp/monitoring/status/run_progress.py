@@ -44,8 +44,8 @@ def read_progress(run: RunDir, history: History, job_id: str, *, running: bool, 
         attempt=attempt.name if attempt else "",
         step=max(steps, default=None),
         total=(last.count("total") or None) if last else None,
-        loss=_value(last, "loss"),
-        samples_per_s=_value(last, "samples_per_s"),
+        loss=metric(last, "loss"),
+        samples_per_s=metric(last, "samples_per_s"),
         left_s=left_s(attempt.all("metrics"), now) if attempt and running else None,
         checkpoint_step=step,
         checkpoint_age_s=age_s,
@@ -151,6 +151,7 @@ def requeues(attempts: Sequence[Attempt]) -> Iterator[Happened]:
             yield after.began, notice.text("reason") if notice else UNRECORDED
 
 
-def _value(event: Event | None, name: str) -> float | None:
+def metric(event: Event | None, name: str) -> float | None:
+    """Return a number that the program logged; None without one."""
     values = event.fields.get("values") if event else None
     return number(values.get(name)) if isinstance(values, dict) else None
