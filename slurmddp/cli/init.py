@@ -30,7 +30,11 @@ def init(file: str | None) -> None:
     text = job_template.build_job_file(
         _inspect_cluster(), script=script, name=job_template.choose_name(path, script), file=typed
     )
-    _create(path, text)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise SlurmddpError(f"{quote_value(str(path))} cannot be written: {error.strerror}") from error
     click.echo(str(path))
     print_message(f"edit the file if needed; next, type: slurmddp render {typed}, slurmddp submit {typed}")
 
@@ -60,17 +64,3 @@ def _inspect_cluster() -> Cluster | None:
     except ClusterError as error:
         print_message(f"the job file has no values of a cluster: {error}")
         return None
-
-
-def _create(path: Path, text: str) -> None:
-    """Create the file; leave none if it cannot be written completely."""
-    try:
-        file = path.open("xb")
-    except FileExistsError as error:
-        raise UsageError(f"{quote_value(str(path))} exists already and is not changed; give another name") from error
-    try:
-        with file:
-            file.write(text.encode())
-    except OSError as error:
-        path.unlink()
-        raise SlurmddpError(f"{quote_value(str(path))} cannot be written: {error.strerror}") from error

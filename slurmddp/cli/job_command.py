@@ -143,14 +143,6 @@ def job_options(keys: Sequence[str] = tuple(JOB_FIELDS)) -> Callable[[Any], Any]
     return add
 
 
-def given_options(
-    parameters: Mapping[str, Any], fields: Mapping[str, Field] = JOB_FIELDS, prefix: str = ""
-) -> dict[str, Any]:
-    """Return the options of `fields` that were given on the command line, by key."""
-    values = {key: parameters.get(prefix + field.name) for key, field in fields.items()}
-    return {key: value for key, value in values.items() if value not in (None, ())}
-
-
 def resolve_job(
     job_file: Path | None,
     words: tuple[str, ...],

@@ -3,11 +3,12 @@
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
 
@@ -21,12 +22,10 @@ from slurmddp.monitoring.status import query_jobs
 from slurmddp.runs.lookup import Target
 from slurmddp.text import clean_line, escape_text
 
-if TYPE_CHECKING:
-    from slurmddp.monitoring.logs.error_lines import Errors
-
-_BLOCK_BYTES: Final = 2**16
+_BLOCK_LINES: Final = 1000
 
 Formatter = Callable[[Line], bytes]
+Choice = Callable[[Path, bytes], bool]
 
 
 @click.command()
@@ -72,16 +71,16 @@ def logs(  # noqa: PLR0913 - an argument for each option
         raise UsageError("--rank cannot be combined with --all; give one of them")
     tail = None if tail is None else min(tail, sys.maxsize)
     run, job_id = find_job(target, runs_dir)
-    error_filter = _error_filter() if errors else None
+    choose = _choose_errors() if errors else None
     wanted = Selection(
         run=run,
         job_id=job_id,
         ranks=frozenset(ranks) if ranks else None if everything or errors else frozenset({0}),
         batch=not ranks,
-        chosen=error_filter.is_one if error_filter else None,
+        chosen=choose,
         attempt=_check_attempt(attempt, follow=follow),
     )
-    writer = _LineWriter(_choose_formatter(wanted, follow=follow, errors=errors, as_json=as_json), error_filter)
+    writer = _LineWriter(_choose_formatter(wanted, follow=follow, errors=errors, as_json=as_json), choose)
     if follow:
         _follow(wanted, tail, writer)
         while job_id := next_job(target, run, job_id):
@@ -90,7 +89,7 @@ def logs(  # noqa: PLR0913 - an argument for each option
             writer.formatter = _choose_formatter(wanted, follow=follow, errors=errors, as_json=as_json)
             _follow(wanted, None, writer)
         return
-    if not writer.write_all(_existing_lines(wanted, tail), tail):
+    if not writer.write_all(lines(wanted, None if choose else tail), tail):
         what = "no line that looks like an error" if errors else "no output yet"
         print_message(f"job {job_id} has {what}; to wait for more, type: slurmddp logs -f {job_id}")
     elif everything and not as_json:
@@ -105,18 +104,18 @@ def _check_attempt(text: str, *, follow: bool) -> str:
     return text
 
 
-def _error_filter() -> "Errors":
-    from slurmddp.monitoring.logs.error_lines import Errors
+def _choose_errors() -> Choice:
+    from slurmddp.monitoring.logs.error_lines import Errors  # it loads the rules of `diagnose`
 
-    return Errors()
+    return Errors().is_one
 
 
 class _LineWriter:
     """Writes lines to standard output, in blocks."""
 
-    def __init__(self, formatter: Formatter, errors: "Errors | None") -> None:
+    def __init__(self, formatter: Formatter, choose: Choice | None) -> None:
         self.formatter = formatter
-        self.errors = errors
+        self.choose = choose
         """Selects among new lines; existing lines are selected when they are read."""
         self._unended: Path | None = None
         self.has_times: dict[Path, bool] = {}
@@ -124,21 +123,16 @@ class _LineWriter:
 
     def write_all(self, found: Iterable[Line], tail: int | None = None) -> bool:
         """Write lines, or the last `tail` ones; return whether there were any."""
-        block, size, any_line = [], 0, False
-        for line in last(found, tail):
+        left, any_line = iter(last(found, tail)), False
+        while block := list(islice(left, _BLOCK_LINES)):
+            write_bytes(sys.stdout, b"".join(map(self._format, block)))
             any_line = True
-            if line.source.rank is not None:
-                self.has_times[line.source.path] = self.has_times.get(line.source.path, False) or line.told == "line"
-            block.append(self._format(line))
-            size += len(block[-1])
-            if size > _BLOCK_BYTES:
-                write_bytes(sys.stdout, b"".join(block))
-                block, size = [], 0
-        write_bytes(sys.stdout, b"".join(block))
         return any_line
 
     def _format(self, line: Line) -> bytes:
         """Return the bytes to write; they begin with a line end if the last line of another file had none."""
+        if line.source.rank is not None:
+            self.has_times[line.source.path] = self.has_times.get(line.source.path, False) or line.told == "line"
         text = self.formatter(line)
         follows = self._unended not in (None, line.source.path)
         self._unended = None if text.endswith((b"\n", b"\r")) else line.source.path
@@ -146,13 +140,8 @@ class _LineWriter:
 
     def write(self, line: Line) -> None:
         """Write a new line at once, if it is selected."""
-        if self.errors is None or self.errors.is_one(line.source.path, line.text):
+        if self.choose is None or self.choose(line.source.path, line.text):
             self.write_all([line])
-
-
-def _existing_lines(wanted: Selection, tail: int | None) -> Iterator[Line]:
-    """Return the existing lines; with a filter all of them, as the last `tail` matches may be anywhere."""
-    return lines(wanted, None if wanted.chosen else tail)
 
 
 def _explain_order(writer: _LineWriter) -> None:
@@ -166,7 +155,7 @@ def _explain_order(writer: _LineWriter) -> None:
 def _follow(wanted: Selection, tail: int | None, writer: _LineWriter) -> None:
     output = following.Output(wanted.run, wanted.job_id, wanted.ranks, wanted.batch)
     ends = output.skip_existing(wanted.attempts())
-    writer.write_all(_existing_lines(replace(wanted, ends=ends), tail), tail)
+    writer.write_all(lines(replace(wanted, ends=ends), None if wanted.chosen else tail), tail)
     if output.status is not None and (state := _end_state(wanted)):
         print_message(f"job {wanted.job_id} is {state}")
         return
@@ -193,7 +182,7 @@ def _end_state(wanted: Selection) -> str:
 def _choose_formatter(wanted: Selection, *, follow: bool, errors: bool, as_json: bool) -> Formatter:
     """Return the function that formats a line."""
     if as_json:
-        return _json_formatter(wanted)
+        return partial(_format_json, job_id=wanted.job_id)
     if errors:
         return _format_with_place
     if wanted.ranks is None or len(wanted.ranks) > 1:
@@ -232,21 +221,18 @@ def _relative_path(path: Path) -> str:
     return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
 
 
-def _json_formatter(wanted: Selection) -> Formatter:
-    def format_line(line: Line) -> bytes:
-        source = line.source
-        record = {
-            "time": line.time,
-            "told": line.told or None,
-            "job": wanted.job_id,
-            "attempt": line.attempt,
-            "source": source.kind,
-            "rank": source.rank,
-            "host": source.host or None,
-            "file": str(source.path),
-            "line": line.number or None,
-            "text": line.text.decode("utf-8", "replace").rstrip("\r\n"),
-        }
-        return json.dumps(record).encode() + b"\n"
-
-    return format_line
+def _format_json(line: Line, *, job_id: str) -> bytes:
+    source = line.source
+    record = {
+        "time": line.time,
+        "told": line.told or None,
+        "job": job_id,
+        "attempt": line.attempt,
+        "source": source.kind,
+        "rank": source.rank,
+        "host": source.host or None,
+        "file": str(source.path),
+        "line": line.number or None,
+        "text": line.text.decode("utf-8", "replace").rstrip("\r\n"),
+    }
+    return json.dumps(record).encode() + b"\n"

@@ -3,18 +3,19 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 from slurmddp.cli.job_command import write_bytes
-from slurmddp.runs.layout import RunDir, last_records
+from slurmddp.cli.status_format import format_metrics
+from slurmddp.monitoring.status.run_progress import read_progress
+from slurmddp.runs.history import read_newest
+from slurmddp.runs.layout import RunDir
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
 PER_S: Final = 4
 WIDTH: Final = 30
-_SHOWN: Final = {"epoch": "epoch {:g}", "loss": "loss {:.4g}", "samples_per_s": "{:.0f} samples/s"}
 
 Show = Callable[[bytes], None]
 
@@ -41,48 +42,19 @@ class ProgressBar:
     """The progress of one job of a run."""
 
     def __init__(self, run: RunDir, job_id: str) -> None:
-        self._events = run.events
-        self._job_id = job_id
-        self._first: dict[str, Any] | None = None
+        self._run, self._job_id = run, job_id
 
     def draw(self) -> "RenderableType":
         """Return the bar as it is now; empty before the program has logged a step."""
         from rich.progress_bar import ProgressBar as RichBar
         from rich.table import Table
 
-        last = self._last_metrics()
-        if last is None:
+        history = read_newest(self._run)
+        progress = read_progress(self._run, history, self._job_id, running=True, now=time.time())
+        step, total = progress.step, progress.total
+        if step is None or total is None:
             return ""
-        self._first = self._first or last
         table = Table.grid(padding=(0, 2))
-        step, total = last["step"], last["total"]
         bar = RichBar(total=total, completed=step, width=WIDTH)
-        table.add_row(
-            f"step {step}/{total}",
-            bar,
-            *format_metrics(last["values"]),
-            format_time_left(self._first, last, time.time()),
-        )
+        table.add_row(f"step {step}/{total}", bar, *format_metrics(progress))
         return table
-
-    def _last_metrics(self) -> dict[str, Any] | None:
-        """Return the newest record of metrics of the job."""
-        found = None
-        for record in last_records(self._events):
-            if record.get("event") == "metrics" and record.get("job") == self._job_id:
-                found = record
-        return found
-
-
-def format_metrics(values: dict[str, Any]) -> list[str]:
-    """Return the metrics that the bar shows, as texts."""
-    return [text.format(values[name]) for name, text in _SHOWN.items() if isinstance(values.get(name), int | float)]
-
-
-def format_time_left(first: dict[str, Any], last: dict[str, Any], now: float) -> str:
-    """Return the time left at the speed between two records; empty before there are two."""
-    steps = last["step"] - first["step"]
-    if steps <= 0:
-        return ""
-    rest_s = (last["total"] - last["step"]) * (last["time"] - first["time"]) / steps - (now - last["time"])
-    return f"{timedelta(seconds=max(0, round(rest_s)))} left"

@@ -1,7 +1,7 @@
 """Options of the commands that describe jobs: dependencies, the settings of a sweep, and the request made of them."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,50 +16,37 @@ from slurmddp.text import quote_value
 if TYPE_CHECKING:
     from slurmddp.cluster.request import Request
 
-Decorator = Callable[[Any], Any]
 
-_DEPENDENCY_OPTIONS: tuple[Decorator, ...] = (
-    click.option(
+def dependency_options(function: Any) -> Any:
+    """Add the options that name the jobs to wait for."""
+    ok = click.option(
+        "--after-ok", multiple=True, metavar="JOBID|RUN", help="Start after that job has succeeded. Repeatable."
+    )
+    ended = click.option(
         "--after",
         multiple=True,
         metavar="JOBID|RUN",
         help="Start after that job, or the last job of that run, has ended, successful or not. Repeatable.",
-    ),
-    click.option(
-        "--after-ok", multiple=True, metavar="JOBID|RUN", help="Start after that job has succeeded. Repeatable."
-    ),
-)
-_SWEEP_OPTIONS: tuple[Decorator, ...] = (
-    click.option(
+    )
+    return ended(ok(function))
+
+
+def sweep_options(function: Any) -> Any:
+    """Add the options that describe the settings of a sweep."""
+    sets = click.option(
         "--set",
         "sets",
         multiple=True,
         metavar="KEY=VALUE,...",
         help="Values for {KEY} in COMMAND, or for that option of the bundled worker; 1..5 is a range. Repeatable.",
-    ),
-    click.option(
+    )
+    zipped = click.option(
         "--zip", "zipped", is_flag=True, help="Combine first values with first values, second with second, ..."
-    ),
-    click.option(
+    )
+    parallel = click.option(
         "--max-parallel", type=click.IntRange(min=1), metavar="N", help="Run at most N settings at the same time."
-    ),
-)
-
-
-def dependency_options(function: Any) -> Any:
-    """Add the options that name the jobs to wait for."""
-    return _decorate(function, _DEPENDENCY_OPTIONS)
-
-
-def sweep_options(function: Any) -> Any:
-    """Add the options that describe the settings of a sweep."""
-    return _decorate(function, _SWEEP_OPTIONS)
-
-
-def _decorate(function: Any, decorators: Sequence[Decorator]) -> Any:
-    for decorator in reversed(decorators):
-        function = decorator(function)
-    return function
+    )
+    return sets(zipped(parallel(function)))
 
 
 def build_request(job_file: Path | None, words: tuple[str, ...], parameters: dict[str, Any]) -> "Request":

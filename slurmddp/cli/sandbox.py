@@ -99,44 +99,32 @@ def status(context: click.Context, name: str, *, as_json: bool) -> None:
     context.exit(0 if report.up else 1)
 
 
-@sandbox.command()
-@_name
-@click.argument("node")
-def kill(name: str, node: str) -> None:
-    """Switch NODE off: all its processes end at once."""
-    _running(name).kill(node)
-    click.echo(f"{node} is off", err=True)
+_NODE_COMMANDS: Final = (
+    (sandboxes.Sandbox.kill, "off", "Switch NODE off: all its processes end at once.", None),
+    (sandboxes.Sandbox.boot, "on", "Switch NODE on again; return when Slurm can use it.", None),
+    (sandboxes.Sandbox.disconnect, "disconnected", "Disconnect NODE from the network; its processes go on.", None),
+    (
+        *(sandboxes.Sandbox.reconnect, "connected"),
+        *("Connect NODE to the network again; return when Slurm can use it.", "Connect NODE to the network again."),
+    ),
+)
+"""The commands for one node: method, state of the node afterwards, help, short help if it differs."""
 
 
-@sandbox.command()
-@_name
-@click.argument("node")
-def boot(name: str, node: str) -> None:
-    """Switch NODE on again; return when Slurm can use it."""
-    _running(name).boot(node)
-    click.echo(f"{node} is on", err=True)
+def _add_node_command(method: Any, state: str, help_text: str, short_help: str | None) -> None:
+    @sandbox.command(method.__name__, help=help_text, short_help=short_help)
+    @_name
+    @click.argument("node")
+    def perform(name: str, node: str) -> None:
+        method(_running(name), node)
+        click.echo(f"{node} is {state}", err=True)
 
 
-@sandbox.command()
-@_name
-@click.argument("node")
-def disconnect(name: str, node: str) -> None:
-    """Disconnect NODE from the network; its processes go on."""
-    _running(name).disconnect(node)
-    click.echo(f"{node} is disconnected", err=True)
+for _node_command in _NODE_COMMANDS:
+    _add_node_command(*_node_command)
 
-
-@sandbox.command(short_help="Connect NODE to the network again.")
-@_name
-@click.argument("node")
-def reconnect(name: str, node: str) -> None:
-    """Connect NODE to the network again; return when Slurm can use it."""
-    _running(name).reconnect(node)
-    click.echo(f"{node} is connected", err=True)
-
-
-for _former_name, _command in (("cut", disconnect), ("heal", reconnect)):
-    _alias = copy(_command)
+for _former_name, _command in (("cut", "disconnect"), ("heal", "reconnect")):
+    _alias = copy(sandbox.commands[_command])
     _alias.hidden = True
     sandbox.add_command(_alias, _former_name)
 

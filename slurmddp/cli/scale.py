@@ -5,13 +5,12 @@ import math
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from slurmddp.cli.job_command import SYNOPSIS, JobCommand, given_options, job_options, print_message, resolve_job
+from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, resolve_job
 from slurmddp.config.job_spec import JOB_FIELDS
-from slurmddp.config.worker_options import WORKER_FIELDS
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import write_whole
 from slurmddp.scaling import formatting
@@ -21,7 +20,6 @@ from slurmddp.text import WIDTH
 if TYPE_CHECKING:
     from slurmddp.scaling.measurements import Scaling, SizeResult
     from slurmddp.scaling.plan import Plan, PlannedJob
-    from slurmddp.scaling.plot import Picture
 
 _EXCLUDED: Final = ("nodes", "hold")
 """Options without a use here: each size has its own nodes, and a study waits for its jobs."""
@@ -49,7 +47,12 @@ _PLOT_HEIGHT: Final = 18
     help="Efficiency that a recommended size must reach. [default: 0.8]",
 )
 @click.option("--predict", metavar="N,N...", help="Sizes to predict. [default: 2 to 64 times the largest]")
-@click.option("--from-csv", metavar="FILE", help="Read measured times from a file; nothing is submitted.")
+@click.option(
+    "--from-csv",
+    type=click.File(encoding="utf-8", errors="replace"),
+    metavar="FILE",
+    help="Read measured times from a file; nothing is submitted.",
+)
 @click.option("--csv", "csv_file", metavar="FILE", help="Write the table as CSV.")
 @click.option("--picture", "picture_file", metavar="FILE", help="Plot the result as FILE.png and FILE.svg.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
@@ -64,7 +67,7 @@ def scale(  # noqa: PLR0913 - an argument for each option
     together: bool,
     min_efficiency: float,
     predict: str | None,
-    from_csv: str | None,
+    from_csv: TextIO | None,
     csv_file: str | None,
     picture_file: str | None,
     as_json: bool,
@@ -85,8 +88,10 @@ def scale(  # noqa: PLR0913 - an argument for each option
     wanted = parse_sizes(predict, "--predict") if predict else ()
     if from_csv:
         _check_alone(gpus, job_file, words, parameters)
-        measured, scaling = csvfile.parse_csv(_read_csv_file(from_csv), from_csv, scaling)
-        study = _evaluate(Path(from_csv).stem, compare_sizes(measured, scaling), scaling, None, min_efficiency, wanted)
+        measured, scaling = csvfile.parse_csv(from_csv.read(), from_csv.name, scaling)
+        study = _evaluate(
+            Path(from_csv.name).stem, compare_sizes(measured, scaling), scaling, None, min_efficiency, wanted
+        )
         return _print_study(study, csv_file, picture_file, as_json=as_json)
     if not gpus:
         raise UsageError("give the sizes to measure, as in --gpus 1,2,4,8, or --from-csv FILE")
@@ -107,22 +112,11 @@ def scale(  # noqa: PLR0913 - an argument for each option
 
 
 def _check_alone(gpus: str | None, job_file: Path | None, words: tuple[str, ...], parameters: dict[str, Any]) -> None:
-    extra = [
-        *given_options(parameters),
-        *given_options(parameters, WORKER_FIELDS, "worker_"),
-        *(["gpus"] if gpus else []),
-    ]
-    named = [f"--{key}" for key in extra] + [str(word) for word in (job_file, *words) if word]
+    extra = [name.removeprefix("worker_") for name, value in parameters.items() if value not in (None, ())]
+    named = [f"--{name.replace('_', '-')}" for name in (*extra, *(["gpus"] if gpus else []))]
+    named += [str(word) for word in (job_file, *words) if word]
     if named:
         raise UsageError(f"--from-csv reads finished measurements; leave {named[0]} out")
-
-
-def _read_csv_file(path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-        raise UsageError(f"--from-csv {path}: {why}") from error
 
 
 def _run_jobs(plan: "Plan", *, together: bool) -> "list[PlannedJob]":
@@ -164,40 +158,28 @@ def _print_study(study: Study, csv_file: str | None, picture_file: str | None, *
         write_whole(Path(csv_file).absolute(), csvfile.format_csv(study.results, study.scaling).encode())
         print_message(f"table: {csv_file}")
     if picture_file:
-        _write_plots(_picture(study), picture_file)
+        _write_plots(study, picture_file)
     if as_json:
         click.echo(json.dumps(formatting.as_json(study)))
         return 0
     for line in formatting.format_study(study):
         click.echo(line)
-    _plot_on_terminal(_picture(study))
+    _plot_on_terminal(study)
     return 0
 
 
-def _picture(study: Study) -> "Picture":
-    from slurmddp.scaling.plot import Picture
-
-    return Picture(
-        title=f"{study.name}: {study.scaling} scaling",
-        results=study.results,
-        curve=study.prediction.curve,
-        min_efficiency=study.min_efficiency,
-        recommended=study.recommended.point.gpus if study.recommended else None,
-    )
-
-
-def _write_plots(picture: "Picture", path: str) -> None:
+def _write_plots(study: Study, path: str) -> None:
     from slurmddp.scaling.plot import FORMATS, draw_files
 
     stem = path.removesuffix(Path(path).suffix) if Path(path).suffix[1:] in FORMATS else path
-    for kind, content in draw_files(picture).items():
+    for kind, content in draw_files(study).items():
         write_whole(Path(f"{stem}.{kind}").absolute(), content)
         print_message(f"picture: {stem}.{kind}")
 
 
-def _plot_on_terminal(picture: "Picture") -> None:
+def _plot_on_terminal(study: Study) -> None:
     """Plot on the terminal, if the library for it is installed."""
     from slurmddp.scaling.plot import draw_text
 
-    if sys.stdout.isatty() and len(picture.results) > 1 and (text := draw_text(picture, WIDTH, _PLOT_HEIGHT)):
+    if sys.stdout.isatty() and len(study.results) > 1 and (text := draw_text(study, WIDTH, _PLOT_HEIGHT)):
         click.echo(f"\n{text}")

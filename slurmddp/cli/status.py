@@ -1,13 +1,11 @@
 """`slurmddp status`: show the runs of a folder and the state of their jobs."""
 
 import json
-import math
 import os
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
@@ -15,11 +13,9 @@ import click
 from slurmddp.cli.completion import targets_argument
 from slurmddp.cli.job_command import print_message, runs_dir_option
 from slurmddp.cli.status_format import format_job, format_jobs
-from slurmddp.monitoring.status import JobStatus, last_submission, query_jobs
+from slurmddp.monitoring.status import JobStatus, last_submission, query_targets, submission_time
+from slurmddp.monitoring.status.job_status import json_value
 from slurmddp.runs import lookup
-from slurmddp.runs.lookup import Target
-from slurmddp.runs.submissions import submitted_at
-from slurmddp.slurm.job_info import JobRef
 from slurmddp.slurm.states import Phase
 from slurmddp.text import WIDTH, escape_text
 
@@ -40,12 +36,10 @@ def status(words: tuple[str, ...], runs_dir: str, *, as_json: bool) -> int:
     """
     targets = lookup.find(words, runs_dir, local=True)
     runs = (
-        targets
-        if words
-        else [last_submission(target) for target in sorted(targets, key=_submission_time, reverse=True)]
+        targets if words else [last_submission(target) for target in sorted(targets, key=submission_time, reverse=True)]
     )
     parts = [part for run in runs for part in lookup.settings(run)]
-    statuses = _look_up([part for part in parts if part.jobs])
+    statuses = query_targets([part for part in parts if part.jobs], os.environ)
     shown = list(dict.fromkeys(item for group in statuses for item in (group if words else _current_tasks(group))))
     if as_json:
         click.echo(json.dumps([status_record(item) for item in shown]))
@@ -57,43 +51,8 @@ def status(words: tuple[str, ...], runs_dir: str, *, as_json: bool) -> int:
 def status_record(item: JobStatus) -> dict[str, Any]:
     """Return a status as a value for JSON: times in ISO 8601, `nan` and `inf` as texts."""
     fields = {**asdict(item), "run": str(item.run.path) if item.run else None, "phase": item.phase}
-    record: dict[str, Any] = _as_json(fields)
+    record: dict[str, Any] = json_value(fields)
     return record
-
-
-def _as_json(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _as_json(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_as_json(item) for item in value]
-    if isinstance(value, datetime):
-        return value.isoformat()
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _submission_time(target: Target) -> datetime:
-    return submitted_at(target.run) if target.run else datetime.min.replace(tzinfo=UTC)
-
-
-def _look_up(targets: Sequence[Target]) -> list[list[JobStatus]]:
-    """Return the statuses of the jobs of each target; Slurm is asked once for all."""
-    by_job: dict[tuple[object, str], dict[JobStatus, None]] = {}
-    for item in query_jobs(targets, os.environ):
-        by_job.setdefault((item.run, item.ref.array_id), {})[item] = None
-    return [
-        [
-            item
-            for job in target.jobs
-            for item in by_job.get((target.run, JobRef.parse(job).array_id), ())
-            if _belongs_to(item, job)
-        ]
-        for target in targets
-    ]
-
-
-def _belongs_to(item: JobStatus, job: str) -> bool:
-    """Return whether a status is that of the job, or of one of its tasks."""
-    return job in (item.job_id, item.ref.array_id)
 
 
 _CURRENT_PHASES: Final[Sequence[Phase]] = ("running", "queued")

@@ -77,7 +77,10 @@ def summarize(status: JobStatus) -> str:
         words = _pending_reason(status)
     elif status.phase in ("running", "done"):
         words = ", ".join(
-            [*([status.meaning.partition(":")[0]] if status.meaning else []), *_format_progress(status.progress)]
+            [
+                *([status.meaning.partition(":")[0]] if status.meaning else []),
+                *_format_progress(status.progress, pace=False),
+            ]
         )
     else:
         words = status.meaning
@@ -90,14 +93,21 @@ def _pending_reason(status: JobStatus) -> str:
     return ", ".join(part for part in (start, status.meaning.partition("; ")[0]) if part)
 
 
-def _format_progress(progress: Progress | None) -> Iterator[str]:
+def _format_progress(progress: Progress | None, *, pace: bool) -> Iterator[str]:
     if progress is None or progress.step is None:
         return
     yield f"step {progress.step}/{progress.total}" if progress.total else f"step {progress.step}"
+    yield from format_metrics(progress, pace=pace)
+
+
+def format_metrics(progress: Progress, *, pace: bool = True) -> Iterator[str]:
+    """Yield the loss, the time left, and with `pace` the samples a second, as far as they are known."""
     if progress.loss is not None:
         yield f"loss {progress.loss:.4g}"
     if progress.left_s is not None:
         yield f"{format_duration(progress.left_s)} left"
+    if pace and progress.samples_per_s is not None:
+        yield f"{progress.samples_per_s:.0f} samples/s"
 
 
 def format_time(time: datetime) -> str:
@@ -151,9 +161,8 @@ def _format_nodes(status: JobStatus) -> str:
 def _progress_details(progress: Progress) -> Iterator[tuple[str, str]]:
     if progress.attempt:
         yield "attempt", progress.attempt
-    if words := [*_format_progress(progress)]:
-        pace = [f"{progress.samples_per_s:.4g} samples/s"] if progress.samples_per_s is not None else []
-        yield "progress", ", ".join([*words, *pace])
+    if words := [*_format_progress(progress, pace=True)]:
+        yield "progress", ", ".join(words)
     if progress.checkpoint_step is not None:
         age = f", {format_duration(progress.checkpoint_age_s)} old" if progress.checkpoint_age_s is not None else ""
         yield "checkpoint", f"step {progress.checkpoint_step}{age}"

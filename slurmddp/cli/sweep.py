@@ -2,7 +2,6 @@
 
 import csv
 import json
-import math
 import os
 import sys
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from slurmddp.cli.submit import check_recorded, print_dry_run
 from slurmddp.cluster.request import Request
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.errors import UsageError
+from slurmddp.monitoring.status.job_status import json_value
 from slurmddp.runs.layout import RunDir
 from slurmddp.submission.submit_once import Submitted
 from slurmddp.submission.sweep import SweepProgress, read_progress
@@ -138,14 +138,13 @@ def show_results(name: str, by: str, *, highest: bool, as_csv: bool, as_json: bo
 
 
 def _result_as_json(result: Result) -> dict[str, Any]:
-    metrics = {name: value if math.isfinite(value) else str(value) for name, value in result.metrics.items()}
     return {
         "settings": dict(result.values),
         "run": str(result.run.path),
         "done": result.done,
         "step": result.step,
         "total": result.total,
-        "metrics": metrics,
+        "metrics": json_value(result.metrics),
     }
 
 

@@ -46,19 +46,16 @@ def _find_folder(target: str | None, runs_dir: str) -> Path:
             raise UsageError(f"there are no runs in {quote_value(runs_dir)}; give a RUN, or --runs-dir")
         return Path(runs_dir).absolute()
     for folder in (Path(target), Path(runs_dir, target)):
+        data = RunDir(folder.absolute()).tensorboard
+        if data.is_dir():
+            return data
         if folder.is_dir():
-            return _tensorboard_folder(RunDir(folder.absolute()), target)
+            raise UsageError(
+                f"run {quote_value(target)} has no data for TensorBoard; give the bundled worker --tensorboard"
+            )
     raise UsageError(
         f"{quote_value(target)} is neither a folder nor a run in {runs_dir}; give one of them, or --runs-dir"
     )
-
-
-def _tensorboard_folder(run: RunDir, target: str) -> Path:
-    if not run.tensorboard.is_dir():
-        raise UsageError(
-            f"run {quote_value(target)} has no data for TensorBoard; give the bundled worker --tensorboard"
-        )
-    return run.tensorboard
 
 
 def _start_server(folder: Path, port: int | None) -> str:

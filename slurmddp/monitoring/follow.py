@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -11,7 +10,7 @@ from slurmddp.errors import ClusterError
 from slurmddp.exit_codes import DONE
 from slurmddp.monitoring.logs.log_files import Hosts, Source, attempt_sources, batch_source
 from slurmddp.monitoring.logs.merge import Line
-from slurmddp.monitoring.logs.tail import GrowingFile, end_of_lines
+from slurmddp.monitoring.logs.tail import GrowingFile, end_of_lines, file_size
 from slurmddp.monitoring.status import run_progress
 from slurmddp.runs.history import Event
 from slurmddp.runs.layout import TAIL_BYTES, RunDir
@@ -28,15 +27,13 @@ if TYPE_CHECKING:
 ASK_S: Final = 10.0
 """Pause between two questions: sites throttle users who ask the controller more often."""
 SOON_S: Final = 1.0
-"""Pause when the batch script has just written: the state of the job may have changed."""
+"""Pause when lines are held back, or an attempt has just ended: the state of the job may have changed."""
 READ_PAUSE_S: Final = 0.3
 """Pause between two reads of the files."""
 HOLD_S: Final = 2.0
 """So long the first lines of a job wait for Slurm's answer that it runs."""
 SILENCE_LIMIT_S: Final = 300.0
 """The wait ends with an error when Slurm has not answered for so long."""
-_STEADY_S: Final = 5.0
-"""A batch script that writes again within this time writes steadily."""
 _SOON_LIMIT_S: Final = 30.0
 _UNKNOWN_LIMIT: Final = 3
 """The wait ends when so many answers in a row do not know the job."""
@@ -148,7 +145,7 @@ class _Follower:
     def _query(self) -> JobInfo:
         if not self.output.is_local:
             return queries.job(self.output.job_id, self.environ)
-        state = run_progress.read_local_state(self.output.run, self.output.job_id, seen=None).state
+        state = run_progress.read_local_state(self.output.run, self.output.job_id).state
         return JobInfo(job_id=self.output.job_id, state=state, source="files")
 
     def _wait_for_answer(self, asked: "Future[JobInfo]") -> JobInfo:
@@ -189,8 +186,6 @@ class Output:
     _done: set[str] = field(default_factory=set)
     _hosts: dict[str, Hosts] = field(default_factory=dict)
     _ended_at: float = float("-inf")
-    _wrote_at: float = float("-inf")
-    _began_writing_at: float = float("-inf")
 
     def skip_existing(self, attempts: Iterable[str]) -> dict[Path, int]:
         """Skip what these attempts have printed so far, and all earlier attempts; return where each file is then."""
@@ -211,7 +206,6 @@ class Output:
         for source in self._sources():
             yield from self._lines(source, rest=rest)
         for line in self._lines(batch_source(self.run, self.job_id), rest=rest):
-            self._record_batch_line()
             if self.batch:
                 yield line
         if self._read_events():
@@ -235,28 +229,19 @@ class Output:
 
     @property
     def is_change_expected(self) -> bool:
-        """Whether the batch script has just written, so that Slurm may soon have a new state.
-
-        A script that writes steadily does not count after half a minute.
-        """
-        now = time.monotonic()
-        has_written = now - self._wrote_at < _STEADY_S and now - self._began_writing_at < _SOON_LIMIT_S
-        return has_written or now - self._ended_at < _SOON_LIMIT_S
+        """Whether an attempt has just ended, so that Slurm may soon have a new state."""
+        return time.monotonic() - self._ended_at < _SOON_LIMIT_S
 
     def _read_events(self) -> bool:
         """Read the events added since the last call, at first only the newest; return whether the job has ended."""
-        self._events = file = self._events or GrowingFile(self.run.events, _start_of_newest(self.run.events))
+        self._events = file = self._events or GrowingFile(
+            self.run.events, max(0, file_size(self.run.events) - TAIL_BYTES)
+        )
         found: list[Event] = []
         while file.has_more() and (lines := file.read_lines()):
             found += parse_supervision(lines, self.job_id)
         self._supervision += found
         return last_end(found) is not None
-
-    def _record_batch_line(self) -> None:
-        now = time.monotonic()
-        if now - self._wrote_at > _STEADY_S:
-            self._began_writing_at = now
-        self._wrote_at = now
 
     def _sources(self) -> Iterator[Source]:
         """Yield the ranks' files that may still grow: those of the job's last two attempts."""
@@ -285,9 +270,3 @@ class Output:
         """Return where a rank runs; empty before the ranks' rendezvous, after which it is on record."""
         hosts = self._hosts.setdefault(source.attempt, Hosts(self.run, self.job_id, source.attempt))
         return hosts.of(source.kind, source.number)
-
-
-def _start_of_newest(path: Path) -> int:
-    with suppress(FileNotFoundError):
-        return max(0, path.stat().st_size - TAIL_BYTES)
-    return 0

@@ -3,21 +3,20 @@
 Programs that wrote the files may have been killed: lines that are incomplete or wrong are left out.
 """
 
-import math
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any, Final
 
 from slurmddp.diagnose import NONE, UNKNOWN, Diagnosis, diagnose, diagnose_attempt
 from slurmddp.errors import ClusterError
 from slurmddp.monitoring import status
 from slurmddp.monitoring.status import JobStatus
+from slurmddp.monitoring.status.job_status import json_value
 from slurmddp.report.attempts import Attempt
-from slurmddp.report.downsample import SampledEvents, downsample_events
+from slurmddp.report.downsample import read_events
 from slurmddp.report.goodput import Figures, compute_figures
 from slurmddp.report.timeline import Timeline, build_timeline
 from slurmddp.runs.history import Event, History
@@ -43,45 +42,19 @@ _BY_OUTCOME: Final[Mapping[str, Phase]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Submission:
-    """One job of the run, as it was submitted."""
-
-    job: str
-    time: float | None
-    """Seconds since 1970."""
-    commit: str = ""
-    """Empty if the code was in no repository."""
-    dirty: bool | None = None
-    """Whether tracked files differed from the commit."""
-    code: str = ""
-    """The digest of the snapshot of its code; empty without one."""
-    directory: str = ""
-    version: str = ""
-    """Of slurmddp."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Setting:
-    """A value of the job, without secrets, and its source."""
-
-    key: str
-    value: str
-    origin: str
-    """Empty if it is not recorded."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Report:
     """A run and all that its page shows."""
 
     run: RunDir
     written: float
     """When the report was made, in seconds since 1970."""
-    submissions: tuple[Submission, ...]
+    submissions: tuple[Mapping[str, Any], ...]
+    """The records of its jobs, the oldest first."""
     statuses: tuple[JobStatus, ...]
     command: str
     """What each rank ran, without secrets."""
-    settings: tuple[Setting, ...]
+    settings: tuple[tuple[str, str, str], ...]
+    """The values of the job, without secrets: key, value, source (empty if it is not recorded)."""
     events: tuple[Event, ...]
     timeline: Timeline
     figures: Figures
@@ -142,14 +115,14 @@ def _mask_secrets(found: Diagnosis) -> Diagnosis:
 
 
 def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) -> Report:
-    sampled, jobs = _read_events(run), find_all_jobs(run).jobs
+    sampled, jobs = read_events(run.events), find_all_jobs(run).jobs
     history = History(sampled.events)
     numbers = {JobRef.parse(job).array_id for job in jobs}  # the job of a setting is an array of its sweep
-    submitted = tuple(item for item in read_submissions(run) if item.job in numbers)
+    submitted = tuple(item for item in submissions(run.sweep or run) if item["job"] in numbers)
     statuses = tuple(status.query_jobs([Target(run, jobs)], environ, now=now)) if jobs else ()
     timeline = build_timeline(
         history,
-        {item.job: item.time for item in submitted if item.time is not None},
+        {item["job"]: time.timestamp() for item in submitted if (time := status.parse_time(item.get("time")))},
         known={job.job_id: _job_info(job) for job in statuses},
         now=now,
     )
@@ -169,39 +142,11 @@ def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) ->
     )
 
 
-def read_submissions(run: RunDir) -> tuple[Submission, ...]:
-    """Return the run's jobs, the oldest first."""
-    return tuple(_parse_submission(record) for record in submissions(run.sweep or run))
-
-
-def _parse_submission(record: Mapping[str, Any]) -> Submission:
-    texts = {name: record.get(name) for name in ("commit", "code", "directory", "version")}
-    dirty = record.get("dirty")
-    return Submission(
-        job=str(record["job"]),
-        time=_parse_time(record.get("time")),
-        dirty=dirty if isinstance(dirty, bool) else None,
-        **{name: value for name, value in texts.items() if isinstance(value, str)},
-    )
-
-
-def _parse_time(text: Any) -> float | None:
-    with suppress(ValueError, TypeError, OverflowError):
-        return datetime.fromisoformat(text).timestamp()
-    return None
-
-
 def read_spec(run: RunDir) -> dict[str, Any]:
     """Return the job as it was last submitted; empty if spec.toml cannot be read."""
     with suppress(OSError, ValueError):
         return tomllib.loads((run.sweep or run).spec.read_text("utf-8"))
     return {}
-
-
-def _read_events(run: RunDir) -> SampledEvents:
-    with suppress(FileNotFoundError), run.events.open("rb") as file:
-        return downsample_events(file)
-    return downsample_events(())
 
 
 def _job_info(job: JobStatus) -> JobInfo:
@@ -225,17 +170,17 @@ def _decode_word(word: Any) -> str:
     return str(word)
 
 
-def _list_settings(spec: Mapping[str, Any]) -> Iterator[Setting]:
+def _list_settings(spec: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """Yield the job's values, the built-in ones last."""
     recorded = spec.get("recorded")
     origins = recorded.get("origins") if isinstance(recorded, dict) else None
     known = origins if isinstance(origins, dict) else {}
     keys = [key for key in spec if key not in ("command", "worker", "recorded")]
     for key in sorted(keys, key=lambda key: known.get(key) == "built-in"):
-        yield Setting(key=key, value=_format_value(key, spec[key]), origin=str(known.get(key, "")))
+        yield key, _format_value(key, spec[key]), str(known.get(key, ""))
     worker = spec.get("worker")
     for key, value in worker.items() if isinstance(worker, dict) else ():
-        yield Setting(key=f"worker.{key}", value=_format_value(key, value), origin="")
+        yield f"worker.{key}", _format_value(key, value), ""
 
 
 def _format_value(key: str, value: Any) -> str:
@@ -252,7 +197,7 @@ def make_json(report: Report) -> dict[str, Any]:
         "run": report.run.path.name,
         "phase": report.phase,
         "state": report.status.state if report.status else None,
-        "jobs": [item.job for item in report.submissions],
+        "jobs": [item["job"] for item in report.submissions],
         "begin": report.timeline.begin,
         "end": report.timeline.end,
         "wall_s": figures.wall_s,
@@ -265,8 +210,8 @@ def make_json(report: Report) -> dict[str, Any]:
         "requeues": figures.requeues,
         "checkpoints": figures.checkpoints,
         "attempts": [_attempt_json(attempt, report.causes.get(attempt.label)) for attempt in report.attempts],
-        "stragglers": [_finite(event.fields) for event in report.events if event.kind == "straggler"],
-        "findings": [_finite(event.fields) for event in report.events if event.kind == "finding"],
+        "stragglers": [json_value(event.fields) for event in report.events if event.kind == "straggler"],
+        "findings": [json_value(event.fields) for event in report.events if event.kind == "finding"],
     }
 
 
@@ -287,12 +232,3 @@ def _attempt_json(attempt: Attempt, cause: Diagnosis | None) -> dict[str, Any]:
             for span in (*attempt.before, *attempt.spans)
         ],
     }
-
-
-def _finite(value: Any) -> Any:
-    """Return a value of an event for JSON; a number that is not finite becomes text."""
-    if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,4 +1,4 @@
-"""Curves over the steps: a line for each attempt, downsampled so that every peak stays. Pure."""
+"""Curves over the steps: a line for each attempt. Pure."""
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,10 +10,8 @@ from slurmddp.report.attempts import Attempt
 from slurmddp.report.downsample import RATE, ValueCount, rate_between
 from slurmddp.runs.history import Event, number
 
-MOST_POINTS: Final = 1600
-"""For all lines of a chart together: more than a screen has columns."""
-_LEAST_BUCKETS: Final = 4
-_OF_A_BUCKET: Final = 4
+MOST_ODD: Final = 400
+"""How many values that are not finite a line shows."""
 
 LOSS, THROUGHPUT, STEPS_PER_S, HELD, WRITE = "loss", "samples_per_s", RATE, "held_s", "write_s"
 _FIRST: Final = (LOSS, THROUGHPUT, STEPS_PER_S)
@@ -29,9 +27,9 @@ class Line:
     label: str
     """`<job> <attempt>`."""
     points: tuple[Point, ...]
-    """By step; of many points those that show the shape."""
+    """By step."""
     odd: tuple[Point, ...]
-    """Values that are `nan`, `inf` or `-inf`, downsampled too."""
+    """Values that are `nan`, `inf` or `-inf`; of many some."""
     count: int
     """Values that were logged."""
     odd_count: int
@@ -73,22 +71,6 @@ def build_checkpoint_curves(attempts: Sequence[Attempt]) -> list[Curve]:
     return found
 
 
-def downsample_points(points: Sequence[Point], buckets: int) -> list[Point]:
-    """Return at most four points of each bucket, in their order: its first, least, most and last.
-
-    So the ends and the range of each bucket are those of all points (M4: Jugel et al., VLDB 2014).
-    """
-    if len(points) <= _OF_A_BUCKET * buckets:
-        return list(points)
-    kept: list[Point] = []
-    for bucket in range(buckets):
-        first, end = (place * len(points) // buckets for place in (bucket, bucket + 1))
-        places = range(first, end)
-        wanted = {first, end - 1, min(places, key=lambda at: points[at][1]), max(places, key=lambda at: points[at][1])}
-        kept += [points[at] for at in sorted(wanted)]
-    return kept
-
-
 def _sort_key(name: str) -> tuple[int, str]:
     return (_FIRST.index(name) if name in _FIRST else len(_FIRST), name)
 
@@ -116,13 +98,12 @@ def _checkpoint_points(attempt: Attempt, name: str) -> list[Point]:
 
 
 def _build_curve(name: str, lines: Mapping[str, list[Point]], counts: Mapping[str, Mapping[str, ValueCount]]) -> Curve:
-    buckets = max(_LEAST_BUCKETS, MOST_POINTS // _OF_A_BUCKET // len(lines))
     known = {label: counts.get(label, {}).get(name) for label in lines}
-    built = (_build_line(label, points, buckets, known[label]) for label, points in lines.items())
+    built = (_build_line(label, points, known[label]) for label, points in lines.items())
     return Curve(name=name, lines=tuple(built))
 
 
-def _build_line(label: str, points: list[Point], buckets: int, logged: ValueCount | None) -> Line:
+def _build_line(label: str, points: list[Point], logged: ValueCount | None) -> Line:
     """Return a line; several values of one step keep their order."""
     ordered = sorted(points, key=lambda point: point[0])
     finite = [point for point in ordered if math.isfinite(point[1])]
@@ -130,8 +111,8 @@ def _build_line(label: str, points: list[Point], buckets: int, logged: ValueCoun
     values = [value for _, value in finite]
     return Line(
         label=label,
-        points=tuple(downsample_points(finite, buckets)),
-        odd=tuple(odd[:: 1 + len(odd) // buckets]),
+        points=tuple(finite),
+        odd=tuple(odd[:: 1 + len(odd) // MOST_ODD]),
         count=logged.count if logged else len(ordered),
         odd_count=logged.odd if logged else len(odd),
         first=ordered[0][1] if ordered else None,

@@ -4,20 +4,17 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from pathlib import Path
 from typing import Final, Literal
 
 import msgspec
 
-from slurmddp.runs.history import Event, number
-from slurmddp.runs.layout import parse_records
+from slurmddp.runs.history import Event, number, parse_events
 
-MOST_METRICS: Final = 40_000
-"""How many are kept; each time there are more, the metrics of each attempt are downsampled."""
-_FIRST_SIZE: Final = 8
-"""Metrics in a bucket at the first downsampling of an attempt; twice as many each further time."""
-_MOST_OPEN: Final = 256
-"""How many metrics the open bucket may hold before it is downsampled."""
+MOST_METRICS: Final = 4000
+"""Of more metrics only those that show the shape of a bucket are kept."""
+_OF_A_BUCKET: Final = 10
+"""About so many metrics of a bucket are kept: those of four or five names."""
 _METRICS: Final = b'"event": "metrics"'
 RATE: Final = "steps/s"
 """A value that is measured and not logged: the steps per second since the metrics before."""
@@ -42,22 +39,30 @@ class SampledEvents:
     """By job and attempt, and by name; of all metrics, also of those that are not kept."""
 
 
-def downsample_events(lines: Iterable[bytes]) -> SampledEvents:
-    """Return the events of these lines of JSON, without lines that are no event.
+def read_events(path: Path) -> SampledEvents:
+    """Return the events of a file of JSON lines, without lines that are no event; none if there is no file."""
+    try:
+        with path.open("rb") as file:
+            count = sum(_METRICS in line for line in file)
+            file.seek(0)
+            return downsample_events(file, 1 if count <= MOST_METRICS else -(-count * _OF_A_BUCKET // MOST_METRICS))
+    except FileNotFoundError:
+        return SampledEvents((), {})
+
+
+def downsample_events(lines: Iterable[bytes], size: int) -> SampledEvents:
+    """Return the events of lines of JSON, with the metrics of each attempt in buckets of this size.
 
     Each bucket of an attempt's metrics keeps its first and last, the least and most for each name, and the pairs with
     the fastest and the slowest steps. So a peak among a million stays (M4: Jugel et al., VLDB 2014).
     """
     others: list[Event] = []
     series: dict[tuple[str, str], _Series] = {}
-    kept = 0
     for line in lines:
         found = _decode_finite(line) if _METRICS in line else None
         found = found or _decode_any(line, others)
         if found is not None:
-            kept += series.setdefault((found.job, found.attempt), _Series()).add(found)
-            if kept > MOST_METRICS:
-                kept = sum(one.shrink() for one in series.values())
+            series.setdefault((found.job, found.attempt), _Series(size)).add(found)
     metrics = (event for one in series.values() for event in one.events())
     return SampledEvents((*others, *metrics), {key: one.count_values() for key, one in series.items()})
 
@@ -90,7 +95,7 @@ def _decode_finite(line: bytes) -> _Metrics | None:
 
 def _decode_any(line: bytes, others: list[Event]) -> _Metrics | None:
     """Return metrics that also have values which are not finite; add any other event to `others`."""
-    event = next((found for record in parse_records([line]) if (found := Event.parse(record))), None)
+    event = next(parse_events([line]), None)
     if event is None or event.kind != "metrics":
         others += [event] if event else []
         return None
@@ -107,44 +112,30 @@ def _decode_any(line: bytes, others: list[Event]) -> _Metrics | None:
 class _Series:
     """The metrics of one attempt, in buckets."""
 
-    size: int = _FIRST_SIZE
-    buckets: list[list[_Metrics]] = field(default_factory=lambda: [[]])
-    filled: int = 0
-    """How many were added to the last bucket."""
+    size: int
+    kept: list[_Metrics] = field(default_factory=list)
+    bucket: list[_Metrics] = field(default_factory=list)
     counts: Counter[tuple[str, ...]] = field(default_factory=Counter)
     """By the names of the finite values."""
     odd: Counter[str] = field(default_factory=Counter)
     before: _Metrics | None = None
 
-    def add(self, found: _Metrics) -> int:
-        """Add metrics; return how many more are kept."""
+    def add(self, found: _Metrics) -> None:
+        """Add metrics; a full bucket is downsampled."""
         if self.before is not None:
             rate = rate_between(self.before.time, self.before.step, found.time, found.step)
             if rate is not None:
                 found.values[RATE] = rate
         self.counts[(*found.values,)] += 1
         self.odd.update(found.odd)
-        if self.filled == self.size:
-            self.buckets.append([])
-            self.filled = 0
-        bucket, self.before = self.buckets[-1], found
-        bucket.append(found)
-        self.filled += 1
-        before = len(bucket) - 1
-        if self.size > _FIRST_SIZE and (self.filled == self.size or before == _MOST_OPEN):
-            bucket[:] = _select_extremes(bucket)
-        return len(bucket) - before
-
-    def shrink(self) -> int:
-        """Join the buckets in pairs and downsample each; return how many metrics remain."""
-        pairs = (chain.from_iterable(self.buckets[at : at + 2]) for at in range(0, len(self.buckets), 2))
-        self.filled += 0 if len(self.buckets) % 2 else self.size
-        self.buckets, self.size = [_select_extremes(list(pair)) for pair in pairs], 2 * self.size
-        return sum(map(len, self.buckets))
+        self.before = found
+        self.bucket.append(found)
+        if len(self.bucket) == self.size:
+            self.kept += _select_extremes(self.bucket)
+            self.bucket.clear()
 
     def events(self) -> Iterator[Event]:
-        records = parse_records(found.source for bucket in self.buckets for found in bucket)
-        return (event for record in records if (event := Event.parse(record)))
+        return parse_events(found.source for found in (*self.kept, *self.bucket))
 
     def count_values(self) -> dict[str, ValueCount]:
         finite: Counter[str] = Counter()

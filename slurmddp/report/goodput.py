@@ -3,11 +3,10 @@
 Goodput is the time of the steps that were kept, divided by all time: see docs/report.md.
 """
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 
+from slurmddp.monitoring.status.run_progress import requeues
 from slurmddp.report.attempts import ALLOCATED, Attempt, Kind
 from slurmddp.report.timeline import Timeline
 
@@ -30,7 +29,6 @@ class Figures:
     steps_kept: int
     steps_repeated: int
     """Steps that were taken again because their work had been lost."""
-    attempts: int
     restarts: int
     """In the same allocation."""
     requeues: int
@@ -57,7 +55,6 @@ def compute_figures(timeline: Timeline) -> Figures:
         steps_taken=taken,
         steps_kept=sum(kept - progress.first for progress, kept in measured),
         steps_repeated=taken - _count_distinct((progress.first, progress.last) for progress, _ in measured),
-        attempts=len(attempts),
         restarts=_count_events(attempts, "restart"),
         requeues=_count_requeues(attempts),
         checkpoints=_count_events(attempts, "checkpoint"),
@@ -77,19 +74,10 @@ def _count_distinct(ranges: Iterable[tuple[int, int]]) -> int:
     return count
 
 
-def _count_requeues(attempts: Iterable[Attempt]) -> int:
-    """Return how often the jobs were requeued: by the supervisor's events, or by Slurm's count in the attempts' names.
-
-    The supervisor has no event of a requeue that a user asked for; and after a requeue there may be no attempt yet.
-    """
-    by_job = groupby(sorted(attempts, key=lambda attempt: attempt.job), key=lambda attempt: attempt.job)
-    return sum(_count_job_requeues(list(own)) for _, own in by_job)
-
-
-def _count_job_requeues(attempts: list[Attempt]) -> int:
-    counts = (attempt.name.partition(".")[0] for attempt in attempts)
-    by_name = max((int(count) for count in counts if re.fullmatch("[0-9]{1,9}", count)), default=0)
-    return max(_count_events(attempts, "requeue"), by_name)
+def _count_requeues(attempts: Sequence[Attempt]) -> int:
+    """Return how often the jobs were requeued, by their own events or by Slurm."""
+    jobs = {attempt.job for attempt in attempts}
+    return sum(len(list(requeues([attempt for attempt in attempts if attempt.job == job]))) for job in jobs)
 
 
 def _count_events(attempts: Iterable[Attempt], kind: str) -> int:

@@ -6,16 +6,15 @@ escapes, and the page's security policy forbids the browser to load or run anyth
 
 import base64
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cache
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Final
 
 import jinja2
 from markupsafe import Markup
 
+from slurmddp.monitoring.event_words import describe_event
 from slurmddp.report import curves, number_format, svg
 from slurmddp.report.attempts import ALLOCATED
 from slurmddp.report.collect import Report
@@ -45,17 +44,6 @@ OUTCOMES: Final = {
     "running": "running",
     "silent": "ended without a record",
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class SlowRank:
-    """A rank that all others had to wait for."""
-
-    rank: int
-    host: str
-    times: int
-    backward: str
-    others: str
 
 
 def render_page(report: Report) -> bytes:
@@ -123,47 +111,23 @@ def _template_values(report: Report) -> dict[str, Any]:
         "checkpoint_charts": svg.draw_charts(curves.build_checkpoint_curves(attempts), attempts),
         "styles": list(svg.line_styles(attempts).items()),
         "old_style": svg.STYLES,
-        "slow": list(_slow_ranks(report.events)),
+        "slow": _slow_ranks(report.events),
         "findings": [event for event in report.events if event.kind == "finding"][-MOST_ROWS:],
-        "happened": [(event, words) for event in report.events if (words := describe_event(event))][-MOST_ROWS:],
+        "happened": list(_described_events(report.events))[-MOST_ROWS:],
     }
 
 
-def _slow_ranks(events: tuple[Event, ...]) -> Iterator[SlowRank]:
-    named = sorted((event for event in events if event.kind == "straggler"), key=_slow_rank)
-    for rank, group in groupby(named, key=_slow_rank):
-        times = list(group)
-        last = times[-1]
-        yield SlowRank(
-            rank=rank,
-            host=last.text("slow_host"),
-            times=len(times),
-            backward=number_format.duration(last.number("backward_s") or 0.0),
-            others=number_format.duration(last.number("others_s") or 0.0),
-        )
+def _slow_ranks(events: tuple[Event, ...]) -> dict[int, list[Event]]:
+    """Return the events about each rank that all others had to wait for."""
+    found: dict[int, list[Event]] = {}
+    for event in events:
+        if event.kind == "straggler":
+            found.setdefault(event.count("slow_rank"), []).append(event)
+    return dict(sorted(found.items()))
 
 
-def _slow_rank(event: Event) -> int:
-    return event.count("slow_rank")
-
-
-def describe_event(event: Event) -> str:
-    """Return an event in words; empty for kinds that the page shows elsewhere."""
-    describe = _DESCRIPTIONS.get(event.kind)
-    return describe(event) if describe else ""
-
-
-_DESCRIPTIONS: Final[Mapping[str, Callable[[Event], str]]] = {
-    "start": lambda event: (
-        f"{event.count('world_size')} ranks on {event.count('nodes')} node(s) finished the rendezvous"
-    ),
-    "resume": lambda event: f"resumed from step {event.count('step'):,}, {event.text('checkpoint')}",
-    "notice": lambda event: f"told to stop: {event.text('reason')} ({event.text('cause')})",
-    "requeue": lambda event: f"back into the queue: {event.text('reason')}",
-    "fenced": lambda event: f"started no ranks: {event.text('reason')}",
-    "job_end": lambda event: f"the job ended with status {event.count('status')}: {event.text('reason')}",
-    "cancel": lambda event: f"cancelled by `slurmddp cancel` ({event.text('by')})",
-    "restart": lambda event: f"restarted after status {event.count('status')}: {event.text('reason')}",
-    "checkpoint-failed": lambda event: f"step {event.count('step'):,} could not be saved: {event.text('reason')}",
-    "end": lambda event: f"rank 0 ended with status {event.count('status')}: {event.text('reason')}",
-}
+def _described_events(events: tuple[Event, ...]) -> Iterator[tuple[Event, str]]:
+    """Yield the events of the last table, in words; checkpoints and slow ranks are shown elsewhere."""
+    for event in events:
+        if event.kind not in ("checkpoint", "straggler") and (words := describe_event(event)):
+            yield event, words

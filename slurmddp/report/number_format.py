@@ -4,41 +4,29 @@ import math
 from datetime import datetime
 from typing import Final
 
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
+from slurmddp.text import format_duration
+
+_MINUTE = 60
 _DIGITS: Final = 4
+_LEAST_WHOLE: Final = 1e3
 _LARGEST_PLAIN: Final = 1e6
 
 
 def duration(seconds: float) -> str:
-    """Return a time span: `0.05 s`, `8.2 s`, `3 min 12 s`, `4 h 05 min`, `2 d 3 h`; `inf` and `nan` as such."""
-    if not math.isfinite(seconds):
-        return f"{seconds} s"
-    if seconds < 1:
-        return f"{seconds:.2g} s" if seconds > 0 else "0 s"
-    if round(seconds, 1) < _MINUTE:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < _HOUR:
-        return f"{whole // _MINUTE} min {whole % _MINUTE:02} s"
-    if whole < _DAY:
-        return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE:02} min"
-    return f"{whole // _DAY} d {whole % _DAY // _HOUR} h"
+    """Return a time span: `0.051s`, `8.24s`, `3m12s`, `4h5m`, `2d3h`; `inf` and `nan` as such."""
+    if not math.isfinite(seconds) or seconds < _MINUTE:
+        return f"{seconds:.3g}s"
+    return format_duration(round(seconds))
 
 
 def clock(time: float) -> str:
     """Return a time by the clock of this machine: `2026-11-21 23:44:14`."""
-    try:
-        return f"{datetime.fromtimestamp(time).astimezone():%Y-%m-%d %H:%M:%S}"
-    except (ValueError, OverflowError, OSError):
-        return "at no time"
+    return f"{datetime.fromtimestamp(time).astimezone():%Y-%m-%d %H:%M:%S}"
 
 
 def zone(time: float) -> str:
     """Return the time zone of `clock`: `UTC`, `CET`."""
-    try:
-        return datetime.fromtimestamp(time).astimezone().tzname() or ""
-    except (ValueError, OverflowError, OSError):
-        return ""
+    return datetime.fromtimestamp(time).astimezone().tzname() or ""
 
 
 def figure(value: float | None) -> str:
@@ -47,9 +35,7 @@ def figure(value: float | None) -> str:
         return "\N{EN DASH}"
     if not math.isfinite(value):
         return str(value)
-    if value == int(value) and abs(value) < _LARGEST_PLAIN:
-        return f"{int(value):,}"
-    if 1e3 <= abs(value) < _LARGEST_PLAIN:  # noqa: PLR2004 a thousand
+    if abs(value) < _LARGEST_PLAIN and (value == int(value) or abs(value) >= _LEAST_WHOLE):
         return f"{value:,.0f}"
     return f"{value:.{_DIGITS}g}"
 

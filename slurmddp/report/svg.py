@@ -9,12 +9,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from slurmddp.monitoring.event_words import describe_event
 from slurmddp.report import number_format
 from slurmddp.report.attempts import Attempt, Kind, Span
 from slurmddp.report.axis import Scale, time_ticks
 from slurmddp.report.curves import HELD, STEPS_PER_S, THROUGHPUT, WRITE, Curve, Line
 from slurmddp.report.timeline import Timeline
-from slurmddp.runs.history import Event
+from slurmddp.text import format_duration
 
 SIDE: Final = 1000
 MOST_MARKS: Final = 500
@@ -41,6 +42,8 @@ _TITLES: Final = {
     HELD: "seconds that the training was held up",
     WRITE: "seconds until a checkpoint was durable",
 }
+_MARKED: Final = frozenset({"checkpoint", "notice", "requeue", "cancel", "restart"})
+"""The kinds of events that have a mark on a bar."""
 _ODD_GLYPHS: Final = {"nan": "\N{MULTIPLICATION SIGN}", "inf": "▲", "-inf": "▼"}
 
 
@@ -113,13 +116,12 @@ class Chart:
 def draw_run(timeline: Timeline) -> Bar:
     """Return the whole run as one bar."""
     marks = [mark for attempt in timeline.attempts for mark in _marks(timeline, attempt) if mark.kind != "checkpoint"]
-    return Bar(pieces=tuple(_piece(timeline, span) for span in timeline.spans), marks=_limit_marks(marks))
+    return _draw_bar(timeline, timeline.spans, marks)
 
 
 def draw_attempt(timeline: Timeline, attempt: Attempt) -> Bar:
     """Return one attempt and the time before it, at their place in the bar of the run."""
-    pieces = tuple(_piece(timeline, span) for span in (*attempt.before, *attempt.spans))
-    return Bar(pieces=pieces, marks=_limit_marks(list(_marks(timeline, attempt))))
+    return _draw_bar(timeline, (*attempt.before, *attempt.spans), list(_marks(timeline, attempt)))
 
 
 def draw_shares(seconds: Sequence[tuple[Kind, float]]) -> Bar:
@@ -136,7 +138,7 @@ def draw_shares(seconds: Sequence[tuple[Kind, float]]) -> Bar:
 def draw_time_axis(timeline: Timeline) -> tuple[Tick, ...]:
     """Return ticks at round times since the beginning."""
     length = timeline.end - timeline.begin
-    return tuple(_tick(at / length if length else 0.0, _short_time(at)) for at in time_ticks(length))
+    return tuple(_tick(at / length if length else 0.0, format_duration(at)) for at in time_ticks(length))
 
 
 def draw_charts(curves: Sequence[Curve], attempts: Sequence[Attempt]) -> list[Chart]:
@@ -167,6 +169,12 @@ def _draw_chart(curve: Curve, x: Scale, looks: Mapping[str, tuple[int, int]]) ->
     )
 
 
+def _draw_bar(timeline: Timeline, spans: Sequence[Span], marks: Sequence[Mark]) -> Bar:
+    """Return a bar with at most MOST_MARKS marks: of more, evenly chosen ones."""
+    pieces = tuple(_piece(timeline, span) for span in spans)
+    return Bar(pieces=pieces, marks=tuple(marks[:: -(-len(marks) // MOST_MARKS) or 1]))
+
+
 def _piece(timeline: Timeline, span: Span) -> Piece:
     words = f"{KINDS[span.kind]}: {number_format.duration(span.seconds)} from {number_format.clock(span.begin)}"
     return Piece(span.kind, _at(timeline, span.begin), _percent(span.seconds / _length(timeline)), words)
@@ -174,31 +182,9 @@ def _piece(timeline: Timeline, span: Span) -> Piece:
 
 def _marks(timeline: Timeline, attempt: Attempt) -> Iterator[Mark]:
     for event in attempt.events:
-        if words := _describe_mark(event):
-            yield Mark(event.kind, _at(timeline, event.time), f"{words}, {number_format.clock(event.time)}")
-
-
-def _limit_marks(marks: Sequence[Mark]) -> tuple[Mark, ...]:
-    """Return at most MOST_MARKS marks, evenly chosen, with the first and the last."""
-    many = len(marks) - 1
-    if many < MOST_MARKS:
-        return tuple(marks)
-    return tuple(marks[place * many // (MOST_MARKS - 1)] for place in range(MOST_MARKS))
-
-
-def _describe_mark(event: Event) -> str:
-    match event.kind:
-        case "checkpoint":
-            return f"checkpoint of step {event.count('step'):,}"
-        case "notice":
-            return f"told to stop: {event.text('reason')} ({event.text('cause')})"
-        case "requeue":
-            return "back into the queue"
-        case "cancel":
-            return f"cancelled by {event.text('by')}"
-        case "restart":
-            return "started again in the same allocation"
-    return ""
+        if event.kind in _MARKED:
+            words = f"{describe_event(event)}, {number_format.clock(event.time)}"
+            yield Mark(event.kind, _at(timeline, event.time), words)
 
 
 def _at(timeline: Timeline, time: float) -> str:
@@ -212,14 +198,6 @@ def _length(timeline: Timeline) -> float:
 def _tick(share: float, label: str) -> Tick:
     anchor = "start" if share < _EDGE else "end" if share > 1 - _EDGE else "middle"
     return Tick(_percent(share), label, anchor)
-
-
-def _short_time(seconds: float) -> str:
-    """Return a round time in one unit."""
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds / size:.4g} {unit}"
-    return f"{seconds:.0f} s" if seconds else "0"
 
 
 def _draw_line(line: Line, x: Scale, y: Scale, look: tuple[int, int]) -> DrawnLine:

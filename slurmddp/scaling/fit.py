@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, combinations
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,24 +41,12 @@ class NoLawError(SlurmddpError):
     """The measurements determine no law, or none that holds for a size."""
 
 
-@dataclass(frozen=True)
-class Term:
-    """One term of the law.
+Term = Literal["serial", "compute", "step", "volume", "latency", "between"]
+"""One term of the law; `step` is the rank's own work, which is constant with weak scaling.
 
-    1, 1/n and (n-1)/n are linearly dependent, so with a fixed batch the serial part cannot be separated from the volume
-    of the all-reduce; the predictions are the same for every split.
-    """
-
-    name: str
-    meaning: str
-
-
-_CONSTANT: Final = Term("serial", "time that does not shrink")
-_COMPUTE: Final = Term("compute", "work that is divided among the GPUs")
-_STEP: Final = Term("compute", "a rank's own work")
-_VOLUME: Final = Term("volume", "transfer of the gradients through the slowest link")
-_LATENCY: Final = Term("latency", "the rounds of an all-reduce")
-_BETWEEN: Final = Term("between", "the slower links between nodes")
+1, 1/n and (n-1)/n are linearly dependent, so with a fixed batch the serial part cannot be separated from the volume of
+the all-reduce; the predictions are the same for every split.
+"""
 
 
 @dataclass(frozen=True)
@@ -192,7 +180,7 @@ def solve_nonnegative(design: Array, wanted: Array) -> Array:
 
 def _check_enough(sizes: int, terms: Sequence[Term]) -> None:
     """Raise NoLawError unless there are more sizes than parameters; `Term` says why a fixed batch has one less."""
-    parameters = 4 if _BETWEEN in terms else 3
+    parameters = 4 if "between" in terms else 3
     if sizes <= parameters:
         raise NoLawError(
             f"{count(sizes, 'size')} measured, too few for a law with {parameters} parameters: measure at least "
@@ -202,22 +190,22 @@ def _check_enough(sizes: int, terms: Sequence[Term]) -> None:
 
 def _terms(points: Sequence[Point], scaling: Scaling) -> tuple[Term, ...]:
     """Return the terms that the points determine: `between` needs sizes of several ranks on one and on more nodes."""
-    own = (_STEP,) if scaling == "weak" else (_CONSTANT, _COMPUTE)
+    own: tuple[Term, ...] = ("step",) if scaling == "weak" else ("serial", "compute")
     inside = any(point.gpus > 1 and point.nodes == 1 for point in points)
     across = any(point.nodes is not None and point.nodes > 1 for point in points)
-    return (*own, _VOLUME, _LATENCY, *((_BETWEEN,) if inside and across else ()))
+    return (*own, "volume", "latency", "between") if inside and across else (*own, "volume", "latency")
 
 
 def _row(terms: Sequence[Term], gpus: int, nodes: int | None) -> Array:
     """Return the factor of each term's coefficient at a size."""
     moved = (gpus - 1) / gpus
-    factors = {
-        _CONSTANT: 1.0,
-        _COMPUTE: 1 / gpus,
-        _STEP: 1.0,
-        _VOLUME: moved,
-        _LATENCY: float(np.log2(gpus)),
-        _BETWEEN: moved if (nodes or 1) > 1 else 0.0,
+    factors: dict[Term, float] = {
+        "serial": 1.0,
+        "compute": 1 / gpus,
+        "step": 1.0,
+        "volume": moved,
+        "latency": float(np.log2(gpus)),
+        "between": moved if (nodes or 1) > 1 else 0.0,
     }
     return np.array([factors[term] for term in terms])
 

@@ -125,5 +125,5 @@ def as_json(study: Study) -> dict[str, Any]:
 
 
 def _law_as_json(law: "Law") -> dict[str, Any]:
-    terms = {term.name: seconds for term, seconds in zip(law.terms, law.seconds, strict=True)}
+    terms = {"compute" if term == "step" else term: s for term, s in zip(law.terms, law.seconds, strict=True)}
     return {"seconds": terms, "error": law.error}

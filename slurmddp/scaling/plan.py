@@ -1,6 +1,6 @@
 """The jobs of a scaling study: one run for each size and repeat. Nothing is submitted here."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -29,8 +29,6 @@ class PlannedJob:
 
     gpus: int
     """Ranks of the whole job; they use CPUs if the nodes have no GPUs."""
-    repeat: int
-    """From 1."""
     request: Request
 
     @property
@@ -46,12 +44,8 @@ class PlannedJob:
     def after(self, job_id: str) -> "PlannedJob":
         """Return the same job with a dependency: it starts when another job has ended."""
         ends = ",".join(filter(None, (self.spec.dependency, f"afterany:{job_id}")))
-        return replace(
-            self,
-            request=msgspec.structs.replace(
-                self.request, resolved=self.request.resolved.replace("scale", dependency=ends)
-            ),
-        )
+        resolved = self.request.resolved.replace("scale", dependency=ends)
+        return replace(self, request=msgspec.structs.replace(self.request, resolved=resolved))
 
 
 @dataclass(frozen=True)
@@ -75,8 +69,9 @@ def plan_study(resolved: Resolved, fitted: Request, sizes: Sequence[int], *, sca
     jobs: list[PlannedJob] = []
     for gpus in sorted(set(sizes)):
         one = _resize(resolved, gpus, node_size, min(sizes), scaling)
-        named = ((repeat, _rename(one, resolved.spec.job_name, gpus, repeat)) for repeat in range(1, repeats + 1))
-        jobs += [PlannedJob(gpus, repeat, _request(job, fitted)) for repeat, job in named]
+        for repeat in range(1, repeats + 1):
+            name = f"{resolved.spec.job_name}-scale-{gpus}" + (f"-r{repeat}" if repeat > 1 else "")
+            jobs.append(PlannedJob(gpus, _request(one.replace("scale", job_name=name), fitted)))
     _check_limits(jobs, fitted.cluster)
     return Plan(resolved.spec.job_name, tuple(jobs), node_size)
 
@@ -141,24 +136,15 @@ def _divide_batch(worker: WorkerOptions, smallest: int, gpus: int) -> WorkerOpti
     return msgspec.structs.replace(worker, batch_size=batch // gpus)
 
 
-def _rename(resolved: Resolved, name: str, gpus: int, repeat: int) -> Resolved:
-    return resolved.replace("scale", job_name=f"{name}-scale-{gpus}" + (f"-r{repeat}" if repeat > 1 else ""))
-
-
 def _request(resolved: Resolved, whole: Request) -> Request:
     return build_request(resolved, whole.cluster) if whole.cluster else Request(resolved, silence=whole.silence)
 
 
 def _check_limits(jobs: Sequence[PlannedJob], cluster: Cluster | None) -> None:
     """Raise ClusterError, before the first job is submitted, if the cluster cannot run one of the sizes."""
-    found = dict.fromkeys(_problems(jobs, cluster)) if cluster else ()
-    if found:
-        raise ClusterError("; ".join(found))
-
-
-def _problems(jobs: Sequence[PlannedJob], cluster: Cluster) -> Iterator[str]:
     for job in jobs:
-        yield from (f"{count(job.gpus, 'GPU')}: {problem}" for problem in find_problems(job.spec, cluster))
+        if cluster and (found := find_problems(job.spec, cluster)):
+            raise ClusterError(f"{count(job.gpus, 'GPU')}: {'; '.join(found)}")
 
 
 def parse_sizes(text: str, option: str) -> tuple[int, ...]:

@@ -3,11 +3,11 @@
 import io
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from slurmddp.errors import UsageError
 from slurmddp.scaling.fit import COVERED, PredictedSize
+from slurmddp.scaling.formatting import Study
 from slurmddp.scaling.measurements import SizeResult
 
 if TYPE_CHECKING:
@@ -21,26 +21,7 @@ _MOST_TICKS: Final = 9
 """The labels of more ticks would overlap."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Picture:
-    """The data of a plot."""
-
-    title: str
-    results: tuple[SizeResult, ...]
-    curve: tuple[PredictedSize, ...] = ()
-    """The fitted law, if there is one."""
-    min_efficiency: float
-    """The efficiency that a recommended size must reach."""
-    recommended: int | None = None
-    """The recommended number of GPUs."""
-
-    @property
-    def sizes(self) -> list[int]:
-        """All sizes on the axis, sorted."""
-        return sorted({one.point.gpus for one in self.results} | {one.gpus for one in self.curve})
-
-
-def draw_files(picture: Picture) -> dict[str, bytes]:
+def draw_files(study: Study) -> dict[str, bytes]:
     """Return the plot as the content of a file in each of FORMATS; raise UsageError without matplotlib."""
     try:
         from matplotlib import rc_context  # noqa: PLC0415 - takes half a second, and is an extra
@@ -51,11 +32,11 @@ def draw_files(picture: Picture) -> dict[str, bytes]:
     with rc_context(style):
         figure = Figure(figsize=_SIZE_IN, layout="constrained", facecolor="white")
         left, right = figure.subplots(1, 2)
-        figure.suptitle(picture.title, fontweight="bold")
-        _draw_speed_up(left, picture)
-        _draw_efficiency(right, picture)
+        figure.suptitle(f"{study.name}: {study.scaling} scaling", fontweight="bold")
+        _draw_speed_up(left, study)
+        _draw_efficiency(right, study)
         for axes in (left, right):
-            _format_axes(axes, picture.sizes)
+            _format_axes(axes, _sizes(study))
         return {kind: _encode(figure, kind) for kind in FORMATS}
 
 
@@ -65,33 +46,26 @@ def _encode(figure: Any, kind: str) -> bytes:
     return stream.getvalue()
 
 
-def _draw_speed_up(axes: "Axes", picture: Picture) -> None:
-    sizes = picture.sizes
+def _draw_speed_up(axes: "Axes", study: Study) -> None:
+    sizes = _sizes(study)
     axes.plot(sizes, sizes, color=_GREY, linestyle="--", linewidth=1.2, label="ideal")
-    _draw_law(axes, picture.curve, [1.0] * len(picture.curve))
-    _draw_points(axes, picture.results, [1.0] * len(picture.results))
+    _draw_law(axes, study.prediction.curve, [1.0] * len(study.prediction.curve))
+    _draw_points(axes, study.results, [1.0] * len(study.results))
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_ylabel("speed-up")
     axes.legend(frameon=False, loc="upper left")
 
 
-def _draw_efficiency(axes: "Axes", picture: Picture) -> None:
+def _draw_efficiency(axes: "Axes", study: Study) -> None:
     axes.axhline(100, color=_GREY, linestyle="--", linewidth=1.2)
-    axes.axhline(100 * picture.min_efficiency, color=_GREY, linestyle=":", linewidth=1.2)
-    axes.annotate(
-        f"wanted: {100 * picture.min_efficiency:.0f} %",
-        (1, 100 * picture.min_efficiency),
-        xycoords=("axes fraction", "data"),
-        xytext=(-4, 3),
-        textcoords="offset points",
-        horizontalalignment="right",
-        color=_GREY,
-    )
-    _draw_law(axes, picture.curve, [100 / one.gpus for one in picture.curve])
-    _draw_points(axes, picture.results, [100 / one.point.gpus for one in picture.results])
-    _draw_recommended(axes, picture)
-    axes.set_ylim(0, max(110.0, 105 * max(one.efficiency * _time_over_shortest(one) for one in picture.results)))
+    axes.axhline(100 * study.min_efficiency, color=_GREY, linestyle=":", linewidth=1.2)
+    text, right_edge = f"wanted: {100 * study.min_efficiency:.0f} % ", axes.get_yaxis_transform()
+    axes.text(1, 100 * study.min_efficiency, text, transform=right_edge, ha="right", va="bottom", color=_GREY)
+    _draw_law(axes, study.prediction.curve, [100 / one.gpus for one in study.prediction.curve])
+    _draw_points(axes, study.results, [100 / one.point.gpus for one in study.results])
+    _draw_recommended(axes, study)
+    axes.set_ylim(0, max(110.0, 105 * max(one.efficiency * _time_over_shortest(one) for one in study.results)))
     axes.set_ylabel("efficiency (%)")
 
 
@@ -132,19 +106,14 @@ def _time_over_shortest(one: SizeResult) -> float:
     return one.point.time_s / one.point.spread_s[0]
 
 
-def _draw_recommended(axes: "Axes", picture: Picture) -> None:
-    for one in picture.results:
-        if one.point.gpus == picture.recommended:
-            place = (one.point.gpus, 100 * one.efficiency)
-            axes.plot(*place, "o", markersize=14, fillstyle="none", color=_MEASURED)
-            axes.annotate(
-                f"use {one.point.gpus}",
-                place,
-                xytext=(11, 3),
-                textcoords="offset points",
-                color=_MEASURED,
-                fontweight="bold",
-            )
+def _draw_recommended(axes: "Axes", study: Study) -> None:
+    best = study.recommended
+    if best is None:
+        return
+    place = (best.point.gpus, 100 * best.efficiency)
+    axes.plot(*place, "o", markersize=14, fillstyle="none", color=_MEASURED)
+    text = f"use {best.point.gpus}"
+    axes.annotate(text, place, xytext=(11, 3), textcoords="offset points", color=_MEASURED, fontweight="bold")
 
 
 def _format_axes(axes: "Axes", sizes: Sequence[int]) -> None:
@@ -158,13 +127,18 @@ def _format_axes(axes: "Axes", sizes: Sequence[int]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def _sizes(study: Study) -> list[int]:
+    """Return all sizes on the axis, sorted."""
+    return sorted({one.point.gpus for one in study.results} | {one.gpus for one in study.prediction.curve})
+
+
 def _ticks(sizes: Sequence[int]) -> list[int]:
     """Return the powers of two on the axis; if there are many, only every second or later one."""
     powers = [2**power for power in range(sizes[-1].bit_length()) if sizes[0] <= 2**power <= sizes[-1]] or list(sizes)
     return powers[:: -(-len(powers) // _MOST_TICKS)]
 
 
-def draw_text(picture: Picture, width: int, height: int) -> str:
+def draw_text(study: Study, width: int, height: int) -> str:
     """Return the speed-up as a plot of characters, without colours; empty if plotext is not installed."""
     try:
         import plotext  # noqa: PLC0415 - as above
@@ -173,8 +147,8 @@ def draw_text(picture: Picture, width: int, height: int) -> str:
     figure: Any = plotext.figure
     figure.clear.all()
     figure.plot_size(width, height)
-    sizes = [one.point.gpus for one in picture.results]
-    for label, marker, values in (("ideal", "·", sizes), ("measured", "●", [one.speed_up for one in picture.results])):
+    sizes = [one.point.gpus for one in study.results]
+    for label, marker, values in (("ideal", "·", sizes), ("measured", "●", [one.speed_up for one in study.results])):
         signal = figure.signal([math.log2(size) for size in sizes], list(map(math.log2, values)), marker=marker)
         figure.draw(signal.label(label).lines(marker == "·"))
     for axis, name in enumerate(("GPUs", "speed-up")):

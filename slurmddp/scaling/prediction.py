@@ -1,16 +1,15 @@
 """Predict the times of sizes by the fitted law, for a table and for a plotted curve. Pure."""
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+
+import numpy as np
 
 from slurmddp.scaling.fit import Law, NoLawError, PredictedSize, fit
 from slurmddp.scaling.measurements import Point, Scaling
 
 _FACTORS = (2, 4, 8, 16, 32, 64)
-_POINTS_PER_DOUBLING = 8
-"""Points of the curve between a size and its double."""
+_CURVE_POINTS = 80
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,8 @@ class Prediction:
         if self.law is None:
             return ()
         ends = sorted({point.gpus for point in self.law.points} | {one.gpus for one in self.predicted})
-        full = {_round_to_nodes(gpus, self.law.node_size or 1) for gpus in _log_spaced(ends)} | set(ends)
+        between = (round(float(gpus)) for gpus in np.geomspace(ends[0], ends[-1], _CURVE_POINTS))
+        full = {_round_to_nodes(gpus, self.law.node_size or 1) for gpus in between} | set(ends)
         return tuple(self.law.predict(gpus) for gpus in sorted(full))
 
 
@@ -52,12 +52,3 @@ def predict_sizes(
 def _round_to_nodes(gpus: int, node_size: int) -> int:
     """Return the nearest size that fills all its nodes."""
     return gpus if gpus <= node_size else round(gpus / node_size) * node_size
-
-
-def _log_spaced(ends: Sequence[int]) -> Iterator[int]:
-    """Yield whole numbers that are evenly spaced on a logarithmic axis, including the given ones."""
-    yield ends[0]
-    for low, high in pairwise(ends):
-        count = max(1, round(_POINTS_PER_DOUBLING * math.log2(high / low)))
-        inner = {round(low * (high / low) ** (number / count)) for number in range(1, count + 1)}
-        yield from sorted(size for size in inner if low < size <= high)

@@ -7,27 +7,12 @@ import re
 import subprocess
 import sys
 
-from slurmddp.cli.progress_bar import ProgressBar, format_metrics, format_time_left, show_progress
+from slurmddp.cli.progress_bar import ProgressBar, show_progress
 from slurmddp.runs.layout import RunDir, append_record
 
 
 def metrics(step: int, at: float, **values) -> dict:
     return {"event": "metrics", "job": "7", "step": step, "total": 100, "time": at, "values": values}
-
-
-def test_the_time_left_comes_from_the_speed_so_far():
-    assert format_time_left(metrics(10, 100.0), metrics(60, 150.0), now=160.0) == "0:00:30 left"
-    assert format_time_left(metrics(10, 100.0), metrics(60, 150.0), now=999.0) == "0:00:00 left"
-    assert format_time_left(metrics(10, 100.0), metrics(10, 100.0), now=160.0) == ""
-
-
-def test_only_some_metrics_are_shown():
-    assert format_metrics({"epoch": 3, "loss": 0.123456, "samples_per_s": 5321.7, "lr": 0.1}) == [
-        "epoch 3",
-        "loss 0.1235",
-        "5322 samples/s",
-    ]
-    assert format_metrics({"loss": "nan", "epoch": None}) == []
 
 
 def test_only_metrics_of_this_job_are_drawn(tmp_path):

@@ -71,7 +71,7 @@ def test_a_sweep_that_was_submitted_last_is_shown_by_its_settings(report, tmp_pa
 
 def test_a_run_without_slurm_has_a_page_too(report, tmp_path):
     run = RunDir(tmp_path / "jobs" / "here")
-    run.path.mkdir()
+    run.attempt("local-1", "0.0").mkdir(parents=True)
     append_record(
         run.events, {"time": 1.0, "event": "start", "job": "local-1", "attempt": "0.0", "rank": 0, "host": "a"}
     )
@@ -82,8 +82,8 @@ def test_a_run_without_slurm_has_a_page_too(report, tmp_path):
     ("words", "message"),
     [
         (["fashio"], "did you mean fashion?"),
-        (["99"], "job '99' belongs to no run in jobs"),
-        (["--runs-dir", "none"], "no run in 'none' was submitted"),
+        (["99"], "job '99' is of no run in jobs"),
+        (["--runs-dir", "none"], "nothing was submitted in none yet"),
         (["fashion", "-o", "missing/page.html"], "No such file or directory"),
     ],
     ids=["name", "job", "folder", "file"],

@@ -75,7 +75,7 @@ source      squeue"""
 
 @pytest.fixture
 def typed(monkeypatch, tmp_path):
-    """Return a function that lets `look` return these statuses, and runs `slurmddp` as typed."""
+    """Return a function that lets Slurm return these statuses, and runs `slurmddp` as typed."""
     monkeypatch.chdir(tmp_path)
     for name, number in (("mnist", "17"), ("gpt", "19")):
         run = RunDir.named("jobs", name)
@@ -83,7 +83,18 @@ def typed(monkeypatch, tmp_path):
         run.submissions.write_text(json.dumps({"job": number, "time": number}) + "\n")
 
     def run(*words, statuses=(), input=None):  # noqa: A002 click's name
-        monkeypatch.setattr(command, "query_jobs", lambda *_: list(statuses))
+        def query(targets, _environ):
+            return [
+                [
+                    item
+                    for job in of.jobs
+                    for item in statuses
+                    if item.run == of.run and job in (item.job_id, item.ref.array_id)
+                ]
+                for of in targets
+            ]
+
+        monkeypatch.setattr(command, "query_targets", query)
         runner = click.testing.CliRunner()
         return runner.invoke(group, list(words), standalone_mode=False, input=input)
 

@@ -260,11 +260,11 @@ def test_a_run_on_this_machine_is_followed_without_slurm(run, monkeypatch):
         follow.wait_for_job(run, job, {}, notice=lambda _: None)
 
 
-def test_words_of_the_batch_script_make_the_next_question_soon_but_silence_does_not(run, quick):
+def test_the_end_of_an_attempt_makes_the_next_question_soon_but_silence_does_not(run, quick):
     """Here 0.5 s stand for the 10 s between questions, and 0.05 s for the second."""
 
     def speak():
-        run.batch_log("7").write_text("srun: error\n")
+        end(run, 76, "attempt_end")
         return "RUNNING"
 
     controller = quick("RUNNING", speak, "RUNNING", "FAILED")
@@ -272,21 +272,6 @@ def test_words_of_the_batch_script_make_the_next_question_soon_but_silence_does_
     silent, *soon = controller.pauses_s
     assert silent >= 0.5
     assert max(soon) < 0.4
-
-
-def test_steady_words_of_the_batch_script_do_not_make_questions_soon_for_ever(run, quick, monkeypatch):
-    monkeypatch.setattr(follow, "_SOON_LIMIT_S", 0.01)
-    log = run.batch_log("7")
-
-    def speak():
-        with log.open("a") as file:
-            file.write("again\n")
-        return "RUNNING"
-
-    log.write_text("first\n")
-    controller = quick("RUNNING", speak, "COMPLETED")
-    follow.wait_for_job(run, "7", {}, notice=lambda _: None)
-    assert controller.pauses_s[-1] >= 0.5
 
 
 def test_a_queued_job_is_said_to_run_before_its_first_line_is_shown(run, quick):

@@ -21,8 +21,14 @@ def records(count, attempt="0.0", **peaks):
         }  # fmt: skip
 
 
-def sample(records):
-    return downsample.downsample_events(json.dumps(record).encode() for record in records)
+@pytest.fixture
+def sample(tmp_path):
+    def read(records):
+        path = tmp_path / "events.jsonl"
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+        return downsample.read_events(path)
+
+    return read
 
 
 @pytest.fixture
@@ -30,7 +36,7 @@ def few(monkeypatch):
     monkeypatch.setattr(downsample, "MOST_METRICS", 400)
 
 
-def test_few_metrics_are_all_held():
+def test_few_metrics_are_all_held(sample):
     sampled = sample(records(1000))
     assert len(sampled.events) == 1000
     assert sampled.counts == {
@@ -39,7 +45,7 @@ def test_few_metrics_are_all_held():
 
 
 @pytest.mark.usefixtures("few")
-def test_of_many_the_peaks_the_ends_and_the_counts_stay():
+def test_of_many_the_peaks_the_ends_and_the_counts_stay(sample):
     sampled = sample(records(20_000, at777=99.0, at12345=-5.0, at15000="nan"))
     assert len(sampled.events) <= 400
     values = [event.fields["values"]["loss"] for event in sampled.events]
@@ -52,13 +58,13 @@ def test_of_many_the_peaks_the_ends_and_the_counts_stay():
 
 
 @pytest.mark.usefixtures("few")
-def test_the_slowest_and_the_fastest_steps_stay():
+def test_the_slowest_and_the_fastest_steps_stay(sample):
     found = [rate for _, rate in step_rates(sample(records(20_000)).events)]
     assert (min(found), max(found)) == (pytest.approx(10 / 3.9), pytest.approx(10 / 0.1))
 
 
 @pytest.mark.usefixtures("few")
-def test_each_attempt_is_thinned_and_other_events_are_all_held():
+def test_each_attempt_is_thinned_and_other_events_are_all_held(sample):
     start = {"time": 0.0, "event": "start", "job": "7", "attempt": "0.0", "rank": 0, "host": "n1"}
     many = [record for attempt in ("0.0", "1.0", "2.0") for record in records(5000, attempt)]
     sampled = sample([start, *many, {"time": math.nan, "event": "metrics"}, *[start] * 500])

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from slurmddp.diagnose import Diagnosis, Line
 from slurmddp.monitoring import status
+from slurmddp.monitoring.event_words import describe_event
 from slurmddp.report.collect import collect_report, make_json
-from slurmddp.report.html import OUTCOMES, describe_event, render_page
+from slurmddp.report.html import OUTCOMES, render_page
 from slurmddp.runs.history import Event
 from slurmddp.runs.layout import RunDir
 

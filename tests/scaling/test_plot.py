@@ -5,48 +5,56 @@ import sys
 import pytest
 
 from slurmddp.errors import UsageError
+from slurmddp.scaling.formatting import Study
 from slurmddp.scaling.measurements import Point, compare_sizes, recommend_size
-from slurmddp.scaling.plot import Picture, draw_files, draw_text
-from slurmddp.scaling.prediction import predict_sizes
+from slurmddp.scaling.plot import draw_files, draw_text
+from slurmddp.scaling.prediction import Prediction, predict_sizes
 
 TIMES = ((1, (564, 570)), (2, (332, 340)), (3, (249, 249)), (4, (214, 215)))
 
 
 @pytest.fixture
-def picture():
+def study():
     points = [Point(gpus=gpus, repeats_s=tuple((float(time_s),) for time_s in times)) for gpus, times in TIMES]
     found = compare_sizes(points, "strong")
-    line = predict_sizes(points, "strong", node_size=None, sizes=[64]).curve
-    return Picture(
-        title="t", results=found, curve=line, min_efficiency=0.8, recommended=recommend_size(found, 0.8).point.gpus
+    return Study(
+        name="t",
+        scaling="strong",
+        results=found,
+        prediction=predict_sizes(points, "strong", node_size=None, sizes=[64]),
+        min_efficiency=0.8,
+        recommended=recommend_size(found, 0.8),
     )
 
 
-def test_a_picture_is_a_png_and_an_svg_of_points_law_and_ideal(picture):
-    files = draw_files(picture)
+def test_a_picture_is_a_png_and_an_svg_of_points_law_and_ideal(study):
+    files = draw_files(study)
     assert files["png"].startswith(b"\x89PNG\r\n") and len(files["png"]) > 20_000
     assert files["svg"].startswith(b"<?xml") and b"</svg>" in files["svg"]
 
 
-def test_the_same_study_is_the_same_picture(picture):
-    assert draw_files(picture)["svg"] == draw_files(picture)["svg"]
+def test_the_same_study_is_the_same_picture(study):
+    assert draw_files(study)["svg"] == draw_files(study)["svg"]
 
 
 def test_a_single_size_without_a_law_can_be_drawn():
     found = compare_sizes([Point(gpus=8, repeats_s=((1.0,),))], "weak")
-    assert set(draw_files(Picture(title="t", results=found, min_efficiency=0.8))) == {"png", "svg"}
+    alone = Study(
+        name="t", scaling="weak", results=found, prediction=Prediction(), min_efficiency=0.8, recommended=None
+    )
+    assert set(draw_files(alone)) == {"png", "svg"}
 
 
-def test_a_terminal_shows_the_sizes_and_stays_in_its_columns(picture):
-    lines = draw_text(picture, 80, 18).splitlines()
+def test_a_terminal_shows_the_sizes_and_stays_in_its_columns(study):
+    lines = draw_text(study, 80, 18).splitlines()
     assert all(len(line) <= 80 and line.isprintable() for line in lines)
     assert sum(line.count("●") for line in lines) >= 3 and any("ideal" in line for line in lines)
     assert any(line.split() == ["1", "2", "3", "4"] for line in lines)
 
 
-def test_without_the_libraries_the_extra_is_named(picture, monkeypatch):
+def test_without_the_libraries_the_extra_is_named(study, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "plotext", None)
     with pytest.raises(UsageError, match=r"pip install 'slurmddp\[plot\]'"):
-        draw_files(picture)
-    assert draw_text(picture, 80, 18) == ""
+        draw_files(study)
+    assert draw_text(study, 80, 18) == ""

@@ -1,8 +1,11 @@
 """Draw curves and bars with characters. Pure."""
 
 import math
+import statistics
 from collections.abc import Sequence
 from typing import Final
+
+from slurmddp.report.axis import Scale
 
 Point = tuple[float, float]
 """A step and its value."""
@@ -12,15 +15,9 @@ _DOTS: Final = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _BLANK: Final = 0x2800
 
 
-def draw_curve(points: Sequence[Point], width: int, height: int, *, dots: bool = True) -> list[str]:
-    """Return `height` lines of `width` characters; values that are not finite are left out.
-
-    With `dots`, a braille character has two by four points; otherwise a point is a star.
-    """
-    across, down = (2, 4) if dots else (1, 1)
-    marks = _connect(_column_rows(points, width * across, height * down))
-    if not dots:
-        return ["".join("*" if line in column else " " for column in marks) for line in range(height)]
+def draw_curve(points: Sequence[Point], scale: Scale, width: int, height: int) -> list[str]:
+    """Return `height` lines of `width` characters of two by four points; values that are not finite are left out."""
+    marks = _connect(_column_rows(points, scale, 2 * width, 4 * height))
     return ["".join(_character(marks, column, line) for column in range(width)) for line in range(height)]
 
 
@@ -46,34 +43,22 @@ def _between(before: int | None, row: int) -> range:
     return range(before + 1, row + 1) if before < row else range(row, before)
 
 
-def _column_rows(points: Sequence[Point], columns: int, rows: int) -> list[int | None]:
-    """Return the row of each column's mean value, counted from the top; None for a column without points."""
+def _column_rows(points: Sequence[Point], scale: Scale, columns: int, rows: int) -> list[int | None]:
+    """Return the row of each column's median value, counted from the top; None for a column without points."""
     finite = [(step, value) for step, value in points if math.isfinite(value)]
-    if not finite:
-        return [None] * columns
-    means = _column_means(finite, columns)
-    known = [mean for mean in means if mean is not None]
-    low, high = min(known), max(known)
-    span = high - low
-    return [None if mean is None else _row(mean - low, span, rows) for mean in means]
+    medians = _column_medians(finite, columns) if finite else [None] * columns
+    return [None if median is None else rows - 1 - round(scale.at(median) * (rows - 1)) for median in medians]
 
 
-def _row(above: float, span: float, rows: int) -> int:
-    """Return the row of a value that is `above` the lowest; the middle row if all values are equal."""
-    return rows - 1 - round(above / span * (rows - 1)) if span > 0 and math.isfinite(span) else rows // 2
-
-
-def _column_means(points: Sequence[Point], columns: int) -> list[float | None]:
+def _column_medians(points: Sequence[Point], columns: int) -> list[float | None]:
     first, last = points[0][0], points[-1][0]
-    sums, counts = [0.0] * columns, [0] * columns
+    values: list[list[float]] = [[] for _ in range(columns)]
     for step, value in points:
-        column = round((step - first) / (last - first) * (columns - 1)) if last > first else 0
-        sums[column] += value
-        counts[column] += 1
-    return [total / count if count else None for total, count in zip(sums, counts, strict=True)]
+        values[round((step - first) / (last - first) * (columns - 1)) if last > first else 0].append(value)
+    return [statistics.median_low(found) if found else None for found in values]
 
 
-def draw_bar(part: float, width: int, *, dots: bool = True) -> str:
+def draw_bar(part: float, width: int) -> str:
     """Return a bar of `width` characters, of which the share `part` is filled."""
     full = round(max(0.0, min(1.0, part)) * width)
-    return ("━" if dots else "=") * full + ("╌" if dots else "-") * (width - full)
+    return "━" * full + "╌" * (width - full)

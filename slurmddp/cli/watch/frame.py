@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Final
 
+from slurmddp.cli.status_format import format_metrics, format_time
 from slurmddp.cli.watch.braille import Point, draw_bar, draw_curve
 from slurmddp.cli.watch.view import Gpu, View
-from slurmddp.monitoring.status import JobStatus
+from slurmddp.monitoring.event_words import describe_event
+from slurmddp.monitoring.status import JobStatus, Progress
+from slurmddp.report.axis import Scale
 from slurmddp.runs.history import Event
 from slurmddp.text import count, escape_text, format_duration
 
@@ -41,40 +44,30 @@ _CURVE_LINES: Final = 5
 _MOST_EVENTS: Final = 4
 _NARROW: Final = 60
 _NARROWEST: Final = 10
-_DECADES: Final = 100
 _LONGEST_METER: Final = 30
 _SHORTEST_METER: Final = 5
 
 
-def draw(view: View, width: int, height: int, *, dots: bool = True) -> "list[Text]":
-    """Return exactly `height` lines of at most `width` columns; `dots` allows characters beyond ASCII."""
-    pages: dict[str, Callable[[View, int, int, bool], list[Text]]] = {
+def draw(view: View, width: int, height: int) -> "list[Text]":
+    """Return exactly `height` lines of at most `width` columns."""
+    pages: dict[str, Callable[[View, int, int], list[Text]]] = {
         "jobs": _jobs_page,
         "output": _output_page,
         "help": _help_page,
     }
     room = max(0, height - 2)
-    body = pages[view.page](view, width, room, dots)[:room]
+    body = pages[view.page](view, width, room)[:room]
     body += [_text("")] * (room - len(body))
     lines = [_header(view), *body, _footer(view, width)][:height]
-    return [_truncate(line, width, dots=dots) for line in lines]
+    for line in lines:
+        line.truncate(width)
+    return lines
 
 
 def _text(text: str, style: str = "") -> "Text":
     from rich.text import Text
 
     return Text(text, style=style, no_wrap=True, end="")
-
-
-def _truncate(line: "Text", width: int, *, dots: bool) -> "Text":
-    line = line.copy()
-    if not dots:
-        line.plain = line.plain.translate(_PLAIN).encode("ascii", "replace").decode()
-    line.truncate(width)
-    return line
-
-
-_PLAIN: Final = str.maketrans({"↑": "^", "↓": "v", "←": "<", "→": ">", "─": "-", "▶": ">", "·": "-"})
 
 
 def _header(view: View) -> "Text":
@@ -102,15 +95,15 @@ def _footer(view: View, width: int) -> "Text":
     return line
 
 
-def _jobs_page(view: View, width: int, room: int, dots: bool) -> "list[Text]":  # noqa: FBT001 the pages' common form
+def _jobs_page(view: View, width: int, room: int) -> "list[Text]":
     if not view.jobs:
         return [_text("no jobs yet" if view.asked else "asking Slurm", "dim")]
     lines = _job_rows(view, width, room)
     if not (job := view.job):
         return lines
-    lines += [_rule(f"{job.job_id} {job.name}", width), *_details(job, width, dots=dots)]
+    lines += [_rule(f"{job.job_id} {job.name}", width), *_details(job, width)]
     sections = (
-        _curves(view, width, dots=dots) if room >= 16 and width >= _NARROW else [],  # noqa: PLR2004 a screen's lines
+        _curves(view, width) if room >= 16 and width >= _NARROW else [],  # noqa: PLR2004 a screen's lines
         [_gpu_line(view.gpus)] if view.gpus else [],
         [_event_line(event) for event in view.events[-_MOST_EVENTS:]] if room >= 12 else [],  # noqa: PLR2004 the same
     )
@@ -158,10 +151,10 @@ def _limit(job: JobStatus) -> str:
     return f" of {format_duration(job.limit_s)}" if job.limit_s and job.phase == "running" else ""
 
 
-def _details(job: JobStatus, width: int, *, dots: bool) -> "Iterator[Text]":
+def _details(job: JobStatus, width: int) -> "Iterator[Text]":
     """Yield the details of the chosen job: reason, nodes, progress, restarts."""
     where = f"on {', '.join(job.nodes[:4])}{' ...' if len(job.nodes) > 4 else ''}" if job.nodes else ""  # noqa: PLR2004 four fit
-    start = f"expected to start {job.expected_start.astimezone():%Y-%m-%d %H:%M}" if job.expected_start else ""
+    start = f"expected to start {format_time(job.expected_start)}" if job.expected_start else ""
     why = job.meaning or (job.reason if job.reason != "None" else "")
     if text := "; ".join(filter(None, (why, start, where))):
         colour = "" if job.phase == "running" else _COLOURS.get(job.phase, "")
@@ -170,26 +163,18 @@ def _details(job: JobStatus, width: int, *, dots: bool) -> "Iterator[Text]":
         )
     progress = job.progress
     if progress and progress.step is not None:
-        total, numbers = progress.total or 0, "  ".join(_metrics(job))
+        total, numbers = progress.total or 0, "  ".join(_metrics(progress))
         line = _text(f"step {progress.step}/{total or '?'}  ")
         room = min(_LONGEST_METER, width - len(line) - len(numbers) - 2)
         if total and room >= _SHORTEST_METER:
-            line.append(draw_bar(progress.step / total, room, dots=dots), "green").append("  ")
+            line.append(draw_bar(progress.step / total, room), "green").append("  ")
         yield line.append(numbers)
     if restarts := _restarts(job):
         yield _text(restarts, "yellow")
 
 
-def _metrics(job: JobStatus) -> Iterator[str]:
-    progress = job.progress
-    if progress is None:
-        return
-    if progress.loss is not None:
-        yield f"loss {progress.loss:.3g}"
-    if progress.samples_per_s is not None:
-        yield f"{progress.samples_per_s:.0f} samples/s"
-    if progress.left_s is not None:
-        yield f"{format_duration(progress.left_s)} left"
+def _metrics(progress: Progress) -> Iterator[str]:
+    yield from format_metrics(progress)
     if progress.checkpoint_age_s is not None:
         yield f"saved {format_duration(progress.checkpoint_age_s)} ago"
 
@@ -205,16 +190,23 @@ def _restarts(job: JobStatus) -> str:
     return escape_text(f"{text}; the last: {last}") if text else ""
 
 
-def _curves(view: View, width: int, *, dots: bool) -> "list[Text]":
+def _curves(view: View, width: int) -> "list[Text]":
     """Return the curves side by side, each with a legend; empty without data."""
     both = [(name, points) for name, points in (("loss", view.loss), ("samples/s", view.rate)) if points]
     if not both:
         return []
     each = (width - 2 * (len(both) - 1)) // len(both)
-    columns = [
-        [_legend(name, points), *draw_curve(_scale(points), each, _CURVE_LINES, dots=dots)] for name, points in both
-    ]
+    columns = [_curve(name, points, each) for name, points in both]
     return [_join_columns(row, each, is_title=number == 0) for number, row in enumerate(zip(*columns, strict=True))]
+
+
+def _curve(name: str, points: Sequence[Point], width: int) -> list[str]:
+    finite = [value for _, value in points if math.isfinite(value)]
+    scale = Scale.over(finite, may_be_log=True)
+    lost = f", {len(points) - len(finite)} not finite" if len(finite) < len(points) else ""
+    legend = f"{name} {finite[-1]:.3g}, {min(finite):.3g} to {max(finite):.3g}" if finite else f"{name}: no number"
+    legend += f"{', log' if scale.is_log else ''}{lost}"
+    return [legend, *draw_curve(points, scale, width, _CURVE_LINES)]
 
 
 def _join_columns(cells: Sequence[str], each: int, *, is_title: bool) -> "Text":
@@ -223,27 +215,6 @@ def _join_columns(cells: Sequence[str], each: int, *, is_title: bool) -> "Text":
         colour = "bold" if is_title else ("cyan", "green")[number]
         line.append(f"{cell[:each]:{each}}  ", colour)
     return line
-
-
-def _legend(name: str, points: Sequence[Point]) -> str:
-    finite = [value for _, value in points if math.isfinite(value)]
-    if not finite:
-        return f"{name}: no number"
-    lost = f", {len(points) - len(finite)} not finite" if len(finite) < len(points) else ""
-    scale = ", log" if _spans_decades(points) else ""
-    return f"{name} {finite[-1]:.3g}, {min(finite):.3g} to {max(finite):.3g}{scale}{lost}"
-
-
-def _spans_decades(points: Sequence[Point]) -> bool:
-    """Return whether the values need a logarithmic axis."""
-    finite = [value for _, value in points if math.isfinite(value)]
-    return bool(finite) and min(finite) > 0 and max(finite) / min(finite) >= _DECADES
-
-
-def _scale(points: Sequence[Point]) -> Sequence[Point]:
-    if not _spans_decades(points):
-        return points
-    return [(step, math.log10(value)) for step, value in points if math.isfinite(value)]
 
 
 def _gpu_line(gpus: Sequence[Gpu]) -> "Text":
@@ -256,34 +227,22 @@ def _gpu_line(gpus: Sequence[Gpu]) -> "Text":
 def _event_line(event: Event) -> "Text":
     line = _text(f"{datetime.fromtimestamp(event.time).astimezone():%H:%M:%S} ", "dim")
     line.append(escape_text(event.kind), "bold")
-    return line.append(f" {escape_text(' '.join(_event_facts(event)))}")
-
-
-def _event_facts(event: Event) -> Iterator[str]:
-    """Yield the facts that are shown of an event."""
-    if event.attempt:
-        yield f"{event.attempt}:"
-    if "step" in event.fields:
-        yield f"step {event.count('step')}"
-    if event.kind == "start":
-        yield f"{event.count('world_size')} ranks on {event.count('nodes')} nodes"
-    if event.kind == "straggler":
-        yield f"rank {event.count('slow_rank')} {event.text('slow_host')} is slow"
-    yield from filter(None, (event.text("what"), event.text("reason")))
+    words = describe_event(event) or event.text("what")
+    return line.append(f" {escape_text(': '.join(filter(None, (event.attempt, words))))}")
 
 
 def _output_lines(lines: Sequence[str], room: int) -> "list[Text]":
     return [_text(line.expandtabs()) for line in (lines or ("no output yet",))[-room:]] if room > 0 else []
 
 
-def _output_page(view: View, width: int, room: int, _dots: bool) -> "list[Text]":  # noqa: FBT001 the pages' common form
+def _output_page(view: View, width: int, room: int) -> "list[Text]":
     job = view.job
     whose = f"{job.job_id} {job.name}, rank {view.rank} and the batch script" if job else "no job"
     back = f", {view.back} lines back" if view.back else ""
     return [_rule(whose + back, width), *_output_lines(view.output, room - 1)]
 
 
-def _help_page(_view: View, _width: int, _room: int, _dots: bool) -> "list[Text]":  # noqa: FBT001 the pages' common form
+def _help_page(_view: View, _width: int, _room: int) -> "list[Text]":
     return [_text(f"  {keys:14} ", "bold").append(what, "") for keys, what in _HELP]
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from slurmddp.cli.watch.gpus import job_gpus
 from slurmddp.cli.watch.poller import Poller
-from slurmddp.cli.watch.run_metrics import RunMetrics, shown_events
+from slurmddp.cli.watch.run_metrics import RunMetrics
 from slurmddp.cli.watch.view import View
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.logs.merge import Selection, lines
@@ -86,7 +86,7 @@ class Session:
             jobs=jobs,
             loss=metrics.curve("loss"),
             rate=metrics.curve("samples_per_s"),
-            events=shown_events(history),
+            events=tuple(event for event in history.events if event.kind != "metrics"),
             output=_output(job, view.rank, height + view.back)[: -view.back or None],
             gpus=job_gpus(job),
         )

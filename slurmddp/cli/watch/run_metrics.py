@@ -1,12 +1,11 @@
 """The events and metrics of a run, read from `events.jsonl` while it grows."""
 
-import json
-from collections.abc import Iterator
 from typing import Final
 
 from slurmddp.cli.watch.braille import Point
-from slurmddp.monitoring.logs.tail import GrowingFile
-from slurmddp.runs.history import Event, History, number
+from slurmddp.monitoring.logs.tail import GrowingFile, file_size
+from slurmddp.monitoring.status.run_progress import metric
+from slurmddp.runs.history import Event, History, parse_events
 from slurmddp.runs.layout import RunDir
 
 _TAIL_BYTES: Final = 2**24
@@ -19,14 +18,14 @@ class RunMetrics:
     def __init__(self, run: RunDir) -> None:
         self.run = run
         self._events: list[Event] = []
-        self._file = GrowingFile(run.events, max(0, _size(run) - _TAIL_BYTES))
+        self._file = GrowingFile(run.events, max(0, file_size(run.events) - _TAIL_BYTES))
 
     def read(self) -> None:
         """Read new events."""
-        if _size(self.run) < self._file.at:  # the file was removed or truncated
+        if file_size(self.run.events) < self._file.at:  # the file was removed or truncated
             self._file, self._events = GrowingFile(self.run.events), []
         while lines := self._file.read_lines():
-            self._events += _parse_events(lines)
+            self._events += parse_events(lines)
 
     def job_history(self, job_id: str) -> History:
         """Return the events of one job."""
@@ -36,36 +35,10 @@ class RunMetrics:
         """Return a metric over the steps of the whole run; of a repeated step the last value counts."""
         points: list[Point] = []
         for event in self._events:
-            values = event.fields.get("values") if event.kind == "metrics" else None
-            value = number(values.get(name)) if isinstance(values, dict) else None
+            value = metric(event, name) if event.kind == "metrics" else None
             if value is not None:
                 step = event.count("step")
                 while points and points[-1][0] >= step:
                     points.pop()
                 points.append((step, value))
         return tuple(points)
-
-
-def shown_events(history: History) -> tuple[Event, ...]:
-    """Return the events to list; metrics are drawn as curves instead."""
-    return tuple(event for event in history.events if event.kind != "metrics")
-
-
-def _size(run: RunDir) -> int:
-    try:
-        return run.events.stat().st_size
-    except FileNotFoundError:
-        return 0
-
-
-def _parse_events(lines: list[bytes]) -> Iterator[Event]:
-    for line in lines:
-        try:
-            record = json.loads(line)
-        except (
-            ValueError,
-            RecursionError,
-        ):  # a line that is incomplete: its writer was killed, or reading began in its middle
-            continue
-        if isinstance(record, dict) and (event := Event.parse(record)):
-            yield event

@@ -1,6 +1,7 @@
 """The terminal: full-screen output, key input, and restoring it at the end. Knows nothing of jobs."""
 
 import os
+import re
 import select
 import signal
 import sys
@@ -32,6 +33,8 @@ _KEYS: Final = {
     b"\r": "enter",
     b"\n": "enter",
 }
+_WORD: Final = re.compile(rb"\x1b[\[O][0-?]*[ -/]*[@-~]|\x1b[\[O]|.", re.DOTALL)
+"""A control sequence (ECMA-48), the beginning of one, or any other byte."""
 
 
 class Terminal:
@@ -50,21 +53,16 @@ class Terminal:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines; 80 and 24 if unknown."""
-        try:
-            size = os.get_terminal_size(self._out)
-        except OSError:
-            return 80, 24
-        return size.columns or 80, size.lines or 24
-
-    @property
-    def has_dots(self) -> bool:
-        """Whether it can show characters beyond ASCII."""
-        return "utf" in (sys.stdout.encoding or "").lower()
+        """Columns and lines."""
+        return self._console.size.width, self._console.size.height
 
     def show(self, lines: Sequence["Text"]) -> None:
         """Draw a frame; nothing is written if it has not changed."""
-        frame = "\x1b[H" + "\r\n".join(self._render(line) + "\x1b[K" for line in lines)
+        try:
+            frame = "\x1b[H" + "\r\n".join(self._render(line) + "\x1b[K" for line in lines)
+        except OSError:  # rich flushes the stream, and the terminal is gone
+            self.signal = self.signal or signal.SIGHUP
+            return
         if frame != self._frame:
             self._frame = frame
             self._write(frame)
@@ -153,24 +151,6 @@ def is_screen() -> bool:
 
 
 def _key_names(pressed: bytes) -> list[str]:
-    """Return the names of keys; unknown escape sequences are ignored."""
-    names: list[str] = []
-    while pressed:
-        known = next((code for code in _KEYS if len(code) > 1 and pressed.startswith(code)), b"")
-        if known:
-            names.append(_KEYS[known])
-            pressed = pressed[len(known) :]
-        elif pressed.startswith((b"\x1b[", b"\x1bO")):
-            pressed = _after_sequence(pressed)
-        else:
-            names.append(_KEYS.get(pressed[:1]) or pressed[:1].decode("ascii", "replace"))
-            pressed = pressed[1:]
-    return names
-
-
-def _after_sequence(pressed: bytes) -> bytes:
-    """Return the bytes after a control sequence, which ends with a byte from `@` to `~` (ECMA-48)."""
-    for index, byte in enumerate(pressed[2:], 2):
-        if 0x40 <= byte <= 0x7E:  # noqa: PLR2004 the bounds of the standard
-            return pressed[index + 1 :]
-    return b""
+    """Return the names of keys; unknown control sequences are ignored."""
+    words = _WORD.findall(pressed)
+    return [_KEYS.get(word) or word.decode("ascii", "replace") for word in words if word in _KEYS or len(word) == 1]

@@ -47,7 +47,7 @@ def _watch(targets: tuple[str, ...], runs_dir: str) -> int:
         poller.start()
         while not (session.over or terminal.signal):
             width, height = terminal.size
-            terminal.show(draw(session.view(height), width, height, dots=terminal.has_dots))
+            terminal.show(draw(session.view(height), width, height))
             for key in terminal.keys(READ_S):
                 session.press(key)
     return signal.Signals(terminal.signal).value if terminal.signal else 0

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp.diagnose.catalogue import RULES, WORDS
-from slurmddp.monitoring.logs.merge import Line
 
 _GENERAL: Final = (
     r"\b(?:[Ee]rror|ERROR|[Ff]atal|FATAL|CRITICAL|Traceback|Killed|Aborted|core dumped)\b",
@@ -35,10 +34,6 @@ class Errors:
 
     def __init__(self) -> None:
         self._inside: set[Path] = set()
-
-    def of(self, lines: Iterable[Line]) -> Iterator[Line]:
-        """Yield the lines that look like errors, and whole tracebacks."""
-        return (line for line in lines if self.is_one(line.source.path, line.text))
 
     def is_one(self, path: Path, text: bytes) -> bool:
         """Tell whether a file's next line looks like an error, or belongs to a traceback."""

@@ -1,17 +1,17 @@
 """The output files of one job, with the rank or node of each. Reads folders and the run's events."""
 
-import json
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from slurmddp.monitoring.status.job_identity import task_indices
 from slurmddp.runs.exit_records import read_record
+from slurmddp.runs.history import parse_events
 from slurmddp.runs.layout import RunDir
 
 Kind = Literal["batch", "node", "rank"]
@@ -110,29 +110,18 @@ class Hosts:
 
     @cached_property
     def _met(self) -> dict[int, str]:
-        return {rank: host for host, ranges in self._ranks.items() for rank in _numbers(ranges)}
+        return {rank: host for host, ranges in self._ranks.items() for rank in task_indices(f"[{ranges}]") or ()}
 
     def _of_record(self, rank: int) -> str:
         record = read_record(self._run.rank_record(self._job_id, self._attempt, rank))
         return record.host if record else ""
 
 
-def _numbers(ranges: Any) -> Iterator[int]:
-    """Yield the numbers of `0-3,8`; nothing of what is no such text."""
-    if not isinstance(ranges, str) or not re.fullmatch(r"[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*", ranges):
-        return iter(())
-    ends = (part.partition("-") for part in ranges.split(","))
-    return chain.from_iterable(range(int(first), int(last or first) + 1) for first, _, last in ends)
-
-
-def _start(run: RunDir, job_id: str, attempt: str) -> dict[str, Any]:
-    """Return the last record of the rendezvous of this job and attempt; empty without one."""
-    found: dict[str, Any] = {}
+def _start(run: RunDir, job_id: str, attempt: str) -> Mapping[str, Any]:
+    """Return the fields of the last record of the rendezvous of this job and attempt; empty without one."""
+    found: Mapping[str, Any] = {}
     with suppress(FileNotFoundError), run.events.open("rb") as file:
-        for line in file:
-            if b'"start"' in line and f'"{job_id}"'.encode() in line:
-                with suppress(ValueError, RecursionError):
-                    record = json.loads(line)
-                    is_it = (record.get("event"), record.get("job"), record.get("attempt"))
-                    found = record if is_it == ("start", job_id, attempt) else found
+        for event in parse_events(line for line in file if b'"start"' in line):
+            if (event.kind, event.job, event.attempt) == ("start", job_id, attempt):
+                found = event.fields
     return found

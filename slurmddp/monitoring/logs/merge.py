@@ -21,7 +21,7 @@ from typing import Final, Literal, NamedTuple
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.logs import log_files
 from slurmddp.monitoring.logs.log_files import Source
-from slurmddp.monitoring.logs.tail import READ_BYTES, GrowingFile, start_of_tail
+from slurmddp.monitoring.logs.tail import READ_BYTES, GrowingFile, file_size, start_of_tail
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.supervisor_records import LogPart, log_parts, read_supervision
 from slurmddp.runs.timestamps import TimestampReader
@@ -236,7 +236,7 @@ class _Row(NamedTuple):
 
 
 def _read(wanted: Selection, source: Source, block: int, tail: int | None, end: int = sys.maxsize) -> Iterator[_Row]:
-    end = min(end, _size(source.path) if wanted.ends is None else wanted.ends.get(source.path, 0))
+    end = min(end, file_size(source.path) if wanted.ends is None else wanted.ends.get(source.path, 0))
     begin = 0 if tail is None else start_of_tail(source.path, tail, end)
     file = GrowingFile(source.path, max(0, begin - min(_CONTEXT_BYTES, block // 4)), end)
     place, numbers = file.at, itertools.count(1) if file.at == 0 else itertools.repeat(0)
@@ -245,12 +245,6 @@ def _read(wanted: Selection, source: Source, block: int, tail: int | None, end: 
             is_wanted = place >= begin
             place += len(text)
             yield _Row(number, text, is_wanted, place)
-
-
-def _size(path: Path) -> int:
-    with suppress(FileNotFoundError):
-        return path.stat().st_size
-    return 0
 
 
 def _modified(path: Path) -> float:

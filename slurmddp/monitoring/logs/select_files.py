@@ -1,12 +1,11 @@
-"""Finds the job whose output a word names. Reads the runs' folders; Slurm is not asked."""
+"""Finds the run and the job that a word names, or the newest ones. Reads the runs' folders; Slurm is not asked."""
 
 from collections.abc import Sequence
 
 from slurmddp.errors import UsageError
-from slurmddp.monitoring.status import last_submission
+from slurmddp.monitoring.status import last_submission, submission_time
 from slurmddp.runs import lookup
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.job_info import JobRef, is_job_id
 from slurmddp.text import quote_value
 
@@ -17,12 +16,24 @@ def find_job(word: str | None, runs_dir: str) -> tuple[RunDir, str]:
     Without a word it is the run that was submitted last, or the last run on this machine when none was submitted.
     Raises UsageError when there is none, or when it is a whole array.
     """
-    if word is None:
-        return _find_newest(runs_dir)
-    found = lookup.find_one(word, runs_dir, local=True)
+    run, jobs = find_run(word, runs_dir)
+    return run, _newest_with_output(run, jobs)
+
+
+def find_run(word: str | None, runs_dir: str) -> tuple[RunDir, tuple[str, ...]]:
+    """Return the run that a word names, as `find_job`, and its jobs."""
+    found = lookup.find_one(word or _find_newest(runs_dir), runs_dir, local=True)
     if found.run is None:
-        raise UsageError(f"job {quote_value(word)} is of no run in {runs_dir}; --runs-dir names another folder")
-    return found.run, _newest_with_output(found.run, found.jobs)
+        raise UsageError(f"job {quote_value(found.name)} is of no run in {runs_dir}; --runs-dir names another folder")
+    return found.run, found.jobs
+
+
+def _find_newest(runs_dir: str) -> str:
+    """Return the name of the run that was submitted last; of the last run on this machine if none was submitted."""
+    known = [target for target in lookup.find([], runs_dir, local=True) if target.jobs]
+    if not known:
+        raise UsageError(f"nothing was submitted in {runs_dir} yet; --runs-dir names another folder")
+    return max(known, key=lambda target: (submission_time(target), target.jobs[-1])).name
 
 
 def next_job(word: str | None, run: RunDir, job_id: str) -> str:
@@ -31,19 +42,6 @@ def next_job(word: str | None, run: RunDir, job_id: str) -> str:
         return ""
     later = iter(lookup.find_all_jobs(run).jobs)
     return next(later, "") if job_id in later else ""
-
-
-def _find_newest(runs_dir: str) -> tuple[RunDir, str]:
-    times = [(str(record.get("time", "")), run) for run in lookup.runs(runs_dir) for record in submissions(run)[-1:]]
-    if not times:
-        here = [(one.jobs[-1], one.run) for one in lookup.find([], runs_dir, local=True) if one.run]
-        if here:
-            job_id, run = max(here, key=lambda pair: pair[0])
-            return run, job_id
-        raise UsageError(f"nothing was submitted in {runs_dir} yet; --runs-dir names another folder")
-    newest = max(times, key=lambda pair: pair[0])[1]
-    meant = lookup.find_one(newest.path.name, runs_dir)
-    return meant.run or newest, _newest_with_output(meant.run or newest, meant.jobs)
 
 
 def _newest_with_output(run: RunDir, jobs: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """Reads a file that may still grow, in whole lines. Keeps no descriptor open between two reads."""
 
 import os
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ READ_BYTES: Final = 2**20
 LINE_BYTES: Final = 2**16
 """A longer line is passed on without waiting for its end."""
 _BACK_BYTES: Final = 2**12
+_LINE: Final = re.compile(rb"[^\n]*\n|[^\n]+")
 
 
 @dataclass(slots=True)
@@ -35,14 +37,11 @@ class GrowingFile:
         elif not length and len(text) == limit:
             return self.read_lines(2 * limit, returns=returns, rest=rest)
         self.at += length
-        return text[:length].splitlines(keepends=True) if returns else _split(text[:length])
+        return text[:length].splitlines(keepends=True) if returns else _LINE.findall(text[:length])
 
     def has_more(self) -> bool:
         """Return whether the file has grown, without opening it; a file that became shorter is read from the start."""
-        try:
-            size = self.path.stat().st_size
-        except FileNotFoundError:
-            return False
+        size = file_size(self.path)
         self.at = self.at if size >= self.at else 0
         return size > self.at
 
@@ -53,6 +52,14 @@ class GrowingFile:
                 return file.read(max(0, min(limit, self.end - self.at)))
         except FileNotFoundError:
             return b""
+
+
+def file_size(path: Path) -> int:
+    """Return the size of a file; 0 for a missing one."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
 
 
 def start_of_tail(path: Path, count: int, end: int) -> int:
@@ -66,13 +73,11 @@ def start_of_tail(path: Path, count: int, end: int) -> int:
 
 def end_of_lines(path: Path) -> int:
     """Return where the last whole line of a file ends; 0 for a missing file."""
-    try:
-        end = path.stat().st_size
-        with path.open("rb") as file:
-            ended = end == 0 or os.pread(file.fileno(), 1, end - 1) == b"\n"
-            return end if ended else _back(file.fileno(), end, 1)
-    except FileNotFoundError:
+    end = file_size(path)
+    if end == 0:
         return 0
+    with path.open("rb") as file:
+        return end if os.pread(file.fileno(), 1, end - 1) == b"\n" else _back(file.fileno(), end, 1)
 
 
 def _back(descriptor: int, end: int, count: int) -> int:
@@ -86,25 +91,11 @@ def _back(descriptor: int, end: int, count: int) -> int:
         block = os.pread(descriptor, size, place)
         found = block.count(b"\n")
         if found >= left:
-            return place + _last(block, left) + 1
+            return place + len(block.rsplit(b"\n", left)[0]) + 1
         left -= found
     return 0
-
-
-def _last(block: bytes, number: int) -> int:
-    """Return the position of the `number`-th line end, counted from the end."""
-    at = len(block)
-    for _ in range(number):
-        at = block.rfind(b"\n", 0, at)
-    return at
 
 
 def _whole(text: bytes, *, returns: bool) -> int:
     r"""Return the length of the whole lines in a text; a `\r` at its end does not count, as `\n` may follow."""
     return max(text.rfind(b"\n"), text.rfind(b"\r", 0, -1) if returns else -1) + 1
-
-
-def _split(text: bytes) -> list[bytes]:
-    lines = text.split(b"\n")
-    last = lines.pop()
-    return [line + b"\n" for line in lines] + ([last] if last else [])

@@ -136,11 +136,15 @@ def _from_files(job: RequestedJob, answers: Answers, histories: RunHistories) ->
     if job.run is None:
         return replace(unknown, meaning=silence or "Slurm knows no such job, and no run here has it")
     history = histories.read(job.run)
-    end = _read_state(job, job.run, history, gone=not silence)
+    if job.ref.is_local:
+        end = run_progress.read_local_state(job.run, job.job_id)
+    else:
+        end = run_progress.read_state(job.run, history, job.job_id, gone=not silence)
+    seen = run_progress.last_seen(job.run, history, job.job_id)
     runs = job.ref.is_local and end.state == "RUNNING"
     progress = run_progress.read_progress(job.run, history, job.job_id, running=runs, now=histories.now)
-    age_s = max(0.0, histories.now - end.seen) if end.seen else 0.0
-    ended = datetime.fromtimestamp(end.seen).astimezone() if end.seen and phase_of(end.state) in OVER else None
+    age_s = max(0.0, histories.now - seen) if seen else 0.0
+    ended = datetime.fromtimestamp(seen).astimezone() if seen and phase_of(end.state) in OVER else None
     meaning = "" if end.state == "COMPLETED" else end.reason or _END_MEANINGS.get(end.state, "")
     if end.state == "UNKNOWN" and not job.ref.is_local:
         meaning = silence or _unknown_reason(job, answers.names.get(job.ref.array_id, ""))
@@ -148,12 +152,6 @@ def _from_files(job: RequestedJob, answers: Answers, histories: RunHistories) ->
         unknown, state=end.state, submitted=job.submitted, ended=ended, meaning=meaning, exit_status=end.exit_status,
         age_s=age_s, progress=progress,
     )  # fmt: skip
-
-
-def _read_state(job: RequestedJob, run: RunDir, history: History, *, gone: bool) -> run_progress.RecordedState:
-    if job.ref.is_local:
-        return run_progress.read_local_state(run, job.job_id, run_progress.last_seen(run, history, job.job_id))
-    return run_progress.read_state(run, history, job.job_id, gone=gone)
 
 
 def _unknown_reason(job: RequestedJob, other: str) -> str:

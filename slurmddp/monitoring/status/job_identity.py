@@ -10,12 +10,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.job_info import JobInfo, JobRef
 
+_RANGE: Final = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?", re.ASCII)
 SLACK: Final = timedelta(minutes=5)
 """The clocks of this machine and of the controller may differ by so much."""
 
@@ -64,21 +66,16 @@ class RowIndex:
     """Slurm's rows by job and by task: thousands of tasks are looked up one by one."""
 
     def __init__(self, rows: Iterable[JobInfo]) -> None:
-        self._by_number: dict[str, list[JobInfo]] = {}
-        self._single: dict[str, list[JobInfo]] = {}
-        self._together: dict[str, list[JobInfo]] = {}
+        self._rows: dict[str, list[JobInfo]] = {}
         for row in rows:
-            self._by_number.setdefault(row.number, []).append(row)
-            if row.ref.is_task_list:
-                self._together.setdefault(row.number, []).append(row)
-            else:
-                self._single.setdefault(row.job_id, []).append(row)
+            for key in {row.number, f"{row.number}_[" if row.ref.is_task_list else row.job_id}:
+                self._rows.setdefault(key, []).append(row)
 
     def rows_of(self, wanted: RequestedJob) -> Sequence[JobInfo]:
         """Return the rows of a job; for a task its own row, else that of the tasks that wait together."""
         if wanted.ref.is_task:
-            return self._single.get(wanted.job_id, ()) or self._together.get(wanted.ref.array_id, ())
-        return self._by_number.get(wanted.ref.array_id, ())
+            return self._rows.get(wanted.job_id, ()) or self._rows.get(f"{wanted.ref.array_id}_[", ())
+        return self._rows.get(wanted.ref.array_id, ())
 
 
 def earliest_submission(times: Iterable[datetime | None]) -> datetime | None:
@@ -93,13 +90,11 @@ def earliest_submission(times: Iterable[datetime | None]) -> datetime | None:
 def task_indices(job_id: str) -> frozenset[int] | None:
     """Return the task indices of `17_[1-3,7%2]`; None where Slurm has shortened the list."""
     inside = re.search(r"\[(.*?)(?:%\d+)?\]$", job_id)
-    if not inside or not re.fullmatch(r"\d+(-\d+(:\d+)?)?(,\d+(-\d+(:\d+)?)?)*", inside[1], re.ASCII):
+    parts = [_RANGE.fullmatch(part) for part in inside[1].split(",")] if inside else [None]
+    if not all(parts):
         return None
-    found: set[int] = set()
-    for part in inside[1].split(","):
-        first, last, step = re.fullmatch(r"(\d+)(?:-(\d+))?(?::(\d+))?", part).groups()  # type: ignore[union-attr]  # as above
-        found |= set(range(int(first), int(last or first) + 1, int(step or 1)))
-    return frozenset(found)
+    ranges = (range(int(part[1]), int(part[2] or part[1]) + 1, int(part[3] or 1)) for part in parts if part)
+    return frozenset(chain.from_iterable(ranges))
 
 
 def _covers(row: JobInfo, wanted: RequestedJob) -> bool:

@@ -1,7 +1,9 @@
 """The status of a job, as values. No files, no processes."""
 
+import math
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.job_info import JobRef, Source
@@ -75,3 +77,14 @@ class JobStatus:
     def phase(self) -> Phase:
         """Where in its life the job is."""
         return phase_of(self.state)
+
+
+def json_value(value: Any) -> Any:
+    """Return a value for JSON: times in ISO 8601; `nan` and `inf`, which JSON cannot write, as texts."""
+    if isinstance(value, dict):
+        return {name: json_value(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_value(item) for item in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

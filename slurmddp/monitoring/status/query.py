@@ -1,9 +1,9 @@
 """Queries the status of jobs: with few questions to Slurm, and from the runs' files where it is silent."""
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from typing import Any, Final
 
@@ -11,11 +11,10 @@ from slurmddp.monitoring.status.build_status import RunHistories, build_statuses
 from slurmddp.monitoring.status.job_identity import RequestedJob
 from slurmddp.monitoring.status.job_status import JobStatus
 from slurmddp.monitoring.status.slurm_answers import Answers
-from slurmddp.runs import origin
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
-from slurmddp.runs.origin import Origin
-from slurmddp.runs.submissions import submissions
+from slurmddp.runs.origin import read_origin
+from slurmddp.runs.submissions import submissions, submitted_at
 from slurmddp.slurm.job_info import JobRef
 
 TIMEOUT_S: Final = 20.0
@@ -32,12 +31,20 @@ def query_jobs(
     It takes one squeue and one sacct for any number of jobs, and scontrol for a few jobs. Each may take `timeout_s`.
     Raises nothing when Slurm fails: then the runs' files tell the state, or it is UNKNOWN.
     """
-    known = _Known()
-    wanted = [job for target in targets for job in _wanted(target, known)]
-    answers = Answers(wanted, environ, timeout_s)
+    grouped = query_targets(targets, environ, timeout_s=timeout_s, now=now)
+    return [status for group in grouped for status in group]
+
+
+def query_targets(
+    targets: Sequence[Target], environ: Environ, *, timeout_s: float = TIMEOUT_S, now: float | None = None
+) -> list[list[JobStatus]]:
+    """Return what `query_jobs` returns, in a list for each target."""
+    read_submissions = cache(_submissions)
+    wanted = [list(_wanted(target, read_submissions)) for target in targets]
+    answers = Answers([job for group in wanted for job in group], environ, timeout_s)
     answers.ask()
-    histories = RunHistories(jobs=len(wanted), now=time.time() if now is None else now)
-    return [status for job in wanted for status in build_statuses(job, answers, histories)]
+    histories = RunHistories(jobs=len(answers.wanted), now=time.time() if now is None else now)
+    return [[status for job in group for status in build_statuses(job, answers, histories)] for group in wanted]
 
 
 def last_submission(target: Target) -> Target:
@@ -49,44 +56,36 @@ def last_submission(target: Target) -> Target:
     return replace(target, jobs=jobs)
 
 
+def submission_time(target: Target) -> datetime:
+    """Return when the newest job of a target's run was submitted; the year 1 if that is not known."""
+    return submitted_at(target.run) if target.run else datetime.min.replace(tzinfo=UTC)
+
+
 def _submissions(run: RunDir) -> dict[str, dict[str, Any]]:
     return {record["job"]: record for record in submissions(run)}
 
 
-def _wanted(target: Target, known: "_Known") -> Iterator[RequestedJob]:
+def _wanted(target: Target, read_submissions: Callable[[RunDir], dict[str, dict[str, Any]]]) -> Iterator[RequestedJob]:
     if target.run is None:
         yield from (RequestedJob(job_id=job_id) for job_id in target.jobs)
         return
     run = target.run.sweep or target.run
     for job_id in target.jobs:
-        array_id = JobRef.parse(job_id).array_id
-        record, came = known.record(run, array_id), known.origin(run, array_id)
+        record = read_submissions(run).get(JobRef.parse(job_id).array_id, {})
+        origin = read_origin(run, record)
         yield RequestedJob(
             job_id=job_id,
             run=target.run,
-            submitted=_time(record.get("time")),
+            submitted=parse_time(record.get("time")),
             sha256=str(record.get("sha256") or ""),
-            name=came.name,
-            elsewhere=came.elsewhere,
+            name=origin.name,
+            elsewhere=origin.elsewhere,
         )
 
 
-class _Known:
-    """The runs' records of their submissions, each read once."""
-
-    def __init__(self) -> None:
-        self._records = cache(_submissions)
-        self.origin = cache(self._origin)
-
-    def record(self, run: RunDir, job: str) -> dict[str, Any]:
-        return self._records(run).get(job, {})
-
-    def _origin(self, run: RunDir, job: str) -> Origin:
-        return origin.read_origin(run, self.record(run, job))
-
-
-def _time(text: object) -> datetime | None:
+def parse_time(text: object) -> datetime | None:
+    """Return a time in ISO form; None for anything else."""
     try:
         return datetime.fromisoformat(text).astimezone() if isinstance(text, str) else None
-    except ValueError:
+    except (ValueError, OverflowError):
         return None

@@ -25,14 +25,12 @@ _FINAL: Final = (DONE, FAILED, FENCED)
 
 @dataclass(frozen=True)
 class RecordedState:
-    """The state of a job by its own files, and when it was last seen."""
+    """The state of a job by its own files."""
 
     state: str
     """Slurm's word for it; `UNKNOWN` when its files do not tell."""
     reason: str = ""
     exit_status: str = ""
-    seen: float | None = None
-    """When that was, in seconds since 1970."""
 
 
 def read_progress(run: RunDir, history: History, job_id: str, *, running: bool, now: float) -> Progress:
@@ -46,13 +44,13 @@ def read_progress(run: RunDir, history: History, job_id: str, *, running: bool, 
         attempt=attempt.name if attempt else "",
         step=max(steps, default=None),
         total=(last.count("total") or None) if last else None,
-        loss=_value(last, "loss"),
-        samples_per_s=_value(last, "samples_per_s"),
+        loss=metric(last, "loss"),
+        samples_per_s=metric(last, "samples_per_s"),
         left_s=left_s(attempt.all("metrics"), now) if attempt and running else None,
         checkpoint_step=step,
         checkpoint_age_s=age_s,
         restarts=tuple((event.time, event.text("reason")) for event in own.all("restart")),
-        requeues=tuple(_requeues(own.attempts)),
+        requeues=tuple(requeues(own.attempts)),
     )
 
 
@@ -87,34 +85,31 @@ def read_state(run: RunDir, history: History, job_id: str, *, gone: bool) -> Rec
     `gone` says that Slurm does not know it any more: it has ended. Else it may continue after an attempt.
     """
     own = history.of_job(job_id)
-    seen = last_seen(run, history, job_id)
     cancelled = _cancellation(own.decision())
     end = job_outcome(run, job_id, own.events) or (_end_of_ranks(run, own, job_id) if not cancelled else None)
     if end and (end.is_final or (gone and not cancelled)):
-        return _end_state(end.status, end.reason, seen)
+        return _end_state(end.status, end.reason)
     if cancelled:
-        return RecordedState("CANCELLED", cancelled, "", seen)
+        return RecordedState("CANCELLED", cancelled)
     if own.events and not gone:
-        return RecordedState("PENDING" if own.events[-1].kind == "requeue" else "RUNNING", "", "", seen)
-    return RecordedState("UNKNOWN", "", "", seen)
+        return RecordedState("PENDING" if own.events[-1].kind == "requeue" else "RUNNING")
+    return RecordedState("UNKNOWN")
 
 
-def read_local_state(run: RunDir, job_id: str, seen: float | None) -> RecordedState:
+def read_local_state(run: RunDir, job_id: str) -> RecordedState:
     """Return the state of a run on this machine: RUNNING while its process exists, else by its exit records."""
     if is_running_here(run.owner, job_id):
-        return RecordedState("RUNNING", "", "", seen)
+        return RecordedState("RUNNING")
     record = _last_record(run, job_id)
     if record is None:
-        return RecordedState(
-            "UNKNOWN", "it does not run on this machine, and no rank left a record of its end", "", seen
-        )
+        return RecordedState("UNKNOWN", "it does not run on this machine, and no rank left a record of its end")
     if record.status == STOPPED:
-        return RecordedState("CANCELLED", record.text, f"{STOPPED}:0", seen)
-    return _end_state(record.status, "" if record.status == DONE else record.text, seen)
+        return RecordedState("CANCELLED", record.text, f"{STOPPED}:0")
+    return _end_state(record.status, "" if record.status == DONE else record.text)
 
 
-def _end_state(status: int, reason: str, seen: float | None) -> RecordedState:
-    return RecordedState("COMPLETED" if status == DONE else "FAILED", reason, f"{status}:0", seen)
+def _end_state(status: int, reason: str) -> RecordedState:
+    return RecordedState("COMPLETED" if status == DONE else "FAILED", reason, f"{status}:0")
 
 
 def _end_of_ranks(run: RunDir, own: History, job_id: str) -> JobOutcome | None:
@@ -145,7 +140,7 @@ def _cancellation(last: Event | None) -> str:
     return "cancelled" if last and last.kind == "notice" and last.text("reason") == "cancelled" else ""
 
 
-def _requeues(attempts: Sequence[Attempt]) -> Iterator[Happened]:
+def requeues(attempts: Sequence[Attempt]) -> Iterator[Happened]:
     """Yield the requeues: those of the supervisor, and those by Slurm, which only a later start shows."""
     for index, attempt in enumerate(attempts):
         after = attempts[index + 1] if index + 1 < len(attempts) else None
@@ -156,6 +151,7 @@ def _requeues(attempts: Sequence[Attempt]) -> Iterator[Happened]:
             yield after.began, notice.text("reason") if notice else UNRECORDED
 
 
-def _value(event: Event | None, name: str) -> float | None:
+def metric(event: Event | None, name: str) -> float | None:
+    """Return a number that the program logged; None without one."""
     values = event.fields.get("values") if event else None
     return number(values.get(name)) if isinstance(values, dict) else None

@@ -12,6 +12,7 @@ from slurmddp.cli.watch.braille import draw_bar, draw_curve
 from slurmddp.cli.watch.frame import draw
 from slurmddp.cli.watch.view import Gpu, View
 from slurmddp.monitoring.status import JobStatus, Progress
+from slurmddp.report.axis import Scale
 from slurmddp.runs.history import Event
 
 NOW = datetime(2026, 11, 21, 12, tzinfo=UTC).timestamp()
@@ -48,7 +49,7 @@ VIEW = View(
     now=NOW,
     jobs=(RUNNING, WAITING),
     asked=NOW - 3,
-    loss=tuple((step, 1 / (1 + step)) for step in range(100)),
+    loss=tuple((step, 1 / (1 + step)) for step in range(101)),
     rate=tuple((step, 5000.0) for step in range(100)),
     events=(event("start", world_size=4, nodes=2), event("checkpoint", step=280)),
     output=tuple(f"line {number}" for number in range(50)),
@@ -56,8 +57,22 @@ VIEW = View(
 )
 
 
-def text(view: View, width: int = 80, height: int = 24, *, dots: bool = True) -> list[str]:
-    return [line.plain.rstrip() for line in draw(view, width, height, dots=dots)]
+def text(view: View, width: int = 80, height: int = 24) -> list[str]:
+    return [line.plain.rstrip() for line in draw(view, width, height)]
+
+
+def stars(lines: list[str]) -> list[str]:
+    """Return braille characters as two by four stars and blanks each."""
+    bits = ((0, 3), (1, 4), (2, 5), (6, 7))
+    codes = [[ord(char) - 0x2800 if char > "\u2800" else 0 for char in line] for line in lines]
+    return [
+        "".join("*" if code >> bit & 1 else " " for code in line for bit in pair) for line in codes for pair in bits
+    ]
+
+
+def curve(points, width: int, height: int) -> list[str]:
+    scale = Scale.over([value for _, value in points if math.isfinite(value)])
+    return draw_curve(points, scale, width, height)
 
 
 def test_a_screen_of_80_by_24_shows_jobs_progress_curves_events_and_output():
@@ -69,13 +84,14 @@ def test_a_screen_of_80_by_24_shows_jobs_progress_curves_events_and_output():
     assert lines[3] == "─ 17 mnist ".ljust(80, "─")
     assert lines[4] == "on n1, n2"
     assert lines[5].startswith("step 300/400  ━") and lines[5].endswith(
-        "loss 0.125  5000 samples/s  1m5s left  saved 12s ago"
+        "loss 0.125  1m5s left  5000 samples/s  saved 12s ago"
     )
     assert lines[6] == "1 requeue; the last: preempted"
-    assert lines[7].split("  ")[0] == "loss 0.01, 0.01 to 1, log"
+    assert lines[7].split("  ")[0] == "loss 0.0099, 0.0099 to 1, log"
     assert lines[7].endswith("samples/s 5e+03, 5e+03 to 5e+03")
     assert lines[13] == "GPUs of this node  0: 97% memory 50%"
-    assert lines[14].endswith("start 1.0: 4 ranks on 2 nodes") and lines[15].endswith("checkpoint 1.0: step 280")
+    assert lines[14].endswith("start 1.0: 4 ranks on 2 node(s) finished the rendezvous")
+    assert lines[15].endswith("checkpoint 1.0: checkpoint of step 280")
     assert lines[16].startswith("─ rank 0 and the batch script ─")
     assert lines[17:23] == [f"line {number}" for number in range(44, 50)]
     assert lines[23] == "↑↓ job  l output  c cancel  r requeue  s ask Slurm  h help  q quit"
@@ -90,20 +106,19 @@ def test_a_small_screen_shows_the_job_its_progress_and_the_key_to_quit():
 
 
 @pytest.mark.parametrize("page", ["jobs", "output", "help"])
-@given(width=st.integers(1, 200), height=st.integers(1, 60), dots=st.booleans())
-def test_a_frame_fits_any_screen(page, width, height, dots):
-    lines = draw(replace(VIEW, page=page), width, height, dots=dots)
+@given(width=st.integers(1, 200), height=st.integers(1, 60))
+def test_a_frame_fits_any_screen(page, width, height):
+    lines = draw(replace(VIEW, page=page), width, height)
     assert len(lines) == height
     assert all(line.cell_len <= width for line in lines)
-    assert dots or all(line.plain.isascii() for line in lines)
 
 
 def test_a_loss_that_falls_by_decades_is_drawn_by_its_logarithm():
     falling = replace(VIEW, loss=tuple((step, 10.0 ** -(step / 25)) for step in range(100)), rate=())
-    lines = text(falling, dots=False)
+    lines = text(falling)
     assert lines[7].endswith("to 1, log")
-    stars = [line.find("*") for line in lines[8:13]]
-    assert stars == sorted(stars) and stars[0] == 0 and 55 < stars[-1] < 75
+    places = [line.find("*") for line in stars(lines[8:13])]
+    assert places == sorted(places) and places[0] == 0 and 140 < places[-1] < 160
 
 
 def test_a_pending_job_shows_its_reason():
@@ -147,33 +162,31 @@ def test_the_output_page_shows_rank_and_scroll_position():
 
 
 def test_a_rising_line_rises():
-    assert draw_curve([(0, 0.0), (1, 1.0), (2, 2.0), (3, 3.0)], 4, 4, dots=False) == ["   *", "  * ", " *  ", "*   "]
-    assert draw_curve([(0, 0.0), (1, 3.0)], 2, 4, dots=False) == [" *", " *", " *", "* "]
+    rising = [(step, float(step)) for step in range(4)]
+    assert stars(curve(rising, 2, 1)) == ["   *", "  * ", " *  ", "*   "]
+    assert curve(rising, 2, 1) == ["⡠⠊"]
+    assert stars(curve([(0, 0.0), (1, 3.0)], 1, 1)) == [" *", " *", " *", "* "]
+    assert curve([(0, 5.0)], 1, 1) == ["⠂"]
 
 
-def test_each_character_has_eight_dots():
-    assert draw_curve([(step, float(step)) for step in range(4)], 2, 1) == ["⡠⠊"]
-    assert draw_curve([(0, 5.0)], 1, 1) == ["⠄"]
-
-
-def test_points_that_share_a_column_are_averaged():
-    points = [(0, 0.0), (1, 0.0), (98, 4.0), (99, 6.0), (100, 5.0)]
-    assert draw_curve(points, 2, 2, dots=False) == [" *", "* "]
+def test_points_that_share_a_column_are_drawn_by_their_median():
+    points = [(0, 0.0), (1, 0.0), (98, 1.0), (99, 6.0), (100, 6.0)]
+    assert stars(curve(points, 1, 1)) == [" *", " *", " *", "* "]
 
 
 @pytest.mark.parametrize("values", [[], [math.nan], [math.inf, -math.inf], [1.0, math.nan, 1.0]])
 def test_values_that_are_not_finite_are_left_out(values):
-    lines = draw_curve(list(enumerate(values)), 3, 2, dots=False)
+    lines = curve(list(enumerate(values)), 3, 2)
     assert [len(line) for line in lines] == [3, 3]
-    assert ("*" in "".join(lines)) == any(map(math.isfinite, values))
+    assert ("*" in "".join(stars(lines))) == any(map(math.isfinite, values))
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**9), st.floats()), max_size=50), st.integers(1, 60), st.integers(1, 9))
 def test_any_numbers_can_be_drawn(points, width, height):
-    lines = draw_curve(sorted(points, key=lambda point: point[0]), width, height)
+    lines = curve(sorted(points, key=lambda point: point[0]), width, height)
     assert [len(line) for line in lines] == [width] * height
 
 
-@pytest.mark.parametrize(("part", "drawn"), [(0, "----"), (0.5, "==--"), (1, "===="), (7, "===="), (-1, "----")])
+@pytest.mark.parametrize(("part", "drawn"), [(0, "╌╌╌╌"), (0.5, "━━╌╌"), (1, "━━━━"), (7, "━━━━"), (-1, "╌╌╌╌")])
 def test_a_bar_is_filled_by_its_share(part, drawn):
-    assert draw_bar(part, 4, dots=False) == drawn
+    assert draw_bar(part, 4) == drawn

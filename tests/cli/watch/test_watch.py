@@ -122,7 +122,8 @@ def test_a_closed_terminal_ends_it_without_a_message(screen):
     shown.until(rb"17 mnist")
     os.close(shown.there)
     os.close(shown.here)
-    assert shown.process.wait(LIMIT_S) == 128 + signal.SIGHUP
+    code = shown.process.wait(LIMIT_S)
+    assert code == 128 + signal.SIGHUP, shown.process.stderr.read()
     assert shown.process.stderr.read() == b""
 
 

@@ -16,7 +16,8 @@ def line(text: str, rank: int = 0) -> Line:
 
 
 def chosen(*lines):
-    return [found.text.decode().rstrip() for found in Errors().of(lines)]
+    errors = Errors()
+    return [line.text.decode().rstrip() for line in lines if errors.is_one(line.source.path, line.text)]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.key)
