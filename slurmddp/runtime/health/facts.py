@@ -37,9 +37,7 @@ class Facts:
     script: str = ""
     """The script in COMMAND; empty for another COMMAND."""
     digest: str = ""
-    """The beginning of the sha256 of the script, or `missing`."""
-    script_error: str = ""
-    """Why the script, which is there, could not be read, by the name of errno."""
+    """The beginning of the sha256 of the script, or `missing`; empty when it cannot be read."""
     gpus: list[str] = field(default_factory=list)
     """GPUs that this rank sees."""
     gpus_asked: bool = False
@@ -89,12 +87,10 @@ def gather_facts(rank: Rank, words: Sequence[str], environment: Mapping[str, str
 
 def _measure(rank: Rank, words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
     script = script_in(words)
-    script_digest, script_error = digest(script) if script else ("", "")
     return {
         "versions": versions(),
         "script": script,
-        "digest": script_digest,
-        "script_error": script_error,
+        "digest": digest(script) if script else "",
         "gpus": list_visible(environment),
         "gpus_asked": "SLURM_GPUS_ON_NODE" in environment,
         "cpus": sorted(os.sched_getaffinity(0)),
@@ -138,15 +134,15 @@ def script_in(words: Sequence[str]) -> str:
     return words[0] if words and not words[0].startswith("-") else ""
 
 
-def digest(path: str) -> tuple[str, str]:
-    """Return the first 12 digits of a file's sha256, `missing` if there is no file; and the error of reading it."""
+def digest(path: str) -> str:
+    """Return the first 12 digits of a file's sha256; `missing` if there is no file, empty if it cannot be read."""
     try:
         with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()[:12], ""
+            return hashlib.file_digest(file, "sha256").hexdigest()[:12]
     except FileNotFoundError:
-        return MISSING, ""
-    except OSError as error:
-        return "", error_name(error)
+        return MISSING
+    except OSError:
+        return ""
 
 
 def write_mark(rank: Rank) -> str:

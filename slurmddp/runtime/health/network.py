@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from slurmddp.runs.findings import Finding
 from slurmddp.runtime.health.facts import error_name
-from slurmddp.runtime.health.rules import LEAST_SKEW_S, clock_finding, name_finding
+from slurmddp.runtime.health.rules import judge_clocks, name_finding
 from slurmddp.runtime.health.store_channel import StoreChannel
 from slurmddp.runtime.launch.addresses import resolve, source_address
 from slurmddp.runtime.launch.rank import Rank
@@ -174,32 +174,12 @@ def _judge_folder(
 
 
 def check_clocks(rank: Rank, channel: StoreChannel) -> list[Finding]:
-    """Let each node send its time between two readings of rank 0's clock; rank 0 returns the wrong clocks."""
-    nodes = channel.broadcast(
-        "clocks", channel.gather("has clock", [rank.rank, rank.host] if rank.local_rank == 0 else None)
-    )
-    others = [each for each in nodes if each and each[0]]
-    if rank.is_main:
-        return list(_judge_clocks([(host, *_measure_skew(channel, number)) for number, host in others]))
-    if rank.local_rank == 0:
-        channel.receive(f"time of/{rank.rank}")
-        channel.send(f"time/{rank.rank}", time.time())
-    return []
-
-
-def _measure_skew(channel: StoreChannel, number: int) -> tuple[float, float]:
-    """Return how far a rank's clock is ahead of this one's, and how exactly that is known, in seconds."""
-    began = time.time()
-    channel.send(f"time of/{number}", began)
-    there = channel.receive(f"time/{number}")
-    ended = time.time()
-    return there - (began + ended) / 2, (ended - began) / 2
-
-
-def _judge_clocks(skews: Sequence[tuple[str, float, float]]) -> Iterator[Finding]:
-    for host, skew_s, exact_s in skews:
-        if abs(skew_s) - exact_s > LEAST_SKEW_S:
-            yield clock_finding(host, skew_s, "the first node's")
-    if skews and all(abs(skew_s) - exact_s <= LEAST_SKEW_S for _, skew_s, exact_s in skews):
-        most_s = max(abs(skew_s) for _, skew_s, _ in skews)
-        yield Finding(check="clock", level="ok", what=f"clocks are at most {most_s * 1000:.1f} ms apart")
+    """Let each node read its clock between two readings of rank 0's; rank 0 returns the wrong clocks."""
+    began = channel.broadcast("clocks", time.time())
+    answers = channel.gather("time", [rank.host, time.time()] if rank.local_rank == 0 else None)
+    ended, times = time.time(), [each for each in answers if each]
+    found = list(judge_clocks(began, ended, times))
+    if rank.is_main and rank.nodes > 1 and not found:
+        most_s = max(ended - began, *(max(began - time_s, time_s - ended) for _, time_s in times))
+        found.append(Finding(check="clock", level="ok", what=f"clocks are at most {most_s * 1000:.1f} ms apart"))
+    return found

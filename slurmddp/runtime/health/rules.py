@@ -46,19 +46,22 @@ def judge_marks(ranks: All, seen: Callable[[int], bool]) -> Iterator[Finding]:
             )
 
 
-def judge_clocks(ranks: All, published: float, heard: float, times: Mapping[int, float]) -> Iterator[Finding]:
-    """Yield the nodes whose time was outside of [published, heard], which the first node read before and after.
+def judge_clocks(began: float, ended: float, times: Sequence[tuple[str, float]]) -> Iterator[Finding]:
+    """Yield the nodes whose clock is wrong: `times` are their hosts and times.
 
-    All times in seconds since 1970; `times` by rank.
+    The first node read its own clock before and after: at `began` and `ended`. All times in seconds since 1970.
     """
-    for facts in ranks:
-        time_s = times.get(facts.rank)
-        if time_s is None or not facts.is_leader:
-            continue
-        apart_s = max(published - time_s, time_s - heard)
-        if apart_s > LEAST_SKEW_S:
-            skew_s = -apart_s if time_s < published else apart_s
-            yield clock_finding(facts.host, skew_s, f"that of {ranks[0].host}")
+    for host, time_s in times:
+        skew_s = time_s - began if time_s < began else max(time_s - ended, 0.0)
+        if abs(skew_s) > LEAST_SKEW_S:
+            yield Finding(
+                check="clock",
+                level="warning",
+                host=host,
+                what=f"its clock is {abs(skew_s):.1f} s {'ahead of' if skew_s > 0 else 'behind'} the first node's",
+                why="ranks stop at the wrong time before the time limit, and records are out of order",
+                advice="tell the site: NTP does not work there",
+            )
 
 
 def failed_check(error: str, host: str = "", rank: int | None = None) -> Finding:
@@ -70,18 +73,6 @@ def failed_check(error: str, host: str = "", rank: int | None = None) -> Finding
         rank=rank,
         what=f"the look at the ranks failed ({error})",
         why="what it would have found is not known; the job starts all the same",
-    )
-
-
-def clock_finding(host: str, skew_s: float, of: str) -> Finding:
-    """Return the warning of a clock that is `skew_s` seconds ahead of another one, named by `of`."""
-    return Finding(
-        check="clock",
-        level="warning",
-        host=host,
-        what=f"its clock is {abs(skew_s):.1f} s {'ahead of' if skew_s > 0 else 'behind'} {of}",
-        why="ranks stop at the wrong time before the time limit, and records are out of order",
-        advice="tell the site: NTP does not work there",
     )
 
 
@@ -139,12 +130,12 @@ def _versions(ranks: All) -> Iterator[Finding]:
 
 
 def _script(ranks: All) -> Iterator[Finding]:
-    """Yield the nodes whose script differs or is missing; Python itself reports a script that no rank has."""
-    by_error = _groups(ranks, lambda facts: facts.script_error)
-    by_digest = _groups(by_error.pop("", ()), lambda facts: facts.digest)
+    """Yield the nodes whose script differs or is missing.
+
+    Python itself reports a script that no rank has, or that a rank cannot read.
+    """
+    by_digest = _groups([facts for facts in ranks if facts.digest], lambda facts: facts.digest)
     script = ranks[0].script
-    if by_digest:
-        yield from _unreadable(script, by_error)
     if len(by_digest) <= 1:
         return
     if MISSING in by_digest:
@@ -165,18 +156,6 @@ def _script(ranks: All) -> Iterator[Finding]:
         why="the ranks would run different programs",
         advice="put it on a file system that all nodes share, or wait until all nodes see your last change",
     )
-
-
-def _unreadable(script: str, by_error: Mapping[str, All]) -> Iterator[Finding]:
-    for error, members in by_error.items():
-        yield Finding(
-            check="script",
-            level="warning",
-            host=members[0].host,
-            what=f"{script} cannot be read by {_list_members(members)} ({error})",
-            why="if that lasts, these ranks have nothing to run",
-            advice="put it on a file system that all nodes share",
-        )
 
 
 def _gpus(ranks: All) -> Iterator[Finding]:

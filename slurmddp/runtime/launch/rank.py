@@ -197,14 +197,13 @@ def _read_srun(environment: Environment) -> Rank:
 def _read_fork(environment: Environment) -> Rank:
     node = _number(environment, "SLURM_NODEID")
     world_size = _number(environment, "SLURM_NTASKS", least=1)
-    local_world_size = _tasks_of_node(environment, node, world_size)
     return _build_rank(
         environment,
         "fork" if environment.get(variables.STARTED_BY) == "fork" else "srun",
-        rank=_number(environment, "SLURM_PROCID", below=("SLURM_NTASKS", world_size)),
-        local_rank=_number(environment, "SLURM_LOCALID", below=("the node's tasks", local_world_size)),
+        rank=_number(environment, "SLURM_PROCID"),
+        local_rank=_number(environment, "SLURM_LOCALID"),
         world_size=world_size,
-        local_world_size=local_world_size,
+        local_world_size=_tasks_of_node(environment, node, world_size),
         node_rank=node,
     )
 
@@ -214,23 +213,23 @@ def _read_torchrun(environment: Environment) -> Rank:
 
     The agents' rendezvous orders nodes by name as text, n10 before n2 (torch.distributed.elastic.rendezvous).
     """
-    world_size = _number(environment, "WORLD_SIZE", least=1)
-    local_world_size = _number(environment, "LOCAL_WORLD_SIZE", least=1)
-    local_rank = _number(environment, "LOCAL_RANK", below=("LOCAL_WORLD_SIZE", local_world_size))
-    rank = _number(environment, "RANK", below=("WORLD_SIZE", world_size))
-    node = _number(environment, "GROUP_RANK", default=rank // local_world_size)
+    numbers = _read_numbers(environment, "", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
     if _in_own_step(environment):
         node = _number(environment, "SLURM_NODEID")
-        rank = node * local_world_size + local_rank
-    return _build_rank(
-        environment,
-        "torchrun",
-        rank=rank,
-        local_rank=local_rank,
-        world_size=world_size,
-        local_world_size=local_world_size,
-        node_rank=node,
-    )
+        numbers["rank"] = node * numbers["local_world_size"] + numbers["local_rank"]
+    else:
+        node = _number(environment, "GROUP_RANK", default=numbers["rank"] // numbers["local_world_size"])
+    return _build_rank(environment, "torchrun", **numbers, node_rank=node)
+
+
+def _read_numbers(environment: Environment, prefix: str, world_size: str, local_world_size: str) -> dict[str, int]:
+    """Return what torchrun and mpirun name alike; the last two are their names of the numbers of ranks."""
+    return {
+        "rank": _number(environment, prefix + "RANK"),
+        "local_rank": _number(environment, prefix + "LOCAL_RANK"),
+        "world_size": _number(environment, prefix + world_size, least=1),
+        "local_world_size": _number(environment, prefix + local_world_size, least=1),
+    }
 
 
 def _in_own_step(environment: Environment) -> bool:
@@ -240,31 +239,14 @@ def _in_own_step(environment: Environment) -> bool:
 
 
 def _read_mpi(environment: Environment) -> Rank:
-    world_size = _number(environment, MPI_PREFIX + "SIZE", least=1)
-    local_world_size = _number(environment, MPI_PREFIX + "LOCAL_SIZE", least=1)
-    rank = _number(environment, MPI_PREFIX + "RANK", below=(MPI_PREFIX + "SIZE", world_size))
-    return _build_rank(
-        environment,
-        "mpi",
-        rank=rank,
-        local_rank=_number(environment, MPI_PREFIX + "LOCAL_RANK", below=(MPI_PREFIX + "LOCAL_SIZE", local_world_size)),
-        world_size=world_size,
-        local_world_size=local_world_size,
-        node_rank=rank // local_world_size,
-    )
+    numbers = _read_numbers(environment, MPI_PREFIX, "SIZE", "LOCAL_SIZE")
+    return _build_rank(environment, "mpi", **numbers, node_rank=numbers["rank"] // numbers["local_world_size"])
 
 
 def _read_single(environment: Environment) -> Rank:
     alone = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
-    return _build_rank(
-        {**environment, **alone},
-        "single",
-        rank=0,
-        local_rank=0,
-        world_size=1,
-        local_world_size=1,
-        node_rank=0,
-    )
+    numbers = {"rank": 0, "local_rank": 0, "world_size": 1, "local_world_size": 1, "node_rank": 0}
+    return _build_rank({**environment, **alone}, "single", **numbers)
 
 
 _READERS: dict[Launcher, Callable[[Environment], Rank]] = {
@@ -332,14 +314,7 @@ def _tasks_of_node(environment: Environment, node: int, world_size: int) -> int:
     return counts[node]
 
 
-def _number(
-    environment: Environment,
-    name: str,
-    *,
-    default: int | None = None,
-    least: int = 0,
-    below: tuple[str, int] | None = None,
-) -> int:
+def _number(environment: Environment, name: str, *, default: int | None = None, least: int = 0) -> int:
     raw = environment.get(name)
     if raw is None:
         if default is None:
@@ -347,8 +322,6 @@ def _number(
         return default
     if not re.fullmatch(r"\d{1,9}", raw, re.ASCII) or int(raw) < least:
         raise RankError(f"{name}={raw!r} is not a whole number, {least} or more")
-    if below and int(raw) >= below[1]:
-        raise RankError(f"{name}={raw} is not below {below[0]}={below[1]}")
     return int(raw)
 
 
