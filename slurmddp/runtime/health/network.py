@@ -180,6 +180,6 @@ def check_clocks(rank: Rank, channel: StoreChannel) -> list[Finding]:
     ended, times = time.time(), [each for each in answers if each]
     found = list(judge_clocks(began, ended, times))
     if rank.is_main and rank.nodes > 1 and not found:
-        most_s = max(ended - began, *(max(began - time_s, time_s - ended) for _, time_s in times))
+        most_s = max(max(abs(time_s - began), abs(time_s - ended)) for _, time_s in times)
         found.append(Finding(check="clock", level="ok", what=f"clocks are at most {most_s * 1000:.1f} ms apart"))
     return found

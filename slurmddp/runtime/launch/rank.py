@@ -6,7 +6,7 @@ SLURM_PROCID of their agent.
 
 import re
 import socket
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -97,6 +97,19 @@ class Rank:
         """Return the host on which srun's block distribution puts a rank; empty when the hosts are unknown."""
         node = rank // self.local_world_size
         return self.hosts[node] if node < len(self.hosts) else ""
+
+    def list_ranks(self, ranks: Iterable[int]) -> str:
+        """Return `ranks 2, 3 (n2), rank 5 (n3)`."""
+        by_host: dict[str, list[int]] = {}
+        for number in ranks:
+            by_host.setdefault(self.host_of(number), []).append(number)
+        return ", ".join(list_ranks(some) + (f" ({host})" if host else "") for host, some in by_host.items())
+
+
+def list_ranks(ranks: Iterable[int]) -> str:
+    """Return `rank 3` or `ranks 0, 1`."""
+    words = [str(number) for number in sorted(ranks)]
+    return f"rank{'s' if len(words) > 1 else ''} {', '.join(words)}"
 
 
 def read_rank(environment: Environment) -> Rank:

@@ -161,11 +161,10 @@ class Stopping:
         return found.ends_at
 
     def _lost_peers(self, silent: list[int]) -> Verdict:
-        hosts = {rank: self.rank.host_of(rank) for rank in silent}
-        ranks = ", ".join(f"rank {rank}" + (f" ({host})" if host else "") for rank, host in hosts.items())
         return Verdict(
             exit_codes.RETRYABLE,
-            f"told to stop ({self.signals.cause}), and {ranks} did not answer within {CONFIRM_LIMIT_S:g} s",
+            f"told to stop ({self.signals.cause}), and {self.rank.list_ranks(silent)} did not answer "
+            f"within {CONFIRM_LIMIT_S:g} s",
         )
 
     def _leave(self, verdict: Verdict, *, record: bool = True) -> None:
