@@ -1,6 +1,5 @@
 """Chooses the ports of an attempt: MASTER_PORT, and the next one for the rendezvous."""
 
-import socket
 from collections.abc import Callable
 from typing import Final
 
@@ -27,6 +26,8 @@ def choose_ports(job: Job, number: int, ports: tuple[int, int], is_free: Callabl
 
 def is_port_free(port: int) -> bool:
     """Return whether a server can listen at a port of this node now."""
+    import socket  # noqa: PLC0415 - needed only to start the ranks, and every start would pay for it
+
     try:
         socket.create_server(("", port)).close()
     except OSError:

@@ -7,11 +7,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
+from os.path import exists
 from pathlib import Path
 from typing import Any, Final
 
 from slurmddp.runs.findings import Finding
-from slurmddp.runtime.health.facts import error_name
+from slurmddp.runtime.health.facts import write_mark
 from slurmddp.runtime.health.rules import judge_clocks, name_finding
 from slurmddp.runtime.health.store_channel import StoreChannel
 from slurmddp.runtime.launch.addresses import resolve, source_address
@@ -29,7 +31,7 @@ _AT_ONCE: Final = 16
 Node = dict[str, Any]
 """`host`, `port`, `address`: where a node listens."""
 Seen = dict[str, float | None]
-"""After how many seconds each node's file was seen whole; None when it was not."""
+"""After how many seconds each node's file was seen; None when it was not."""
 
 
 def check_ports(rank: Rank, channel: StoreChannel) -> list[Finding]:
@@ -118,42 +120,28 @@ def check_folder(rank: Rank, channel: StoreChannel) -> list[Finding]:
     """Let each node write a file into the run's folder that all others read; rank 0 returns what failed."""
     if rank.run_dir is None:
         return []
-    folder = rank.run_dir.attempt(rank.job, rank.attempt)
-    written = _write(rank, folder) if rank.local_rank == 0 else ""
-    hosts = channel.broadcast("wrote", channel.gather("write", [rank.host, written] if rank.local_rank == 0 else None))
-    hosts = [each for each in hosts if each]
-    writers = [host for host, why in hosts if not why]
-    read = channel.gather("read", [rank.host, _read(folder, writers)] if rank.local_rank == 0 else None)
+    mark = partial(rank.run_dir.node_mark, rank.job, rank.attempt)
+    written = [rank.host, write_mark(rank), rank.node_rank] if rank.local_rank == 0 else None
+    nodes = [node for node in channel.broadcast("wrote", channel.gather("write", written)) if node]
+    marks = {host: mark(node) for host, error, node in nodes if not error}
+    read = channel.gather("read", [rank.host, _await_marks(marks)] if rank.local_rank == 0 else None)
     channel.barrier("folder")
-    _mark(folder, rank.host).unlink(missing_ok=True)
-    return list(_judge_folder(hosts, [each for each in read if each])) if rank.is_main else []
+    mark(rank.node_rank).unlink(missing_ok=True)
+    return list(_judge_folder(nodes, [each for each in read if each])) if rank.is_main else []
 
 
-def _mark(folder: Path, host: str) -> Path:
-    return folder / f"exam-{host}.mark"
-
-
-def _write(rank: Rank, folder: Path) -> str:
-    try:
-        _mark(folder, rank.host).write_text(rank.host)
-    except OSError as error:
-        return error_name(error)
-    return ""
-
-
-def _read(folder: Path, writers: Sequence[str]) -> Seen:
-    began, seen = time.monotonic(), Seen(dict.fromkeys(writers))
+def _await_marks(marks: Mapping[str, Path]) -> Seen:
+    began, seen = time.monotonic(), Seen(dict.fromkeys(marks))
     while None in seen.values() and time.monotonic() - began < SHARED_LIMIT_S:
         for host in [host for host, after_s in seen.items() if after_s is None]:
-            with suppress(OSError):
-                if _mark(folder, host).read_text() == host:
-                    seen[host] = time.monotonic() - began
+            if exists(marks[host]):  # noqa: PTH110 - Path.exists raises where a file system does not answer
+                seen[host] = time.monotonic() - began
         time.sleep(0.01)
     return seen
 
 
 def _judge_folder(
-    hosts: Sequence[Sequence[str]], read: Sequence[tuple[str, Mapping[str, float | None]]]
+    nodes: Sequence[Sequence[Any]], read: Sequence[tuple[str, Mapping[str, float | None]]]
 ) -> Iterator[Finding]:
     for reader, seen in read:
         for writer, after_s in seen.items():
@@ -168,8 +156,8 @@ def _judge_folder(
                     advice="put the run's folder on another file system that all nodes share, by --runs-dir",
                 )
     lags = [after_s for _, seen in read for after_s in seen.values() if after_s is not None]
-    if lags and all(not why for _, why in hosts) and len(lags) == len(hosts) ** 2:
-        what = f"{len(hosts)} nodes write, and see each other's files within {max(lags):.2f} s"
+    if lags and len(lags) == len(nodes) ** 2:
+        what = f"{len(nodes)} nodes write, and see each other's files within {max(lags):.2f} s"
         yield Finding(check="folder", level="ok", what=what)
 
 
