@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 from slurmddp.runtime.health.gpus import list_visible
 from slurmddp.runtime.launch.addresses import FALLBACKS
 from slurmddp.runtime.launch.rank import Rank
+from slurmddp.slurm.values import parse_number
 from slurmddp.version import __version__
 
 SHM: Final = Path("/dev/shm")  # noqa: S108 - only its size is read
@@ -164,13 +165,9 @@ def error_name(error: OSError) -> str:
 def _cpus_wanted(rank: Rank, environment: Mapping[str, str]) -> int:
     """Return the CPUs asked for a rank; the one task a node of fork and torchrun has the CPUs of all its ranks."""
     ranks_of_task = rank.local_world_size if rank.launcher in ("fork", "torchrun") else 1
-    return _number(environment.get("SLURM_CPUS_PER_TASK")) // ranks_of_task
+    return (parse_number(environment.get("SLURM_CPUS_PER_TASK", "")) or 0) // ranks_of_task
 
 
 def _cpus_of_node(environment: Mapping[str, str]) -> int:
     real = os.cpu_count() or 0
-    return real if _number(environment.get("SLURM_CPUS_ON_NODE")) <= real else 0
-
-
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isdecimal() else 0
+    return real if (parse_number(environment.get("SLURM_CPUS_ON_NODE", "")) or 0) <= real else 0

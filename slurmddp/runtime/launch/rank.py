@@ -292,7 +292,7 @@ def _build_rank(environment: Environment, launcher: Launcher, **numbers: int) ->
         agent_in_step=launcher == "torchrun" and _in_own_step(environment),
         init_file=_init_file(environment),
         restarts=_restarts(environment, launcher),
-        stop_at=_time(environment, variables.STOP_AT),
+        stop_at=_number(environment, variables.STOP_AT) if environment.get(variables.STOP_AT) else None,
     )
 
 
@@ -333,7 +333,7 @@ def _number(environment: Environment, name: str, *, default: int | None = None, 
         if default is None:
             raise RankError(f"{name} is not set; {SRUN_LINE}")
         return default
-    if not re.fullmatch(r"\d{1,9}", raw, re.ASCII) or int(raw) < least:
+    if not re.fullmatch(r"\d{1,12}", raw, re.ASCII) or int(raw) < least:
         raise RankError(f"{name}={raw!r} is not a whole number, {least} or more")
     return int(raw)
 
@@ -345,15 +345,6 @@ def _init_file(environment: Environment) -> Path | None:
     if not method.startswith("file:///"):
         raise RankError(f"SLURMDDP_RENDEZVOUS_FILE={method!r} is not file:// and an absolute path")
     return Path(method.removeprefix("file://"))
-
-
-def _time(environment: Environment, name: str) -> float | None:
-    raw = environment.get(name)
-    if not raw:
-        return None
-    if not re.fullmatch(r"\d{1,12}", raw, re.ASCII):
-        raise RankError(f"{name}={raw!r} is not a number of seconds since 1970")
-    return float(raw)
 
 
 def _port(environment: Environment, name: str) -> int:
