@@ -21,7 +21,7 @@ LAYERS = (
     {"config"},
     {"slurm", "sandbox"},
     {"errors.py"},
-    {"text.py", "version.py", "variables.py", "exit_codes.py"},
+    {"text.py", "version.py", "variables.py", "exit_codes.py", "background.py"},
 )
 """From the top down; a room imports from the layers below its own alone."""
 DOORS = {
@@ -38,7 +38,7 @@ DOORS = {
     "matplotlib": {"scaling"},
     "plotext": {"scaling"},
 }
-SMALL = {"errors", "exit_codes", "variables", "version", "text"}
+SMALL = {"errors", "exit_codes", "variables", "version", "text", "background"}
 IN_A_JOB = {"batch": {"runs", "slurm"}, "runs": {"slurm"}, "runtime": {"runs", "slurm"}}
 """The rooms whose modules run in a job, and those that each may use: they need neither msgspec nor a configuration."""
 

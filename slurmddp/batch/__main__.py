@@ -17,7 +17,7 @@ from slurmddp.batch.attempt import Job
 from slurmddp.batch.controller import Controller
 from slurmddp.batch.supervisor import Supervisor, output_size, write_line
 from slurmddp.errors import UsageError
-from slurmddp.exit_codes import DONE, FAILED
+from slurmddp.exit_codes import FAILED
 from slurmddp.runs.layout import RunDir, write_whole
 from slurmddp.version import __version__
 
@@ -41,9 +41,6 @@ def main(words: list[str]) -> int:
             f"speaks {arguments.PROTOCOL}; submit the job again, or give the Python that made it by --python",
             os.environ,
         )
-    if "--help" in words:
-        sys.stdout.write(arguments.USAGE)
-        return DONE
     try:
         given = arguments.parse(words)
         _check_in_job(os.environ)

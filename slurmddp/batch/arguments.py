@@ -56,7 +56,7 @@ def parse(words: Sequence[str]) -> Options:
         try:
             options = options._replace(**_read(word, options))
         except (KeyError, ValueError) as error:
-            raise UsageError(f"{word} is no option of the supervisor; --help lists them") from error
+            raise UsageError(f"{word} is no option of this supervisor; submit the job again") from error
     return options
 
 
@@ -92,25 +92,6 @@ _FLAGS: Final[Mapping[str, dict[str, Any]]] = {
     "--no-record": {"record": False},
     "--single-attempt": {"single_attempt": True},
 }
-USAGE: Final = """\
-usage: python -m slurmddp.batch [OPTIONS] < <(declare -f)
-
-Supervises a job: starts the ranks, restarts them, requeues the job, or ends it. The batch script starts it, with
-its own shell functions as standard input.
-
-  --protocol=N            version of this command line
-  --max-restarts=N        restarts in a row without a new checkpoint
-  --max-requeues=N        requeues by the job itself, or `unlimited`
-  --signal-lead=N         seconds between the stop signal to the ranks and the time limit
-  --signal-margin=N       seconds that the ranks must have before the stop signal
-  --port-range=N-N        range for the two ports of rank 0
-  --rendezvous-file       rendezvous by a file, not by a port
-  --reset=N               move the run's checkpoints to before-reset-N, once
-  --require-env=NAME      end the job when this variable is not set; may be repeated
-  --finish                call the script's function `finish` after each attempt
-  --no-record             do not add the job to the run's submissions
-  --single-attempt        start the ranks once: no restart, no requeue, no query to Slurm
-"""
 
 
 def build_arguments(options: Options) -> Iterable[str]:

@@ -15,6 +15,7 @@ from slurmddp.exit_codes import DONE, RETRYABLE
 from slurmddp.runs.exit_records import decisive_record, read_records
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.hostlist import format_ranges
+from slurmddp.slurm.values import parse_number
 
 _RESET: Final = ("checkpoints", "model.pt", "rank-*.pt", "tensorboard")
 """The files of a run that `--reset` moves away."""
@@ -65,8 +66,7 @@ class Job(NamedTuple):
 
 
 def _count(environ: Mapping[str, str], name: str) -> int:
-    text = environ.get(name, "")
-    return int(text) if text.isdecimal() else 0
+    return parse_number(environ.get(name, "")) or 0
 
 
 def newest_checkpoint(run: RunDir) -> str:

@@ -59,14 +59,6 @@ class Fence(NamedTuple):
 Action = Start | Restart | Requeue | End | Fence
 
 
-class Crash(NamedTuple):
-    """The failures that count towards --max-restarts."""
-
-    failures: int
-    """Failed attempts in a row without progress, this one included."""
-    max_restarts: int
-
-
 def check_fenced(job: JobInfo, *, restarts: int, host: str) -> Fence | None:
     """Return a Fence when this process is no longer the job's batch script; else None.
 
@@ -127,16 +119,21 @@ def decide_by_result(result: Result) -> Action | None:
     return Fence(result.reason) if result.status == FENCED else None
 
 
-def decide_after_crash(result: Result, job: JobInfo, lost_nodes: Sequence[str], crash: Crash, *, lead_s: int) -> Action:
-    """Return the action after a crash: a restart in this allocation, a requeue, or the end."""
+def decide_after_crash(
+    result: Result, job: JobInfo, lost_nodes: Sequence[str], *, failures: int, max_restarts: int, lead_s: int
+) -> Action:
+    """Return the action after a crash: a restart in this allocation, a requeue, or the end.
+
+    `failures` counts the failed attempts in a row without progress, this one included.
+    """
     if requeue := check_before_start(job, lead_s=lead_s):
         return requeue
     if lost_nodes:
         return Requeue(f"lost node(s) {', '.join(lost_nodes)}", tuple(lost_nodes))
-    if crash.failures > crash.max_restarts:
+    if failures > max_restarts:
         reason = (
-            f"gives up: {crash.failures} start(s) in a row failed, with no new checkpoint since "
-            f"(--max-restarts {crash.max_restarts}); the last: {result.reason}"
+            f"gives up: {failures} start(s) in a row failed, with no new checkpoint since "
+            f"(--max-restarts {max_restarts}); the last: {result.reason}"
         )
         return End(result.status, reason)
     return Restart(result)

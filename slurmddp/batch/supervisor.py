@@ -21,7 +21,7 @@ from slurmddp.batch.arguments import Options
 from slurmddp.batch.attempt import Job
 from slurmddp.batch.controller import Controller
 from slurmddp.batch.policy import Action, End, Fence, Requeue, Requeued, Restart, Result, Start
-from slurmddp.batch.ports import choose_ports, find_used_ports
+from slurmddp.batch.ports import choose_ports, is_port_free
 from slurmddp.errors import ClusterError
 from slurmddp.exit_codes import FAILED, FENCED, RETRYABLE, STOPPED
 from slurmddp.runs import events
@@ -184,8 +184,14 @@ class Supervisor:
         job = self._query_job()
         self._count_failure()
         lost = self.slurm.lost_nodes(self.job.host_list)
-        crash = policy.Crash(self.failures, self.options.max_restarts)
-        return policy.decide_after_crash(result, job, lost, crash, lead_s=self.options.signal_lead)
+        return policy.decide_after_crash(
+            result,
+            job,
+            lost,
+            failures=self.failures,
+            max_restarts=self.options.max_restarts,
+            lead_s=self.options.signal_lead,
+        )
 
     def _count_failure(self) -> None:
         """Count failed attempts in a row; a new checkpoint or ten minutes of work reset the count."""
@@ -282,8 +288,7 @@ class Supervisor:
             self.clock.sleep(HOLDER_ENDS_S)
 
     def _build_environment(self, folder: Path) -> dict[str, str]:
-        used = find_used_ports()
-        port, store = choose_ports(self.job, self.number, self.options.port_range, used.__contains__)
+        port, store = choose_ports(self.job, self.number, self.options.port_range, is_port_free)
         values = {
             variables.ATTEMPT: self.attempt,
             variables.ATTEMPT_DIR: str(folder),

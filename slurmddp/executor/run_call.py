@@ -27,7 +27,7 @@ from slurmddp.runtime.exiting.classify import Verdict, judge
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rank_process import this_process
 from slurmddp.runtime.stopping.slurm_reason import Reason
-from slurmddp.runtime.stopping.stop_policy import Phase, Stopping
+from slurmddp.runtime.stopping.stop_policy import HEARD_LIMIT_S, Phase, Stopping
 
 HANDOVER_LIMIT_S: Final = 10.0
 """Time for the submitting program to hand the call over; after it, the job takes the call itself."""
@@ -37,8 +37,6 @@ PAUSE: Final = signal.SIGURG
 """Interrupts the main thread between two instructions of the callable; other processes ignore this signal."""
 PAUSE_LIMIT_S: Final = 3.0
 """Time for the main thread to be interrupted; it may be inside a collective."""
-HEARD_LIMIT_S: Final = 1.0
-"""Time to learn of a signal that also reached the callable's child processes, and so made the callable fail."""
 SAVE_LIMIT_S: Final = 20.0
 """Time to save such a callable."""
 POLL_S: Final = 0.1

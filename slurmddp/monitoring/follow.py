@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from slurmddp.background import run_in_background
 from slurmddp.errors import ClusterError
 from slurmddp.exit_codes import DONE
 from slurmddp.monitoring.logs.log_files import Hosts, Source, attempt_sources, batch_source
@@ -16,7 +17,6 @@ from slurmddp.runs.history import Event
 from slurmddp.runs.layout import TAIL_BYTES, RunDir
 from slurmddp.runs.supervisor_records import job_outcome, last_end, parse_supervision
 from slurmddp.slurm import queries
-from slurmddp.slurm.client import run_in_background
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.pending_reasons import warning
 from slurmddp.text import clean_line

@@ -8,7 +8,6 @@ import importlib
 import itertools
 import os
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from slurmddp.runtime.rank_process import this_process
 from slurmddp.runtime.session import CONTROL_LIMIT
 from slurmddp.runtime.stopping.consensus import Consensus
 from slurmddp.runtime.stopping.signals import SIGNALS
-from slurmddp.runtime.stopping.stop_policy import Phase, Stopping
+from slurmddp.runtime.stopping.stop_policy import Phase, Progress, Stopping
 
 _trainers = itertools.count(1)
 
@@ -60,8 +59,7 @@ class _SaveAtStop:
         self._consensus: Consensus | None = None
         self._has_signals = False
         self._step = 0
-        self._finished_at = time.monotonic()
-        self._longest_s = 0.0
+        self._progress = Progress()
 
     @property
     def ckpt_path(self) -> str:
@@ -81,17 +79,17 @@ class _SaveAtStop:
             signal.signal(number, handler)
         together = trainer.world_size > 1
         self._consensus = Consensus(dist.new_group(backend="gloo", timeout=CONTROL_LIMIT) if together else None)
-        self._step, self._finished_at = trainer.global_step, time.monotonic()
-        self._stopping.progress = lambda: (self._finished_at, self._longest_s)
+        self._step = trainer.global_step
+        self._progress.begin()
+        self._stopping.progress = self._progress
         self._stopping.enter(Phase.LOOP)
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """Stop after the step that all ranks agreed on; a batch that only accumulates gradients is no step."""
         if self._consensus is None or trainer.global_step == self._step:
             return
-        now = time.monotonic()
-        self._longest_s = max(self._longest_s, now - self._finished_at)
-        self._step, self._finished_at = trainer.global_step, now
+        self._progress.finish_step()
+        self._step = trainer.global_step
         if self._consensus.poll(stop=self._stopping.signals.stop_requested, save=False).stop:
             self._stop(trainer)
 

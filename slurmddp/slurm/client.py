@@ -3,17 +3,12 @@
 import os
 import re
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 
 from slurmddp.errors import ClusterError
 from slurmddp.slurm.environment import submission_environment
-
-if TYPE_CHECKING:
-    from concurrent.futures import Future
-
-Result = TypeVar("Result")
 
 TIMEOUT_S: Final = 60.0
 """Limit for one of Slurm's programs; its own message timeout is 10 s by default, with retries."""
@@ -103,22 +98,6 @@ def query_all(commands: Sequence[Sequence[str]], environ: Mapping[str, str], *, 
         if isinstance(answer, ClusterError):
             raise answer
     return list(map(str, answers))
-
-
-def run_in_background(work: Callable[[], Result]) -> "Future[Result]":
-    """Run `work` in a daemon thread; return its Future."""
-    from concurrent.futures import Future  # noqa: PLC0415 it loads logging, which slows down every start
-
-    future: Future[Result] = Future()
-
-    def run() -> None:
-        try:
-            future.set_result(work())
-        except Exception as error:  # noqa: BLE001 the caller gets it from the Future
-            future.set_exception(error)
-
-    threading.Thread(target=run, daemon=True).start()
-    return future
 
 
 def order(command: Sequence[str], environ: Mapping[str, str]) -> None:

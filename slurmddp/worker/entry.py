@@ -18,7 +18,7 @@ from slurmddp.runtime.launch.child_process import redirect_output
 from slurmddp.runtime.launch.output import print_line
 from slurmddp.runtime.launch.rank import Rank, export, read_rank
 from slurmddp.runtime.rank_process import RankProcess
-from slurmddp.runtime.stopping.stop_policy import Phase, Stopping
+from slurmddp.runtime.stopping.stop_policy import HEARD_LIMIT_S, SETTLE_LIMIT_S, Phase, Stopping
 from slurmddp.worker import run_executable, run_script, snapshot_paths
 
 if TYPE_CHECKING:
@@ -28,10 +28,6 @@ FAILED_LIMIT_S = 15.0
 """For the threads and exit handlers of a program that failed: its peers wait in a collective."""
 STOPPED_LIMIT_S = 2.0
 """For those of a program that was told to stop, or that another attempt will repeat: it waits for this end."""
-SETTLE_LIMIT_S = 6.0
-"""For the thread that hears notices to end a process that is to stop; its peers' ends come first as errors."""
-HEARD_LIMIT_S = 1.0
-"""For the thread that hears notices to tell of one that the program's own handler was quicker to answer."""
 CONFIRM_LIMIT_S = 90.0
 """For agreeing on a good end; longer than rank 0 stays up for the others."""
 
@@ -93,7 +89,9 @@ def _meet(stopping: Stopping, words: list[str]) -> tuple[Callable[[], bool], dic
     rank = stopping.rank
     if rank.world_size == 1:
         stopping.enter(Phase.SCRIPT)
-        _look_alone(_preflight(rank, words))
+        preflight = _preflight(rank, words)
+        if preflight and (error := preflight.judge([preflight.facts])):
+            raise error
         return lambda: True, {rank.host: str(rank.rank)}
     stopping.enter(Phase.RENDEZVOUS)
     from slurmddp.runtime.exiting import flight_recorder  # noqa: PLC0415 - torch, after all that is quick to refuse
@@ -114,12 +112,6 @@ def _preflight(rank: Rank, words: list[str]) -> "Preflight | None":
     from slurmddp.runtime.health.preflight import Preflight  # noqa: PLC0415 - what is left out costs nothing
 
     return Preflight(rank, [*map(snapshot_paths.map_to_snapshot, words[:1]), *words[1:]], os.environ)
-
-
-def _look_alone(preflight: "Preflight | None") -> None:
-    error = preflight.judge([preflight.facts]) if preflight else None
-    if error:
-        raise error
 
 
 def _run_command(words: list[str], stopping: Stopping) -> None:
@@ -201,7 +193,9 @@ def _report(stopping: Stopping, error: BaseException) -> int:
     if rank.is_main and verdict.status == exit_codes.RETRYABLE:
         stopping.await_exit(SETTLE_LIMIT_S)
     stopping.enter(Phase.EXIT)
-    return _record_failure(rank, verdict)
+    if verdict.status == exit_codes.STOPPED and not rank.is_main:  # rank 0 alone records that all were asked to stop
+        return verdict.status
+    return _record(rank, verdict)
 
 
 def _judge(stopping: Stopping, error: BaseException) -> Verdict:
@@ -221,13 +215,6 @@ def _judge(stopping: Stopping, error: BaseException) -> Verdict:
         except OSError:
             return verdict
     return verdict
-
-
-def _record_failure(rank: Rank, verdict: Verdict) -> int:
-    """Write why this rank ended, but that all were told to stop, which rank 0 alone does."""
-    if verdict.status == exit_codes.STOPPED and not rank.is_main:
-        return verdict.status
-    return _record(rank, verdict)
 
 
 def _record(rank: Rank, verdict: Verdict) -> int:

@@ -7,18 +7,12 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
 
 from slurmddp.errors import PeerError, RankError
 from slurmddp.runtime.launch.child_process import die_with_parent
 from slurmddp.runtime.stopping.signals import CLOCK, SIGNALS
-from slurmddp.runtime.stopping.stop_policy import Phase, Stopping
+from slurmddp.runtime.stopping.stop_policy import HEARD_LIMIT_S, SETTLE_LIMIT_S, Phase, Stopping
 from slurmddp.worker import snapshot_paths
-
-HEARD_LIMIT_S: Final = 1.0
-"""For a notice that has ended the program, here or in a peer, to be heard by this process too."""
-SETTLE_LIMIT_S: Final = 6.0
-"""For the thread that hears notices to end this process."""
 
 
 def run(words: list[str], stopping: Stopping) -> None:

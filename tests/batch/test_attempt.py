@@ -9,7 +9,7 @@ import pytest
 from slurmddp import variables
 from slurmddp.batch import attempt
 from slurmddp.batch.attempt import Job
-from slurmddp.batch.ports import choose_ports, find_used_ports
+from slurmddp.batch.ports import choose_ports, is_port_free
 from slurmddp.runs.layout import RunDir
 
 ENVIRON = {
@@ -39,20 +39,20 @@ def test_the_environment_tells_of_the_job(tmp_path):
 
 @pytest.mark.parametrize("job_id", ["8", "08", "0089", "1200089", "4294967294"])
 def test_ports_are_in_the_range_for_any_job_id(tmp_path, job_id):
-    chosen = choose_ports(job(tmp_path, SLURM_JOB_ID=job_id), 0, (21000, 21099), lambda _: False)
+    chosen = choose_ports(job(tmp_path, SLURM_JOB_ID=job_id), 0, (21000, 21099), lambda _: True)
     assert chosen[0] >= 21000 and chosen[1] == chosen[0] + 1 <= 21099
 
 
 def test_ports_differ_by_job_and_by_attempt(tmp_path):
     jobs = [job(tmp_path, SLURM_JOB_ID=number, SLURM_RESTART_COUNT=count) for number in "56" for count in "01"]
-    chosen = {choose_ports(one, number, (21000, 21099), lambda _: False) for one in jobs for number in (0, 1)}
+    chosen = {choose_ports(one, number, (21000, 21099), lambda _: True) for one in jobs for number in (0, 1)}
     assert len(chosen) == 8
 
 
 @pytest.mark.parametrize("which", [0, 1])
 def test_a_taken_port_is_passed_over(tmp_path, which):
     def choose() -> tuple[int, int]:
-        return choose_ports(job(tmp_path), 0, (21000, 21099), find_used_ports().__contains__)
+        return choose_ports(job(tmp_path), 0, (21000, 21099), is_port_free)
 
     wanted = choose()
     with socket.socket() as holder:
@@ -63,12 +63,8 @@ def test_a_taken_port_is_passed_over(tmp_path, which):
 
 
 def test_where_all_ports_are_taken_the_ranks_are_to_say_so(tmp_path):
-    first, second = choose_ports(job(tmp_path), 0, (21000, 21003), lambda _: True)
+    first, second = choose_ports(job(tmp_path), 0, (21000, 21003), lambda _: False)
     assert (first, second) in ((21000, 21001), (21002, 21003))
-
-
-def test_without_a_table_of_ports_none_is_used(tmp_path):
-    assert find_used_ports([tmp_path / "gone"]) == set()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import resource
 import signal
 import subprocess
@@ -163,15 +162,7 @@ def test_a_finish_function_runs_after_each_attempt(batch):
 def test_a_wrong_option_is_refused_in_a_line(word, capsys):
     assert program.main([word]) == 2
     said = capsys.readouterr().out
-    assert said.endswith(f" slurmddp: {word} is no option of the supervisor; --help lists them\n")
-
-
-def test_help_lists_every_option(capsys):
-    every = Options(reset=1, require_env=("A",), signal_margin=1, rendezvous_file=True, record=False)
-    written = arguments.build_arguments(every._replace(single_attempt=True))
-    assert program.main(["--help"]) == 0
-    listed = re.findall(r"^  (--[a-z-]+)", capsys.readouterr().out, re.MULTILINE)
-    assert sorted(listed) == sorted([*(word.partition("=")[0] for word in written), "--finish"])
+    assert said.endswith(f" slurmddp: {word} is no option of this supervisor; submit the job again\n")
 
 
 def test_what_was_said_to_another_attempt_does_not_reach_this_one():

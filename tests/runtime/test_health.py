@@ -64,10 +64,6 @@ def test_healthy_ranks_give_no_finding():
             ("names", "warning", "n2", "the name of the first node, n1, does not resolve, or only to n2 itself"),
         ),
         (
-            four(3, digest="", script_error="ESTALE"),
-            ("script", "warning", "n2", "train.py cannot be read by rank 3 on n2 (ESTALE)"),
-        ),
-        (
             four(2, 3, failure="E: x", cpus=[]),
             ("preflight", "warning", "n2", "the look at the ranks failed (E: x)"),
         ),
@@ -109,8 +105,9 @@ def test_cpus_are_not_judged_where_slurm_believes_in_more_than_there_are():
     assert said(four(0, 1, 2, 3, cpus=[0, 1], cpus_of_node=0)) == []
 
 
-def test_a_script_that_nobody_has_is_left_to_python():
+def test_a_script_that_no_rank_has_or_one_cannot_read_is_left_to_python():
     assert said(four(0, 1, 2, 3, digest="missing")) == []
+    assert said(four(3, digest="")) == []
 
 
 def test_a_mark_that_is_not_seen_names_its_node():
@@ -120,12 +117,12 @@ def test_a_mark_that_is_not_seen_names_its_node():
 
 
 @pytest.mark.parametrize(
-    ("time_s", "words"), [(90.0, "10.0 s behind that of n1"), (105.0, "4.5 s ahead of that of n1")]
+    ("time_s", "words"), [(90.0, "10.0 s behind the first node's"), (105.0, "4.5 s ahead of the first node's")]
 )
 def test_a_clock_that_is_off_is_named(time_s, words):
-    (found,) = judge_clocks(four(), 100.0, 100.5, {1: time_s, 2: time_s, 3: time_s})
+    (found,) = judge_clocks(100.0, 100.5, [("n1", 100.2), ("n2", time_s)])
     assert (found.host, found.what) == ("n2", f"its clock is {words}")
-    assert list(judge_clocks(four(), 100.0, 100.5, {2: 100.9})) == []
+    assert list(judge_clocks(100.0, 100.5, [("n2", 100.9)])) == []
 
 
 @pytest.mark.parametrize(
@@ -177,10 +174,10 @@ def test_a_rank_knows_its_versions_cpus_script_and_folder(rank, tmp_path):
     assert found.versions["python"] == ".".join(map(str, sys.version_info[:3]))
     assert found.cpus == sorted(os.sched_getaffinity(0))
     assert (found.cpus_wanted, found.folder_error) == (2, "")
-    assert (found.digest, "") == digest(str(script)) and found.digest != "missing"
+    assert found.digest == digest(str(script)) not in ("", "missing")
     assert Facts.from_text(found.to_text()) == found
-    assert digest(str(tmp_path / "none.py")) == ("missing", "")
-    assert digest(str(script / "beneath")) == ("", "ENOTDIR")
+    assert digest(str(tmp_path / "none.py")) == "missing"
+    assert digest(str(script / "beneath")) == ""
 
 
 def test_facts_of_another_version_are_read_as_far_as_they_are_known():
@@ -273,13 +270,6 @@ def test_a_folder_that_lags_or_is_not_shared_is_told_by_the_reader():
     ]
     (well,) = network._judge_folder(hosts, [("n1", {"n1": 0.0, "n2": 0.1}), ("n2", {"n1": 0.2, "n2": 0.0})])
     assert well.what == "2 nodes write, and see each other's files within 0.20 s"
-
-
-def test_clocks_are_judged_by_how_exactly_they_are_known():
-    (found,) = network._judge_clocks([("n2", -3.0, 0.01), ("n3", 2.0, 1.5)])
-    assert (found.host, found.what) == ("n2", "its clock is 3.0 s behind the first node's")
-    (well,) = network._judge_clocks([("n2", -0.003, 0.001)])
-    assert well.what == "clocks are at most 3.0 ms apart"
 
 
 def test_ranks_that_get_no_notice_are_named():
@@ -385,4 +375,4 @@ def test_with_a_copy_of_the_code_its_script_is_looked_at(rank, tmp_path, monkeyp
     monkeypatch.setenv("SLURMDDP_CODE", str(tmp_path / "copy"))
     monkeypatch.setenv("SLURMDDP_CODE_ORIGIN", str(tmp_path / "live"))
     look = entry._preflight(rank, [str(tmp_path / "live" / "train.py"), "--lr", "1"])
-    assert Facts.from_text(look.facts).digest == digest(str(tmp_path / "copy" / "train.py"))[0]
+    assert Facts.from_text(look.facts).digest == digest(str(tmp_path / "copy" / "train.py"))

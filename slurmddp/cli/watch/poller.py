@@ -7,11 +7,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Final
 
+from slurmddp.background import run_in_background
 from slurmddp.errors import SlurmddpError
 from slurmddp.monitoring import status
 from slurmddp.monitoring.status import JobStatus
 from slurmddp.runs import lookup
-from slurmddp.slurm.client import run_in_background
 from slurmddp.slurm.states import Phase
 from slurmddp.submission import cancel, requeue
 

@@ -33,7 +33,7 @@ from slurmddp.runtime.exiting.record import write_event
 from slurmddp.runtime.metrics import step_timer
 from slurmddp.runtime.metrics.stragglers import Stragglers
 from slurmddp.runtime.stopping.consensus import Consensus
-from slurmddp.runtime.stopping.stop_policy import Phase
+from slurmddp.runtime.stopping.stop_policy import Phase, Progress
 
 EVERY_S: Final = 600.0
 """Seconds between two checkpoints when neither steps nor seconds are given."""
@@ -73,7 +73,7 @@ class Checkpointer:
         sampler = shared.get("sampler")
         self._sampler = sampler if isinstance(sampler, Sampler) else None
         self._cadence = _Cadence(every_steps, EVERY_S if every_steps is every_s is None else every_s)
-        self._progress = _Progress()
+        self._progress = Progress()
         self._stragglers = Stragglers(self._training.modules.values(), self._session.who)
         self._step_timer: step_timer.StepTimer | None = None
         self.step = 0
@@ -158,8 +158,8 @@ class Checkpointer:
             self._training.restore_random()
         self._cadence.restart()
         write_event(self._session.who, Loop(step=self.step, total=self.total))
-        self._progress.finished_at = time.monotonic()
-        self._session.stopping.progress = self._progress.read
+        self._progress.begin()
+        self._session.stopping.progress = self._progress
         self._session.stopping.enter(Phase.LOOP)
 
     def _finish_step(self) -> None:
@@ -214,22 +214,6 @@ class _Cadence:
     def is_due_by_time(self, now: float) -> bool:
         """Tell by the clock; only rank 0's counts."""
         return self._every_s is not None and now >= self._last_s + self._every_s
-
-
-class _Progress:
-    """When the last step was finished, and how long the longest took: by them a stuck loop is recognized."""
-
-    def __init__(self) -> None:
-        self.finished_at = time.monotonic()
-        self._longest_s = 0.0
-
-    def finish_step(self) -> None:
-        now = time.monotonic()
-        self._longest_s = max(self._longest_s, now - self.finished_at)
-        self.finished_at = now
-
-    def read(self) -> tuple[float, float]:
-        return self.finished_at, self._longest_s
 
 
 def _check_counts(every_steps: int | None, keep: int) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from slurmddp.runtime.checkpoint import sharded, state_dicts
@@ -16,9 +15,6 @@ from slurmddp.runtime.checkpoint.staging import check_plain
 from slurmddp.runtime.checkpoint.state_dicts import Stateful
 from slurmddp.runtime.checkpoint.store import INDEX, Files, Store, save_bytes, save_parts, save_states
 from slurmddp.runtime.launch.rank import Rank
-
-NAME_BYTES = 255
-"""The longest name of a folder."""
 
 Report = dict[str, Any]
 
@@ -46,7 +42,7 @@ class CollectiveSave:
         def fill(folder: Path) -> Files:
             nonlocal named
             named = True
-            self._broadcast_name(folder.name)
+            state_dicts.broadcast(folder.name, self._group)
             reports = self._gather(lambda: self._write(folder, share, parts))
             return self._finish(folder, reports)
 
@@ -58,11 +54,11 @@ class CollectiveSave:
 
     def skip(self) -> None:
         """Tell the other ranks, as rank 0, that there is no checkpoint to write."""
-        self._broadcast_name("")
+        state_dicts.broadcast("", self._group)
 
     def write_as_peer(self, share: Share) -> None:
         """Write this rank's file, as a rank other than 0, if rank 0 writes a checkpoint."""
-        name = self._broadcast_name("")
+        name = state_dicts.broadcast("", self._group)
         if name:
             self._gather(lambda: self._write(self._folder / name, share, {}))
 
@@ -100,11 +96,3 @@ class CollectiveSave:
         files |= save_parts({INDEX: index}, folder)
         files[sharded.METADATA] = save_bytes(sharded.encode_metadata(index), folder / sharded.METADATA)
         return files
-
-    def _broadcast_name(self, name: str) -> str:
-        """Return the name that rank 0 sends to all ranks."""
-        if self._group is None:
-            return name
-        message = torch.tensor(list(name.encode().ljust(NAME_BYTES, b"\0")), dtype=torch.uint8)
-        dist.broadcast(message, 0, self._group)
-        return bytes(message.tolist()).rstrip(b"\0").decode()

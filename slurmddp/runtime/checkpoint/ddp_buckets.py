@@ -7,7 +7,8 @@ a checkpoint holds that order. Before the first resumed step, a backward pass of
 order makes DistributedDataParallel build the same buckets again.
 """
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -83,32 +84,30 @@ def _backward_of_zeros(model: DistributedDataParallel, parameters: list[nn.Param
         model().backward()
 
 
-class _only_forward:  # noqa: N801 - a context manager reads as a verb
+@contextlib.contextmanager
+def _only_forward(module: nn.Module, parameters: list[nn.Parameter]) -> Iterator[None]:
     """Replace the module's forward by the chain of parameters, and remove the program's hooks meanwhile."""
+    names = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    hooks = {name: getattr(module, name) for name in names}
+    own = vars(module).get("forward")
+    for name in names:
+        setattr(module, name, type(hooks[name])())
+    module.forward = lambda: _chain(parameters)
+    try:
+        yield
+    finally:
+        del module.forward
+        if own is not None:  # set by torch.compile or by the program
+            module.forward = own
+        for name in names:
+            setattr(module, name, hooks[name])
 
-    def __init__(self, module: nn.Module, parameters: list[nn.Parameter]) -> None:
-        self._module, self._parameters = module, parameters
-        self._hooks: dict[str, Any] = {}
-        self._own = vars(module).get("forward")
 
-    def __enter__(self) -> None:
-        for name in ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"):
-            self._hooks[name] = getattr(self._module, name)
-            setattr(self._module, name, type(self._hooks[name])())
-        self._module.forward = self._chain
-
-    def __exit__(self, *_: object) -> None:
-        del self._module.forward
-        if self._own is not None:  # set by torch.compile or by the program
-            self._module.forward = self._own
-        for name, hooks in self._hooks.items():
-            setattr(self._module, name, hooks)
-
-    def _chain(self) -> Tensor:
-        end = torch.zeros((), device=self._parameters[0].device, requires_grad=True)
-        for parameter in self._parameters:
-            end = _Link.apply(end, parameter)  # type: ignore[no-untyped-call]  # torch leaves it untyped
-        return end
+def _chain(parameters: list[nn.Parameter]) -> Tensor:
+    end = torch.zeros((), device=parameters[0].device, requires_grad=True)
+    for parameter in parameters:
+        end = _Link.apply(end, parameter)  # type: ignore[no-untyped-call]  # torch leaves it untyped
+    return end
 
 
 class _Link(torch.autograd.Function):

@@ -1,10 +1,10 @@
 """Restores the newest checkpoint on all ranks."""
 
-import torch
 import torch.distributed as dist
 
-from slurmddp.errors import PeerError, RankError
+from slurmddp.errors import PeerError
 from slurmddp.runs.training_events import Resume
+from slurmddp.runtime.checkpoint.state_dicts import broadcast
 from slurmddp.runtime.checkpoint.store import Saved, Store
 from slurmddp.runtime.checkpoint.training_state import TrainingState
 from slurmddp.runtime.exiting.record import write_event
@@ -12,8 +12,8 @@ from slurmddp.runtime.session import Session
 
 VISIBLE_LIMIT_S = 60.0
 """Time for a checkpoint that rank 0 sees to become visible on the other nodes."""
-DIGEST_BYTES = 32
-_NO_CHECKPOINT, _FAILED = -1, -2
+_FAILED = "failed"
+"""Sent in place of a checkpoint when rank 0 cannot use one."""
 
 
 def restore_newest(training: TrainingState, store: Store, session: Session) -> int | None:
@@ -41,29 +41,21 @@ def _find_newest(store: Store, session: Session) -> Saved | None:
         return store.newest()
     if session.is_main:
         return _choose_for_all(store, session.control)
-    message = _empty_message()
-    dist.broadcast(message, 0, session.control)
-    step, *digest = message.tolist()
-    if step == _FAILED:
+    chosen = broadcast(None, session.control)
+    if chosen == _FAILED:
         raise PeerError("rank 0 found no checkpoint that can be used, and says why")
-    return None if step == _NO_CHECKPOINT else store.wait_for(step, bytes(digest).hex(), VISIBLE_LIMIT_S)
+    if chosen is None:
+        return None
+    step, digest = chosen
+    return store.wait_for(step, digest, VISIBLE_LIMIT_S)
 
 
 def _choose_for_all(store: Store, group: dist.ProcessGroup) -> Saved | None:
     """Send step and digest of the newest checkpoint to the other ranks, as rank 0; tell them also when this fails."""
-    message = _empty_message()
-    message[0] = _FAILED
+    chosen: str | tuple[int, str] | None = _FAILED
     try:
         saved = store.newest()
-        message[0] = saved.step if saved else _NO_CHECKPOINT
-        if saved:
-            message[1:] = torch.tensor(list(bytes.fromhex(saved.digest)))
-    except (RankError, OSError):
-        dist.broadcast(message, 0, group)
-        raise
-    dist.broadcast(message, 0, group)
-    return saved
-
-
-def _empty_message() -> torch.Tensor:
-    return torch.zeros(1 + DIGEST_BYTES, dtype=torch.int64)
+        chosen = (saved.step, saved.digest) if saved else None
+        return saved
+    finally:
+        broadcast(chosen, group)

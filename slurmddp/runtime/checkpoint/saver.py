@@ -9,11 +9,13 @@ All ranks call `begin` after the same step. It copies the state into host memory
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
+from slurmddp.background import run_in_background
 from slurmddp.runs.training_events import Checkpoint, CheckpointFailed
 from slurmddp.runtime.checkpoint import state_dicts
 from slurmddp.runtime.checkpoint.staging import Snapshot, check_plain
@@ -22,12 +24,9 @@ from slurmddp.runtime.checkpoint.training_state import RANKS, TrainingState
 from slurmddp.runtime.exiting.classify import one_line
 from slurmddp.runtime.exiting.record import write_event
 from slurmddp.runtime.session import CONTROL_LIMIT, Session
-from slurmddp.slurm.client import run_in_background
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
-
-    from slurmddp.runtime.checkpoint.sharded import Share
 
 
 class NoSaver:
@@ -97,7 +96,8 @@ class MainSaver(PeerSaver):
             return
         files = self._snapshot.take({**self._training.collect_files(step), RANKS: ranks})
         held_s = time.monotonic() - began
-        self._writing = run_in_background(lambda: self._write(step, files, held_s))
+        write = partial(self._store.write, step, files, self._note)
+        self._writing = run_in_background(lambda: self._write(step, files, held_s, write))
 
     def check(self, step: int) -> None:
         """Report a write that has failed; do not wait for one in progress."""
@@ -121,13 +121,10 @@ class MainSaver(PeerSaver):
             return ""
         return f"; that step could not be saved, step {self.last_saved or 0} could"
 
-    def _write(self, step: int, files: Mapping[str, Any], held_s: float) -> None:
+    def _write(self, step: int, files: Mapping[str, Any], held_s: float, write: Callable[[], object]) -> None:
         began = time.monotonic()
         _check_files(files)
-        self._store.write(step, files, self._note)
-        self._record(step, held_s, began)
-
-    def _record(self, step: int, held_s: float, began: float) -> None:
+        write()
         self.last_saved = step
         event = Checkpoint(step=step, held_s=held_s, write_s=time.monotonic() - began)
         write_event(self._session.who, event)
@@ -159,13 +156,8 @@ class ShardedSaver(MainSaver):
         elif self.last_saved == step:
             self._writing = run_in_background(self._collective.skip)
         else:
-            self._writing = run_in_background(lambda: self._write_all(step, files, share, held_s))
-
-    def _write_all(self, step: int, files: Mapping[str, Any], share: "Share", held_s: float) -> None:
-        began = time.monotonic()
-        _check_files(files)
-        self._collective.write_as_main(self._store, step, files, share, self._note)
-        self._record(step, held_s, began)
+            write = partial(self._collective.write_as_main, self._store, step, files, share, self._note)
+            self._writing = run_in_background(lambda: self._write(step, files, held_s, write))
 
 
 def make_saver(store: Store | None, training: TrainingState, session: Session) -> NoSaver:

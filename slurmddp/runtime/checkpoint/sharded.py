@@ -6,10 +6,8 @@ shape and dtype. The pieces have the layout of torch.distributed.checkpoint, whi
 Its collectives are not used, because they send pickles over the network.
 """
 
-import copy
 import dataclasses
 import pickle
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -31,14 +29,14 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor import empty as empty_dtensor
 
 from slurmddp.errors import RankError
+from slurmddp.runtime.checkpoint.staging import StatePath, map_tensors
 from slurmddp.runtime.checkpoint.state_dicts import State, Stateful, is_zero, state_of
 
 METADATA = ".metadata"
 """The index for the tools of torch.distributed.checkpoint; never read here, because it is a pickle."""
 
-_Path = tuple[Any, ...]
-_Visit = Callable[[_Path, Tensor], Tensor]
-_Targets = Callable[[_Path], Tensor | None]
+_Visit = Callable[[StatePath, Tensor], Tensor]
+_Targets = Callable[[StatePath], Tensor | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +91,7 @@ def collect_share(parts: Mapping[str, Stateful], *, main: bool) -> Share:
     pieces: list[Piece] = []
     for name, part in parts.items():
         tensors: dict[str, Tensor] = {}
-        framed = _map_tensors(state_of(part), _make_collector(tensors), (name,))
+        framed = map_tensors(state_of(part), _make_collector(tensors), (name,))
         alone = is_zero(part)
         if main or alone:
             frame[name] = framed if main else {"state": framed["state"]}
@@ -127,7 +125,7 @@ def load(folder: Path, index: State, parts: Mapping[str, Stateful]) -> State:
     for name, part in parts.items():
         if name in index["frame"]:
             visit = _make_allocator(targets, _target_by_path(part), index["divided"])
-            loaded[name] = _map_tensors(_drop_remote(index["frame"][name], part), visit, (name,))
+            loaded[name] = map_tensors(_drop_remote(index["frame"][name], part), visit, (name,))
     _read(folder, _metadata(index), targets)
     return loaded
 
@@ -140,25 +138,12 @@ def _read(folder: Path, metadata: Metadata, targets: dict[str, Tensor]) -> None:
     reader.read_data(planner.finish_plan(planner.create_local_plan()), planner).wait()
 
 
-def _map_tensors(value: Any, visit: _Visit, path: _Path) -> Any:
-    """Return a copy of a state with `visit` applied to each tensor."""
-    if isinstance(value, Tensor):
-        return visit(path, value)
-    if type(value) in (dict, OrderedDict):
-        mapped = copy.copy(value)  # keeps `_metadata`, the versions of a module's parts
-        mapped.update({key: _map_tensors(item, visit, (*path, key)) for key, item in value.items()})
-        return mapped
-    if type(value) in (list, tuple):
-        return type(value)(_map_tensors(item, visit, (*path, place)) for place, item in enumerate(value))
-    return copy.deepcopy(value)
-
-
-def _name(path: _Path) -> str:
+def _name(path: StatePath) -> str:
     return ".".join(map(str, path))
 
 
 def _make_collector(tensors: dict[str, Tensor]) -> _Visit:
-    def visit(path: _Path, tensor: Tensor) -> Tensor:
+    def visit(path: StatePath, tensor: Tensor) -> Tensor:
         name = _name(path)
         if name in tensors:
             raise RankError(f"two tensors of the state are called {name}; rename one")
@@ -169,7 +154,7 @@ def _make_collector(tensors: dict[str, Tensor]) -> _Visit:
 
 
 def _make_allocator(targets: dict[str, Tensor], target: _Targets, divided: Mapping[str, list[int | None]]) -> _Visit:
-    def visit(path: _Path, tensor: Tensor) -> Tensor:
+    def visit(path: StatePath, tensor: Tensor) -> Tensor:
         name = _name(path)
         targets[name] = _allocate(tensor, target(path[1:]), divided.get(name))
         return targets[name]
@@ -197,8 +182,8 @@ def _target_by_path(part: Stateful) -> _Targets:
     if isinstance(part, torch.optim.Optimizer):
         parameters = dict(enumerate(_parameters(part)))
         return lambda path: parameters.get(path[1])
-    found: dict[_Path, Tensor] = {}
-    _map_tensors(state_of(part), found.setdefault, ())
+    found: dict[StatePath, Tensor] = {}
+    map_tensors(state_of(part), found.setdefault)
     return found.get
 
 
@@ -241,15 +226,15 @@ def _split_pieces(tensors: dict[str, Tensor]) -> list[Piece]:
 
 
 def _metadata(index: State) -> Metadata:
-    paths: dict[str, _Path] = {}
+    paths: dict[str, StatePath] = {}
     tensors: dict[str, TensorStorageMetadata] = {}
 
-    def visit(path: _Path, tensor: Tensor) -> Tensor:
+    def visit(path: StatePath, tensor: Tensor) -> Tensor:
         paths[_name(path)] = path
         tensors[_name(path)] = TensorStorageMetadata(TensorProperties(dtype=tensor.dtype), tensor.shape, [])
         return tensor
 
-    _map_tensors(index["frame"], visit, ())
+    map_tensors(index["frame"], visit)
     places = {}
     for entry in (Entry(*entry) for entry in index["entries"]):
         offsets = torch.Size(entry.offsets)

@@ -3,14 +3,15 @@
 import copy
 import io
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
 from slurmddp.errors import RankError
 
-_Path = tuple[Any, ...]
+StatePath = tuple[Any, ...]
+"""The keys and places that lead to a value of a state."""
 
 
 class Snapshot:
@@ -26,7 +27,7 @@ class Snapshot:
         next call, which writes into the same memory.
         """
         copying = _Copying(self._buffers)
-        copied = copying.copy(state, ())
+        copied = map_tensors(state, copying.copy)
         self._buffers = copying.used
         for device in copying.devices:
             torch.cuda.current_stream(device).synchronize()
@@ -42,21 +43,8 @@ class _Copying:
         self._buffers = buffers
         self._seen: dict[tuple[Any, ...], torch.Tensor] = {}
 
-    def copy(self, value: Any, path: _Path) -> Any:
-        if isinstance(value, torch.Tensor):
-            return self._tensor(value.detach(), path)
-        if type(value) in (dict, OrderedDict):
-            return self._mapping(value, path)
-        if type(value) in (list, tuple):
-            return type(value)(self.copy(item, (*path, index)) for index, item in enumerate(value))
-        return copy.deepcopy(value)
-
-    def _mapping(self, value: Any, path: _Path) -> Any:
-        copied = copy.copy(value)  # keeps `_metadata`, the versions of a module's parts
-        copied.update({key: self.copy(item, (*path, key)) for key, item in value.items()})
-        return copied
-
-    def _tensor(self, tensor: torch.Tensor, path: _Path) -> torch.Tensor:
+    def copy(self, path: StatePath, tensor: torch.Tensor) -> torch.Tensor:
+        tensor = tensor.detach()
         if tensor.layout is not torch.strided:
             return tensor.to("cpu", copy=True)
         place = (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
@@ -64,7 +52,7 @@ class _Copying:
             self._seen[place] = self._fill_buffer(tensor, path)
         return self._seen[place]
 
-    def _fill_buffer(self, tensor: torch.Tensor, path: _Path) -> torch.Tensor:
+    def _fill_buffer(self, tensor: torch.Tensor, path: StatePath) -> torch.Tensor:
         key = (path, tensor.is_cuda, tensor.dtype, tensor.shape, tensor.stride())
         buffer = self._buffers.get(key)
         if buffer is None:
@@ -73,6 +61,19 @@ class _Copying:
             self.devices.add(tensor.device)
         self.used[key] = buffer
         return buffer.copy_(tensor, non_blocking=tensor.is_cuda)
+
+
+def map_tensors(value: Any, visit: Callable[[StatePath, torch.Tensor], torch.Tensor], path: StatePath = ()) -> Any:
+    """Return a copy of a state of dicts, lists and tuples, with `visit` applied to each tensor."""
+    if isinstance(value, torch.Tensor):
+        return visit(path, value)
+    if type(value) in (dict, OrderedDict):
+        mapped = copy.copy(value)  # keeps `_metadata`, the versions of a module's parts
+        mapped.update({key: map_tensors(item, visit, (*path, key)) for key, item in value.items()})
+        return mapped
+    if type(value) in (list, tuple):
+        return type(value)(map_tensors(item, visit, (*path, place)) for place, item in enumerate(value))
+    return copy.deepcopy(value)
 
 
 def check_plain(state: Any, name: str) -> None:

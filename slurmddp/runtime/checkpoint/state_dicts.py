@@ -201,6 +201,19 @@ def gather(state: State, group: dist.ProcessGroup | None) -> list[State]:
     return [from_bytes(content[: int(size)]) for content, size in zip(received, sizes, strict=True)]
 
 
+def broadcast(value: Any, group: dist.ProcessGroup | None) -> Any:
+    """Return rank 0's value, which all ranks together send and receive as `gather` does."""
+    if group is None:
+        return value
+    content = to_bytes(value)
+    size = torch.tensor([len(content)])
+    dist.broadcast(size, 0, group)
+    if dist.get_rank(group):
+        content = torch.empty(int(size), dtype=torch.uint8)
+    dist.broadcast(content, 0, group)
+    return from_bytes(content)
+
+
 def to_bytes(state: Any) -> Tensor:
     """Return a state as a tensor of bytes."""
     content = io.BytesIO()

@@ -58,11 +58,6 @@ class Saved:
     files: Mapping[str, Mapping[str, Any]]
     """By file name: `size` in bytes and `sha256`."""
 
-    @property
-    def size(self) -> int:
-        """Bytes of all files, the manifest's not counted."""
-        return sum(file["size"] for file in self.files.values())
-
 
 class Store:
     """The checkpoints of one run in one folder. One process writes them; any process may read them.

@@ -17,6 +17,7 @@ from typing import Any, Final, Self
 from slurmddp.runtime.health.gpus import list_visible
 from slurmddp.runtime.launch.addresses import FALLBACKS
 from slurmddp.runtime.launch.rank import Rank
+from slurmddp.slurm.values import parse_number
 from slurmddp.version import __version__
 
 SHM: Final = Path("/dev/shm")  # noqa: S108 - only its size is read
@@ -37,9 +38,7 @@ class Facts:
     script: str = ""
     """The script in COMMAND; empty for another COMMAND."""
     digest: str = ""
-    """The beginning of the sha256 of the script, or `missing`."""
-    script_error: str = ""
-    """Why the script, which is there, could not be read, by the name of errno."""
+    """The beginning of the sha256 of the script, or `missing`; empty when it cannot be read."""
     gpus: list[str] = field(default_factory=list)
     """GPUs that this rank sees."""
     gpus_asked: bool = False
@@ -89,12 +88,10 @@ def gather_facts(rank: Rank, words: Sequence[str], environment: Mapping[str, str
 
 def _measure(rank: Rank, words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
     script = script_in(words)
-    script_digest, script_error = digest(script) if script else ("", "")
     return {
         "versions": versions(),
         "script": script,
-        "digest": script_digest,
-        "script_error": script_error,
+        "digest": digest(script) if script else "",
         "gpus": list_visible(environment),
         "gpus_asked": "SLURM_GPUS_ON_NODE" in environment,
         "cpus": sorted(os.sched_getaffinity(0)),
@@ -138,15 +135,15 @@ def script_in(words: Sequence[str]) -> str:
     return words[0] if words and not words[0].startswith("-") else ""
 
 
-def digest(path: str) -> tuple[str, str]:
-    """Return the first 12 digits of a file's sha256, `missing` if there is no file; and the error of reading it."""
+def digest(path: str) -> str:
+    """Return the first 12 digits of a file's sha256; `missing` if there is no file, empty if it cannot be read."""
     try:
         with Path(path).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()[:12], ""
+            return hashlib.file_digest(file, "sha256").hexdigest()[:12]
     except FileNotFoundError:
-        return MISSING, ""
-    except OSError as error:
-        return "", error_name(error)
+        return MISSING
+    except OSError:
+        return ""
 
 
 def write_mark(rank: Rank) -> str:
@@ -168,13 +165,9 @@ def error_name(error: OSError) -> str:
 def _cpus_wanted(rank: Rank, environment: Mapping[str, str]) -> int:
     """Return the CPUs asked for a rank; the one task a node of fork and torchrun has the CPUs of all its ranks."""
     ranks_of_task = rank.local_world_size if rank.launcher in ("fork", "torchrun") else 1
-    return _number(environment.get("SLURM_CPUS_PER_TASK")) // ranks_of_task
+    return (parse_number(environment.get("SLURM_CPUS_PER_TASK", "")) or 0) // ranks_of_task
 
 
 def _cpus_of_node(environment: Mapping[str, str]) -> int:
     real = os.cpu_count() or 0
-    return real if _number(environment.get("SLURM_CPUS_ON_NODE")) <= real else 0
-
-
-def _number(text: str | None) -> int:
-    return int(text) if text and text.isdecimal() else 0
+    return real if (parse_number(environment.get("SLURM_CPUS_ON_NODE", "")) or 0) <= real else 0

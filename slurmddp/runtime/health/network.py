@@ -7,12 +7,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
+from os.path import exists
 from pathlib import Path
 from typing import Any, Final
 
 from slurmddp.runs.findings import Finding
-from slurmddp.runtime.health.facts import error_name
-from slurmddp.runtime.health.rules import LEAST_SKEW_S, clock_finding, name_finding
+from slurmddp.runtime.health.facts import write_mark
+from slurmddp.runtime.health.rules import judge_clocks, name_finding
 from slurmddp.runtime.health.store_channel import StoreChannel
 from slurmddp.runtime.launch.addresses import resolve, source_address
 from slurmddp.runtime.launch.rank import Rank
@@ -29,7 +31,7 @@ _AT_ONCE: Final = 16
 Node = dict[str, Any]
 """`host`, `port`, `address`: where a node listens."""
 Seen = dict[str, float | None]
-"""After how many seconds each node's file was seen whole; None when it was not."""
+"""After how many seconds each node's file was seen; None when it was not."""
 
 
 def check_ports(rank: Rank, channel: StoreChannel) -> list[Finding]:
@@ -118,42 +120,28 @@ def check_folder(rank: Rank, channel: StoreChannel) -> list[Finding]:
     """Let each node write a file into the run's folder that all others read; rank 0 returns what failed."""
     if rank.run_dir is None:
         return []
-    folder = rank.run_dir.attempt(rank.job, rank.attempt)
-    written = _write(rank, folder) if rank.local_rank == 0 else ""
-    hosts = channel.broadcast("wrote", channel.gather("write", [rank.host, written] if rank.local_rank == 0 else None))
-    hosts = [each for each in hosts if each]
-    writers = [host for host, why in hosts if not why]
-    read = channel.gather("read", [rank.host, _read(folder, writers)] if rank.local_rank == 0 else None)
+    mark = partial(rank.run_dir.node_mark, rank.job, rank.attempt)
+    written = [rank.host, write_mark(rank), rank.node_rank] if rank.local_rank == 0 else None
+    nodes = [node for node in channel.broadcast("wrote", channel.gather("write", written)) if node]
+    marks = {host: mark(node) for host, error, node in nodes if not error}
+    read = channel.gather("read", [rank.host, _await_marks(marks)] if rank.local_rank == 0 else None)
     channel.barrier("folder")
-    _mark(folder, rank.host).unlink(missing_ok=True)
-    return list(_judge_folder(hosts, [each for each in read if each])) if rank.is_main else []
+    mark(rank.node_rank).unlink(missing_ok=True)
+    return list(_judge_folder(nodes, [each for each in read if each])) if rank.is_main else []
 
 
-def _mark(folder: Path, host: str) -> Path:
-    return folder / f"exam-{host}.mark"
-
-
-def _write(rank: Rank, folder: Path) -> str:
-    try:
-        _mark(folder, rank.host).write_text(rank.host)
-    except OSError as error:
-        return error_name(error)
-    return ""
-
-
-def _read(folder: Path, writers: Sequence[str]) -> Seen:
-    began, seen = time.monotonic(), Seen(dict.fromkeys(writers))
+def _await_marks(marks: Mapping[str, Path]) -> Seen:
+    began, seen = time.monotonic(), Seen(dict.fromkeys(marks))
     while None in seen.values() and time.monotonic() - began < SHARED_LIMIT_S:
         for host in [host for host, after_s in seen.items() if after_s is None]:
-            with suppress(OSError):
-                if _mark(folder, host).read_text() == host:
-                    seen[host] = time.monotonic() - began
+            if exists(marks[host]):  # noqa: PTH110 - Path.exists raises where a file system does not answer
+                seen[host] = time.monotonic() - began
         time.sleep(0.01)
     return seen
 
 
 def _judge_folder(
-    hosts: Sequence[Sequence[str]], read: Sequence[tuple[str, Mapping[str, float | None]]]
+    nodes: Sequence[Sequence[Any]], read: Sequence[tuple[str, Mapping[str, float | None]]]
 ) -> Iterator[Finding]:
     for reader, seen in read:
         for writer, after_s in seen.items():
@@ -168,38 +156,18 @@ def _judge_folder(
                     advice="put the run's folder on another file system that all nodes share, by --runs-dir",
                 )
     lags = [after_s for _, seen in read for after_s in seen.values() if after_s is not None]
-    if lags and all(not why for _, why in hosts) and len(lags) == len(hosts) ** 2:
-        what = f"{len(hosts)} nodes write, and see each other's files within {max(lags):.2f} s"
+    if lags and len(lags) == len(nodes) ** 2:
+        what = f"{len(nodes)} nodes write, and see each other's files within {max(lags):.2f} s"
         yield Finding(check="folder", level="ok", what=what)
 
 
 def check_clocks(rank: Rank, channel: StoreChannel) -> list[Finding]:
-    """Let each node send its time between two readings of rank 0's clock; rank 0 returns the wrong clocks."""
-    nodes = channel.broadcast(
-        "clocks", channel.gather("has clock", [rank.rank, rank.host] if rank.local_rank == 0 else None)
-    )
-    others = [each for each in nodes if each and each[0]]
-    if rank.is_main:
-        return list(_judge_clocks([(host, *_measure_skew(channel, number)) for number, host in others]))
-    if rank.local_rank == 0:
-        channel.receive(f"time of/{rank.rank}")
-        channel.send(f"time/{rank.rank}", time.time())
-    return []
-
-
-def _measure_skew(channel: StoreChannel, number: int) -> tuple[float, float]:
-    """Return how far a rank's clock is ahead of this one's, and how exactly that is known, in seconds."""
-    began = time.time()
-    channel.send(f"time of/{number}", began)
-    there = channel.receive(f"time/{number}")
-    ended = time.time()
-    return there - (began + ended) / 2, (ended - began) / 2
-
-
-def _judge_clocks(skews: Sequence[tuple[str, float, float]]) -> Iterator[Finding]:
-    for host, skew_s, exact_s in skews:
-        if abs(skew_s) - exact_s > LEAST_SKEW_S:
-            yield clock_finding(host, skew_s, "the first node's")
-    if skews and all(abs(skew_s) - exact_s <= LEAST_SKEW_S for _, skew_s, exact_s in skews):
-        most_s = max(abs(skew_s) for _, skew_s, _ in skews)
-        yield Finding(check="clock", level="ok", what=f"clocks are at most {most_s * 1000:.1f} ms apart")
+    """Let each node read its clock between two readings of rank 0's; rank 0 returns the wrong clocks."""
+    began = channel.broadcast("clocks", time.time())
+    answers = channel.gather("time", [rank.host, time.time()] if rank.local_rank == 0 else None)
+    ended, times = time.time(), [each for each in answers if each]
+    found = list(judge_clocks(began, ended, times))
+    if rank.is_main and rank.nodes > 1 and not found:
+        most_s = max(max(abs(time_s - began), abs(time_s - ended)) for _, time_s in times)
+        found.append(Finding(check="clock", level="ok", what=f"clocks are at most {most_s * 1000:.1f} ms apart"))
+    return found

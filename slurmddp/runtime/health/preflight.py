@@ -38,7 +38,9 @@ class Preflight:
 
     def compare_clocks(self, published: float, times: Mapping[int, float]) -> None:
         """Report wrong clocks: `times` by rank, read after `published`; all in seconds since 1970."""
-        self._report(judge_clocks(self._ranks, published, time.time(), times))
+        ended = time.time()
+        leaders = [(facts.host, times[facts.rank]) for facts in self._ranks if facts.is_leader and facts.rank in times]
+        self._report(judge_clocks(published, ended, leaders))
 
     def _find(self, texts: Iterable[str]) -> Iterator[Finding]:
         try:

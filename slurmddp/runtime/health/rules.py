@@ -1,6 +1,7 @@
 """Rules that compare the facts of all ranks of a job, and the findings that they give. Pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from slurmddp.runs.findings import Finding
@@ -15,6 +16,7 @@ _LASTING: Final = ("EROFS", "EACCES", "EPERM", "ENOENT", "ENOTDIR")
 _MOST_LISTED: Final = 4
 
 All = Sequence[Facts]
+_warning = partial(Finding, level="warning")
 
 
 def judge(ranks: All) -> Iterator[Finding]:
@@ -36,9 +38,8 @@ def judge_marks(ranks: All, seen: Callable[[int], bool]) -> Iterator[Finding]:
     """Yield the nodes whose mark in the run's folder is not `seen` on the first node."""
     for facts in ranks:
         if facts.is_leader and not (facts.folder_error or facts.failure) and not seen(facts.node_rank):
-            yield Finding(
+            yield _warning(
                 check="folder",
-                level="warning",
                 host=facts.host,
                 what=f"what it wrote into the run's folder is not seen on {ranks[0].host}",
                 why="records and checkpoints of one node are lost for the others",
@@ -46,26 +47,27 @@ def judge_marks(ranks: All, seen: Callable[[int], bool]) -> Iterator[Finding]:
             )
 
 
-def judge_clocks(ranks: All, published: float, heard: float, times: Mapping[int, float]) -> Iterator[Finding]:
-    """Yield the nodes whose time was outside of [published, heard], which the first node read before and after.
+def judge_clocks(began: float, ended: float, times: Sequence[tuple[str, float]]) -> Iterator[Finding]:
+    """Yield the nodes whose clock is wrong: `times` are their hosts and times.
 
-    All times in seconds since 1970; `times` by rank.
+    The first node read its own clock before and after: at `began` and `ended`. All times in seconds since 1970.
     """
-    for facts in ranks:
-        time_s = times.get(facts.rank)
-        if time_s is None or not facts.is_leader:
-            continue
-        apart_s = max(published - time_s, time_s - heard)
-        if apart_s > LEAST_SKEW_S:
-            skew_s = -apart_s if time_s < published else apart_s
-            yield clock_finding(facts.host, skew_s, f"that of {ranks[0].host}")
+    for host, time_s in times:
+        skew_s = time_s - began if time_s < began else max(time_s - ended, 0.0)
+        if abs(skew_s) > LEAST_SKEW_S:
+            yield _warning(
+                check="clock",
+                host=host,
+                what=f"its clock is {abs(skew_s):.1f} s {'ahead of' if skew_s > 0 else 'behind'} the first node's",
+                why="ranks stop at the wrong time before the time limit, and records are out of order",
+                advice="tell the site: NTP does not work there",
+            )
 
 
 def failed_check(error: str, host: str = "", rank: int | None = None) -> Finding:
     """Return that a look came to no end, and why."""
-    return Finding(
+    return _warning(
         check="preflight",
-        level="warning",
         host=host,
         rank=rank,
         what=f"the look at the ranks failed ({error})",
@@ -73,23 +75,10 @@ def failed_check(error: str, host: str = "", rank: int | None = None) -> Finding
     )
 
 
-def clock_finding(host: str, skew_s: float, of: str) -> Finding:
-    """Return the warning of a clock that is `skew_s` seconds ahead of another one, named by `of`."""
-    return Finding(
-        check="clock",
-        level="warning",
-        host=host,
-        what=f"its clock is {abs(skew_s):.1f} s {'ahead of' if skew_s > 0 else 'behind'} {of}",
-        why="ranks stop at the wrong time before the time limit, and records are out of order",
-        advice="tell the site: NTP does not work there",
-    )
-
-
 def name_finding(host: str, name: str, what: str) -> Finding:
     """Return the warning of a host on which the name of another node does not resolve."""
-    return Finding(
+    return _warning(
         check="names",
-        level="warning",
         host=host,
         what=what,
         why="programs that use the name fail; slurmddp uses the address that Slurm has",
@@ -128,9 +117,8 @@ def _versions(ranks: All) -> Iterator[Finding]:
     for name in sorted({name for facts in ranks for name in facts.versions}):
         by_value = _groups(ranks, lambda facts: facts.versions.get(name, "none"))  # noqa: B023 - called at once
         if len(by_value) > 1:
-            yield Finding(
+            yield _warning(
                 check="versions",
-                level="warning",
                 host=_odd_host(by_value),
                 what=f"{name} differs: {_list_groups(by_value)}",
                 why="ranks of different versions can compute differently, or wait for each other forever",
@@ -139,12 +127,12 @@ def _versions(ranks: All) -> Iterator[Finding]:
 
 
 def _script(ranks: All) -> Iterator[Finding]:
-    """Yield the nodes whose script differs or is missing; Python itself reports a script that no rank has."""
-    by_error = _groups(ranks, lambda facts: facts.script_error)
-    by_digest = _groups(by_error.pop("", ()), lambda facts: facts.digest)
+    """Yield the nodes whose script differs or is missing.
+
+    Python itself reports a script that no rank has, or that a rank cannot read.
+    """
+    by_digest = _groups([facts for facts in ranks if facts.digest], lambda facts: facts.digest)
     script = ranks[0].script
-    if by_digest:
-        yield from _unreadable(script, by_error)
     if len(by_digest) <= 1:
         return
     if MISSING in by_digest:
@@ -157,26 +145,13 @@ def _script(ranks: All) -> Iterator[Finding]:
             advice="put it on a file system that all nodes share",
         )
         return
-    yield Finding(
+    yield _warning(
         check="script",
-        level="warning",
         host=_odd_host(by_digest),
         what=f"{script} differs: {_list_groups(by_digest)} (sha256)",
         why="the ranks would run different programs",
         advice="put it on a file system that all nodes share, or wait until all nodes see your last change",
     )
-
-
-def _unreadable(script: str, by_error: Mapping[str, All]) -> Iterator[Finding]:
-    for error, members in by_error.items():
-        yield Finding(
-            check="script",
-            level="warning",
-            host=members[0].host,
-            what=f"{script} cannot be read by {_list_members(members)} ({error})",
-            why="if that lasts, these ranks have nothing to run",
-            advice="put it on a file system that all nodes share",
-        )
 
 
 def _gpus(ranks: All) -> Iterator[Finding]:
@@ -185,9 +160,8 @@ def _gpus(ranks: All) -> Iterator[Finding]:
         if not present or not any(facts.gpus_asked for facts in members):
             continue
         if len(present) < len(members):
-            yield Finding(
+            yield _warning(
                 check="gpus",
-                level="warning",
                 host=host,
                 what=f"ranks {_list_ranks(members)} share {_count(len(present), 'GPU')}: {_shorten(list(present))}",
                 why="NCCL refuses two ranks on one GPU, and the memory is shared",
@@ -195,9 +169,8 @@ def _gpus(ranks: All) -> Iterator[Finding]:
             )
         elif any(len(facts.gpus) < len(members) for facts in members):
             fewest = min(len(facts.gpus) for facts in members)
-            yield Finding(
+            yield _warning(
                 check="gpus",
-                level="warning",
                 host=host,
                 what=f"its {len(members)} ranks see {_count(fewest, 'GPU')} each",
                 why="a program that takes the GPU of its local rank ends by `invalid device ordinal`",
@@ -227,9 +200,8 @@ def _fewer_cpus(host: str, members: All) -> Iterator[Finding]:
         return
     least = min(bound, key=lambda facts: len(facts.cpus))
     what = f"may run on {_count(len(least.cpus), 'CPU')} of the {least.cpus_wanted} asked for"
-    yield Finding(
+    yield _warning(
         check="affinity",
-        level="warning",
         host=host,
         rank=least.rank if len(bound) == 1 else None,
         what=what if len(bound) == 1 else f"ranks {_list_ranks(bound)} {what}",
@@ -243,9 +215,8 @@ def _shared_cpus(host: str, members: All) -> Iterator[Finding]:
     wanted = sum(len(facts.cpus) for facts in members)
     used = {cpu for facts in members for cpu in facts.cpus}
     if members[0].cpus_of_node and len(used) < min(wanted, members[0].cpus_wanted * len(members)):
-        yield Finding(
+        yield _warning(
             check="affinity",
-            level="warning",
             host=host,
             what=f"its {len(members)} ranks share {_count(len(used), 'CPU')} of {members[0].cpus_of_node}",
             why="each was to have CPUs of its own",
@@ -256,9 +227,8 @@ def _shared_cpus(host: str, members: All) -> Iterator[Finding]:
 def _shared_memory(ranks: All) -> Iterator[Finding]:
     for facts in ranks:
         if facts.is_leader and facts.shm_mb < LEAST_SHM_MB:
-            yield Finding(
+            yield _warning(
                 check="shm",
-                level="warning",
                 host=facts.host,
                 what=f"{SHM} has {facts.shm_mb} MB",
                 why="workers of a DataLoader pass batches through it, and die of `Bus error` when it is full",

@@ -4,7 +4,6 @@ import os
 import signal
 import threading
 import time
-from types import FrameType
 from typing import Final
 
 from slurmddp.errors import ClusterError
@@ -24,11 +23,7 @@ def check_signals(rank: Rank, channel: StoreChannel) -> list[Finding]:
     """
     received = threading.Event()
 
-    def handle(number: int, frame: FrameType | None) -> None:
-        del number, frame
-        received.set()
-
-    signal.signal(signal.SIGUSR2, handle)
+    signal.signal(signal.SIGUSR2, lambda *_: received.set())
     channel.barrier("signal handlers")
     began = time.monotonic()
     refusal = channel.broadcast("signal", _send(rank) if rank.is_main else None)

@@ -6,7 +6,7 @@ SLURM_PROCID of their agent.
 
 import re
 import socket
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -97,6 +97,19 @@ class Rank:
         """Return the host on which srun's block distribution puts a rank; empty when the hosts are unknown."""
         node = rank // self.local_world_size
         return self.hosts[node] if node < len(self.hosts) else ""
+
+    def list_ranks(self, ranks: Iterable[int]) -> str:
+        """Return `ranks 2, 3 (n2), rank 5 (n3)`."""
+        by_host: dict[str, list[int]] = {}
+        for number in ranks:
+            by_host.setdefault(self.host_of(number), []).append(number)
+        return ", ".join(list_ranks(some) + (f" ({host})" if host else "") for host, some in by_host.items())
+
+
+def list_ranks(ranks: Iterable[int]) -> str:
+    """Return `rank 3` or `ranks 0, 1`."""
+    words = [str(number) for number in sorted(ranks)]
+    return f"rank{'s' if len(words) > 1 else ''} {', '.join(words)}"
 
 
 def read_rank(environment: Environment) -> Rank:
@@ -197,14 +210,13 @@ def _read_srun(environment: Environment) -> Rank:
 def _read_fork(environment: Environment) -> Rank:
     node = _number(environment, "SLURM_NODEID")
     world_size = _number(environment, "SLURM_NTASKS", least=1)
-    local_world_size = _tasks_of_node(environment, node, world_size)
     return _build_rank(
         environment,
         "fork" if environment.get(variables.STARTED_BY) == "fork" else "srun",
-        rank=_number(environment, "SLURM_PROCID", below=("SLURM_NTASKS", world_size)),
-        local_rank=_number(environment, "SLURM_LOCALID", below=("the node's tasks", local_world_size)),
+        rank=_number(environment, "SLURM_PROCID"),
+        local_rank=_number(environment, "SLURM_LOCALID"),
         world_size=world_size,
-        local_world_size=local_world_size,
+        local_world_size=_tasks_of_node(environment, node, world_size),
         node_rank=node,
     )
 
@@ -214,23 +226,23 @@ def _read_torchrun(environment: Environment) -> Rank:
 
     The agents' rendezvous orders nodes by name as text, n10 before n2 (torch.distributed.elastic.rendezvous).
     """
-    world_size = _number(environment, "WORLD_SIZE", least=1)
-    local_world_size = _number(environment, "LOCAL_WORLD_SIZE", least=1)
-    local_rank = _number(environment, "LOCAL_RANK", below=("LOCAL_WORLD_SIZE", local_world_size))
-    rank = _number(environment, "RANK", below=("WORLD_SIZE", world_size))
-    node = _number(environment, "GROUP_RANK", default=rank // local_world_size)
+    numbers = _read_numbers(environment, "", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
     if _in_own_step(environment):
         node = _number(environment, "SLURM_NODEID")
-        rank = node * local_world_size + local_rank
-    return _build_rank(
-        environment,
-        "torchrun",
-        rank=rank,
-        local_rank=local_rank,
-        world_size=world_size,
-        local_world_size=local_world_size,
-        node_rank=node,
-    )
+        numbers["rank"] = node * numbers["local_world_size"] + numbers["local_rank"]
+    else:
+        node = _number(environment, "GROUP_RANK", default=numbers["rank"] // numbers["local_world_size"])
+    return _build_rank(environment, "torchrun", **numbers, node_rank=node)
+
+
+def _read_numbers(environment: Environment, prefix: str, world_size: str, local_world_size: str) -> dict[str, int]:
+    """Return what torchrun and mpirun name alike; the last two are their names of the numbers of ranks."""
+    return {
+        "rank": _number(environment, prefix + "RANK"),
+        "local_rank": _number(environment, prefix + "LOCAL_RANK"),
+        "world_size": _number(environment, prefix + world_size, least=1),
+        "local_world_size": _number(environment, prefix + local_world_size, least=1),
+    }
 
 
 def _in_own_step(environment: Environment) -> bool:
@@ -240,31 +252,14 @@ def _in_own_step(environment: Environment) -> bool:
 
 
 def _read_mpi(environment: Environment) -> Rank:
-    world_size = _number(environment, MPI_PREFIX + "SIZE", least=1)
-    local_world_size = _number(environment, MPI_PREFIX + "LOCAL_SIZE", least=1)
-    rank = _number(environment, MPI_PREFIX + "RANK", below=(MPI_PREFIX + "SIZE", world_size))
-    return _build_rank(
-        environment,
-        "mpi",
-        rank=rank,
-        local_rank=_number(environment, MPI_PREFIX + "LOCAL_RANK", below=(MPI_PREFIX + "LOCAL_SIZE", local_world_size)),
-        world_size=world_size,
-        local_world_size=local_world_size,
-        node_rank=rank // local_world_size,
-    )
+    numbers = _read_numbers(environment, MPI_PREFIX, "SIZE", "LOCAL_SIZE")
+    return _build_rank(environment, "mpi", **numbers, node_rank=numbers["rank"] // numbers["local_world_size"])
 
 
 def _read_single(environment: Environment) -> Rank:
     alone = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
-    return _build_rank(
-        {**environment, **alone},
-        "single",
-        rank=0,
-        local_rank=0,
-        world_size=1,
-        local_world_size=1,
-        node_rank=0,
-    )
+    numbers = {"rank": 0, "local_rank": 0, "world_size": 1, "local_world_size": 1, "node_rank": 0}
+    return _build_rank({**environment, **alone}, "single", **numbers)
 
 
 _READERS: dict[Launcher, Callable[[Environment], Rank]] = {
@@ -297,7 +292,7 @@ def _build_rank(environment: Environment, launcher: Launcher, **numbers: int) ->
         agent_in_step=launcher == "torchrun" and _in_own_step(environment),
         init_file=_init_file(environment),
         restarts=_restarts(environment, launcher),
-        stop_at=_time(environment, variables.STOP_AT),
+        stop_at=_number(environment, variables.STOP_AT) if environment.get(variables.STOP_AT) else None,
     )
 
 
@@ -332,23 +327,14 @@ def _tasks_of_node(environment: Environment, node: int, world_size: int) -> int:
     return counts[node]
 
 
-def _number(
-    environment: Environment,
-    name: str,
-    *,
-    default: int | None = None,
-    least: int = 0,
-    below: tuple[str, int] | None = None,
-) -> int:
+def _number(environment: Environment, name: str, *, default: int | None = None, least: int = 0) -> int:
     raw = environment.get(name)
     if raw is None:
         if default is None:
             raise RankError(f"{name} is not set; {SRUN_LINE}")
         return default
-    if not re.fullmatch(r"\d{1,9}", raw, re.ASCII) or int(raw) < least:
+    if not re.fullmatch(r"\d{1,12}", raw, re.ASCII) or int(raw) < least:
         raise RankError(f"{name}={raw!r} is not a whole number, {least} or more")
-    if below and int(raw) >= below[1]:
-        raise RankError(f"{name}={raw} is not below {below[0]}={below[1]}")
     return int(raw)
 
 
@@ -359,15 +345,6 @@ def _init_file(environment: Environment) -> Path | None:
     if not method.startswith("file:///"):
         raise RankError(f"SLURMDDP_RENDEZVOUS_FILE={method!r} is not file:// and an absolute path")
     return Path(method.removeprefix("file://"))
-
-
-def _time(environment: Environment, name: str) -> float | None:
-    raw = environment.get(name)
-    if not raw:
-        return None
-    if not re.fullmatch(r"\d{1,12}", raw, re.ASCII):
-        raise RankError(f"{name}={raw!r} is not a number of seconds since 1970")
-    return float(raw)
 
 
 def _port(environment: Environment, name: str) -> int:

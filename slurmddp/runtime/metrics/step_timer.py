@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import torch
 from torch import nn
@@ -14,19 +14,6 @@ from slurmddp.runtime.metrics.stragglers import find_ddp_modules
 
 BLOCKS = 20
 """Number of blocks of steps; a GPU, which works asynchronously, is synchronized only between two blocks."""
-
-
-def read_step_limit(environment: Mapping[str, str]) -> int | None:
-    """Return after how many steps the loop ends; None if the program decides.
-
-    Raises RankError if the variable is not a number.
-    """
-    text = environment.get(variables.STEP_LIMIT)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdecimal() and int(text)):
-        raise RankError(f"{variables.STEP_LIMIT}={text!r} is not a whole number, 1 or more; it is set by --steps")
-    return int(text)
 
 
 class StepTimer:
@@ -76,9 +63,16 @@ class StepTimer:
 
 
 def from_environment(parts: Iterable[nn.Module], device: torch.device) -> StepTimer | None:
-    """Return the timer of the steps that were asked for; None without `--steps`."""
-    asked = read_step_limit(os.environ)
-    return None if asked is None else StepTimer(asked, parts, device)
+    """Return the timer of the steps that were asked for; None without `--steps`.
+
+    Raises RankError if the variable is not a number.
+    """
+    text = os.environ.get(variables.STEP_LIMIT)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise RankError(f"{variables.STEP_LIMIT}={text!r} is not a whole number, 1 or more; it is set by --steps")
+    return StepTimer(int(text), parts, device)
 
 
 def _exposed_s(model: nn.Module) -> float:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slurmddp.errors import RankError
+from slurmddp.runtime.launch.rank import list_ranks
 from slurmddp.slurm.hostlist import format_ranges
 from slurmddp.version import __version__
 
@@ -92,11 +93,6 @@ def ranks_by_host(claims: Iterable[Claim]) -> dict[str, str]:
     for claim in sorted(claims, key=lambda claim: (claim.node_rank, claim.rank)):
         by_host.setdefault(claim.host, []).append(claim.rank)
     return {host: format_ranges(ranks) for host, ranks in by_host.items()}
-
-
-def list_ranks(ranks: list[int]) -> str:
-    """Return `rank 3` or `ranks 0, 1`."""
-    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, sorted(ranks)))}"
 
 
 def _describe_sizes(claims: list[Claim]) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 import contextlib
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from datetime import timedelta
@@ -10,6 +9,7 @@ from datetime import timedelta
 import torch.distributed as dist
 from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
 
+from slurmddp.background import run_in_background
 from slurmddp.errors import PeerError, RankError
 from slurmddp.runtime.launch.addresses import is_local, resolve
 from slurmddp.runtime.launch.rank import Rank
@@ -100,18 +100,10 @@ def _connect(rank: Rank, limit_s: float) -> Store:
     from a listener that is no store; a thread bounds that wait.
     """
     _await_listener(rank, limit_s)
-    opened: list[Store] = []
-
-    def create_client() -> None:
-        with contextlib.suppress(dist.DistError):
-            opened.append(_create_store(rank, is_server=False))
-
-    opener = threading.Thread(target=create_client, daemon=True)
-    opener.start()
-    opener.join(ANSWER_LIMIT_S)
-    if not opened:
-        raise _foreign_program(rank)
-    return opened[0]
+    try:
+        return run_in_background(lambda: _create_store(rank, is_server=False)).result(ANSWER_LIMIT_S)
+    except (dist.DistError, TimeoutError) as error:
+        raise _foreign_program(rank) from error
 
 
 def _await_listener(rank: Rank, limit_s: float) -> None:

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import FileStore, HashStore
+from torch._C._distributed_c10d import FileStore, HashStore, Store
 from torch.distributed import distributed_c10d
 
 from slurmddp.errors import RankError
@@ -98,10 +98,9 @@ def form_group(rank: Rank, device: torch.device) -> None:
     """
     backend = "nccl" if device.type == "cuda" else "gloo"
     device_id = device if device.type == "cuda" else None
+    store: Store | None = FileStore(str(rank.init_file), rank.world_size) if rank.init_file else None
     if rank.world_size == 1:
-        dist.init_process_group(backend, store=HashStore(), rank=0, world_size=1, device_id=device_id)
-        return
-    store = FileStore(str(rank.init_file), rank.world_size) if rank.init_file else None
+        store = HashStore()
     dist.init_process_group(
         backend,
         store=store,

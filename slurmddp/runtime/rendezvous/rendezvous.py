@@ -15,7 +15,7 @@ from slurmddp.errors import PeerError, RankError
 from slurmddp.runtime.health.preflight import Preflight
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rendezvous import head_store
-from slurmddp.runtime.rendezvous.claims import Claim, Claims, check_accepted, list_ranks, ranks_by_host
+from slurmddp.runtime.rendezvous.claims import Claim, Claims, check_accepted, ranks_by_host
 from slurmddp.runtime.rendezvous.head_store import lost_connection_as, open_store, reconnect, wait_for_keys
 from slurmddp.runtime.rendezvous.srun_failures import find_unstarted_ranks
 
@@ -162,9 +162,9 @@ def _await_arrival(rank: Rank, store: Store, key: str, deadline: float) -> bool:
 def _missing_ranks(rank: Rank, claims: list[Claim], limit_s: float) -> PeerError:
     unstarted, reason = find_unstarted_ranks(rank)
     if unstarted:
-        return PeerError(f"{_list_with_hosts(rank, unstarted)} could not be started; srun says: {reason}")
+        return PeerError(f"{rank.list_ranks(unstarted)} could not be started; srun says: {reason}")
     missing = sorted(set(range(rank.world_size)) - {claim.rank for claim in claims})
-    return PeerError(f"{_list_with_hosts(rank, missing)} did not arrive within {limit_s:g} s")
+    return PeerError(f"{rank.list_ranks(missing)} did not arrive within {limit_s:g} s")
 
 
 def _await_verdict(rank: Rank, claim: Claim, store: Store, sequence: int, limit_s: float) -> list[Claim]:
@@ -180,14 +180,6 @@ def _await_verdict(rank: Rank, claim: Claim, store: Store, sequence: int, limit_
     claims = [Claim(**entry) for entry in verdict["roster"]]
     check_accepted(claim, claims)
     return claims
-
-
-def _list_with_hosts(rank: Rank, ranks: list[int]) -> str:
-    """Return `ranks 2, 3 (n2), rank 5 (n3)`."""
-    by_host: dict[str, list[int]] = {}
-    for number in ranks:
-        by_host.setdefault(rank.host_of(number), []).append(number)
-    return ", ".join(list_ranks(some) + (f" ({host})" if host else "") for host, some in by_host.items())
 
 
 def _publish_silent_ranks(rank: Rank, store: Store, limit_s: float) -> list[int]:

@@ -23,6 +23,10 @@ LOOP_LIMIT_S = 25.0
 """For the loop to reach its stop, where Slurm does not say when it kills the job; KillWait is 30 s by default."""
 MARGIN_S = 5.0
 """Before Slurm's kill: what the batch script needs to put the job back into the queue."""
+HEARD_LIMIT_S = 1.0
+"""For the signal thread to see a signal that has already ended the program, here or in a peer."""
+SETTLE_LIMIT_S = 6.0
+"""For the signal thread to end a process that must stop; the ends of its peers are seen as errors before."""
 EARLY_S = 60.0
 """Slurm may signal the time limit this much too early, which is all the time that a short job has."""
 LONG_STEPS = 2.0
@@ -30,8 +34,6 @@ LONG_STEPS = 2.0
 
 Confirm = Callable[[float], list[int]]
 """Confirms a stop request among all ranks; returns the ranks that did not confirm it within so many seconds."""
-Progress = Callable[[], tuple[float, float]]
-"""Returns when the last step was finished, by `time.monotonic()`, and the seconds of the longest step."""
 EndCall = Callable[[slurm_reason.Reason], Verdict | None]
 """Saves a callable and returns how it ends; None when it is about to end by itself."""
 
@@ -53,6 +55,25 @@ ENDING_PHASES: Final = frozenset({Phase.RENDEZVOUS, Phase.SCRIPT})
 """A stop request in these always ends the process; a failure that it meets meanwhile is a consequence."""
 
 
+class Progress:
+    """The steps of a loop: by them a stuck loop is recognized."""
+
+    finished_at = 0.0
+    """When the last step was finished, by `time.monotonic()`."""
+    longest_s = 0.0
+    """The seconds of the longest step."""
+
+    def begin(self) -> None:
+        """Count the time of the first step from now."""
+        self.finished_at = time.monotonic()
+
+    def finish_step(self) -> None:
+        """Count a finished step."""
+        now = time.monotonic()
+        self.longest_s = max(self.longest_s, now - self.finished_at)
+        self.finished_at = now
+
+
 class Stopping:
     """Answers stop requests as one rank, by the policy of its phase."""
 
@@ -63,7 +84,7 @@ class Stopping:
         self.reason: slurm_reason.Reason = "signal"
         """Why the job is to stop, as far as Slurm says; known to rank 0 alone."""
         self.confirm: Confirm = lambda _: []
-        self.progress: Progress = lambda: (0.0, 0.0)
+        self.progress = Progress()
         self.end_call: EndCall = lambda _: None
         self.answer_executable: Answer = lambda: None
         self._policies: dict[Phase, Answer] = {
@@ -138,8 +159,8 @@ class Stopping:
 
     def _is_loop_stuck(self) -> bool:
         """Return, after the time of a step, whether no step was finished since the stop request."""
-        _, longest_s = self.progress()
-        return not self._phase_ends_within(LONG_STEPS * longest_s) and self.progress()[0] < self.signals.requested_at
+        ended = self._phase_ends_within(LONG_STEPS * self.progress.longest_s)
+        return not ended and self.progress.finished_at < self.signals.requested_at
 
     def _phase_ends_within(self, limit_s: float) -> bool:
         """Wait until the rank goes on to another phase than the answered one; return whether it did in time."""
@@ -161,11 +182,10 @@ class Stopping:
         return found.ends_at
 
     def _lost_peers(self, silent: list[int]) -> Verdict:
-        hosts = {rank: self.rank.host_of(rank) for rank in silent}
-        ranks = ", ".join(f"rank {rank}" + (f" ({host})" if host else "") for rank, host in hosts.items())
         return Verdict(
             exit_codes.RETRYABLE,
-            f"told to stop ({self.signals.cause}), and {ranks} did not answer within {CONFIRM_LIMIT_S:g} s",
+            f"told to stop ({self.signals.cause}), and {self.rank.list_ranks(silent)} did not answer "
+            f"within {CONFIRM_LIMIT_S:g} s",
         )
 
     def _leave(self, verdict: Verdict, *, record: bool = True) -> None:

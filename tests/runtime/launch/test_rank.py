@@ -124,11 +124,11 @@ def test_the_store_is_beside_the_master_port_or_the_agents():
     [
         ({"SLURM_STEP_ID": None}, "not started by srun: SLURM_STEP_ID is not set; start it with srun"),
         ({"SLURM_PROCID": None}, "SLURM_PROCID is not set; start it with srun"),
-        ({"SLURM_PROCID": "16"}, "SLURM_PROCID=16 is not below SLURM_NTASKS=16"),
+        ({"SLURM_PROCID": "16"}, "rank 16 is not below the world size 16"),
         ({"SLURM_PROCID": "-1"}, "SLURM_PROCID='-1' is not a whole number, 0 or more"),
         ({"SLURM_PROCID": "٣"}, "is not a whole number"),
         ({"SLURM_NTASKS": "0"}, "SLURM_NTASKS='0' is not a whole number, 1 or more"),
-        ({"SLURM_LOCALID": "8"}, "SLURM_LOCALID=8 is not below the node's tasks=8"),
+        ({"SLURM_LOCALID": "8"}, "local rank 8 is not below the local world size 8"),
         ({"SLURM_NODEID": "2"}, "SLURM_NODEID=2 is not below the 2 nodes of '8(x2)'"),
         ({"SLURM_STEP_TASKS_PER_NODE": "8x2"}, "SLURM_STEP_TASKS_PER_NODE='8x2' is not of the form"),
         ({"SLURM_NTASKS": "4", "SLURM_PROCID": "1"}, "local world size 8 is more than the world size 4"),

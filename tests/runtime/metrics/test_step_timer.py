@@ -40,12 +40,15 @@ def test_what_a_backward_waits_for_others_is_measured_at_the_end_of_each_block()
         dist.destroy_process_group()
 
 
-def test_nobody_asked_for_steps():
-    assert step_timer.read_step_limit({}) is None
-    assert step_timer.read_step_limit({"SLURMDDP_STEP_LIMIT": "12"}) == 12
+def test_the_loop_ends_after_the_steps_that_were_asked_for(monkeypatch):
+    monkeypatch.delenv("SLURMDDP_STEP_LIMIT", raising=False)
+    assert step_timer.from_environment([], CPU) is None
+    monkeypatch.setenv("SLURMDDP_STEP_LIMIT", "12")
+    assert step_timer.from_environment([], CPU).asked == 12
 
 
 @pytest.mark.parametrize("text", ["", "0", "-1", "x", "1.5", "٣"])
-def test_steps_that_are_no_number_are_refused(text):
+def test_steps_that_are_no_number_are_refused(text, monkeypatch):
+    monkeypatch.setenv("SLURMDDP_STEP_LIMIT", text)
     with pytest.raises(RankError, match="SLURMDDP_STEP_LIMIT=.* it is set by --steps"):
-        step_timer.read_step_limit({"SLURMDDP_STEP_LIMIT": text})
+        step_timer.from_environment([], CPU)

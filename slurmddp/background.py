@@ -1,0 +1,26 @@
+"""Work in a thread that does not keep the process alive. Standard library only."""
+
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+Result = TypeVar("Result")
+
+
+def run_in_background(work: Callable[[], Result]) -> "Future[Result]":
+    """Run `work` in a daemon thread; return its Future."""
+    from concurrent.futures import Future  # noqa: PLC0415 it loads logging, which slows down every start
+
+    future: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            future.set_result(work())
+        except Exception as error:  # noqa: BLE001 the caller gets it from the Future
+            future.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return future
