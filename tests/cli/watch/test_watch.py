@@ -31,7 +31,14 @@ class Screen:
         self.resize(columns, lines)
         self.before = termios.tcgetattr(self.there)
         self.seen = b""
-        environment = {**os.environ, "TERM": "xterm-256color", "NO_COLOR": "1", "PATH": "/nowhere", **environ}
+        environment = {
+            **os.environ,
+            "TERM": "xterm-256color",
+            "NO_COLOR": "1",
+            "PATH": "/nowhere",
+            "PYTHONFAULTHANDLER": "1",
+            **environ,
+        }
         self.process = subprocess.Popen(
             WORDS, cwd=cwd, stdin=self.there, stdout=self.there, stderr=subprocess.PIPE, env=environment,
             start_new_session=True,
@@ -43,9 +50,15 @@ class Screen:
     def until(self, pattern):
         deadline = time.monotonic() + LIMIT_S
         while not re.search(pattern, re.sub(rb"\x1b\[[0-9;]*m", b"", self.seen)):
-            assert time.monotonic() < deadline and self.process.poll() is None, (pattern, self.seen[-3000:])
+            assert time.monotonic() < deadline and self.process.poll() is None, self._failure(pattern)
             self._read()
         self.seen = b""
+
+    def _failure(self, pattern):
+        """Return what was waited for, what was drawn, and where each thread is."""
+        self.process.send_signal(signal.SIGABRT)
+        where = self.process.stderr.read().decode()
+        return f"{pattern!r} is not in what was drawn:\n{self.seen[-3000:]!r}\n{where}"
 
     def end(self):
         """Return the status, and what the program said on its standard error."""
