@@ -35,16 +35,18 @@ def seconds(command: list[str]) -> float:
     return time.perf_counter() - begin
 
 
-def cpu_seconds(command: list[str]) -> float:
+def cpu_seconds(command: list[str], status: int) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, check=False, capture_output=True, env=ENVIRONMENT)
+    ended = subprocess.run(command, check=False, capture_output=True, env=ENVIRONMENT).returncode
+    if ended != status:
+        sys.exit(f"{command} ended with {ended}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def measure_supervisor() -> None:
-    cpu_seconds(SUPERVISOR)
-    pairs = [(cpu_seconds(BARE), cpu_seconds(SUPERVISOR)) for _ in range(ROUNDS)]
+    cpu_seconds(SUPERVISOR, 2)
+    pairs = [(cpu_seconds(BARE, 0), cpu_seconds(SUPERVISOR, 2)) for _ in range(ROUNDS)]
     bare, supervisor = map(statistics.median, zip(*pairs, strict=True))
     print(f"slurmddp.batch: {supervisor:.3f} s of CPU, a Python alone {bare:.3f} s")
 

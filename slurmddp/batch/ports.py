@@ -28,8 +28,10 @@ def is_port_free(port: int) -> bool:
     """Return whether a server can listen at a port of this node now."""
     import socket  # noqa: PLC0415 - needed only to start the ranks, and every start would pay for it
 
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
     try:
-        socket.create_server(("", port)).close()
+        socket.create_server(("", port), family=family, dualstack_ipv6=both).close()
     except OSError:
         return False
     return True

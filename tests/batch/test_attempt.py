@@ -50,14 +50,15 @@ def test_ports_differ_by_job_and_by_attempt(tmp_path):
 
 
 @pytest.mark.parametrize("which", [0, 1])
-def test_a_taken_port_is_passed_over(tmp_path, which):
+@pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
+def test_a_taken_port_is_passed_over(tmp_path, which, family, address):
     def choose() -> tuple[int, int]:
         return choose_ports(job(tmp_path), 0, (21000, 21099), is_port_free)
 
     wanted = choose()
-    with socket.socket() as holder:
+    with socket.socket(family) as holder:
         holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind(("127.0.0.1", wanted[which]))
+        holder.bind((address, wanted[which]))
         holder.listen()
         assert choose()[0] == wanted[0] + 2
 

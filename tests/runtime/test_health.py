@@ -5,6 +5,8 @@ import errno
 import json
 import os
 import sys
+import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -259,6 +261,34 @@ def test_ports_and_names_are_told_for_each_way():
         ("names", "warning", "n2", "the name n1 does not resolve"),
         ("ports", "error", "n2", "n1 (10.0.0.1 port 20002) cannot be reached: no answer"),
     ]
+
+
+class Alone:
+    """The channel of a job of one rank."""
+
+    def gather(self, _, value):
+        return [value]
+
+    def broadcast(self, _, value):
+        return value
+
+    def barrier(self, _):
+        pass
+
+
+def test_the_lag_of_the_folder_is_that_of_a_file_that_no_earlier_check_wrote(rank, monkeypatch):
+    rank.run_dir.node_mark("17", "0.0", 0).touch()
+    visible_at, read = time.monotonic() + 0.4, Path.read_text
+
+    def read_text(path):
+        if time.monotonic() < visible_at:
+            raise FileNotFoundError
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    monkeypatch.setattr(network, "LAG_S", 0.1)
+    lag, *_ = network.check_folder(rank, Alone())
+    assert (lag.level, lag.host) == ("warning", "n1")
 
 
 def test_a_folder_that_lags_or_is_not_shared_is_told_by_the_reader():

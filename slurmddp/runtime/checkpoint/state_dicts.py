@@ -189,8 +189,8 @@ def gather(state: State, group: dist.ProcessGroup | None) -> list[State]:
     if group is None:
         return [state]
     mine = to_bytes(state)
-    sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(sizes, torch.tensor([len(mine)]), group)
+    sizes = [torch.zeros(1, dtype=torch.int64, device="cpu") for _ in range(dist.get_world_size(group))]
+    dist.all_gather(sizes, torch.tensor([len(mine)], device="cpu"), group)
     longest = max(int(size) for size in sizes)
     padded = torch.nn.functional.pad(mine, (0, longest - len(mine)))
     if dist.get_rank(group):
@@ -206,10 +206,10 @@ def broadcast(value: Any, group: dist.ProcessGroup | None) -> Any:
     if group is None:
         return value
     content = to_bytes(value)
-    size = torch.tensor([len(content)])
+    size = torch.tensor([len(content)], device="cpu")
     dist.broadcast(size, 0, group)
     if dist.get_rank(group):
-        content = torch.empty(int(size), dtype=torch.uint8)
+        content = torch.empty(int(size), dtype=torch.uint8, device="cpu")
     dist.broadcast(content, 0, group)
     return from_bytes(content)
 

@@ -7,13 +7,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from functools import partial
-from os.path import exists
 from pathlib import Path
 from typing import Any, Final
 
 from slurmddp.runs.findings import Finding
-from slurmddp.runtime.health.facts import write_mark
+from slurmddp.runs.layout import RunDir
+from slurmddp.runtime.health.facts import error_name
 from slurmddp.runtime.health.rules import judge_clocks, name_finding
 from slurmddp.runtime.health.store_channel import StoreChannel
 from slurmddp.runtime.launch.addresses import resolve, source_address
@@ -120,22 +119,37 @@ def check_folder(rank: Rank, channel: StoreChannel) -> list[Finding]:
     """Let each node write a file into the run's folder that all others read; rank 0 returns what failed."""
     if rank.run_dir is None:
         return []
-    mark = partial(rank.run_dir.node_mark, rank.job, rank.attempt)
-    written = [rank.host, write_mark(rank), rank.node_rank] if rank.local_rank == 0 else None
+    own = _fresh_mark(rank.run_dir, rank, rank.node_rank)
+    written = [rank.host, _write(own, rank.host), rank.node_rank] if rank.local_rank == 0 else None
     nodes = [node for node in channel.broadcast("wrote", channel.gather("write", written)) if node]
-    marks = {host: mark(node) for host, error, node in nodes if not error}
+    marks = {host: _fresh_mark(rank.run_dir, rank, node) for host, error, node in nodes if not error}
     read = channel.gather("read", [rank.host, _await_marks(marks)] if rank.local_rank == 0 else None)
     channel.barrier("folder")
-    mark(rank.node_rank).unlink(missing_ok=True)
+    own.unlink(missing_ok=True)
     return list(_judge_folder(nodes, [each for each in read if each])) if rank.is_main else []
+
+
+def _fresh_mark(run: RunDir, rank: Rank, node: int) -> Path:
+    """Return a file that no earlier check has written, since the time until it is seen is measured."""
+    return run.node_mark(rank.job, rank.attempt, node).with_suffix(".seen")
+
+
+def _write(path: Path, text: str) -> str:
+    """Write a file; return the name of the error, empty if there was none."""
+    try:
+        path.write_text(text)
+    except OSError as error:
+        return error_name(error)
+    return ""
 
 
 def _await_marks(marks: Mapping[str, Path]) -> Seen:
     began, seen = time.monotonic(), Seen(dict.fromkeys(marks))
     while None in seen.values() and time.monotonic() - began < SHARED_LIMIT_S:
         for host in [host for host, after_s in seen.items() if after_s is None]:
-            if exists(marks[host]):  # noqa: PTH110 - Path.exists raises where a file system does not answer
-                seen[host] = time.monotonic() - began
+            with suppress(OSError):
+                if marks[host].read_text() == host:
+                    seen[host] = time.monotonic() - began
         time.sleep(0.01)
     return seen
 

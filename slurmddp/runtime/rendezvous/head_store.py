@@ -102,7 +102,7 @@ def _connect(rank: Rank, limit_s: float) -> Store:
     _await_listener(rank, limit_s)
     try:
         return run_in_background(lambda: _create_store(rank, is_server=False)).result(ANSWER_LIMIT_S)
-    except (dist.DistError, TimeoutError) as error:
+    except (RuntimeError, TimeoutError) as error:  # of torch's errors, the distributed ones are RuntimeErrors
         raise _foreign_program(rank) from error
 
 

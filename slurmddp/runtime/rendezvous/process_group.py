@@ -98,9 +98,11 @@ def form_group(rank: Rank, device: torch.device) -> None:
     """
     backend = "nccl" if device.type == "cuda" else "gloo"
     device_id = device if device.type == "cuda" else None
-    store: Store | None = FileStore(str(rank.init_file), rank.world_size) if rank.init_file else None
+    store: Store | None = None
     if rank.world_size == 1:
         store = HashStore()
+    elif rank.init_file:
+        store = FileStore(str(rank.init_file), rank.world_size)
     dist.init_process_group(
         backend,
         store=store,
