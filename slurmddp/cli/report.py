@@ -31,7 +31,7 @@ def report(word: str | None, *, out: str | None, runs_dir: str, as_figures: bool
     The page shows the result of the run, how its time was spent (goodput), each attempt with its checkpoints and the
     reason of its end, loss and throughput over the steps, and the configuration. It is one file that loads no others.
     """
-    run, _ = find_run(word, runs_dir)
+    run = find_run(word, runs_dir)
     found = collect_report(run, os.environ, now=time.time())
     if as_figures:
         click.echo(json.dumps(make_json(found)))

@@ -17,6 +17,8 @@ _MOST_TASKS: Final = 4
 _MOST_LISTED: Final = 5
 """Of more restarts or requeues only the last are listed."""
 _LABEL: Final = 12
+_WHOLE_PACE: Final = 1000
+"""From this number of samples a second on, the fraction is left out."""
 _MAY_CHANGE: Final = frozenset({"queued", "running", "unknown"})
 """In these phases an old answer may no longer be right."""
 
@@ -107,7 +109,7 @@ def format_metrics(progress: Progress, *, pace: bool = True) -> Iterator[str]:
     if progress.left_s is not None:
         yield f"{format_duration(progress.left_s)} left"
     if pace and progress.samples_per_s is not None:
-        yield f"{progress.samples_per_s:.0f} samples/s"
+        yield f"{progress.samples_per_s:{'.4g' if progress.samples_per_s < _WHOLE_PACE else '.0f'}} samples/s"
 
 
 def format_time(time: datetime) -> str:

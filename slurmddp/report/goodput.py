@@ -3,10 +3,11 @@
 Goodput is the time of the steps that were kept, divided by all time: see docs/report.md.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 
-from slurmddp.monitoring.status.run_progress import requeues
 from slurmddp.report.attempts import ALLOCATED, Attempt, Kind
 from slurmddp.report.timeline import Timeline
 
@@ -74,10 +75,19 @@ def _count_distinct(ranges: Iterable[tuple[int, int]]) -> int:
     return count
 
 
-def _count_requeues(attempts: Sequence[Attempt]) -> int:
-    """Return how often the jobs were requeued, by their own events or by Slurm."""
-    jobs = {attempt.job for attempt in attempts}
-    return sum(len(list(requeues([attempt for attempt in attempts if attempt.job == job]))) for job in jobs)
+def _count_requeues(attempts: Iterable[Attempt]) -> int:
+    """Return how often the jobs were requeued: by the supervisor's events, or by Slurm's count in the attempts' names.
+
+    The supervisor has no event of a requeue that a user asked for; and after a requeue there may be no attempt yet.
+    """
+    by_job = groupby(sorted(attempts, key=lambda attempt: attempt.job), key=lambda attempt: attempt.job)
+    return sum(_count_job_requeues(list(own)) for _, own in by_job)
+
+
+def _count_job_requeues(attempts: list[Attempt]) -> int:
+    counts = (attempt.name.partition(".")[0] for attempt in attempts)
+    by_name = max((int(count) for count in counts if re.fullmatch("[0-9]{1,9}", count)), default=0)
+    return max(_count_events(attempts, "requeue"), by_name)
 
 
 def _count_events(attempts: Iterable[Attempt], kind: str) -> int:

@@ -60,13 +60,17 @@ def _all_jobs(run: RunDir) -> Target:
 
 def find_one(word: str, runs_dir: str, *, local: bool = False) -> Target:
     """Return the one run, or job, that a word names. Raises UsageError as `find` does, and for a sweep."""
-    meant = find([word], runs_dir, local=local)[0]
-    several = settings(meant)
+    return require_one(find([word], runs_dir, local=local)[0], word)
+
+
+def require_one(target: Target, word: str = "") -> Target:
+    """Return the target, of a sweep its only setting. Raises UsageError, with the word, for a sweep of several."""
+    several = settings(target)
     if len(several) > 1:
         example = f"{several[0].run.job_name}/{several[0].name}" if several[0].run else several[0].name
         raise UsageError(
-            f"{quote_value(word)} is a sweep of {len(several)} settings; name one, as in {quote_value(example)}, or "
-            f"look at all by `slurmddp status {meant.name}`"
+            f"{quote_value(word or target.name)} is a sweep of {len(several)} settings; name one, as in "
+            f"{quote_value(example)}, or look at all by `slurmddp status {target.name}`"
         )
     return several[0]
 

@@ -69,24 +69,25 @@ def test_a_sweep_that_was_submitted_last_is_shown_by_its_settings(report, tmp_pa
     assert done.returncode == 2 and "'many' is a sweep of 2 settings; name one, as in 'many/a=1'" in done.stderr
 
 
-def test_a_run_without_slurm_has_a_page_too(report, tmp_path):
+@pytest.mark.parametrize("job", ["local-1", "manual"])
+@pytest.mark.parametrize("word", ["here", "./jobs/here"])
+def test_a_run_without_slurm_has_a_page_too(report, tmp_path, word, job):
     run = RunDir(tmp_path / "jobs" / "here")
-    run.attempt("local-1", "0.0").mkdir(parents=True)
-    append_record(
-        run.events, {"time": 1.0, "event": "start", "job": "local-1", "attempt": "0.0", "rank": 0, "host": "a"}
-    )
-    assert json.loads(report("here", "--json").stdout)["attempts"][0]["job"] == "local-1"
+    run.attempt(job, "0.0").mkdir(parents=True)
+    append_record(run.events, {"time": 1.0, "event": "start", "job": job, "attempt": "0.0", "rank": 0, "host": "a"})
+    assert json.loads(report(word, "--json").stdout)["attempts"][0]["job"] == job
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["fashio"], "did you mean fashion?"),
+        ([""], "'' is no job id"),
         (["99"], "job '99' is of no run in jobs"),
         (["--runs-dir", "none"], "nothing was submitted in none yet"),
         (["fashion", "-o", "missing/page.html"], "No such file or directory"),
     ],
-    ids=["name", "job", "folder", "file"],
+    ids=["name", "empty", "job", "folder", "file"],
 )
 def test_a_wrong_argument_is_one_line(report, words, message):
     done = report(*words)

@@ -1,6 +1,7 @@
 """`slurmddp status`: table, details, JSON, exit status."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -71,6 +72,11 @@ source      squeue"""
         assert part in text
     assert "why         Priority; others come first; wait" in "\n".join(format_job(WAITING))
     assert "the run's files, 2m old" in "\n".join(format_job(job(age_s=120)))
+
+
+@pytest.mark.parametrize(("pace", "words"), [(0.37, "0.37"), (12.25, "12.25"), (23456.7, "23457")])
+def test_a_pace_is_shown_with_the_digits_that_matter(pace, words):
+    assert f" {words} samples/s" in "\n".join(format_job(job(progress=replace(PROGRESS, samples_per_s=pace))))
 
 
 @pytest.fixture

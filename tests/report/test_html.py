@@ -194,6 +194,12 @@ def test_nothing_of_a_hostile_text_leaves_its_element(run):
     assert b"\x1b" not in content and "\u202e" not in read.text and r"\x1b[2J\u202e" in read.text
 
 
+def test_a_record_of_a_submission_with_values_of_other_types_has_a_page(run):
+    run.submissions.write_text(json.dumps({"job": "7", "commit": 123, "dirty": "no", "code": 4, "directory": [5]}))
+    text = Page(of(run)).text
+    assert "123" in text and "uncommitted changes" not in text
+
+
 TEXTS = st.text(max_size=60) | st.text(alphabet="<>/&\"'`=-! scriptyle\x00\n\u2028", max_size=60)
 
 

@@ -227,7 +227,8 @@ def _gpu_line(gpus: Sequence[Gpu]) -> "Text":
 def _event_line(event: Event) -> "Text":
     line = _text(f"{datetime.fromtimestamp(event.time).astimezone():%H:%M:%S} ", "dim")
     line.append(escape_text(event.kind), "bold")
-    words = describe_event(event) or event.text("what")
+    step = f"step {event.count('step')}" if "step" in event.fields else ""
+    words = describe_event(event) or event.text("what") or event.text("reason") or step
     return line.append(f" {escape_text(': '.join(filter(None, (event.attempt, words))))}")
 
 

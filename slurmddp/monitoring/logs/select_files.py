@@ -16,24 +16,32 @@ def find_job(word: str | None, runs_dir: str) -> tuple[RunDir, str]:
     Without a word it is the run that was submitted last, or the last run on this machine when none was submitted.
     Raises UsageError when there is none, or when it is a whole array.
     """
-    run, jobs = find_run(word, runs_dir)
+    run, jobs = _find_run_and_jobs(word, runs_dir)
     return run, _newest_with_output(run, jobs)
 
 
-def find_run(word: str | None, runs_dir: str) -> tuple[RunDir, tuple[str, ...]]:
-    """Return the run that a word names, as `find_job`, and its jobs."""
-    found = lookup.find_one(word or _find_newest(runs_dir), runs_dir, local=True)
+def find_run(word: str | None, runs_dir: str) -> RunDir:
+    """Return the run that a word names, as `find_job`; also one that `slurmddp` did not submit, if it has events."""
+    if word is not None:
+        run = RunDir.named("." if "/" in word else runs_dir, word)
+        if run.events.is_file() and not run.submissions.is_file():
+            return run
+    return _find_run_and_jobs(word, runs_dir)[0]
+
+
+def _find_run_and_jobs(word: str | None, runs_dir: str) -> tuple[RunDir, tuple[str, ...]]:
+    found = _find_newest(runs_dir) if word is None else lookup.find_one(word, runs_dir, local=True)
     if found.run is None:
         raise UsageError(f"job {quote_value(found.name)} is of no run in {runs_dir}; --runs-dir names another folder")
     return found.run, found.jobs
 
 
-def _find_newest(runs_dir: str) -> str:
-    """Return the name of the run that was submitted last; of the last run on this machine if none was submitted."""
+def _find_newest(runs_dir: str) -> lookup.Target:
+    """Return the run that was submitted last; the last run on this machine if none was submitted."""
     known = [target for target in lookup.find([], runs_dir, local=True) if target.jobs]
     if not known:
         raise UsageError(f"nothing was submitted in {runs_dir} yet; --runs-dir names another folder")
-    return max(known, key=lambda target: (submission_time(target), target.jobs[-1])).name
+    return lookup.require_one(max(known, key=lambda target: (submission_time(target), target.jobs[-1])))
 
 
 def next_job(word: str | None, run: RunDir, job_id: str) -> str:

@@ -41,7 +41,10 @@ class GrowingFile:
 
     def has_more(self) -> bool:
         """Return whether the file has grown, without opening it; a file that became shorter is read from the start."""
-        size = file_size(self.path)
+        try:
+            size = self.path.stat().st_size
+        except FileNotFoundError:
+            return False  # NFS may miss a file for a moment: it is not read again from the start
         self.at = self.at if size >= self.at else 0
         return size > self.at
 
@@ -73,11 +76,13 @@ def start_of_tail(path: Path, count: int, end: int) -> int:
 
 def end_of_lines(path: Path) -> int:
     """Return where the last whole line of a file ends; 0 for a missing file."""
-    end = file_size(path)
-    if end == 0:
+    try:
+        end = path.stat().st_size
+        with path.open("rb") as file:
+            is_whole = end == 0 or os.pread(file.fileno(), 1, end - 1) == b"\n"
+            return end if is_whole else _back(file.fileno(), end, 1)
+    except FileNotFoundError:
         return 0
-    with path.open("rb") as file:
-        return end if os.pread(file.fileno(), 1, end - 1) == b"\n" else _back(file.fileno(), end, 1)
 
 
 def _back(descriptor: int, end: int, count: int) -> int:

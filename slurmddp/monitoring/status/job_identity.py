@@ -17,7 +17,7 @@ from typing import Final
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.job_info import JobInfo, JobRef
 
-_RANGE: Final = re.compile(r"(\d+)(?:-(\d+)(?::(\d+))?)?", re.ASCII)
+_RANGE: Final = re.compile(r"(\d+)(?:-(\d+)(?::([1-9]\d*))?)?", re.ASCII)
 SLACK: Final = timedelta(minutes=5)
 """The clocks of this machine and of the controller may differ by so much."""
 

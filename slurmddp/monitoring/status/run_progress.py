@@ -50,7 +50,7 @@ def read_progress(run: RunDir, history: History, job_id: str, *, running: bool, 
         checkpoint_step=step,
         checkpoint_age_s=age_s,
         restarts=tuple((event.time, event.text("reason")) for event in own.all("restart")),
-        requeues=tuple(requeues(own.attempts)),
+        requeues=tuple(_requeues(own.attempts)),
     )
 
 
@@ -140,7 +140,7 @@ def _cancellation(last: Event | None) -> str:
     return "cancelled" if last and last.kind == "notice" and last.text("reason") == "cancelled" else ""
 
 
-def requeues(attempts: Sequence[Attempt]) -> Iterator[Happened]:
+def _requeues(attempts: Sequence[Attempt]) -> Iterator[Happened]:
     """Yield the requeues: those of the supervisor, and those by Slurm, which only a later start shows."""
     for index, attempt in enumerate(attempts):
         after = attempts[index + 1] if index + 1 < len(attempts) else None

@@ -97,6 +97,19 @@ def test_a_screen_of_80_by_24_shows_jobs_progress_curves_events_and_output():
     assert lines[23] == "↑↓ job  l output  c cancel  r requeue  s ask Slurm  h help  q quit"
 
 
+@pytest.mark.parametrize(
+    ("shown", "words"),
+    [
+        (event("attempt_end", status=76, reason="rank 3 failed: out of memory"), "rank 3 failed: out of memory"),
+        (event("loop", step=5, total=10), "step 5"),
+        (event("finding", what="the clocks differ"), "the clocks differ"),
+    ],
+    ids=lambda value: getattr(value, "kind", None),
+)
+def test_an_event_without_a_description_shows_its_reason_or_its_step(shown, words):
+    assert any(line.endswith(f"{shown.kind} 1.0: {words}") for line in text(replace(VIEW, events=(shown,))))
+
+
 def test_a_small_screen_shows_the_job_its_progress_and_the_key_to_quit():
     lines = text(VIEW, 40, 10)
     assert len(lines) == 10 and max(map(len, lines)) <= 40

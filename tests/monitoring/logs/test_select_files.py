@@ -60,16 +60,22 @@ def test_a_job_of_no_run_here_has_no_output_here():
         meant("99")
 
 
+def test_an_empty_word_names_no_run():
+    submit("a", "5", "2026-01-01T00:00:00+00:00")
+    with pytest.raises(UsageError, match="'' is no job id"):
+        meant("")
+
+
 def test_where_nothing_was_submitted_there_is_nothing_to_show():
     with pytest.raises(UsageError, match="nothing was submitted in jobs yet; --runs-dir"):
         meant()
 
 
 def test_a_run_of_this_machine_alone_has_output_too():
-    for name, job in (("here", "local-20260101-000000-7"), ("later", "local-20260102-000000-5")):
+    for name, job in (("here", "local-20260101-000000-7"), ("2026", "local-20260102-000000-5")):
         RunDir.named("jobs", name).attempt(job, "0.0").mkdir(parents=True)
     assert meant("here") == ("here", "local-20260101-000000-7")
-    assert meant() == ("later", "local-20260102-000000-5")
+    assert meant() == ("2026", "local-20260102-000000-5")
     assert meant("local-20260101-000000-7") == ("here", "local-20260101-000000-7")
     submit("a", "5", "2026-01-01T00:00:00+00:00")
     assert meant() == ("a", "5")

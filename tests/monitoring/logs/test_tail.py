@@ -46,6 +46,25 @@ def test_a_file_that_is_not_there_is_empty(path):
     assert start_of_tail(path, 3, 0) == end_of_lines(path) == 0
 
 
+def test_a_file_that_is_missing_for_a_moment_is_not_read_again(path):
+    path.write_bytes(b"one\n")
+    file = GrowingFile(path)
+    assert file.read_lines() == [b"one\n"]
+    path.rename(path.with_name("hidden"))
+    assert not file.has_more()
+    path.with_name("hidden").rename(path)
+    assert not file.has_more() and file.read_lines() == []
+
+
+def test_a_file_that_vanishes_between_its_size_and_its_opening_is_empty(path, monkeypatch):
+    def vanish(*_):
+        raise FileNotFoundError
+
+    path.write_bytes(b"one\n")
+    monkeypatch.setattr(Path, "open", vanish)
+    assert end_of_lines(path) == 0
+
+
 def test_no_descriptor_stays_open(path):
     path.write_bytes(b"one\n")
     before = len(list(Path("/proc/self/fd").iterdir()))

@@ -67,6 +67,7 @@ def test_a_task_is_found_among_those_that_wait_together():
         ("17_[4]", {4}),
         ("17_[0-8:4]", {0, 4, 8}),
         ("17_[1,3,5,...]", None),
+        ("17_[0-3:0]", None),
         ("17_3", None),
     ],
 )
