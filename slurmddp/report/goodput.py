@@ -3,6 +3,7 @@
 Goodput is the time of the steps that were kept, divided by all time: see docs/report.md.
 """
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -75,9 +76,19 @@ def _count_distinct(ranges: Iterable[tuple[int, int]]) -> int:
 
 
 def _count_requeues(attempts: Sequence[Attempt]) -> int:
-    """Return how often the jobs were requeued, by their own events or by Slurm."""
+    """Return how often the jobs were requeued."""
     jobs = {attempt.job for attempt in attempts}
-    return sum(len(list(requeues([attempt for attempt in attempts if attempt.job == job]))) for job in jobs)
+    return sum(_count_job_requeues([attempt for attempt in attempts if attempt.job == job]) for job in jobs)
+
+
+def _count_job_requeues(attempts: Sequence[Attempt]) -> int:
+    """Return the number of requeues that the events show, or Slurm's count in the attempts' names if it is greater.
+
+    A job that was requeued before its supervisor started has no attempt of that start.
+    """
+    counts = (attempt.name.partition(".")[0] for attempt in attempts)
+    by_name = max((int(count) for count in counts if re.fullmatch("[0-9]{1,9}", count)), default=0)
+    return max(len(list(requeues(attempts))), by_name)
 
 
 def _count_events(attempts: Iterable[Attempt], kind: str) -> int:

@@ -289,3 +289,12 @@ def test_a_requeue_that_somebody_asked_for_is_counted_though_the_script_told_of_
     story.at(10, "start").at(20, "loop", step=0, total=100).on("7", "1.0").at(65, "start").at(72, "loop", step=0)
     found = build_timeline(started(story, begins(0.0), begins(60.0, attempt="1.0")), submitted(j7=0), now=80)
     assert (compute_figures(found).requeues, compute_figures(found).restarts) == (1, 0)
+
+
+@pytest.mark.parametrize(("names", "requeues"), [(["0.0", "2.0"], 2), (["1.0"], 1), (["0.0", "0.1"], 0)])
+def test_slurms_count_in_the_attempts_names_counts_requeues_that_left_no_attempt(story, names, requeues):
+    for number, name in enumerate(names):
+        story.on("7", name).at(10 + number, "start")
+    starts = (begins(float(number), attempt=name) for number, name in enumerate(names))
+    found = build_timeline(started(story, *starts), submitted(j7=0), now=80)
+    assert compute_figures(found).requeues == requeues
