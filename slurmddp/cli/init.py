@@ -30,11 +30,7 @@ def init(file: str | None) -> None:
     text = job_template.build_job_file(
         _inspect_cluster(), script=script, name=job_template.choose_name(path, script), file=typed
     )
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        path.unlink(missing_ok=True)
-        raise SlurmddpError(f"{quote_value(str(path))} cannot be written: {error.strerror}") from error
+    _create(path, text)
     click.echo(str(path))
     print_message(f"edit the file if needed; next, type: slurmddp render {typed}, slurmddp submit {typed}")
 
@@ -46,9 +42,7 @@ def _check_path(file: str | None) -> Path:
     if path.suffix != ".toml":
         path = path.with_name(f"{path.name}.toml")
     if os.path.lexists(path):
-        raise UsageError(
-            f"{quote_value(str(path))} exists already and is not changed; give another name: slurmddp init NAME"
-        )
+        raise _already_exists(path)
     if not str(path).isprintable():
         raise UsageError(f"{quote_value(str(path))} contains a character that cannot be printed; give another name")
     if not path.parent.is_dir():
@@ -64,3 +58,29 @@ def _inspect_cluster() -> Cluster | None:
     except ClusterError as error:
         print_message(f"the job file has no values of a cluster: {error}")
         return None
+
+
+def _create(path: Path, text: str) -> None:
+    """Create the file; leave none if it cannot be written completely."""
+    try:
+        file = path.open("xb")
+    except FileExistsError as error:  # created while the cluster was inspected
+        raise _already_exists(path) from error
+    except OSError as error:
+        raise _cannot_be_written(path, error) from error
+    try:
+        with file:
+            file.write(text.encode())
+    except OSError as error:
+        path.unlink()
+        raise _cannot_be_written(path, error) from error
+
+
+def _already_exists(path: Path) -> UsageError:
+    return UsageError(
+        f"{quote_value(str(path))} exists already and is not changed; give another name: slurmddp init NAME"
+    )
+
+
+def _cannot_be_written(path: Path, error: OSError) -> SlurmddpError:
+    return SlurmddpError(f"{quote_value(str(path))} cannot be written: {error.strerror}")

@@ -74,6 +74,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             help="GPUs on each node, as a count or type:count.",
             metavar="[TYPE:]N",
             slurm_variable="SBATCH_GPUS_PER_NODE",
+            accepts_number=True,
         ),
     ] = None
     ntasks_per_node: Annotated[Tasks | None, Option(help="Ranks on each node [default: its GPUs, or 1].")] = None
@@ -95,6 +96,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             help="Time limit: minutes, HH:MM:SS or D-HH:MM:SS.",
             short="-t",
             slurm_variable="SBATCH_TIMELIMIT",
+            accepts_number=True,
         ),
     ] = None
     mem: Annotated[
@@ -103,6 +105,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             help="Memory of each node: megabytes, or with K, M, G, T.",
             metavar="SIZE",
             slurm_variable="SBATCH_MEM_PER_NODE",
+            accepts_number=True,
         ),
     ] = None
     job_name: Annotated[

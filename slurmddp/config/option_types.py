@@ -29,6 +29,8 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     metavar: str = ""
     slurm_variable: str = ""
     """The environment variable of sbatch for this option."""
+    accepts_number: bool = False
+    """Whether a job file may give the text as a number, without quotes."""
 
 
 class Given(NamedTuple):
@@ -106,8 +108,8 @@ def convert(field: Field, raw: Any, origin: str) -> Any:
     """
     if isinstance(raw, dt.date | dt.time):
         raise UsageError(f'{origin}: a date or a time is not {field.expected}; write it with quotes, as in "{raw}"')
-    if _bare(field.type) is str and isinstance(raw, int) and not isinstance(raw, bool):
-        raw = str(raw)  # a job file may give a text as a number, without quotes
+    if field.option.accepts_number and isinstance(raw, int) and not isinstance(raw, bool):
+        raw = str(raw)
     try:
         return msgspec.convert(raw, field.type, strict=not _is_text(raw))
     except msgspec.ValidationError as error:

@@ -22,6 +22,8 @@ _PROFILE_KEYS: Final = (*(key for key in JOB_FIELDS if key != "profile"), *ALIAS
 CONFIGURATION_KEYS: Final = (*_PROFILE_KEYS, "profile")
 JOB_FILE_KEYS: Final = (*CONFIGURATION_KEYS, "command", "recorded")
 
+_MAX_DEPTH: Final = 100
+
 
 class Layer(NamedTuple):
     """The raw values of one source: a file, one profile of a file, the environment, or the command line."""
@@ -106,7 +108,7 @@ def parse_toml(raw: bytes, place: str) -> dict[str, Any]:
     try:
         text = raw.decode("utf-8")
         tables = tomllib.loads(text)
-        _check_numbers(tables)
+        _check_values(tables)
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise UsageError(f"{place}, line {line}: not UTF-8 text") from error
@@ -118,12 +120,12 @@ def parse_toml(raw: bytes, place: str) -> dict[str, Any]:
     return tables
 
 
-def _check_numbers(value: Any) -> None:
-    """Raise ValueError for a number that msgspec cannot hold."""
-    if isinstance(value, int) and abs(value) >= 2**63:
+def _check_values(value: Any, depth: int = 0) -> None:
+    """Raise ValueError for a number that msgspec cannot hold, and for tables that are nested too deeply."""
+    if depth > _MAX_DEPTH or (isinstance(value, int) and abs(value) >= 2**63):
         raise ValueError
     for item in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _check_numbers(item)
+        _check_values(item, depth + 1)
 
 
 def build_source(

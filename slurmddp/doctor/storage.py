@@ -17,7 +17,11 @@ LEAST_BYTES: Final = 2**30
 """How much must be free for a run without a checkpoint, whose size is not known."""
 LEAST_INODES: Final = 1000
 QUOTA_LIMIT_S: Final = 1.0
-_CACHES: Final = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
+_CACHES: Final = (
+    ("TORCHINDUCTOR_CACHE_DIR", "inductor", "/tmp"),  # noqa: S108 only compared
+    ("TRITON_CACHE_DIR", "Triton", "~/.triton"),
+)
+"""The folders of compiled files: the variable, the compiler, and the folder without the variable."""
 MOUNTS: Final = Path("/proc/self/mountinfo")
 _SHARED: Final = frozenset(
     {
@@ -115,15 +119,17 @@ def _check_quota() -> Iterator[Finding]:
 
 
 def _check_caches(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """Check the folders of compiled files: without a variable, Triton uses ~/.triton (and inductor /tmp)."""
+    """Check the folders of compiled files."""
     given = {**environ, **dict(item.split("=", 1) for item in spec.variables if "=" in item)}
-    for name in _CACHES:
-        folder = given.get(name) or ("~/.triton" if name == "TRITON_CACHE_DIR" else "/tmp")  # noqa: S108
-        if is_shared(Path(folder.replace("~", environ.get("HOME", "/"), 1))):
+    for name, compiler, default in _CACHES:
+        value = given.get(name)
+        folder = Path(os.path.expanduser(value or default))  # noqa: PTH111 there may be no such user
+        if is_shared(folder):
+            found = f"{name}={value} is" if value else f"{compiler} keeps compiled files in {folder},"
             yield Finding(
                 check="caches",
-                level="warning" if given.get(name) else "note",
-                what=f"{name}={folder} is on a network file system ({file_system_type(Path(folder))})",
+                level="warning" if value else "note",
+                what=f"{found} on a network file system ({file_system_type(folder)})",
                 why="nodes replace each other's compiled files, and ranks fail with `Stale file handle`",
                 advice=f"--env {name}=/tmp/{name.partition('_')[0].lower()} keeps them on each node",
             )

@@ -50,7 +50,8 @@ class Process:
         """End it at once, and return when it has ended; with the first process of a namespace, all others end."""
         deadline = time.monotonic() + _KILL_DEADLINE_S
         if self.alive:
-            os.kill(self.pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
         while self.alive:
             if time.monotonic() > deadline:
                 raise SlurmddpError(f"process {self.pid} does not end {_KILL_DEADLINE_S} s after SIGKILL")

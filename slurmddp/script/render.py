@@ -7,7 +7,6 @@ A template can write a user's value only through a filter of `slurmddp.script.qu
 """
 
 import contextlib
-import pickle
 import shlex
 import sys
 from pathlib import Path
@@ -119,20 +118,28 @@ class _CompiledTemplates(jinja2.FileSystemBytecodeCache):
     """Keeps compiled templates as Python keeps compiled modules: in `__pycache__`, if that can be written."""
 
     def get_source_checksum(self, source: str) -> str:
-        """Return a checksum that also changes with the settings of the environment, which this module has."""
-        return super().get_source_checksum(f"{source}{Path(__file__).stat().st_mtime_ns}")
+        """Return a checksum that also changes with the versions and the settings of the environment in this module."""
+        changed = Path(__file__).stat().st_mtime_ns
+        return super().get_source_checksum(f"{source}\n{changed} {__version__} {jinja2.__version__}")
 
     def load_bytecode(self, bucket: Bucket) -> None:
         """Read the compiled template; what cannot be read is compiled again."""
-        with contextlib.suppress(OSError, EOFError, pickle.UnpicklingError):
+        try:
             super().load_bytecode(bucket)
+        except Exception:  # noqa: BLE001 from damaged bytes, pickle raises nearly any error
+            bucket.reset()
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        """Write the compiled template, unless Python was told to keep nothing or the folder cannot be written."""
+        """Write the compiled template, unless Python writes no bytecode or the folder cannot be written.
+
+        The file gets the mode of the template, as Python's compiled modules get that of their source: in a shared
+        installation other users read it too, and jinja2 gives it the mode 0600.
+        """
         if not sys.dont_write_bytecode:
             with contextlib.suppress(OSError):
                 Path(self.directory).mkdir(exist_ok=True)
                 super().dump_bytecode(bucket)
+                Path(self._get_cache_filename(bucket)).chmod((TEMPLATES / BASE).stat().st_mode & 0o666)
 
 
 def _environment() -> ImmutableSandboxedEnvironment:

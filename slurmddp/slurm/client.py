@@ -81,12 +81,12 @@ def query_all(commands: Sequence[Sequence[str]], environ: Mapping[str, str], *, 
 
     When all have ended, raises the error of the first that failed, as `query` does.
     """
-    answers: list[str | ClusterError] = [""] * len(commands)
+    answers: dict[int, str | Exception] = {}
 
     def query_one(number: int) -> None:
         try:
             answers[number] = query(commands[number], environ, timeout_s=timeout_s)
-        except ClusterError as error:
+        except Exception as error:  # noqa: BLE001 it is raised below, in the calling thread
             answers[number] = error
 
     threads = [threading.Thread(target=query_one, args=(number,), daemon=True) for number in range(len(commands))]
@@ -94,10 +94,13 @@ def query_all(commands: Sequence[Sequence[str]], environ: Mapping[str, str], *, 
         thread.start()
     for thread in threads:
         thread.join()
-    for answer in answers:
-        if isinstance(answer, ClusterError):
-            raise answer
-    return list(map(str, answers))
+    return [_output_or_error(answers[number]) for number in range(len(commands))]
+
+
+def _output_or_error(answer: str | Exception) -> str:
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 def order(command: Sequence[str], environ: Mapping[str, str]) -> None:

@@ -3,6 +3,7 @@
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,7 +25,20 @@ ATTEMPTS: Final = 3
 FIND_PAUSES_S: Final = (0.0, 2.0, 8.0)
 """Seconds before each search for a job whose answer was lost; a busy controller accepts late."""
 
+SETTLED_S: Final = 60.0
+"""A log that was written within this time before the submission may belong to a running job."""
+
 Notice = Callable[[str], None]
+
+
+def set_aside(log: Path, before: float) -> None:
+    """Rename the batch log of an older job of the same number, last written before the time `before` since 1970.
+
+    A cluster that was set up again starts its job numbers again. Raises OSError, also when there is no such file.
+    """
+    info = log.stat()
+    if info.st_size and info.st_mtime < before:
+        log.rename(f"{log}.before-{info.st_mtime_ns}")
 
 
 @dataclass(frozen=True)
@@ -122,7 +136,7 @@ class Handover:
 
         Raises ClusterError when sbatch refuses, LostAnswerError when it is not known whether the job was accepted.
         """
-        origin = self._origin()  # read first: once the job is queued, nothing may fail
+        origin, began = self._origin(), time.time()  # read first: once the job is queued, nothing may fail
         known = [record["job"] for record in submissions(self.run)]
         job_id = sbatch(
             self.script,
@@ -133,6 +147,8 @@ class Handover:
             environ=self.environ,
             notice=self.notice,
         )
+        with suppress(OSError):
+            set_aside(self.run.batch_log(job_id.number), began - SETTLED_S)
         return Submitted(job_id, self.run, unrecorded=self._record(job_id, after, origin))
 
     def _origin(self) -> dict[str, Any]:

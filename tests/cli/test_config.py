@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from slurmddp.cli import _run
+from slurmddp.cluster import inspect
+from slurmddp.errors import ClusterError
 
 
 @pytest.fixture
@@ -127,6 +129,18 @@ def test_init_writes_a_job_file_for_render_and_overwrites_none(typed):
     status, script, _ = typed("render", "job.toml")
     assert status == 0
     assert "#SBATCH --job-name=train\n" in script and "train.py" in script
+
+
+def test_init_does_not_touch_a_file_that_was_created_while_it_inspected_the_cluster(typed, monkeypatch):
+    def create_file(*_, **__):
+        Path("job.toml").write_text("theirs")
+        raise ClusterError("no cluster")
+
+    monkeypatch.setattr(inspect, "query_cluster", create_file)
+    status, out, err = typed("init")
+    assert (status, out) == (2, "")
+    assert err.endswith("Error: 'job.toml' exists already and is not changed; give another name: slurmddp init NAME\n")
+    assert Path("job.toml").read_text() == "theirs"
 
 
 def test_init_takes_a_name_and_a_folder(typed):

@@ -180,6 +180,8 @@ def test_a_mistake_is_one_line_with_the_file_and_the_place(name, text, message, 
         ("nodes = 0x" + "f" * 5000, "slurmddp.toml: its tables are nested too deeply, or"),
         ("[profile.a.env]\nA = -9223372036854775809", "slurmddp.toml: its tables are nested too deeply, or"),
         ("nodes = " + "[" * 20000, "slurmddp.toml: its tables are nested too deeply, or"),
+        ("nodes = " + "[" * 150 + "]" * 150, "slurmddp.toml: its tables are nested too deeply, or"),
+        ("nodes" + ".a" * 700 + " = 1", "slurmddp.toml: its tables are nested too deeply, or"),
         (
             "time = 04:00:00",
             'key time: a date or a time is not a Slurm time .*; write it with quotes, as in "04:00:00"',

@@ -18,7 +18,8 @@ class Example(msgspec.Struct):
     switch: Annotated[bool, Option(help="x")] = False
     some_texts: Annotated[tuple[str, ...], Option(help="x")] = ()
     word: Annotated[Literal["a", "b"], Option(help="x")] = "a"
-    size: Annotated[str, Option(help="x")] = ""
+    size: Annotated[str, Option(help="x", accepts_number=True)] = ""
+    name: Annotated[str, Option(help="x")] = ""
     internal: int = 0
 
 
@@ -26,7 +27,7 @@ FIELDS = fields_of(Example)
 
 
 def test_only_annotated_fields_are_options():
-    assert list(FIELDS) == ["count", "rate", "switch", "some-texts", "word", "size"]
+    assert list(FIELDS) == ["count", "rate", "switch", "some-texts", "word", "size", "name"]
 
 
 @pytest.mark.parametrize(
@@ -50,6 +51,7 @@ def test_texts_and_typed_values_both_become_the_fields_type(key, raw, value):
         ("some-texts", [1], "here: [1] is not a list of texts"),
         ("word", "c", "here: 'c' is not one of a, b"),
         ("size", True, "here: True is not a text"),
+        ("name", 3, "here: 3 is not a text"),
         ("word", "a\n", "here: 'a\\n' is not one of a, b"),
     ],
 )

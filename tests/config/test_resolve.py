@@ -127,7 +127,9 @@ def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
         ("requeue = 1", "key requeue: 1 is not true or false"),
         ('launcher = "mpi"', "key launcher: 'mpi' is not one of srun, fork"),
         ('gpus-per-node = "8:a100"', "key gpus-per-node: '8:a100' is not a count"),
-        ("partition = 5.5", "key partition: 5.5 is not a text"),
+        ("partition = 5", "key partition: 5 is not a text"),
+        ("runs-dir = 2026", "key runs-dir: 2026 is not a text"),
+        ("container = -3", "key container: -3 is not a text"),
         ('time = "soon"', "key time: 'soon' is not a Slurm time"),
         ('module = "cuda"', "key module: 'cuda' is not a list of texts"),
         ('command = "train.py"', "key command: 'train.py' is not a list of texts"),
@@ -308,8 +310,8 @@ def test_a_profile_that_no_file_has_is_refused_with_the_near_ones(tmp_path):
         UsageError, match=r"--profile: there is no profile 'x'; write a table \[profile.NAME\] into slurmddp.toml"
     ):
         resolve(profile="x")
-    with pytest.raises(UsageError, match="key profile: True is not a text"):
-        configured(tmp_path, "profile = true")
+    with pytest.raises(UsageError, match="key profile: 3 is not a text"):
+        configured(tmp_path, "profile = 3")
 
 
 def test_the_workers_tables_are_merged_and_do_not_hinder_a_command(tmp_path):

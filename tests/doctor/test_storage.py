@@ -79,9 +79,6 @@ def test_a_quota_that_is_exceeded_is_told_in_quotas_words(spec, tmp_path):
 
 def test_compiled_files_on_a_network_file_system_are_warned_of(spec, monkeypatch):
     monkeypatch.setattr(storage, "is_shared", lambda path: str(path).startswith("/nfs"))
-    assert by_check(spec, {"HOME": "/nfs/me"})["caches"][0].startswith(
-        "note: TRITON_CACHE_DIR=~/.triton is on a network"
-    )
     environ = {"TRITON_CACHE_DIR": "/nfs/triton", "TORCHINDUCTOR_CACHE_DIR": "/local"}
     assert [each.partition(" is")[0] for each in by_check(spec, environ)["caches"]] == [
         "warning: TRITON_CACHE_DIR=/nfs/triton"
@@ -122,6 +119,21 @@ def listed(monkeypatch, tmp_path):
 def test_the_longest_mount_point_tells(path, kind, shared, own):
     assert storage.file_system_type(Path(path)) == kind
     assert (storage.is_shared(Path(path)), storage.is_node_local(Path(path))) == (shared, own)
+
+
+@pytest.mark.usefixtures("listed")
+@pytest.mark.parametrize(
+    ("environ", "found"),
+    [
+        ({}, ["note: Triton keeps compiled files in /home/me/.triton, on a network file system (nfs4)"]),
+        ({"TRITON_CACHE_DIR": "~/x"}, ["warning: TRITON_CACHE_DIR=~/x is on a network file system (nfs4)"]),
+        ({"TRITON_CACHE_DIR": "/home~/x"}, []),
+        ({"TRITON_CACHE_DIR": "~no-such-user/x"}, []),
+    ],
+)
+def test_the_folder_of_compiled_files_is_looked_up_below_the_home_folder(spec, monkeypatch, environ, found):
+    monkeypatch.setenv("HOME", "/home/me")
+    assert by_check(spec, {"HOME": "/home/me", **environ}).get("caches", []) == found
 
 
 @pytest.mark.usefixtures("listed")

@@ -51,6 +51,17 @@ def test_killing_what_has_ended_is_fine(child):
     process.kill()
 
 
+def test_a_process_that_ends_just_before_it_is_killed_is_fine(child, monkeypatch):
+    def lose_process(*_):
+        child.communicate(b"\n")
+        raise ProcessLookupError
+
+    process = _identity(child.pid)
+    monkeypatch.setattr(state_directory.os, "kill", lose_process)
+    process.kill()
+    assert not process.alive
+
+
 def test_a_process_that_does_not_end_is_an_error(child, monkeypatch):
     monkeypatch.setattr(state_directory, "_KILL_DEADLINE_S", 0.01)
     monkeypatch.setattr(state_directory.os, "kill", lambda *_: None)

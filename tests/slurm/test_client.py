@@ -19,7 +19,8 @@ def test_all_programs_run_at_the_same_time_and_their_outputs_keep_the_order(monk
     assert client.query_all([["a"], ["b"], ["c"]], {"A": "x"}, timeout_s=7) == ["a x 7", "b x 7", "c x 7"]
 
 
-def test_the_error_of_the_first_program_is_raised_when_all_have_ended(monkeypatch):
+@pytest.mark.parametrize("error", [ClusterError, ValueError])
+def test_the_error_of_the_first_program_is_raised_when_all_have_ended(monkeypatch, error):
     second, ended = threading.Event(), []
 
     def query(command, _environ, **_options):
@@ -28,9 +29,9 @@ def test_the_error_of_the_first_program_is_raised_when_all_have_ended(monkeypatc
         else:
             ended.append(command)
             second.set()
-        raise ClusterError(command[0])
+        raise error(command[0])
 
     monkeypatch.setattr(client, "query", query)
-    with pytest.raises(ClusterError, match="first"):
+    with pytest.raises(error, match="first"):
         client.query_all([["first"], ["second"]], {}, timeout_s=7)
     assert ended == [["second"]]

@@ -16,10 +16,11 @@ from slurmddp.cluster.request import Request
 from slurmddp.config import resolve
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
+from slurmddp.runs.layout import RunDir
 from slurmddp.sandbox import configuration
 from slurmddp.slurm import queries
 from slurmddp.slurm.client import LostAnswerError
-from slurmddp.slurm.job_info import JobInfo
+from slurmddp.slurm.job_info import JobId, JobInfo
 from slurmddp.submission import submit, submit_once
 
 REAL = 'PATH="${PATH#*:}" '
@@ -268,6 +269,30 @@ def test_a_job_that_may_wait_for_ever_is_told_of_at_once(name, slurm_env, tmp_pa
     assert done.returncode == 0, done.stderr
     told = next(line for line in done.stderr.splitlines() if line.startswith(f"job {job_id} waits (Partition"))
     assert f"; `slurmddp cancel {job_id}`, then submit what fits" in told
+
+
+def test_the_log_of_an_earlier_job_of_the_same_number_is_set_aside(tmp_path):
+    log = tmp_path / "17.out"
+    log.write_text("old")
+    os.utime(log, (1000, 1000))
+    submit_once.set_aside(log, before=1000)
+    assert log.exists(), "as old as that it may be the job's own"
+    submit_once.set_aside(log, before=1001)
+    assert [path.name for path in tmp_path.iterdir()] == ["17.out.before-1000000000000"]
+
+
+def test_a_submission_sets_the_old_log_of_its_job_number_aside(tmp_path, monkeypatch):
+    run = RunDir(tmp_path / "run")
+    run.create()
+    log = run.batch_log("17")
+    log.write_text("old")
+    os.utime(log, (1000, 1000))
+    monkeypatch.setattr(submit_once, "sbatch", lambda *_, **__: JobId("17"))
+    handover = submit_once.Handover(
+        run=run, script=b"", spec=b"", code=None, array=None, environ={}, notice=lambda _: None
+    )
+    assert handover.submit().unrecorded == ""
+    assert not log.exists() and log.with_name("17.out.before-1000000000000").read_text() == "old"
 
 
 def test_a_controller_that_does_not_show_the_job_fails_nothing(shim, name):

@@ -13,7 +13,7 @@ from slurmddp.monitoring.status.job_status import JobStatus
 from slurmddp.monitoring.status.slurm_answers import Answers
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
-from slurmddp.runs.origin import read_origin
+from slurmddp.runs.origin import Origin, read_origin
 from slurmddp.runs.submissions import submissions, submitted_at
 from slurmddp.slurm.job_info import JobRef
 
@@ -40,7 +40,13 @@ def query_targets(
 ) -> list[list[JobStatus]]:
     """Return what `query_jobs` returns, in a list for each target."""
     read_submissions = cache(_submissions)
-    wanted = [list(_wanted(target, read_submissions)) for target in targets]
+
+    @cache
+    def read_submission(run: RunDir, array_id: str) -> tuple[dict[str, Any], Origin]:
+        record = read_submissions(run).get(array_id, {})
+        return record, read_origin(run, record)
+
+    wanted = [list(_wanted(target, read_submission)) for target in targets]
     answers = Answers([job for group in wanted for job in group], environ, timeout_s)
     answers.ask()
     histories = RunHistories(jobs=len(answers.wanted), now=time.time() if now is None else now)
@@ -65,14 +71,15 @@ def _submissions(run: RunDir) -> dict[str, dict[str, Any]]:
     return {record["job"]: record for record in submissions(run)}
 
 
-def _wanted(target: Target, read_submissions: Callable[[RunDir], dict[str, dict[str, Any]]]) -> Iterator[RequestedJob]:
+def _wanted(
+    target: Target, read_submission: Callable[[RunDir, str], tuple[dict[str, Any], Origin]]
+) -> Iterator[RequestedJob]:
     if target.run is None:
         yield from (RequestedJob(job_id=job_id) for job_id in target.jobs)
         return
     run = target.run.sweep or target.run
     for job_id in target.jobs:
-        record = read_submissions(run).get(JobRef.parse(job_id).array_id, {})
-        origin = read_origin(run, record)
+        record, origin = read_submission(run, JobRef.parse(job_id).array_id)
         yield RequestedJob(
             job_id=job_id,
             run=target.run,

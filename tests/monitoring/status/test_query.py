@@ -15,10 +15,11 @@ import polling
 import pytest
 from polling import ASK_SLURM_S
 
-from slurmddp.monitoring.status import last_submission, query_jobs
+from slurmddp.monitoring.status import last_submission, query, query_jobs
 from slurmddp.runs import lookup
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
+from slurmddp.runs.origin import read_origin
 
 NOW = datetime.now().astimezone().replace(microsecond=0)
 CLOCK = f"{NOW:%Y-%m-%dT%H:%M:%S}"
@@ -245,6 +246,13 @@ def test_the_current_jobs_of_a_run_are_the_last_submission_with_its_chain():
     (whole,) = lookup.find(["a"], "jobs")
     assert (whole.jobs, last_submission(whole).jobs) == (("5", "7", "8", "9"), ("7", "8", "9"))
     assert last_submission(Target(None, ("3",))).jobs == ("3",)
+
+
+def test_the_origin_of_an_array_is_read_once_for_all_its_tasks(monkeypatch):
+    run, read = submitted("a", "5"), []
+    monkeypatch.setattr(query, "read_origin", lambda *each: read.append(each) or read_origin(*each))
+    found = query_jobs([Target(run, tuple(f"5_{task}" for task in range(9)))], {"PATH": "/nowhere"})
+    assert ({status.run for status in found}, len(found), len(read)) == ({run}, 9, 1)
 
 
 def test_nobody_is_asked_about_no_job():
