@@ -24,6 +24,7 @@ import runpy  # noqa: E402
 import sys  # noqa: E402
 import time  # noqa: E402
 from pathlib import Path  # noqa: E402
+from typing import NoReturn  # noqa: E402
 
 from slurmddp import exit_codes, variables  # noqa: E402
 from slurmddp.errors import RankError  # noqa: E402
@@ -38,7 +39,7 @@ GRACE_S = 10.0
 
 
 def main(words: list[str]) -> int:
-    """Fork this node's ranks and return the exit status of the first that failed; a rank returns its own."""
+    """Fork this node's ranks and end with the exit status of the first that failed; a rank returns its own."""
     variables.adopt_old_names(os.environ)
     try:
         count, command = parse(words)
@@ -58,7 +59,14 @@ def main(words: list[str]) -> int:
             _become_rank(node, local_rank, count, parent, cpus, command)
             return exit_codes.FAILED
         children[pid] = node.rank * count + local_rank
-    return _Supervisor(children).wait()
+    return _leave(_Supervisor(children).wait())
+
+
+def _leave(status: int) -> NoReturn:
+    """End without a finalization of torch's modules, which takes a second in which the job's grace time passes."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def parse(words: list[str]) -> tuple[int, list[str]]:
