@@ -53,8 +53,12 @@ class Terminal:
 
     @property
     def size(self) -> tuple[int, int]:
-        """Columns and lines."""
-        return self._console.size.width, self._console.size.height
+        """Columns and lines; 80 and 24 if unknown. COLUMNS and LINES are not read: they do not follow the window."""
+        try:
+            size = os.get_terminal_size(self._out)
+        except OSError:
+            return 80, 24
+        return size.columns or 80, size.lines or 24
 
     def show(self, lines: Sequence["Text"]) -> None:
         """Draw a frame; nothing is written if it has not changed."""

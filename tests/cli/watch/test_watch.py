@@ -106,8 +106,9 @@ def assert_restored(screen):
     assert termios.tcgetattr(screen.there) == screen.before, "echo and lines are as they were"
 
 
-def test_it_draws_follows_the_size_and_quits_by_q(screen):
-    shown = screen()
+@pytest.mark.parametrize("environ", [{}, {"COLUMNS": "80", "LINES": "24"}], ids=["plain", "exported"])
+def test_it_draws_follows_the_size_and_quits_by_q(screen, environ):
+    shown = screen(**environ)
     shown.until(
         rb"\x1b\[\?1049h\x1b\[\?25l[\s\S]*17 mnist +UNKNOWN[\s\S]*hello from rank 0[\s\S]*ask Slurm  h help  q quit"
     )
