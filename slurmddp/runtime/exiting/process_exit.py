@@ -13,7 +13,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from slurmddp import exit_codes
 
@@ -57,7 +57,7 @@ class ProcessExit:
     def leave(self, status: int) -> NoReturn:
         """Leave from any thread, without the program's exit handlers; its open text files are flushed."""
         self.set_exit_deadline(FLUSH_LIMIT_S, status)
-        _flush((io.TextIOWrapper,), "flush")
+        _flush(_open_files(io.TextIOWrapper), "flush")
         _exit(status)
 
     def _leave_at_exit(self) -> None:
@@ -85,16 +85,21 @@ def _enforce_deadlines(limits: "queue.SimpleQueue[tuple[float | None, int]]") ->
 
 def _flush_files() -> None:
     """Write out the buffers of open files, as the interpreter would; destroy nothing else."""
-    _flush((io.TextIOWrapper,), "flush")
-    _flush(tuple(getattr(sys.modules[module], name) for module, name in ARCHIVES if module in sys.modules), "close")
-    _flush((io.BufferedWriter,), "flush")
+    archives = tuple(getattr(sys.modules[module], name) for module, name in ARCHIVES if module in sys.modules)
+    files = _open_files(io.TextIOWrapper, io.BufferedWriter, *archives)
+    _flush([file for file in files if isinstance(file, io.TextIOWrapper)], "flush")
+    _flush([file for file in files if isinstance(file, archives)], "close")
+    _flush([file for file in files if isinstance(file, io.BufferedWriter)], "flush")
 
 
-def _flush(kinds: tuple[type, ...], finish: str) -> None:
-    for item in gc.get_objects():
-        if issubclass(type(item), kinds):
-            with contextlib.suppress(Exception):
-                getattr(item, finish)()
+def _open_files(*kinds: type) -> list[Any]:
+    return [item for item in gc.get_objects() if issubclass(type(item), kinds)]
+
+
+def _flush(files: list[Any], finish: str) -> None:
+    for file in files:
+        with contextlib.suppress(Exception):
+            getattr(file, finish)()
 
 
 def _exit(status: int) -> NoReturn:

@@ -1,16 +1,12 @@
 """Wraps a model for training on several ranks: DistributedDataParallel, fully_shard, or DataParallel."""
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any, Final
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from slurmddp.config.worker_options import WorkerOptions
@@ -29,7 +25,9 @@ def wrap(
     if options.sync_bn:
         model = nn.SyncBatchNorm.convert_sync_batchnorm(model)  # type: ignore[no-untyped-call]  # torch leaves it untyped
     if options.strategy == "fsdp":
-        _shard(model, options, device)
+        from slurmddp.worker.bundled.shard import shard  # noqa: PLC0415 - it imports 0.8 s of torch, in each rank
+
+        shard(model, options, device)
         if options.compile:
             model.compile()
         return model
@@ -42,10 +40,11 @@ def wrap(
 
 def sync_gradients(model: nn.Module, *, last: bool) -> contextlib.AbstractContextManager[Any]:
     """Return the context of a batch's forward and backward: only the last batch of a step all-reduces gradients."""
-    if isinstance(model, FSDPModule):
-        model.set_requires_gradient_sync(last)
-    elif isinstance(model, DistributedDataParallel) and not last:
-        return model.no_sync()
+    if isinstance(model, DistributedDataParallel):
+        return contextlib.nullcontext() if last else model.no_sync()
+    set_sync = getattr(model, "set_requires_gradient_sync", None)  # of a model that fully_shard has divided
+    if set_sync is not None:
+        set_sync(last)
     return contextlib.nullcontext()
 
 
@@ -65,20 +64,3 @@ def _distributed(model: nn.Module, options: WorkerOptions, device: torch.device,
         hook = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}[options.comm_hook]
         distributed.register_comm_hook(None, hook)
     return distributed
-
-
-def _shard(model: nn.Module, options: WorkerOptions, device: torch.device) -> None:
-    """Shard each layer of the outermost lists of layers separately, so that one layer at a time is gathered."""
-    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-    lower = torch.bfloat16 if options.precision == "bf16" else None
-    policy = MixedPrecisionPolicy(param_dtype=lower, reduce_dtype=torch.float32 if lower else None)
-    for layer in _layers(model):
-        if any(True for _ in layer.parameters()):
-            fully_shard(layer, mesh=mesh, mp_policy=policy)
-    fully_shard(model, mesh=mesh, mp_policy=policy)
-
-
-def _layers(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield the layers of the outermost lists of layers; inner lists would be sharded twice."""
-    for part in model.children():
-        yield from part if isinstance(part, nn.ModuleList | nn.Sequential) else _layers(part)
