@@ -40,11 +40,11 @@ demo: $(VENV)/installed slurm
 
 test: PACKAGES += $(ACCOUNTING) passwd
 test: $(VENV)/installed slurm
-	@PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --durations=30 $(ARGS)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=30 $(ARGS)
 
 soak: $(VENV)/installed slurm
 	@export SLURMDDP_TESTS_SURVIVAL=all OMP_NUM_THREADS=1
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -o timeout=3600 tests/test_survival.py $(ARGS)
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -o timeout=3600 tests/test_survival.py tests/frameworks $(ARGS)
 
 chaos: $(VENV)/installed slurm
 	@export SLURMDDP_TESTS_SURVIVAL=all SLURMDDP_TESTS_CHAOS=$(RUNS) OMP_NUM_THREADS=1

@@ -103,7 +103,7 @@ def test_a_torchrun_script_forms_its_group_unchanged(cli, tmp_path, launcher):
 
 @pytest.fixture(scope="module")
 def every_way(sandbox, tmp_path_factory):
-    """The same training at once in every way to start it: on two nodes, and by three ranks of one."""
+    """The same training of two ranks at once in every way to start it."""
     folder = tmp_path_factory.mktemp("ways")
     environment = {**os.environ, **sandbox.environment(), "OMP_NUM_THREADS": "1"}
     training = ["--task=linear", "--epochs=2"]
@@ -118,28 +118,25 @@ def every_way(sandbox, tmp_path_factory):
     ).stdout
     parts = [part.partition("\n") for part in text.split("# --- On ")[1:]]
     typed = [["srun", "-N1", "-n1", f"--nodelist={host}", "bash", "-c", part] for host, _, part in parts]
-    ways = [["run", "--name=run", "--gpus-per-node=3"]]
-    ways += [["submit", "--wait", "--name=fork-of-three", "--gpus-per-node=3", "--cpus-per-task=1", "--launcher=fork"]]
+    ways = [["run", "--name=run", "--gpus-per-node=2"]]
     for launcher in ("srun", "fork", "torchrun"):
         ways += [["submit", "--wait", f"--name={launcher}", f"--launcher={launcher}", *TWO, "--cpus-per-task=1"]]
     started = [
         subprocess.Popen(words, cwd=folder, env=environment, stdout=subprocess.DEVNULL)
         for words in (*typed, *([SLURMDDP, *way, *training] for way in ways))
     ]
-    assert [process.wait(500) for process in started] == [0] * 7, logs(folder)
+    assert [process.wait(500) for process in started] == [0] * 6, logs(folder)
     return folder / "jobs"
 
 
-@pytest.mark.parametrize(
-    ("way", "other"), [("run", "fork-of-three"), ("manual", "srun"), ("fork", "srun"), ("torchrun", "srun")]
-)
-def test_every_way_to_start_ends_with_the_same_losses_and_bits(every_way, way, other):
-    first, second = ([*read_records(every_way / name / "events.jsonl")] for name in (way, other))
+@pytest.mark.parametrize("way", ["run", "manual", "fork", "torchrun"])
+def test_every_way_to_start_ends_with_the_same_losses_and_bits(every_way, way):
+    first, second = ([*read_records(every_way / name / "events.jsonl")] for name in (way, "srun"))
     ends = [[event["values"] for event in events if "epoch" in event.get("values", {})] for events in (first, second)]
     losses = [[values["loss"] for values in of_run] for of_run in ends]
     assert losses[0] == losses[1] != []
     assert sum(event["event"] == "start" for event in first) == 1
-    models = [torch.load(every_way / name / "model.pt", weights_only=True) for name in (way, other)]
+    models = [torch.load(every_way / name / "model.pt", weights_only=True) for name in (way, "srun")]
     assert list(models[0]) == list(models[1])
     assert not any(name.startswith("module.") for name in models[0])
     assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])

@@ -298,13 +298,12 @@ def chaos(seed: int, training: Training) -> None:
 TELLING = (
     ("zombie", 2),
     ("time-limit", 2),
-    ("batch-node", 4),
     ("five", 4),
+    ("batch-node", 4),
     ("cancelled-0", 2),
-    ("torchrun", 4),
-    ("sharded", 4),
-    ("cancel-mode", 4),
-    ("kill-9", 2),
+    ("torchrun", 2),
+    ("sharded", 2),
+    ("cancel-mode", 2),
 )
 """What `make test` plays: one case of each kind of fault. Those that wait longest come first."""
 

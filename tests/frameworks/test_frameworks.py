@@ -21,6 +21,7 @@ from slurmddp.runs.layout import RunDir, read_records
 HERE = Path(__file__).parent
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
 EPOCHS, STEP_S = 10, 0.1
+ALL = os.environ.get("SLURMDDP_TESTS_SURVIVAL") == "all"
 KEEPS = {"plain_torchrun": "snapshot.pt", "lightning_fit": "own", "fabric_loop": "fabric.pt", "accelerate_loop": "own"}
 """Each program, and where it keeps its own checkpoints."""
 FINAL = re.compile(r"final loss (\S+)")
@@ -117,7 +118,8 @@ ON_TWO_NODES = {(str(rank), "2", "0", "cpu") for rank in range(2)}
 
 
 @pytest.mark.parametrize(
-    ("program", "launcher"), [("plain_torchrun", "srun"), ("fabric_loop", "fork"), ("accelerate_loop", "fork")]
+    ("program", "launcher"),
+    [("plain_torchrun", "srun"), ("accelerate_loop", "fork"), *([("fabric_loop", "fork")] if ALL else [])],
 )
 def test_preempted_on_two_nodes_it_comes_back_once_and_finds_its_own_checkpoint(
     calm, submit, wait_for_job, sandbox, program, launcher, tmp_path
