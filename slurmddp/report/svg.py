@@ -48,22 +48,14 @@ _ODD_GLYPHS: Final = {"nan": "\N{MULTIPLICATION SIGN}", "inf": "â–²", "-inf": "â
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A part of a bar."""
-
-    kind: str
-    x: str
-    width: str
-    words: str
-
-
-@dataclass(frozen=True)
 class Mark:
-    """A moment on a bar, or a value on the edge of a curve."""
+    """A part of a bar, a moment on it, or a value on the edge of a curve."""
 
     kind: str
     x: str
     words: str
+    width: str = ""
+    """Of a part of a bar."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +72,7 @@ class Tick:
 class Bar:
     """Spans of time from left to right."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Mark, ...]
     marks: tuple[Mark, ...] = ()
 
 
@@ -88,16 +80,14 @@ class Bar:
 class DrawnLine:
     """One line of a chart."""
 
+    line: Line
     style: int
     path: str
-    label: str
-    """`<job> <attempt>`."""
     number: int
     """The number of the attempt, from 1; it is drawn where the line begins."""
     x: str
     y: str
     """The place of the number."""
-    line: Line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +120,7 @@ def draw_shares(seconds: Sequence[tuple[Kind, float]]) -> Bar:
     for kind, value in seconds:
         if value > 0:
             words = f"{KINDS[kind]}: {number_format.duration(value)}, {number_format.percent(value / total)}"
-            pieces.append(Piece(kind, _percent(at / total), _percent(value / total), words))
+            pieces.append(Mark(kind, _percent(at / total), words, _percent(value / total)))
             at += value
     return Bar(pieces=tuple(pieces))
 
@@ -175,9 +165,9 @@ def _draw_bar(timeline: Timeline, spans: Sequence[Span], marks: Sequence[Mark]) 
     return Bar(pieces=pieces, marks=tuple(marks[:: -(-len(marks) // MOST_MARKS) or 1]))
 
 
-def _piece(timeline: Timeline, span: Span) -> Piece:
+def _piece(timeline: Timeline, span: Span) -> Mark:
     words = f"{KINDS[span.kind]}: {number_format.duration(span.seconds)} from {number_format.clock(span.begin)}"
-    return Piece(span.kind, _at(timeline, span.begin), _percent(span.seconds / _length(timeline)), words)
+    return Mark(span.kind, _at(timeline, span.begin), words, _percent(span.seconds / _length(timeline)))
 
 
 def _marks(timeline: Timeline, attempt: Attempt) -> Iterator[Mark]:
@@ -205,15 +195,8 @@ def _draw_line(line: Line, x: Scale, y: Scale, look: tuple[int, int]) -> DrawnLi
     places = [f"{SIDE * x.at(step):.1f} {SIDE * (1 - y.at(value)):.1f}" for step, value in line.points]
     path = f"M{'L'.join(places)}{'h0' if len(places) == 1 else ''}" if places else ""
     step, value = line.points[0] if line.points else (x.low, y.low)
-    return DrawnLine(
-        style=style,
-        path=path,
-        label=line.label,
-        number=number,
-        x=_percent(x.at(step)),
-        y=_percent(1 - y.at(value)),
-        line=line,
-    )
+    place = {"x": _percent(x.at(step)), "y": _percent(1 - y.at(value))}
+    return DrawnLine(line=line, style=style, path=path, number=number, **place)
 
 
 def _odd_marks(line: Line, x: Scale) -> Iterator[Mark]:
