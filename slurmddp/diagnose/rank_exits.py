@@ -1,7 +1,7 @@
 """How ranks ended, by the messages of their launchers: srun, torchrun, mpirun, bash and slurmddp's own. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -27,7 +27,8 @@ _REPORTS: Final = (
 """How launchers report an exit; the last three do not name the rank. A group for each part: the number of the signal,
 its name or its description as `word`, or the status."""
 _ROOT_CAUSE: Final = "Root Cause (first observed failure):"
-_ROOT_CAUSE_FIELD = re.compile(r"\s+(?:(?P<name>time|host|rank)\s+: (?P<value>\S+)|exitcode\s+: (?P<code>-?\d{1,9})\b)")
+_ROOT_CAUSE_FIELD = re.compile(r"^[ \t]+(time|host|rank|exitcode)\s+: (\S+)", re.MULTILINE)
+_ROOT_CAUSE_LINES: Final = 8
 _SIGNALS: Final = {9: "SIGKILL", 11: "SIGSEGV", 7: "SIGBUS", 6: "SIGABRT", 4: "SIGILL", 15: "SIGTERM"}
 _SIGNAL_WORDS: Final = {
     "Killed": "SIGKILL",
@@ -104,8 +105,9 @@ def _parse_root_causes(lines: Sequence[LogLine]) -> Iterator[RankExit]:
     """Yield the root cause in torchrun's summary of a failure: the first failure that it saw."""
     for index, line in enumerate(lines):
         if line.text.strip() == _ROOT_CAUSE:
-            fields = dict(_root_cause_fields(lines[index + 1 : index + 9]))
-            code = int(fields.get("exitcode", "1"))
+            block = lines[index + 1 : index + 1 + _ROOT_CAUSE_LINES]
+            fields = dict(_ROOT_CAUSE_FIELD.findall("\n".join(one.text for one in block)))
+            code = int(fields["exitcode"]) if re.fullmatch(r"-?\d{1,9}", fields.get("exitcode", "")) else 1
             yield RankExit(
                 line=line,
                 number=int(fields["rank"]) if fields.get("rank", "").isdecimal() else None,
@@ -114,12 +116,6 @@ def _parse_root_causes(lines: Sequence[LogLine]) -> Iterator[RankExit]:
                 status=code if code >= 0 else None,
                 time=_parse_time(fields.get("time", "")),
             )
-
-
-def _root_cause_fields(lines: Iterable[LogLine]) -> Iterator[tuple[str, str]]:
-    for line in lines:
-        if match := _ROOT_CAUSE_FIELD.match(line.text):
-            yield (match["name"], match["value"]) if match["name"] else ("exitcode", match["code"])
 
 
 def _first_task(tasks: str) -> int:

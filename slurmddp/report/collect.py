@@ -22,7 +22,7 @@ from slurmddp.report.timeline import Timeline, build_timeline
 from slurmddp.runs.history import Event, History
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target, find_all_jobs
-from slurmddp.runs.submissions import submissions
+from slurmddp.runs.submissions import parse_time, submissions
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.states import Phase
 from slurmddp.text import mask_secrets
@@ -122,7 +122,7 @@ def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) ->
     statuses = tuple(status.query_jobs([Target(run, jobs)], environ, now=now)) if jobs else ()
     timeline = build_timeline(
         history,
-        {item["job"]: time.timestamp() for item in submitted if (time := status.parse_time(item.get("time")))},
+        {item["job"]: time.timestamp() for item in submitted if (time := parse_time(item.get("time")))},
         known={job.job_id: _job_info(job) for job in statuses},
         now=now,
     )
