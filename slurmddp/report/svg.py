@@ -49,13 +49,13 @@ _ODD_GLYPHS: Final = {"nan": "\N{MULTIPLICATION SIGN}", "inf": "â–²", "-inf": "â
 
 @dataclass(frozen=True)
 class Mark:
-    """A part of a bar, a moment on it, or a value on the edge of a curve."""
+    """A part of a bar, a moment on it, or a value on the edge of a curve. A bar is a list of parts and moments."""
 
     kind: str
     x: str
     words: str
     width: str = ""
-    """Of a part of a bar."""
+    """Of a part of a bar; a moment has none."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +66,6 @@ class Tick:
     label: str
     anchor: str = "middle"
     """The part of the label that stands there: at an edge of the chart, the end that keeps the label inside."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bar:
-    """Spans of time from left to right."""
-
-    pieces: tuple[Mark, ...]
-    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,18 +95,18 @@ class Chart:
     y_ticks: tuple[Tick, ...]
 
 
-def draw_run(timeline: Timeline) -> Bar:
+def draw_run(timeline: Timeline) -> list[Mark]:
     """Return the whole run as one bar."""
     marks = [mark for attempt in timeline.attempts for mark in _marks(timeline, attempt) if mark.kind != "checkpoint"]
     return _draw_bar(timeline, timeline.spans, marks)
 
 
-def draw_attempt(timeline: Timeline, attempt: Attempt) -> Bar:
+def draw_attempt(timeline: Timeline, attempt: Attempt) -> list[Mark]:
     """Return one attempt and the time before it, at their place in the bar of the run."""
     return _draw_bar(timeline, (*attempt.before, *attempt.spans), list(_marks(timeline, attempt)))
 
 
-def draw_shares(seconds: Sequence[tuple[Kind, float]]) -> Bar:
+def draw_shares(seconds: Sequence[tuple[Kind, float]]) -> list[Mark]:
     """Return the kinds of time next to each other, each as its share of the total."""
     total, at, pieces = sum(value for _, value in seconds), 0.0, []
     for kind, value in seconds:
@@ -122,7 +114,7 @@ def draw_shares(seconds: Sequence[tuple[Kind, float]]) -> Bar:
             words = f"{KINDS[kind]}: {number_format.duration(value)}, {number_format.percent(value / total)}"
             pieces.append(Mark(kind, _percent(at / total), words, _percent(value / total)))
             at += value
-    return Bar(pieces=tuple(pieces))
+    return pieces
 
 
 def draw_time_axis(timeline: Timeline) -> tuple[Tick, ...]:
@@ -159,15 +151,14 @@ def _draw_chart(curve: Curve, x: Scale, looks: Mapping[str, tuple[int, int]]) ->
     )
 
 
-def _draw_bar(timeline: Timeline, spans: Sequence[Span], marks: Sequence[Mark]) -> Bar:
-    """Return a bar with at most MOST_MARKS marks: of more, evenly chosen ones."""
-    pieces = tuple(_piece(timeline, span) for span in spans)
-    return Bar(pieces=pieces, marks=tuple(marks[:: -(-len(marks) // MOST_MARKS) or 1]))
-
-
-def _piece(timeline: Timeline, span: Span) -> Mark:
-    words = f"{KINDS[span.kind]}: {number_format.duration(span.seconds)} from {number_format.clock(span.begin)}"
-    return Mark(span.kind, _at(timeline, span.begin), words, _percent(span.seconds / _length(timeline)))
+def _draw_bar(timeline: Timeline, spans: Sequence[Span], marks: Sequence[Mark]) -> list[Mark]:
+    """Return a bar with at most MOST_MARKS moments: of more, evenly chosen ones."""
+    pieces = []
+    for span in spans:
+        words = f"{KINDS[span.kind]}: {number_format.duration(span.seconds)} from {number_format.clock(span.begin)}"
+        width = _percent(span.seconds / _length(timeline))
+        pieces.append(Mark(span.kind, _at(timeline, span.begin), words, width))
+    return [*pieces, *marks[:: -(-len(marks) // MOST_MARKS) or 1]]
 
 
 def _marks(timeline: Timeline, attempt: Attempt) -> Iterator[Mark]:
