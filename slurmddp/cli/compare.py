@@ -14,7 +14,6 @@ from slurmddp.runs.layout import RunDir
 from slurmddp.text import escape_text, format_table, quote_value
 
 _HEAD: Final = ("FILE", "KIND", "NAME", "WHAT", "LARGEST", "RELATIVE", "ELEMENTS", "NAN")
-_PLURALS: Final = {"parameter": "parameters", "buffer": "buffers", "value": "values"}
 
 
 @click.command()
@@ -92,7 +91,7 @@ def _format_result(result: dict[str, Any]) -> list[str]:
     for kind, count in result["compared"].items():
         differing = {item["name"] for item in result["differences"] if item["kind"] == kind and item["what"] != "extra"}
         verdict = f"{len(differing)} of {count} differ" if differing else f"all {count} the same"
-        lines.append(f"{_PLURALS[kind]}: {verdict}")
+        lines.append(f"{kind}s: {verdict}")
     rows = [_format_difference(item) for item in result["differences"]]
     return lines + (["", *format_table([_HEAD, *rows])] if rows else [])
 
