@@ -1,7 +1,7 @@
 """Curves over the steps: a line for each attempt. Pure."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,16 +39,11 @@ class Line:
     most: float | None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Curve:
-    """The values of one name, a line for each attempt."""
-
-    name: str
-    lines: tuple[Line, ...]
-    """The oldest attempt first; at least one."""
+Curves = Mapping[str, Sequence[Line]]
+"""By name, a line for each attempt, the oldest first; at least one."""
 
 
-def build_metric_curves(attempts: Sequence[Attempt]) -> list[Curve]:
+def build_metric_curves(attempts: Sequence[Attempt]) -> Curves:
     """Return the curves of the logged values and of the steps per second: loss and throughput first, then by name."""
     lines: dict[str, list[Line]] = {}
     for attempt in attempts:
@@ -58,17 +53,17 @@ def build_metric_curves(attempts: Sequence[Attempt]) -> list[Curve]:
                 points.setdefault(name, []).append((event.count("step"), value))
         for name, own in points.items():
             lines.setdefault(name, []).append(_build_line(attempt.label, own, attempt.counts.get(name)))
-    return [Curve(name=name, lines=tuple(lines[name])) for name in sorted(lines, key=_sort_key)]
+    return {name: lines[name] for name in sorted(lines, key=_sort_key)}
 
 
-def build_checkpoint_curves(attempts: Sequence[Attempt]) -> list[Curve]:
+def build_checkpoint_curves(attempts: Sequence[Attempt]) -> Curves:
     """Return how long each checkpoint held up the training, and how long it was written."""
-    found = []
+    lines: dict[str, list[Line]] = {}
     for name in (HELD, WRITE):
-        points = ((attempt.label, _checkpoint_points(attempt, name)) for attempt in attempts)
-        if lines := tuple(_build_line(label, own) for label, own in points if own):
-            found.append(Curve(name=name, lines=lines))
-    return found
+        for attempt in attempts:
+            if points := _checkpoint_points(attempt, name):
+                lines.setdefault(name, []).append(_build_line(attempt.label, points))
+    return lines
 
 
 def _sort_key(name: str) -> tuple[int, str]:

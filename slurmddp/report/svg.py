@@ -13,7 +13,7 @@ from slurmddp.monitoring.event_words import describe_event
 from slurmddp.report import number_format
 from slurmddp.report.attempts import Attempt, Kind, Span
 from slurmddp.report.axis import Scale, time_ticks
-from slurmddp.report.curves import HELD, STEPS_PER_S, THROUGHPUT, WRITE, Curve, Line
+from slurmddp.report.curves import HELD, STEPS_PER_S, THROUGHPUT, WRITE, Curves, Line
 from slurmddp.report.timeline import Timeline
 from slurmddp.text import format_duration
 
@@ -123,11 +123,11 @@ def draw_time_axis(timeline: Timeline) -> tuple[Tick, ...]:
     return tuple(_tick(at / length if length else 0.0, format_duration(at)) for at in time_ticks(length))
 
 
-def draw_charts(curves: Sequence[Curve], attempts: Sequence[Attempt]) -> list[Chart]:
+def draw_charts(curves: Curves, attempts: Sequence[Attempt]) -> list[Chart]:
     """Return the curves as charts with one scale of steps for all."""
-    steps = [step for curve in curves for line in curve.lines for step, _ in (*line.points, *line.odd)]
+    steps = [step for lines in curves.values() for line in lines for step, _ in (*line.points, *line.odd)]
     looks = line_styles(attempts)
-    return [_draw_chart(curve, Scale.over([0, *steps]), looks) for curve in curves]
+    return [_draw_chart(name, lines, Scale.over([0, *steps]), looks) for name, lines in curves.items()]
 
 
 def line_styles(attempts: Sequence[Attempt]) -> dict[str, tuple[int, int]]:
@@ -137,15 +137,15 @@ def line_styles(attempts: Sequence[Attempt]) -> dict[str, tuple[int, int]]:
     return {one.label: (number, looks.get(one.label, STYLES)) for number, one in enumerate(attempts, start=1)}
 
 
-def _draw_chart(curve: Curve, x: Scale, looks: Mapping[str, tuple[int, int]]) -> Chart:
-    values = [value for line in curve.lines for _, value in line.points]
+def _draw_chart(name: str, lines: Sequence[Line], x: Scale, looks: Mapping[str, tuple[int, int]]) -> Chart:
+    values = [value for line in lines for _, value in line.points]
     y = Scale.over(values, may_be_log=True)
     return Chart(
-        title=_TITLES.get(curve.name, curve.name),
-        description=_description(curve, x, y),
+        title=_TITLES.get(name, name),
+        description=_description(lines, x, y),
         is_log=y.is_log,
-        lines=tuple(_draw_line(line, x, y, looks[line.label]) for line in curve.lines),
-        odd=tuple(mark for line in curve.lines for mark in _odd_marks(line, x)),
+        lines=tuple(_draw_line(line, x, y, looks[line.label]) for line in lines),
+        odd=tuple(mark for line in lines for mark in _odd_marks(line, x)),
         x_ticks=tuple(_tick(x.at(step), f"{step:,.0f}") for step in x.ticks(whole=True)),
         y_ticks=tuple(Tick(_percent(1 - y.at(value)), number_format.figure(value)) for value in y.ticks() if values),
     )
@@ -196,14 +196,14 @@ def _odd_marks(line: Line, x: Scale) -> Iterator[Mark]:
         yield Mark(_ODD_GLYPHS[name], _percent(x.at(step)), f"{name} at step {step:,}")
 
 
-def _description(curve: Curve, x: Scale, y: Scale) -> str:
-    count = sum(line.count for line in curve.lines)
-    odd = sum(line.odd_count for line in curve.lines)
-    drawn = any(line.points for line in curve.lines)
+def _description(lines: Sequence[Line], x: Scale, y: Scale) -> str:
+    count = sum(line.count for line in lines)
+    odd = sum(line.odd_count for line in lines)
+    drawn = any(line.points for line in lines)
     range_text = f", from {number_format.figure(y.low)} to {number_format.figure(y.high)}" if drawn else ""
     odd_text = f"; {odd:,} of them nan or infinite" if odd else ""
     steps = f"steps {math.floor(x.low):,} to {math.ceil(x.high):,}"
-    count_text = f"{len(curve.lines)} attempt{'s' if len(curve.lines) > 1 else ''}"
+    count_text = f"{len(lines)} attempt{'s' if len(lines) > 1 else ''}"
     return f"{count:,} values of {count_text} over {steps}{range_text}{odd_text}"
 
 
