@@ -2,17 +2,18 @@
 
 import json
 import math
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from slurmddp.cli.job_command import runs_dir_option
 from slurmddp.errors import UsageError
-from slurmddp.monitoring import compare_models
-from slurmddp.text import escape_text, format_table
+from slurmddp.runs.layout import RunDir
+from slurmddp.text import escape_text, format_table, quote_value
 
 _HEAD: Final = ("FILE", "KIND", "NAME", "WHAT", "LARGEST", "RELATIVE", "ELEMENTS", "NAN")
-_PLURALS: Final = {"parameter": "parameters", "buffer": "buffers", "value": "values"}
 
 
 @click.command()
@@ -34,9 +35,54 @@ def compare(targets: tuple[str, ...], *, atol: float, runs_dir: str, as_json: bo
     """
     if not math.isfinite(atol):
         raise UsageError(f"--atol {atol} is not a finite number, 0 or more")
-    result = compare_models.compare(compare_models.find_model_files(targets, runs_dir), atol=atol)
+    paths = find_model_files(targets, runs_dir)
+    from slurmddp.runtime import compare_models  # it loads torch
+
+    result = compare_models.compare(paths, atol)
     click.echo(json.dumps(result) if as_json else "\n".join(_format_result(result)))
-    return compare_models.SAME if result["same"] else compare_models.DIFFERENT
+    return 0 if result["same"] else 1
+
+
+def find_model_files(targets: Sequence[str], runs_dir: str) -> list[Path]:
+    """Return the model file of each target; for a single run, the models of its ranks.
+
+    Raises UsageError when there are not two.
+    """
+    if len(targets) == 1:
+        return _rank_models(targets[0], runs_dir)
+    return [_model_file(target, runs_dir) for target in targets]
+
+
+def _rank_models(target: str, runs_dir: str) -> list[Path]:
+    if Path(target).is_file():
+        raise UsageError(
+            f"one file alone, {quote_value(target)}; give a second, or a run whose ranks are to be compared"
+        )
+    run = _find_run(target, runs_dir)
+    found = run.rank_models
+    if len(found) < 2:  # noqa: PLR2004 - it takes two to compare
+        raise UsageError(
+            f"run {quote_value(target)} has {len(found)} of its ranks' models; train it with the bundled worker's "
+            "--save-all-ranks, or give two files"
+        )
+    return found
+
+
+def _model_file(target: str, runs_dir: str) -> Path:
+    if Path(target).is_file():
+        return Path(target)
+    path = _find_run(target, runs_dir).model
+    if not path.is_file():
+        raise UsageError(f"run {quote_value(target)} has no model.pt: it has not finished; give a file")
+    return path
+
+
+def _find_run(target: str, runs_dir: str) -> RunDir:
+    """Return the run in the folder `target`, or with this name."""
+    for folder in (Path(target), Path(runs_dir, target)):
+        if folder.is_dir():
+            return RunDir(folder)
+    raise UsageError(f"{quote_value(target)} is no file, and no run in {runs_dir}; give one of them, or --runs-dir")
 
 
 def _format_result(result: dict[str, Any]) -> list[str]:
@@ -45,7 +91,7 @@ def _format_result(result: dict[str, Any]) -> list[str]:
     for kind, count in result["compared"].items():
         differing = {item["name"] for item in result["differences"] if item["kind"] == kind and item["what"] != "extra"}
         verdict = f"{len(differing)} of {count} differ" if differing else f"all {count} the same"
-        lines.append(f"{_PLURALS[kind]}: {verdict}")
+        lines.append(f"{kind}s: {verdict}")
     rows = [_format_difference(item) for item in result["differences"]]
     return lines + (["", *format_table([_HEAD, *rows])] if rows else [])
 

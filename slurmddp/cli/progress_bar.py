@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Final, TextIO
 
 from slurmddp.cli.job_command import write_bytes
@@ -33,28 +34,22 @@ def show_progress(run: RunDir, job_id: str, stream: TextIO, *, errors: TextIO) -
     from rich.live import Live
 
     console = Console(file=errors)
-    bar = ProgressBar(run, job_id)
-    with Live(console=console, get_renderable=bar.draw, refresh_per_second=PER_S, transient=True):
+    draw = partial(draw_progress, run, job_id)
+    with Live(console=console, get_renderable=draw, refresh_per_second=PER_S, transient=True):
         yield lambda line: console.out(line.decode(errors="replace").removesuffix("\n"), highlight=False)
 
 
-class ProgressBar:
-    """The progress of one job of a run."""
+def draw_progress(run: RunDir, job_id: str) -> "RenderableType":
+    """Return the bar of one job of a run as it is now; empty before the program has logged a step."""
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
 
-    def __init__(self, run: RunDir, job_id: str) -> None:
-        self._run, self._job_id = run, job_id
-
-    def draw(self) -> "RenderableType":
-        """Return the bar as it is now; empty before the program has logged a step."""
-        from rich.progress_bar import ProgressBar as RichBar
-        from rich.table import Table
-
-        history = read_newest(self._run)
-        progress = read_progress(self._run, history, self._job_id, running=True, now=time.time())
-        step, total = progress.step, progress.total
-        if step is None or total is None:
-            return ""
-        table = Table.grid(padding=(0, 2))
-        bar = RichBar(total=total, completed=step, width=WIDTH)
-        table.add_row(f"step {step}/{total}", bar, *format_metrics(progress))
-        return table
+    progress = read_progress(run, read_newest(run), job_id, running=True, now=time.time())
+    step, total = progress.step, progress.total
+    if step is None or total is None:
+        return ""
+    table = Table.grid(padding=(0, 2))
+    table.add_row(
+        f"step {step}/{total}", ProgressBar(total=total, completed=step, width=WIDTH), *format_metrics(progress)
+    )
+    return table

@@ -18,7 +18,7 @@ from slurmddp.scaling.formatting import Study
 from slurmddp.text import WIDTH
 
 if TYPE_CHECKING:
-    from slurmddp.scaling.measurements import Scaling, SizeResult
+    from slurmddp.scaling.measurements import Scaling
     from slurmddp.scaling.plan import Plan, PlannedJob
 
 _EXCLUDED: Final = ("nodes", "hold")
@@ -82,33 +82,35 @@ def scale(  # noqa: PLR0913 - an argument for each option
     from slurmddp.scaling import csvfile, run_study
     from slurmddp.scaling.measurements import compare_sizes
     from slurmddp.scaling.plan import STEPS, parse_sizes, plan_study
+    from slurmddp.scaling.prediction import predict_sizes
 
     if not math.isfinite(min_efficiency):
         raise UsageError(f"--efficiency {min_efficiency} is not a number above 0, as in 0.8")
     wanted = parse_sizes(predict, "--predict") if predict else ()
     if from_csv:
         _check_alone(gpus, job_file, words, parameters)
-        measured, scaling = csvfile.parse_csv(from_csv.read(), from_csv.name, scaling)
-        study = _evaluate(
-            Path(from_csv.name).stem, compare_sizes(measured, scaling), scaling, None, min_efficiency, wanted
-        )
-        return _print_study(study, csv_file, picture_file, as_json=as_json)
-    if not gpus:
+        points, scaling = csvfile.parse_csv(from_csv.read(), from_csv.name, scaling)
+        name, node_size, is_complete = Path(from_csv.name).stem, None, True
+    elif gpus:
+        scaling = scaling or "weak"
+        resolved, sizes = resolve_job(job_file, words, parameters), parse_sizes(gpus, "--gpus")
+        plan = plan_study(resolved, fill_from_cluster(resolved, os.environ), sizes, scaling=scaling, repeats=repeat)
+        if warm_up >= (plan.jobs[0].spec.steps or STEPS):
+            raise UsageError(f"--warm-up {warm_up} leaves nothing of {plan.jobs[0].spec.steps} --steps")
+        unmeasured = _run_jobs(plan, together=together)
+        points, reasons = run_study.read_points(plan, warm_up=warm_up)
+        for reason in reasons:
+            print_message(reason)
+        if not points:
+            return 1
+        name, node_size, is_complete = plan.name, plan.node_size, not (unmeasured or reasons)
+    else:
         raise UsageError("give the sizes to measure, as in --gpus 1,2,4,8, or --from-csv FILE")
-    scaling = scaling or "weak"
-    resolved = resolve_job(job_file, words, parameters)
-    sizes = parse_sizes(gpus, "--gpus")
-    plan = plan_study(resolved, fill_from_cluster(resolved, os.environ), sizes, scaling=scaling, repeats=repeat)
-    if warm_up >= (plan.jobs[0].spec.steps or STEPS):
-        raise UsageError(f"--warm-up {warm_up} leaves nothing of {plan.jobs[0].spec.steps} --steps")
-    unmeasured = _run_jobs(plan, together=together)
-    points, reasons = run_study.read_points(plan, warm_up=warm_up)
-    for reason in reasons:
-        print_message(reason)
-    if not points:
-        return 1
-    study = _evaluate(plan.name, compare_sizes(points, scaling), scaling, plan.node_size, min_efficiency, wanted)
-    return _print_study(study, csv_file, picture_file, as_json=as_json) or int(bool(unmeasured or reasons))
+    results = compare_sizes(points, scaling)
+    prediction = predict_sizes(points, scaling, node_size=node_size, sizes=wanted)
+    study = Study(name=name, scaling=scaling, results=results, prediction=prediction, min_efficiency=min_efficiency)
+    _print_study(study, csv_file, picture_file, as_json=as_json)
+    return 0 if is_complete else 1
 
 
 def _check_alone(gpus: str | None, job_file: Path | None, words: tuple[str, ...], parameters: dict[str, Any]) -> None:
@@ -129,29 +131,7 @@ def _run_jobs(plan: "Plan", *, together: bool) -> "list[PlannedJob]":
         raise
 
 
-def _evaluate(
-    name: str,
-    results: "tuple[SizeResult, ...]",
-    scaling: "Scaling",
-    node_size: int | None,
-    min_efficiency: float,
-    wanted: tuple[int, ...],
-) -> Study:
-    from slurmddp.scaling.measurements import recommend_size
-    from slurmddp.scaling.prediction import predict_sizes
-
-    prediction = predict_sizes([one.point for one in results], scaling, node_size=node_size, sizes=wanted)
-    return Study(
-        name=name,
-        scaling=scaling,
-        results=results,
-        prediction=prediction,
-        min_efficiency=min_efficiency,
-        recommended=recommend_size(results, min_efficiency),
-    )
-
-
-def _print_study(study: Study, csv_file: str | None, picture_file: str | None, *, as_json: bool) -> int:
+def _print_study(study: Study, csv_file: str | None, picture_file: str | None, *, as_json: bool) -> None:
     from slurmddp.scaling import csvfile
 
     if csv_file:
@@ -161,11 +141,10 @@ def _print_study(study: Study, csv_file: str | None, picture_file: str | None, *
         _write_plots(study, picture_file)
     if as_json:
         click.echo(json.dumps(formatting.as_json(study)))
-        return 0
+        return
     for line in formatting.format_study(study):
         click.echo(line)
     _plot_on_terminal(study)
-    return 0
 
 
 def _write_plots(study: Study, path: str) -> None:

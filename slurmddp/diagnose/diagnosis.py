@@ -253,14 +253,8 @@ class _Case:
         rule = find_state_rule(job.state, job.exit_status)
         if rule is None:
             return Diagnosis(cause=UNKNOWN, what="the cause is not known")
-        return Diagnosis(
-            cause=rule.key,
-            what=rule.what.format(nodes=job.nodes or "its nodes", by=by),
-            advice=rule.advice,
-            again=rule.again,
-            sure=rule.sure,
-            evidence=(Line(job.source, 0, f"{job.state} ({job.reason or job.exit_status})"),),
-        )
+        line = Line(job.source, 0, f"{job.state} ({job.reason or job.exit_status})")
+        return rule.make_diagnosis(rule.what.format(nodes=job.nodes or "its nodes", by=by), evidence=(line,))
 
     def _explain_unknown(self, found: Diagnosis) -> Diagnosis:
         """Add what Slurm says of the end, or why it says nothing."""

@@ -16,17 +16,8 @@ _SAME_SIZES: Final = frozenset({"all_reduce", "allreduce", "broadcast"})
 """Collectives whose sizes must be equal on all ranks."""
 
 
-@dataclass(frozen=True)
-class FlightRecord:
-    """The collectives of the default group that one rank's recorder holds."""
-
-    collectives: Mapping[int, tuple[str, str]]
-    """By number: the kind and the sizes of the inputs."""
-
-    @property
-    def last(self) -> int:
-        """The number of the rank's last collective; 0 for none."""
-        return max(self.collectives, default=0)
+FlightRecord = Mapping[int, tuple[str, str]]
+"""The collectives of the default group that one rank's recorder holds: by number the kind and the inputs' sizes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,30 +40,31 @@ def load_dumps(paths: Sequence[Path]) -> dict[Path, FlightRecord]:
     except subprocess.TimeoutExpired as late:
         printed = late.stdout or b""
     lines = printed[: printed.rfind(b"\n") + 1].splitlines()
-    return {path: record for path, line in zip(paths, lines, strict=False) if (record := _parse_record(line))}
+    return {
+        path: record for path, line in zip(paths, lines, strict=False) if (record := _parse_record(line)) is not None
+    }
 
 
 def _parse_record(line: bytes) -> FlightRecord | None:
     entries = json.loads(line)
-    return FlightRecord({number: (kind, sizes) for number, kind, sizes in entries}) if entries is not None else None
+    return {number: (kind, sizes) for number, kind, sizes in entries} if entries is not None else None
 
 
 def find_divergence(records: Mapping[int, FlightRecord]) -> Divergence | None:
     """Return the first number at which ranks entered different collectives, else the first that some did not enter."""
     if len(records) < 2:  # noqa: PLR2004 - a single rank cannot diverge
         return None
-    common = set.intersection(*(set(record.collectives) for record in records.values()))
+    common = set.intersection(*map(set, records.values()))
     for number in sorted(common):
-        odd = _find_odd_rank({rank: record.collectives[number] for rank, record in records.items()}, number)
+        odd = _find_odd_rank({rank: record[number] for rank, record in records.items()}, number)
         if odd:
             return odd
-    last = {rank: record.last for rank, record in records.items()}
+    last = {rank: max(record, default=0) for rank, record in records.items()}
     rank, ahead = min(last, key=lambda rank: (last[rank], rank)), max(last.values())
     if last[rank] == ahead:
         return None
     missed = last[rank] + 1
-    known = (record.collectives[number] for number in (missed, ahead) for record in records.values()
-             if number in record.collectives)  # fmt: skip
+    known = (record[number] for number in (missed, ahead) for record in records.values() if number in record)
     kind, sizes = next(known)
     return Divergence(
         rank=rank, what=f"rank {rank} did not enter collective {missed} ({kind} of {sizes})", differs=False

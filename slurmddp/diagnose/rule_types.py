@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 Role = Literal["cause", "symptom", "consequence"]
 """A symptom (a time-out) is the cause only if nothing better is found; a consequence is never the cause."""
@@ -33,6 +33,10 @@ class Cause:
     again: bool | None = False
     """Whether an unchanged new start can help; None if that is not known."""
     sure: Sure = "certain"
+
+    def make_diagnosis(self, what: str, **more: Any) -> "Diagnosis":
+        """Return the diagnosis of this cause, with its sentence filled in."""
+        return Diagnosis(cause=self.key, what=what, sure=self.sure, advice=self.advice, again=self.again, **more)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,7 @@ from slurmddp.diagnose.rule_types import Line, Observation, Rule
 from slurmddp.diagnose.tracebacks import find_tracebacks
 from slurmddp.errors import UsageError
 from slurmddp.exit_codes import DONE, STOPPED
-from slurmddp.runs.exit_records import BatchRecord, ExitRecord, decisive_record, read_records
+from slurmddp.runs.exit_records import ExitRecord, decisive_record, read_records
 from slurmddp.runs.history import Event
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.supervisor_records import LogPart, log_parts
@@ -114,7 +114,7 @@ def read_attempt_evidence(run: RunDir, job_id: str, attempt: str, events: Sequen
     )
 
 
-def read_script_evidence(run: RunDir, job_id: str, events: Sequence[Event], failure: BatchRecord | None) -> Evidence:
+def read_script_evidence(run: RunDir, job_id: str, events: Sequence[Event], failure: ExitRecord | None) -> Evidence:
     """Return the evidence of a job that started no rank, or whose set-up failed last, as `failure` says."""
     written = f"{failure.status} {failure.reason}" if failure else ""
     started = any(event.kind == "attempt_start" for event in events)

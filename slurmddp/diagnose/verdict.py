@@ -15,7 +15,7 @@ from slurmddp.diagnose.evidence import Evidence
 from slurmddp.diagnose.flight_recorder import Divergence
 from slurmddp.diagnose.log_reader import make_evidence
 from slurmddp.diagnose.rank_exits import RankExit
-from slurmddp.diagnose.rule_types import UNKNOWN, Cause, Diagnosis, Line, Observation
+from slurmddp.diagnose.rule_types import UNKNOWN, Diagnosis, Line, Observation
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.text import count
 
@@ -132,16 +132,12 @@ def _diagnose_observation(evidence: Evidence, seen: Observation) -> Diagnosis:
     end = _find_exit(evidence, seen)
     rank = seen.rank if seen.rank is not None else end.number if end and not end.is_node else None
     more = _suspicious_lines_of(evidence, rank) if seen.rule.key == "exit-status" else _peer_lines(evidence)
-    return Diagnosis(
-        cause=seen.rule.key,
-        what=seen.what,
-        sure=seen.rule.sure,
+    return seen.rule.make_diagnosis(
+        seen.what,
         rank=rank,
         host=seen.host or (end.host if end else ""),
         evidence=_select_lines([seen.line, *more]),
         others=_describe_others(evidence, rank, seen),
-        advice=seen.rule.advice,
-        again=seen.rule.again,
     )
 
 
@@ -176,13 +172,9 @@ def _judge_exits(evidence: Evidence) -> Diagnosis | None:
         return None
     rank = _rank_of_exit(evidence, end)
     who = f"rank {rank}" if rank is not None else f"a rank of node {end.number}" if end.is_node else "a process"
-    found = _diagnose_end(rule, f"{who}: {rule.what.format(status=end.status)}")
     lines = _select_lines([make_evidence(end.line), *_peer_lines(evidence)])
-    return replace(found, rank=rank, host=end.host, evidence=lines)
-
-
-def _diagnose_end(rule: Cause, what: str) -> Diagnosis:
-    return Diagnosis(cause=rule.key, what=what, sure=rule.sure, advice=rule.advice, again=rule.again)
+    what = f"{who}: {rule.what.format(status=end.status)}"
+    return rule.make_diagnosis(what, rank=rank, host=end.host, evidence=lines)
 
 
 def _symptoms(evidence: Evidence) -> list[Observation]:
@@ -259,9 +251,7 @@ def _judge_silence(evidence: Evidence) -> Diagnosis | None:
     if not evidence.silent_ranks or not evidence.failed_count:
         return None
     rule, rank = END_RULES["silent"], evidence.silent_ranks[0]
-    return replace(
-        _diagnose_end(rule, f"rank {rank}: {rule.what}"), rank=rank, evidence=_select_lines(_peer_lines(evidence))
-    )
+    return rule.make_diagnosis(f"rank {rank}: {rule.what}", rank=rank, evidence=_select_lines(_peer_lines(evidence)))
 
 
 def _report_unknown(evidence: Evidence) -> Diagnosis:

@@ -139,7 +139,6 @@ class _Follower:
                 if not is_told:
                     self.notice(f"Slurm does not tell how job {self.output.job_id} is: {error}; it is asked again")
                 is_told = True
-                self._show_held()
                 self._read_until_next_question(hold=False, may_be_soon=False)
 
     def _query(self) -> JobInfo:

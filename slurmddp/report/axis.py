@@ -39,11 +39,11 @@ class Scale:
 
     def at(self, value: float) -> float:
         """Return the place of a value: 0 at the low end, 1 at the high end."""
-        if self.is_log:
-            low, high = math.log10(self.low), math.log10(self.high)
-            return (math.log10(value) - low) / (high - low)
-        half = self.high / 2 - self.low / 2  # the whole range may be too large for a number
-        return (value / 2 - self.low / 2) / half if half > 0 else 0.5
+        low, here, high = (
+            math.log10(one) if self.is_log else one / 2  # the whole range may be too large for a number
+            for one in (self.low, value, self.high)
+        )
+        return (here - low) / (high - low) if high > low else 0.5
 
     def ticks(self, *, whole: bool = False) -> list[float]:
         """Return a few round values in the range, in order; only whole numbers with `whole`."""

@@ -7,7 +7,7 @@ import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from slurmddp.diagnose import NONE, UNKNOWN, Diagnosis, diagnose, diagnose_attempt
@@ -22,7 +22,7 @@ from slurmddp.report.timeline import Timeline, build_timeline
 from slurmddp.runs.history import Event, History
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target, find_all_jobs
-from slurmddp.runs.submissions import submissions
+from slurmddp.runs.submissions import parse_time, submissions
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.states import Phase
 from slurmddp.text import mask_secrets
@@ -122,7 +122,7 @@ def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) ->
     statuses = tuple(status.query_jobs([Target(run, jobs)], environ, now=now)) if jobs else ()
     timeline = build_timeline(
         history,
-        {item["job"]: time.timestamp() for item in submitted if (time := status.parse_time(item.get("time")))},
+        {item["job"]: time.timestamp() for item in submitted if (time := parse_time(item.get("time")))},
         known={job.job_id: _job_info(job) for job in statuses},
         now=now,
     )
@@ -192,7 +192,8 @@ def _format_value(key: str, value: Any) -> str:
 
 def make_json(report: Report) -> dict[str, Any]:
     """Return the figures of a run, and the attempts that they were counted from, as a value for JSON."""
-    figures = report.figures
+    figures = asdict(report.figures)
+    steps = {kind: figures.pop(f"steps_{kind}") for kind in ("taken", "kept", "repeated")}
     return {
         "run": report.run.path.name,
         "phase": report.phase,
@@ -200,15 +201,8 @@ def make_json(report: Report) -> dict[str, Any]:
         "jobs": [item["job"] for item in report.submissions],
         "begin": report.timeline.begin,
         "end": report.timeline.end,
-        "wall_s": figures.wall_s,
-        "allocated_s": figures.allocated_s,
-        "seconds": dict(figures.seconds),
-        "goodput": figures.goodput,
-        "goodput_wall": figures.goodput_wall,
-        "steps": {"taken": figures.steps_taken, "kept": figures.steps_kept, "repeated": figures.steps_repeated},
-        "restarts": figures.restarts,
-        "requeues": figures.requeues,
-        "checkpoints": figures.checkpoints,
+        **figures,
+        "steps": steps,
         "attempts": [_attempt_json(attempt, report.causes.get(attempt.label)) for attempt in report.attempts],
         "stragglers": [json_value(event.fields) for event in report.events if event.kind == "straggler"],
         "findings": [json_value(event.fields) for event in report.events if event.kind == "finding"],

@@ -2,12 +2,10 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Final, Literal
-
-import msgspec
+from typing import Any, Final
 
 from slurmddp.runs.history import Event, number, parse_events
 
@@ -34,7 +32,7 @@ class SampledEvents:
     """The events of a run, with the metrics downsampled."""
 
     events: tuple[Event, ...]
-    """In the order of the file; the metrics of each attempt follow all other events."""
+    """In the order of the file; the metrics of each attempt follow all other events, and have `RATE` as a value."""
     counts: Mapping[tuple[str, str], Mapping[str, ValueCount]]
     """By job and attempt, and by name; of all metrics, also of those that are not kept."""
 
@@ -45,67 +43,36 @@ def read_events(path: Path) -> SampledEvents:
         with path.open("rb") as file:
             count = sum(_METRICS in line for line in file)
             file.seek(0)
-            return downsample_events(file, 1 if count <= MOST_METRICS else -(-count * _OF_A_BUCKET // MOST_METRICS))
+            size = 1 if count <= MOST_METRICS else -(-count * _OF_A_BUCKET // MOST_METRICS)
+            return downsample_events(parse_events(file), size)
     except FileNotFoundError:
         return SampledEvents((), {})
 
 
-def downsample_events(lines: Iterable[bytes], size: int) -> SampledEvents:
-    """Return the events of lines of JSON, with the metrics of each attempt in buckets of this size.
+def downsample_events(events: Iterable[Event], size: int) -> SampledEvents:
+    """Return the events, with the metrics of each attempt in buckets of this size.
 
-    Each bucket of an attempt's metrics keeps its first and last, the least and most for each name, and the pairs with
-    the fastest and the slowest steps. So a peak among a million stays (M4: Jugel et al., VLDB 2014).
+    Each bucket of an attempt's metrics keeps its first and last, and the least and most for each name, `RATE` included.
+    So a peak among a million stays (M4: Jugel et al., VLDB 2014).
     """
     others: list[Event] = []
     series: dict[tuple[str, str], _Series] = {}
-    for line in lines:
-        found = _decode_finite(line) if _METRICS in line else None
-        found = found or _decode_any(line, others)
-        if found is not None:
-            series.setdefault((found.job, found.attempt), _Series(size)).add(found)
-    metrics = (event for one in series.values() for event in one.events())
+    for event in events:
+        if event.kind == "metrics":
+            series.setdefault((event.job, event.attempt), _Series(size)).add(event)
+        else:
+            others.append(event)
+    for one in series.values():
+        one.close_bucket()
+    metrics = (event for one in series.values() for event in one.kept)
     return SampledEvents((*others, *metrics), {key: one.count_values() for key, one in series.items()})
 
 
-class _Metrics(msgspec.Struct):
-    """Metrics whose values are all finite numbers, as nearly all are."""
-
-    time: float
-    event: Literal["metrics"]
-    job: str
-    attempt: str
-    step: float
-    values: dict[str, float]
-    source: bytes = b""
-    odd: tuple[str, ...] = ()
-    """Names of values that are not finite."""
-
-
-_DECODER: Final = msgspec.json.Decoder(_Metrics)
-
-
-def _decode_finite(line: bytes) -> _Metrics | None:
-    try:
-        found = _DECODER.decode(line)
-    except ValueError:
-        return None
-    found.source = line
-    return found
-
-
-def _decode_any(line: bytes, others: list[Event]) -> _Metrics | None:
-    """Return metrics that also have values which are not finite; add any other event to `others`."""
-    event = next(parse_events([line]), None)
-    if event is None or event.kind != "metrics":
-        others += [event] if event else []
-        return None
-    values = event.fields.get("values")
-    logged = {str(name): number(raw) for name, raw in (values.items() if isinstance(values, Mapping) else ())}
-    known = {name: value for name, value in logged.items() if value is not None}
-    finite = {name: value for name, value in known.items() if math.isfinite(value)}
-    return _Metrics(
-        event.time, "metrics", event.job, event.attempt, event.count("step"), finite, line, (*(known.keys() - finite),)
-    )
+def logged_values(metrics: Event) -> Iterator[tuple[str, float]]:
+    """Yield the values of metrics by name; what is no number is left out."""
+    for name, raw in _values(metrics).items():
+        if (value := number(raw)) is not None:
+            yield str(name), value
 
 
 @dataclass
@@ -113,57 +80,50 @@ class _Series:
     """The metrics of one attempt, in buckets."""
 
     size: int
-    kept: list[_Metrics] = field(default_factory=list)
-    bucket: list[_Metrics] = field(default_factory=list)
-    counts: Counter[tuple[str, ...]] = field(default_factory=Counter)
-    """By the names of the finite values."""
+    kept: list[Event] = field(default_factory=list)
+    bucket: list[Event] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
     odd: Counter[str] = field(default_factory=Counter)
-    before: _Metrics | None = None
+    before: Event | None = None
 
-    def add(self, found: _Metrics) -> None:
+    def add(self, event: Event) -> None:
         """Add metrics; a full bucket is downsampled."""
-        if self.before is not None:
-            rate = rate_between(self.before.time, self.before.step, found.time, found.step)
-            if rate is not None:
-                found.values[RATE] = rate
-        self.counts[(*found.values,)] += 1
-        self.odd.update(found.odd)
-        self.before = found
-        self.bucket.append(found)
+        self.bucket.append(_add_rate(event, self.before))
+        self.before = event
         if len(self.bucket) == self.size:
-            self.kept += _select_extremes(self.bucket)
-            self.bucket.clear()
+            self.close_bucket()
 
-    def events(self) -> Iterator[Event]:
-        return parse_events(found.source for found in (*self.kept, *self.bucket))
+    def close_bucket(self) -> None:
+        """Count the bucket's values; keep the metrics that show its shape, and the first with an odd value."""
+        finite: dict[str, list[tuple[float, int]]] = {}
+        odd: list[int] = []
+        for at, event in enumerate(self.bucket):
+            for name, value in logged_values(event):
+                self.counts[name] += 1
+                if math.isfinite(value):
+                    finite.setdefault(name, []).append((value, at))
+                else:
+                    self.odd[name] += 1
+                    odd.append(at)
+        extremes = {at for values in finite.values() for _, at in (min(values), max(values))}
+        shown = extremes | {0, len(self.bucket) - 1, *odd[:1]}
+        self.kept += [event for at, event in enumerate(self.bucket) if at in shown]
+        self.bucket.clear()
 
     def count_values(self) -> dict[str, ValueCount]:
-        finite: Counter[str] = Counter()
-        for names, count in self.counts.items():
-            finite.update(dict.fromkeys(names, count))
-        return {name: ValueCount(finite[name] + self.odd[name], self.odd[name]) for name in finite | self.odd}
+        return {name: ValueCount(count, self.odd[name]) for name, count in self.counts.items()}
 
 
-def rate_between(time: float, step: float, later: float, step_later: float) -> float | None:
-    """Return the steps per second between two times; None if there were none."""
-    steps, seconds = step_later - step, later - time
-    return steps / seconds if steps > 0 and seconds > 0 else None
+def _add_rate(event: Event, before: Event | None) -> Event:
+    """Return metrics with the steps per second since those before, unless no step or no time has passed."""
+    if before is None:
+        return event
+    steps, seconds = event.count("step") - before.count("step"), event.time - before.time
+    if steps <= 0 or seconds <= 0:
+        return event
+    return replace(event, fields={**event.fields, "values": {RATE: steps / seconds, **_values(event)}})
 
 
-def _select_extremes(bucket: Sequence[_Metrics]) -> list[_Metrics]:
-    """Return the metrics that show a bucket's shape, in their order, and the first with a value that is not finite."""
-    least: dict[str, tuple[float, int]] = {}
-    most: dict[str, tuple[float, int]] = {}
-    odd: set[int] = set()
-    for at, sample in enumerate(bucket):
-        for name, value in sample.values.items():
-            if name not in least or value < least[name][0]:
-                least[name] = value, at
-            if name not in most or value > most[name][0]:
-                most[name] = value, at
-        if sample.odd and not odd:
-            odd = {at}
-    extremes = {at for found in (least, most) for _, at in found.values()}
-    before = {found[RATE][1] - 1 for found in (least, most) if RATE in found}
-    kept = (extremes | before | odd | {0, len(bucket) - 1}) & set(range(len(bucket)))
-    return [bucket[at] for at in sorted(kept)]
+def _values(metrics: Event) -> Mapping[str, Any]:
+    found = metrics.fields.get("values")
+    return found if isinstance(found, Mapping) else {}

@@ -4,9 +4,9 @@ Goodput is the time of the steps that were kept, divided by all time: see docs/r
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import groupby
 
 from slurmddp.report.attempts import ALLOCATED, Attempt, Kind
 from slurmddp.report.timeline import Timeline
@@ -80,14 +80,13 @@ def _count_requeues(attempts: Iterable[Attempt]) -> int:
 
     The supervisor has no event of a requeue that a user asked for; and after a requeue there may be no attempt yet.
     """
-    by_job = groupby(sorted(attempts, key=lambda attempt: attempt.job), key=lambda attempt: attempt.job)
-    return sum(_count_job_requeues(list(own)) for _, own in by_job)
-
-
-def _count_job_requeues(attempts: list[Attempt]) -> int:
-    counts = (attempt.name.partition(".")[0] for attempt in attempts)
-    by_name = max((int(count) for count in counts if re.fullmatch("[0-9]{1,9}", count)), default=0)
-    return max(_count_events(attempts, "requeue"), by_name)
+    events: Counter[str] = Counter()
+    by_name: Counter[str] = Counter()
+    for attempt in attempts:
+        events[attempt.job] += len(attempt.all("requeue"))
+        if match := re.match(r"([0-9]{1,9})(\.|\Z)", attempt.name):
+            by_name[attempt.job] = max(by_name[attempt.job], int(match[1]))
+    return (events | by_name).total()
 
 
 def _count_events(attempts: Iterable[Attempt], kind: str) -> int:

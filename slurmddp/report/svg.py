@@ -13,7 +13,7 @@ from slurmddp.monitoring.event_words import describe_event
 from slurmddp.report import number_format
 from slurmddp.report.attempts import Attempt, Kind, Span
 from slurmddp.report.axis import Scale, time_ticks
-from slurmddp.report.curves import HELD, STEPS_PER_S, THROUGHPUT, WRITE, Curve, Line
+from slurmddp.report.curves import HELD, STEPS_PER_S, THROUGHPUT, WRITE, Curves, Line
 from slurmddp.report.timeline import Timeline
 from slurmddp.text import format_duration
 
@@ -48,22 +48,14 @@ _ODD_GLYPHS: Final = {"nan": "\N{MULTIPLICATION SIGN}", "inf": "â–²", "-inf": "â
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A part of a bar."""
-
-    kind: str
-    x: str
-    width: str
-    words: str
-
-
-@dataclass(frozen=True)
 class Mark:
-    """A moment on a bar, or a value on the edge of a curve."""
+    """A part of a bar, a moment on it, or a value on the edge of a curve. A bar is a list of parts and moments."""
 
     kind: str
     x: str
     words: str
+    width: str = ""
+    """Of a part of a bar; a moment has none."""
 
 
 @dataclass(frozen=True)
@@ -77,27 +69,17 @@ class Tick:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Bar:
-    """Spans of time from left to right."""
-
-    pieces: tuple[Piece, ...]
-    marks: tuple[Mark, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
 class DrawnLine:
     """One line of a chart."""
 
+    line: Line
     style: int
     path: str
-    label: str
-    """`<job> <attempt>`."""
     number: int
     """The number of the attempt, from 1; it is drawn where the line begins."""
     x: str
     y: str
     """The place of the number."""
-    line: Line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,26 +95,26 @@ class Chart:
     y_ticks: tuple[Tick, ...]
 
 
-def draw_run(timeline: Timeline) -> Bar:
+def draw_run(timeline: Timeline) -> list[Mark]:
     """Return the whole run as one bar."""
     marks = [mark for attempt in timeline.attempts for mark in _marks(timeline, attempt) if mark.kind != "checkpoint"]
     return _draw_bar(timeline, timeline.spans, marks)
 
 
-def draw_attempt(timeline: Timeline, attempt: Attempt) -> Bar:
+def draw_attempt(timeline: Timeline, attempt: Attempt) -> list[Mark]:
     """Return one attempt and the time before it, at their place in the bar of the run."""
     return _draw_bar(timeline, (*attempt.before, *attempt.spans), list(_marks(timeline, attempt)))
 
 
-def draw_shares(seconds: Sequence[tuple[Kind, float]]) -> Bar:
+def draw_shares(seconds: Sequence[tuple[Kind, float]]) -> list[Mark]:
     """Return the kinds of time next to each other, each as its share of the total."""
     total, at, pieces = sum(value for _, value in seconds), 0.0, []
     for kind, value in seconds:
         if value > 0:
             words = f"{KINDS[kind]}: {number_format.duration(value)}, {number_format.percent(value / total)}"
-            pieces.append(Piece(kind, _percent(at / total), _percent(value / total), words))
+            pieces.append(Mark(kind, _percent(at / total), words, _percent(value / total)))
             at += value
-    return Bar(pieces=tuple(pieces))
+    return pieces
 
 
 def draw_time_axis(timeline: Timeline) -> tuple[Tick, ...]:
@@ -141,11 +123,11 @@ def draw_time_axis(timeline: Timeline) -> tuple[Tick, ...]:
     return tuple(_tick(at / length if length else 0.0, format_duration(at)) for at in time_ticks(length))
 
 
-def draw_charts(curves: Sequence[Curve], attempts: Sequence[Attempt]) -> list[Chart]:
+def draw_charts(curves: Curves, attempts: Sequence[Attempt]) -> list[Chart]:
     """Return the curves as charts with one scale of steps for all."""
-    steps = [step for curve in curves for line in curve.lines for step, _ in (*line.points, *line.odd)]
+    steps = [step for lines in curves.values() for line in lines for step, _ in (*line.points, *line.odd)]
     looks = line_styles(attempts)
-    return [_draw_chart(curve, Scale.over([0, *steps]), looks) for curve in curves]
+    return [_draw_chart(name, lines, Scale.over([0, *steps]), looks) for name, lines in curves.items()]
 
 
 def line_styles(attempts: Sequence[Attempt]) -> dict[str, tuple[int, int]]:
@@ -155,29 +137,28 @@ def line_styles(attempts: Sequence[Attempt]) -> dict[str, tuple[int, int]]:
     return {one.label: (number, looks.get(one.label, STYLES)) for number, one in enumerate(attempts, start=1)}
 
 
-def _draw_chart(curve: Curve, x: Scale, looks: Mapping[str, tuple[int, int]]) -> Chart:
-    values = [value for line in curve.lines for _, value in line.points]
+def _draw_chart(name: str, lines: Sequence[Line], x: Scale, looks: Mapping[str, tuple[int, int]]) -> Chart:
+    values = [value for line in lines for _, value in line.points]
     y = Scale.over(values, may_be_log=True)
     return Chart(
-        title=_TITLES.get(curve.name, curve.name),
-        description=_description(curve, x, y),
+        title=_TITLES.get(name, name),
+        description=_description(lines, x, y),
         is_log=y.is_log,
-        lines=tuple(_draw_line(line, x, y, looks[line.label]) for line in curve.lines),
-        odd=tuple(mark for line in curve.lines for mark in _odd_marks(line, x)),
+        lines=tuple(_draw_line(line, x, y, looks[line.label]) for line in lines),
+        odd=tuple(mark for line in lines for mark in _odd_marks(line, x)),
         x_ticks=tuple(_tick(x.at(step), f"{step:,.0f}") for step in x.ticks(whole=True)),
         y_ticks=tuple(Tick(_percent(1 - y.at(value)), number_format.figure(value)) for value in y.ticks() if values),
     )
 
 
-def _draw_bar(timeline: Timeline, spans: Sequence[Span], marks: Sequence[Mark]) -> Bar:
-    """Return a bar with at most MOST_MARKS marks: of more, evenly chosen ones."""
-    pieces = tuple(_piece(timeline, span) for span in spans)
-    return Bar(pieces=pieces, marks=tuple(marks[:: -(-len(marks) // MOST_MARKS) or 1]))
-
-
-def _piece(timeline: Timeline, span: Span) -> Piece:
-    words = f"{KINDS[span.kind]}: {number_format.duration(span.seconds)} from {number_format.clock(span.begin)}"
-    return Piece(span.kind, _at(timeline, span.begin), _percent(span.seconds / _length(timeline)), words)
+def _draw_bar(timeline: Timeline, spans: Sequence[Span], marks: Sequence[Mark]) -> list[Mark]:
+    """Return a bar with at most MOST_MARKS moments: of more, evenly chosen ones."""
+    pieces = []
+    for span in spans:
+        words = f"{KINDS[span.kind]}: {number_format.duration(span.seconds)} from {number_format.clock(span.begin)}"
+        width = _percent(span.seconds / _length(timeline))
+        pieces.append(Mark(span.kind, _at(timeline, span.begin), words, width))
+    return [*pieces, *marks[:: -(-len(marks) // MOST_MARKS) or 1]]
 
 
 def _marks(timeline: Timeline, attempt: Attempt) -> Iterator[Mark]:
@@ -205,15 +186,8 @@ def _draw_line(line: Line, x: Scale, y: Scale, look: tuple[int, int]) -> DrawnLi
     places = [f"{SIDE * x.at(step):.1f} {SIDE * (1 - y.at(value)):.1f}" for step, value in line.points]
     path = f"M{'L'.join(places)}{'h0' if len(places) == 1 else ''}" if places else ""
     step, value = line.points[0] if line.points else (x.low, y.low)
-    return DrawnLine(
-        style=style,
-        path=path,
-        label=line.label,
-        number=number,
-        x=_percent(x.at(step)),
-        y=_percent(1 - y.at(value)),
-        line=line,
-    )
+    place = {"x": _percent(x.at(step)), "y": _percent(1 - y.at(value))}
+    return DrawnLine(line=line, style=style, path=path, number=number, **place)
 
 
 def _odd_marks(line: Line, x: Scale) -> Iterator[Mark]:
@@ -222,14 +196,14 @@ def _odd_marks(line: Line, x: Scale) -> Iterator[Mark]:
         yield Mark(_ODD_GLYPHS[name], _percent(x.at(step)), f"{name} at step {step:,}")
 
 
-def _description(curve: Curve, x: Scale, y: Scale) -> str:
-    count = sum(line.count for line in curve.lines)
-    odd = sum(line.odd_count for line in curve.lines)
-    drawn = any(line.points for line in curve.lines)
+def _description(lines: Sequence[Line], x: Scale, y: Scale) -> str:
+    count = sum(line.count for line in lines)
+    odd = sum(line.odd_count for line in lines)
+    drawn = any(line.points for line in lines)
     range_text = f", from {number_format.figure(y.low)} to {number_format.figure(y.high)}" if drawn else ""
     odd_text = f"; {odd:,} of them nan or infinite" if odd else ""
     steps = f"steps {math.floor(x.low):,} to {math.ceil(x.high):,}"
-    count_text = f"{len(curve.lines)} attempt{'s' if len(curve.lines) > 1 else ''}"
+    count_text = f"{len(lines)} attempt{'s' if len(lines) > 1 else ''}"
     return f"{count:,} values of {count_text} over {steps}{range_text}{odd_text}"
 
 

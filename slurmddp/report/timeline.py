@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from slurmddp.report.attempts import Attempt, Span, StepProgress, build_attempts
 from slurmddp.runs.history import History
@@ -120,22 +119,15 @@ def merge_spans(spans: Iterable[Span]) -> Iterator[Span]:
 
 
 def _add_waits(attempts: list[Attempt], times: Mapping[str, float], begin: float) -> list[Attempt]:
-    return [
-        replace(attempt, before=_wait_before(before.end if before else begin, attempt, before, times))
-        for before, attempt in pairwise([None, *attempts])
-        if attempt
-    ]
-
-
-def _wait_before(
-    since: float, attempt: Attempt, before: Attempt | None, times: Mapping[str, float]
-) -> tuple[Span, ...]:
-    """Return the time before an attempt: without a submitted job, and then in the queue."""
-    submitted = since
-    if before is None or before.job != attempt.job:
-        own = times.get(_job_number(attempt.job), attempt.begin)
-        submitted = min([own, *(time for time in times.values() if time >= since)])
-    return _wait_spans(since, submitted, attempt.begin)
+    """Return the attempts with the time before each: without a submitted job, and then in the queue."""
+    done = []
+    for before, attempt in zip([None, *attempts], attempts, strict=False):
+        since = submitted = before.end if before else begin
+        if before is None or before.job != attempt.job:
+            own = times.get(JobRef.parse(attempt.job).array_id, attempt.begin)
+            submitted = min([own, *(time for time in times.values() if time >= since)])
+        done.append(replace(attempt, before=_wait_spans(since, submitted, attempt.begin)))
+    return done
 
 
 def _wait_after(
@@ -147,15 +139,11 @@ def _wait_after(
         return ()
     last = attempts[-1] if attempts else None
     since = last.end if last else min(times.values(), default=now)
-    submitted = min(since if last and job == last.job else times.get(_job_number(job), since) for job in queued)
+    own = {last.job: since} if last else {}  # a requeued job waits since its last attempt
+    submitted = min(own.get(job, times.get(JobRef.parse(job).array_id, since)) for job in queued)
     return _wait_spans(since, submitted, now)
 
 
 def _wait_spans(since: float, submitted: float, until: float) -> tuple[Span, ...]:
     submitted = min(max(submitted, since), until)
     return tuple(merge_spans((Span("absent", since, submitted), Span("queued", submitted, until))))
-
-
-def _job_number(job: str) -> str:
-    """Return the id that sbatch printed; of a task that of its array."""
-    return JobRef.parse(job).array_id

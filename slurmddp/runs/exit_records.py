@@ -15,26 +15,16 @@ from slurmddp.exit_codes import DONE, FAILED, FENCED, RETRYABLE, STOPPED
 _FILE: Final = re.compile(r"(\d{1,6})\.end", re.ASCII)
 """A rank's record; a job has fewer than a million ranks."""
 _LINE: Final = re.compile(r"(\d{1,3}) (?:rank \d+ on (\S+): )?(.*)", re.ASCII)
-_BATCH_LINE: Final = re.compile(r"(\d{1,3}) (.*)\n", re.ASCII)
 _PRECEDENCE: Final = (FENCED, FAILED, RETRYABLE)
 
 
-class BatchRecord(NamedTuple):
-    """How a set-up line of the batch script failed."""
-
-    status: int
-    reason: str
-    path: Path
-    time: float
-    """When it was written, in seconds since 1970, by the file system's clock."""
-
-
 class ExitRecord(NamedTuple):
-    """How one rank ended, by its own record."""
+    """How one rank ended, by its own record; or how a set-up line of the batch script failed."""
 
     rank: int
+    """-1 for a set-up line."""
     status: int
-    """Of `slurmddp.exit_codes`."""
+    """Of `slurmddp.exit_codes`; of a set-up line, its own."""
     host: str
     """Empty in the record of a good end."""
     reason: str
@@ -67,27 +57,20 @@ def record_line(rank: int, host: str, status: int, reason: str) -> str:
 def read_record(path: Path) -> ExitRecord | None:
     """Return one record; None when the file is missing or torn."""
     name = _FILE.fullmatch(path.name)
+    return _parse_file(path, int(name[1])) if name else None
+
+
+def read_batch_record(path: Path) -> ExitRecord | None:
+    """Return how a set-up line failed; None when the file is missing or torn."""
+    return _parse_file(path, -1)
+
+
+def _parse_file(path: Path, rank: int) -> ExitRecord | None:
     with suppress(OSError):
         text = path.read_bytes().decode("utf-8", "replace")
-        match = _LINE.match(text) if name and "\n" in text else None
-        if name and match:
-            return ExitRecord(
-                rank=int(name[1]),
-                status=int(match[1]),
-                host=match[2] or "",
-                reason=match[3].strip(),
-                path=path,
-                time=path.stat().st_mtime,
-            )
-    return None
-
-
-def read_batch_record(path: Path) -> BatchRecord | None:
-    """Return how a set-up line failed; None when the file is missing or torn."""
-    with suppress(OSError):
-        match = _BATCH_LINE.match(path.read_text("utf-8", "replace"))
-        if match:
-            return BatchRecord(status=int(match[1]), reason=match[2].strip(), path=path, time=path.stat().st_mtime)
+        if (match := _LINE.match(text)) and "\n" in text:
+            host, reason, time = match[2] or "", match[3].strip(), path.stat().st_mtime
+            return ExitRecord(rank=rank, status=int(match[1]), host=host, reason=reason, path=path, time=time)
     return None
 
 

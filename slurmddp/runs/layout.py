@@ -20,10 +20,51 @@ _STEP = re.compile(r"step-[0-9]{9}")
 _RANK_MODEL = re.compile(r"rank-([0-9]+)\.pt\Z")
 
 
-class RunDir(NamedTuple):
+class _File:
+    """A file or folder that every run's folder has by the same name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, run: "_Folder", owner: type | None = None) -> Path:
+        return run.path / self._name
+
+
+class _Folder(NamedTuple):
+    path: Path
+
+
+class RunDir(_Folder):
     """The folder of one run. A job id here is what Slurm shows: `17`, or `17_3` for a task of an array."""
 
-    path: Path
+    __slots__ = ()
+
+    job_script = _File("job.sbatch")
+    """The script last submitted, byte for byte."""
+    spec = _File("spec.toml")
+    """The resolved job: every value and where it came from."""
+    submissions = _File("submissions.jsonl")
+    """A line of JSON for each submission."""
+    logs = _File("logs")
+    """All output, in files named by job, attempt and rank."""
+    findings = _File("findings.json")
+    """The findings of `slurmddp doctor --in-job`, as JSON."""
+    events = _File("events.jsonl")
+    """The run's events, one line of JSON each; `slurmddp.runs.events` and `training_events` define the fields."""
+    report = _File("report.html")
+    """The run as a page, as `slurmddp report` last wrote it."""
+    checkpoints = _File("checkpoints")
+    """A folder for each durable step, `step-000000100`."""
+    owner = _File("owner")
+    """Which attempt may write here: one line, `<cluster> <job> <attempt>`."""
+    claim = _File(".submitting")
+    """Held while a process submits a job for the run: its host and process id."""
+    model = _File("model.pt")
+    """The trained model: a plain state_dict."""
+    tensorboard = _File("tensorboard")
+    """What TensorBoard shows of the run."""
+    codes = _File("code")
+    """The copies of code that jobs were submitted with."""
 
     @classmethod
     def named(cls, runs_dir: str, name: str) -> Self:
@@ -48,29 +89,9 @@ class RunDir(NamedTuple):
         """The name of its jobs in Slurm."""
         return (self.sweep or self).path.name
 
-    @property
-    def job_script(self) -> Path:
-        """The script last submitted, byte for byte."""
-        return self.path / "job.sbatch"
-
     def submitted_script(self, job_id: str) -> Path:
         """The script that the job was submitted with."""
         return self.path / f"{job_id}.sbatch"
-
-    @property
-    def spec(self) -> Path:
-        """The resolved job: every value and where it came from."""
-        return self.path / "spec.toml"
-
-    @property
-    def submissions(self) -> Path:
-        """A line of JSON for each submission."""
-        return self.path / "submissions.jsonl"
-
-    @property
-    def logs(self) -> Path:
-        """All output, in files named by job, attempt and rank."""
-        return self.path / "logs"
 
     def batch_log(self, job_id: str) -> Path:
         """The output of the batch script."""
@@ -120,26 +141,6 @@ class RunDir(NamedTuple):
         return self.attempt(job_id, attempt) / f"node-{node}.mark"
 
     @property
-    def findings(self) -> Path:
-        """The findings of `slurmddp doctor --in-job`, as JSON."""
-        return self.path / "findings.json"
-
-    @property
-    def events(self) -> Path:
-        """The run's events, one line of JSON each; `slurmddp.runs.events` and `training_events` define the fields."""
-        return self.path / "events.jsonl"
-
-    @property
-    def report(self) -> Path:
-        """The run as a page, as `slurmddp report` last wrote it."""
-        return self.path / "report.html"
-
-    @property
-    def checkpoints(self) -> Path:
-        """A folder for each durable step, `step-000000100`."""
-        return self.path / "checkpoints"
-
-    @property
     def newest_checkpoint(self) -> Path | None:
         """The whole checkpoint of the highest step; None without one, and when the folder cannot be read."""
         with suppress(OSError):
@@ -147,19 +148,9 @@ class RunDir(NamedTuple):
             return next((folder for folder in folders if (folder / MANIFEST).is_file()), None)
         return None
 
-    @property
-    def owner(self) -> Path:
-        """Which attempt may write here: one line, `<cluster> <job> <attempt>`."""
-        return self.path / "owner"
-
     def requeues(self, job_id: str) -> Path:
         """The requeues of that job by itself: a line each, with the newest checkpoint and the seconds it had run."""
         return self.logs / job_id / "requeues"
-
-    @property
-    def claim(self) -> Path:
-        """Held while a process submits a job for the run: its host and process id."""
-        return self.path / ".submitting"
 
     def before_reset(self, number: int) -> Path:
         """What the run had before it was started over for the `number`-th time, from 1."""
@@ -176,25 +167,10 @@ class RunDir(NamedTuple):
         return self.path / f"rank-{rank}.pt"
 
     @property
-    def model(self) -> Path:
-        """The trained model: a plain state_dict."""
-        return self.path / "model.pt"
-
-    @property
     def rank_models(self) -> list[Path]:
         """The ranks' models that are there, by rank."""
         found = {int(match[1]): path for path in self.path.glob("rank-*.pt") if (match := _RANK_MODEL.match(path.name))}
         return [found[rank] for rank in sorted(found)]
-
-    @property
-    def tensorboard(self) -> Path:
-        """What TensorBoard shows of the run."""
-        return self.path / "tensorboard"
-
-    @property
-    def codes(self) -> Path:
-        """The copies of code that jobs were submitted with."""
-        return self.path / "code"
 
     def code(self, digest: str) -> Path:
         """One copy, by the digest of what is in it."""

@@ -24,11 +24,15 @@ def submissions(run: RunDir) -> list[dict[str, Any]]:
 
 def submitted_at(run: RunDir) -> datetime:
     """Return when the newest job of a run was submitted; the year 1 if that is not known."""
-    times = [datetime.min.replace(tzinfo=UTC)]
-    for record in submissions(run):
-        with suppress(ValueError, OverflowError):
-            times.append(datetime.fromisoformat(str(record.get("time", ""))).astimezone())
-    return max(times)
+    times = [parse_time(record.get("time")) for record in submissions(run)]
+    return max(filter(None, times), default=datetime.min.replace(tzinfo=UTC))
+
+
+def parse_time(text: object) -> datetime | None:
+    """Return a time in ISO form; None for anything else."""
+    with suppress(ValueError, OverflowError):
+        return datetime.fromisoformat(text).astimezone() if isinstance(text, str) else None
+    return None
 
 
 def settings_of(record: Mapping[str, Any]) -> list[dict[str, Any]]:

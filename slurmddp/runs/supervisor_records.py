@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import BinaryIO, Final
 
 from slurmddp.exit_codes import FENCED
-from slurmddp.runs.exit_records import BatchRecord, read_batch_record
+from slurmddp.runs.exit_records import ExitRecord, read_batch_record
 from slurmddp.runs.history import Event, parse_events
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import attempt_order
@@ -84,7 +84,7 @@ def job_outcome(run: RunDir, job_id: str, events: Sequence[Event]) -> JobOutcome
     return JobOutcome(status, event.text("reason"), is_final=event.kind != "attempt_end")
 
 
-def set_up_failure(run: RunDir, job_id: str, events: Sequence[Event]) -> BatchRecord | None:
+def set_up_failure(run: RunDir, job_id: str, events: Sequence[Event]) -> ExitRecord | None:
     """Return how a set-up line failed; None when none did, or when the job has a newer event."""
     record = read_batch_record(run.batch_record(job_id))
     return record if record and all(event.time <= record.time for event in events[-1:]) else None

@@ -18,7 +18,7 @@ _DAY_S: Final = 86400.0
 _LATEST: Final = 1e11
 """Seconds since 1970 in the year 5138: the time of a file may be anything."""
 _DATE: Final = re.compile(
-    rb"(?<!\d)(\d{4})[-/](\d\d)[-/](\d\d)[T_ ](\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?(Z|[+-]\d\d:?\d\d)?(?!\d)"
+    rb"(?<!\d)\d{4}[-/]\d\d[-/]\d\d[T_ ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?(?!\d)"
 )
 _GLOG: Final = re.compile(rb"\b[IWEF](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{1,9})\b")
 
@@ -59,16 +59,11 @@ def _find(line: bytes) -> re.Match[bytes] | None:
 def _parse(found: re.Match[bytes], near: float) -> float | None:
     """Return the time of a match; None for what is no date, as 2026-13-45."""
     try:
-        return _parse_date(found) if found.re is _DATE else _parse_glog(found, near)
+        if found.re is _DATE:
+            return datetime.fromisoformat(found[0].decode().replace("/", "-")).timestamp()
+        return _parse_glog(found, near)
     except ValueError:
         return None
-
-
-def _parse_date(found: re.Match[bytes]) -> float:
-    moment = datetime(*map(int, found.groups()[:6]))  # type: ignore[arg-type]  # noqa: DTZ001 the zone follows
-    if found[8]:
-        moment = moment.replace(tzinfo=datetime.strptime(found[8].decode(), "%z").tzinfo)
-    return moment.timestamp() + _fraction(found[7])
 
 
 def _parse_glog(found: re.Match[bytes], near: float) -> float | None:
@@ -76,8 +71,4 @@ def _parse_glog(found: re.Match[bytes], near: float) -> float | None:
     year = datetime.fromtimestamp(near).astimezone().year
     month_to_second = tuple(map(int, found.groups()[:5]))
     times = (datetime(y, *month_to_second).timestamp() for y in (year + 1, year, year - 1))  # type: ignore[arg-type]  # noqa: DTZ001 local time
-    return next((time + _fraction(found[6]) for time in times if time <= near + _DAY_S), None)
-
-
-def _fraction(digits: bytes | None) -> float:
-    return int(digits) / 10 ** len(digits) if digits else 0.0
+    return next((time + float(b"0." + found[6]) for time in times if time <= near + _DAY_S), None)

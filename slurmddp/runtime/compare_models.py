@@ -1,17 +1,9 @@
-"""Compares the tensors of files that torch.save wrote: `python -m slurmddp.runtime.compare_models [--atol X] A B ...`.
+"""Compares the tensors of files that torch.save wrote. Files are read with weights_only: no code in them runs."""
 
-Prints one JSON object; the exit status is 0 for equal files, 1 for different ones, 2 for a file that cannot be read.
-Files are read with weights_only: no code in them runs. Each other file is compared with the first.
-"""
-
-import argparse
-import json
 import math
-import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -20,119 +12,74 @@ from torch import Tensor, nn
 
 from slurmddp.errors import UsageError
 from slurmddp.runtime.exiting.classify import one_line
+from slurmddp.text import escape_text
 
 Kind = Literal["parameter", "buffer", "value"]
-What = Literal["missing", "extra", "kind", "shape", "dtype", "value"]
+Model = Mapping[str, Any]
+"""The tensors and plain values of a file, by name."""
 
 BUFFERS: Final = ("running_mean", "running_var", "num_batches_tracked")
 """Buffers of torch's batch and instance norms; only `state_dict(keep_vars=True)` marks the parameters itself."""
 MAX_ENTRIES: Final = 2**20
 """Of a file."""
 CHUNK: Final = 2**22
-"""Elements that are compared at once, as float64."""
-_WHOLE: Final = {torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64}
+"""Elements that are compared at once, in 64 bits."""
+_NO_NUMBERS: Final[Mapping[str, float]] = {
+    "elements": 0,
+    "differing": 0,
+    "largest": 0.0,
+    "relative": 0.0,
+    "nan_first": 0,
+    "nan_second": 0,
+}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Difference:
-    """How one tensor or plain value of one file differs from the first file."""
-
-    file: str
-    name: str
-    kind: Kind
-    what: What
-    """missing or extra in this file; else the first of kind, shape, dtype and value that differs."""
-    first: str = ""
-    """In the first file: its dtype and shape, or the plain value."""
-    second: str = ""
-    elements: int = 0
-    differing: int = 0
-    """Elements that differ by more than `atol`, or are NaN in one file only."""
-    largest: float = 0.0
-    """The largest difference of two elements; infinite if one of them is NaN."""
-    relative: float = 0.0
-    """The largest difference relative to the larger of the two elements."""
-    nan_first: int = 0
-    nan_second: int = 0
-
-
-def main(words: list[str]) -> int:
-    """Compare the files that the words name; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m slurmddp.runtime.compare_models")
-    parser.add_argument("--atol", type=float, default=0.0)
-    parser.add_argument("files", nargs="+", type=Path)
-    given = parser.parse_args(words)
-    try:
-        result = compare(given.files, given.atol)
-    except UsageError as error:
-        print(f"Error: {error}", file=sys.stderr)  # noqa: T201 - a program of its own
-        return error.exit_status
-    print(json.dumps(result, allow_nan=False))  # noqa: T201 - as above
-    return 0 if result["same"] else 1
-
-
-def compare(files: list[Path], atol: float = 0.0) -> dict[str, Any]:
+def compare(files: Sequence[Path], atol: float = 0.0) -> dict[str, Any]:
     """Return what differs between the first file and each of the others, as plain JSON.
 
     Raises UsageError for a file that is not there or that torch does not read as plain tensors.
     """
     first = read(files[0])
-    found: list[Difference] = []
-    for path in files[1:]:
-        found += differences(first, read(path), str(path), atol)
+    differences = [found for path in files[1:] for found in _differences(first, read(path), str(path), atol)]
     return {
-        "same": not found,
+        "same": not differences,
         "files": [str(path) for path in files],
         "atol": atol,
         "compared": dict(Counter(_kind(name, first) for name in first)),
-        "differences": [{name: _plain(value) for name, value in asdict(item).items()} for item in found],
+        "differences": differences,
     }
 
 
-def read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> Model:
     """Return the tensors and plain values of a file, by name; `module.` of a wrapped model is left out.
 
     Raises UsageError.
     """
+    name = escape_text(str(path))
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             content = torch.load(path, map_location="cpu", weights_only=True)
         found = _named(content)
     except UsageError as error:
-        raise UsageError(f"{path} {error}") from error
+        raise UsageError(f"{name} {error}") from error
     except OSError as error:
-        raise UsageError(f"{path} cannot be read: {error.strerror or error}") from error
+        raise UsageError(f"{name} cannot be read: {error.strerror or error}") from error
     except Exception as error:  # a broken or hostile file makes torch raise what it likes
         reason = one_line(str(error)).split(". ")[0] or type(error).__name__
-        raise UsageError(f"{path} is no file of plain tensors, as torch.save writes them: {reason}") from error
+        raise UsageError(f"{name} is no file of plain tensors, as torch.save writes them: {reason}") from error
     if not any(isinstance(value, Tensor) for value in found.values()):
-        raise UsageError(f"{path} holds no tensors; give a state_dict that torch.save wrote")
-    wrapped = all(name.startswith("module.") for name in found)
-    return {name.removeprefix("module.") if wrapped else name: value for name, value in found.items()}
+        raise UsageError(f"{name} holds no tensors; give a state_dict that torch.save wrote")
+    wrapped = all(key.startswith("module.") for key in found)
+    return {key.removeprefix("module.") if wrapped else key: value for key, value in found.items()}
 
 
-def differences(first: Mapping[str, Any], second: Mapping[str, Any], file: str, atol: float) -> Iterator[Difference]:
-    """Yield what differs in `second`, in the order of `first`; what only `second` has comes last."""
-    for name, value in first.items():
-        kind = _kind(name, first, second)
-        if name not in second:
-            yield Difference(file=file, name=name, kind=kind, what="missing", first=_described(value))
-        elif difference := _difference(value, second[name], atol):
-            described: dict[str, Any] = {"first": _described(value), "second": _described(second[name])}
-            yield Difference(file=file, name=name, kind=kind, **described, **difference)
-    for name, value in second.items():
-        if name not in first:
-            kind = _kind(name, second)
-            yield Difference(file=file, name=name, kind=kind, what="extra", second=_described(value))
-
-
-def _named(content: Any) -> dict[str, Any]:
+def _named(content: Any) -> Model:
     """Return the leaves of a content by name; raise UsageError for content that cannot be compared."""
     found: dict[str, Any] = {}
     for name, value in _leaves(content, ""):
         if name in found:
-            raise UsageError(f"has two entries called {name}; rename one")
+            raise UsageError(f"has two entries called {one_line(name)}; rename one")
         if len(found) == MAX_ENTRIES:
             raise UsageError(f"holds more than {MAX_ENTRIES} entries")
         if isinstance(value, Tensor):
@@ -143,102 +90,96 @@ def _named(content: Any) -> dict[str, Any]:
 
 def _check_held(name: str, tensor: Tensor) -> None:
     if tensor.is_meta or tensor.is_nested:
-        raise UsageError(f"holds {name}, whose elements cannot be compared one by one (a meta or nested tensor)")
+        raise UsageError(
+            f"holds {one_line(name)}, whose elements cannot be compared one by one (a meta or nested tensor)"
+        )
     held = tensor.untyped_storage().nbytes() if tensor.layout is torch.strided else math.inf
     if tensor.numel() > CHUNK and tensor.numel() * tensor.element_size() > held:
-        raise UsageError(f"holds {name}, a tensor of more elements than the file has of it")
+        raise UsageError(f"holds {one_line(name)}, a tensor of more elements than the file has of it")
 
 
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _leaves(item, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list | tuple):
-        for index, item in enumerate(value):
-            yield from _leaves(item, f"{path}.{index}" if path else str(index))
-    else:
+    if not isinstance(value, Mapping | list | tuple):
         yield path, value
+        return
+    for key, item in value.items() if isinstance(value, Mapping) else enumerate(value):
+        yield from _leaves(item, f"{path}.{key}" if path else str(key))
 
 
-def _kind(name: str, *files: Mapping[str, Any]) -> Kind:
-    """Return the kind by a file that marks its parameters, else by the name of the buffer and the dtype."""
-    found = [file[name] for file in files if name in file]
+def _differences(first: Model, second: Model, file: str, atol: float) -> Iterator[dict[str, Any]]:
+    """Yield what differs in `second`, in the order of `first`; what only `second` has comes last."""
+    for name in {**first, **second}:
+        if name not in first or name not in second:
+            what, numbers = "missing" if name in first else "extra", _NO_NUMBERS
+        else:
+            what, numbers = _compare_values(first[name], second[name], atol)
+        if what:
+            yield {
+                "file": file,
+                "name": name,
+                "kind": _kind(name, first, second),
+                "what": what,
+                "first": _describe(first[name]) if name in first else "",
+                "second": _describe(second[name]) if name in second else "",
+                **{key: value if math.isfinite(value) else str(value) for key, value in numbers.items()},
+            }
+
+
+def _kind(name: str, *models: Model) -> Kind:
+    """Return the kind by a model that marks its parameters, else by the name of the buffer and the dtype."""
+    holders = [model for model in models if name in model]
+    found = [model[name] for model in holders]
     if not all(isinstance(value, Tensor) for value in found):
         return "value"
-    if any(_knows(file) for file in files):
+    if any(isinstance(value, nn.Parameter) for model in holders for value in model.values()):
         return "parameter" if any(isinstance(value, nn.Parameter) for value in found) else "buffer"
     learns = found[0].is_floating_point() or found[0].is_complex()
     return "parameter" if learns and name.rpartition(".")[2] not in BUFFERS else "buffer"
 
 
-def _knows(file: Mapping[str, Any]) -> bool:
-    return any(isinstance(value, nn.Parameter) for value in file.values())
-
-
-def _difference(first: Any, second: Any, atol: float) -> dict[str, Any] | None:
+def _compare_values(first: Any, second: Any, atol: float) -> tuple[str, Mapping[str, float]]:
+    """Return the first of kind, shape, dtype and value that differs, empty if none does; and the numbers about it."""
     if not (isinstance(first, Tensor) and isinstance(second, Tensor)):
-        return None if _same_value(first, second) else {"what": "value" if type(first) is type(second) else "kind"}
+        both_nan = isinstance(first, float) and isinstance(second, float) and math.isnan(first) and math.isnan(second)
+        same = both_nan or (type(first) is type(second) and bool(first == second))
+        return "" if same else "value" if type(first) is type(second) else "kind", _NO_NUMBERS
     if first.shape != second.shape:
-        return {"what": "shape", "elements": second.numel()}
+        return "shape", {**_NO_NUMBERS, "elements": second.numel()}
     measured = _measure(first.detach(), second.detach(), atol)
     if first.dtype != second.dtype:
-        return {"what": "dtype", **measured}
-    return {"what": "value", **measured} if measured["differing"] else None
+        return "dtype", measured
+    return "value" if measured["differing"] else "", measured
 
 
-def _same_value(first: Any, second: Any) -> bool:
-    if isinstance(first, float) and isinstance(second, float) and math.isnan(first):
-        return math.isnan(second)
-    return type(first) is type(second) and bool(first == second)
+def _measure(first: Tensor, second: Tensor, atol: float) -> dict[str, float]:
+    """Return how two tensors of the same shape differ.
 
-
-def _measure(first: Tensor, second: Tensor, atol: float) -> dict[str, Any]:
-    """Return how two tensors of the same shape differ, computed in chunks."""
-    total = {"elements": first.numel(), "differing": 0, "nan_first": 0, "nan_second": 0}
-    largest = relative = 0.0
+    `differing` counts the elements that differ by more than `atol`, or are NaN in one tensor only. `largest` is the
+    largest difference, infinite if one of two elements is NaN; `relative` is relative to the larger of two elements.
+    """
+    found = {**_NO_NUMBERS, "elements": first.numel()}
     for some, other in zip(_chunks(first), _chunks(second), strict=True):
-        nans = some.isnan(), other.isnan()
-        same = (some == other) | (nans[0] & nans[1])
-        apart = torch.where(same, 0.0, _distance(some, other).nan_to_num(nan=math.inf))
-        size = torch.maximum(_double(some).abs(), _double(other).abs()).nan_to_num(nan=math.inf)
+        same = (some == other) | (some.isnan() & other.isnan())
+        apart = torch.where(same, 0.0, (some - other).abs().double().nan_to_num(nan=math.inf))
+        size = torch.maximum(some.abs().double(), other.abs().double()).nan_to_num(nan=math.inf)
         ratio = torch.where(apart.isinf(), apart, apart / size.clamp(min=torch.finfo(torch.float64).tiny))
-        total["differing"] += int((~same & (apart > atol)).sum()) if atol else int((~same).sum())
-        total["nan_first"] += int(nans[0].sum())
-        total["nan_second"] += int(nans[1].sum())
-        largest, relative = max(largest, float(apart.max())), max(relative, float(ratio.max()))
-    return {**total, "largest": largest, "relative": relative}
+        found["differing"] += int((~same & (apart > atol)).sum() if atol else (~same).sum())
+        found["largest"] = max(found["largest"], float(apart.max()))
+        found["relative"] = max(found["relative"], float(ratio.max()))
+        found["nan_first"] += int(some.isnan().sum())
+        found["nan_second"] += int(other.isnan().sum())
+    return found
 
 
 def _chunks(tensor: Tensor) -> Iterator[Tensor]:
-    """Yield the elements in chunks; floating-point ones as float64, which holds every smaller format exactly."""
-    if tensor.is_quantized or tensor.layout is not torch.strided:
-        tensor = tensor.dequantize() if tensor.is_quantized else tensor.to_dense()
-    for chunk in torch.split(tensor.reshape(-1), CHUNK) if tensor.numel() else ():
-        yield _double(chunk) if chunk.is_floating_point() or chunk.is_complex() else chunk
+    """Yield the elements in chunks of the widest dtype of their kind, which holds every narrower one exactly."""
+    plain = tensor.dequantize() if tensor.is_quantized else tensor.to_dense()
+    exact = torch.float64 if plain.is_floating_point() else torch.int64
+    for chunk in torch.split(plain.reshape(-1), CHUNK) if plain.numel() else ():
+        yield chunk.to(torch.complex128 if plain.is_complex() else exact)
 
 
-def _distance(some: Tensor, other: Tensor) -> Tensor:
-    """Return the distances as float64; integers are subtracted as integers, since float64 does not hold all of them."""
-    if not {some.dtype, other.dtype} <= _WHOLE:
-        return (_double(some) - _double(other)).abs()
-    some, other = some.to(torch.int64), other.to(torch.int64)
-    apart = _double(torch.maximum(some, other) - torch.minimum(some, other))
-    return torch.where(apart < 0, apart + 2.0**64, apart)  # as far apart as no int64 tells
-
-
-def _double(tensor: Tensor) -> Tensor:
-    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
-
-
-def _described(value: Any) -> str:
+def _describe(value: Any) -> str:
     if not isinstance(value, Tensor):
         return one_line(f"{value!r:.60}")
     return f"{str(value.dtype).removeprefix('torch.')} {'x'.join(map(str, value.shape)) or 'scalar'}"
-
-
-def _plain(value: Any) -> Any:
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

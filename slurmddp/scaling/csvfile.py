@@ -29,7 +29,7 @@ def format_csv(results: Sequence[SizeResult], scaling: Scaling) -> str:
     return stream.getvalue()
 
 
-def parse_csv(content: str, place: str, scaling: Scaling | None) -> tuple[tuple[Point, ...], Scaling]:
+def parse_csv(content: str, place: str, scaling: Scaling | None) -> tuple[list[Point], Scaling]:
     """Return the sizes in a CSV with columns `gpus` and `seconds`; rows of the same size are repeats.
 
     `seconds` measure the whole training or a constant part of it (strong scaling), unless `scaling` or a column of that
@@ -53,7 +53,7 @@ def parse_csv(content: str, place: str, scaling: Scaling | None) -> tuple[tuple[
     sizes: dict[int, list[Mapping[str, float]]] = {}
     for values in _parse_rows(rows, place):
         sizes.setdefault(int(values["gpus"]), []).append(values)
-    return tuple(_build_point(gpus, repeats, chosen) for gpus, repeats in sizes.items()), chosen
+    return [_build_point(gpus, repeats, chosen) for gpus, repeats in sizes.items()], chosen
 
 
 def _parse_rows(rows: Sequence[Mapping[str, str | None]], place: str) -> Iterator[Mapping[str, float]]:

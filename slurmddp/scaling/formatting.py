@@ -24,7 +24,12 @@ class Study:
     results: "tuple[SizeResult, ...]"
     prediction: "Prediction"
     min_efficiency: float
-    recommended: "SizeResult | None"
+
+    @property
+    def recommended(self) -> "SizeResult | None":
+        """The largest size with this efficiency; None if no size reaches it, which needs a value above 1."""
+        good = [one for one in self.results if one.efficiency >= self.min_efficiency - 1e-9]
+        return max(good, key=lambda one: one.point.gpus, default=None)
 
 
 def format_study(study: Study) -> list[str]:

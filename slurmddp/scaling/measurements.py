@@ -137,12 +137,3 @@ def _check_work(ordered: Sequence[Point], scaling: Scaling) -> None:
                 f"--{scaling}: a step took {base.samples} samples on {count(base.gpus, 'GPU')} and "
                 f"{point.samples} on {point.gpus}; with --weak they grow with the GPUs, with --strong they are constant"
             )
-
-
-def recommend_size(results: Sequence[SizeResult], min_efficiency: float) -> SizeResult | None:
-    """Return the largest size with this efficiency; None if no size reaches it, which needs a value above 1."""
-    return max(
-        (one for one in results if one.efficiency >= min_efficiency - 1e-9),
-        key=lambda one: one.point.gpus,
-        default=None,
-    )

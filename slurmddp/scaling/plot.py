@@ -2,11 +2,13 @@
 
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from slurmddp.errors import UsageError
-from slurmddp.scaling.fit import COVERED, PredictedSize
+from slurmddp.scaling.fit import COVERED
 from slurmddp.scaling.formatting import Study
 from slurmddp.scaling.measurements import SizeResult
 
@@ -49,8 +51,7 @@ def _encode(figure: Any, kind: str) -> bytes:
 def _draw_speed_up(axes: "Axes", study: Study) -> None:
     sizes = _sizes(study)
     axes.plot(sizes, sizes, color=_GREY, linestyle="--", linewidth=1.2, label="ideal")
-    _draw_law(axes, study.prediction.curve, [1.0] * len(study.prediction.curve))
-    _draw_points(axes, study.results, [1.0] * len(study.results))
+    _draw_curves(axes, study, lambda _: 1.0)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_ylabel("speed-up")
@@ -62,36 +63,31 @@ def _draw_efficiency(axes: "Axes", study: Study) -> None:
     axes.axhline(100 * study.min_efficiency, color=_GREY, linestyle=":", linewidth=1.2)
     text, right_edge = f"wanted: {100 * study.min_efficiency:.0f} % ", axes.get_yaxis_transform()
     axes.text(1, 100 * study.min_efficiency, text, transform=right_edge, ha="right", va="bottom", color=_GREY)
-    _draw_law(axes, study.prediction.curve, [100 / one.gpus for one in study.prediction.curve])
-    _draw_points(axes, study.results, [100 / one.point.gpus for one in study.results])
+    _draw_curves(axes, study, lambda gpus: 100 / gpus)
     _draw_recommended(axes, study)
     axes.set_ylim(0, max(110.0, 105 * max(one.efficiency * _time_over_shortest(one) for one in study.results)))
     axes.set_ylabel("efficiency (%)")
 
 
-def _draw_law(axes: "Axes", line: Sequence[PredictedSize], factors: Sequence[float]) -> None:
-    if not line:
-        return
-    sizes = [one.gpus for one in line]
-    low, middle, high = (
-        [factor * value for factor, value in zip(factors, values, strict=True)]
-        for values in ([one.low for one in line], [one.speed_up for one in line], [one.high for one in line])
-    )
-    axes.fill_between(sizes, low, high, color=_LAW, alpha=0.18, linewidth=0, label=f"{100 * COVERED:.0f} % interval")
-    axes.plot(sizes, middle, color=_LAW, linewidth=1.6, label="fitted law")
+def _draw_curves(axes: "Axes", study: Study, share: Callable[[int], float]) -> None:
+    """Draw the law and the measured sizes: the speed-up, times the share that it counts for at a size.
 
-
-def _draw_points(axes: "Axes", results: Sequence[SizeResult], factors: Sequence[float]) -> None:
-    """Draw the measured sizes, each with its spread; a shorter time is a larger speed-up."""
-    values, below, above = [], [], []
-    for one, factor in zip(results, factors, strict=True):
-        values.append(one.speed_up * factor)
-        below.append(values[-1] * max(0.0, 1 - one.point.time_s / one.point.spread_s[1]))
-        above.append(values[-1] * max(0.0, _time_over_shortest(one) - 1))
+    Each measured size has its spread; a shorter time is a larger speed-up.
+    """
+    if curve := study.prediction.curve:
+        sizes = [one.gpus for one in curve]
+        shares = np.array([share(gpus) for gpus in sizes])
+        low, middle, high = shares * np.array([(one.low, one.speed_up, one.high) for one in curve]).T
+        label = f"{100 * COVERED:.0f} % interval"
+        axes.fill_between(sizes, low, high, color=_LAW, alpha=0.18, linewidth=0, label=label)
+        axes.plot(sizes, middle, color=_LAW, linewidth=1.6, label="fitted law")
+    values = np.array([one.speed_up * share(one.point.gpus) for one in study.results])
+    below = [max(0.0, 1 - one.point.time_s / one.point.spread_s[1]) for one in study.results]
+    above = [max(0.0, _time_over_shortest(one) - 1) for one in study.results]
     axes.errorbar(
-        [one.point.gpus for one in results],
+        [one.point.gpus for one in study.results],
         values,
-        yerr=[below, above],
+        yerr=values * np.array([below, above]),
         fmt="o",
         color=_MEASURED,
         capsize=3,

@@ -7,7 +7,7 @@ import re
 import subprocess
 import sys
 
-from slurmddp.cli.progress_bar import ProgressBar, show_progress
+from slurmddp.cli.progress_bar import draw_progress, show_progress
 from slurmddp.runs.layout import RunDir, append_record
 
 
@@ -17,12 +17,11 @@ def metrics(step: int, at: float, **values) -> dict:
 
 def test_only_metrics_of_this_job_are_drawn(tmp_path):
     run = RunDir(tmp_path)
-    bar = ProgressBar(run, "7")
-    assert bar.draw() == ""
+    assert draw_progress(run, "7") == ""
     append_record(run.events, {**metrics(5, 1.0), "job": "6"})
-    assert bar.draw() == ""
+    assert draw_progress(run, "7") == ""
     append_record(run.events, metrics(5, 1.0, loss=1.0))
-    assert bar.draw().row_count == 1
+    assert draw_progress(run, "7").row_count == 1
 
 
 def test_without_a_terminal_lines_are_unchanged(tmp_path):

@@ -12,7 +12,7 @@ from slurmddp.diagnose import Diagnosis, Line, format_diagnosis
 from slurmddp.diagnose import flight_recorder as flights
 from slurmddp.diagnose.catalogue.states import STATE_RULES, find_state_rule
 from slurmddp.diagnose.diagnosis import query_job
-from slurmddp.diagnose.flight_recorder import FlightRecord, find_divergence, load_dumps
+from slurmddp.diagnose.flight_recorder import find_divergence, load_dumps
 from slurmddp.diagnose.log_reader import LogLine, make_evidence, read_lines, strip_labels
 from slurmddp.diagnose.rank_exits import parse_rank_exits
 from slurmddp.diagnose.tracebacks import find_fatal_tracebacks, find_tracebacks
@@ -195,8 +195,8 @@ def test_a_reader_that_hangs_is_ended(tmp_path, monkeypatch):
     assert load_dumps([tmp_path / "flight.0", tmp_path / "flight.1"]) == {}
 
 
-def flight(*kinds: str) -> FlightRecord:
-    return FlightRecord({number: (kind, "[[4]]") for number, kind in enumerate(kinds, start=1)})
+def flight(*kinds: str) -> flights.FlightRecord:
+    return {number: (kind, "[[4]]") for number, kind in enumerate(kinds, start=1)}
 
 
 def test_the_first_rank_that_did_not_come_is_named():

@@ -3,7 +3,6 @@
 import pytest
 
 from slurmddp.report.attempts import build_progress
-from slurmddp.report.curves import step_rates
 
 
 def attempt(story):
@@ -37,9 +36,3 @@ def test_a_step_that_falls_is_left_out(story):
 
 def test_a_program_without_steps_has_none(story):
     assert build_progress(attempt(story.at(0, "start").at(9, "end", status=0))) is None
-
-
-def test_the_pace_is_that_between_two_lines_of_numbers(story):
-    story.at(0, "loop", step=0).at(5, "metrics", step=10).save(5.001, 11).at(7, "metrics", step=14)
-    story.at(7, "metrics", step=15).at(8, "metrics", step=15)
-    assert list(step_rates(attempt(story).all("metrics"))) == [(14, 2.0)]

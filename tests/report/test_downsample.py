@@ -7,8 +7,7 @@ from itertools import pairwise
 import pytest
 
 from slurmddp.report import downsample
-from slurmddp.report.curves import step_rates
-from slurmddp.report.downsample import RATE, ValueCount
+from slurmddp.report.downsample import RATE, ValueCount, logged_values
 
 
 def records(count, attempt="0.0", **peaks):
@@ -19,6 +18,10 @@ def records(count, attempt="0.0", **peaks):
             "time": time, "event": "metrics", "job": "7", "attempt": attempt, "rank": 0, "host": "n1",
             "step": at * 10, "values": values,
         }  # fmt: skip
+
+
+def rates(events):
+    return [(event.count("step"), values[RATE]) for event in events if RATE in (values := event.fields["values"])]
 
 
 @pytest.fixture
@@ -59,8 +62,20 @@ def test_of_many_the_peaks_the_ends_and_the_counts_stay(sample):
 
 @pytest.mark.usefixtures("few")
 def test_the_slowest_and_the_fastest_steps_stay(sample):
-    found = [rate for _, rate in step_rates(sample(records(20_000)).events)]
+    found = [rate for _, rate in rates(sample(records(20_000)).events)]
     assert (min(found), max(found)) == (pytest.approx(10 / 3.9), pytest.approx(10 / 0.1))
+
+
+def test_the_pace_is_that_between_two_lines_of_numbers(story):
+    story.at(5, "metrics", step=10, values={}).save(5.001, 11).at(7, "metrics", step=14, values="torn")
+    story.at(7, "metrics", step=15, values={}).at(8, "metrics", step=15, values={})
+    metrics = downsample.downsample_events(story.events, 1).events[1:]
+    assert [(event.count("step"), dict(logged_values(event))) for event in metrics] == [
+        (10, {}),
+        (14, {RATE: 2.0}),
+        (15, {}),
+        (15, {}),
+    ]
 
 
 @pytest.mark.usefixtures("few")

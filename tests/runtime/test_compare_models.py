@@ -1,6 +1,5 @@
 """What differs between the tensors of two files."""
 
-import json
 import math
 import os
 
@@ -9,7 +8,7 @@ import torch
 from torch import nn
 
 from slurmddp.errors import UsageError
-from slurmddp.runtime.compare_models import compare, main, read
+from slurmddp.runtime.compare_models import compare, read
 
 
 def model() -> nn.Module:
@@ -100,14 +99,13 @@ def test_a_missing_name_is_told_with_its_shape(saved):
     [
         (torch.tensor([1.0, 2.0]), torch.tensor([1.0, 2.5]), 1, 0.5),
         (torch.tensor([2**62]), torch.tensor([2**62 + 1]), 1, 1.0),
-        (torch.tensor([-(2**63)]), torch.tensor([2**63 - 1]), 1, 2.0**64),
         (torch.tensor([True, False]), torch.tensor([True, True]), 1, 1.0),
         (torch.tensor([1j]), torch.tensor([-1j]), 1, 2.0),
         (torch.ones(3).to(torch.float8_e4m3fn), torch.zeros(3).to(torch.float8_e4m3fn), 3, 1.0),
         (torch.tensor(3.0), torch.tensor(1.0), 1, 2.0),
         (torch.eye(2).to_sparse(), torch.zeros(2, 2).to_sparse(), 2, 1.0),
     ],
-    ids=["float", "large integers", "largest integers", "bool", "complex", "float8", "scalar", "sparse"],
+    ids=["float", "large integers", "bool", "complex", "float8", "scalar", "sparse"],
 )
 def test_every_kind_of_number_is_compared(saved, first, second, differing, largest):
     (item,) = compare([saved({"x": first}), saved({"x": second})])["differences"]
@@ -150,16 +148,6 @@ def test_broken_files_are_one_line(saved, tmp_path):
         read(tmp_path / "none")
     with pytest.raises(UsageError, match="holds no tensors"):
         read(saved([1, 2]))
-
-
-def test_the_program_prints_json_and_ends_with_what_it_found(saved, capsys):
-    same, other = saved(state()), saved(state(x=torch.zeros(1)))
-    assert main([str(same), str(same)]) == 0
-    assert json.loads(capsys.readouterr().out)["same"] is True
-    assert main(["--atol=0.5", str(same), str(other)]) == 1
-    assert json.loads(capsys.readouterr().out)["atol"] == 0.5
-    assert main([str(same), "/none"]) == 2
-    assert capsys.readouterr() == ("", "Error: /none cannot be read: No such file or directory\n")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurmddp.errors import UsageError
-from slurmddp.scaling.measurements import Point, compare_sizes, recommend_size
+from slurmddp.scaling.formatting import Study
+from slurmddp.scaling.measurements import Point, compare_sizes
+from slurmddp.scaling.prediction import Prediction
 
 
 def point(gpus, time_s, **more):
@@ -86,10 +88,15 @@ def test_incomparable_points_are_refused(points, scaling, said):
         compare_sizes(points, scaling)
 
 
+def study(least):
+    results = compare_sizes(MEASURED, "strong")
+    return Study(name="t", scaling="strong", results=results, prediction=Prediction(), min_efficiency=least)
+
+
 @pytest.mark.parametrize(("least", "gpus"), [(0.8, 2), (0.5, 4), (0.7, 3), (1.0, 1)])
 def test_the_largest_efficient_size_is_recommended(least, gpus):
-    assert recommend_size(compare_sizes(MEASURED, "strong"), least).point.gpus == gpus
+    assert study(least).recommended.point.gpus == gpus
 
 
 def test_no_size_reaches_an_efficiency_above_1():
-    assert recommend_size(compare_sizes(MEASURED, "strong"), 1.1) is None
+    assert study(1.1).recommended is None

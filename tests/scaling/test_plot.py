@@ -6,7 +6,7 @@ import pytest
 
 from slurmddp.errors import UsageError
 from slurmddp.scaling.formatting import Study
-from slurmddp.scaling.measurements import Point, compare_sizes, recommend_size
+from slurmddp.scaling.measurements import Point, compare_sizes
 from slurmddp.scaling.plot import draw_files, draw_text
 from slurmddp.scaling.prediction import Prediction, predict_sizes
 
@@ -23,7 +23,6 @@ def study():
         results=found,
         prediction=predict_sizes(points, "strong", node_size=None, sizes=[64]),
         min_efficiency=0.8,
-        recommended=recommend_size(found, 0.8),
     )
 
 
@@ -39,9 +38,7 @@ def test_the_same_study_is_the_same_picture(study):
 
 def test_a_single_size_without_a_law_can_be_drawn():
     found = compare_sizes([Point(gpus=8, repeats_s=((1.0,),))], "weak")
-    alone = Study(
-        name="t", scaling="weak", results=found, prediction=Prediction(), min_efficiency=0.8, recommended=None
-    )
+    alone = Study(name="t", scaling="weak", results=found, prediction=Prediction(), min_efficiency=0.8)
     assert set(draw_files(alone)) == {"png", "svg"}
 
 

@@ -14,7 +14,7 @@ from slurmddp.monitoring.status.slurm_answers import Answers
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
 from slurmddp.runs.origin import Origin, read_origin
-from slurmddp.runs.submissions import submissions, submitted_at
+from slurmddp.runs.submissions import parse_time, submissions, submitted_at
 from slurmddp.slurm.job_info import JobRef
 
 TIMEOUT_S: Final = 20.0
@@ -88,11 +88,3 @@ def _wanted(
             name=origin.name,
             elsewhere=origin.elsewhere,
         )
-
-
-def parse_time(text: object) -> datetime | None:
-    """Return a time in ISO form; None for anything else."""
-    try:
-        return datetime.fromisoformat(text).astimezone() if isinstance(text, str) else None
-    except (ValueError, OverflowError):
-        return None

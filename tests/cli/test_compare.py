@@ -7,8 +7,8 @@ import sys
 import pytest
 import torch
 
-from slurmddp.errors import SlurmddpError, UsageError
-from slurmddp.monitoring.compare_models import compare, find_model_files
+from slurmddp.cli.compare import find_model_files
+from slurmddp.errors import UsageError
 
 
 @pytest.fixture
@@ -48,15 +48,6 @@ def test_what_cannot_be_compared_is_one_line_that_says_what_to_give(run, tmp_pat
     ]:
         with pytest.raises(UsageError, match=said):
             find_model_files(targets, str(tmp_path / "jobs"))
-
-
-def test_a_comparison_that_is_killed_says_so(run, monkeypatch, tmp_path):
-    killed = tmp_path / "python"
-    killed.write_text("#!/bin/sh\nkill -9 $$\n")
-    killed.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(killed))
-    with pytest.raises(SlurmddpError, match="ended with status -9: killed, as when memory is short"):
-        compare([run / "model.pt", run / "model.pt"], atol=0.0)
 
 
 @pytest.mark.usefixtures("run")
