@@ -152,22 +152,6 @@ def test_without_a_driver_the_words_of_the_variable_speak():
     assert gpus.select_visible([], None) == []
 
 
-@pytest.mark.parametrize(("present", "seen"), [(["GPU-1a", "GPU-2b"], ["GPU-2b"]), (None, ["1"]), (OSError, ["1"])])
-def test_torch_names_the_gpus_where_there_is_a_driver(present, seen, monkeypatch):
-    """None is its answer where the driver does not work, OSError where there is none."""
-
-    def list_uuids():
-        if present is OSError:
-            raise OSError("libnvidia-ml.so.1: cannot open shared object file")
-        return present
-
-    assert callable(torch.cuda._raw_device_uuid_nvml)
-    monkeypatch.setattr(torch.cuda, "_raw_device_uuid_nvml", list_uuids)
-    assert gpus.list_visible({"CUDA_VISIBLE_DEVICES": "1"}) == seen
-    monkeypatch.delitem(sys.modules, "torch")
-    assert gpus.list_visible({"CUDA_VISIBLE_DEVICES": "1"}) == ["1"]
-
-
 @pytest.fixture
 def rank(tmp_path):
     run = RunDir(tmp_path / "run")

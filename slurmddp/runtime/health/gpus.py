@@ -3,11 +3,12 @@
 A CUDA context would cost seconds and memory, and the program could no longer change CUDA_VISIBLE_DEVICES.
 """
 
-import sys
-import warnings
+import ctypes
 from collections.abc import Mapping
 from typing import Final
 
+_UUID_BYTES: Final = 96
+"""NVML_DEVICE_UUID_V2_BUFFER_SIZE of nvml.h."""
 HIDDEN: Final = ("", "-1", "NoDevFiles")
 """Values of CUDA_VISIBLE_DEVICES that hide all GPUs."""
 
@@ -48,15 +49,26 @@ def _find_uuid(present: list[str], word: str) -> str | None:
 
 
 def _list_uuids() -> list[str]:
-    """Return the UUIDs of this node's GPUs; empty without NVIDIA's driver, and in a process without torch.
-
-    torch asks the management library by ctypes, and has no public name for it; a test checks that the name exists.
-    """
-    torch = sys.modules.get("torch")
-    if torch is None:
-        return []
+    """Return the UUIDs of the GPUs that this process may open; empty without NVIDIA's driver."""
     try:
-        with warnings.catch_warnings(action="ignore"):
-            return torch.cuda._raw_device_uuid_nvml() or []  # noqa: SLF001 - as above
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
     except OSError:
         return []
+    if nvml.nvmlInit_v2() != 0:
+        return []
+    try:
+        return _read_uuids(nvml)
+    finally:
+        nvml.nvmlShutdown()
+
+
+def _read_uuids(nvml: ctypes.CDLL) -> list[str]:
+    count, device, text = ctypes.c_uint(), ctypes.c_void_p(), ctypes.create_string_buffer(_UUID_BYTES)
+    if nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)) != 0:
+        return []
+    found: list[str] = []
+    for index in range(count.value):
+        if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) == 0:
+            nvml.nvmlDeviceGetUUID(device, text, _UUID_BYTES)
+            found.append(text.value.decode())
+    return found
