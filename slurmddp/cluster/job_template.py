@@ -1,13 +1,13 @@
 """Builds a first job file: values that fit the cluster, with comments. Reads scripts; writes nothing."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import tomli_w
 
-from slurmddp.cluster import Cluster, Nodes, Partition
+from slurmddp.cluster import Cluster, Partition
 from slurmddp.cluster.defaults import fill_open_values
 from slurmddp.config import command
 from slurmddp.config.job_spec import JobSpec
@@ -25,6 +25,10 @@ _TIME_S: Final = 4 * 3600
 """The time limit; the partition's limit where that is lower."""
 _WIDTH: Final = 33
 """The column of the comments."""
+_NAMED: Final = 6
+"""Other partitions that are named in a comment."""
+
+Names = tuple[str, ...] | None
 
 
 def find_script(folder: Path) -> str | None:
@@ -32,16 +36,14 @@ def find_script(folder: Path) -> str | None:
     for name in _SCRIPTS:
         if (folder / name).is_file():
             return name
-    programs = [path.name for path in folder.glob("*.py") if _is_name(path.name) and _is_program(path)]
+    programs = [path.name for path in folder.glob("*.py") if _is_program(path)]
     return programs[0] if len(programs) == 1 else None
 
 
-def _is_name(name: str) -> bool:
-    """Return whether a file can be the first word of a command and is not setup.py."""
-    return name.isprintable() and not name.startswith("-") and name != "setup.py"
-
-
 def _is_program(path: Path) -> bool:
+    """Return whether a file has a main, can be the first word of a command, and is not setup.py."""
+    if not path.name.isprintable() or path.name.startswith("-") or path.name == "setup.py":
+        return False
     try:
         return path.is_file() and path.stat().st_size <= _SIZE_B and _MAIN.search(path.read_bytes()) is not None
     except OSError:
@@ -58,17 +60,12 @@ def choose_name(file: Path, script: str | None) -> str:
 def build_job_file(cluster: Cluster | None, *, script: str | None, name: str, file: str) -> str:
     """Return the text of a job file for a script or the bundled worker; without a cluster it has general values."""
     partition = choose_partition(cluster) if cluster else None
-    lines = [
-        *_head(cluster, file),
-        _line("name", name, f"of the job, and of its folder: jobs/{name}"),
-        "",
-        *(_for_partition(cluster, partition) if cluster and partition else _GENERAL),
-        "",
-        *_SETUP,
-        "",
-        *(_command(script) if script else _WORKER),
-    ]
-    return "\n".join(lines) + "\n"
+    where = f" for cluster {_plain(cluster.name)} (Slurm {_plain(cluster.version)})" if cluster else ""
+    values = _VALUES if cluster is None or partition is None else "\n".join(_for_partition(cluster, partition))
+    program = _COMMAND.format(script=_toml(script)) if script else _WORKER
+    head = _HEAD.format(where=where, file=file) + ("" if cluster else _NO_CLUSTER)
+    name_line = _line("name", name, f"of the job, and of its folder: jobs/{name}")
+    return f"{head}\n{name_line}\n\n{values}\n\n{_SETUP}\n\n{program}\n"
 
 
 def choose_partition(cluster: Cluster) -> Partition | None:
@@ -87,8 +84,7 @@ def _is_open(partition: Partition, cluster: Cluster) -> bool:
         and bool(partition.usable)
         and not partition.hidden
         and partition.name.isprintable()
-        and _allowed(partition.accounts, partition.denied_accounts, cluster.accounts) != ()
-        and _allowed(partition.qos, partition.denied_qos, cluster.qos) != ()
+        and () not in (_own_accounts(cluster, partition), _own_qos(cluster, partition))
     )
 
 
@@ -97,119 +93,102 @@ def _rank(partition: Partition) -> tuple[bool, bool, bool, int]:
     return partition.groups is not None, not partition.default, partition.preemption != "off", -count
 
 
-def _allowed(
-    only: tuple[str, ...] | None, denied: tuple[str, ...], mine: tuple[str, ...] | None
-) -> tuple[str, ...] | None:
+def _own_accounts(cluster: Cluster, partition: Partition) -> Names:
+    return _allowed(partition.accounts, partition.denied_accounts, cluster.accounts)
+
+
+def _own_qos(cluster: Cluster, partition: Partition) -> Names:
+    return _allowed(partition.qos, partition.denied_qos, cluster.qos)
+
+
+def _allowed(only: Names, denied: tuple[str, ...], mine: Names) -> Names:
     """Return which of `mine` the partition accepts; None when `mine` is unknown."""
     if not mine:
         return None
     return tuple(name for name in mine if name not in denied and (only is None or name in only))
 
 
-def _head(cluster: Cluster | None, file: str) -> Iterator[str]:
-    where = f" for cluster {_plain(cluster.name)} (Slurm {_plain(cluster.version)})" if cluster else ""
-    yield f"# A job{where}. Every option of `slurmddp submit` can stand here by its long name."
-    yield f"#   slurmddp config {file}    every value, and where it came from"
-    yield f"#   slurmddp render {file}    the script, as it would be submitted"
-    yield f"#   slurmddp doctor {file}    what would make it fail, before it is queued"
-    yield f"#   slurmddp submit {file}    into the queue; options behind it beat what is here"
-    if cluster is None:
-        yield "# No cluster answered when this was written: take the # away where a value is needed."
-    yield ""
-
-
 def _for_partition(cluster: Cluster, partition: Partition) -> Iterator[str]:
-    shape = max(partition.usable, key=lambda nodes: (nodes.gpus > 0, nodes.count))
-    yield _line("partition", partition.name, "the default" if partition.default else _others(cluster, partition))
-    yield from _account(cluster, partition)
+    others = [_plain(other.name) for other in cluster.partitions if other != partition and not other.hidden]
+    listed = "others: " + ", ".join(others[:_NAMED]) + (", ..." if len(others) > _NAMED else "")
+    yield _line("partition", partition.name, "the default" if partition.default else listed)
+    accounts = sorted(_own_accounts(cluster, partition) or (), key=lambda name: name != cluster.default_account)
+    known = len(accounts) == 1 or cluster.default_account in accounts
+    yield from _choice("account", accounts, needed=known or partition.accounts is not None)
+    yield from _choice("qos", _own_qos(cluster, partition) or (), needed=partition.qos is not None)
     yield _line("nodes", max(1, partition.min_nodes), f"of {partition.node_count}")
-    yield from _ranks(cluster, partition, shape)
+    yield from _ranks(cluster, partition)
     limit_s = partition.max_time_s or _TIME_S
-    yield _line(
-        "time",
-        slurm_time(min(_TIME_S, limit_s)),
-        f"at most {slurm_time(limit_s)}" if partition.max_time_s else "there is no limit",
-    )
+    most = f"at most {slurm_time(limit_s)}" if partition.max_time_s else "there is no limit"
+    yield _line("time", slurm_time(min(_TIME_S, limit_s)), most)
 
 
-def _others(cluster: Cluster, partition: Partition) -> str:
-    names = [_plain(other.name) for other in cluster.partitions if other != partition and not other.hidden]
-    return "others: " + ", ".join(names[:6]) + (", ..." if len(names) > 6 else "")  # noqa: PLR2004 a line's worth
-
-
-def _account(cluster: Cluster, partition: Partition) -> Iterator[str]:
-    accounts = _allowed(partition.accounts, partition.denied_accounts, cluster.accounts) or ()
-    accounts = tuple(sorted(accounts, key=lambda name: name != cluster.default_account))
-    needed = len(accounts) == 1 or partition.accounts is not None or cluster.default_account in accounts
-    qos = _allowed(partition.qos, partition.denied_qos, cluster.qos)
-    yield from _choice("account", accounts, needed=needed)
-    yield from _choice("qos", qos, needed=partition.qos is not None)
-
-
-def _choice(key: str, names: tuple[str, ...] | None, *, needed: bool) -> Iterator[str]:
+def _choice(key: str, names: Sequence[str], *, needed: bool) -> Iterator[str]:
     """Yield a line with the first name, or only a comment with all names where Slurm's default is enough."""
-    if not names:
-        return
-    every = ", ".join(map(_plain, names))
-    if needed:
-        yield _line(key, names[0], f"one of {every}" if len(names) > 1 else "")
-    elif len(names) > 1:
-        yield _remark(f'{key} = "..."', f"one of {every}; without it, your default")
+    every = f"one of {', '.join(map(_plain, names))}" if len(names) > 1 else ""
+    if names and needed:
+        yield _line(key, names[0], every)
+    elif every:
+        yield _align(f'# {key} = "..."', f"{every}; without it, your default")
 
 
-def _ranks(cluster: Cluster, partition: Partition, nodes: Nodes) -> Iterator[str]:
+def _ranks(cluster: Cluster, partition: Partition) -> Iterator[str]:
+    """Yield the ranks of a node, and in comments what a job gets that leaves the rest open."""
+    nodes = max(partition.usable, key=lambda nodes: (nodes.gpus > 0, nodes.count))
     kinds = {other.gpu_type for other in partition.usable if other.gpus}
-    gpus = f"{nodes.gpu_type}:{nodes.gpus}" if len(kinds) > 1 and nodes.gpu_type else str(nodes.gpus)
     if nodes.gpus:
-        yield _line("gpus-per-node", gpus if ":" in gpus else nodes.gpus, "all of a node, a rank on each")
+        gpus = f"{nodes.gpu_type}:{nodes.gpus}" if len(kinds) > 1 and nodes.gpu_type else f"{nodes.gpus}"
+        spec = JobSpec(job_name="x", partition=partition.name, gpus_per_node=gpus)
+        yield _line("gpus_per_node", gpus if ":" in gpus else nodes.gpus, "all of a node, a rank on each")
     else:
-        yield _line("ntasks-per-node", min(2, nodes.cpus), "ranks on each node, which has no GPUs")
-    ranks: dict[str, Any] = {"gpus_per_node": gpus} if nodes.gpus else {"ntasks_per_node": min(2, nodes.cpus)}
-    spec = JobSpec(job_name="x", partition=partition.name, **ranks)
+        spec = JobSpec(job_name="x", partition=partition.name, ntasks_per_node=min(2, nodes.cpus))
+        yield _line("ntasks_per_node", min(2, nodes.cpus), "ranks on each node, which has no GPUs")
     full = fill_open_values(Resolved(spec, {}), cluster)
     for name in ("cpus_per_task", "mem"):
         if name in full.origins:
-            value = _toml(getattr(full.spec, name))
-            yield _remark(f"{name.replace('_', '-')} = {value}", f"when left out; {_plain(full.origins[name])}")
+            text = _line(name, getattr(full.spec, name), "")
+            yield _align(f"# {text}", f"when left out; {_plain(full.origins[name])}")
 
 
-_GENERAL: Final = (
-    '# partition = "gpu"              # `sinfo` lists them',
-    '# account = "..."                # where the site wants one',
-    "nodes = 1",
-    '# gpus-per-node = 8              # a rank on each; or a type and a count: "a100:8"',
-    "# cpus-per-task = 8              # for each rank",
-    'time = "04:00:00"                # what the partition allows at most',
-)
-_SETUP: Final = (
-    "# The ranks' environment; the first line that fails ends the job.",
-    '# module = ["cuda/12.4"]',
-    '# venv = ".venv"                 # or conda = "NAME"; else the Python that slurmddp runs in',
-    '# setup = ["export NCCL_DEBUG=WARN"]',
-    '# env = ["HF_TOKEN"]             # passed on from where you submit, and never written down',
-)
-_WORKER: Final = (
-    "# No training script was found here (train.py, main.py, or one with a main): the bundled worker trains.",
-    '# command = ["train.py", "--lr", "0.1"]',
-    "[worker]",
-    'task = "mnist"                   # or linear, cifar10, gpt; `slurmddp submit --help` has all options',
-    'data = "digits"',
-    "epochs = 10",
-)
+_HEAD: Final = """\
+# A job{where}. Every option of `slurmddp submit` can stand here by its long name.
+#   slurmddp config {file}    every value, and where it came from
+#   slurmddp render {file}    the script, as it would be submitted
+#   slurmddp doctor {file}    what would make it fail, before it is queued
+#   slurmddp submit {file}    into the queue; options behind it beat what is here
+"""
+_NO_CLUSTER: Final = "# No cluster answered when this was written: take the # away where a value is needed.\n"
+_VALUES: Final = """\
+# partition = "gpu"              # `sinfo` lists them
+# account = "..."                # where the site wants one
+nodes = 1
+# gpus-per-node = 8              # a rank on each; or a type and a count: "a100:8"
+# cpus-per-task = 8              # for each rank
+time = "04:00:00"                # what the partition allows at most"""
+_SETUP: Final = """\
+# The ranks' environment; the first line that fails ends the job.
+# module = ["cuda/12.4"]
+# venv = ".venv"                 # or conda = "NAME"; else the Python that slurmddp runs in
+# setup = ["export NCCL_DEBUG=WARN"]
+# env = ["HF_TOKEN"]             # passed on from where you submit, and never written down"""
+_WORKER: Final = """\
+# No training script was found here (train.py, main.py, or one with a main): the bundled worker trains.
+# command = ["train.py", "--lr", "0.1"]
+[worker]
+task = "mnist"                   # or linear, cifar10, gpt; `slurmddp submit --help` has all options
+data = "digits"
+epochs = 10"""
+_COMMAND: Final = """\
+# What each rank runs, as under torchrun; its own options are further words of the list.
+command = [{script}]"""
 
 
-def _command(script: str) -> Iterator[str]:
-    yield "# What each rank runs, as under torchrun; its own options are further words of the list."
-    yield f"command = [{_toml(script)}]"
+def _line(name: str, value: str | int, remark: str) -> str:
+    return _align(f"{name.replace('_', '-')} = {_toml(value)}", remark)
 
 
-def _line(key: str, value: str | int, remark: str) -> str:
-    text = f"{key} = {_toml(value)}"
+def _align(text: str, remark: str) -> str:
     return f"{text:{_WIDTH - 1}} # {remark}" if remark else text
-
-
-def _remark(text: str, remark: str = "") -> str:
-    return f"{f'# {text}':{_WIDTH - 1}} # {remark}" if remark else f"# {text}"
 
 
 def _toml(value: str | int) -> str:

@@ -48,25 +48,38 @@ def _named(spec: JobSpec, cluster: Cluster) -> tuple[Partition, ...] | str:
 
 
 def _of_partition(spec: JobSpec, partition: Partition) -> Iterator[str]:
-    checks = (_node_count,) if partition.unseen else (_node_count, _gpus, _cpus, _memory)
-    of_nodes = [line for check in checks if (line := check(spec, partition))]
-    others = [line for check in (_state, _time, _qos) if (line := check(spec, partition))]
-    yield from of_nodes or filter(None, (_together(spec, partition),))
-    yield from others
+    """Yield what the partition's nodes do not have, then what its settings do not allow.
+
+    A QOS may lift the limits of nodes and time (PartitionMaxNodes, PartitionTimeLimit). Accounts are left to Slurm,
+    since a partition's list may include their children.
+    """
+    yield from _of_nodes(spec, partition)
+    name, most_s = partition.name, None if spec.qos else partition.max_time_s
+    if partition.state in ("DRAIN", "INACTIVE"):  # jobs wait in a partition that is DOWN
+        yield f"partition {name} is {partition.state} and takes no jobs; choose another one by --partition"
+    if spec.time and most_s is not None and (spec.time_s is None or spec.time_s > most_s):
+        yield f"--time {spec.time}: partition {name} allows at most {slurm_time(most_s)}"
+    if spec.qos and partition.qos is not None and spec.qos not in partition.qos:
+        yield f"--qos {spec.qos}: partition {name} is for {_some(partition.qos)}"
+    elif spec.qos and spec.qos in partition.denied_qos:
+        yield f"--qos {spec.qos}: partition {name} does not take it"
 
 
-def _state(_: JobSpec, partition: Partition) -> str:
-    if partition.state not in ("DRAIN", "INACTIVE"):  # jobs wait in a partition that is DOWN
-        return ""
-    return f"partition {partition.name} is {partition.state} and takes no jobs; choose another one by --partition"
-
-
-def _time(spec: JobSpec, partition: Partition) -> str:
-    """Check the time limit; a QOS may lift it and the limit of nodes (PartitionTimeLimit, PartitionMaxNodes)."""
-    most_s = None if spec.qos else partition.max_time_s
-    if not spec.time or most_s is None or (spec.time_s is not None and spec.time_s <= most_s):
-        return ""
-    return f"--time {spec.time}: partition {partition.name} allows at most {slurm_time(most_s)}"
+def _of_nodes(spec: JobSpec, partition: Partition) -> list[str]:
+    """Return what no node has, else what no nodes have together: one may have the GPUs and another the CPUs."""
+    count = _node_count(spec, partition)
+    if partition.unseen:
+        return [count] if count else []
+    found = [line for line in (count, *(check(spec, partition) for check in (_gpus, _cpus, _memory))) if line]
+    fitting = sum(nodes.count for nodes in partition.nodes if _has_all(spec, nodes))
+    if found or fitting >= spec.nodes:
+        return found
+    wanted = [f"{_cpus_of(spec)} CPUs"]
+    wanted += [f"GPUs {spec.gpus_per_node}"] if spec.gpus_per_node else []
+    wanted += [f"memory {spec.mem}"] if spec.mem else []
+    wanted += [f"feature {feature}" for feature in sorted(features_of(spec.constraint))]
+    have = f"{fitting} nodes of partition {partition.name} have everything that is asked for"
+    return [f"--nodes {spec.nodes}: {have} ({', '.join(wanted)})"]
 
 
 def _node_count(spec: JobSpec, partition: Partition) -> str:
@@ -114,17 +127,6 @@ def _memory(spec: JobSpec, partition: Partition) -> str:
     return f"--mem {spec.mem}: a job gets {most} MB on a node of partition {partition.name}; at most --mem {most}"
 
 
-def _together(spec: JobSpec, partition: Partition) -> str:
-    """Check that enough nodes have everything together: one may have the GPUs and another the CPUs."""
-    count = sum(nodes.count for nodes in partition.nodes if _has_all(spec, nodes))
-    if count >= spec.nodes or partition.unseen:
-        return ""
-    return (
-        f"--nodes {spec.nodes}: {count} nodes of partition {partition.name} have everything that is asked for "
-        f"({', '.join(_wanted(spec))})"
-    )
-
-
 def _has_all(spec: JobSpec, nodes: Nodes) -> bool:
     return (
         nodes.gpus_of(spec.gpu_type) >= spec.gpus
@@ -132,16 +134,6 @@ def _has_all(spec: JobSpec, nodes: Nodes) -> bool:
         and nodes.memory_mb >= memory_mb(spec)
         and features_of(spec.constraint) <= set(nodes.features)
     )
-
-
-def _wanted(spec: JobSpec) -> Iterator[str]:
-    yield f"{_cpus_of(spec)} CPUs"
-    if spec.gpus_per_node:
-        yield f"GPUs {spec.gpus_per_node}"
-    if spec.mem:
-        yield f"memory {spec.mem}"
-    for feature in sorted(features_of(spec.constraint)):
-        yield f"feature {feature}"
 
 
 def _cpus_of(spec: JobSpec) -> int:
@@ -152,15 +144,6 @@ def memory_mb(spec: JobSpec) -> float:
     """Return the memory for a node in MB; 0 for none, and for all of it (sbatch(1), --mem)."""
     match = re.fullmatch(r"([0-9]+)([KMGT]?)", spec.mem or "0")
     return int(match[1]) * _MEGABYTES[match[2]] if match else 0
-
-
-def _qos(spec: JobSpec, partition: Partition) -> str:
-    """Check the QOS; accounts are left to Slurm, since a partition's list may include their children."""
-    if spec.qos and partition.qos is not None and spec.qos not in partition.qos:
-        return f"--qos {spec.qos}: partition {partition.name} is for {_some(partition.qos)}"
-    if spec.qos and spec.qos in partition.denied_qos:
-        return f"--qos {spec.qos}: partition {partition.name} does not take it"
-    return ""
 
 
 def waits_for_nodes(spec: JobSpec, cluster: Cluster) -> bool:

@@ -1,6 +1,6 @@
 """Finds the files of a data set. No torch: the command line checks them before the job is queued."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -31,10 +31,11 @@ PARTS = ("train", "val")
 """The folders of an image data set in ImageNet's layout; each has one folder per class."""
 
 
-def find_data(options: WorkerOptions) -> Path | None:
-    """Return the path of a task's data; None for synthetic data, and for the user's own task, which finds its data.
+def find_data(options: WorkerOptions) -> list[Path] | None:
+    """Return the files of a task's data, or the two folders of an image data set; the test set comes last.
 
-    Raises UsageError when the data is missing, or the task does not use it.
+    None for synthetic data, and for the user's own task, which finds its data. Raises UsageError when the data is
+    missing, or the task does not use it.
     """
     task = "torchvision" if options.task.startswith("torchvision:") else options.task
     if task == "linear" and options.source != "synthetic":
@@ -43,37 +44,42 @@ def find_data(options: WorkerOptions) -> Path | None:
         )
     if task not in _FINDERS or options.source == "synthetic":
         return None
+    find, wanted = _FINDERS[task]
     if options.source is None:
-        raise UsageError(f"--task {options.task} needs --data; give {_WANTED[task]}, or type --data synthetic")
+        raise UsageError(f"--task {options.task} needs --data; give {wanted}, or type --data synthetic")
     path = DIGITS if (task, options.source) == ("mnist", "digits") else Path(options.source)
-    _FINDERS[task](path)
-    return path
+    try:
+        return find(path)
+    except _MissingError as error:
+        other = "digits" if task == "mnist" else "synthetic"
+        raise UsageError(f"--data {quote_value(str(path))} {error}; give {wanted}, or type --data {other}") from error
 
 
-def find_idx(folder: Path) -> dict[str, Path]:
-    """Return the file for each of IDX_STEMS, plain or `.gz`.
+class _MissingError(Exception):
+    """What a path lacks, to be said after its name."""
 
-    Raises UsageError that names the folder and the missing file.
-    """
+
+def _find_idx(folder: Path) -> list[Path]:
+    """Return the file for each of IDX_STEMS, plain or `.gz`."""
     if not folder.is_dir():
         raise UsageError(
             f"--data {quote_value(str(folder))} is not a folder; allowed are digits, synthetic, or a folder of IDX "
             "files"
         )
-    return {stem: _find_idx(folder, stem) for stem in IDX_STEMS}
+    found = []
+    for stem in IDX_STEMS:
+        present = [path for path in (folder / stem, folder / f"{stem}.gz") if path.is_file()]
+        if not present:
+            raise _MissingError(f"has neither {stem} nor {stem}.gz")
+        found.append(present[0])
+    return found
 
 
-def find_cifar(folder: Path) -> list[Path]:
-    """Return the files of CIFAR-10's binary version: five to train on, and the test set last.
-
-    Raises UsageError with the file that is missing, or whose size is not a whole number of images.
-    """
+def _find_cifar(folder: Path) -> list[Path]:
+    """Return CIFAR_NAMES in a folder; raise UsageError for a file whose size is not a whole number of images."""
     for path in (paths := [folder / name for name in CIFAR_NAMES]):
         if not path.is_file():
-            raise UsageError(
-                f"--data {quote_value(str(folder))} has no {path.name}; give the folder of CIFAR-10's binary version "
-                "(cifar-10-batches-bin), or type --data synthetic"
-            )
+            raise _MissingError(f"has no {path.name}")
         size = path.stat().st_size
         if not size or size % CIFAR_RECORD:
             raise UsageError(
@@ -82,48 +88,27 @@ def find_cifar(folder: Path) -> list[Path]:
     return paths
 
 
-def find_text(path: Path) -> Path:
-    """Return the path of a text. Raises UsageError when it is missing or too short."""
+def _find_text(path: Path) -> list[Path]:
     if not path.is_file():
-        raise UsageError(f"--data {quote_value(str(path))} is not a file; give a text file, or type --data synthetic")
+        raise _MissingError("is not a file")
     size = path.stat().st_size
     if size < SMALLEST_TEXT:
         raise UsageError(f"--data {quote_value(str(path))} has {size} bytes; at least {SMALLEST_TEXT} are needed")
-    return path
+    return [path]
 
 
-def find_parts(folder: Path) -> list[Path]:
-    """Return the folders train and val of an image data set.
-
-    Raises UsageError with the folder that is missing or has no folder of a class.
-    """
+def _find_parts(folder: Path) -> list[Path]:
+    """Return the folders train and val; each must have a folder of a class."""
     for part in (parts := [folder / name for name in PARTS]):
         if not part.is_dir() or not any(entry.is_dir() for entry in part.iterdir()):
-            raise UsageError(
-                f"--data {quote_value(str(folder))} has no {part.name}/CLASS/ with images; "
-                "give a folder with train/CLASS/ and val/CLASS/, or type --data synthetic"
-            )
+            raise _MissingError(f"has no {part.name}/CLASS/ with images")
     return parts
 
 
-def _find_idx(folder: Path, stem: str) -> Path:
-    for path in (folder / stem, folder / f"{stem}.gz"):
-        if path.is_file():
-            return path
-    raise UsageError(
-        f"--data {quote_value(str(folder))} has neither {stem} nor {stem}.gz; put MNIST's four IDX files there, "
-        "or type --data digits"
-    )
-
-
-_FINDERS: Final[dict[str, Callable[[Path], object]]] = {
-    "mnist": find_idx,
-    "cifar10": find_cifar,
-    "gpt": find_text,
-    "torchvision": find_parts,
+_FINDERS: Final[Mapping[str, tuple[Callable[[Path], list[Path]], str]]] = {
+    "mnist": (_find_idx, "the folder of MNIST's four IDX files"),
+    "cifar10": (_find_cifar, "the folder of CIFAR-10's binary version (cifar-10-batches-bin)"),
+    "gpt": (_find_text, "a text file"),
+    "torchvision": (_find_parts, "a folder with train/CLASS/ and val/CLASS/"),
 }
-_WANTED: Final = {
-    "cifar10": "the folder of CIFAR-10's binary version",
-    "gpt": "a file of text",
-    "torchvision": "a folder with train/CLASS/ and val/CLASS/",
-}
+"""By task: how its data is found, and what it must be."""

@@ -136,18 +136,13 @@ def _is_text(raw: Any) -> bool:
 
 def _bare(annotation: Any) -> Any:
     """Return an annotation without `Annotated` and `| None`."""
-    if typing.get_origin(annotation) is Annotated:
-        return _bare(typing.get_args(annotation)[0])
-    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
-        return _bare(next(item for item in typing.get_args(annotation) if item is not type(None)))
-    return annotation
+    is_wrapped = typing.get_origin(annotation) in (Annotated, types.UnionType, typing.Union)
+    return _bare(typing.get_args(annotation)[0]) if is_wrapped else annotation
 
 
 def _description(annotation: Any) -> str:
-    inner = typing.get_args(annotation)
-    if typing.get_origin(annotation) is Annotated:
-        described = [item.description for item in inner if isinstance(item, msgspec.Meta) and item.description]
-        return described[0] if described else _description(inner[0])
-    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
-        return next((text for item in inner if (text := _description(item))), "")
+    """Return the first description in an annotation; empty without one."""
+    for item in typing.get_args(annotation):
+        if found := item.description if isinstance(item, msgspec.Meta) else _description(item):
+            return found
     return ""

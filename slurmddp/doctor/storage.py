@@ -22,18 +22,18 @@ _CACHES: Final = (
     ("TRITON_CACHE_DIR", "Triton", "~/.triton"),
 )
 """The folders of compiled files: the variable, the compiler, and the folder without the variable."""
-MOUNTS: Final = Path("/proc/self/mountinfo")
+MOUNTS: Final = Path("/proc/self/mounts")
 _SHARED: Final = frozenset(
     {
         *("9p", "afs", "beegfs", "ceph", "cifs", "cvmfs", "glusterfs", "gpfs", "lustre", "mmfs", "moosefs"),
         *("nfs", "nfs4", "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "virtiofs", "wekafs"),
     }
 )
-"""Network file systems, by their names in mountinfo; one of fuse can be of any kind."""
+"""Network file systems, by their names in MOUNTS; one of fuse can be of any kind."""
 _NODE_LOCAL: Final = frozenset({"overlay", "ramfs", "rootfs", "squashfs", "tmpfs"})
 """File systems that no other machine can see."""
 _LOCAL_FOLDERS: Final = ("/tmp/", "/var/tmp/", "/dev/shm/")  # noqa: S108 - only compared
-_MOUNT_POINT_FIELD: Final = 4
+_FIELDS: Final = 6
 _folder_finding = partial(Finding, check="folder")
 _room_warning = partial(Finding, check="room", level="warning")
 
@@ -138,7 +138,7 @@ def _check_caches(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding
 def file_system_type(path: Path) -> str:
     """Return the type of the file system of a path, which need not exist; empty if it is not known."""
     real = os.path.realpath(path)
-    found = [(point, kind) for point, kind in _read_mounts() if _contains(point, real)]
+    found = [(point, kind) for point, kind in _read_mounts().items() if _contains(point, real)]
     return max(found, key=lambda each: len(each[0]), default=("", ""))[1]
 
 
@@ -153,26 +153,15 @@ def is_node_local(path: Path) -> bool:
     return file_system_type(path) in _NODE_LOCAL or real.startswith(_LOCAL_FOLDERS)
 
 
-def parse_mounts(text: str) -> list[tuple[str, str]]:
-    """Return mount point and type of each line of mountinfo (proc(5)); a later mount hides an earlier one."""
-    found = {}
-    for line in text.splitlines():
-        fields, dash, rest = line.partition(" - ")
-        if dash and len(fields.split(" ")) > _MOUNT_POINT_FIELD:
-            found[_decode_octal(fields.split(" ")[_MOUNT_POINT_FIELD])] = rest.split(" ")[0]
-    return list(found.items())
-
-
-def _decode_octal(text: str) -> str:
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)
-
-
 @cache
-def _read_mounts() -> list[tuple[str, str]]:
+def _read_mounts() -> dict[str, str]:
+    """Return the type of each mount point in MOUNTS (proc(5)); a later mount hides an earlier one."""
     try:
-        return parse_mounts(MOUNTS.read_text(errors="surrogateescape"))
+        lines = MOUNTS.read_text(errors="surrogateescape").splitlines()
     except OSError:
-        return []
+        return {}
+    mounts = [fields for fields in (line.split(" ") for line in lines) if len(fields) == _FIELDS]
+    return {re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), point): kind for _, point, kind, *_ in mounts}
 
 
 def _contains(point: str, path: str) -> bool:

@@ -3,7 +3,7 @@
 import os
 import pickletools
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from submitit.slurm import slurm as theirs
 
 from slurmddp.errors import ClusterError
 from slurmddp.slurm import client, queries
-from slurmddp.slurm.job_info import JobRef
+from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.states import OVER, phase_of
 
 GONE: Final = "GONE"
@@ -125,26 +125,13 @@ def query_states(job_ids: Iterable[str]) -> dict[str, str]:
 
     The state is GONE when none of them knows the job. Raises ClusterError when the controller does not answer.
     """
-    wanted = set(job_ids)
-    states = _by_squeue(_parents(wanted))
-    for ask in (_by_scontrol, _by_sacct):
-        states |= ask(_parents(wanted - states.keys()))
+    wanted, states = set(job_ids), dict[str, str]()
+    for ask in (queries.jobs, _show_all, queries.accounted):
+        numbers = {JobRef.parse(job_id).array_id for job_id in wanted - states.keys()}
+        if numbers:
+            states |= {job.job_id: job.state for job in ask(sorted(numbers, key=int), os.environ)}
     return {job_id: states.get(job_id, GONE) for job_id in wanted}
 
 
-def _parents(job_ids: Iterable[str]) -> list[str]:
-    """Return the ids of the jobs' arrays, and of the jobs that are in no array."""
-    return sorted({JobRef.parse(job_id).array_id for job_id in job_ids}, key=int)
-
-
-def _by_squeue(job_ids: Sequence[str]) -> dict[str, str]:
-    return {job.job_id: job.state for job in queries.jobs(job_ids, os.environ)} if job_ids else {}
-
-
-def _by_scontrol(job_ids: Sequence[str]) -> dict[str, str]:
-    return {job.job_id: job.state for job_id in job_ids for job in queries.show(job_id, os.environ)}
-
-
-def _by_sacct(job_ids: Sequence[str]) -> dict[str, str]:
-    """Ask the accounting, if the cluster has one."""
-    return {job.job_id: job.state for job in queries.accounted(job_ids, os.environ)} if job_ids else {}
+def _show_all(job_ids: Sequence[str], environ: Mapping[str, str]) -> list[JobInfo]:
+    return [job for job_id in job_ids for job in queries.show(job_id, environ)]

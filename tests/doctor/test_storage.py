@@ -86,19 +86,20 @@ def test_compiled_files_on_a_network_file_system_are_warned_of(spec, monkeypatch
 
 
 LIST = r"""
-22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/root rw
-30 22 0:26 / /tmp rw - tmpfs tmpfs rw
-31 22 0:40 / /home rw,relatime shared:2 - nfs4 server:/home rw,vers=4.2
-32 31 0:41 / /home/me/my\040disk rw - ext4 /dev/sdb rw
-33 22 0:42 / /scratch rw - lustre mds@tcp:/scratch rw
+/dev/root / ext4 rw,relatime 0 0
+tmpfs /tmp tmpfs rw 0 0
+hidden /scratch nfs rw 0 0
+server:/home /home nfs4 rw,relatime,vers=4.2 0 0
+/dev/sdb /home/me/my\040disk ext4 rw 0 0
+mds@tcp:/scratch /scratch lustre rw 0 0
 torn line
 """
 
 
 @pytest.fixture
 def listed(monkeypatch, tmp_path):
-    (tmp_path / "mountinfo").write_text(LIST)
-    monkeypatch.setattr(storage, "MOUNTS", tmp_path / "mountinfo")
+    (tmp_path / "mounts").write_text(LIST)
+    monkeypatch.setattr(storage, "MOUNTS", tmp_path / "mounts")
     storage._read_mounts.cache_clear()
     yield
     storage._read_mounts.cache_clear()

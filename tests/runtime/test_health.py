@@ -89,12 +89,12 @@ def test_healthy_ranks_give_no_finding():
             ("gpus", "warning", "n2", "its 2 ranks see 1 GPU each"),
         ),
         (four(2, 3, gpus=["GPU-a", "GPU-b", "GPU-c"]), ("gpus", "note", "n2", "3 GPUs for 2 ranks")),
-        (four(3, cpus=[7]), ("affinity", "warning", "rank 3 on n2", "may run on 1 CPU of the 4 asked for")),
+        (four(3, cpus=[7]), ("affinity", "warning", "n2", "its 2 ranks may run on 5 CPUs of the 8 asked for")),
+        (four(2, 3, cpus=[4]), ("affinity", "warning", "n2", "its 2 ranks may run on 1 CPU of the 8 asked for")),
         (
-            [*four()[:2], facts(2, cpus=[4]), facts(3, cpus=[5, 6])],
-            ("affinity", "warning", "n2", "ranks 2, 3 may run on 1 CPU of the 4 asked for"),
+            four(3, cpus=[0, 1, 2, 3]),
+            ("affinity", "warning", "n2", "its 2 ranks may run on 4 CPUs of the 8 asked for"),
         ),
-        (four(3, cpus=[0, 1, 2, 3]), ("affinity", "warning", "n2", "its 2 ranks share 4 CPUs of 8")),
         (four(2, shm_mb=64), ("shm", "warning", "n2", f"{SHM} has 64 MB")),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
@@ -105,6 +105,10 @@ def test_what_does_not_fit_is_named_with_its_host(ranks, finding):
 
 def test_cpus_are_not_judged_where_slurm_believes_in_more_than_there_are():
     assert said(four(0, 1, 2, 3, cpus=[0, 1], cpus_of_node=0)) == []
+
+
+def test_one_mask_for_all_ranks_of_a_node_may_be_meant():
+    assert said(four(2, 3, cpus=list(range(8)))) == []
 
 
 def test_a_script_that_no_rank_has_or_one_cannot_read_is_left_to_python():
@@ -252,11 +256,10 @@ def test_a_bad_link_is_named_by_both_hosts():
 
 
 def test_ports_and_names_are_told_for_each_way():
-    nodes = [{"host": host, "port": 20002, "address": ""} for host in ("n1", "n2")]
-    well = {"addresses": ["10.0.0.1"], "target": "10.0.0.1", "why": ""}
-    deaf = {"addresses": [], "target": "10.0.0.1", "why": "no answer"}
-    tried = [{"host": "n1", "tried": {"n2": well}}, {"host": "n2", "tried": {"n1": deaf}}]
-    found = list(network._judge_ports(nodes, tried))
+    target = "10.0.0.1 port 20002"
+    well = {"host": "n1", "other": "n2", "addresses": ["10.0.0.1"], "target": target, "why": ""}
+    deaf = {"host": "n2", "other": "n1", "addresses": [], "target": target, "why": "no answer"}
+    found = list(network.judge_ports([well, deaf]))
     assert [(each.check, each.level, each.host, each.what) for each in found] == [
         ("names", "warning", "n2", "the name n1 does not resolve"),
         ("ports", "error", "n2", "n1 (10.0.0.1 port 20002) cannot be reached: no answer"),
@@ -272,8 +275,8 @@ class Alone:
     def broadcast(self, _, value):
         return value
 
-    def barrier(self, _):
-        pass
+    def share(self, _, value=None):
+        return [] if value is None else [value]
 
 
 def test_the_lag_of_the_folder_is_that_of_a_file_that_no_earlier_check_wrote(rank, monkeypatch):
@@ -292,13 +295,14 @@ def test_the_lag_of_the_folder_is_that_of_a_file_that_no_earlier_check_wrote(ran
 
 
 def test_a_folder_that_lags_or_is_not_shared_is_told_by_the_reader():
-    hosts = [("n1", ""), ("n2", "")]
-    found = list(network._judge_folder(hosts, [("n1", {"n1": 0.0, "n2": 3.5}), ("n2", {"n1": None, "n2": 0.0})]))
+    own = [("n1", "n1", 0.0), ("n2", "n2", 0.0)]
+    found = list(network.judge_folder(2, [*own, ("n1", "n2", 3.5), ("n2", "n1", None)]))
     assert [(each.level, each.host, each.what) for each in found] == [
         ("warning", "n1", "sees what n2 writes into the run's folder only after 3.5 s"),
         ("error", "n2", "sees what n1 writes into the run's folder not within 10 s"),
     ]
-    (well,) = network._judge_folder(hosts, [("n1", {"n1": 0.0, "n2": 0.1}), ("n2", {"n1": 0.2, "n2": 0.0})])
+    assert list(network.judge_folder(3, [*own, ("n1", "n2", 0.1), ("n2", "n1", 0.2)])) == [], "n3 could not write"
+    (well,) = network.judge_folder(2, [*own, ("n1", "n2", 0.1), ("n2", "n1", 0.2)])
     assert well.what == "2 nodes write, and see each other's files within 0.20 s"
 
 

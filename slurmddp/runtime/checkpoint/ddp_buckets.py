@@ -7,8 +7,7 @@ a checkpoint holds that order. Before the first resumed step, a backward pass of
 order makes DistributedDataParallel build the same buckets again.
 """
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -79,28 +78,13 @@ def find_layouts(parts: Mapping[str, nn.Module]) -> dict[str, Layout]:
 
 
 def _backward_of_zeros(model: DistributedDataParallel, parameters: list[nn.Parameter]) -> None:
-    """Run a backward pass in which the gradients become ready from the last of the parameters to the first."""
-    with _only_forward(model.module, parameters):
-        model().backward()
+    """Run a backward pass in which the gradients become ready from the last of the parameters to the first.
 
-
-@contextlib.contextmanager
-def _only_forward(module: nn.Module, parameters: list[nn.Parameter]) -> Iterator[None]:
-    """Replace the module's forward by the chain of parameters, and remove the program's hooks meanwhile."""
-    names = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    hooks = {name: getattr(module, name) for name in names}
-    own = vars(module).get("forward")
-    for name in names:
-        setattr(module, name, type(hooks[name])())
-    module.forward = lambda: _chain(parameters)
-    try:
-        yield
-    finally:
-        del module.forward
-        if own is not None:  # set by torch.compile or by the program
-            module.forward = own
-        for name in names:
-            setattr(module, name, hooks[name])
+    torch's own steps before and after a forward, with the chain in place of the program's module, so that neither its
+    code nor its hooks run. torch has no public names for them (2.4 to 2.13).
+    """
+    model._pre_forward()  # type: ignore[no-untyped-call]  # noqa: SLF001 - as above
+    model._post_forward(_chain(parameters)).backward()  # type: ignore[no-untyped-call]  # noqa: SLF001 - as above
 
 
 def _chain(parameters: list[nn.Parameter]) -> Tensor:

@@ -4,6 +4,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import Final
 
 import torch
@@ -29,29 +30,22 @@ def measure(rank: Rank, channel: StoreChannel, device: torch.device) -> list[Fin
 
     Rank 0 returns the findings. Needs the default process group.
     """
-    channel.barrier("compute")
+    channel.share("compute")
     computed = channel.gather("computed", [rank.rank, rank.host, _time_product(device)])
-    channel.barrier("computed")
+    channel.share("products")
     if rank.world_size == 1:
         return list(judge_products(computed))
     elements = 2**26 if device.type == "cuda" else 2**20  # 256 MiB between GPUs, 4 MiB between CPUs
     buffer = torch.ones(elements, device=device)
     all_reduce_s = _fastest_s(lambda: dist.all_reduce(buffer), device)
-    links = channel.gather("links", _time_links(rank, buffer, device))
-    hosts = channel.gather("hosts", rank.host)
+    links = chain.from_iterable(channel.gather("links", _time_links(rank, buffer, device)))
     if not rank.is_main:
         return []
-    rate = (
-        2 * (rank.world_size - 1) / rank.world_size * buffer.nbytes / all_reduce_s / 1e9
-    )  # as nccl-tests: bus bandwidth
+    rate = 2 * (rank.world_size - 1) / rank.world_size * buffer.nbytes / all_reduce_s / 1e9  # as nccl-tests: busbw
     what = f"all {rank.world_size} ranks: {buffer.nbytes >> 20} MiB in {all_reduce_s * 1000:.1f} ms, {rate:.2f} GB/s"
+    named = [(computed[first][1], computed[second][1], seconds) for first, second, seconds in links]
     all_reduce = Finding(check="all-reduce", level="ok", what=what)
-    named = [(hosts[first], hosts[second], seconds) for rows in links for first, second, seconds in rows]
-    return [
-        *judge_products(computed),
-        all_reduce,
-        *judge_links(named, buffer.nbytes),
-    ]
+    return [*judge_products(computed), all_reduce, *judge_links(named, buffer.nbytes)]
 
 
 def _time_product(device: torch.device) -> float:
@@ -99,11 +93,9 @@ def _exchange(buffer: torch.Tensor, peer: int) -> None:
 
 def ring_rounds(nodes: int) -> list[list[tuple[int, int]]]:
     """Return the links of a ring of nodes, in rounds in which no node takes part twice."""
-    links = [(node, node + 1) for node in range(nodes - 1)]
-    closing = [(0, nodes - 1)] if nodes > 2 else []  # noqa: PLR2004 - two nodes have one link
-    if nodes % 2:
-        return [links[::2], links[1::2], closing]
-    return [links[::2], links[1::2] + closing]
+    links = [(node, node + 1) for node in range(nodes - 1)] + [(0, nodes - 1)] * (nodes > 2)  # noqa: PLR2004 - two nodes have one link
+    even = nodes - nodes % 2
+    return [links[:even:2], links[1:even:2], links[even:]]
 
 
 def judge_products(computed: Sequence[tuple[int, str, float]]) -> Iterator[Finding]:

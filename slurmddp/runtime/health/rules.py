@@ -188,40 +188,19 @@ def _gpus(ranks: All) -> Iterator[Finding]:
 
 
 def _affinity(ranks: All) -> Iterator[Finding]:
+    """Yield the nodes whose ranks together may run on fewer CPUs than were asked for; they may share one mask."""
     for host, members in _groups(ranks, lambda facts: facts.host).items():
-        yield from _fewer_cpus(host, members)
-        yield from _shared_cpus(host, members)
-
-
-def _fewer_cpus(host: str, members: All) -> Iterator[Finding]:
-    """Yield one warning for the ranks of a node that may run on fewer CPUs than were asked for."""
-    bound = [facts for facts in members if len(facts.cpus) < min(facts.cpus_wanted, facts.cpus_of_node)]
-    if not bound:
-        return
-    least = min(bound, key=lambda facts: len(facts.cpus))
-    what = f"may run on {_count(len(least.cpus), 'CPU')} of the {least.cpus_wanted} asked for"
-    yield _warning(
-        check="affinity",
-        host=host,
-        rank=least.rank if len(bound) == 1 else None,
-        what=what if len(bound) == 1 else f"ranks {_list_ranks(bound)} {what}",
-        why="loaders and threads share what is left",
-        advice="start it by the batch script of slurmddp, whose srun repeats --cpus-per-task",
-    )
-
-
-def _shared_cpus(host: str, members: All) -> Iterator[Finding]:
-    """Yield a warning when ranks share CPUs while others are idle; one mask for all ranks may be intended."""
-    wanted = sum(len(facts.cpus) for facts in members)
-    used = {cpu for facts in members for cpu in facts.cpus}
-    if members[0].cpus_of_node and len(used) < min(wanted, members[0].cpus_wanted * len(members)):
-        yield _warning(
-            check="affinity",
-            host=host,
-            what=f"its {len(members)} ranks share {_count(len(used), 'CPU')} of {members[0].cpus_of_node}",
-            why="each was to have CPUs of its own",
-            advice="leave --cpu-bind and SLURM_CPU_BIND to Slurm, and look at the site's task plugin",
-        )
+        used = len({cpu for facts in members for cpu in facts.cpus})
+        wanted = sum(facts.cpus_wanted for facts in members)
+        if used < min(wanted, members[0].cpus_of_node):
+            yield _warning(
+                check="affinity",
+                host=host,
+                what=f"its {_count(len(members), 'rank')} may run on {_count(used, 'CPU')} of the {wanted} asked for",
+                why="loaders and threads of all its ranks share what is left",
+                advice="start it by the batch script of slurmddp, whose srun repeats --cpus-per-task; leave --cpu-bind "
+                "and SLURM_CPU_BIND to Slurm",
+            )
 
 
 def _shared_memory(ranks: All) -> Iterator[Finding]:

@@ -24,7 +24,7 @@ def check_signals(rank: Rank, channel: StoreChannel) -> list[Finding]:
     received = threading.Event()
 
     signal.signal(signal.SIGUSR2, lambda *_: received.set())
-    channel.barrier("signal handlers")
+    channel.share("signal handlers")
     began = time.monotonic()
     refusal = channel.broadcast("signal", _send(rank) if rank.is_main else None)
     arrived = not refusal and received.wait(REACH_LIMIT_S)

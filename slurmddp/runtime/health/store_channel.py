@@ -28,30 +28,28 @@ class StoreChannel:
         """For the group that the ranks form."""
 
     def gather(self, topic: str, value: Any) -> list[Any]:
-        """Send a value that JSON can hold; return the values of all ranks on rank 0, nothing on the others."""
-        self.send(f"{topic}/{self._rank.rank}", value)
+        """Send a value that JSON can hold; return the values that are not None on rank 0, nothing on the others.
+
+        A topic is used once.
+        """
+        self._store.set(f"{topic}/{self._rank.rank}", json.dumps(value))
         if not self._rank.is_main:
             return []
-        return [self.receive(f"{topic}/{number}") for number in range(self._rank.world_size)]
+        values = (self._receive(f"{topic}/{number}") for number in range(self._rank.world_size))
+        return [value for value in values if value is not None]
 
     def broadcast(self, topic: str, value: Any = None) -> Any:
         """Return rank 0's value on all ranks."""
         if self._rank.is_main:
-            self.send(topic, value)
-        return self.receive(topic)
+            self._store.set(topic, json.dumps(value))
+        return self._receive(topic)
 
-    def send(self, topic: str, value: Any) -> None:
-        """Store a value under a topic, which is used once."""
-        self._store.set(topic, json.dumps(value))
+    def share(self, topic: str, value: Any = None) -> list[Any]:
+        """Return on all ranks what `gather` returns on rank 0, when all ranks have called this."""
+        return list(self.broadcast(f"{topic}/all", self.gather(topic, value)))
 
-    def receive(self, topic: str) -> Any:
-        """Wait for the value of a topic and return it."""
+    def _receive(self, topic: str) -> Any:
         return json.loads(self._store.get(topic))
-
-    def barrier(self, topic: str) -> None:
-        """Return when all ranks have called this."""
-        self.gather(f"{topic}/here", value=None)
-        self.broadcast(f"{topic}/all")
 
 
 class Report:

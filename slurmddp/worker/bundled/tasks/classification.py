@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from slurmddp.config.datasets import find_cifar, find_data, find_idx
+from slurmddp.config.datasets import find_data
 from slurmddp.config.worker_options import WorkerOptions
 from slurmddp.errors import UsageError
 from slurmddp.worker.bundled.data.readers import CIFAR_CLASSES, CIFAR_SIZE, read_cifar, read_pair
@@ -73,8 +73,8 @@ class Mnist(Classification):
 
     def __init__(self, options: WorkerOptions) -> None:
         super().__init__(options)
-        folder = find_data(options)
-        train, test = self._synthetic() if folder is None else _read(folder)
+        files = find_data(options)
+        train, test = self._synthetic() if files is None else _read(files)
         mean, deviation = train[0].float().mean(), train[0].float().std().clamp(min=1.0)
         self.train = InMemory(((train[0] - mean) / deviation).unsqueeze(1), train[1].long())
         self.test = InMemory(((test[0] - mean) / deviation).unsqueeze(1), test[1].long())
@@ -124,12 +124,11 @@ class Cifar10(Classification):
         self.train, self.test = CifarImages(*train), CifarImages(*test)
 
     def _read(self) -> tuple[tuple[Tensor, Tensor], ...]:
-        folder = find_data(self.options)
-        if folder is None:
+        files = find_data(self.options)
+        if files is None:
             sizes, shape = (self.SYNTHETIC_TRAIN, self.SYNTHETIC_TEST), (3, CIFAR_SIZE, CIFAR_SIZE)
             return synthesize(*sizes, shape=shape, classes=CIFAR_CLASSES, seed=self.options.seed)
-        *train, test = find_cifar(folder)
-        return read_cifar(train), read_cifar([test])
+        return read_cifar(files[:-1]), read_cifar(files[-1:])
 
     def model(self) -> nn.Module:
         """Return a fresh ResNet-18."""
@@ -182,8 +181,7 @@ def mirror(images: Tensor) -> Tensor:
     return torch.where(heads, images.flip(3), images)
 
 
-def _read(folder: Path) -> tuple[tuple[Tensor, Tensor], ...]:
-    files = [*find_idx(folder).values()]
+def _read(files: list[Path]) -> tuple[tuple[Tensor, Tensor], ...]:
     train, test = read_pair(*files[:2]), read_pair(*files[2:])
     sizes = [tuple(images.shape[1:]) for images, _ in (train, test)]
     if sizes[0] != sizes[1]:

@@ -56,8 +56,8 @@ class Gpt(Task):
 
     def __init__(self, options: WorkerOptions) -> None:
         super().__init__(options)
-        path = find_data(options)
-        text = synthesize(options.seed) if path is None else read_text(path)
+        files = find_data(options)
+        text = synthesize(options.seed) if files is None else read_text(*files)
         held_out = int(len(text) * HELD_OUT)
         self.train, self.test = (Windows(part, SHAPE.context) for part in (text[:-held_out], text[-held_out:]))
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor, nn
 
-from slurmddp.config.datasets import find_data, find_parts
+from slurmddp.config.datasets import find_data
 from slurmddp.config.option_types import unknown
 from slurmddp.config.worker_options import WorkerOptions
 from slurmddp.errors import UsageError
@@ -32,8 +32,8 @@ class TorchvisionModel(Classification):
     def __init__(self, options: WorkerOptions) -> None:
         super().__init__(options)
         self._model_name = model_name(options.task)
-        folder = find_data(options)
-        self.train, self.test, self._classes = self._synthetic() if folder is None else _read(folder)
+        folders = find_data(options)
+        self.train, self.test, self._classes = self._synthetic() if folders is None else _read(folders)
 
     @classmethod
     def prepare(cls, options: WorkerOptions) -> None:
@@ -81,20 +81,21 @@ def model_name(task: str) -> str:
     return name
 
 
-def _read(folder: Path) -> tuple[Examples, Examples, int]:
+def _read(folders: list[Path]) -> tuple[Examples, Examples, int]:
     """Return the images to train on, those to measure on, and the number of classes."""
     from torchvision.datasets import ImageFolder  # noqa: PLC0415 - an extra
 
     try:
         train, test = (
-            ImageFolder(str(path), _to_tensor(size))
-            for path, size in zip(find_parts(folder), (LARGER, SIZE), strict=True)
+            ImageFolder(str(path), _to_tensor(size)) for path, size in zip(folders, (LARGER, SIZE), strict=True)
         )
     except FileNotFoundError as error:
-        raise UsageError(f"--data {folder}: {error}") from error
+        raise UsageError(f"--data {folders[0].parent}: {error}") from error
     if train.classes != test.classes:
         odd = sorted(set(train.classes) ^ set(test.classes))
-        raise UsageError(f"--data {folder}: train and val must have the same classes; only one of them has {odd[0]}")
+        raise UsageError(
+            f"--data {folders[0].parent}: train and val must have the same classes; only one of them has {odd[0]}"
+        )
     return train, test, len(train.classes)
 
 

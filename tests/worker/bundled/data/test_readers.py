@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slurmddp.config.datasets import DIGITS, find_idx
+from slurmddp.config.datasets import find_data
+from slurmddp.config.worker_options import WorkerOptions
 from slurmddp.errors import UsageError
 from slurmddp.worker.bundled.data.readers import read_cifar, read_idx, read_pair, read_text
 
@@ -91,7 +92,7 @@ def test_images_and_labels_must_be_as_many_and_not_none(tmp_path):
 
 
 def test_the_digits_travel_with_the_package():
-    files = list(find_idx(DIGITS).values())
+    files = find_data(WorkerOptions())
     images, labels = read_pair(*files[:2])
     assert (tuple(images.shape), int(labels.max())) == ((1437, 8, 8), 9)
     assert len(read_pair(*files[2:])[0]) == 360

@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from slurmddp.config.datasets import CIFAR_NAMES, DIGITS, find_idx
+from slurmddp.config.datasets import CIFAR_NAMES, find_data
+from slurmddp.config.worker_options import WorkerOptions
 from slurmddp.worker.bundled.data.readers import read_pair
 
 CPU_TORCHVISION = Path(__file__).parents[3] / "programs" / "cpu_torchvision"
@@ -31,7 +32,7 @@ def torchvision_path() -> Iterator[str]:
 
 def read_digits(part: str) -> tuple[Tensor, Tensor]:
     """Return photographed handwriting, 8x8 pixels in grey, and what was written."""
-    files = [*find_idx(DIGITS).values()]
+    files = find_data(WorkerOptions())
     return read_pair(*(files[:2] if part == "train" else files[2:]))
 
 
