@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -63,6 +62,52 @@ class DecoderShape:
     width: int
 
 
+def linear(inward: int, outward: int, std: float) -> nn.Linear:
+    """Return a fresh linear layer."""
+    layer = nn.Linear(inward, outward)
+    nn.init.normal_(layer.weight, std=std)
+    nn.init.zeros_(layer.bias)
+    return layer
+
+
+def embedding(numbers: int, width: int) -> nn.Embedding:
+    """Return a fresh embedding table."""
+    table = nn.Embedding(numbers, width)
+    nn.init.normal_(table.weight, std=INIT)
+    return table
+
+
+class Attention(nn.Module):
+    """Causal self-attention: each position attends to itself and to those before it."""
+
+    def __init__(self, width: int, heads: int, closing_std: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.inward, self.outward = linear(width, 3 * width, INIT), linear(width, width, closing_std)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return features (samples, positions, width)."""
+        parts = self.inward(inputs).chunk(3, dim=-1)
+        query, key, value = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
+        seen = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        return self.outward(seen.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]  # a module's call is untyped
+
+
+class Layer(nn.Module):
+    """Attention, then two linear layers at each position, each with a residual connection."""
+
+    def __init__(self, width: int, heads: int, closing_std: float) -> None:
+        super().__init__()
+        self.attention = nn.Sequential(nn.LayerNorm(width), Attention(width, heads, closing_std))
+        wide, narrow = linear(width, 4 * width, INIT), linear(4 * width, width, closing_std)
+        self.places = nn.Sequential(nn.LayerNorm(width), wide, nn.GELU(), narrow)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return features (samples, positions, width)."""
+        hidden = inputs + self.attention(inputs)
+        return hidden + self.places(hidden)  # type: ignore[no-any-return]  # a module's call is untyped
+
+
 class Decoder(nn.Module):
     """Score the next token at each position: pre-norm, learned positions, the embedding also as the last layer.
 
@@ -72,23 +117,12 @@ class Decoder(nn.Module):
 
     def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
-        width = shape.width
-        self.tokens, self.places = nn.Embedding(shape.tokens, width), nn.Embedding(shape.context, width)
-        options: dict[str, Any] = {"dropout": 0.0, "activation": "gelu", "batch_first": True, "norm_first": True}
-        layers = (nn.TransformerEncoderLayer(width, shape.heads, 4 * width, **options) for _ in range(shape.layers))
-        self.layers = nn.ModuleList(layers)
-        self.norm = nn.LayerNorm(width)
-        for name, parameter in self.named_parameters():
-            if name.endswith("bias"):
-                nn.init.zeros_(parameter)
-            elif parameter.dim() > 1:
-                closes = name.endswith(("out_proj.weight", "linear2.weight"))
-                nn.init.normal_(parameter, std=INIT / math.sqrt(2 * shape.layers) if closes else INIT)
+        closing_std = INIT / math.sqrt(2 * shape.layers)
+        self.tokens, self.places = embedding(shape.tokens, shape.width), embedding(shape.context, shape.width)
+        self.layers = nn.Sequential(*(Layer(shape.width, shape.heads, closing_std) for _ in range(shape.layers)))
+        self.norm = nn.LayerNorm(shape.width)
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Return scores (samples, positions, tokens) from tokens (samples, positions), at most `context` positions."""
         hidden = self.tokens(tokens) + self.places.weight[: tokens.shape[1]]
-        past = nn.Transformer.generate_square_subsequent_mask(tokens.shape[1], hidden.device, hidden.dtype)
-        for layer in self.layers:
-            hidden = layer(hidden, src_mask=past, is_causal=True)
-        return functional.linear(self.norm(hidden), self.tokens.weight)
+        return functional.linear(self.norm(self.layers(hidden)), self.tokens.weight)

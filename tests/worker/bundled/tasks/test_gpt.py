@@ -47,9 +47,7 @@ def test_english_is_learnt(english, start):
     counts = torch.bincount(torch.frombuffer(bytearray(text), dtype=torch.uint8).long()).float()
     shares = counts[counts > 0] / len(text)
     entropy = float(-(shares * shares.log2()).sum())
-    ended = start("srun", 1, *WORDS, f"--data={english}", "--lr=3e-3", "--batch-size=4", "--epochs=3", "--seed=1").wait(
-        800
-    )
+    ended = start("srun", 1, *WORDS, f"--data={english}", "--lr=3e-3", "--batch-size=4", "--epochs=2").wait(800)
     assert ended.statuses == [0], ended.log(0)
     assert values(ended)["bits_per_byte"] < entropy - 0.3, entropy
 
