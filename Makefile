@@ -1,6 +1,6 @@
 # make demo    a real two-node Slurm on this machine trains a model (KEEP=1 leaves the cluster up)
 # make test    every test, those on a real Slurm included
-# make soak    every case of the survival tests, with 2 ranks and with 4; half an hour
+# make soak    every case of the survival tests, with 2 ranks and with 4, and every framework; half an hour
 # make chaos   a quarter of an hour of random faults; RUNS=N trainings of each size (6)
 # make check   formatting, lint and types
 # make bench   benchmarks, each a ratio measured in one run
@@ -43,11 +43,11 @@ test: $(VENV)/installed slurm
 	@PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=30 $(ARGS)
 
 soak: $(VENV)/installed slurm
-	@export SLURMDDP_TESTS_SURVIVAL=all OMP_NUM_THREADS=1
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -o timeout=3600 tests/test_survival.py tests/frameworks $(ARGS)
+	@export SLURMDDP_TESTS_SOAK=1 OMP_NUM_THREADS=1
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -o timeout=3600 tests/test_survival.py tests/test_setup.py tests/frameworks $(ARGS)
 
 chaos: $(VENV)/installed slurm
-	@export SLURMDDP_TESTS_SURVIVAL=all SLURMDDP_TESTS_CHAOS=$(RUNS) OMP_NUM_THREADS=1
+	@export SLURMDDP_TESTS_SOAK=1 SLURMDDP_TESTS_CHAOS=$(RUNS) OMP_NUM_THREADS=1
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -k chaos -o timeout=3600 tests/test_survival.py $(ARGS)
 
 check: $(VENV)/installed

@@ -27,8 +27,11 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # hundreds of processes find ou
 os.environ.pop("VIRTUAL_ENV", None)  # the ranks' Python is to be that of the tests, whatever is active around them
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test that uses Slurm's programs with `slurm`; put the files marked `long` first."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark each test that uses Slurm's programs with `slurm`; put the files marked `long` first; leave out `soak`."""
+    if os.environ.get("SLURMDDP_TESTS_SOAK") != "1":
+        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("soak")])
+        items[:] = [item for item in items if not item.get_closest_marker("soak")]
     for item in items:
         if {"sandbox", "shapes", "slurm_programs"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slurm)

@@ -62,9 +62,9 @@ APPTAINER, PYXIS = PROGRAMS / "apptainer_standin", PROGRAMS / "pyxis_standin"
     ("launcher", "image", "stand_in"),
     [
         ("srun", "docker://torch", APPTAINER),
-        ("torchrun", "torch.sif", APPTAINER),
+        pytest.param("torchrun", "torch.sif", APPTAINER, marks=pytest.mark.soak),
         ("fork", "nvcr.io#torch", PYXIS),
-        ("srun", "nvcr.io#torch", PYXIS),
+        pytest.param("srun", "nvcr.io#torch", PYXIS, marks=pytest.mark.soak),
     ],
 )
 def test_the_ranks_run_in_a_container_and_see_what_they_need(cli, tmp_path, launcher, image, stand_in):
@@ -206,7 +206,7 @@ def unresolved_head(slurm, tmp_path):
 
 
 @pytest.mark.usefixtures("unresolved_head")
-@pytest.mark.parametrize("launcher", ["srun", "torchrun"])
+@pytest.mark.parametrize("launcher", ["srun", pytest.param("torchrun", marks=pytest.mark.soak)])
 def test_a_head_whose_name_is_unknown_to_the_others_is_reached_by_its_address(cli, tmp_path, launcher):
     (tmp_path / "train.py").write_text(
         "import socket\ntry:\n    socket.gethostbyname('n1')\nexcept OSError:\n    print('unknown')\n" + REPORT

@@ -21,9 +21,10 @@ from slurmddp.runs.layout import RunDir, read_records
 HERE = Path(__file__).parent
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
 EPOCHS, STEP_S = 10, 0.1
-ALL = os.environ.get("SLURMDDP_TESTS_SURVIVAL") == "all"
 KEEPS = {"plain_torchrun": "snapshot.pt", "lightning_fit": "own", "fabric_loop": "fabric.pt", "accelerate_loop": "own"}
 """Each program, and where it keeps its own checkpoints."""
+OTHERS = ("plain_torchrun", "fabric_loop")
+"""Those that `make test` leaves to `make soak`."""
 FINAL = re.compile(r"final loss (\S+)")
 PLACE = re.compile(r"rank (\d+) of (\d+), local (\d+), (\w+)$", re.MULTILINE)
 
@@ -109,7 +110,9 @@ def places(output: str) -> set[tuple[str, ...]]:
     return set(PLACE.findall(output))
 
 
-@pytest.mark.parametrize("program", KEEPS)
+@pytest.mark.parametrize(
+    "program", ["lightning_fit", "accelerate_loop", *(pytest.param(name, marks=pytest.mark.soak) for name in OTHERS)]
+)
 def test_it_runs_on_this_machine(calm, program):
     assert places(calm(program)) == {(str(rank), "2", str(rank), "cpu") for rank in range(2)}
 
@@ -119,7 +122,11 @@ ON_TWO_NODES = {(str(rank), "2", "0", "cpu") for rank in range(2)}
 
 @pytest.mark.parametrize(
     ("program", "launcher"),
-    [("plain_torchrun", "srun"), ("accelerate_loop", "fork"), *([("fabric_loop", "fork")] if ALL else [])],
+    [
+        ("accelerate_loop", "fork"),
+        pytest.param("plain_torchrun", "srun", marks=pytest.mark.soak),
+        pytest.param("fabric_loop", "fork", marks=pytest.mark.soak),
+    ],
 )
 def test_preempted_on_two_nodes_it_comes_back_once_and_finds_its_own_checkpoint(
     calm, submit, wait_for_job, sandbox, program, launcher, tmp_path
@@ -149,6 +156,7 @@ def test_lightning_saves_at_each_notice_and_goes_on_there(calm, submit, wait_for
     assert not list(job.run.checkpoints.iterdir()), "what was saved at a notice goes when the training is complete"
 
 
+@pytest.mark.soak
 def test_lightning_goes_on_from_the_newest_and_cancelled_stays_cancelled(submit, wait_for_job, slurm, tmp_path):
     """With the script's own checkpoints, and its own `ckpt_path="last"`, those at a notice count as well."""
     job = submit("fit", "srun", *words("lightning_fit", tmp_path, STEP_S, "last"), nodes=1)
@@ -175,6 +183,7 @@ def starts(job, ranks: int) -> list[int]:
     return sorted(map(int, set(said)))
 
 
+@pytest.mark.soak
 def test_a_program_that_accelerate_ships_runs(submit, wait_for_job):
     job = submit("sync", "fork", "-m", "accelerate.test_utils.scripts.test_sync")
     assert wait_for_job(job.job_id)["JobState"] == "COMPLETED", job.story()

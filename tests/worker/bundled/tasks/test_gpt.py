@@ -53,7 +53,7 @@ def test_english_is_learnt(english, start):
 
 
 def test_one_and_two_ranks_give_the_same_numbers(english, start):
-    english.write_bytes(english.read_bytes()[:20_000])
+    english.write_bytes(english.read_bytes()[:8_000])
     words = (*WORDS, f"--data={english}", "--precision=fp64")
     one = start("srun", 1, *words, "--batch-size=16").wait(800)
     two = start("fork", 2, *words, "--batch-size=8").wait(800)
