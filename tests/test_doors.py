@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,7 @@ def room(module: Path) -> str:
     return module.relative_to(PACKAGE).parts[0]
 
 
+@cache
 def imports(module: Path) -> set[str]:
     """Every module imported anywhere in the file, in full."""
     found = set()

@@ -1,12 +1,11 @@
 """Each option of the bundled worker trains, agrees with the plain training where it must, and resumes bit by bit."""
 
-import os
-import subprocess
-import sys
+import socket
 from pathlib import Path
 
 import pytest
 import torch
+from preload import Preloaded, clean_environment
 
 PROGRAM = str(Path(__file__).parents[2] / "programs" / "options.py")
 LINEAR = "--task=linear --epochs=1 --batch-size=64"
@@ -40,30 +39,32 @@ ALONE = {
 }
 
 
-def trained(ranks: int, cases: dict[str, str], folder: Path) -> dict[str, dict]:
-    """Train all cases in one group of ranks."""
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "DDPRUN"))}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", PROGRAM]
-    words = [f"{name}={options}" for name, options in cases.items()]
-    done = subprocess.run(
-        [*command, str(folder), *words],
-        env=clean | {"OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
+def trained(server: Path, ranks: int, cases: dict[str, str], folder: Path) -> dict[str, dict]:
+    """Train all cases in one group of ranks, which are told of it as torchrun tells its own."""
+    words = [PROGRAM, str(folder), *(f"{name}={options}" for name, options in cases.items())]
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        head = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+    sizes = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "GROUP_RANK": "0"}
+    processes = [
+        Preloaded(
+            server, words, {**clean_environment(), **head, **sizes, "RANK": rank, "LOCAL_RANK": rank}, folder, None
+        )
+        for rank in map(str, range(ranks))
+    ]
+    for process in processes:
+        _, errors = process.communicate(300)
+        assert process.returncode == 0, errors[-4000:]
     return {name: torch.load(folder / f"{name}.pt", weights_only=True) for name in cases}
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory):
-    return trained(2, CASES, tmp_path_factory.mktemp("two"))
+def two(preloaded, tmp_path_factory):
+    return trained(preloaded, 2, CASES, tmp_path_factory.mktemp("two"))
 
 
 @pytest.fixture(scope="module")
-def one(tmp_path_factory):
-    return trained(1, ALONE, tmp_path_factory.mktemp("one"))
+def one(preloaded, tmp_path_factory):
+    return trained(preloaded, 1, ALONE, tmp_path_factory.mktemp("one"))
 
 
 def same(first: dict, second: dict, tolerance: float = 0.0) -> bool:
