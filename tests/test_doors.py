@@ -33,7 +33,6 @@ DOORS = {
     "torchvision": {"worker"},
     "submitit": {"executor"},
     "rich": {"cli"},
-    "pynvml": {"cli"},
     "tensorboard": {"cli", "worker"},
     "numpy": {"scaling"},
     "matplotlib": {"scaling"},

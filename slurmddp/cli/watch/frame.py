@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from slurmddp.cli.status_format import format_metrics, format_time
 from slurmddp.cli.watch.braille import Point, draw_bar, draw_curve
-from slurmddp.cli.watch.view import Gpu, View
+from slurmddp.cli.watch.view import View
 from slurmddp.monitoring.event_words import describe_event
 from slurmddp.monitoring.status import JobStatus, Progress
 from slurmddp.report.axis import Scale
@@ -104,7 +104,6 @@ def _jobs_page(view: View, width: int, room: int) -> "list[Text]":
     lines += [_rule(f"{job.job_id} {job.name}", width), *_details(job, width)]
     sections = (
         _curves(view, width) if room >= 16 and width >= _NARROW else [],  # noqa: PLR2004 a screen's lines
-        [_gpu_line(view.gpus)] if view.gpus else [],
         [_event_line(event) for event in view.events[-_MOST_EVENTS:]] if room >= 12 else [],  # noqa: PLR2004 the same
     )
     for section in sections:
@@ -214,13 +213,6 @@ def _join_columns(cells: Sequence[str], each: int, *, is_title: bool) -> "Text":
     for number, cell in enumerate(cells):
         colour = "bold" if is_title else ("cyan", "green")[number]
         line.append(f"{cell[:each]:{each}}  ", colour)
-    return line
-
-
-def _gpu_line(gpus: Sequence[Gpu]) -> "Text":
-    line = _text("GPUs of this node ", "bold")
-    for gpu in gpus:
-        line.append(f" {gpu.index}: {gpu.busy:.0%} memory {gpu.memory:.0%}")
     return line
 
 

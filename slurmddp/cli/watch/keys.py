@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path  # noqa: TC003 a dict below is annotated with it
 from typing import Final
 
-from slurmddp.cli.watch.gpus import job_gpus
 from slurmddp.cli.watch.poller import Poller
 from slurmddp.cli.watch.run_metrics import RunMetrics
 from slurmddp.cli.watch.view import View
@@ -88,7 +87,6 @@ class Session:
             rate=metrics.curve("samples_per_s"),
             events=tuple(event for event in history.events if event.kind != "metrics"),
             output=_output(job, view.rank, height + view.back)[: -view.back or None],
-            gpus=job_gpus(job),
         )
 
     def press(self, key: str) -> None:

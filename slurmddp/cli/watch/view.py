@@ -11,17 +11,6 @@ Page = Literal["jobs", "output", "help"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gpu:
-    """One GPU of this machine, as reported by NVML."""
-
-    index: int
-    busy: float
-    """Share of time in which a kernel ran, 0 to 1."""
-    memory: float
-    """Share of the memory in use, 0 to 1."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class View:
     """The contents of one frame."""
 
@@ -40,7 +29,6 @@ class View:
     events: tuple[Event, ...] = ()
     output: tuple[str, ...] = ()
     """The last lines of output, without control characters."""
-    gpus: tuple[Gpu, ...] = ()
     page: Page = "jobs"
     rank: int = 0
     """The rank whose output is shown."""

@@ -22,8 +22,7 @@ def watch(targets: tuple[str, ...], *, runs_dir: str) -> int:
     """Show jobs live: state, progress, curves of loss and throughput, events, output.
 
     The default is the last job of each run. Keys choose a job, show its output, cancel it, or requeue it; h lists the
-    keys, q quits. Slurm is asked every 10 seconds, files are read every second. On a node of the job, its GPUs are
-    shown if the package nvidia-ml-py is installed (the extra `gpu`).
+    keys, q quits. Slurm is asked every 10 seconds, files are read every second.
     """
     from slurmddp.cli.watch.terminal import is_screen
 

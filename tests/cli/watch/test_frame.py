@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from slurmddp.cli.watch.braille import draw_bar, draw_curve
 from slurmddp.cli.watch.frame import draw
-from slurmddp.cli.watch.view import Gpu, View
+from slurmddp.cli.watch.view import View
 from slurmddp.monitoring.status import JobStatus, Progress
 from slurmddp.report.axis import Scale
 from slurmddp.runs.history import Event
@@ -53,7 +53,6 @@ VIEW = View(
     rate=tuple((step, 5000.0) for step in range(100)),
     events=(event("start", world_size=4, nodes=2), event("checkpoint", step=280)),
     output=tuple(f"line {number}" for number in range(50)),
-    gpus=(Gpu(index=0, busy=0.97, memory=0.5),),
 )
 
 
@@ -89,11 +88,10 @@ def test_a_screen_of_80_by_24_shows_jobs_progress_curves_events_and_output():
     assert lines[6] == "1 requeue; the last: preempted"
     assert lines[7].split("  ")[0] == "loss 0.0099, 0.0099 to 1, log"
     assert lines[7].endswith("samples/s 5e+03, 5e+03 to 5e+03")
-    assert lines[13] == "GPUs of this node  0: 97% memory 50%"
-    assert lines[14].endswith("start 1.0: 4 ranks on 2 node(s) finished the rendezvous")
-    assert lines[15].endswith("checkpoint 1.0: checkpoint of step 280")
-    assert lines[16].startswith("─ rank 0 and the batch script ─")
-    assert lines[17:23] == [f"line {number}" for number in range(44, 50)]
+    assert lines[13].endswith("start 1.0: 4 ranks on 2 node(s) finished the rendezvous")
+    assert lines[14].endswith("checkpoint 1.0: checkpoint of step 280")
+    assert lines[15].startswith("─ rank 0 and the batch script ─")
+    assert lines[16:23] == [f"line {number}" for number in range(43, 50)]
     assert lines[23] == "↑↓ job  l output  c cancel  r requeue  s ask Slurm  h help  q quit"
 
 
