@@ -36,7 +36,6 @@ DOORS = {
     "tensorboard": {"cli", "worker"},
     "numpy": {"scaling"},
     "matplotlib": {"scaling"},
-    "plotext": {"scaling"},
 }
 SMALL = {"errors", "exit_codes", "variables", "version", "text", "background"}
 IN_A_JOB = {"batch": {"runs", "slurm"}, "runs": {"slurm"}, "runtime": {"runs", "slurm"}}

@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -15,7 +14,6 @@ from slurmddp.errors import UsageError
 from slurmddp.runs.layout import write_whole
 from slurmddp.scaling import formatting
 from slurmddp.scaling.formatting import Study
-from slurmddp.text import WIDTH
 
 if TYPE_CHECKING:
     from slurmddp.scaling.measurements import Scaling
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 
 _EXCLUDED: Final = ("nodes", "hold")
 """Options without a use here: each size has its own nodes, and a study waits for its jobs."""
-_PLOT_HEIGHT: Final = 18
 
 
 @click.command(cls=JobCommand, options_metavar=SYNOPSIS)
@@ -144,7 +141,6 @@ def _print_study(study: Study, csv_file: str | None, picture_file: str | None, *
         return
     for line in formatting.format_study(study):
         click.echo(line)
-    _plot_on_terminal(study)
 
 
 def _write_plots(study: Study, path: str) -> None:
@@ -154,11 +150,3 @@ def _write_plots(study: Study, path: str) -> None:
     for kind, content in draw_files(study).items():
         write_whole(Path(f"{stem}.{kind}").absolute(), content)
         print_message(f"picture: {stem}.{kind}")
-
-
-def _plot_on_terminal(study: Study) -> None:
-    """Plot on the terminal, if the library for it is installed."""
-    from slurmddp.scaling.plot import draw_text
-
-    if sys.stdout.isatty() and len(study.results) > 1 and (text := draw_text(study, WIDTH, _PLOT_HEIGHT)):
-        click.echo(f"\n{text}")

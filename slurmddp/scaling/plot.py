@@ -1,7 +1,6 @@
-"""Plot a scaling study: to files by matplotlib, or on a terminal by plotext. Both are in the extra `plot`."""
+"""Plot a scaling study by matplotlib, which is in the extra `plot`."""
 
 import io
-import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -132,22 +131,3 @@ def _ticks(sizes: Sequence[int]) -> list[int]:
     """Return the powers of two on the axis; if there are many, only every second or later one."""
     powers = [2**power for power in range(sizes[-1].bit_length()) if sizes[0] <= 2**power <= sizes[-1]] or list(sizes)
     return powers[:: -(-len(powers) // _MOST_TICKS)]
-
-
-def draw_text(study: Study, width: int, height: int) -> str:
-    """Return the speed-up as a plot of characters, without colours; empty if plotext is not installed."""
-    try:
-        import plotext  # noqa: PLC0415 - as above
-    except ImportError:
-        return ""
-    figure: Any = plotext.figure
-    figure.clear.all()
-    figure.plot_size(width, height)
-    sizes = [one.point.gpus for one in study.results]
-    for label, marker, values in (("ideal", "·", sizes), ("measured", "●", [one.speed_up for one in study.results])):
-        signal = figure.signal([math.log2(size) for size in sizes], list(map(math.log2, values)), marker=marker)
-        figure.draw(signal.label(label).lines(marker == "·"))
-    for axis, name in enumerate(("GPUs", "speed-up")):
-        figure.label(name, axis)
-        figure.ruler(axis, 0).ticks([math.log2(size) for size in sizes], list(map(str, sizes)))
-    return str(plotext.uncolorize(figure.build().string()))

@@ -7,7 +7,7 @@ import pytest
 from slurmddp.errors import UsageError
 from slurmddp.scaling.formatting import Study
 from slurmddp.scaling.measurements import Point, compare_sizes
-from slurmddp.scaling.plot import draw_files, draw_text
+from slurmddp.scaling.plot import draw_files
 from slurmddp.scaling.prediction import Prediction, predict_sizes
 
 TIMES = ((1, (564, 570)), (2, (332, 340)), (3, (249, 249)), (4, (214, 215)))
@@ -42,16 +42,7 @@ def test_a_single_size_without_a_law_can_be_drawn():
     assert set(draw_files(alone)) == {"png", "svg"}
 
 
-def test_a_terminal_shows_the_sizes_and_stays_in_its_columns(study):
-    lines = draw_text(study, 80, 18).splitlines()
-    assert all(len(line) <= 80 and line.isprintable() for line in lines)
-    assert sum(line.count("●") for line in lines) >= 3 and any("ideal" in line for line in lines)
-    assert any(line.split() == ["1", "2", "3", "4"] for line in lines)
-
-
-def test_without_the_libraries_the_extra_is_named(study, monkeypatch):
+def test_without_matplotlib_the_extra_is_named(study, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setitem(sys.modules, "plotext", None)
     with pytest.raises(UsageError, match=r"pip install 'slurmddp\[plot\]'"):
         draw_files(study)
-    assert draw_text(study, 80, 18) == ""
