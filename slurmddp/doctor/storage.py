@@ -34,6 +34,7 @@ _NODE_LOCAL: Final = frozenset({"overlay", "ramfs", "rootfs", "squashfs", "tmpfs
 """File systems that no other machine can see."""
 _LOCAL_FOLDERS: Final = ("/tmp/", "/var/tmp/", "/dev/shm/")  # noqa: S108 - only compared
 _FIELDS: Final = 6
+"""At least: options may hold spaces, as those of 9p do."""
 _folder_finding = partial(Finding, check="folder")
 _room_warning = partial(Finding, check="room", level="warning")
 
@@ -160,7 +161,7 @@ def _read_mounts() -> dict[str, str]:
         lines = MOUNTS.read_text(errors="surrogateescape").splitlines()
     except OSError:
         return {}
-    mounts = [fields for fields in (line.split(" ") for line in lines) if len(fields) == _FIELDS]
+    mounts = [fields for fields in (line.split(" ") for line in lines) if len(fields) >= _FIELDS]
     return {re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), point): kind for _, point, kind, *_ in mounts}
 
 

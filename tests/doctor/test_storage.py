@@ -92,6 +92,7 @@ hidden /scratch nfs rw 0 0
 server:/home /home nfs4 rw,relatime,vers=4.2 0 0
 /dev/sdb /home/me/my\040disk ext4 rw 0 0
 mds@tcp:/scratch /scratch lustre rw 0 0
+C:\134 /mnt/c 9p rw,aname=drvfs;path=C:\Program Files 0 0
 torn line
 """
 
@@ -115,6 +116,7 @@ def listed(monkeypatch, tmp_path):
         ("/scratches", "ext4", False, False),
         ("/tmp/jobs", "tmpfs", False, True),  # noqa: S108 - only looked at
         ("/srv", "ext4", False, False),
+        ("/mnt/c", "9p", True, False),
     ],
 )
 def test_the_longest_mount_point_tells(path, kind, shared, own):

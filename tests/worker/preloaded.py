@@ -12,7 +12,6 @@ from slurmddp.runtime.rank_process import this_process
 this_process()
 
 import contextlib  # noqa: E402 - what is imported later has its exit handlers run earlier
-import gc  # noqa: E402
 import importlib  # noqa: E402
 import json  # noqa: E402
 import runpy  # noqa: E402
@@ -29,7 +28,7 @@ def main(path: str) -> None:
     signal_at_parent_death(signal.SIGKILL)
     for module in IMPORTED:
         importlib.import_module(module)
-    gc.freeze()
+    this_process().exit.freeze_objects()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         listener.listen(64)

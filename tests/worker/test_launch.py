@@ -88,6 +88,7 @@ def test_a_rank_that_leaves_by_itself_fails_nobody(start, script, leaves):
 def test_files_that_the_program_left_open_are_whole(start, script, launcher):
     path = script(
         "import csv, gzip\n"
+        "sys.modules['lzma'] = None  # not to be had\n"
         "plain = open(f'plain-{rank}', 'w'); plain.write('a\\n')\n"
         "packed = gzip.open(f'packed-{rank}', 'wt'); packed.write('a\\n')\n"
         "def make():\n"

@@ -81,9 +81,9 @@ def _backward_of_zeros(model: DistributedDataParallel, parameters: list[nn.Param
     """Run a backward pass in which the gradients become ready from the last of the parameters to the first.
 
     torch's own steps before and after a forward, with the chain in place of the program's module, so that neither its
-    code nor its hooks run. torch has no public names for them (2.4 to 2.13).
+    code nor its hooks run. torch has no public names for them (2.4 to 2.13). With `device_ids`, it needs an input.
     """
-    model._pre_forward()  # type: ignore[no-untyped-call]  # noqa: SLF001 - as above
+    model._pre_forward(None)  # type: ignore[no-untyped-call]  # noqa: SLF001 - as above
     model._post_forward(_chain(parameters)).backward()  # type: ignore[no-untyped-call]  # noqa: SLF001 - as above
 
 

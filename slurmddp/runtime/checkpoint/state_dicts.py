@@ -7,14 +7,13 @@ and without `_orig_mod.` of torch.compile. So `torch.load(".../model.pt")` fits 
 import io
 import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils._pytree import tree_leaves
 
 from slurmddp.errors import RankError
 
@@ -99,7 +98,15 @@ def _is(value: Any, module: str, name: str) -> bool:
 def _tensors(part: Stateful) -> list[Any]:
     if isinstance(part, torch.optim.Optimizer):
         return [parameter for group in part.param_groups for parameter in group["params"]]
-    return tree_leaves(state_of(part))
+    return list(_leaves(state_of(part)))
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(item)
+    else:
+        yield value
 
 
 def _zero_state(zero: Any) -> State:

@@ -13,6 +13,7 @@ import queue
 import sys
 import threading
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, NoReturn
 
 from slurmddp import exit_codes
@@ -34,6 +35,7 @@ class ProcessExit:
         self.last_handler: LastHandler = lambda: exit_codes.FAILED
         self._process = 0
         self._limits: queue.SimpleQueue[tuple[float | None, int]] | None = None
+        self._frozen_files: list[Any] = []
         atexit.register(self._leave_at_exit)
 
     def arm(self) -> None:
@@ -57,8 +59,16 @@ class ProcessExit:
     def leave(self, status: int) -> NoReturn:
         """Leave from any thread, without the program's exit handlers; its open text files are flushed."""
         self.set_exit_deadline(FLUSH_LIMIT_S, status)
-        _flush(_open_files(io.TextIOWrapper), "flush")
+        _flush(self._open_files(io.TextIOWrapper), "flush")
         _exit(status)
+
+    def freeze_objects(self) -> None:
+        """Hide all objects from the garbage collector; files that are open now are still flushed at the end.
+
+        After a fork, the collector and the exit would copy each page of the objects that the processes share.
+        """
+        self._frozen_files = self._open_files(io.TextIOWrapper, io.BufferedWriter, *_archives())
+        gc.freeze()
 
     def _leave_at_exit(self) -> None:
         if not self.is_armed_here():
@@ -68,9 +78,19 @@ class ProcessExit:
             status = self.last_handler()
             if self._limits:
                 self.set_exit_deadline(FLUSH_LIMIT_S, status)
-            _flush_files()
+            self._flush_files()
         finally:
             _exit(status)
+
+    def _flush_files(self) -> None:
+        """Write out the buffers of open files, as the interpreter would; destroy nothing else."""
+        files = self._open_files(io.TextIOWrapper, io.BufferedWriter, *_archives())
+        _flush([file for file in files if isinstance(file, io.TextIOWrapper)], "flush")
+        _flush([file for file in files if isinstance(file, _archives())], "close")
+        _flush([file for file in files if isinstance(file, io.BufferedWriter)], "flush")
+
+    def _open_files(self, *kinds: type) -> list[Any]:
+        return [item for item in chain(self._frozen_files, gc.get_objects()) if issubclass(type(item), kinds)]
 
 
 def _enforce_deadlines(limits: "queue.SimpleQueue[tuple[float | None, int]]") -> None:
@@ -83,17 +103,9 @@ def _enforce_deadlines(limits: "queue.SimpleQueue[tuple[float | None, int]]") ->
             _exit(status)
 
 
-def _flush_files() -> None:
-    """Write out the buffers of open files, as the interpreter would; destroy nothing else."""
-    archives = tuple(getattr(sys.modules[module], name) for module, name in ARCHIVES if module in sys.modules)
-    files = _open_files(io.TextIOWrapper, io.BufferedWriter, *archives)
-    _flush([file for file in files if isinstance(file, io.TextIOWrapper)], "flush")
-    _flush([file for file in files if isinstance(file, archives)], "close")
-    _flush([file for file in files if isinstance(file, io.BufferedWriter)], "flush")
-
-
-def _open_files(*kinds: type) -> list[Any]:
-    return [item for item in gc.get_objects() if issubclass(type(item), kinds)]
+def _archives() -> tuple[type, ...]:
+    """Return the ARCHIVES that the program has imported; a program may set a module to None."""
+    return tuple(getattr(sys.modules[module], name) for module, name in ARCHIVES if sys.modules.get(module))
 
 
 def _flush(files: list[Any], finish: str) -> None:

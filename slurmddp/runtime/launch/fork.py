@@ -17,8 +17,7 @@ from slurmddp.runtime.rank_process import this_process  # noqa: E402 - a signal 
 if __name__ == "__main__":
     this_process()
 
-import gc  # noqa: E402 - the same
-import importlib  # noqa: E402
+import importlib  # noqa: E402 - the same
 import os  # noqa: E402
 import re  # noqa: E402
 import runpy  # noqa: E402
@@ -50,7 +49,7 @@ def main(words: list[str]) -> int:
     except RankError as error:
         print_line(f"Error: {error}", sys.stderr)
         return error.exit_status
-    gc.freeze()  # a rank's garbage collector and exit would copy each page of the objects that the ranks share
+    this_process().exit.freeze_objects()
     cpus = split_cpus(sorted(os.sched_getaffinity(0)), count)
     parent = os.getpid()
     signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_DURING_FORKS)

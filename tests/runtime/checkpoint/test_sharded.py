@@ -3,6 +3,7 @@
 import errno
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -158,6 +159,14 @@ def test_another_model_is_refused(tmp_path):
     other = {"model": fully_shard(nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)))}
     with pytest.raises(RankError, match="does not fit this model: .*size mismatch"):
         state_dicts.restore(other, sharded.load(found.folder, store.load(found, INDEX), other))
+
+
+def test_a_model_is_divided_also_if_its_state_is_a_kind_of_dict():
+    class Model(nn.Linear):
+        def state_dict(self, *given, **named):
+            return Counter(super().state_dict(*given, **named))
+
+    assert state_dicts.is_divided(fully_shard(Model(2, 2)))
 
 
 def test_a_whole_model_is_not_divided_by_a_resume():

@@ -1,5 +1,6 @@
 """The end of a rank's process comes after what the program left for its exit."""
 
+import os
 import subprocess
 import sys
 
@@ -28,3 +29,24 @@ def test_processes_of_multiprocessing_end_with_the_rank_as_with_any_program():
     words = done.stdout.split()
     assert (words[0], words[2:], done.returncode) == ("main", ["child"], 75), done.stderr
     assert subprocess.run(["kill", "-0", words[1]], capture_output=True, check=False).returncode != 0
+
+
+FROZEN = """
+import sys
+from slurmddp.runtime.rank_process import this_process
+process = this_process()
+process.take_over()
+process.exit.last_handler = lambda: 0
+print("standard output")
+early = open(sys.argv[1], "w")
+process.exit.freeze_objects()
+early.write("early")
+sys.stdout = None
+"""
+
+
+def test_files_that_were_open_before_the_ranks_were_forked_are_flushed(tmp_path):
+    command = [sys.executable, "-c", FROZEN, tmp_path / "file"]
+    environ = {**os.environ, "PYTHONUNBUFFERED": ""}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert ((tmp_path / "file").read_text(), done.stdout) == ("early", "standard output\n"), done.stderr
