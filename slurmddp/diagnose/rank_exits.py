@@ -1,7 +1,7 @@
 """How ranks ended, by the messages of their launchers: srun, torchrun, mpirun, bash and slurmddp's own. Pure."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -10,25 +10,22 @@ from slurmddp.diagnose.log_reader import LogLine
 from slurmddp.errors import UsageError
 from slurmddp.slurm.hostlist import expand
 
-_REPORTS: Final = (
-    re.compile(
-        r"^srun: error: (?P<host>[\w.,[\]-]+): tasks? (?P<tasks>[\d,-]+): "
-        r"(?:Exited with exit code (?P<status>\d+)|(?P<word>.+))"
-    ),
-    re.compile(r"^torchrun: rank (?P<rank>\d+) \(pid \d+\) (?:was killed by (?P<word>\w+)|ended with (?P<status>\d+))"),
-    re.compile(r"^rank (?P<rank>\d+) \(pid \d+\) ended with status (?P<status>\d+); stopping the others"),
-    re.compile(
-        r"^mpirun noticed that process rank (?P<rank>\d+) .*on node (?P<host>\S+) exited on signal (?P<signal>\d+)"
-    ),
-    re.compile(r"failed \(exitcode: -(?P<signal>\d{1,3})\) local_rank: \d+ \(pid: \d+\) of binary"),
-    re.compile(r"CalledProcessError: Command .* died with <Signals\.(?P<word>SIG\w+): \d+>"),
-    re.compile(r"^\S+: line \d+: +\d+ (?P<word>Killed|Segmentation fault|Bus error|Aborted)\b"),
+_SRUN = re.compile(
+    r"srun: error: (?P<host>[\w.,[\]-]+): tasks? (?P<tasks>[\d,-]+): "
+    r"(?:Exited with exit code (?P<status>\d+)|(?P<word>.+))"
 )
-"""How launchers report an exit; the last three do not name the rank. A group for each part: the number of the signal,
-its name or its description as `word`, or the status."""
+_TORCHRUN = re.compile(
+    r"torchrun: rank (?P<rank>\d+) \(pid \d+\) (?:was killed by (?P<signal>\w+)|ended with (?P<status>\d+))"
+)
+_FORK = re.compile(r"rank (?P<rank>\d+) \(pid \d+\) ended with status (?P<status>\d+); stopping the others")
+_BASH = re.compile(r"\S+: line \d+: +(?P<pid>\d+) (?P<word>Killed|Segmentation fault|Bus error|Aborted)\b")
+_LAUNCH_AGENT = re.compile(r"failed \(exitcode: -(?P<code>\d{1,3})\) local_rank: \d+ \(pid: \d+\) of binary")
+_SUBPROCESS = re.compile(r"CalledProcessError: Command .* died with <Signals\.(?P<signal>SIG\w+): \d+>")
+_MPI = re.compile(
+    r"mpirun noticed that process rank (?P<rank>\d+) .*on node (?P<host>\S+) exited on signal (?P<code>\d+)"
+)
 _ROOT_CAUSE: Final = "Root Cause (first observed failure):"
-_ROOT_CAUSE_FIELD = re.compile(r"^[ \t]+(time|host|rank|exitcode)\s+: (\S+)", re.MULTILINE)
-_ROOT_CAUSE_LINES: Final = 8
+_ROOT_CAUSE_FIELD = re.compile(r"\s+(?:(?P<name>time|host|rank)\s+: (?P<value>\S+)|exitcode\s+: (?P<code>-?\d{1,9})\b)")
 _SIGNALS: Final = {9: "SIGKILL", 11: "SIGSEGV", 7: "SIGBUS", 6: "SIGABRT", 4: "SIGILL", 15: "SIGTERM"}
 _SIGNAL_WORDS: Final = {
     "Killed": "SIGKILL",
@@ -69,45 +66,62 @@ def parse_rank_exits(lines: Sequence[LogLine], *, tasks_are_nodes: bool = False)
 
 
 def _parse_line(line: LogLine, *, tasks_are_nodes: bool) -> RankExit | None:
-    match = next((found for report in _REPORTS if (found := report.search(line.text))), None)
-    if match is None:
-        return None
-    parts = {name: text for name, text in match.groupdict().items() if text}
-    signal, status = _parse_end(parts)
-    host, is_task = parts.get("host", ""), "tasks" in parts
-    return RankExit(
-        line=line,
-        number=_first_task(parts["tasks"]) if is_task else int(parts["rank"]) if "rank" in parts else None,
-        host="" if "[" in host or "," in host else host,  # srun names several nodes as `gpu[01-02]`
-        signal=signal,
-        status=status,
-        is_node=is_task and tasks_are_nodes,
-    )
+    if match := _SRUN.match(line.text):
+        signal, status = _parse_end(match["word"], match["status"])
+        return RankExit(
+            line=line,
+            number=_first_task(match["tasks"]),
+            host=_single_host(match["host"]),
+            signal=signal,
+            status=status,
+            is_node=tasks_are_nodes,
+        )
+    if match := _TORCHRUN.match(line.text) or _FORK.match(line.text):
+        groups = match.groupdict()
+        signal, status = _parse_end(groups.get("signal"), groups.get("status"))
+        return RankExit(line=line, number=int(match["rank"]), signal=signal, status=status)
+    if match := _MPI.match(line.text):
+        signal = _signal_name(int(match["code"]))
+        return RankExit(line=line, number=int(match["rank"]), host=match["host"], signal=signal)
+    signal = _parse_signal(line.text)
+    return RankExit(line=line, number=None, signal=signal) if signal else None
 
 
-def _parse_end(parts: Mapping[str, str]) -> tuple[str, int | None]:
-    """Return the signal that ended a rank, or the status with which it exited by itself."""
-    if "status" in parts:
-        status = int(parts["status"])
-        signal = _SIGNALS.get(status - _SHELL_OFFSET, "")
-        return signal, None if signal else status
-    if "signal" in parts:
-        return _signal_name(int(parts["signal"])), None
-    word = parts["word"].removesuffix(" (core dumped)")
-    return _SIGNAL_WORDS.get(word, word), None
+def _parse_signal(text: str) -> str:
+    """Return the signal that ended a process whose rank the line does not name; empty if the line is no such report."""
+    if match := _LAUNCH_AGENT.search(text):
+        return _signal_name(int(match["code"]))
+    if match := _SUBPROCESS.search(text):
+        return match["signal"]
+    match = _BASH.match(text)
+    return _SIGNAL_WORDS[match["word"]] if match else ""
 
 
 def _signal_name(number: int) -> str:
     return _SIGNALS.get(number, f"signal {number}")
 
 
+def _single_host(names: str) -> str:
+    """Return the node; empty if srun names several, for example `gpu[01-02]`."""
+    return "" if "[" in names or "," in names else names
+
+
+def _parse_end(word: str | None, status: str | None) -> tuple[str, int | None]:
+    """Return the signal that ended a rank, or the status with which it exited by itself."""
+    if status is None:
+        text = (word or "").removesuffix(" (core dumped)")
+        return _SIGNAL_WORDS.get(text, text), None
+    number = int(status)
+    signal = _SIGNALS.get(number - _SHELL_OFFSET, "")
+    return (signal, None) if signal else ("", number)
+
+
 def _parse_root_causes(lines: Sequence[LogLine]) -> Iterator[RankExit]:
     """Yield the root cause in torchrun's summary of a failure: the first failure that it saw."""
     for index, line in enumerate(lines):
         if line.text.strip() == _ROOT_CAUSE:
-            block = lines[index + 1 : index + 1 + _ROOT_CAUSE_LINES]
-            fields = dict(_ROOT_CAUSE_FIELD.findall("\n".join(one.text for one in block)))
-            code = int(fields["exitcode"]) if re.fullmatch(r"-?\d{1,9}", fields.get("exitcode", "")) else 1
+            fields = dict(_root_cause_fields(lines[index + 1 : index + 9]))
+            code = int(fields.get("exitcode", "1"))
             yield RankExit(
                 line=line,
                 number=int(fields["rank"]) if fields.get("rank", "").isdecimal() else None,
@@ -116,6 +130,12 @@ def _parse_root_causes(lines: Sequence[LogLine]) -> Iterator[RankExit]:
                 status=code if code >= 0 else None,
                 time=_parse_time(fields.get("time", "")),
             )
+
+
+def _root_cause_fields(lines: Iterable[LogLine]) -> Iterator[tuple[str, str]]:
+    for line in lines:
+        if match := _ROOT_CAUSE_FIELD.match(line.text):
+            yield (match["name"], match["value"]) if match["name"] else ("exitcode", match["code"])
 
 
 def _first_task(tasks: str) -> int:
