@@ -5,6 +5,7 @@ import sys
 
 KILLED = """
 import os, random, signal, sys, time, torch
+from datetime import timedelta
 import torch.distributed as dist
 from pathlib import Path
 from slurmddp.runtime.checkpoint.store import INDEX, Store
@@ -28,7 +29,8 @@ def share(rank, step):
 
 
 def write(rank, number, first, said):
-    dist.init_process_group("gloo", store=dist.FileStore(str(groups / str(number)), 2), rank=rank, world_size=2)
+    store_of_group = dist.FileStore(str(groups / str(number)), 2)
+    dist.init_process_group("gloo", store=store_of_group, rank=rank, world_size=2, timeout=timedelta(seconds=20))
     who = Rank(rank=rank, world_size=2, local_rank=rank, local_world_size=2, node_rank=0, host="n1", launcher="srun",
         master_addr="127.0.0.1", master_port=1, store_port=2)
     joint = CollectiveSave({}, folder, who, dist.group.WORLD)
