@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from polling import until
 
 from slurmddp.runs.layout import RunDir, append_record
 
@@ -154,6 +155,8 @@ import os, sys, time
 from pathlib import Path
 rank, attempt = os.environ["RANK"], os.environ["SLURMDDP_ATTEMPT"]
 print(f"rank {rank} in {attempt}", flush=True)
+while not Path("followed").exists():
+    time.sleep(0.05)
 time.sleep(1)
 if attempt == "0.0":
     os.kill(os.getpid(), 9)
@@ -168,13 +171,16 @@ def test_follow_continues_through_a_restart_to_the_end_of_the_runs_last_job(slur
     subprocess.run(
         [*cli, "submit", "--chain", "1", *options], cwd=tmp_path, env=slurm_env, check=True, capture_output=True
     )
-    done = subprocess.run(
-        [*cli, "logs", "-f", "--all", "train"], cwd=tmp_path, env=slurm_env, check=False, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    own = [line.partition(" | ") for line in done.stdout.splitlines() if re.search(r"\| rank \d in", line)]
+    shown, said = tmp_path / "shown", tmp_path / "said"
+    with shown.open("w") as output, said.open("w") as messages:
+        words = [*cli, "logs", "-f", "--all", "train"]
+        following = subprocess.Popen(words, cwd=tmp_path, env=slurm_env, stdout=output, stderr=messages)
+    until(lambda: "rank 0 in 0.0" in shown.read_text(), 120, said.read_text)
+    (tmp_path / "followed").touch()
+    assert following.wait(200) == 0, said.read_text()
+    own = [line.partition(" | ") for line in shown.read_text().splitlines() if re.search(r"\| rank \d in", line)]
     assert [text for _, _, text in own] == ["rank 0 in 0.0", "rank 0 in 0.1", *["rank 0 in 0.0", "rank 0 in 0.1"]]
     assert all(label.startswith(text[-3:] + " " + text[:6]) for label, _, text in own)
-    assert "ended with status 0: done" in done.stdout
-    assert len(re.findall("^the run goes on in job", done.stderr, re.MULTILINE)) == 1
-    assert "is COMPLETED" in done.stderr.splitlines()[-1]
+    assert "ended with status 0: done" in shown.read_text()
+    assert len(re.findall("^the run goes on in job", said.read_text(), re.MULTILINE)) == 1
+    assert "is COMPLETED" in said.read_text().splitlines()[-1]
