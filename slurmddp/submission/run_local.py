@@ -58,7 +58,8 @@ def plan(spec: JobSpec, *, devices: str | None, environ: Mapping[str, str]) -> L
     job_id = f"{LOCAL}{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}"
     ranks = 1 if spec.is_one_process else spec.ntasks_per_node or spec.gpus or len(chosen) or 1
     python = spec.python or sys.executable
-    torchrun = [python, "-P", "-m", "slurmddp.runtime.launch.torchrun", "--standalone", f"--nproc-per-node={ranks}"]
+    torchrun = [python, "-P", "-m", "slurmddp.runtime.launch.torchrun", "--standalone"]
+    torchrun += ["--local-addr=localhost", f"--nproc-per-node={ranks}"]
     torchrun += ["--log-dir", str(run.attempt(job_id, ATTEMPT) / "torchrun")]
     command = [*torchrun, "--no-python", python, "-P", "-u", "-m", "slurmddp.worker", *spec.program_of_torchrun]
     return LocalRun(run, job_id, command, _environment(spec, run, job_id, chosen, environ))
