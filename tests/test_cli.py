@@ -205,11 +205,18 @@ def test_a_bug_keeps_its_traceback(tmp_path):
     assert "AttributeError" in done.stderr
 
 
-def test_run_trains_and_prints_its_folder(tmp_path):
-    done = slurmddp(
-        *("run", "--ntasks-per-node", "2", "--name", "here", "--json", "--", "--task", "linear", "--epochs", "2"),
+def test_run_trains_and_prints_its_folder_where_the_machines_name_does_not_resolve(tmp_path):
+    machine = ["unshare", "--user", "--map-root-user", "--uts", "sh", "-c", 'hostname no-such-name && exec "$@"', "sh"]
+    if subprocess.run([*machine, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine gives no namespaces")
+    words = ["run", "--ntasks-per-node", "2", "--name", "here", "--json", "--", "--task", "linear", "--epochs", "2"]
+    done = subprocess.run(
+        [*machine, sys.executable, "-m", "slurmddp", *words],
         cwd=tmp_path,
-        OMP_NUM_THREADS="1",
+        env={"PATH": os.environ["PATH"], "HOME": str(tmp_path), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)
