@@ -31,7 +31,8 @@ AGENTS = {"TORCHELASTIC_USE_AGENT_STORE", "TORCHELASTIC_SIGNALS_TO_HANDLE"}
 
 
 def torchrun(words: list[str], module: str = "torch.distributed.run") -> list[str]:
-    return [sys.executable, "-P", "-m", module, "--standalone", "--nproc-per-node=2", "--log-dir=torchrun", *words]
+    agent = ["--standalone", "--local-addr=localhost", "--nproc-per-node=2", "--log-dir=torchrun"]
+    return [sys.executable, "-P", "-m", module, *agent, *words]
 
 
 def worker(words: list[str]) -> list[str]:

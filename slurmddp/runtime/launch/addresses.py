@@ -37,14 +37,16 @@ def choose_interface(rank: Rank, environment: MutableMapping[str, str]) -> str |
     """Set GLOO_SOCKET_IFNAME to the interface that gloo must use and return it; None if gloo needs no help.
 
     gloo binds to the address of the host's own name. If that is 127.0.1.1, or the name does not resolve, gloo binds to
-    loopback, which ranks on other hosts cannot reach.
+    loopback, which ranks on other hosts cannot reach; where all ranks are on one host, it only warns.
     """
-    if rank.nodes == 1 or environment.get("GLOO_SOCKET_IFNAME"):
+    own = resolve(socket.gethostname())
+    if environment.get("GLOO_SOCKET_IFNAME") or not all(map(_is_loopback, own)):
         return None
-    if any(not _is_loopback(address) for address in resolve(socket.gethostname())):
-        return None
-    targets = (rank.master_addr, *rank.hosts, *(environment.get(name, "") for name in FALLBACKS))
-    interface = next((found for target in targets if (found := _interface_to(target))), None)
+    if rank.nodes == 1:
+        interface = None if own else "lo"
+    else:
+        targets = (rank.master_addr, *rank.hosts, *(environment.get(name, "") for name in FALLBACKS))
+        interface = next((found for target in targets if (found := _interface_to(target))), None)
     if interface:
         environment["GLOO_SOCKET_IFNAME"] = interface
     return interface

@@ -83,10 +83,18 @@ def test_gloo_is_given_the_interface_when_the_own_name_is_loopback(names, monkey
 
 def test_gloo_is_left_alone_where_it_finds_its_way(names):
     environment: dict[str, str] = {}
+    names[socket.gethostname()] = ["127.0.1.1"]
     assert addresses.choose_interface(rank_on(0, local_world_size=2), environment) is None
     names[socket.gethostname()] = ["10.0.0.1"]
     assert addresses.choose_interface(rank_on(0), environment) is None
     assert environment == {}
+
+
+@pytest.mark.usefixtures("names")
+def test_ranks_on_one_host_whose_name_does_not_resolve_use_loopback():
+    environment: dict[str, str] = {}
+    assert addresses.choose_interface(rank_on(0, local_world_size=2), environment) == "lo"
+    assert environment == {"GLOO_SOCKET_IFNAME": "lo"}
 
 
 def test_a_users_interface_is_kept(names):

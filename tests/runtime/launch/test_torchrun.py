@@ -29,7 +29,7 @@ def agent(tmp_path):
     started = []
 
     def start() -> subprocess.Popen:
-        words = ["--standalone", "--nproc-per-node=2", f"--log-dir={tmp_path}"]
+        words = ["--standalone", "--local-addr=localhost", "--nproc-per-node=2", f"--log-dir={tmp_path}"]
         command = [sys.executable, "-P", "-m", "slurmddp.runtime.launch.torchrun", *words, path]
         environment = {**os.environ, "OMP_NUM_THREADS": "1"}
         started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment))
@@ -63,7 +63,7 @@ def test_a_notice_during_the_agents_imports_is_not_lost(agent):
 def test_a_rank_that_fails_is_one_line_of_the_agents(tmp_path):
     path = tmp_path / "train.py"
     path.write_text("import os, sys; sys.exit(3 if os.environ['RANK'] == '1' else 0)")
-    words = ["--standalone", "--nproc-per-node=2", f"--log-dir={tmp_path}", path]
+    words = ["--standalone", "--local-addr=localhost", "--nproc-per-node=2", f"--log-dir={tmp_path}", path]
     done = subprocess.run(
         [sys.executable, "-P", "-m", "slurmddp.runtime.launch.torchrun", *words],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -79,7 +79,7 @@ def test_the_agent_ends_with_what_started_it_and_tells_its_ranks(tmp_path):
     """As when the shell of `slurmddp run` is killed: the ranks are told to stop, not left behind."""
     path = tmp_path / "train.py"
     path.write_text(PROGRAM)
-    words = ["--standalone", "--nproc-per-node=1", f"--log-dir={tmp_path}", str(path)]
+    words = ["--standalone", "--local-addr=localhost", "--nproc-per-node=1", f"--log-dir={tmp_path}", str(path)]
     command = [sys.executable, "-P", "-m", "slurmddp.runtime.launch.torchrun", *words]
     starter = f"import subprocess; subprocess.run({command!r})"
     with subprocess.Popen([sys.executable, "-c", starter], stdout=subprocess.PIPE, text=True) as process:

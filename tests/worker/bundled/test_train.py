@@ -82,7 +82,8 @@ def test_by_hand_it_trains_and_saves_nothing(tmp_path):
 def test_it_runs_under_torchrun(tmp_path):
     """The ranks agree through the agent's store."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "DDPRUN"))}
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--local-addr=localhost"]
+    command = [*torchrun, "--nproc-per-node=2"]
     done = subprocess.run(
         [*command, "-m", "slurmddp.worker", "--task=linear", "--epochs=1"],
         env=clean | {"OMP_NUM_THREADS": "1"},
