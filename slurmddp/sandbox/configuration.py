@@ -165,6 +165,15 @@ def _gres_lines(shape: Shape, numbers: str, folder: Path) -> Iterator[str]:
         first += count
 
 
+def cgroup_conf(version: tuple[int, int]) -> str:
+    """Return cgroup.conf for a version of Slurm, as (24, 11).
+
+    From 24.05 on, slurmd reads the machine's cgroups although nothing here uses them, and ends where it may not. 22.05
+    ends because of the line that switches this off.
+    """
+    return "CgroupPlugin=disabled\n" if version >= (24, 5) else ""
+
+
 def slurmdbd_conf(plan: Plan, folder: Path, user: str) -> str:
     """Return slurmdbd.conf for the sandbox's database; `user` is the name of uid 0 inside."""
     return _SLURMDBD_CONF.format(head=HEAD, folder=folder, user=user, database=plan.cluster.replace("-", "_"))

@@ -42,8 +42,9 @@ class Node:
             unshare = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log)
         stdin, stdout = _pipes(unshare)
         with stdin, stdout:
-            first = _pid_in_sandbox(stdout.readline())
-            _ip(f"link add {name} type veth peer name eth0 netns {unshare.pid}")
+            pid = int(stdout.readline())
+            first = _pid_in_sandbox(pid)
+            _ip(f"link add {name} type veth peer name eth0 netns /proc/{pid}/ns/net")
             _ip(f"link set {name} master {_BRIDGE} up")
             stdin.write(b"go\n")
         return cls(name, unshare, first)
@@ -76,9 +77,9 @@ def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
     return process.stdin, process.stdout
 
 
-def _pid_in_sandbox(line: bytes) -> int:
+def _pid_in_sandbox(pid: int) -> int:
     """Convert a pid of the namespace of /proc into that of the sandbox, one namespace further in."""
-    status = Path(f"/proc/{int(line)}/status").read_text()
+    status = Path(f"/proc/{pid}/status").read_text()
     numbers = next(line for line in status.splitlines() if line.startswith("NSpid:"))
     return int(numbers.split()[-2])
 

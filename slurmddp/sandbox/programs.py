@@ -1,6 +1,7 @@
 """Finds the programs that a sandbox needs, says how to install those that are missing, and runs short commands."""
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -59,6 +60,14 @@ def require(program: str) -> str:
 def clients() -> dict[str, str]:
     """Return the installed client programs of Slurm, each with its path."""
     return {name: path for name in _CLIENTS if (path := find(name))}
+
+
+def slurm_version() -> tuple[int, int]:
+    """Return the version of the installed Slurm, for example (22, 5); raise ClusterError when it does not say it."""
+    said = subprocess.run([require("slurmd"), "-V"], capture_output=True, text=True, check=False).stdout
+    if found := re.search(r"(\d+)\.(\d+)", said):
+        return int(found[1]), int(found[2])
+    raise ClusterError(f"slurmd -V says no version: {said.strip()!r}")
 
 
 def run_command(*command: str) -> None:

@@ -86,6 +86,7 @@ class Files:
         etc = folder / "etc"
         self.slurm_conf = etc / "slurm.conf"
         self.gres_conf = etc / "gres.conf"
+        self.cgroup_conf = etc / "cgroup.conf"
         self.slurmdbd_conf = etc / "slurmdbd.conf"
         self.hosts = etc / "hosts"
         """Mounted over /etc/hosts inside."""

@@ -164,3 +164,8 @@ def test_each_sandbox_numbers_its_jobs_from_the_time_it_was_made():
     assert 1 <= configuration.first_job_id(0) < 67043328
     assert 1 <= configuration.first_job_id(2**40) < 67043328
     assert "FirstJobId=42" in configuration.slurm_conf(Plan(), FOLDER, 42).splitlines()
+
+
+def test_cgroups_are_switched_off_where_slurmd_would_read_them():
+    assert configuration.cgroup_conf((22, 5)) == configuration.cgroup_conf((23, 11)) == ""
+    assert configuration.cgroup_conf((24, 5)) == configuration.cgroup_conf((26, 5)) == "CgroupPlugin=disabled\n"

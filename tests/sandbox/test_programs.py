@@ -70,3 +70,15 @@ def test_a_program_that_must_be_there_and_is_not_is_named():
     assert programs.require("env")
     with pytest.raises(ClusterError, match="not installed on this machine: no-such-program"):
         programs.require("no-such-program")
+
+
+@pytest.mark.parametrize(("said", "version"), [("slurm-wlm 22.05.8", (22, 5)), ("slurm 24.11.5-1", (24, 11))])
+def test_the_version_is_what_slurmd_says(monkeypatch, tmp_path, said, version):
+    slurmd = tmp_path / "slurmd"
+    slurmd.write_text(f"#!/bin/sh\necho '{said}'\n")
+    slurmd.chmod(0o755)
+    monkeypatch.setattr(programs, "find", lambda _: str(slurmd))
+    assert programs.slurm_version() == version
+    slurmd.write_text("#!/bin/sh\n")
+    with pytest.raises(ClusterError, match="slurmd -V says no version: ''"):
+        programs.slurm_version()
