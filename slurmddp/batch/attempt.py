@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from slurmddp import variables
 from slurmddp.batch.policy import Result
 from slurmddp.exit_codes import DONE, RETRYABLE
-from slurmddp.runs.exit_records import decisive_record, read_records
+from slurmddp.runs.exit_records import decisive_record, read_decisive_record, read_records
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.hostlist import format_ranges
 from slurmddp.slurm.values import parse_number
@@ -67,6 +67,13 @@ class Job(NamedTuple):
 
 def _count(environ: Mapping[str, str], name: str) -> int:
     return parse_number(environ.get(name, "")) or 0
+
+
+def finished_attempt(job: Job) -> str:
+    """Return the job's newest attempt if it has finished the training; else an empty string."""
+    newest = next(reversed(job.run.attempts(job.job_id)), "")
+    record = read_decisive_record(job.run.attempt(job.job_id, newest)) if newest else None
+    return newest if record and record.status == DONE else ""
 
 
 def newest_checkpoint(run: RunDir) -> str:

@@ -12,6 +12,9 @@ from slurmddp.slurm.job_info import JobInfo
 _REFUSED: Final = re.compile("denied|permi|disabled|invalid", re.IGNORECASE)
 """Words of a refusal; every other error may come from a controller that restarts."""
 
+_DEPENDENCY_STATE: Final = re.compile(r"\([a-z_]+\)")
+"""What squeue adds to each condition: `afterok:17(unfulfilled)`."""
+
 
 class Controller:
     """Slurm, for the supervisor of one job."""
@@ -40,6 +43,21 @@ class Controller:
     def exclude(self, job_id: str, nodes: str) -> None:
         """Set the excluded nodes of a queued job. Raises as `requeue` does."""
         self._order(queries.update_command(job_id, "ExcNodeList", nodes))
+
+    def release_dependents(self, job_id: str) -> list[str]:
+        """Let the user's queued jobs that wait for the success of a job wait for its end; return their ids.
+
+        Raises as `requeue` does.
+        """
+        released = []
+        for line in self._text(queries.dependencies_command()).splitlines():
+            dependent, _, condition = line.partition(" ")
+            condition = _DEPENDENCY_STATE.sub("", condition)
+            later = re.sub(rf"\bafterok:{job_id}(?![\w+])", f"afterany:{job_id}", condition)
+            if later != condition:
+                self._order(queries.update_command(dependent, "Dependency", later))
+                released.append(dependent)
+        return released
 
     def lost_nodes(self, host_list: str) -> tuple[str, ...]:
         """Return those nodes that are down, failing, or do not respond; none when Slurm does not say."""

@@ -23,7 +23,7 @@ from slurmddp.batch.controller import Controller
 from slurmddp.batch.policy import Action, End, Fence, Requeue, Requeued, Restart, Result, Start
 from slurmddp.batch.ports import choose_ports, is_port_free
 from slurmddp.errors import ClusterError
-from slurmddp.exit_codes import FAILED, FENCED, RETRYABLE, STOPPED
+from slurmddp.exit_codes import DONE, FAILED, FENCED, RETRYABLE, STOPPED
 from slurmddp.runs import events
 from slurmddp.runs.events import Author, SupervisorEvent
 from slurmddp.runs.layout import write_whole
@@ -113,11 +113,13 @@ class Supervisor:
         return self._start()
 
     def _decide_first(self) -> Action:
-        """Return the first action."""
+        """Return the first action. A job that ended within its grace time may be started again by Slurm (24.05 on)."""
         if problem := self._find_problem():
             return End(FAILED, problem)
         if self.options.single_attempt:
             return Start()
+        if self.job.restarts and (finished := attempts.finished_attempt(self.job)):
+            return End(DONE, f"attempt {finished} has finished the training, so no ranks are started")
         if self.job.restarts == 0:  # the file may be left by a job of the same number on an earlier cluster
             with suppress(OSError):
                 self._requeues.unlink(missing_ok=True)
@@ -404,7 +406,21 @@ class Supervisor:
         self._record(events.JobEnd(status=action.status, reason=action.reason))
         if self.owner:
             self.owner.release()
+        if action.status == DONE and not self.options.single_attempt:
+            self._release_dependents()
         return action.status
+
+    def _release_dependents(self) -> None:
+        """Let jobs that wait for this job's success wait for its end, where Slurm may not count it as a success.
+
+        From 24.05 on, a job that ends within its grace time counts as preempted, whatever its exit status; on 24.11
+        also one that was requeued within it.
+        """
+        with suppress(ClusterError):
+            job = self.slurm.job(self.job.job_id)
+            if job and (job.preempted or self.job.restarts):
+                for dependent in self.slurm.release_dependents(self.job.job_id):
+                    self.say(f"job {dependent} now waits for the end of this job: Slurm may count it as preempted")
 
     @property
     def _name(self) -> str:

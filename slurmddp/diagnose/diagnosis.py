@@ -215,8 +215,8 @@ class _Case:
         return last if last and last.kind == "cancel" else None
 
     def _diagnose_failed(self) -> Diagnosis:
-        """Return the cause by the files, then by the state; a job that Slurm does not know may have ended well."""
-        if self.is_forgotten and self.evidence.ended_well:
+        """Return the cause by the files, then by the state; one forgotten, or preempted at its end, may be done."""
+        if (self.is_forgotten or self.job.state == "PREEMPTED") and self.evidence.ended_well:
             return replace(_ENDED_WELL, attempt=self.evidence.attempt)
         found = judge(self.job, self.evidence)
         has_rule = find_state_rule(self.job.state, self.job.exit_status) is not None

@@ -61,9 +61,13 @@ class Job(theirs.SlurmJob[Any]):
 
     @property
     def state(self) -> str:
-        """Slurm's state of the job; when Slurm no longer knows it, COMPLETED or FAILED according to its files."""
+        """Slurm's state; the files say of a forgotten job how it ended, and of a preempted one whether it was done."""
         state = str(super().state)
-        return state if state != GONE else self._state_by_files()
+        if state not in (GONE, "PREEMPTED"):
+            return state
+        if all(_has_succeeded(job.paths.result_pickle) for job in self._sub_jobs or [self]):
+            return "COMPLETED"
+        return "FAILED" if state == GONE else state
 
     def exception(self) -> utils.UncompletedJobError | utils.FailedJobError | None:
         """Wait for the end; return the error of a rank that has one in its result file, else that of a killed rank."""
@@ -104,10 +108,6 @@ class Job(theirs.SlurmJob[Any]):
         """Return the printed text; replace bytes that are not UTF-8."""
         path = self.paths.stdout if name == "stdout" else self.paths.stderr
         return path.read_text("utf-8", "replace") if path.exists() else None
-
-    def _state_by_files(self) -> str:
-        succeeded = all(_has_succeeded(job.paths.result_pickle) for job in self._sub_jobs or [self])
-        return "COMPLETED" if succeeded else "FAILED"
 
 
 def _has_succeeded(result: Path) -> bool:

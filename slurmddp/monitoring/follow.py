@@ -85,6 +85,7 @@ class _Follower:
             if job.has_ended or self._is_gone(unknown):
                 self.held += self.output.remaining_lines()
                 self._show_held()
+                job = job.correct_state(is_done=self.output.status == DONE)
                 self._tell_state(job)
                 return job if job.has_ended else _read_outcome(self.output)
             self._tell_state(job)

@@ -103,6 +103,11 @@ def queue_command(job_ids: Sequence[str]) -> list[str]:
     return ["squeue", "--noheader", "--states=all", which, f"--format={_LAYOUT}"]
 
 
+def dependencies_command() -> list[str]:
+    """Return the command that lists the user's queued jobs and what each waits for."""
+    return ["squeue", "--noheader", "--states=PENDING", f"--user={user()}", "--format=%F %E"]
+
+
 def queue(job_ids: Sequence[str], environ: Environ, *, timeout_s: float) -> Listing:
     """Return these jobs from squeue, with ended ones; for many, all jobs of the user."""
     return _list(queue_command(job_ids), lambda said: Listing(tuple(parse_queue(said))), environ, timeout_s)

@@ -85,3 +85,19 @@ def test_names_and_addresses_are_those_of_scontrol(says):
     says(Answer(0, "n1\nn2\n", ""), Answer(0, "NodeName=n1 Arch=x86_64 NodeAddr=10.77.0.1 NodeHostName=n1\n", ""))
     assert Controller({}).hostnames("n[1-2]") == ("n1", "n2")
     assert Controller({}).address("n1") == "10.77.0.1"
+
+
+def test_jobs_that_wait_for_the_success_of_a_job_are_told_to_wait_for_its_end(says):
+    listed = (
+        "21 afterok:17(unfulfilled),afterany:5(unfulfilled)\n22 afterok:170(unfulfilled)\n23 (null)\n"
+        "24 afternotok:17(unfulfilled)\n25 afterok:17_*(unfulfilled)\n26 afterok:16(failed)?afterok:17(unfulfilled)\n"
+    )
+    says(Answer(0, listed, ""), Answer(0, "", ""), Answer(0, "", ""))
+    assert Controller({}).release_dependents("17") == ["21", "26"]
+    assert [command[-1] for command in says.asked[1:]] == [
+        "Dependency=afterany:17,afterany:5",
+        "Dependency=afterok:16?afterany:17",
+    ]
+    says(Answer(0, "21 afterok:17(unfulfilled)\n", ""), Answer(1, "", "Job dependency problem"))
+    with pytest.raises(ClusterError):
+        Controller({}).release_dependents("17")

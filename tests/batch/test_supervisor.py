@@ -74,6 +74,10 @@ class FakeSlurm:
         if self.excludes:
             raise self.excludes.pop(0)
 
+    def release_dependents(self, job_id: str) -> list[str]:
+        self.orders.append(("release", job_id))
+        return ["18"]
+
     def lost_nodes(self, host_list: str) -> tuple[str, ...]:
         del host_list
         return self.lost
@@ -251,6 +255,58 @@ def test_how_the_ranks_end_decides(case, name):
     assert case.supervise() == status
     assert case.decisions() == decisions
     assert case.attempts == []
+
+
+def test_a_job_that_is_started_again_after_its_training_was_finished_ends_without_ranks(case):
+    case.attempts, case.restarts = [says(DONE)], 1
+    case.asked(restarts=1)
+    assert case.supervise() == 0
+    case.restarts = 2
+    assert case.supervise() == 0
+    assert case.log[-2] == "job 17 ends with status 0: attempt 1.0 has finished the training, so no ranks are started"
+    assert case.decisions() == ["attempt_start", "attempt_end", "job_end", "job_end"]
+
+
+@pytest.mark.parametrize("last", [STOPPED, FAILED])
+def test_a_job_whose_training_was_not_finished_goes_on(case, last):
+    folder = case.run.attempt("17", "0.0")
+    folder.mkdir(parents=True)
+    (folder / "0.end").write_text(f"{last}\n")
+    case.attempts, case.restarts = [says(DONE)], 1
+    case.asked(restarts=1)
+    assert case.supervise() == 0
+    assert case.attempts == []
+
+
+@pytest.mark.parametrize(
+    ("known", "record", "released"),
+    [
+        ({"preempted": True}, DONE, True),
+        ({"restarts": 1}, DONE, True),
+        ({}, DONE, False),
+        ({"preempted": True}, FAILED, False),
+    ],
+)
+def test_jobs_that_wait_for_its_success_are_released_where_slurm_may_see_none(case, known, record, released):
+    def end(case, folder):
+        case.asked(**known)
+        return says(record)(case, folder)
+
+    case.restarts = known.get("restarts", 0)
+    case.asked(restarts=case.restarts)
+    case.attempts = [end]
+    assert case.supervise() == (0 if record == DONE else 77)
+    assert (("release", "17") in case.slurm.orders) is released
+    assert case.log[-1].startswith("job 18 now waits for the end of this job") is released
+
+
+def test_a_controller_that_is_silent_at_the_end_changes_nothing(case):
+    def end(case, folder):
+        case.slurm.info = ClusterError("no answer")
+        return says(DONE)(case, folder)
+
+    case.attempts = [end]
+    assert case.supervise() == 0
 
 
 def test_it_gives_up_after_max_restarts_and_frees_the_run(case):

@@ -225,6 +225,15 @@ def test_a_job_that_started_nothing_is_told_by_the_reason_of_its_end(run, kind, 
     assert (found.cause, found.evidence[0].text) == (cause, reason)
 
 
+def test_a_job_that_was_done_when_it_was_preempted_has_not_failed(run, slurm_says):
+    slurm_says(name="a", state="PREEMPTED", exit_status="0:0")
+    run.attempt("17", "0.0").mkdir(parents=True)
+    assert diagnose(run, "17", {}).cause == "preempted"
+    run.rank_record("17", "0.0", 0).write_text("0 done\n")
+    assert (found := diagnose(run, "17", {})).what == diagnosing._ENDED_WELL.what
+    assert found.attempt == "0.0"
+
+
 def test_a_job_that_gave_up_is_told_by_its_last_start_and_not_by_what_its_end_repeats(run):
     (run.attempt("17", "0.0")).mkdir(parents=True)
     run.rank_record("17", "0.0", 1).write_text("76 rank 1 on n2: RuntimeError: Connection closed by peer\n")

@@ -486,6 +486,14 @@ def test_a_state_makes_no_result_anew(tmp_path, monkeypatch):
     assert (job.state, (tmp_path / "done").exists()) == ("COMPLETED", False)
 
 
+def test_a_call_that_was_done_when_its_job_was_preempted_is_done(tmp_path, monkeypatch):
+    """From 24.05 on, Slurm has a job as PREEMPTED that ended within its grace time."""
+    monkeypatch.setattr(job_module, "query_states", lambda ids: dict.fromkeys(ids, "PREEMPTED"))
+    killed, done = Job(tmp_path, "8"), Job(tmp_path, "9")
+    utils.cloudpickle_dump(("success", 1), done.paths.result_pickle)
+    assert (killed.state, done.state) == ("PREEMPTED", "COMPLETED")
+
+
 @pytest.mark.usefixtures("jobs")
 def test_a_controller_that_does_not_answer_ends_no_job(tmp_path, monkeypatch, caplog):
     monkeypatch.setenv("PATH", str(tmp_path))

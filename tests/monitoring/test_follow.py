@@ -260,6 +260,15 @@ def test_a_run_on_this_machine_is_followed_without_slurm(run, monkeypatch):
         follow.wait_for_job(run, job, {}, notice=lambda _: None)
 
 
+@pytest.mark.parametrize(("status", "state"), [(0, "COMPLETED"), (75, "PREEMPTED")])
+def test_a_job_that_was_done_within_its_grace_time_has_succeeded(run, quick, status, state):
+    end(run, status)
+    quick("RUNNING", "PREEMPTED")
+    said = []
+    assert follow.wait_for_job(run, "7", {}, notice=said.append).state == state
+    assert said[-1] == f"job 7 is {state}"
+
+
 def test_the_end_of_an_attempt_makes_the_next_question_soon_but_silence_does_not(run, quick):
     """Here 0.5 s stand for the 10 s between questions, and 0.05 s for the second."""
 

@@ -58,6 +58,8 @@ _END_MEANINGS: Final[Mapping[str, str]] = {
 }
 """Meaning of the states of an ended job, where its files do not tell more."""
 
+_DONE_WITHIN_GRACE: Final = "it is done; Slurm has it as PREEMPTED, because it ended within its grace time"
+
 
 @dataclass
 class RunHistories:
@@ -118,10 +120,13 @@ def _with_records(status: JobStatus, histories: RunHistories) -> JobStatus:
     progress = run_progress.read_progress(
         run, history, status.job_id, running=status.state == "RUNNING", now=histories.now
     )
-    if status.phase == "failed" and status.state == "FAILED":
+    if status.state in ("FAILED", "PREEMPTED"):
         end = run_progress.read_state(run, history, status.job_id, gone=True)
-        said = end.reason if end.state == "FAILED" else ""
-        status = replace(status, exit_status=status.exit_status or end.exit_status)
+        if status.state == "FAILED":
+            said = end.reason if end.state == "FAILED" else ""
+            status = replace(status, exit_status=status.exit_status or end.exit_status)
+        elif end.state == "COMPLETED":
+            said, status = _DONE_WITHIN_GRACE, replace(status, state="COMPLETED")
     age_s = 0.0
     if status.silence and status.phase in ("queued", "running"):
         last = run_progress.last_seen(run, history, status.job_id)

@@ -181,6 +181,20 @@ def test_a_run_whose_folder_was_renamed_keeps_its_job_and_a_copy_has_none(says):
     assert (status.state, status.name, status.source) == ("RUNNING", "renamed", "squeue")
 
 
+@pytest.mark.parametrize(
+    ("status", "state", "meaning"),
+    [
+        (0, "COMPLETED", "it is done; Slurm has it as PREEMPTED, because it ended within its grace time"),
+        (75, "PREEMPTED", "it had to leave for a more urgent job, and Slurm did not put it back into the queue"),
+    ],
+)
+def test_a_run_that_is_done_was_not_preempted(says, status, state, meaning):
+    events(submitted("a", "17"), {"time": 1.0, "event": "job_end", "status": status, "reason": "why"})
+    environ = says(squeue=queue(f"id=17|state=PREEMPTED|submit={CLOCK}|name=a"), sacct=NO_ACCOUNTS)
+    (found,) = seen(["a"], environ)
+    assert (found.state, found.meaning) == (state, meaning)
+
+
 STATES = [
     *("PENDING", "RUNNING", "SUSPENDED", "COMPLETED", "CANCELLED", "FAILED", "TIMEOUT", "NODE_FAIL", "PREEMPTED"),
     *("BOOT_FAIL", "DEADLINE", "OUT_OF_MEMORY", "COMPLETING", "CONFIGURING", "LAUNCH_FAILED", "POWER_UP_NODE"),
