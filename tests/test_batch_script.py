@@ -13,7 +13,10 @@ import pytest
 from polling import until
 
 from slurmddp.config.job_spec import JobSpec
+from slurmddp.monitoring import follow
+from slurmddp.monitoring.status import query_jobs
 from slurmddp.runs.layout import RunDir, read_records
+from slurmddp.runs.lookup import Target
 from slurmddp.script.render import render
 
 RANKS = """{{% extends "base.sbatch.j2" %}}{{% block launch %}}
@@ -132,6 +135,22 @@ def test_a_preempted_job_starts_no_further_step(bench, sandbox, wait_for_job):
     assert case.attempts() == ["0.0", "1.0"]
     assert case.events("restart") == []
     assert [event["reason"] for event in case.events("requeue")] == ["preempted; no step is started"]
+
+
+@pytest.mark.parametrize("partition", ["low", "cancel"])
+def test_a_training_that_is_done_within_the_grace_time_has_succeeded(bench, sandbox, slurm, wait_for_job, partition):
+    """From 24.05 on Slurm counts its job as preempted: it starts it again, or has it as PREEMPTED."""
+    case = bench.submit("touch $2/began\n" + WAIT + 'echo "0 done" >$1/0.end', partition=partition)
+    until((case.run.path / "began").exists)
+    words = ("--parsable", "--output=/dev/null", f"--dependency=afterok:{case.job_id}", "--wrap=true")
+    dependent = slurm("sbatch", *words).strip()
+    sandbox.preempt(case.job_id)
+    case.go()
+    ended = follow.wait_for_job(case.run, case.job_id, bench.environ, notice=lambda _: None)
+    (status,) = query_jobs([Target(case.run, (case.job_id,))], bench.environ)
+    assert (ended.phase, status.state) == ("done", "COMPLETED"), case.log()
+    assert case.attempts() == ["0.0"]
+    assert wait_for_job(dependent)["JobState"] == "COMPLETED", case.log()
 
 
 def test_a_job_preempted_during_its_set_up_starts_no_step(bench, sandbox, wait_for_job):
