@@ -59,6 +59,19 @@ def _number_options(function: Any) -> Any:
     help="Add a partition. Keys are nodes, cpus, gpus, memory, and those of slurm.conf(5). Repeatable.",
 )
 @click.option("--memory-limits", is_flag=True, help="Kill a job that uses more memory than it asked for (--mem).")
+@click.option(
+    "--slurm-conf",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A line of slurm.conf(5) instead of the sandbox's own, as in SelectType=select/linear. Repeatable.",
+)
+@click.option(
+    "--etc",
+    multiple=True,
+    type=click.Path(exists=True, dir_okay=False, resolve_path=True),
+    metavar="FILE",
+    help="Copy a file beside slurm.conf, for example topology.conf or job_submit.lua. Repeatable.",
+)
 @click.option("--accounting", is_flag=True, help="Start slurmdbd and MariaDB too, so that sacct works.")
 def up(partitions: tuple[str, ...], **options: Any) -> None:
     """Start a sandbox; return when all nodes are idle.

@@ -6,6 +6,7 @@ import os
 import pwd
 import re
 import select
+import shutil
 import subprocess
 import sys
 import time
@@ -318,6 +319,8 @@ def _write_files(plan: Plan, files: Files) -> None:
     files.slurm_conf.write_text(configuration.slurm_conf(plan, files.folder, configuration.first_job_id(time.time())))
     files.gres_conf.write_text(configuration.gres_conf(plan, files.folder))
     files.cgroup_conf.write_text(configuration.cgroup_conf(programs.slurm_version()))
+    for path in plan.etc:
+        shutil.copy(path, files.slurm_conf.parent)
     files.hosts.write_text(configuration.hosts(plan, Path("/etc/hosts").read_text()))
     files.munge_key.touch(mode=0o600)
     files.munge_key.write_bytes(os.urandom(1024))

@@ -20,6 +20,7 @@ _JOB_IDS: Final = 60_000_000
 """Slurm counts from the first job id to its MaxJobId, 67043328, and then begins again with the first."""
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
+_CONF_LINE = re.compile(r"[A-Za-z]+=[^\n]*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +44,10 @@ class Plan:
     """Seconds without an answer after which a node is DOWN; many sites use 60, Slurm's default is 300."""
     partitions: tuple[Shape, ...] = ()
     """Partitions in addition to the six that all `nodes` are in; with `nodes` 0 there are only these."""
+    slurm_conf: tuple[str, ...] = ()
+    """Lines of slurm.conf(5), `Key=value`; each replaces the sandbox's own lines of that key, `Key=` removes them."""
+    etc: tuple[str, ...] = ()
+    """Absolute paths of files that are copied into the folder of slurm.conf, for example a topology.conf."""
 
     def __post_init__(self) -> None:
         """Raise UsageError for a plan that Slurm cannot run."""
@@ -54,6 +59,8 @@ class Plan:
         _check_range("--memory-per-node", self.memory_per_node, 1, 2**31)
         _check_range("--kill-wait", self.kill_wait_s, 1, 65533)
         _check_range("--slurmd-timeout", self.slurmd_timeout_s, 1, 65533)
+        if wrong := next((line for line in self.slurm_conf if not _CONF_LINE.fullmatch(line)), None):
+            raise UsageError(f"--slurm-conf {wrong!a}: not a line of slurm.conf, as in SelectType=select/linear")
         names = [name for name, _ in _PARTITIONS if self.nodes] + [shape.name for shape in self.partitions]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise UsageError(f"--partition {twice[0]}: there is already a partition of that name; choose another")
@@ -117,7 +124,14 @@ def slurm_conf(plan: Plan, folder: Path, first_job_id: int) -> str:
         *(_node_line(shape, numbers) for shape, numbers in _number_shapes(plan)),
         *_partition_lines(plan),
     ]
-    return "".join(sections)
+    return _replace_lines("".join(sections), plan.slurm_conf)
+
+
+def _replace_lines(text: str, lines: tuple[str, ...]) -> str:
+    """Return the text without its lines of the keys of `lines`, and with those of `lines` that have a value."""
+    keys = {line.partition("=")[0].lower() for line in lines}
+    kept = [line for line in text.splitlines() if line.partition("=")[0].lower() not in keys]
+    return "\n".join([*kept, *(line for line in lines if line.partition("=")[2])]) + "\n"
 
 
 def _number_shapes(plan: Plan) -> Iterator[tuple[Shape, str]]:

@@ -145,7 +145,8 @@ class Files:
     def read_plan(self) -> Plan:
         """Return the plan of the sandbox."""
         fields = json.loads(self.plan.read_bytes())
-        return Plan(**fields | {"partitions": tuple(map(_read_shape, fields["partitions"]))})
+        lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
+        return Plan(**fields | lists | {"partitions": tuple(map(_read_shape, fields["partitions"]))})
 
     def supervisor(self) -> Process | None:
         """Return the first process of the sandbox, or None when the sandbox is not up."""
