@@ -11,9 +11,11 @@ import pytest
 from polling import until
 
 from slurmddp import sandbox as room
+from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.sandbox import cluster, state_directory
 from slurmddp.sandbox.state_directory import Files
+from slurmddp.script.render import render
 
 pytestmark = pytest.mark.usefixtures("slurm_programs")
 
@@ -55,6 +57,36 @@ def test_two_sandboxes_do_not_see_each_other(sandbox, name):
     assert _answer(other, "sinfo", "-h", "-p", "gpu", "-N", "-o", "%N").split() == ["n1"]
     assert _answer(sandbox, "sinfo", "-h", "-p", "gpu", "-N", "-o", "%N").split() == ["n1", "n2"]
     assert f"sandbox-{name}" in _answer(other, "scontrol", "show", "config")
+
+
+TOPOLOGY = """\
+SwitchName=leaf1 Nodes=n2
+SwitchName=leaf2 Nodes=n1
+SwitchName=top Switches=leaf[1-2]
+"""
+RANKS = """{% extends "base.sbatch.j2" %}{% block launch %}
+  srun bash -c 'echo "$SLURM_PROCID $SLURMD_NODENAME"' | sort -n >"$SLURMDDP_RUN_DIR/ranks"
+  echo "$MASTER_ADDR" $SLURMDDP_HOSTS >"$SLURMDDP_RUN_DIR/hosts"
+  echo "0 done" >"$SLURMDDP_ATTEMPT_DIR/0.end"
+{% endblock %}"""
+
+
+def test_the_nodes_of_a_job_are_in_the_order_of_its_ranks(name, tmp_path):
+    """Slurm 26.05 lets the ranks follow the switches, here from n2 to n1."""
+    (tmp_path / "topology.conf").write_text(TOPOLOGY)
+    (tmp_path / "ranks.j2").write_text(RANKS)
+    lines = ("TopologyPlugin=topology/tree", "SelectTypeParameters=")
+    plan = room.Plan(name=name, gpus_per_node=0, slurm_conf=lines, etc=(str(tmp_path / "topology.conf"),))
+    cluster = room.up(plan, die_with_parent=True)
+    assert "topology/tree" in _answer(cluster, "scontrol", "show", "config")
+    spec = JobSpec(
+        job_name="x", nodes=2, ntasks_per_node=2, template=str(tmp_path / "ranks.j2"), runs_dir=str(tmp_path)
+    )
+    _answer(cluster, "sbatch", "--wait", input=render(spec), cwd=tmp_path)
+    ranks = dict(line.split() for line in (tmp_path / "x" / "ranks").read_text().splitlines())
+    head, *hosts = (tmp_path / "x" / "hosts").read_text().split()
+    assert head == hosts[0] == ranks["0"] == ranks["1"]
+    assert hosts[1] == ranks["2"] == ranks["3"]
 
 
 def _host():

@@ -59,7 +59,7 @@ def main(words: list[str]) -> int:
         if pid == 0:
             _become_rank(node, local_rank, count, parent, cpus, command)
             return exit_codes.FAILED
-        children[pid] = node.rank * count + local_rank
+        children[pid] = node.node_rank * count + local_rank
     return _leave(_Supervisor(children).wait())
 
 
@@ -89,7 +89,7 @@ def rank_variables(node: Rank, local_rank: int, count: int) -> dict[str, str]:
     world_size = node.world_size * count
     return {
         variables.STARTED_BY: "fork",
-        "SLURM_PROCID": str(node.rank * count + local_rank),
+        "SLURM_PROCID": str(node.node_rank * count + local_rank),
         "SLURM_LOCALID": str(local_rank),
         "SLURM_NTASKS": str(world_size),
         "SLURM_NPROCS": str(world_size),
@@ -100,7 +100,7 @@ def rank_variables(node: Rank, local_rank: int, count: int) -> dict[str, str]:
 
 
 def _node() -> Rank:
-    """Return this task of the step: its rank is that of the node, its world size the number of nodes."""
+    """Return this task of the step; its world size is the number of nodes."""
     node = read_rank({**os.environ, variables.STARTED_BY: "srun"})
     if node.local_world_size != 1:
         raise RankError(f"{node.local_world_size} tasks on {node.host}; fork needs srun --ntasks-per-node=1")
@@ -133,7 +133,7 @@ def _become_rank(
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGCHLD, signal.SIGCONT})
     os.environ.update(rank_variables(node, local_rank, count))
     os.sched_setaffinity(0, cpus[local_rank])
-    _separate_streams(node, node.rank * count + local_rank)
+    _separate_streams(node, node.node_rank * count + local_rank)
     _reset_seed_and_threads(len(cpus[local_rank]))
     sys.argv[1:] = command
     runpy.run_module("slurmddp.worker", run_name="__main__")

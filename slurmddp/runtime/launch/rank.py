@@ -217,18 +217,18 @@ def _read_fork(environment: Environment) -> Rank:
         local_rank=_number(environment, "SLURM_LOCALID"),
         world_size=world_size,
         local_world_size=_tasks_of_node(environment, node, world_size),
-        node_rank=node,
+        node_rank=place_of_node(environment),
     )
 
 
 def _read_torchrun(environment: Environment) -> Rank:
-    """Read torchrun's numbers; under the job's own srun, ranks are numbered by Slurm's order of nodes.
+    """Read torchrun's numbers; under the job's own srun, ranks are numbered by the job's order of nodes.
 
     The agents' rendezvous orders nodes by name as text, n10 before n2 (torch.distributed.elastic.rendezvous).
     """
     numbers = _read_numbers(environment, "", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
     if _in_own_step(environment):
-        node = _number(environment, "SLURM_NODEID")
+        node = place_of_node(environment)
         numbers["rank"] = node * numbers["local_world_size"] + numbers["local_rank"]
     else:
         node = _number(environment, "GROUP_RANK", default=numbers["rank"] // numbers["local_world_size"])
@@ -325,6 +325,12 @@ def _tasks_of_node(environment: Environment, node: int, world_size: int) -> int:
     if node >= len(counts):
         raise RankError(f"SLURM_NODEID={node} is not below the {len(counts)} nodes of {written!r}")
     return counts[node]
+
+
+def place_of_node(environment: Environment) -> int:
+    """Return this node's place in the order of the ranks; with a topology (Slurm 26.05) that is not SLURM_NODEID."""
+    hosts, host = environment.get(variables.HOSTS, "").split(), environment.get("SLURMD_NODENAME")
+    return hosts.index(host) if host in hosts else _number(environment, "SLURM_NODEID")
 
 
 def _number(environment: Environment, name: str, *, default: int | None = None, least: int = 0) -> int:

@@ -25,6 +25,7 @@ from slurmddp import exit_codes  # noqa: E402 - the same
 from slurmddp.errors import PeerError  # noqa: E402 - the same
 from slurmddp.runtime.launch.addresses import resolve_head  # noqa: E402 - the same
 from slurmddp.runtime.launch.child_process import signal_at_parent_death  # noqa: E402 - the same
+from slurmddp.runtime.launch.rank import place_of_node  # noqa: E402 - the same
 
 RANKS_LIMIT_S = 10.0
 """For the ranks of the node to start after a signal has come; without ranks the agent ends, and so does the step.
@@ -60,12 +61,11 @@ def main(words: list[str]) -> None:
 def _make_reachable(word: str) -> str:
     """Return the word; the host of --rdzv-endpoint becomes a name or address that resolves on this node."""
     option, equals, endpoint = word.partition("=")
-    node = os.environ.get("SLURM_NODEID", "")
-    if option != "--rdzv-endpoint" or not node.isdecimal():
+    if option != "--rdzv-endpoint" or "SLURM_NODEID" not in os.environ:
         return word
     name, _, port = endpoint.rpartition(":")
     host = os.environ.get("SLURMD_NODENAME", "this node")
-    return f"{option}{equals}{resolve_head(name, os.environ, node_rank=int(node), host=host)}:{port}"
+    return f"{option}{equals}{resolve_head(name, os.environ, node_rank=place_of_node(os.environ), host=host)}:{port}"
 
 
 def _describe_first_failure(error: Any) -> str:

@@ -84,6 +84,16 @@ def test_a_process_by_hand_is_alone_with_a_free_port():
     assert rank.run_dir is None
 
 
+def test_nodes_are_numbered_in_the_order_of_the_ranks():
+    """With a topology, Slurm 26.05 gives the first ranks to a node that SLURM_NODEID does not number 0."""
+    reversed_nodes = {"SLURMDDP_HOSTS": "n3 n2 n1", "SLURM_NODEID": "2", "SLURMD_NODENAME": "n3"}
+    assert (
+        read_rank({**SRUN, **reversed_nodes, "SLURM_PROCID": "1", "SLURM_STEP_TASKS_PER_NODE": "8(x3)"}).node_rank == 0
+    )
+    own_step = {**TORCHRUN, **STEP, **reversed_nodes, "SLURMDDP_STARTED_BY": "torchrun", "SLURMDDP_JOB_ID": "17"}
+    assert numbers(read_rank({**own_step, "SLURM_JOB_ID": "17"})) == (1, 1, 4, 2, 0)
+
+
 def test_uneven_nodes_are_read_from_the_step():
     uneven = {**SRUN, "SLURM_STEP_TASKS_PER_NODE": "8,4(x2)", "SLURM_PROCID": "15", "SLURM_NODEID": "2"}
     assert read_rank(uneven).local_world_size == 4
