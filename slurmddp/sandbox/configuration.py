@@ -59,8 +59,9 @@ class Plan:
         _check_range("--memory-per-node", self.memory_per_node, 1, 2**31)
         _check_range("--kill-wait", self.kill_wait_s, 1, 65533)
         _check_range("--slurmd-timeout", self.slurmd_timeout_s, 1, 65533)
-        if wrong := next((line for line in self.slurm_conf if not _CONF_LINE.fullmatch(line)), None):
-            raise UsageError(f"--slurm-conf {wrong!a}: not a line of slurm.conf, as in SelectType=select/linear")
+        for line in self.slurm_conf:
+            if not _CONF_LINE.fullmatch(line):
+                raise UsageError(f"--slurm-conf {line!a}: not a line of slurm.conf, as in SelectType=select/linear")
         names = [name for name, _ in _PARTITIONS if self.nodes] + [shape.name for shape in self.partitions]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise UsageError(f"--partition {twice[0]}: there is already a partition of that name; choose another")

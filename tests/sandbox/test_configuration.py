@@ -32,6 +32,20 @@ def test_an_impossible_plan_is_refused_with_its_option(options):
         Plan(**options)
 
 
+@pytest.mark.parametrize("line", ["SelectType", "=x", "A=b\nC=d", "", "# A=b"])
+def test_what_is_no_line_of_slurm_conf_is_refused(line):
+    with pytest.raises(UsageError, match="--slurm-conf .*not a line of slurm.conf"):
+        Plan(slurm_conf=(line,))
+
+
+def test_lines_of_the_user_replace_those_of_the_sandbox():
+    lines = ("selecttype=select/linear", "SelectTypeParameters=", "RequeueExitHold=9")
+    text = configuration.slurm_conf(Plan(slurm_conf=lines), FOLDER, 1).splitlines()
+    assert [line for line in text if line.lower().startswith("selecttype")] == ["selecttype=select/linear"]
+    assert "RequeueExitHold=9" in text
+    assert set(configuration.slurm_conf(Plan(), FOLDER, 1).splitlines()) > set(text) - set(lines)
+
+
 def test_an_unknown_node_is_refused_with_the_names_of_the_nodes():
     with pytest.raises(UsageError, match="no node 'n3' in this sandbox; its nodes are n1 n2"):
         Plan(nodes=2).address("n3")
