@@ -77,9 +77,9 @@ def scale(  # noqa: PLR0913 - an argument for each option
     """
     from slurmddp.cluster.request import fill_from_cluster
     from slurmddp.scaling import csvfile, run_study
+    from slurmddp.scaling.fit import predict_sizes
     from slurmddp.scaling.measurements import compare_sizes
     from slurmddp.scaling.plan import STEPS, parse_sizes, plan_study
-    from slurmddp.scaling.prediction import predict_sizes
 
     if not math.isfinite(min_efficiency):
         raise UsageError(f"--efficiency {min_efficiency} is not a number above 0, as in 0.8")

@@ -10,7 +10,7 @@ from slurmddp.config.job_spec import DEFAULT_LEAD_S, JobSpec
 from slurmddp.config.resolve import Resolved
 from slurmddp.errors import UsageError
 from slurmddp.slurm.hostlist import expand
-from slurmddp.slurm.time import slurm_time
+from slurmddp.slurm.values import slurm_time
 
 _CPU_OPTIONS: Final = (
     *("cpus-per-gpu", "hint", "ntasks-per-core", "cores-per-socket", "threads-per-core"),

@@ -12,7 +12,7 @@ from slurmddp.cluster.defaults import fill_open_values
 from slurmddp.config import command
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved
-from slurmddp.slurm.time import slurm_time
+from slurmddp.slurm.values import slurm_time
 from slurmddp.text import quote_value
 
 DEFAULT: Final = "job.toml"

@@ -12,7 +12,7 @@ from slurmddp.cluster.defaults import features_of, usable_cpus
 from slurmddp.cluster.partitions import Cluster, Nodes, Partition
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.option_types import find_similar
-from slurmddp.slurm.time import slurm_time
+from slurmddp.slurm.values import slurm_time
 from slurmddp.text import quote_value
 
 _MEGABYTES: Final = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2}

@@ -16,7 +16,7 @@ from slurmddp.config.option_types import Count, Field, Option, Tasks, fields_of
 from slurmddp.config.worker_options import WorkerOptions, arguments
 from slurmddp.errors import UsageError
 from slurmddp.slurm.environment import SCRUBBED
-from slurmddp.slurm.time import seconds
+from slurmddp.slurm.values import seconds
 from slurmddp.text import MASK, quote_value
 
 Gpus = Annotated[

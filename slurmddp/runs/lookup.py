@@ -7,9 +7,8 @@ from pathlib import Path
 
 from slurmddp.config.job_array import folder_name
 from slurmddp.errors import UsageError
-from slurmddp.runs import origin
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.submissions import settings_of, submissions
+from slurmddp.runs.submissions import read_origin, settings_of, submissions
 from slurmddp.slurm.job_info import LOCAL, JobRef, is_job_id
 from slurmddp.text import quote_value
 
@@ -155,7 +154,7 @@ def _find_by_id(job_id: str, by_job: Mapping[str, RunDir]) -> Target:
 
 
 def _is_of_original(run: RunDir, job: str) -> bool:
-    return any(origin.read_origin(run, record).elsewhere for record in submissions(run) if record["job"] == job)
+    return any(read_origin(run, record).elsewhere for record in submissions(run) if record["job"] == job)
 
 
 def _runs_by_job(runs_dir: str) -> dict[str, RunDir]:
@@ -165,6 +164,6 @@ def _runs_by_job(runs_dir: str) -> dict[str, RunDir]:
         for record in submissions(run):
             job, time = record["job"], str(record.get("time", ""))
             known, _ = newest.get(job, ("", run))
-            if job not in newest or time > known or (time == known and not origin.read_origin(run, record).elsewhere):
+            if job not in newest or time > known or (time == known and not read_origin(run, record).elsewhere):
                 newest[job] = time, run
     return {job: run for job, (_, run) in newest.items()}

@@ -1,16 +1,26 @@
 """Reads and writes `submissions.jsonl`: one record for each job of a run, by `submit` or by the job itself.
 
-Standard library only.
+By its record, a job belongs to a run's folder, or to the original that the folder is a copy of: a folder that was moved
+keeps its jobs; a copy has none of them. Standard library only.
 """
 
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from slurmddp.runs.layout import RunDir, append_record, read_records
 from slurmddp.version import __version__
+
+
+class Origin(NamedTuple):
+    """The folder that a job was submitted for."""
+
+    name: str
+    """The job's name: the folder's name at the submission."""
+    elsewhere: Path | None = None
+    """The original folder, when the run's folder is a copy; else None."""
 
 
 def submissions(run: RunDir) -> list[dict[str, Any]]:
@@ -58,3 +68,26 @@ def record_direct_submission(run: RunDir, job: str, *, time: str, sha256: str | 
     """
     record = {"time": time, "job": job, "cluster": "", "after": None, "sha256": sha256 or "", **folder_identity(run)}
     append_record(run.submissions, {**record, "version": __version__, "by_hand": True})
+
+
+def read_origin(run: RunDir, record: Mapping[str, Any]) -> Origin:
+    """Return the origin of a job by its record in the run's folder; for a setting, in the sweep's folder."""
+    folder = record.get("folder")
+    if not isinstance(folder, str) or not folder or _is_same(home := Path(folder), run.path):
+        return Origin(run.path.name)
+    inode = record.get("inode")
+    was_copied = inode is not None and inode != run.path.stat().st_ino
+    return Origin(home.name, home if was_copied or _has(home, record) else None)
+
+
+def _is_same(home: Path, path: Path) -> bool:
+    with suppress(OSError, ValueError):  # the record has a NUL byte
+        return home.samefile(path)
+    return home == path
+
+
+def _has(home: Path, record: Mapping[str, Any]) -> bool:
+    """Return whether a folder has the job on record; a folder that the job itself made has not."""
+    with suppress(OSError, ValueError):
+        return any(known["job"] == record.get("job") for known in submissions(RunDir(home)))
+    return False

@@ -35,6 +35,8 @@ WORST: Final = 0.2
 FARTHEST: Final = 20.0
 """The largest logarithm by which a draw differs from the law; with one degree of freedom there is no other bound."""
 _RANK_TOLERANCE: Final = 1e-9
+_FACTORS: Final = (2, 4, 8, 16, 32, 64)
+_CURVE_POINTS: Final = 80
 
 
 class NoLawError(SlurmddpError):
@@ -113,6 +115,43 @@ class Law:
     def _base_rate(self) -> float:
         base = self.points[0]
         return relative_work(base.gpus, self.scaling) / base.time_s
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The fitted law, and its predictions for sizes that were not measured."""
+
+    law: Law | None = None
+    predicted: tuple[PredictedSize, ...] = ()
+    silence: str = ""
+    """Why there is no prediction for a size, or for all; empty if there are all."""
+
+    @property
+    def curve(self) -> tuple[PredictedSize, ...]:
+        """The predictions from the smallest to the largest size, at sizes that fill their nodes; for a plot."""
+        if self.law is None:
+            return ()
+        ends = sorted({point.gpus for point in self.law.points} | {one.gpus for one in self.predicted})
+        between = (round(float(gpus)) for gpus in np.geomspace(ends[0], ends[-1], _CURVE_POINTS))
+        full = {_round_to_nodes(gpus, self.law.node_size or 1) for gpus in between} | set(ends)
+        return tuple(self.law.predict(gpus) for gpus in sorted(full))
+
+
+def predict_sizes(
+    points: Sequence[Point], scaling: Scaling, *, node_size: int | None, sizes: Sequence[int] = ()
+) -> Prediction:
+    """Fit the law and predict `sizes`; the default is 2 to 64 times the largest point."""
+    try:
+        law = fit(points, scaling, node_size)
+    except NoLawError as error:
+        return Prediction(silence=str(error))
+    predicted, silence = [], ""
+    for gpus in sizes or [law.points[-1].gpus * factor for factor in _FACTORS]:
+        try:
+            predicted.append(law.predict(gpus))
+        except NoLawError as error:
+            silence = silence or str(error)
+    return Prediction(law, tuple(predicted), silence)
 
 
 def fit(points: Sequence[Point], scaling: Scaling, node_size: int | None = None) -> Law:
@@ -213,3 +252,8 @@ def _row(terms: Sequence[Term], gpus: int, nodes: int | None) -> Array:
 def _interval(drawn: Array, middle: float) -> tuple[float, float]:
     low, high = np.quantile(drawn, [(1 - COVERED) / 2, (1 + COVERED) / 2])
     return min(float(low), middle), max(float(high), middle)
+
+
+def _round_to_nodes(gpus: int, node_size: int) -> int:
+    """Return the nearest size that fills all its nodes."""
+    return gpus if gpus <= node_size else round(gpus / node_size) * node_size

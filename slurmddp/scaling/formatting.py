@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any, Final
 from slurmddp.text import count, format_table
 
 if TYPE_CHECKING:
-    from slurmddp.scaling.fit import Law, PredictedSize
+    from slurmddp.scaling.fit import Law, PredictedSize, Prediction
     from slurmddp.scaling.measurements import Scaling, SizeResult
-    from slurmddp.scaling.prediction import Prediction
 
 _SUPERLINEAR: Final = 1.02
 """An efficiency above this is no measurement error."""

@@ -5,8 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from slurmddp.slurm.job_info import JobInfo, Listing
-from slurmddp.slurm.time import parse_duration, parse_moment
-from slurmddp.slurm.values import KEY_VALUE, parse_record
+from slurmddp.slurm.values import KEY_VALUE, parse_duration, parse_moment, parse_record
 
 MARK: Final = "slurmddp|"
 """Begins each line that squeue prints, by its `--format`."""

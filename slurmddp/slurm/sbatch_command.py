@@ -9,7 +9,7 @@ from slurmddp.errors import ClusterError
 from slurmddp.slurm import client
 from slurmddp.slurm.client import Answer, LostAnswerError, RefusedError, check_reached, was_lost
 from slurmddp.slurm.job_info import JobId
-from slurmddp.slurm.time import parse_moment
+from slurmddp.slurm.values import parse_moment
 
 
 def sbatch_command(*, output: Path, dependency: str = "") -> list[str]:

@@ -1,7 +1,8 @@
-"""Parses single values and lines of Slurm's programs: numbers, names, pairs of key and value. Pure."""
+"""Parses single values and lines of Slurm's programs: numbers, names, times, pairs of key and value. Pure."""
 
 import re
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final
 
 Record = Mapping[str, str]
@@ -10,6 +11,7 @@ Record = Mapping[str, str]
 KEY_VALUE: Final = re.compile(r"(?<!\S)([A-Za-z][\w/:]*)=(\S*)")
 """Finds the pairs in a line of `scontrol --oneliner show`."""
 _NUMBER: Final = re.compile(r"(?a)(\d+(?:\.\d+)?)([KMG]?)\+?")
+_DURATION: Final = re.compile(r"(\d+-)?\d+(:\d+){0,2}", re.ASCII)
 _UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 NO_VALUE: Final = frozenset({"", "(null)", "N/A", "n/a", "NONE", "None"})
 """Words for a missing value of a partition, a node, or the configuration."""
@@ -37,3 +39,38 @@ def parse_names(text: str) -> tuple[str, ...] | None:
 def parse_word(text: str) -> str:
     """Return a single value; empty for a missing one."""
     return "" if text.strip() in NO_VALUE else text.strip()
+
+
+def seconds(limit: str) -> int | None:
+    """Return a Slurm time in seconds, None when unlimited (sbatch(1), --time)."""
+    if not limit[0].isdigit():
+        return None
+    days, dash, clock = limit.rpartition("-")
+    parts = [int(part) for part in clock.split(":")]
+    if dash:
+        hours, minutes, secs = (*parts, 0, 0)[:3]
+    elif len(parts) == 1:
+        hours, minutes, secs = 0, parts[0], 0
+    else:
+        hours, minutes, secs = (0, *parts)[-3:]
+    return int(days or 0) * 86400 + hours * 3600 + minutes * 60 + secs
+
+
+def slurm_time(limit_s: int) -> str:
+    """Return a time in seconds as Slurm writes it, `D-HH:MM:SS`, the inverse of `seconds`."""
+    days, rest = divmod(limit_s, 86400)
+    clock = f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
+    return f"{days}-{clock}" if days else clock
+
+
+def parse_duration(text: str) -> int | None:
+    """Return a duration in seconds; None for `UNLIMITED` and for a text that is not a duration."""
+    return seconds(text) if _DURATION.fullmatch(text) else None
+
+
+def parse_moment(text: str) -> datetime | None:
+    """Return a moment of the controller's clock in the local time zone; None for a text that is not a moment."""
+    try:
+        return datetime.fromisoformat(text).astimezone()
+    except ValueError:
+        return None

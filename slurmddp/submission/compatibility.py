@@ -11,9 +11,8 @@ from slurmddp.config.command import script_of
 from slurmddp.config.job_files import read_job_file
 from slurmddp.config.resolve import Resolved
 from slurmddp.errors import UsageError
-from slurmddp.runs import origin
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.submissions import submissions
+from slurmddp.runs.submissions import read_origin, submissions
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.text import quote_value
@@ -68,7 +67,7 @@ def active_jobs(run: RunDir, environ: Mapping[str, str]) -> list[JobInfo]:
     records = {record["job"]: record for record in submissions(run)[-_RECENT_JOBS:]}
     known = queries.jobs(list(records), environ) if records else []
     waiting = [job for job in known if not job.has_ended and job.job_id in records]
-    own = [job for job in waiting if not origin.read_origin(run, records[job.job_id]).elsewhere]
+    own = [job for job in waiting if not read_origin(run, records[job.job_id]).elsewhere]
     return [job for job in own if queries.script_digest(job.job_id, environ) == records[job.job_id].get("sha256")]
 
 

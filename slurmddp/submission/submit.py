@@ -16,10 +16,9 @@ from slurmddp.config import resolve
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.runs import origin
 from slurmddp.runs.history import is_finished
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.submissions import submissions
+from slurmddp.runs.submissions import read_origin, submissions
 from slurmddp.script import snapshot
 from slurmddp.script.build import build_script, check_program
 from slurmddp.script.snapshot import Code, read_code
@@ -27,7 +26,7 @@ from slurmddp.slurm import queries, sbatch_command
 from slurmddp.slurm.client import LostAnswerError, RefusedError
 from slurmddp.slurm.job_info import JobId, JobInfo
 from slurmddp.slurm.pending_reasons import warning
-from slurmddp.slurm.time import slurm_time
+from slurmddp.slurm.values import slurm_time
 from slurmddp.submission.compatibility import check_idle, check_kind, check_same
 from slurmddp.submission.prepare_data import prepare
 from slurmddp.submission.submit_once import Handover, Notice, Submitted
@@ -231,7 +230,7 @@ def _remove_copied_owner(run: RunDir) -> None:
     """Remove the owner file of a copied run if it names a job of the original: no job of the copy could start."""
     with suppress(OSError, IndexError):
         holder = run.owner.read_text().split()[1]
-        if any(record["job"] == holder and origin.read_origin(run, record).elsewhere for record in submissions(run)):
+        if any(record["job"] == holder and read_origin(run, record).elsewhere for record in submissions(run)):
             run.owner.unlink()
 
 

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurmddp.errors import UsageError
+from slurmddp.scaling.fit import Prediction
 from slurmddp.scaling.formatting import Study
 from slurmddp.scaling.measurements import Point, compare_sizes
-from slurmddp.scaling.prediction import Prediction
 
 
 def point(gpus, time_s, **more):

@@ -13,8 +13,7 @@ from slurmddp.monitoring.status.job_status import JobStatus
 from slurmddp.monitoring.status.slurm_answers import Answers
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
-from slurmddp.runs.origin import Origin, read_origin
-from slurmddp.runs.submissions import parse_time, submissions, submitted_at
+from slurmddp.runs.submissions import Origin, parse_time, read_origin, submissions, submitted_at
 from slurmddp.slurm.job_info import JobRef
 
 TIMEOUT_S: Final = 20.0

@@ -19,7 +19,7 @@ from slurmddp.monitoring.status import last_submission, query, query_jobs
 from slurmddp.runs import lookup
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
-from slurmddp.runs.origin import read_origin
+from slurmddp.runs.submissions import read_origin
 
 NOW = datetime.now().astimezone().replace(microsecond=0)
 CLOCK = f"{NOW:%Y-%m-%dT%H:%M:%S}"

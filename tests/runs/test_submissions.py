@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.runs import lookup, origin
+from slurmddp.runs import lookup
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
-from slurmddp.runs.submissions import submissions
+from slurmddp.runs.submissions import Origin, read_origin, submissions
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.submission import compatibility, submit
@@ -27,7 +27,7 @@ def run(tmp_path, monkeypatch):
 
 def came(path):
     run = RunDir(Path(path).absolute())
-    return origin.read_origin(run, submissions(run)[0])
+    return read_origin(run, submissions(run)[0])
 
 
 def moved(run, to):
@@ -42,9 +42,9 @@ def forget_inode(run):
 
 
 def test_a_folder_that_is_where_it_was_has_its_job(run):
-    assert came(run.path) == origin.Origin("train")
+    assert came(run.path) == Origin("train")
     Path("link").symlink_to("my jobs")
-    assert came("link/train") == origin.Origin("train")
+    assert came("link/train") == Origin("train")
 
 
 @pytest.mark.parametrize("forget", [False, True])
@@ -52,9 +52,9 @@ def test_a_folder_that_was_moved_keeps_its_job(run, forget):
     if forget:
         forget_inode(run)
     to = moved(run, Path("elsewhere"))
-    assert came(to) == origin.Origin("train")
+    assert came(to) == Origin("train")
     run.logs.mkdir(parents=True)
-    assert came(to) == origin.Origin("train"), "the job has made the old folder anew"
+    assert came(to) == Origin("train"), "the job has made the old folder anew"
 
 
 @pytest.mark.parametrize("forget", [False, True])
@@ -78,13 +78,13 @@ def test_a_folder_whose_record_does_not_say_where_it_was_has_its_job(run, folder
     """Records before 0.2 do not say it."""
     to = moved(run, Path("elsewhere"))
     record = submissions(RunDir(to.absolute()))[0]
-    assert origin.read_origin(RunDir(to.absolute()), record | {"folder": folder}) == origin.Origin("elsewhere")
+    assert read_origin(RunDir(to.absolute()), record | {"folder": folder}) == Origin("elsewhere")
 
 
 def test_a_record_that_nobody_can_have_written_hides_no_run(run):
     to = moved(run, Path("elsewhere"))
     record = submissions(RunDir(to.absolute()))[0]
-    assert origin.read_origin(RunDir(to.absolute()), record | {"folder": "a\0b"}) == origin.Origin("a\0b")
+    assert read_origin(RunDir(to.absolute()), record | {"folder": "a\0b"}) == Origin("a\0b")
 
 
 def test_a_copy_may_have_a_job_of_its_own_while_the_originals_runs(run, monkeypatch):

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from slurmddp.slurm.time import parse_duration, parse_moment, seconds
+from slurmddp.slurm.values import parse_duration, parse_moment, seconds
 
 
 @pytest.mark.parametrize(
