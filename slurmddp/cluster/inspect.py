@@ -14,8 +14,7 @@ from slurmddp.cluster.partitions import Cluster, Nodes, Partition, Qos
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.slurm import client, environment
 from slurmddp.slurm.hostlist import expand
-from slurmddp.slurm.time import parse_duration
-from slurmddp.slurm.values import Record, parse_names, parse_number, parse_record, parse_word
+from slurmddp.slurm.values import Record, parse_duration, parse_names, parse_number, parse_record, parse_word
 
 TIMEOUT_S: Final = 30.0
 
@@ -24,8 +23,6 @@ _SEPARATOR: Final = "\x1f"
 _COLUMNS: Final = _SEPARATOR.join(("%R", "%D", "%T", "%c", "%m", "%G", "%f", "%N"))
 
 _SETTING: Final = r"(?m)^(\w+) *= ?(.*)$"
-_EFFECTIVE: Final = r" CPUEfctv=(\d+)"
-_CORES_KEPT: Final = r" CoreSpecCount=(\d+)"
 _GRES: Final = r"(?:[^,(]|\([^)]*\))+"
 
 _LIST_NODES: Final = ("sinfo", "--all", "--exact", "--noheader", f"--format={_COLUMNS}")
@@ -57,7 +54,7 @@ def query_cluster(environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, a
     questions = (_LIST_NODES, _SHOW_PARTITIONS, _SHOW_CONFIG, _SHOW_NODES)
     nodes, partitions, config, cpus = client.query_all(questions, environ, timeout_s=timeout_s)
     settings = parse_config(config)
-    cluster = describe(reduce_cpus(parse_nodes(nodes), parse_cpus(cpus)), parse_partitions(partitions), settings)
+    cluster = describe(parse_nodes(nodes, parse_cpus(cpus)), parse_partitions(partitions), settings)
     return _with_accounts(cluster, settings, environ, timeout_s) if accounts else cluster
 
 
@@ -80,28 +77,28 @@ def _without(cluster: Cluster, why: str) -> Cluster:
     return replace(cluster, unlearned=(*cluster.unlearned, f"accounts and QOS: {why}"))
 
 
-def parse_nodes(stdout: str) -> dict[str, tuple[Nodes, ...]]:
-    """Parse the nodes by partition; a partition without nodes is left out."""
+def parse_nodes(stdout: str, limits: Mapping[str, int]) -> dict[str, tuple[Nodes, ...]]:
+    """Parse the nodes by partition; a partition without nodes is left out. `limits` is what `parse_cpus` returns."""
     found: dict[str, list[Nodes]] = {}
     known: dict[str, Nodes] = {}
     for line in stdout.split("\n"):
         if line.count(_SEPARATOR) != _COLUMNS.count(_SEPARATOR):
             continue
         partition, _, rest = line.partition(_SEPARATOR)
-        group = known.get(rest) or known.setdefault(rest, _nodes(rest))
+        group = known.get(rest) or known.setdefault(rest, _nodes(rest, limits))
         if group.count:
             found.setdefault(partition.strip(), []).append(group)
     return {partition: tuple(groups) for partition, groups in found.items()}
 
 
-def _nodes(fields: str) -> Nodes:
+def _nodes(fields: str, limits: Mapping[str, int]) -> Nodes:
     count, state, cpus, memory, gres, features, hosts = map(str.strip, fields.split(_SEPARATOR))
     gpus = parse_gpus(gres)
     return Nodes(
         names=hosts,
         count=parse_number(count) or 0,
         state=_state(state),
-        cpus=parse_number(cpus) or 0,
+        cpus=_least_cpus(hosts, parse_number(cpus) or 0, limits),
         memory_mb=parse_number(memory) or 0,
         gpus=sum(gpus.values()),
         gpu_type=next(iter(gpus)) if len(gpus) == 1 else "",
@@ -134,37 +131,25 @@ def parse_cpus(stdout: str) -> dict[str, int]:
     """Return the CPUs for jobs of the nodes that reserve some CPUs (CoreSpecCount, CpuSpecList)."""
     found: dict[str, int] = {}
     for line in stdout.split("\n"):
-        effective, kept = re.search(_EFFECTIVE, line), re.search(_CORES_KEPT, line)
-        if not (kept or effective):
-            continue
-        total = _count(line, "CPUTot")
-        left = int(effective[1]) if effective else total - int(kept[1] if kept else 0) * _count(line, "ThreadsPerCore")
+        total = _count(line, "CPUTot", 1)
+        unreserved = total - _count(line, "CoreSpecCount", 0) * _count(line, "ThreadsPerCore", 1)
+        left = _count(line, "CPUEfctv", unreserved)
         if 0 < left < total:
             found[line.partition(" ")[0].removeprefix("NodeName=")] = left
     return found
 
 
-def _count(line: str, key: str) -> int:
+def _count(line: str, key: str, missing: int) -> int:
     match = re.search(rf" {key}=(\d+)", line)
-    return int(match[1]) if match else 1
+    return int(match[1]) if match else missing
 
 
-def reduce_cpus(nodes: Mapping[str, tuple[Nodes, ...]], cpus: Mapping[str, int]) -> Mapping[str, tuple[Nodes, ...]]:
-    """Return the nodes with the CPUs that jobs can have; the lowest number in each group of sinfo."""
-    if not cpus:
-        return nodes
-    return {
-        partition: tuple(replace(group, cpus=_least_cpus(group, cpus)) for group in groups)
-        for partition, groups in nodes.items()
-    }
-
-
-def _least_cpus(group: Nodes, cpus: Mapping[str, int]) -> int:
+def _least_cpus(hosts: str, cpus: int, limits: Mapping[str, int]) -> int:
+    """Return the CPUs that jobs can have on each of these nodes."""
     try:
-        hosts = expand(group.names)
+        return min((limits.get(host, cpus) for host in expand(hosts)), default=cpus) if limits else cpus
     except UsageError:
-        return group.cpus
-    return min((cpus.get(host, group.cpus) for host in hosts), default=group.cpus)
+        return cpus
 
 
 def parse_partitions(stdout: str) -> list[Record]:

@@ -177,22 +177,15 @@ def _explain_early_end(run: RunDir, job_id: str, *, has_met: bool) -> Finding:
     lost = _LOST_NODE.search(what)
     host = lost[lost.lastindex or 0] if lost else ""
     if "could not connect IO" in text:
-        return Finding(
-            check="folder",
-            level="error",
-            host=host,
-            what=what,
-            why="srun could not open the output of its ranks: the run's folder is missing or read-only there",
-            advice="choose a folder that all nodes can write to (--runs-dir), or exclude the node (--exclude)",
+        check, why = (
+            "folder",
+            "srun could not open the output of its ranks: the run's folder is missing or read-only there",
         )
-    return Finding(
-        check="ranks" if has_met else "meeting",
-        level="error",
-        host=host,
-        what=what,
-        why="the ranks of a job on these nodes would end the same way",
-        advice=f"the output is in {run.logs}",
-    )
+        advice = "choose a folder that all nodes can write to (--runs-dir), or exclude the node (--exclude)"
+    else:
+        check, why = "ranks" if has_met else "meeting", "the ranks of a job on these nodes would end the same way"
+        advice = f"the output is in {run.logs}"
+    return Finding(check=check, level="error", host=host, what=what, why=why, advice=advice)
 
 
 def _add_srun_errors(reason: str, text: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from slurmddp.cli.cluster import format_cluster
-from slurmddp.cluster import Nodes, Qos, inspect
+from slurmddp.cluster import Qos, inspect
 from slurmddp.cluster.inspect import describe, parse_config, parse_gpus, parse_nodes, parse_partitions, query_cluster
 from slurmddp.errors import ClusterError
 from slurmddp.slurm.client import LostAnswerError
@@ -18,7 +18,7 @@ FIXTURES = Path(__file__).parent / "fixtures"
 
 
 def cluster_of(config="", partitions="", nodes=""):
-    return describe(parse_nodes(nodes), parse_partitions(partitions), parse_config(config))
+    return describe(parse_nodes(nodes, {}), parse_partitions(partitions), parse_config(config))
 
 
 def recorded(version):
@@ -39,9 +39,9 @@ def test_cpus_that_a_node_keeps_are_none_of_a_jobs():
     """As 22.05 writes it, and as versions before it did, by slurm.conf(5)."""
     kept = inspect.parse_cpus(NODES)
     assert kept == {"a": 12, "b": 10}
-    groups = {"gpu": (Nodes(names="a,c", count=2, state="idle", cpus=16, memory_mb=1),)}
-    assert inspect.reduce_cpus(groups, kept)["gpu"][0].cpus == 12
-    assert inspect.reduce_cpus(groups, {}) == groups
+    shown = "gpu\x1f2\x1fidle\x1f16\x1f1\x1f\x1f\x1fa,c\n"
+    assert [parse_nodes(shown, limits)["gpu"][0].cpus for limits in (kept, {"b": 10}, {})] == [12, 16, 16]
+    assert parse_nodes(shown.replace("a,c", "a["), kept)["gpu"][0].cpus == 16
 
 
 def test_20_11_is_read():
@@ -163,7 +163,7 @@ def test_gpus_are_found_among_generic_resources(gres, gpus):
     ],
 )
 def test_states_lose_their_marks(shown, state):
-    nodes = parse_nodes(f"p\x1f1\x1f{shown}\x1f1\x1f1\x1f\x1f\x1fn1\n")
+    nodes = parse_nodes(f"p\x1f1\x1f{shown}\x1f1\x1f1\x1f\x1f\x1fn1\n", {})
     assert nodes["p"][0].state == state
 
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from slurmddp.runs.findings import Finding
 from slurmddp.runtime.health.facts import MISSING, SHM, Facts
+from slurmddp.text import count
 
 LEAST_SHM_MB: Final = 256
 """A DataLoader's workers pass batches through /dev/shm; containers have 64 MB of it by default."""
@@ -163,7 +164,7 @@ def _gpus(ranks: All) -> Iterator[Finding]:
             yield _warning(
                 check="gpus",
                 host=host,
-                what=f"ranks {_list_ranks(members)} share {_count(len(present), 'GPU')}: {_shorten(list(present))}",
+                what=f"ranks {_list_ranks(members)} share {count(len(present), 'GPU')}: {_shorten(list(present))}",
                 why="NCCL refuses two ranks on one GPU, and the memory is shared",
                 advice="give --gpus-per-node as many as ranks, and leave CUDA_VISIBLE_DEVICES to Slurm",
             )
@@ -172,7 +173,7 @@ def _gpus(ranks: All) -> Iterator[Finding]:
             yield _warning(
                 check="gpus",
                 host=host,
-                what=f"its {len(members)} ranks see {_count(fewest, 'GPU')} each",
+                what=f"its {len(members)} ranks see {count(fewest, 'GPU')} each",
                 why="a program that takes the GPU of its local rank ends by `invalid device ordinal`",
                 advice="ask by --gpus-per-node, not for GPUs per task",
             )
@@ -181,7 +182,7 @@ def _gpus(ranks: All) -> Iterator[Finding]:
                 check="gpus",
                 level="note",
                 host=host,
-                what=f"{_count(len(present), 'GPU')} for {_count(len(members), 'rank')}",
+                what=f"{count(len(present), 'GPU')} for {count(len(members), 'rank')}",
                 why="those beyond one a rank stay idle, unless the program takes several",
                 advice=f"--ntasks-per-node {len(present)} uses all, --gpus-per-node {len(members)} asks for no more",
             )
@@ -196,7 +197,7 @@ def _affinity(ranks: All) -> Iterator[Finding]:
             yield _warning(
                 check="affinity",
                 host=host,
-                what=f"its {_count(len(members), 'rank')} may run on {_count(used, 'CPU')} of the {wanted} asked for",
+                what=f"its {count(len(members), 'rank')} may run on {count(used, 'CPU')} of the {wanted} asked for",
                 why="loaders and threads of all its ranks share what is left",
                 advice="start it by the batch script of slurmddp, whose srun repeats --cpus-per-task; leave --cpu-bind "
                 "and SLURM_CPU_BIND to Slurm",
@@ -246,7 +247,3 @@ def _list_ranks(members: All) -> str:
 def _shorten(words: Sequence[str]) -> str:
     more = f" and {len(words) - _MOST_LISTED} more" if len(words) > _MOST_LISTED else ""
     return ", ".join(words[:_MOST_LISTED]) + more
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
