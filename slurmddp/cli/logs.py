@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import islice
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 
@@ -187,11 +188,7 @@ def _choose_formatter(wanted: Selection, *, follow: bool, errors: bool, as_json:
         return _format_with_place
     if wanted.ranks is None or len(wanted.ranks) > 1:
         return partial(_format_with_label, attempts=follow or wanted.attempt == ALL)
-    return _format_clean if sys.stdout.isatty() else _format_raw
-
-
-def _format_raw(line: Line) -> bytes:
-    return line.text
+    return _format_clean if sys.stdout.isatty() else attrgetter("text")
 
 
 def _format_clean(line: Line) -> bytes:

@@ -40,13 +40,10 @@ def format_jobs(statuses: Sequence[JobStatus], *, each: bool = False, width: int
 
 def format_job(status: JobStatus) -> Iterator[str]:
     """Yield all details of one job, one per line."""
-    yield f"{_title(status)} {escape_text(status.state)}"
+    name = f"{escape_text(status.name)}: " if status.name else ""
+    yield f"{name}job {status.job_id} is {escape_text(status.state)}"
     for label, text in _details(status):
         yield from wrap_text(text, f"  {label:{_LABEL}}", cut=True)
-
-
-def _title(status: JobStatus) -> str:
-    return f"{escape_text(status.name)}: job {status.job_id} is" if status.name else f"job {status.job_id} is"
 
 
 def _group_key(status: JobStatus, *, each: bool) -> tuple[str, str, str]:

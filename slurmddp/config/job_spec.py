@@ -16,7 +16,7 @@ from slurmddp.config.option_types import Count, Field, Option, Tasks, fields_of
 from slurmddp.config.worker_options import WorkerOptions, arguments
 from slurmddp.errors import UsageError
 from slurmddp.slurm.environment import SCRUBBED
-from slurmddp.slurm.values import seconds
+from slurmddp.slurm.values import parse_duration
 from slurmddp.text import MASK, quote_value
 
 Gpus = Annotated[
@@ -331,7 +331,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def time_s(self) -> int | None:
         """The time limit in seconds; None for the partition's limit, or no limit."""
-        return seconds(self.time) if self.time else None
+        return parse_duration(self.time) if self.time else None
 
     @property
     def lead_s(self) -> int:

@@ -1,16 +1,13 @@
 """Checks with Slurm: whether it answers, whether it would accept the job, and what preemption does to it."""
 
 from collections.abc import Iterator, Mapping
-from functools import partial
 
 from slurmddp.cluster import Cluster, Partition
 from slurmddp.cluster.limits import find_problems
 from slurmddp.cluster.request import Request
 from slurmddp.errors import ClusterError
-from slurmddp.runs.findings import Finding
+from slurmddp.runs.findings import Finding, Level
 from slurmddp.slurm import sbatch_command
-
-_preemption_finding = partial(Finding, check="preemption")
 
 
 def check_cluster(request: Request, script: bytes | None, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -42,34 +39,28 @@ def _test_sbatch(script: bytes, environ: Mapping[str, str]) -> Finding:
 
 def describe_preemption(partition: Partition, cluster: Cluster, *, requeues: bool) -> Finding:
     """Return what happens to the job if one of higher priority needs its nodes."""
-    if cluster.preempts_by_qos:
-        what = f"partition {partition.name}: jobs are preempted by QOS, as the site has configured it"
-        return _preemption_finding(level="note", what=what)
     grace = f"after a grace time of {partition.grace_s} s" if partition.grace_s else "at once"
     notice = _describe_notice(partition, cluster)
-    if partition.preemption == "off":
-        return _preemption_finding(level="ok", what=f"partition {partition.name}: no job is preempted")
-    if partition.preemption in ("suspend", "gang"):
-        return _preemption_finding(
-            level="warning",
-            what=f"partition {partition.name}: a preempted job is suspended, and continues later",
-            why="ranks that continue at different times can time out in a collective",
-            advice="choose another --partition for long collectives, or expect a restart of the ranks",
-        )
-    if partition.preemption == "requeue" and requeues:
-        what = f"partition {partition.name}: a preempted job is requeued {grace}; {notice}"
-        return _preemption_finding(level="ok" if partition.grace_s else "note", what=what)
-    what = f"partition {partition.name}: a preempted job is cancelled {grace}; {notice}"
-    if partition.grace_s and requeues:
-        what += "; it requeues itself within the grace time"
-        return _preemption_finding(level="note", what=what)
-    return Finding(
-        check="preemption",
-        level="warning",
-        what=what,
-        why="the job does not start again by itself",
-        advice="queue jobs that continue it: `submit --chain N`",
-    )
+    level: Level = "note"
+    why = advice = ""
+    if cluster.preempts_by_qos:
+        what = "jobs are preempted by QOS, as the site has configured it"
+    elif partition.preemption == "off":
+        level, what = "ok", "no job is preempted"
+    elif partition.preemption in ("suspend", "gang"):
+        level, what = "warning", "a preempted job is suspended, and continues later"
+        why = "ranks that continue at different times can time out in a collective"
+        advice = "choose another --partition for long collectives, or expect a restart of the ranks"
+    elif partition.preemption == "requeue" and requeues:
+        level = "ok" if partition.grace_s else "note"
+        what = f"a preempted job is requeued {grace}; {notice}"
+    elif partition.grace_s and requeues:
+        what = f"a preempted job is cancelled {grace}; {notice}; it requeues itself within the grace time"
+    else:
+        level, what = "warning", f"a preempted job is cancelled {grace}; {notice}"
+        why, advice = "the job does not start again by itself", "queue jobs that continue it: `submit --chain N`"
+    what = f"partition {partition.name}: {what}"
+    return Finding(check="preemption", level=level, what=what, why=why, advice=advice)
 
 
 def _describe_notice(partition: Partition, cluster: Cluster) -> str:

@@ -36,7 +36,6 @@ _LOCAL_FOLDERS: Final = ("/tmp/", "/var/tmp/", "/dev/shm/")  # noqa: S108 - only
 _FIELDS: Final = 6
 """At least: options may hold spaces, as those of 9p do."""
 _folder_finding = partial(Finding, check="folder")
-_room_warning = partial(Finding, check="room", level="warning")
 
 
 def check_storage(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -52,7 +51,7 @@ def check_storage(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding
         )
         return
     yield _check_sharing(run.path, existing)
-    yield from _check_room(run, existing, spec)
+    yield _check_room(run, existing, spec)
     yield from _check_quota()
     yield from _check_caches(spec, environ)
 
@@ -71,23 +70,19 @@ def _check_sharing(path: Path, existing: Path) -> Finding:
     return _folder_finding(level="note", what=what, why=why, advice=advice)
 
 
-def _check_room(run: RunDir, folder: Path, spec: JobSpec) -> Iterator[Finding]:
+def _check_room(run: RunDir, folder: Path, spec: JobSpec) -> Finding:
     free, wanted = shutil.disk_usage(folder).free, needed_bytes(run, spec)
     inodes = os.statvfs(folder)
     if free < wanted:
-        yield _room_warning(
-            what=f"{free / 1e9:.3g} GB are free in the run's folder, and the run may need {wanted / 1e9:.3g} GB",
-            why="a checkpoint that has no room is lost, and the job goes on without it",
-            advice="remove old runs, or choose another folder: --runs-dir",
-        )
+        what = f"{free / 1e9:.3g} GB are free in the run's folder, and the run may need {wanted / 1e9:.3g} GB"
+        advice = "remove old runs, or choose another folder: --runs-dir"
     elif inodes.f_files and inodes.f_favail < LEAST_INODES:
-        yield _room_warning(
-            what=f"only {inodes.f_favail} more files can be created in the run's folder",
-            why="a checkpoint that has no room is lost, and the job goes on without it",
-            advice="remove old files, or choose another folder: --runs-dir",
-        )
+        what = f"only {inodes.f_favail} more files can be created in the run's folder"
+        advice = "remove old files, or choose another folder: --runs-dir"
     else:
-        yield Finding(check="room", level="ok", what=f"{free / 1e9:.3g} GB are free in the run's folder")
+        return Finding(check="room", level="ok", what=f"{free / 1e9:.3g} GB are free in the run's folder")
+    why = "a checkpoint that has no room is lost, and the job goes on without it"
+    return Finding(check="room", level="warning", what=what, why=why, advice=advice)
 
 
 def needed_bytes(run: RunDir, spec: JobSpec) -> int:

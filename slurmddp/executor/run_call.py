@@ -208,7 +208,8 @@ class Call:
         self._saved.set()
 
     def _save_call(self) -> Verdict:
-        again, timed_out = self._checkpoint(), self._reason == "time limit"
+        again = self._delayed._checkpoint_function()  # noqa: SLF001 - it knows both names of the method
+        timed_out = self._reason == "time limit"
         left = self._delayed._timeout_countdown - timed_out  # noqa: SLF001 - where submitit keeps it
         if (again is None and _is_checkpointable(self._delayed)) or left < 0:
             why = "timed-out too many times" if again else "checkpoint function returned None"
@@ -221,9 +222,6 @@ class Call:
             exit_codes.STOPPED,
             f"told to stop ({self._reason}); {'checkpoint() is kept' if again else 'the call begins anew'}",
         )
-
-    def _checkpoint(self) -> utils.DelayedSubmission | None:
-        return self._delayed._checkpoint_function()  # noqa: SLF001 - it knows both names of the method
 
     def _failed(self, verdict: Verdict, trace: str) -> Verdict:
         if verdict.status == exit_codes.FAILED:

@@ -106,15 +106,12 @@ class Law:
         nodes = None if self.node_size is None else -(-gpus // self.node_size)
         row = _row(self.terms, gpus, nodes)
         time_s, drawn_s = float(row @ np.asarray(self.seconds)), row @ self.draws
-        done, base = relative_work(gpus, self.scaling) / self._base_rate, self.points[0].gpus
-        low_s, high_s = _interval(drawn_s, time_s)
-        speed_ups = [base * done / seconds if seconds else math.inf for seconds in (time_s, high_s, low_s)]
-        return PredictedSize(gpus, time_s, low_s, high_s, *speed_ups)
-
-    @property
-    def _base_rate(self) -> float:
         base = self.points[0]
-        return relative_work(base.gpus, self.scaling) / base.time_s
+        base_rate = relative_work(base.gpus, self.scaling) / base.time_s
+        done = relative_work(gpus, self.scaling) / base_rate
+        low_s, high_s = _interval(drawn_s, time_s)
+        speed_ups = [base.gpus * done / seconds if seconds else math.inf for seconds in (time_s, high_s, low_s)]
+        return PredictedSize(gpus, time_s, low_s, high_s, *speed_ups)
 
 
 @dataclass(frozen=True)

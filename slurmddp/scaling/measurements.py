@@ -128,10 +128,8 @@ def _check_work(ordered: Sequence[Point], scaling: Scaling) -> None:
     for point in ordered[1:]:
         if not (base.samples and point.samples):
             continue
-        grown, expected = (
-            point.samples / base.samples,
-            relative_work(point.gpus, scaling) / relative_work(base.gpus, scaling),
-        )
+        grown = point.samples / base.samples
+        expected = relative_work(point.gpus, scaling) / relative_work(base.gpus, scaling)
         if abs(grown / expected - 1) > 0.01:  # noqa: PLR2004 - batches are rounded
             raise UsageError(
                 f"--{scaling}: a step took {base.samples} samples on {count(base.gpus, 'GPU')} and "

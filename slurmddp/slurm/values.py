@@ -41,11 +41,11 @@ def parse_word(text: str) -> str:
     return "" if text.strip() in NO_VALUE else text.strip()
 
 
-def seconds(limit: str) -> int | None:
-    """Return a Slurm time in seconds, None when unlimited (sbatch(1), --time)."""
-    if not limit[0].isdigit():
+def parse_duration(text: str) -> int | None:
+    """Return a Slurm time in seconds (sbatch(1), --time); None for `UNLIMITED` and for a text that is no duration."""
+    if not _DURATION.fullmatch(text):
         return None
-    days, dash, clock = limit.rpartition("-")
+    days, dash, clock = text.rpartition("-")
     parts = [int(part) for part in clock.split(":")]
     if dash:
         hours, minutes, secs = (*parts, 0, 0)[:3]
@@ -57,15 +57,10 @@ def seconds(limit: str) -> int | None:
 
 
 def slurm_time(limit_s: int) -> str:
-    """Return a time in seconds as Slurm writes it, `D-HH:MM:SS`, the inverse of `seconds`."""
+    """Return a time in seconds as Slurm writes it, `D-HH:MM:SS`, the inverse of `parse_duration`."""
     days, rest = divmod(limit_s, 86400)
     clock = f"{rest // 3600:02d}:{rest // 60 % 60:02d}:{rest % 60:02d}"
     return f"{days}-{clock}" if days else clock
-
-
-def parse_duration(text: str) -> int | None:
-    """Return a duration in seconds; None for `UNLIMITED` and for a text that is not a duration."""
-    return seconds(text) if _DURATION.fullmatch(text) else None
 
 
 def parse_moment(text: str) -> datetime | None:

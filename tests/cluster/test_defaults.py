@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from slurmddp.cluster import Cluster, Nodes, Partition
 from slurmddp.cluster.defaults import fill_open_values
 from slurmddp.config.resolve import resolve
-from slurmddp.slurm.values import seconds, slurm_time
+from slurmddp.slurm.values import parse_duration, slurm_time
 
 BIG = Nodes(names="b[1-4]", count=4, state="idle", cpus=40, memory_mb=400_000, gpus=8, gpu_counts=(("a100", 8),))
 SMALL = Nodes(names="s1", count=1, state="mixed", cpus=40, memory_mb=100_000, gpus=2, features=("old",))
@@ -109,4 +109,4 @@ def test_each_computed_value_says_why():
 
 @pytest.mark.parametrize("limit_s", [1, 59, 3600, 86399, 86400, 10 * 86400 + 1])
 def test_a_time_is_read_as_it_was_written(limit_s):
-    assert seconds(slurm_time(limit_s)) == limit_s
+    assert parse_duration(slurm_time(limit_s)) == limit_s

@@ -4,7 +4,7 @@ from datetime import datetime
 
 import pytest
 
-from slurmddp.slurm.values import parse_duration, parse_moment, seconds
+from slurmddp.slurm.values import parse_duration, parse_moment
 
 
 @pytest.mark.parametrize(
@@ -12,11 +12,11 @@ from slurmddp.slurm.values import parse_duration, parse_moment, seconds
     [("30", 1800), ("1:30", 90), ("2:00:00", 7200), ("1-12", 129600), ("1-0:30", 88200), ("1-1:1:1", 90061)],
 )
 def test_time_limits_are_read_as_sbatch_reads_them(limit, expected):
-    assert seconds(limit) == expected
+    assert parse_duration(limit) == expected
 
 
 def test_an_unlimited_time_has_no_seconds():
-    assert seconds("UNLIMITED") is None
+    assert parse_duration("UNLIMITED") is None
 
 
 @pytest.mark.parametrize("text", ["", "UNLIMITED", "INVALID", "Partition_Limit", "1:2:3:4", "x"])

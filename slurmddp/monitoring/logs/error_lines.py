@@ -41,15 +41,11 @@ class Errors:
             if not _goes_on(text):
                 self._inside.discard(path)
             return True
-        if not _looks_wrong(text):
+        if not (_may_look_wrong(text.translate(_SHAPE)) and _pattern().search(text)):
             return False
         if _TRACEBACK.search(text):
             self._inside.add(path)
         return True
-
-
-def _looks_wrong(text: bytes) -> bool:
-    return _may_look_wrong(text.translate(_SHAPE)) and _pattern().search(text) is not None
 
 
 @lru_cache(maxsize=_SHAPES)

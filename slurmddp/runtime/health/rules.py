@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from slurmddp.runs.findings import Finding
+from slurmddp.runs.findings import Finding, Level
 from slurmddp.runtime.health.facts import MISSING, SHM, Facts
 from slurmddp.text import count
 
@@ -136,23 +136,16 @@ def _script(ranks: All) -> Iterator[Finding]:
     script = ranks[0].script
     if len(by_digest) <= 1:
         return
-    if MISSING in by_digest:
-        yield Finding(
-            check="script",
-            level="error",
-            host=by_digest[MISSING][0].host,
-            what=f"{script} cannot be read by {_list_members(by_digest[MISSING])}",
-            why="these ranks have nothing to run",
-            advice="put it on a file system that all nodes share",
-        )
-        return
-    yield _warning(
-        check="script",
-        host=_odd_host(by_digest),
-        what=f"{script} differs: {_list_groups(by_digest)} (sha256)",
-        why="the ranks would run different programs",
-        advice="put it on a file system that all nodes share, or wait until all nodes see your last change",
-    )
+    level: Level = "warning"
+    if unreadable := by_digest.get(MISSING):
+        level, host = "error", unreadable[0].host
+        what, why = f"{script} cannot be read by {_list_members(unreadable)}", "these ranks have nothing to run"
+        advice = "put it on a file system that all nodes share"
+    else:
+        host, what = _odd_host(by_digest), f"{script} differs: {_list_groups(by_digest)} (sha256)"
+        why = "the ranks would run different programs"
+        advice = "put it on a file system that all nodes share, or wait until all nodes see your last change"
+    yield Finding(check="script", level=level, host=host, what=what, why=why, advice=advice)
 
 
 def _gpus(ranks: All) -> Iterator[Finding]:
@@ -160,32 +153,24 @@ def _gpus(ranks: All) -> Iterator[Finding]:
         present = dict.fromkeys(gpu for facts in members for gpu in facts.gpus)
         if not present or not any(facts.gpus_asked for facts in members):
             continue
+        fewest = min(len(facts.gpus) for facts in members)
+        gpus = count(len(present), "GPU")
+        level: Level = "warning"
         if len(present) < len(members):
-            yield _warning(
-                check="gpus",
-                host=host,
-                what=f"ranks {_list_ranks(members)} share {count(len(present), 'GPU')}: {_shorten(list(present))}",
-                why="NCCL refuses two ranks on one GPU, and the memory is shared",
-                advice="give --gpus-per-node as many as ranks, and leave CUDA_VISIBLE_DEVICES to Slurm",
-            )
-        elif any(len(facts.gpus) < len(members) for facts in members):
-            fewest = min(len(facts.gpus) for facts in members)
-            yield _warning(
-                check="gpus",
-                host=host,
-                what=f"its {len(members)} ranks see {count(fewest, 'GPU')} each",
-                why="a program that takes the GPU of its local rank ends by `invalid device ordinal`",
-                advice="ask by --gpus-per-node, not for GPUs per task",
-            )
+            what = f"ranks {_list_ranks(members)} share {gpus}: {_shorten(list(present))}"
+            why = "NCCL refuses two ranks on one GPU, and the memory is shared"
+            advice = "give --gpus-per-node as many as ranks, and leave CUDA_VISIBLE_DEVICES to Slurm"
+        elif fewest < len(members):
+            what = f"its {len(members)} ranks see {count(fewest, 'GPU')} each"
+            why = "a program that takes the GPU of its local rank ends by `invalid device ordinal`"
+            advice = "ask by --gpus-per-node, not for GPUs per task"
         elif len(present) > len(members):
-            yield Finding(
-                check="gpus",
-                level="note",
-                host=host,
-                what=f"{count(len(present), 'GPU')} for {count(len(members), 'rank')}",
-                why="those beyond one a rank stay idle, unless the program takes several",
-                advice=f"--ntasks-per-node {len(present)} uses all, --gpus-per-node {len(members)} asks for no more",
-            )
+            what, level = f"{gpus} for {count(len(members), 'rank')}", "note"
+            why = "those beyond one a rank stay idle, unless the program takes several"
+            advice = f"--ntasks-per-node {len(present)} uses all, --gpus-per-node {len(members)} asks for no more"
+        else:
+            continue
+        yield Finding(check="gpus", level=level, host=host, what=what, why=why, advice=advice)
 
 
 def _affinity(ranks: All) -> Iterator[Finding]:

@@ -18,11 +18,10 @@ from slurmddp.runtime.checkpoint.state_dicts import full_state_dict, unwrap
 from slurmddp.runtime.launch.output import print_line
 from slurmddp.runtime.session import Session, init
 from slurmddp.worker.bundled.batches import Batch, test_batches, training_batches
+from slurmddp.worker.bundled.metrics import Board, StepMetrics
 from slurmddp.worker.bundled.optimizer import Precision, make_optimizer, scaled_rate, scheduled_rate, set_rate
 from slurmddp.worker.bundled.parallelize import sync_gradients, wrap
-from slurmddp.worker.bundled.step_metrics import StepMetrics
 from slurmddp.worker.bundled.tasks import make_task
-from slurmddp.worker.bundled.tensorboard import Board
 from slurmddp.worker.task import Batched, Examples, Task
 
 TEST_BATCH = 512

@@ -7,7 +7,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from slurmddp.runs.layout import RunDir
-from slurmddp.worker.bundled.tensorboard import Board
+from slurmddp.worker.bundled.metrics import Board
 
 
 def scalars(run: RunDir, name: str) -> list[tuple[int, float]]:
@@ -42,7 +42,7 @@ def test_a_full_disk_ends_the_writing_alone(tmp_path):
 import resource
 from pathlib import Path
 from slurmddp.runs.layout import RunDir
-from slurmddp.worker.bundled.tensorboard import Board
+from slurmddp.worker.bundled.metrics import Board
 first = Board(RunDir(Path({str(tmp_path)!r})), 0)
 resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
 for step in range(200):
