@@ -1,5 +1,6 @@
 # make demo    a real two-node Slurm on this machine trains a model (KEEP=1 leaves the cluster up)
 # make test    every test, those on a real Slurm included
+#              with SLURM=22.05, 24.11 or 26.05: these targets on a Debian that has this Slurm (tests/other-slurm)
 # make soak    every case of the survival tests, with 2 ranks and with 4, and every framework; half an hour
 # make chaos   a quarter of an hour of random faults; RUNS=N trainings of each size (6)
 # make check   formatting, lint and types
@@ -10,7 +11,7 @@ SHELL := /bin/bash
 .PHONY: demo test soak chaos check bench slurm clean
 
 PYTHON ?= python3
-VENV := .venv
+VENV := .venv$(SLURM:%=-%)
 BIN := $(VENV)/bin
 PACKAGES := slurm-wlm slurm-wlm-basic-plugins munge iproute2 uidmap dataset-fashion-mnist
 ACCOUNTING := slurmdbd slurm-wlm-mysql-plugin mariadb-server
@@ -35,6 +36,10 @@ slurm:
 	  DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends $(PACKAGES) >/dev/null
 	fi
 
+ifdef SLURM
+demo test soak chaos:
+	@tests/other-slurm $(addprefix -b ,$(BIND)) $(SLURM) $(MAKE) $@ SLURM= VENV=$(VENV)
+else
 demo: $(VENV)/installed slurm
 	@PATH="$(CURDIR)/$(BIN):$$PATH" KEEP="$(KEEP)" FASHION=$(FASHION) bash jobs/demo.sh
 
@@ -49,6 +54,7 @@ soak: $(VENV)/installed slurm
 chaos: $(VENV)/installed slurm
 	@export SLURMDDP_TESTS_SOAK=1 SLURMDDP_TESTS_CHAOS=$(RUNS) OMP_NUM_THREADS=1
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -k chaos -o timeout=3600 tests/test_survival.py $(ARGS)
+endif
 
 check: $(VENV)/installed
 	@$(BIN)/ruff format --check .

@@ -210,7 +210,8 @@ def _partition(
 
 def _gives_whole_nodes(record: Record, config: Record) -> bool:
     shared = record.get("OverSubscribe", record.get("Shared", ""))
-    return shared == "EXCLUSIVE" or config.get("SelectType", "").strip() == "select/linear"
+    exclusive = shared == "EXCLUSIVE" or record.get("Exclusive") == "NODE"  # 26.05 shows the same option so
+    return exclusive or config.get("SelectType", "").strip() == "select/linear"
 
 
 def _default_memory(record: Record) -> str:

@@ -1,6 +1,8 @@
 """Checks with Slurm: whether it answers, whether it would accept the job, and what preemption does to it."""
 
+import re
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 from slurmddp.cluster import Cluster, Partition
 from slurmddp.cluster.limits import find_problems
@@ -9,6 +11,9 @@ from slurmddp.errors import ClusterError
 from slurmddp.runs.findings import Finding, Level
 from slurmddp.slurm import sbatch_command
 
+TESTED: Final = ("22.05", "24.11", "26.05")
+"""The versions of Slurm that slurmddp is tested with (docs/compatibility.md), the oldest first."""
+
 
 def check_cluster(request: Request, script: bytes | None, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what Slurm says of a job; `script` is None if there is no batch script that sbatch could test."""
@@ -16,7 +21,7 @@ def check_cluster(request: Request, script: bytes | None, environ: Mapping[str, 
     if cluster is None:
         yield _refusal("slurm", request.silence)
         return
-    yield Finding(check="slurm", level="ok", what=f"cluster {cluster.name}, Slurm {cluster.version}, answers")
+    yield _describe_version(cluster)
     found = [_refusal("request", problem) for problem in find_problems(spec, cluster)]
     yield from found or [Finding(check="request", level="ok", what="the cluster has what the job asks for")]
     if script is not None:
@@ -26,6 +31,20 @@ def check_cluster(request: Request, script: bytes | None, environ: Mapping[str, 
         yield Finding(check="requeue", level="note", what=what)
     for partition in cluster.partitions_of(spec.partition):
         yield describe_preemption(partition, cluster, requeues=spec.requeue)
+
+
+def _describe_version(cluster: Cluster) -> Finding:
+    what = f"cluster {cluster.name}, Slurm {cluster.version}, answers"
+    release = re.match(r"\d\d\.\d\d", cluster.version)
+    if release is None or TESTED[0] <= release[0] <= TESTED[-1]:
+        return Finding(check="slurm", level="ok", what=what)
+    return Finding(
+        check="slurm",
+        level="note",
+        what=what,
+        why=f"slurmddp is tested with Slurm {', '.join(TESTED)}, and not with this version",
+        advice="try a short job first: `submit --steps 10`",
+    )
 
 
 def _test_sbatch(script: bytes, environ: Mapping[str, str]) -> Finding:

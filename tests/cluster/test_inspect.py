@@ -315,6 +315,8 @@ def test_an_accounting_that_does_not_answer_is_said_not_fatal(tmp_path):
     [
         ("SelectType = select/cons_tres", "OverSubscribe=EXCLUSIVE", True),
         ("", "Shared=EXCLUSIVE", True),
+        ("SelectType = select/cons_tres", "Exclusive=NODE OverSubscribe=NO", True),
+        ("SelectType = select/cons_tres", "Exclusive=USER OverSubscribe=NO", False),
         ("SelectType              = select/linear", "OverSubscribe=NO", True),
         ("SelectType = select/cons_tres", "OverSubscribe=NO ExclusiveUser=YES", False),
         ("", "", False),

@@ -32,6 +32,17 @@ def test_preemption_by_qos_is_left_to_the_site():
     assert found.level == "note" and "QOS" in found.what
 
 
+@pytest.mark.parametrize(
+    ("version", "level"),
+    [("22.05.8", "ok"), ("23.11.4", "ok"), ("26.05.5", "ok"), ("21.08.1", "note"), ("26.11.0", "note"), ("", "ok")],
+)
+def test_a_version_that_was_never_tested_is_named(version, level):
+    cluster = Cluster(name="c", version=version, partitions=(Partition(name="gpu", default=True),))
+    found = next(check_cluster(Request(Resolved(JobSpec(job_name="exp"), {}), cluster), None, {}))
+    assert (found.check, found.level) == ("slurm", level)
+    assert ("22.05, 24.11, 26.05" in found.why) == (level == "note")
+
+
 def test_a_cluster_that_requeues_nothing_by_itself_is_told():
     cluster = Cluster(requeue=False, partitions=(Partition(name="gpu", default=True),))
     found = check_cluster(Request(Resolved(JobSpec(job_name="exp"), {}), cluster), None, {})
