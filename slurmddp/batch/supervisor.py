@@ -119,6 +119,7 @@ class Supervisor:
         if self.options.single_attempt:
             return Start()
         if self.job.restarts and (finished := attempts.finished_attempt(self.job)):
+            self.attempt = finished  # the event of the end belongs to it: this start is no attempt
             return End(DONE, f"attempt {finished} has finished the training, so no ranks are started")
         if self.job.restarts == 0:  # the file may be left by a job of the same number on an earlier cluster
             with suppress(OSError):

@@ -28,12 +28,13 @@ def by_hand(slurm, tmp_path):
 
 def test_jobs_made_by_hand_are_told_by_slurm_and_their_output(by_hand, wait_for_job, slurm, slurm_env, tmp_path):
     step = f"srun --kill-on-bad-exit=1 {sys.executable} {PROGRAM}"
+    (tmp_path / "file").touch()
     jobs = {
         "exception": by_hand(f"{step} value"),
         "rank-killed": by_hand(f"{step} kill"),
         "status-swallowed": by_hand(f"{step} value; echo done"),
         "command-missing": by_hand("no-such-program"),
-        "output-missing": by_hand("true", output=tmp_path / "missing" / "x.out"),
+        "output-missing": by_hand("true", output=tmp_path / "file" / "x.out"),
         "none": by_hand("echo 'error: none'"),
         "held": by_hand("true", "--hold"),
         "running": by_hand(f"{step} wait"),

@@ -135,7 +135,7 @@ def test_preempted_on_two_nodes_it_comes_back_once_and_finds_its_own_checkpoint(
     job.until_said("epoch 3 done")
     sandbox.preempt(job.job_id)
     ended = wait_for_job(job.job_id)
-    assert (ended["JobState"], ended["Restarts"]) == ("COMPLETED", "1"), job.story()
+    assert (ended["JobState"], len(job.events("requeue"))) == ("COMPLETED", 1), job.story()
     (resumed,) = re.findall(r"resumed at (\d+)", job.run.rank_log(job.job_id, "1.0", 0).read_text())
     assert int(resumed) >= 3
     assert places(job.output()) == ON_TWO_NODES
@@ -149,7 +149,7 @@ def test_lightning_saves_at_each_notice_and_goes_on_there(calm, submit, wait_for
     job.until_said("epoch 5 done")
     sandbox.preempt(job.job_id)
     ended = wait_for_job(job.job_id)
-    assert (ended["JobState"], ended["Restarts"], len(job.events("requeue"))) == ("COMPLETED", "2", 2), job.story()
+    assert (ended["JobState"], len(job.events("requeue"))) == ("COMPLETED", 2), job.story()
     assert len(starts(job, ranks=2)) == 3 and f"at step {EPOCHS * 8}\n" in job.output(), job.story()
     assert places(job.output()) == ON_TWO_NODES
     assert final_loss(job.output()) == pytest.approx(final_loss(calm("lightning_fit")), rel=1e-5)

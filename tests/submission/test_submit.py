@@ -261,14 +261,14 @@ def test_a_site_that_takes_requeue_away_is_told_of_and_the_job_is_submitted(shim
 
 
 def test_a_job_that_may_wait_for_ever_is_told_of_at_once(name, slurm_env, tmp_path, monkeypatch):
-    """Here a partition that has too few nodes; with slurmdbd, the limits of a QOS are known as early."""
+    """Here a partition that has a shorter time limit; with slurmdbd, the limits of a QOS are known as early."""
     monkeypatch.chdir(tmp_path)
-    command = [sys.executable, "-m", "slurmddp", "submit", "--force", "-N9", "--ntasks-per-node=1", "--name", name]
+    command = [sys.executable, "-m", "slurmddp", "submit", "--force", "-p", "short", "-t", "2:00:00", "--name", name]
     done = subprocess.run(command, env=slurm_env, capture_output=True, text=True, check=False)
     job_id = done.stdout.strip()
     assert done.returncode == 0, done.stderr
     told = next(line for line in done.stderr.splitlines() if line.startswith(f"job {job_id} waits (Partition"))
-    assert f"; `slurmddp cancel {job_id}`, then submit what fits" in told
+    assert f"`slurmddp cancel {job_id}` and submit again" in told
 
 
 def test_the_log_of_an_earlier_job_of_the_same_number_is_set_aside(tmp_path):
