@@ -238,7 +238,18 @@ def test_a_submission_with_leaking_variables_or_from_inside_a_job_is_the_same(cl
     done = subprocess.run(step, env=slurm_env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
     assert " SLURM_STEP_ID " in done.stderr
     jobs.append(done.stdout.strip())
-    varying = ("JobId", "JobName", "Time", "Priority", "StdOut", "StdErr", "Sched", "AllocNode")
+    varying = (
+        "JobId",
+        "JobName",
+        "Time",
+        "Priority",
+        "StdOut",
+        "StdErr",
+        "Sched",
+        "AllocNode",
+        "SubmitLine",
+        "--output",
+    )
     shown = [slurm("scontrol", "show", "job", job).split() for job in jobs]
     slurm("scancel", *jobs)
     first, *others = ([word for word in words if not any(part in word for part in varying)] for words in shown)
