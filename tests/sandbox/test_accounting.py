@@ -27,7 +27,12 @@ def accounting():
         if os.environ.get("SLURMDDP_TESTS_REQUIRE_SLURM") == "1":
             raise
         pytest.skip(str(error))
-    running = room.up(room.Plan(name=f"sacct-{os.getpid()}", nodes=1, accounting=True), die_with_parent=True)
+    try:
+        running = room.up(room.Plan(name=f"sacct-{os.getpid()}", nodes=1, accounting=True), die_with_parent=True)
+    except ClusterError as error:
+        if "_check_mysql_concat_is_sane" not in str(error):
+            raise
+        pytest.skip("slurmdbd 26.05.5 does not work with Debian forky's MariaDB client")
     yield running
     running.down()
 
