@@ -1,10 +1,10 @@
 """Draws docs/watch.svg: the screen of `slurmddp watch`, of a job that runs now.
 
     slurmddp sandbox up && eval "$(slurmddp sandbox env)"
-    slurmddp submit --nodes 2 --ntasks-per-node 2 -c 1 --task cifar10 --data synthetic
-    python docs/watch_svg.py cifar10 docs/watch.svg      # once it has trained for a while
+    slurmddp submit --nodes 2 --ntasks-per-node 2 -c 1 --task mnist --data synthetic --epochs 40
+    python docs/watch_svg.py mnist docs/watch.svg      # once it has trained for a while
 
-It is the screen at 110 columns and 30 lines, by Textual's export_screenshot, without the font that it would load from
+It is the screen at 100 columns and 28 lines, by Textual's export_screenshot, without the font that it would load from
 elsewhere.
 """
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from slurmddp.cli.watch.app import WatchApp
 
-SIZE = (110, 30)
+SIZE = (100, 28)
 ANSWER_S = 5
 
 
