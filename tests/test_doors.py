@@ -33,6 +33,8 @@ DOORS = {
     "torchvision": {"worker"},
     "submitit": {"executor"},
     "rich": {"cli"},
+    "textual": {"cli"},
+    "textual_plotext": {"cli"},
     "tensorboard": {"cli", "worker"},
     "numpy": {"scaling"},
     "matplotlib": {"scaling"},
@@ -141,7 +143,7 @@ from slurmddp.cli import main
 try:
     main({words!r})
 finally:
-    loaded = {{"torch", "submitit", "numpy", "matplotlib", "rich"}} & set(sys.modules)
+    loaded = {{"torch", "submitit", "numpy", "matplotlib", "rich", "textual"}} & set(sys.modules)
     sys.exit(f"loaded {{loaded}}" if loaded else 0)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -1,14 +1,12 @@
-"""Ask Slurm in a thread, since its programs may be slow and the screen must not wait. No terminal."""
+"""Questions and requests to Slurm, and threads for them, since Slurm's programs may be slow. No terminal."""
 
-import threading
+import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal, TypeVar
 
 from slurmddp.background import run_in_background
-from slurmddp.errors import SlurmddpError
 from slurmddp.monitoring import status
 from slurmddp.monitoring.status import JobStatus
 from slurmddp.runs import lookup
@@ -20,6 +18,8 @@ POLL_S: Final = 10.0
 _ORDER: Final[Mapping[Phase, int]] = {"running": 0, "queued": 1, "unknown": 2}
 
 Environ = Mapping[str, str]
+Verb = Literal["cancel", "requeue"]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -31,74 +31,28 @@ class Answer:
     """In seconds since 1970."""
 
 
-class Poller:
-    """Asks Slurm every ten seconds and on request, and carries out requests of the user."""
+async def run_in_thread(work: Callable[[], Result]) -> Result:
+    """Return the result of `work`, done in a daemon thread: unlike Textual's threads, it does not delay the exit."""
+    return await asyncio.shield(asyncio.wrap_future(run_in_background(work)))
 
-    def __init__(self, words: Sequence[str], runs_dir: str, environ: Environ, wake: Callable[[], None]) -> None:
-        """Set the words that name runs and jobs; `wake` is called after each change."""
-        self._words, self._runs_dir, self._environ, self._wake = words, runs_dir, environ, wake
-        self._requested = threading.Event()
-        self.last: Answer | None = None
-        self.asking = False
-        self.message = ""
-        """The result of the last request, or why there is no answer."""
 
-    def start(self) -> None:
-        """Start asking, in a daemon thread."""
-        run_in_background(self._work).add_done_callback(Future.result)
+def query(words: Sequence[str], runs_dir: str, environ: Environ) -> Answer:
+    """Ask Slurm for the jobs that the words name: running before pending before ended jobs, the newest first."""
+    runs = [status.last_submission(target) for target in lookup.find(words, runs_dir)]
+    targets = [setting for run in runs for setting in lookup.settings(run)]
+    jobs = {job.job_id: job for job in sorted(status.query_jobs(targets, environ), key=_sort_key)}
+    return Answer(tuple(jobs.values()), time.time())
 
-    def refresh(self) -> None:
-        """Ask Slurm now."""
-        self._requested.set()
 
-    def cancel(self, job_id: str) -> None:
-        """Cancel a job, in a thread."""
-        jobs = [job for job in (self.last.jobs if self.last else ()) if job.job_id == job_id]
-        self._run(lambda: cancel.cancel(jobs, self._environ, self._show_message), f"job {job_id} is cancelled")
-
-    def requeue(self, job_id: str) -> None:
-        """Requeue a job, in a thread."""
-        self._run(
-            lambda: requeue.requeue(job_id, exclude=(), environ=self._environ, notice=self._show_message),
-            f"job {job_id} is requeued",
-        )
-
-    def ask(self) -> None:
-        """Ask Slurm once, in this thread."""
-        self.asking = True
-        self._wake()
-        runs = [status.last_submission(target) for target in lookup.find(self._words, self._runs_dir)]
-        targets = [setting for run in runs for setting in lookup.settings(run)]
-        jobs = sorted(status.query_jobs(targets, self._environ), key=_sort_key)
-        self.last, self.asking = Answer(tuple(jobs), time.time()), False
-        self._wake()
-
-    def _work(self) -> None:
-        while True:
-            try:
-                self.ask()
-            except (SlurmddpError, OSError) as error:
-                self.asking = False
-                self._show_message(str(error))
-            self._requested.wait(POLL_S)
-            self._requested.clear()
-
-    def _run(self, request: Callable[[], object], message: str) -> None:
-        def report(future: Future[object]) -> None:
-            error = future.exception()
-            if error and not isinstance(error, SlurmddpError | OSError):
-                raise error
-            self._show_message(str(error) if error else message)
-            self.refresh()
-
-        run_in_background(request).add_done_callback(report)
-
-    def _show_message(self, message: str) -> None:
-        self.message = message
-        self._wake()
+def change_job(verb: Verb, job: JobStatus, environ: Environ, notice: Callable[[str], None]) -> str:
+    """Cancel or requeue a job, and return what was done; `notice` gets what it waits for."""
+    if verb == "cancel":
+        cancel.cancel([job], environ, notice)
+        return f"job {job.job_id} is cancelled"
+    requeue.requeue(job.job_id, exclude=(), environ=environ, notice=notice)
+    return f"job {job.job_id} is requeued"
 
 
 def _sort_key(job: JobStatus) -> tuple[int, float]:
-    """Return the key that sorts running before pending before ended jobs, the newest first."""
     moment = job.ended or job.started or job.submitted
     return _ORDER.get(job.phase, 3), -moment.timestamp() if moment else 0.0

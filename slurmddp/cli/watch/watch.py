@@ -2,17 +2,19 @@
 
 import os
 import signal
+import sys
+import threading
+from io import TextIOWrapper
 from typing import Final
 
 import click
 
 from slurmddp.cli.completion import complete_target
 from slurmddp.cli.job_command import runs_dir_option
-from slurmddp.errors import UsageError
+from slurmddp.errors import SlurmddpError, UsageError
 from slurmddp.runs import lookup
 
-READ_S: Final = 1.0
-"""Seconds between two reads of the files."""
+HINT: Final = "`slurmddp watch` needs the packages textual and textual-plotext; type: pip install 'slurmddp[watch]'"
 
 
 @click.command()
@@ -21,32 +23,36 @@ READ_S: Final = 1.0
 def watch(targets: tuple[str, ...], *, runs_dir: str) -> int:
     """Show jobs live: state, progress, curves of loss and throughput, events, output.
 
-    The default is the last job of each run. Keys choose a job, show its output, cancel it, or requeue it; h lists the
+    The default is the last job of each run. Keys choose a job, search its output, cancel it, or requeue it; ? lists the
     keys, q quits. Slurm is asked every 10 seconds, files are read every second.
     """
-    from slurmddp.cli.watch.terminal import is_screen
-
     lookup.find(targets, runs_dir)
-    if not is_screen():
+    if not _is_screen():
         raise UsageError("`slurmddp watch` needs a terminal; without one, type: slurmddp status")
-    number = _watch(targets, runs_dir)
-    return 128 + number if number else 0
+    try:
+        from slurmddp.cli.watch.app import WatchApp
+    except ImportError as error:
+        raise SlurmddpError(HINT) from error
+    for name in ("COLUMNS", "LINES"):  # they do not follow the size of the window
+        os.environ.pop(name, None)
+    if isinstance(sys.stderr, TextIOWrapper):
+        sys.stderr.reconfigure(errors="replace")  # for a terminal without UTF-8
+    threading.excepthook = _exit_without_terminal
+    app = WatchApp(targets, runs_dir, os.environ)
+    app.run()
+    return app.return_code or 0
 
 
-def _watch(targets: tuple[str, ...], runs_dir: str) -> int:
-    """Show jobs until the user quits; return the signal that ended it, 0 for a key."""
-    from slurmddp.cli.watch.frame import draw
-    from slurmddp.cli.watch.keys import Session
-    from slurmddp.cli.watch.poller import Poller
-    from slurmddp.cli.watch.terminal import Terminal
+def _is_screen() -> bool:
+    """Return whether the streams are a terminal that supports full-screen output, which Textual writes to stderr."""
+    streams = (sys.stdin, sys.stdout, sys.stderr)
+    return (
+        all(stream is not None and stream.isatty() for stream in streams) and os.environ.get("TERM", "dumb") != "dumb"
+    )
 
-    with Terminal() as terminal:
-        poller = Poller(targets, runs_dir, os.environ, terminal.wake)
-        session = Session(poller)
-        poller.start()
-        while not (session.over or terminal.signal):
-            width, height = terminal.size
-            terminal.show(draw(session.view(height), width, height))
-            for key in terminal.keys(READ_S):
-                session.press(key)
-    return signal.Signals(terminal.signal).value if terminal.signal else 0
+
+def _exit_without_terminal(failure: threading.ExceptHookArgs) -> None:
+    """End the process when Textual's thread cannot write: the terminal is gone, and Textual would wait forever."""
+    if issubclass(failure.exc_type, OSError):
+        os._exit(128 + signal.SIGHUP)
+    threading.__excepthook__(failure)

@@ -1,0 +1,362 @@
+"""What the screen shows, and what keys do, by Textual's Pilot. Slurm is a stand-in; the files of the run are real."""
+
+import asyncio
+import math
+import os
+import time
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from slurmddp.cli.watch import app as app_module
+from slurmddp.cli.watch import poller, run_files
+from slurmddp.cli.watch.app import WatchApp
+from slurmddp.errors import ClusterError
+from slurmddp.monitoring.status import JobStatus
+from slurmddp.runs.layout import RunDir, append_record
+
+NOW = 1_795_262_400.0
+"""2026-11-21 12:00:00 UTC."""
+LIMIT_S = 60
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """It is noon, and stays so."""
+    noon = SimpleNamespace(time=lambda: NOW, strftime=lambda _: "12:00:00")
+    monkeypatch.setattr(app_module, "time", noon)
+    monkeypatch.setattr(run_files, "time", noon)
+    monkeypatch.setattr(app_module, "READ_S", 0.2)
+    with monkeypatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run of 300 of 400 steps, with a checkpoint every 100 steps."""
+    made = RunDir(tmp_path / "mnist")
+    made.create()
+    made.attempt("17", "1.0").mkdir(parents=True)
+    record(made, NOW - 602, "start", world_size=4, nodes=2)
+    for step in range(1, 301):
+        values = {"loss": 2 / step, "samples_per_s": 5000 + step % 7}
+        record(made, NOW - 600 + 2 * step, "metrics", step=step, total=400, values=values)
+        if step % 100 == 0:
+            record(made, NOW - 600 + 2 * step, "checkpoint", step=step)
+    made.rank_log("17", "1.0", 0).write_text("".join(f"line {number}\n" for number in range(100)))
+    return made
+
+
+def record(run, at, kind, **fields):
+    append_record(run.events, {"time": at, "event": kind, "job": "17", "attempt": "1.0", "rank": 0, **fields})
+
+
+@pytest.fixture(autouse=True)
+def slurm(run, monkeypatch):
+    """A stand-in for Slurm, which has three jobs and carries out requests."""
+    job = JobStatus(
+        job_id="17", run=run, name="mnist", state="RUNNING", elapsed_s=600, limit_s=3600, nodes=("n1", "n2")
+    )
+    waits = JobStatus(
+        job_id="18", run=None, name="gpt", state="PENDING", reason="Resources", meaning="what it asks for is in use"
+    )
+    failed = JobStatus(job_id="19", run=None, name="old", state="FAILED", meaning="rank 3: out of memory")
+    made = SimpleNamespace(jobs=(job, waits, failed), error=None, requests=[])
+
+    def answer(*_):
+        if made.error:
+            raise made.error
+        return poller.Answer(made.jobs, NOW)
+
+    def change_job(verb, job, _environ, notice):
+        made.requests.append(f"{verb} {job.job_id}")
+        notice("it takes a while")
+        if made.error:
+            raise made.error
+        return f"{verb} of {job.job_id} is done"
+
+    monkeypatch.setattr(poller, "query", answer)
+    monkeypatch.setattr(poller, "change_job", change_job)
+    return made
+
+
+class Screen:
+    """The screen of a running app, as lines of text."""
+
+    def __init__(self, app, pilot):
+        self.app, self.pilot = app, pilot
+
+    @property
+    def lines(self):
+        strips = self.app.screen._compositor.render_strips()
+        return ["".join(segment.text for segment in strip).rstrip() for strip in strips]
+
+    async def press(self, *keys):
+        await self.pilot.press(*keys)
+        await self.pilot.pause()
+
+    async def until(self, *words, gone=()):
+        """Wait until all the words are on the screen, and those in `gone` are not."""
+        deadline = time.monotonic() + LIMIT_S
+        while True:
+            text = "\n".join(self.lines)
+            if all(word in text for word in words) and not any(word in text for word in gone):
+                return
+            assert time.monotonic() < deadline, f"{words} without {gone} is not what is shown:\n{text}"
+            await self.pilot.pause(0.02)
+
+    async def ask_slurm(self):
+        await self.press("s")
+
+
+def play(scenario, size=(80, 24)):
+    """Run a scenario on a screen of this size."""
+
+    async def run():
+        app = WatchApp((), "jobs", os.environ)
+        async with app.run_test(size=size, notifications=True) as pilot:
+            await scenario(Screen(app, pilot))
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("size", [(80, 24), (160, 45)], ids=lambda size: f"{size[0]}x{size[1]}")
+def test_the_whole_screen(size):
+    expected = Path(__file__).with_name(f"screen-{size[0]}x{size[1]}.txt").read_text().splitlines()
+
+    async def scenario(screen):
+        await screen.until(*expected)
+        assert screen.lines == expected
+
+    play(scenario, size)
+
+
+@pytest.mark.parametrize("size", [(40, 10), (20, 5), (1, 1), (300, 100)], ids=str)
+def test_any_size_works_and_small_ones_leave_out_curves_first(size):
+    async def scenario(screen):
+        await screen.pilot.pause(0.3)
+        assert len(screen.lines) == size[1] and max(map(len, screen.lines)) <= size[0]
+        if size == (40, 10):
+            await screen.until("mnist", "75%", "line 99", "q Quit", "? Help", gone=["loss"])
+
+    play(scenario, size)
+
+
+def test_the_cursor_chooses_a_job_and_stays_with_it(slurm):
+    async def scenario(screen):
+        await screen.until("17 mnist, rank 0", "line 99")
+        await screen.press("down")
+        await screen.until("18 gpt, rank 0", "no output yet", gone=["75%"])
+        slurm.jobs = slurm.jobs[::-1]
+        await screen.ask_slurm()
+        await screen.pilot.pause(0.2)
+        assert screen.app._table.chosen == "18" and screen.app._table.cursor_row == 1
+        await screen.press("j")
+        await screen.until("17 mnist, rank 0", "line 99", "75%")
+
+    play(scenario)
+
+
+def test_when_the_chosen_job_vanishes_its_neighbour_is_chosen(slurm):
+    async def scenario(screen):
+        await screen.until("17 mnist, rank 0")
+        await screen.press("down", "down")
+        await screen.until("19 old, rank 0")
+        slurm.jobs = slurm.jobs[:2]
+        await screen.ask_slurm()
+        await screen.until("18 gpt, rank 0", gone=["FAILED"])
+        slurm.jobs = ()
+        await screen.ask_slurm()
+        await screen.until("no jobs yet", gone=["gpt  "])
+        await screen.press("c")
+        await screen.until("there is no job")
+
+    play(scenario)
+
+
+def test_the_files_are_newer_than_slurms_answer(run):
+    async def scenario(screen):
+        await screen.until("300/400")
+        record(run, NOW, "metrics", step=320, total=400, values={"loss": 0.001})
+        record(run, NOW, "straggler", slow_rank=3, slow_host="n2")
+        await screen.until("320/400", "80%", "rank 3 on n2 is slow")
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(("key", "verb"), [("c", "cancel"), ("r", "requeue")])
+def test_a_job_is_changed_only_after_confirmation(slurm, key, verb):
+    async def scenario(screen):
+        await screen.until("17 mnist, rank 0")
+        await screen.press(key)
+        await screen.until(f"{verb} job 17 (mnist)?", "y: yes    any other key: no")
+        await screen.press("q")
+        await screen.until("not confirmed; nothing was done", gone=["any other key"])
+        assert slurm.requests == [] and screen.app.is_running
+        await screen.press(key, "y")
+        await screen.until("it takes a while", f"{verb} of 17 is done")
+        assert slurm.requests == [f"{verb} 17"]
+
+    play(scenario)
+
+
+def test_an_ended_job_is_not_changed_and_a_refusal_is_shown(slurm):
+    async def scenario(screen):
+        await screen.until("17 mnist, rank 0")
+        slurm.error = ClusterError("scancel: [red]Access denied[/red]")
+        await screen.press("c", "y")
+        await screen.until("scancel: [red]Access denied[/red]")
+        await screen.press("down", "down", "c")
+        await screen.until("job 19 is FAILED: there is nothing to cancel", gone=["any other key"])
+        assert slurm.requests == ["cancel 17"]
+
+    play(scenario)
+
+
+def test_a_slurm_that_does_not_answer_is_shown_until_it_does(slurm):
+    async def scenario(screen):
+        await screen.until("Slurm's answer is 0s old")
+        slurm.jobs = tuple(replace(job, silence="squeue did not end within 20 s") for job in slurm.jobs)
+        await screen.ask_slurm()
+        await screen.until("squeue did not end within 20 s", "300/400")
+        slurm.error = PermissionError(13, "Permission denied", "jobs")
+        await screen.ask_slurm()
+        await screen.until("Permission denied", "300/400")
+        slurm.error, slurm.jobs = None, tuple(replace(job, silence="") for job in slurm.jobs)
+        await screen.ask_slurm()
+        await screen.until("Slurm's answer is 0s old", gone=["Permission denied", "squeue"])
+
+    play(scenario)
+
+
+def test_hostile_text_is_shown_as_it_is_and_never_interpreted(slurm, run):
+    evil = "\x1b[2J[red]x[/red]"
+    first, *others = slurm.jobs
+    slurm.jobs = (replace(first, name=evil, state=evil, nodes=(evil,)), replace(others[0], meaning=evil + "[/]"))
+    run.rank_log("17", "1.0", 0).write_text(f"log {evil}[/]\n")
+    record(run, NOW, f"kind{evil}", reason=f"why {evil}[/]")
+
+    async def scenario(screen):
+        await screen.until("log [red]x[/red][/]", r"kind\x1b[2J[red]x[/red] 1.0: why \x1b[2J[red]x[/red]")
+        await screen.until(r"on \x1b[2J[red]x[/red]", r"17 \x1b[2J[red]x[/red], rank 0")
+        await screen.press("c")
+        await screen.until(r"there is nothing to cancel")
+        await screen.press("down", "c")
+        await screen.until("cancel job 18 (gpt)?", r"\x1b[2J[red]x[/red][/]")
+        assert "\x1b" not in "\n".join(screen.lines)
+
+    play(scenario, (160, 45))
+
+
+def test_the_output_is_searched_from_its_end(run):
+    run.rank_log("17", "1.0", 0).write_text("".join(f"Epoch {at}: [loss]\n" for at in range(1000)))
+
+    async def scenario(screen):
+        await screen.until("Epoch 999:")
+        await screen.press("slash", *"epoch 12", "left", "right", "enter")
+        await screen.until("Epoch 129:", gone=["Epoch 999:"])
+        await screen.press("n")
+        await screen.until("Epoch 128:")
+        await screen.press("N", "N")
+        await screen.until("Epoch 129:", "no other line has the text")
+        await screen.press("slash", *"[LOSS]", "enter")
+        await screen.until("Epoch 999:")
+        await screen.press("slash", *"nix", "enter")
+        await screen.until("no line of the output has nix")
+        await screen.press("slash", "x", "escape", "question_mark")
+        await screen.until("search the output; n: match before, N: after")
+
+    play(scenario)
+
+
+def test_the_output_follows_its_end_unless_it_is_scrolled(run):
+    log = run.rank_log("17", "1.0", 0)
+
+    async def scenario(screen):
+        await screen.until("line 99")
+        await screen.press("l")
+        await screen.until("line 80", gone=["RUN", "loss", "75%"])
+        await screen.press("pageup")
+        await screen.until("line 60", gone=["line 99"])
+        log.write_text(log.read_text() + "new line\n")
+        await screen.pilot.pause(0.3)
+        await screen.until("line 60", gone=["new line"])
+        await screen.press("end")
+        await screen.until("new line")
+        await screen.press("escape")
+        await screen.until("RUN", "loss", "75%", "new line")
+
+    play(scenario)
+
+
+def test_left_and_right_choose_the_rank(run):
+    run.rank_log("17", "1.0", 1).write_text("hello from rank 1\n")
+
+    async def scenario(screen):
+        await screen.until("line 99")
+        await screen.press("right")
+        await screen.until("17 mnist, rank 1", "hello from rank 1", gone=["line 99"])
+        await screen.press("enter", "right")
+        await screen.until("rank 2 has no output in attempt 1.0 of job 17; the last with output is 1")
+        await screen.press("left", "left", "left")
+        await screen.until("17 mnist, rank 0", "line 99")
+
+    play(scenario)
+
+
+def test_files_that_cannot_be_read_are_reported(monkeypatch):
+    def fail(*_):
+        raise PermissionError(13, "Permission denied", "events.jsonl")
+
+    monkeypatch.setattr(run_files, "file_size", fail)
+
+    async def scenario(screen):
+        await screen.until("Permission denied: 'events.jsonl'", "mnist")
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("values", "title"),
+    [
+        ([], "loss: no number yet"),
+        ([math.nan, math.inf], "loss: no number yet, 2 not finite"),
+        ([5.0], "loss 5, 5 to 5"),
+        ([1.0, math.nan, 3.0], "loss 3, 1 to 3, 1 not finite"),
+        ([-1.7e308, 1.7e308], "loss 1.7e+308, -1.7e+308 to 1.7e+308"),
+        ([1e-300, 1e300], "loss 1e+300, 1e-300 to 1e+300"),
+        ([10.0**-power for power in range(9)], "loss 1e-08, 1e-08 to 1"),
+    ],
+)
+def test_any_numbers_can_be_drawn(run, values, title):
+    run.events.unlink()
+    for step, value in enumerate(values):
+        record(run, NOW, "metrics", step=10**17 * step, values={"loss": value if math.isfinite(value) else str(value)})
+
+    async def scenario(screen):
+        await screen.until(f"{title}─")
+        braille = sum("\u2800" < char < "\u2900" for char in "".join(screen.lines))
+        assert (braille > 0) == any(map(math.isfinite, values))
+
+    play(scenario)
+
+
+def test_a_loss_that_falls_by_decades_is_drawn_by_its_logarithm(run):
+    run.events.unlink()
+    for step in range(101):
+        record(run, NOW, "metrics", step=step, values={"loss": 10.0 ** (-step / 25)})
+
+    async def scenario(screen):
+        await screen.until("loss 0.0001, 0.0001 to 1")
+        rows = [line[8:80] for line in screen.lines if any("\u2800" < char < "\u2900" for char in line)]
+        places = [next(at for at, char in enumerate(row) if "\u2800" < char < "\u2900") for row in rows]
+        steps = [after - before for before, after in pairwise(places)]
+        assert len(places) == 13 and all(4 <= step <= 7 for step in steps), "a straight line"
+
+    play(scenario, (160, 45))

@@ -1,0 +1,39 @@
+"""The files of a run while they grow, and after they were replaced."""
+
+import pytest
+
+from slurmddp.cli.watch.run_files import RunReader
+from slurmddp.monitoring.status import JobStatus
+from slurmddp.runs.layout import RunDir, append_record
+
+
+@pytest.fixture
+def job(tmp_path):
+    run = RunDir(tmp_path / "r")
+    run.create()
+    return JobStatus(job_id="7", run=run, name="r", state="RUNNING")
+
+
+def log(job, step, loss):
+    head = {"time": float(step), "event": "metrics", "job": "7", "attempt": "0.0", "rank": 0, "host": "n1"}
+    append_record(job.run.events, {**head, "step": step, "total": 10, "values": {"loss": loss}})
+
+
+def test_a_repeated_step_counts_once(job):
+    for step, loss in ((1, 0.5), (2, 0.4), (3, 0.3), (2, "nan"), (3, 0.2)):
+        log(job, step, loss)
+    view = RunReader().read(job, 0)
+    assert [step for step, _ in view.loss] == [1, 2, 3] and view.loss[-1] == (3, 0.2) and view.rate == ()
+
+
+def test_new_records_are_added_and_a_new_file_replaces_the_old_one(job):
+    reader = RunReader()
+    log(job, 1, 0.5)
+    assert reader.read(job, 0).loss == ((1, 0.5),)
+    log(job, 2, 0.4)
+    assert reader.read(job, 0).loss == ((1, 0.5), (2, 0.4))
+    job.run.events.unlink()
+    reader.read(job, 0)
+    log(job, 7, 0.1)
+    view = reader.read(job, 0)
+    assert view.loss == ((7, 0.1),) and view.progress.step == 7
