@@ -15,16 +15,16 @@ from torch.utils.data import DataLoader, TensorDataset
 
 
 class Epochs:
-    """Counts the epochs, and is saved with the rest."""
+    """Counts the epochs, has the last loss, and is saved with the rest."""
 
     def __init__(self):
-        self.done = 0
+        self.done, self.loss = 0, torch.zeros(())
 
     def state_dict(self):
-        return {"done": self.done}
+        return {"done": self.done, "loss": self.loss}
 
     def load_state_dict(self, state):
-        self.done = state["done"]
+        self.done, self.loss = state["done"], state["loss"]
 
 
 def newest(folder):
@@ -58,14 +58,14 @@ def main(epochs, folder, step_s):
             accelerator.backward(loss)
             optimizer.step()
             optimizer.zero_grad()
-        progress.done += 1
+        progress.done, progress.loss = progress.done + 1, loss.detach()
         place = Path(folder) / f"epoch-{progress.done}"
         accelerator.save_state(str(place))
         accelerator.wait_for_everyone()
         if accelerator.is_main_process:
             (place / "finished").touch()
             print(f"epoch {progress.done} done", flush=True)
-    mean = accelerator.reduce(loss.detach(), "mean").item()
+    mean = accelerator.reduce(progress.loss, "mean").item()
     accelerator.print(f"final loss {mean!r}", flush=True)
 
 

@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from polling import ASK_SLURM_S, until
 
 from slurmddp import sandbox as room
 from slurmddp.cluster.request import Request
@@ -59,7 +60,7 @@ def started(name: str, environ: dict[str, str], *words: str) -> subprocess.Popen
     return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def until(path: str, process: subprocess.Popen) -> None:
+def wait_for_file(path: str, process: subprocess.Popen) -> None:
     """Wait for the file that a shim makes, as long as the process that starts it lives."""
     while not Path(path).exists():
         assert process.poll() is None, ended(process)
@@ -111,7 +112,7 @@ def test_the_job_is_found_whatever_the_shell_calls_its_user_and_filters(shim, na
 def test_two_submissions_at_once_of_one_name_are_one(shim, name, slurm):
     environ = shim("sbatch", f'touch began; while [ ! -e go ]; do sleep 0.1; done; {REAL} exec sbatch "$@"')
     first = started(name, environ)
-    until("began", first)
+    wait_for_file("began", first)
     status, out, err = submitted(name, environ)
     Path("go").touch()
     assert (status, out) == (2, "")
@@ -132,7 +133,7 @@ def test_a_claim_that_a_dead_process_left_is_no_obstacle(shim, name):
 def test_a_refusal_takes_back_nothing_of_another_run(shim, name):
     environ = shim("sbatch", f'touch began; sleep 1; {REAL} exec sbatch "$@"')
     refused = started("refused", environ, "--force", "--partition", "nowhere")
-    until("began", refused)
+    wait_for_file("began", refused)
     assert submitted(name, environ)[0] == 0
     assert ended(refused)[0] == 3
     assert [path.name for path in Path("jobs").iterdir()] == [name]
@@ -142,7 +143,7 @@ def test_a_refusal_takes_back_nothing_of_another_run(shim, name):
 def test_ctrl_c_while_sbatch_works_comes_after_the_id(shim, name, slurm):
     environ = shim("sbatch", f'{REAL} sbatch "$@"; touch accepted; sleep 1')
     process = started(name, environ)
-    until("accepted", process)
+    wait_for_file("accepted", process)
     process.send_signal(signal.SIGINT)
     status, out, _ = ended(process)
     assert status == 130
@@ -265,10 +266,13 @@ def test_a_job_that_may_wait_for_ever_is_told_of_at_once(name, slurm_env, tmp_pa
     monkeypatch.chdir(tmp_path)
     command = [sys.executable, "-m", "slurmddp", "submit", "--force", "-p", "short", "-t", "2:00:00", "--name", name]
     done = subprocess.run(command, env=slurm_env, capture_output=True, text=True, check=False)
-    job_id = done.stdout.strip()
+    job_id, told = done.stdout.strip(), []
     assert done.returncode == 0, done.stderr
-    told = next(line for line in done.stderr.splitlines() if line.startswith(f"job {job_id} waits (Partition"))
-    assert f"`slurmddp cancel {job_id}` and submit again" in told
+    until(lambda: queries.show(job_id, slurm_env)[0].reason == "PartitionTimeLimit", pause_s=ASK_SLURM_S)
+    request = Request(resolve.Resolved(JobSpec(job_name=name, partition="short"), {}))
+    submit._report_changes(request, JobId(job_id), slurm_env, told.append)
+    assert f"`slurmddp cancel {job_id}` and submit again" in told[-1]
+    assert told[-1].startswith(f"job {job_id} waits (PartitionTimeLimit)")
 
 
 def test_the_log_of_an_earlier_job_of_the_same_number_is_set_aside(tmp_path):
@@ -387,7 +391,7 @@ def test_an_answer_without_an_id_is_a_lost_one(shim, name, slurm):
 def test_ctrl_c_before_sbatch_submits_nothing(shim, name, slurm):
     environ = shim("sinfo", f'touch began; sleep 2; {REAL} exec sinfo "$@"')
     process = started(name, environ)
-    until("began", process)
+    wait_for_file("began", process)
     process.send_signal(signal.SIGINT)
     assert ended(process)[:2] == (130, "")
     assert queued(slurm, name) == []
