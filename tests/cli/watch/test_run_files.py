@@ -1,7 +1,10 @@
 """The files of a run while they grow, and after they were replaced."""
 
+from unittest.mock import Mock
+
 import pytest
 
+from slurmddp.cli.watch import run_files
 from slurmddp.cli.watch.run_files import RunReader
 from slurmddp.monitoring.status import JobStatus
 from slurmddp.runs.layout import RunDir, append_record
@@ -37,3 +40,9 @@ def test_new_records_are_added_and_a_new_file_replaces_the_old_one(job):
     log(job, 7, 0.1)
     view = reader.read(job, 0)
     assert view.loss == ((7, 0.1),) and view.progress.step == 7
+
+
+def test_files_that_cannot_be_read_are_reported(job, monkeypatch):
+    denied = PermissionError(13, "Permission denied", "events.jsonl")
+    monkeypatch.setattr(run_files, "file_size", Mock(side_effect=denied))
+    assert RunReader().read(job, 0).output == ("[Errno 13] Permission denied: 'events.jsonl'",)

@@ -31,17 +31,9 @@ class Screen:
         self.resize(80, 24)
         self.before = termios.tcgetattr(self.there)
         self.seen = b""
-        environment = {
-            **os.environ,
-            "TERM": "xterm-256color",
-            "NO_COLOR": "1",
-            "PATH": "/nowhere",
-            **environ,
-        }
-        self.process = subprocess.Popen(
-            words, cwd=cwd, stdin=self.there, stdout=self.there, stderr=self.there, env=environment,
-            start_new_session=True,
-        )  # fmt: skip
+        streams = dict.fromkeys(("stdin", "stdout", "stderr"), self.there)
+        environment = {**os.environ, "TERM": "xterm-256color", "NO_COLOR": "1", "PATH": "/nowhere", **environ}
+        self.process = subprocess.Popen(words, cwd=cwd, env=environment, start_new_session=True, **streams)
 
     def resize(self, columns, lines):
         fcntl.ioctl(self.here, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
@@ -49,15 +41,13 @@ class Screen:
     def until(self, pattern):
         deadline = time.monotonic() + LIMIT_S
         while not re.search(pattern, re.sub(rb"\x1b\[[0-9;]*m", b"", self.seen)):
-            assert time.monotonic() < deadline and self.process.poll() is None, self._failure(pattern)
+            assert time.monotonic() < deadline and self.process.poll() is None, (
+                f"{pattern!r} is not in {self.seen[-3000:]!r}"
+            )
             self._read()
         self.seen = b""
 
-    def _failure(self, pattern):
-        return f"{pattern!r} is not in what was drawn:\n{self.seen[-3000:]!r}"
-
     def end(self):
-        """Return the status."""
         deadline = time.monotonic() + LIMIT_S
         while self.process.poll() is None:
             assert time.monotonic() < deadline
@@ -97,8 +87,8 @@ def screen(tmp_path):
 
 
 def assert_restored(screen):
-    assert b"\x1b[?1049l\x1b[?25h" in screen.seen, "the first screen is back, and the cursor is shown"
-    assert termios.tcgetattr(screen.there) == screen.before, "echo and lines are as they were"
+    """The first screen is back, the cursor is shown, echo and lines are as they were."""
+    assert b"\x1b[?1049l\x1b[?25h" in screen.seen and termios.tcgetattr(screen.there) == screen.before
 
 
 @pytest.mark.parametrize("environ", [{}, {"COLUMNS": "80", "LINES": "24"}], ids=["plain", "exported"])
@@ -124,14 +114,13 @@ def test_a_signal_ends_it_and_the_terminal_is_restored(screen, number):
 
 def test_ctrl_c_ends_it_also_while_slurm_does_not_answer(screen, tmp_path):
     squeue = tmp_path / "squeue"
-    squeue.write_text("#!/bin/sh\nexec /bin/sleep 5\n")
+    squeue.write_text("#!/bin/sh\nexec /bin/sleep 30\n")
     squeue.chmod(0o755)
     shown = screen(PATH=str(tmp_path))
     shown.until(rb"asking Slurm")
     began = time.monotonic()
     os.write(shown.here, b"\x03")
-    assert shown.end() == 130
-    assert time.monotonic() - began < 4
+    assert shown.end() == 130 and time.monotonic() - began < 20
     assert_restored(shown)
 
 
@@ -143,14 +132,10 @@ def test_a_closed_terminal_ends_it(screen):
     assert shown.process.wait(LIMIT_S) == 128 + signal.SIGHUP
 
 
-@pytest.mark.parametrize("by_key", [True, False])
-def test_ctrl_z_restores_the_terminal_until_it_continues(screen, by_key):
+def test_ctrl_z_restores_the_terminal_until_it_continues(screen):
     shown = screen()
     shown.until(rb"hello from rank 0")
-    if by_key:
-        os.write(shown.here, b"\x1a")
-    else:
-        shown.process.send_signal(signal.SIGTSTP)
+    os.write(shown.here, b"\x1a")
     shown.until(rb"\x1b\[\?1049l\x1b\[\?25h")
     stat = Path(f"/proc/{shown.process.pid}/stat")
     until(lambda: ") T " in stat.read_text(), LIMIT_S)
