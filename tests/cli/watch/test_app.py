@@ -17,22 +17,21 @@ from slurmddp.errors import ClusterError
 from slurmddp.monitoring.status import JobStatus
 from slurmddp.runs.layout import RunDir, append_record
 
-NOW = 1_795_262_400.0
-"""2026-11-21 12:00:00 UTC."""
+NOW = 1_795_262_400.0  # 2026-11-21 12:00:00 UTC
 LIMIT_S = 60
 
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
-    """It is noon, and stays so."""
+    """It stays noon."""
     noon = SimpleNamespace(time=lambda: NOW, strftime=lambda _: "12:00:00")
     monkeypatch.setattr(app_module, "time", noon)
     monkeypatch.setattr(run_files, "time", noon)
     monkeypatch.setattr(app_module, "READ_S", 0.2)
-    with monkeypatch.context() as patch:
-        patch.setenv("TZ", "UTC")
-        time.tzset()
-        yield
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    yield
+    monkeypatch.undo()
     time.tzset()
 
 
@@ -256,9 +255,9 @@ def test_the_output_is_searched_from_its_end(run):
         await screen.until("Epoch 129:", "no other line has the text")
         await screen.press("slash", *"[LOSS]", "enter")
         await screen.until("Epoch 999:")
-        await screen.press("slash", *"nix", "enter")
+        await screen.press("slash", *"nix", "enter", "slash", "x", "escape")
         await screen.until("no line of the output has nix")
-        await screen.press("slash", "x", "escape", "question_mark")
+        await screen.press("question_mark")
         await screen.until("search the output; n: match before, N: after")
 
     play(scenario)

@@ -48,7 +48,6 @@ class Screen:
         self.seen = b""
 
     def end(self):
-        """Return the status."""
         deadline = time.monotonic() + LIMIT_S
         while self.process.poll() is None:
             assert time.monotonic() < deadline
@@ -88,8 +87,8 @@ def screen(tmp_path):
 
 
 def assert_restored(screen):
-    assert b"\x1b[?1049l\x1b[?25h" in screen.seen, "the first screen is back, and the cursor is shown"
-    assert termios.tcgetattr(screen.there) == screen.before, "echo and lines are as they were"
+    """The first screen is back, the cursor is shown, echo and lines are as they were."""
+    assert b"\x1b[?1049l\x1b[?25h" in screen.seen and termios.tcgetattr(screen.there) == screen.before
 
 
 @pytest.mark.parametrize("environ", [{}, {"COLUMNS": "80", "LINES": "24"}], ids=["plain", "exported"])
@@ -115,14 +114,13 @@ def test_a_signal_ends_it_and_the_terminal_is_restored(screen, number):
 
 def test_ctrl_c_ends_it_also_while_slurm_does_not_answer(screen, tmp_path):
     squeue = tmp_path / "squeue"
-    squeue.write_text("#!/bin/sh\nexec /bin/sleep 5\n")
+    squeue.write_text("#!/bin/sh\nexec /bin/sleep 30\n")
     squeue.chmod(0o755)
     shown = screen(PATH=str(tmp_path))
     shown.until(rb"asking Slurm")
     began = time.monotonic()
     os.write(shown.here, b"\x03")
-    assert shown.end() == 130
-    assert time.monotonic() - began < 4
+    assert shown.end() == 130 and time.monotonic() - began < 20
     assert_restored(shown)
 
 
