@@ -125,9 +125,7 @@ class Training:
         self.until(self.over, 400)
         self.ended = self.record()
         if self.ended["JobState"] == "PREEMPTED" and [event["status"] for event in self.events("job_end")][-1:] == [0]:
-            self.ended["JobState"] = (
-                "COMPLETED"  # so has 24.11 a job of a CANCEL partition that was requeued
-            )
+            self.ended["JobState"] = "COMPLETED"  # so has 24.11 a job of a CANCEL partition that was requeued
         return self.ended["JobState"]
 
     def events(self, kind: str) -> list[dict]:

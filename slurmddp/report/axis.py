@@ -47,19 +47,21 @@ class Scale:
 
     def ticks(self, *, whole: bool = False) -> list[float]:
         """Return a few round values in the range, in order; only whole numbers with `whole`."""
-        return self._decades() if self.is_log else self._rounds(1.0 if whole else 0.0)
+        return self._decades() if self.is_log else self._rounds(whole=whole)
 
     def _decades(self) -> list[float]:
         first, last = math.ceil(math.log10(self.low) - 1e-9), math.floor(math.log10(self.high) + 1e-9)
         stride = 1 + (last - first) // _MOST_TICKS
         return [10.0**power for power in range(first, last + 1, stride)]
 
-    def _rounds(self, least: float) -> list[float]:
+    def _rounds(self, *, whole: bool) -> list[float]:
         width = self.high - self.low
         if not 0 < width < math.inf:
             return []
         power = 10.0 ** math.floor(math.log10(width / _MOST_TICKS))
-        steps = (max(least, factor * power) for factor in _ROUND)
+        steps = [factor * power for factor in _ROUND]
+        if whole:
+            steps = [max(1.0, step) for step in steps if step < 1 or step.is_integer()]
         step = next((step for step in steps if step > 0 and width / step <= _MOST_TICKS), 0.0)
         if not step:
             return []

@@ -50,7 +50,7 @@ class Curve(PlotextPlot):
         self.plt.xaxes(lower=True, upper=False)
         self.plt.yaxes(left=True, right=False)
         if self._points:
-            ticks = [tick for tick in steps.ticks(whole=True) if tick.is_integer()]
+            ticks = steps.ticks(whole=True)
             self.plt.xticks([steps.at(tick) * last for tick in ticks], [f"{tick:,.0f}" for tick in ticks])
             ticks = values.ticks()
             ticks = ticks[:: 1 + len(ticks) // max(1, self.size.height // 2)]
