@@ -45,7 +45,7 @@ def test_a_range_of_more_than_two_decades_above_zero_is_logarithmic():
 
 def test_steps_are_whole():
     assert Scale.over([0, 3]).ticks(whole=True) == [0, 1, 2, 3]
-    assert Scale.over([0, 10]).ticks(whole=True) == [0, 5, 10]
+    assert Scale.over([0, 12]).ticks(whole=True) == [0, 5, 10]
 
 
 @pytest.mark.parametrize(
