@@ -1,7 +1,8 @@
 """A training that would show every lost, repeated or changed step: dropout, batch statistics, momentum, schedule.
 
 train.py TOTAL STEP_S EVERY_STEPS: writes the final weights to $SLURMDDP_RUN_DIR/model.pt, and appends each step it
-takes to $SLURMDDP_RUN_DIR/steps.<rank>. A rank that finds $SLURMDDP_RUN_DIR/kill.<rank> dies of kill -9, once.
+takes to $SLURMDDP_RUN_DIR/steps.<rank>. A rank that finds $SLURMDDP_RUN_DIR/kill.<rank> dies of kill -9, once. A step
+takes a second longer while there is $SLURMDDP_RUN_DIR/slow.
 """
 
 import os
@@ -56,7 +57,7 @@ def main(total, step_s, every_steps):
                 nn.functional.mse_loss(model(inputs), targets).backward()
                 optimizer.step()
                 schedule.step()
-                time.sleep(step_s)
+                time.sleep(step_s + (folder / "slow").exists())
                 die_if_asked(folder / f"kill.{ddp.rank}")
                 steps.write(f"{step} {' '.join(map(str, indices.tolist()))}\n")
         if ddp.is_main:
