@@ -30,8 +30,9 @@ def main(path: str) -> None:
         importlib.import_module(module)
     this_process().exit.freeze_objects()
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(path)
+        listener.bind(f"{path}.new")
         listener.listen(64)
+        os.rename(f"{path}.new", path)  # noqa: PTH104 - who finds it can connect
         connection = _accept(listener)
     request = _become(connection)
     sys.argv[1:] = request["words"]

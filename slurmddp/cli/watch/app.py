@@ -68,15 +68,16 @@ class WatchApp(App[None]):
     ENABLE_COMMAND_PALETTE = False
     HORIZONTAL_BREAKPOINTS = [(0, "-narrow"), (60, "-normal"), (120, "-wide")]  # noqa: RUF012 as Textual declares it
     VERTICAL_BREAKPOINTS = [(0, "-low"), (16, "-middle"), (36, "-high")]  # noqa: RUF012 the same
+    # What opens a box has priority: the keys that follow then wait until the box takes them.
     BINDINGS: ClassVar[list[BindingType]] = [
         ("q", "quit", "Quit"),
         ("question_mark,h", "show_keys", "Help"),
         ("l", "toggle_output", "Output"),
-        ("slash", "search", "Search"),
+        Binding("slash", "search", "Search", priority=True),
         ("n", "go_to_match(-1)"),
         ("N", "go_to_match(1)"),
-        ("c", "change('cancel')", "Cancel"),
-        ("r", "change('requeue')", "Requeue"),
+        Binding("c", "change('cancel')", "Cancel", priority=True),
+        Binding("r", "change('requeue')", "Requeue", priority=True),
         ("s", "ask_slurm", "Ask Slurm"),
         ("escape", "show_jobs"),
         Binding("ctrl+c", "interrupt", priority=True),
@@ -215,10 +216,12 @@ class WatchApp(App[None]):
         """Ask Slurm now."""
         self._ask_now.set()
 
-    @work
     async def action_search(self) -> None:
-        """Search the output."""
-        if text := await self.push_screen_wait(SearchBox()):
+        """Ask for a text, and search the output for it."""
+        await self.push_screen(SearchBox(), self._search)
+
+    def _search(self, text: str | None) -> None:
+        if text:
             self._output.focus()
             if not self._output.search(text):
                 self._say(f"no line of the output has {text}")
@@ -228,7 +231,6 @@ class WatchApp(App[None]):
         if not self._output.go_to_match(by):
             self._say("no other line has the text")
 
-    @work
     async def action_change(self, verb: poller.Verb) -> None:
         """Cancel or requeue the chosen job, after confirmation."""
         job = self._job
@@ -236,9 +238,17 @@ class WatchApp(App[None]):
             self._say(f"job {job.job_id} is {job.state}: there is nothing to {verb}" if job else "there is no job")
             return
         question = f"{verb} job {job.job_id} ({escape_text(job.name)})?\n\ny: yes    any other key: no"
-        if not await self.push_screen_wait(KeyDialog(question)):
-            self._say("not confirmed; nothing was done")
-            return
+
+        def begin(confirmed: bool | None) -> None:  # noqa: FBT001 - as Textual calls it
+            if confirmed:
+                self._change(verb, job)
+            else:
+                self._say("not confirmed; nothing was done")
+
+        await self.push_screen(KeyDialog(question), begin)
+
+    @work
+    async def _change(self, verb: poller.Verb, job: JobStatus) -> None:
         try:
             self._say(await poller.run_in_thread(lambda: poller.change_job(verb, job, self._environ, self._say)))
         except (SlurmddpError, OSError) as error:

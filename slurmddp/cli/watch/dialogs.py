@@ -48,6 +48,10 @@ class SearchBox(ModalScreen[str]):
         """Show a line of input."""
         yield Input(placeholder="search the output, from its end")
 
+    def on_mount(self) -> None:
+        """Take the keys from now on."""
+        self.set_focus(self.query_one(Input))
+
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Take the text."""
         self.dismiss(event.value)

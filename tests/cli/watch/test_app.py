@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from textual import events
 
 from slurmddp.cli.watch import app as app_module
 from slurmddp.cli.watch import poller, run_files
@@ -260,6 +261,24 @@ def test_the_output_is_searched_from_its_end(run):
         await screen.until("no line of the output has nix")
         await screen.press("question_mark")
         await screen.until("search the output; n: match before, N: after")
+
+    play(scenario)
+
+
+@pytest.mark.parametrize(
+    ("keys", "shown", "requests"),
+    [
+        (["slash", "c", "y", "enter"], "no line of the output has cy", []),
+        (["c", "y"], "cancel of 17 is done", ["cancel 17"]),
+    ],
+)
+def test_keys_typed_at_once_go_to_the_box_that_the_first_opens(slurm, keys, shown, requests):
+    async def scenario(screen):
+        await screen.until("mnist")
+        for key in keys:
+            screen.app.post_message(events.Key(key, key if len(key) == 1 else None))
+        await screen.until(shown)
+        assert slurm.requests == requests
 
     play(scenario)
 
