@@ -192,6 +192,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         Limit | None,
         Option(help="Requeues by the job itself [default: unlimited while checkpoints advance]."),
     ] = None
+    after_signal_exit_0: Annotated[
+        Literal["requeue", "done"],
+        Option(help="What an end with status 0 means after a stop signal that COMMAND has handled by itself."),
+    ] = "requeue"
     reset: Annotated[bool, Option(help="Start over: move the run's checkpoints to another folder, once.")] = False
     port_range: Annotated[PortRange, Option(help="Range for the ranks' two ports.", metavar="FIRST-LAST")] = (
         "20000-29999"

@@ -44,7 +44,7 @@ class Evidence:
     """How many ranks left a record of a failure."""
     ended_well: bool = False
     stop_record: Line | None = None
-    """Rank 0's record, if all ranks were told to stop and saved their state."""
+    """Rank 0's record, if all ranks were told to stop."""
     continued_after_exit: bool = False
     """Whether the program printed more after the last exit that a launcher reported: its script started it again."""
     divergence: Divergence | None = None

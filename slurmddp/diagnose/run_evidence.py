@@ -262,7 +262,7 @@ def _find_line(lines: Sequence[LogLine], exception: str) -> Line | None:
 
 
 def _stop_line(record: ExitRecord | None) -> Line | None:
-    """Return the line of the decisive record if it says that the ranks stopped with their state saved."""
+    """Return the line of the decisive record if it says that the ranks were told to stop."""
     if record is None or record.status != STOPPED:
         return None
     return Line(relative_path(record.path), 1, f"{STOPPED} {record.reason}")

@@ -91,7 +91,7 @@ def _explains(seen: Observation, end: RankExit) -> bool:
 
 
 def _judge_stop(evidence: Evidence) -> Diagnosis | None:
-    """Return why all ranks were told to stop, if they did and saved their state."""
+    """Return why all ranks were told to stop, if they were."""
     if evidence.stop_record is None:
         return None
     what = evidence.stop_record.text.partition(" ")[2]

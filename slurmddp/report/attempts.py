@@ -126,7 +126,7 @@ class Attempt(history.Attempt):
 
     @property
     def is_clean(self) -> bool:
-        """Whether it exited by itself with its state saved."""
+        """Whether it ended by itself: it was complete, or told to stop."""
         return self.outcome in ("done", "stopped")
 
     def spent(self, kind: Kind) -> float:

@@ -36,7 +36,7 @@ _PHASES: Final = {
 }
 OUTCOMES: Final = {
     "done": "finished",
-    "stopped": "told to stop, with its state saved",
+    "stopped": "told to stop",
     "crashed": "crashed",
     "failed": "failed, not to be retried",
     "fenced": "another attempt owned the run",

@@ -86,7 +86,7 @@ def read_records(folder: Path) -> list[ExitRecord]:
 def decisive_record(records: Iterable[ExitRecord]) -> ExitRecord | None:
     """Return the record that decides about an attempt; None when there is none with a known status.
 
-    Only rank 0 records, after the last barrier, that the work is done (0) or stopped with its state saved (75). Else
+    Only rank 0 records, after the last barrier, that the work is done (0) or all ranks were told to stop (75). Else
     the oldest record with 78 decides, then with 77, then with 76: a failure of the program comes before the failures
     of ranks that lost their peer.
     """

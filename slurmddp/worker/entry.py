@@ -11,14 +11,14 @@ from slurmddp.config.command import NO_PYTHON
 from slurmddp.errors import FencedError, RankError, SlurmddpError
 from slurmddp.runs.ownership import ownership_of
 from slurmddp.runs.training_events import Start
-from slurmddp.runtime.exiting.classify import DONE, TERMINATED, Verdict, exit_status, judge
+from slurmddp.runtime.exiting.classify import DONE, ENDS_BY_NOTICE, Verdict, exit_status, judge
 from slurmddp.runtime.exiting.record import write_begin, write_end, write_error, write_event
 from slurmddp.runtime.launch.addresses import choose_interface, resolve_head
 from slurmddp.runtime.launch.child_process import redirect_output
 from slurmddp.runtime.launch.output import print_line
 from slurmddp.runtime.launch.rank import Rank, export, read_rank
 from slurmddp.runtime.rank_process import RankProcess
-from slurmddp.runtime.stopping.stop_policy import HEARD_LIMIT_S, SETTLE_LIMIT_S, Phase, Stopping
+from slurmddp.runtime.stopping.stop_policy import NOTICE_LIMIT_S, SETTLE_LIMIT_S, Phase, Stopping
 from slurmddp.worker import run_executable, run_script, snapshot_paths
 
 if TYPE_CHECKING:
@@ -153,10 +153,26 @@ def _finish(process: RankProcess, confirm_end: Callable[[], bool]) -> None:
         if not (confirmed and rank.is_main):
             return exit_codes.DONE
         _remove_meeting(rank)
-        return _record(rank, DONE)
+        return _record(rank, _judge_good_end(process.stopping))
 
     process.exit.last_handler = finish
     process.exit.set_exit_deadline(None, exit_codes.DONE)
+
+
+def _judge_good_end(stopping: Stopping) -> Verdict:
+    """Judge an end with status 0: a program that has itself handled a notice may have ended because of it.
+
+    To start a finished program again costs a start, not to start an unfinished one costs the training.
+    """
+    heard = stopping.signals.has_come() and stopping.signals.handled_by_program
+    if not heard or os.environ.get(variables.EXIT_0_AFTER_SIGNAL) == "done":
+        return DONE
+    stopping.record_request()
+    return Verdict(
+        exit_codes.STOPPED,
+        f"told to stop ({stopping.reason}), handled it by itself and ended with status 0, which does not say that it "
+        "is complete (--after-signal-exit-0)",
+    )
 
 
 def _remove_meeting(rank: Rank) -> None:
@@ -202,9 +218,11 @@ def _judge(stopping: Stopping, error: BaseException) -> Verdict:
     """Judge the error by what only this rank knows: that it was told to stop, or that it owns nothing any more."""
     verdict = judge(error)
     status = exit_status(error) if isinstance(error, SystemExit) else 0
-    by_itself = verdict.status == exit_codes.FAILED and status in (exit_codes.STOPPED, TERMINATED)
-    if by_itself and stopping.signals.signal_seen.wait(HEARD_LIMIT_S):
+    signals = stopping.signals
+    if status in ENDS_BY_NOTICE and signals.signal_seen.wait(NOTICE_LIMIT_S):
         return Verdict(exit_codes.STOPPED, f"told to stop, and ended by itself with status {status}")
+    if verdict.status == exit_codes.FAILED and signals.has_come():
+        return Verdict(exit_codes.RETRYABLE, f"told to stop, and failed then: {verdict.reason}")
     run_dir = stopping.rank.run_dir
     owner = ownership_of(run_dir.owner, os.environ) if run_dir else None
     if verdict.status == exit_codes.RETRYABLE and owner:

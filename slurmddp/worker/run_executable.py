@@ -11,7 +11,7 @@ from pathlib import Path
 from slurmddp.errors import PeerError, RankError
 from slurmddp.runtime.launch.child_process import die_with_parent
 from slurmddp.runtime.stopping.signals import CLOCK, SIGNALS
-from slurmddp.runtime.stopping.stop_policy import HEARD_LIMIT_S, SETTLE_LIMIT_S, Phase, Stopping
+from slurmddp.runtime.stopping.stop_policy import HEARD_LIMIT_S, NOTICE_LIMIT_S, SETTLE_LIMIT_S, Phase, Stopping
 from slurmddp.worker import snapshot_paths
 
 
@@ -49,6 +49,8 @@ class _Program:
         """
         pid, cause = self._process.pid, self._stopping.signals.cause
         self._catches = _catches(pid, SIGNALS if cause == CLOCK else (signal.Signals[cause],))
+        if self._catches:
+            self._stopping.signals.handled_by_program = cause
         if cause != CLOCK and not self._stopping.rank.under_srun:
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.Signals[cause])
@@ -58,14 +60,16 @@ class _Program:
     def wait(self) -> int:
         """Return the status, below 0 for a signal; not for a program that a notice has ended, with this process."""
         status = self._process.wait()
-        if status and self._stopping.signals.signal_seen.wait(HEARD_LIMIT_S) and not self._has_answered(status):
+        if status and self._is_ended_by_notice(status):
             self._stopping.enter(Phase.SCRIPT)
             time.sleep(SETTLE_LIMIT_S)
         return status
 
-    def _has_answered(self, status: int) -> bool:
-        """Tell whether the program ended by itself, whatever the notice; when it was gone before we looked, by how."""
-        return -status not in SIGNALS if self._catches is None else self._catches
+    def _is_ended_by_notice(self, status: int) -> bool:
+        """Tell whether a notice has ended the program, and not the program itself."""
+        by_signal = -status in SIGNALS or status - 128 in SIGNALS  # itself, or what a shell waited for
+        seen = self._stopping.signals.signal_seen.wait(NOTICE_LIMIT_S if by_signal else HEARD_LIMIT_S)
+        return seen and (by_signal if self._catches is None else not self._catches)
 
 
 def _start(words: list[str]) -> subprocess.Popen[bytes]:

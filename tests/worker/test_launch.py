@@ -115,7 +115,9 @@ def test_a_rank_that_fails_at_the_end_spoils_the_run(start, script):
     ended = start("fork", 2, script("if rank == 1: time.sleep(0.5); sys.exit(3)")).wait()
     assert ended.statuses == [77]
     assert ended.record(1) == "77 rank 1 on n1: exit status 3\n"
-    assert "rank 1 (n1) did not answer within 3 s" in ended.record(0), "TERM after a rank's end is no notice to all"
+    assert "lost rank 1 (n1): no answer within 3 s (SIGTERM)" in ended.record(0), (
+        "TERM after a rank's end is no notice to all"
+    )
 
 
 @PRELOADED
@@ -144,7 +146,7 @@ def test_signals_reach_every_rank(start, script):
         "while not os.path.exists(sys.argv[1]): time.sleep(0.02)\n"
     )
     go = path.with_name("go")
-    running = start("fork", 2, path, str(go))
+    running = start("fork", 2, path, str(go), SLURMDDP_EXIT_0_AFTER_SIGNAL="done")
     until(lambda: all_said(running.run, 2, "ready"))
     for name in ("SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT", "SIGCONT"):
         running.processes[0].send_signal(signal.Signals[name])
@@ -183,9 +185,9 @@ def test_a_notice_before_the_ranks_have_met_ends_them_for_another_attempt(start,
 
 
 @PRELOADED
-@pytest.mark.parametrize("status", [75, 143])
+@pytest.mark.parametrize("status", [75, 143, 140])
 def test_a_program_that_handles_the_notice_itself_comes_back(start, script, status):
-    """143 is what SIGTERM means to a shell. Without a notice both are failures: it would come back for ever."""
+    """143 is what SIGTERM means to a shell. Without a notice these are failures: it would come back for ever."""
     text = f"signal.signal(signal.SIGUSR2, lambda *_: sys.exit({status}))\nprint('ready', flush=True)\n"
     running = start("srun", 2, script(text + f"time.sleep(60 if len(sys.argv) > 1 else 0)\nsys.exit({status})"), "long")
     until(lambda: all_said(running.run, 2, "ready"))
@@ -198,6 +200,26 @@ def test_a_program_that_handles_the_notice_itself_comes_back(start, script, stat
 
 
 @PRELOADED
+@pytest.mark.parametrize(("status", "known", "recorded"), [(0, "requeue", 75), (0, "done", 0), (3, "requeue", 76)])
+def test_a_program_that_handles_the_notice_may_not_be_complete(start, script, status, known, recorded):
+    text = f"signal.signal(signal.SIGTERM, lambda *_: sys.exit({status}))\nprint('ready', flush=True)\ntime.sleep(60)"
+    running = start("srun", 2, script(text), SLURMDDP_EXIT_0_AFTER_SIGNAL=known)
+    until(lambda: all_said(running.run, 2, "ready"))
+    for process in running.processes:
+        process.send_signal(signal.SIGTERM)
+    assert running.wait().record(0).startswith(f"{recorded} ")
+
+
+@PRELOADED
+def test_a_program_that_ignores_the_notice_and_ends_is_complete(start, script):
+    waits = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(1)"
+    running = start("srun", 1, script(waits))
+    until(lambda: all_said(running.run, 1, "ready"))
+    running.processes[0].send_signal(signal.SIGTERM)
+    assert running.wait().record(0) == "0 done\n"
+
+
+@PRELOADED
 def test_term_after_a_failure_is_no_notice(start, script):
     """Else a job whose program fails would be put back into the queue for ever."""
     running = start("srun", 2, script("time.sleep(60) if rank == 0 else sys.exit(3)"))
@@ -205,7 +227,7 @@ def test_term_after_a_failure_is_no_notice(start, script):
     running.processes[0].send_signal(signal.SIGTERM)
     ended = running.wait()
     assert ended.statuses == [76, 77]
-    assert "rank 1 (n1) did not answer" in ended.record(0)
+    assert "lost rank 1 (n1): no answer within 3 s (SIGTERM)" in ended.record(0)
 
 
 CHILDREN = """

@@ -62,7 +62,12 @@ def is_gone(pid: int) -> bool:
 
 @pytest.mark.parametrize(
     ("exits", "record"),
-    [(75, "75 rank 0 on n1: told to stop, and ended by itself with status 75"), (0, "0 done"), (3, "77 ")],
+    [
+        (75, "75 rank 0 on n1: told to stop, and ended by itself with status 75"),
+        (140, "75 rank 0 on n1: told to stop, and ended by itself with status 140"),
+        (0, "75 rank 0 on n1: told to stop (time limit), handled it by itself and ended with status 0, which"),
+        (3, "76 rank 0 on n1: told to stop, and failed then: exit status 3"),
+    ],
 )
 def test_one_that_catches_the_notice_ends_by_itself(start, exits, record):
     """Slurm's signals reach every process of a step."""
@@ -73,6 +78,15 @@ def test_one_that_catches_the_notice_ends_by_itself(start, exits, record):
     ended = running.wait()
     assert ended.record(0).startswith(record)
     assert ended.log(0).endswith("saved\n")
+
+
+def test_one_whose_child_a_late_notice_has_ended_comes_back(start):
+    """The signal reaches the rank seconds after the program, as on a busy node."""
+    running = start("srun", 1, *sh("echo ready $$; sh -c 'kill -USR2 $$'; exit $?"))
+    program_of(running)
+    time.sleep(2)
+    running.processes[0].send_signal(signal.SIGUSR2)
+    assert running.wait().record(0).startswith("75 rank 0 on n1: told to stop (")
 
 
 @pytest.mark.preloaded

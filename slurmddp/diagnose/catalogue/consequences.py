@@ -36,9 +36,9 @@ RULES: Final = (
     ),
     _consequence(
         key="told-to-stop",
-        pattern=r"told to stop \(SIG\w+\)|told to stop, and ended by itself|"
+        pattern=r"told to stop \(SIG\w+\)|told to stop, and ended by itself|lost ranks? \d.*: no answer within|"
         r"SignalException: Process \d+ got signal: 15",
-        example="76 rank 0 on n1: told to stop (SIGTERM), and rank 1 did not answer within 3 s",
+        example="76 rank 0 on n1: lost rank 1: no answer within 3 s (SIGTERM)",
         what="was told to stop",
     ),
     _consequence(

@@ -1,6 +1,7 @@
 """Classifies how a rank ended: its exit status, which decides on another attempt, and one line of reason. Pure."""
 
 import errno
+import signal
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -32,8 +33,9 @@ RETRYABLE_TEXTS = (
 """Parts of torch's RuntimeErrors after the loss of a peer, a device or a loader (gloo, NCCL, CUDA, DataLoader)."""
 
 REASON_LENGTH = 300
-TERMINATED = 128 + 15
-"""The exit status of a program that SIGTERM ended, by the convention of shells."""
+TERMINATED = 128 + signal.SIGTERM
+ENDS_BY_NOTICE = frozenset({exit_codes.STOPPED, TERMINATED, 128 + signal.SIGUSR1, 128 + signal.SIGUSR2})
+"""Exit statuses by which a program says that a stop signal ended it: ours, and by the convention of shells."""
 
 
 class Verdict(NamedTuple):

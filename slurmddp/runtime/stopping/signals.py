@@ -20,6 +20,9 @@ CLOCK: Final = "clock"
 CLOCK_CHECK_S: Final = 60.0
 """`select` waits on the monotonic clock; the wall clock, which may be corrected, is read this often."""
 
+UNREAD_LIMIT_S: Final = 10.0
+"""For the signal thread to run on a busy node."""
+
 Answer = Callable[[], None]
 
 
@@ -33,11 +36,14 @@ class StopSignals:
         """Time of the stop request, by `time.monotonic()`."""
         self.signal_seen = threading.Event()
         """Set soon after any of the signals, also when a handler of the program's own received it."""
+        self.handled_by_program = ""
+        """Name of the last of these signals that the program itself handled; empty for none."""
         self.answer: Answer = lambda: None
         """Called by the signal thread after each signal and each `wake`, as long as a stop is requested."""
         self._stop_at: float | None = None
         self._pipe: tuple[int, int] | None = None
         self._passed_on: set[int] = set()
+        self._reading = threading.Lock()
         self._mask = threading.local()
 
     @property
@@ -64,6 +70,13 @@ class StopSignals:
         os.register_at_fork(before=self._hold, after_in_parent=self._release, after_in_child=self._reset_in_child)
         multiprocessing.util.register_after_fork(self, _ignore_foreign_term)
         threading.Thread(target=self._watch, name="signals", daemon=True).start()
+
+    def has_come(self) -> bool:
+        """Return whether any of the signals has come, also when the signal thread has not seen it yet."""
+        deadline = time.monotonic() + UNREAD_LIMIT_S
+        while self._has_unread() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return self.signal_seen.is_set()
 
     def stop_at(self, time_s: float) -> None:
         """Request a stop when the wall clock reaches `time_s`, in seconds since 1970."""
@@ -98,17 +111,24 @@ class StopSignals:
         """Wait for a signal, the clock or `wake`; return the cause of a stop request, empty for none."""
         pipe = self._pipe[0] if self._pipe else -1
         ready, _, _ = select.select([pipe], [], [], self._wait_limit_s())
-        numbers = os.read(pipe, 4096) if ready else b""
-        signals = [number for number in numbers if number in SIGNALS]
-        if signals:
-            self.signal_seen.set()
-        ours = [number for number in signals if self._is_ours(number)]
+        with self._reading:
+            numbers = os.read(pipe, 4096) if ready else b""
+            signals = [number for number in numbers if number in SIGNALS]
+            ours = [number for number in signals if self._is_ours(number)]
+            if len(ours) < len(signals):
+                self.handled_by_program = signal.Signals(signals[-1]).name
+            if signals:
+                self.signal_seen.set()
         if ours and self._program_handles_only_term():
             self._pass_on_as_term(set(ours))
             return ""
         if ours:
             return signal.Signals(ours[0]).name
         return CLOCK if self._wait_limit_s() == 0 else ""
+
+    def _has_unread(self) -> bool:
+        with self._reading:
+            return bool(self._pipe and select.select([self._pipe[0]], [], [], 0)[0])
 
     def _pass_on_as_term(self, numbers: set[int]) -> None:
         """Send SIGTERM to the program, once for each signal: descriptor and handler may both bring the same one."""

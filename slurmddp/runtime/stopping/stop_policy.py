@@ -25,6 +25,8 @@ MARGIN_S = 5.0
 """Before Slurm's kill: what the batch script needs to put the job back into the queue."""
 HEARD_LIMIT_S = 1.0
 """For the signal thread to see a signal that has already ended the program, here or in a peer."""
+NOTICE_LIMIT_S = 10.0
+"""The same, where the exit status says that a signal has ended the program: on a busy node it is seen late."""
 SETTLE_LIMIT_S = 6.0
 """For the signal thread to end a process that must stop; the ends of its peers are seen as errors before."""
 EARLY_S = 60.0
@@ -131,14 +133,14 @@ class Stopping:
         if silent:
             self._leave(self._lost_peers(silent))
             return
-        self._record_request()
+        self.record_request()
         self._leave(Verdict(exit_codes.STOPPED, f"told to stop ({self.reason})"), record=self.rank.is_main)
 
     def _leave_call(self) -> None:
         if not self.rank.is_main:
             self.confirm(CONFIRM_LIMIT_S)
             return
-        self._record_request()
+        self.record_request()
         if self.reason == "time limit" and 0 < (self.rank.stop_at or 0) - time.time() < EARLY_S:
             self._dismiss_request()
             return
@@ -152,7 +154,7 @@ class Stopping:
         if silent and self._is_loop_stuck():
             self._leave(self._lost_peers(silent))
             return
-        ends_at = self._record_request()
+        ends_at = self.record_request()
         limit_s = ends_at - MARGIN_S - time.time() if ends_at else LOOP_LIMIT_S
         if self.rank.is_main and not self._phase_ends_within(max(limit_s, CONFIRM_LIMIT_S)):
             self._leave(Verdict(exit_codes.RETRYABLE, "told to stop, but the loop did not reach its next step in time"))
@@ -172,20 +174,20 @@ class Stopping:
             self.signals.dismiss()
             self._answered = False
 
-    def _record_request(self) -> float | None:
+    def record_request(self) -> float | None:
         """On rank 0, ask Slurm for the reason and write it down; return when Slurm will kill the job."""
         if not self.rank.is_main:
             return None
-        found = slurm_reason.ask_slurm(self.rank, self.signals.cause)
+        cause = self.signals.cause or self.signals.handled_by_program
+        found = slurm_reason.ask_slurm(self.rank, cause)
         self.reason = found.reason
-        write_event(self.rank, Notice(cause=self.signals.cause, reason=found.reason))
+        write_event(self.rank, Notice(cause=cause, reason=found.reason))
         return found.ends_at
 
     def _lost_peers(self, silent: list[int]) -> Verdict:
         return Verdict(
             exit_codes.RETRYABLE,
-            f"told to stop ({self.signals.cause}), and {self.rank.list_ranks(silent)} did not answer "
-            f"within {CONFIRM_LIMIT_S:g} s",
+            f"lost {self.rank.list_ranks(silent)}: no answer within {CONFIRM_LIMIT_S:g} s ({self.signals.cause})",
         )
 
     def _leave(self, verdict: Verdict, *, record: bool = True) -> None:

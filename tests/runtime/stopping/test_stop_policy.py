@@ -98,7 +98,7 @@ def test_a_loop_that_is_stuck_is_ended_for_another_attempt(monkeypatch, silent, 
     stopping.confirm = lambda _: silent
     stopping.enter(Phase.LOOP)
     assert request_stop(stopping) == [exit_codes.RETRYABLE]
-    words = "rank 1 did not answer within 0.1 s" if silent else "the loop did not reach its next step in time"
+    words = "lost rank 1: no answer within 0.1 s" if silent else "the loop did not reach its next step in time"
     assert words in capsys.readouterr().out
 
 
@@ -129,7 +129,7 @@ def test_one_that_slurm_sends_too_early_is_dismissed_and_the_next_counts():
 def test_with_a_peer_that_does_not_answer_nothing_is_saved(capsys):
     """By SIGTERM srun ends the peers of a rank that failed, which is no stop request."""
     assert request_stop(call(silent=(1,))) == [exit_codes.RETRYABLE]
-    assert "rank 1 did not answer" in capsys.readouterr().out
+    assert "lost rank 1: no answer" in capsys.readouterr().out
 
 
 def test_only_a_phase_that_ends_the_process_is_waited_for():
