@@ -151,6 +151,7 @@ def _environment(
         variables.ATTEMPT: ATTEMPT,
         variables.OWNER: str(Claim(HERE, job_id, ATTEMPT)),
         variables.RANK_LOGS: "1",
+        variables.EXIT_0_AFTER_SIGNAL: "done",
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS", "1"),
     }

@@ -53,7 +53,7 @@ def main(epochs, folder, step_s):
     while progress.done < int(epochs):
         loader.set_epoch(progress.done)
         for inputs, targets in loader:
-            time.sleep(float(step_s))
+            time.sleep(float(step_s) + Path("slow").exists())
             loss = nn.functional.mse_loss(model(inputs), targets)
             accelerator.backward(loss)
             optimizer.step()

@@ -7,6 +7,7 @@ ModelCheckpoint's last, and a DataLoader, which Lightning begins anew in the mid
 import os
 import sys
 import time
+from pathlib import Path
 
 import lightning.pytorch as lightning
 import torch
@@ -21,7 +22,7 @@ class Regression(lightning.LightningModule):
         self.layer, self.step_s = nn.Linear(8, 1), step_s
 
     def training_step(self, batch):
-        time.sleep(self.step_s)
+        time.sleep(self.step_s + Path("slow").exists())
         inputs, targets = batch
         loss = nn.functional.mse_loss(self.layer(inputs), targets)
         self.log("loss", loss, sync_dist=True)

@@ -45,7 +45,7 @@ class Trainer:
                 self.optimizer.zero_grad()
                 loss.backward()
                 self.optimizer.step()
-                time.sleep(step_s)
+                time.sleep(step_s + Path("slow").exists())
             self.epochs_run += 1
             if self.rank == 0:
                 self.save()

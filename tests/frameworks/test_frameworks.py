@@ -62,6 +62,13 @@ class Job:
     def until_said(self, text: str) -> None:
         until(lambda: text in self.output(), otherwise=self.story)
 
+    def preempt(self, sandbox) -> None:
+        """Preempt it; its steps take a second longer until that has begun: they must not run out before."""
+        slow = self.run.path.parent.parent / "slow"
+        slow.touch()
+        sandbox.preempt(self.job_id)
+        slow.unlink()
+
     def events(self, kind: str) -> list[dict]:
         return [event for event in read_records(self.run.events) if event["event"] == kind]
 
@@ -133,7 +140,7 @@ def test_preempted_on_two_nodes_it_comes_back_once_and_finds_its_own_checkpoint(
 ):
     job = submit(program, launcher, *words(program, tmp_path, STEP_S))
     job.until_said("epoch 3 done")
-    sandbox.preempt(job.job_id)
+    job.preempt(sandbox)
     ended = wait_for_job(job.job_id)
     assert (ended["JobState"], len(job.events("requeue"))) == ("COMPLETED", 1), job.story()
     (resumed,) = re.findall(r"resumed at (\d+)", job.run.rank_log(job.job_id, "1.0", 0).read_text())
@@ -146,8 +153,8 @@ def test_lightning_saves_at_each_notice_and_goes_on_there(calm, submit, wait_for
     """Without a checkpoint of the script's own; at that of the time limit, too, which is not SIGTERM."""
     job = submit("fit", "fork", *words("lightning_fit", tmp_path, STEP_S))
     tell_time_limit(job, slurm, wait_for_job)
-    job.until_said("epoch 5 done")
-    sandbox.preempt(job.job_id)
+    until(lambda: job.output().count("started at step") == 4, otherwise=job.story)
+    job.preempt(sandbox)
     ended = wait_for_job(job.job_id)
     assert (ended["JobState"], len(job.events("requeue"))) == ("COMPLETED", 2), job.story()
     assert len(starts(job, ranks=2)) == 3 and f"at step {EPOCHS * 8}\n" in job.output(), job.story()
