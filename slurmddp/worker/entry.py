@@ -185,7 +185,7 @@ def _fail(process: RankProcess, error: BaseException) -> None:
 
 def _report(stopping: Stopping, error: BaseException) -> int:
     rank = stopping.rank
-    verdict = _judge(stopping, error)
+    verdict = stopping.judge_failure(error, _judge(stopping, error))
     if not isinstance(error, SystemExit):
         error = error.with_traceback(run_script.trace_of_program(error))
         write_error(rank, error)

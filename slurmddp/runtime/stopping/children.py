@@ -32,8 +32,8 @@ PR_SET_SECCOMP, SECCOMP_MODE_FILTER, PR_SET_NO_NEW_PRIVS = 22, 2, 38
 SIGACTION_CALLS: Final = {"x86_64": (0xC000003E, 13), "aarch64": (0xC00000B7, 134)}
 """By machine: the kernel's number of the architecture, and that of rt_sigaction(2)."""
 
-_blocked_here: Final[set[int]] = set()
-"""The signals that `_end_by_parent_alone` has blocked in this process."""
+_protected: Final[set[int]] = set()
+"""The ids of this process and those it was forked from, as far as they are protected."""
 
 
 class _Protection:
@@ -67,9 +67,11 @@ def _end_by_parent_alone(parent: int) -> None:
 
     Only sigwaitinfo shows the sender. Processes that this one starts get SIGTERM as usual.
     """
-    _blocked_here.add(signal.SIGTERM)
-    signal.pthread_sigmask(signal.SIG_BLOCK, _blocked_here)
-    os.register_at_fork(after_in_child=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, _blocked_here))
+    if os.getpid() in _protected:  # before 3.12, multiprocessing calls what is registered for a fork in all processes
+        return
+    _protected.add(os.getpid())
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    os.register_at_fork(after_in_child=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM]))
     threading.Thread(target=_await_end, args=[parent, os.getppid()], daemon=True).start()
 
 
@@ -114,7 +116,7 @@ def _with_protected_services(start: Callable[..., None]) -> Callable[..., None]:
     def start_protected(self: subprocess.Popen[Any], args: Any, *rest: Any, **options: Any) -> None:
         if isinstance(args, list | tuple) and args and Path(os.fsdecode(args[0])).name in SERVICES:
             options.setdefault("preexec_fn", deafen)
-        with _signal_mask(signal.SIG_UNBLOCK, _blocked_here):
+        with _signal_mask(signal.SIG_UNBLOCK, [signal.SIGTERM] if _protected else []):
             start(self, args, *rest, **options)
 
     return start_protected

@@ -45,6 +45,13 @@ class StopSignals:
         """Whether this process was asked to stop."""
         return bool(self.cause)
 
+    def await_stop(self, limit_s: float) -> bool:
+        """Wait for a stop request; return whether there is one."""
+        ends_at = time.monotonic() + limit_s
+        while not self.stop_requested and time.monotonic() < ends_at:
+            time.sleep(0.01)
+        return self.stop_requested
+
     @property
     def all_handlers_ours(self) -> bool:
         """Whether the program has replaced none of the signal handlers."""
