@@ -118,4 +118,6 @@ class _SaveAtStop:
             owner.check()
         trainer.save_checkpoint(self._file, weights_only=False)
         self._stopping.enter(Phase.EXIT)
-        raise Stopped(self._step, f"told to stop at step {self._step} ({self._stopping.reason})")
+        raise Stopped(
+            self._step, f"told to stop at step {self._step} ({self._stopping.reason}); saved step {self._step}"
+        )

@@ -216,7 +216,7 @@ def _report(stopping: Stopping, error: BaseException) -> int:
 
 def _judge(stopping: Stopping, error: BaseException) -> Verdict:
     """Judge the error by what only this rank knows: that it was told to stop, or that it owns nothing any more."""
-    verdict = judge(error)
+    verdict = stopping.judge_failure(error, judge(error))
     status = exit_status(error) if isinstance(error, SystemExit) else 0
     signals = stopping.signals
     if status in ENDS_BY_NOTICE and signals.signal_seen.wait(NOTICE_LIMIT_S):

@@ -181,7 +181,10 @@ def test_a_notice_before_the_ranks_have_met_ends_them_for_another_attempt(start,
     running.processes[0].send_signal(signal.SIGTERM)
     ended = running.wait()
     assert ended.statuses == [76, -signal.SIGKILL]
-    assert ended.record(0) == "76 rank 0 on n1: told to stop (SIGTERM) before the ranks had met\n"
+    assert (
+        ended.record(0)
+        == "76 rank 0 on n1: told to stop (SIGTERM) before the ranks had met: there was nothing to save\n"
+    )
 
 
 @PRELOADED

@@ -1,6 +1,7 @@
 """A training that is stopped, killed or moved ends with the bits of one that was left alone."""
 
 import os
+import re
 import signal
 import subprocess
 from pathlib import Path
@@ -300,6 +301,57 @@ with slurmddp.init() as ddp:
     ended = going.wait()
     assert ended.statuses == [75, 75]
     assert "after" not in ended.log(0) + ended.log(1)
+
+
+FAILS = """
+import torch.distributed as dist
+from slurmddp.runtime.rank_process import this_process
+failing = sys.argv[1].split(",")
+with slurmddp.init() as ddp:
+    for step in slurmddp.Checkpointer(model=model, every_steps=2, own={}).steps(1000):
+        print("step", step, flush=True)
+        time.sleep(0.05)
+        if str(ddp.rank) in failing and this_process().signals.stop_requested: raise ERROR
+        dist.all_reduce(torch.ones(1))
+"""
+
+
+@pytest.mark.parametrize(
+    ("failing", "error", "cause"),
+    [
+        ("0", "ConnectionResetError('Connection lost')", "ConnectionResetError: Connection lost"),
+        ("1", "BrokenPipeError('no decoder')", "rank 1 on n1: BrokenPipeError: no decoder"),
+        ("0,1", "ValueError('the decoder ended with -15')", "ValueError: the decoder ended with -15"),
+    ],
+)
+def test_a_failure_in_the_loop_after_a_notice_is_its_consequence(start, script, failing, error, cause):
+    """As when the notice ends a program that a rank has started. No step can be saved; the message says so."""
+    going = start("srun", 2, script(FAILS.replace("ERROR", error)), failing)
+    until(lambda: "step 7" in going.run.rank_log("17", "0.0", 0).read_text())
+    for process in going.processes:
+        process.send_signal(signal.SIGTERM)
+    ended = going.wait()
+    assert ended.statuses == [75, 75], ended.log(0) + ended.log(1)
+    (saved,) = re.findall(
+        rf"75 rank 0 on n1: told to stop \(signal\); nothing was saved since step (\d+) \({cause}\)", ended.record(0)
+    )
+    assert int(saved) == max(event["step"] for event in ended.events("checkpoint")) >= 6
+
+
+@pytest.mark.parametrize("error", ["ConnectionResetError('Connection lost')", "RankError('not to be saved')"])
+def test_a_failure_in_the_loop_without_a_notice_to_all_is_none(start, script, error):
+    """When a rank has failed, srun sends SIGTERM to the others; what slurmddp refuses, it refuses in each attempt."""
+    text = FAILS.replace("ERROR", error).replace(
+        "import torch", "from slurmddp.errors import RankError\nimport torch", 1
+    )
+    going = start("srun", 2, script(text), "0")
+    until(lambda: "step 3" in going.run.rank_log("17", "0.0", 0).read_text())
+    going.processes[0].send_signal(signal.SIGTERM)
+    if error.startswith("Connection"):
+        going.processes[1].kill()
+    ended = going.wait()
+    assert ended.statuses[0] == (76 if error.startswith("Connection") else 77)
+    assert "told to stop" not in ended.record(0) or "did not answer" in ended.record(0)
 
 
 MIXED = str(Path(PROGRAM).with_name("mixed.py"))

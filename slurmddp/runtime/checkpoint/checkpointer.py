@@ -12,6 +12,8 @@ All ranks call everything here, in the same order.
 import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -109,10 +111,12 @@ class Checkpointer:
                 self._stop()
             self._write_measurement(whole_total)
             self.save()
+            self._session.stopping.describe_saved = partial(self._saver.describe_saved, self.step)
             self._session.stopping.enter(Phase.SCRIPT)
         except GeneratorExit:  # the program left the loop, by `break` or an exception; its step is not finished
             self._in_step = False
             self._session.stopping.enter(Phase.LEFT_LOOP)
+            self._finish_write()
             raise
 
     def save(self) -> None:
@@ -160,6 +164,7 @@ class Checkpointer:
         write_event(self._session.who, Loop(step=self.step, total=self.total))
         self._progress.begin()
         self._session.stopping.progress = self._progress
+        self._session.stopping.describe_saved = self._saver.describe_saved
         self._session.stopping.enter(Phase.LOOP)
 
     def _finish_step(self) -> None:
@@ -188,7 +193,13 @@ class Checkpointer:
         self.save()
         self._session.stopping.enter(Phase.EXIT)
         reason = f"told to stop at step {self.step} ({self._session.stopping.reason})"
-        raise Stopped(self.step, reason + self._saver.describe_failure(self.step))
+        raise Stopped(self.step, f"{reason}; {self._saver.describe_saved(self.step)}")
+
+    def _finish_write(self) -> None:
+        """Finish a checkpoint that is being written when the job is to stop: the process ends soon."""
+        if self._session.stopping.signals.stop_requested:
+            with suppress(Exception):
+                self._saver.finish(self.step)
 
     def _begin_save(self) -> None:
         self._cadence.restart()

@@ -49,10 +49,11 @@ class NoSaver:
     def finish(self, step: int) -> None:
         """Wait until nothing is being written; report a write that has failed."""
 
-    def describe_failure(self, step: int) -> str:
-        """Return what to add to the message of the end when `step` could not be saved."""
-        del step
-        return ""
+    def describe_saved(self, step: int | None = None) -> str:
+        """Return what was saved, for the message of a stop after `step`, or before its end; rank 0 knows it."""
+        if step is not None and self.last_saved == step:
+            return f"saved step {step}"
+        return "nothing was saved" if self.last_saved is None else f"nothing was saved since step {self.last_saved}"
 
 
 class PeerSaver(NoSaver):
@@ -114,12 +115,6 @@ class MainSaver(PeerSaver):
             reason = one_line(f"{error.strerror or error}: {error.filename or self._store.folder}")
             self._session.print(f"WARNING: a checkpoint could not be saved: {reason}; the one before stays")
             write_event(self._session.who, CheckpointFailed(step=step, reason=reason))
-
-    def describe_failure(self, step: int) -> str:
-        """Return, on rank 0, that the step could not be saved, and which one could."""
-        if not self._session.is_main or self.last_saved == step:
-            return ""
-        return f"; that step could not be saved, step {self.last_saved or 0} could"
 
     def _write(self, step: int, files: Mapping[str, Any], held_s: float, write: Callable[[], object]) -> None:
         began = time.monotonic()

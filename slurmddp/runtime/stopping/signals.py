@@ -51,6 +51,13 @@ class StopSignals:
         """Whether this process was asked to stop."""
         return bool(self.cause)
 
+    def await_stop(self, limit_s: float) -> bool:
+        """Wait for a stop request; return whether there is one."""
+        ends_at = time.monotonic() + limit_s
+        while not self.stop_requested and time.monotonic() < ends_at:
+            time.sleep(0.01)
+        return self.stop_requested
+
     @property
     def all_handlers_ours(self) -> bool:
         """Whether the program has replaced none of the signal handlers."""
@@ -60,7 +67,8 @@ class StopSignals:
         """Install the signal handlers, once, in this process and not in those that it forks."""
         if self._pipe:
             return
-        import multiprocessing.util  # noqa: PLC0415 - its exit handler must be registered after ours, to run before it
+        # multiprocessing's exit handler must be registered after ours, to run before it
+        from slurmddp.runtime.stopping.children import protect_children  # noqa: PLC0415
 
         self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
@@ -68,7 +76,7 @@ class StopSignals:
             signal.signal(number, self._handle)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         os.register_at_fork(before=self._hold, after_in_parent=self._release, after_in_child=self._reset_in_child)
-        multiprocessing.util.register_after_fork(self, _ignore_foreign_term)
+        protect_children()
         threading.Thread(target=self._watch, name="signals", daemon=True).start()
 
     def has_come(self) -> bool:
@@ -165,20 +173,3 @@ class StopSignals:
         for number in ours:
             signal.signal(number, signal.SIG_DFL if number == signal.SIGTERM else signal.SIG_IGN)
         self._release()
-
-
-def _ignore_foreign_term(_: StopSignals) -> None:
-    """Keep a process of multiprocessing, such as a loader's worker, alive until the rank has saved.
-
-    SIGTERM ends it only when its parent sends it, as `terminate` does. Only sigwaitinfo shows the sender.
-    """
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
-    threading.Thread(target=_end_by_parent, args=[os.getppid()], daemon=True).start()
-
-
-def _end_by_parent(parent: int) -> None:
-    while os.getppid() == parent:
-        if signal.sigwaitinfo([signal.SIGTERM]).si_pid == parent:
-            break
-    os.kill(os.getpid(), signal.SIGTERM)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Final
 
 from slurmddp import exit_codes
+from slurmddp.errors import SlurmddpError
+from slurmddp.runs.exit_records import read_record
 from slurmddp.runs.training_events import Notice
 from slurmddp.runtime.exiting.classify import Verdict
 from slurmddp.runtime.exiting.process_exit import ProcessExit
@@ -27,10 +29,14 @@ HEARD_LIMIT_S = 1.0
 """For the signal thread to see a signal that has already ended the program, here or in a peer."""
 NOTICE_LIMIT_S = 10.0
 """The same, where the exit status says that a signal has ended the program: on a busy node it is seen late."""
+SOON_S = 0.2
+"""For the signal thread to see a signal that has ended a child of this process too."""
 SETTLE_LIMIT_S = 6.0
 """For the signal thread to end a process that must stop; the ends of its peers are seen as errors before."""
 EARLY_S = 60.0
 """Slurm may signal the time limit this much too early, which is all the time that a short job has."""
+LEFT_LIMIT_S = 3.0
+"""For a program whose loop was left after a stop request to end, before it is ended: it may have failed."""
 LONG_STEPS = 2.0
 """The loop is taken for stuck when no step was finished for this many times its longest step."""
 
@@ -48,11 +54,12 @@ class Phase(enum.Enum):
     SCRIPT = enum.auto()  # the program is not in a training loop: it is ended, and its last checkpoint counts
     EXECUTABLE = enum.auto()  # COMMAND is an executable: `Stopping.answer_executable` answers
     LOOP = enum.auto()  # the program is in a training loop, which saves and stops by itself
-    LEFT_LOOP = enum.auto()  # it left the loop by `break` or an exception: as SCRIPT, but a failure is recorded at once
+    LEFT_LOOP = enum.auto()  # it left the loop by `break` or an exception: as SCRIPT, but a failure is reported first
     CALL = enum.auto()  # a callable of `Executor`: rank 0 saves it by `Stopping.end_call`, and its peers end with it
     EXIT = enum.auto()  # the rank is ending: a stop request means nothing
 
 
+LOOP_PHASES: Final = frozenset({Phase.LOOP, Phase.LEFT_LOOP})
 ENDING_PHASES: Final = frozenset({Phase.RENDEZVOUS, Phase.SCRIPT})
 """A stop request in these always ends the process; a failure that it meets meanwhile is a consequence."""
 
@@ -88,6 +95,8 @@ class Stopping:
         self.confirm: Confirm = lambda _: []
         self.progress = Progress()
         self.end_call: EndCall = lambda _: None
+        self.describe_saved: Callable[[], str] = lambda: "slurmddp saved nothing"
+        """What slurmddp has saved, for the message of a stop."""
         self.answer_executable: Answer = lambda: None
         self._policies: dict[Phase, Answer] = {
             Phase.START: lambda: None,
@@ -95,7 +104,7 @@ class Stopping:
             Phase.SCRIPT: self._leave_script,
             Phase.EXECUTABLE: lambda: self.answer_executable(),  # noqa: PLW0108 - the attribute is set later
             Phase.LOOP: self._await_loop_end,
-            Phase.LEFT_LOOP: self._leave_script,
+            Phase.LEFT_LOOP: self._leave_left_loop,
             Phase.CALL: self._leave_call,
             Phase.EXIT: lambda: None,
         }
@@ -103,6 +112,7 @@ class Stopping:
         self._changed = threading.Condition(threading.RLock())
         self._phase = self._answered_phase = Phase.START
         self._answered = False
+        self._confirmed: bool | None = None
         signals.answer = self.answer
 
     def enter(self, phase: Phase) -> None:
@@ -125,16 +135,59 @@ class Stopping:
         if self.signals.stop_requested and self._phase in ENDING_PHASES:
             time.sleep(limit_s)
 
-    def _leave_rendezvous(self) -> None:
-        self._leave(Verdict(exit_codes.RETRYABLE, f"told to stop ({self.signals.cause}) before the ranks had met"))
+    def judge_failure(self, error: BaseException, verdict: Verdict) -> Verdict:
+        """Return the verdict on a program that has failed: in a loop that all ranks were to stop, it is a consequence.
 
-    def _leave_script(self) -> None:
+        The last finished step cannot be saved then: the program may have changed its state, and the peers wait in a
+        collective.
+        """
+        if not (self._phase in LOOP_PHASES and _is_by_program(error, verdict) and self.signals.await_stop(SOON_S)):
+            return verdict
+        of_peer = verdict.status == exit_codes.RETRYABLE and not isinstance(error, OSError) and self.rank.world_size > 1
+        cause = self._find_failed_peer() if of_peer else verdict.reason if self._is_confirmed() else ""
+        if not cause:
+            return verdict
+        if not (self.rank.is_main or of_peer):
+            with contextlib.suppress(OSError):
+                write_end(self.rank, Verdict(exit_codes.STOPPED, cause))  # for the message of rank 0
+        return Verdict(exit_codes.STOPPED, f"told to stop ({self.reason}); {self.describe_saved()} ({cause})")
+
+    def _is_confirmed(self) -> bool:
+        """Return whether all ranks were asked to stop; wait until it is known."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._confirmed is not None, CONFIRM_LIMIT_S + slurm_reason.ASK_LIMIT_S)
+        return bool(self._confirmed)
+
+    def _set_confirmed(self, silent: list[int]) -> None:
+        with self._changed:
+            self._confirmed = not silent
+            self._changed.notify_all()
+
+    def _find_failed_peer(self) -> str:
+        """Return how the first peer failed after the stop request; empty when none says so."""
+        run, who = self.rank.run_dir, self.rank
+        paths = [run.rank_record(who.job, who.attempt, rank) for rank in range(who.world_size)] if run else []
+        found = [record for path in paths if (record := read_record(path)) and record.status == exit_codes.STOPPED]
+        return min(found, key=lambda record: record.time).text if found else ""
+
+    def _leave_rendezvous(self) -> None:
+        reason = f"told to stop ({self.signals.cause}) before the ranks had met: there was nothing to save"
+        self._leave(Verdict(exit_codes.RETRYABLE, reason))
+
+    def _leave_script(self, limit_s: float = 0) -> None:
         silent = self.confirm(CONFIRM_LIMIT_S)
         if silent:
+            self._set_confirmed(silent)
             self._leave(self._lost_peers(silent))
             return
         self.record_request()
-        self._leave(Verdict(exit_codes.STOPPED, f"told to stop ({self.reason})"), record=self.rank.is_main)
+        self._set_confirmed(silent)
+        if not self._phase_ends_within(limit_s):
+            reason = f"told to stop ({self.reason}); {self.describe_saved()}"
+            self._leave(Verdict(exit_codes.STOPPED, reason), record=self.rank.is_main)
+
+    def _leave_left_loop(self) -> None:
+        self._leave_script(LEFT_LIMIT_S)
 
     def _leave_call(self) -> None:
         if not self.rank.is_main:
@@ -151,13 +204,17 @@ class Stopping:
 
     def _await_loop_end(self) -> None:
         silent = self.confirm(CONFIRM_LIMIT_S)
+        if silent:
+            self._set_confirmed(silent)
         if silent and self._is_loop_stuck():
             self._leave(self._lost_peers(silent))
             return
         ends_at = self.record_request()
+        self._set_confirmed(silent)
         limit_s = ends_at - MARGIN_S - time.time() if ends_at else LOOP_LIMIT_S
         if self.rank.is_main and not self._phase_ends_within(max(limit_s, CONFIRM_LIMIT_S)):
-            self._leave(Verdict(exit_codes.RETRYABLE, "told to stop, but the loop did not reach its next step in time"))
+            reason = f"told to stop ({self.reason}), but the loop did not reach its next step in time"
+            self._leave(Verdict(exit_codes.RETRYABLE, f"{reason}; {self.describe_saved()}"))
 
     def _is_loop_stuck(self) -> bool:
         """Return, after the time of a step, whether no step was finished since the stop request."""
@@ -187,7 +244,8 @@ class Stopping:
     def _lost_peers(self, silent: list[int]) -> Verdict:
         return Verdict(
             exit_codes.RETRYABLE,
-            f"lost {self.rank.list_ranks(silent)}: no answer within {CONFIRM_LIMIT_S:g} s ({self.signals.cause})",
+            f"lost {self.rank.list_ranks(silent)}: no answer within {CONFIRM_LIMIT_S:g} s ({self.signals.cause}); "
+            f"{self.describe_saved()}",
         )
 
     def _leave(self, verdict: Verdict, *, record: bool = True) -> None:
@@ -200,3 +258,9 @@ class Stopping:
                     write_end(self.rank, verdict)
                 print_line(f"{verdict.reason}; ending with status {verdict.status}")
             self._process_exit.leave(verdict.status)
+
+
+def _is_by_program(error: BaseException, verdict: Verdict) -> bool:
+    """Return whether an exception that ends the rank is one of the program or its libraries, and no exit."""
+    failed = verdict.status == exit_codes.FAILED and not isinstance(error, SlurmddpError)
+    return isinstance(error, Exception) and (failed or verdict.status == exit_codes.RETRYABLE)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from slurmddp import exit_codes
+from slurmddp.errors import RankError
 from slurmddp.runtime.exiting.classify import Verdict
 from slurmddp.runtime.launch.rank import read_rank
 from slurmddp.runtime.stopping import stop_policy
@@ -59,7 +60,8 @@ def test_every_phase_has_a_policy():
         (Phase.EXIT, []),
     ],
 )
-def test_what_a_stop_request_means_in_a_phase(phase, statuses):
+def test_what_a_stop_request_means_in_a_phase(monkeypatch, phase, statuses):
+    monkeypatch.setattr(stop_policy, "LEFT_LIMIT_S", 0.1)
     stopping = make_stopping()
     stopping.enter(phase)
     assert request_stop(stopping) == statuses
@@ -100,6 +102,39 @@ def test_a_loop_that_is_stuck_is_ended_for_another_attempt(monkeypatch, silent, 
     assert request_stop(stopping) == [exit_codes.RETRYABLE]
     words = "lost rank 1: no answer within 0.1 s" if silent else "the loop did not reach its next step in time"
     assert words in capsys.readouterr().out
+
+
+def test_a_loop_that_was_left_has_time_to_report_its_failure():
+    stopping = make_stopping()
+    stopping.enter(Phase.LEFT_LOOP)
+    threading.Timer(0.2, stopping.enter, [Phase.EXIT]).start()
+    assert request_stop(stopping) == []
+
+
+FAILED = Verdict(exit_codes.FAILED, "OSError: gone")
+
+
+@pytest.mark.parametrize(
+    ("phase", "error", "is_consequence"),
+    [
+        (Phase.LOOP, OSError(), True),
+        (Phase.LEFT_LOOP, OSError(), True),
+        (Phase.SCRIPT, OSError(), False),
+        (Phase.LEFT_LOOP, RankError("cannot be saved"), False),
+        (Phase.LEFT_LOOP, SystemExit(1), False),
+    ],
+)
+def test_which_failures_are_consequences_of_a_stop_request(monkeypatch, phase, error, is_consequence, capsys):
+    monkeypatch.setattr(stop_policy, "LEFT_LIMIT_S", 0)
+    monkeypatch.setattr(stop_policy, "CONFIRM_LIMIT_S", 0)
+    monkeypatch.setattr(stop_policy, "LOOP_LIMIT_S", 0)
+    stopping = make_stopping()
+    stopping.enter(phase)
+    assert stopping.judge_failure(error, FAILED) == FAILED
+    request_stop(stopping)
+    stopped = Verdict(exit_codes.STOPPED, "told to stop (signal); slurmddp saved nothing (OSError: gone)")
+    assert stopping.judge_failure(error, FAILED) == (stopped if is_consequence else FAILED)
+    capsys.readouterr()
 
 
 def test_a_call_ends_as_it_says():
