@@ -32,6 +32,8 @@ STEP_LIMIT: Final = "SLURMDDP_STEP_LIMIT"
 """After how many steps the training loop ends (`--steps`)."""
 SKIP_PREFLIGHT: Final = "SLURMDDP_SKIP_PREFLIGHT"
 """1: nodes and ranks are not looked at before COMMAND starts (`--no-preflight`)."""
+SKIP_TRACKER_IDS: Final = "SLURMDDP_SKIP_TRACKER_IDS"
+"""1: the ids of the run are not set in the variables of wandb and MLflow (`--no-tracker-ids`)."""
 RANK_LOGS: Final = "SLURMDDP_RANK_LOGS"
 """Which ranks send their own output to a file: `all`, or from which rank on."""
 CODE: Final = "SLURMDDP_CODE"
@@ -78,7 +80,7 @@ _SAID_TO_ONE: Final = (STATUS, STOP_AT, RENDEZVOUS_FILE)
 OF_AN_ATTEMPT: Final = frozenset({*_SAID_TO_ONE, *(old for old, new in _BEFORE.items() if new in _SAID_TO_ONE)})
 """What is said to one attempt, and must not reach another."""
 
-NAMES: Final = frozenset({*_BEFORE.values(), SKIP_PREFLIGHT, SWEEP_DIR, STEP_NAME, CONTAINER_PROGRAM})
+NAMES: Final = frozenset({*_BEFORE.values(), SKIP_PREFLIGHT, SKIP_TRACKER_IDS, SWEEP_DIR, STEP_NAME, CONTAINER_PROGRAM})
 """All of them: what a job says to its own processes, and nobody else should hear."""
 
 
