@@ -34,6 +34,8 @@ SKIP_PREFLIGHT: Final = "SLURMDDP_SKIP_PREFLIGHT"
 """1: nodes and ranks are not looked at before COMMAND starts (`--no-preflight`)."""
 EXIT_0_AFTER_SIGNAL: Final = "SLURMDDP_EXIT_0_AFTER_SIGNAL"
 """done: status 0 of a program that has handled a stop signal means that it is complete (`--after-signal-exit-0`)."""
+SKIP_TRACKER_IDS: Final = "SLURMDDP_SKIP_TRACKER_IDS"
+"""1: the ids of the run are not set in the variables of wandb and MLflow (`--no-tracker-ids`)."""
 RANK_LOGS: Final = "SLURMDDP_RANK_LOGS"
 """Which ranks send their own output to a file: `all`, or from which rank on."""
 CODE: Final = "SLURMDDP_CODE"
@@ -81,7 +83,10 @@ OF_AN_ATTEMPT: Final = frozenset({*_SAID_TO_ONE, *(old for old, new in _BEFORE.i
 """What is said to one attempt, and must not reach another."""
 
 NAMES: Final = frozenset(
-    {*_BEFORE.values(), EXIT_0_AFTER_SIGNAL, SKIP_PREFLIGHT, SWEEP_DIR, STEP_NAME, CONTAINER_PROGRAM}
+    {
+        *_BEFORE.values(),
+        *(EXIT_0_AFTER_SIGNAL, SKIP_PREFLIGHT, SKIP_TRACKER_IDS, SWEEP_DIR, STEP_NAME, CONTAINER_PROGRAM),
+    }
 )
 """All of them: what a job says to its own processes, and nobody else should hear."""
 

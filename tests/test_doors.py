@@ -29,7 +29,9 @@ DOORS = {
     "jinja2": {"script", "report"},
     "click": {"cli"},
     "torch": {"runtime", "worker"},
-    "subprocess": {"slurm", "batch", "submission", "script", "monitoring", "diagnose", "doctor", "sandbox", "worker"},
+    "subprocess": {
+        *("slurm", "batch", "submission", "script", "monitoring", "diagnose", "doctor", "sandbox", "worker", "runtime")
+    },
     "torchvision": {"worker"},
     "submitit": {"executor"},
     "rich": {"cli"},

@@ -17,7 +17,7 @@ from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.hostlist import format_ranges
 from slurmddp.slurm.values import parse_number
 
-_RESET: Final = ("checkpoints", "model.pt", "rank-*.pt", "tensorboard")
+_RESET: Final = ("checkpoints", "model.pt", "rank-*.pt", "tensorboard", "tracker-id", "mlflow-run-id")
 """The files of a run that `--reset` moves away."""
 
 

@@ -25,6 +25,7 @@ _LOCAL_OPTIONS = (
     "python",
     "env",
     "preflight",
+    "tracker-ids",
     "runs-dir",
     "profile",
 )

@@ -211,6 +211,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     preflight: Annotated[
         bool, Option(help="Whether nodes and ranks are checked, in less than a second, before COMMAND starts.")
     ] = True
+    tracker_ids: Annotated[
+        bool, Option(help="Whether wandb and MLflow go on with one run of theirs over all attempts.")
+    ] = True
     steps: Annotated[
         Count | None,
         Option(help="End Checkpointer's loop after N steps, and record their times.", metavar="N"),
@@ -361,7 +364,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         names = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME") if self.interface else ()
         level = (f"NCCL_DEBUG={self.nccl_debug}",) if self.nccl_debug else ()
         steps = (f"{variables.STEP_LIMIT}={self.steps}",) if self.steps else ()
-        return (*(f"{name}={self.interface}" for name in names), *level, *steps, *self.env)
+        trackers = () if self.tracker_ids else (f"{variables.SKIP_TRACKER_IDS}=1",)
+        complete = (f"{variables.EXIT_0_AFTER_SIGNAL}=done",) if self.after_signal_exit_0 == "done" else ()
+        return (*(f"{name}={self.interface}" for name in names), *level, *steps, *trackers, *complete, *self.env)
 
     @property
     def header(self) -> tuple[tuple[str, str | None], ...]:

@@ -63,6 +63,10 @@ class RunDir(_Folder):
     """The trained model: a plain state_dict."""
     tensorboard = _File("tensorboard")
     """What TensorBoard shows of the run."""
+    tracker_id = _File("tracker-id")
+    """The id of the run in wandb: 32 hexadecimal digits."""
+    mlflow_run_id = _File("mlflow-run-id")
+    """The id of the run in MLflow."""
     codes = _File("code")
     """The copies of code that jobs were submitted with."""
 

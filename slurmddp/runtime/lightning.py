@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from slurmddp.runs.ownership import ownership_of
 from slurmddp.runtime.exiting.classify import Stopped
+from slurmddp.runtime.launch.trackers import record_mlflow_run
 from slurmddp.runtime.rank_process import this_process
 from slurmddp.runtime.session import CONTROL_LIMIT
 from slurmddp.runtime.stopping.consensus import Consensus
@@ -73,6 +74,7 @@ class _SaveAtStop:
 
     def on_train_start(self, trainer: Any, *_: Any) -> None:
         """Install our handler for SIGTERM again, and begin to agree with all ranks on a step to stop at."""
+        record_mlflow_run(self._stopping.rank)
         if not self._has_signals:
             return
         for number, handler in self._handlers.items():

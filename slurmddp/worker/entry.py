@@ -17,6 +17,7 @@ from slurmddp.runtime.launch.addresses import choose_interface, resolve_head
 from slurmddp.runtime.launch.child_process import redirect_output
 from slurmddp.runtime.launch.output import print_line
 from slurmddp.runtime.launch.rank import Rank, export, read_rank
+from slurmddp.runtime.launch.trackers import export_ids
 from slurmddp.runtime.rank_process import RankProcess
 from slurmddp.runtime.stopping.stop_policy import NOTICE_LIMIT_S, SETTLE_LIMIT_S, Phase, Stopping
 from slurmddp.worker import run_executable, run_script, snapshot_paths
@@ -59,6 +60,7 @@ def _prepared(rank: Rank) -> Rank:
     rank = dataclasses.replace(rank, master_addr=head)
     choose_interface(rank, os.environ)
     export(rank, os.environ)
+    export_ids(rank, os.environ)
     return rank
 
 

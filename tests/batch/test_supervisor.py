@@ -618,7 +618,15 @@ def test_a_disk_that_stays_full_ends_the_job(case, monkeypatch):
 
 def test_reset_sets_aside_once(case):
     case.options = Options(reset=2)
-    kept = ("model.pt", "rank-0.pt", "rank-1.pt", "tensorboard", "checkpoints/step-000000005")
+    kept = (
+        "model.pt",
+        "rank-0.pt",
+        "rank-1.pt",
+        "tensorboard",
+        "tracker-id",
+        "mlflow-run-id",
+        "checkpoints/step-000000005",
+    )
     for name in kept:
         (case.run.path / name).mkdir(parents=True)
 

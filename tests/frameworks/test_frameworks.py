@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -161,6 +162,28 @@ def test_lightning_saves_at_each_notice_and_goes_on_there(calm, submit, wait_for
     assert places(job.output()) == ON_TWO_NODES
     assert final_loss(job.output()) == pytest.approx(final_loss(calm("lightning_fit")), rel=1e-5)
     assert not list(job.run.checkpoints.iterdir()), "what was saved at a notice goes when the training is complete"
+
+
+@pytest.mark.skipif(not find_spec("wandb"), reason="wandb is not installed")
+def test_a_tracker_outlives_the_notice_and_goes_on_with_its_run(submit, wait_for_job, sandbox, tmp_path):
+    """Its service gets Slurm's SIGTERM too; when that ended it, the next `log` raised before the step was saved."""
+    wandb = ["--env=WANDB_MODE=offline", f"--env=WANDB_DIR={tmp_path}"]
+    job = submit("tracked", "srun", *wandb, str(HERE / "tracked_loop.py"), "wandb", "60", "0.2")
+    until(lambda: "\n12\n" in taken(job), otherwise=job.story)
+    sandbox.preempt(job.job_id)
+    ended = wait_for_job(job.job_id)
+    assert (ended["JobState"], len(job.events("requeue"))) == ("COMPLETED", 1), job.story()
+    assert list(map(int, taken(job).split())) == list(range(60)), "no step was lost or taken twice"
+    (step,) = re.findall(r"told to stop at step (\d+) \(preempted\)", job.events("requeue")[0]["reason"])
+    assert job.events("requeue")[0]["reason"].endswith(f"; saved step {step}")
+    trackers_runs = [path.name.rpartition("-")[2] for path in tmp_path.glob("wandb/offline-run-*")]
+    assert trackers_runs == [job.run.tracker_id.read_text()] * 2
+
+
+def taken(job) -> str:
+    """The steps that rank 0 has taken, a line each."""
+    path = job.run.path / "steps.0"
+    return path.read_text() if path.exists() else ""
 
 
 @pytest.mark.soak

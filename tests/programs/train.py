@@ -49,7 +49,8 @@ def main(total, step_s, every_steps):
             model=model, optimizer=optimizer, schedule=schedule, sampler=sampler, every_steps=every_steps, keep=2
         )
         workers = int(os.environ.get("WORKERS", "0"))
-        batches = iter(DataLoader(data, batch_sampler=sampler, num_workers=workers))
+        method = os.environ.get("METHOD")
+        batches = iter(DataLoader(data, batch_sampler=sampler, num_workers=workers, multiprocessing_context=method))
         with (folder / f"steps.{ddp.rank}").open("a", buffering=1) as steps:
             for step in run.steps(total):
                 inputs, targets, indices = next(batches)

@@ -68,13 +68,20 @@ def stops(run) -> list[str]:
     return [text for path in sorted(run.logs.glob("17/*/0.end")) if (text := path.read_text()).startswith("75")]
 
 
-def test_a_loaders_workers_do_not_lose_a_step_to_a_notice(start):
-    going = start("srun", 1, *WORDS, WORKERS="2")
+def family_of(pid: int) -> list[int]:
+    """The process and all that it has started, directly or not."""
+    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [pid, *(member for child in children for member in family_of(int(child)))]
+
+
+@pytest.mark.parametrize(("method", "others"), [("fork", 0), ("forkserver", 2)])
+def test_a_loaders_workers_do_not_lose_a_step_to_a_notice(start, method, others):
+    """The others are the fork server and the tracker of shared memory."""
+    going = start("srun", 1, *WORDS, WORKERS="2", METHOD=method)
     until(lambda: len(steps(going.run)) >= 4)
-    rank = going.processes[0].pid
-    workers = ranks_of(going.processes[0])
-    assert len(workers) == 2
-    for pid in (rank, *workers):
+    family = family_of(going.processes[0].pid)
+    assert len(family) == 1 + 2 + others
+    for pid in family:
         os.kill(pid, signal.SIGTERM)
     ended = going.wait()
     assert ended.statuses == [75]

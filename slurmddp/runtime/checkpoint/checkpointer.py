@@ -32,6 +32,7 @@ from slurmddp.runtime.checkpoint.store import Store, ensure_identity
 from slurmddp.runtime.checkpoint.training_state import TrainingState
 from slurmddp.runtime.exiting.classify import Stopped
 from slurmddp.runtime.exiting.record import write_event
+from slurmddp.runtime.launch.trackers import record_mlflow_run
 from slurmddp.runtime.metrics import step_timer
 from slurmddp.runtime.metrics.stragglers import Stragglers
 from slurmddp.runtime.stopping.consensus import Consensus
@@ -161,6 +162,7 @@ class Checkpointer:
         if self.total >= self.step:
             self._training.restore_random()
         self._cadence.restart()
+        record_mlflow_run(self._session.who)
         write_event(self._session.who, Loop(step=self.step, total=self.total))
         self._progress.begin()
         self._session.stopping.progress = self._progress

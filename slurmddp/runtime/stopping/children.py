@@ -7,6 +7,7 @@ signals: they could not tell Slurm's SIGTERM from that of `Popen.terminate`.
 
 import ctypes
 import functools
+import multiprocessing.popen_fork
 import multiprocessing.process
 import multiprocessing.util
 import os
@@ -48,7 +49,8 @@ def protect_children() -> _Protection:
     protection = _Protection()
     multiprocessing.process.current_process()._config[__name__] = protection  # type: ignore[attr-defined]  # noqa: SLF001 - each Process copies it
     multiprocessing.util.register_after_fork(protection, lambda _: _end_by_parent_alone(os.getppid()))
-    multiprocessing.util.spawnv_passfds = _with_signals_blocked(multiprocessing.util.spawnv_passfds)
+    multiprocessing.popen_fork.Popen._launch = _with_mask([signal.SIGTERM], multiprocessing.popen_fork.Popen._launch)  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public door
+    multiprocessing.util.spawnv_passfds = _with_mask(SIGNALS, multiprocessing.util.spawnv_passfds)
     subprocess.Popen.__init__ = _with_protected_services(subprocess.Popen.__init__)  # type: ignore[method-assign]
     return protection
 
@@ -94,18 +96,18 @@ def _signal_mask(how: int, numbers: Iterable[int]) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _with_signals_blocked(spawn: Callable[..., int]) -> Callable[..., int]:
-    """Start the interpreters of multiprocessing with the signals blocked, until they are protected.
+def _with_mask(numbers: Iterable[int], start: Callable[..., Any]) -> Callable[..., Any]:
+    """Start a process of multiprocessing with signals blocked, until it is protected.
 
     The fork server keeps them blocked: it ends when the processes that use it have ended.
     """
 
-    @functools.wraps(spawn)
-    def spawn_blocked(*args: Any) -> int:
-        with _signal_mask(signal.SIG_BLOCK, SIGNALS):
-            return spawn(*args)
+    @functools.wraps(start)
+    def start_masked(*args: Any) -> Any:
+        with _signal_mask(signal.SIG_BLOCK, numbers):
+            return start(*args)
 
-    return spawn_blocked
+    return start_masked
 
 
 def _with_protected_services(start: Callable[..., None]) -> Callable[..., None]:
