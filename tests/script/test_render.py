@@ -342,6 +342,11 @@ def test_the_ranks_are_told_not_to_look_at_their_nodes(launcher):
     assert "export SLURMDDP_SKIP_PREFLIGHT=1" in render(job(launcher=launcher, preflight=False))
 
 
+def test_tracker_ids_are_left_out_on_demand_alone():
+    assert "TRACKER_IDS" not in render(job())
+    assert "export SLURMDDP_SKIP_TRACKER_IDS=1" in render(job(tracker_ids=False))
+
+
 def test_an_executable_is_announced_to_the_worker():
     assert "-m slurmddp.worker \\\n    --no-python ./train -x\n" in render(
         job(no_python=True, command=("./train", "-x"))
