@@ -221,9 +221,10 @@ def _judge(stopping: Stopping, error: BaseException) -> Verdict:
     verdict = stopping.judge_failure(error, judge(error))
     status = exit_status(error) if isinstance(error, SystemExit) else 0
     signals = stopping.signals
-    if status in ENDS_BY_NOTICE and signals.signal_seen.wait(NOTICE_LIMIT_S):
+    failed = verdict.status == exit_codes.FAILED
+    if failed and status in ENDS_BY_NOTICE and signals.signal_seen.wait(NOTICE_LIMIT_S):
         return Verdict(exit_codes.STOPPED, f"told to stop, and ended by itself with status {status}")
-    if verdict.status == exit_codes.FAILED and signals.has_come():
+    if failed and signals.has_come():
         return Verdict(exit_codes.RETRYABLE, f"told to stop, and failed then: {verdict.reason}")
     run_dir = stopping.rank.run_dir
     owner = ownership_of(run_dir.owner, os.environ) if run_dir else None

@@ -50,7 +50,7 @@ def test_config_shows_each_value_once_with_its_origin(configured):
         "read job file exp.toml",
         "read project file slurmddp.toml",
         "read user file ~/.config/slurmddp/config.toml",
-        "nodes 8 project file slurmddp.toml, table profile.big",
+        "nodes 8 from project file slurmddp.toml, table profile.big",
         "account abc user file ~/.config/slurmddp/config.toml",
         "time 30 --time",
         "job-name exp the job file's name",

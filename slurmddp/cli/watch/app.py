@@ -52,7 +52,8 @@ class JobTable(DataTable[Text]):
     def update_job(self, job: JobStatus, since_s: float) -> None:
         """Show what is new of one job."""
         for title, cell in zip(HEAD, format_row(job, since_s), strict=True):
-            self.update_cell(job.job_id, title, cell, update_width=True)
+            if cell != self.get_cell(job.job_id, title):
+                self.update_cell(job.job_id, title, cell, update_width=True)
 
     @property
     def chosen(self) -> str:
@@ -175,7 +176,9 @@ class WatchApp(App[None]):
         """Show what a job's files say, which is newer than Slurm's answer."""
         restart, self._shown = self._shown != (job.job_id, self._rank), (job.job_id, self._rank)
         self._table.update_job(job, self._since_s)
-        self._details.update(format_details(job))
+        details = format_details(job)
+        if details != self._details.content:  # an update lays out the whole screen
+            self._details.update(details)
         progress = view.progress or Progress()
         self._progress.set_class(not progress.total, "-endless")
         self._progress.update(total=progress.total, progress=progress.step or 0)

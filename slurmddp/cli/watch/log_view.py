@@ -38,7 +38,7 @@ class LogView(ScrollView, can_focus=True):
             self._lines = lines
             self.virtual_size = Size(max((line.cell_len for line in lines), default=0), len(lines))
             self.refresh()
-        self.scroll_end(animate=False, force=True, x_axis=False)
+        self.scroll_end(animate=False, force=True, immediate=True, x_axis=False)  # later, it would undo a search
 
     def release_anchor(self) -> None:
         """Stand still: the user scrolls, or a search does."""
