@@ -11,6 +11,7 @@ import pytest
 from polling import until
 
 from slurmddp.runs.layout import RunDir
+from slurmddp.worker import run_executable
 
 HOSTILE = ["a b", "x\ny", "", "-m", "--task", "$(id)", "$$", "*", b"\xff".decode("utf-8", "surrogateescape")]
 WAITS = "{trap}; echo ready $$; while :; do sleep 0.1; done"
@@ -123,6 +124,22 @@ def test_where_nobody_signals_the_program_its_rank_does(make, tmp_path):
     assert process.communicate(timeout=30)[0].count("heard") == 1
     assert process.returncode == 75
     assert run.rank_record("17", "0.0", 0).read_text().startswith("75 rank 0 on ")
+
+
+@pytest.mark.parametrize(
+    ("cgroups", "reached"),
+    [
+        ("6:freezer:/slurm_n1/uid_0/job_17/step_0\n3:cpuset:/\n0::/\n", False),
+        ("0::/system.slice/slurmstepd.scope/job_17/step_0/user/task_0\n", False),
+        ("6:freezer:/\n3:cpuset:/slurm_n1/uid_0/job_17/step_0\n0::/\n", True),
+        ("0::/user.slice/user-0.slice\n", True),
+    ],
+    ids=["proctrack on v1", "proctrack on v2", "only task/cgroup on v1", "none"],
+)
+def test_slurms_signals_reach_it_where_the_step_has_no_cgroup(tmp_path, cgroups, reached):
+    file = tmp_path / "cgroup"
+    file.write_text(cgroups)
+    assert run_executable._gets_signals(file) is reached
 
 
 def test_it_does_not_outlive_its_rank(start):
