@@ -14,6 +14,7 @@ from slurmddp.batch.policy import Result
 from slurmddp.exit_codes import DONE, RETRYABLE
 from slurmddp.runs.exit_records import decisive_record, read_decisive_record, read_records
 from slurmddp.runs.layout import RunDir
+from slurmddp.runs.program_checkpoints import newest_program_checkpoint
 from slurmddp.slurm.hostlist import format_ranges
 from slurmddp.slurm.values import parse_number
 
@@ -76,10 +77,35 @@ def finished_attempt(job: Job) -> str:
     return newest if record and record.status == DONE else ""
 
 
-def newest_checkpoint(run: RunDir) -> str:
-    """Return the name of the newest checkpoint, which is the run's progress; `none` without one."""
+def newest_checkpoint(run: RunDir, pattern: str = "") -> str:
+    """Return the name of the newest checkpoint, which is the run's progress; `none` without one.
+
+    `pattern` is the glob of the checkpoints that the program writes by its own means, which count first.
+    """
+    if pattern and (own := newest_program_checkpoint(pattern)):
+        return str(own)
     newest = run.newest_checkpoint
     return newest.name if newest else "none"
+
+
+def build_resume_variables(job: Job, attempt: str, pattern: str) -> dict[str, str]:
+    """Return what a program needs to know in order to resume: earlier starts, and checkpoints since the first of them.
+
+    A start counts when all its ranks have met: before that, COMMAND does not run.
+    """
+    names = job.run.attempts(job.job_id)
+    earlier = names[: names.index(attempt)]
+    values = {variables.RESTARTS: str(len(earlier)), variables.CHECKPOINT_DIR: str(job.run.checkpoints)}
+    begins = [job.run.rank_begin(job.job_id, name, 0) for name in earlier]
+    began = min((path.stat().st_mtime for path in begins if path.exists()), default=None)
+    if began is None:
+        return values
+    if not pattern:
+        return values | {variables.RESUME: "1"}
+    newest = newest_program_checkpoint(pattern)
+    if newest is None or newest.saved_at <= began:
+        return values
+    return values | {variables.RESUME: "1", variables.CHECKPOINT: newest.path}
 
 
 def make_folder(folder: Path) -> None:

@@ -61,6 +61,35 @@ def script_of(words: tuple[str, ...]) -> str | None:
     return None if is_worker(words) or words[0] == "-m" else words[0]
 
 
+def replace_arguments(words: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
+    """Return COMMAND with `more` at its end, and without its own arguments of the same names.
+
+    An argument's name is a word that begins with `-`, or what stands before the `=` of a word. Its value is what
+    follows the `=`, or the next word if `more` gives that argument a value, too, and the word does not begin with `-`.
+    """
+    given = {
+        _argument_name(word): "=" in word or not _argument_name(following)
+        for word, following in zip(more, (*more[1:], "-"), strict=True)
+        if _argument_name(word)
+    }
+    first = 2 if words[0] == "-m" else 1
+    left, rest = list(words[:first]), list(words[first:])
+    while rest:
+        word = rest.pop(0)
+        name = _argument_name(word)
+        if name not in given:
+            left.append(word)
+        elif given[name] and "=" not in word and rest and not _argument_name(rest[0]):
+            rest.pop(0)
+    return (*left, *more)
+
+
+def _argument_name(word: str) -> str:
+    """Return the name of `--name`, `--name=value` or `name=value`; empty for another word, as a value or -1."""
+    name, equals, _ = word.partition("=")
+    return name if equals or re.match(r"-[^\d.]", word) or word == "-" else ""
+
+
 def name_of(words: tuple[str, ...]) -> str:
     """Return a job's name for a script or a module: its stem, with `-` for characters that are not allowed."""
     named = words[1].rpartition(".")[2] if words[0] == "-m" else PurePath(words[0]).stem

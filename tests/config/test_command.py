@@ -2,7 +2,16 @@
 
 import pytest
 
-from slurmddp.config.command import as_name, check_executable, interpreter, is_worker, name_of, normalise, script_of
+from slurmddp.config.command import (
+    as_name,
+    check_executable,
+    interpreter,
+    is_worker,
+    name_of,
+    normalise,
+    replace_arguments,
+    script_of,
+)
 from slurmddp.errors import UsageError
 
 
@@ -81,3 +90,23 @@ def test_an_executable_is_taken_as_it_is():
 def test_what_can_be_no_executable_is_refused(words):
     with pytest.raises(UsageError):
         check_executable(words)
+
+
+@pytest.mark.parametrize(
+    ("command", "more", "result"),
+    [
+        ("train.py --lr 0.1", "--init_from=resume", "train.py --lr 0.1 --init_from=resume"),
+        ("train.py --init_from=scratch --lr 0.1", "--init_from=resume", "train.py --lr 0.1 --init_from=resume"),
+        ("train.py --init_from scratch conf.py", "--init_from=resume", "train.py conf.py --init_from=resume"),
+        ("train.py --init_from=scratch conf.py", "--init_from resume", "train.py conf.py --init_from resume"),
+        ("train.py --resume conf.py", "--resume", "train.py conf.py --resume"),
+        ("train.py --fresh --lr -1 --start -1", "--fresh --start 5", "train.py --lr -1 --fresh --start 5"),
+        ("-m pkg.train -m x --seed 1", "-m y", "-m pkg.train --seed 1 -m y"),
+        ("train.py trainer.resume=false a=b", "trainer.resume=true", "train.py a=b trainer.resume=true"),
+        ("train.py --a --b", "--a=1", "train.py --b --a=1"),
+        ("train.py --init=a --init b", "--init=c", "train.py --init=c"),
+        ("train.py --init_from_x=1", "--init_from=resume", "train.py --init_from_x=1 --init_from=resume"),
+    ],
+)
+def test_arguments_are_replaced_by_those_of_the_same_name(command, more, result):
+    assert replace_arguments(tuple(command.split()), tuple(more.split())) == tuple(result.split())
