@@ -10,7 +10,7 @@ from slurmddp import variables
 from slurmddp.batch import attempt
 from slurmddp.batch.attempt import Job
 from slurmddp.batch.ports import choose_ports, is_port_free
-from slurmddp.runs.layout import RunDir
+from slurmddp.runs.layout import RunDir, append_record
 
 ENVIRON = {
     variables.JOB_ID: "17_3",
@@ -155,6 +155,19 @@ def test_with_checkpoints_it_resumes_only_from_one_that_this_job_has_written(tmp
         "SLURMDDP_RESUME": "1",
         "SLURMDDP_CHECKPOINT": newest,
     }
+
+
+def test_a_later_job_of_a_chain_resumes(tmp_path):
+    begin_attempts(tmp_path, "0.0")
+    run = RunDir(tmp_path)
+    (run.logs / "17_3").rename(run.logs / "15")
+    run.attempt("17", "0.0").mkdir(parents=True)
+    chained = job(tmp_path)._replace(job_id="17")
+    assert "SLURMDDP_RESUME" not in attempt.build_resume_variables(chained, "0.0", "")
+    for job_id, after in (("15", None), ("16", "15"), ("17", "16")):
+        append_record(run.submissions, {"job": job_id, "after": after})
+    values = attempt.build_resume_variables(chained, "0.0", "")
+    assert (values["SLURMDDP_RESTARTS"], values["SLURMDDP_RESUME"]) == ("1", "1")
 
 
 def test_a_checkpoint_of_the_program_counts_as_progress_each_time_it_is_written(tmp_path):
