@@ -385,7 +385,8 @@ class Supervisor:
         """Return the end of a job that could not be requeued, and can be submitted again."""
         newest = self._newest_checkpoint
         state = "it has no checkpoint" if newest == "none" else f"its newest checkpoint is {newest}"
-        return End(STOPPED, f"{reason}: {state}; submit {self.job.run.job_name} again to go on")
+        resume = " with the arguments that resume it" if self.options.checkpoints else ""
+        return End(STOPPED, f"{reason}: {state}; submit {self.job.run.job_name} again{resume} to go on")
 
     @property
     def _newest_checkpoint(self) -> str:

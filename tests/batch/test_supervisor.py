@@ -512,7 +512,9 @@ def test_a_checkpoint_of_the_program_itself_is_progress(case, tmp_path):
     os.utime(own.parent, (60, 60))
     case.attempts = [says(STOPPED)]
     assert case.supervise() == 75, "one requeue is allowed"
-    assert case.log[-1].endswith(f"its newest checkpoint is {own} of 1970-01-01T00:01:00Z; submit x again to go on")
+    assert case.log[-1].endswith(
+        f"its newest checkpoint is {own} of 1970-01-01T00:01:00Z; submit x again with the arguments that resume it to go on"
+    )
     case.options = case.options._replace(max_requeues=None)
     case.attempts = [says(STOPPED)]
     assert case.supervise() is None, "the ten had another checkpoint"
