@@ -513,7 +513,7 @@ def test_a_checkpoint_of_the_program_itself_is_progress(case, tmp_path):
     case.attempts = [says(STOPPED)]
     assert case.supervise() == 75, "one requeue is allowed"
     assert case.log[-1].endswith(
-        f"its newest checkpoint is {own} of 1970-01-01T00:01:00Z; submit x again with the arguments that resume it to go on"
+        f"checkpoint is {own} of 1970-01-01T00:01:00Z; submit x again with the arguments that resume it to go on"
     )
     case.options = case.options._replace(max_requeues=None)
     case.attempts = [says(STOPPED)]
