@@ -30,6 +30,14 @@ STOP_AT: Final = "SLURMDDP_STOP_AT"
 """When the ranks stop by their own clock, in seconds since 1970; unset without a time limit."""
 STEP_LIMIT: Final = "SLURMDDP_STEP_LIMIT"
 """After how many steps the training loop ends (`--steps`)."""
+RESTARTS: Final = "SLURMDDP_RESTARTS"
+"""How many starts of the ranks there were before this one, in the job and in those before it in its chain."""
+CHECKPOINT_DIR: Final = "SLURMDDP_CHECKPOINT_DIR"
+"""The run's folder for checkpoints; a program may write its own there."""
+RESUME: Final = "SLURMDDP_RESUME"
+"""1: the ranks start with the arguments of `--resume-args`; else it is not set."""
+CHECKPOINT: Final = "SLURMDDP_CHECKPOINT"
+"""The program's newest checkpoint since the job's first start (`--checkpoints`); not set without one."""
 SKIP_PREFLIGHT: Final = "SLURMDDP_SKIP_PREFLIGHT"
 """1: nodes and ranks are not looked at before COMMAND starts (`--no-preflight`)."""
 EXIT_0_AFTER_SIGNAL: Final = "SLURMDDP_EXIT_0_AFTER_SIGNAL"
@@ -78,13 +86,14 @@ _BEFORE: Final = {
 }
 """The names before 0.2, by which templates and programs of users may know the same values."""
 
-_SAID_TO_ONE: Final = (STATUS, STOP_AT, RENDEZVOUS_FILE)
+_SAID_TO_ONE: Final = (STATUS, STOP_AT, RENDEZVOUS_FILE, RESTARTS, CHECKPOINT_DIR, RESUME, CHECKPOINT)
 OF_AN_ATTEMPT: Final = frozenset({*_SAID_TO_ONE, *(old for old, new in _BEFORE.items() if new in _SAID_TO_ONE)})
 """What is said to one attempt, and must not reach another."""
 
 NAMES: Final = frozenset(
     {
         *_BEFORE.values(),
+        *_SAID_TO_ONE,
         *(EXIT_0_AFTER_SIGNAL, SKIP_PREFLIGHT, SKIP_TRACKER_IDS, SWEEP_DIR, STEP_NAME, CONTAINER_PROGRAM),
     }
 )

@@ -35,6 +35,8 @@ class Options(NamedTuple):
     """Move the run's state to the folder `before-reset-N`, unless that exists."""
     require_env: tuple[str, ...] = ()
     """Variables that must be set when the job is submitted."""
+    checkpoints: str = ""
+    """The glob of the checkpoints that the program writes by its own means; empty without."""
     finish: bool = False
     """Call the script's function `finish` after each attempt."""
     record: bool = True
@@ -85,6 +87,7 @@ _VALUES: Final[Mapping[str, Callable[[str], Any]]] = {
     "--signal-margin": int,
     "--port-range": _ports,
     "--reset": int,
+    "--checkpoints": str,
 }
 _FLAGS: Final[Mapping[str, dict[str, Any]]] = {
     "--rendezvous-file": {"rendezvous_file": True},
@@ -107,6 +110,8 @@ def build_arguments(options: Options) -> Iterable[str]:
         yield "--rendezvous-file"
     if options.reset is not None:
         yield f"--reset={options.reset}"
+    if options.checkpoints:
+        yield f"--checkpoints={options.checkpoints}"
     yield from (f"--require-env={name}" for name in options.require_env)
     if not options.record:
         yield "--no-record"

@@ -5,7 +5,7 @@ Reads and writes the run's folder; starts no process.
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -14,6 +14,8 @@ from slurmddp.batch.policy import Result
 from slurmddp.exit_codes import DONE, RETRYABLE
 from slurmddp.runs.exit_records import decisive_record, read_decisive_record, read_records
 from slurmddp.runs.layout import RunDir
+from slurmddp.runs.program_checkpoints import newest_program_checkpoint
+from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.hostlist import format_ranges
 from slurmddp.slurm.values import parse_number
 
@@ -76,10 +78,46 @@ def finished_attempt(job: Job) -> str:
     return newest if record and record.status == DONE else ""
 
 
-def newest_checkpoint(run: RunDir) -> str:
-    """Return the name of the newest checkpoint, which is the run's progress; `none` without one."""
+def newest_checkpoint(run: RunDir, pattern: str = "") -> str:
+    """Return the name of the newest checkpoint, which is the run's progress; `none` without one.
+
+    `pattern` is the glob of the checkpoints that the program writes by its own means, which count first.
+    """
+    if pattern and (own := newest_program_checkpoint(pattern)):
+        return str(own)
     newest = run.newest_checkpoint
     return newest.name if newest else "none"
+
+
+def build_resume_variables(job: Job, attempt: str, pattern: str) -> dict[str, str]:
+    """Return what a program needs to know in order to resume: earlier starts, and checkpoints since the first of them.
+
+    A start resumes when all ranks of an earlier one have met: before that, COMMAND does not run. The starts of the jobs
+    before this one in its chain count, too.
+    """
+    names = job.run.attempts(job.job_id)
+    begins = [job.run.rank_begin(job.job_id, name, 0) for name in names[: names.index(attempt)]]
+    for earlier in _earlier_jobs(job):
+        begins += [job.run.rank_begin(earlier, name, 0) for name in job.run.attempts(earlier)]
+    values = {variables.RESTARTS: str(len(begins)), variables.CHECKPOINT_DIR: str(job.run.checkpoints)}
+    began = min((path.stat().st_mtime for path in begins if path.exists()), default=None)
+    if began is None:
+        return values
+    if not pattern:
+        return values | {variables.RESUME: "1"}
+    newest = newest_program_checkpoint(pattern)
+    if newest is None or newest.saved_at <= began:
+        return values
+    return values | {variables.RESUME: "1", variables.CHECKPOINT: newest.path}
+
+
+def _earlier_jobs(job: Job) -> Iterator[str]:
+    """Yield the jobs that `submit --chain` has put before this one, the newest first."""
+    after = {record["job"]: record.get("after") for record in submissions(job.run)}
+    earlier = after.pop(job.job_id, None)
+    while earlier:
+        yield earlier
+        earlier = after.pop(earlier, None)
 
 
 def make_folder(folder: Path) -> None:

@@ -163,10 +163,15 @@ class Supervisor:
 
     def _run_attempt(self) -> Result:
         """Run the ranks to their end; return the result."""
-        folder, run = self.job.run.attempt(self.job.job_id, self.attempt), self.job.run
-        self.attempt_started_at, self.checkpoint = self.clock.time(), attempts.newest_checkpoint(run)
+        folder = self.job.run.attempt(self.job.job_id, self.attempt)
+        self.attempt_started_at, self.checkpoint = self.clock.time(), self._newest_checkpoint
         self._record(
-            events.AttemptStart(nodes=self.job.host_list, log_offset=self.log_size(), allocated=self.allocated)
+            events.AttemptStart(
+                nodes=self.job.host_list,
+                log_offset=self.log_size(),
+                allocated=self.allocated,
+                checkpoints=self.options.checkpoints and str(Path.cwd() / self.options.checkpoints),
+            )
         )
         self.say(f"{self._name}, on {self.job.host_list}, output of the ranks in {folder}")
         environment = self._build_environment(folder)
@@ -199,7 +204,7 @@ class Supervisor:
     def _count_failure(self) -> None:
         """Count failed attempts in a row; a new checkpoint or ten minutes of work reset the count."""
         was_long = self.clock.time() - self.attempt_started_at >= policy.HEALTHY_S
-        if was_long or attempts.newest_checkpoint(self.job.run) != self.checkpoint:
+        if was_long or self._newest_checkpoint != self.checkpoint:
             self.failures = 0
         self.failures += 1
 
@@ -301,6 +306,7 @@ class Supervisor:
             variables.HEAD_ADDRESS: self.slurm.address(self.job.head),
             variables.STORE_PORT: str(store),
         }
+        values |= attempts.build_resume_variables(self.job, self.attempt, self.options.checkpoints)
         if self.options.rendezvous_file:
             values[variables.RENDEZVOUS_FILE] = f"file://{self.job.run.rendezvous_file(self.job.job_id, self.attempt)}"
         if self.ends_at is not None:
@@ -316,7 +322,7 @@ class Supervisor:
         job = self._query_job()
         if job.requeue is False:
             return self._end_resumable(f"{wanted.reason}. The job may not be requeued (Requeue=0)")
-        now = Requeued(attempts.newest_checkpoint(self.job.run), int(self.clock.time() - self.started_at))
+        now = Requeued(self._newest_checkpoint, int(self.clock.time() - self.started_at))
         if refused := policy.check_requeue(self._past_requeues(), now, limit=self.options.max_requeues):
             return self._end_resumable(f"{wanted.reason}. {refused}")
         self._count_requeue(now)
@@ -377,9 +383,14 @@ class Supervisor:
 
     def _end_resumable(self, reason: str) -> End:
         """Return the end of a job that could not be requeued, and can be submitted again."""
-        newest = attempts.newest_checkpoint(self.job.run)
+        newest = self._newest_checkpoint
         state = "it has no checkpoint" if newest == "none" else f"its newest checkpoint is {newest}"
-        return End(STOPPED, f"{reason}: {state}; submit {self.job.run.job_name} again to go on")
+        resume = " with the arguments that resume it" if self.options.checkpoints else ""
+        return End(STOPPED, f"{reason}: {state}; submit {self.job.run.job_name} again{resume} to go on")
+
+    @property
+    def _newest_checkpoint(self) -> str:
+        return attempts.newest_checkpoint(self.job.run, self.options.checkpoints)
 
     @property
     def _requeues(self) -> Path:
@@ -387,7 +398,7 @@ class Supervisor:
 
     def _past_requeues(self) -> list[Requeued]:
         try:
-            lines = [line.split() for line in self._requeues.read_text().splitlines()]
+            lines = [line.rsplit(maxsplit=1) for line in self._requeues.read_text().splitlines()]
         except OSError:
             return []
         return [Requeued(line[0], int(line[1])) for line in lines if len(line) > 1 and line[1].isdecimal()]

@@ -162,9 +162,9 @@ def _progress_details(progress: Progress) -> Iterator[tuple[str, str]]:
         yield "attempt", progress.attempt
     if words := [*_format_progress(progress, pace=True)]:
         yield "progress", ", ".join(words)
-    if progress.checkpoint_step is not None:
+    if progress.checkpoint_path or progress.checkpoint_step is not None:
         age = f", {format_duration(progress.checkpoint_age_s)} old" if progress.checkpoint_age_s is not None else ""
-        yield "checkpoint", f"step {progress.checkpoint_step}{age}"
+        yield "checkpoint", (progress.checkpoint_path or f"step {progress.checkpoint_step}") + age
     yield from _event_details("restarted", progress.restarts)
     yield from _event_details("requeued", progress.requeues)
 

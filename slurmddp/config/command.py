@@ -1,6 +1,8 @@
 """COMMAND: reads the words that users type, and returns the form that the worker takes. No I/O."""
 
 import re
+import shlex
+from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Final
 
@@ -11,6 +13,28 @@ _TORCHRUN = "torchrun"
 _RUNNERS = rf"(.*/)?(python(3(\.\d+)?)?|{_TORCHRUN})"
 _NAME_LENGTH: Final = 64
 
+_LAUNCHERS: Final = {
+    _TORCHRUN: "",
+    "accelerate": "; give its settings as variables, as in --env ACCELERATE_MIXED_PRECISION=bf16",
+    "deepspeed": "; it gets LOCAL_RANK as a variable, and no --local_rank",
+    "composer": "",
+    "srun": "",
+    "mpirun": "",
+}
+"""Programs that start ranks, each with what else the user must know."""
+_LAUNCHER_MODULES: Final = {
+    "torch.distributed.run": _TORCHRUN,
+    "torch.distributed.launch": _TORCHRUN,
+    "accelerate.commands.launch": "accelerate",
+    "deepspeed.launcher.runner": "deepspeed",
+    "composer.cli.launcher": "composer",
+}
+_SHAPE: Final = {
+    **dict.fromkeys(("nnodes", "num-machines", "num-nodes", "nodes"), "nodes"),
+    **dict.fromkeys(("nproc-per-node", "nproc", "num-gpus", "ntasks-per-node"), "ntasks-per-node"),
+}
+"""Our options, by the names that launchers have for them."""
+
 NO_PYTHON: Final = "--no-python"
 """The worker's option for a COMMAND that is an executable."""
 
@@ -18,10 +42,20 @@ NO_PYTHON: Final = "--no-python"
 def normalise(words: tuple[str, ...]) -> tuple[str, ...]:
     """Remove a leading `python`, `python -u` or `torchrun`: each rank already runs in a Python.
 
-    Raises UsageError for their other options, and for an empty first word.
+    Raises UsageError for their other options, for other launchers, and for an empty first word.
     """
     if not words:
         return ()
+    name, rest = _split_launcher(words)
+    if name == _TORCHRUN and rest and (not rest[0].startswith("-") or rest[0] == "-m"):
+        return _checked(rest)
+    if name:
+        raise _refused_launcher(name, rest)
+    if words[:2] == ("uv", "run"):
+        raise UsageError(
+            "COMMAND: uv run is no Python script; type --no-python before it, or name its environment, as in: "
+            f"--venv .venv {_program_in(words)}"
+        )
     if not re.fullmatch(_RUNNERS, words[0]):
         return _checked(words)
     rest = words[1:]
@@ -40,6 +74,9 @@ def check_executable(words: tuple[str, ...]) -> tuple[str, ...]:
         raise UsageError(
             f"--no-python: COMMAND is {quote_value(words[0])}; name an executable, as in: --no-python ./train --lr 0.1"
         )
+    name, rest = _split_launcher(words)
+    if name:
+        raise _refused_launcher(name, rest)
     return _checked(words) if words else ()
 
 
@@ -61,6 +98,35 @@ def script_of(words: tuple[str, ...]) -> str | None:
     return None if is_worker(words) or words[0] == "-m" else words[0]
 
 
+def replace_arguments(words: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
+    """Return COMMAND with `more` at its end, and without its own arguments of the same names.
+
+    An argument's name is a word that begins with `-`, or what stands before the `=` of a word. Its value is what
+    follows the `=`, or the next word if `more` gives that argument a value, too, and the word does not begin with `-`.
+    """
+    given = {
+        _argument_name(word): "=" in word or not _argument_name(following)
+        for word, following in zip(more, (*more[1:], "-"), strict=True)
+        if _argument_name(word)
+    }
+    first = 2 if words[0] == "-m" else 1
+    left, rest = list(words[:first]), list(words[first:])
+    while rest:
+        word = rest.pop(0)
+        name = _argument_name(word)
+        if name not in given:
+            left.append(word)
+        elif given[name] and "=" not in word and rest and not _argument_name(rest[0]):
+            rest.pop(0)
+    return (*left, *more)
+
+
+def _argument_name(word: str) -> str:
+    """Return the name of `--name`, `--name=value` or `name=value`; empty for another word, as a value or -1."""
+    name, equals, _ = word.partition("=")
+    return name if equals or re.match(r"-[^\d.]", word) or word == "-" else ""
+
+
 def name_of(words: tuple[str, ...]) -> str:
     """Return a job's name for a script or a module: its stem, with `-` for characters that are not allowed."""
     named = words[1].rpartition(".")[2] if words[0] == "-m" else PurePath(words[0]).stem
@@ -73,11 +139,52 @@ def as_name(text: str) -> str:
     return f"job-{name}"[:_NAME_LENGTH] if not name or name.isdigit() else name
 
 
+def _split_launcher(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """Return the launcher that begins COMMAND, and its arguments; an empty name for another program."""
+    rest = words[1:] if words and re.fullmatch(_RUNNERS, words[0]) else words
+    rest = rest[1:] if rest[:1] == ("-u",) else rest
+    if len(rest) > 1 and rest[0] == "-m" and rest[1] in _LAUNCHER_MODULES:
+        return _LAUNCHER_MODULES[rest[1]], rest[2:]
+    name = PurePath(words[0]).name if words else ""
+    return (name, words[1:]) if name in _LAUNCHERS and len(words) > 1 else ("", words)
+
+
+def _refused_launcher(name: str, rest: tuple[str, ...]) -> UsageError:
+    """Return the error for a launcher, with the words to type instead."""
+    typed = [word for pair in _shape_options(rest) for word in pair] + [_program_in(rest)]
+    return UsageError(
+        f"COMMAND: {name} starts ranks, and so does slurmddp; type the program alone, with slurmddp's own options: "
+        f"{' '.join(typed)}{_LAUNCHERS[name]}"
+    )
+
+
+def _shape_options(words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Yield our options for those of a launcher that are numbers of nodes or ranks."""
+    for word, following in zip(words, (*words[1:], ""), strict=True):
+        if word.endswith(".py") or word in ("-m", "--module"):
+            return
+        name, equals, value = word.partition("=")
+        key = _SHAPE.get(name.lstrip("-").replace("_", "-"))
+        number = value if equals else following
+        if name.startswith("--") and key and number.isdecimal():
+            yield f"--{key}", number
+
+
+def _program_in(words: tuple[str, ...]) -> str:
+    """Return the script or the module among a launcher's words, with its arguments, as a shell takes it."""
+    places = (place for place, word in enumerate(words) if word.endswith(".py") or word in ("-m", "--module"))
+    place = next(places, None)
+    if place is None:
+        return "train.py --lr 0.1"
+    first = "-m" if words[place] == "--module" else words[place]
+    return shlex.join([first, *words[place + 1 :]])
+
+
 def _lost_option(option: str, runner: str) -> UsageError:
-    what = f"COMMAND: option {quote_value(option)} of {quote_value(runner)}"
-    if PurePath(runner).name == _TORCHRUN:
-        return UsageError(f"{what}: use slurmddp's own options instead, as --nodes and --ntasks-per-node")
-    return UsageError(f"{what}: of python's options only -u and -m are allowed; leave {quote_value(option)} out")
+    return UsageError(
+        f"COMMAND: option {quote_value(option)} of {quote_value(runner)}: of python's options only -u and -m are "
+        f"allowed; leave {quote_value(option)} out"
+    )
 
 
 def _checked(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -5,12 +5,13 @@ from the annotations (slurmddp.config.option_types).
 """
 
 import re
+import shlex
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from slurmddp import variables
-from slurmddp.config.command import NO_PYTHON, is_worker
+from slurmddp.config.command import NO_PYTHON, is_worker, replace_arguments
 from slurmddp.config.container import Runtime, check_mount, runtime_of
 from slurmddp.config.option_types import Count, Field, Option, Tasks, fields_of
 from slurmddp.config.worker_options import WorkerOptions, arguments
@@ -52,6 +53,9 @@ _BASH_VARIABLES = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "IFS", "PPID",
 
 _FIRST_PORT = 1024
 _LAST_PORT = 65535
+
+CHECKPOINT_WORD: Final = "{checkpoint}"
+"""Stands in --resume-args for the newest checkpoint."""
 
 DEFAULT_LEAD_S: Final = 120
 LEAD_MARGIN_S: Final = 60
@@ -196,6 +200,18 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         Literal["requeue", "done"],
         Option(help="What an end with status 0 means after a stop signal that COMMAND has handled by itself."),
     ] = "requeue"
+    resume_args: Annotated[
+        str | None,
+        Option(
+            help="Arguments of COMMAND from its second start on; they replace those of the same names. {checkpoint} is "
+            "the newest match of --checkpoints.",
+            metavar="ARGUMENTS",
+        ),
+    ] = None
+    checkpoints: Annotated[
+        str | None,
+        Option(help="Checkpoints that COMMAND writes by its own means, as in 'out/*.pt'.", metavar="GLOB"),
+    ] = None
     reset: Annotated[bool, Option(help="Start over: move the run's checkpoints to another folder, once.")] = False
     port_range: Annotated[PortRange, Option(help="Range for the ranks' two ports.", metavar="FIRST-LAST")] = (
         "20000-29999"
@@ -243,6 +259,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         _check_ports(self.port_range)
         self._check_lead()
         self._check_launch()
+        self._check_resume()
         self._check_container()
         self._check_strategy()
 
@@ -266,9 +283,23 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(
                 "--rendezvous file with --launcher manual: nothing makes a new file for each attempt; leave it out"
             )
-        for given in ("reset", "template", "snapshot"):
+        for given in ("reset", "template", "snapshot", "resume_args"):
             if getattr(self, given):
-                raise UsageError(f"--{given} with --launcher manual, which makes no batch script; leave it out")
+                raise UsageError(
+                    f"--{given.replace('_', '-')} with --launcher manual, which makes no batch script; leave it out"
+                )
+
+    def _check_resume(self) -> None:
+        if self.resume_args is None:
+            return
+        if is_worker(self.command):
+            raise UsageError("--resume-args without COMMAND: the bundled worker resumes by itself; leave it out")
+        try:
+            shlex.split(self.resume_args)
+        except ValueError as error:
+            raise UsageError(f"--resume-args: {quote_value(self.resume_args)}: {error}") from error
+        if CHECKPOINT_WORD in self.resume_args and not self.checkpoints:
+            raise UsageError(f"--resume-args: {CHECKPOINT_WORD} needs --checkpoints, as in --checkpoints 'out/*.pt'")
 
     def _check_container(self) -> None:
         for mount in self.container_mount:
@@ -287,6 +318,14 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         if is_worker(self.command):
             return tuple(arguments(self.worker))
         return (NO_PYTHON, *self.command) if self.no_python else self.command
+
+    @property
+    def resumed_program(self) -> tuple[str, ...]:
+        """The same words from the second start of the ranks on; empty where they do not differ."""
+        if not self.resume_args:
+            return ()
+        command = replace_arguments(self.command, tuple(shlex.split(self.resume_args)))
+        return (NO_PYTHON, *command) if self.no_python else command
 
     @property
     def program_of_torchrun(self) -> tuple[str, ...]:

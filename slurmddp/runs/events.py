@@ -21,6 +21,8 @@ class AttemptStart(NamedTuple):
     """Size of the batch log at the start, in bytes: the lines of this attempt begin there."""
     allocated: float | None
     """When Slurm allocated the nodes, in seconds since 1970 by the controller's clock; null when unknown."""
+    checkpoints: str = ""
+    """The glob of the checkpoints that the program writes by its own means (`--checkpoints`); empty without."""
     event: str = "attempt_start"
 
 

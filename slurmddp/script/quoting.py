@@ -49,6 +49,13 @@ def shell(value: object) -> Quoted:
     return Quoted(shlex.quote(text) if text.isprintable() else _ansi_c(text))
 
 
+def shell_with_variable(words: Iterable[str], place: str, variable: Quoted) -> Quoted:
+    """Quote words for bash; `place` in them becomes the shell code `variable`."""
+    return Quoted(
+        " ".join(variable.join(shell(part) if part else "" for part in word.split(place)) or "''" for word in words)
+    )
+
+
 def lines(value: str) -> Quoted:
     """Return a user's own shell lines unquoted: they are code.
 

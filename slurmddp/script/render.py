@@ -20,7 +20,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from slurmddp import variables
 from slurmddp.batch.arguments import Options, build_arguments
 from slurmddp.config import container
-from slurmddp.config.job_spec import JobSpec, check_line_end
+from slurmddp.config.job_spec import CHECKPOINT_WORD, JobSpec, check_line_end
 from slurmddp.config.python_env import environment_of
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
@@ -181,9 +181,16 @@ def _context(
         "supervisor_words": tuple(build_arguments(options)),
         "python": python,
         "virtual_environment": None if spec.container or spec.venv else environment_of(python),
-        "program": quoting.Quoted(_TASK_PROGRAM) if array else _words(spec),
+        "program": quoting.Quoted(_TASK_PROGRAM) if array or spec.resume_args else _words(spec),
+        "first_program": None if array else _words(spec),
+        "resumed_program": _resumed_words(spec),
         "indices": array.indices if array else "",
-        "tasks": [{"folder": task.folder, "program": _words(task.job)} for task in array.tasks] if array else [],
+        "tasks": [
+            {"folder": task.folder, "program": _words(task.job), "resumed_program": _resumed_words(task.job)}
+            for task in array.tasks
+        ]
+        if array
+        else [],
         "setup_lines": _setup_lines(spec),
         "variables": [item.partition("=") for item in spec.variables],
         "code": code,
@@ -200,6 +207,7 @@ def build_supervisor_options(spec: JobSpec, reset_number: int, *, single_attempt
         signal_margin=spec.margin_s,
         port_range=spec.ports,
         rendezvous_file=spec.rendezvous == "file",
+        checkpoints=spec.checkpoints or "",
         reset=reset_number if spec.reset else None,
         require_env=tuple(item for item in spec.variables if "=" not in item),
         record=record,
@@ -220,6 +228,15 @@ def _path_word(path: str) -> quoting.Quoted:
 
 def _words(spec: JobSpec) -> tuple[str, ...]:
     return spec.program_of_torchrun if spec.launcher == "torchrun" else spec.program
+
+
+def _resumed_words(spec: JobSpec) -> quoting.Quoted | None:
+    """Return COMMAND from the second start on; None where it does not change. torchrun expands `$`."""
+    is_torchrun = spec.launcher == "torchrun"
+    words = [word.replace("$", "$$") if is_torchrun else word for word in spec.resumed_program]
+    escape = r"//\$/\$\$" if is_torchrun else ""
+    checkpoint = f'"${{{variables.CHECKPOINT}{escape}}}"'
+    return quoting.shell_with_variable(words, CHECKPOINT_WORD, quoting.Quoted(checkpoint)) if words else None
 
 
 def _python(spec: JobSpec) -> str:

@@ -10,7 +10,7 @@ from slurmddp import variables
 from slurmddp.batch import attempt
 from slurmddp.batch.attempt import Job
 from slurmddp.batch.ports import choose_ports, is_port_free
-from slurmddp.runs.layout import RunDir
+from slurmddp.runs.layout import RunDir, append_record
 
 ENVIRON = {
     variables.JOB_ID: "17_3",
@@ -108,6 +108,76 @@ def test_srun_is_content_and_all_had_met(tmp_path):
     run.attempt("17_3", "2.0").mkdir(parents=True)
     run.rank_begin("17_3", "2.0", 0).touch()
     assert attempt.read_result(job(tmp_path), "2.0", 0).status == 0
+
+
+def begin_attempts(tmp_path, *names: str) -> None:
+    """Leave attempts of the job whose ranks have met."""
+    run = RunDir(tmp_path)
+    for name in names:
+        run.attempt("17_3", name).mkdir(parents=True)
+        run.rank_begin("17_3", name, 0).touch()
+        os.utime(run.rank_begin("17_3", name, 0), (1000, 1000))
+
+
+def save(path, at: float) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    os.utime(path, (at, at))
+    os.utime(path.parent, (0, 0))
+
+
+def resume(tmp_path, attempt_name: str, pattern: str = "") -> dict[str, str]:
+    RunDir(tmp_path).attempt("17_3", attempt_name).mkdir(parents=True, exist_ok=True)
+    values = attempt.build_resume_variables(job(tmp_path), attempt_name, pattern)
+    assert values.pop("SLURMDDP_CHECKPOINT_DIR") == str(tmp_path / "checkpoints")
+    return values
+
+
+def test_a_program_resumes_from_its_second_start_on(tmp_path):
+    assert resume(tmp_path, "0.0") == {"SLURMDDP_RESTARTS": "0"}
+    assert resume(tmp_path, "0.1") == {"SLURMDDP_RESTARTS": "1"}, "the ranks of 0.0 had not met"
+    begin_attempts(tmp_path, "1.0")
+    assert resume(tmp_path, "0.1") == {"SLURMDDP_RESTARTS": "1"}, "1.0 is later"
+    assert resume(tmp_path, "2.0") == {"SLURMDDP_RESTARTS": "3", "SLURMDDP_RESUME": "1"}
+
+
+def test_with_checkpoints_it_resumes_only_from_one_that_this_job_has_written(tmp_path):
+    begin_attempts(tmp_path, "0.0", "0.1")
+    pattern = str(tmp_path / "own" / "*")
+    assert resume(tmp_path, "1.0", pattern) == {"SLURMDDP_RESTARTS": "2"}
+    save(tmp_path / "own" / "z.pt", 999)
+    assert resume(tmp_path, "1.0", pattern) == {"SLURMDDP_RESTARTS": "2"}
+    save(tmp_path / "own" / "folder" / "shard", 2000)
+    save(tmp_path / "own" / "b.pt", 1500)
+    newest = str(tmp_path / "own" / "folder")
+    assert resume(tmp_path, "1.0", pattern) == {
+        "SLURMDDP_RESTARTS": "2",
+        "SLURMDDP_RESUME": "1",
+        "SLURMDDP_CHECKPOINT": newest,
+    }
+
+
+def test_a_later_job_of_a_chain_resumes(tmp_path):
+    begin_attempts(tmp_path, "0.0")
+    run = RunDir(tmp_path)
+    (run.logs / "17_3").rename(run.logs / "15")
+    run.attempt("17", "0.0").mkdir(parents=True)
+    chained = job(tmp_path)._replace(job_id="17")
+    assert "SLURMDDP_RESUME" not in attempt.build_resume_variables(chained, "0.0", "")
+    for job_id, after in (("15", None), ("16", "15"), ("17", "16")):
+        append_record(run.submissions, {"job": job_id, "after": after})
+    values = attempt.build_resume_variables(chained, "0.0", "")
+    assert (values["SLURMDDP_RESTARTS"], values["SLURMDDP_RESUME"]) == ("1", "1")
+
+
+def test_a_checkpoint_of_the_program_counts_as_progress_each_time_it_is_written(tmp_path):
+    run, pattern = RunDir(tmp_path), str(tmp_path / "my out" / "*.pt")
+    assert attempt.newest_checkpoint(run, pattern) == "none"
+    save(tmp_path / "my out" / "ckpt.pt", 0)
+    first = attempt.newest_checkpoint(run, pattern)
+    assert first == f"{tmp_path}/my out/ckpt.pt of 1970-01-01T00:00:00Z"
+    save(tmp_path / "my out" / "ckpt.pt", 60)
+    assert attempt.newest_checkpoint(run, pattern) == f"{tmp_path}/my out/ckpt.pt of 1970-01-01T00:01:00Z"
 
 
 def test_the_newest_checkpoint_is_the_highest_step_that_is_whole(tmp_path):

@@ -499,6 +499,28 @@ def test_requeues_by_itself_have_caps(case, name):
         assert "requeued itself" in case.log[-1]
 
 
+def test_a_checkpoint_of_the_program_itself_is_progress(case, tmp_path):
+    own = tmp_path / "own out" / "ckpt.pt"
+    own.parent.mkdir()
+    case.options, case.restarts = Options(max_requeues=1, checkpoints=f"{tmp_path}/*/ckpt.pt"), 1
+    case.asked(restarts=1)
+    lines = f"{own} of 1970-01-01T00:00:00Z 3\n" * 10
+    case.run.requeues("17").parent.mkdir(parents=True)
+    case.run.requeues("17").write_text(lines)
+    own.touch()
+    os.utime(own, (60, 60))
+    os.utime(own.parent, (60, 60))
+    case.attempts = [says(STOPPED)]
+    assert case.supervise() == 75, "one requeue is allowed"
+    assert case.log[-1].endswith(
+        f"checkpoint is {own} of 1970-01-01T00:01:00Z; submit x again with the arguments that resume it to go on"
+    )
+    case.options = case.options._replace(max_requeues=None)
+    case.attempts = [says(STOPPED)]
+    assert case.supervise() is None, "the ten had another checkpoint"
+    assert [event["checkpoints"] for event in case.events("attempt_start")] == [f"{tmp_path}/*/ckpt.pt"] * 2
+
+
 def test_the_count_of_an_earlier_job_of_the_number_is_forgotten(case):
     case.run.requeues("17").parent.mkdir(parents=True)
     case.run.requeues("17").write_text("none 3\n" * 10)

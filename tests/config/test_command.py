@@ -2,7 +2,16 @@
 
 import pytest
 
-from slurmddp.config.command import as_name, check_executable, interpreter, is_worker, name_of, normalise, script_of
+from slurmddp.config.command import (
+    as_name,
+    check_executable,
+    interpreter,
+    is_worker,
+    name_of,
+    normalise,
+    replace_arguments,
+    script_of,
+)
 from slurmddp.errors import UsageError
 
 
@@ -14,6 +23,9 @@ from slurmddp.errors import UsageError
         ("python3.11 -u train.py", "train.py"),
         ("/opt/env/bin/python -m pkg.train x", "-m pkg.train x"),
         ("torchrun train.py -- --x", "train.py -- --x"),
+        ("python -m torch.distributed.run train.py x", "train.py x"),
+        ("python3 -u -m torch.distributed.run -m pkg.train", "-m pkg.train"),
+        ("-m torch.distributed.run train.py", "train.py"),
         ("-m pkg.train", "-m pkg.train"),
         ("--task linear", "--task linear"),
         ("", ""),
@@ -29,7 +41,7 @@ def test_the_leading_word_is_understood_and_dropped(typed, taken):
         (("python",), "alone"),
         (
             ("torchrun", "--nnodes=2", "train.py"),
-            "'--nnodes=2' of 'torchrun': use slurmddp's own options instead, as --nodes and --ntasks-per-node",
+            "torchrun starts ranks, and so does slurmddp; .* options: --nodes 2 train.py$",
         ),
         (("python", "-O", "train.py"), "of python's options only -u and -m are allowed; leave '-O' out"),
         (("-m",), "needs a module"),
@@ -81,3 +93,51 @@ def test_an_executable_is_taken_as_it_is():
 def test_what_can_be_no_executable_is_refused(words):
     with pytest.raises(UsageError):
         check_executable(words)
+
+
+@pytest.mark.parametrize(
+    ("command", "more", "result"),
+    [
+        ("train.py --lr 0.1", "--init_from=resume", "train.py --lr 0.1 --init_from=resume"),
+        ("train.py --init_from=scratch --lr 0.1", "--init_from=resume", "train.py --lr 0.1 --init_from=resume"),
+        ("train.py --init_from scratch conf.py", "--init_from=resume", "train.py conf.py --init_from=resume"),
+        ("train.py --init_from=scratch conf.py", "--init_from resume", "train.py conf.py --init_from resume"),
+        ("train.py --resume conf.py", "--resume", "train.py conf.py --resume"),
+        ("train.py --fresh --lr -1 --start -1", "--fresh --start 5", "train.py --lr -1 --fresh --start 5"),
+        ("-m pkg.train -m x --seed 1", "-m y", "-m pkg.train --seed 1 -m y"),
+        ("train.py trainer.resume=false a=b", "trainer.resume=true", "train.py a=b trainer.resume=true"),
+        ("train.py --a --b", "--a=1", "train.py --b --a=1"),
+        ("train.py --init=a --init b", "--init=c", "train.py --init=c"),
+        ("train.py --init_from_x=1", "--init_from=resume", "train.py --init_from_x=1 --init_from=resume"),
+    ],
+)
+def test_arguments_are_replaced_by_those_of_the_same_name(command, more, result):
+    assert replace_arguments(tuple(command.split()), tuple(more.split())) == tuple(result.split())
+
+
+@pytest.mark.parametrize(
+    ("typed", "instead"),
+    [
+        ("torchrun --standalone --nproc_per_node=8 train.py --lr 1", ": --ntasks-per-node 8 train.py --lr 1"),
+        ("python -m torch.distributed.run --nnodes 2 -m pkg.train", ": --nodes 2 -m pkg.train"),
+        ("torchrun --nproc-per-node gpu train.py", "options: train.py"),
+        ("accelerate launch --num_machines 2 train.py", ": --nodes 2 train.py; .*ACCELERATE_MIXED_PRECISION"),
+        ("python -m accelerate.commands.launch --module pkg.train", ": -m pkg.train; "),
+        (
+            "/opt/bin/deepspeed --num_gpus=4 train.py --nodes 9",
+            ": --ntasks-per-node 4 train.py --nodes 9; .*LOCAL_RANK",
+        ),
+        ("composer -n 8 train.py 'a b'", "options: train.py"),
+        ("srun ./train", "options: train.py --lr 0.1"),
+    ],
+)
+def test_another_launcher_is_refused_with_the_words_to_type(typed, instead):
+    for read in (normalise, check_executable):
+        with pytest.raises(UsageError, match="starts ranks, and so does slurmddp.*" + instead):
+            read(tuple(typed.split()))
+
+
+def test_uv_is_an_executable():
+    with pytest.raises(UsageError, match="--no-python before it, .*: --venv .venv train.py --x"):
+        normalise(("uv", "run", "train.py", "--x"))
+    assert check_executable(("uv", "run", "train.py")) == ("uv", "run", "train.py")

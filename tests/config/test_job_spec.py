@@ -132,3 +132,22 @@ def test_options_of_the_network_are_variables_that_the_users_own_come_after():
 def test_an_array_is_refused_with_the_reason():
     with pytest.raises(UsageError, match="--sbatch: 'array=0-3': the tasks of an array are jobs of their own, which"):
         JobSpec(job_name="x", sbatch=("array=0-3",))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"resume_args": "--x"}, "the bundled worker resumes by itself"),
+        ({"resume_args": "'x", "command": ("t.py",)}, "No closing quotation"),
+        ({"resume_args": "x={checkpoint}", "command": ("t.py",)}, "needs --checkpoints"),
+        ({"resume_args": "--x", "command": ("t.py",), "launcher": "manual"}, "--resume-args with --launcher manual"),
+    ],
+)
+def test_arguments_to_resume_that_cannot_be_meant_are_refused(values, message):
+    with pytest.raises(UsageError, match=message):
+        job(**values)
+
+
+def test_an_executable_resumes_with_its_arguments_replaced():
+    spec = job(no_python=True, command=("./t", "--a=1"), resume_args="--a=2 'b c'")
+    assert spec.resumed_program == ("--no-python", "./t", "--a=2", "b c")

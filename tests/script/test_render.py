@@ -1,5 +1,6 @@
 """The script is the same text for the same job, clean for shellcheck, and nothing of a user's can escape its place."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from jinja2.bccache import bc_magic
 
 import slurmddp
 from slurmddp.config import resolve
-from slurmddp.config.job_array import Array
+from slurmddp.config.job_array import Array, Task
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
@@ -351,6 +352,54 @@ def test_an_executable_is_announced_to_the_worker():
     assert "-m slurmddp.worker \\\n    --no-python ./train -x\n" in render(
         job(no_python=True, command=("./train", "-x"))
     )
+
+
+LAUNCH_STARTS = {
+    "the first": ({}, ["train.py", "--init_from=scratch", "a b"]),
+    "a later one": (
+        {"SLURMDDP_RESUME": "1", "SLURMDDP_CHECKPOINT": "out/$a 'b'.pt"},
+        ["train.py", "a b", "--init_from=resume", "--from=out/$a 'b'.pt", "$x", ""],
+    ),
+}
+
+
+def launched(script: str, words: int, environ: dict[str, str], tmp_path) -> list[str]:
+    """Return the last words of the command that `launch` of a script starts."""
+    srun = tmp_path / "srun"
+    srun.write_text(f'#!/bin/sh\nshift $(($# - {words}))\nprintf "%s\\n" "$@"\n')
+    srun.chmod(0o755)
+    function = script[script.index("\nlaunch() {") : script.index("\n}\n") + 3]
+    environ = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_NNODES": "1", **environ}
+    done = subprocess.run(
+        ["bash", "-ps"], input=f"{function}\nlaunch", env=environ, capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+@pytest.mark.parametrize("start", LAUNCH_STARTS)
+def test_a_later_start_has_the_arguments_to_resume(launcher, start, tmp_path):
+    environ, expected = LAUNCH_STARTS[start]
+    script = render(
+        job(
+            launcher=launcher,
+            command=("train.py", "--init_from=scratch", "a b"),
+            resume_args="--init_from=resume --from={checkpoint} '$x' ''",
+            checkpoints="out/*.pt",
+        )
+    )
+    if launcher == "torchrun":  # it expands $$ to $
+        expected = [word.replace("$", "$$") for word in expected]
+    assert launched(script, len(expected), environ, tmp_path) == expected
+    assert "'--checkpoints=out/*.pt'" in script
+
+
+def test_each_task_of_an_array_has_its_own_arguments_to_resume(tmp_path):
+    values = {"resume_args": "--resume={checkpoint}", "checkpoints": "*.pt"}
+    tasks = tuple(Task({"lr": lr}, job(command=("train.py", "--lr", lr), **values)) for lr in ("1", "2"))
+    script = render(tasks[0].job, array=Array(tasks))
+    environ = {"SLURMDDP_RESUME": "1", "SLURMDDP_CHECKPOINT": "a.pt", "SLURM_ARRAY_TASK_ID": "1"}
+    assert launched(script, 4, environ, tmp_path) == ["train.py", "--lr", "2", "--resume=a.pt"]
 
 
 if __name__ == "__main__":

@@ -52,11 +52,12 @@ def format_details(job: JobStatus) -> Text:
     """Return why a job waits or ended, where it runs, its checkpoint, its restarts and the reason of the last one."""
     progress = job.progress or Progress()
     age_s, returns = progress.checkpoint_age_s, (*progress.restarts, *progress.requeues)
+    saved = progress.checkpoint_path or f"of step {progress.checkpoint_step}"
     words = (
         _reason(job),
         f"expected to start {format_time(job.expected_start)}" if job.expected_start else "",
         f"on {_nodes(job)}" if job.nodes else "",
-        "" if age_s is None else f"checkpoint of step {progress.checkpoint_step}, {format_duration(age_s)} old",
+        "" if age_s is None else f"checkpoint {saved}, {format_duration(age_s)} old",
         count(len(progress.restarts), "restart") if progress.restarts else "",
         count(len(progress.requeues), "requeue") if progress.requeues else "",
         f"the last: {max(returns)[1]}" if returns else "",

@@ -26,7 +26,9 @@ class Progress:
     left_s: float | None = None
     """Until the last step at the pace of this attempt; only while it runs."""
     checkpoint_step: int | None = None
-    """Of the run's newest checkpoint, whichever job made it."""
+    """Of the run's newest checkpoint, whichever job made it; None for a checkpoint that the program wrote by itself."""
+    checkpoint_path: str = ""
+    """The newest checkpoint that the program wrote by itself (`--checkpoints`)."""
     checkpoint_age_s: float | None = None
     restarts: tuple[Happened, ...] = ()
     """Starts of the ranks in the same allocation, the oldest first."""

@@ -11,6 +11,7 @@ from slurmddp.runs.exit_records import ExitRecord, read_decisive_record
 from slurmddp.runs.history import Attempt, Event, History, number
 from slurmddp.runs.layout import MANIFEST, RunDir
 from slurmddp.runs.ownership import is_running_here
+from slurmddp.runs.program_checkpoints import newest_program_checkpoint
 from slurmddp.runs.supervisor_records import JobOutcome, job_outcome
 
 UNRECORDED: Final = "put back by Slurm; why is not on record (a preemption without notice, a lost node)"
@@ -39,7 +40,12 @@ def read_progress(run: RunDir, history: History, job_id: str, *, running: bool, 
     attempt = own.attempts[-1] if own.attempts else None
     last, saved = own.last("metrics"), own.last("checkpoint")
     steps = [event.count("step") for event in (last, saved) if event]
+    started = own.last("attempt_start")
+    pattern = started.text("checkpoints") if started else ""
+    program_checkpoint = newest_program_checkpoint(pattern) if pattern else None
     step, age_s = newest_checkpoint(run, now)
+    if program_checkpoint:
+        step, age_s = None, max(0.0, now - program_checkpoint.saved_at)
     return Progress(
         attempt=attempt.name if attempt else "",
         step=max(steps, default=None),
@@ -48,6 +54,7 @@ def read_progress(run: RunDir, history: History, job_id: str, *, running: bool, 
         samples_per_s=metric(last, "samples_per_s"),
         left_s=left_s(attempt.all("metrics"), now) if attempt and running else None,
         checkpoint_step=step,
+        checkpoint_path=program_checkpoint.path if program_checkpoint else "",
         checkpoint_age_s=age_s,
         restarts=tuple((event.time, event.text("reason")) for event in own.all("restart")),
         requeues=tuple(_requeues(own.attempts)),

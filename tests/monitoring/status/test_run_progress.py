@@ -83,6 +83,16 @@ def test_the_newest_whole_checkpoint_counts(run):
     assert progress(run).checkpoint_step == 20
 
 
+def test_a_checkpoint_of_the_program_itself_counts(run):
+    own = run.path / "own.pt"
+    write(run, event("attempt_start", 1, nodes="n1", log_offset=0, checkpoints=f"{run.path}/*.pt"))
+    assert progress(run).checkpoint_path == ""
+    own.touch()
+    os.utime(own, (90, 90))
+    found = progress(run)
+    assert (found.checkpoint_path, found.checkpoint_age_s, found.checkpoint_step) == (str(own), 10.0, None)
+
+
 def test_restarts_and_requeues_have_their_reasons(run):
     back = {**HEAD, "attempt": "1.0"}
     again = {**HEAD, "attempt": "2.0"}
