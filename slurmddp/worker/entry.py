@@ -12,7 +12,7 @@ from slurmddp.errors import FencedError, RankError, SlurmddpError
 from slurmddp.runs.ownership import ownership_of
 from slurmddp.runs.training_events import Start
 from slurmddp.runtime import transformers
-from slurmddp.runtime.exiting.classify import DONE, ENDS_BY_NOTICE, Verdict, exit_status, judge
+from slurmddp.runtime.exiting.classify import DONE, ENDS_BY_NOTICE, Stopped, Verdict, exit_status, judge
 from slurmddp.runtime.exiting.record import write_begin, write_end, write_error, write_event
 from slurmddp.runtime.launch.addresses import choose_interface, resolve_head
 from slurmddp.runtime.launch.child_process import redirect_output
@@ -221,7 +221,7 @@ def _judge(stopping: Stopping, error: BaseException) -> Verdict:
     verdict = judge(error)
     status = exit_status(error) if isinstance(error, SystemExit) else 0
     signals = stopping.signals
-    if status in ENDS_BY_NOTICE and signals.signal_seen.wait(NOTICE_LIMIT_S):
+    if status in ENDS_BY_NOTICE and not isinstance(error, Stopped) and signals.signal_seen.wait(NOTICE_LIMIT_S):
         return Verdict(exit_codes.STOPPED, f"told to stop, and ended by itself with status {status}")
     if verdict.status == exit_codes.FAILED and signals.has_come():
         return Verdict(exit_codes.RETRYABLE, f"told to stop, and failed then: {verdict.reason}")
