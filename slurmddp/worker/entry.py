@@ -11,6 +11,7 @@ from slurmddp.config.command import NO_PYTHON
 from slurmddp.errors import FencedError, RankError, SlurmddpError
 from slurmddp.runs.ownership import ownership_of
 from slurmddp.runs.training_events import Start
+from slurmddp.runtime import transformers
 from slurmddp.runtime.exiting.classify import DONE, ENDS_BY_NOTICE, Verdict, exit_status, judge
 from slurmddp.runtime.exiting.record import write_begin, write_end, write_error, write_event
 from slurmddp.runtime.launch.addresses import choose_interface, resolve_head
@@ -121,6 +122,7 @@ def _run_command(words: list[str], stopping: Stopping) -> None:
         if words[0] == NO_PYTHON:
             run_executable.run(words[1:], stopping)
         else:
+            transformers.watch_import()
             run_script.run(words)
     except SystemExit as error:
         if not isinstance(error.code, int | None):

@@ -4,8 +4,10 @@ Each of them runs by `slurmddp run`, as under torchrun, in the calm; then on two
 seconds, so there are as few ranks as show the behaviour.
 """
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -26,6 +28,7 @@ KEEPS = {"plain_torchrun": "snapshot.pt", "lightning_fit": "own", "fabric_loop":
 """Each program, and where it keeps its own checkpoints."""
 OTHERS = ("plain_torchrun", "fabric_loop")
 """Those that `make test` leaves to `make soak`."""
+HF_EPOCHS = 16
 FINAL = re.compile(r"final loss (\S+)")
 PLACE = re.compile(r"rank (\d+) of (\d+), local (\d+), (\w+)$", re.MULTILINE)
 
@@ -211,6 +214,65 @@ def starts(job, ranks: int) -> list[int]:
     said = re.findall(r"started at step (\d+) by TorchElasticEnvironment", job.output())
     assert len(said) == ranks * len(set(said))
     return sorted(map(int, set(said)))
+
+
+@pytest.mark.parametrize("options", [[], pytest.param(["enable_jit_checkpoint=true"], marks=pytest.mark.soak)])
+def test_hugging_faces_trainer_saves_at_each_notice_and_goes_on_there(
+    submit, wait_for_job, slurm, sandbox, tmp_path, options
+):
+    """Killed in between, it goes on from the newest complete checkpoint; the model is that of a run without a stop."""
+    own = tmp_path / "own"
+    own.mkdir()
+    foreign = own / "checkpoint-999"
+    foreign.mkdir()
+    script = str(HERE / "hf_trainer.py")
+    slurmddp(
+        "run",
+        "--ntasks-per-node=2",
+        "--name=calm",
+        script,
+        str(HF_EPOCHS),
+        "calm",
+        "0",
+        cwd=tmp_path,
+        environ=dict(os.environ),
+    )
+    calm_output = Job("local", RunDir(tmp_path / "jobs" / "calm")).output()
+    job = submit("fit", "fork", script, str(HF_EPOCHS), str(own), str(STEP_S), "save_steps=20", *options)
+    tell_time_limit(job, slurm, wait_for_job)
+    until(lambda: job.output().count("started at step") == 4, otherwise=job.story)
+    broken = own / "checkpoint-1000"
+    broken.mkdir()
+    (broken / "model.safetensors").touch()
+    kill_rank(job)
+    until(lambda: job.output().count("started at step") == 6, otherwise=job.story)
+    job.preempt(sandbox)
+    ended = wait_for_job(job.job_id)
+    assert (ended["JobState"], len(job.events("requeue"))) == ("COMPLETED", 2), job.story()
+    steps = re.findall(r"started at step (\d+)", job.output())
+    assert len(steps) == 8 and len(set(steps)) >= 3, steps
+    assert final_weights(job.output()) == final_weights(calm_output), job.story()
+    assert foreign.exists() and not broken.exists() and list(own.glob("incomplete-checkpoint-1000-*"))
+
+
+def kill_rank(job) -> None:
+    """End rank 1 without a warning, when the attempt has saved once more."""
+    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*") if is_rank(path, job)]
+    os.kill(max(pids), signal.SIGKILL)
+
+
+def is_rank(process: Path, job: Job) -> bool:
+    with contextlib.suppress(OSError):
+        names = (process / "environ").read_bytes().split(b"\0")
+        words = (process / "cmdline").read_bytes()
+        return b"SLURMDDP_RUN_DIR=" + str(job.run.path).encode() in names and b"runtime.launch.fork" in words
+    return False
+
+
+def final_weights(output: str) -> set[str]:
+    weights = set(re.findall(r"final weights (\w+ at step \d+)", output))
+    assert len(weights) == 1, output
+    return weights
 
 
 @pytest.mark.soak

@@ -1,0 +1,262 @@
+"""Saves, stops and resumes a training by Hugging Face's Trainer, without a change of the script.
+
+The worker watches for the import of `transformers.trainer`, and wraps `Trainer.train` there. The wrapper adds a
+callback and chooses the checkpoint to resume from. Trainer's own answer to SIGTERM (`enable_jit_checkpoint`) is not
+enough: each rank leaves after a different step, and the program ends with status 0.
+"""
+
+import contextlib
+import functools
+import importlib
+import itertools
+import json
+import os
+import sys
+import zipfile
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from slurmddp.runs.layout import append_record, read_records
+from slurmddp.runtime.exiting.classify import Stopped
+from slurmddp.runtime.rank_process import this_process
+from slurmddp.runtime.stopping.stop_policy import Phase, Stopping
+
+TRAINER = "transformers.trainer"
+STATE = "trainer_state.json"
+"""Rank 0 writes this file of a checkpoint last; each rank's last file is that of its random state."""
+
+
+def watch_import() -> None:
+    """Adopt Trainer as soon as the program imports it."""
+    sys.meta_path.insert(0, _Finder())
+
+
+class _Finder:
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
+        """Find the module of Trainer as Python does, and let its loader adopt it."""
+        spec = PathFinder.find_spec(name, path, target) if name == TRAINER else None
+        if spec and spec.loader:
+            execute = spec.loader.exec_module
+
+            def execute_and_adopt(module: ModuleType) -> None:
+                execute(module)
+                _adopt(module)
+
+            spec.loader.exec_module = execute_and_adopt  # type: ignore[method-assign]
+        return spec
+
+
+def _adopt(module: Any) -> None:
+    """Wrap `Trainer.train` in a rank that has a run's folder. The calls have the same numbers in each attempt."""
+    process = this_process()
+    if not process.has_begun or process.stopping.rank.run_dir is None:
+        return
+    checkpoints = process.stopping.rank.run_dir.checkpoints
+    train, calls = module.Trainer.train, itertools.count(1)
+
+    @functools.wraps(train)
+    def train_and_stop(
+        trainer: Any, resume_from_checkpoint: Any = None, trial: Any = None, *words: Any, **more: Any
+    ) -> Any:
+        if trial is not None:
+            return train(trainer, resume_from_checkpoint, trial, *words, **more)
+        record = _Record(
+            checkpoints / f"transformers-{next(calls)}.jsonl", str(Path(trainer.args.output_dir).resolve())
+        )
+        with _callback(trainer, module.TrainerCallback, process.stopping, record) as callback:
+            return train(trainer, callback.choose(resume_from_checkpoint or None), trial, *words, **more)
+
+    module.Trainer.train = train_and_stop
+    with contextlib.suppress(ImportError):
+        _replace_own_handler(importlib.import_module("transformers.trainer_jit_checkpoint"), process.stopping)
+
+
+def _replace_own_handler(module: Any, stopping: Stopping) -> None:
+    """Let `enable_jit_checkpoint` install its handler only where the program has replaced ours before."""
+    install = module.CheckpointManager.setup_signal_handler
+
+    def install_unless_ours(manager: Any) -> None:
+        if not stopping.signals.all_handlers_ours:
+            install(manager)
+
+    module.CheckpointManager.setup_signal_handler = install_unless_ours
+
+
+@contextlib.contextmanager
+def _callback(trainer: Any, base: type, stopping: Stopping, record: "_Record") -> Iterator["_SaveAtStop"]:
+    """Add the callback for one call of `train`; it is the last one, so that all others have run when it stops."""
+    callback = type("SaveAtStop", (_SaveAtStop, base), {})(trainer, stopping, record)
+    trainer.add_callback(callback)
+    try:
+        yield callback
+    except BaseException as error:
+        if not isinstance(error, Stopped):
+            callback.stop.end(Phase.LEFT_LOOP)
+        raise
+    finally:
+        trainer.remove_callback(callback)
+        vars(trainer).pop("_run_epoch", None)
+
+
+class _SaveAtStop:
+    """Does by Trainer's hooks what `Checkpointer.steps` does at a stop request."""
+
+    def __init__(self, trainer: Any, stopping: Stopping, record: "_Record") -> None:
+        from slurmddp.runtime.trainer_stop import TrainerStop  # noqa: PLC0415 - torch, which Trainer has imported
+
+        self.stop = TrainerStop(stopping)
+        self._trainer = trainer
+        self._record = record
+        self._is_stopping = self._leaves_at_save = False
+
+    def choose(self, given: Any) -> Any:
+        """Return what to resume from: rank 0 looks, and all ranks take the same.
+
+        A path is taken at its word, unless it is a checkpoint of this run that is not complete.
+        """
+        import torch.distributed as dist  # noqa: PLC0415 - as above
+
+        chosen = [given]
+        if self.stop.stopping.rank.is_main:
+            self.stop.check_owner()
+            rank = self.stop.stopping.rank
+            newest, incomplete = self._record.sort(self._trainer.args.world_size)
+            for path in incomplete:
+                path.rename(path.with_name(f"incomplete-{path.name}-{rank.job}-{rank.attempt}"))
+            is_path = isinstance(given, str | os.PathLike)
+            if not is_path or Path(given).resolve() in incomplete:
+                chosen = [newest or (None if is_path else given)]
+        if self._trainer.args.world_size > 1:
+            dist.broadcast_object_list(chosen, src=0)
+        return chosen[0]
+
+    def on_train_begin(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+        """Begin to agree with all ranks on a step to stop at; a complete training takes no other step."""
+        if self._record.is_complete(state.global_step, state.max_steps):
+            self._trainer._run_epoch = lambda *_, **__: None  # noqa: SLF001 - it would take one more step
+        elif self.stop.stopping.rank.is_main:
+            self._record.begin(args.world_size)
+        if self.stop.stopping.signals.all_handlers_ours:
+            self.stop.begin(state.global_step, args.world_size)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Save after the step that all ranks agreed on; at the last one of an epoch, after the epoch's evaluation."""
+        decided = self.stop.decide(state.global_step)
+        if state.global_step >= state.max_steps:
+            decided = self.stop.conclude() or decided
+        self._is_stopping = self._is_stopping or decided
+        if state.epoch != int(state.epoch) and state.global_step < state.max_steps:
+            self._save_if_stopping(args, control)
+
+    def on_epoch_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Save after the last step of an epoch."""
+        del state
+        self._save_if_stopping(args, control)
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Leave when all ranks have saved; but a training that its evaluation has just ended goes on to its end."""
+        import torch.distributed as dist  # noqa: PLC0415 - as above
+
+        if self._leaves_at_save and (state.global_step >= state.max_steps or not control.should_training_stop):
+            if args.world_size > 1:
+                dist.barrier()
+            self.stop.leave()
+
+    def on_train_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+        """Note that this call of `train` is complete; the script goes on."""
+        del args
+        if self.stop.stopping.rank.is_main:
+            self._record.end(state.global_step, state.max_steps)
+        self.stop.end()
+
+    def _save_if_stopping(self, args: Any, control: Any) -> None:
+        """Let Trainer save a whole checkpoint, also against the script's options, after the rest of this step."""
+        if not self._is_stopping:
+            return
+        self.stop.check_owner()
+        args.save_only_model = False
+        if args.save_strategy == "best":
+            args.save_strategy = type(args.save_strategy)("steps")
+        control.should_save = self._leaves_at_save = True
+
+
+class _Record(NamedTuple):
+    """Which checkpoints one call of `train` has written, in all attempts of the run; only rank 0 writes it."""
+
+    file: Path
+    folder: str
+    """The script's `output_dir`."""
+
+    def begin(self, world_size: int) -> None:
+        """Note what lies in the folder before this attempt writes there."""
+        self._append(world_size=world_size)
+
+    def end(self, step: int, max_steps: int) -> None:
+        """Note that the training is complete."""
+        if not self._ended():
+            self._append(ended=[step, max_steps])
+
+    def is_complete(self, step: int, max_steps: int) -> bool:
+        """Return whether a training that resumes at this step was at its end there."""
+        return step >= max_steps or self._ended() == [step, max_steps]
+
+    def sort(self, world_size: int) -> tuple[str | None, list[Path]]:
+        """Return the newest complete checkpoint of this run, and those that are not complete."""
+        world_sizes = {world_size, *(line["world_size"] for line in read_records(self.file) if "world_size" in line)}
+        own = [*self._own()]
+        complete = [path for path in own if _is_complete(path, world_sizes)]
+        newest = max(complete, key=_step, default=None)
+        return str(newest) if newest else None, [
+            path for path in own if path not in complete and not _is_model_only(path)
+        ]
+
+    def _own(self) -> Iterator[Path]:
+        """Yield the checkpoints that were not there before this run, and were written before `train` was complete."""
+        lines = list(read_records(self.file))
+        for folder, before in {line["folder"]: line["found"] for line in reversed(lines)}.items():
+            now = _list(folder)
+            at_end = lines[-1]["found"] if self._ended() else now
+            yield from (Path(path) for path in now if now[path] == at_end.get(path) != before.get(path))
+
+    def _ended(self) -> Any:
+        lines = list(read_records(self.file))
+        return lines[-1].get("ended") if lines else None
+
+    def _append(self, **values: Any) -> None:
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        append_record(self.file, {"folder": self.folder, "found": _list(self.folder), **values})
+
+
+def _list(folder: str) -> dict[str, int]:
+    """Return the checkpoints in a folder, with the time at which each was finished, 0 for none."""
+    found = {}
+    for path in Path(folder).glob("checkpoint-*"):
+        state = path / STATE
+        if path.name.removeprefix("checkpoint-").isdecimal():
+            found[str(path)] = state.stat().st_mtime_ns if state.exists() else 0
+    return found
+
+
+def _step(path: Path) -> int:
+    return int(path.name.removeprefix("checkpoint-"))
+
+
+def _is_complete(path: Path, world_sizes: set[int]) -> bool:
+    """Return whether each rank has written its last file whole."""
+    ranks = list(path.glob("rng_state*.pth"))
+    return _has_state(path) and len(ranks) in world_sizes and all(map(zipfile.is_zipfile, ranks))
+
+
+def _is_model_only(path: Path) -> bool:
+    """Return whether this is a checkpoint by `save_only_model`: a training cannot go on from it."""
+    return _has_state(path) and not any(path.glob("rng_state*.pth"))
+
+
+def _has_state(path: Path) -> bool:
+    with contextlib.suppress(OSError, ValueError):
+        return bool(json.loads((path / STATE).read_text()))
+    return False
