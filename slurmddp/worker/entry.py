@@ -223,7 +223,7 @@ def _judge(stopping: Stopping, error: BaseException) -> Verdict:
     verdict = stopping.judge_failure(error, judge(error))
     status = exit_status(error) if isinstance(error, SystemExit) else 0
     signals = stopping.signals
-    failed = verdict.status == exit_codes.FAILED
+    failed = verdict.status == exit_codes.FAILED and not isinstance(error, SlurmddpError)
     if failed and status in ENDS_BY_NOTICE and signals.signal_seen.wait(NOTICE_LIMIT_S):
         return Verdict(exit_codes.STOPPED, f"told to stop, and ended by itself with status {status}")
     if failed and signals.has_come():
