@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import PurePath
 from typing import Final
 
@@ -106,7 +107,7 @@ def replace_arguments(words: tuple[str, ...], more: tuple[str, ...]) -> tuple[st
     """
     given = {
         _argument_name(word): "=" in word or not _argument_name(following)
-        for word, following in zip(more, (*more[1:], "-"), strict=True)
+        for word, following in pairwise((*more, "-"))
         if _argument_name(word)
     }
     first = 2 if words[0] == "-m" else 1
@@ -160,7 +161,7 @@ def _refused_launcher(name: str, rest: tuple[str, ...]) -> UsageError:
 
 def _shape_options(words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """Yield our options for those of a launcher that are numbers of nodes or ranks."""
-    for word, following in zip(words, (*words[1:], ""), strict=True):
+    for word, following in pairwise((*words, "")):
         if word.endswith(".py") or word in ("-m", "--module"):
             return
         name, equals, value = word.partition("=")

@@ -108,6 +108,7 @@ def test_what_can_be_no_executable_is_refused(words):
         ("train.py trainer.resume=false a=b", "trainer.resume=true", "train.py a=b trainer.resume=true"),
         ("train.py --a --b", "--a=1", "train.py --b --a=1"),
         ("train.py --init=a --init b", "--init=c", "train.py --init=c"),
+        ("train.py --a", " ", "train.py --a"),
         ("train.py --init_from_x=1", "--init_from=resume", "train.py --init_from_x=1 --init_from=resume"),
     ],
 )
@@ -129,6 +130,7 @@ def test_arguments_are_replaced_by_those_of_the_same_name(command, more, result)
         ),
         ("composer -n 8 train.py 'a b'", "options: train.py"),
         ("srun ./train", "options: train.py --lr 0.1"),
+        ("python -m torch.distributed.run", "options: train.py --lr 0.1"),
     ],
 )
 def test_another_launcher_is_refused_with_the_words_to_type(typed, instead):

@@ -8,8 +8,6 @@ import contextlib
 import os
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -17,12 +15,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from command_line import slurmddp
 from polling import until
 
 from slurmddp.runs.layout import RunDir, read_records
 
 HERE = Path(__file__).parent
-SLURMDDP = Path(sys.executable).parent / "slurmddp"
 EPOCHS, STEP_S = 10, 0.1
 KEEPS = {"plain_torchrun": "snapshot.pt", "lightning_fit": "own", "fabric_loop": "fabric.pt", "accelerate_loop": "own"}
 """Each program, and where it keeps its own checkpoints."""
@@ -36,20 +34,6 @@ PLACE = re.compile(r"rank (\d+) of (\d+), local (\d+), (\w+)$", re.MULTILINE)
 def words(program: str, folder: Path, step_s: float, *more: str) -> list[str]:
     order = [str(EPOCHS), str(folder / KEEPS[program])]
     return [str(HERE / f"{program}.py"), *order, str(step_s), *more]
-
-
-def slurmddp(*command: str, cwd: Path, environ: dict[str, str], status: int = 0) -> str:
-    done = subprocess.run(
-        [SLURMDDP, *command],
-        cwd=cwd,
-        env={**environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == status, done.stdout + done.stderr
-    return done.stdout
 
 
 @dataclass

@@ -1,16 +1,13 @@
 """A program that resumes only when an argument says so, as nanoGPT does."""
 
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from command_line import slurmddp
 from polling import until
 
 from slurmddp.runs.layout import RunDir
 
-SLURMDDP = Path(sys.executable).parent / "slurmddp"
 PROGRAM = """\
 import os, pathlib, sys, time
 given = dict(word.split("=", 1) for word in sys.argv[1:])
@@ -56,17 +53,3 @@ def test_preempted_twice_it_never_starts_at_step_0_again(slurm_env, long_grace, 
     assert steps[0] == 0 < steps[1] < steps[2] < 99
     assert [restart for _, restart in starts] == ["0", "1", "2"]
     assert re.match(r"out/ckpt\.pt of \S+Z \d+\n", run.requeues(job_id).read_text())
-
-
-def slurmddp(*command: str, cwd: Path, environ: dict[str, str]) -> str:
-    done = subprocess.run(
-        [SLURMDDP, *command],
-        cwd=cwd,
-        env={**environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
