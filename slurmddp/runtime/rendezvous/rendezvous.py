@@ -45,11 +45,10 @@ class Rendezvous:
         """
         rank = self._rank
         try:
-            if not rank.is_main:
-                # Kept until the process ends: a file store that is dropped writes its file once more, which rank 0 may
-                # have removed by then.
-                self._store = reconnect(rank)
-            self._store.set(f"ended/{rank.rank}", "well")
+            # Kept until the process ends: a file store that is dropped writes its file once more, which rank 0 may have
+            # removed by then.
+            self._end_store = self._store if rank.is_main else reconnect(rank)
+            self._end_store.set(f"ended/{rank.rank}", "well")
             keys = [f"ended/{number}" for number in range(rank.world_size)]
             return not rank.is_main or wait_for_keys(self._store, keys, limit_s)
         except (PeerError, RuntimeError):
