@@ -2,7 +2,6 @@
 
 import re
 import shlex
-from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import PurePath
 from typing import Final
@@ -11,12 +10,13 @@ from slurmddp.errors import UsageError
 from slurmddp.text import quote_value
 
 _TORCHRUN = "torchrun"
+_ACCELERATE = "accelerate"
 _RUNNERS = rf"(.*/)?(python(3(\.\d+)?)?|{_TORCHRUN})"
 _NAME_LENGTH: Final = 64
 
 _LAUNCHERS: Final = {
     _TORCHRUN: "",
-    "accelerate": "; give its settings as variables, as in --env ACCELERATE_MIXED_PRECISION=bf16",
+    _ACCELERATE: "; without --no-python, accelerate launch is understood",
     "deepspeed": "; it gets LOCAL_RANK as a variable, and no --local_rank",
     "composer": "",
     "srun": "",
@@ -26,16 +26,19 @@ _LAUNCHERS: Final = {
 _LAUNCHER_MODULES: Final = {
     "torch.distributed.run": _TORCHRUN,
     "torch.distributed.launch": _TORCHRUN,
-    "accelerate.commands.launch": "accelerate",
+    "accelerate.commands.launch": _ACCELERATE,
     "deepspeed.launcher.runner": "deepspeed",
     "composer.cli.launcher": "composer",
 }
 _SHAPE: Final = {
     **dict.fromkeys(("nnodes", "num-machines", "num-nodes", "nodes"), "nodes"),
     **dict.fromkeys(("nproc-per-node", "nproc", "num-gpus", "ntasks-per-node"), "ntasks-per-node"),
+    "num-processes": "",
 }
-"""Our options, by the names that launchers have for them."""
+"""Our options, by the names that launchers have for them; the number of all ranks has none."""
 
+ACCELERATE_LAUNCH: Final = ("-m", "accelerate.commands.launch")
+"""The first words of a COMMAND that was typed as `accelerate launch`; the worker does its work in each rank."""
 NO_PYTHON: Final = "--no-python"
 """The worker's option for a COMMAND that is an executable."""
 
@@ -43,19 +46,22 @@ NO_PYTHON: Final = "--no-python"
 def normalise(words: tuple[str, ...]) -> tuple[str, ...]:
     """Remove a leading `python`, `python -u` or `torchrun`: each rank already runs in a Python.
 
-    Raises UsageError for their other options, for other launchers, and for an empty first word.
+    `accelerate launch` becomes ACCELERATE_LAUNCH. Raises UsageError for options of python, for numbers of nodes or
+    ranks, for other launchers, and for an empty first word.
     """
     if not words:
         return ()
     name, rest = _split_launcher(words)
     if name == _TORCHRUN and rest and (not rest[0].startswith("-") or rest[0] == "-m"):
         return _checked(rest)
+    if name == _ACCELERATE:
+        return _checked((*ACCELERATE_LAUNCH, *_without_shape(rest)))
     if name:
         raise _refused_launcher(name, rest)
     if words[:2] == ("uv", "run"):
         raise UsageError(
             "COMMAND: uv run is no Python script; type --no-python before it, or name its environment, as in: "
-            f"--venv .venv {_program_in(words)}"
+            f"--venv .venv {shlex.join(_program_in(words))}"
         )
     if not re.fullmatch(_RUNNERS, words[0]):
         return _checked(words)
@@ -82,11 +88,11 @@ def check_executable(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def interpreter(words: tuple[str, ...]) -> str | None:
-    """Return the Python of a leading `/path/to/python` or `/path/to/torchrun`; None for a word without a path."""
-    if not words or "/" not in words[0] or not re.fullmatch(_RUNNERS, words[0]):
+    """Return the Python of a leading `/path/to/python` or of a launcher beside it; None for a word without a path."""
+    if not words or "/" not in words[0] or not re.fullmatch(rf"{_RUNNERS}|.*/{_ACCELERATE}", words[0]):
         return None
     path = PurePath(words[0])
-    return str(path.with_name("python")) if path.name == _TORCHRUN else words[0]
+    return str(path.with_name("python")) if path.name in (_TORCHRUN, _ACCELERATE) else words[0]
 
 
 def is_worker(words: tuple[str, ...]) -> bool:
@@ -94,9 +100,18 @@ def is_worker(words: tuple[str, ...]) -> bool:
     return not words or (words[0].startswith("-") and words[0] != "-m")
 
 
+def script_place(words: tuple[str, ...]) -> int | None:
+    """Return the place of the script's path; None for a module or the bundled worker."""
+    if words[:2] == ACCELERATE_LAUNCH:
+        place = _program_place(words[2:])
+        return None if place is None or words[2 + place].startswith("-") else 2 + place
+    return None if is_worker(words) or words[0] == "-m" else 0
+
+
 def script_of(words: tuple[str, ...]) -> str | None:
     """Return the path of the script; None for a module or the bundled worker."""
-    return None if is_worker(words) or words[0] == "-m" else words[0]
+    place = script_place(words)
+    return None if place is None else words[place]
 
 
 def replace_arguments(words: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
@@ -130,6 +145,8 @@ def _argument_name(word: str) -> str:
 
 def name_of(words: tuple[str, ...]) -> str:
     """Return a job's name for a script or a module: its stem, with `-` for characters that are not allowed."""
+    if words[:2] == ACCELERATE_LAUNCH:
+        return name_of(_program_in(words[2:]))
     named = words[1].rpartition(".")[2] if words[0] == "-m" else PurePath(words[0]).stem
     return as_name(named)
 
@@ -147,38 +164,56 @@ def _split_launcher(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     if len(rest) > 1 and rest[0] == "-m" and rest[1] in _LAUNCHER_MODULES:
         return _LAUNCHER_MODULES[rest[1]], rest[2:]
     name = PurePath(words[0]).name if words else ""
+    if name == _ACCELERATE:
+        return (name, words[2:]) if words[1:2] == ("launch",) else ("", words)
     return (name, words[1:]) if name in _LAUNCHERS and len(words) > 1 else ("", words)
 
 
 def _refused_launcher(name: str, rest: tuple[str, ...]) -> UsageError:
     """Return the error for a launcher, with the words to type instead."""
-    typed = [word for pair in _shape_options(rest) for word in pair] + [_program_in(rest)]
+    typed = shlex.join((*_shape_options(rest), *_program_in(rest)))
     return UsageError(
         f"COMMAND: {name} starts ranks, and so does slurmddp; type the program alone, with slurmddp's own options: "
-        f"{' '.join(typed)}{_LAUNCHERS[name]}"
+        f"{typed}{_LAUNCHERS[name]}"
     )
 
 
-def _shape_options(words: tuple[str, ...]) -> Iterator[tuple[str, str]]:
-    """Yield our options for those of a launcher that are numbers of nodes or ranks."""
-    for word, following in pairwise((*words, "")):
-        if word.endswith(".py") or word in ("-m", "--module"):
-            return
+def _without_shape(rest: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the arguments of `accelerate launch`. Raises UsageError for numbers of nodes or ranks."""
+    if shape := _shape_options(rest):
+        raise UsageError(
+            "COMMAND: the numbers of nodes and ranks are options of slurmddp; leave those of accelerate out and type "
+            f"{shlex.join(shape)} accelerate launch ... {shlex.join(_program_in(rest))}"
+        )
+    return rest
+
+
+def _shape_options(words: tuple[str, ...]) -> list[str]:
+    """Return our options for those of a launcher that are numbers of nodes or ranks."""
+    found: dict[str, str] = {}
+    for word, following in pairwise((*words[: _program_place(words)], "")):
         name, equals, value = word.partition("=")
         key = _SHAPE.get(name.lstrip("-").replace("_", "-"))
         number = value if equals else following
-        if name.startswith("--") and key and number.isdecimal():
-            yield f"--{key}", number
+        if name.startswith("--") and key is not None and number.isdecimal():
+            found[key] = number
+    if "" in found:
+        found["ntasks-per-node"] = str(int(found.pop("")) // max(int(found.get("nodes", 1)), 1))
+    return [word for key, number in found.items() for word in (f"--{key}", number)]
 
 
-def _program_in(words: tuple[str, ...]) -> str:
-    """Return the script or the module among a launcher's words, with its arguments, as a shell takes it."""
+def _program_place(words: tuple[str, ...]) -> int | None:
+    """Return the place of the script, or of the `-m` before a module, among a launcher's words."""
     places = (place for place, word in enumerate(words) if word.endswith(".py") or word in ("-m", "--module"))
-    place = next(places, None)
+    return next(places, None)
+
+
+def _program_in(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the script or `-m` and the module among a launcher's words, with the arguments."""
+    place = _program_place(words)
     if place is None:
-        return "train.py --lr 0.1"
-    first = "-m" if words[place] == "--module" else words[place]
-    return shlex.join([first, *words[place + 1 :]])
+        return ("train.py", "--lr", "0.1")
+    return ("-m" if words[place] == "--module" else words[place], *words[place + 1 :])
 
 
 def _lost_option(option: str, runner: str) -> UsageError:

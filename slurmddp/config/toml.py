@@ -242,8 +242,10 @@ def _relocate_command(words: Any, base: Path) -> Any:
     """Make the script's path, which may stand after `python`, relative to the working directory."""
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words[:2]):
         return words
-    place = len(words) - len(command.normalise(tuple(str(word) for word in words)))
-    script = command.script_of(tuple(words[place : place + 1]))
-    runner = [_from_working_directory(base, word) if "/" in word else word for word in words[: min(place, 1)]]
-    rest = [_from_working_directory(base, script), *words[place + 1 :]] if script else words[place:]
-    return [*runner, *words[len(runner) : place], *rest]
+    typed = tuple(str(word) for word in words)
+    taken = command.normalise(typed)
+    place = command.script_place(taken)
+    places = {0} if command.interpreter(typed) else set()
+    if place is not None:
+        places.add(place + len(typed) - len(taken))
+    return [_from_working_directory(base, word) if at in places else word for at, word in enumerate(words)]

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from slurmddp.cluster.request import Request
 from slurmddp.config import resolve
-from slurmddp.config.command import script_of
+from slurmddp.config.command import script_place
 from slurmddp.config.job_files import read_job_file
 from slurmddp.config.resolve import Resolved
 from slurmddp.errors import UsageError
@@ -86,5 +86,7 @@ def _shown_command(words: Any) -> str:
 def _program(table: dict[str, Any]) -> dict[str, Any]:
     """Return a job's table with the full path of its script, which does not depend on the working directory."""
     words = table.get("command", [])
-    script_path = script_of(tuple(words[:1])) if words else None
-    return table | {"command": [str(Path.cwd() / script_path), *words[1:]]} if script_path else table
+    place = script_place(tuple(words)) if words else None
+    if place is None:
+        return table
+    return table | {"command": [*words[:place], str(Path.cwd() / words[place]), *words[place + 1 :]]}

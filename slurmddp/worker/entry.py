@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from slurmddp import exit_codes, variables
-from slurmddp.config.command import NO_PYTHON
+from slurmddp.config.command import ACCELERATE_LAUNCH, NO_PYTHON
 from slurmddp.errors import FencedError, RankError, SlurmddpError
 from slurmddp.runs.ownership import ownership_of
 from slurmddp.runs.training_events import Start
@@ -123,12 +123,20 @@ def _run_command(words: list[str], stopping: Stopping) -> None:
             run_executable.run(words[1:], stopping)
         else:
             transformers.watch_import()
-            run_script.run(words)
+            run_script.run(_script_words(words, stopping.rank))
     except SystemExit as error:
         if not isinstance(error.code, int | None):
             print(error.code, file=sys.stderr)  # noqa: T201 - as python does
         if exit_status(error):
             raise
+
+
+def _script_words(words: list[str], rank: Rank) -> list[str]:
+    if tuple(words[:2]) != ACCELERATE_LAUNCH:
+        return words
+    from slurmddp.worker import accelerate_launch  # noqa: PLC0415 - only this COMMAND needs it
+
+    return accelerate_launch.prepare(words[2:], rank)
 
 
 def _run_bundled(words: list[str]) -> None:

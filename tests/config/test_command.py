@@ -26,6 +26,12 @@ from slurmddp.errors import UsageError
         ("python -m torch.distributed.run train.py x", "train.py x"),
         ("python3 -u -m torch.distributed.run -m pkg.train", "-m pkg.train"),
         ("-m torch.distributed.run train.py", "train.py"),
+        (
+            "accelerate launch --config_file a.yaml train.py",
+            "-m accelerate.commands.launch --config_file a.yaml train.py",
+        ),
+        ("/e/bin/accelerate launch train.py", "-m accelerate.commands.launch train.py"),
+        ("python -m accelerate.commands.launch train.py", "-m accelerate.commands.launch train.py"),
         ("-m pkg.train", "-m pkg.train"),
         ("--task linear", "--task linear"),
         ("", ""),
@@ -60,6 +66,7 @@ def test_what_would_be_lost_is_refused(words, message):
         ("/opt/env/bin/python3.11 -u train.py", "/opt/env/bin/python3.11"),
         ("env/bin/python train.py", "env/bin/python"),
         ("/opt/env/bin/torchrun train.py", "/opt/env/bin/python"),
+        ("/opt/env/bin/accelerate launch train.py", "/opt/env/bin/python"),
         ("python train.py", None),
         ("torchrun train.py", None),
         ("dir/train.py", None),
@@ -75,6 +82,15 @@ def test_the_kinds_of_command_are_told_apart():
     assert not is_worker(("-m", "x")) and not is_worker(("train.py",))
     assert script_of(("dir/train.py", "-x")) == "dir/train.py"
     assert script_of(("-m", "x")) is None and script_of(()) is None
+
+
+def test_the_script_of_accelerate_launch_is_known():
+    words = normalise(("accelerate", "launch", "--mixed_precision", "bf16", "a/fine.py", "b.py"))
+    assert (script_of(words), name_of(words)) == ("a/fine.py", "fine")
+    words = normalise(("accelerate", "launch", "-m", "pkg.train", "b.py"))
+    assert (script_of(words), name_of(words)) == (None, "train")
+    with pytest.raises(UsageError, match="without --no-python, accelerate launch is understood"):
+        check_executable(("accelerate", "launch", "train.py"))
 
 
 def test_names_come_from_scripts_and_modules():
@@ -122,8 +138,6 @@ def test_arguments_are_replaced_by_those_of_the_same_name(command, more, result)
         ("torchrun --standalone --nproc_per_node=8 train.py --lr 1", ": --ntasks-per-node 8 train.py --lr 1"),
         ("python -m torch.distributed.run --nnodes 2 -m pkg.train", ": --nodes 2 -m pkg.train"),
         ("torchrun --nproc-per-node gpu train.py", "options: train.py"),
-        ("accelerate launch --num_machines 2 train.py", ": --nodes 2 train.py; .*ACCELERATE_MIXED_PRECISION"),
-        ("python -m accelerate.commands.launch --module pkg.train", ": -m pkg.train; "),
         (
             "/opt/bin/deepspeed --num_gpus=4 train.py --nodes 9",
             ": --ntasks-per-node 4 train.py --nodes 9; .*LOCAL_RANK",
@@ -137,6 +151,11 @@ def test_another_launcher_is_refused_with_the_words_to_type(typed, instead):
     for read in (normalise, check_executable):
         with pytest.raises(UsageError, match="starts ranks, and so does slurmddp.*" + instead):
             read(tuple(typed.split()))
+
+
+def test_the_numbers_of_accelerate_launch_are_told_as_our_options():
+    with pytest.raises(UsageError, match="and type --nodes 2 --ntasks-per-node 4 accelerate launch ... train.py$"):
+        normalise(("accelerate", "launch", "--num_machines", "2", "--num_processes=8", "train.py"))
 
 
 def test_uv_is_an_executable():

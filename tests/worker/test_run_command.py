@@ -255,3 +255,42 @@ def test_a_program_needs_nothing_but_torch_and_the_standard_library(alone, scrip
     ended = alone(path, PYTHONPATH=str(site.parent))
     assert ended.statuses == [0], ended.stderr
     assert "trained 3" in ended.stdout
+
+
+FSDP = """\
+compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+fsdp_config: {fsdp_version: 2, fsdp_reshard_after_forward: false}
+mixed_precision: bf16
+num_machines: 2
+num_processes: 8
+main_process_ip: 10.0.0.1
+"""
+
+
+def test_accelerate_launch_is_its_environment_and_its_script(alone, script, tmp_path):
+    path = script(
+        "import os, sys\n"
+        "names = ('ACCELERATE_MIXED_PRECISION', 'ACCELERATE_USE_FSDP', 'FSDP_VERSION', 'FSDP_RESHARD_AFTER_FORWARD')\n"
+        "print(sys.argv, [os.environ[name] for name in (*names, 'WORLD_SIZE', 'MASTER_ADDR')])\n"
+    )
+    (tmp_path / "fsdp.yaml").write_text(FSDP)
+    words = ["-m", "accelerate.commands.launch", "--config_file", str(tmp_path / "fsdp.yaml"), path, "--lr", "1"]
+    ended = alone(*words)
+    assert ended.stdout == f"[{str(path)!r}, '--lr', '1'] ['bf16', 'true', '2', 'false', '1', '127.0.0.1']\n"
+    ignored = "num_processes 8, num_machines 2, main_process_ip 10.0.0.1 is ignored: the job has 1 rank(s) on 1 node(s)"
+    assert ignored in ended.stderr and ended.statuses == [0]
+
+
+def test_what_accelerate_refuses_is_one_line(alone, script):
+    ended = alone("-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=1", script("print(1)"))
+    assert "Error: accelerate launch: You need to use at least 2 processes" in ended.stderr
+    assert ended.statuses == [77] and "Traceback" not in ended.stderr
+
+
+def test_accelerate_launch_without_accelerate_says_so(alone, script, tmp_path):
+    (tmp_path / "accelerate").mkdir()
+    (tmp_path / "accelerate/__init__.py").write_text("raise ModuleNotFoundError(name='accelerate')")
+    words = ["-m", "accelerate.commands.launch", script("print(1)")]
+    ended = alone(*words, PYTHONPATH=str(tmp_path))
+    assert "has no accelerate; install accelerate there" in ended.stderr and ended.statuses == [77]

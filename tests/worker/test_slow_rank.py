@@ -14,7 +14,7 @@ def test_a_delay_in_one_ranks_backward_is_named_with_the_rank(start):
     assert ended.statuses == [0, 0]
     (event,) = ended.events("straggler")
     assert (event["slow_rank"], event["slow_host"]) == (1, "n1")
-    assert event["others_s"] < 0.05 <= event["backward_s"] < 1
+    assert event["backward_s"] >= max(0.05, event["others_s"])
     (line,) = [line for line in ended.log(0).splitlines() if "is slow" in line]
     assert line.startswith("WARNING: rank 1 on n1 is slow: its backward takes ")
     assert "is slow" not in ended.log(1)

@@ -33,9 +33,10 @@ _MESSAGE_S: Final = 8.0
 class JobTable(DataTable[Text]):
     """One row for each job; the cursor chooses one, and stays with it when others come or go."""
 
+    # The cursor has priority, as the keys have that act on the chosen job: else these overtake it.
     BINDINGS: ClassVar[list[BindingType]] = [
-        ("k", "cursor_up"),
-        ("j", "cursor_down"),
+        Binding("up,k", "cursor_up", show=False, priority=True),
+        Binding("down,j", "cursor_down", show=False, priority=True),
         ("left", "app.change_rank(-1)"),
         ("right", "app.change_rank(1)"),
         ("enter", "app.toggle_output"),

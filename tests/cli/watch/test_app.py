@@ -270,9 +270,10 @@ def test_the_output_is_searched_from_its_end(run):
     [
         (["slash", "c", "y", "enter"], "no line of the output has cy", []),
         (["c", "y"], "cancel of 17 is done", ["cancel 17"]),
+        (["down", "j", "c"], "job 19 is FAILED: there is nothing to cancel", []),
     ],
 )
-def test_keys_typed_at_once_go_to_the_box_that_the_first_opens(slurm, keys, shown, requests):
+def test_keys_typed_at_once_take_effect_in_their_order(slurm, keys, shown, requests):
     async def scenario(screen):
         await screen.until("mnist")
         for key in keys:
