@@ -89,6 +89,12 @@ def newest_checkpoint(run: RunDir, pattern: str = "") -> str:
     return newest.name if newest else "none"
 
 
+def has_no_checkpoint(run: RunDir, pattern: str) -> bool:
+    """Return whether nothing in the run's folder for checkpoints, and no match of `pattern`, can be resumed from."""
+    own = run.checkpoints.iterdir() if run.checkpoints.is_dir() else ()
+    return not any(own) and not (pattern and newest_program_checkpoint(pattern))
+
+
 def build_resume_variables(job: Job, attempt: str, pattern: str) -> dict[str, str]:
     """Return what a program needs to know in order to resume: earlier starts, and checkpoints since the first of them.
 

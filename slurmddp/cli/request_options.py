@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from slurmddp.cli.job_command import resolve_job, warn_misplaced_options
-from slurmddp.config.resolve import Resolved
+from slurmddp.cli.job_command import print_message, resolve_job, warn_misplaced_options
+from slurmddp.config.resolve import RECIPE, Resolved
 from slurmddp.errors import UsageError
 from slurmddp.text import quote_value
 
@@ -55,10 +55,23 @@ def build_request(job_file: Path | None, words: tuple[str, ...], parameters: dic
 
     resolved = add_dependencies(resolve_job(job_file, words, parameters), parameters["after"], parameters["after_ok"])
     warn_misplaced_options(resolved.spec.command)
+    if parameters.get("sets") and resolved.origins["resume_args"].startswith(RECIPE):
+        resolved = resolved.replace("a sweep has no recipe", resume_args=None, checkpoints=None)
+    _print_recipe(resolved)
     request = fill_from_cluster(resolved, os.environ)
     if "sets" not in parameters:
         return request
     return expand_sweep(request, parameters["sets"], zipped=parameters["zipped"], at_once=parameters["max_parallel"])
+
+
+def _print_recipe(resolved: Resolved) -> None:
+    """Print how a well-known script comes back."""
+    spec, origin = resolved.spec, resolved.origins["resume_args"]
+    if origin.startswith(RECIPE):
+        print_message(
+            f"by {origin}, COMMAND comes back with {spec.resume_args} once there is {spec.checkpoints}; "
+            "--no-recipe switches this off"
+        )
 
 
 def add_dependencies(resolved: Resolved, after: Sequence[str], after_ok: Sequence[str]) -> Resolved:

@@ -12,6 +12,7 @@ import click
 from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, write_bytes
 from slurmddp.cli.request_options import build_request, dependency_options
 from slurmddp.cluster.request import Request
+from slurmddp.config.recipes import starts_anew
 from slurmddp.errors import SlurmddpError
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.environment import scrubbed
@@ -60,6 +61,12 @@ def submit(  # noqa: PLR0913 - an argument for each option
     if verbose:
         print_message(f"left out of sbatch's environment: {' '.join(scrubbed(os.environ)) or 'nothing'}")
     request = build_request(job_file, words, parameters)
+    spec = request.resolved.spec
+    if spec.requeue and not (spec.no_python or spec.resume_args or spec.checkpoints) and starts_anew(spec.command):
+        print_message(
+            "COMMAND starts anew with the same arguments when it comes back; it must find its own checkpoint, or get "
+            "--resume-args"
+        )
     if dry_run:
         print_dry_run(request, change=change, force=force, as_json=as_json)
         return 0

@@ -212,6 +212,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         Option(help="Checkpoints that COMMAND writes by its own means, as in 'out/*.pt'.", metavar="GLOB"),
     ] = None
+    recipe: Annotated[
+        bool, Option(help="Whether --resume-args and --checkpoints of a well-known script are set by themselves.")
+    ] = True
     reset: Annotated[bool, Option(help="Start over: move the run's checkpoints to another folder, once.")] = False
     port_range: Annotated[PortRange, Option(help="Range for the ranks' two ports.", metavar="FIRST-LAST")] = (
         "20000-29999"

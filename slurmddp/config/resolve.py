@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from slurmddp.config import command, job_files, python_env
+from slurmddp.config import command, job_files, python_env, recipes
 from slurmddp.config.job_spec import JOB_FIELDS, JobSpec
 from slurmddp.config.option_types import Field, Given, convert, unknown
 from slurmddp.config.toml import PATH_KEYS, Layer, Source
@@ -23,6 +23,7 @@ from slurmddp.text import quote_value
 from slurmddp.variables import NAMES
 
 BUILT_IN: Final = "built-in"
+RECIPE: Final = "the recipe of "
 COMMAND_LINE: Final = "the command line"
 
 _ONCE: Final = ("reset", "profile")
@@ -91,7 +92,17 @@ def resolve(
     values = {"job_name": _default_name(program, job_file)} | values
 
     spec = JobSpec(**_convert(JOB_FIELDS, values), command=program.command, worker=program.worker)
-    return Resolved(spec, _origins(JOB_FIELDS, values), program.origins, files)
+    return _apply_recipe(Resolved(spec, _origins(JOB_FIELDS, values), program.origins, files))
+
+
+def _apply_recipe(resolved: Resolved) -> Resolved:
+    """Return the job with the options by which a well-known script resumes, unless one of them was given."""
+    spec = resolved.spec
+    if not spec.recipe or not spec.command or spec.no_python or spec.launcher == "manual":
+        return resolved
+    if spec.resume_args or spec.checkpoints or not (found := recipes.find_recipe(spec.command)):
+        return resolved
+    return resolved.replace(f"{RECIPE}{found.name}", resume_args=found.resume_args, checkpoints=found.checkpoints)
 
 
 def _order_layers(files: Sequence[Source], *nearer: Layer) -> list[Layer]:

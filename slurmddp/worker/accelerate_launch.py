@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from slurmddp.errors import RankError
 from slurmddp.runtime.launch.output import print_line
 from slurmddp.runtime.launch.rank import Rank
+from slurmddp.text import count
 
 _OF_THE_JOB = ("MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
 """Variables of accelerate's own launcher that the job has set already."""
@@ -34,8 +35,8 @@ def prepare(words: list[str], rank: Rank) -> list[str]:
         typed = args.num_processes
         args, defaults, _ = launch._validate_launch_command(args)  # noqa: SLF001 what `accelerate launch` calls
         if rank.is_main and (ignored := [*_contradictions(args, given=bool(typed or defaults), rank=rank)]):
-            counts = f"{rank.world_size} rank(s) on {rank.nodes} node(s), started by slurmddp"
-            print_line(f"accelerate launch: {', '.join(ignored)} is ignored: the job has {counts}", sys.stderr)
+            has = f"the job has {count(rank.world_size, 'rank')} on {count(rank.nodes, 'node')}"
+            print_line(f"accelerate launch: ignored: {', '.join(ignored)}; {has}, which slurmddp starts", sys.stderr)
         args.num_processes, args.num_machines, args.main_process_port = rank.world_size, 1, 0
         found = _environment(args)
     except (ValueError, RuntimeError, OSError) as error:
@@ -45,7 +46,7 @@ def prepare(words: list[str], rank: Rank) -> list[str]:
 
 
 def _contradictions(args: argparse.Namespace, *, given: bool, rank: Rank) -> Iterator[str]:
-    """Yield what is otherwise in the job; `given` says that accelerate has not chosen num_processes by itself."""
+    """Yield the values that differ from those of the job; `given`: accelerate has not chosen num_processes itself."""
     if given and args.num_processes not in (None, rank.world_size):
         yield f"num_processes {args.num_processes}"
     if args.num_machines not in (None, 1, rank.nodes):

@@ -521,6 +521,16 @@ def test_a_checkpoint_of_the_program_itself_is_progress(case, tmp_path):
     assert [event["checkpoints"] for event in case.events("attempt_start")] == [f"{tmp_path}/*/ckpt.pt"] * 2
 
 
+@pytest.mark.parametrize("step", [None, 5])
+def test_a_first_return_without_a_checkpoint_is_said_once(case, step):
+    if step:
+        add_checkpoint(case.run, step)
+    case.attempts = [says(LOST), says(LOST), says(DONE)]
+    case.supervise()
+    said = [line for line in case.log if "no checkpoint of this run is known: COMMAND starts anew" in line]
+    assert len(said) == (0 if step else 1)
+
+
 def test_the_count_of_an_earlier_job_of_the_number_is_forgotten(case):
     case.run.requeues("17").parent.mkdir(parents=True)
     case.run.requeues("17").write_text("none 3\n" * 10)

@@ -1,4 +1,4 @@
-"""A program that resumes only when an argument says so, as nanoGPT does."""
+"""A program that resumes only when an argument says so: one that has the marks of nanoGPT, in place of nanoGPT."""
 
 import re
 
@@ -10,9 +10,11 @@ from slurmddp.runs.layout import RunDir
 
 PROGRAM = """\
 import os, pathlib, sys, time
+# configurator.py
 given = dict(word.split("=", 1) for word in sys.argv[1:])
 out = pathlib.Path(given["--out_dir"])
-step = int((out / "ckpt.pt").read_text()) if given["--init_from"] == "resume" else 0
+init_from = given["--init_from"]
+step = int((out / 'ckpt.pt').read_text()) if init_from == 'resume' else 0
 print("starts at", step, "restart", os.environ["SLURMDDP_RESTARTS"], flush=True)
 while step < 6 or not (out / "end").exists():
     step += 1
@@ -31,9 +33,8 @@ def test_preempted_twice_it_never_starts_at_step_0_again(slurm_env, long_grace, 
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "ckpt.pt").write_text("99")  # of an earlier job: this one begins at 0
     shape = ["--partition=low", "--ntasks-per-node=1", "--name=x"]
-    resume = ["--resume-args", "--init_from=resume", "--checkpoints", "out/*.pt"]
     words = ["train.py", "--init_from=scratch", "--out_dir=out"]
-    job_id = slurmddp("submit", *shape, *resume, *words, cwd=tmp_path, environ=slurm_env).strip()
+    job_id = slurmddp("submit", *shape, *words, cwd=tmp_path, environ=slurm_env).strip()
     run = RunDir(tmp_path / "jobs" / "x")
 
     def output(attempt: str) -> str:

@@ -278,7 +278,7 @@ def test_accelerate_launch_is_its_environment_and_its_script(alone, script, tmp_
     words = ["-m", "accelerate.commands.launch", "--config_file", str(tmp_path / "fsdp.yaml"), path, "--lr", "1"]
     ended = alone(*words)
     assert ended.stdout == f"[{str(path)!r}, '--lr', '1'] ['bf16', 'true', '2', 'false', '1', '127.0.0.1']\n"
-    ignored = "num_processes 8, num_machines 2, main_process_ip 10.0.0.1 is ignored: the job has 1 rank(s) on 1 node(s)"
+    ignored = "ignored: num_processes 8, num_machines 2, main_process_ip 10.0.0.1; the job has 1 rank on 1 node, which"
     assert ignored in ended.stderr and ended.statuses == [0]
 
 

@@ -30,7 +30,7 @@ from slurmddp import exit_codes, variables  # noqa: E402
 from slurmddp.errors import RankError  # noqa: E402
 from slurmddp.runtime.launch.child_process import die_with_parent, redirect_output  # noqa: E402
 from slurmddp.runtime.launch.output import print_line  # noqa: E402
-from slurmddp.runtime.launch.rank import Rank, read_rank  # noqa: E402
+from slurmddp.runtime.launch.rank import Rank, read_rank, step_variables  # noqa: E402
 
 BLOCKED_DURING_FORKS = {signal.SIGTERM, signal.SIGINT}
 FORWARDED = (BLOCKED_DURING_FORKS | BLOCKED_DURING_IMPORTS) - {signal.SIGCHLD}
@@ -85,18 +85,9 @@ def split_cpus(cpus: list[int], count: int) -> list[list[int]]:
 
 
 def rank_variables(node: Rank, local_rank: int, count: int) -> dict[str, str]:
-    """Return the variables that srun would have set if it had started each rank."""
-    world_size = node.world_size * count
-    return {
-        variables.STARTED_BY: "fork",
-        "SLURM_PROCID": str(node.node_rank * count + local_rank),
-        "SLURM_LOCALID": str(local_rank),
-        "SLURM_NTASKS": str(world_size),
-        "SLURM_NPROCS": str(world_size),
-        "SLURM_STEP_NUM_TASKS": str(world_size),
-        "SLURM_NTASKS_PER_NODE": str(count),
-        "SLURM_STEP_TASKS_PER_NODE": f"{count}(x{node.world_size})",
-    }
+    """Return the variables of one of a node's `count` ranks."""
+    rank = node.node_rank * count + local_rank
+    return {variables.STARTED_BY: "fork", **step_variables(rank, local_rank, node.world_size * count, count)}
 
 
 def _node() -> Rank:

@@ -125,8 +125,23 @@ def export(rank: Rank, environment: MutableMapping[str, str]) -> None:
     for name in _leaked(rank.launcher, environment):
         del environment[name]
     environment.update(_torch_names(rank))
+    if rank.agent_in_step:
+        environment.update(step_variables(rank.rank, rank.local_rank, rank.world_size, rank.local_world_size))
     if rank.run_dir and "TORCHELASTIC_ERROR_FILE" not in environment:
         environment["TORCHELASTIC_ERROR_FILE"] = str(rank.run_dir.rank_error(rank.job, rank.attempt, rank.rank))
+
+
+def step_variables(rank: int, local_rank: int, world_size: int, local_world_size: int) -> dict[str, str]:
+    """Return the variables that srun would have set if it had started this rank, and as many on each node."""
+    return {
+        "SLURM_PROCID": str(rank),
+        "SLURM_LOCALID": str(local_rank),
+        "SLURM_NTASKS": str(world_size),
+        "SLURM_NPROCS": str(world_size),
+        "SLURM_STEP_NUM_TASKS": str(world_size),
+        "SLURM_NTASKS_PER_NODE": str(local_world_size),
+        "SLURM_STEP_TASKS_PER_NODE": f"{local_world_size}(x{world_size // local_world_size})",
+    }
 
 
 def _torch_names(rank: Rank) -> dict[str, str]:

@@ -243,7 +243,8 @@ def test_ranks_of_an_agent_in_the_jobs_own_step_are_numbered_by_node():
     environment = dict(swapped)
     export(rank, environment)
     assert (environment["RANK"], environment["GROUP_RANK"], environment["ROLE_RANK"]) == ("3", "1", "3")
-    assert "SLURM_PROCID" not in environment
+    names = ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS", "SLURM_STEP_TASKS_PER_NODE")
+    assert [environment[name] for name in names] == ["3", "1", "4", "2(x2)"], "ignite reads them in every Slurm job"
 
 
 def test_an_agent_started_by_hand_inside_some_step_keeps_its_numbers():

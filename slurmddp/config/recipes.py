@@ -1,0 +1,106 @@
+"""Recipes: the options by which well-known training scripts resume. A script is recognised by its text."""
+
+import glob
+import re
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from slurmddp.config.command import script_of, script_place
+
+
+class Recipe(NamedTuple):
+    """How one kind of script resumes."""
+
+    name: str
+    marks: tuple[str, ...]
+    """Texts that such a script contains, all of them."""
+    resume_args: str
+    checkpoints: str
+    """`{folder}` stands for the folder that the script saves to."""
+    folder: str
+    """The script's option for that folder."""
+    default: str
+    """The folder without that option."""
+
+
+class Resumption(NamedTuple):
+    """The options `--resume-args` and `--checkpoints` of a recipe for one COMMAND."""
+
+    name: str
+    resume_args: str
+    checkpoints: str
+
+
+RECIPES: Final = (
+    Recipe(
+        "nanoGPT",
+        ("configurator.py", "init_from == 'resume'", "'ckpt.pt'"),
+        "--init_from=resume",
+        "{folder}/ckpt.pt",
+        "out_dir",
+        "out",
+    ),
+    Recipe(
+        "timm's train.py",
+        ("CheckpointSaver", "'--resume'", "./output/train"),
+        "--resume={checkpoint}",
+        "{folder}/*/last.pth.tar",
+        "output",
+        "output/train",
+    ),
+    Recipe(
+        "a torchvision reference",
+        ("utils.save_on_master", '"checkpoint.pth"', '"--resume"'),
+        "--resume={checkpoint}",
+        "{folder}/checkpoint.pth",
+        "output-dir",
+        ".",
+    ),
+    Recipe(
+        "an Accelerate example",
+        ("accelerator.load_state(args.resume_from_checkpoint)", '"--checkpointing_steps"'),
+        "--resume_from_checkpoint={checkpoint}",
+        "{folder}/*_[0-9]*",
+        "output_dir",
+        ".",
+    ),
+)
+_RESUMES_BY_ITSELF: Final = ("slurmddp", "SLURMDDP_", "lightning", "Trainer")
+"""Words of a script that slurmddp resumes, or that asks slurmddp."""
+
+
+def find_recipe(command: tuple[str, ...]) -> Resumption | None:
+    """Return what the script of COMMAND needs to resume; None when it is not known."""
+    place = script_place(command)
+    text = _read(command[place]) if place is not None else ""
+    for recipe in RECIPES:
+        if all(mark in text for mark in recipe.marks):
+            folder = glob.escape(_find_folder(recipe, text, command))
+            return Resumption(recipe.name, recipe.resume_args, recipe.checkpoints.format(folder=folder))
+    return None
+
+
+def starts_anew(command: tuple[str, ...]) -> bool:
+    """Return whether the script of COMMAND is readable and has nothing that is known to resume."""
+    text = _read(script_of(command) or "")
+    return bool(text) and not any(word in text for word in _RESUMES_BY_ITSELF)
+
+
+def _find_folder(recipe: Recipe, text: str, command: tuple[str, ...]) -> str:
+    """Return the folder that COMMAND saves to: by its option, else as a Python file of nanoGPT assigns it."""
+    for index, word in reversed([*enumerate(command)]):
+        name, equals, value = word.partition("=")
+        if name == f"--{recipe.folder}":
+            return value if equals else "".join(command[index + 1 : index + 2])
+    texts = [text, *(_read(word) for word in command if not word.startswith("-"))]
+    found = [
+        match for one in texts for match in re.findall(rf"^{recipe.folder} *= *['\"](.+?)['\"]", one, re.MULTILINE)
+    ]
+    return found[-1] if found else recipe.default
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace") if path.endswith(".py") else ""
+    except (OSError, ValueError):
+        return ""
