@@ -179,7 +179,11 @@ def _refused_launcher(name: str, rest: tuple[str, ...]) -> UsageError:
 
 
 def _without_shape(rest: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the arguments of `accelerate launch`. Raises UsageError for numbers of nodes or ranks."""
+    """Return the arguments of `accelerate launch`. Raises UsageError for numbers of ranks, and without a script."""
+    if _program_place(rest) is None:
+        raise UsageError(
+            "COMMAND: accelerate launch has no script; name one, as in: accelerate launch train.py --lr 0.1"
+        )
     if shape := _shape_options(rest):
         raise UsageError(
             "COMMAND: the numbers of nodes and ranks are options of slurmddp; leave those of accelerate out and type "

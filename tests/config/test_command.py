@@ -50,6 +50,7 @@ def test_the_leading_word_is_understood_and_dropped(typed, taken):
             "torchrun starts ranks, and so does slurmddp; .* options: --nodes 2 train.py$",
         ),
         (("python", "-O", "train.py"), "of python's options only -u and -m are allowed; leave '-O' out"),
+        (("accelerate", "launch", "--cpu"), "has no script"),
         (("-m",), "needs a module"),
         (("", "x"), "empty word"),
         (("train.py", "a\0b"), "NUL"),
