@@ -1,15 +1,20 @@
-"""submitit's interface to the jobs of `slurmddp submit`. Only this package imports submitit, and only on first use.
+"""submitit's interface to the jobs of `slurmddp submit`. Only this package imports submitit.
 
-A program changes one line: `import slurmddp.executor as submitit`. `AutoExecutor` and `SlurmExecutor` are then
-`Executor`, and every other name is submitit's own.
+A program changes one line: `import slurmddp.executor as submitit`. For a library that imports submitit by itself, the
+program begins with `sys.modules["submitit"] = slurmddp.executor`. `AutoExecutor` and `SlurmExecutor` are then
+`Executor`, and every other name, and every module, is submitit's own.
 """
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
+import submitit as _submitit
+
 if TYPE_CHECKING:
     from slurmddp.executor.executor import Executor as Executor
     from slurmddp.executor.job import Job as Job
+
+__path__ += _submitit.__path__  # where `import submitit.helpers` looks when this package stands for submitit
 
 _PLACES = {
     "Executor": ("slurmddp.executor.executor", "Executor"),
@@ -22,8 +27,10 @@ _PLACES = {
 def __getattr__(name: str) -> Any:
     if name.startswith("__") and name != "__version__":
         raise AttributeError(f"module 'slurmddp.executor' has no attribute {name!r}")
-    module, attribute = _PLACES.get(name, ("submitit", name))
-    try:
+    if name in _PLACES:
+        module, attribute = _PLACES[name]
         return getattr(importlib.import_module(module), attribute)
+    try:
+        return getattr(_submitit, name)
     except AttributeError as error:
         raise AttributeError(f"neither slurmddp.executor nor submitit has an attribute {name!r}") from error

@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-import submitit
+from submitit.auto.auto import AutoExecutor
 from submitit.core import logger, plugins, utils
 from submitit.slurm import slurm as theirs
 
@@ -44,7 +44,7 @@ class Executor(theirs.SlurmExecutor):
     def __new__(cls, folder: str | Path = "", cluster: str | None = None, **settings: Any) -> Any:  # noqa: D102
         if cluster in (None, "slurm"):
             return super().__new__(cls)
-        return submitit.AutoExecutor(folder, cluster=cluster, **settings)
+        return AutoExecutor(folder, cluster=cluster, **settings)
 
     def __init__(
         self, folder: str | Path, cluster: str | None = None, *, max_restarts: int = 3, **settings: Any

@@ -201,6 +201,22 @@ def test_the_module_stands_in_for_submitit():
         slurmddp.executor.NoSuchName  # noqa: B018 - the access is what is tested
 
 
+AS_SUBMITIT = """
+import sys, slurmddp.executor
+sys.modules["submitit"] = slurmddp.executor
+import submitit, submitit.helpers
+from submitit.core import utils
+from submitit import AutoExecutor
+assert AutoExecutor is slurmddp.Executor and utils.__name__ == "submitit.core.utils"
+job = AutoExecutor(folder="logs", cluster="debug").submit(max, 1, 2)
+assert job.result() == 2 and type(job).__module__.startswith("submitit.")
+"""
+
+
+def test_a_library_that_imports_submitit_gets_the_executor(tmp_path):
+    subprocess.run([sys.executable, "-c", AS_SUBMITIT], cwd=tmp_path, check=True)
+
+
 def test_a_script_can_be_read_where_there_is_no_slurm(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     made = executor(tmp_path / "logs")
@@ -228,7 +244,7 @@ def test_neither_the_package_nor_a_rank_loads_what_it_does_not_need():
     """`import slurmddp` is light, and a job's Python may have no jinja2."""
     check = "import sys; loaded = {!r} & set(sys.modules); sys.exit(str(loaded) if loaded else 0)"
     for code, heavy in (
-        ("import slurmddp, slurmddp.executor", {"torch", "submitit"}),
+        ("import slurmddp", {"torch", "submitit"}),
         ("import slurmddp.executor.run_call", {"torch", "jinja2", "click", "msgspec", "rich"}),
     ):
         subprocess.run([sys.executable, "-c", f"{code}; {check.format(heavy)}"], check=True)
