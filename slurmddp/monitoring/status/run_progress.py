@@ -14,7 +14,7 @@ from slurmddp.runs.ownership import is_running_here
 from slurmddp.runs.program_checkpoints import newest_program_checkpoint
 from slurmddp.runs.supervisor_records import JobOutcome, job_outcome
 
-UNRECORDED: Final = "put back by Slurm; why is not on record (a preemption without notice, a lost node)"
+UNRECORDED: Final = "not by the job itself: by `scontrol requeue`, a preemption without grace time, or a lost node"
 
 _PACE: Final = 20
 """The pace is computed from so many records."""
