@@ -26,6 +26,7 @@ PAGES = [REPOSITORY / "README.md", REPOSITORY / "jobs" / "README.md", *sorted((R
 FOREIGN = {
     "--init_from",
     "--mixed_precision",
+    "--multirun",
     "--output",
     "--test-only",
     "--nv",
