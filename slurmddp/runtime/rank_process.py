@@ -32,14 +32,24 @@ class RankProcess:
 
     def take_over(self) -> None:
         """Take over the stop signals and the exit of this process; `slurmddp.worker` calls it first of all."""
-        self.signals.listen()
+        self.listen()
         self.exit.arm()
+
+    def listen(self) -> None:
+        """Listen to stop signals from now on, and keep them from the processes that this one starts."""
+        if self.signals.are_heard:
+            return
+        # imported here: the exit handler of multiprocessing must be registered after ours, to run before it
+        from slurmddp.runtime.stopping.children import protect_children  # noqa: PLC0415
+
+        self.signals.listen()
+        protect_children()
 
     def begin(self, rank: "Rank") -> "Stopping":
         """Answer stop requests as this rank from now on."""
         from slurmddp.runtime.stopping.stop_policy import Stopping  # noqa: PLC0415 - the signals are taken over before
 
-        self.signals.listen()
+        self.listen()
         if rank.stop_at:
             self.signals.stop_at(rank.stop_at)
         self.stopping = Stopping(rank, self.signals, self.exit)

@@ -1,12 +1,11 @@
 """Which files `slurmddp compare` means, and what it prints."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
 
+from slurmddp import cli
 from slurmddp.cli.compare import find_model_files
 from slurmddp.errors import UsageError
 
@@ -21,10 +20,17 @@ def run(tmp_path):
     return folder
 
 
-def cli(*words, cwd):
-    command = [sys.executable, "-m", "slurmddp", "compare", *map(str, words)]
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout, done.stderr
+@pytest.fixture
+def compare(run, monkeypatch, capsys):
+    """Return a function that runs the command here, where torch is loaded, and returns its status and output."""
+    monkeypatch.chdir(run.parents[1])
+
+    def typed(*words):
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["compare", *map(str, words)])
+        return ended.value.code, *capsys.readouterr()
+
+    return typed
 
 
 def test_a_run_alone_stands_for_its_ranks_in_their_order(run, tmp_path):
@@ -50,9 +56,8 @@ def test_what_cannot_be_compared_is_one_line_that_says_what_to_give(run, tmp_pat
             find_model_files(targets, str(tmp_path / "jobs"))
 
 
-@pytest.mark.usefixtures("run")
-def test_ranks_whose_statistics_differ_are_told_parameters_apart_from_buffers(tmp_path):
-    status, out, _ = cli("exp", cwd=tmp_path)
+def test_ranks_whose_statistics_differ_are_told_parameters_apart_from_buffers(compare):
+    status, out, _ = compare("exp")
     assert status == 1
     lines = out.splitlines()
     assert lines[1:3] == ["parameters: all 1 the same", "buffers: 1 of 1 differ"]
@@ -61,13 +66,13 @@ def test_ranks_whose_statistics_differ_are_told_parameters_apart_from_buffers(tm
         ["buffer", "n.running_mean", "value", "2", "1", "2", "of", "2"],
         ["buffer", "n.running_mean", "value", "10", "1", "2", "of", "2"],
     ]
-    status, out, _ = cli("exp", "--json", cwd=tmp_path)
+    status, out, _ = compare("exp", "--json")
     assert (status, len(json.loads(out)["differences"])) == (1, 2)
 
 
-def test_the_same_is_0_and_unreadable_is_2_with_one_line(run, tmp_path):
-    assert cli("exp", run / "model.pt", cwd=tmp_path)[0] == 0
+def test_the_same_is_0_and_unreadable_is_2_with_one_line(compare, run, tmp_path):
+    assert compare("exp", run / "model.pt")[0] == 0
     (tmp_path / "x\n.pt").write_bytes(b"no model")
-    status, out, said = cli("exp", "x\n.pt", cwd=tmp_path)
+    status, out, said = compare("exp", "x\n.pt")
     assert (status, out) == (2, "")
     assert len(said.splitlines()) == 1 and said.startswith("Error: ")

@@ -71,8 +71,8 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 def submit(slurm_env, long_grace, tmp_path) -> Callable[..., Job]:
     del long_grace
 
-    def begin(name: str, launcher: str, *program: str, nodes: int = 2) -> Job:
-        shape = [f"--nodes={nodes}", "--ntasks-per-node=1", "--partition=low"]
+    def begin(name: str, launcher: str, *program: str, nodes: int = 2, ranks: int = 2) -> Job:
+        shape = [f"--nodes={nodes}", f"--ntasks-per-node={ranks // nodes}", "--partition=low"]
         shape += [f"--launcher={launcher}", f"--name={name}"]
         job_id = slurmddp("submit", *shape, *program, cwd=tmp_path, environ=slurm_env).strip()
         return Job(job_id, RunDir(tmp_path / "jobs" / name))
@@ -176,7 +176,7 @@ def taken(job) -> str:
 @pytest.mark.soak
 def test_lightning_goes_on_from_the_newest_and_cancelled_stays_cancelled(submit, wait_for_job, slurm, tmp_path):
     """With the script's own checkpoints, and its own `ckpt_path="last"`, those at a notice count as well."""
-    job = submit("fit", "srun", *words("lightning_fit", tmp_path, STEP_S, "last"), nodes=1)
+    job = submit("fit", "srun", *words("lightning_fit", tmp_path, STEP_S, "last"), nodes=1, ranks=1)
     tell_time_limit(job, slurm, wait_for_job)
     job.until_said("epoch 5 done")
     slurm("scancel", job.job_id)
@@ -210,19 +210,9 @@ def test_hugging_faces_trainer_saves_at_each_notice_and_goes_on_there(
     foreign = own / "checkpoint-999"
     foreign.mkdir()
     script = str(HERE / "hf_trainer.py")
-    slurmddp(
-        "run",
-        "--ntasks-per-node=2",
-        "--name=calm",
-        script,
-        str(HF_EPOCHS),
-        "calm",
-        "0",
-        cwd=tmp_path,
-        environ=dict(os.environ),
-    )
-    calm_output = Job("local", RunDir(tmp_path / "jobs" / "calm")).output()
-    job = submit("fit", "fork", script, str(HF_EPOCHS), str(own), str(STEP_S), "save_steps=20", *options)
+    calm = submit("calm", "fork", script, str(HF_EPOCHS), "calm", "0", nodes=1)
+    wait_for_job(calm.job_id)
+    job = submit("fit", "fork", script, str(HF_EPOCHS), str(own), str(STEP_S), "save_steps=20", *options, nodes=1)
     tell_time_limit(job, slurm, wait_for_job)
     until(lambda: job.output().count("started at step") == 4, otherwise=job.story)
     broken = own / "checkpoint-1000"
@@ -235,7 +225,7 @@ def test_hugging_faces_trainer_saves_at_each_notice_and_goes_on_there(
     assert (ended["JobState"], len(job.events("requeue"))) == ("COMPLETED", 2), job.story()
     steps = re.findall(r"started at step (\d+)", job.output())
     assert len(steps) == 8 and len(set(steps)) >= 3, steps
-    assert final_weights(job.output()) == final_weights(calm_output), job.story()
+    assert final_weights(job.output()) == final_weights(calm.output()), job.story()
     assert foreign.exists() and not broken.exists() and list(own.glob("incomplete-checkpoint-1000-*"))
 
 

@@ -59,24 +59,23 @@ class StopSignals:
         return self.stop_requested
 
     @property
+    def are_heard(self) -> bool:
+        """Whether `listen` was called."""
+        return bool(self._pipe)
+
+    @property
     def all_handlers_ours(self) -> bool:
         """Whether the program has replaced none of the signal handlers."""
         return all(map(self._is_ours, SIGNALS))
 
     def listen(self) -> None:
-        """Install the signal handlers, once, in this process and not in those that it forks."""
-        if self._pipe:
-            return
-        # multiprocessing's exit handler must be registered after ours, to run before it
-        from slurmddp.runtime.stopping.children import protect_children  # noqa: PLC0415
-
+        """Install the signal handlers in this process, and not in those that it forks."""
         self._pipe = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
         for number in SIGNALS:
             signal.signal(number, self._handle)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         os.register_at_fork(before=self._hold, after_in_parent=self._release, after_in_child=self._reset_in_child)
-        protect_children()
         threading.Thread(target=self._watch, name="signals", daemon=True).start()
 
     def has_come(self) -> bool:

@@ -27,7 +27,7 @@ def work(pids):
 
 def listen():
     from slurmddp.runtime.rank_process import this_process
-    this_process().signals.listen()
+    this_process().listen()
 """
 
 
