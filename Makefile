@@ -45,7 +45,7 @@ demo: $(VENV)/installed slurm
 
 test: PACKAGES += $(ACCOUNTING) passwd g++
 test: $(VENV)/installed slurm
-	@PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder --durations=30 $(ARGS)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder --durations=30 $(ARGS)
 
 soak: $(VENV)/installed slurm
 	@export SLURMDDP_TESTS_SOAK=1 OMP_NUM_THREADS=1

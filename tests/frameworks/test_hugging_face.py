@@ -1,0 +1,63 @@
+"""Hugging Face's Trainer saves at a notice by itself, and goes on at that step."""
+
+import contextlib
+import os
+import re
+import signal
+from pathlib import Path
+
+import pytest
+from framework_job import PROGRAMS, STEP_S, Job, tell_time_limit
+from polling import until
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+EPOCHS = 16
+
+
+@pytest.mark.parametrize("options", [[], pytest.param(["enable_jit_checkpoint=true"], marks=pytest.mark.soak)])
+def test_hugging_faces_trainer_saves_at_each_notice_and_goes_on_there(
+    submit, wait_for_job, slurm, sandbox, tmp_path, options
+):
+    """Killed in between, it goes on from the newest complete checkpoint; the model is that of a run without a stop."""
+    own = tmp_path / "own"
+    own.mkdir()
+    foreign = own / "checkpoint-999"
+    foreign.mkdir()
+    script = str(PROGRAMS / "hf_trainer.py")
+    calm = submit("calm", "fork", script, str(EPOCHS), "calm", "0", nodes=1)
+    wait_for_job(calm.job_id)
+    job = submit("fit", "fork", script, str(EPOCHS), str(own), str(STEP_S), "save_steps=20", *options, nodes=1)
+    tell_time_limit(job, slurm, wait_for_job)
+    until(lambda: job.output().count("started at step") == 4, otherwise=job.story)
+    broken = own / "checkpoint-1000"
+    broken.mkdir()
+    (broken / "model.safetensors").touch()
+    kill_rank(job)
+    until(lambda: job.output().count("started at step") == 6, otherwise=job.story)
+    job.preempt(sandbox)
+    ended = wait_for_job(job.job_id)
+    assert (ended["JobState"], len(job.events("requeue"))) == ("COMPLETED", 2), job.story()
+    steps = re.findall(r"started at step (\d+)", job.output())
+    assert len(steps) == 8 and len(set(steps)) >= 3, steps
+    assert final_weights(job.output()) == final_weights(calm.output()), job.story()
+    assert foreign.exists() and not broken.exists() and list(own.glob("incomplete-checkpoint-1000-*"))
+
+
+def kill_rank(job) -> None:
+    """End rank 1 without a warning, when the attempt has saved once more."""
+    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*") if is_rank(path, job)]
+    os.kill(max(pids), signal.SIGKILL)
+
+
+def is_rank(process: Path, job: Job) -> bool:
+    with contextlib.suppress(OSError):
+        names = (process / "environ").read_bytes().split(b"\0")
+        words = (process / "cmdline").read_bytes()
+        return b"SLURMDDP_RUN_DIR=" + str(job.run.path).encode() in names and b"runtime.launch.fork" in words
+    return False
+
+
+def final_weights(output: str) -> set[str]:
+    weights = set(re.findall(r"final weights (\w+ at step \d+)", output))
+    assert len(weights) == 1, output
+    return weights

@@ -1,0 +1,67 @@
+"""Jobs of programs that were not written for slurmddp."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from polling import until
+
+from slurmddp.runs.layout import RunDir, read_records
+
+PROGRAMS = Path(__file__).parents[1] / "frameworks"
+EPOCHS, STEP_S = 10, 0.1
+KEEPS = {"plain_torchrun": "snapshot.pt", "lightning_fit": "own", "fabric_loop": "fabric.pt", "accelerate_loop": "own"}
+"""Each program, and where it keeps its own checkpoints."""
+FINAL = re.compile(r"final loss (\S+)")
+PLACE = re.compile(r"rank (\d+) of (\d+), local (\d+), (\w+)$", re.MULTILINE)
+ON_TWO_NODES = {(str(rank), "2", "0", "cpu") for rank in range(2)}
+ON_ONE_MACHINE = {(str(rank), "2", str(rank), "cpu") for rank in range(2)}
+
+
+def words(program: str, folder: Path, step_s: float, *more: str) -> list[str]:
+    order = [str(EPOCHS), str(folder / KEEPS[program])]
+    return [str(PROGRAMS / f"{program}.py"), *order, str(step_s), *more]
+
+
+@dataclass
+class Job:
+    """One job of a program on the sandbox, and the run's folder."""
+
+    job_id: str
+    run: RunDir
+
+    def output(self) -> str:
+        """What the ranks printed, of all attempts."""
+        return "".join(path.read_text(errors="replace") for path in sorted(self.run.logs.glob("*/*/*.out")))
+
+    def until_said(self, text: str) -> None:
+        until(lambda: text in self.output(), otherwise=self.story)
+
+    def preempt(self, sandbox) -> None:
+        """Preempt it; its steps take a second longer until that has begun: they must not run out before."""
+        slow = self.run.path.parent.parent / "slow"
+        slow.touch()
+        sandbox.preempt(self.job_id)
+        slow.unlink()
+
+    def events(self, kind: str) -> list[dict]:
+        return [event for event in read_records(self.run.events) if event["event"] == kind]
+
+    def story(self) -> str:
+        return self.run.batch_log(self.job_id).read_text(errors="replace") + self.output()
+
+
+def final_loss(output: str) -> float:
+    (loss,) = set(FINAL.findall(output))
+    return float(loss)
+
+
+def places(output: str) -> set[tuple[str, ...]]:
+    """Rank, world size, local rank and device, as the programs' own libraries see them."""
+    return set(PLACE.findall(output))
+
+
+def tell_time_limit(job, slurm, wait_for_job) -> None:
+    job.until_said("epoch 3 done")
+    slurm("scancel", "--signal=USR2", job.job_id)
+    wait_for_job(job.job_id, "PENDING")
