@@ -52,7 +52,7 @@ def trained(server: Path, ranks: int, cases: dict[str, str], folder: Path) -> di
         for rank in map(str, range(ranks))
     ]
     for process in processes:
-        _, errors = process.communicate(300)
+        _, errors = process.communicate(800)
         assert process.returncode == 0, errors[-4000:]
     return {name: torch.load(folder / f"{name}.pt", weights_only=True) for name in cases}
 
