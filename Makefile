@@ -3,12 +3,13 @@
 #              with SLURM=22.05, 24.11 or 26.05: these targets on a Debian that has this Slurm (tests/other-slurm)
 # make soak    every case of the survival tests, with 2 ranks and with 4, and every framework; half an hour
 # make chaos   a quarter of an hour of random faults; RUNS=N trainings of each size (6)
+# make frameworks   public programs, fetched by git: each started, stopped in three ways, compared with torchrun
 # make check   formatting, lint and types
 # make bench   benchmarks, each a ratio measured in one run
 .ONESHELL:
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: demo test soak chaos check bench slurm clean
+.PHONY: demo test soak chaos frameworks programs check bench slurm clean
 
 PYTHON ?= python3
 VENV := .venv$(SLURM:%=-%)
@@ -55,6 +56,16 @@ chaos: $(VENV)/installed slurm
 	@export SLURMDDP_TESTS_SOAK=1 SLURMDDP_TESTS_CHAOS=$(RUNS) OMP_NUM_THREADS=1
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -k chaos -o timeout=3600 tests/test_survival.py $(ARGS)
 endif
+
+frameworks: # in an environment of its own
+	@$(MAKE) programs VENV=.venv-frameworks
+
+programs: $(VENV)/installed slurm
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -r tests/frameworks/requirements.txt
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target $(VENV)/vision --upgrade timm
+	export SLURMDDP_TESTS_PROGRAMS=1 OMP_NUM_THREADS=1 PYTHONPATH="$(CURDIR)/$(VENV)/vision:$(CURDIR)/tests/programs/cpu_torchvision"
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n 2 -o junit_family=xunit1 --junitxml=$(VENV)/programs.xml tests/frameworks/test_public_programs.py $(ARGS)
+	$(BIN)/python tests/support/program_table.py $(VENV)/programs.xml
 
 check: $(VENV)/installed
 	@$(BIN)/ruff format --check .

@@ -28,10 +28,14 @@ os.environ.pop("VIRTUAL_ENV", None)  # the ranks' Python is to be that of the te
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark each test that uses Slurm's programs with `slurm`; put the files marked `long` first; leave out `soak`."""
-    if os.environ.get("SLURMDDP_TESTS_SOAK") != "1":
-        config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("soak")])
-        items[:] = [item for item in items if not item.get_closest_marker("soak")]
+    """Mark each test that uses Slurm's programs with `slurm`; put the files marked `long` first.
+
+    Leave out what is marked `soak` or `programs`, unless SLURMDDP_TESTS_SOAK or SLURMDDP_TESTS_PROGRAMS is 1.
+    """
+    for mark in ("soak", "programs"):
+        if os.environ.get(f"SLURMDDP_TESTS_{mark.upper()}") != "1":
+            config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker(mark)])
+            items[:] = [item for item in items if not item.get_closest_marker(mark)]
     for item in items:
         if {"sandbox", "shapes", "slurm_programs"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slurm)
@@ -120,7 +124,7 @@ def long_grace(slurm: Callable[..., str]) -> Iterator[None]:
 def wait_for_job(slurm: Callable[..., str]) -> Callable[..., Job]:
     """Return a function that waits for a job's end, or for one of some states, and returns Slurm's record of it."""
 
-    def wait(job_id: str | int, *states: str, timeout_s: float = 120) -> Job:
+    def wait(job_id: str | int, *states: str, timeout_s: float = 300) -> Job:
         def record() -> Job | None:
             job = _record(slurm, job_id)
             return job if job["JobState"] in (states or _ENDED) else None

@@ -64,6 +64,14 @@ RECIPES: Final = (
         "output_dir",
         ".",
     ),
+    Recipe(
+        "an ignite example",
+        ("idist.Parallel", "setup_common_training_handlers", 'config["resume_from"]'),
+        "--resume_from={checkpoint}",
+        "{folder}/*/training_checkpoint_*.pt",
+        "output_path",
+        "/tmp/output-cifar10",  # noqa: S108 - as the example has it
+    ),
 )
 _RESUMES_BY_ITSELF: Final = ("slurmddp", "SLURMDDP_", "lightning", "Trainer")
 """Words of a script that slurmddp resumes, or that asks slurmddp."""

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import pytest
 from command_line import slurmddp
@@ -15,11 +16,19 @@ from slurmddp.runs.layout import RunDir
 def submit(slurm_env, long_grace, tmp_path) -> Callable[..., Job]:
     del long_grace
 
-    def begin(name: str, launcher: str, *program: str, nodes: int = 2, ranks: int = 2) -> Job:
-        shape = [f"--nodes={nodes}", f"--ntasks-per-node={ranks // nodes}", "--partition=low"]
+    def begin(
+        name: str,
+        launcher: str,
+        *program: str,
+        nodes: int = 2,
+        ranks: int = 2,
+        partition: str = "low",
+        folder: Path = tmp_path,
+    ) -> Job:
+        shape = [f"--nodes={nodes}", f"--ntasks-per-node={ranks // nodes}", f"--partition={partition}"]
         shape += [f"--launcher={launcher}", f"--name={name}"]
-        job_id = slurmddp("submit", *shape, *program, cwd=tmp_path, environ=slurm_env).strip()
-        return Job(job_id, RunDir(tmp_path / "jobs" / name))
+        job_id = slurmddp("submit", *shape, *program, cwd=folder, environ=slurm_env).strip()
+        return Job(job_id, RunDir(folder / "jobs" / name))
 
     return begin
 

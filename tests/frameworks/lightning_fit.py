@@ -1,7 +1,8 @@
-"""Trains by PyTorch Lightning's Trainer: lightning_fit.py EPOCHS FOLDER SECONDS_A_STEP [last].
+"""Trains by PyTorch Lightning's Trainer: lightning_fit.py EPOCHS FOLDER SECONDS_A_STEP [last|wandb].
 
 Without `last` it keeps no checkpoint, and its batches know where they stand. With it the script is the usual one:
-ModelCheckpoint's last, and a DataLoader, which Lightning begins anew in the middle of an epoch.
+ModelCheckpoint's last, and a DataLoader, which Lightning begins anew in the middle of an epoch. With `wandb`
+it logs there.
 """
 
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 import lightning.pytorch as lightning
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.loggers import WandbLogger
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -71,7 +73,8 @@ class Batches:
         self.epoch, self.taken = state["epoch"], state["taken"]
 
 
-def main(epochs, folder, step_s, resume=""):
+def main(epochs, folder, step_s, option=""):
+    resume = option if option == "last" else ""
     lightning.seed_everything(0, verbose=False)
     data = TensorDataset(torch.randn(64, 8), torch.randn(64, 1))
     keeps = [ModelCheckpoint(dirpath=folder, save_last=True, every_n_epochs=4)] if resume else []
@@ -84,7 +87,7 @@ def main(epochs, folder, step_s, resume=""):
         callbacks=keeps,
         enable_checkpointing=bool(keeps),
         default_root_dir=folder,
-        logger=False,
+        logger=option == "wandb" and WandbLogger(project="tracked", save_dir=folder),
         enable_progress_bar=False,
         enable_model_summary=False,
     )

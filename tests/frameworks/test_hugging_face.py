@@ -1,13 +1,9 @@
 """Hugging Face's Trainer saves at a notice by itself, and goes on at that step."""
 
-import contextlib
-import os
 import re
-import signal
-from pathlib import Path
 
 import pytest
-from framework_job import PROGRAMS, STEP_S, Job, tell_time_limit
+from framework_job import PROGRAMS, STEP_S, kill_rank, tell_time_limit
 from polling import until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
@@ -41,20 +37,6 @@ def test_hugging_faces_trainer_saves_at_each_notice_and_goes_on_there(
     assert len(steps) == 8 and len(set(steps)) >= 3, steps
     assert final_weights(job.output()) == final_weights(calm.output()), job.story()
     assert foreign.exists() and not broken.exists() and list(own.glob("incomplete-checkpoint-1000-*"))
-
-
-def kill_rank(job) -> None:
-    """End rank 1 without a warning, when the attempt has saved once more."""
-    pids = [int(path.name) for path in Path("/proc").glob("[0-9]*") if is_rank(path, job)]
-    os.kill(max(pids), signal.SIGKILL)
-
-
-def is_rank(process: Path, job: Job) -> bool:
-    with contextlib.suppress(OSError):
-        names = (process / "environ").read_bytes().split(b"\0")
-        words = (process / "cmdline").read_bytes()
-        return b"SLURMDDP_RUN_DIR=" + str(job.run.path).encode() in names and b"runtime.launch.fork" in words
-    return False
 
 
 def final_weights(output: str) -> set[str]:

@@ -1,6 +1,9 @@
 """Jobs of programs that were not written for slurmddp."""
 
+import contextlib
+import os
 import re
+import signal
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -34,6 +37,10 @@ class Job:
         """What the ranks printed, of all attempts."""
         return "".join(path.read_text(errors="replace") for path in sorted(self.run.logs.glob("*/*/*.out")))
 
+    def attempts(self) -> list[Path]:
+        """Return the folders of what the attempts' ranks printed, the newest last."""
+        return sorted(self.run.logs.glob("*/*.*"), key=lambda path: path.stat().st_mtime)
+
     def until_said(self, text: str) -> None:
         until(lambda: text in self.output(), otherwise=self.story)
 
@@ -59,6 +66,24 @@ def final_loss(output: str) -> float:
 def places(output: str) -> set[tuple[str, ...]]:
     """Rank, world size, local rank and device, as the programs' own libraries see them."""
     return set(PLACE.findall(output))
+
+
+def kill_rank(job: Job) -> None:
+    """End the last rank of a job without a warning, if it has begun."""
+    ranks = {pid: place for pid in Path("/proc").glob("[0-9]*") if (place := _rank_of(pid, job)) is not None}
+    if ranks:
+        os.kill(int(max(ranks, key=ranks.__getitem__).name), signal.SIGKILL)
+
+
+def _rank_of(process: Path, job: Job) -> tuple[int, int] | None:
+    """Return the rank and the process id of a process that is a rank of the job: srun's task, or forked from it."""
+    with contextlib.suppress(OSError):
+        names = (process / "environ").read_bytes().split(b"\0")
+        words = (process / "cmdline").read_bytes()
+        if b"SLURMDDP_RUN_DIR=" + str(job.run.path).encode() in names and b"-P" in words.split(b"\0"):
+            procid = next((name[13:] for name in names if name.startswith(b"SLURM_PROCID=")), b"-1")
+            return int(procid), int(process.name)
+    return None
 
 
 def tell_time_limit(job, slurm, wait_for_job) -> None:
