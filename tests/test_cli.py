@@ -262,7 +262,7 @@ def test_an_interrupted_run_says_where_its_output_is(tmp_path):
     ) as process:
         assert process.stdout is not None and process.stdout.readline() == "begun\n"
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=20)
+        _, said = process.communicate(timeout=300)
     assert process.returncode == 130
     place = next(path.parent for path in tmp_path.glob("jobs/x/logs/*/0.0/0.out"))
     assert f"interrupted; the output is in {place}\n" in said

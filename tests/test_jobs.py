@@ -33,7 +33,7 @@ def cli(slurm_env, tmp_path, monkeypatch):
     """Run slurmddp in an empty folder, pointed at the sandbox."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*words, status=0, environ=None, timeout_s=240):
+    def run(*words, status=0, environ=None, timeout_s=300):
         environment = {**slurm_env, "OMP_NUM_THREADS": "1"} | (environ or {})
         done = subprocess.run(
             [SLURMDDP, *words],
@@ -150,7 +150,7 @@ def test_a_notice_to_an_executable_that_does_not_hear_it_brings_the_job_back(cli
     run = tmp_path / "jobs" / "exe"
     until(lambda: sum("ready" in text for text in ranks(run).values()) == 2, 200, lambda: logs(tmp_path))
     slurm("scancel", "--signal=USR2", job)
-    assert wait_for_job(job, "PENDING", timeout_s=200)["Restarts"] == "1", logs(tmp_path)
+    assert wait_for_job(job, "PENDING", timeout_s=300)["Restarts"] == "1", logs(tmp_path)
     assert "back into the queue" in logs(tmp_path)
     slurm("scancel", job)
     assert wait_for_job(job)["JobState"] == "CANCELLED"
@@ -201,7 +201,7 @@ def test_the_script_works_when_handed_to_sbatch_by_hand(cli, slurm_env, tmp_path
         env=slurm_env,
         check=True,
         capture_output=True,
-        timeout=120,
+        timeout=300,
     )
     assert (empty / "jobs" / "linear" / "model.pt").is_file()
     assert (empty / "jobs" / "linear").stat().st_mode & 0o777 == 0o700
@@ -311,7 +311,7 @@ def test_ctrl_c_leaves_the_job_running(slurm_env, slurm, tmp_path):
         job_id = waiting.stdout.readline().strip()
         assert any(f"job {job_id} is" in line for line in waiting.stderr)
         waiting.send_signal(signal.SIGINT)
-        assert waiting.wait(timeout=30) == 130
+        assert waiting.wait(timeout=300) == 130
         assert f"job {job_id} goes on without this command" in waiting.stderr.read()
     assert slurm("squeue", "-h", "-j", job_id, "-o", "%T").strip() in ("PENDING", "RUNNING")
     slurm("scancel", job_id)

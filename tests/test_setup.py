@@ -23,7 +23,7 @@ def cli(slurm_env, tmp_path, monkeypatch):
         environment = slurm_env | {"OMP_NUM_THREADS": "1"} | environ
         environment["PATH"] = ":".join([*map(str, path), environment["PATH"]])
         done = subprocess.run(
-            [SLURMDDP, *words], env=environment, capture_output=True, text=True, timeout=240, check=False
+            [SLURMDDP, *words], env=environment, capture_output=True, text=True, timeout=300, check=False
         )
         assert done.returncode == status, done.stdout + done.stderr + logs()
         return done
@@ -235,7 +235,7 @@ def test_a_submission_with_leaking_variables_or_from_inside_a_job_is_the_same(cl
         jobs.append(done.stdout.strip())
         assert "left out of sbatch's environment: " + (" ".join(sorted(environ)) or "nothing") in done.stderr
     step = ["srun", "--nodes=1", "--ntasks=1", "--cpus-per-task=3", "--mem=100", SLURMDDP, *words, "three", "train.py"]
-    done = subprocess.run(step, env=slurm_env, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(step, env=slurm_env, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=True)
     assert " SLURM_STEP_ID " in done.stderr
     jobs.append(done.stdout.strip())
     varying = (

@@ -91,7 +91,7 @@ class Training:
         return {**os.environ, **self.sandbox.environment(), "OMP_NUM_THREADS": "1"}
 
     def slurm(self, *words: str) -> str:
-        done = subprocess.run(words, env=self.environ, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(words, env=self.environ, capture_output=True, text=True, timeout=300, check=False)
         return done.stdout
 
     def record(self) -> dict[str, str]:

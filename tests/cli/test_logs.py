@@ -145,7 +145,7 @@ def test_a_job_whose_id_slurm_gave_to_another_job_is_not_followed(run, tmp_path)
         (programs / name).chmod(0o755)
     (programs / "sacct").symlink_to("scontrol")
     environ = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
-    done = subprocess.run([*WORDS, "-f", "7"], cwd=tmp_path, env=environ, capture_output=True, check=False, timeout=60)
+    done = subprocess.run([*WORDS, "-f", "7"], cwd=tmp_path, env=environ, capture_output=True, check=False, timeout=300)
     assert (done.returncode, done.stderr) == (0, b"job 7 is FAILED\n")
     assert BEGINS in done.stdout
 
@@ -177,7 +177,7 @@ def test_follow_continues_through_a_restart_to_the_end_of_the_runs_last_job(slur
         following = subprocess.Popen(words, cwd=tmp_path, env=slurm_env, stdout=output, stderr=messages)
     until(lambda: "rank 0 in 0.0" in shown.read_text(), 120, said.read_text)
     (tmp_path / "followed").touch()
-    assert following.wait(200) == 0, said.read_text()
+    assert following.wait(300) == 0, said.read_text()
     own = [line.partition(" | ") for line in shown.read_text().splitlines() if re.search(r"\| rank \d in", line)]
     assert [text for _, _, text in own] == ["rank 0 in 0.0", "rank 0 in 0.1", *["rank 0 in 0.0", "rank 0 in 0.1"]]
     assert all(label.startswith(text[-3:] + " " + text[:6]) for label, _, text in own)

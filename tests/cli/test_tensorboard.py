@@ -23,7 +23,7 @@ def runs(tmp_path):
 
 def status_of(url: str) -> int:
     try:
-        with urllib.request.urlopen(url, timeout=20) as answer:  # noqa: S310 - our own address
+        with urllib.request.urlopen(url, timeout=300) as answer:  # noqa: S310 - our own address
             return answer.status
     except urllib.error.HTTPError as error:
         return error.code
@@ -45,7 +45,7 @@ def test_the_address_has_a_secret_that_no_command_line_shows(runs, words):
             assert children == "", "no data server beside it, which would have no secret"
         finally:
             server.send_signal(signal.SIGINT)
-            _, said = server.communicate(timeout=20)
+            _, said = server.communicate(timeout=300)
     assert server.returncode == 130
     assert f"ssh -L {port}:127.0.0.1:{port} " in said
     assert secret not in said
@@ -70,7 +70,7 @@ def test_a_port_in_use_and_a_missing_package_are_one_line(runs):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         words = [*COMMAND, "exp", "--port", str(taken.getsockname()[1])]
-        done = subprocess.run(words, cwd=runs, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(words, cwd=runs, capture_output=True, text=True, check=False, timeout=300)
     assert (done.returncode, done.stdout) == (1, "")
     assert re.fullmatch(r"Error: TensorBoard cannot be started: .*\n", done.stderr)
     (runs / "tensorboard").mkdir()

@@ -35,7 +35,7 @@ def cli(slurm_env, tmp_path, monkeypatch):
     def run(*words, environ=None):
         environment = {**slurm_env, "OMP_NUM_THREADS": "1", **(environ or {})}
         return subprocess.run(
-            [SLURMDDP, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
+            [SLURMDDP, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
         )
 
     return run
@@ -110,7 +110,7 @@ def test_inside_an_allocation_a_step_looks_with_what_the_job_would_have(slurm_en
     allocated = ["salloc", "--quiet", "-N2", "--ntasks-per-node=1", "-c4"]
     environment = {**slurm_env, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [*allocated, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=240, check=False
+        [*allocated, *words], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300, check=False
     )
     looks = found(done)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -134,7 +134,7 @@ while True:
 def allocation(slurm_env, slurm, wait_for_job):
     """Return a look from inside an allocation of both nodes, which ends with the test."""
     words = ["salloc", "--no-shell", "-N2", "--ntasks-per-node=2", "-c1"]
-    said = subprocess.run(words, env=slurm_env, capture_output=True, text=True, timeout=60, check=True).stderr
+    said = subprocess.run(words, env=slurm_env, capture_output=True, text=True, timeout=300, check=True).stderr
     job_id = re.findall(r"Granted job allocation (\d+)", said)[0]
     environ = {"SLURM_JOB_ID": job_id, "SLURM_JOB_NODELIST": "n[1-2]"}
     yield environ
@@ -195,7 +195,7 @@ def test_a_look_by_a_job_that_is_interrupted_leaves_neither_job_nor_folder(slurm
     looking = subprocess.Popen([SLURMDDP, *words], env=slurm_env, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
     logs = until(lambda: list(tmp_path.glob("jobs/.doctor-*/doctor/logs/*.out")))
     looking.send_signal(signal.SIGINT)
-    said = looking.communicate(timeout=60)[1]
+    said = looking.communicate(timeout=300)[1]
     number = logs[0].stem
     assert looking.returncode == 130, said
     assert "CANCELLED" in slurm("squeue", "--states=all", "--noheader", "--format=%T", f"--jobs={number}")

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from accounting import up_with_accounting
 from polling import ASK_SLURM_S, until
 
 from slurmddp import sandbox as room
@@ -27,12 +28,7 @@ def accounting():
         if os.environ.get("SLURMDDP_TESTS_REQUIRE_SLURM") == "1":
             raise
         pytest.skip(str(error))
-    try:
-        running = room.up(room.Plan(name=f"sacct-{os.getpid()}", nodes=1, accounting=True), die_with_parent=True)
-    except ClusterError as error:
-        if "_check_mysql_concat_is_sane" not in str(error):
-            raise
-        pytest.skip("slurmdbd 26.05.5 does not work with Debian forky's MariaDB client")
+    running = up_with_accounting(room.Plan(name=f"sacct-{os.getpid()}", nodes=1, accounting=True))
     yield running
     running.down()
 

@@ -21,7 +21,7 @@ def name():
 
 def _run(*words):
     command = [sys.executable, "-c", "from slurmddp.cli import main; main()", "sandbox", *words]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
 
 
 def test_before_it_is_up(name):

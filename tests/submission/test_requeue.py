@@ -51,7 +51,7 @@ def typed(here, slurm_env):
     def run(*words, **environ):
         command = [sys.executable, "-m", "slurmddp", *words]
         done = subprocess.run(
-            command, env={**slurm_env, **environ}, capture_output=True, text=True, check=False, timeout=100, cwd=here
+            command, env={**slurm_env, **environ}, capture_output=True, text=True, check=False, timeout=300, cwd=here
         )
         return done.returncode, done.stdout, done.stderr
 

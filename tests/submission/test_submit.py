@@ -68,7 +68,7 @@ def wait_for_file(path: str, process: subprocess.Popen) -> None:
 
 
 def ended(process: subprocess.Popen) -> tuple[int, str, str]:
-    out, err = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=300)
     return process.returncode, out, err
 
 

@@ -44,7 +44,7 @@ def cli(slurm_env, tmp_path, monkeypatch):
 
     def run(*words, status=0):
         done = subprocess.run(
-            [SLURMDDP, *words], env=slurm_env, cwd=tmp_path, capture_output=True, text=True, timeout=100, check=False
+            [SLURMDDP, *words], env=slurm_env, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
         )
         assert done.returncode == status, done.stdout + done.stderr
         return done

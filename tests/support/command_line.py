@@ -14,7 +14,7 @@ def slurmddp(*command: str, cwd: Path, environ: dict[str, str], status: int = 0)
         env={**environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=200,
+        timeout=300,
         check=False,
     )
     assert done.returncode == status, done.stdout + done.stderr

@@ -9,7 +9,7 @@ Found = TypeVar("Found")
 
 def until(
     condition: Callable[[], Found],
-    timeout_s: float = 120,
+    timeout_s: float = 300,
     otherwise: Callable[[], object] = str,
     *,
     pause_s: float = 0.02,

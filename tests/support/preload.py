@@ -76,7 +76,9 @@ def server(folder: Path) -> Iterator[Path]:
     path = folder / "socket"
     program = [sys.executable, "-P", "-u", str(SERVER), str(path)]
     with subprocess.Popen(program, env=clean_environment()) as process:
-        until(lambda: path.exists() or process.poll() is not None)
-        assert process.poll() is None
-        yield path
-        process.kill()
+        try:
+            until(lambda: path.exists() or process.poll() is not None, 600)
+            assert process.poll() is None
+            yield path
+        finally:
+            process.kill()

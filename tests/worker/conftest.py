@@ -170,7 +170,7 @@ def alone(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Ended
         environment = clean_environment() | of_run(run, "srun") | of_task(0, 1) | extra
         if server:
             process = Preloaded(server, ["slurmddp.worker", *words], environment, cwd or tmp_path, None)
-            output = process.communicate(240)
+            output = process.communicate(300)
             return Ended([process.returncode], *output, run)
         done = subprocess.run(
             [sys.executable, *flags, "-m", "slurmddp.worker", *words],
@@ -178,7 +178,7 @@ def alone(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Ended
             cwd=cwd or tmp_path,
             input=stdin,
             capture_output=True,
-            timeout=240,
+            timeout=300,
             check=False,
         )
         return Ended([done.returncode], done.stdout.decode("utf-8", "surrogateescape"), done.stderr.decode(), run)

@@ -74,7 +74,7 @@ def play(make, launcher: str, words: list[str]) -> tuple[list[int], str]:
         )
         for command, variables in commands(make, launcher, words)
     ]
-    printed = "".join(process.communicate(timeout=100)[0] for process in processes)
+    printed = "".join(process.communicate(timeout=300)[0] for process in processes)
     return [process.returncode for process in processes], printed
 
 

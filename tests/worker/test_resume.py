@@ -39,7 +39,7 @@ def same_model(first, second) -> bool:
 @pytest.mark.parametrize("count", [2, 4])
 def test_stopped_and_killed_in_mid_epoch_it_ends_with_the_same_bits(start, count):
     """A notice repeats no step, kill -9 at most those since the last checkpoint."""
-    calm = start("fork", count, *WORDS).wait(120)
+    calm = start("fork", count, *WORDS).wait(300)
     assert calm.statuses == [0]
     run, done = None, 0
     for number, (disturb, wanted) in enumerate(
@@ -52,7 +52,7 @@ def test_stopped_and_killed_in_mid_epoch_it_ends_with_the_same_bits(start, count
             going.processes[0].send_signal(disturb) if wanted == 75 else os.kill(
                 ranks_of(going.processes[0])[1], disturb
             )
-        ended = going.wait(120)
+        ended = going.wait(300)
         assert ended.statuses == [wanted], ended.stdout + ended.log(0)
         done = len(steps(run))
     assert same_model(calm.run, run)
@@ -99,7 +99,7 @@ def test_other_numbers_of_ranks_see_each_sample_of_each_epoch_once(start):
         if total < 39:
             until(lambda run=run, total=total: len(steps(run)) >= total)
             going.processes[0].send_signal(signal.SIGUSR2)
-        assert going.wait(120).statuses == [0 if total == 39 else 75]
+        assert going.wait(300).statuses == [0 if total == 39 else 75]
     stream = [list(map(int, line.split()[1:])) for rank in range(4) for line in steps(run, rank)]
     taken = sorted(index for share in stream for index in share)
     whole, rest = divmod(len(taken), 203)

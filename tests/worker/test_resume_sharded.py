@@ -36,7 +36,7 @@ def differing(first, second) -> list[str]:
 @pytest.mark.parametrize(("kind", "count"), [("fsdp", 2), ("zero", 2)])
 def test_stopped_and_killed_it_ends_with_the_same_bits(start, kind, count):
     """A notice repeats no step, kill -9 of any rank at most those since the last checkpoint."""
-    calm = start("fork", count, *words(kind, step_s=0)).wait(120)
+    calm = start("fork", count, *words(kind, step_s=0)).wait(300)
     assert calm.statuses == [0], calm.log(0)
     run, before = None, 0
     for number, (disturb, wanted) in enumerate([("notice", 75), ("kill.1", 137), (None, 0)]):
@@ -47,7 +47,7 @@ def test_stopped_and_killed_it_ends_with_the_same_bits(start, kind, count):
             going.processes[0].send_signal(signal.SIGTERM)
         elif disturb:
             (run.path / disturb).touch()
-        ended = going.wait(120)
+        ended = going.wait(300)
         assert ended.statuses == [wanted], ended.stdout + ended.log(0)
         before = len(steps(run))
     wanted, got = model_of(calm.run), model_of(run)
@@ -60,7 +60,7 @@ def test_stopped_and_killed_it_ends_with_the_same_bits(start, kind, count):
 @pytest.mark.parametrize("kinds", [("hsdp", "fsdp"), ("zero", "zero")])
 def test_it_goes_on_with_other_numbers_of_ranks(start, kinds):
     """Four, then two, then one, from what was a mesh of two by two: it ends as one rank alone does."""
-    calm = start("fork", 1, *words(kinds[1], step_s=0), EVEN="1").wait(120)
+    calm = start("fork", 1, *words(kinds[1], step_s=0), EVEN="1").wait(300)
     run, before = None, 0
     for number, count in enumerate((4, 2, 1)):
         kind = kinds[min(number, 1)]
@@ -69,7 +69,7 @@ def test_it_goes_on_with_other_numbers_of_ranks(start, kinds):
         if count > 1:
             until(lambda run=run, before=before: len(steps(run)) >= before + 3)
             going.processes[0].send_signal(signal.SIGUSR2)
-        ended = going.wait(120)
+        ended = going.wait(300)
         assert ended.statuses == [75 if count > 1 else 0], ended.stdout + ended.log(0)
         before = len(steps(run))
     assert before == TOTAL

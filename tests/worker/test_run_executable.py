@@ -1,5 +1,6 @@
 """A COMMAND that is an executable: nothing of it is touched, and its rank answers for its end and for notices."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -97,7 +98,8 @@ def test_one_that_does_not_is_over_and_all_come_back(start, order):
     running = start("srun", 2, *sh(WAITS.format(trap=":")))
     programs = [program_of(running, rank) for rank in range(2)]
     for pid in [*programs, *(process.pid for process in running.processes)][::order]:
-        os.kill(pid, signal.SIGUSR2)
+        with contextlib.suppress(ProcessLookupError):  # the program of a rank that had it first
+            os.kill(pid, signal.SIGUSR2)
         time.sleep(0.05)
     ended = running.wait()
     assert ended.statuses == [75, 75]
@@ -121,7 +123,7 @@ def test_where_nobody_signals_the_program_its_rank_does(make, tmp_path):
     )
     assert "ready" in process.stdout.readline()
     process.send_signal(signal.SIGTERM)
-    assert process.communicate(timeout=30)[0].count("heard") == 1
+    assert process.communicate(timeout=300)[0].count("heard") == 1
     assert process.returncode == 75
     assert run.rank_record("17", "0.0", 0).read_text().startswith("75 rank 0 on ")
 

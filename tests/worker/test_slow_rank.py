@@ -10,7 +10,7 @@ PROGRAM = str(Path(__file__).parent.parent / "programs" / "slow.py")
 
 
 def test_a_delay_in_one_ranks_backward_is_named_with_the_rank(start):
-    ended = start("srun", 2, PROGRAM, "80", "0", "1", "0.05").wait(120)
+    ended = start("srun", 2, PROGRAM, "80", "0", "1", "0.05").wait(300)
     assert ended.statuses == [0, 0]
     (event,) = ended.events("straggler")
     assert (event["slow_rank"], event["slow_host"]) == (1, "n1")
@@ -21,6 +21,6 @@ def test_a_delay_in_one_ranks_backward_is_named_with_the_rank(start):
 
 
 def test_a_healthy_run_accuses_nobody(start):
-    ended = start("srun", 2, PROGRAM, "100", "0.05").wait(120)
+    ended = start("srun", 2, PROGRAM, "100", "0.05").wait(300)
     assert ended.statuses == [0, 0]
     assert ended.events("straggler") == []

@@ -288,7 +288,7 @@ with slurmddp.init() as ddp:
 def typed(slurm_env):
     def run(*words):
         command = [sys.executable, "-m", "slurmddp", *words]
-        done = subprocess.run(command, env=slurm_env, capture_output=True, text=True, check=False, timeout=100)
+        done = subprocess.run(command, env=slurm_env, capture_output=True, text=True, check=False, timeout=300)
         return done.returncode, done.stdout, done.stderr
 
     return run

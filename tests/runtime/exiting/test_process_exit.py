@@ -25,7 +25,7 @@ print("main", daemon.pid, flush=True)
 
 def test_processes_of_multiprocessing_end_with_the_rank_as_with_any_program():
     """Those that are daemons are ended, the others are waited for."""
-    done = subprocess.run([sys.executable, "-c", CHILDREN], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", CHILDREN], capture_output=True, text=True, timeout=300, check=False)
     words = done.stdout.split()
     assert (words[0], words[2:], done.returncode) == ("main", ["child"], 75), done.stderr
     assert subprocess.run(["kill", "-0", words[1]], capture_output=True, check=False).returncode != 0
@@ -48,5 +48,5 @@ sys.stdout = None
 def test_files_that_were_open_before_the_ranks_were_forked_are_flushed(tmp_path):
     command = [sys.executable, "-c", FROZEN, tmp_path / "file"]
     environ = {**os.environ, "PYTHONUNBUFFERED": ""}
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, check=False)
     assert ((tmp_path / "file").read_text(), done.stdout) == ("early", "standard output\n"), done.stderr

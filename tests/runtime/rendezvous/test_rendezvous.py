@@ -48,7 +48,7 @@ def meet(preloaded, tmp_path):
         folder = Path(tempfile.mkdtemp(dir=tmp_path))
         words = [str(Path(__file__).with_name("meet.py")), str(folder), json.dumps(descriptions)]
         process = Preloaded(preloaded, words, clean_environment(), tmp_path, None)
-        said = process.communicate(120)
+        said = process.communicate(300)
         assert process.returncode == 0, said
         answers = [json.loads((folder / f"{number}.json").read_text()) for number in range(len(descriptions))]
         return [answer["said"] for answer in answers], [answer["pid"] for answer in answers]

@@ -34,7 +34,7 @@ def listen():
 def run(folder: Path, body: str, definitions: str = "") -> str:
     program = folder / "program.py"
     program.write_text(f"{HEAD}{definitions}if __name__ == '__main__':\n    listen()\n" + body.replace("\n", "\n    "))
-    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=90, check=False)
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     assert not done.stderr
     return done.stdout
@@ -78,7 +78,7 @@ context = multiprocessing.get_context("{method}")
 codes = context.Queue()
 process = context.Process(target=end_program, args=[codes])
 process.start()
-print(codes.get(timeout=30), codes.get(timeout=30))
+print(codes.get(timeout=300), codes.get(timeout=30))
 process.join(10)
 print(process.exitcode)
 """

@@ -23,7 +23,7 @@ def me(number):
 
 def run(body: str, before: str = "") -> str:
     program = before + HEAD + body
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
