@@ -34,7 +34,7 @@ PROGRAMS = Path(__file__).parent / "programs"
 WHOLE, SHARDED = (str(PROGRAMS / "train.py"),), (str(PROGRAMS / "fsdp.py"), "fsdp")
 """Programs of which each rank has the whole state, or a part of it."""
 REAL_SITE = os.environ.get("SLURMDDP_TESTS_SITE") == "real"
-KILL_WAIT_S, SLURMD_TIMEOUT_S = (30, 60) if REAL_SITE else (5, 10)
+KILL_WAIT_S, SLURMD_TIMEOUT_S = (30, 60) if REAL_SITE else (5, 20)
 GRACE_S = 10 if REAL_SITE else 60
 TOTAL, STEP_S, EVERY = 60, 0.1, 10
 GROUPS, SPARE = 5, 3

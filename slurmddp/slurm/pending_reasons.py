@@ -233,6 +233,11 @@ _SENTENCES: Final[Mapping[str, Explanation]] = dict(
                 "its partition does not take its QOS",
                 _CHANGE.format("QOS=..."),
             ),
+            (
+                "launch failure limit exceeded requeued held",
+                "Slurm has put it back into the queue so often that it holds it now",
+                _RELEASE,
+            ),
             ("job requeued in held state", "it was put back into the queue, and held", _RELEASE),
         ),
     ]
