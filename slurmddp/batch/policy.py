@@ -127,7 +127,7 @@ def decide_after_crash(
     `failures` counts the failed attempts in a row without progress, this one included.
     """
     if requeue := check_before_start(job, lead_s=lead_s):
-        return requeue
+        return Requeue(f"{requeue.reason}; the last attempt: {result.reason}")
     if lost_nodes:
         return Requeue(f"lost node(s) {', '.join(lost_nodes)}", tuple(lost_nodes))
     if failures > max_restarts:
