@@ -9,8 +9,9 @@ from typing import Final
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.status import run_progress
 from slurmddp.monitoring.status.job_identity import RequestedJob
-from slurmddp.monitoring.status.job_status import JobStatus
+from slurmddp.monitoring.status.job_status import JobStatus, Progress
 from slurmddp.monitoring.status.slurm_answers import FEW, Answers
+from slurmddp.monitoring.status.tracker_links import find_tracker_links
 from slurmddp.runs.history import History, read_newest, read_outline
 from slurmddp.runs.layout import TAIL_BYTES, RunDir
 from slurmddp.slurm.hostlist import expand
@@ -77,6 +78,11 @@ class RunHistories:
             self._read[run] = read_outline(run) if few else read_newest(run, size=TAIL_BYTES if some else _LINES_BYTES)
         return self._read[run]
 
+    def read_progress(self, run: RunDir, job_id: str, *, running: bool) -> Progress:
+        """Return how far a job is; of few jobs, also where their trackers show them."""
+        progress = run_progress.read_progress(run, self.read(run), job_id, running=running, now=self.now)
+        return replace(progress, trackers=find_tracker_links(run, job_id)) if self.jobs <= FEW else progress
+
 
 def build_statuses(job: RequestedJob, answers: Answers, histories: RunHistories) -> Iterator[JobStatus]:
     """Yield the status of a job, or of each task of an array that Slurm lists."""
@@ -117,9 +123,7 @@ def _with_records(status: JobStatus, histories: RunHistories) -> JobStatus:
     if run is None:
         return replace(status, meaning=meaning)
     history = histories.read(run)
-    progress = run_progress.read_progress(
-        run, history, status.job_id, running=status.state == "RUNNING", now=histories.now
-    )
+    progress = histories.read_progress(run, status.job_id, running=status.state == "RUNNING")
     if status.state in ("FAILED", "PREEMPTED"):
         end = run_progress.read_state(run, history, status.job_id, gone=True)
         if status.state == "FAILED":
@@ -147,7 +151,7 @@ def _from_files(job: RequestedJob, answers: Answers, histories: RunHistories) ->
         end = run_progress.read_state(job.run, history, job.job_id, gone=not silence)
     seen = run_progress.last_seen(job.run, history, job.job_id)
     runs = job.ref.is_local and end.state == "RUNNING"
-    progress = run_progress.read_progress(job.run, history, job.job_id, running=runs, now=histories.now)
+    progress = histories.read_progress(job.run, job.job_id, running=runs)
     age_s = max(0.0, histories.now - seen) if seen else 0.0
     ended = datetime.fromtimestamp(seen).astimezone() if seen and phase_of(end.state) in OVER else None
     meaning = "" if end.state == "COMPLETED" else end.reason or _END_MEANINGS.get(end.state, "")

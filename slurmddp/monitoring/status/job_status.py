@@ -34,6 +34,8 @@ class Progress:
     """Starts of the ranks in the same allocation, the oldest first."""
     requeues: tuple[Happened, ...] = ()
     """Returns to the queue, the oldest first."""
+    trackers: tuple[str, ...] = ()
+    """Where experiment trackers show the run: `wandb: https://...`. Empty if many jobs were asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)

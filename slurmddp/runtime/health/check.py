@@ -10,7 +10,7 @@ import torch.distributed as dist
 from slurmddp.runs.findings import Finding
 from slurmddp.runtime.health.bandwidth import measure
 from slurmddp.runtime.health.facts import Facts, gather_facts
-from slurmddp.runtime.health.network import check_clocks, check_folder, check_ports
+from slurmddp.runtime.health.network import check_clocks, check_folder, check_ports, check_tracker
 from slurmddp.runtime.health.rules import failed_check, judge
 from slurmddp.runtime.health.signal_check import check_signals
 from slurmddp.runtime.health.store_channel import Report, StoreChannel
@@ -25,7 +25,7 @@ def main() -> None:
     rank = process.stopping.rank if process.has_begun else read_rank(os.environ)
     channel, report = StoreChannel(rank), Report(rank)
     report.add(_judge_facts(channel.gather("facts", gather_facts(rank, (), os.environ).to_text())))
-    for check in (check_ports, check_folder, check_clocks, check_signals):
+    for check in (check_ports, check_folder, check_clocks, check_tracker, check_signals):
         report.add(check(rank, channel))
     if not channel.broadcast("ports are open", report.has_no_error("ports")):
         report.add((), complete=True)  # without open ports no group can form

@@ -1,4 +1,7 @@
-"""Checks that the nodes of a job resolve and reach each other, share the run's folder, and have the same time."""
+"""Checks that the nodes of a job resolve and reach each other, share the run's folder, and have the same time.
+
+One more: that a tracker's server can be reached.
+"""
 
 import os
 import socket
@@ -8,9 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
+from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from slurmddp.runs.findings import Finding
 from slurmddp.runs.layout import RunDir
@@ -169,3 +174,25 @@ def check_clocks(rank: Rank, channel: StoreChannel) -> list[Finding]:
         most_s = max(max(abs(time_s - began), abs(time_s - ended)) for _, time_s in times)
         found.append(Finding(check="clock", level="ok", what=f"clocks are at most {most_s * 1000:.1f} ms apart"))
     return found
+
+
+def check_tracker(rank: Rank, _: StoreChannel) -> list[Finding]:
+    """Connect from rank 0's node to wandb's server, if wandb is installed there and would use it."""
+    mode, proxy = os.environ.get("WANDB_MODE", "online"), os.environ.get("HTTPS_PROXY") or os.environ.get("https_proxy")
+    if not rank.is_main or mode not in ("online", "shared") or proxy or find_spec("wandb") is None:
+        return []
+    server = urlsplit(os.environ.get("WANDB_BASE_URL", "https://api.wandb.ai"))
+    host, port = server.hostname or "", server.port or (80 if server.scheme == "http" else 443)
+    try:
+        socket.create_connection((host, port), timeout=CONNECT_LIMIT_S).close()
+    except OSError as error:
+        finding = Finding(
+            check="tracker",
+            level="warning",
+            host=rank.host,
+            what=f"wandb's server {host} port {port} cannot be reached: {error}",
+            why="a program that uses wandb waits for it, and then fails",
+            advice="let it write files: --env WANDB_MODE=offline; `slurmddp status RUN` says how to upload them",
+        )
+        return [finding]
+    return [Finding(check="tracker", level="ok", host=rank.host, what=f"wandb's server {host} port {port} answers")]
