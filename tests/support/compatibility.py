@@ -1,7 +1,8 @@
 """Writes the table of docs/compatibility.md from the results of the tests with each version of Slurm.
 
-make test SLURM=24.11 ARGS="--junitxml=24.11.xml"       # and the others, with SLURMDDP_TESTS_SOAK=1
-python tests/support/compatibility.py 22.05.xml 24.11.xml 26.05.xml
+make test SLURM=24.11 ARGS="--junitxml=24.11.xml"       # and the others
+SLURMDDP_TESTS_SOAK=1 make test SLURM=24.11 ARGS="-o timeout=3600 --junitxml=24.11-survival.xml tests/test_survival.py"
+python tests/support/compatibility.py *.xml             # of several files of one version, all tests count once
 """
 
 import re
@@ -69,6 +70,9 @@ def make_table(versions: dict[str, dict[str, str]]) -> str:
 
 
 if __name__ == "__main__":
-    table = make_table({Path(name).stem: read_results(Path(name)) for name in sys.argv[1:]})
+    results: dict[str, dict[str, str]] = {}
+    for name in sorted(sys.argv[1:]):
+        results.setdefault(Path(name).stem.partition("-")[0], {}).update(read_results(Path(name)))
+    table = make_table(results)
     text = PAGE.read_text()
     PAGE.write_text(re.sub(r"(?s)\| feature .*?\n\n", lambda _: f"{table}\n", text, count=1))
