@@ -180,12 +180,17 @@ def test_render_needs_no_cluster_and_writes_nothing_but_the_script(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_option_of_the_job_after_the_command_gives_a_warning(tmp_path):
+def test_an_option_of_the_job_behind_the_command_is_refused_with_the_corrected_line(tmp_path):
     (tmp_path / "train.py").write_text("")
-    done = slurmddp("render", "train.py", "--lr=1", "-N", "2", "--dry-run", "--nodes=3", cwd=tmp_path)
-    assert done.returncode == 0
-    assert "train.py --lr=1 -N 2 --dry-run --nodes=3" in done.stdout
-    assert done.stderr == ("'train.py' gets -N, --dry-run, --nodes; write options of the job before COMMAND\n")
+    done = slurmddp("render", "-t", "5", "train.py", "--lr=1", "-N", "2", "--seed", "a b", "--nodes=3", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "Error: '-N' stands behind COMMAND, and 'train.py' would get it; type: "
+        "slurmddp render -t 5 -N 2 --nodes=3 train.py --lr=1 --seed 'a b'; or, if the program is to get it: "
+        "slurmddp render -t 5 -- train.py --lr=1 -N 2 --seed 'a b' --nodes=3\n"
+    )
+    meant = slurmddp("render", "-t", "5", "--", "train.py", "--nodes=3", cwd=tmp_path)
+    assert meant.returncode == 0 and "slurmddp.worker train.py --nodes=3" in meant.stdout
 
 
 @pytest.mark.parametrize(

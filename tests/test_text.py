@@ -104,8 +104,10 @@ def test_no_message_contains_a_secret(text, tmp_path):
 
 
 def test_a_changed_command_is_reported_without_its_secrets():
-    said = compatibility.difference(["train.py", "--token", "geheim", [255, 1]], None)
-    assert said == "['train.py', '--token', '***', '[255, 1]'] became None"
+    before = ["train.py", "--token", "geheim", [255, 1], "--seed", "1", "--lr", "0.1"]
+    assert compatibility.difference(before[:4], None) == "'train.py --token *** [255, 1]' was left out"
+    assert compatibility.difference(before, [*before[:5], "2", *before[6:]]) == "'--seed 1' became '--seed 2'"
+    assert compatibility.difference(before[:4], before) == "'--seed 1 --lr 0.1' was added"
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """What the job commands share: their options, the split at COMMAND, the configuration, output to both streams."""
 
 import os
+import shlex
 from collections.abc import Callable, Container, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -32,7 +33,7 @@ _JOB_ONLY: Final = frozenset(
     {"-N", "--nodes", "--ntasks-per-node", "--gpus-per-node", "--cpus-per-task", "--partition", "--account", "--qos"}
     | {"--time", "--launcher", "--hold", "--after", "--after-ok", "--dry-run", "--wait", "--follow"}
 )
-"""Options that training programs rarely have: after COMMAND they were most likely meant for the job."""
+"""Options that training programs rarely have: behind COMMAND they were most likely meant for the job."""
 _OUTPUT_OPTIONS: Final = ("-o", "--output", "-e", "--error")
 
 
@@ -69,6 +70,8 @@ class JobCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Separate COMMAND, and let click parse the options."""
         own, job_file, words = split_command_line(args, self._takes_value())
+        if words and args[len(own) + bool(job_file)] != "--":
+            self._check_placement(f"{ctx.command_path} ", own, job_file, words)
         try:
             rest = super().parse_args(ctx, own)
         except click.NoSuchOption as error:
@@ -94,6 +97,18 @@ class JobCommand(click.Command):
         for title, records in sections.items():
             with formatter.section(title):
                 formatter.write_dl(records)
+
+    def _check_placement(self, typed: str, own: list[str], job_file: str | None, words: tuple[str, ...]) -> None:
+        """Raise UsageError with the corrected line for options of the job that stand behind COMMAND."""
+        takes_value = {name: value for name, value in self._takes_value().items() if name in _JOB_ONLY}
+        late, kept = _split_late_options(words, takes_value)
+        if late:
+            file = [job_file] if job_file else []
+            raise UsageError(
+                f"{quote_value(late[0])} stands behind COMMAND, and {quote_value(words[0])} would get it; type: "
+                f"{typed}{shlex.join([*file, *own, *late, *kept])}; or, if the program is to get it: "
+                f"{typed}{shlex.join([*file, *own, '--', *words])}"
+            )
 
     def _takes_value(self) -> dict[str, bool]:
         """Return for each spelling of an option whether a value follows it."""
@@ -128,6 +143,23 @@ def split_command_line(
         own += args[index : index + length]
         index += length
     return own, job_file, ()
+
+
+def _split_late_options(words: Sequence[str], takes_value: Mapping[str, bool]) -> tuple[list[str], list[str]]:
+    """Return the options of the job that stand behind COMMAND's first word, with their values, and the other words."""
+    late: list[str] = []
+    kept = list(words[:1])
+    rest = list(words[1:])
+    while rest:
+        word = rest.pop(0)
+        name, equals, _ = word.partition("=")
+        if name not in takes_value:
+            kept.append(word)
+            continue
+        late.append(word)
+        if takes_value[name] and not equals and rest:
+            late.append(rest.pop(0))
+    return late, kept
 
 
 def job_options(keys: Sequence[str] = tuple(JOB_FIELDS)) -> Callable[[Any], Any]:
@@ -166,13 +198,6 @@ def find_configuration() -> job_files.Configuration:
     for file in found.ignored:
         print_message(f"configuration file {quote_value(str(file.path))} is ignored: {file.why}")
     return found
-
-
-def warn_misplaced_options(command: Sequence[str]) -> None:
-    """Warn about words after COMMAND that look like options of the job, since the program gets them."""
-    if late := [name for word in command[1:] if (name := word.partition("=")[0]) in _JOB_ONLY]:
-        names = ", ".join(dict.fromkeys(late))
-        print_message(f"{quote_value(command[0])} gets {names}; write options of the job before COMMAND")
 
 
 def print_message(line: str) -> None:

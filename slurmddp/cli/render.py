@@ -1,5 +1,6 @@
 """`slurmddp render`: print the batch script of a job."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,10 @@ def render(job_file: Path | None, words: tuple[str, ...], *, explain: bool, **pa
     from slurmddp.script.build import build_script
 
     request = build_request(job_file, words, parameters)
+    if (Path(request.resolved.spec.runs_dir) / request.resolved.spec.job_name).exists():
+        from slurmddp.submission.choose_run import choose_run
+
+        request = choose_run(request, os.environ, print_message, ask=lambda _: None)
     write_bytes(sys.stdout, build_script(request.resolved.spec, array=request.array))
     if explain:
         for line in request.explained():

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from slurmddp.cli.job_command import print_message, resolve_job, warn_misplaced_options
+from slurmddp.cli.job_command import print_message, resolve_job
 from slurmddp.config.resolve import RECIPE, Resolved
 from slurmddp.errors import UsageError
 from slurmddp.text import quote_value
@@ -54,7 +54,6 @@ def build_request(job_file: Path | None, words: tuple[str, ...], parameters: dic
     from slurmddp.cluster.request import fill_from_cluster
 
     resolved = add_dependencies(resolve_job(job_file, words, parameters), parameters["after"], parameters["after_ok"])
-    warn_misplaced_options(resolved.spec.command)
     if parameters.get("sets") and resolved.origins["resume_args"].startswith(RECIPE):
         resolved = resolved.replace("a sweep has no recipe", resume_args=None, checkpoints=None)
     _print_recipe(resolved)

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,10 +14,11 @@ from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_me
 from slurmddp.cli.request_options import build_request, dependency_options
 from slurmddp.cluster.request import Request
 from slurmddp.config.recipes import starts_anew
-from slurmddp.errors import SlurmddpError
+from slurmddp.errors import SlurmddpError, UsageError
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.environment import scrubbed
 from slurmddp.submission import submit as submitting
+from slurmddp.submission.choose_run import choose_run
 from slurmddp.submission.submit_once import Submitted
 
 if TYPE_CHECKING:
@@ -61,6 +63,9 @@ def submit(  # noqa: PLR0913 - an argument for each option
     if verbose:
         print_message(f"left out of sbatch's environment: {' '.join(scrubbed(os.environ)) or 'nothing'}")
     request = build_request(job_file, words, parameters)
+    asked: list[UsageError] = []
+    if not change:
+        request = choose_run(request, os.environ, print_message, ask=asked.append if dry_run else None)
     spec = request.resolved.spec
     if spec.requeue and not (spec.no_python or spec.resume_args or spec.checkpoints) and starts_anew(spec.command):
         print_message(
@@ -68,13 +73,14 @@ def submit(  # noqa: PLR0913 - an argument for each option
             "--resume-args"
         )
     if dry_run:
-        print_dry_run(request, change=change, force=force, as_json=as_json)
+        print_dry_run(request, change=change, force=force, as_json=as_json, found=asked)
         return 0
     waits = wait or follow
 
     def print_accepted(job: Submitted) -> None:
         if not (waits and as_json):
             _print_result(_result(job), as_json=as_json)
+        print_message(f"{request.summary} (job {job.job_id.number})")
 
     job = submitting.submit(
         request,
@@ -102,9 +108,11 @@ def check_recorded(job: Submitted) -> None:
         raise SlurmddpError(f"job {job.job_id.number} is queued, but could not be recorded: {job.unrecorded}")
 
 
-def print_dry_run(request: Request, *, change: bool, force: bool, as_json: bool) -> None:
+def print_dry_run(
+    request: Request, *, change: bool, force: bool, as_json: bool, found: Sequence[UsageError] = ()
+) -> None:
     """Print the script that would be submitted, and what sbatch says about it."""
-    text, answer = submitting.dry_run(request, change=change, environ=os.environ, force=force)
+    text, answer = submitting.dry_run(request, change=change, environ=os.environ, force=force, found=found)
     if as_json:
         click.echo(json.dumps({"script": text.decode(), "sbatch": answer}))
         return

@@ -20,6 +20,7 @@ from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.status.job_status import json_value
 from slurmddp.runs.layout import RunDir
+from slurmddp.submission.choose_run import choose_run
 from slurmddp.submission.submit_once import Submitted
 from slurmddp.submission.sweep import SweepProgress, read_progress
 from slurmddp.submission.sweep import sweep as submit_sweep
@@ -66,6 +67,8 @@ def sweep(
     submits only the missing settings. `slurmddp sweep results NAME` shows the results.
     """
     request = build_request(job_file, words, parameters)
+    if not change:
+        request = choose_run(request, os.environ, print_message)
     if request.array is None:
         raise UsageError("there is nothing to sweep over; give --set KEY=VALUE,..., as in --set lr=1e-3,1e-4")
     job = request.resolved.spec
@@ -94,6 +97,7 @@ def _submit(request: Request, *, change: bool, force: bool, as_json: bool) -> tu
         if not as_json:
             click.echo(job.job_id.number)
             sys.stdout.flush()
+        print_message(f"{request.summary} (job {job.job_id.number})")
 
     return submit_sweep(
         request, change=change, force=force, environ=os.environ, notice=print_message, accepted=print_id

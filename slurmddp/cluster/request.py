@@ -8,9 +8,12 @@ import msgspec
 from slurmddp.cluster import Cluster
 from slurmddp.cluster.defaults import fill_open_values
 from slurmddp.cluster.inspect import query_cluster
+from slurmddp.cluster.partitions import Partition
 from slurmddp.config.job_spec import JOB_FIELDS, JobSpec
 from slurmddp.config.resolve import Resolved
 from slurmddp.errors import ClusterError
+from slurmddp.slurm.values import slurm_time
+from slurmddp.text import count
 
 if TYPE_CHECKING:
     from slurmddp.config.job_array import Array
@@ -32,6 +35,20 @@ class Request(msgspec.Struct, frozen=True):
     def programs(self) -> tuple[JobSpec, ...]:
         """The job with each program that it will run."""
         return self.array.programs if self.array else (self.resolved.spec,)
+
+    @property
+    def summary(self) -> str:
+        """What the job asks for, in a few words: `train: 2 nodes x 8 GPUs, 16 ranks, partition gpu, no time limit`."""
+        spec = self.resolved.spec
+        partition = next(self.cluster.partitions_of(spec.partition), None) if self.cluster else None
+        size = f"{count(spec.nodes, 'node')}{f' x {_format_gpus(spec)}' if spec.gpus_per_node else ''}"
+        words = [size, count(spec.nodes * spec.tasks_per_node, "rank")]
+        if name := spec.partition or (partition.name if partition else ""):
+            words.append(f"partition {name}")
+        if limit := _time_limit(spec, partition):
+            words.append(limit)
+        settings = "each setting " if self.array else ""
+        return f"{spec.job_name}: {settings}{', '.join(words)}"
 
     def explained(self) -> Iterator[str]:
         """Yield a line for each value that comes from the cluster, or why there is none."""
@@ -71,3 +88,18 @@ def _why_undecided(spec: JobSpec) -> str:
     if spec.reservation and spec.partition is None:
         return "the reservation chooses the partition; name it by --partition"
     return ""
+
+
+def _format_gpus(spec: JobSpec) -> str:
+    kind = f" {spec.gpu_type}" if spec.gpu_type else ""
+    return f"{spec.gpus}{kind} {'GPU' if spec.gpus == 1 else 'GPUs'}"
+
+
+def _time_limit(spec: JobSpec, partition: Partition | None) -> str:
+    """Return the time limit in words; empty when it depends on a partition that is not known."""
+    if spec.time:
+        return f"time limit {spec.time}"
+    if partition is None:
+        return ""
+    limit_s = partition.default_time_s if partition.default_time_s is not None else partition.max_time_s
+    return "no time limit" if limit_s is None else f"the partition's time limit {slurm_time(limit_s)}"

@@ -23,6 +23,8 @@ from slurmddp.text import quote_value
 from slurmddp.variables import NAMES
 
 BUILT_IN: Final = "built-in"
+DERIVED_NAMES: Final = ("the job file's name", "COMMAND", "the worker's task")
+"""Where the name of a job comes from when none was given."""
 RECIPE: Final = "the recipe of "
 COMMAND_LINE: Final = "the command line"
 
@@ -227,10 +229,10 @@ def _check_recorded_python(values: dict[str, Given], job: Source, nearer: Mappin
 
 def _default_name(program: _Program, job_file: Path | None) -> Given:
     if job_file:
-        return Given(command.as_name(job_file.stem), "the job file's name")
+        return Given(command.as_name(job_file.stem), DERIVED_NAMES[0])
     if program.command:
-        return Given(command.name_of(program.command), "COMMAND")
-    return Given(command.as_name(program.worker.task.rpartition(":")[2]), "the worker's task")
+        return Given(command.name_of(program.command), DERIVED_NAMES[1])
+    return Given(command.as_name(program.worker.task.rpartition(":")[2]), DERIVED_NAMES[2])
 
 
 def _convert(fields: Mapping[str, Field], values: Mapping[str, Given]) -> dict[str, Any]:

@@ -116,6 +116,11 @@ class RunDir(_Folder):
         names = [name for name in names if re.fullmatch(r"[0-9]+\.[0-9]+", name)]
         return sorted(names, key=lambda name: [int(part) for part in name.split(".")])
 
+    @property
+    def has_started(self) -> bool:
+        """Whether ranks of any job of the run have started; of a sweep, of any setting."""
+        return any(True for pattern in ("logs/*/*.*/", "*=*/logs/*/*.*/") for _ in self.path.glob(pattern))
+
     def rank_log(self, job_id: str, attempt: str, rank: int) -> Path:
         """The output of that rank, both streams."""
         return self.attempt(job_id, attempt) / f"{rank}.out"

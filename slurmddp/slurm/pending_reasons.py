@@ -46,6 +46,12 @@ def warning(reason: str, job_id: str) -> str:
     return f"{why.meaning}; {why.advice}" if why.advice and why.by_itself != "yes" else ""
 
 
+def never_starts(reason: str) -> bool:
+    """Return whether a job that waits for this reason only waits until it is cancelled or changed; not one on hold."""
+    why = explain(reason)
+    return why.by_itself == "no" and "scontrol release" not in why.advice
+
+
 def _explain_sentence(text: str) -> Explanation | None:
     """Explain a reason that is a sentence, which names or numbers may follow."""
     return next((known for start, known in _SENTENCES.items() if text.lower().startswith(start)), None)
@@ -130,7 +136,11 @@ _REASONS: Final[Mapping[str, Explanation]] = dict(
             ("Priority", "other jobs come before it", _START),
             ("Resources", "what it asks for is in use by other jobs", _START),
             ("Dependency", "it waits for another job", f"`scontrol show job {JOB_ID}` names it"),
-            ("BeginTime", "its time has not come", f"`scontrol update JobId={JOB_ID} StartTime=now` starts it earlier"),
+            (
+                "BeginTime",
+                "its start time (--begin) is in the future",
+                f"`scontrol update JobId={JOB_ID} StartTime=now` starts it earlier",
+            ),
             ("Cleaning", "what its last attempt left is being cleaned up", ""),
             ("Prolog", "what the cluster does before a job is still running", ""),
             ("Licenses", "a license it asks for is in use", ""),

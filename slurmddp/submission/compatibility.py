@@ -1,7 +1,8 @@
 """Whether a run can take another job: the same program, the same kind of job, and no job that is still active."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,50 +13,71 @@ from slurmddp.config.job_files import read_job_file
 from slurmddp.config.resolve import Resolved
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.submissions import read_origin, submissions
+from slurmddp.runs.submissions import read_origin, settings_of, submissions
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobInfo
-from slurmddp.text import quote_value
+from slurmddp.slurm.pending_reasons import never_starts
+from slurmddp.text import mask_secrets, quote_value
 from slurmddp.version import __version__
 
 _RECENT_JOBS: Final = 20
 """So many of a run's last jobs are looked up in the queue."""
 
 
-def check_same(run: RunDir, resolved: Resolved, *, instead: str = "--continue to mean it") -> None:
+def check_same(run: RunDir, resolved: Resolved, *, instead: str = "type --continue to go on with the new one") -> None:
     """Refuse to mix two programs in one run; raises UsageError with what differs, and what to do `instead`."""
+    if has_begun(run) and (change := find_change(run, resolved)):
+        raise UsageError(f"run {run.path.name} was started with {change}; choose another --name, or {instead}")
+
+
+def has_begun(run: RunDir) -> bool:
+    """Return whether ranks of the run have started, or may at any time, as those of a sweep may."""
+    return run.has_started or any(settings_of(record) for record in submissions(run)[-1:])
+
+
+def find_change(run: RunDir, resolved: Resolved) -> str:
+    """Return how the program differs from that of the run; empty when it does not, and for a run without a job."""
     if not run.spec.exists():
-        return
+        return ""
     before = _program(dict(read_job_file(run.spec).table))
     now = _program(resolve.build_record(resolved, directory=str(Path.cwd()), version=__version__))
     for key in ("command", "worker"):
         if before.get(key) != now.get(key):
-            raise UsageError(
-                f"run {run.path.name} was made with another {key}: {difference(before.get(key), now.get(key))}; "
-                f"choose another --name, or {instead}"
-            )
+            return f"another {key}: {difference(before.get(key), now.get(key))}"
+    return ""
 
 
 def check_kind(request: Request, run: RunDir) -> None:
     """Raise UsageError when a sweep is to go on with a run of one job, or the other way round."""
+    if kind := find_other_kind(request, run):
+        raise UsageError(f"run {run.path.name} is {kind}; choose another --name")
+
+
+def find_other_kind(request: Request, run: RunDir) -> str:
+    """Return what the run is, when it is a sweep and the request is not, or the other way round; else empty."""
     for last in submissions(run)[-1:]:
         if ("settings" in last) != (request.array is not None):
-            what = "a sweep; `slurmddp sweep` goes on with it" if "settings" in last else "one job, and no sweep"
-            raise UsageError(f"run {run.path.name} is {what}; choose another --name")
+            return "a sweep; `slurmddp sweep` goes on with it" if "settings" in last else "one job, and no sweep"
+    return ""
 
 
-def check_idle(request: Request, run: RunDir, environ: Mapping[str, str]) -> None:
-    """Raise UsageError when a job of the run is queued or running, unless the new job depends on that one.
+def check_idle(request: Request, run: RunDir, environ: Mapping[str, str]) -> list[JobInfo]:
+    """Return the run's jobs that can never start, in whose place the new one comes.
 
-    An array is not checked: its tasks are only those settings that have no job.
+    Raises UsageError when another job of the run is queued or running, unless the new job depends on that one. An array
+    is not checked: its tasks are only those settings that have no job.
     """
     dependency = request.resolved.spec.dependency or ""
-    for job in () if request.array or dependency == "singleton" else active_jobs(run, environ):
-        if job.job_id not in re.findall(r"\d+", dependency):
+    if request.array or dependency == "singleton":
+        return []
+    others = [job for job in active_jobs(run, environ) if job.job_id not in re.findall(r"\d+", dependency)]
+    for job in others:
+        if not (job.state == "PENDING" and never_starts(job.reason)):
             raise UsageError(
                 f"run {run.path.name} belongs to job {job.job_id}, which is {job.state}; wait for it, cancel it with "
                 f"`slurmddp cancel {job.job_id}`, or choose another --name"
             )
+    return others
 
 
 def active_jobs(run: RunDir, environ: Mapping[str, str]) -> list[JobInfo]:
@@ -76,11 +98,33 @@ def difference(before: Any, now: Any) -> str:
     if isinstance(before, dict) and isinstance(now, dict):
         keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
         return ", ".join(f"{key} {quote_value(before.get(key))} became {quote_value(now.get(key))}" for key in keys)
-    return f"{_shown_command(before)} became {_shown_command(now)}"
+    old, new = _trim_common(_words(before), _words(now))
+    if not (old and new):
+        return f"{_format_words(new)} was added" if new else f"{_format_words(old)} was left out"
+    return f"{_format_words(old)} became {_format_words(new)}"
 
 
-def _shown_command(words: Any) -> str:
-    return quote_value(list(map(str, words)) if words else words)
+def _words(command: Any) -> list[str]:
+    return list(map(str, mask_secrets(list(command)))) if command else []
+
+
+def _trim_common(before: list[str], now: list[str]) -> tuple[list[str], list[str]]:
+    """Return what differs of two commands; the option before a value stays with it."""
+    start = _common_length(before, now)
+    end = _common_length(before[start:][::-1], now[start:][::-1])
+    if start and before[start - 1].startswith("-"):
+        start -= 1
+    return before[start : len(before) - end], now[start : len(now) - end]
+
+
+def _common_length(before: list[str], now: list[str]) -> int:
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(before, now, strict=False)))
+
+
+def _format_words(words: Sequence[str]) -> str:
+    """Return words, already without secrets, as one quoted text."""
+    text = " ".join(words)
+    return f"'{text}'" if text.isprintable() else ascii(text)
 
 
 def _program(table: dict[str, Any]) -> dict[str, Any]:

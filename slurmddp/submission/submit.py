@@ -1,7 +1,7 @@
 """Submits a job: checks it, hands its script to sbatch, records it in the run's folder. A refusal leaves no files."""
 
 import signal
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -15,17 +15,17 @@ from slurmddp.cluster.request import Request
 from slurmddp.config import resolve
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved
-from slurmddp.errors import ClusterError, UsageError
+from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.runs.history import is_finished
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import read_origin, submissions
 from slurmddp.script import snapshot
 from slurmddp.script.build import build_script, check_program
 from slurmddp.script.snapshot import Code, read_code
-from slurmddp.slurm import queries, sbatch_command
+from slurmddp.slurm import client, queries, sbatch_command
 from slurmddp.slurm.client import LostAnswerError, RefusedError
 from slurmddp.slurm.job_info import JobId, JobInfo
-from slurmddp.slurm.pending_reasons import warning
+from slurmddp.slurm.pending_reasons import explain, warning
 from slurmddp.slurm.values import slurm_time
 from slurmddp.submission.compatibility import check_idle, check_kind, check_same
 from slurmddp.submission.prepare_data import prepare
@@ -73,7 +73,7 @@ def submit(
     start = None if force else _ask_slurm(request, handover.script, environ, notice)
 
     with made_folder(run) as folder, nullcontext() if is_claimed else run.claimed():
-        check_idle(request, run, environ)
+        replaced = check_idle(request, run, environ)
         _remove_copied_owner(run)
         _report_run_state(request, run, code, notice)
         if code:
@@ -83,21 +83,46 @@ def submit(
             folder.is_needed = True
             done = _submit_chain(first, chain, handover)
             accepted(done)
+        _cancel_replaced(replaced, environ, notice)
 
     _report_start(request, start, notice)
     _report_changes(request, first.job_id, environ, notice)
     return done
 
 
-def dry_run(request: Request, *, change: bool, environ: Mapping[str, str], force: bool = False) -> tuple[bytes, str]:
-    """Return the script, and what sbatch says to it; raise what `submit` would, and write nothing."""
-    _check_request(request, environ)
+def dry_run(
+    request: Request, *, change: bool, environ: Mapping[str, str], force: bool = False, found: Sequence[UsageError] = ()
+) -> tuple[bytes, str]:
+    """Return the script, and what sbatch says to it; write nothing.
+
+    Raises what `submit` would, with a line for each problem and not only for the first, those in `found` before.
+    """
+    problems: list[SlurmddpError] = list(found)
+    with _noted(problems):
+        _check_request(request, environ)
     handover = _describe(request, environ, lambda _: None)
-    _check_run(request, handover.run, change=change)
-    check_idle(request, handover.run, environ)
+    with _noted(problems):
+        _check_run(request, handover.run, change=change)
+    with _noted(problems):
+        check_idle(request, handover.run, environ)
     if not force:
-        _check_limits(request)
-    return handover.script, sbatch_command.test_only(handover.script, environ)
+        with _noted(problems):
+            _check_limits(request)
+    said = ""
+    with _noted(problems):
+        said = sbatch_command.test_only(handover.script, environ)
+    if problems:
+        kind = next((UsageError for error in problems if isinstance(error, UsageError)), ClusterError)
+        raise kind("\n".join(map(str, problems)))
+    return handover.script, said
+
+
+@contextmanager
+def _noted(problems: list[SlurmddpError]) -> Iterator[None]:
+    try:
+        yield
+    except SlurmddpError as error:
+        problems.append(error)
 
 
 def _unfailing(notice: Notice) -> Notice:
@@ -247,6 +272,18 @@ def _submit_chain(first: Submitted, count: int, handover: Handover) -> Submitted
             break
         chain.append(last.job_id)
     return replace(first, chain=tuple(chain), unrecorded=last.unrecorded, broken=broken)
+
+
+def _cancel_replaced(jobs: Sequence[JobInfo], environ: Mapping[str, str], notice: Notice) -> None:
+    """Cancel jobs that could never start. The new job is queued: no error is raised."""
+    for job in jobs:
+        why = explain(job.reason).meaning
+        try:
+            client.order(["scancel", job.job_id], environ)
+        except ClusterError as error:
+            notice(f"job {job.job_id} can never start ({why}), and was not cancelled: {error}")
+        else:
+            notice(f"job {job.job_id}, which could never start ({why}), is cancelled")
 
 
 def _report_run_state(request: Request, run: RunDir, code: Code | None, notice: Notice) -> None:

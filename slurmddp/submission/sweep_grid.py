@@ -5,6 +5,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Final
 
 import msgspec
@@ -21,14 +22,16 @@ MAX_SETTINGS: Final = 1_000_000
 """The most settings of a sweep."""
 
 _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-_RANGE: Final = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.(\d+))?", re.ASCII)
+_NUMBER: Final = r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d{1,3})?"
+_RANGE: Final = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(?:\.\.({_NUMBER}))?", re.ASCII)
+_LIKE_A_RANGE: Final = re.compile(r"[-+]?\d[^/]*\.\.", re.ASCII)
 
 Values = Mapping[str, tuple[str, ...]]
 """The values of each key, in the order given."""
 
 
 def parse(given: Sequence[str]) -> Values:
-    """Read `KEY=VALUE,...`; `1..5` counts, `1..9..2` by two, and quotes keep a comma: `names="a,b",c`.
+    """Read `KEY=VALUE,...`; `1..5` counts, `0.1..0.5..0.2` by 0.2, and quotes keep a comma: `names="a,b",c`.
 
     Raises UsageError for anything else, and for a key that is given twice.
     """
@@ -57,13 +60,18 @@ def _parse_values(key: str, text: str) -> tuple[str, ...]:
 def _expand_range(key: str, word: str) -> Iterator[str]:
     match = _RANGE.fullmatch(word)
     if not match:
+        if _LIKE_A_RANGE.match(word):
+            raise UsageError(f"--set {key}: {quote_value(word)} is no range; a range is 1..5, or 0.1..0.5..0.1 by 0.1")
         yield word
         return
-    first, last, step = int(match[1]), int(match[2]), int(match[3] or 1)
-    if not step or abs(last - first) // step >= MAX_SETTINGS:
+    if not match[3] and not all(re.fullmatch(r"[-+]?\d+", end) for end in match.groups()[:2]):
+        raise UsageError(f"--set {key}: {word} has no step; give one, as in {word}..0.1, or a list, as in 0.1,0.2")
+    first, last, step = Decimal(match[1]), Decimal(match[2]), abs(Decimal(match[3] or 1))
+    if not step or abs(last - first) / step >= MAX_SETTINGS:
         raise UsageError(f"--set {key}: {word} counts to more than {MAX_SETTINGS} values; give fewer")
-    towards = 1 if first <= last else -1
-    yield from map(str, range(first, last + towards, step * towards))
+    towards = step if first <= last else -step
+    for index in range(int(abs(last - first) / step) + 1):
+        yield format(first + index * towards, "f")
 
 
 def settings(values: Values, *, side_by_side: bool) -> list[dict[str, str]]:

@@ -216,7 +216,12 @@ def test_a_dry_run_refuses_what_submit_refuses_and_writes_nothing(shim, name, tm
     assert submitted(name, environ, "train.py")[0] == 0
     before = sorted(path.name for path in tmp_path.rglob("*"))
     assert submitted(name, environ, "--dry-run", "train.py")[0] == 2
-    assert "made with another command" in submitted(name, environ, "--dry-run", "train.py", "x")[2]
+    RunDir(tmp_path / "jobs" / name).attempt("1", "0.0").mkdir(parents=True)
+    before = sorted(path.name for path in tmp_path.rglob("*"))
+    said = submitted(name, environ, "--dry-run", "--partition=short", "--time=2:00:00", "train.py", "x")[2].splitlines()
+    assert "started with another command: 'x' was added" in said[0]
+    assert "belongs to job" in said[1]
+    assert "--time 2:00:00: partition short allows at most" in said[2]
     status, out, _ = submitted(f"{name}-b", environ, "--dry-run", "--json", "train.py")
     assert status == 0 and json.loads(out)["script"].startswith("#!/bin/bash")
     assert sorted(path.name for path in tmp_path.rglob("*")) == before

@@ -25,7 +25,10 @@ def job(*command, **values):
         ('layers="64,64","32"', ("64,64", "32")),
         ("x=a,b,a", ("a", "b")),
         ("url=http://h/?a=1", ("http://h/?a=1",)),
-        ("x=1.5..2", ("1.5..2",)),
+        ("lr=0.1..0.3..0.1", ("0.1", "0.2", "0.3")),
+        ("lr=3e-3..1e-3..1e-3", ("0.003", "0.002", "0.001")),
+        ("x=1.5..2..0.3", ("1.5", "1.8")),
+        ("data=../a..b,2/a..b", ("../a..b", "2/a..b")),
     ],
 )
 def test_values_are_given_parted_by_commas_or_counted(text, values):
@@ -44,6 +47,8 @@ def test_values_are_given_parted_by_commas_or_counted(text, values):
         (['x="a'], "close the quotes"),
         (["x=1..99999999999"], "fewer"),
         (["x=1..9..0"], "fewer"),
+        (["lr=0.1..0.5"], "0.1..0.5 has no step; give one, as in 0.1..0.5..0.1"),
+        (["x=1..b"], "is no range"),
         (["x=a\nb"], "commas"),
     ],
 )

@@ -1,0 +1,87 @@
+"""Chooses the run of a job that was given no name: that with the same program, else a new one. Writes nothing."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from itertools import count
+
+import msgspec
+
+from slurmddp.cluster.request import Request
+from slurmddp.config.resolve import DERIVED_NAMES
+from slurmddp.errors import ClusterError, UsageError
+from slurmddp.runs.history import is_finished, read_newest
+from slurmddp.runs.layout import RunDir
+from slurmddp.runs.program_checkpoints import newest_program_checkpoint
+from slurmddp.runs.submissions import submitted_at
+from slurmddp.slurm.pending_reasons import never_starts
+from slurmddp.submission.compatibility import active_jobs, find_change, find_other_kind, has_begun
+from slurmddp.submission.submit_once import Notice
+
+Ask = Callable[[UsageError], None]
+
+
+def choose_run(request: Request, environ: Mapping[str, str], notice: Notice, *, ask: Ask | None = None) -> Request:
+    """Return the request with the name of its run: `train`, or `train-2` when `train` has another program.
+
+    A name that was given stays. `notice` gets why the name is another one. When the newest of the runs with another
+    program could be continued from a checkpoint, only the user knows what is meant: `ask` gets the question as an
+    error, which is raised without `ask`.
+    """
+    spec = request.resolved.spec
+    origin = request.resolved.origins["job_name"]
+    if origin not in DERIVED_NAMES or spec.reset:
+        return request
+    others: dict[RunDir, str] = {}
+    for name in _names(spec.job_name):
+        run = RunDir.named(spec.runs_dir, name)
+        why = _why_not(run, request, environ)
+        if not why:
+            break
+        others[run] = why
+    if not others:
+        return request
+    newest = max(others, key=submitted_at)
+    if not run.spec.exists() and (state := _state_at_stake(newest, request, environ)):
+        question = UsageError(
+            f"run {newest.path.name} has {state}, and was started with {others[newest]}; type --continue to go on from "
+            f"there with the new one, or --name {run.path.name} to begin another run"
+        )
+        if ask is None:
+            raise question
+        ask(question)
+    notice(f"run {newest.path.name} has {others[newest]}; this is run {run.path.name}")
+    return msgspec.structs.replace(request, resolved=request.resolved.replace(origin, job_name=run.path.name))
+
+
+def _names(name: str) -> Iterator[str]:
+    yield name
+    yield from (f"{name[:58]}-{number}" for number in count(2))
+
+
+def _why_not(run: RunDir, request: Request, environ: Mapping[str, str]) -> str:
+    """Return why the run cannot take the job; empty when it can, also when none of its jobs has started any rank."""
+    if other := find_other_kind(request, run):
+        return other
+    change = find_change(run, request.resolved)
+    if not change or has_begun(run):
+        return change
+    with suppress(ClusterError):
+        for job in active_jobs(run, environ):
+            if not never_starts(job.reason):
+                return f"{change}, and job {job.job_id} in the queue"
+    return ""
+
+
+def _state_at_stake(run: RunDir, request: Request, environ: Mapping[str, str]) -> str:
+    """Return from where the run could go on; empty when it is finished, has no checkpoint, or has a job."""
+    if request.array or find_other_kind(request, run) or is_finished(run):
+        return ""
+    with suppress(ClusterError):
+        if active_jobs(run, environ):
+            return ""
+    if checkpoint := run.newest_checkpoint:
+        return f"a checkpoint of step {int(checkpoint.name.partition('-')[2])}"
+    started = read_newest(run).last("attempt_start")
+    pattern = started.text("checkpoints") if started else ""
+    own = newest_program_checkpoint(pattern) if pattern else None
+    return f"the checkpoint {own.path}" if own else ""

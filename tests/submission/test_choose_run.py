@@ -1,0 +1,122 @@
+"""Which run a changed program gets, on a real Slurm: `train`, `train-2`, or a question."""
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from polling import ASK_SLURM_S, until
+
+from slurmddp import cli
+from slurmddp.runs.layout import RunDir
+
+
+@pytest.fixture
+def submit(slurm, slurm_env, tmp_path, monkeypatch, capfd):
+    """Return a function that submits train.py with arguments; its jobs are cancelled at the end."""
+    monkeypatch.chdir(tmp_path)
+    for name, value in slurm_env.items():
+        monkeypatch.setenv(name, value)
+    Path("train.py").write_text("")
+    ids = []
+
+    def submit(*words, status=0, options=("--hold",)):
+        ended = cli._run(["submit", "--ntasks-per-node=1", *options, "train.py", *words])
+        printed = capfd.readouterr()
+        assert ended == status, printed.err
+        ids.extend(printed.out.split())
+        return printed
+
+    yield submit
+    slurm("scancel", *ids)
+
+
+def pretend(name, *, step=None, status=None):
+    """Leave what an attempt of the run leaves: its folder, a checkpoint, its end."""
+    run = RunDir(Path.cwd() / "jobs" / name)
+    job_id = json.loads(run.submissions.read_text().splitlines()[-1])["job"]
+    run.attempt(job_id, "0.0").mkdir(parents=True)
+    if step is not None:
+        folder = run.checkpoints / f"step-{step:09}"
+        folder.mkdir(parents=True)
+        (folder / "manifest.json").write_text("{}")
+    if status is not None:
+        head = {"time": time.time(), "job": job_id, "attempt": "0.0", "rank": 0, "host": "n1"}
+        run.events.write_text(json.dumps(head | {"event": "end", "status": status, "reason": ""}) + "\n")
+    return job_id
+
+
+def gone(slurm, wait_for_job, job_id):
+    slurm("scancel", job_id)
+    wait_for_job(job_id)
+
+
+def test_another_argument_is_another_run_and_the_same_one_finds_its_run_again(submit, slurm, wait_for_job):
+    first = submit("--lr", "0.1")
+    assert f"train: 1 node, 1 rank, partition {slurm_partition(slurm)}" in first.err
+    job_id = pretend("train", status=77)
+    again = submit("--lr", "0.2")
+    assert "run train has another command: '--lr 0.1' became '--lr 0.2'; this is run train-2" in again.err
+    gone(slurm, wait_for_job, job_id)
+    gone(slurm, wait_for_job, pretend("train-2"))
+    submit("--lr", "0.1")
+    submit("--lr", "0.2")
+    assert sorted(path.name for path in Path("jobs").iterdir() if path.is_dir()) == ["train", "train-2"]
+
+
+def slurm_partition(slurm):
+    return next(line.removesuffix("*") for line in slurm("sinfo", "-h", "-o", "%P").split() if line.endswith("*"))
+
+
+def test_a_run_with_a_checkpoint_is_a_question(submit, slurm, wait_for_job):
+    submit("--lr", "0.1")
+    job_id = pretend("train", step=1200)
+    beside = submit("--lr", "0.3")
+    assert "this is run train-2" in beside.err, "a job of train is in the queue: nothing can be continued now"
+    gone(slurm, wait_for_job, beside.out.strip())
+    shutil.rmtree("jobs/train-2")
+    gone(slurm, wait_for_job, job_id)
+    asked = submit("--lr", "0.2", status=2)
+    assert asked.err == (
+        "Error: run train has a checkpoint of step 1200, and was started with another command: '--lr 0.1' became "
+        "'--lr 0.2'; type --continue to go on from there with the new one, or --name train-2 to begin another run\n"
+    )
+    assert not Path("jobs/train-2").exists()
+    submit("--lr", "0.2", options=["--hold", "--continue"])
+    assert not Path("jobs/train-2").exists()
+
+
+def test_a_finished_run_is_no_question(submit, slurm, wait_for_job):
+    submit("--lr", "0.1")
+    gone(slurm, wait_for_job, pretend("train", step=1200, status=0))
+    assert "this is run train-2" in submit("--lr", "0.2").err
+
+
+def test_a_run_that_never_started_is_replaced(submit, slurm, wait_for_job):
+    job_id = submit("--lr", "0.1").out.strip()
+    beside = submit("--lr", "0.2")
+    assert f"and job {job_id} in the queue; this is run train-2" in beside.err
+    gone(slurm, wait_for_job, job_id)
+    gone(slurm, wait_for_job, beside.out.strip())
+    assert "this is run" not in submit("--lr", "0.3").err
+    assert [path.name for path in Path("jobs").iterdir() if path.is_dir()].count("train") == 1
+
+
+def test_a_name_that_was_given_stays(submit, slurm, wait_for_job):
+    submit("--lr", "0.1", options=["--hold", "--name", "mine"])
+    gone(slurm, wait_for_job, pretend("mine"))
+    said = submit("--lr", "0.2", status=2, options=["--hold", "--name", "mine"]).err
+    assert said == (
+        "Error: run mine was started with another command: '--lr 0.1' became '--lr 0.2'; choose another --name, or "
+        "type --continue to go on with the new one\n"
+    )
+
+
+def test_a_job_that_can_never_start_is_replaced_by_the_corrected_one(submit, wait_for_job):
+    job_id = submit(options=["--force", "--partition=short", "--time=2:00:00"]).out.strip()
+    until(lambda: wait_for_job(job_id, "PENDING")["Reason"] == "PartitionTimeLimit", pause_s=ASK_SLURM_S)
+    said = submit("--lr", "0.1", options=["--hold", "--partition=short", "--time=10"]).err
+    assert f"job {job_id}, which could never start (its time limit is above the partition's), is cancelled" in said
+    assert wait_for_job(job_id)["JobState"] == "CANCELLED"
+    assert [path.name for path in Path("jobs").iterdir() if path.is_dir()] == ["train"]
