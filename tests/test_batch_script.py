@@ -299,7 +299,7 @@ def test_a_lost_node_is_left_out(bench, node_fails, wait_for_job):
     assert (case.run.path / "then").read_text().strip() != lost
     (event,) = case.events("requeue")
     assert event["excluded"] == [lost]
-    assert event["reason"] == f"lost node(s) {lost}"
+    assert event["reason"] == f"lost node {lost}"
 
 
 def test_a_set_up_line_that_fails_ends_the_job_with_its_status_and_a_record(bench, wait_for_job):

@@ -190,7 +190,7 @@ def test_an_option_of_the_job_behind_the_command_is_refused_with_the_corrected_l
         "slurmddp render -t 5 -- train.py --lr=1 -N 2 --seed 'a b' --nodes=3\n"
     )
     meant = slurmddp("render", "-t", "5", "--", "train.py", "--nodes=3", cwd=tmp_path)
-    assert meant.returncode == 0 and "slurmddp.worker train.py --nodes=3" in meant.stdout
+    assert meant.returncode == 0 and "\n    train.py --nodes=3\n" in meant.stdout
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import torch
 from click.testing import CliRunner
 
 from slurmddp.cli import group
+from slurmddp.cli.job_command import _GROUPS
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.worker_options import WORKER_FIELDS
 
@@ -50,10 +51,20 @@ def commands(command: click.Command, path: tuple[str, ...] = ()) -> list[tuple[s
     return found
 
 
-def help_of(path: tuple[str, ...]) -> str:
-    said = CliRunner().invoke(group, [*path, "--help"], prog_name="slurmddp", terminal_width=78)
+def help_of(path: tuple[str, ...], option: str = "--help") -> str:
+    said = CliRunner().invoke(group, [*path, option], prog_name="slurmddp", terminal_width=78)
     assert said.exit_code == 0, said.output
-    return f"## slurmddp {' '.join(path)}\n\n```\n{said.output}```\n"
+    return said.output
+
+
+def command_help(path: tuple[str, ...]) -> str:
+    return f"## slurmddp {' '.join(path)}\n\n```\n{help_of(path)}```\n"
+
+
+def job_options() -> str:
+    """Return the options of the job once: those of `submit`, which has all of them."""
+    (text,) = re.findall(r"(?s)\n(Resources:\n.*)\nOptions of this command:", help_of(("submit",), "--help-all"))
+    return f"## Options of the job\n\nOf `render`, `submit`, `run`, `sweep`, `scale` and `doctor`.\n\n```\n{text}```\n"
 
 
 def job_keys() -> str:
@@ -131,9 +142,9 @@ for an exception `RANK.error.json` in torch's form. Rank 0 leaves `0.begin` when
 
 
 def reference() -> str:
-    helps = [help_of(path) for path in commands(group)]
+    helps = [command_help(path) for path in commands(group)]
     head = "# Reference\n\nWritten by `python tests/test_docs.py` from the program itself.\n"
-    return "\n".join([head, *helps, job_keys(), worker_keys(), events(), STATUSES])
+    return "\n".join([head, *helps, job_options(), job_keys(), worker_keys(), events(), STATUSES])
 
 
 def test_the_reference_is_what_the_program_says():
@@ -142,8 +153,14 @@ def test_the_reference_is_what_the_program_says():
 
 @pytest.mark.parametrize("path", commands(group), ids=" ".join)
 def test_every_command_has_a_help_that_fits_80_columns(path):
-    lines = help_of(path).splitlines()
-    assert all(len(line) <= 80 for line in lines)
+    assert all(len(line) <= 80 for line in help_of(path).splitlines())
+
+
+def test_the_groups_of_the_help_have_every_option_of_the_job():
+    assert sorted(key for keys in _GROUPS.values() for key in keys) == sorted(JOB_FIELDS)
+    assert all(
+        len(line) <= 80 for scope in ("all", "worker") for line in help_of(("run",), f"--help-{scope}").splitlines()
+    )
 
 
 def test_the_readmes_examples_are_understood(tmp_path):

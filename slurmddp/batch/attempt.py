@@ -163,7 +163,7 @@ def read_result(job: Job, attempt: str, launcher_status: int) -> Result:
         return Result(record.status, record.text)
     if record:
         silent = sorted(set(range(job.world_size)) - {one.rank for one in records})
-        without = f"; no record of rank(s) {format_ranges(silent)}" if silent else ""
+        without = f"; no record of rank{'s' * (len(silent) > 1)} {format_ranges(silent)}" if silent else ""
         return Result(record.status, f"{record.text}; see {record.output}{without}")
     if launcher_status == DONE and not job.run.rank_begin(job.job_id, attempt, 0).exists():
         return Result(RETRYABLE, "the ranks never met; srun says why, above")

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 
 from slurmddp.exit_codes import DONE, FAILED, FENCED, STOPPED
 from slurmddp.slurm.job_info import JobInfo
+from slurmddp.text import count
 
 HEALTHY_S: Final = 600
 """An attempt, or a job until its requeue, that ran this long counts as progress."""
@@ -129,10 +130,10 @@ def decide_after_crash(
     if requeue := check_before_start(job, lead_s=lead_s):
         return Requeue(f"{requeue.reason}; the last attempt: {result.reason}")
     if lost_nodes:
-        return Requeue(f"lost node(s) {', '.join(lost_nodes)}", tuple(lost_nodes))
+        return Requeue(f"lost node{'s' * (len(lost_nodes) > 1)} {', '.join(lost_nodes)}", tuple(lost_nodes))
     if failures > max_restarts:
         reason = (
-            f"gives up: {failures} start(s) in a row failed, with no new checkpoint since "
+            f"gives up: {count(failures, 'start')} in a row failed, with no new checkpoint since "
             f"(--max-restarts {max_restarts}); the last: {result.reason}"
         )
         return End(result.status, reason)
@@ -151,7 +152,7 @@ class Requeued(NamedTuple):
 def check_requeue(past: Sequence[Requeued], now: Requeued, *, limit: int | None) -> str:
     """Return why the job must not requeue itself again; empty when it may."""
     if limit is not None and len(past) >= limit:
-        return f"It has requeued itself {len(past)} time(s) (--max-requeues {limit})"
+        return f"It has requeued itself {count(len(past), 'time')} (--max-requeues {limit})"
     idle = 0
     for requeued in past:
         progressed = requeued.checkpoint != now.checkpoint or requeued.alive_s >= HEALTHY_S

@@ -53,12 +53,58 @@ runs_dir_option: Final = click.option(
 SYNOPSIS: Final = "[JOB.toml] [OPTIONS] [COMMAND...]"
 
 
+_COMMON: Final = (
+    *("nodes", "gpus-per-node", "cpus-per-task", "partition", "account", "time"),
+    *("job-name", "launcher", "venv", "env"),
+)
+"""The options of the job that `--help` shows."""
+_GROUPS: Final = {
+    "Resources": ("nodes", "gpus-per-node", "ntasks-per-node", "cpus-per-task", "mem", "time"),
+    "Queue": (
+        *("partition", "account", "qos", "constraint", "reservation", "nodelist", "exclude"),
+        *("job-name", "dependency", "hold", "sbatch"),
+    ),
+    "Environment of the ranks": (
+        *("module", "conda", "venv", "setup", "setup-file", "env", "python", "supervisor-python"),
+        *("container", "container-runtime", "container-mount", "snapshot"),
+    ),
+    "Launch": (
+        *("launcher", "no-python", "rendezvous", "port-range", "interface", "nccl-debug", "preflight"),
+        *("tracker-ids", "template"),
+    ),
+    "Requeue and checkpoints": (
+        *("requeue", "signal-lead", "max-restarts", "max-requeues", "after-signal-exit-0"),
+        *("resume-args", "checkpoints", "recipe", "reset", "steps"),
+    ),
+    "Files": ("runs-dir", "profile"),
+}
+"""The options of the job as `--help-all` shows them."""
+_HELP_SCOPE: Final = "slurmddp.help_scope"
+_HELP_EPILOG: Final = (
+    "Options end at COMMAND's first word. A typical line: slurmddp {} --nodes 2 --gpus-per-node 8 train.py --lr 0.1"
+)
+
+
 class _JobOption(click.Option):
-    section = "Options of the job"
+    """An option of the job; its key in JOB_FIELDS is its longest name."""
+
+    @property
+    def key(self) -> str:
+        return next(name for name in map(str, self.opts) if name.startswith("--"))[2:]
 
 
 class _WorkerOption(click.Option):
-    section = "Options of the bundled worker"
+    """An option of the bundled worker."""
+
+
+def _help_option(name: str, text: str) -> Callable[[Any], Any]:
+    def show(ctx: click.Context, _: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
+        if value:
+            ctx.meta[_HELP_SCOPE] = name
+            click.echo(ctx.get_help())
+            ctx.exit()
+
+    return click.option(f"--{name}", is_flag=True, is_eager=True, expose_value=False, help=text, callback=show)
 
 
 class JobCommand(click.Command):
@@ -89,14 +135,27 @@ class JobCommand(click.Command):
         return [CompletionItem(incomplete, type="file")]
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Print the options in sections: the command's own, the job's, the bundled worker's."""
-        sections: dict[str, list[tuple[str, str]]] = {"Options": []}
-        for parameter in self.get_params(ctx):
-            if record := parameter.get_help_record(ctx):
-                sections.setdefault(getattr(parameter, "section", "Options"), []).append(record)
-        for title, records in sections.items():
-            with formatter.section(title):
-                formatter.write_dl(records)
+        """Print the common options, all options of the job in groups, or those of the bundled worker."""
+        scope = ctx.meta.get(_HELP_SCOPE)
+        job = {item.key: item for item in self.params if isinstance(item, _JobOption)}
+        sections: dict[str, list[click.Parameter]]
+        if scope == "help-worker":
+            sections = {"Options of the bundled worker": [one for one in self.params if isinstance(one, _WorkerOption)]}
+        else:
+            groups = _GROUPS if scope == "help-all" else {"Common options of the job": _COMMON}
+            own = [item for item in self.get_params(ctx) if not isinstance(item, _JobOption | _WorkerOption)]
+            sections = {title: [job[key] for key in keys if key in job] for title, keys in groups.items()}
+            sections["Options of this command"] = sorted(own, key=lambda item: (item.name or "").startswith("help"))
+        for title, items in sections.items():
+            if records := [record for item in items if (record := item.get_help_record(ctx))]:
+                with formatter.section(title):
+                    formatter.write_dl(records)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Print how the other options are shown."""
+        if _HELP_SCOPE not in ctx.meta:
+            formatter.write_paragraph()
+            formatter.write_text(_HELP_EPILOG.format(ctx.info_name))
 
     def _check_placement(self, typed: str, own: list[str], job_file: str | None, words: tuple[str, ...]) -> None:
         """Raise UsageError with the corrected line for options of the job that stand behind COMMAND."""
@@ -166,6 +225,8 @@ def job_options(keys: Sequence[str] = tuple(JOB_FIELDS)) -> Callable[[Any], Any]
     """Return a decorator that adds the job options with these keys, and the options of the bundled worker."""
 
     def add(function: Any) -> Any:
+        function = _help_option("help-worker", "Show the options of the bundled worker.")(function)
+        function = _help_option("help-all", "Show all options of the job.")(function)
         for field in reversed(WORKER_FIELDS.values()):
             function = _click_option(field, _WorkerOption, f"worker_{field.name}")(function)
         for key in reversed(keys):

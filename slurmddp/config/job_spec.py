@@ -71,11 +71,11 @@ OURS: Final = (
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One job: the options of sbatch, the launcher of the ranks, and the program of each rank."""
 
-    nodes: Annotated[Count, Option(help="Nodes.", short="-N")] = 1
+    nodes: Annotated[Count, Option(help="Number of nodes.", short="-N")] = 1
     gpus_per_node: Annotated[
         Gpus | None,
         Option(
-            help="GPUs on each node, as a count or type:count.",
+            help="GPUs on each node, as a count or type:count [default: all of a node's].",
             metavar="[TYPE:]N",
             slurm_variable="SBATCH_GPUS_PER_NODE",
             accepts_number=True,

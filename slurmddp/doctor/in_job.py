@@ -32,6 +32,7 @@ from slurmddp.slurm import client, queries
 from slurmddp.slurm.hostlist import expand
 from slurmddp.submission import submit as submitting
 from slurmddp.submission.submit_once import Notice
+from slurmddp.text import count
 
 NODE_CHECK: Final = ("-m", "slurmddp.runtime.health.check")
 NAME: Final = "doctor"
@@ -67,7 +68,7 @@ def check_by_job(resolved: Resolved, environ: Mapping[str, str], notice: Notice)
                 notice=notice,
                 accepted=lambda done: numbers.append(done.job_id.number),
             )
-            notice(f"job {numbers[0]} checks {spec.nodes} node(s)")
+            notice(f"job {numbers[0]} checks {count(spec.nodes, 'node')}")
             follow.wait_for_job(done.run, numbers[0], environ, notice=notice)
         except BaseException:
             for number in numbers:

@@ -167,7 +167,7 @@ class Executor(theirs.SlurmExecutor):
         size_gb = path.stat().st_size / 1024**3
         if count * size_gb > self.max_pickle_size_gb:
             raise UsageError(
-                f"{count} call(s) of {size_gb:.2g} GB pickled are more than max_pickle_size_gb="
+                f"{count} x {size_gb:.2g} GB of pickled calls are more than max_pickle_size_gb="
                 f"{self.max_pickle_size_gb:g}; pass paths in place of large objects, or raise the limit"
             )
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from slurmddp.runs.history import Event
+from slurmddp.text import count
 
 
 def describe_event(event: Event) -> str:
@@ -14,7 +15,7 @@ def describe_event(event: Event) -> str:
 
 _DESCRIPTIONS: Final[Mapping[str, Callable[[Event], str]]] = {
     "start": lambda event: (
-        f"{event.count('world_size')} ranks on {event.count('nodes')} node(s) finished the rendezvous"
+        f"{event.count('world_size')} ranks on {count(event.count('nodes'), 'node')} finished the rendezvous"
     ),
     "resume": lambda event: f"resumed from step {event.count('step'):,}, {event.text('checkpoint')}",
     "checkpoint": lambda event: f"checkpoint of step {event.count('step'):,}",

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterable
 
 from slurmddp.errors import UsageError
-from slurmddp.text import quote_value
+from slurmddp.text import count, quote_value
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:,@%+=\[\]-]+")
 
@@ -54,6 +54,11 @@ def shell_with_variable(words: Iterable[str], place: str, variable: Quoted) -> Q
     return Quoted(
         " ".join(variable.join(shell(part) if part else "" for part in word.split(place)) or "''" for word in words)
     )
+
+
+def number_of(number: int, noun: str) -> Quoted:
+    """Return a number with its noun, as in `1 node`, `2 nodes`."""
+    return Quoted(count(number, noun))
 
 
 def lines(value: str) -> Quoted:

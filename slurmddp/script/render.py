@@ -154,7 +154,12 @@ def _environment() -> ImmutableSandboxedEnvironment:
         autoescape=False,
         optimized=False,  # a template is used once, and to optimize it takes longer than it saves
     )
-    environment.filters = {"header": quoting.header, "shell": quoting.shell, "lines": quoting.lines}
+    environment.filters = {
+        "number_of": quoting.number_of,
+        "header": quoting.header,
+        "shell": quoting.shell,
+        "lines": quoting.lines,
+    }
     return environment
 
 

@@ -84,7 +84,7 @@ RECORDS = {
     "77 beats 76": ({1: "76 rank 1 on n2: x", 2: "77 rank 2 on n2: y"}, 1, 77, "rank 2 on n2: y; see "),
     "78 beats 77": ({1: "77 rank 1 on n2: x", 2: "78 rank 2 on n2: y"}, 1, 78, "rank 2 on n2: y; see "),
     "only rank 0 may say 75": ({1: "75 rank 1 on n2: x"}, 5, 5, "no rank left a record; the status is srun's"),
-    "silent ranks are named": ({1: "76 rank 1 on n2: x"}, 1, 76, "1.out; no record of rank(s) 0,2-7"),
+    "silent ranks are named": ({1: "76 rank 1 on n2: x"}, 1, 76, "1.out; no record of ranks 0,2-7"),
     "a torn record": ({0: ""}, 5, 5, "no rank left a record; the status is srun's"),
     "no record": ({}, 5, 5, "no rank left a record; the status is srun's"),
     "srun is content, and the ranks never met": ({}, 0, 76, "the ranks never met; srun says why, above"),

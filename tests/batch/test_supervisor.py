@@ -313,7 +313,7 @@ def test_it_gives_up_after_max_restarts_and_frees_the_run(case):
     case.options = Options(max_restarts=2)
     case.attempts = [silent(5)] * 3
     assert case.supervise() == 5
-    assert "gives up: 3 start(s) in a row failed, with no new checkpoint since (--max-restarts 2)" in case.log[-1]
+    assert "gives up: 3 starts in a row failed, with no new checkpoint since (--max-restarts 2)" in case.log[-1]
     assert case.events("job_end")[0]["status"] == 5
     assert not case.run.owner.exists()
 

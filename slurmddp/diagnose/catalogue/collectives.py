@@ -63,7 +63,7 @@ RULES: Final = (
     _collective_timeout(
         pattern=r"Ranks? (?P<missing>(?P<rank>\d+)[\d, ]*) failed to pass monitoredBarrier in (?P<ms>\d+) ms",
         example="RuntimeError: [Rank 0]: Ranks 1 failed to pass monitoredBarrier in 5000 ms",
-        what="rank(s) {missing} did not come to a barrier within {ms} ms",
+        what="ranks {missing} did not come to a barrier within {ms} ms",
     ),
     _collective_timeout(
         pattern=r"successfully reached monitoredBarrier, but received errors while waiting for send/recv from rank "

@@ -135,8 +135,8 @@ RULES: Final = (
     ),
     line_rule(
         key="gave-up",
-        pattern=r"gives up: (?P<count>\d+) start\(s\) in a row failed",
-        example="gives up: 4 start(s) in a row failed, with no new checkpoint since (--max-restarts 3); the last: "
+        pattern=r"gives up: (?P<count>\d+) start(s|\(s\))? in a row failed",
+        example="gives up: 4 starts in a row failed, with no new checkpoint since (--max-restarts 3); the last: "
         "rank 1 on n2: killed",
         what="{count} attempts in a row failed",
         advice="read why the first of them failed",
