@@ -24,7 +24,10 @@ RANKS = """{{% extends "base.sbatch.j2" %}}{{% block launch %}}
 {{% endblock %}}"""
 
 FIRST_STOPPED = """
-case $SLURMDDP_ATTEMPT in 0.*) echo "75 rank 0 on n1: told to stop" >$1/0.end ;; *) echo "0 done" >$1/0.end ;; esac
+case $SLURMDDP_ATTEMPT in
+  0.*) echo "75 rank 0 on n1: stop signal received" >$1/0.end ;;
+  *) echo "0 done" >$1/0.end ;;
+esac
 """
 WAIT = 'while [ ! -e "$2/go" ]; do sleep 0.1; done\n'
 

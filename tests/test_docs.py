@@ -129,7 +129,7 @@ STATUSES = """## Exit status of a rank and of the job
 | status | meaning | the supervisor |
 |---|---|---|
 | 0 | done | ends |
-| 75 | told to stop, the state is durable | puts the job back into the queue; ends with it where that cannot be |
+| 75 | stopped by a signal, the state is durable | requeues the job; ends with it where that is not allowed |
 | 76 | failed in a way that another attempt can cure: a lost peer, a taken port, a timeout | starts the ranks again |
 | 77 | failed in a way that another attempt would repeat: an exception in the program, a wrong configuration | ends |
 | 78 | another attempt owns the run | ends |

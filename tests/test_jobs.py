@@ -154,7 +154,7 @@ def test_a_notice_to_an_executable_that_does_not_hear_it_brings_the_job_back(cli
     assert "back into the queue" in logs(tmp_path)
     slurm("scancel", job)
     assert wait_for_job(job)["JobState"] == "CANCELLED"
-    assert (run / "logs" / job / "0.0" / "0.end").read_text().startswith("75 rank 0 on n1: told to stop (")
+    assert (run / "logs" / job / "0.0" / "0.end").read_text().startswith("75 rank 0 on n1: stop signal received (")
 
 
 def test_what_render_prints_is_what_slurm_holds(cli, slurm, tmp_path):

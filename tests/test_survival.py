@@ -410,7 +410,7 @@ def test_the_job_keeps_its_id_and_says_why_it_came_back(fleet: Fleet, name, rank
     assert {event["attempt"] for event in training.events("start")} == {"0.0", "1.0"}
     assert [event["reason"] for event in training.events("notice")] == ["preempted"]
     (event,) = training.events("requeue")
-    assert "told to stop at step" in event["reason"]
+    assert "stop signal received at step" in event["reason"]
 
 
 @pytest.mark.parametrize(("name", "ranks"), keys("five"))

@@ -163,10 +163,7 @@ def _follow(wanted: Selection, tail: int | None, writer: _LineWriter) -> None:
     try:
         following.follow_job(output, os.environ, show=writer.write, notice=print_message)
     except KeyboardInterrupt:
-        print_message(
-            f"job {wanted.job_id} goes on without this command; "
-            f"to follow it again, type: slurmddp logs -f {wanted.job_id}"
-        )
+        print_message(f"job {wanted.job_id} continues; to follow it again, type: slurmddp logs -f {wanted.job_id}")
         raise
 
 

@@ -64,11 +64,11 @@ def build_request(job_file: Path | None, words: tuple[str, ...], parameters: dic
 
 
 def _print_recipe(resolved: Resolved) -> None:
-    """Print how a well-known script comes back."""
+    """Print how a well-known script resumes."""
     spec, origin = resolved.spec, resolved.origins["resume_args"]
     if origin.startswith(RECIPE):
         print_message(
-            f"by {origin}, COMMAND comes back with {spec.resume_args} once there is {spec.checkpoints}; "
+            f"by {origin}, COMMAND is started again with {spec.resume_args} once there is {spec.checkpoints}; "
             "--no-recipe switches this off"
         )
 

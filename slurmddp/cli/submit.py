@@ -69,7 +69,7 @@ def submit(  # noqa: PLR0913 - an argument for each option
     spec = request.resolved.spec
     if spec.requeue and not (spec.no_python or spec.resume_args or spec.checkpoints) and starts_anew(spec.command):
         print_message(
-            "COMMAND starts anew with the same arguments when it comes back; it must find its own checkpoint, or get "
+            "after a requeue COMMAND starts with the same arguments: it must find its own checkpoint, or get "
             "--resume-args"
         )
     if dry_run:
@@ -153,7 +153,7 @@ def _wait(job: Submitted, result: dict[str, Any], *, show: bool, as_json: bool) 
         if as_json:
             _print_result(result, as_json=True)
         if isinstance(error, KeyboardInterrupt):
-            print_message(f"job {number} goes on without this command; to end it, type: slurmddp cancel {number}")
+            print_message(f"job {number} continues; to cancel it, type: slurmddp cancel {number}")
         raise
     succeeded = ended.phase == "done"
     diagnosis = None if succeeded else _diagnosis(job.run, number)

@@ -470,7 +470,7 @@ def _check_sbatch(item: str) -> None:
         )
     if any(name.startswith(key) for name in OURS) or (key == "gres" and "gpu" in value):
         hint = "use --gpus-per-node" if key.startswith("g") else "slurmddp sets this itself"
-        raise UsageError(f"--sbatch: {quote_value(item)} is not for you to set; {hint}")
+        raise UsageError(f"--sbatch: {quote_value(item)}: {hint}")
 
 
 def check_line_end(lines: str, given: str) -> None:

@@ -87,7 +87,7 @@ class Field(NamedTuple):
         return _description(self.type) or _WORDS.get(_bare(self.type), "a list of texts")
 
 
-_WORDS = {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}
+_WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
 
 
 def fields_of(struct: type[msgspec.Struct]) -> dict[str, Field]:

@@ -195,7 +195,7 @@ def _variable(key: str, value: Any, place: str) -> str:
     if isinstance(value, str) or type(value) in (int, float):
         return str(value)
     raise UsageError(
-        f"{_subtable(place, 'env')}, key {key}: {quote_value(mask_secrets({key: value})[key])} is not a text or a "
+        f"{_subtable(place, 'env')}, key {key}: {quote_value(mask_secrets({key: value})[key])} is not a string or a "
         "number"
     )
 

@@ -20,7 +20,7 @@ _DESCRIPTIONS: Final[Mapping[str, Callable[[Event], str]]] = {
     "resume": lambda event: f"resumed from step {event.count('step'):,}, {event.text('checkpoint')}",
     "checkpoint": lambda event: f"checkpoint of step {event.count('step'):,}",
     "straggler": lambda event: f"rank {event.count('slow_rank')} on {event.text('slow_host')} is slow",
-    "notice": lambda event: f"told to stop: {event.text('reason')} ({event.text('cause')})",
+    "notice": lambda event: f"stop signal received: {event.text('reason')} ({event.text('cause')})",
     "requeue": lambda event: f"back into the queue: {event.text('reason')}",
     "fenced": lambda event: f"started no ranks: {event.text('reason')}",
     "job_end": lambda event: f"the job ended with status {event.count('status')}: {event.text('reason')}",

@@ -36,7 +36,7 @@ _PHASES: Final = {
 }
 OUTCOMES: Final = {
     "done": "finished",
-    "stopped": "told to stop",
+    "stopped": "stopped by a signal",
     "crashed": "crashed",
     "failed": "failed, not to be retried",
     "fenced": "another attempt owned the run",

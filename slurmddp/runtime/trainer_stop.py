@@ -66,4 +66,6 @@ class TrainerStop:
     def leave(self) -> NoReturn:
         """End the program, now that its state is saved."""
         self.stopping.enter(Phase.EXIT)
-        raise Stopped(self.step, f"told to stop at step {self.step} ({self.stopping.reason}); saved step {self.step}")
+        raise Stopped(
+            self.step, f"stop signal received at step {self.step} ({self.stopping.reason}); saved step {self.step}"
+        )

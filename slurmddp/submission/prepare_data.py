@@ -20,7 +20,7 @@ def prepare(spec: JobSpec) -> None:
         return
     if spec.worker.tensorboard and spec.python is None and not importlib.util.find_spec("tensorboard"):
         raise UsageError(
-            "--tensorboard needs the package tensorboard, which is not here; pip install 'slurmddp[tensorboard]'"
+            "--tensorboard needs the package tensorboard, which is not installed; pip install 'slurmddp[tensorboard]'"
         )
     if spec.worker.task not in BUNDLED:
         _run_prepare(spec)

@@ -319,8 +319,8 @@ def site_changes(spec: JobSpec, job: JobInfo) -> Iterator[str]:
     """Yield a line for each important value that Slurm has accepted otherwise than it was asked for."""
     if spec.requeue and not job.requeue:
         yield (
-            f"job {job.job_id} was accepted with Requeue=0: once preempted or told to stop it does not come back by "
-            "itself; `--chain N` queues N jobs that go on in its place"
+            f"job {job.job_id} was accepted with Requeue=0: after a preemption or the time limit it does not start "
+            "again; `--chain N` queues N jobs that go on in its place"
         )
     asked_s, limit_s = spec.time_s, job.limit_s
     limit = "UNLIMITED" if limit_s is None else slurm_time(limit_s)

@@ -182,8 +182,8 @@ def _judge_good_end(stopping: Stopping) -> Verdict:
     stopping.record_request()
     return Verdict(
         exit_codes.STOPPED,
-        f"told to stop ({stopping.reason}), handled it by itself and ended with status 0, which does not say that it "
-        "is complete (--after-signal-exit-0)",
+        f"stop signal received ({stopping.reason}); the program handled it by itself and ended with status 0, which "
+        "does not say that it is complete (--after-signal-exit-0)",
     )
 
 
@@ -233,9 +233,9 @@ def _judge(stopping: Stopping, error: BaseException) -> Verdict:
     signals = stopping.signals
     failed = verdict.status == exit_codes.FAILED and not isinstance(error, SlurmddpError)
     if failed and status in ENDS_BY_NOTICE and signals.signal_seen.wait(NOTICE_LIMIT_S):
-        return Verdict(exit_codes.STOPPED, f"told to stop, and ended by itself with status {status}")
+        return Verdict(exit_codes.STOPPED, f"stop signal received, and ended by itself with status {status}")
     if failed and signals.has_come():
-        return Verdict(exit_codes.RETRYABLE, f"told to stop, and failed then: {verdict.reason}")
+        return Verdict(exit_codes.RETRYABLE, f"stop signal received, and failed then: {verdict.reason}")
     run_dir = stopping.rank.run_dir
     owner = ownership_of(run_dir.owner, os.environ) if run_dir else None
     if verdict.status == exit_codes.RETRYABLE and owner:

@@ -214,7 +214,7 @@ def case(tmp_path: Path) -> Case:
 
 DONE, STOPPED, LOST, FAILED = (
     "0 done",
-    "75 rank 0 on n1: told to stop",
+    "75 rank 0 on n1: stop signal received",
     "76 rank 1 on n2: lost rank 0",
     "77 rank 1 on n2: x",
 )
@@ -244,7 +244,7 @@ ENDINGS = {
         0,
         ["attempt_start", "attempt_end", "restart", "attempt_start", "attempt_end", "job_end"],
     ),
-    "told to stop": ([says(STOPPED)], None, ["attempt_start", "attempt_end", "requeue"]),
+    "stop signal received": ([says(STOPPED)], None, ["attempt_start", "attempt_end", "requeue"]),
 }
 
 

@@ -50,8 +50,8 @@ def test_texts_and_typed_values_both_become_the_fields_type(key, raw, value):
         ("switch", "maybe", "here: 'maybe' is not true or false"),
         ("some-texts", [1], "here: [1] is not a list of texts"),
         ("word", "c", "here: 'c' is not one of a, b"),
-        ("size", True, "here: True is not a text"),
-        ("name", 3, "here: 3 is not a text"),
+        ("size", True, "here: True is not a string"),
+        ("name", 3, "here: 3 is not a string"),
         ("word", "a\n", "here: 'a\\n' is not one of a, b"),
     ],
 )

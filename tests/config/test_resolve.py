@@ -127,9 +127,9 @@ def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
         ("requeue = 1", "key requeue: 1 is not true or false"),
         ('launcher = "mpi"', "key launcher: 'mpi' is not one of srun, fork"),
         ('gpus-per-node = "8:a100"', "key gpus-per-node: '8:a100' is not a count"),
-        ("partition = 5", "key partition: 5 is not a text"),
-        ("runs-dir = 2026", "key runs-dir: 2026 is not a text"),
-        ("container = -3", "key container: -3 is not a text"),
+        ("partition = 5", "key partition: 5 is not a string"),
+        ("runs-dir = 2026", "key runs-dir: 2026 is not a string"),
+        ("container = -3", "key container: -3 is not a string"),
         ('time = "soon"', "key time: 'soon' is not a Slurm time"),
         ('module = "cuda"', "key module: 'cuda' is not a list of texts"),
         ('command = "train.py"', "key command: 'train.py' is not a list of texts"),
@@ -138,7 +138,7 @@ def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
         ("[worker]\nepochs = 0", "table worker, key epochs: 0 is not a whole number, 1 or more"),
         ('command = ["x.py"]\n[worker]\nepochs = 1', "exclude each other"),
         ('name = "a"\njob-name = "b"', "same option"),
-        ("[env]\nA = true", "table env, key A: True is not a text or a number"),
+        ("[env]\nA = true", "table env, key A: True is not a string or a number"),
         ("recorded = 1", "not as slurmddp writes it"),
         ('name = "a/b"', "'a/b' is not allowed"),
         ('name = "a\\nb"', "not allowed"),
@@ -310,7 +310,7 @@ def test_a_profile_that_no_file_has_is_refused_with_the_near_ones(tmp_path):
         UsageError, match=r"--profile: there is no profile 'x'; write a table \[profile.NAME\] into slurmddp.toml"
     ):
         resolve(profile="x")
-    with pytest.raises(UsageError, match="key profile: 3 is not a text"):
+    with pytest.raises(UsageError, match="key profile: 3 is not a string"):
         configured(tmp_path, "profile = 3")
 
 

@@ -153,7 +153,7 @@ def test_gpus_are_asked_for_by_node(tmp_path, values, asked):
         ({"nodes": "two"}, "nodes: 'two' is not a whole number"),
         ({"slurm_array_parallelism": -1}, "-1 is not a whole number"),
         ({"timeout_min": 2, "slurm_signal_delay_s": 90}, "--signal-lead 90 leaves nothing"),
-        ({"slurm_additional_parameters": {"output": "x"}}, "is not for you to set"),
+        ({"slurm_additional_parameters": {"output": "x"}}, "slurmddp sets this itself"),
         ({"slurm_additional_parameters": {"launcher": "fork"}}, "launcher is not an option of an executor: each rank"),
         ({"slurm_additional_parameters": {"container": "x.sif"}}, "container is not an option of an executor"),
         ({"slurm_additional_parameters": ["requeue"]}, r"\['requeue'\] is not a dict of sbatch's options"),
@@ -339,7 +339,7 @@ def submit_another(folder):
 
 @pytest.fixture(scope="module")
 def jobs(sandbox, tmp_path_factory):
-    """All the jobs of this module, side by side; the first is told to stop before the others are in its way."""
+    """All the jobs of this module, side by side; the first is stop signal received before the others are in its way."""
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     with pytest.MonkeyPatch.context() as patch:
         for name, value in {**sandbox.environment(), "OMP_NUM_THREADS": "1", "SLURM_PROCID": "7"}.items():

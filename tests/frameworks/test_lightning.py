@@ -49,7 +49,9 @@ def test_lightning_goes_on_from_the_newest_and_cancelled_stays_cancelled(submit,
     assert wait_for_job(job.job_id)["JobState"] == "CANCELLED"
     assert [event["event"] for event in job.events("requeue")] == ["requeue"]
     first, second = starts(job, ranks=1)
-    (stopped,) = re.findall(r"told to stop at step (\d+) ", job.run.rank_record(job.job_id, "0.0", 0).read_text())
+    (stopped,) = re.findall(
+        r"stop signal received at step (\d+) ", job.run.rank_record(job.job_id, "0.0", 0).read_text()
+    )
     assert (first, second) == (0, int(stopped))
 
 

@@ -20,7 +20,7 @@ def test_a_tracker_outlives_the_notice_and_goes_on_with_its_run(submit, wait_for
     ended = wait_for_job(job.job_id)
     assert (ended["JobState"], len(job.events("requeue"))) == ("COMPLETED", 1), job.story()
     assert list(map(int, taken(job).split())) == list(range(60)), "no step was lost or taken twice"
-    (step,) = re.findall(r"told to stop at step (\d+) \(preempted\)", job.events("requeue")[0]["reason"])
+    (step,) = re.findall(r"stop signal received at step (\d+) \(preempted\)", job.events("requeue")[0]["reason"])
     assert job.events("requeue")[0]["reason"].endswith(f"; saved step {step}")
     trackers_runs = [path.name.rpartition("-")[2] for path in tmp_path.glob("wandb/offline-run-*")]
     assert trackers_runs == [job.run.tracker_id.read_text()] * 2

@@ -113,10 +113,10 @@ def test_the_recorded_run_as_a_page(recorded):
 
 def test_each_attempt_that_ended_badly_says_why_by_its_own_files(run):
     missing = "python: can't open file '/data/train.py': [Errno 2] No such file"
-    for attempt, reason in (("0.0", "ValueError: batch 7 is empty"), ("0.1", "told to stop"), ("0.2", missing)):
+    for attempt, reason in (("0.0", "ValueError: batch 7 is empty"), ("0.1", "stop signal received"), ("0.2", missing)):
         run.attempt("7", attempt).mkdir(parents=True)
         run.rank_record("7", attempt, 1).write_text(f"77 rank 1 on n2: {reason}\n")
-    run.rank_record("7", "0.1", 0).write_text("75 rank 0 on n1: told to stop at step 5 (preempted)\n")
+    run.rank_record("7", "0.1", 0).write_text("75 rank 0 on n1: stop signal received at step 5 (preempted)\n")
     start, restart = {"event": "start", "world_size": 2, "nodes": 2}, {"event": "restart", "status": 76, "reason": "x"}
     second, third = {"attempt": "0.1"}, {"attempt": "0.2"}
     write(run, start, restart, start | second, restart | second | {"status": 75}, start | third, restart | third)

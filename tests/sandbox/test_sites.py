@@ -143,7 +143,7 @@ def test_a_job_is_sized_preempted_and_done(site, tmp_path):
     assert (status()["job_id"], status()["partition"]) == (job_id, site.partition)
     assert sorted(set(taken(steps))) == list(range(TOTAL))
     (requeue,) = (event for event in read_records(run.events) if event["event"] == "requeue")
-    assert "told to stop at step" in requeue["reason"]
+    assert "stop signal received at step" in requeue["reason"]
 
 
 def taken(steps: Path) -> list[int]:

@@ -70,7 +70,7 @@ def test_the_ranks_may_meet_by_a_file_of_this_run():
     [
         (["76 rank 0 on a: lost rank 1", "77 rank 1 on a: ValueError: boom", "77 rank 2 on a: late"], 1),
         (["0 done", "76 rank 1 on a: lost rank 0", "76 rank 2 on a: lost rank 0"], None),
-        (["75 rank 0 on a: told to stop at step 3", "76 rank 1 on a: lost rank 0"], 0),
+        (["75 rank 0 on a: stop signal received at step 3", "76 rank 1 on a: lost rank 0"], 0),
         ([], None),
     ],
 )

@@ -167,7 +167,7 @@ def test_a_notice_ends_a_program_that_does_not_handle_it(start, script, launcher
         process.send_signal(notice)
     ended = running.wait()
     assert set(ended.statuses) == {75}
-    assert ended.record(0).startswith("75 rank 0 on n1: told to stop (")
+    assert ended.record(0).startswith("75 rank 0 on n1: stop signal received (")
     assert ended.record(1) is None
     (event,) = ended.events("notice")
     assert event["cause"] == notice.name
@@ -183,7 +183,7 @@ def test_a_notice_before_the_ranks_have_met_ends_them_for_another_attempt(start,
     assert ended.statuses == [76, -signal.SIGKILL]
     assert (
         ended.record(0)
-        == "76 rank 0 on n1: told to stop (SIGTERM) before the ranks had met: there was nothing to save\n"
+        == "76 rank 0 on n1: stop signal received (SIGTERM) before the ranks had met: there was nothing to save\n"
     )
 
 
@@ -198,7 +198,9 @@ def test_a_program_that_handles_the_notice_itself_comes_back(start, script, stat
         process.send_signal(signal.SIGUSR2)
     ended = running.wait()
     assert ended.statuses == [75, 75]
-    assert ended.record(0).startswith(f"75 rank 0 on n1: told to stop, and ended by itself with status {status}")
+    assert ended.record(0).startswith(
+        f"75 rank 0 on n1: stop signal received, and ended by itself with status {status}"
+    )
     assert start("srun", 1, str(running.run.path.parent / "train.py")).wait().statuses == [77]
 
 

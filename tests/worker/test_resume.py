@@ -340,7 +340,8 @@ def test_a_failure_in_the_loop_after_a_notice_is_its_consequence(start, script, 
     ended = going.wait()
     assert ended.statuses == [75, 75], ended.log(0) + ended.log(1)
     (saved,) = re.findall(
-        rf"75 rank 0 on n1: told to stop \(signal\); nothing was saved since step (\d+) \({cause}\)", ended.record(0)
+        rf"75 rank 0 on n1: stop signal received \(signal\); nothing was saved since step (\d+) \({cause}\)",
+        ended.record(0),
     )
     assert int(saved) == max(event["step"] for event in ended.events("checkpoint")) >= 6
 
@@ -358,7 +359,7 @@ def test_a_failure_in_the_loop_without_a_notice_to_all_is_none(start, script, er
         going.processes[1].kill()
     ended = going.wait()
     assert ended.statuses[0] == (76 if error.startswith("Connection") else 77)
-    assert "told to stop" not in ended.record(0) or "did not answer" in ended.record(0)
+    assert "stop signal received" not in ended.record(0) or "did not answer" in ended.record(0)
 
 
 MIXED = str(Path(PROGRAM).with_name("mixed.py"))

@@ -65,10 +65,13 @@ def is_gone(pid: int) -> bool:
 @pytest.mark.parametrize(
     ("exits", "record"),
     [
-        (75, "75 rank 0 on n1: told to stop, and ended by itself with status 75"),
-        (140, "75 rank 0 on n1: told to stop, and ended by itself with status 140"),
-        (0, "75 rank 0 on n1: told to stop (time limit), handled it by itself and ended with status 0, which"),
-        (3, "76 rank 0 on n1: told to stop, and failed then: exit status 3"),
+        (75, "75 rank 0 on n1: stop signal received, and ended by itself with status 75"),
+        (140, "75 rank 0 on n1: stop signal received, and ended by itself with status 140"),
+        (
+            0,
+            "75 rank 0 on n1: stop signal received (time limit); the program handled it by itself and ended",
+        ),
+        (3, "76 rank 0 on n1: stop signal received, and failed then: exit status 3"),
     ],
 )
 def test_one_that_catches_the_notice_ends_by_itself(start, exits, record):
@@ -88,7 +91,7 @@ def test_one_whose_child_a_late_notice_has_ended_comes_back(start):
     program_of(running)
     time.sleep(2)
     running.processes[0].send_signal(signal.SIGUSR2)
-    assert running.wait().record(0).startswith("75 rank 0 on n1: told to stop (")
+    assert running.wait().record(0).startswith("75 rank 0 on n1: stop signal received (")
 
 
 @pytest.mark.preloaded
@@ -103,7 +106,7 @@ def test_one_that_does_not_is_over_and_all_come_back(start, order):
         time.sleep(0.05)
     ended = running.wait()
     assert ended.statuses == [75, 75]
-    assert ended.record(0).startswith("75 rank 0 on n1: told to stop (")
+    assert ended.record(0).startswith("75 rank 0 on n1: stop signal received (")
     assert ended.record(1) is None
     until(lambda: all(map(is_gone, programs)))
 

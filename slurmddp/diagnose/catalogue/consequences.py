@@ -36,10 +36,11 @@ RULES: Final = (
     ),
     _consequence(
         key="told-to-stop",
-        pattern=r"told to stop \(SIG\w+\)|told to stop, and ended by itself|lost ranks? \d.*: no answer within|"
+        pattern=r"(?:told to stop|stop signal received)(?: \(SIG\w+\)|, and ended by itself)|"
+        r"lost ranks? \d.*: no answer within|"
         r"SignalException: Process \d+ got signal: 15",
         example="76 rank 0 on n1: lost rank 1: no answer within 3 s (SIGTERM)",
-        what="was told to stop",
+        what="received a stop signal",
     ),
     _consequence(
         key="ended-by-signal",

@@ -194,7 +194,7 @@ class Checkpointer:
     def _stop(self) -> None:
         self.save()
         self._session.stopping.enter(Phase.EXIT)
-        reason = f"told to stop at step {self.step} ({self._session.stopping.reason})"
+        reason = f"stop signal received at step {self.step} ({self._session.stopping.reason})"
         raise Stopped(self.step, f"{reason}; {self._saver.describe_saved(self.step)}")
 
     def _finish_write(self) -> None:

@@ -150,7 +150,7 @@ class Stopping:
         if not (self.rank.is_main or of_peer):
             with contextlib.suppress(OSError):
                 write_end(self.rank, Verdict(exit_codes.STOPPED, cause))  # for the message of rank 0
-        return Verdict(exit_codes.STOPPED, f"told to stop ({self.reason}); {self.describe_saved()} ({cause})")
+        return Verdict(exit_codes.STOPPED, f"stop signal received ({self.reason}); {self.describe_saved()} ({cause})")
 
     def _is_confirmed(self) -> bool:
         """Return whether all ranks were asked to stop; wait until it is known."""
@@ -171,7 +171,7 @@ class Stopping:
         return min(found, key=lambda record: record.time).text if found else ""
 
     def _leave_rendezvous(self) -> None:
-        reason = f"told to stop ({self.signals.cause}) before the ranks had met: there was nothing to save"
+        reason = f"stop signal received ({self.signals.cause}) before the ranks had met: there was nothing to save"
         self._leave(Verdict(exit_codes.RETRYABLE, reason))
 
     def _leave_script(self, limit_s: float = 0) -> None:
@@ -183,7 +183,7 @@ class Stopping:
         self.record_request()
         self._set_confirmed(silent)
         if not self._phase_ends_within(limit_s):
-            reason = f"told to stop ({self.reason}); {self.describe_saved()}"
+            reason = f"stop signal received ({self.reason}); {self.describe_saved()}"
             self._leave(Verdict(exit_codes.STOPPED, reason), record=self.rank.is_main)
 
     def _leave_left_loop(self) -> None:
@@ -213,7 +213,7 @@ class Stopping:
         self._set_confirmed(silent)
         limit_s = ends_at - MARGIN_S - time.time() if ends_at else LOOP_LIMIT_S
         if self.rank.is_main and not self._phase_ends_within(max(limit_s, CONFIRM_LIMIT_S)):
-            reason = f"told to stop ({self.reason}), but the loop did not reach its next step in time"
+            reason = f"stop signal received ({self.reason}), but the loop did not reach its next step in time"
             self._leave(Verdict(exit_codes.RETRYABLE, f"{reason}; {self.describe_saved()}"))
 
     def _is_loop_stuck(self) -> bool:

@@ -220,7 +220,7 @@ def test_every_state_has_a_phase_and_all_but_those_that_say_it_plain_words(says)
     [
         ({0: "0 rank 0 on n1: done"}, "COMPLETED"),
         ({0: "76 rank 0 on n1: peer lost", 1: "77 rank 1 on n1: boom"}, "FAILED"),
-        ({0: "75 rank 0 on n1: told to stop"}, "CANCELLED"),
+        ({0: "75 rank 0 on n1: stop signal received"}, "CANCELLED"),
         ({}, "UNKNOWN"),
         (None, "RUNNING"),
     ],

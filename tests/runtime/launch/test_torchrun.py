@@ -76,7 +76,7 @@ def test_a_rank_that_fails_is_one_line_of_the_agents(tmp_path):
 
 
 def test_the_agent_ends_with_what_started_it_and_tells_its_ranks(tmp_path):
-    """As when the shell of `slurmddp run` is killed: the ranks are told to stop, not left behind."""
+    """As when the shell of `slurmddp run` is killed: the ranks are stop signal received, not left behind."""
     path = tmp_path / "train.py"
     path.write_text(PROGRAM)
     words = ["--standalone", "--local-addr=localhost", "--nproc-per-node=1", f"--log-dir={tmp_path}", str(path)]

@@ -132,7 +132,7 @@ def test_which_failures_are_consequences_of_a_stop_request(monkeypatch, phase, e
     stopping.enter(phase)
     assert stopping.judge_failure(error, FAILED) == FAILED
     request_stop(stopping)
-    stopped = Verdict(exit_codes.STOPPED, "told to stop (signal); slurmddp saved nothing (OSError: gone)")
+    stopped = Verdict(exit_codes.STOPPED, "stop signal received (signal); slurmddp saved nothing (OSError: gone)")
     assert stopping.judge_failure(error, FAILED) == (stopped if is_consequence else FAILED)
     capsys.readouterr()
 
