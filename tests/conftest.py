@@ -1,5 +1,6 @@
 """A real Slurm for the tests that want one, on this machine and in namespaces of its own."""
 
+import itertools
 import os
 import signal
 import subprocess
@@ -40,6 +41,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if {"sandbox", "shapes", "slurm_programs"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.slurm)
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+
+
+_number = itertools.count()
+
+
+@pytest.fixture(autouse=True)
+def state_home(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Let each test remember its own folders of runs."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path_factory.getbasetemp() / f"state-{next(_number)}"))
 
 
 @pytest.fixture(scope="session")

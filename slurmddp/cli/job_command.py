@@ -38,8 +38,16 @@ _OUTPUT_OPTIONS: Final = ("-o", "--output", "-e", "--error")
 
 
 def default_runs_dir() -> str:
-    """Return the folder of runs that the environment or the configuration files name."""
-    return config.find_runs_dir(find_configuration().files, os.environ)
+    """Return the folder of runs that the environment or the configuration files name.
+
+    Where the working directory has no runs there, it is that of the nearest parent folder that has.
+    """
+    named = config.find_runs_dir(find_configuration().files, os.environ)
+    here = Path.cwd()
+    for folder in (here, *here.parents):
+        if any((folder / named).glob("*/submissions.jsonl")) and (folder / named).stat().st_uid == os.getuid():
+            return named if folder == here else str(folder / named)
+    return named
 
 
 runs_dir_option: Final = click.option(

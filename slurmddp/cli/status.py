@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterator, Sequence
@@ -13,28 +14,34 @@ import click
 from slurmddp.cli.completion import targets_argument
 from slurmddp.cli.job_command import print_message, runs_dir_option
 from slurmddp.cli.status_format import format_job, format_jobs
+from slurmddp.errors import UsageError
 from slurmddp.monitoring.status import JobStatus, last_submission, query_targets, submission_time
 from slurmddp.monitoring.status.job_status import json_value
-from slurmddp.runs import lookup
+from slurmddp.runs import lookup, registry
 from slurmddp.slurm.states import Phase
 from slurmddp.text import WIDTH, escape_text
 
 FAILED: Final = 1
 UNKNOWN: Final = 3
+_COLOURS: Final = {"running": "green", "queued": "yellow", "failed": "red", "cancelled": "magenta"}
 
 
 @click.command()
 @targets_argument
 @runs_dir_option
+@click.option("--all-folders", is_flag=True, help="Show the runs of every folder in which you have submitted any.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
-def status(words: tuple[str, ...], runs_dir: str, *, as_json: bool) -> int:
+def status(words: tuple[str, ...], runs_dir: str, *, all_folders: bool, as_json: bool) -> int:
     """Show runs and their jobs: state, reason, progress; a single named job with all details.
 
     Without names, the newest job of each run in this folder, the newest first. Exit status for named jobs: 0 if they
     are pending, running or done, 1 if one has failed or was cancelled, 3 if the state of one is not known. Of a run
     counts its running job, else the next pending one, else the last one.
     """
-    targets = lookup.find(words, runs_dir, local=True)
+    if all_folders and words:
+        raise UsageError("--all-folders shows every run; leave it out, or leave the names out")
+    folders = map(str, registry.known_folders()) if all_folders else (runs_dir,)
+    targets = [target for folder in folders for target in lookup.find(words, folder, local=True)]
     runs = (
         targets if words else [last_submission(target) for target in sorted(targets, key=submission_time, reverse=True)]
     )
@@ -44,7 +51,7 @@ def status(words: tuple[str, ...], runs_dir: str, *, as_json: bool) -> int:
     if as_json:
         click.echo(json.dumps([status_record(item) for item in shown]))
     else:
-        _print(shown, statuses, runs_dir, named=bool(words))
+        _print(shown, statuses, "any folder" if all_folders else runs_dir, named=bool(words))
     return _exit_status([item for group in statuses for item in _current_tasks(group)], named=bool(words))
 
 
@@ -75,13 +82,23 @@ def _print(shown: Sequence[JobStatus], groups: Sequence[Sequence[JobStatus]], ru
         hint = "submit one by `slurmddp submit`, or give --runs-dir"
         print_message(f"there are no submitted runs in {escape_text(runs_dir)}; {hint}")
         return
-    width = max(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else WIDTH
+    width = max(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else sys.maxsize
     for line in _format(shown, groups, named=named, width=width):
-        click.echo(line)
+        click.echo(_paint_state(line, shown))
     if silence := next((item.silence for item in shown if item.silence), ""):
         print_message(
             f"Slurm's controller does not answer ({escape_text(silence)}); the states come from files and may be old"
         )
+
+
+def _paint_state(line: str, shown: Sequence[JobStatus]) -> str:
+    """Return the line with its state in colour; click leaves the colour out where stdout is no terminal."""
+    if os.environ.get("NO_COLOR"):
+        return line
+    colours = {escape_text(item.state): _COLOURS[item.phase] for item in shown if item.phase in _COLOURS}
+    states = "|".join(map(re.escape, colours))
+    paint = lambda found: click.style(found[0], fg=colours[found[0]])  # noqa: E731
+    return re.sub(rf"(?<=\s)({states})(?=\s|$)", paint, line, count=1) if states else line
 
 
 def _format(

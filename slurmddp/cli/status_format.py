@@ -10,8 +10,8 @@ from slurmddp.monitoring.status.job_status import Happened
 from slurmddp.text import WIDTH, escape_text, format_duration, format_table, shorten_text, wrap_text
 
 _HEAD: Final = ("RUN", "JOB", "STATE", "TIME", "WHAT")
-_NAME: Final = 16
-_SETTING: Final = 28
+_LEAST_WHAT: Final = 24
+"""Columns of the last cell that are shown on a terminal at least: names are never cut, since they are typed."""
 _MOST_TASKS: Final = 4
 """More tasks of an array in the same state are shown as one row."""
 _MOST_LISTED: Final = 5
@@ -35,7 +35,7 @@ def format_jobs(statuses: Sequence[JobStatus], *, each: bool = False, width: int
     left = [line.rstrip() for line in format_table([_HEAD[:-1], *(row[:-1] for row in cells)])]
     used = max(map(len, left))
     for line, what in zip(left, [_HEAD[-1], *(row[-1] for row in cells)], strict=True):
-        yield f"{line.ljust(used)}  {shorten_text(what, width - used - 2)}".rstrip()
+        yield f"{line.ljust(used)}  {shorten_text(what, max(width - used - 2, _LEAST_WHAT))}".rstrip()
 
 
 def format_job(status: JobStatus) -> Iterator[str]:
@@ -66,8 +66,9 @@ def _cells(group: Sequence[JobStatus]) -> Iterator[tuple[str, ...]]:
 
 def _row(status: JobStatus, job_id: str, text: str) -> tuple[str, ...]:
     time = "" if status.elapsed_s is None or status.phase == "queued" else format_duration(status.elapsed_s)
-    width = _SETTING if status.run and status.name == status.run.path.name and status.run.sweep else _NAME
-    return shorten_text(status.name, width), shorten_text(job_id, _NAME), escape_text(status.state), time, text
+    sweep = status.run.sweep if status.run and status.name == status.run.path.name else None
+    name = f"{sweep.path.name}/{status.name}" if sweep else status.name
+    return escape_text(name), job_id, escape_text(status.state), time, text
 
 
 def summarize(status: JobStatus) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from operator import attrgetter
 from typing import Any, Final, Self
 
 from slurmddp.exit_codes import DONE
@@ -107,7 +108,7 @@ class History(_Events):
     def attempts(self) -> tuple[Attempt, ...]:
         """The starts of its ranks, by the time of their first event."""
         found: dict[tuple[str, str], list[Event]] = {}
-        for event in self.events:
+        for event in filter(attrgetter("attempt"), self.events):  # the cancellation of a job before its start has none
             found.setdefault((event.job, event.attempt), []).append(event)
         made = [Attempt(tuple(events), job, name) for (job, name), events in found.items()]
         return tuple(sorted(made, key=lambda attempt: attempt.began))

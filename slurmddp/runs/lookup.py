@@ -7,6 +7,7 @@ from pathlib import Path
 
 from slurmddp.config.job_array import folder_name
 from slurmddp.errors import UsageError
+from slurmddp.runs import registry
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import read_origin, settings_of, submissions
 from slurmddp.slurm.job_info import LOCAL, JobRef, is_job_id
@@ -36,6 +37,9 @@ def find(words: Sequence[str], runs_dir: str, *, local: bool = False) -> list[Ta
     if not words:
         return [_all_jobs(run) for run in runs(runs_dir)] + (_find_local_runs(runs_dir) if local else [])
     by_job = _runs_by_job(runs_dir) if any(map(is_job_id, words)) else {}
+    if any(is_job_id(word) and JobRef.parse(word).array_id not in by_job for word in words):
+        for folder in reversed(registry.known_folders()):
+            by_job = _runs_by_job(str(folder)) | by_job
     return [
         _find_by_id(word, by_job) if is_job_id(word) else _find_by_name(word, runs_dir, local=local) for word in words
     ]
@@ -129,6 +133,8 @@ def _find_by_name(word: str, runs_dir: str, *, local: bool = False) -> Target:
         target = here
     if target.jobs:
         return target
+    if elsewhere := _find_elsewhere(word):
+        return elsewhere
     import difflib  # noqa: PLC0415 needed only when something is wrong
 
     near = difflib.get_close_matches(word, [known.path.name for known in runs(runs_dir)])
@@ -136,6 +142,16 @@ def _find_by_name(word: str, runs_dir: str, *, local: bool = False) -> Target:
         f"did you mean {' or '.join(near)}?" if near else "`slurmddp status` lists the runs; --runs-dir names another"
     )
     raise UsageError(f"{quote_value(word)} is no job id, and no run in {runs_dir} that was submitted; {hint}")
+
+
+def _find_elsewhere(word: str) -> Target | None:
+    """Return the run of that name in another folder of this user; None without one. Raises UsageError for several."""
+    runs = [RunDir(folder / word) for folder in registry.known_folders() if (folder / word).is_dir()]
+    found = [target for target in map(find_all_jobs, runs) if target.jobs]
+    if len(found) > 1:
+        places = ", ".join(str(target.run.path) for target in found if target.run)
+        raise UsageError(f"{quote_value(word)} is a run in several folders; name one of these: {places}")
+    return next(iter(found), None)
 
 
 def _jobs_of_setting(run: RunDir) -> Target:

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 Record = Mapping[str, str]
@@ -13,6 +13,8 @@ KEY_VALUE: Final = re.compile(r"(?<!\S)([A-Za-z][\w/:]*)=(\S*)")
 _NUMBER: Final = re.compile(r"(?a)(\d+(?:\.\d+)?)([KMG]?)\+?")
 _DURATION: Final = re.compile(r"(\d+-)?\d+(:\d+){0,2}", re.ASCII)
 _UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
+LATEST_START: Final = timedelta(days=60)
+"""Slurm expects the start behind a job without a time limit in a year or in centuries: such a time says nothing."""
 NO_VALUE: Final = frozenset({"", "(null)", "N/A", "n/a", "NONE", "None"})
 """Words for a missing value of a partition, a node, or the configuration."""
 

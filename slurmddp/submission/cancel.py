@@ -95,7 +95,7 @@ def _cancel_until_gone(
 
 
 def _record_cancellations(jobs: Iterable[JobStatus]) -> None:
-    """Record in the runs of started jobs who cancelled them; their jobs have ended and write no more.
+    """Record in the runs who cancelled their jobs, which have ended and write no more.
 
     Without accounting this is the only record. A run whose last event is a successful end stays finished: its job was
     about to end, or had ended.
@@ -104,7 +104,7 @@ def _record_cancellations(jobs: Iterable[JobStatus]) -> None:
     for job in jobs:
         run = runs(job.run).get(job.job_id, job.run) if job.run else None
         attempt = (job.progress.attempt if job.progress else "") or _newest_attempt(run, job.job_id)
-        if run and attempt and not is_finished(run):
+        if run and not job.ref.is_task_list and not is_finished(run):
             author = Author(job=job.job_id, attempt=attempt, host=os.uname().nodename)
             events.append(run, author, Cancel(by=environment.user()))
 

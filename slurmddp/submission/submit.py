@@ -26,7 +26,7 @@ from slurmddp.slurm import client, queries, sbatch_command
 from slurmddp.slurm.client import LostAnswerError, RefusedError
 from slurmddp.slurm.job_info import JobId, JobInfo
 from slurmddp.slurm.pending_reasons import explain, warning
-from slurmddp.slurm.values import slurm_time
+from slurmddp.slurm.values import LATEST_START, slurm_time
 from slurmddp.submission.compatibility import check_idle, check_kind, check_same
 from slurmddp.submission.prepare_data import prepare
 from slurmddp.submission.submit_once import Handover, Notice, Submitted
@@ -34,8 +34,6 @@ from slurmddp.version import __version__
 
 _FORCE_HINT: Final = "--force submits it all the same"
 _AT_ONCE: Final = timedelta(minutes=2)
-_LATEST_START: Final = timedelta(days=366)
-"""Behind a job without a time limit, Slurm expects a start in centuries: such a time is not shown."""
 _ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -299,7 +297,7 @@ def _report_run_state(request: Request, run: RunDir, code: Code | None, notice: 
 def _report_start(request: Request, start: datetime | None, notice: Notice) -> None:
     """Say when Slurm expects the job to start."""
     spec, now = request.resolved.spec, datetime.now(UTC)
-    if start and start - now < _LATEST_START and not spec.hold and not spec.dependency:
+    if start and start - now < LATEST_START and not spec.hold and not spec.dependency:
         notice(f"Slurm expects it to start {'at once' if start - now < _AT_ONCE else f'at {start:%Y-%m-%d %H:%M}'}")
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from slurmddp.config.job_array import Array
+from slurmddp.runs import registry
 from slurmddp.runs.layout import RunDir, append_record, write_whole
 from slurmddp.runs.submissions import folder_identity, submissions
 from slurmddp.script import git
@@ -180,4 +181,5 @@ class Handover:
             write_whole(self.run.spec, self.spec)
         except OSError as error:
             return f"{error.filename or self.run.path}: {error.strerror}"
+        registry.remember(self.run.path.parent)
         return ""

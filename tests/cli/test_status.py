@@ -39,13 +39,15 @@ FAILED = job(
 
 
 def test_the_table_fits_80_columns_and_has_no_control_characters():
-    lines = list(format_jobs([RUNNING, WAITING, FAILED, job("20", "BLURRED", age_s=3700)]))
+    lines = list(format_jobs([RUNNING, WAITING, job("20", "BLURRED", age_s=3700)]))
     assert all(len(line) <= 80 and line.isprintable() for line in lines)
     assert [line.split()[:3] for line in lines[:3]] == [
         ["RUN", "JOB", "STATE"], ["mnist", "17", "RUNNING"], ["mnist", "18_[1-3]", "PENDING"],
     ]  # fmt: skip
     assert "1m30s  step 50/200, loss 0.1235, 1h1m left" in lines[1]
-    assert "starts 2026-01-02" in lines[2] and "1h1m ago" in lines[4]
+    assert "starts 2026-01-02" in lines[2] and "1h1m ago" in lines[3]
+    long = list(format_jobs([RUNNING, FAILED]))
+    assert all(line.isprintable() for line in long) and "x" * 70 in long[2], "a name is typed: it is never cut"
 
 
 def test_many_tasks_in_the_same_state_are_one_row():

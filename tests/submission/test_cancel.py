@@ -51,18 +51,23 @@ def test_a_job_is_cancelled_once_while_it_leaves(told):
     orders = told({"17": "COMPLETING"}, {"17": "COMPLETING"}, {"17": "CANCELLED"})
     done, said = cancelled(job("17"))
     assert (done, orders) == ([("17", "CANCELLED")], [["17"]])
-    assert said == ["waiting until job 17 can no longer come back; Ctrl-C leaves it to Slurm"]
+    assert said == ["waiting until job 17 can no longer be requeued; Ctrl-C leaves that to Slurm"]
 
 
-def test_who_cancelled_a_job_that_had_started_is_in_its_runs_events(told, tmp_path):
+def test_who_cancelled_a_job_is_in_its_runs_events(told, tmp_path):
     run = RunDir(tmp_path)
     told({"17": "CANCELLED", "18": "CANCELLED", "19": "COMPLETED"})
     began = {number: replace(job(number), run=run, progress=Progress(attempt="0.0")) for number in ("17", "19")}
     cancelled(began["17"], replace(job("18"), run=run, progress=Progress()), began["19"])
-    (event,) = history.read(run).events
-    assert (event.kind, event.job, event.attempt, event.text("by")) == ("cancel", "17", "0.0", environment.user())
-    ended = run_progress.read_state(run, history.read(run), "17", gone=True)
-    assert (ended.state, ended.reason) == ("CANCELLED", f"cancelled by `slurmddp cancel` ({environment.user()})")
+    events = history.read(run).events
+    assert [(event.kind, event.job, event.attempt) for event in events] == [
+        ("cancel", "17", "0.0"),
+        ("cancel", "18", ""),
+    ]
+    for job_id in ("17", "18"):
+        ended = run_progress.read_state(run, history.read(run), job_id, gone=True)
+        assert (ended.state, ended.reason) == ("CANCELLED", f"cancelled by `slurmddp cancel` ({environment.user()})")
+    assert history.read(run).of_job("18").attempts == ()
 
 
 def test_of_a_sweep_it_is_in_the_events_of_each_setting_that_had_started(told, tmp_path):

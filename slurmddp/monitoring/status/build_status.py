@@ -18,6 +18,7 @@ from slurmddp.slurm.hostlist import expand
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.slurm.pending_reasons import JOB_ID, explain
 from slurmddp.slurm.states import OVER, phase_of
+from slurmddp.slurm.values import LATEST_START
 
 MANY: Final = 100
 """For up to `FEW` jobs all events are read, for up to this many the last 64 KiB, for more the last 1 KiB."""
@@ -101,7 +102,7 @@ def _from_row(job: RequestedJob, row: JobInfo, answers: Answers, histories: RunH
         name=job.run.path.name if job.run else row.name,
         state=row.state,
         reason=row.reason,
-        expected_start=row.started if row.phase == "queued" else None,
+        expected_start=_expected_start(row, histories.now),
         submitted=row.submitted,
         started=None if row.phase == "queued" else row.started,
         ended=row.ended if row.has_ended else None,
@@ -177,6 +178,13 @@ def _meaning(status: JobStatus) -> str:
         why = explain(status.reason, status.job_id)
         return stands or "; ".join(part for part in (why.meaning, why.advice) if part)
     return stands or _END_MEANINGS.get(status.state, "")
+
+
+def _expected_start(row: JobInfo, now: float) -> datetime | None:
+    """Return when Slurm expects a queued job to start, if that is more than a guess."""
+    if row.phase != "queued" or row.started is None:
+        return None
+    return row.started if row.started.timestamp() - now < LATEST_START.total_seconds() else None
 
 
 @cache
