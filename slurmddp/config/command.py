@@ -2,9 +2,10 @@
 
 import re
 import shlex
+from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import PurePath
-from typing import Final
+from typing import Final, NamedTuple
 
 from slurmddp.errors import UsageError
 from slurmddp.text import quote_value
@@ -31,16 +32,82 @@ _LAUNCHER_MODULES: Final = {
     "composer.cli.launcher": "composer",
 }
 _SHAPE: Final = {
-    **dict.fromkeys(("nnodes", "num-machines", "num-nodes", "nodes"), "nodes"),
+    **dict.fromkeys(("nnodes", "num-machines", "num-nodes", "nodes", "N"), "nodes"),
     **dict.fromkeys(("nproc-per-node", "nproc", "num-gpus", "ntasks-per-node"), "ntasks-per-node"),
     "num-processes": "",
 }
 """Our options, by the names that launchers have for them; the number of all ranks has none."""
 
+_TOTAL: Final = ("num-processes", "np", "n", "ntasks")
+"""Options of launchers for the number of all ranks."""
+_RENDEZVOUS: Final = {
+    **dict.fromkeys(("rdzv-backend", "rdzv-endpoint", "rdzv-id", "rdzv-conf", "master-addr", "master-port"), True),
+    **dict.fromkeys(("node-rank", "machine-rank", "main-process-ip", "main-process-port", "local-addr"), True),
+    "standalone": False,
+}
+"""Options of launchers that say where ranks meet, which is slurmddp's work; and whether a value follows them."""
+
 ACCELERATE_LAUNCH: Final = ("-m", "accelerate.commands.launch")
 """The first words of a COMMAND that was typed as `accelerate launch`; the worker does its work in each rank."""
 NO_PYTHON: Final = "--no-python"
 """The worker's option for a COMMAND that is an executable."""
+
+
+class Launch(NamedTuple):
+    """What a line that begins with a launcher asks for."""
+
+    name: str
+    command: tuple[str, ...]
+    """COMMAND without the options that are read here."""
+    nodes: int | None
+    ranks_per_node: int | None
+    """None where the launcher was to choose."""
+    left_out: tuple[str, ...]
+    """Options that have no meaning here."""
+
+
+def read_launch(words: tuple[str, ...]) -> Launch | None:
+    """Return what a launcher line asks for; None for another COMMAND, and for one that has an unknown option."""
+    name, rest = _split_launcher(words)
+    place = _program_place(rest)
+    if not name or place is None or (name in (_TORCHRUN, _ACCELERATE) and not place):
+        return None
+    numbers: dict[str, str] = {}
+    kept: list[str] = []
+    left_out: list[str] = []
+    options = list(rest[:place])
+    while options:
+        word = options.pop(0)
+        key, equals, value = word.partition("=")
+        key = key.lstrip("-").replace("_", "-")
+        takes_value = key in _SHAPE or key in _TOTAL or _RENDEZVOUS.get(key, False)
+        if takes_value and not equals:
+            value = options.pop(0) if options else ""
+        if key in _TOTAL or key in _SHAPE:
+            numbers[_SHAPE.get(key) or "ranks"] = value
+        elif key in _RENDEZVOUS:
+            left_out.append(f"--{key}")
+        elif name == _ACCELERATE:
+            kept.append(word)
+        elif not (name in ("srun", "mpirun") and not options and re.fullmatch(_RUNNERS, word)):
+            return None
+    if name == _ACCELERATE and not (numbers or left_out):
+        return None
+    shape = _shape(numbers)
+    program = _program_in(rest)
+    command = (_ACCELERATE, "launch", *kept, *rest[place:]) if name == _ACCELERATE else program
+    return shape and Launch(name, command, *shape, tuple(left_out))
+
+
+def _shape(numbers: Mapping[str, str]) -> tuple[int | None, int | None] | None:
+    """Return the numbers of nodes and of ranks on each; None where they are not whole numbers that fit."""
+    given = {key: int(value) for key, value in numbers.items() if value.isdecimal() and value.isascii()}
+    if any(value not in ("auto", "gpu") for key, value in numbers.items() if not given.get(key)):
+        return None
+    nodes, each, ranks = given.get("nodes"), given.get("ntasks-per-node"), given.get("ranks")
+    if ranks is not None and ranks % (nodes or 1):
+        return None
+    return nodes, each if ranks is None else ranks // (nodes or 1)
 
 
 def normalise(words: tuple[str, ...]) -> tuple[str, ...]:

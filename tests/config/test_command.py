@@ -9,6 +9,7 @@ from slurmddp.config.command import (
     is_worker,
     name_of,
     normalise,
+    read_launch,
     replace_arguments,
     script_of,
 )
@@ -163,3 +164,35 @@ def test_uv_is_an_executable():
     with pytest.raises(UsageError, match="--no-python before it, .*: --venv .venv train.py --x"):
         normalise(("uv", "run", "train.py", "--x"))
     assert check_executable(("uv", "run", "train.py")) == ("uv", "run", "train.py")
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"),
+    [
+        ("torchrun --nproc-per-node 8 train.py --lr 1", ("train.py --lr 1", None, 8, ())),
+        ("torchrun --nnodes=2 --nproc_per_node=8 -m pkg.train", ("-m pkg.train", 2, 8, ())),
+        (
+            "torchrun --standalone --nproc-per-node=gpu --rdzv-id 7 a.py",
+            ("a.py", None, None, ("--standalone", "--rdzv-id")),
+        ),
+        ("python -m torch.distributed.run --nnodes 2 a.py", ("a.py", 2, None, ())),
+        ("mpirun -np 8 python train.py", ("train.py", None, 8, ())),
+        ("srun -N 2 -n 16 python3 train.py", ("train.py", 2, 8, ())),
+        ("deepspeed train.py --deepspeed", ("train.py --deepspeed", None, None, ())),
+        (
+            "accelerate launch --num_processes 8 --num_machines 2 --mixed_precision bf16 a.py",
+            ("accelerate launch --mixed_precision bf16 a.py", 2, 4, ()),
+        ),
+        ("torchrun train.py", None),
+        ("accelerate launch --mixed_precision bf16 a.py", None),
+        ("torchrun --nnodes 1:4 a.py", None),
+        ("srun -n 3 -N 2 python a.py", None),
+        ("deepspeed --hostfile=hosts a.py", None),
+        ("mpirun -np 8 -x A=1 python a.py", None),
+        ("train.py --nproc-per-node 8", None),
+    ],
+)
+def test_a_launchers_line_is_read(typed, read):
+    found = read_launch(tuple(typed.split()))
+    launch = found and (" ".join(found.command), found.nodes, found.ranks_per_node, found.left_out)
+    assert launch == read
