@@ -84,8 +84,17 @@ USER_ERRORS = [
     ("render --nnodes 2", "use --nodes"),
     ("submit -o x.out", "output is in the run's folder, jobs/NAME/logs"),
     ("render --error=x", "output is in the run's folder, jobs/NAME/logs"),
-    ("submit --mail-user=me", "For another option of sbatch, use --sbatch KEY=VALUE"),
-    ("submit --nodess 2", "'--nodes'?) For another option of sbatch, use --sbatch KEY=VALUE"),
+    ("submit --mail-user=me", "No such option '--mail-user'; if it is one of sbatch's, use --sbatch mail-user=VALUE"),
+    ("submit --nodess 2", "No such option '--nodess'; did you mean --nodes or --nodelist?"),
+    ("submit --gpu 2", "No such option '--gpu'; did you mean --gpus-per-node?"),
+    ("submit --array 1-3", "use `slurmddp sweep --set KEY=VALUE,...`"),
+    ("submit --venv none", "--venv: 'none' is no virtual environment here, as it has no bin/python"),
+    ("submit --container ./none.sif", "--container: there is no file './none.sif' here"),
+    ("log", "there is no command 'log'; did you mean logs?"),
+    ("train.py --lr 1", "there is no command 'train.py'; to submit it, type: slurmddp submit train.py --lr 1"),
+    ("sweep result train", "type: slurmddp sweep results train"),
+    ("status --all-folders train", "--all-folders shows every run; leave it out, or leave the names out"),
+    ("submit -N 3 torchrun --nnodes 2 train.py", "--nodes 3, but torchrun asks for 2 nodes; give one of them"),
     ("submit -- --data none", "is not a folder; allowed are digits"),
     ("submit --env NO_SUCH_VARIABLE", "NO_SUCH_VARIABLE is not set here"),
     ("submit --nodess 2", "No such option '--nodess'"),
@@ -95,7 +104,7 @@ USER_ERRORS = [
     ("render python", "alone; name a script"),
     ("run -- --data .", "has neither train-images-idx3-ubyte"),
     ("run --devices 0,0", "--devices 0,0: not a list"),
-    ("nothing", "No such command 'nothing'"),
+    ("nothing", "there is no command 'nothing'; slurmddp --help lists the commands"),
 ]
 
 

@@ -54,10 +54,31 @@ class _LazyGroup(click.Group):
         command: click.Command = getattr(module, cmd_name)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that the first word names; an error for another word says which command may be meant."""
+        if args and not args[0].startswith("-") and args[0] not in _COMMANDS:
+            raise click.UsageError(_explain_unknown_command(args))
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+def _explain_unknown_command(args: list[str]) -> str:
+    import shlex
+
+    from slurmddp.config.option_types import find_similar
+    from slurmddp.text import quote_value
+
+    said = f"there is no command {quote_value(args[0])}"
+    if args[0].endswith((".toml", ".py")):
+        return f"{said}; to submit it, type: slurmddp submit {shlex.join(args)}"
+    near = find_similar(args[0], list(_COMMANDS), cutoff=0.6)
+    return f"{said}; did you mean {' or '.join(near)}?" if near else f"{said}; slurmddp --help lists the commands"
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

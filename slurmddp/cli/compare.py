@@ -73,7 +73,10 @@ def _model_file(target: str, runs_dir: str) -> Path:
         return Path(target)
     path = _find_run(target, runs_dir).model
     if not path.is_file():
-        raise UsageError(f"run {quote_value(target)} has no model.pt: it has not finished; give a file")
+        raise UsageError(
+            f"run {quote_value(target)} has no model.pt: the bundled worker and `run.steps` write one at the end of a "
+            "training; give the path of a file"
+        )
     return path
 
 

@@ -2,7 +2,7 @@
 
 import os
 import shlex
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -12,7 +12,7 @@ from slurmddp.cli import discard_stdout
 from slurmddp.config import job_files
 from slurmddp.config import resolve as config
 from slurmddp.config.job_spec import JOB_FIELDS
-from slurmddp.config.option_types import Field
+from slurmddp.config.option_types import Field, find_similar
 from slurmddp.config.toml import Source
 from slurmddp.config.worker_options import WORKER_FIELDS
 from slurmddp.errors import UsageError
@@ -285,7 +285,7 @@ def write_bytes(stream: TextIO, raw: bytes) -> None:
         raise discard_stdout(error) from error
 
 
-def _explain_unknown_option(error: click.NoSuchOption, known: Container[str]) -> str:
+def _explain_unknown_option(error: click.NoSuchOption, known: Collection[str]) -> str:
     """Return the message for an option that the command does not have, with what to type instead."""
     name = error.option_name
     equivalent = _EQUIVALENTS.get(name, "")
@@ -293,8 +293,16 @@ def _explain_unknown_option(error: click.NoSuchOption, known: Container[str]) ->
         return f"No such option {quote_value(name)}; use {equivalent}"
     if name in _OUTPUT_OPTIONS:
         return f"No such option {quote_value(name)}; the output is in the run's folder, jobs/NAME/logs"
-    more = " For another option of sbatch, use --sbatch KEY=VALUE" if "--sbatch" in known else ""
-    return f"{error.format_message()}{more}"
+    if name in ("-a", "--array"):
+        return f"No such option {quote_value(name)}; use `slurmddp sweep --set KEY=VALUE,...`"
+    said = f"No such option {quote_value(name)}"
+    names = [option for option in known if option.startswith("--")]
+    begun = [option for option in names if option.startswith(name)]
+    if near := begun[:3] or find_similar(name, names, cutoff=0.75):
+        return f"{said}; did you mean {' or '.join(near)}?"
+    if "--sbatch" in known:
+        said += f"; if it is one of sbatch's, use --sbatch {name.lstrip('-')}=VALUE"
+    return f"{said}; --help-all lists the options"
 
 
 def _click_option(field: Field, kind: type[click.Option], name: str) -> Callable[[Any], Any]:

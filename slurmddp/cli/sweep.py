@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
@@ -38,6 +39,8 @@ class _Sweep(JobCommand):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """Give the words after `results` to that command."""
+        if args[:1] == ["result"]:
+            raise UsageError(f"type: slurmddp sweep results {shlex.join(args[1:])}")
         if args[:1] == ["results"]:
             return show_results.make_context(f"{info_name} results", args[1:], parent=parent, **extra)
         return super().make_context(info_name, args, parent=parent, **extra)
@@ -139,6 +142,8 @@ def show_results(name: str, by: str, *, highest: bool, as_csv: bool, as_json: bo
     else:
         for line in _format_results(found, by):
             click.echo(line)
+        if not any(result.metrics for result in found):
+            print_message("no setting has logged a metric; `run.log(loss=...)` of slurmddp.Checkpointer does")
 
 
 def _result_as_json(result: Result) -> dict[str, Any]:

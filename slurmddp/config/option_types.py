@@ -123,11 +123,11 @@ def unknown(key: str, allowed: Iterable[str], origin: str, *, what: str = "key")
     return UsageError(f"{origin}: unknown {what} {quote_value(key)}; {hint}")
 
 
-def find_similar(name: str, known: Iterable[str]) -> list[str]:
-    """Return at most three known names that are spelled like this one."""
+def find_similar(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> list[str]:
+    """Return at most three known names that are spelled like this one; `cutoff` is difflib's, 1 for equal names."""
     import difflib  # noqa: PLC0415 needed only for an error
 
-    return difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+    return difflib.get_close_matches(name, list(known), n=3, cutoff=cutoff)
 
 
 def _is_text(raw: Any) -> bool:

@@ -46,6 +46,21 @@ def check_program(spec: JobSpec) -> None:
         _check_script(script_of(spec.command))
 
 
+def check_environment(spec: JobSpec) -> None:
+    """Raise UsageError when the virtual environment or the container's image is missing on this machine."""
+    if spec.venv and not (Path(spec.venv) / "bin" / "python").exists():
+        raise UsageError(
+            f"--venv: {quote_value(spec.venv)} is no virtual environment here, as it has no bin/python; check the path, "
+            "or give --force if only the nodes have it"
+        )
+    image = spec.container or ""
+    if image.startswith(("/", "./", "../")) and not Path(image).exists():
+        raise UsageError(
+            f"--container: there is no file {quote_value(image)} here; check the path, or give --force if only the "
+            "nodes have it"
+        )
+
+
 def _may_be_inside(spec: JobSpec, path: str | None) -> bool:
     return spec.container is not None and path is not None and path.startswith("/")
 

@@ -20,7 +20,7 @@ from slurmddp.runs.history import is_finished
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import read_origin, submissions
 from slurmddp.script import snapshot
-from slurmddp.script.build import build_script, check_program
+from slurmddp.script.build import build_script, check_environment, check_program
 from slurmddp.script.snapshot import Code, read_code
 from slurmddp.slurm import client, queries, sbatch_command
 from slurmddp.slurm.client import LostAnswerError, RefusedError
@@ -65,6 +65,7 @@ def submit(
     run, code = handover.run, handover.code
     _check_run(request, run, change=change)
     if not force:
+        check_environment(request.resolved.spec)
         _check_limits(request)
     for program in request.programs:
         prepare(program)
@@ -104,6 +105,8 @@ def dry_run(
     with _noted(problems):
         check_idle(request, handover.run, environ)
     if not force:
+        with _noted(problems):
+            check_environment(request.resolved.spec)
         with _noted(problems):
             _check_limits(request)
     said = ""

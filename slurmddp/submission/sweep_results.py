@@ -45,14 +45,16 @@ def results(run: RunDir) -> list[Result]:
 
 
 def ranked(found: list[Result], by: str, *, highest: bool) -> list[Result]:
-    """Return the results with the best first: the lowest of that metric, or the highest; those without it last.
+    """Return the results with the best first: the lowest of that metric, or the highest.
+
+    Settings without it come behind, and settings that are not done last.
 
     Raises UsageError when no setting has logged it.
     """
     names = dict.fromkeys(name for result in found for name in result.metrics)
     if names and by not in names:
         raise unknown(by, names, "--by", what="metric")
-    return sorted(found, key=lambda result: _sort_key(result.metrics.get(by), highest=highest))
+    return sorted(found, key=lambda one: (not one.done, *_sort_key(one.metrics.get(by), highest=highest)))
 
 
 def _sort_key(value: float | None, *, highest: bool) -> tuple[int, float]:

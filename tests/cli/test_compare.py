@@ -49,7 +49,7 @@ def test_what_cannot_be_compared_is_one_line_that_says_what_to_give(run, tmp_pat
     for targets, said in [
         ([str(run / "model.pt")], "give a second, or a run"),
         (["new"], "has 0 of its ranks' models; train it with the bundled worker's --save-all-ranks"),
-        (["exp", "new"], "'new' has no model.pt: it has not finished"),
+        (["exp", "new"], "'new' has no model.pt: the bundled worker"),
         (["exp", "none"], "'none' is no file, and no run in "),
     ]:
         with pytest.raises(UsageError, match=said):
