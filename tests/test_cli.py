@@ -88,7 +88,7 @@ USER_ERRORS = [
     ("submit --nodess 2", "No such option '--nodess'; did you mean --nodes or --nodelist?"),
     ("submit --gpu 2", "No such option '--gpu'; did you mean --gpus-per-node?"),
     ("submit --array 1-3", "use `slurmddp sweep --set KEY=VALUE,...`"),
-    ("submit --venv none", "--venv: 'none' is no virtual environment here, as it has no bin/python"),
+    ("submit --venv none", "--venv: 'none' is no virtual environment here: it has no bin/python"),
     ("submit --container ./none.sif", "--container: there is no file './none.sif' here"),
     ("log", "there is no command 'log'; did you mean logs?"),
     ("train.py --lr 1", "there is no command 'train.py'; to submit it, type: slurmddp submit train.py --lr 1"),

@@ -50,7 +50,7 @@ def check_environment(spec: JobSpec) -> None:
     """Raise UsageError when the virtual environment or the container's image is missing on this machine."""
     if spec.venv and not (Path(spec.venv) / "bin" / "python").exists():
         raise UsageError(
-            f"--venv: {quote_value(spec.venv)} is no virtual environment here, as it has no bin/python; check the path, "
+            f"--venv: {quote_value(spec.venv)} is no virtual environment here: it has no bin/python; check the path "
             "or give --force if only the nodes have it"
         )
     image = spec.container or ""
