@@ -2,7 +2,9 @@
 
 import json
 import os
+import shlex
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
@@ -20,7 +22,10 @@ from slurmddp.monitoring import follow as following
 from slurmddp.monitoring.logs.merge import ALL, ATTEMPT, LAST, Line, Selection, last, lines
 from slurmddp.monitoring.logs.select_files import find_job, next_job
 from slurmddp.monitoring.status import query_jobs
+from slurmddp.runs import lookup
 from slurmddp.runs.lookup import Target
+from slurmddp.slurm import queries
+from slurmddp.slurm.job_info import is_job_id
 from slurmddp.text import clean_line, escape_text
 
 _BLOCK_LINES: Final = 1000
@@ -66,11 +71,15 @@ def logs(  # noqa: PLR0913 - an argument for each option
     """Show a job's output: of rank 0 and the batch script, in the newest attempt.
 
     RUN means its newest job that has output; the default is the run that was submitted last. A task of an array is
-    named as in 17_3. On a terminal, control characters are left out; otherwise the output is unchanged.
+    named as in 17_3. Of a job of no run, it is the file that Slurm has for its output. On a terminal, control
+    characters are left out; otherwise the output is unchanged.
     """
     if ranks and everything:
         raise UsageError("--rank cannot be combined with --all; give one of them")
     tail = None if tail is None else min(tail, sys.maxsize)
+    if target and is_job_id(target) and lookup.find_one(target, runs_dir, local=True).run is None:
+        _write_foreign_output(target, tail, follow=follow)
+        return
     run, job_id = find_job(target, runs_dir)
     choose = _choose_errors() if errors else None
     wanted = Selection(
@@ -95,6 +104,20 @@ def logs(  # noqa: PLR0913 - an argument for each option
         print_message(f"job {job_id} has {what}; to wait for more, type: slurmddp logs -f {job_id}")
     elif everything and not as_json:
         _explain_order(writer)
+
+
+def _write_foreign_output(job_id: str, tail: int | None, *, follow: bool) -> None:
+    """Write the output of a job that was not submitted here, as far as Slurm still knows its file."""
+    path = queries.output_file(job_id, os.environ)
+    if path is None or not path.is_file():
+        where = f"; its output would be in {path}" if path else " and Slurm does not know it"
+        raise UsageError(f"job {job_id} is of no run{where}; `slurmddp status` lists the runs of this folder")
+    if follow:
+        raise UsageError(f"job {job_id} is of no run; to follow its output, type: tail -f {shlex.quote(str(path))}")
+    print_message(f"job {job_id} is of no run; this is {path}")
+    with path.open("rb") as output:
+        for line in output if tail is None else deque(output, tail):
+            sys.stdout.buffer.write(line)
 
 
 def _check_attempt(text: str, *, follow: bool) -> str:

@@ -4,9 +4,11 @@
 the answer was lost and there is time left.
 """
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 from slurmddp.errors import ClusterError
@@ -95,6 +97,17 @@ def show(job_id: str, environ: Environ) -> list[JobInfo]:
     if not _has_answered(answer):
         raise ClusterError(f"scontrol show job {job_id}: {answer.reason}")
     return parse_show(answer.stdout) if answer.status == 0 else []
+
+
+def output_file(job_id: str, environ: Environ) -> Path | None:
+    """Return the file of a job's standard output, by the controller; None when it does not know the job.
+
+    Raises ClusterError when it does not answer.
+    """
+    answer = client.ask(["scontrol", "show", "job", job_id], environ)
+    check_reached(answer)
+    found = re.search(r"^\s*StdOut=(/.+)$", answer.stdout, re.MULTILINE)
+    return Path(found[1]) if found else None
 
 
 def queue_command(job_ids: Sequence[str]) -> list[str]:

@@ -184,3 +184,29 @@ def test_follow_continues_through_a_restart_to_the_end_of_the_runs_last_job(slur
     assert "ended with status 0: done" in shown.read_text()
     assert len(re.findall("^the run goes on in job", said.read_text(), re.MULTILINE)) == 1
     assert "is COMPLETED" in said.read_text().splitlines()[-1]
+
+
+def test_of_a_job_of_no_run_it_is_slurms_file(slurm, slurm_env, wait_for_job, tmp_path):
+    (tmp_path / "by hand").mkdir()
+    words = ["--parsable", f"--chdir={tmp_path}/by hand", "--wrap=printf 'a\\nb\\n'"]
+    job_id = slurm("sbatch", *words).strip()
+    wait_for_job(job_id)
+
+    def call(*options):
+        words = [*WORDS, job_id, *options]
+        return subprocess.run(words, cwd=tmp_path, env=slurm_env, capture_output=True, text=True, check=False)
+
+    path = tmp_path / "by hand" / f"slurm-{job_id}.out"
+    until(path.exists)
+    assert call().stdout == "a\nb\n" and call("-n", "1").stdout == "b\n"
+    assert f"job {job_id} is of no run; this is {path}" in call().stderr
+    assert call("-f").stderr.endswith(f"type: tail -f '{path}'\n")
+    path.unlink()
+    assert call().stderr.startswith(f"Error: job {job_id} is of no run; its output would be in {path}")
+
+
+def test_a_job_that_nobody_knows_is_one_line(slurm_env, tmp_path):
+    words = [*WORDS, "99999999"]
+    done = subprocess.run(words, cwd=tmp_path, env=slurm_env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("Error: job 99999999 is of no run and Slurm does not know it")
