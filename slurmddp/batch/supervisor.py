@@ -29,10 +29,12 @@ from slurmddp.runs.events import Author, SupervisorEvent
 from slurmddp.runs.layout import write_whole
 from slurmddp.runs.ownership import Claim, HeldError, Ownership
 from slurmddp.runs.submissions import is_being_submitted, record_direct_submission, submissions
-from slurmddp.slurm.client import RefusedError
+from slurmddp.slurm.client import RefusedError, spread
 from slurmddp.slurm.job_info import JobInfo, JobRef
 
 ASK_AGAIN_S: Final = 10.0
+LONGEST_PAUSE_S: Final = 60.0
+"""A controller that does not answer is asked less and less often, by each of many jobs at another moment."""
 HOLDER_ENDS_S: Final = 5.0
 DISK_S: Final = 60.0
 DISK_TRIES: Final = 10
@@ -213,12 +215,13 @@ class Supervisor:
 
         Raises _FencedError when this process is no longer the job's batch script.
         """
+        tries = 0
         while True:
             try:
                 job = self.slurm.job(self.job.job_id)
             except ClusterError as error:
-                self.say(f"Slurm does not answer, asking again in {ASK_AGAIN_S:.0f} s: {error}")
-                self.clock.sleep(ASK_AGAIN_S)
+                self._pause(tries, error)
+                tries += 1
                 continue
             if job is None:
                 raise _FencedError("Slurm no longer knows the job")
@@ -228,6 +231,12 @@ class Supervisor:
             self.ends_at = None if left_s is None else self.clock.time() + left_s
             self.allocated = job.started.timestamp() if job.started else None
             return job
+
+    def _pause(self, tries: int, error: ClusterError) -> None:
+        """Wait until Slurm is asked again: 10, 20, 40, then 60 s, each by a fifth longer or shorter."""
+        pause_s = spread(min(ASK_AGAIN_S * 2**tries, LONGEST_PAUSE_S))
+        self.say(f"Slurm does not answer, asking again in {pause_s:.0f} s: {error}")
+        self.clock.sleep(pause_s)
 
     def _retry_while_disk_full(self, work: Callable[[], None]) -> str:
         """Do work in the run's folder, with retries while the disk is full; return the error, empty when it is done."""
@@ -324,10 +333,11 @@ class Supervisor:
         job = self._query_job()
         if job.requeue is False:
             return self._end_resumable(f"{wanted.reason}. The job may not be requeued (Requeue=0)")
-        now = Requeued(self._newest_checkpoint, int(self.clock.time() - self.started_at))
-        if refused := policy.check_requeue(self._past_requeues(), now, limit=self.options.max_requeues):
-            return self._end_resumable(f"{wanted.reason}. {refused}")
-        self._count_requeue(now)
+        if not job.preempted:  # a preemption without a grace time is not counted either: Slurm requeues the job itself
+            now = Requeued(self._newest_checkpoint, int(self.clock.time() - self.started_at))
+            if refused := policy.check_requeue(self._past_requeues(), now, limit=self.options.max_requeues):
+                return self._end_resumable(f"{wanted.reason}. {refused}")
+            self._count_requeue(now)
         nodes = self._excludable_nodes(wanted.lost_nodes, job)
         self.say(f"back into the queue: {wanted.reason}")
         self._record(events.JobRequeue(reason=wanted.reason, excluded=nodes))
@@ -339,15 +349,14 @@ class Supervisor:
         if nodes:  # ExcNodeList can be changed only after the requeue, which sends TERM to this process
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
         said = "no answer"
-        for _ in range(REQUEUE_TRIES):
+        for tries in range(REQUEUE_TRIES):
             try:
                 self.slurm.requeue(self.job.job_id)
             except RefusedError as error:
                 return str(error)
             except ClusterError as error:
                 said = str(error)
-                self.say(f"Slurm does not answer, asking again in {ASK_AGAIN_S:.0f} s: {said}")
-                self.clock.sleep(ASK_AGAIN_S)
+                self._pause(tries, error)
             else:
                 said = "it has accepted the requeue, and has not ended the job"
                 self._exclude(nodes, job)

@@ -17,6 +17,7 @@ from slurmddp.runs.history import Event
 from slurmddp.runs.layout import TAIL_BYTES, RunDir
 from slurmddp.runs.supervisor_records import job_outcome, last_end, parse_supervision
 from slurmddp.slurm import queries
+from slurmddp.slurm.client import spread
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.pending_reasons import warning
 from slurmddp.text import clean_line
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 ASK_S: Final = 10.0
 """Pause between two questions: sites throttle users who ask the controller more often."""
+LONGEST_PAUSE_S: Final = 60.0
+"""The pause while nothing changes: it grows by a tenth each time."""
 SOON_S: Final = 1.0
 """Pause when lines are held back, or an attempt has just ended: the state of the job may have changed."""
 READ_PAUSE_S: Final = 0.3
@@ -75,6 +78,8 @@ class _Follower:
     held: list[Line] = field(default_factory=list)
     state: str = ""
     """The state that was last told."""
+    unchanged: int = 0
+    """How many answers in a row have told the same."""
 
     def follow(self) -> JobInfo:
         """Ask for the state and read the output in turn, until the job has ended."""
@@ -102,8 +107,9 @@ class _Follower:
         reason = job.reason if job.phase == "queued" and job.reason != "None" else ""
         state = f"{job.state} ({reason})" if reason else job.state
         if state == self.state:
+            self.unchanged += 1
             return
-        self.state = state
+        self.state, self.unchanged = state, 0
         self.notice(f"job {self.output.job_id} is {state}")
         if job.phase == "queued" and (line := warning(job.reason, job.job_id)):
             self.notice(line)
@@ -122,11 +128,15 @@ class _Follower:
             if not hold:
                 self._show_held()
             is_soon = self.output.is_local or (may_be_soon and (self.held or self.output.is_change_expected))
-            pause_s = SOON_S if is_soon else ASK_S
+            pause_s = SOON_S if is_soon else self._pause_s()
             if time.monotonic() >= asked_at + pause_s:
                 return
             took_s = time.monotonic() - began  # many files, or slow ones: read for a third of the time at most
             time.sleep(min(max(READ_PAUSE_S, 2 * took_s), pause_s))
+
+    def _pause_s(self) -> float:
+        """Return the pause before the next question; many waiting commands spread theirs."""
+        return spread(min(ASK_S * 1.1 ** min(self.unchanged, 100), LONGEST_PAUSE_S))
 
     def _ask(self) -> JobInfo:
         """Return the job as soon as Slurm answers; new lines are shown while it does not."""

@@ -45,6 +45,11 @@ class RefusedError(ClusterError):
     """Slurm refuses a request, and would refuse it again."""
 
 
+def spread(pause_s: float) -> float:
+    """Return a pause that is by up to a fifth longer or shorter, so that many processes ask at different moments."""
+    return pause_s * (0.8 + 0.4 * os.urandom(1)[0] / 255)
+
+
 def ask(
     command: Sequence[str], environ: Mapping[str, str], *, stdin: bytes = b"", timeout_s: float = TIMEOUT_S
 ) -> Answer:
