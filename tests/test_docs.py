@@ -24,16 +24,26 @@ PAGES = [REPOSITORY / "README.md", REPOSITORY / "jobs" / "README.md", *sorted((R
 
 
 FOREIGN = {
-    "--init_from",
-    "--mixed_precision",
-    "--multirun",
-    "--output",
-    "--test-only",
-    "--nv",
-    "--signal",
-    "--protocol",
+    "--array",
     "--container-env",
     "--container-image",
+    "--cpu",
+    "--dryrun",
+    "--init_from",
+    "--max_retries",
+    "--mixed_precision",
+    "--multirun",
+    "--nnodes",
+    "--nproc-per-node",
+    "--nv",
+    "--output",
+    "--protocol",
+    "--rdzv-backend",
+    "--rdzv-endpoint",
+    "--rdzv_port",
+    "--script",
+    "--signal",
+    "--test-only",
 }
 """Options of other programs that the pages speak of."""
 
@@ -174,6 +184,11 @@ def test_the_pages_name_only_options_that_there_are():
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z_-]*", page.read_text())) - FOREIGN <= known, page
 
 
+def test_every_page_is_in_the_nav_of_the_site():
+    named = re.findall(r": ([a-z-]+\.md)$", (REPOSITORY / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(named) == sorted(path.name for path in (REPOSITORY / "docs").glob("*.md"))
+
+
 def test_the_pages_links_lead_somewhere():
     for page in PAGES:
         for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
@@ -208,6 +223,36 @@ def test_the_training_of_the_docs_trains_and_a_second_run_resumes_at_its_end(tra
         again = torch.load(path, weights_only=True)
         assert first.keys() == again.keys() == torch.nn.Linear(16, 1).state_dict().keys()
         assert all(torch.equal(first[name], again[name]) for name in first)
+
+
+def patched(text: str, diff: str) -> str:
+    lines, result, position = text.splitlines(), [], 0
+    for line in diff.splitlines()[2:]:
+        if line.startswith("@@"):
+            start = int(re.findall("[0-9]+", line)[0]) - 1
+            result += lines[position:start]
+            position = start
+        elif line.startswith("+"):
+            result.append(line[1:])
+        else:
+            assert lines[position] == line[1:]
+            result += [lines[position]] * line.startswith(" ")
+            position += 1
+    return "\n".join([*result, *lines[position:], ""])
+
+
+def test_the_tutorials_diff_makes_its_first_script_resumable(tmp_path):
+    """The diff of the second tutorial fits the script of the first; what comes out trains, and resumes at its end."""
+    docs = REPOSITORY / "docs"
+    (script,) = re.findall(r"```python\n(.*?)```", (docs / "first-job.md").read_text(), re.DOTALL)
+    (diff,) = re.findall(r"```diff\n(.*?)```", (docs / "first-resumable-training.md").read_text(), re.DOTALL)
+    (tmp_path / "resumable.py").write_text(patched(script, diff))
+    words = [sys.executable, "-m", "slurmddp", "run", "--ntasks-per-node", "2", "resumable.py", "--epochs", "2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    for said in ("step 0: loss", "resumed at step 20 from"):
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert said in done.stdout + done.stderr
 
 
 if __name__ == "__main__":
