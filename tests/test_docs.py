@@ -33,13 +33,9 @@ FOREIGN = {
     "--max_retries",
     "--mixed_precision",
     "--multirun",
-    "--nnodes",
-    "--nproc-per-node",
     "--nv",
     "--output",
     "--protocol",
-    "--rdzv-backend",
-    "--rdzv-endpoint",
     "--rdzv_port",
     "--script",
     "--signal",
@@ -156,32 +152,50 @@ def test_every_command_has_a_help_that_fits_80_columns(path):
     assert all(len(line) <= 80 for line in lines)
 
 
-def test_the_readmes_examples_are_understood(tmp_path):
-    """Each `slurmddp render` and `submit` line of the README renders."""
-    (tmp_path / "train.py").write_text("")
-    (tmp_path / "exp.toml").write_text(
-        re.findall(r"```toml\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)[0]
-    )
-    examples = re.findall(
-        r"^slurmddp (?:submit|render) (.*?)(?:  +#.*)?$", (REPOSITORY / "README.md").read_text(), re.MULTILINE
-    )
-    assert len(examples) >= 4
+def test_the_examples_of_the_first_pages_are_understood(tmp_path):
+    """Each `slurmddp render` and `submit` line of the README and of the tutorials renders."""
+    pages = [REPOSITORY / name for name in ("README.md", "docs/first-job.md", "docs/first-resumable-training.md")]
+    text = "\n".join(page.read_text() for page in pages)
+    for name in ("train.py", "bad.py", "resumable.py"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "exp.toml").write_text(re.findall(r"```toml\n(.*?)```", text, re.DOTALL)[0])
+    examples = re.findall(r"(?:^|\$ |`|\()slurmddp (?:submit|render) (.*?)(?=  +#|`|\)?$)", text, re.MULTILINE)
+    assert len(examples) >= 7
     for example in examples:
-        words = [word for word in example.split() if word != "--follow"]
-        done = subprocess.run(
-            [sys.executable, "-m", "slurmddp", "render", *words],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        words = [word for word in example.split() if word not in {"--follow", "--wait"}]
+        done = render(words, tmp_path)
         assert done.returncode == 0, (example, done.stderr)
+
+
+def render(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "slurmddp", "render", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_the_readmes_script_is_what_render_prints(tmp_path):
+    """But for the place of the Python, and its virtual environment."""
+    text = (REPOSITORY / "README.md").read_text()
+    (example,) = re.findall(r"`slurmddp render (.*?)` prints", text)
+    (shown,) = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "train.py").write_text("")
+    printed = render(example.split(), tmp_path).stdout
+    assert without_paths(shown) == without_paths(printed)
+
+
+def without_paths(script: str) -> str:
+    script = re.sub(r"^export VIRTUAL_ENV=.*\n", "", script, flags=re.MULTILINE)
+    return re.sub(r"\S+ -P -u -m", "python -P -u -m", script)
+
+
+def test_the_readme_is_short():
+    assert (REPOSITORY / "README.md").stat().st_size <= 6000
 
 
 def test_the_pages_name_only_options_that_there_are():
     known = set(re.findall(r"--[a-z][a-z-]*", REFERENCE.read_text()))
     for page in PAGES:
-        assert set(re.findall(r"(?<![\w-])--[a-z][a-z_-]*", page.read_text())) - FOREIGN <= known, page
+        text = re.sub(r"```bash\n.*?```", "", page.read_text(), flags=re.DOTALL)  # batch scripts
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z_-]*", text)) - FOREIGN <= known, page
 
 
 def test_every_page_is_in_the_nav_of_the_site():
