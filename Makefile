@@ -79,6 +79,10 @@ bench: $(VENV)/installed slurm
 docs: $(VENV)/installed
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	if grep -rlE '(src|<link[^>]*href)="?(https?:)?//' site --include=*.html; then
+	  echo "these pages load something from the network"
+	  exit 1
+	fi
 	echo "the site is $(CURDIR)/site/index.html"
 
 clean:
