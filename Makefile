@@ -6,10 +6,11 @@
 # make frameworks   public programs, fetched by git: each started, stopped in three ways, compared with torchrun
 # make check   formatting, lint and types
 # make bench   benchmarks, each a ratio measured in one run
+# make docs    the site of docs/ in site/: open site/index.html; a warning is an error
 .ONESHELL:
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: demo test soak chaos frameworks programs check bench slurm clean
+.PHONY: demo test soak chaos frameworks programs check bench docs slurm clean
 
 PYTHON ?= python3
 VENV := .venv$(SLURM:%=-%)
@@ -75,5 +76,14 @@ check: $(VENV)/installed
 bench: $(VENV)/installed slurm
 	@for benchmark in benchmarks/*.py; do PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python "$$benchmark"; done
 
+docs: $(VENV)/installed
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	if grep -rlE '(src|<link[^>]*href)="?(https?:)?//' site --include=*.html; then
+	  echo "these pages load something from the network"
+	  exit 1
+	fi
+	echo "the site is $(CURDIR)/site/index.html"
+
 clean:
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) build dist site

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import click
@@ -19,22 +20,29 @@ from slurmddp.config.worker_options import WORKER_FIELDS
 
 REPOSITORY = Path(__file__).parent.parent
 REFERENCE = REPOSITORY / "docs" / "reference.md"
+README = REPOSITORY / "README.md"
 EVENTS = [REPOSITORY / "slurmddp" / "runs" / name for name in ("training_events.py", "events.py")]
 TRAINING = REPOSITORY / "docs" / "training.md"
-PAGES = [REPOSITORY / "README.md", REPOSITORY / "jobs" / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+PAGES = [README, REPOSITORY / "jobs" / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 
 
 FOREIGN = {
-    "--init_from",
-    "--mixed_precision",
-    "--multirun",
-    "--output",
-    "--test-only",
-    "--nv",
-    "--signal",
-    "--protocol",
+    "--array",
     "--container-env",
     "--container-image",
+    "--cpu",
+    "--dryrun",
+    "--init_from",
+    "--max_retries",
+    "--mixed_precision",
+    "--multirun",
+    "--nv",
+    "--output",
+    "--protocol",
+    "--rdzv_port",
+    "--script",
+    "--signal",
+    "--test-only",
 }
 """Options of other programs that the pages speak of."""
 
@@ -163,32 +171,60 @@ def test_the_groups_of_the_help_have_every_option_of_the_job():
     )
 
 
-def test_the_readmes_examples_are_understood(tmp_path):
-    """Each `slurmddp render` and `submit` line of the README renders."""
-    (tmp_path / "train.py").write_text("")
-    (tmp_path / "exp.toml").write_text(
-        re.findall(r"```toml\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)[0]
-    )
-    examples = re.findall(
-        r"^slurmddp (?:submit|render) (.*?)(?:  +#.*)?$", (REPOSITORY / "README.md").read_text(), re.MULTILINE
-    )
-    assert len(examples) >= 4
+def test_the_examples_of_the_first_pages_are_understood(tmp_path):
+    """Each `slurmddp render` and `submit` line of the README and of the tutorials renders."""
+    pages = [REPOSITORY / name for name in ("README.md", "docs/first-job.md", "docs/first-resumable-training.md")]
+    text = "\n".join(page.read_text() for page in pages)
+    for name in ("train.py", "bad.py", "resumable.py"):
+        (tmp_path / name).write_text("")
+    (tmp_path / "exp.toml").write_text(re.findall(r"```toml\n(.*?)```", text, re.DOTALL)[0])
+    examples = re.findall(r"(?:^|\$ |`|\()slurmddp (?:submit|render) (.*?)(?=  +#|`|\)?$)", text, re.MULTILINE)
+    assert len(examples) >= 7
     for example in examples:
-        words = [word for word in example.split() if word != "--follow"]
-        done = subprocess.run(
-            [sys.executable, "-m", "slurmddp", "render", *words],
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        words = [word for word in example.split() if word not in {"--follow", "--wait"}]
+        done = render(words, tmp_path)
         assert done.returncode == 0, (example, done.stderr)
+
+
+def render(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "slurmddp", "render", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def test_the_readmes_script_is_what_render_prints(tmp_path):
+    """But for the place of the Python, and its virtual environment. `python tests/test_docs.py` writes it anew."""
+    assert without_paths(README.read_text()) == without_paths(readme(tmp_path))
+
+
+def readme(folder: Path) -> str:
+    """Return the README with the script that its `slurmddp render` line prints now, with a neutral path."""
+    text = README.read_text()
+    (example,) = re.findall(r"`slurmddp render (.*?)` prints", text)
+    (folder / "train.py").write_text("")
+    script = re.sub(r"\S+(?=/bin/python3? -P)", "/home/me/venv", render(example.split(), folder).stdout)
+    environment = 'export VIRTUAL_ENV=/home/me/venv PATH=/home/me/venv/bin:"$PATH"'
+    script = re.sub(r"^export VIRTUAL_ENV=.*", environment, script, flags=re.MULTILINE)
+    return re.sub(r"(?s)(?<=```bash\n).*?(?=```)", lambda _: script, text, count=1)
+
+
+def without_paths(text: str) -> str:
+    return re.sub(r"(?m)^export VIRTUAL_ENV=.*\n|\S+/(?=python3? -P)|(?<=python)3(?= -P)", "", text)
+
+
+def test_the_readme_is_short():
+    assert README.stat().st_size <= 6000
 
 
 def test_the_pages_name_only_options_that_there_are():
     known = set(re.findall(r"--[a-z][a-z-]*", REFERENCE.read_text()))
     for page in PAGES:
-        assert set(re.findall(r"(?<![\w-])--[a-z][a-z_-]*", page.read_text())) - FOREIGN <= known, page
+        text = re.sub(r"```bash\n.*?```", "", page.read_text(), flags=re.DOTALL)  # batch scripts
+        assert set(re.findall(r"(?<![\w-])--[a-z][a-z_-]*", text)) - FOREIGN <= known, page
+
+
+def test_every_page_is_in_the_nav_of_the_site():
+    named = re.findall(r": ([a-z-]+\.md)$", (REPOSITORY / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert sorted(named) == sorted(path.name for path in (REPOSITORY / "docs").glob("*.md"))
 
 
 def test_the_pages_links_lead_somewhere():
@@ -227,5 +263,37 @@ def test_the_training_of_the_docs_trains_and_a_second_run_resumes_at_its_end(tra
         assert all(torch.equal(first[name], again[name]) for name in first)
 
 
+def patched(text: str, diff: str) -> str:
+    lines, result, position = text.splitlines(), [], 0
+    for line in diff.splitlines()[2:]:
+        if line.startswith("@@"):
+            start = int(re.findall("[0-9]+", line)[0]) - 1
+            result += lines[position:start]
+            position = start
+        elif line.startswith("+"):
+            result.append(line[1:])
+        else:
+            assert lines[position] == line[1:]
+            result += [lines[position]] * line.startswith(" ")
+            position += 1
+    return "\n".join([*result, *lines[position:], ""])
+
+
+def test_the_tutorials_diff_makes_its_first_script_resumable(tmp_path):
+    """The diff of the second tutorial fits the script of the first; what comes out trains, and resumes at its end."""
+    docs = REPOSITORY / "docs"
+    (script,) = re.findall(r"```python\n(.*?)```", (docs / "first-job.md").read_text(), re.DOTALL)
+    (diff,) = re.findall(r"```diff\n(.*?)```", (docs / "first-resumable-training.md").read_text(), re.DOTALL)
+    (tmp_path / "resumable.py").write_text(patched(script, diff))
+    words = [sys.executable, "-m", "slurmddp", "run", "--ntasks-per-node", "2", "resumable.py", "--epochs", "2"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    for said in ("step 0: loss", "resumed at step 20 from"):
+        done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert said in done.stdout + done.stderr
+
+
 if __name__ == "__main__":
     REFERENCE.write_text(reference())
+    with tempfile.TemporaryDirectory() as folder:
+        README.write_text(readme(Path(folder)))
