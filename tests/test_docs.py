@@ -36,6 +36,7 @@ FOREIGN = {
     "--max_retries",
     "--mixed_precision",
     "--multirun",
+    "--nproc-per-node",
     "--nv",
     "--output",
     "--protocol",
