@@ -107,12 +107,18 @@ def _apply_recipe(resolved: Resolved) -> Resolved:
     return resolved.replace(f"{RECIPE}{found.name}", resume_args=found.resume_args, checkpoints=found.checkpoints)
 
 
-def _order_layers(files: Sequence[Source], *nearer: Layer) -> list[Layer]:
-    """Return the layers of the files, and those that beat the files, the weakest first."""
+def _order_layers(files: Sequence[Source], environment: Layer, typed: Layer = Layer("command line", {})) -> list[Layer]:
+    """Return the layers of the files, and those that beat the files, the weakest first.
+
+    A profile beats the plain values of its own file; one that was typed beats those of all files.
+    """
     plain = [layer for file in reversed(files) for layer in file.layers(None)]
-    profile = _merge(layer.options for layer in (*plain, *nearer)).get("profile")
+    profile = _merge(layer.options for layer in (*plain, environment, typed)).get("profile")
     name = _check_profile(profile, files) if profile else None
-    return [*(layer for file in reversed(files) for layer in file.layers(name)), *nearer]
+    layers = [list(file.layers(name)) for file in reversed(files)]
+    if "profile" in typed.options:
+        layers = [[several[0] for several in layers], *(several[1:] for several in layers)]
+    return [*(one for several in layers for one in several), environment, typed]
 
 
 def _merge(layers: Iterable[Mapping[str, Given]]) -> dict[str, Given]:
