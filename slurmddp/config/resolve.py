@@ -23,6 +23,7 @@ from slurmddp.text import quote_value
 from slurmddp.variables import NAMES
 
 BUILT_IN: Final = "built-in"
+_NOTHING_TYPED: Final = Layer("command line", {})
 DERIVED_NAMES: Final = ("the job file's name", "COMMAND", "the worker's task")
 """Where the name of a job comes from when none was given."""
 RECIPE: Final = "the recipe of "
@@ -107,7 +108,7 @@ def _apply_recipe(resolved: Resolved) -> Resolved:
     return resolved.replace(f"{RECIPE}{found.name}", resume_args=found.resume_args, checkpoints=found.checkpoints)
 
 
-def _order_layers(files: Sequence[Source], environment: Layer, typed: Layer = Layer("command line", {})) -> list[Layer]:
+def _order_layers(files: Sequence[Source], environment: Layer, typed: Layer = _NOTHING_TYPED) -> list[Layer]:
     """Return the layers of the files, and those that beat the files, the weakest first.
 
     A profile beats the plain values of its own file; one that was typed beats those of all files.
