@@ -319,10 +319,14 @@ def _click_option(field: Field, kind: type[click.Option], name: str) -> Callable
         metavar=option.metavar or "|".join(field.choices) or ("N" if field.is_number else "TEXT"),
         multiple=field.is_list,
         help=_help_text(field),
-        shell_complete=lambda _context, _option, incomplete: [
-            word for word in field.choices if word.startswith(incomplete)
-        ],
+        shell_complete=lambda _context, _option, incomplete: _complete_value(field, incomplete),
     )
+
+
+def _complete_value(field: Field, incomplete: str) -> list[str]:
+    from slurmddp.cli.option_values import complete_value  # only a shell that completes needs it
+
+    return complete_value(field, incomplete)
 
 
 def _help_text(field: Field) -> str:
