@@ -13,6 +13,7 @@ from typing import Any, Final
 from slurmddp.diagnose import NONE, UNKNOWN, Diagnosis, diagnose, diagnose_attempt
 from slurmddp.errors import ClusterError
 from slurmddp.monitoring import status
+from slurmddp.monitoring.logs.tail import file_size, start_of_tail
 from slurmddp.monitoring.status import JobStatus
 from slurmddp.monitoring.status.job_status import json_value
 from slurmddp.report.attempts import Attempt
@@ -20,17 +21,19 @@ from slurmddp.report.downsample import read_events
 from slurmddp.report.goodput import Figures, compute_figures
 from slurmddp.report.timeline import Timeline, build_timeline
 from slurmddp.runs.history import Event, History
-from slurmddp.runs.layout import RunDir
+from slurmddp.runs.layout import TAIL_BYTES, RunDir
 from slurmddp.runs.lookup import Target, find_all_jobs
 from slurmddp.runs.submissions import parse_time, submissions
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.states import Phase
-from slurmddp.text import mask_secrets
+from slurmddp.text import clean_line, mask_secrets
 
 WORKER: Final = "the bundled worker"
 
 MOST_CAUSES: Final = 20
 """How many of the attempts that failed are diagnosed."""
+LAST_LINES: Final = 40
+"""Of the rank that failed first."""
 _FAILED: Final = frozenset({"crashed", "failed", "silent"})
 _BY_OUTCOME: Final[Mapping[str, Phase]] = {
     "done": "done",
@@ -60,6 +63,8 @@ class Report:
     figures: Figures
     diagnosis: Diagnosis | None = None
     """Why it failed; None if it did not, or if that is not known."""
+    last_lines: tuple[str, ...] = ()
+    """The last lines of the rank that failed first, without secrets."""
     causes: Mapping[str, Diagnosis] = field(default_factory=dict)
     """Why attempts failed, by their labels, as far as that is known."""
 
@@ -92,8 +97,19 @@ def collect_report(run: RunDir, environ: Mapping[str, str], *, now: float) -> Re
         return report
     job_id = report.status.job_id if report.status else report.attempts[-1].job
     with suppress(ClusterError):
-        return replace(report, diagnosis=_mask_secrets(diagnose(run, job_id, environ)))
+        found = _mask_secrets(diagnose(run, job_id, environ))
+        return replace(report, diagnosis=found, last_lines=_read_last_lines(run, found))
     return report
+
+
+def _read_last_lines(run: RunDir, found: Diagnosis) -> tuple[str, ...]:
+    if found.rank is None or not found.attempt:
+        return ()
+    path = run.rank_log(found.job_id, found.attempt, found.rank)
+    with suppress(OSError), path.open("rb") as log:
+        log.seek(start_of_tail(path, LAST_LINES, file_size(path)))
+        return tuple(str(mask_secrets(clean_line(line))) for line in log.read(TAIL_BYTES).splitlines())
+    return ()
 
 
 def _diagnose_attempts(run: RunDir, report: Report) -> Iterator[tuple[str, Diagnosis]]:

@@ -226,12 +226,16 @@ def test_a_diagnosis_is_told_in_full(recorded, monkeypatch):
         what="rank 3 raised <b>ValueError</b>",
         rank=3,
         host="n2",
+        attempt="9.0",
         evidence=(Line("logs/3.out", 4, "ValueError: </pre>boom"),),
         others="3 ranks then lost their peer",
         advice="correct the program",
         again=False,
     )
     monkeypatch.setattr("slurmddp.report.collect.diagnose", lambda *_: found)
+    log = recorded.rank_log("2807915", "9.0", 3)
+    log.parent.mkdir(parents=True)
+    log.write_text("".join(f"line {number} \x1b[1m<b>\n" for number in range(100)) + "token=s3cret\n")
     done, failed = '"status": 0, "reason": "done"', '"status": 77, "reason": "rank 3 on n2: ValueError"'
     recorded.events.write_text(recorded.events.read_text().replace(done, failed))
     text = Page(of(recorded)).text
@@ -239,6 +243,8 @@ def test_a_diagnosis_is_told_in_full(recorded, monkeypatch):
     for words in shown:
         assert words in text
     assert "Trying again would end the same way." in text and "failed" in text
+    assert "the last lines of rank 3" in text and "line 61 <b>" in text and "line 99 <b>" in text
+    assert "line 60 <b>" not in text and "s3cret" not in text
 
 
 def test_only_the_newest_of_very_many_attempts_are_drawn(run):
