@@ -75,7 +75,7 @@ def test_a_tracked_loop(tracker, partition, submit, stop, wait_for_job, tmp_path
     assert wait_for_job(job.job_id, timeout_s=900)["JobState"] == "COMPLETED", job.story()
     wait_for_job(calm.job_id)
     assert (job.run.path / "model.pt").read_bytes() == (calm.run.path / "model.pt").read_bytes()
-    assert len(job.events("requeue")) >= TURNS
+    assert len(job.attempts()) > TURNS
     for rank in range(2):
         taken = [int(step) for step in (job.run.path / f"steps.{rank}").read_text().split()]
         assert sorted(set(taken)) == [*range(STEPS)]
