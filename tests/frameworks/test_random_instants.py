@@ -68,12 +68,12 @@ def test_a_tracked_loop(tracker, partition, submit, stop, wait_for_job, tmp_path
     settings += [f"--env=MLFLOW_TRACKING_URI=file://{tmp_path}/mlruns", "--env=MLFLOW_ALLOW_FILE_STORE=true"]
     program = str(PROGRAMS / "tracked_loop.py")
     calm = submit("calm", "fork", program, "none", str(STEPS), "0", nodes=1)
+    wait_for_job(calm.job_id)
     job = submit("job", "srun", *settings, program, tracker, str(STEPS), "0.1", partition=partition)
     ways = ["preempt", "time limit"] if partition == "low" else ["preempt"]
     for _ in range(TURNS):
         assert stop(job, *ways), job.story()
     assert wait_for_job(job.job_id, timeout_s=900)["JobState"] == "COMPLETED", job.story()
-    wait_for_job(calm.job_id)
     assert (job.run.path / "model.pt").read_bytes() == (calm.run.path / "model.pt").read_bytes()
     assert len(job.attempts()) > TURNS
     for rank in range(2):
@@ -92,12 +92,12 @@ def test_lightning_with_its_wandb_logger(submit, stop, wait_for_job, tmp_path):
     epochs = str(STEPS // 8)
     program = str(PROGRAMS / "lightning_fit.py")
     calm = submit("calm", "fork", program, epochs, str(tmp_path / "calm"), "0", nodes=1)
+    wait_for_job(calm.job_id)
     settings = ["--env=WANDB_MODE=offline", f"--env=WANDB_DIR={tmp_path}"]
     job = submit("job", "srun", *settings, program, epochs, str(tmp_path), "0.1", "wandb")
     for _ in range(TURNS):
         assert stop(job, "preempt", "time limit"), job.story()
     assert wait_for_job(job.job_id, timeout_s=900)["JobState"] == "COMPLETED", job.story()
-    wait_for_job(calm.job_id)
     final = r"final loss \S+ at step \d+"
     assert re.findall(final, job.output()) == re.findall(final, calm.output()), job.story()
     assert len({path.name.rpartition("-")[2] for path in tmp_path.glob("**/offline-run-*")}) == 1
@@ -110,12 +110,12 @@ def test_hugging_faces_trainer(options, ranks, submit, stop, wait_for_job, tmp_p
     epochs = str(STEPS * ranks // 16)
     program = str(PROGRAMS / "hf_trainer.py")
     calm = submit("calm", "fork", program, epochs, str(tmp_path / "calm"), "0", nodes=1, ranks=ranks)
+    wait_for_job(calm.job_id)
     words = [program, epochs, str(tmp_path / "own"), "0.1", "save_steps=10", *options]
     job = submit("job", "srun", "--max-restarts=99", *words, ranks=ranks)
     for _ in range(TURNS):
         assert stop(job, "preempt", "time limit", "kill"), job.story()
     assert wait_for_job(job.job_id, timeout_s=900)["JobState"] == "COMPLETED", job.story()
-    wait_for_job(calm.job_id)
     final = r"final weights \w+ at step \d+"
     (weights,) = set(re.findall(final, calm.output()))
     assert set(re.findall(final, job.output())) == {weights} and weights.endswith(f"step {STEPS}"), job.story()
