@@ -18,33 +18,46 @@ def wheel(tmp_path_factory):
     return next(folder.glob("*.whl"))
 
 
-def test_the_wheel_holds_the_package_its_templates_and_its_data(wheel):
+def test_the_wheel_holds_the_package_its_templates_its_examples_and_its_data(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     modules = {str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "slurmddp").rglob("*.py")}
     templates = {f"slurmddp/templates/{path.name}" for path in (REPOSITORY / "templates").glob("*.j2")}
+    examples = {f"slurmddp/examples/{path.name}" for path in (REPOSITORY / "examples").glob("*.py")}
     digits = {
         f"slurmddp/worker/bundled/data/digits/{path.name}"
         for path in (REPOSITORY / "slurmddp/worker/bundled/data/digits").iterdir()
     }
     page = {"slurmddp/report/page.html.j2", "slurmddp/report/page.css"}
-    assert modules | templates | digits | page | {"slurmddp/py.typed"} <= names
+    assert modules | templates | examples | digits | page | {"slurmddp/py.typed"} <= names
     assert {name.split("/")[0].split("-")[0] for name in names} == {"slurmddp"}
+    assert {name for name in names if name.startswith("slurmddp/examples/")} == examples
     assert not [name for name in names if "__pycache__" in name]
 
 
-def test_the_installed_wheel_renders(wheel, tmp_path):
-    """Installed alone into a folder; its libraries come from this environment."""
-    site = tmp_path / "site"
+@pytest.fixture(scope="module")
+def site(wheel, tmp_path_factory):
+    """Return a folder with the wheel installed alone; its libraries come from this environment."""
+    site = tmp_path_factory.mktemp("site")
     install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", site, wheel]
     subprocess.run(install, check=True, capture_output=True)
+    return site
+
+
+def installed(site, folder, *words):
     code = "import slurmddp; print(slurmddp.__file__, flush=True)\n"
-    code += "from slurmddp.cli import main; main(['render', '-N', '2'])"
-    out = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(site)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert out.stdout.splitlines()[:2] == [str(site / "slurmddp" / "__init__.py"), "#!/bin/bash"]
+    code += f"from slurmddp.cli import main; main({[*words]!r})"
+    environ = {"PYTHONPATH": str(site)}
+    run = [sys.executable, "-c", code]
+    out = subprocess.run(run, cwd=folder, env=environ, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert out[0] == str(site / "slurmddp" / "__init__.py")
+    return out[1:]
+
+
+def test_the_installed_wheel_renders(site, tmp_path):
+    assert installed(site, tmp_path, "render", "-N", "2")[0] == "#!/bin/bash"
+
+
+def test_the_installed_wheel_writes_its_examples(site, tmp_path):
+    """An example is found in the installed package, as a template is."""
+    assert installed(site, tmp_path, "init", "--example", "steps") == ["steps.toml"]
+    assert (tmp_path / "steps.py").read_bytes() == (REPOSITORY / "examples" / "steps.py").read_bytes()

@@ -1,53 +1,124 @@
-"""`slurmddp init`: write a first job file."""
+"""`slurmddp init`: write a first job file, and with `--example` the script for it."""
 
 import os
 import shlex
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
 from slurmddp.cli.job_command import print_message
 from slurmddp.cluster import Cluster, job_template
+from slurmddp.config.examples import example_names, read_example
+from slurmddp.config.option_types import unknown
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.text import quote_value
 
 _TIMEOUT_S: Final = 20.0
 
 
+class _Example(click.Choice[str]):
+    """The name of an example; the error for another one names similar ones."""
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        del param, ctx
+        if value not in self.choices:
+            raise unknown(value, self.choices, "--example", what="example")
+        return value
+
+
+class _Files(NamedTuple):
+    """What is written."""
+
+    job: Path
+    script: str | None
+    """The name of the training script, beside the job file; None for the bundled worker."""
+    example: str | None = None
+    """The example whose text the script gets; None for a script that is there."""
+
+    @property
+    def new(self) -> tuple[Path, ...]:
+        """The files that are created, in their order."""
+        script = (self.job.with_name(self.script),) if self.example and self.script else ()
+        return (*script, self.job)
+
+    @property
+    def hint(self) -> str:
+        """What to do when one of them exists already."""
+        if self.example:
+            return f"give another name: slurmddp init --example {self.example} NAME"
+        if self.script == self.job.with_suffix(".py").name:
+            return "edit it, or remove it first"
+        return "give another name: slurmddp init NAME"
+
+
 @click.command()
 @click.argument("file", required=False, metavar="[FILE]")
-def init(file: str | None) -> None:
+@click.option(
+    "--example",
+    type=_Example(example_names()),
+    metavar="NAME",
+    help=f"Write this example and the job file that names it; one of {', '.join(example_names())}.",
+)
+def init(file: str | None, example: str | None) -> None:
     """Write a first job file; stdout is only its path.
 
-    FILE is a file or a folder; the default is job.toml. The file is made for this cluster (partition, GPUs, time limit,
-    account) and for the training script in the same folder: train.py, main.py, or the only script with a main; without
-    one, for the bundled worker. Existing files are not overwritten.
+    FILE is the job file, a folder for it, or a training script: `init train.py` writes train.toml. The default is
+    job.toml. The job file is made for this cluster (partition, GPUs, time limit, account) and for the script. Where
+    FILE is no script, that is train.py, main.py, or the only script with a main in the same folder; without one, the
+    bundled worker trains. With --example, FILE names both files: `init --example steps exp` writes exp.py and exp.toml.
+    Existing files are not overwritten.
     """
-    path = _check_path(file)
-    script = job_template.find_script(path.parent)
-    typed = shlex.quote(str(path))
-    text = job_template.build_job_file(
-        _inspect_cluster(), script=script, name=job_template.choose_name(path, script), file=typed
-    )
-    _create(path, text)
-    click.echo(str(path))
+    files = _name_example(file, example) if example else _name_job_file(file)
+    _check(files)
+    typed = shlex.quote(str(files.job))
+    name = job_template.choose_name(files.job, files.script)
+    text = job_template.build_job_file(_inspect_cluster(), script=files.script, name=name, file=typed)
+    _write(files, text)
+    click.echo(str(files.job))
     print_message(f"edit the file if needed; next, type: slurmddp render {typed}, slurmddp submit {typed}")
 
 
-def _check_path(file: str | None) -> Path:
+def _name_example(file: str | None, example: str) -> _Files:
+    """Return the files of an example: FILE's name, or the example's own, with `.toml` and `.py`."""
+    path = Path(file or example)
+    if path.is_dir():
+        path /= example
+    if path.suffix not in (".toml", ".py"):
+        path = path.with_name(f"{path.name}.toml")
+    return _Files(path.with_suffix(".toml"), path.with_suffix(".py").name, example)
+
+
+def _name_job_file(file: str | None) -> _Files:
     path = Path(file or job_template.DEFAULT)
     if path.is_dir():
         path /= job_template.DEFAULT
+    if path.suffix == ".py":
+        return _Files(path.with_suffix(".toml"), path.name)
     if path.suffix != ".toml":
         path = path.with_name(f"{path.name}.toml")
-    if os.path.lexists(path):
-        raise _already_exists(path)
-    if not str(path).isprintable():
-        raise UsageError(f"{quote_value(str(path))} contains a character that cannot be printed; give another name")
-    if not path.parent.is_dir():
-        raise UsageError(f"there is no folder {quote_value(str(path.parent))}; make it first")
-    return path
+    return _Files(path, job_template.find_script(path.parent))
+
+
+def _check(files: _Files) -> None:
+    """Raise UsageError for names that cannot be, for a script that is not there, and for files that are."""
+    folder, script = files.job.parent, files.script
+    if not str(files.job).isprintable():
+        raise UsageError(
+            f"{quote_value(str(files.job))} contains a character that cannot be printed; give another name"
+        )
+    if not folder.is_dir():
+        raise UsageError(f"there is no folder {quote_value(str(folder))}; make it first")
+    if script is not None and script.startswith("-"):
+        raise UsageError(f"{quote_value(script)} begins with -, as an option does; give the script another name")
+    if script and not files.example and not (folder / script).is_file():
+        raise UsageError(
+            f"there is no script {quote_value(str(folder / script))}; give one that exists, or the job file to write: "
+            "slurmddp init NAME.toml, or write a script, too: slurmddp init --example steps"
+        )
+    for path in files.new:
+        if os.path.lexists(path):
+            raise _already_exists(path, files.hint)
 
 
 def _inspect_cluster() -> Cluster | None:
@@ -60,12 +131,26 @@ def _inspect_cluster() -> Cluster | None:
         return None
 
 
-def _create(path: Path, text: str) -> None:
+def _write(files: _Files, text: str) -> None:
+    """Create the job file, and the script of an example before it; leave none if not all can be written."""
+    texts = (read_example(files.example), text) if files.example else (text,)
+    created: list[Path] = []
+    try:
+        for path, content in zip(files.new, texts, strict=True):
+            _create(path, content, files.hint)
+            created.append(path)
+    except SlurmddpError:
+        for path in created:
+            path.unlink()
+        raise
+
+
+def _create(path: Path, text: str, hint: str) -> None:
     """Create the file; leave none if it cannot be written completely."""
     try:
         file = path.open("xb")
     except FileExistsError as error:  # created while the cluster was inspected
-        raise _already_exists(path) from error
+        raise _already_exists(path, hint) from error
     except OSError as error:
         raise _cannot_be_written(path, error) from error
     try:
@@ -76,10 +161,8 @@ def _create(path: Path, text: str) -> None:
         raise _cannot_be_written(path, error) from error
 
 
-def _already_exists(path: Path) -> UsageError:
-    return UsageError(
-        f"{quote_value(str(path))} exists already and is not changed; give another name: slurmddp init NAME"
-    )
+def _already_exists(path: Path, hint: str) -> UsageError:
+    return UsageError(f"{quote_value(str(path))} exists already and is not changed; {hint}")
 
 
 def _cannot_be_written(path: Path, error: OSError) -> SlurmddpError:

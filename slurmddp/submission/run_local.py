@@ -149,6 +149,7 @@ def _environment(
         variables.RUN_DIR: str(run.path),
         variables.JOB_ID: job_id,
         variables.ATTEMPT: ATTEMPT,
+        variables.CHECKPOINT_DIR: str(run.checkpoints),
         variables.OWNER: str(Claim(HERE, job_id, ATTEMPT)),
         variables.RANK_LOGS: "1",
         variables.EXIT_0_AFTER_SIGNAL: "done",

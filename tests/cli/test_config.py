@@ -12,6 +12,7 @@ import pytest
 
 from slurmddp.cli import _run
 from slurmddp.cluster import inspect
+from slurmddp.config.examples import example_names, read_example
 from slurmddp.errors import ClusterError
 
 
@@ -155,6 +156,92 @@ def test_init_takes_a_name_and_a_folder(typed):
     assert typed("init", "a\nb")[0] == 2
     Path("link.toml").symlink_to("nowhere")
     assert typed("init", "link")[0] == 2
+
+
+def test_init_takes_the_training_script(typed):
+    Path("sub").mkdir()
+    for name in ("train.py", "sub/fit.py", "sub/eval.py"):
+        Path(name).write_text("")
+    assert typed("init", "sub/fit.py")[:2] == (0, "sub/fit.toml\n")
+    table = tomllib.loads(Path("sub/fit.toml").read_text())
+    assert (table["name"], table["command"]) == ("fit", ["fit.py"])
+    assert "sub/fit.py" in typed("render", "sub/fit.toml")[1]
+    assert typed("init", "sub/fit.py") == (
+        2,
+        "",
+        "Error: 'sub/fit.toml' exists already and is not changed; edit it, or remove it first\n",
+    )
+
+
+def test_init_says_that_there_is_no_such_script(typed):
+    Path("train.py").write_text("")
+    assert typed("init", "trian.py") == (
+        2,
+        "",
+        (
+            "Error: there is no script 'trian.py'; give one that exists, or the job file to write: "
+            "slurmddp init NAME.toml, or write a script, too: slurmddp init --example steps\n"
+        ),
+    )
+    Path("-x.py").write_text("")
+    assert typed("init", "./-x.py") == (
+        2,
+        "",
+        "Error: '-x.py' begins with -, as an option does; give the script another name\n",
+    )
+    assert [path.name for path in Path().glob("*.toml")] == []
+
+
+@pytest.mark.parametrize(
+    ("words", "stem"),
+    [
+        ((), "steps"),
+        (("sub",), "sub/steps"),
+        (("sub/fit",), "sub/fit"),
+        (("fit.v2",), "fit.v2"),
+        (("train.py",), "train"),
+        (("sub/exp.toml",), "sub/exp"),
+    ],
+)
+def test_init_writes_an_example_and_the_job_file_that_names_it(typed, words, stem):
+    Path("sub").mkdir()
+    status, out, err = typed("init", "--example", "steps", *words)
+    assert (status, out) == (0, f"{stem}.toml\n")
+    assert f"slurmddp render {stem}.toml, slurmddp submit {stem}.toml\n" in err
+    assert Path(f"{stem}.py").read_text() == read_example("steps")
+    table = tomllib.loads(Path(f"{stem}.toml").read_text())
+    assert (table["name"], table["command"]) == (Path(stem).name, [f"{Path(stem).name}.py"])
+    assert typed("render", f"{stem}.toml")[0] == 0
+
+
+@pytest.mark.parametrize("there", ["steps.py", "steps.toml"])
+def test_init_overwrites_neither_file_of_an_example(typed, there):
+    Path(there).write_text("theirs")
+    assert typed("init", "--example", "steps") == (
+        2,
+        "",
+        f"Error: '{there}' exists already and is not changed; give another name: slurmddp init --example steps NAME\n",
+    )
+    assert [(path.name, path.read_text()) for path in Path().glob("steps*")] == [(there, "theirs")]
+
+
+def test_init_leaves_no_example_when_the_job_file_cannot_be_written(typed, monkeypatch):
+    def create_file(*_, **__):
+        Path("steps.toml").write_text("theirs")
+        raise ClusterError("no cluster")
+
+    monkeypatch.setattr(inspect, "query_cluster", create_file)
+    assert typed("init", "--example", "steps")[0] == 2
+    assert [path.name for path in Path().glob("steps*")] == ["steps.toml"]
+
+
+def test_init_names_similar_examples(typed):
+    assert typed("init", "--example", "lightning") == (
+        2,
+        "",
+        "Error: --example: unknown example 'lightning'; did you mean lightning_fit?\n",
+    )
+    assert typed("init", "--example", "x")[2].endswith(f"; allowed are {', '.join(example_names())}\n")
 
 
 def test_init_leaves_no_file_on_a_full_disk(typed):

@@ -36,6 +36,7 @@ def test_the_environment_is_told_once_and_not_inherited():
             "CUDA_VISIBLE_DEVICES": "0,2",
             "SLURMDDP_STARTED_BY": "torchrun",
             "SLURMDDP_JOB_ID": planned.job_id,
+            "SLURMDDP_CHECKPOINT_DIR": str(planned.run.checkpoints),
             "HOME": "/h",
             "OMP_NUM_THREADS": "4",
             "A": "b=c",
