@@ -76,7 +76,8 @@ def init(file: str | None, example: str | None) -> None:
     text = job_template.build_job_file(_inspect_cluster(), script=files.script, name=name, file=typed)
     _write(files, text)
     click.echo(str(files.job))
-    print_message(f"edit the file if needed; next, type: slurmddp render {typed}, slurmddp submit {typed}")
+    edit = f"the script is {shlex.quote(str(files.new[0]))}; edit both files" if example else "edit the file"
+    print_message(f"{edit} if needed; next, type: slurmddp render {typed}, slurmddp submit {typed}")
 
 
 def _name_example(file: str | None, example: str) -> _Files:

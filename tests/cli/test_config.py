@@ -207,7 +207,7 @@ def test_init_writes_an_example_and_the_job_file_that_names_it(typed, words, ste
     Path("sub").mkdir()
     status, out, err = typed("init", "--example", "steps", *words)
     assert (status, out) == (0, f"{stem}.toml\n")
-    assert f"slurmddp render {stem}.toml, slurmddp submit {stem}.toml\n" in err
+    assert f"the script is {stem}.py; edit both files if needed; next, type: slurmddp render {stem}.toml, " in err
     assert Path(f"{stem}.py").read_text() == read_example("steps")
     table = tomllib.loads(Path(f"{stem}.toml").read_text())
     assert (table["name"], table["command"]) == (Path(stem).name, [f"{Path(stem).name}.py"])
