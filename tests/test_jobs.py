@@ -311,7 +311,7 @@ def test_ctrl_c_leaves_the_job_running(slurm_env, slurm, tmp_path):
         assert any(f"job {job_id} is" in line for line in waiting.stderr)
         waiting.send_signal(signal.SIGINT)
         assert waiting.wait(timeout=300) == 130
-        assert f"job {job_id} goes on without this command" in waiting.stderr.read()
+        assert f"job {job_id} continues; to cancel it, type: slurmddp cancel {job_id}" in waiting.stderr.read()
     assert slurm("squeue", "-h", "-j", job_id, "-o", "%T").strip() in ("PENDING", "RUNNING")
     slurm("scancel", job_id)
 

@@ -131,7 +131,7 @@ def test_the_ranks_find_modules_conda_and_lines_of_their_own(cli, tmp_path):
     [
         (["--module=gone"], "set-up failed with status 1: module load gone"),
         (["--conda=gone"], "set-up failed with status 1: conda activate gone"),
-        (["--venv=gone"], "set-up failed with status 1: source gone/bin/activate"),
+        (["--force", "--venv=gone"], "set-up failed with status 1: source gone/bin/activate"),
         (["--setup=true", "--setup=(exit 9)"], "set-up failed with status 9: (exit 9)"),
     ],
 )

@@ -53,4 +53,4 @@ def test_preempted_twice_it_never_starts_at_step_0_again(slurm_env, long_grace, 
     steps = [int(step) for step, _ in starts]
     assert steps[0] == 0 < steps[1] < steps[2] < 99
     assert [restart for _, restart in starts] == ["0", "1", "2"]
-    assert re.match(r"out/ckpt\.pt of \S+Z \d+\n", run.requeues(job_id).read_text())
+    assert not run.requeues(job_id).exists(), "preemptions do not count as requeues by itself"
