@@ -11,7 +11,14 @@ from pathlib import Path
 from slurmddp.errors import PeerError, RankError
 from slurmddp.runtime.launch.child_process import die_with_parent
 from slurmddp.runtime.stopping.signals import CLOCK, SIGNALS
-from slurmddp.runtime.stopping.stop_policy import HEARD_LIMIT_S, NOTICE_LIMIT_S, SETTLE_LIMIT_S, Phase, Stopping
+from slurmddp.runtime.stopping.stop_policy import (
+    HEARD_LIMIT_S,
+    NOTICE_LIMIT_S,
+    SETTLE_LIMIT_S,
+    SOON_S,
+    Phase,
+    Stopping,
+)
 from slurmddp.worker import snapshot_paths
 
 
@@ -64,7 +71,15 @@ class _Program:
         if status and self._is_ended_by_notice(status):
             self._stopping.enter(Phase.SCRIPT)
             time.sleep(SETTLE_LIMIT_S)
+        if not status:
+            self._count_handled_signal()
         return status
+
+    def _count_handled_signal(self) -> None:
+        """Note that the program handled the stop signal, if it ended with 0 before its handlers could be looked at."""
+        signals = self._stopping.signals
+        if self._catches is None and signals.await_stop(SOON_S) and signals.cause != CLOCK:
+            signals.handled_by_program = signals.cause
 
     def _is_ended_by_notice(self, status: int) -> bool:
         """Tell whether a notice has ended the program, and not the program itself."""

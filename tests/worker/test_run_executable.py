@@ -85,6 +85,17 @@ def test_one_that_catches_the_notice_ends_by_itself(start, exits, record):
     assert ended.log(0).endswith("saved\n")
 
 
+def test_one_that_ends_with_0_before_its_rank_has_seen_the_signal_is_requeued(start):
+    running = start("srun", 1, *sh(WAITS.format(trap="trap 'exit 0' USR2")))
+    program, rank = program_of(running), running.processes[0]
+    rank.send_signal(signal.SIGSTOP)
+    os.kill(program, signal.SIGUSR2)
+    until(lambda: is_gone(program))
+    rank.send_signal(signal.SIGUSR2)
+    rank.send_signal(signal.SIGCONT)
+    assert running.wait().record(0).startswith("75 rank 0 on n1: stop signal received (")
+
+
 def test_one_whose_child_a_late_notice_has_ended_comes_back(start):
     """The signal reaches the rank seconds after the program, as on a busy node."""
     running = start("srun", 1, *sh("echo ready $$; sh -c 'kill -USR2 $$'; exit $?"))
