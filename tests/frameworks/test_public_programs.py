@@ -57,7 +57,7 @@ def test_it_computes_what_torchrun_computes(program, begin, sources, wait_for_jo
     assert calm.returncode == 0, calm.stdout[-3000:]
     job = begin(program)
     assert wait_for_job(job.job_id, timeout_s=300)["JobState"] == "COMPLETED", job.story()
-    assert result(program, job.output()) == result(program, calm.stdout)
+    assert result(program, _output(job, "last")) == result(program, calm.stdout)  # of rank 0: some print on each node
 
 
 @by_program

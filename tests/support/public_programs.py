@@ -193,6 +193,11 @@ PROGRAMS = (
             ),
             ("cifar10_deepspeed.py", 'root="./data", train=True, download=True, ', ""),
             ("cifar10_deepspeed.py", 'root="./data", train=False, download=True, ', ""),
+            (
+                "cifar10_deepspeed.py",
+                "deepspeed.init_distributed()",
+                "deepspeed.init_distributed(), torch.manual_seed(1)",
+            ),
         ),
         saves=False,
     ),
