@@ -31,12 +31,16 @@ FOREIGN = {
     "--container-env",
     "--container-image",
     "--cpu",
+    "--device",
     "--dryrun",
     "--init_from",
+    "--local-rank",
     "--max_retries",
     "--mixed_precision",
+    "--mpi",
     "--multirun",
     "--nproc-per-node",
+    "--ntasks",
     "--nv",
     "--output",
     "--protocol",
@@ -44,6 +48,7 @@ FOREIGN = {
     "--script",
     "--signal",
     "--test-only",
+    "--walltime",
 }
 """Options of other programs that the pages speak of."""
 
