@@ -31,7 +31,7 @@ _LOCAL_OPTIONS = (
 )
 
 
-@click.command(cls=JobCommand, options_metavar=SYNOPSIS)
+@click.command(cls=JobCommand, options_metavar=SYNOPSIS, epilog="--gpus-per-node 8 train.py --lr 0.1")
 @job_options(_LOCAL_OPTIONS)
 @click.option("--devices", metavar="N,N...", help="GPUs to use, as in 0,2 [default: as many as there are ranks].")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; the output goes to stderr.")

@@ -23,7 +23,7 @@ _EXCLUDED: Final = ("nodes", "hold")
 """Options without a use here: each size has its own nodes, and a study waits for its jobs."""
 
 
-@click.command(cls=JobCommand, options_metavar=SYNOPSIS)
+@click.command(cls=JobCommand, options_metavar=SYNOPSIS, epilog="--gpus 1,2,4,8 train.py --lr 0.1")
 @job_options(tuple(key for key in JOB_FIELDS if key not in _EXCLUDED))
 @click.option("--gpus", metavar="N,N...", help="Sizes to measure, as in 1,2,4,8.")
 @click.option("--weak", "scaling", flag_value="weak", help="Keep the batch of a rank constant. [default]")

@@ -34,6 +34,16 @@ from slurmddp.version import __version__
 
 _FORCE_HINT: Final = "--force submits it all the same"
 _AT_ONCE: Final = timedelta(minutes=2)
+_REFUSED: Final = {
+    "node name": ("nodelist", "exclude"),
+    "node configuration": ("constraint", "nodelist", "exclude"),
+    "dependency": ("dependency",),
+    "feature": ("constraint",),
+    "reservation": ("reservation",),
+    "account": ("account", "partition", "qos"),
+    "qos": ("qos", "partition"),
+}
+"""The options that a refusal by sbatch is about, by words of its message."""
 _ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -111,7 +121,7 @@ def dry_run(
             _check_limits(request)
     said = ""
     with _noted(problems):
-        said = sbatch_command.test_only(handover.script, environ)
+        said = _test(request, handover.script, environ)
     if problems:
         kind = next((UsageError for error in problems if isinstance(error, UsageError)), ClusterError)
         raise kind("\n".join(map(str, problems)))
@@ -192,7 +202,7 @@ def _spec_toml(resolved: Resolved) -> bytes:
 def _ask_slurm(request: Request, text: bytes, environ: Mapping[str, str], notice: Notice) -> datetime | None:
     """Return when Slurm expects the job to start; None when it does not say. Raises ClusterError when it refuses."""
     try:
-        start = sbatch_command.expected_start(sbatch_command.test_only(text, environ))
+        start = sbatch_command.expected_start(_test(request, text, environ))
     except LostAnswerError:
         start = None
     except RefusedError as error:
@@ -202,6 +212,16 @@ def _ask_slurm(request: Request, text: bytes, environ: Mapping[str, str], notice
         return None
     _check_node_is_known(request)
     return start
+
+
+def _test(request: Request, text: bytes, environ: Mapping[str, str]) -> str:
+    """Return what sbatch says to the script. Raises RefusedError with the options that it seems to refuse."""
+    try:
+        return sbatch_command.test_only(text, environ)
+    except RefusedError as error:
+        names = next((names for words, names in _REFUSED.items() if words in str(error).lower()), ())
+        given = [f"--{name} {value}" for name in names if (value := getattr(request.resolved.spec, name))]
+        raise RefusedError(f"{error} ({', '.join(given)})" if given else str(error)) from error
 
 
 def _check_node_is_known(request: Request) -> None:
@@ -323,6 +343,9 @@ def site_changes(spec: JobSpec, job: JobInfo) -> Iterator[str]:
             f"job {job.job_id} was accepted with Requeue=0: after a preemption or the time limit it does not start "
             "again; `--chain N` queues N jobs that go on in its place"
         )
+    if spec.dependency and not job.dependency:
+        known = f"Slurm does not know those of {spec.dependency}, or they have ended"
+        yield f"job {job.job_id} waits for no other job: {known}"
     asked_s, limit_s = spec.time_s, job.limit_s
     limit = "UNLIMITED" if limit_s is None else slurm_time(limit_s)
     partitions = spec.partition or ""  # before the job starts, Slurm shows all of them
