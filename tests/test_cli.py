@@ -121,6 +121,11 @@ USER_ERRORS = [
     ("sweep result train", "type: slurmddp sweep results train"),
     ("status --all-folders train", "--all-folders shows every run; leave it out, or leave the names out"),
     ("submit -N 3 torchrun --nnodes 2 train.py", "--nodes 3, but torchrun asks for 2 nodes; give one of them"),
+    ("doctor -N 3 torchrun --nnodes 2 train.py", "--nodes 3, but torchrun asks for 2 nodes; give one of them"),
+    (
+        "run --ntasks-per-node 3 torchrun --nproc-per-node 2 train.py",
+        "the job has 3 ranks on a node, but torchrun asks for 2; give one of them",
+    ),
     ("submit -- --data none", "is not a folder; allowed are digits"),
     ("submit --env NO_SUCH_VARIABLE", "NO_SUCH_VARIABLE is not set here"),
     ("submit --nodess 2", "No such option '--nodess'"),

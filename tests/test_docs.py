@@ -39,6 +39,7 @@ FOREIGN = {
     "--mixed_precision",
     "--mpi",
     "--multirun",
+    "--nnodes",
     "--nproc-per-node",
     "--ntasks",
     "--nv",

@@ -84,7 +84,7 @@ class Field(NamedTuple):
         """A description of the allowed values."""
         if self.choices:
             return "one of " + ", ".join(self.choices)
-        return _description(self.type) or _WORDS.get(_bare(self.type), "a list of texts")
+        return _description(self.type) or _WORDS.get(_bare(self.type), "a list of strings")
 
 
 _WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}

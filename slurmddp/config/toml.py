@@ -94,7 +94,7 @@ def _given(table: Mapping[str, Any], fields: Mapping[str, Field], place: str) ->
 def _command(raw: Any, place: str) -> tuple[str, ...]:
     if not isinstance(raw, list) or not all(isinstance(word, str) or _is_bytes(word) for word in raw):
         raise UsageError(
-            f'{place}, key command: {quote_value(raw)} is not a list of texts, as in ["train.py", "--lr", "0.1"]'
+            f'{place}, key command: {quote_value(raw)} is not a list of strings, as in ["train.py", "--lr", "0.1"]'
         )
     return tuple(word if isinstance(word, str) else bytes(word).decode("utf-8", "surrogateescape") for word in raw)
 

@@ -1,5 +1,6 @@
 """Submits a job: checks it, hands its script to sbatch, records it in the run's folder. A refusal leaves no files."""
 
+import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -122,10 +123,19 @@ def dry_run(
     said = ""
     with _noted(problems):
         said = _test(request, handover.script, environ)
+        said += "".join(
+            f"\nSlurm does not know job {job}: this job would not wait for it" for job in _unknown(request, environ)
+        )
     if problems:
         kind = next((UsageError for error in problems if isinstance(error, UsageError)), ClusterError)
         raise kind("\n".join(map(str, problems)))
     return handover.script, said
+
+
+def _unknown(request: Request, environ: Mapping[str, str]) -> list[str]:
+    """Return the jobs that this one depends on and that Slurm does not know, or not any more."""
+    jobs = re.findall(r"(?<![+\w])\d+", request.resolved.spec.dependency or "")
+    return [job for job in jobs if not queries.show(job, environ)]
 
 
 @contextmanager
@@ -311,7 +321,7 @@ def _report_run_state(request: Request, run: RunDir, code: Code | None, notice: 
     """Say when the run goes on with other code than its last job, and when it is finished."""
     for last in submissions(run)[-1:]:
         if code and last.get("code") not in (None, code.digest):
-            said = f"run {run.path.name} goes on with the code as it is now, {code.digest}"
+            said = f"run {run.path.name} continues with the code as it is now, {code.digest}"
             notice(f"{said}; job {last['job']} has {last['code']}")
     if is_finished(run) and not request.resolved.spec.reset:
         notice(f"run {run.path.name} is finished: the job will only run its end again; --reset starts over")
@@ -341,7 +351,7 @@ def site_changes(spec: JobSpec, job: JobInfo) -> Iterator[str]:
     if spec.requeue and not job.requeue:
         yield (
             f"job {job.job_id} was accepted with Requeue=0: after a preemption or the time limit it does not start "
-            "again; `--chain N` queues N jobs that go on in its place"
+            "again; `--chain N` queues N jobs that continue in its place"
         )
     if spec.dependency and not job.dependency:
         known = f"Slurm does not know those of {spec.dependency}, or they have ended"

@@ -133,8 +133,11 @@ def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
         ("runs-dir = 2026", "key runs-dir: 2026 is not a string"),
         ("container = -3", "key container: -3 is not a string"),
         ('time = "soon"', "key time: 'soon' is not a Slurm time"),
-        ('module = "cuda"', "key module: 'cuda' is not a list of texts"),
-        ('command = "train.py"', 'key command: \'train.py\' is not a list of texts, as in ["train.py", "--lr", "0.1"]'),
+        ('module = "cuda"', "key module: 'cuda' is not a list of strings"),
+        (
+            'command = "train.py"',
+            'key command: \'train.py\' is not a list of strings, as in ["train.py", "--lr", "0.1"]',
+        ),
         ("worker = 1", "key worker: 1 is not a table"),
         ("[worker]\nepoch = 1", "table worker: unknown key 'epoch'; did you mean epochs"),
         ("[worker]\nepochs = 0", "table worker, key epochs: 0 is not a whole number, 1 or more"),

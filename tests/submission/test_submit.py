@@ -222,6 +222,8 @@ def test_a_dry_run_refuses_what_submit_refuses_and_writes_nothing(shim, name, tm
     assert "started with another command: 'x' was added" in said[0]
     assert "belongs to job" in said[1]
     assert "--time 2:00:00: partition short allows at most" in said[2]
+    said = submitted(f"{name}-b", environ, "--dry-run", "--after=99999999", "--time=0", "train.py")[2]
+    assert "Slurm does not know job 99999999: this job would not wait for it" in said
     status, out, _ = submitted(f"{name}-b", environ, "--dry-run", "--json", "train.py")
     assert status == 0 and json.loads(out)["script"].startswith("#!/bin/bash")
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
