@@ -29,8 +29,8 @@ from slurmddp.diagnose.log_reader import (
     modification_time,
     read_lines,
     relative_path,
-    strip_labels,
 )
+from slurmddp.diagnose.prefixes import strip_prefixes
 from slurmddp.diagnose.rank_exits import parse_rank_exits
 from slurmddp.diagnose.rule_types import Line, Observation, Rule
 from slurmddp.diagnose.tracebacks import find_tracebacks
@@ -207,7 +207,7 @@ def _observe_recorded_rank(files: _Attempt, record: ExitRecord) -> Iterator[Obse
     error, rank, host = files.error(record.rank), record.rank, record.host
     texts, time = _read_exceptions(error) or [record.reason], modification_time(error) or record.time
     index, rule, groups = find_exception_rule(texts) or (0, *_find_reason_rule(record.reason))
-    lines = strip_labels(read_lines(files.output(rank), head=RANK_BYTES, tail=RANK_BYTES))
+    lines = strip_prefixes(read_lines(files.output(rank), head=RANK_BYTES, tail=RANK_BYTES))
     line = _find_line(lines, texts[index]) or _record_line(record)
     yield make_observation(rule, groups, line, time=time, rank=rank, host=host)
     if rule.role != "cause":
@@ -218,7 +218,7 @@ def _observe_recorded_rank(files: _Attempt, record: ExitRecord) -> Iterator[Obse
 def _observe_silent_rank(files: _Attempt, rank: int, host: str) -> list[Observation]:
     """Return what the error file says of a rank without a record, else what its output says."""
     output, error = files.output(rank), files.error(rank)
-    lines = strip_labels(read_lines(output))
+    lines = strip_prefixes(read_lines(output))
     texts = _read_exceptions(error)
     if match := find_exception_rule(texts):
         index, rule, groups = match

@@ -125,7 +125,8 @@ def _find_earliest(observations: Sequence[Observation]) -> Observation | None:
 def _find_root_cause(evidence: Evidence, causes: Sequence[Observation]) -> Observation | None:
     """Return the cause without a time of the rank that torchrun saw fail first."""
     number = next((end.number for end in evidence.exits if end.time is not None), None)
-    return next((seen for seen in causes if number is not None and seen.rank == number and seen.time is None), None)
+    found = (seen for seen in causes if seen.rank == number and (seen.time is None or not evidence.attempt))
+    return next(found, None) if number is not None else None
 
 
 def _diagnose_observation(evidence: Evidence, seen: Observation) -> Diagnosis:
@@ -261,7 +262,6 @@ def _report_unknown(evidence: Evidence) -> Diagnosis:
         cause=UNKNOWN,
         what="the cause is not known",
         sure="unknown",
-        rank=first.rank if first else None,
         evidence=_select_lines(lines),
         advice="read the lines above: they are the first that look wrong" if lines else "read the job's output",
     )

@@ -272,7 +272,6 @@ def test_what_others_have_met_is_told_by_its_cause(judge_log, text, cause):
 
 MET = tomllib.loads((FIXTURES / "met.toml").read_text())["log"]
 OTHERWISE = {
-    "litagin02/Style-Bert-VITS2#172": "exception",
     "va1shn9v/PromptIR#30": "unknown",
     "NVIDIA/nccl#975": "unknown",
 }
