@@ -15,7 +15,7 @@ from slurmddp.diagnose.evidence import Evidence
 from slurmddp.diagnose.flight_recorder import Divergence
 from slurmddp.diagnose.log_reader import make_evidence
 from slurmddp.diagnose.rank_exits import RankExit
-from slurmddp.diagnose.rule_types import UNKNOWN, Diagnosis, Line, Observation
+from slurmddp.diagnose.rule_types import EXIT_STATUS, UNKNOWN, Diagnosis, Line, Observation
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.text import count
 
@@ -132,7 +132,7 @@ def _find_root_cause(evidence: Evidence, causes: Sequence[Observation]) -> Obser
 def _diagnose_observation(evidence: Evidence, seen: Observation) -> Diagnosis:
     end = _find_exit(evidence, seen)
     rank = seen.rank if seen.rank is not None else end.number if end and not end.is_node else None
-    more = _suspicious_lines_of(evidence, rank) if seen.rule.key == "exit-status" else _peer_lines(evidence)
+    more = _suspicious_lines_of(evidence, rank) if seen.rule.key == EXIT_STATUS else _peer_lines(evidence)
     return seen.rule.make_diagnosis(
         seen.what,
         rank=rank,

@@ -20,6 +20,7 @@ OURS = [
     ("reset", "exception", 1, "n2"),
     ("shape", "shape-mismatch", 1, "n2"),
     ("count", "shape-mismatch", 1, "vm"),
+    ("arguments", "wrong-arguments", 1, "vm"),
     ("unused", "unused-parameters", 0, "n1"),
     ("collectives", "collective-mismatch", 1, "n2"),
     ("parted", "collective-mismatch", 1, "n2"),

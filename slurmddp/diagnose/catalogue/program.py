@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Final
 
-from slurmddp.diagnose.rule_types import Rule, line_rule
+from slurmddp.diagnose.rule_types import EXIT_STATUS, Rule, line_rule
 
 _import_error = partial(
     Rule,
@@ -101,7 +101,7 @@ RULES: Final = (
 
 GENERAL: Final = (
     Rule(
-        key="exit-status",
+        key=EXIT_STATUS,
         pattern=r"^exit status (?P<status>\d+)$",
         example="exit status 3",
         what="the program exited with status {status}",
