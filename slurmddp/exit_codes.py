@@ -10,7 +10,7 @@ DONE: Final = 0
 """The work is complete; written by global rank 0 alone, after the last barrier."""
 
 STOPPED: Final = 75
-"""Told to stop; the reason says what was saved."""
+"""Ended by a stop signal; the reason says what was saved."""
 
 RETRYABLE: Final = 76
 """Failed in a way that another attempt can cure: a lost peer, a taken port, a timeout."""

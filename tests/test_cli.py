@@ -87,6 +87,32 @@ USER_ERRORS = [
     ("submit --mail-user=me", "No such option '--mail-user'; if it is one of sbatch's, use --sbatch mail-user=VALUE"),
     ("submit --nodess 2", "No such option '--nodess'; did you mean --nodes or --nodelist?"),
     ("submit --gpu 2", "No such option '--gpu'; did you mean --gpus-per-node?"),
+    ("submit --wrap x", "No such option '--wrap'; write the program behind the options, as in: train.py --lr 0.1"),
+    ("submit --gres gpu:2 --time 5 train.py", "No such option '--gres'; use --gpus-per-node"),
+    ("run --nodes 2 --gpus-per-node 8 train.py", "'--nodes' is an option of `slurmddp submit`, but not of this"),
+    ("submit job.toml", "job file 'job.toml' cannot be read: No such file or directory; check the path"),
+    ("submit -- job.toml", "COMMAND is 'job.toml', a job file"),
+    ("submit --nodelist n[1", "--nodelist: 'n[1' is no list of nodes, as in n[1-4],m2"),
+    ("submit --exclude n[2-1]", "--exclude: 'n[2-1]' is no list of nodes"),
+    (
+        "submit -d afterok:train",
+        "--dependency: 'afterok:train' is not a list of jobs in sbatch's form, as in afterok:17",
+    ),
+    ("submit -d after:1?afterok:2,", "is not a list of jobs"),
+    ("submit --time 1h30", "D-HH:MM or D-HH:MM:SS), as in 1:30:00"),
+    ("submit --mem 16GB", "with K, M, G or T behind it), as in 16G"),
+    ("submit --container none.sif", "--container: there is no file 'none.sif' here"),
+    ("submit --container docker://a --container-mount /none:/x", "--container-mount: there is no file '/none' here"),
+    ("submit --python ./none", "--python: there is no file './none' here"),
+    ("submit --setup if", "--setup: bash cannot parse these lines: line 2: syntax error: unexpected end of file"),
+    ("logs --rank one", "'one' is not a whole number; `slurmddp logs --help` shows what is allowed"),
+    ("compare --atol x a b", "'x' is not a number; `slurmddp compare --help`"),
+    ("cluster gpu", "Got unexpected extra argument (gpu); `slurmddp cluster --help` shows what is allowed"),
+    ("cluster --partition gpu", "No such option '--partition'; `slurmddp cluster --help`"),
+    ("completion", "Choose from: bash, zsh, fish; `slurmddp completion --help`"),
+    ("-N 2 train.py", "'-N' stands before the command; write it behind, as in: slurmddp submit -N 2 train.py"),
+    ("--verison", "Did you mean '--version'?"),
+    ("sbatch train.py", "there is no command 'sbatch'; slurmddp --help lists the commands"),
     ("submit --array 1-3", "use `slurmddp sweep --set KEY=VALUE,...`"),
     ("submit --venv none", "--venv: 'none' is no virtual environment here: it has no bin/python"),
     ("submit --container ./none.sif", "--container: there is no file './none.sif' here"),
@@ -95,6 +121,11 @@ USER_ERRORS = [
     ("sweep result train", "type: slurmddp sweep results train"),
     ("status --all-folders train", "--all-folders shows every run; leave it out, or leave the names out"),
     ("submit -N 3 torchrun --nnodes 2 train.py", "--nodes 3, but torchrun asks for 2 nodes; give one of them"),
+    ("doctor -N 3 torchrun --nnodes 2 train.py", "--nodes 3, but torchrun asks for 2 nodes; give one of them"),
+    (
+        "run --ntasks-per-node 3 torchrun --nproc-per-node 2 train.py",
+        "the job has 3 ranks on a node, but torchrun asks for 2; give one of them",
+    ),
     ("submit -- --data none", "is not a folder; allowed are digits"),
     ("submit --env NO_SUCH_VARIABLE", "NO_SUCH_VARIABLE is not set here"),
     ("submit --nodess 2", "No such option '--nodess'"),
@@ -115,6 +146,50 @@ def test_a_wrong_command_line_is_one_line_with_status_2_and_leaves_no_files(word
     assert done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1
     assert message in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("submit trian.py", "there is no file 'trian.py' in {}; did you mean 'train.py'?"),
+        ("submit folder/trian.py", "there is no file 'folder/trian.py' in {}; check the path"),
+        ("submit folder", "'folder' is a folder; name a script, as in: folder/train.py"),
+        (
+            "submit jobs.toml",
+            "job file 'jobs.toml' cannot be read: No such file or directory; did you mean 'job.toml'?",
+        ),
+        ("submit --setup-file setpu.sh train.py", "'setpu.sh' cannot be read: No such file or directory; did you mean"),
+        ("submit --setup-file setup.sh train.py", "--setup-file: bash cannot parse these lines: line 3: syntax error"),
+        ("submit --template own.j2 train.py", "--template: bash cannot parse these lines: line 2: syntax error"),
+    ],
+)
+def test_a_wrong_file_is_named_with_those_that_are_spelled_alike(words, message, tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "setup.sh").write_text("shopt -s extglob\nls !(x)\nfi\n")
+    (tmp_path / "own.j2").write_text("#!/bin/bash\n)\n")
+    for name in ("train.py", "job.toml"):
+        (tmp_path / name).touch()
+    before = sorted(tmp_path.iterdir())
+    done = slurmddp(*words.split(), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message.format(tmp_path) in done.stderr
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("submit", "there is no file 'train.py'"),
+        ("run", "there is no file 'train.py'"),
+        ("sweep", "there is no file 'train.py'"),
+        ("scale", "how many GPUs fill a node is not known"),
+    ],
+)
+def test_the_typical_line_of_each_command_has_only_its_options(command, message, tmp_path):
+    help_text = " ".join(slurmddp(command, "--help", cwd=tmp_path).stdout.split())
+    typical = help_text.rpartition("A typical line: slurmddp ")[2].replace("gpus-per- node", "gpus-per-node")
+    done = slurmddp(*typical.split(), cwd=tmp_path)
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize("words", ["run --mail-user=me", "run --nnodes 2"])

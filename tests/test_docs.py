@@ -31,12 +31,17 @@ FOREIGN = {
     "--container-env",
     "--container-image",
     "--cpu",
+    "--device",
     "--dryrun",
     "--init_from",
+    "--local-rank",
     "--max_retries",
     "--mixed_precision",
+    "--mpi",
     "--multirun",
+    "--nnodes",
     "--nproc-per-node",
+    "--ntasks",
     "--nv",
     "--output",
     "--protocol",
@@ -44,6 +49,7 @@ FOREIGN = {
     "--script",
     "--signal",
     "--test-only",
+    "--walltime",
 }
 """Options of other programs that the pages speak of."""
 

@@ -184,7 +184,7 @@ def test_a_queued_job_and_a_requeued_one_run_the_code_they_were_submitted_with(c
         wanted = {"train": "one", "helper": "one", "cwd": str(tmp_path), "data": "now"}
         assert said("train", attempt) == {0: wanted, 1: wanted}
     again = cli("submit", "--hold", *words)
-    assert "goes on with the code as it is now" in again.stderr and f"job {job} has {record['code']}" in again.stderr
+    assert "continues with the code as it is now" in again.stderr and f"job {job} has {record['code']}" in again.stderr
     assert len(list(Path("jobs/train/code").iterdir())) == 2
     slurm("scancel", again.stdout.strip())
 

@@ -1,5 +1,6 @@
 """The command line: the group of commands, and the only place that turns errors into messages and exit statuses."""
 
+import errno
 import gc
 import os
 import sys
@@ -35,6 +36,9 @@ _COMMANDS = {
 }
 """The module and the short help of each command."""
 
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of a disk that no file name comes with."""
+
 COMPLETE_VARIABLE: Final = "_SLURMDDP_COMPLETE"
 """Set by a shell that asks click for completions (https://click.palletsprojects.com/shell-completion)."""
 
@@ -45,6 +49,15 @@ class _LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         del ctx
         return list(_COMMANDS)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Let click parse the options before the command; an error for another option says where it belongs."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if error.possibilities:
+                raise
+            raise UsageError(_explain_early_option(error.option_name)) from error
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
@@ -59,13 +72,21 @@ class _LazyGroup(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command that the first word names; an error for another word says which command may be meant."""
         if args and not args[0].startswith("-") and args[0] not in _COMMANDS:
-            raise click.UsageError(_explain_unknown_command(args))
+            raise UsageError(_explain_unknown_command(args))
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+def _explain_early_option(name: str) -> str:
+    from slurmddp.text import quote_value
+
+    return (
+        f"option {quote_value(name)} stands before the command; write it behind, as in: slurmddp submit -N 2 train.py"
+    )
 
 
 def _explain_unknown_command(args: list[str]) -> str:
@@ -77,7 +98,7 @@ def _explain_unknown_command(args: list[str]) -> str:
     said = f"there is no command {quote_value(args[0])}"
     if args[0].endswith((".toml", ".py")):
         return f"{said}; to submit it, type: slurmddp submit {shlex.join(args)}"
-    near = find_similar(args[0], list(_COMMANDS), cutoff=0.6)
+    near = find_similar(args[0], list(_COMMANDS), cutoff=0.75)
     return f"{said}; did you mean {' or '.join(near)}?" if near else f"{said}; slurmddp --help lists the commands"
 
 
@@ -140,6 +161,8 @@ def _failed_path(error: OSError) -> str:
         from slurmddp.text import quote_value
 
         return quote_value(os.fsdecode(error.filename))
+    if error.errno in _FULL:
+        return "a file could not be written"
     return "the working directory" if isinstance(error, FileNotFoundError) else ""
 
 
@@ -150,12 +173,20 @@ def _run_command(args: list[str] | None) -> int:
         click.echo(error.format_message())
         return 0
     except click.ClickException as error:
-        return _print_error(error.format_message().replace("\n", " "), UsageError.exit_status)
+        return _print_error(_explain(error), UsageError.exit_status)
     except SlurmddpError as error:
         return _print_error(str(error), error.exit_status)
     except (click.Abort, KeyboardInterrupt):
         return 130
     return status if isinstance(status, int) else 0
+
+
+def _explain(error: click.ClickException) -> str:
+    """Return click's message in one line of plain words, with the command that shows what is allowed."""
+    said = " ".join(error.format_message().split()).rstrip(".")
+    said = said.replace("a valid integer range", "a whole number").replace("a valid float range", "a number")
+    context = error.ctx if isinstance(error, click.UsageError) and not said.endswith("?") else None
+    return f"{said}; `{context.command_path} --help` shows what is allowed" if context else said
 
 
 def _print_error(message: str, status: int) -> int:

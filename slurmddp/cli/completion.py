@@ -24,13 +24,13 @@ SHELLS: Final = ("bash", "zsh", "fish")
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    r"""Print a script that makes a shell complete commands, options, runs, job ids and files.
+    """Print a script that makes a shell complete commands, options, runs, job ids and files.
 
     \b
     bash, in ~/.bashrc:                   eval "$(slurmddp completion bash)"
     zsh, in ~/.zshrc after compinit:      eval "$(slurmddp completion zsh)"
     fish, in ~/.config/fish/config.fish:  slurmddp completion fish | source
-    """
+    """  # noqa: D301 click marks lines that stay as they are by this character
     completion_class = get_completion_class(shell)
     if completion_class is None:
         raise SlurmddpError(f"click has no completion for {shell}")

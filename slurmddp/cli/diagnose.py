@@ -2,32 +2,61 @@
 
 import json
 import os
+import sys
 from dataclasses import asdict
+from pathlib import Path
 
 import click
 
 from slurmddp import diagnose as diagnosing
 from slurmddp.cli.job_command import runs_dir_option
+from slurmddp.diagnose.output_files import STDIN
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import find
 from slurmddp.slurm.job_info import JobRef, is_job_id
+from slurmddp.text import quote_value
 
 
 @click.command()
-@click.argument("target", metavar="[RUN|JOBID]", required=False)
+@click.argument("targets", metavar="[RUN|JOBID|FILE...]", nargs=-1)
 @runs_dir_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def diagnose(target: str | None, runs_dir: str, *, as_json: bool) -> None:
+def diagnose(targets: tuple[str, ...], runs_dir: str, *, as_json: bool) -> int:
     """Show why a job failed: the cause, the first rank and its host, the log lines that show it, what to type next.
 
     RUN is a run's name or folder, and means its last job; the default is the run that was started last. The id of a
-    job that slurmddp did not submit works too. Exit status: 0 if there is an answer, also if the cause is unknown or
-    nothing failed; 2 for an unknown run; 3 if there are no files of the job, and Slurm does not answer or know it.
+    job that slurmddp did not submit works too. FILE is the output of any job: a text file, also compressed (.gz, .xz,
+    .bz2, .zst), a folder of files, or - for standard input. Exit status: 0 if there is an answer, also if nothing
+    failed; 1 if the cause is unknown; 2 for an unknown run; 3 if there are no files of the job, and Slurm does not
+    answer or know it.
     """
-    run, job_id = _find_job(target, runs_dir)
-    found = diagnosing.diagnose(run, job_id, os.environ)
+    if targets and all(_is_output(word, runs_dir) for word in targets):
+        found = diagnosing.diagnose_output(targets, sys.stdin.buffer)
+    else:
+        run, job_id = _find_job(_only(targets, runs_dir), runs_dir)
+        found = diagnosing.diagnose(run, job_id, os.environ)
     click.echo(json.dumps(asdict(found)) if as_json else "\n".join(diagnosing.format_diagnosis(found)))
+    return 1 if found.cause == diagnosing.UNKNOWN else 0
+
+
+def _is_output(word: str, runs_dir: str) -> bool:
+    """Tell whether a word names output, and no run and no job."""
+    path = Path(word)
+    if word == STDIN or path.is_file():
+        return True
+    return path.is_dir() and not (is_job_id(word) or _is_run(RunDir(path)) or _is_run(RunDir.named(runs_dir, word)))
+
+
+def _is_run(run: RunDir) -> bool:
+    return run.submissions.exists() or run.events.exists() or run.sweep is not None
+
+
+def _only(targets: tuple[str, ...], runs_dir: str) -> str | None:
+    if len(targets) > 1:
+        wrong = next(word for word in targets if not _is_output(word, runs_dir))
+        raise UsageError(f"there is no file {quote_value(wrong)}; name the files of one job, or one RUN or JOBID")
+    return targets[0] if targets else None
 
 
 def _find_job(target: str | None, runs_dir: str) -> tuple[RunDir | None, str]:

@@ -7,14 +7,18 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, resolve_job
+from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message
+from slurmddp.cli.launcher_lines import fill, resolve_typed
 from slurmddp.config.resolve import Resolved
 from slurmddp.runs.findings import Finding, worst
 from slurmddp.text import WIDTH, escape_text, wrap_text
+
+if TYPE_CHECKING:
+    from slurmddp.cluster.request import Request
 
 _COLOURS: Final = {"ok": "green", "note": "cyan", "warning": "yellow", "error": "red"}
 _INDENT: Final = " " * 21
@@ -30,8 +34,11 @@ def doctor(job_file: Path | None, words: tuple[str, ...], *, in_job: bool, as_js
     Each finding says what was found, why it matters, and what to type. Exit status: 0 without errors, 2 for an error in
     the job's description, 3 if the cluster cannot run the job, 1 for any other error.
     """
-    resolved = resolve_job(job_file, words, parameters)
-    findings = _check_on_nodes(resolved) if in_job else _check_here(resolved)
+    resolved, launch = resolve_typed(job_file, words, parameters)
+    if in_job:
+        findings = _check_on_nodes(fill(resolved, launch).resolved if launch else resolved)
+    else:
+        findings = _check_here(fill(resolved, launch))
     if as_json:
         click.echo(json.dumps({"status": worst(findings), "findings": [asdict(finding) for finding in findings]}))
     else:
@@ -40,11 +47,10 @@ def doctor(job_file: Path | None, words: tuple[str, ...], *, in_job: bool, as_js
     return worst(findings)
 
 
-def _check_here(resolved: Resolved) -> list[Finding]:
-    from slurmddp.cluster.request import fill_from_cluster
+def _check_here(request: "Request") -> list[Finding]:
     from slurmddp.doctor.before_submission import check_job
 
-    return list(check_job(fill_from_cluster(resolved, os.environ), os.environ))
+    return list(check_job(request, os.environ))
 
 
 def _check_on_nodes(resolved: Resolved) -> list[Finding]:

@@ -27,6 +27,9 @@ _EQUIVALENTS: Final = {
         ("-n", "--ntasks", "--nproc-per-node", "--nproc_per_node"), "--ntasks-per-node (ranks on each node)"
     ),
     "--nnodes": "--nodes",
+    "--export": "--env",
+    "--signal": "--signal-lead",
+    "--test-only": "--dry-run",
 }
 """The option to use here, by its name in sbatch and torchrun."""
 _JOB_ONLY: Final = frozenset(
@@ -34,7 +37,13 @@ _JOB_ONLY: Final = frozenset(
     | {"--time", "--launcher", "--hold", "--after", "--after-ok", "--dry-run", "--wait", "--follow"}
 )
 """Options that training programs rarely have: behind COMMAND they were most likely meant for the job."""
-_OUTPUT_OPTIONS: Final = ("-o", "--output", "-e", "--error")
+_INSTEAD: Final = {
+    **dict.fromkeys(("-o", "--output", "-e", "--error"), "the output is in the run's folder, jobs/NAME/logs"),
+    **dict.fromkeys(("-a", "--array"), "use `slurmddp sweep --set KEY=VALUE,...`"),
+    **dict.fromkeys(("-D", "--chdir"), "the job runs in the folder where it is submitted; cd there first"),
+    "--wrap": "write the program behind the options, as in: train.py --lr 0.1",
+}
+"""What to do instead of an option of sbatch, by its name."""
 
 
 def default_runs_dir() -> str:
@@ -88,9 +97,7 @@ _GROUPS: Final = {
 }
 """The options of the job as `--help-all` shows them."""
 _HELP_SCOPE: Final = "slurmddp.help_scope"
-_HELP_EPILOG: Final = (
-    "Options end at COMMAND's first word. A typical line: slurmddp {} --nodes 2 --gpus-per-node 8 train.py --lr 0.1"
-)
+_HELP_EPILOG: Final = "Options end at COMMAND's first word. A typical line:"
 
 
 class _JobOption(click.Option):
@@ -124,12 +131,12 @@ class JobCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Separate COMMAND, and let click parse the options."""
         own, job_file, words = split_command_line(args, self._takes_value())
-        if words and args[len(own) + bool(job_file)] != "--":
-            self._check_placement(f"{ctx.command_path} ", own, job_file, words)
         try:
-            rest = super().parse_args(ctx, own)
+            rest = super().parse_args(ctx, list(own))
         except click.NoSuchOption as error:
             raise UsageError(_explain_unknown_option(error, self._takes_value())) from error
+        if words and args[len(own) + bool(job_file)] != "--":
+            self._check_placement(f"{ctx.command_path} ", own, job_file, words)
         ctx.params["job_file"] = Path(job_file) if job_file else None
         ctx.params["words"] = words
         return rest
@@ -163,7 +170,8 @@ class JobCommand(click.Command):
         """Print how the other options are shown."""
         if _HELP_SCOPE not in ctx.meta:
             formatter.write_paragraph()
-            formatter.write_text(_HELP_EPILOG.format(ctx.info_name))
+            typical = self.epilog or "--nodes 2 --gpus-per-node 8 train.py --lr 0.1"
+            formatter.write_text(f"{_HELP_EPILOG} slurmddp {ctx.info_name} {typical}")
 
     def _check_placement(self, typed: str, own: list[str], job_file: str | None, words: tuple[str, ...]) -> None:
         """Raise UsageError with the corrected line for options of the job that stand behind COMMAND."""
@@ -291,14 +299,13 @@ def _explain_unknown_option(error: click.NoSuchOption, known: Collection[str]) -
     equivalent = _EQUIVALENTS.get(name, "")
     if equivalent.split(" ")[0] in known:
         return f"No such option {quote_value(name)}; use {equivalent}"
-    if name in _OUTPUT_OPTIONS:
-        return f"No such option {quote_value(name)}; the output is in the run's folder, jobs/NAME/logs"
-    if name in ("-a", "--array"):
-        return f"No such option {quote_value(name)}; use `slurmddp sweep --set KEY=VALUE,...`"
+    if name in _INSTEAD:
+        return f"No such option {quote_value(name)}; {_INSTEAD[name]}"
+    if name in _JOB_ONLY:
+        return f"{quote_value(name)} is an option of `slurmddp submit`, but not of this command; leave it out"
     said = f"No such option {quote_value(name)}"
     names = [option for option in known if option.startswith("--")]
-    begun = [option for option in names if option.startswith(name)]
-    if near := begun[:3] or find_similar(name, names, cutoff=0.75):
+    if near := find_similar(name, names, cutoff=0.75):
         return f"{said}; did you mean {' or '.join(near)}?"
     if "--sbatch" in known:
         said += f"; if it is one of sbatch's, use --sbatch {name.lstrip('-')}=VALUE"

@@ -94,7 +94,7 @@ def logs(  # noqa: PLR0913 - an argument for each option
     if follow:
         _follow(wanted, tail, writer)
         while job_id := next_job(target, run, job_id):
-            print_message(f"the run goes on in job {job_id}")
+            print_message(f"the run continues in job {job_id}")
             wanted = replace(wanted, job_id=job_id)
             writer.formatter = _choose_formatter(wanted, follow=follow, errors=errors, as_json=as_json)
             _follow(wanted, None, writer)

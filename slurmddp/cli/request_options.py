@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from slurmddp.cli.job_command import print_message, resolve_job
-from slurmddp.config.command import Launch, read_launch
-from slurmddp.config.job_spec import JOB_FIELDS
+from slurmddp.cli.job_command import print_message
+from slurmddp.cli.launcher_lines import fill, resolve_typed
 from slurmddp.config.resolve import RECIPE, Resolved
 from slurmddp.errors import UsageError
-from slurmddp.text import count, quote_value
+from slurmddp.text import quote_value
 
 if TYPE_CHECKING:
     from slurmddp.cluster.request import Request
@@ -53,57 +52,15 @@ def sweep_options(function: Any) -> Any:
 
 def build_request(job_file: Path | None, words: tuple[str, ...], parameters: dict[str, Any]) -> "Request":
     """Return the job that a command line describes: with its dependencies, the values of the cluster, and its array."""
-    from slurmddp.cluster.request import fill_from_cluster
-
-    launch = None if parameters["no_python"] else read_launch(words)
-    if launch:
-        words, parameters = launch.command, _with_nodes(launch, parameters)
-    resolved = add_dependencies(resolve_job(job_file, words, parameters), parameters["after"], parameters["after_ok"])
+    resolved, launch = resolve_typed(job_file, words, parameters)
+    resolved = add_dependencies(resolved, parameters["after"], parameters["after_ok"])
     if parameters.get("sets") and resolved.origins["resume_args"].startswith(RECIPE):
         resolved = resolved.replace("a sweep has no recipe", resume_args=None, checkpoints=None)
     _print_recipe(resolved)
-    request = fill_from_cluster(resolved, os.environ)
-    if launch:
-        request = _with_ranks(launch, request)
+    request = fill(resolved, launch)
     if "sets" not in parameters:
         return request
     return expand_sweep(request, parameters["sets"], zipped=parameters["zipped"], at_once=parameters["max_parallel"])
-
-
-def _with_nodes(launch: Launch, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return the options with the launcher's number of nodes. Raises UsageError when --nodes is another number."""
-    typed = parameters["nodes"]
-    if launch.nodes is None or typed == str(launch.nodes):
-        return parameters
-    if typed is not None:
-        raise UsageError(f"--nodes {typed}, but {launch.name} asks for {launch.nodes} nodes; give one of them")
-    return parameters | {"nodes": str(launch.nodes)}
-
-
-def _with_ranks(launch: Launch, request: "Request") -> "Request":
-    """Return the request with the launcher's number of ranks, each with a GPU where the partition has GPUs.
-
-    Prints how the launcher's line was read. Raises UsageError when the job has another number of ranks.
-    """
-    from slurmddp.cluster.request import build_request as fill
-
-    resolved, ranks = request.resolved, launch.ranks_per_node
-    if ranks is not None and ranks != resolved.spec.tasks_per_node:
-        if resolved.spec.ntasks_per_node or (resolved.spec.gpus_per_node and "gpus-per-node" not in request.computed):
-            own = count(resolved.spec.tasks_per_node, "rank")
-            raise UsageError(f"the job has {own} on a node, but {launch.name} asks for {ranks}; give one of them")
-        field = "gpus_per_node" if resolved.spec.gpus_per_node else "ntasks_per_node"
-        value = str(ranks) if field == "gpus_per_node" else ranks
-        open_again = {JOB_FIELDS[key].name: JOB_FIELDS[key].default for key in request.computed}
-        resolved = resolved.replace(f"the options of {launch.name}", **open_again | {field: value})
-        request = (
-            fill(resolved, request.cluster) if request.cluster else msgspec.structs.replace(request, resolved=resolved)
-        )
-    spec = request.resolved.spec
-    size = f"--gpus-per-node {spec.gpus_per_node}" if spec.gpus_per_node else f"--ntasks-per-node {spec.tasks_per_node}"
-    left_out = f"; left out: {' '.join(launch.left_out)}" if launch.left_out else ""
-    print_message(f"slurmddp starts the ranks itself: {launch.name} is read as --nodes {spec.nodes} {size}{left_out}")
-    return request
 
 
 def _print_recipe(resolved: Resolved) -> None:

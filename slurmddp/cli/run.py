@@ -8,7 +8,8 @@ from typing import Any, TextIO
 
 import click
 
-from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, resolve_job
+from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message
+from slurmddp.cli.launcher_lines import print_reading, resolve_typed, with_ranks
 from slurmddp.cli.progress_bar import show_progress
 from slurmddp.script.build import check_program
 from slurmddp.submission import run_local
@@ -31,7 +32,7 @@ _LOCAL_OPTIONS = (
 )
 
 
-@click.command(cls=JobCommand, options_metavar=SYNOPSIS)
+@click.command(cls=JobCommand, options_metavar=SYNOPSIS, epilog="--gpus-per-node 8 train.py --lr 0.1")
 @job_options(_LOCAL_OPTIONS)
 @click.option("--devices", metavar="N,N...", help="GPUs to use, as in 0,2 [default: as many as there are ranks].")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON; the output goes to stderr.")
@@ -41,7 +42,11 @@ def run(job_file: Path | None, words: tuple[str, ...], *, devices: str | None, a
     The output of rank 0 is printed here; each rank also has a file in the run's folder. Options for nodes, queues and
     set-up in a job file are ignored.
     """
-    spec = resolve_job(job_file, words, parameters).spec
+    resolved, launch = resolve_typed(job_file, words, parameters)
+    if launch:
+        resolved = with_ranks(resolved, launch)
+        print_reading(launch, f"--ntasks-per-node {resolved.spec.tasks_per_node}")
+    spec = resolved.spec
     check_program(spec)
     prepare(spec)
     plan = run_local.plan(spec, devices=devices, environ=os.environ)

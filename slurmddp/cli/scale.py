@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, resolve_job
+from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message
+from slurmddp.cli.launcher_lines import print_reading, resolve_typed
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import write_whole
@@ -23,7 +24,7 @@ _EXCLUDED: Final = ("nodes", "hold")
 """Options without a use here: each size has its own nodes, and a study waits for its jobs."""
 
 
-@click.command(cls=JobCommand, options_metavar=SYNOPSIS)
+@click.command(cls=JobCommand, options_metavar=SYNOPSIS, epilog="--gpus 1,2,4,8 train.py --lr 0.1")
 @job_options(tuple(key for key in JOB_FIELDS if key not in _EXCLUDED))
 @click.option("--gpus", metavar="N,N...", help="Sizes to measure, as in 1,2,4,8.")
 @click.option("--weak", "scaling", flag_value="weak", help="Keep the batch of a rank constant. [default]")
@@ -90,7 +91,9 @@ def scale(  # noqa: PLR0913 - an argument for each option
         name, node_size, is_complete = Path(from_csv.name).stem, None, True
     elif gpus:
         scaling = scaling or "weak"
-        resolved, sizes = resolve_job(job_file, words, parameters), parse_sizes(gpus, "--gpus")
+        (resolved, launch), sizes = resolve_typed(job_file, words, parameters), parse_sizes(gpus, "--gpus")
+        if launch:
+            print_reading(launch, f"COMMAND alone; the sizes are --gpus {gpus}")
         plan = plan_study(resolved, fill_from_cluster(resolved, os.environ), sizes, scaling=scaling, repeats=repeat)
         if warm_up >= (plan.jobs[0].spec.steps or STEPS):
             raise UsageError(f"--warm-up {warm_up} leaves nothing of {plan.jobs[0].spec.steps} --steps")

@@ -78,9 +78,11 @@ def submit(  # noqa: PLR0913 - an argument for each option
     waits = wait or follow
 
     def print_accepted(job: Submitted) -> None:
-        if not (waits and as_json):
-            _print_result(_result(job), as_json=as_json)
-        print_message(f"{request.summary} (job {job.job_id.number})")
+        try:
+            if not (waits and as_json):
+                _print_result(_result(job), as_json=as_json)
+        finally:
+            print_message(f"{request.summary} (job {job.job_id.number})")
 
     job = submitting.submit(
         request,

@@ -46,7 +46,7 @@ class _Sweep(JobCommand):
         return super().make_context(info_name, args, parent=parent, **extra)
 
 
-@click.command(cls=_Sweep, options_metavar=SYNOPSIS)
+@click.command(cls=_Sweep, options_metavar=SYNOPSIS, epilog="--set lr=0.1,0.2 train.py --lr {lr}")
 @job_options(tuple(key for key in JOB_FIELDS if key != "reset"))
 @sweep_options
 @dependency_options
@@ -97,10 +97,12 @@ def sweep(
 
 def _submit(request: Request, *, change: bool, force: bool, as_json: bool) -> tuple[SweepProgress, list[Submitted]]:
     def print_id(job: Submitted) -> None:
-        if not as_json:
-            click.echo(job.job_id.number)
-            sys.stdout.flush()
-        print_message(f"{request.summary} (job {job.job_id.number})")
+        try:
+            if not as_json:
+                click.echo(job.job_id.number)
+                sys.stdout.flush()
+        finally:
+            print_message(f"{request.summary} (job {job.job_id.number})")
 
     return submit_sweep(
         request, change=change, force=force, environ=os.environ, notice=print_message, accepted=print_id

@@ -297,6 +297,8 @@ def _lost_option(option: str, runner: str) -> UsageError:
 def _checked(words: tuple[str, ...]) -> tuple[str, ...]:
     if not words[0]:
         raise UsageError("COMMAND begins with an empty word; name a script, as in: train.py --lr 0.1")
+    if words[0].endswith(".toml"):
+        raise UsageError(f"COMMAND is {quote_value(words[0])}, a job file; give one job file, and a script as COMMAND")
     if words[0] == "-m" and (len(words) == 1 or not words[1]):
         raise UsageError("COMMAND: -m needs a module, as in: -m pkg.train --lr 0.1")
     for word in words:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from slurmddp.config.option_types import find_similar
 from slurmddp.config.toml import JOB_FILE_KEYS, Source, build_source, describe_place, parse_toml
 from slurmddp.errors import UsageError
 from slurmddp.text import quote_value
@@ -44,8 +45,25 @@ def read_job_file(path: Path) -> Source:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"job file {quote_value(str(path))} cannot be read: {error.strerror}") from error
+        raise UsageError(f"job file {explain_unreadable(path, error)}") from error
     return build_source("job file", path, parse_toml(raw, describe_place("job file", path)), keys=JOB_FILE_KEYS)
+
+
+def explain_unreadable(path: str | Path, error: OSError) -> str:
+    """Return why a file that the user named cannot be read, and what may have been meant."""
+    said = f"{quote_value(str(path))} cannot be read: {error.strerror}"
+    return f"{said}; {suggest_file(path)}" if isinstance(error, FileNotFoundError) else said
+
+
+def suggest_file(path: str | Path) -> str:
+    """Return advice for a path that does not exist: the files beside it that are spelled like it."""
+    missing = Path(path)
+    near = find_similar(missing.name, (file.name for file in missing.parent.glob("*")), cutoff=0.75)
+    return (
+        f"did you mean {' or '.join(quote_value(str(missing.with_name(name))) for name in near)}?"
+        if near
+        else "check the path"
+    )
 
 
 def find_configuration(folder: Path) -> Configuration:

@@ -17,6 +17,7 @@ from slurmddp.config.option_types import Count, Field, Option, Tasks, fields_of
 from slurmddp.config.worker_options import WorkerOptions, arguments
 from slurmddp.errors import UsageError
 from slurmddp.slurm.environment import SCRUBBED
+from slurmddp.slurm.hostlist import expand
 from slurmddp.slurm.values import parse_duration
 from slurmddp.text import MASK, quote_value
 
@@ -28,12 +29,23 @@ SlurmTime = Annotated[
     str,
     msgspec.Meta(
         pattern=r"^([0-9]+(:[0-9]+){0,2}|[0-9]+-[0-9]+(:[0-9]+){0,2}|UNLIMITED|INFINITE)\Z",
-        description="a Slurm time (minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS)",
+        description="a Slurm time (minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS), as in 1:30:00",
     ),
 ]
 Memory = Annotated[
     str,
-    msgspec.Meta(pattern=r"^[0-9]+[KMGT]?\Z", description="a size (megabytes, or with K, M, G or T behind it)"),
+    msgspec.Meta(
+        pattern=r"^[0-9]+[KMGT]?\Z", description="a size (whole megabytes, or with K, M, G or T behind it), as in 16G"
+    ),
+]
+_JOB = r"[0-9]+(_([0-9]+|\*))?(\+[0-9]+)?"
+_JOBS = rf"((?i:after|afterany|afterburstbuffer|aftercorr|afternotok|afterok):)?{_JOB}(:{_JOB})*|(?i:singleton)"
+Dependency = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=rf"^({_JOBS})([,?]({_JOBS}))*\Z",
+        description="a list of jobs in sbatch's form, as in afterok:17; --after-ok takes the name of a run, too",
+    ),
 ]
 PortRange = Annotated[
     str, msgspec.Meta(pattern=r"^[0-9]{4,5}-[0-9]{4,5}\Z", description="two ports, as in 20000-29999")
@@ -120,7 +132,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             also="name",
         ),
     ]
-    dependency: Annotated[str | None, Option(help="Jobs to wait for, in sbatch's form: afterok:17.", short="-d")] = None
+    dependency: Annotated[
+        Dependency | None, Option(help="Jobs to wait for, in sbatch's form: afterok:17.", short="-d")
+    ] = None
     hold: Annotated[bool, Option(help="Submit held; scontrol release starts it.")] = False
     sbatch: Annotated[
         tuple[str, ...], Option(help="Another option of sbatch, by its long name.", metavar="KEY[=VALUE]")
@@ -260,6 +274,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         for item in self.env:
             _check_variable(item)
         _check_ports(self.port_range)
+        for key in ("nodelist", "exclude"):
+            _check_hosts(key, getattr(self, key) or "")
         self._check_lead()
         self._check_launch()
         self._check_resume()
@@ -492,6 +508,11 @@ def _check_variable(item: str) -> None:
         raise UsageError(f"--env: the value of {key} has a NUL character, which is not allowed in the environment")
     if value != value.encode("utf-8", "replace").decode():
         raise UsageError(f"--env: the value of {key} is not UTF-8 text; give {key} alone to pass it on unchanged")
+
+
+def _check_hosts(key: str, hosts: str) -> None:
+    if hosts and "/" not in hosts:  # else it is a file with the list
+        expand(",".join(re.split(r"[\s,]+", hosts.strip(", "))), option=f"--{key}")
 
 
 def _check_ports(port_range: str) -> None:

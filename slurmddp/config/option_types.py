@@ -84,7 +84,7 @@ class Field(NamedTuple):
         """A description of the allowed values."""
         if self.choices:
             return "one of " + ", ".join(self.choices)
-        return _description(self.type) or _WORDS.get(_bare(self.type), "a list of texts")
+        return _description(self.type) or _WORDS.get(_bare(self.type), "a list of strings")
 
 
 _WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
@@ -118,16 +118,21 @@ def convert(field: Field, raw: Any, origin: str) -> Any:
 
 def unknown(key: str, allowed: Iterable[str], origin: str, *, what: str = "key") -> UsageError:
     """Return the error for a name that is not allowed, with similar names."""
-    near = find_similar(key, allowed)
+    near = find_similar(key, allowed, cutoff=0.6)
     hint = f"did you mean {' or '.join(near)}?" if near else "allowed are " + ", ".join(allowed)
     return UsageError(f"{origin}: unknown {what} {quote_value(key)}; {hint}")
 
 
 def find_similar(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> list[str]:
-    """Return at most three known names that are spelled like this one; `cutoff` is difflib's, 1 for equal names."""
+    """Return at most three known names that begin with this one; without any, those that are spelled like it.
+
+    `cutoff` is difflib's, 1 for equal names.
+    """
     import difflib  # noqa: PLC0415 needed only for an error
 
-    return difflib.get_close_matches(name, list(known), n=3, cutoff=cutoff)
+    names = list(known)
+    begun = sorted((one for one in names if name and one.startswith(name)), key=len)
+    return begun[:3] or difflib.get_close_matches(name, names, n=3, cutoff=cutoff)
 
 
 def _is_text(raw: Any) -> bool:

@@ -93,7 +93,9 @@ def _given(table: Mapping[str, Any], fields: Mapping[str, Field], place: str) ->
 
 def _command(raw: Any, place: str) -> tuple[str, ...]:
     if not isinstance(raw, list) or not all(isinstance(word, str) or _is_bytes(word) for word in raw):
-        raise UsageError(f'{place}, key command: {quote_value(raw)} is not a list of texts, as in ["train.py"]')
+        raise UsageError(
+            f'{place}, key command: {quote_value(raw)} is not a list of strings, as in ["train.py", "--lr", "0.1"]'
+        )
     return tuple(word if isinstance(word, str) else bytes(word).decode("utf-8", "surrogateescape") for word in raw)
 
 
@@ -196,7 +198,7 @@ def _variable(key: str, value: Any, place: str) -> str:
         return str(value)
     raise UsageError(
         f"{_subtable(place, 'env')}, key {key}: {quote_value(mask_secrets({key: value})[key])} is not a string or a "
-        "number"
+        "number; write it with quotes"
     )
 
 

@@ -3,9 +3,9 @@
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -14,15 +14,12 @@ from slurmddp.text import clean_line
 
 HEAD_BYTES: Final = 2**17
 TAIL_BYTES: Final = 2**20
-LINE_CHARS: Final = 1000
+LINE_CHARS: Final = 4000
 """How much of a line is kept; programs print whole tensors."""
 COUNTED_BYTES: Final = 2**31
 """Up to this offset lines are counted to number one: that takes a second or two."""
 _BLOCK_BYTES: Final = 2**22
-_RANK_LABEL = re.compile(r"\[(?:rank|default)(\d+)\]: ?")
-_TASK_LABEL = re.compile(r" *(\d+): ?")
-_LABELLED_SHARE: Final = 0.9
-"""If more lines than this begin with a number, `srun --label` has put a task number before each."""
+_BAR: Final = re.compile(rb"\d+%|\bit/s|s/it|\d+/\d+ \[")
 
 
 @dataclass(frozen=True)
@@ -33,9 +30,15 @@ class LogLine:
     offset: int
     """Bytes before it in the file."""
     text: str
-    """Without colours, at most `LINE_CHARS` characters."""
+    """Without colours and prefix, at most `LINE_CHARS` characters."""
     rank: int | None = None
     """The rank that printed it, if a label says so."""
+    host: str = ""
+    """The node on which it was printed, if a prefix says so."""
+    prefix: str = ""
+    """What stood before the text: labels, timestamps, hosts."""
+    time: float | None = None
+    """When it was printed, in seconds since 1970, by its own timestamp or the one above; None if that is not known."""
 
 
 def read_lines(
@@ -64,22 +67,15 @@ def read_lines(
 def _split_lines(path: Path, data: bytes, offset: int) -> Iterator[LogLine]:
     for line in data.split(b"\n"):
         if line.strip():
-            yield LogLine(path, offset, clean_line(line[: 4 * LINE_CHARS])[:LINE_CHARS].rstrip())
+            for part in _versions(line):
+                yield LogLine(path, offset, clean_line(part[: 4 * LINE_CHARS])[:LINE_CHARS].rstrip())
         offset += len(line) + 1
 
 
-def strip_labels(lines: Iterable[LogLine]) -> list[LogLine]:
-    """Remove the labels of torch, torchrun and `srun --label` from the lines, and set the rank that they name."""
-    lines = list(lines)
-    printed = [line for line in lines if not line.text.startswith("srun: ")]
-    if printed and sum(1 for line in printed if _TASK_LABEL.match(line.text)) > _LABELLED_SHARE * len(printed):
-        lines = [_strip_label(line, _TASK_LABEL) for line in lines]
-    return [_strip_label(line, _RANK_LABEL) for line in lines]
-
-
-def _strip_label(line: LogLine, label: re.Pattern[str]) -> LogLine:
-    match = label.match(line.text)
-    return replace(line, text=line.text[match.end() :], rank=int(match[1])) if match else line
+def _versions(line: bytes) -> list[bytes]:
+    """Return the versions of a line that a progress bar has overwritten: the last, and those that are no bar."""
+    *before, last = line.rstrip(b"\r").split(b"\r")
+    return [*(part for part in before if part.strip() and not _BAR.search(part)), last]
 
 
 def make_evidence(line: LogLine) -> Line:

@@ -16,6 +16,8 @@ Sure = Literal["certain", "likely", "unknown"]
 
 UNKNOWN: Final = "unknown"
 """The cause when none was found."""
+EXIT_STATUS: Final = "exit-status"
+"""The cause of a program that ended with a status of its own and says no more."""
 NONE: Final = "none"
 """The cause of a job that did not fail."""
 

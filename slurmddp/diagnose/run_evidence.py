@@ -29,10 +29,10 @@ from slurmddp.diagnose.log_reader import (
     modification_time,
     read_lines,
     relative_path,
-    strip_labels,
 )
+from slurmddp.diagnose.prefixes import strip_prefixes
 from slurmddp.diagnose.rank_exits import parse_rank_exits
-from slurmddp.diagnose.rule_types import Line, Observation, Rule
+from slurmddp.diagnose.rule_types import EXIT_STATUS, Line, Observation, Rule
 from slurmddp.diagnose.tracebacks import find_tracebacks
 from slurmddp.errors import UsageError
 from slurmddp.exit_codes import DONE, STOPPED
@@ -207,18 +207,23 @@ def _observe_recorded_rank(files: _Attempt, record: ExitRecord) -> Iterator[Obse
     error, rank, host = files.error(record.rank), record.rank, record.host
     texts, time = _read_exceptions(error) or [record.reason], modification_time(error) or record.time
     index, rule, groups = find_exception_rule(texts) or (0, *_find_reason_rule(record.reason))
-    lines = strip_labels(read_lines(files.output(rank), head=RANK_BYTES, tail=RANK_BYTES))
+    lines = strip_prefixes(read_lines(files.output(rank), head=RANK_BYTES, tail=RANK_BYTES))
     line = _find_line(lines, texts[index]) or _record_line(record)
-    yield make_observation(rule, groups, line, time=time, rank=rank, host=host)
-    if rule.role != "cause":
-        others = observe_lines(lines, near=time, rank=rank, host=host)
-        yield from _set_missing_time([other for other in others if other.rule.key != rule.key], time)
+    own = make_observation(rule, groups, line, time=time, rank=rank, host=host)
+    if own.is_cause and rule.key != EXIT_STATUS:
+        yield own
+        return
+    seen = observe_lines(lines, near=time, rank=rank, host=host)
+    others = _set_missing_time([other for other in seen if other.rule.key != rule.key], time)
+    if not (own.is_cause and any(other.is_cause for other in others)):  # else its output says more than its status
+        yield own
+    yield from others
 
 
 def _observe_silent_rank(files: _Attempt, rank: int, host: str) -> list[Observation]:
     """Return what the error file says of a rank without a record, else what its output says."""
     output, error = files.output(rank), files.error(rank)
-    lines = strip_labels(read_lines(output))
+    lines = strip_prefixes(read_lines(output))
     texts = _read_exceptions(error)
     if match := find_exception_rule(texts):
         index, rule, groups = match

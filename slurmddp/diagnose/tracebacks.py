@@ -8,7 +8,7 @@ from typing import Final
 
 from slurmddp.diagnose.log_reader import LogLine
 
-_HEADER: Final = "Traceback (most recent call last):"
+HEADER: Final = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"(?:[A-Za-z_][\w.]*)(?:: .*|:)?$")
 _USUAL_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Iteration)(?::|$)")
 _MOST_LINES: Final = 100
@@ -28,7 +28,8 @@ _SYSTEM = re.compile(
     r"This is |rank \d+ \(pid"
 )
 """How lines begin that launchers and dying programs print."""
-_MOST_AFTER_FATAL: Final = 12
+_NUMBERS: Final = re.compile(r"[\d.]+")
+MOST_AFTER_FATAL: Final = 12
 """So many ordinary lines may follow a fatal exception, because other ranks still print."""
 
 OUTLIVED_LINES: Final = 100
@@ -53,7 +54,7 @@ def find_tracebacks(lines: Sequence[LogLine]) -> list[Traceback]:
     index, linked = 0, False
     while index < len(lines):
         text = lines[index].text
-        if text.endswith(_HEADER):
+        if text.endswith(HEADER):
             end = _find_exception(lines, index + 1)
             if end is not None:
                 before = found.pop().exceptions if linked and found else ()
@@ -77,7 +78,7 @@ def _find_exception(lines: Sequence[LogLine], start: int) -> int | None:
     other = None
     for index in range(start, min(start + _MOST_LINES, len(lines))):
         text = lines[index].text
-        if text.endswith(_HEADER):
+        if text.endswith(HEADER):
             break
         if _USUAL_EXCEPTION.match(text):
             return index
@@ -87,13 +88,31 @@ def _find_exception(lines: Sequence[LogLine], start: int) -> int | None:
 
 
 def find_fatal_tracebacks(lines: Sequence[LogLine]) -> list[Traceback]:
-    """Return the tracebacks that ended a program: after them come only other failures and a few ordinary lines."""
+    """Return the tracebacks that ended a program: after them come only other failures and a few ordinary lines.
+
+    The last one may have more lines after it if they differ: a program may print a summary before it ends. Lines of
+    one shape, as of steps, say that it went on.
+    """
     found = find_tracebacks(lines)
     exceptions = {id(line) for traceback in found for line in traceback.exceptions}
     ordinary = [_is_ordinary(line) and id(line) not in exceptions for line in lines]
     after = [*accumulate(reversed(ordinary), initial=0)][::-1]  # one pass: programs log thousands of caught exceptions
     counted = (replace(traceback, lines_after=after[traceback.end]) for traceback in found)
-    return [traceback for traceback in counted if traceback.lines_after <= _MOST_AFTER_FATAL]
+    every = list(counted)
+    fatal = [traceback for traceback in every if traceback.lines_after <= MOST_AFTER_FATAL]
+    return fatal or [traceback for traceback in every[-1:] if _precedes_summary(traceback, lines)]
+
+
+def line_shape(text: str) -> str:
+    """Return a line with its numbers replaced: the lines about a program's steps have one shape."""
+    return _NUMBERS.sub("0", text)
+
+
+def _precedes_summary(traceback: Traceback, lines: Sequence[LogLine]) -> bool:
+    if traceback.lines_after > OUTLIVED_LINES:
+        return False
+    shapes = {line_shape(line.text) for line in ordinary_lines(lines[traceback.end :])}
+    return len(shapes) > traceback.lines_after / 2
 
 
 def ordinary_lines(lines: Sequence[LogLine]) -> list[LogLine]:

@@ -15,7 +15,7 @@ from slurmddp.diagnose.evidence import Evidence
 from slurmddp.diagnose.flight_recorder import Divergence
 from slurmddp.diagnose.log_reader import make_evidence
 from slurmddp.diagnose.rank_exits import RankExit
-from slurmddp.diagnose.rule_types import UNKNOWN, Diagnosis, Line, Observation
+from slurmddp.diagnose.rule_types import EXIT_STATUS, UNKNOWN, Diagnosis, Line, Observation
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.text import count
 
@@ -125,13 +125,14 @@ def _find_earliest(observations: Sequence[Observation]) -> Observation | None:
 def _find_root_cause(evidence: Evidence, causes: Sequence[Observation]) -> Observation | None:
     """Return the cause without a time of the rank that torchrun saw fail first."""
     number = next((end.number for end in evidence.exits if end.time is not None), None)
-    return next((seen for seen in causes if number is not None and seen.rank == number and seen.time is None), None)
+    found = (seen for seen in causes if seen.rank == number and (seen.time is None or not evidence.attempt))
+    return next(found, None) if number is not None else None
 
 
 def _diagnose_observation(evidence: Evidence, seen: Observation) -> Diagnosis:
     end = _find_exit(evidence, seen)
     rank = seen.rank if seen.rank is not None else end.number if end and not end.is_node else None
-    more = _suspicious_lines_of(evidence, rank) if seen.rule.key == "exit-status" else _peer_lines(evidence)
+    more = _suspicious_lines_of(evidence, rank) if seen.rule.key == EXIT_STATUS else _peer_lines(evidence)
     return seen.rule.make_diagnosis(
         seen.what,
         rank=rank,
@@ -261,7 +262,6 @@ def _report_unknown(evidence: Evidence) -> Diagnosis:
         cause=UNKNOWN,
         what="the cause is not known",
         sure="unknown",
-        rank=first.rank if first else None,
         evidence=_select_lines(lines),
         advice="read the lines above: they are the first that look wrong" if lines else "read the job's output",
     )

@@ -63,7 +63,7 @@ def check_variables(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Findi
 
 
 def check_stop_notice(spec: JobSpec) -> Iterator[Finding]:
-    """Yield when the ranks are told to stop, and what happens to the job then."""
+    """Yield when the ranks receive the stop signal, and what happens to the job then."""
     limit = f"the time limit {spec.time}" if spec.time else "the partition's time limit"
     what = f"the ranks get a stop signal {spec.lead_s} s before the end of {limit}"
     if spec.requeue:

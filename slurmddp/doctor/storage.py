@@ -81,7 +81,7 @@ def _check_room(run: RunDir, folder: Path, spec: JobSpec) -> Finding:
         advice = "remove old files, or choose another folder: --runs-dir"
     else:
         return Finding(check="room", level="ok", what=f"{free / 1e9:.3g} GB are free in the run's folder")
-    why = "a checkpoint that has no room is lost, and the job goes on without it"
+    why = "a checkpoint that has no room is lost, and the job continues without it"
     return Finding(check="room", level="warning", what=what, why=why, advice=advice)
 
 

@@ -194,10 +194,10 @@ def _lines(name: str, parameters: Mapping[str, Any]) -> list[str]:
 
 
 def _words(name: str, parameters: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a list of texts; split a single text as a shell would."""
+    """Return a list of strings; split a single text as a shell would."""
     given = parameters.get(name, ())
     if not isinstance(given, Iterable) or not all(isinstance(word, str) for word in given):
-        raise UsageError(f"update_parameters: {name}: {quote_value(given)} is not a list of texts")
+        raise UsageError(f"update_parameters: {name}: {quote_value(given)} is not a list of strings")
     try:
         return tuple(shlex.split(given) if isinstance(given, str) else given)
     except ValueError as error:

@@ -182,7 +182,7 @@ class Call:
         A callable without `checkpoint` runs until the time limit. A callable that has returned is not saved.
         """
         if reason == "time limit" and not _is_checkpointable(self._delayed):
-            print("stop signal received (time limit); the callable has no checkpoint() and goes on", flush=True)  # noqa: T201 - the rank's log
+            print("stop signal received (time limit); the callable has no checkpoint() and continues", flush=True)  # noqa: T201 - the rank's log
             return None
         self._reason = reason
         signal.pthread_kill(threading.main_thread().ident or 0, PAUSE)

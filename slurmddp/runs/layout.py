@@ -204,15 +204,20 @@ class RunDir(_Folder):
         except OSError as error:
             if isinstance(error, FileExistsError) and self.path.is_dir():  # another submission was quicker
                 return self.create()
-            raise UsageError(f"the run's folder {self.path} cannot be made: {error.strerror}") from error
+            if missing:
+                self.remove_unused(missing[-1])
+            said = f"the run's folder {self.path} cannot be made: {error.strerror}"
+            raise UsageError(f"{said}; choose another folder by --runs-dir") from error
         return missing[-1]
 
     def remove_unused(self, outermost: Path) -> None:
         """Remove the folders that `create` made, up to `outermost`, as far as they are still empty."""
-        (self.path / ".gitignore").unlink(missing_ok=True)
+        with suppress(OSError):
+            (self.path / ".gitignore").unlink()
         for folder in (self.logs, self.path, *self.path.parents):
             try:
-                folder.rmdir()
+                with suppress(FileNotFoundError):
+                    folder.rmdir()
             except OSError:
                 return
             if folder == outermost:
@@ -252,21 +257,28 @@ def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that a reader sees the whole new content or the old one, also after a power failure."""
     import tempfile  # noqa: PLC0415 - needed only to write, and every start would pay for it
 
-    try:
+    with errors_name(path):
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        error.filename = str(path)  # the error names the file that was asked for, not the temporary one
-        raise
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
     sync_folder(path.parent)
+
+
+@contextmanager
+def errors_name(path: Path) -> Iterator[None]:
+    """Let an OSError name the file that was asked for: it names a temporary one, or after a failed write none."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def append_record(path: Path, record: Mapping[str, Any]) -> None:
@@ -274,14 +286,15 @@ def append_record(path: Path, record: Mapping[str, Any]) -> None:
     line = (json.dumps(record, allow_nan=False) + "\n").encode("ascii")
     descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
-        os.write(descriptor, line)
+        with errors_name(path):
+            os.write(descriptor, line)
     finally:
         os.close(descriptor)
 
 
 def read_records(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the records of a file of JSON lines; a cut-off last line and a missing file yield nothing."""
-    with suppress(FileNotFoundError), path.open("rb") as file:
+    with suppress(FileNotFoundError, NotADirectoryError), path.open("rb") as file:
         yield from parse_records(file)
 
 

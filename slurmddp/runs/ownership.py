@@ -132,6 +132,9 @@ def create_exclusively(path: Path, content: str) -> bool:
         os.link(temporary, path)
     except FileExistsError:
         return False
+    except OSError as error:
+        error.filename = str(path)  # not the temporary file, and after a failed write none
+        raise
     finally:
         Path(temporary).unlink(missing_ok=True)
     return True

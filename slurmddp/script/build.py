@@ -1,11 +1,14 @@
 """Builds the batch script of a job: checks that its program exists, then renders. Writes nothing."""
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slurmddp.config.command import is_worker, script_of
+from slurmddp.config.container import is_path
 from slurmddp.config.datasets import find_data
+from slurmddp.config.job_files import suggest_file
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
@@ -21,7 +24,8 @@ def build_script(spec: JobSpec, code: "Code | None" = None, array: "Array | None
     """Return the batch script of a job.
 
     `code` is the code of a job with a snapshot; it is read here when it is not given. `array` has the programs of an
-    array's tasks. Raises UsageError when the training script or the data is missing.
+    array's tasks. Raises UsageError when the training script or the data is missing, and for the user's own shell
+    lines that bash cannot parse.
     """
     for program in array.programs if array else (spec,):
         check_program(program)
@@ -30,7 +34,11 @@ def build_script(spec: JobSpec, code: "Code | None" = None, array: "Array | None
 
         code = read_code(spec)
     run = RunDir.named(spec.runs_dir, spec.job_name)
-    return render(spec, reset_number=run.next_reset, code=code, array=array).encode()
+    script = render(spec, reset_number=run.next_reset, code=code, array=array)
+    _check_shell("--setup-file", Path(spec.setup_file).read_text("utf-8") if spec.setup_file else "")
+    _check_shell("--setup", "\n".join(spec.setup))
+    _check_shell("--template", script if spec.template else "")
+    return script.encode()
 
 
 def check_program(spec: JobSpec) -> None:
@@ -47,18 +55,39 @@ def check_program(spec: JobSpec) -> None:
 
 
 def check_environment(spec: JobSpec) -> None:
-    """Raise UsageError when the virtual environment or the container's image is missing on this machine."""
+    """Raise UsageError when the environment of the ranks is missing on this machine.
+
+    That is the virtual environment, the Python, or the container's image and the folders that it mounts.
+    """
     if spec.venv and not (Path(spec.venv) / "bin" / "python").exists():
         raise UsageError(
             f"--venv: {quote_value(spec.venv)} is no virtual environment here: it has no bin/python; check the path "
             "or give --force if only the nodes have it"
         )
-    image = spec.container or ""
-    if image.startswith(("/", "./", "../")) and not Path(image).exists():
-        raise UsageError(
-            f"--container: there is no file {quote_value(image)} here; check the path, or give --force if only the "
-            "nodes have it"
-        )
+    python = "" if spec.container else spec.python or ""
+    image = spec.container if spec.container and is_path(spec.container) else ""
+    mounts = [mount.partition(":")[0] for mount in spec.container_mount if spec.container]
+    named = [("python", python if "/" in python else ""), ("container", image)]
+    for key, path in (*named, *(("container-mount", mount) for mount in mounts)):
+        if path and not Path(path).exists():
+            raise UsageError(
+                f"--{key}: there is no file {quote_value(path)} here; check the path, or give --force if only the "
+                "nodes have it"
+            )
+
+
+def _check_shell(option: str, lines: str) -> None:
+    """Raise UsageError when bash cannot parse the shell lines of an option; none of them is run."""
+    if not lines:
+        return
+    import subprocess  # noqa: PLC0415 most jobs have no shell lines of their own
+
+    parse = ["bash", "--norc", "-O", "extglob", "-n"]
+    with suppress(FileNotFoundError):  # a machine without bash renders scripts, too
+        done = subprocess.run(parse, input=lines.encode(), capture_output=True, check=False, env={"PATH": os.defpath})
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").strip().partition("\n")[0].removeprefix("bash: ")
+            raise UsageError(f"{option}: bash cannot parse these lines: {said}; correct them")
 
 
 def _may_be_inside(spec: JobSpec, path: str | None) -> bool:
@@ -66,8 +95,11 @@ def _may_be_inside(spec: JobSpec, path: str | None) -> bool:
 
 
 def _check_script(path: str | None) -> None:
-    if path is not None and not Path(path).is_file():
-        raise UsageError(f"COMMAND: there is no file {quote_value(path)} in {Path.cwd()}; check the path")
+    if path is None or Path(path).is_file():
+        return
+    if Path(path).is_dir():
+        raise UsageError(f"COMMAND: {quote_value(path)} is a folder; name a script, as in: {path.rstrip('/')}/train.py")
+    raise UsageError(f"COMMAND: there is no file {quote_value(path)} in {Path.cwd()}; {suggest_file(path)}")
 
 
 def _check_executable(path: str) -> None:

@@ -20,6 +20,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from slurmddp import variables
 from slurmddp.batch.arguments import Options, build_arguments
 from slurmddp.config import container
+from slurmddp.config.job_files import explain_unreadable
 from slurmddp.config.job_spec import CHECKPOINT_WORD, JobSpec, check_line_end
 from slurmddp.config.python_env import environment_of
 from slurmddp.errors import UsageError
@@ -69,6 +70,12 @@ def render(
         script = (template or environment.get_template(BASE)).render(context)
     except jinja2.TemplateError as error:
         raise UsageError(_template_message(spec.template, error)) from error
+    except Exception as error:
+        if not spec.template or isinstance(error, UsageError):
+            raise
+        raise UsageError(
+            _template_message(spec.template, error)
+        ) from error  # a template's own code can raise any error
     return _check_shebang(script, spec.template)
 
 
@@ -300,14 +307,19 @@ def _read(path: str, option: str) -> str:
     try:
         return Path(path).read_bytes().decode("utf-8")
     except OSError as error:
-        raise UsageError(f"{option}: {quote_value(path)} cannot be read: {error.strerror}") from error
+        raise UsageError(f"{option}: {explain_unreadable(path, error)}") from error
     except UnicodeDecodeError as error:
         raise UsageError(f"{option}: {quote_value(path)} is not UTF-8 text") from error
 
 
-def _template_message(path: str | None, error: jinja2.TemplateError) -> str:
-    line = f", line {error.lineno}" if isinstance(error, jinja2.TemplateSyntaxError) else ""
-    return f"template {quote_value(path or BASE)}{line}: {error.message or type(error).__name__}"
+def _template_message(path: str | None, error: Exception) -> str:
+    import traceback  # noqa: PLC0415 needed only for an error
+
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"]
+    lines += [error.lineno] if isinstance(error, jinja2.TemplateSyntaxError) else []
+    line = f", line {lines[-1]}" if lines else ""
+    said = error.message if isinstance(error, jinja2.TemplateError) else str(error)
+    return f"template {quote_value(path or BASE)}{line}: {said or type(error).__name__}"
 
 
 def _check_shebang(script: str, path: str | None) -> str:

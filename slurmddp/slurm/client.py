@@ -13,6 +13,12 @@ from slurmddp.slurm.environment import submission_environment
 TIMEOUT_S: Final = 60.0
 """Limit for one of Slurm's programs; its own message timeout is 10 s by default, with retries."""
 
+SLOW_S: Final = 2.5
+"""A program that takes longer is reported, while it is waited for."""
+
+_first_report: Final = threading.Lock()
+"""Taken by the first report of a slow program, and not given back: one is enough."""
+
 NO_CLUSTER: Final = "log in to a cluster, try `slurmddp sandbox up`, or train on this machine with `slurmddp run`"
 
 _LOST_ANSWER: Final = "(?i)timed out|zero bytes were transmitted"
@@ -55,12 +61,16 @@ def ask(
 ) -> Answer:
     """Run one of Slurm's programs with a scrubbed environment and return its answer.
 
-    Raises ClusterError when the program cannot be started, LostAnswerError when it takes longer than `timeout_s`.
+    A warning is logged once when a program is slow. Raises ClusterError when the program cannot be started,
+    LostAnswerError when it takes longer than `timeout_s`.
     """
     if not any(os.access(Path(folder, command[0]), os.F_OK) for folder in os.get_exec_path(environ)):
         raise ClusterError(f"{command[0]} was not found; {NO_CLUSTER}")
     import subprocess  # noqa: PLC0415 - where no Slurm is, nothing is started
 
+    slow = threading.Timer(SLOW_S, _report_slow, [command[0]])
+    slow.daemon = True
+    slow.start()
     try:
         done = subprocess.run(  # noqa: PLW1510 the status is part of the answer
             command, input=stdin, capture_output=True, env=submission_environment(environ), timeout=timeout_s
@@ -69,7 +79,17 @@ def ask(
         raise ClusterError(f"{command[0]} cannot be started: {error.strerror}; {NO_CLUSTER}") from error
     except subprocess.TimeoutExpired as error:
         raise LostAnswerError(f"{command[0]} did not end within {timeout_s:.0f} s") from error
+    finally:
+        slow.cancel()
     return Answer(done.returncode, _text(done.stdout), _text(done.stderr))
+
+
+def _report_slow(program: str) -> None:
+    if not _first_report.acquire(blocking=False):
+        return
+    import logging  # noqa: PLC0415 needed only when Slurm is slow
+
+    logging.getLogger("slurmddp").warning("Slurm has not answered %s yet; waiting for it", program)
 
 
 def query(command: Sequence[str], environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> str:

@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from itertools import groupby
+from contextlib import suppress
+from itertools import groupby, islice
 from typing import Final
 
 from slurmddp.errors import UsageError
@@ -12,44 +13,48 @@ _ITEM: Final = r"(?:[^,\[\]]|\[[^\[\]]*\])+"
 _LONGEST: Final = 65536
 
 
-def expand(text: str) -> tuple[str, ...]:
+def expand(text: str, *, option: str = "--nodelist") -> tuple[str, ...]:
     """Return the names in a host list, in its order (scontrol(1), show hostnames).
 
-    Raises UsageError for a text that is not a host list.
+    Raises UsageError with the option for a text that is not a host list.
     """
+    with suppress(ValueError):
+        names = tuple(islice((name for item in _items(text) for name in _names(item)), _LONGEST + 1))
+        if len(names) <= _LONGEST:
+            return names
+    raise UsageError(f"{option}: {quote_value(text)} is no list of nodes, as in n[1-4],m2")
+
+
+def _items(text: str) -> list[str]:
     items = re.findall(_ITEM, text)
     if not items or ",".join(items) != text:
-        raise _wrong(text)
-    return tuple(name for item in items for name in _names(item, text))
+        raise ValueError
+    return items
 
 
-def _names(item: str, text: str) -> Iterator[str]:
+def _names(item: str) -> Iterator[str]:
     head, bracket, rest = item.partition("[")
     if not re.fullmatch(r"[A-Za-z0-9._-]*", head) or not item:
-        raise _wrong(text)
+        raise ValueError
     if not bracket:
         yield head
         return
     ranges, _, tail = rest.partition("]")
-    for number in _numbers(ranges, text):
-        for end in _names(tail, text) if tail else ("",):
+    for number in _numbers(ranges):
+        for end in _names(tail) if tail else ("",):
             yield head + number + end
 
 
-def _numbers(ranges: str, text: str) -> Iterator[str]:
+def _numbers(ranges: str) -> Iterator[str]:
     for part in ranges.split(","):
         match = re.fullmatch(r"([0-9]+)(?:-([0-9]+))?", part, re.ASCII)
         if not match:
-            raise _wrong(text)
+            raise ValueError
         first, last = int(match[1]), int(match[2] or match[1])
         if not first <= last < first + _LONGEST:
-            raise _wrong(text)
+            raise ValueError
         for number in range(first, last + 1):
             yield f"{number:0{len(match[1])}d}"
-
-
-def _wrong(text: str) -> UsageError:
-    return UsageError(f"--nodelist: {quote_value(text)} is no list of nodes, as in n[1-4],m2")
 
 
 def format_ranges(numbers: Iterable[int]) -> str:

@@ -98,6 +98,8 @@ class JobInfo(NamedTuple):
     batch_host: str = ""
     preempted: bool = False
     """Whether PreemptTime is set."""
+    dependency: str = ""
+    """The jobs that it still waits for, in sbatch's form."""
     excluded_nodes: str = ""
     """A host list."""
     required_nodes: str = ""

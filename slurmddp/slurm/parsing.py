@@ -145,6 +145,7 @@ def _from_show(line: str) -> JobInfo:
         requeue=known["Requeue"] == "1" if "Requeue" in known else None,
         batch_host=known.get("BatchHost", ""),
         preempted="PreemptTime" in known,
+        dependency=known.get("Dependency", ""),
         excluded_nodes=known.get("ExcNodeList", ""),
         required_nodes=known.get("ReqNodeList", ""),
         output=known.get("StdOut", ""),

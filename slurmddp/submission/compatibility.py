@@ -57,7 +57,7 @@ def find_other_kind(request: Request, run: RunDir) -> str:
     """Return what the run is, when it is a sweep and the request is not, or the other way round; else empty."""
     for last in submissions(run)[-1:]:
         if ("settings" in last) != (request.array is not None):
-            return "a sweep; `slurmddp sweep` goes on with it" if "settings" in last else "one job, and no sweep"
+            return "a sweep; `slurmddp sweep` continues it" if "settings" in last else "one job, and no sweep"
     return ""
 
 

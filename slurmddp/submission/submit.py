@@ -1,5 +1,6 @@
 """Submits a job: checks it, hands its script to sbatch, records it in the run's folder. A refusal leaves no files."""
 
+import re
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
@@ -34,6 +35,16 @@ from slurmddp.version import __version__
 
 _FORCE_HINT: Final = "--force submits it all the same"
 _AT_ONCE: Final = timedelta(minutes=2)
+_REFUSED: Final = {
+    "node name": ("nodelist", "exclude"),
+    "node configuration": ("constraint", "nodelist", "exclude"),
+    "dependency": ("dependency",),
+    "feature": ("constraint",),
+    "reservation": ("reservation",),
+    "account": ("account", "partition", "qos"),
+    "qos": ("qos", "partition"),
+}
+"""The options that a refusal by sbatch is about, by words of its message."""
 _ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -111,11 +122,20 @@ def dry_run(
             _check_limits(request)
     said = ""
     with _noted(problems):
-        said = sbatch_command.test_only(handover.script, environ)
+        said = _test(request, handover.script, environ)
+        said += "".join(
+            f"\nSlurm does not know job {job}: this job would not wait for it" for job in _unknown(request, environ)
+        )
     if problems:
         kind = next((UsageError for error in problems if isinstance(error, UsageError)), ClusterError)
         raise kind("\n".join(map(str, problems)))
     return handover.script, said
+
+
+def _unknown(request: Request, environ: Mapping[str, str]) -> list[str]:
+    """Return the jobs that this one depends on and that Slurm does not know, or not any more."""
+    jobs = re.findall(r"(?<![+\w])\d+", request.resolved.spec.dependency or "")
+    return [job for job in jobs if not queries.show(job, environ)]
 
 
 @contextmanager
@@ -192,7 +212,7 @@ def _spec_toml(resolved: Resolved) -> bytes:
 def _ask_slurm(request: Request, text: bytes, environ: Mapping[str, str], notice: Notice) -> datetime | None:
     """Return when Slurm expects the job to start; None when it does not say. Raises ClusterError when it refuses."""
     try:
-        start = sbatch_command.expected_start(sbatch_command.test_only(text, environ))
+        start = sbatch_command.expected_start(_test(request, text, environ))
     except LostAnswerError:
         start = None
     except RefusedError as error:
@@ -202,6 +222,16 @@ def _ask_slurm(request: Request, text: bytes, environ: Mapping[str, str], notice
         return None
     _check_node_is_known(request)
     return start
+
+
+def _test(request: Request, text: bytes, environ: Mapping[str, str]) -> str:
+    """Return what sbatch says to the script. Raises RefusedError with the options that it seems to refuse."""
+    try:
+        return sbatch_command.test_only(text, environ)
+    except RefusedError as error:
+        names = next((names for words, names in _REFUSED.items() if words in str(error).lower()), ())
+        given = [f"--{name} {value}" for name in names if (value := getattr(request.resolved.spec, name))]
+        raise RefusedError(f"{error} ({', '.join(given)})" if given else str(error)) from error
 
 
 def _check_node_is_known(request: Request) -> None:
@@ -291,7 +321,7 @@ def _report_run_state(request: Request, run: RunDir, code: Code | None, notice: 
     """Say when the run goes on with other code than its last job, and when it is finished."""
     for last in submissions(run)[-1:]:
         if code and last.get("code") not in (None, code.digest):
-            said = f"run {run.path.name} goes on with the code as it is now, {code.digest}"
+            said = f"run {run.path.name} continues with the code as it is now, {code.digest}"
             notice(f"{said}; job {last['job']} has {last['code']}")
     if is_finished(run) and not request.resolved.spec.reset:
         notice(f"run {run.path.name} is finished: the job will only run its end again; --reset starts over")
@@ -321,8 +351,11 @@ def site_changes(spec: JobSpec, job: JobInfo) -> Iterator[str]:
     if spec.requeue and not job.requeue:
         yield (
             f"job {job.job_id} was accepted with Requeue=0: after a preemption or the time limit it does not start "
-            "again; `--chain N` queues N jobs that go on in its place"
+            "again; `--chain N` queues N jobs that continue in its place"
         )
+    if spec.dependency and not job.dependency:
+        known = f"Slurm does not know those of {spec.dependency}, or they have ended"
+        yield f"job {job.job_id} waits for no other job: {known}"
     asked_s, limit_s = spec.time_s, job.limit_s
     limit = "UNLIMITED" if limit_s is None else slurm_time(limit_s)
     partitions = spec.partition or ""  # before the job starts, Slurm shows all of them

@@ -182,7 +182,7 @@ def test_follow_continues_through_a_restart_to_the_end_of_the_runs_last_job(slur
     assert [text for _, _, text in own] == ["rank 0 in 0.0", "rank 0 in 0.1", *["rank 0 in 0.0", "rank 0 in 0.1"]]
     assert all(label.startswith(text[-3:] + " " + text[:6]) for label, _, text in own)
     assert "ended with status 0: done" in shown.read_text()
-    assert len(re.findall("^the run goes on in job", said.read_text(), re.MULTILINE)) == 1
+    assert len(re.findall("^the run continues in job", said.read_text(), re.MULTILINE)) == 1
     assert "is COMPLETED" in said.read_text().splitlines()[-1]
 
 

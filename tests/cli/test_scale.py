@@ -91,7 +91,7 @@ def test_too_few_points_are_reported(cli, tmp_path):
         (["--from-csv", "t.csv", "--time", "10"], "leave --time out"),
         (["--from-csv", "missing.csv"], "'--from-csv': 'missing.csv': No such file or directory"),
         (["--gpus", "1", "--gpus-per-node", "1", "--steps", "20"], "--warm-up 20 leaves nothing of 20 --steps"),
-        (["--gpus", "1", "-N", "2"], "No such option"),
+        (["--gpus", "1", "-N", "2"], "'-N' is an option of `slurmddp submit`"),
     ],
     ids=range(9),
 )

@@ -191,7 +191,7 @@ def test_what_a_program_said_before_it_ended_itself_is_shown(slurm_says, tmp_pat
     run.rank_log("17", "0.0", 0).write_text(said)
     run.rank_record("17", "0.0", 0).write_text("77 rank 0 on n1: exit status 2\n")
     found = diagnose(run, "17", {})
-    assert (found.cause, found.rank) == ("exit-status", 0)
+    assert (found.cause, found.rank) == ("wrong-arguments", 0)
     assert "train.py: error: argument --lr: invalid float value: '1..x'" in [line.text for line in found.evidence]
 
 

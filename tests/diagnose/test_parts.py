@@ -13,7 +13,8 @@ from slurmddp.diagnose import flight_recorder as flights
 from slurmddp.diagnose.catalogue.states import STATE_RULES, find_state_rule
 from slurmddp.diagnose.diagnosis import query_job
 from slurmddp.diagnose.flight_recorder import find_divergence, load_dumps
-from slurmddp.diagnose.log_reader import LogLine, make_evidence, read_lines, strip_labels
+from slurmddp.diagnose.log_reader import LogLine, make_evidence, read_lines
+from slurmddp.diagnose.prefixes import strip_prefixes
 from slurmddp.diagnose.rank_exits import parse_rank_exits
 from slurmddp.diagnose.tracebacks import find_fatal_tracebacks, find_tracebacks
 from slurmddp.errors import ClusterError
@@ -63,7 +64,7 @@ def test_a_line_may_end_as_on_windows(tmp_path):
 
 
 def test_labels_say_whose_a_line_is():
-    got = strip_labels(raw("[rank3]: Traceback\n[rank3]:[E1121 23:00:00 x\n[default1]:hello\nplain 3: 4"))
+    got = strip_prefixes(raw("[rank3]: Traceback\n[rank3]:[E1121 23:00:00 x\n[default1]:hello\nplain 3: 4"))
     assert [(line.rank, line.text) for line in got] == [
         (3, "Traceback"),
         (3, "[E1121 23:00:00 x"),

@@ -20,6 +20,7 @@ OURS = [
     ("reset", "exception", 1, "n2"),
     ("shape", "shape-mismatch", 1, "n2"),
     ("count", "shape-mismatch", 1, "vm"),
+    ("arguments", "wrong-arguments", 1, "vm"),
     ("unused", "unused-parameters", 0, "n1"),
     ("collectives", "collective-mismatch", 1, "n2"),
     ("parted", "collective-mismatch", 1, "n2"),
@@ -272,7 +273,6 @@ def test_what_others_have_met_is_told_by_its_cause(judge_log, text, cause):
 
 MET = tomllib.loads((FIXTURES / "met.toml").read_text())["log"]
 OTHERWISE = {
-    "litagin02/Style-Bert-VITS2#172": "exception",
     "va1shn9v/PromptIR#30": "unknown",
     "NVIDIA/nccl#975": "unknown",
 }

@@ -157,8 +157,8 @@ def test_gpus_are_asked_for_by_node(tmp_path, values, asked):
         ({"slurm_additional_parameters": {"launcher": "fork"}}, "launcher is not an option of an executor: each rank"),
         ({"slurm_additional_parameters": {"container": "x.sif"}}, "container is not an option of an executor"),
         ({"slurm_additional_parameters": ["requeue"]}, r"\['requeue'\] is not a dict of sbatch's options"),
-        ({"slurm_setup": 5}, "setup: 5 is not a list of texts"),
-        ({"slurm_teardown": [1]}, r"teardown: \[1\] is not a list of texts"),
+        ({"slurm_setup": 5}, "setup: 5 is not a list of strings"),
+        ({"slurm_teardown": [1]}, r"teardown: \[1\] is not a list of strings"),
         ({"slurm_srun_args": "--label 'x"}, "srun_args: .* close the quotes"),
     ],
 )

@@ -1,5 +1,6 @@
 """A run's files have one name each, and are whole or absent."""
 
+import errno
 import json
 import os
 import socket
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmddp.errors import UsageError
-from slurmddp.runs import ownership
+from slurmddp.runs import layout, ownership
 from slurmddp.runs.layout import RunDir, append_record, read_records, write_whole
 
 
@@ -26,6 +27,43 @@ def test_a_file_in_the_folders_place_is_an_error(tmp_path):
     (tmp_path / "x").write_text("")
     with pytest.raises(UsageError, match="cannot be made"):
         RunDir(tmp_path / "x").create()
+
+
+def test_a_folder_that_cannot_be_made_leaves_nothing(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(layout, "write_whole", full)
+    with pytest.raises(
+        UsageError, match="cannot be made: No space left on device; choose another folder by --runs-dir"
+    ):
+        RunDir(tmp_path / "jobs" / "x").create()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_among_the_folders_is_an_error_and_stays(tmp_path):
+    (tmp_path / "jobs").write_text("mine")
+    run = RunDir(tmp_path / "jobs" / "x")
+    assert list(read_records(run.submissions)) == []
+    with pytest.raises(UsageError, match="cannot be made"):
+        run.create()
+    assert (tmp_path / "jobs").read_text() == "mine"
+
+
+def test_a_failed_write_names_its_file(tmp_path, monkeypatch):
+    """The error of os.write has no name. It stands for a full disk."""
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(OSError, match="No space left") as raised:
+        append_record(tmp_path / "a.jsonl", {})
+    assert raised.value.filename == str(tmp_path / "a.jsonl")
+    with pytest.raises(OSError, match="No space left") as raised:
+        ownership.create_exclusively(tmp_path / "claim", "x")
+    assert raised.value.filename == str(tmp_path / "claim")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a folder away")

@@ -121,9 +121,7 @@ def test_a_script_is_rendered_the_same_twice():
     assert render(job(nodes=2, env=("A=b",))) == render(job(nodes=2, env=("A=b",)))
 
 
-@pytest.mark.parametrize(
-    "field", ["partition", "account", "constraint", "reservation", "nodelist", "exclude", "dependency", "qos"]
-)
+@pytest.mark.parametrize("field", ["partition", "account", "constraint", "reservation", "dependency", "qos"])
 def test_a_header_value_stays_on_its_line(field):
     value = "a\"b\\c $(touch x) `y` #z 'q'"
     assert f'#SBATCH --{field}="a\\"b\\\\c $(touch x) `y` #z \'q\'"\n' in render(job(**{field: value}))
@@ -239,7 +237,10 @@ def test_a_template_of_ones_own_extends_ours_by_blocks(tmp_path):
     [
         ("#!/bin/sh\necho {{ job.partition }}", "without a filter"),
         ("#!/bin/sh\necho {{ job.nothing }}", "no attribute 'nothing'"),
-        ("#!/bin/sh\necho {{ nothing }}", "'nothing' is undefined"),
+        ("#!/bin/sh\necho {{ nothing }}", "line 2: 'nothing' is undefined"),
+        ("#!/bin/sh\n{{ 1 / 0 }}", "line 2: division by zero"),
+        ("#!/bin/sh\n{{ range(10**9) | shell }}", "line 2: Range too big"),
+        ("#!/bin/sh\n{{ job.nodes + 'x' }}", "line 2: unsupported operand"),
         ("#!/bin/sh\n{% if %}", "line 2"),
         ("#!/bin/sh\n{{ job.__class__.__mro__ | shell }}", "unsafe"),
         ("#!/bin/sh\n{{ cycler.__init__.__globals__ | shell }}", "unsafe"),

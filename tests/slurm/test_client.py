@@ -1,5 +1,6 @@
 """Several programs of Slurm run at the same time: outputs are in order, and the first error is raised."""
 
+import os
 import threading
 
 import pytest
@@ -35,3 +36,11 @@ def test_the_error_of_the_first_program_is_raised_when_all_have_ended(monkeypatc
     with pytest.raises(error, match="first"):
         client.query_all([["first"], ["second"]], {}, timeout_s=7)
     assert ended == [["second"]]
+
+
+def test_a_slow_program_is_reported_once_while_it_is_waited_for(monkeypatch, caplog):
+    monkeypatch.setattr(client, "SLOW_S", 0.01)
+    monkeypatch.setattr(client, "_first_report", threading.Lock())
+    for _ in range(2):
+        client.ask(["sleep", "0.3"], os.environ)
+    assert caplog.messages == ["Slurm has not answered sleep yet; waiting for it"]

@@ -222,6 +222,8 @@ def test_a_dry_run_refuses_what_submit_refuses_and_writes_nothing(shim, name, tm
     assert "started with another command: 'x' was added" in said[0]
     assert "belongs to job" in said[1]
     assert "--time 2:00:00: partition short allows at most" in said[2]
+    said = submitted(f"{name}-b", environ, "--dry-run", "--after=99999999", "--time=0", "train.py")[2]
+    assert "Slurm does not know job 99999999: this job would not wait for it" in said
     status, out, _ = submitted(f"{name}-b", environ, "--dry-run", "--json", "train.py")
     assert status == 0 and json.loads(out)["script"].startswith("#!/bin/bash")
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
@@ -251,6 +253,31 @@ def test_what_a_site_has_changed_is_told(change, told):
     lines = list(submit.site_changes(spec, accepted(**change)))
     assert len(lines) == len(told)
     assert all(re.search(words, line) for words, line in zip(told, lines, strict=True))
+
+
+@pytest.mark.parametrize(("shown", "lines"), [("", 1), ("afterok:16(unfulfilled)", 0)])
+def test_a_job_that_waits_for_none_of_its_dependencies_is_told_of(shown, lines):
+    """Slurm 22.05 accepts the number of a job that never was, and starts the job at once."""
+    spec = JobSpec(job_name="x", nodes=2, partition="gpu", time="0:50", dependency="afterok:16")
+    told = list(submit.site_changes(spec, accepted(dependency=shown)))
+    assert (
+        told == ["job 17 waits for no other job: Slurm does not know those of afterok:16, or they have ended"][:lines]
+    )
+
+
+def test_a_refusal_names_the_options_that_it_is_about(shim, name):
+    status, out, err = submitted(name, shim("srun", "exit 1"), "--nodelist", "n77", "--exclude", "n1")
+    assert (status, out) == (3, "")
+    assert "Invalid node name specified (--nodelist n77, --exclude n1); --force" in err
+
+
+def test_the_id_of_a_queued_job_is_told_where_stdout_cannot_be_written(shim, name, slurm):
+    environ = shim("srun", "exit 1")
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "slurmddp", "submit", "--name", name]
+        done = subprocess.run(command, env=environ, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert f"(job {queued(slurm, name)[0]})\n" in done.stderr
 
 
 def test_what_was_not_asked_for_cannot_be_changed():

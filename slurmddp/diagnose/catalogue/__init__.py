@@ -10,15 +10,36 @@ from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Final
 
-from slurmddp.diagnose.catalogue import collectives, consequences, files, hardware, program, rendezvous, slurm
+from slurmddp.diagnose.catalogue import (
+    collectives,
+    consequences,
+    data,
+    environment,
+    files,
+    frameworks,
+    gpus,
+    memory,
+    network,
+    program,
+    rendezvous,
+    services,
+    slurm,
+    submission,
+)
 from slurmddp.diagnose.rule_types import Place, Rule
 
 TOPICS: Final[Mapping[str, tuple[Rule, ...]]] = {
+    "Submission": submission.RULES,
+    "Shells, modules and libraries": environment.RULES,
+    "GPUs": gpus.RULES,
+    "The network between GPUs": network.RULES,
+    "Memory": memory.RULES,
+    "Hubs and trackers": services.RULES,
+    "Data loaders and processes": data.RULES,
     "The program": program.RULES,
     "Ranks that do not meet": rendezvous.RULES,
     "Training": collectives.RULES,
-    "Memory": hardware.MEMORY,
-    "GPUs": hardware.GPUS,
+    "Frameworks and launchers": frameworks.RULES,
     "Files": files.RULES,
     "Slurm and the batch script": slurm.RULES,
     "What follows from something else": consequences.RULES,
@@ -30,11 +51,16 @@ RULES: Final = tuple(rule for rules in TOPICS.values() for rule in rules)
 
 
 WORDS: Final = (
-    "--module|abort|broken pipe|belongs to|bootstrap|cancel|cannot|can't|child|claimed|closed|container|cuda device|"
-    "did not arrive|disagree|does not see|ended with|error|exceeded|exit|fail|fallen|gives up|interface|is taken by|"
-    "killed|lost|master_addr|must be set|mutually|nccl|no cuda|no module|no route|no space|no such|not found|"
-    "not started|oom.kill|ordinal|out of memory|peer|permission denied|protocol|quota|reached no|refused|signal|"
-    "sigkill|sigterm|stale|terminat|time limit|timed out|timeout|told to stop|two different|unable|unreachable|xid"
+    "--module|abort|access fault|allocate resources|ambiguous|an attempt|ancdata|any running|api.key|bad interpreter|"
+    "batch script|belongs to|bootstrap|broken pipe|busy|can't|cancel|cannot|chdir|checked in|child|claimed|closed|"
+    "conda|configured|connection reset|container|could not|cpu binding|cuda device|cuda_home|device-side|"
+    "did not arrive|disagree|does not see|dp world|ended with|entire process|error|exceeded|exception|exit|fail|"
+    "fallen|fatal|gives up|illegal|insufficient|interface|invalid|is taken by|killed|lost|master_addr|mismatch|mnnvl|"
+    r"module\(s\)|mpi type|must be set|mutually|nccl|neither|no cuda|no kernel image|no module|no route|no space|"
+    "no such|not empty|not found|not started|only supports|oom.kill|ordinal|out of memory|peer|permission denied|pmi|"
+    "protocol|quota|reached no|refused|sigkill|signal|sigterm|slots|stale|stopping training|stuck|terminat|"
+    "time limit|timed out|timeout|told to stop|too old|two different|unable|unavailable|unreachable|unrecognized|"
+    "unsupported|xid|zero bytes"
 )
 """Every line that a rule for any line matches contains one of these in small letters. Other lines are skipped fast."""
 _WORDS_REGEX: Final = re.compile(WORDS)

@@ -16,6 +16,15 @@ _collective_timeout = partial(
 _shape_mismatch = partial(
     Rule, key="shape-mismatch", advice="build the model from the same arguments and data on every rank"
 )
+_process_group = partial(Rule, key="process-group")
+_autograd = partial(Rule, key="autograd")
+_not_finite = partial(
+    Rule,
+    key="not-finite",
+    advice="use a lower learning rate, warmup or gradient clipping; torch.autograd.set_detect_anomaly(True) shows "
+    "where it begins",
+)
+_LOSS_SCALE = "float16 lost all precision: the gradients were not finite even with the smallest loss scale"
 
 RULES: Final = (
     Rule(
@@ -47,7 +56,8 @@ RULES: Final = (
         place="line",
     ),
     _collective_timeout(
-        pattern=r"Received a dump signal due to a collective timeout|watchdog got stuck for \d+ seconds",
+        pattern=r"Timeout at NCCL work: \d+|Received a dump signal due to a collective timeout|"
+        r"watchdog got stuck for \d+ seconds",
         example="[rank2]:[E1121 23:10:11.123456789 ProcessGroupNCCL.cpp:1484] [PG ID 0 PG GUID 0(default_pg) Rank 2] "
         "Received a dump signal due to a collective timeout from  rank 3 and we will try our best to dump the info.",
         what="ranks waited in a collective for one that did not come: it hangs, is slow, or went another way",
@@ -104,21 +114,120 @@ RULES: Final = (
         what="ranks built different models: {ones} parameters on rank {one}, {others} on rank {other}",
     ),
     Rule(
-        key="not-finite",
+        key="graph-changed",
+        pattern=r"[Yy]our training graph has changed in this iteration",
+        example="RuntimeError: Your training graph has changed in this iteration, e.g., one parameter is unused in "
+        "first iteration, but then got used in the second iteration.",
+        what="the model was wrapped with static_graph=True, and uses other parameters than in its first step",
+        advice="wrap it without static_graph=True, or make every step use the same parameters",
+    ),
+    Rule(
+        key="no-trained-parameters",
+        pattern=r"DistributedDataParallel is not needed when a module doesn't have any parameter",
+        example="RuntimeError: DistributedDataParallel is not needed when a module doesn't have any parameters that "
+        "require a gradient.",
+        what="DistributedDataParallel was given a module in which no parameter is trained",
+        advice="do not wrap frozen models (a teacher, an encoder); call requires_grad_ before you wrap the others",
+    ),
+    _process_group(
+        pattern=r"Default process group has not been initialized",
+        example="ValueError: Default process group has not been initialized, please make sure to call "
+        "init_process_group.",
+        what="a collective was called before torch.distributed.init_process_group",
+        advice="call init_process_group first, or start the program with a launcher that the framework knows",
+    ),
+    _process_group(
+        pattern=r"trying to initialize the default process group twice",
+        example="ValueError: trying to initialize the default process group twice!",
+        what="init_process_group was called twice: by the script and by its framework",
+        advice="call it only if not torch.distributed.is_initialized()",
+    ),
+    _process_group(
+        pattern=r"invalid root rank: (?P<root>\d+)|new group's world size should be less or equal to the world size",
+        example="RuntimeError: ProcessGroupGloo::broadcast: invalid root rank: 7",
+        what="a collective or a group names a rank that does not exist: {root}",
+        advice="compute ranks from dist.get_world_size(): the job may have fewer ranks than the script expects",
+    ),
+    Rule(
+        key="device-mismatch",
+        pattern=r"Expected all tensors to be on the same device, but (?:found at least two devices, "
+        r")?(?P<devices>[^!]+)",
+        example="RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cuda:0 "
+        "and cpu!",
+        what="tensors of one operation are on different devices: {devices}",
+        advice="move the model and each batch to cuda:LOCAL_RANK; use .to(device) and not .cuda() or a fixed cuda:0",
+    ),
+    Rule(
+        key="device-mismatch",
+        pattern=r"device_ids and output_device arguments only work with single-device.*but got device_ids "
+        r"(?P<ids>\[.*?\])",
+        example="ValueError: DistributedDataParallel device_ids and output_device arguments only work with "
+        "single-device/multiple-device GPU modules or CPU modules, but got device_ids [0], output_device None, and "
+        "module parameters {device(type='cpu')}.",
+        what="the model is not on the GPU {ids} that DistributedDataParallel was given",
+        advice="call model.to(local_rank) before you wrap it",
+    ),
+    _autograd(
+        pattern=r"one of the variables needed for gradient computation has been modified by an inplace operation",
+        example="RuntimeError: one of the variables needed for gradient computation has been modified by an inplace "
+        "operation: [torch.FloatTensor [2]], which is output 0 of Exp, is at version 1; expected version 0 instead.",
+        what="a tensor was changed in place before backward needed it",
+        advice="with DistributedDataParallel call forward once for each backward, or broadcast_buffers=False; "
+        "torch.autograd.set_detect_anomaly(True) names the operation",
+    ),
+    _autograd(
+        pattern=r"Trying to backward through the graph a second time",
+        example="RuntimeError: Trying to backward through the graph a second time (or directly access saved tensors "
+        "after they have already been freed).",
+        what="backward was called twice on one graph",
+        advice="detach what is kept from step to step (loss.item(), hidden.detach())",
+    ),
+    _autograd(
+        pattern=r"element 0 of tensors does not require grad and does not have a grad_fn",
+        example="RuntimeError: element 0 of tensors does not require grad and does not have a grad_fn",
+        what="the loss depends on no parameter that is trained",
+        advice="look for no_grad, detach and frozen parameters; with checkpointing use use_reentrant=False or "
+        "model.enable_input_require_grads()",
+    ),
+    _autograd(
+        pattern=r"CheckpointError: torch\.utils\.checkpoint: (?P<why>.+)",
+        example="torch.utils.checkpoint.CheckpointError: torch.utils.checkpoint: A different number of tensors was "
+        "saved during the original forward and recomputation.",
+        what="activation checkpointing computed something else the second time: {why}",
+        advice="make the forward independent of global state and of time; do not change the module between the passes",
+    ),
+    _not_finite(
+        pattern=r"Loss is (?:nan|-?inf), stopping training",
+        example="Loss is nan, stopping training",
+        what="the loss is not finite, and the program stopped at it",
+        place="line",
+    ),
+    _not_finite(
+        pattern=r"Current loss scale already at minimum - cannot decrease scale anymore",
+        example="Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.",
+        what=_LOSS_SCALE,
+        advice="train with bfloat16, or use a lower learning rate",
+    ),
+    _not_finite(
+        pattern=r"FloatingPointError: Minimum loss scale reached",
+        example="FloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding. Try "
+        "lowering the learning rate",
+        what=_LOSS_SCALE,
+        advice="train with bfloat16, or use a lower learning rate",
+    ),
+    _not_finite(
         pattern=r"^[\w.]*(?:Error|Exception|Warning)\b.*"
         r"(?i:(?<![\w'\"/.-])(?:nan|not finite|non-finite|nonfinite|infinite|infinity)(?![\w'\"-])|"
         r"(?:=|is|:) *-?inf\b)",
         example="AssertionError: loss is nan at step 3",
         what="a number is not finite, and the program stopped at it",
-        advice="use a lower learning rate, warmup or gradient clipping; torch.autograd.set_detect_anomaly(True) shows "
-        "where it begins",
     ),
     Rule(
         key="other-checkpoint",
         pattern=r"Error\(s\) in loading state_dict for (?P<model>\w+)",
         example="RuntimeError: Error(s) in loading state_dict for Net:",
         what="the checkpoint does not match the current model {model}",
-        advice="load a checkpoint of this model, or start over with --reset or another --name",
+        advice="load a checkpoint of this model; if only a head differs, load it with strict=False",
     ),
     line_rule(
         key="other-checkpoint",

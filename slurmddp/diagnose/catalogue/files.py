@@ -11,6 +11,8 @@ _torn_checkpoint = partial(
     advice="load the checkpoint before it; write checkpoints to a temporary name, and rename it when complete",
 )
 
+_DISK = "remove old runs and checkpoints; `df -h`, `df -i` and `quota -s` show which limit is reached"
+
 RULES: Final = (
     _torn_checkpoint(
         pattern=r"PytorchStreamReader failed|failed finding central directory",
@@ -25,6 +27,20 @@ RULES: Final = (
         sure="likely",
     ),
     _torn_checkpoint(
+        pattern=r"Error while deserializing header: (?P<why>\w+)",
+        example="safetensors_rust.SafetensorError: Error while deserializing header: MetadataIncompleteBuffer",
+        what="a safetensors file is incomplete: its download or writing was interrupted ({why})",
+        advice="remove it and download or write it again; check the space of the disk",
+    ),
+    Rule(
+        key="checkpoint-pickled",
+        pattern=r"Weights only load failed",
+        example="_pickle.UnpicklingError: Weights only load failed. In PyTorch 2.6, we changed the default value of "
+        "the `weights_only` argument in `torch.load` from `False` to `True`.",
+        what="the checkpoint holds Python objects, which torch.load does not read since torch 2.6",
+        advice="call torch.load(..., weights_only=False) if you trust the file, or save only tensors and numbers",
+    ),
+    _torn_checkpoint(
         pattern=r"legacy \.tar format",
         example="RuntimeError: Cannot use ``weights_only=True`` with files saved in the legacy .tar format. "
         "In PyTorch 2.6, we changed the default",
@@ -36,7 +52,7 @@ RULES: Final = (
         pattern=r"Stale file handle",
         example="OSError: [Errno 116] Stale file handle: '/home/me/.triton/cache/ab/cd.so'",
         what="an open file on a network file system was replaced; often it is in a compile cache that jobs share",
-        advice="keep the caches on the node: --setup 'export TRITON_CACHE_DIR=$TMPDIR TORCHINDUCTOR_CACHE_DIR=$TMPDIR'",
+        advice="keep the caches on the node: export TRITON_CACHE_DIR=$TMPDIR TORCHINDUCTOR_CACHE_DIR=$TMPDIR",
         again=True,
     ),
     Rule(
@@ -48,11 +64,48 @@ RULES: Final = (
         again=True,
     ),
     line_rule(
+        key="deleted-while-open",
+        pattern=r"Device or resource busy: '\.nfs\w+'|Directory not empty: '[^']*pymp-",
+        example="OSError: [Errno 16] Device or resource busy: '.nfs00000000001c07850000000b'",
+        what="removed a temporary folder on NFS while a file in it was open",
+        role="consequence",
+    ),
+    line_rule(
         key="disk-full",
         pattern=r"^(?!.*(?:shared memory|shm)).*(?:No space left on device|Disk quota exceeded)",
         example="OSError: [Errno 28] No space left on device",
         what="a disk is full, or a quota is used up",
-        advice="remove old runs and checkpoints; `df -h`, `df -i` and `quota -s` show which limit is reached",
+        advice=_DISK,
+    ),
+    Rule(
+        key="disk-full",
+        pattern=r"PytorchStreamWriter failed writing file|inline_container\.cc:\d+\] \. unexpected pos \d+ vs \d+",
+        example="RuntimeError: [enforce fail at inline_container.cc:337] . unexpected pos 320 vs 240",
+        what="a checkpoint could not be written to its end: most often the disk or a quota is full",
+        advice=_DISK,
+        sure="likely",
+    ),
+    Rule(
+        key="permission",
+        pattern=r"\[Errno 30\] Read-only file system: (?P<path>.+)",
+        example="OSError: [Errno 30] Read-only file system: '/var/log/app/backend.log'",
+        what="the program may not write to {path}: the file system is read-only on the node",
+        advice="choose another folder; nodes often mount home or a container's files read-only",
+    ),
+    Rule(
+        key="file-locked",
+        pattern=r"unable to lock file, errno = (?P<number>\d+)",
+        example="BlockingIOError: [Errno 11] Unable to open file (unable to lock file, errno = 11, error message = "
+        "'Resource temporarily unavailable')",
+        what="an HDF5 file is locked: another process has it open, or the file system has no locks",
+        advice="export HDF5_USE_FILE_LOCKING=FALSE for reading; let each rank write a file of its own",
+    ),
+    Rule(
+        key="file-missing",
+        pattern=r"Parent directory (?P<path>\S+) does not exist",
+        example="RuntimeError: Parent directory /tmp/play/no/such does not exist.",
+        what="the folder {path} is missing, in which a file should be written",
+        advice="create it on every node (os.makedirs with exist_ok=True) before it is written to",
     ),
     Rule(
         key="file-too-large",

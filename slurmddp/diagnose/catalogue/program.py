@@ -3,13 +3,13 @@
 from functools import partial
 from typing import Final
 
-from slurmddp.diagnose.rule_types import Rule, line_rule
+from slurmddp.diagnose.rule_types import EXIT_STATUS, Rule, line_rule
 
 _import_error = partial(
     Rule,
     key="import-error",
     what="the job's Python has no module {module}",
-    advice="install it into the job's environment, or choose another one: --venv, --conda, --python",
+    advice="install it into the environment that the job activates; `which python` in the script shows which that is",
 )
 
 RULES: Final = (
@@ -21,7 +21,7 @@ RULES: Final = (
         pattern=r"^(?:ImportError: (?P<what>.+)|OSError: (?P<file>\S+: cannot open shared object file).*)",
         example="ImportError: cannot import name 'Muon' from 'torch.optim'",
         what="an import failed: {what}{file}",
-        advice="`slurmddp doctor` checks the job's environment; compare it with one in which the import works",
+        advice="try the import on a node: srun python -c 'import NAME'; compare it with an environment that works",
     ),
     _import_error(
         pattern=r"(?:^|/)[^\s/]*python[^\s/]*: No module named (?P<module>\S+)",
@@ -57,7 +57,7 @@ RULES: Final = (
         r"line \d+: (?P<name>(?!/\S*/python[\d.]*:)[^:]+): (?:command not found|No such file or directory))",
         example="slurmstepd: error: execve(): torchrun: No such file or directory",
         what="the program {path}{name} was not found",
-        advice="load or activate the environment that has it (--module, --venv, --conda), or give its full path",
+        advice="load or activate the environment that has it in the batch script, or give its full path",
     ),
     line_rule(
         key="not-executable",
@@ -71,7 +71,7 @@ RULES: Final = (
         pattern=r"Fatal Python error: (?:Segmentation fault|Bus error|Aborted)|Caught signal 11 \(Segmentation fault",
         example="Fatal Python error: Segmentation fault",
         what="a native library crashed",
-        advice="submit it with --env PYTHONFAULTHANDLER=1: Python then prints the line at which it crashed",
+        advice="export PYTHONFAULTHANDLER=1 and submit it again: Python then prints the line at which it crashed",
         again=None,
     ),
     Rule(
@@ -82,21 +82,26 @@ RULES: Final = (
         advice="submit it again",
         again=True,
     ),
-    Rule(
-        key="download-failed",
-        pattern=r"HTTPS?ConnectionPool|Max retries exceeded with url|urlopen error|Couldn't (?:connect to|reach)|"
-        r"LocalEntryNotFoundError|We couldn't connect to",
-        example="requests.exceptions.ConnectionError: HTTPSConnectionPool(host='hf.co', port=443): Max retries "
-        "exceeded with url: /api/models/gpt2 (Caused by NewConnectionError: [Errno 101] Network is unreachable)",
-        what="the program could not download a file; nodes often have no access to the internet",
-        advice="download it on the login node first, to a folder that the nodes share (HF_HOME, TORCH_HOME)",
-        again=None,
+    line_rule(
+        key="wrong-arguments",
+        pattern=r"error: unrecognized arguments: (?P<arguments>--local[-_]rank\S*)",
+        example="train.py: error: unrecognized arguments: --local-rank=0",
+        what="the launcher passed {arguments}, which the script does not know",
+        advice="start it with torchrun and read LOCAL_RANK from the environment, or add --local-rank to the parser",
+    ),
+    line_rule(
+        key="wrong-arguments",
+        pattern=r"^(?P<program>[\w./-]+): error: "
+        r"(?P<why>unrecognized arguments: .+|the following arguments are required: .+|argument \S+: .+)",
+        example="main.py: error: the following arguments are required: path",
+        what="{program} was called with wrong arguments: {why}",
+        advice="correct the command line; `--help` lists its arguments",
     ),
 )
 
 GENERAL: Final = (
     Rule(
-        key="exit-status",
+        key=EXIT_STATUS,
         pattern=r"^exit status (?P<status>\d+)$",
         example="exit status 3",
         what="the program exited with status {status}",

@@ -11,7 +11,8 @@ _port_taken = partial(
     Rule,
     key="port-taken",
     what="port {port} of the head node is in use: by another program, or by a second process that is rank 0 too",
-    advice="submit it again: it uses another port; if it fails again, look for two processes with RANK=0",
+    advice="choose another MASTER_PORT for each job, for example $((20000 + SLURM_JOB_ID % 20000)), and submit it "
+    "again; if it fails again, look for two processes with RANK=0",
     again=True,
 )
 _rank_missing = partial(
@@ -19,7 +20,11 @@ _rank_missing = partial(
     key="rank-missing",
     advice="read the output of the missing ranks; a rank that never started has none",
 )
-_head_unreachable = partial(_symptom, key="head-unreachable", advice="run `slurmddp doctor`")
+_head_unreachable = partial(
+    _symptom,
+    key="head-unreachable",
+    advice="check that MASTER_ADDR is the first host of the job, and read the output of rank 0: did it start?",
+)
 _mesh_failed = partial(_symptom, key="mesh-failed")
 
 RULES: Final = (
@@ -70,6 +75,19 @@ RULES: Final = (
         what="only {joined} of {size} ranks reached the rendezvous within {limit} s",
     ),
     _rank_missing(
+        pattern=r"retrieving ncclUniqueId from \[0\].*got error: (?:Socket Timeout|wait timeout)",
+        example="torch.distributed.DistBackendError: [1] is setting up NCCL communicator and retrieving ncclUniqueId "
+        "from [0] via c10d key-value store by key '0', but store->get('0') got error: Socket Timeout",
+        what="rank 0 did not come to the first collective: it was slower than the limit, or failed before it",
+        advice="read the output of rank 0; if it prepares data alone, give init_process_group a larger timeout",
+    ),
+    _rank_missing(
+        pattern=r"RendezvousTimeoutError|NCCL WARN Bootstrap : timed out after \d+ seconds",
+        example="dgx-03: NCCL WARN Bootstrap : timed out after 1200 seconds [rank 24]",
+        what="not all nodes came to the rendezvous in time",
+        place="line",
+    ),
+    _rank_missing(
         pattern=r"(?:DistStoreError|RuntimeError): Socket Timeout$",
         example="torch.distributed.DistStoreError: Socket Timeout",
         what="a rank waited in vain for a key that another rank should have set",
@@ -107,7 +125,7 @@ RULES: Final = (
         example="[W1121 23:45:49.0 socket.cpp:764] [c10d] The IPv6 network addresses of (gpu07, 29500) cannot be "
         "retrieved (gai error: -2 - Name or service not known).",
         what="the name of the head, {head}, does not resolve on this node",
-        advice="run `slurmddp doctor`; or set MASTER_ADDR to the NodeAddr that `scontrol show node` prints",
+        advice="set MASTER_ADDR to the NodeAddr that `scontrol show node` prints; `getent hosts NAME` tests a name",
         role="symptom",
         sure="likely",
     ),
@@ -124,8 +142,9 @@ RULES: Final = (
         pattern=r"environment variable (?P<name>\w+) expected, but not set",
         example="ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK "
         "expected, but not set",
-        what="{name} is not set: the program was started neither by srun with slurmddp's worker nor by torchrun",
-        advice="start it with `slurmddp submit train.py`, or with torchrun",
+        what="{name} is not set: no launcher that sets it started the program",
+        advice="start it with `slurmddp submit train.py` or `srun torchrun ...`, or set it from SLURM_PROCID and "
+        "SLURM_NTASKS",
     ),
     line_rule(
         key="rank-unset",
@@ -154,7 +173,7 @@ RULES: Final = (
         pattern=r"'NoneType' object has no attribute 'is_failed'|RendezvousClosedError",
         example="AttributeError: 'NoneType' object has no attribute 'is_failed'",
         what="torchrun's rendezvous was closed: another job uses the same address, or an agent left early",
-        advice="use another port and --rdzv-id for each job (`--rdzv-id $SLURM_JOB_ID`), or use `slurmddp submit`",
+        advice="use another port and --rdzv-id for each job (`--rdzv-id $SLURM_JOB_ID`)",
         again=True,
         sure="likely",
     ),
@@ -165,7 +184,7 @@ RULES: Final = (
         "no error",
         what="the ranks met but could not connect all pairs: a rank left, the world sizes differ, or "
         "gloo bound to an address that others cannot reach",
-        advice="compare RANK and WORLD_SIZE of all ranks; --interface NAME chooses the network",
+        advice="compare RANK and WORLD_SIZE of all ranks; GLOO_SOCKET_IFNAME=NAME chooses the network",
         place="line",
     ),
     _mesh_failed(
@@ -180,14 +199,7 @@ RULES: Final = (
         example="RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:547] connect [10.0.0.7]:41003: No route "
         "to host",
         what="a node has no route to another: a wrong network interface, a firewall, or a node that is down",
-        advice="run `slurmddp doctor`; --interface NAME chooses the network",
+        advice="`ip -br addr` on both nodes prints the networks; NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME choose one",
         place="line",
-    ),
-    line_rule(
-        key="no-interface",
-        pattern=r"Bootstrap : no socket interface found|Unable to find (?:address|interface) for: ?(?P<name>\S*)",
-        example="n1:17:17 [0] NCCL WARN Bootstrap : no socket interface found",
-        what="this node does not have the requested network interface",
-        advice="run `slurmddp doctor`; --interface NAME chooses another",
     ),
 )

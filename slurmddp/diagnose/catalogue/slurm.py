@@ -15,7 +15,7 @@ RULES: Final = (
         pattern=r"CANCELLED AT (?P<time>\S+) DUE TO TIME LIMIT",
         example="slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-11-21T23:10:00 DUE TO TIME LIMIT ***",
         what="the time limit was reached",
-        advice="submit the same name again: it continues from the last checkpoint; -t gives it more time",
+        advice="submit it again: a program that saves checkpoints continues; `sbatch -t` gives it more time",
     ),
     _transient(
         key="node-lost",
@@ -30,7 +30,7 @@ RULES: Final = (
         pattern=r"CANCELLED AT (?P<time>\S+) DUE TO PREEMPTION",
         example="slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-11-21T23:10:00 DUE TO PREEMPTION ***",
         what="a job of higher priority took its nodes",
-        advice="do nothing if Slurm requeues it; else submit the same name again",
+        advice="do nothing if Slurm requeues it; else submit it again",
     ),
     _transient(
         key="requeued",
@@ -45,21 +45,14 @@ RULES: Final = (
         pattern=r"\*\*\* JOB \S+ (?:ON \S+ )?CANCELLED AT (?P<time>\S+) (?:DUE to SIGNAL \w+ )?\*\*\*",
         example="slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-11-21T23:10:00 ***",
         what="the job was cancelled",
-        advice="submit the same name again: it continues from the last checkpoint",
-    ),
-    line_rule(
-        key="step-refused",
-        pattern=r"Unable to create step for job \d+: (?P<why>.+)",
-        example="srun: error: Unable to create step for job 17: More processors requested than permitted",
-        what="srun could not start the ranks: {why}",
-        advice="ask for the tasks and CPUs that the step uses (-N, --ntasks-per-node, -c)",
+        advice="submit it again: a program that saves checkpoints continues",
     ),
     line_rule(
         key="inherited-environment",
         pattern=r"set by two different environment variables|\bSLURM_\w+.* are mutually exclusive",
         example="srun: fatal: SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU, and SLURM_MEM_PER_NODE are mutually exclusive.",
         what="the job inherited variables of another job that contradict its own",
-        advice="submit from a fresh shell, or with `slurmddp submit`, which removes them",
+        advice="submit from a fresh shell and not inside a job, or `unset $(env | grep -oE '^S(LURM|BATCH)_[A-Z_]+')`",
     ),
     _launch_failed(
         pattern=r"Task launch for \S+ failed on node (?P<node>\S+): (?P<why>.+)",
@@ -125,13 +118,19 @@ RULES: Final = (
         what="the node has nothing that runs containers",
         advice="load one (--module), or submit without --container",
     ),
-    _transient(
-        key="controller-silent",
-        pattern=r"Unable to contact slurm controller|Unable to confirm allocation for job",
-        example="srun: error: Unable to confirm allocation for job 17: Unable to contact slurm controller (connect "
-        "failure)",
-        what="the node could not reach Slurm's controller",
-        advice="submit it again; if it fails again, ask the cluster's administrators",
+    _launch_failed(
+        pattern=r"srun: error: Nodes (?P<nodes>\S+) are still not ready",
+        example="srun: error: Nodes cpu001 are still not ready",
+        what="nodes of the job did not boot: {nodes}",
+        advice="submit it again; if it fails again, report the node to the administrators",
+    ),
+    line_rule(
+        key="folder-not-shared",
+        pattern=r"couldn't chdir to [`'](?P<folder>[^:]+)': (?P<why>.+?): going to /tmp instead",
+        example="slurmstepd: error: couldn't chdir to `/root': Permission denied: going to /tmp instead",
+        what="the node cannot enter the working directory {folder}: {why}",
+        advice="submit from a folder that all nodes can read, or give it by --chdir",
+        sure="likely",
     ),
     line_rule(
         key="gave-up",

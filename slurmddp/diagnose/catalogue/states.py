@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from slurmddp.diagnose.rule_types import Cause
+from slurmddp.diagnose.rule_types import EXIT_STATUS, Cause
 
 RESUME: Final = "submit the same name again: it continues from the last checkpoint"
 
@@ -113,7 +113,7 @@ END_RULES: Final = {
         sure="likely",
     ),
     "out of memory": _out_of_memory(what="the job used more memory than it had asked for, and the kernel killed it"),
-    "": Cause(key="exit-status", what="it exited with status {status}", advice="read the last lines of its output"),
+    "": Cause(key=EXIT_STATUS, what="it exited with status {status}", advice="read the last lines of its output"),
     "silent": Cause(
         key="rank-silent",
         what="it left no record: it was killed, or its node was lost",

@@ -72,9 +72,11 @@ class Checkpointer:
         """
         _check_counts(every_steps, keep)
         self._session = session.current()
-        self._training = TrainingState(model=model, shared=shared, own=own or {}, device=self._session.device)
         sampler = shared.get("sampler")
         self._sampler = sampler if isinstance(sampler, Sampler) else None
+        if self._sampler:
+            self._sampler.check_unused()
+        self._training = TrainingState(model=model, shared=shared, own=own or {}, device=self._session.device)
         self._cadence = _Cadence(every_steps, EVERY_S if every_steps is every_s is None else every_s)
         self._progress = Progress()
         self._stragglers = Stragglers(self._training.modules.values(), self._session.who)

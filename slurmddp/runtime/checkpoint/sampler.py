@@ -95,11 +95,15 @@ class Sampler(TorchSampler[list[int]]):
                     f"the checkpoint's order has {name} {state[name]}, this run's {getattr(self, name)}; "
                     "give the same, or another --name"
                 )
+        self.check_unused()
+        self.consumed = state["consumed"]
+
+    def check_unused(self) -> None:
+        """Raise RankError when a loader has already taken batches: no step would see them."""
         if self._iterated:
             raise RankError(
-                "the Sampler was iterated before the Checkpointer restored it; make the loader's iterator after"
+                "the Sampler was iterated before the Checkpointer was made; make the loader's iterator after it"
             )
-        self.consumed = state["consumed"]
 
     def _order(self, epoch: int) -> torch.Tensor:
         if epoch not in self._orders:

@@ -4,10 +4,12 @@ from collections import Counter
 from types import SimpleNamespace
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmddp.errors import RankError
+from slurmddp.runtime.checkpoint import checkpointer
 from slurmddp.runtime.checkpoint import sampler as module
 from slurmddp.runtime.checkpoint.sampler import Sampler
 
@@ -93,8 +95,16 @@ def test_another_order_is_refused(change, message):
 def test_a_loader_made_before_the_restore_is_found_out():
     (sampler,) = samplers(1, 10, 2)
     next(iter(sampler))
-    with pytest.raises(RankError, match="make the loader's iterator after"):
+    with pytest.raises(RankError, match="make the loader's iterator after it"):
         sampler.load_state_dict(sampler.state_dict())
+
+
+def test_a_loader_that_has_taken_a_batch_before_the_first_start_is_found_out(monkeypatch):
+    (sampler,) = samplers(1, 10, 2)
+    next(iter(sampler))
+    monkeypatch.setattr(checkpointer.session, "current", SimpleNamespace)
+    with pytest.raises(RankError, match="make the loader's iterator after it"):
+        checkpointer.Checkpointer(model=torch.nn.Linear(1, 1), sampler=sampler)
 
 
 def test_steps_until_an_epochs_end():

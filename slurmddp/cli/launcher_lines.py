@@ -1,0 +1,86 @@
+"""A COMMAND that begins with another launcher, as `torchrun --nproc-per-node 8 train.py`: what it means here."""
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from slurmddp.cli.job_command import print_message, resolve_job
+from slurmddp.config.command import Launch, read_launch
+from slurmddp.config.job_spec import JOB_FIELDS
+from slurmddp.config.resolve import Resolved
+from slurmddp.errors import UsageError
+from slurmddp.text import count
+
+if TYPE_CHECKING:
+    from slurmddp.cluster.request import Request
+
+
+def resolve_typed(
+    job_file: Path | None, words: tuple[str, ...], parameters: dict[str, Any]
+) -> tuple[Resolved, Launch | None]:
+    """Return the job that a command line describes, and the launcher that its COMMAND begins with.
+
+    The job has the launcher's number of nodes. Raises UsageError when --nodes is another number.
+    """
+    launch = None if parameters.get("no_python") else read_launch(words)
+    if launch:
+        words, parameters = launch.command, _with_nodes(launch, parameters)
+    return resolve_job(job_file, words, parameters), launch
+
+
+def fill(resolved: Resolved, launch: Launch | None) -> "Request":
+    """Return the job with the values of the cluster, and with the launcher's number of ranks.
+
+    A rank has a GPU where the partition has GPUs. Prints how the launcher's line was read. Raises UsageError when the
+    job has another number of ranks.
+    """
+    from slurmddp.cluster.request import build_request, fill_from_cluster
+
+    request = fill_from_cluster(resolved, os.environ)
+    if launch is None:
+        return request
+    changed = with_ranks(request.resolved, launch, computed=request.computed)
+    if changed is not request.resolved:
+        request = (
+            build_request(changed, request.cluster)
+            if request.cluster
+            else msgspec.structs.replace(request, resolved=changed)
+        )
+    spec = request.resolved.spec
+    size = f"--gpus-per-node {spec.gpus_per_node}" if spec.gpus_per_node else f"--ntasks-per-node {spec.tasks_per_node}"
+    print_reading(launch, f"--nodes {spec.nodes} {size}")
+    return request
+
+
+def with_ranks(resolved: Resolved, launch: Launch, computed: Collection[str] = ()) -> Resolved:
+    """Return the job with the launcher's number of ranks; the options in `computed` are open again.
+
+    Raises UsageError when the job has another number of ranks.
+    """
+    spec, ranks = resolved.spec, launch.ranks_per_node
+    if ranks is None or ranks == spec.tasks_per_node:
+        return resolved
+    if spec.ntasks_per_node or (spec.gpus_per_node and "gpus-per-node" not in computed):
+        own = count(spec.tasks_per_node, "rank")
+        raise UsageError(f"the job has {own} on a node, but {launch.name} asks for {ranks}; give one of them")
+    number = {"gpus_per_node": str(ranks)} if spec.gpus_per_node else {"ntasks_per_node": ranks}
+    open_again = {JOB_FIELDS[key].name: JOB_FIELDS[key].default for key in computed}
+    return resolved.replace(f"the options of {launch.name}", **open_again | number)
+
+
+def print_reading(launch: Launch, meaning: str) -> None:
+    """Print what a launcher's line means here, and which of its options have no meaning."""
+    left_out = f"; left out: {' '.join(launch.left_out)}" if launch.left_out else ""
+    print_message(f"slurmddp starts the ranks itself: {launch.name} is read as {meaning}{left_out}")
+
+
+def _with_nodes(launch: Launch, parameters: dict[str, Any]) -> dict[str, Any]:
+    typed = parameters.get("nodes")
+    if launch.nodes is None or typed == str(launch.nodes):
+        return parameters
+    if typed is not None:
+        raise UsageError(f"--nodes {typed}, but {launch.name} asks for {launch.nodes} nodes; give one of them")
+    return parameters | {"nodes": str(launch.nodes)}

@@ -1,0 +1,136 @@
+"""Failures of the environment: shells, modules, conda, containers, libraries, compilers. Data only."""
+
+from functools import partial
+from typing import Final
+
+from slurmddp.diagnose.rule_types import Rule, line_rule
+
+_script = partial(line_rule, key="shell-setup")
+_library = partial(Rule, key="library-mixed")
+_container = partial(line_rule, key="container-failed")
+_toolkit = partial(line_rule, key="cuda-toolkit")
+_compile = partial(Rule, key="compile-failed", again=None)
+
+RULES: Final = (
+    _script(
+        pattern=r"Run 'conda init' before 'conda activate'|"
+        r"Your shell has not been properly configured to use '(?:conda|mamba) activate'",
+        example="CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'.",
+        what="`conda activate` does not work in the shell of the batch script",
+        advice='put `eval "$(conda shell.bash hook)"` before it, or call the environment\'s python by its full path',
+    ),
+    _script(
+        pattern=r"EnvironmentNameNotFound: Could not find conda environment: (?P<name>\S+)|"
+        r"EnvironmentLocationNotFound: Not a conda environment: (?P<path>\S+)",
+        example="EnvironmentNameNotFound: Could not find conda environment: my-conda-ENV",
+        what="the conda environment {name}{path} does not exist",
+        advice="`conda env list` lists them; on the node conda must read the same folders as on the login node",
+    ),
+    _script(
+        pattern=r"following module\(s\) are unknown:(?: (?P<name>.+))?|Unable to locate a modulefile for (?P<file>.+)|"
+        r"following module\(s\) or extension\(s\) exist but cannot be loaded as requested",
+        example='Lmod has detected the following error:  The following module(s) are unknown: "slurm/summit"',
+        what="an environment module does not exist: {name}{file}",
+        advice="`module spider NAME` or `module avail` lists the versions; partitions may have different modules",
+    ),
+    line_rule(
+        key="not-executable",
+        pattern=r": (?P<interpreter>/[^:]+): bad interpreter: No such file or directory",
+        example="bash: ./Hello.php: /usr/bin/php: bad interpreter: No such file or directory",
+        what="the first line of a script names the program {interpreter}, which the node does not have",
+        advice="correct the first line; a moved or copied virtual environment must be made anew",
+    ),
+    _container(
+        pattern=r"FATAL: +could not open image (?P<image>[^:]+): (?P<why>.+)",
+        example="FATAL:   could not open image /path/to/container.sif: unknown image format/type",
+        what="the container image cannot be opened: {image}: {why}",
+        advice="correct the path: it must exist on every node; pull or build the image again if it is incomplete",
+    ),
+    _container(
+        pattern=r"pyxis: (?P<why>failed to import docker image|container start failed with error code: \d+|"
+        r"no space left.*)",
+        example="slurmstepd: error: pyxis: container start failed with error code: 1",
+        what="pyxis could not start the container: {why}",
+        advice="read the lines below it; check the image's name, the registry's password and the space of enroot's "
+        "folders",
+    ),
+    _container(
+        pattern=r"nvidia-container-cli: initialization error: (?P<why>.+)",
+        example="nvidia-container-cli: initialization error: nvml error: driver/library version mismatch",
+        what="the container could not get the node's GPUs: {why}",
+        advice="run `srun nvidia-smi` on the node; if it fails, submit it with -x NODE and report the node",
+    ),
+    _library(
+        pattern=r"version `(?P<version>(?:GLIBC|GLIBCXX|CXXABI)_[\d.]+)' not found",
+        example="ImportError: /usr/lib64/libstdc++.so.6: version `GLIBCXX_3.4.20' not found",
+        what="a package needs {version}, and the C or C++ library that was loaded is older",
+        advice="put the lib folder of the conda environment or of a newer gcc module first in LD_LIBRARY_PATH; for "
+        "GLIBC itself use a container",
+        key="library-old",
+        place="line",
+    ),
+    _library(
+        pattern=r"ImportError: (?P<file>\S+): undefined symbol: (?P<symbol>\w+)",
+        example="ImportError: /root/.venv/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so: undefined symbol: "
+        "ncclCommResume",
+        what="{file} was built for another version of a library than the one that was loaded: it lacks {symbol}",
+        advice="reinstall that package for the installed torch; remove other NCCL and CUDA folders from "
+        "LD_LIBRARY_PATH",
+    ),
+    _library(
+        pattern=r"numpy\.dtype size changed, may indicate binary incompatibility",
+        example="ValueError: numpy.dtype size changed, may indicate binary incompatibility. Expected 96 from C header, "
+        "got 88 from PyObject",
+        what="a package was built for another version of NumPy",
+        advice='install "numpy<2", or newer versions of the packages that use it',
+    ),
+    _toolkit(
+        pattern=r"CUDA_HOME (?:environment variable is not set|does not exist, unable to compile)",
+        example="OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.",
+        what="an extension must be compiled, and no CUDA toolkit was found",
+        advice="load a CUDA module with torch's version and export CUDA_HOME, or install the extension as a wheel",
+    ),
+    _toolkit(
+        pattern=r"The detected CUDA version \((?P<found>[\d.]+)\) mismatches the version that was used to compile|"
+        r"Installed CUDA version (?P<installed>[\d.]+) does not match the version torch was compiled with [\d.]+, "
+        r"unable",
+        example="deepspeed.ops.op_builder.builder.CUDAMismatchException: >- DeepSpeed Op Builder: Installed CUDA "
+        "version 11.7 does not match the version torch was compiled with 12.1, unable to compile cuda/cpp extensions "
+        "without a matching cuda version.",
+        what="the CUDA toolkit {found}{installed} is not the version that torch was built with",
+        advice="load the CUDA module of torch.version.cuda, or install torch for this toolkit",
+    ),
+    _compile(
+        pattern=r"Ninja is required to load C\+\+ extensions|Error building extension '(?P<name>[^']+)",
+        example="RuntimeError: Error building extension 'fused_adam'",
+        what="an extension of torch could not be compiled: {name}",
+        advice="read the compiler's lines above; build it once before the job, with ninja and the right gcc and CUDA",
+    ),
+    _compile(
+        pattern=r"Failed to find C compiler|Cannot find a working triton installation|libcuda\.so cannot found",
+        example="RuntimeError: Failed to find C compiler. Please specify via CC environment variable.",
+        what="torch.compile or Triton found no C compiler, no driver library or no Triton on the node",
+        advice="load a gcc module on the node (export CC=gcc), install triton, or train without torch.compile",
+    ),
+    _compile(
+        pattern=r"out of resource: (?P<what>[\w ]+), Required: (?P<need>\d+), Hardware limit: (?P<limit>\d+)",
+        example="triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 188416, Hardware "
+        "limit: 166912. Reducing block sizes or `num_stages` may help.",
+        what="a Triton kernel needs {need} of the GPU's {what}, and the GPU has {limit}",
+        advice="choose a smaller block size or num_stages, or a GPU with more shared memory",
+    ),
+    _compile(
+        pattern=r"BackendCompilerFailed: backend='(?P<backend>\w+)' raised|InductorError: ",
+        example="torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:",
+        what="torch.compile could not compile the model",
+        advice="export TORCH_COMPILE_DISABLE=1 and submit it again, to see whether it is torch.compile alone",
+    ),
+    Rule(
+        key="flash-attention-missing",
+        pattern=r"FlashAttention\d? has been toggled on, but it cannot be used",
+        example="ImportError: FlashAttention2 has been toggled on, but it cannot be used due to the following error: "
+        "the package for FlashAttention2 doesn't seem to be installed.",
+        what="the model asks for FlashAttention, which is not installed or does not fit",
+        advice='install flash-attn for the installed torch, or use attn_implementation="sdpa"',
+    ),
+)

@@ -1,0 +1,126 @@
+"""The diagnosis of outputs alone: files, folders, compressed files, standard input. Asks no Slurm; reads files."""
+
+import bz2
+import gzip
+import lzma
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from slurmddp.diagnose.evidence import Evidence, read_log_evidence
+from slurmddp.diagnose.log_reader import relative_path
+from slurmddp.diagnose.rule_types import UNKNOWN, Diagnosis, Line
+from slurmddp.diagnose.verdict import judge
+from slurmddp.errors import UsageError
+from slurmddp.slurm.job_info import JobInfo
+from slurmddp.text import quote_value
+
+STDIN: Final = "-"
+MOST_FILES: Final = 4096
+"""So many files of a folder are read, in the order of their names."""
+_OPENERS: Final[Mapping[str, Callable[[Path], Any]]] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+_ZSTD: Final = ".zst"
+_RANK_NAMES: Final = (
+    re.compile(r"(?:rank|local_rank|proc|worker|task)[-_.]?(\d+)", re.IGNORECASE),
+    re.compile(r"(?:^|[/_.-])(\d{1,5})(?:[/.](?:stdout|stderr|out|err|log|txt))*$"),
+)
+"""How names of files tell the rank that wrote them, the surest way first; torchrun has `attempt_0/3/stderr.log`."""
+
+
+def diagnose_output(words: Sequence[str], stdin: BinaryIO) -> Diagnosis:
+    """Return why a job failed, by its outputs: files, folders of files, and `-` for `stdin`.
+
+    Several files are several ranks if their names number them. Raises UsageError for a file that cannot be read.
+    """
+    with ExitStack() as stack:
+        plain = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slurmddp-")))
+        paths = {_make_readable(word, stdin, plain / str(number)): word for number, word in enumerate(_files_of(words))}
+        evidence = read_log_evidence(list(paths), _find_ranks(paths))
+        found = judge(JobInfo(job_id=_name(words), state="", source="files"), evidence)
+        if found.cause == UNKNOWN:
+            found = _explain_unknown(found, evidence)
+        found = replace(found, name=found.job_id)
+        shown = {relative_path(path): word for path, word in paths.items()}
+        return replace(found, evidence=tuple(_rename(line, shown) for line in found.evidence))
+
+
+def _name(words: Sequence[str]) -> str:
+    first = "standard input" if words[0] == STDIN else words[0]
+    return first if len(words) == 1 else f"{first} and {len(words) - 1} more"
+
+
+def _files_of(words: Sequence[str]) -> list[str]:
+    """Return the files that the words name, those below a folder instead of the folder."""
+    found = []
+    for word in words:
+        inside = (
+            sorted(str(path) for path in Path(word).rglob("*") if path.is_file()) if Path(word).is_dir() else [word]
+        )
+        if not inside:
+            raise UsageError(f"{quote_value(word)} is a folder without files; name the output of the job")
+        found += inside[:MOST_FILES]
+    return list(dict.fromkeys(found))
+
+
+def _make_readable(word: str, stdin: BinaryIO, plain: Path) -> Path:
+    """Return a regular file with the text: the file itself, or a copy that is not compressed."""
+    path, suffix = Path(word), Path(word).suffix
+    try:
+        if word != STDIN and suffix not in (*_OPENERS, _ZSTD):
+            path.open("rb").close()
+            return path
+        with plain.open("wb") as copy:
+            if word == STDIN:
+                shutil.copyfileobj(stdin, copy)
+            elif suffix == _ZSTD:
+                subprocess.run(["zstd", "-dc", "--", path], stdout=copy, stderr=subprocess.PIPE, check=True)
+            else:
+                with _OPENERS[suffix](path) as source:
+                    shutil.copyfileobj(source, copy)
+    except FileNotFoundError as error:
+        if error.filename == "zstd":
+            raise UsageError(
+                f"{quote_value(word)} needs the program zstd; install it, or decompress the file"
+            ) from error
+        raise UsageError(f"{quote_value(word)} cannot be read: {error.strerror}") from error
+    except subprocess.CalledProcessError as error:
+        raise UsageError(
+            f"{quote_value(word)} cannot be read: {error.stderr.decode(errors='replace').strip()}"
+        ) from error
+    except (OSError, EOFError, lzma.LZMAError) as error:
+        raise UsageError(f"{quote_value(word)} cannot be read: {error}") from error
+    return plain
+
+
+def _find_ranks(paths: Mapping[Path, str]) -> dict[Path, int]:
+    """Return the rank that wrote each of several files, if the names of all tell a different one."""
+    for pattern in _RANK_NAMES:
+        found = {path: pattern.findall(_without_suffix(word)) for path, word in paths.items()}
+        ranks = {path: int(numbers[-1]) for path, numbers in found.items() if numbers}
+        if len(paths) > 1 and len(ranks) == len(paths) == len(set(ranks.values())):
+            return ranks
+    return {}
+
+
+def _without_suffix(word: str) -> str:
+    return str(Path(word).with_suffix("")) if Path(word).suffix in (*_OPENERS, _ZSTD) else word
+
+
+def _explain_unknown(found: Diagnosis, evidence: Evidence) -> Diagnosis:
+    if not evidence.suspicious_lines:
+        return replace(found, what="the output is empty", advice="name the file that has the job's output")
+    if evidence.has_wrong_lines:
+        return found
+    advice = "these are the last lines; name the outputs of the other ranks, and of the batch script, too"
+    return replace(found, what="no line of the output names a failure", advice=advice)
+
+
+def _rename(line: Line, shown: Mapping[str, str]) -> Line:
+    word = shown.get(line.file, line.file)
+    return replace(line, file="standard input" if word == STDIN else word)

@@ -1,0 +1,206 @@
+"""Outputs of any job: files, folders, compressed files and standard input, behind prefixes, and hostile ones."""
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import random
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from slurmddp.diagnose import diagnose_output
+
+MET = tomllib.loads((Path(__file__).parent / "fixtures" / "met.toml").read_text())["log"]
+OOM = """\
+step 1
+Traceback (most recent call last):
+  File "train.py", line 3, in <module>
+    x = torch.randn(10**12).cuda()
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.
+"""
+LOST_PEER = """\
+step 1
+Traceback (most recent call last):
+  File "train.py", line 4, in <module>
+    loss.backward()
+RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer [10.77.0.2]:25296
+"""
+
+
+def clock(index: int) -> str:
+    return f"{index // 3600 % 24:02}:{index // 60 % 60:02}:{index % 60:02}"
+
+
+PREFIXES = {
+    "ISO 8601": "2026-03-04T{clock}.123456Z ",
+    "zone": "2026-03-04T{clock}+01:00 ",
+    "brackets": "[2026-03-04 {clock}] ",
+    "log4j": "2026-03-04 {clock},123 INFO  ",
+    "time of day": "{clock} ",
+    "journald": "Mar  4 {clock} n7 python[123]: ",
+    "mpirun": "[1,3]<stderr>:",
+    "Ray": "(RayTrainWorker pid=2113, ip=10.0.0.5) ",
+    "Kubernetes": "2026-03-04T{clock}.123456789Z stderr F ",
+    "kubectl": "[pod/train-0/main] ",
+    "docker compose": "trainer-1  | ",
+    "pdsh": "gpu07: ",
+    "DeepSpeed": "10.0.0.1: ",
+    "stream": "stderr: ",
+    "srun --label": " 3: ",
+    "number": "[3] ",
+    "torch": "[rank3]: ",
+    "torchrun": "[default3]:",
+    "quotation": "> ",
+    "indentation": "    ",
+    "loguru": "2026-03-04 {clock}.123 | ERROR    | ",
+    "rich": "[03/04/26 {clock}] ERROR    ",
+}
+
+
+def judge(content: bytes | str):
+    return diagnose_output(["-"], io.BytesIO(content.encode() if isinstance(content, str) else content))
+
+
+@pytest.fixture(scope="module")
+def bare():
+    """The causes that the texts people have shown have without a prefix."""
+    return [judge(met["text"]).cause for met in MET]
+
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_a_prefix_before_each_line_changes_nothing(prefix, bare):
+    found = []
+    for met in MET:
+        lines = met["text"].splitlines()
+        found.append(
+            judge(
+                "".join(PREFIXES[prefix].format(clock=clock(index)) + line + "\n" for index, line in enumerate(lines))
+            ).cause
+        )
+    assert found == bare
+
+
+@pytest.mark.parametrize(
+    "change",
+    ["{line}\r\n", "\x1b[31m{line}\x1b[0m\n", " {percent}%|###  | 3/900 [00:01<00:09, 9.1it/s]\r{line}\n"],
+    ids=["line ends of Windows", "colours", "progress bars"],
+)
+def test_the_form_of_the_lines_changes_nothing(change, bare):
+    found = []
+    for met in MET:
+        lines = met["text"].splitlines()
+        found.append(
+            judge("".join(change.format(line=line, percent=index % 100) for index, line in enumerate(lines))).cause
+        )
+    assert found == bare
+
+
+def test_ranks_and_hosts_of_prefixes_are_used():
+    lines = [f"gpu07: {line}\n" for line in OOM.splitlines()]
+    assert judge("".join(lines)).host == "gpu07"
+    shuffled = [
+        f"[1,{rank}]<stderr>:{line}\n" for rank, text in ((0, LOST_PEER), (5, OOM)) for line in text.splitlines()
+    ]
+    ranks = [0] * 5 + [5] * 5
+    random.Random(1).shuffle(ranks)  # noqa: S311 the same order each time
+    own = {0: iter(shuffled[:5]), 5: iter(shuffled[5:])}
+    found = judge("".join(next(own[rank]) for rank in ranks))
+    assert (found.cause, found.rank) == ("gpu-memory", 5)
+
+
+@pytest.mark.parametrize("order", [["rank0.log", "rank1.log"], ["rank1.log", "rank0.log"], ["."]])
+def test_several_files_are_several_ranks(order, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("rank0.log").write_text(LOST_PEER)
+    Path("rank1.log").write_text(OOM)
+    found = diagnose_output(order, io.BytesIO())
+    assert (found.cause, found.rank, found.evidence[0].place) == ("gpu-memory", 1, "rank1.log:5")
+    assert found.others == "1 rank then lost its peer"
+
+
+@pytest.mark.parametrize(
+    ("name", "compress"),
+    [("x.gz", gzip.compress), ("x.xz", lzma.compress), ("x.bz2", bz2.compress)],
+)
+def test_compressed_files_are_read(name, compress, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path(name).write_bytes(compress(OOM.encode()))
+    found = diagnose_output([name], io.BytesIO())
+    assert (found.cause, found.evidence[0].place) == ("gpu-memory", f"{name}:5")
+
+
+def test_a_file_of_zstd_is_read_where_the_program_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("x").write_text(OOM)
+    if shutil.which("zstd"):
+        subprocess.run(["zstd", "-q", "x"], check=True)
+        assert diagnose_output(["x.zst"], io.BytesIO()).cause == "gpu-memory"
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(Exception, match=r"'x.zst' needs the program zstd"):
+        diagnose_output(["x.zst"], io.BytesIO())
+
+
+def test_the_last_start_in_a_file_is_judged():
+    start = "torch 2.13, world size 2\nloading data\n"
+    assert judge(
+        f"{start}{OOM}{start}step 1\nTraceback (most recent call last):\n  File 'a'\nKeyError: 'lr'\n"
+    ).cause == ("exception")
+
+
+def test_a_summary_behind_a_traceback_does_not_hide_it():
+    summary = "".join(f"wandb: {letter * 3} {number}\n" for number, letter in enumerate("abcdefghijklmnopq"))
+    assert judge(OOM + summary).cause == "gpu-memory"
+    assert judge(OOM + "".join(f"epoch {number}\n" for number in range(30))).sure != "certain"
+
+
+def test_a_line_of_thousands_of_characters_is_cut_around_the_match():
+    line = "x" * 2000 + " NCCL WARN Cuda failure 'out of memory' " + "y" * 1500
+    found = judge(line + "\n")
+    assert "out of memory" in found.evidence[0].text and len(found.evidence[0].text) < 400
+
+
+@pytest.mark.parametrize("text", ["", "step 1 loss 0.3\nstep 2 loss 0.2\ntraining done\n"])
+def test_where_nothing_looks_wrong_nothing_and_no_rank_is_accused(text):
+    found = judge(text)
+    assert (found.cause, found.sure, found.rank) == ("unknown", "unknown", None)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_a_hostile_file_has_no_certain_cause(seed):
+    chance = random.Random(seed)  # noqa: S311 the same bytes each time
+    size = chance.choice((1, 100, 5000, 200_000 if seed % 50 == 0 else 3000))
+    content = chance.randbytes(size)
+    if seed % 3 == 0:
+        content = bytes(chance.choice(b"[]{}():,.-0123456789 TracebkEor\n\r\t\x1b\xc3") for _ in range(size))
+    found = judge(content)
+    assert (found.cause, found.sure) == ("unknown", "unknown")
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "slurmddp", "diagnose", *words], capture_output=True, text=True, check=False
+    )
+
+
+def test_the_command_line(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("x.log").write_text(OOM)
+    done = run("x.log")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, "x.log: the memory of the GPU is full [gpu-memory]")
+    found = json.loads(run("--json", "x.log").stdout)
+    assert (found["cause"], found["evidence"][0]["file"], found["evidence"][0]["number"]) == ("gpu-memory", "x.log", 5)
+    Path("y.log").write_text("step 1\n")
+    done = run("y.log")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (
+        1,
+        "y.log: no line of the output names a failure [unknown]",
+    )
+    done = run("x.log", "nosuch")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "Error: there is no file 'nosuch'; name the files of one job, or one RUN or JOBID\n"
