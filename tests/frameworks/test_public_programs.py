@@ -74,7 +74,7 @@ def test_it_goes_on(program, how, begin, wait_for_job, sandbox, slurm, record_pr
     ended = wait_for_job(job.job_id, timeout_s=300)
     assert ended["JobState"] == "COMPLETED", job.story()
     first, last = (steps(program, _output(job, attempt)) for attempt in ("first", "last"))
-    record_property("row", f"had printed {first[-1]}, goes on at {last[0]}")
+    record_property("row", f"had printed {first[-1]}, continued at {last[0]}")
     if program.saves:
         assert first[0] < last[0] <= first[-1] + 1, job.story()
     else:
