@@ -93,7 +93,8 @@ def test_the_ranks_run_in_a_container_and_see_what_they_need(cli, tmp_path, laun
 
 
 def test_a_container_without_its_program_is_told_of_by_the_job(cli, tmp_path):
-    (tmp_path / "train.py").write_text("")
+    for name in ("train.py", "x.sif", "x.sqsh"):
+        (tmp_path / name).touch()
     cli("submit", "--wait", ONE, "--container=x.sif", "train.py", status=1)
     assert "neither apptainer nor singularity is on PATH" in logs()
     cli("submit", "--wait", ONE, "--name=pyxis", "--container=x.sqsh", "train.py", status=1)
