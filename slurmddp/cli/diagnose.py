@@ -2,27 +2,35 @@
 
 import json
 import os
+import re
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
+from typing import Final
 
 import click
 
 from slurmddp import diagnose as diagnosing
-from slurmddp.cli.job_command import runs_dir_option
+from slurmddp.cli.job_command import print_message, runs_dir_option
 from slurmddp.diagnose.output_files import STDIN
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.lookup import find
+from slurmddp.runs.lookup import find, runs, tasks
+from slurmddp.runs.registry import known_folders
 from slurmddp.slurm.job_info import JobRef, is_job_id
-from slurmddp.text import quote_value
+from slurmddp.text import count, quote_value
+
+_SECONDS: Final = {"d": 86400.0, "h": 3600.0, "m": 60.0}
 
 
 @click.command()
 @click.argument("targets", metavar="[RUN|JOBID|FILE...]", nargs=-1)
 @runs_dir_option
+@click.option("--all", "of_all", is_flag=True, help="Show a table of all failures of your runs, by cause.")
+@click.option("--since", default="7d", metavar="TIME", help="With --all: the last 7d, 12h or 30m. [default: 7d]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def diagnose(targets: tuple[str, ...], runs_dir: str, *, as_json: bool) -> int:
+def diagnose(targets: tuple[str, ...], runs_dir: str, *, of_all: bool, since: str, as_json: bool) -> int:
     """Show why a job failed: the cause, the first rank and its host, the log lines that show it, what to type next.
 
     RUN is a run's name or folder, and means its last job; the default is the run that was started last. The id of a
@@ -31,13 +39,42 @@ def diagnose(targets: tuple[str, ...], runs_dir: str, *, as_json: bool) -> int:
     failed; 1 if the cause is unknown; 2 for an unknown run; 3 if there are no files of the job, and Slurm does not
     answer or know it.
     """
+    if of_all:
+        if targets:
+            raise UsageError("--all is about every run; leave it out, or leave the names out")
+        return _show_all(runs_dir, time.time() - _parse_age(since), as_json=as_json)
     if targets and all(_is_output(word, runs_dir) for word in targets):
         found = diagnosing.diagnose_output(targets, sys.stdin.buffer)
     else:
         run, job_id = _find_job(_only(targets, runs_dir), runs_dir)
         found = diagnosing.diagnose(run, job_id, os.environ)
+        if run and found.cause not in diagnosing.NO_FAILURE:
+            found = diagnosing.compare_with_others(found, run)
     click.echo(json.dumps(asdict(found)) if as_json else "\n".join(diagnosing.format_diagnosis(found)))
     return 1 if found.cause == diagnosing.UNKNOWN else 0
+
+
+def _show_all(runs_dir: str, since: float, *, as_json: bool) -> int:
+    folders = dict.fromkeys([str(Path.cwd() / runs_dir), *map(str, known_folders())])
+    found = [run for folder in folders for run in runs(folder)]
+    failures = list(
+        diagnosing.find_failures([one for run in found for one in (run, *tasks(run).values())], since=since)
+    )
+    if as_json:
+        click.echo(json.dumps([asdict(failure) for failure in failures]))
+    elif failures:
+        click.echo("\n".join(diagnosing.format_failures(failures)))
+    else:
+        print_message(f"no attempt of {count(len(found), 'run')} failed in this time")
+    return 0
+
+
+def _parse_age(text: str) -> float:
+    """Return a time such as `7d` in seconds. Raises UsageError for another text."""
+    match = re.fullmatch(r"(\d{1,6})([dhm])", text)
+    if match is None:
+        raise UsageError(f"--since: {quote_value(text)} is not a number of days, hours or minutes, as in 7d, 12h, 30m")
+    return int(match[1]) * _SECONDS[match[2]]
 
 
 def _is_output(word: str, runs_dir: str) -> bool:
@@ -68,7 +105,10 @@ def _find_job(target: str | None, runs_dir: str) -> tuple[RunDir | None, str]:
         )
         if local:
             return local
-    found = find([target], runs_dir)[0]
+    try:
+        found = find([target], runs_dir)[0]
+    except UsageError as error:
+        raise UsageError(f"there is no file {quote_value(target)}, and {error}") from error
     return found.run, found.jobs[-1]
 
 

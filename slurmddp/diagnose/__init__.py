@@ -4,17 +4,22 @@ The known failures are data in `catalogue`; a new one is a rule in the module of
 """
 
 from slurmddp.diagnose.diagnosis import diagnose, diagnose_attempt
+from slurmddp.diagnose.failures import compare_with_others, find_failures, format_failures
 from slurmddp.diagnose.formatting import format_diagnosis
 from slurmddp.diagnose.output_files import diagnose_output
-from slurmddp.diagnose.rule_types import NONE, UNKNOWN, Diagnosis, Line
+from slurmddp.diagnose.rule_types import NO_FAILURE, NONE, UNKNOWN, Diagnosis, Line
 
 __all__ = [
     "NONE",
+    "NO_FAILURE",
     "UNKNOWN",
     "Diagnosis",
     "Line",
+    "compare_with_others",
     "diagnose",
     "diagnose_attempt",
     "diagnose_output",
+    "find_failures",
     "format_diagnosis",
+    "format_failures",
 ]

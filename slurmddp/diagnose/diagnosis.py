@@ -1,30 +1,39 @@
 """The diagnosis of one job: what Slurm says of its state, and the evidence in its files. Asks Slurm; reads files."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from slurmddp.diagnose.catalogue.states import find_state_rule
+from slurmddp.diagnose.catalogue.states import RESUME, find_state_rule
 from slurmddp.diagnose.evidence import Evidence, read_log_evidence
 from slurmddp.diagnose.rule_types import NONE, UNKNOWN, Diagnosis, Line
 from slurmddp.diagnose.run_evidence import read_attempt_evidence, read_script_evidence
+from slurmddp.diagnose.running import Activity, describe_activity
 from slurmddp.diagnose.verdict import judge
 from slurmddp.errors import ClusterError
 from slurmddp.runs import history
 from slurmddp.runs.history import Event
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import is_running_here
+from slurmddp.runs.resume import describe_resume, is_resumable
 from slurmddp.runs.supervisor_records import read_supervision, set_up_failure
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.pending_reasons import explain
 from slurmddp.slurm.states import Phase
+from slurmddp.text import count, format_duration, mask_secrets
 
 QUERY_LIMIT_S: Final = 20.0
 """For each of Slurm's programs: they try a controller that is down for minutes."""
+SHOWN_HOLDERS: Final = 3
+"""How many of the jobs on the nodes that a job waits for are shown."""
+_WAIT: Final = (
+    "it starts when they end; fewer nodes or GPUs, or a partition of other nodes (-p), may start earlier: see "
+    "`slurmddp cluster`"
+)
 EARLIER_ATTEMPTS: Final = 3
 """How many earlier attempts are diagnosed too."""
 _PHASE_ORDER: Final[tuple[Phase, ...]] = ("failed", "cancelled", "unknown", "running", "queued", "done")
@@ -56,6 +65,12 @@ def diagnose_attempt(run: RunDir, job_id: str, attempt: str, events: Sequence[Ev
     """Return why one attempt ended, from its files alone; `events` are those of the job. Slurm is not asked."""
     job = _unknown_job(job_id)._replace(name=run.path.name)
     return judge(job, read_attempt_evidence(run, job_id, attempt, events))
+
+
+def diagnose_set_up(run: RunDir, job_id: str) -> Diagnosis:
+    """Return why the set-up lines of a job failed, from its files alone. Slurm is not asked."""
+    job, events = _unknown_job(job_id)._replace(name=run.path.name), read_supervision(run, job_id)
+    return judge(job, read_script_evidence(run, job_id, events, set_up_failure(run, job_id, events)))
 
 
 def query_job(job_id: str, environ: Mapping[str, str]) -> tuple[JobInfo, str]:
@@ -158,27 +173,55 @@ class _Case:
             found = self._diagnose_failed()
         if found.cause == "out-of-memory" and self.job.max_rss:
             found = replace(found, what=f"{found.what}; the largest task had {self.job.max_rss}")
+        if self.run and RESUME in found.advice and is_resumable(self.run):
+            found = replace(found, advice=found.advice.replace(RESUME, describe_resume(self.run)))
         return replace(found, job_id=self.job_id, name=self.job.name, state=self.job.state)
 
     def _diagnose_waiting(self) -> Diagnosis:
         reason = explain(self.job.reason, self.job_id)
+        holders = tuple(self._list_holders())
         held = "launch failed" in reason.reason.replace("_", " ") or reason.reason.startswith("JobHeld")
         return Diagnosis(
             cause="held" if held else "waiting",
             what=f"{'it is back in the queue and waits' if self.attempts else 'it waits'}: {reason.meaning}",
-            advice=reason.advice,
-            evidence=(Line("squeue", 0, f"{self.job.state} ({self.job.reason})"),),
+            advice=_WAIT if holders else reason.advice,
+            evidence=(Line("squeue", 0, f"{self.job.state} ({self.job.reason})"), *holders),
             before=self._diagnose_earlier(None),
         )
+
+    def _list_holders(self) -> Iterator[Line]:
+        """Yield a line for some of the jobs that run on the nodes of the partition that the job waits for."""
+        if self.job.reason not in ("Resources", "Priority"):
+            return
+        found = queries.running_on(self.job.partition, self.environ, timeout_s=QUERY_LIMIT_S)
+        for job in found[:SHOWN_HOLDERS]:
+            left = (
+                "without a time limit"
+                if job.limit_s is None
+                else f"for at most {format_duration(max(0, job.limit_s - (job.elapsed_s or 0)))} more"
+            )
+            yield Line("squeue", 0, f"job {job.job_id} of {job.user} runs on {job.nodes} {left}")
+        if len(found) > SHOWN_HOLDERS:
+            yield Line("squeue", 0, f"{count(len(found) - SHOWN_HOLDERS, 'more job')}")
+        before = queries.pending_before(self.job, self.environ, timeout_s=QUERY_LIMIT_S)
+        for job in before[:SHOWN_HOLDERS]:
+            yield Line("squeue", 0, f"job {job.job_id} of {job.user} waits, and comes before it")
+        if len(before) > SHOWN_HOLDERS:
+            yield Line("squeue", 0, f"{count(len(before) - SHOWN_HOLDERS, 'more job')} before it")
 
     def _diagnose_running(self) -> Diagnosis:
         attempt = self.attempts[-1] if self.attempts else ""
         on_nodes = f", on {self.job.nodes}" if self.job.nodes else ""
         name = self.job_id if "_" in self.job_id else self.job.name
+        runs = f"it runs{f', attempt {attempt}' if attempt else ''}{on_nodes}"
+        does = describe_activity(self.run, self.job_id, attempt) if self.run and attempt else Activity()
+        advice = f"slurmddp logs -f {name}" if self.run else f"tail -f {self.job.output}"
         return Diagnosis(
-            cause="running",
-            what=f"it runs{f', attempt {attempt}' if attempt else ''}{on_nodes}",
-            advice=f"slurmddp logs -f {name}" if self.run else f"tail -f {self.job.output}",
+            cause=does.cause,
+            what="; ".join(filter(None, (runs, does.what))),
+            evidence=does.evidence,
+            advice=f"slurmddp requeue {name} (starts it again)" if does.cause == "stuck" else advice,
+            sure="likely" if does.cause == "stuck" else "certain",
             attempt=attempt,
             before=self._diagnose_earlier(attempt),
         )
@@ -219,7 +262,10 @@ class _Case:
         if (self.is_forgotten or self.job.state == "PREEMPTED") and self.evidence.ended_well:
             return replace(_ENDED_WELL, attempt=self.evidence.attempt)
         found = judge(self.job, self.evidence)
-        has_rule = find_state_rule(self.job.state, self.job.exit_status) is not None
+        set_up = set_up_failure(self.run, self.job_id, self.events) if self.run else None
+        has_rule = not set_up and find_state_rule(self.job.state, self.job.exit_status) is not None
+        if set_up and found.cause != "set-up-failed":
+            found = replace(found, others=f"the {mask_secrets(set_up.reason)}")
         if has_rule and (found.cause in _SLURM_KNOWS_BETTER or found.sure != "certain"):
             found = self._prefer_state(found)
         elif self.job.state == "TIMEOUT":
@@ -260,6 +306,10 @@ class _Case:
         """Add what Slurm says of the end, or why it says nothing."""
         if self.job.ref.is_local:
             return found
+        missing = [path for path in (self.job.output, self.job.errors) if path and not Path(path).exists()]
+        if missing and not self.run:
+            advice = "its output was moved or removed, or is on another machine; name the file, if there is a copy"
+            return replace(found, what=f"the cause is not known: its output {missing[0]} is missing", advice=advice)
         if self.is_forgotten:
             why = self.silence or "Slurm does not know the job any more"
             return replace(found, what=f"the job's files do not say how it ended, and Slurm does not either: {why}")

@@ -3,12 +3,20 @@
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Final
 
 from slurmddp.diagnose.catalogue import find_rule
 from slurmddp.diagnose.flight_recorder import Divergence
-from slurmddp.diagnose.log_reader import LogLine, make_evidence, modification_time, read_lines
+from slurmddp.diagnose.log_reader import (
+    LogLine,
+    cut_around,
+    make_evidence,
+    modification_time,
+    read_lines,
+    relative_path,
+)
 from slurmddp.diagnose.prefixes import stream_of, strip_prefixes
 from slurmddp.diagnose.rank_exits import RankExit, parse_rank_exits
 from slurmddp.diagnose.rule_types import Line, Observation, Rule
@@ -16,7 +24,11 @@ from slurmddp.diagnose.tracebacks import (
     MOST_AFTER_FATAL,
     OUTLIVED_LINES,
     find_fatal_tracebacks,
+    is_exception,
+    is_ordinary,
+    join_message,
     line_shape,
+    names_exception,
     ordinary_lines,
 )
 from slurmddp.runs.timestamps import read_timestamp
@@ -28,10 +40,58 @@ _BY_SLURM: Final = re.compile(r"srun: |slurmstepd|\[\d{4}-\S+\] error: \*\*\*|\S
 _SUSPICIOUS_WORDS: Final = (
     *("error", "fatal", "exception", "traceback", "failed", "cannot", "abort", "panic", "denied", "invalid"),
 )
+_DOUBTFUL_WORDS: Final = (
+    "killed",
+    "unable",
+    "could not",
+    "not found",
+    "lost",
+    "refused",
+    "timed out",
+    "unexpected",
+    "nan",
+    "watchdog",
+    "timing out",
+)
+"""Words of failures that healthy runs print, too."""
 _CLOSING_LINES: Final = 3
 """A batch script may print so many lines after its step."""
-EVIDENCE_CHARS: Final = 300
-"""How much of a long line is evidence."""
+_LAST_LINES: Final = 30
+"""If none of so many lines at the end of a file looks wrong, the file does not say that the job failed."""
+_HEAD_LINES: Final = 10
+_LAUNCHER_END: Final = re.compile(r"srun: error: .* task|ChildFailedError|Root Cause")
+_JOB_END: Final = re.compile(r"error: \*\*\* JOB \d+ ON \S+ CANCELLED AT ")
+_MOST_LAST_WORDS: Final = 500
+_GOOD_END: Final = re.compile(
+    r"(?i:(?:finish\w*|complet\w*|done|ended|saved?)\b.{0,20} success\w*|success\w* (?:finish|complet|ended)|com "
+    r"sucesso|"
+    r"(?:training|job|run|evaluation) (?:is |has |was )?(?:done|complete|finished|ended))|"
+    r"max_(?:epochs|steps)=\d+` reached|train_runtime|exit(?:ed)?(?: with)?(?: code| status)?:? 0\b"
+)
+"""What programs print that ended well."""
+_WARNING: Final = re.compile(
+    r"NCCL WARN|\bwandb: |\bld: cannot find -l|ld returned \d+ exit status|failed call to cuInit"
+)
+"""What NCCL, trackers and compilers say before the program fails, or before it tries something else."""
+_HARMLESS: Final = re.compile(
+    r"(?<!NCCL )(?i:warn)|(?i:\bignor|retry|retries|trying again|\bskipp|\bexcept\b|^\s*raise\b|\braise \w+\()|"
+    r"sigkill_handler\]|exits with return code|\*\*\* Aborted at |Job step aborted|Unspecified error|error: \*\*\* |"
+    r"^\W*(?i:aborted|core dumped)\W*(?:\(core dumped\))?$"
+)
+"""Warnings, source code, the command lines of launchers, and notices that something was aborted say no cause."""
+_WRAPPER: Final = re.compile(r"[\w.]*(?:DatasetGenerationError|RayTaskError|InstantiationException)\b")
+"""Exceptions that libraries raise instead of the one that says why."""
+_ENDED: Final = re.compile(
+    r"Traceback \(most|^\s*File \"[^\"]+\", line \d+|srun: error|slurmstepd: error|ChildFailedError|Root Cause|"
+    r"terminate called|^ *what\(\): |core dumped|frame #\d+: |NCCL failure|unhandled \w+ error|"
+    r"NCCL INFO (?:\w+/)*(?:init|enqueue|group|proxy)\w*\.cc:\d+ -> [1-6]\b|"
+    r"(?i:\b(?:aborted|killed|terminat(?:ed|ing)|(?<!non-)fatal|panic|segmentation|sig(?:kill|abrt|segv|bus|term))\b|"
+    r"exit(?:s|ed|ing)? ?(?:with )?(?:return )?(?:code|status)\W{0,3}-?[1-9]|exitcode\W+-?[1-9])"
+)
+"""What a log shows of a program that ended badly. Without it, a line that only warns explains nothing."""
+_NAMED_EXCEPTION: Final = re.compile(
+    r"(?<![\w.])((?:[a-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failed))(?::(?: |$)|\((?=['\"]))"
+)
 _END: Final = re.compile(
     r"srun: error: .* task|slurmstepd: error: \*\*\*|Traceback \(most|ChildFailedError|DUE TO |Root Cause"
 )
@@ -64,6 +124,8 @@ class Evidence:
     """The first lines that look wrong; the last lines if none does."""
     has_wrong_lines: bool = True
     """Whether any line looks wrong."""
+    has_wrong_end: bool = True
+    """Whether any of the last lines looks wrong."""
 
     def host_of(self, rank: int | None) -> str:
         """Return a rank's node; empty if it is not known."""
@@ -75,7 +137,8 @@ def make_observation(
 ) -> Observation:
     """Return the observation of a rule; a rank and a host that the line itself names replace the given ones."""
     named = groups.get("rank", "")
-    line = replace(line, text=_cut_around(line.text, rule))
+    match = rule.regex.search(line.text)
+    line = replace(line, text=cut_around(line.text, match.start() if match else 0))
     is_other_rank = named.isdecimal() and int(named) != rank
     return Observation(
         rule=rule,
@@ -87,15 +150,6 @@ def make_observation(
     )
 
 
-def _cut_around(text: str, rule: Rule) -> str:
-    """Return a long line cut to what stands around the rule's match."""
-    match = rule.regex.search(text)
-    if match is None or len(text) <= EVIDENCE_CHARS:
-        return text
-    start = max(0, min(match.start() - EVIDENCE_CHARS // 4, len(text) - EVIDENCE_CHARS))
-    return f"{'...' if start else ''}{text[start : start + EVIDENCE_CHARS]}"
-
-
 def read_time(line: LogLine, near: float) -> float | None:
     """Return the time in a line's timestamp, in seconds since 1970; None if it has none."""
     return read_timestamp((line.prefix + line.text).encode(), near=near)
@@ -104,11 +158,13 @@ def read_time(line: LogLine, near: float) -> float | None:
 def find_exception_rule(texts: Sequence[str]) -> tuple[int, Rule, Mapping[str, str]] | None:
     """Return the rule of a chain of exceptions, the index of the exception that it matches, and the groups.
 
-    The first exception that a specific rule matches counts, else the last one that a general rule matches.
+    The first exception that a specific rule matches counts, else the last one that a general rule matches and that
+    does more than to wrap another.
     """
     found = [(index, *match) for index, text in enumerate(texts) if (match := find_rule(text, "exception"))]
     specific = [item for item in found if not item[1].general]
-    return next(iter(specific or found[-1:]), None)
+    roots = [item for item in found if not _WRAPPER.match(texts[item[0]])]
+    return next(iter(specific or roots[-1:] or found[-1:]), None)
 
 
 def observe_tracebacks(lines: Sequence[LogLine], *, rank: int | None, host: str = "") -> Iterator[Observation]:
@@ -122,7 +178,10 @@ def observe_tracebacks(lines: Sequence[LogLine], *, rank: int | None, host: str 
             line = traceback.exceptions[index]
             evidence = make_evidence(line)
             observation = make_observation(rule, groups, evidence, time=line.time, rank=rank, host=host or line.host)
-            yield replace(observation, lines_after=traceback.lines_after)
+            frame = (
+                make_evidence(traceback.own_frame) if traceback.own_frame and line is traceback.exceptions[-1] else None
+            )
+            yield replace(observation, lines_after=traceback.lines_after, frame=frame)
 
 
 def observe_lines(
@@ -135,12 +194,12 @@ def observe_lines(
     """
     if near is None:
         near = modification_time(lines[0].path) if lines else None
-    seen: set[str] = set()
+    seen: set[tuple[str, bool]] = set()
     for index, line in enumerate(lines):
         match = find_rule(line.text)
-        if match and match[0].key not in seen:
+        if match and (match[0].key, match[0].general) not in seen:
             rule, groups = match
-            seen.add(rule.key)
+            seen.add((rule.key, rule.general))
             after = None if _BY_SLURM.match(line.text) else len(ordinary_lines(lines[index + 1 :]))
             if rule.role == "cause" and after is not None and after > OUTLIVED_LINES:
                 rule = replace(rule, role="symptom", sure="likely")
@@ -151,34 +210,134 @@ def observe_lines(
             yield replace(observation, lines_after=after)
 
 
+def observe_last_words(lines: Sequence[LogLine], *, has_ended: bool = False) -> Iterator[Observation]:
+    """Yield what the last lines say of a failure, though no traceback is whole: the first of each key.
+
+    Of exceptions of which no rule knows more, and of lines that only call themselves an error, the last one counts.
+    They are symptoms: nothing shows that they ended the program. Unless the program `has_ended` badly, they count only
+    if it does not go on, and the warning of a library not at all.
+    """
+    found: dict[str, Observation] = {}
+    for line, after in _last_words([join_message(lines, index) for index in range(len(lines))]):
+        for text in _phrases(line.text):
+            match = find_rule(text, "exception" if names_exception(text) else "end")
+            if match is None:
+                continue
+            rule, groups = match
+            is_vague = rule.general and rule.role == "cause"
+            is_weak = not has_ended and (rule.place == "end" or is_vague)
+            goes_on = bool(after) and (text != line.text or rule.place == "end" or _shows_steps(lines, after))
+            if is_weak and (goes_on or _WARNING.search(text)):
+                continue
+            rule = replace(rule, role="symptom" if is_vague else rule.role, sure="likely")
+            evidence = replace(make_evidence(line), text=text.strip())
+            seen = make_observation(rule, groups, evidence, time=line.time, rank=line.rank, host=line.host)
+            if is_vague or rule.place == "end" or rule.key not in found:
+                found[rule.key] = replace(seen, lines_after=after)
+            break
+    yield from found.values()
+
+
+def _last_words(lines: Sequence[LogLine]) -> Iterator[tuple[LogLine, int]]:
+    """Yield the last lines of a program, each with how many ordinary ones follow: none if the last tell of a good end.
+
+    A few ordinary lines may follow a failure, and more if they differ, as those of a page people wrote around it do.
+    """
+    lines = lines[-_MOST_LAST_WORDS:]
+    if any(_GOOD_END.search(line.text) for line in lines[-_HEAD_LINES:]):
+        return
+    ordinary = [is_ordinary(line) and not _looks_wrong(line) for line in lines]
+    after = [*accumulate(reversed(ordinary), initial=0)][:0:-1]
+    end = [line_shape(line.text) for line, is_one in zip(lines, ordinary, strict=True) if is_one][-OUTLIVED_LINES:]
+    most = OUTLIVED_LINES if len(set(end)) > len(end) / 2 else MOST_AFTER_FATAL
+    for line, number, own in zip(lines, after, ordinary, strict=True):
+        if number - own <= most and not _HARMLESS.search(line.text):
+            yield line, number - own
+
+
+def shows_end(lines: Sequence[LogLine]) -> bool:
+    """Return whether a line shows that a program ended badly."""
+    return any(_ENDED.search(line.text) for line in lines)
+
+
+def _shows_steps(lines: Sequence[LogLine], number: int) -> bool:
+    """Return whether most of the last ordinary lines, `number` of them, have the shape of another."""
+    shapes = [line_shape(line.text) for line in ordinary_lines(lines)[-number:] if "NCCL" not in line.text]
+    return len(set(shapes)) <= len(shapes) / 2 and bool(shapes)
+
+
+def _phrases(text: str) -> Iterator[str]:
+    """Yield an exception that a line names behind other words, `Kind: why` also for `Kind('why')`; then the line."""
+    for match in _NAMED_EXCEPTION.finditer(text):
+        yield f"{match[1]}: {text[match.end() :]}"
+    yield text
+
+
 def find_suspicious_lines(lines: Sequence[LogLine]) -> tuple[Line, ...]:
     """Return the first lines that look wrong; the last lines if none does."""
     printed = [line for line in lines if line.text.strip()]
-    wrong = [line for line in printed if _looks_wrong(line)]
+    wrong = [line for line in printed if _looks_wrong(line)] or [line for line in printed if _looks_doubtful(line)]
     return tuple(map(make_evidence, wrong[:SUSPICIOUS_LINES] or printed[-SUSPICIOUS_LINES:]))
+
+
+def _looks_doubtful(line: LogLine) -> bool:
+    return any(re.search(rf"\b{word}\b", line.text.lower()) for word in _DOUBTFUL_WORDS)
 
 
 def _looks_wrong(line: LogLine) -> bool:
     return any(word in line.text.lower() for word in _SUSPICIOUS_WORDS)
 
 
-def read_log_evidence(paths: Sequence[Path], ranks: Mapping[Path, int] | None = None) -> Evidence:
+def read_log_evidence(
+    paths: Sequence[Path], ranks: Mapping[Path, int] | None = None, *, has_failed: bool = True
+) -> Evidence:
     """Return the evidence of a job that slurmddp did not submit, from its output in one file or several.
 
-    `ranks` says which rank wrote a file, as far as that is known.
+    `ranks` says which rank wrote a file, as far as that is known. If it is not known that the job `has_failed`, a line
+    after which the program went on was a warning.
     """
     named = ranks or {}
     files = [_read_last_start(path, named.get(path)) for path in dict.fromkeys(paths)]
     lines = [line for file in files for line in file]
     numbers = [line.rank for line in lines if line.rank is not None]
+    exits = parse_rank_exits(lines)
+    found = [observation for file in files for observation in _observe_file(file)]
+    has_wrong_end = any(_looks_wrong(line) for file in files for line in file[_HEAD_LINES:][-_LAST_LINES:])
+    may_be_well = not (has_failed or exits or has_wrong_end)
+    has_ended = has_failed or bool(exits) or shows_end(lines)
+
+    def counts(seen: Observation) -> bool:
+        return not (may_be_well and _is_outlived(seen, files)) and (has_ended or not _is_warning(seen, lines))
+
+    found = [seen for seen in found if counts(seen)]
+    if not any(seen.is_cause for seen in found):
+        found += [seen for file in files for seen in observe_last_words(file, has_ended=has_ended) if counts(seen)]
     return Evidence(
-        observations=tuple(observation for file in files for observation in _observe_file(file)),
-        exits=tuple(parse_rank_exits(lines)),
+        observations=tuple(found),
+        exits=tuple(exits),
         world_size=max(numbers, default=-1) + 1,
         suspicious_lines=find_suspicious_lines(lines),
-        has_wrong_lines=any(map(_looks_wrong, lines)),
+        has_wrong_lines=bool(found) or any(_looks_wrong(line) or _looks_doubtful(line) for line in lines),
+        has_wrong_end=has_wrong_end or len(lines) <= _HEAD_LINES + _LAST_LINES,
         continued_after_exit=_continues_after_exit(lines),
     )
+
+
+def _is_outlived(seen: Observation, files: Sequence[Sequence[LogLine]]) -> bool:
+    """Return whether the program printed much after a line: below it, or in other files if it is at a file's head."""
+    if seen.lines_after is None:
+        return False
+    others = [file for file in files if file and relative_path(file[0].path) != seen.line.file]
+    is_head = seen.line.number <= _HEAD_LINES and seen.rank is None
+    elsewhere = sum(len(ordinary_lines(file)) for file in others) if is_head else 0
+    return seen.lines_after + elsewhere > OUTLIVED_LINES
+
+
+def _is_warning(seen: Observation, lines: Sequence[LogLine]) -> bool:
+    """Return whether a library only warned: the program went on with its steps."""
+    own = [line for line in lines if relative_path(line.path) == seen.line.file]
+    after = seen.lines_after or 0
+    return after > 0 and _WARNING.search(seen.line.text) is not None and _shows_steps(own, after)
 
 
 def _read_last_start(path: Path, rank: int | None) -> list[LogLine]:
@@ -195,15 +354,40 @@ def _read_last_start(path: Path, rank: int | None) -> list[LogLine]:
 def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     """Return the lines from the last start on, if a program was started again into the same file.
 
-    A start is where the first two lines of the file are printed again after an end.
+    A start is where the first two lines of the file, or three that came after an earlier end, are printed again after
+    an end; where another job writes after Slurm has ended the one before; and where a program prints much after its
+    launcher has reported the end. What is shorter than the last words of a program is no start.
     """
     shapes = [line_shape(line.text) for line in lines]
-    start, ended = 0, False
-    for index in range(2, len(lines) - 1):
-        if ended and shapes[index : index + 2] == shapes[:2]:
-            start, ended = index, False
-        ended = ended or _END.search(lines[index].text) is not None
-    return lines[start:]
+    starts, heads, ended = [0, *_find_outlived_ends(lines)], {tuple(shapes[:2])}, False
+    for index, line in enumerate(lines[:-1]):
+        head = tuple(shapes[index : index + 3])
+        if _JOB_END.search(line.text):
+            starts.append(index + 1)
+        elif ended and (head in heads or head[:2] in heads):
+            starts.append(index)
+            ended = False
+        elif ended and all(is_ordinary(one) and not is_exception(one) for one in lines[index : index + 3]):
+            heads.add(head)
+            ended = False
+        ended = ended or _END.search(line.text) is not None
+    return next(lines[start:] for start in sorted(starts, reverse=True) if not start or _is_long(lines[start:]))
+
+
+def _find_outlived_ends(lines: Sequence[LogLine]) -> Iterator[int]:
+    """Yield the index after each end that a launcher reported, and after which a program printed much."""
+    last, printed = None, 0
+    for index, line in enumerate(lines):
+        if _LAUNCHER_END.search(line.text):
+            last, printed = index + 1, 0
+        printed += is_ordinary(line)
+        if last and printed > OUTLIVED_LINES:
+            yield last
+            last = None
+
+
+def _is_long(lines: Sequence[LogLine]) -> bool:
+    return next(islice(filter(is_ordinary, lines), MOST_AFTER_FATAL, None), None) is not None
 
 
 def _observe_file(lines: Sequence[LogLine]) -> Iterator[Observation]:

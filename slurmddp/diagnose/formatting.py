@@ -2,13 +2,13 @@
 
 from typing import Final
 
-from slurmddp.diagnose.rule_types import NONE, Diagnosis
+from slurmddp.diagnose.rule_types import NO_FAILURE, Diagnosis
 from slurmddp.text import escape_text
 
 SHOWN_CHARS: Final = 300
 """How much of a line of evidence, and of the cause, is shown."""
+SHOWN_END: Final = 100
 _AGAIN: Final = {True: ["starting it again can help"], False: ["starting it again would end the same way"], None: []}
-_NO_FAILURE: Final = frozenset({NONE, "waiting", "running", "held"})
 
 
 def format_diagnosis(diagnosis: Diagnosis) -> list[str]:
@@ -22,7 +22,7 @@ def format_diagnosis(diagnosis: Diagnosis) -> list[str]:
         *(f"  {line.place}: {_shorten(line.text)}" for line in diagnosis.evidence),
         *([f"others: {diagnosis.others}"] if diagnosis.others else []),
         *([f"next: {diagnosis.advice}"] if diagnosis.advice else []),
-        *(_AGAIN[diagnosis.again] if diagnosis.cause not in _NO_FAILURE else []),
+        *(_AGAIN[diagnosis.again] if diagnosis.cause not in NO_FAILURE else []),
         *(f"before, attempt {earlier.attempt}: {_format_cause(earlier)}" for earlier in diagnosis.before),
     ]
     return [escape_text(line) for line in lines]
@@ -30,11 +30,12 @@ def format_diagnosis(diagnosis: Diagnosis) -> list[str]:
 
 def _format_cause(diagnosis: Diagnosis) -> str:
     what, likely = _shorten(diagnosis.what), ", likely" if diagnosis.sure == "likely" else ""
-    return what if diagnosis.cause in _NO_FAILURE else f"{what} [{diagnosis.cause}{likely}]"
+    return what if diagnosis.cause in NO_FAILURE else f"{what} [{diagnosis.cause}{likely}]"
 
 
 def _shorten(text: str) -> str:
-    return text if len(text) <= SHOWN_CHARS else f"{text[:SHOWN_CHARS]}..."
+    """Return the head and the end of a long text: a message may say at its end what is wrong."""
+    return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - SHOWN_END]} ... {text[-SHOWN_END:]}"
 
 
 def _format_place(diagnosis: Diagnosis) -> list[str]:

@@ -18,6 +18,8 @@ LINE_CHARS: Final = 4000
 """How much of a line is kept; programs print whole tensors."""
 COUNTED_BYTES: Final = 2**31
 """Up to this offset lines are counted to number one: that takes a second or two."""
+EVIDENCE_CHARS: Final = 297
+"""How much of a long line is evidence."""
 _BLOCK_BYTES: Final = 2**22
 _BAR: Final = re.compile(rb"\d+%|\bit/s|s/it|\d+/\d+ \[")
 
@@ -106,3 +108,9 @@ def modification_time(path: Path) -> float | None:
         return path.stat().st_mtime
     except OSError:
         return None
+
+
+def cut_around(text: str, start: int) -> str:
+    """Return a long line cut to what stands around a position, which stays within what is shown of it."""
+    begin = max(0, min(start - EVIDENCE_CHARS // 4, len(text) - EVIDENCE_CHARS))
+    return f"{'...' if begin else ''}{text[begin : begin + EVIDENCE_CHARS]}"

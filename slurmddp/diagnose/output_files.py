@@ -41,7 +41,7 @@ def diagnose_output(words: Sequence[str], stdin: BinaryIO) -> Diagnosis:
     with ExitStack() as stack:
         plain = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slurmddp-")))
         paths = {_make_readable(word, stdin, plain / str(number)): word for number, word in enumerate(_files_of(words))}
-        evidence = read_log_evidence(list(paths), _find_ranks(paths))
+        evidence = read_log_evidence(list(paths), _find_ranks(paths), has_failed=False)
         found = judge(JobInfo(job_id=_name(words), state="", source="files"), evidence)
         if found.cause == UNKNOWN:
             found = _explain_unknown(found, evidence)
@@ -115,10 +115,13 @@ def _without_suffix(word: str) -> str:
 def _explain_unknown(found: Diagnosis, evidence: Evidence) -> Diagnosis:
     if not evidence.suspicious_lines:
         return replace(found, what="the output is empty", advice="name the file that has the job's output")
-    if evidence.has_wrong_lines:
+    if evidence.has_wrong_lines and evidence.has_wrong_end:
         return found
+    if evidence.has_wrong_lines:
+        what, advice = "no line at the end of the output names a failure", "the program went on after the lines above"
+        return replace(found, what=what, advice=advice)
     advice = "these are the last lines; name the outputs of the other ranks, and of the batch script, too"
-    return replace(found, what="no line of the output names a failure", advice=advice)
+    return replace(found, what="no failure is to be seen: no line of the output names one", advice=advice)
 
 
 def _rename(line: Line, shown: Mapping[str, str]) -> Line:

@@ -1,12 +1,12 @@
 """How ranks ended, by the messages of their launchers: srun, torchrun, mpirun, bash and slurmddp's own. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
 
-from slurmddp.diagnose.log_reader import LogLine
+from slurmddp.diagnose.log_reader import LogLine, cut_around
 from slurmddp.errors import UsageError
 from slurmddp.slurm.hostlist import expand
 
@@ -18,12 +18,29 @@ _TORCHRUN = re.compile(
     r"torchrun: rank (?P<rank>\d+) \(pid \d+\) (?:was killed by (?P<signal>\w+)|ended with (?P<status>\d+))"
 )
 _FORK = re.compile(r"rank (?P<rank>\d+) \(pid \d+\) ended with status (?P<status>\d+); stopping the others")
-_BASH = re.compile(r"\S+: line \d+: +(?P<pid>\d+) (?P<word>Killed|Segmentation fault|Bus error|Aborted)\b")
-_LAUNCH_AGENT = re.compile(r"failed \(exitcode: -(?P<code>\d{1,3})\) local_rank: \d+ \(pid: \d+\) of binary")
-_SUBPROCESS = re.compile(r"CalledProcessError: Command .* died with <Signals\.(?P<signal>SIG\w+): \d+>")
-_MPI = re.compile(
-    r"mpirun noticed that process rank (?P<rank>\d+) .*on node (?P<host>\S+) exited on signal (?P<code>\d+)"
+_SHELL = re.compile(
+    r"(?:\S+: line \d+: +\d+ |^\[\d+\] +(?:\+ +)?\d+ |^zsh: )"
+    r"(?P<word>[Kk]illed|[Ss]egmentation fault|[Bb]us error|[Aa]bort(?:ed)?|[Ii]llegal (?:hardware )?instruction)\b"
 )
+_LAST_WORD = re.compile(
+    r"(?:^|[])%|/]) ?(?P<word>Killed|Segmentation fault|Bus error|Aborted|Illegal instruction|Terminated)"
+    r"(?: \(core dumped\))?$"
+)
+_PROMPT = re.compile(r"(?:\([\w.-]+\) ?)?[\w\[].*[@:~\]].*[$#%>](?: |$)|(?:real|user|sys)\s+\d|\W*$")
+_CODE = re.compile(
+    r"(?i:return ?code|exit ?code|exit status|exited with(?: code)?)[ =:]*(?P<code>-(?:4|6|7|9|11)|"
+    r"13[24579])(?![\w.,]\d)\b|"
+    r"(?i:(?:killed|terminated|interrupted) by signal:?|received signal:?|caught signal|failed with signal|EXIT "
+    r"STRING.*\(signal) "
+    r"(?P<number>4|6|7|9|11)\b|\b[Ss]ignal (?P<told>4|6|7|9|11) \((?!SIG\w+\) received by)"
+)
+_SIGNAL = re.compile(
+    r"(?:(?:terminated|died|killed|received|crashed|exited)(?: with| by| on| due to)?(?: signal)? <?(?:Signals\.)?|"
+    r"exit codes? .*|\*\*\* |Signal \d+ \()"
+    r"(?P<signal>SIG(?:KILL|SEGV|ABRT|BUS|ILL))\b(?! by OOM| or )"
+)
+_SPAWN = re.compile(r"\S*ProcessExitedException: process (?P<rank>\d+) terminated with signal (?P<signal>SIG\w+)")
+_MPI = re.compile(r"\w+ noticed that process rank (?P<rank>\d+) .*on node (?P<host>\S+) exited on signal (?P<code>\d+)")
 _ROOT_CAUSE: Final = "Root Cause (first observed failure):"
 _ROOT_CAUSE_FIELD = re.compile(r"\s+(?:(?P<name>time|host|rank)\s+: (?P<value>\S+)|exitcode\s+: (?P<code>-?\d{1,9})\b)")
 _SIGNALS: Final = {9: "SIGKILL", 11: "SIGSEGV", 7: "SIGBUS", 6: "SIGABRT", 4: "SIGILL", 15: "SIGTERM"}
@@ -34,8 +51,14 @@ _SIGNAL_WORDS: Final = {
     "Aborted": "SIGABRT",
     "Illegal instruction": "SIGILL",
     "Terminated": "SIGTERM",
+    "Abort": "SIGABRT",
+    "Illegal hardware instruction": "SIGILL",
     "Out Of Memory": "out of memory",
 }
+_LAST_LINES: Final = 5
+"""A shell names a signal in one of so many lines at the end, below which are only its prompts."""
+_ONE_FAILURE_S: Final = 3600.0
+"""The launchers of all nodes report a failure within this time: a rank can wait half an hour for its peer."""
 _SHELL_OFFSET: Final = 128
 """A shell's exit status for a command that a signal ended is this plus the number of the signal."""
 
@@ -61,8 +84,26 @@ def parse_rank_exits(lines: Sequence[LogLine], *, tasks_are_nodes: bool = False)
 
     Each launcher reports the rank first that failed first.
     """
-    reported = (found for line in lines if (found := _parse_line(line, tasks_are_nodes=tasks_are_nodes)))
-    return [*_parse_root_causes(lines), *reported]
+    causes = _earliest_first([*_parse_root_causes(lines)])
+    others = (line for line in lines if not (causes and _ROOT_CAUSE_FIELD.match(line.text)))
+    reported = (found for line in others if (found := _parse_line(line, tasks_are_nodes=tasks_are_nodes)))
+    return [*causes, *reported, *_parse_last_line(lines)]
+
+
+def _parse_last_line(lines: Sequence[LogLine]) -> Iterator[RankExit]:
+    """Yield the exit that a shell prints among the last lines, without a rank: `Killed`, also behind a progress bar."""
+    last = next((line for line in reversed(lines[-_LAST_LINES:]) if not _PROMPT.match(line.text)), None)
+    if last and (match := _LAST_WORD.search(last.text.strip())):
+        yield RankExit(line=last, number=None, signal=_SIGNAL_WORDS[match["word"]])
+
+
+def _earliest_first(causes: list[RankExit]) -> list[RankExit]:
+    """Return the root causes of one failure in their order in time, without those of failures long before the last."""
+    last = max((cause.time for cause in causes if cause.time is not None), default=None)
+    if last is None:
+        return causes
+    timed = [cause for cause in causes if cause.time is not None and cause.time > last - _ONE_FAILURE_S]
+    return sorted(timed, key=lambda cause: cause.time or 0.0)
 
 
 def _parse_line(line: LogLine, *, tasks_are_nodes: bool) -> RankExit | None:
@@ -80,21 +121,23 @@ def _parse_line(line: LogLine, *, tasks_are_nodes: bool) -> RankExit | None:
         groups = match.groupdict()
         signal, status = _parse_end(groups.get("signal"), groups.get("status"))
         return RankExit(line=line, number=int(match["rank"]), signal=signal, status=status)
+    if match := _SPAWN.match(line.text):
+        return RankExit(line=line, number=int(match["rank"]), signal=match["signal"])
     if match := _MPI.match(line.text):
         signal = _signal_name(int(match["code"]))
         return RankExit(line=line, number=int(match["rank"]), host=match["host"], signal=signal)
-    signal = _parse_signal(line.text)
-    return RankExit(line=line, number=None, signal=signal) if signal else None
+    if match := _CODE.search(line.text) or _SIGNAL.search(line.text) or _SHELL.search(line.text):
+        shown = replace(line, text=cut_around(line.text, match.start()))
+        return RankExit(line=shown, number=None, signal=_signal_of(match.groupdict()))
+    return None
 
 
-def _parse_signal(text: str) -> str:
-    """Return the signal that ended a process whose rank the line does not name; empty if the line is no such report."""
-    if match := _LAUNCH_AGENT.search(text):
-        return _signal_name(int(match["code"]))
-    if match := _SUBPROCESS.search(text):
-        return match["signal"]
-    match = _BASH.match(text)
-    return _SIGNAL_WORDS[match["word"]] if match else ""
+def _signal_of(groups: Mapping[str, str | None]) -> str:
+    """Return the signal that a report names by its name, its number, an exit code, or the word of a shell."""
+    if word := groups.get("word"):
+        return _SIGNAL_WORDS[word.capitalize()]
+    number = abs(int(groups.get("code") or groups.get("number") or groups.get("told") or 0))
+    return groups.get("signal") or _signal_name(number - _SHELL_OFFSET if number > _SHELL_OFFSET else number)
 
 
 def _signal_name(number: int) -> str:
@@ -120,10 +163,11 @@ def _parse_root_causes(lines: Sequence[LogLine]) -> Iterator[RankExit]:
     """Yield the root cause in torchrun's summary of a failure: the first failure that it saw."""
     for index, line in enumerate(lines):
         if line.text.strip() == _ROOT_CAUSE:
-            fields = dict(_root_cause_fields(lines[index + 1 : index + 9]))
+            below = lines[index + 1 : index + 9]
+            fields = dict(_root_cause_fields(below))
             code = int(fields.get("exitcode", "1"))
             yield RankExit(
-                line=line,
+                line=next((one for one in below if one.text.strip().startswith("exitcode")), line),
                 number=int(fields["rank"]) if fields.get("rank", "").isdecimal() else None,
                 host=fields.get("host", ""),
                 signal=_signal_name(-code) if code < 0 else "",

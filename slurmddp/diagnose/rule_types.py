@@ -9,8 +9,9 @@ from typing import Any, Final, Literal
 Role = Literal["cause", "symptom", "consequence"]
 """A symptom (a time-out) is the cause only if nothing better is found; a consequence is never the cause."""
 
-Place = Literal["exception", "line"]
-"""Where a pattern is searched for: in the last line of an exception, or in any line of output."""
+Place = Literal["exception", "line", "end"]
+"""Where a pattern is searched for: in the last line of an exception, in any line of output, or in the last lines of an
+output that shows no cause otherwise. There the patterns for exceptions are searched for, too."""
 
 Sure = Literal["certain", "likely", "unknown"]
 
@@ -20,6 +21,8 @@ EXIT_STATUS: Final = "exit-status"
 """The cause of a program that ended with a status of its own and says no more."""
 NONE: Final = "none"
 """The cause of a job that did not fail."""
+NO_FAILURE: Final = frozenset({NONE, "waiting", "running", "slow", "stuck", "held"})
+"""The causes of jobs that have not failed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +71,9 @@ class Rule(Cause):
 line_rule = partial(Rule, place="line")
 """Makes a rule whose pattern is searched for in any line of output."""
 
+end_rule = partial(Rule, place="end", role="symptom", sure="likely", again=None)
+"""Makes a rule for the last lines of an output that shows no cause otherwise."""
+
 
 @dataclass(frozen=True)
 class Line:
@@ -93,6 +99,8 @@ class Observation:
     what: str
     """The rule's sentence, filled in."""
     line: Line
+    frame: Line | None = None
+    """The line of its traceback that names the program's own code."""
     time: float | None = None
     """When it happened, in seconds since 1970; None if that is not known."""
     rank: int | None = None

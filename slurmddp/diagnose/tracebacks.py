@@ -11,21 +11,31 @@ from slurmddp.diagnose.log_reader import LogLine
 HEADER: Final = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"(?:[A-Za-z_][\w.]*)(?:: .*|:)?$")
 _USUAL_EXCEPTION = re.compile(r"[A-Za-z_][\w.]*(?:Error|Exception|Interrupt|Exit|Warning|Iteration)(?::|$)")
+_DOTTED_EXCEPTION = re.compile(r"[a-z_]\w*(?:\.\w+)*\.[A-Z]\w+: ")
 _MOST_LINES: Final = 100
 """Lines of one traceback; Python itself shortens that of a deep recursion."""
-_HEADLESS = re.compile(r"(?:SyntaxError|IndentationError|TabError): ")
+_HEADLESS = re.compile(r"(?:SyntaxError|IndentationError|TabError)+: ")
+"""Repeated where two ranks wrote at once."""
+_MOST_FRAME_LINES: Final = 4
+"""So many lines may stand between a frame and the exception: its source, and marks below it."""
 _RICH_FRAME_END = re.compile(r"╰─+╯")
 """The last line of a traceback that rich prints; the line of the exception follows it."""
+_BROKEN_AT: Final = 55
+"""rich breaks a message at the width of the terminal, at a blank: a shorter line is the last of it."""
+_GOES_ON: Final = re.compile(r" {1,2}(?!File \")[A-Z][a-z]+ \w+ ")
+"""A sentence below the line of an exception, indented less than source is."""
+_MOST_MESSAGE_LINES: Final = 4
 _LINKS: Final = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
 )
+_FRAME: Final = re.compile(r'\s*File "[^"]+", line \d+')
+_LIBRARY: Final = re.compile(r'/(?:site|dist)-packages/|/lib/python3|File "<')
 _SYSTEM = re.compile(
     r"srun: |slurmstepd: |slurmd: |\[\d{4}-\S+\] error: \*\*\*|\[[IWEF](?:\d{3,4} | \w+\.cpp)|\[W|[EW]\d{3,4} |"
     r"Exception raised from |frame #\d+: |terminate called|\S+ slurmddp: |torchrun: |Traceback|={5}|-{5}|[│╭╰]|"
     r"\S*ChildFailedError|Root Cause|Failures:|Killed|Killing subprocess|Terminated|Exception ignored |told to stop|"
-    r"stop signal received|"
-    r"This is |rank \d+ \(pid"
+    r"stop signal received|This is |rank \d+ \(pid|\[\d+\]:$|(?:ERROR|WARNING|INFO):torch\.distributed\."
 )
 """How lines begin that launchers and dying programs print."""
 _NUMBERS: Final = re.compile(r"[\d.]+")
@@ -44,6 +54,8 @@ class Traceback:
     """The last line of each exception, the first one raised at the head."""
     end: int
     """The index of the line that follows it in the log."""
+    own_frame: LogLine | None = None
+    """Where the last exception left the program's own code; None if that is not known."""
     lines_after: int = 0
     """How many ordinary lines came after it: a program that goes on has caught the exception."""
 
@@ -58,16 +70,43 @@ def find_tracebacks(lines: Sequence[LogLine]) -> list[Traceback]:
             end = _find_exception(lines, index + 1)
             if end is not None:
                 before = found.pop().exceptions if linked and found else ()
-                found.append(Traceback((*before, lines[end]), end + 1))
+                found.append(Traceback((*before, join_message(lines, end)), end + 1, find_own_frame(lines, end)))
                 index, linked = end, False
         elif _RICH_FRAME_END.match(text) and index + 1 < len(lines) and _USUAL_EXCEPTION.match(lines[index + 1].text):
-            found.append(Traceback((lines[index + 1],), index + 2))
+            found.append(Traceback((join_message(lines, index + 1),), index + 2))
         elif _HEADLESS.match(text):
             found.append(Traceback((lines[index],), index + 1))
+        elif _follows_frame(lines, index) and (_USUAL_EXCEPTION.match(text) or _DOTTED_EXCEPTION.match(text)):
+            found.append(Traceback((join_message(lines, index),), index + 1, find_own_frame(lines, index)))
         elif text.startswith(_LINKS):
             linked = True
         index += 1
     return found
+
+
+def _follows_frame(lines: Sequence[LogLine], index: int) -> bool:
+    """Return whether the frames of a traceback stand above a line, though its header was cut off."""
+    above = lines[max(0, index - _MOST_FRAME_LINES) : index]
+    return bool(above) and above[-1].text.startswith(" ") and any(_FRAME.match(line.text) for line in above)
+
+
+def join_message(lines: Sequence[LogLine], index: int) -> LogLine:
+    """Return the line of an exception with those below it that belong to its message.
+
+    The message goes on in indented lines where it ends with a colon, in sentences that are indented a little, and in
+    lines of any kind where rich has broken it.
+    """
+    line = lines[index]
+    is_broken = index > 0 and _RICH_FRAME_END.match(lines[index - 1].text) and len(line.text) >= _BROKEN_AT
+    for below in lines[index + 1 : index + 1 + _MOST_MESSAGE_LINES]:
+        text = below.text
+        is_indented = text.startswith("  ") and line is not lines[index]
+        goes_on = line.text.endswith(":") or is_indented or is_broken or _GOES_ON.match(text) is not None
+        if not goes_on or not text or text.endswith(HEADER) or _SYSTEM.match(text) or names_exception(text):
+            break
+        line = replace(line, text=f"{line.text} {text.strip()}")
+        is_broken = is_broken and len(text) >= _BROKEN_AT
+    return line
 
 
 def _find_exception(lines: Sequence[LogLine], start: int) -> int | None:
@@ -94,8 +133,8 @@ def find_fatal_tracebacks(lines: Sequence[LogLine]) -> list[Traceback]:
     one shape, as of steps, say that it went on.
     """
     found = find_tracebacks(lines)
-    exceptions = {id(line) for traceback in found for line in traceback.exceptions}
-    ordinary = [_is_ordinary(line) and id(line) not in exceptions for line in lines]
+    exceptions = {line.text for traceback in found for line in traceback.exceptions}
+    ordinary = [is_ordinary(line) and not (is_exception(line) and _is_told(line, exceptions)) for line in lines]
     after = [*accumulate(reversed(ordinary), initial=0)][::-1]  # one pass: programs log thousands of caught exceptions
     counted = (replace(traceback, lines_after=after[traceback.end]) for traceback in found)
     every = list(counted)
@@ -103,9 +142,26 @@ def find_fatal_tracebacks(lines: Sequence[LogLine]) -> list[Traceback]:
     return fatal or [traceback for traceback in every[-1:] if _precedes_summary(traceback, lines)]
 
 
+def find_own_frame(lines: Sequence[LogLine], exception: int) -> LogLine | None:
+    """Return the line of a traceback that names the program's own code last; None if all frames are of libraries."""
+    for line in reversed(lines[max(0, exception - _MOST_LINES) : exception]):
+        if line.text.endswith(HEADER):
+            return None
+        if _FRAME.match(line.text) and not _LIBRARY.search(line.text):
+            return line
+    return None
+
+
 def line_shape(text: str) -> str:
     """Return a line with its numbers replaced: the lines about a program's steps have one shape."""
     return _NUMBERS.sub("0", text)
+
+
+def _is_told(line: LogLine, exceptions: set[str]) -> bool:
+    """Return whether other ranks printed this exception in their tracebacks, too."""
+    return line.text in exceptions or (
+        line.text.endswith(":") and any(told.startswith(line.text) for told in exceptions)
+    )
 
 
 def _precedes_summary(traceback: Traceback, lines: Sequence[LogLine]) -> bool:
@@ -117,8 +173,19 @@ def _precedes_summary(traceback: Traceback, lines: Sequence[LogLine]) -> bool:
 
 def ordinary_lines(lines: Sequence[LogLine]) -> list[LogLine]:
     """Return the lines that neither launchers nor dying programs print."""
-    return [line for line in lines if _is_ordinary(line)]
+    return [line for line in lines if is_ordinary(line)]
 
 
-def _is_ordinary(line: LogLine) -> bool:
-    return bool(line.text) and not (line.text.startswith((" ", *_LINKS)) or _SYSTEM.match(line.text))
+def is_exception(line: LogLine) -> bool:
+    """Return whether a line begins with a usual name of an exception."""
+    return names_exception(line.text)
+
+
+def names_exception(text: str) -> bool:
+    """Return whether a text begins with a usual name of an exception."""
+    return _USUAL_EXCEPTION.match(text) is not None
+
+
+def is_ordinary(line: LogLine) -> bool:
+    """Return whether neither a launcher nor a dying program prints such a line."""
+    return bool(line.text) and not (line.text.startswith((" ", "\t", *_LINKS)) or _SYSTEM.match(line.text))

@@ -29,8 +29,17 @@ _WAITED: Final = frozenset({"collective-timeout", "rank-missing", "mesh-failed"}
 """What ranks print that waited for another one."""
 _VAGUE: Final = frozenset({"nccl-failed", "gave-up"})
 """Symptoms that count only if there is no other symptom."""
+_LATER_ENDS: Final = frozenset({"time-limit", "preempted", "node-lost", "controller-silent"})
+"""Ends of a job that had set up its shell and was submitted: these may have failed, and did not end it."""
+_REASONS: Final = frozenset({"time-limit", "preempted", "node-lost"})
+"""Why Slurm cancels a job: they say more than that it was cancelled."""
 _EXTERNAL_ENDS: Final = frozenset({"SIGKILL", "SIGBUS", "out of memory"})
 """Ends that no exception of the rank itself causes; other signals can follow from its fatal traceback."""
+_KILLERS: Final = {
+    "SIGKILL": ("out-of-memory", "host-memory", "loader-killed", "gpu-broken"),
+    "SIGBUS": ("loader-shared-memory", "disk-full"),
+}
+"""What makes the kernel or Slurm send a signal."""
 _EXTERNAL_STATES: Final = frozenset({"OUT_OF_MEMORY", "NODE_FAIL"})
 """States in which Slurm or the kernel ends ranks, so that their last lines explain nothing."""
 _UNCAUGHT_STATUS: Final = 1
@@ -87,7 +96,7 @@ def _weigh_cause(evidence: Evidence, state: str, seen: Observation) -> Observati
 def _explains(seen: Observation, end: RankExit) -> bool:
     """Tell whether an observation and the exit of a rank have the same cause."""
     rule = END_RULES.get(end.signal)
-    return rule is not None and rule.key == seen.rule.key
+    return (rule is not None and rule.key == seen.rule.key) or seen.rule.key in _KILLERS.get(end.signal, ())
 
 
 def _judge_stop(evidence: Evidence) -> Diagnosis | None:
@@ -106,6 +115,10 @@ def _judge_stop(evidence: Evidence) -> Diagnosis | None:
 
 def _judge_causes(evidence: Evidence) -> Diagnosis | None:
     causes = _drop_outlived([seen for seen in evidence.observations if seen.is_cause])
+    if any(seen.rule.key in _LATER_ENDS for seen in causes):
+        causes = [seen for seen in causes if seen.rule.key not in ("shell-setup", "submission-options")]
+    if any(seen.rule.key in _REASONS for seen in causes):
+        causes = [seen for seen in causes if seen.rule.key != "cancelled"]
     specific = [seen for seen in causes if not (seen.rule.general and seen.rule.sure == "likely")]
     first = _find_root_cause(evidence, specific or causes) or _find_earliest(specific or causes)
     return _diagnose_observation(evidence, first) if first else None
@@ -137,7 +150,7 @@ def _diagnose_observation(evidence: Evidence, seen: Observation) -> Diagnosis:
         seen.what,
         rank=rank,
         host=seen.host or (end.host if end else ""),
-        evidence=_select_lines([seen.line, *more]),
+        evidence=_select_lines([seen.line, *([seen.frame] if seen.frame else []), *more]),
         others=_describe_others(evidence, rank, seen),
     )
 
@@ -182,6 +195,11 @@ def _symptoms(evidence: Evidence) -> list[Observation]:
     return [seen for seen in evidence.observations if seen.rule.role == "symptom"]
 
 
+def _vagueness(seen: Observation) -> int:
+    """Return 0 for a symptom that says what happened, more for one that counts only if there is no such symptom."""
+    return 2 + (seen.rule.place == "end") if seen.rule.general else int(seen.rule.key in _VAGUE)
+
+
 def _was_stopped_before(evidence: Evidence, end: RankExit) -> bool:
     """Tell whether Slurm had announced before the exit that it ends the step."""
     number = make_evidence(end.line).number
@@ -198,7 +216,7 @@ def _rank_of_exit(evidence: Evidence, end: RankExit) -> int | None:
 
 def _judge_symptoms(evidence: Evidence) -> Diagnosis | None:
     symptoms = _symptoms(evidence)
-    first = _find_earliest([seen for seen in symptoms if seen.rule.key not in _VAGUE] or symptoms)
+    first = _find_earliest([seen for seen in symptoms if _vagueness(seen) == min(map(_vagueness, symptoms))])
     if first is None:
         return None
     if evidence.divergence and first.rule.key in _WAITED:
@@ -258,12 +276,16 @@ def _judge_silence(evidence: Evidence) -> Diagnosis | None:
 def _report_unknown(evidence: Evidence) -> Diagnosis:
     first = _find_earliest([seen for seen in evidence.observations if seen.rule.role == "consequence"])
     lines = [first.line, *evidence.suspicious_lines] if first else evidence.suspicious_lines
+    what, advice = "the cause is not known", "read the lines above: they are the first that look wrong"
+    if first and first.rule.key in _PEER_LOST:
+        what += ": a process lost its peer, which had failed before it, or which the network cut off"
+        advice = "read the output of the other ranks: the first that failed says why"
     return Diagnosis(
         cause=UNKNOWN,
-        what="the cause is not known",
+        what=what,
         sure="unknown",
         evidence=_select_lines(lines),
-        advice="read the lines above: they are the first that look wrong" if lines else "read the job's output",
+        advice=advice if lines else "read the job's output",
     )
 
 

@@ -2,10 +2,13 @@
 
 import importlib
 import re
+from pathlib import Path
 
 import pytest
 
 from slurmddp.diagnose.catalogue import RULES, TOPICS, WORDS, find_rule
+from slurmddp.diagnose.evidence import observe_last_words
+from slurmddp.diagnose.log_reader import LogLine
 from slurmddp.diagnose.rule_types import Rule
 
 NUMBERED = [pytest.param(rule, id=f"{rule.key}-{number}") for number, rule in enumerate(RULES)]
@@ -107,12 +110,83 @@ NVRM: Xid (PCI:0000:3b:00): 45, pid=4711, name=python, Ch 00000008
 INFO:    Using cached SIF image
 gradient overflow, skipping step, loss scale reduced to 32768
 evaluation: the error rate is 0.11, no timeout, 0 failed of 512
-access denied samples were skipped: 3"""
+access denied samples were skipped: 3
+(raylet) Spilled 2048 MiB, 4 objects, write throughput 512 MiB/s. Set RAY_verbose_spill_logs=0 to disable this message.
+UserWarning: Corrupt EXIF data.  Expecting to read 4 bytes but only got 0.
+[WARN] enroot: no NVIDIA GPU requested, the hook 98-nvidia.sh was skipped
+slurmstepd: pyxis: imported docker image: nvcr.io#nvidia/pytorch:24.05-py3
+[n1:04711] mca_base_component_repository_open: unable to open mca_btl_openib: librdmacm.so.1: not found (ignored)
+A process has executed an operation involving a call to fork(); this is usually safe
+loss_nan_filter: 0 samples removed; grad_norm=0.91 loss=1.02
+Killing the dataset server after 0 errors: exit status 0
+n1:1:2 [0] NCCL INFO misc/socket.cc:57 -> 6 socketPollConnect: connect returned, retrying (1/34)
+n1:1:2 [0] NCCL INFO transport/p2p.cc: P2P is disabled between connected GPUs 1 and 0
+n1:1:2 [0] misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]
+n1:1:2 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.
+n1:1:2 [0] NCCL INFO RAS client listening socket at 127.0.0.1<28028>
+n1:1:2 [0] NCCL INFO comm 0x55d9 rank 0 nranks 8 cudaDev 0 busId 1000 - Init COMPLETE
+NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  595.71.05  Release Build
+NVRM: GPU at PCI:0000:3b:00: GPU-0f1e2d3c
+nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): 20009, Non-fatal, Link 30 RX Short Error Rate
+amdgpu 0000:03:00.0: amdgpu: SMU is initialized successfully!
+[drm] amdgpu kernel modesetting enabled.
+[launch.py:350:main] Process 4711 exits successfully.
+[launch.py:256:main] process 4711 spawned with command: ['python', '-u', 'train.py', '--local_rank=0']
+sbatch: error: retrying the connection to the controller
+srun: Job step creation temporarily disabled, retrying (Requested nodes are busy)
+srun: launch/slurm: _task_finish: Received task exit notification for 4 tasks of StepId=17.0 (status=0x0000).
+salloc: Granted job allocation 17
+salloc: Relinquishing job allocation 17
+salloc: Nodes n1 are ready for job
+systemd[1]: oomd: swap used 3%, pressure 0.1
+[Gloo] Rank 0 is connected to 3 peer ranks. Expected number of connected peer ranks is : 3
+MIOpen(HIP): Warning [IsEnoughWorkspace] [EvaluateInvokers] Solver <GemmFwdRest>, workspace required: 73, provided 0
+slurmstepd: pyxis: creating container filesystem ...
+enroot-aufs2ovlfs: cleaning whiteouts: not needed
+UCX  WARN  network device 'mlx5_0:1' is not available, please use one or more of: 'eth0'(tcp)
+n1:4300:4348 [0] net_fastsocket.cc:652 NCCL WARN Cannot get incoming CPU.
+n1:4300:4325 [0] net_fastsocket.cc:785 NCCL WARN Maximum retry reached for accept 3.
+n1:24:24 [0] graph/search.cc:1123 NCCL WARN Could not find a path for pattern 4, falling back to simple order
+n1:24:24 [0] init.cc:1 NCCL WARN NUMA auto balancing enabled which can lead to variability in the NCCL performance!
+n1:24:24 [0] NCCL INFO NCCL_IB_GID_INDEX set by environment to 3.
+n1:24:24 [0] NCCL INFO cudaDriverVersion 12020
+n1:24:24 [0] NCCL INFO NET/OFI Failed to initialize rdma protocol, using sendrecv
+n1:24:24 [0] NCCL INFO PROFILER/Plugin: Could not find: libnccl-profiler.so.
+[W ProcessGroupGloo.cpp:684] Warning: Unable to resolve hostname to a (local) address. Using the loopback address as \
+fallback. Manually set the network interface to bind to with GLOO_SOCKET_IFNAME. (function operator())
+wandb: WARNING Serializing object of type str that is 589920 bytes
+wandb: ERROR Dropped streaming file chunk (see wandb/debug-internal.log)
+wandb: Network error (ReadTimeout), entering retry loop.
+wandb: 429 encountered (Filestream rate limit exceeded, retrying in 2.3 seconds.), retrying request
+'(MaxRetryError("HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded"), '(Request ID: 4f2)')' \
+thrown while requesting HEAD https://huggingface.co/gpt2/resolve/main/config.json, Retrying in 1s [Retry 1/5].
+Error while fetching `HF_TOKEN` secret value from your vault: 'Requesting secret HF_TOKEN timed out. Secrets can only \
+be fetched when running from the Colab UI.'.
+[WARNING] [stage3.py:2148:step] 2 pytorch allocator cache flushes since last step. this happens when there is high \
+memory pressure and is detrimental to performance.
+[WARNING] async_io: please install the libaio-dev package with apt
+/usr/bin/ld: cannot find -laio: No such file or directory
+/usr/bin/ld: cannot find -lcufile
+collect2: error: ld returned 1 exit status
+[WARNING] using untested triton version (2.1.0), only 1.0.0 is known to be compatible
+[WARNING] sparse_attn requires a torch version >= 1.5 and < 2.0 but detected 2.3
+2026-11-21 23:10:00.1: W tensorflow/stream_executor/platform/default/dso_loader.cc:64] Could not load dynamic library \
+'libcudart.so.11.0'; dlerror: libcudart.so.11.0: cannot open shared object file: No such file or directory
+2026-11-21 23:10:00.1: W tensorflow/core/kernels/data/generator_dataset_op.cc:103] Error occurred when finalizing \
+GeneratorDataset iterator: Cancelled: Operation was cancelled
+2026-11-21 23:10:00.1: I tensorflow/compiler/xla/stream_executor/cuda/cuda_gpu_executor.cc:995] successful NUMA node \
+read from SysFS had negative value (-1), but there must be at least one NUMA node, so returning NUMA node zero"""
 
 
 @pytest.mark.parametrize("line", HEALTHY.splitlines())
 def test_a_line_of_a_run_that_went_well_accuses_nothing(line):
     assert find_rule(line) is None
+
+
+def test_the_last_lines_of_runs_that_went_well_accuse_nothing():
+    for line in HEALTHY.splitlines():
+        path = Path("x")
+        assert list(observe_last_words([LogLine(path, 0, "step 1"), LogLine(path, 7, line)])) == [], line
 
 
 def test_what_a_program_says_while_it_cleans_up_is_no_cause():
@@ -150,10 +224,13 @@ def test_a_list_of_paths_is_passed_over():
 
 
 def test_rules_of_one_key_agree_on_what_follows():
-    """So that a key means one thing to a script: whether it is a cause, and whether trying again can help."""
+    """So that a key means one thing to a script: whether it is a cause, and whether trying again can help.
+
+    Any exception has the key `exception`, and only for Python's own kinds is it known that the same comes again.
+    """
     for key in {rule.key for rule in RULES}:
         alike = [rule for rule in RULES if rule.key == key]
-        assert len({rule.again for rule in alike}) == 1, key
+        assert len({rule.again for rule in alike}) == 1 or key == "exception", key
         assert len({rule.role == "consequence" for rule in alike}) == 1, key
 
 

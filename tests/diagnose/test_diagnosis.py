@@ -9,7 +9,8 @@ from slurmddp.diagnose import diagnosis as diagnosing
 from slurmddp.errors import ClusterError
 from slurmddp.runs.layout import RunDir, append_record
 from slurmddp.runs.ownership import HERE
-from slurmddp.slurm import queries
+from slurmddp.slurm import client, queries
+from slurmddp.slurm.client import Answer
 from slurmddp.slurm.job_info import JobInfo
 
 OOM = """\
@@ -108,6 +109,54 @@ def test_what_waits_is_told_why_and_what_is_held_that_it_is(told):
         assert "scontrol release 17" in found.advice
 
 
+def test_a_job_that_waits_for_others_is_told_of_them(told, monkeypatch):
+    holders = [
+        JobInfo(job_id="12", state="RUNNING", source="squeue", user="ada", nodes="n1", elapsed_s=60, limit_s=660),
+        *(JobInfo(job_id=str(number), state="RUNNING", source="squeue", user="bob", nodes="n2") for number in range(4)),
+    ]
+    monkeypatch.setattr(queries, "running_on", lambda partition, *_, **__: holders if partition == "gpu" else [])
+    found = told(state="PENDING", reason="Resources", partition="gpu")
+    assert [line.text for line in found.evidence] == [
+        "PENDING (Resources)",
+        "job 12 of ada runs on n1 for at most 10m more",
+        "job 0 of bob runs on n2 without a time limit",
+        "job 1 of bob runs on n2 without a time limit",
+        "2 more jobs",
+    ]
+    assert "it starts when they end" in found.advice and "`slurmddp cluster`" in found.advice
+    queue = [("9", "JobHeldUser"), ("11", "Resources"), ("8_[1-3]", "Priority"), ("17", "Priority"), ("18", "Priority")]
+    rows = "\n".join(f"slurmddp|id={job}|state=PENDING|user=eve|reason={reason}" for job, reason in queue)
+    monkeypatch.setattr(client, "ask", lambda *_, **__: Answer(0, rows, ""))
+    found = told(state="PENDING", reason="Priority", partition="gpu")
+    assert [line.text for line in found.evidence[-2:]] == [
+        "job 11 of eve waits, and comes before it",
+        "job 8_[1-3] of eve waits, and comes before it",
+    ]
+    assert len(told(state="PENDING", reason="Dependency", partition="gpu").evidence) == 1
+
+
+def test_what_to_type_resumes_the_run_from_any_folder(recorded, slurm_says):
+    run, job_id = recorded("reset")
+    slurm_says(job_id=job_id, state="CANCELLED")
+    assert diagnose(run, job_id, {}).advice == "submit it again; a program that finds its checkpoint continues there"
+    run.spec.touch()
+    assert diagnose(run, job_id, {}).advice.startswith(f"slurmddp submit {run.spec} (")
+
+
+def test_an_output_that_is_missing_is_named(slurm_says, tmp_path):
+    slurm_says(state="FAILED", exit_status="3:0", output=str(tmp_path / "gone.out"))
+    assert diagnose(None, "17", {}).what == f"the cause is not known: its output {tmp_path}/gone.out is missing"
+
+
+def test_the_programs_own_line_of_a_traceback_is_evidence(told):
+    own = 'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    main()\n'
+    library = '  File "/v/lib/python3.11/site-packages/torch/nn/module.py", line 2, in forward\n    f(x)\n'
+    log = f"{own}{library}ValueError: x\n"
+    found = told(log, state="FAILED", exit_status="1:0")
+    assert [line.text for line in found.evidence] == ["ValueError: x", 'File "train.py", line 9, in <module>']
+    assert len(told(log.replace("train.py", "<string>"), state="FAILED").evidence) == 1
+
+
 def test_a_job_that_ended_well_is_not_accused_of_what_it_printed(told):
     caught = "Traceback (most recent call last):\n  File 'a'\nValueError: error\n"
     assert told(caught, state="COMPLETED", exit_status="0:0").cause == "none"
@@ -138,7 +187,7 @@ def test_what_slurm_ended_by_sigint_was_not_interrupted_by_hand(told):
 
 
 def test_a_state_that_is_new_is_told_by_the_output(told):
-    assert told("Killed\n", state="HIBERNATED").cause == "unknown"
+    assert told("Killed\n", state="HIBERNATED").cause == "rank-killed"
 
 
 def test_a_number_that_is_another_jobs_by_now_is_not_believed(recorded, slurm_says):

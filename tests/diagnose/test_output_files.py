@@ -199,8 +199,172 @@ def test_the_command_line(tmp_path, monkeypatch):
     done = run("y.log")
     assert (done.returncode, done.stdout.splitlines()[0]) == (
         1,
-        "y.log: no line of the output names a failure [unknown]",
+        "y.log: no failure is to be seen: no line of the output names one [unknown]",
     )
     done = run("x.log", "nosuch")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "Error: there is no file 'nosuch'; name the files of one job, or one RUN or JOBID\n"
+
+
+SUMMARY = """\
+Root Cause (first observed failure):
+[0]:
+  time      : {time}
+  host      : {host}
+  rank      : {rank} (local_rank: 0)
+  exitcode  : -9 (pid: 33)
+  error_file: <N/A>
+  traceback : Signal 9 (SIGKILL) received by PID 33
+============================================================
+"""
+
+
+def test_of_the_summaries_of_several_nodes_the_earliest_counts():
+    late, early = ("2026-01-05_10:00:09", "n2", 4), ("2026-01-05_10:00:02", "n1", 1)
+    log = "step 1\n" + "".join(SUMMARY.format(time=time, host=host, rank=rank) for time, host, rank in (late, early))
+    found = judge(log.encode())
+    assert (found.cause, found.rank, found.host) == ("rank-killed", 1, "n1")
+    assert found.evidence[0].text == "exitcode  : -9 (pid: 33)"
+    before = SUMMARY.format(time="2026-01-05_02:00:00", host="n3", rank=7)
+    assert judge(("step 1\n" + before + log).encode()).rank == 1, "eight hours earlier was another failure"
+
+
+def test_an_exception_of_a_kind_that_is_not_known_is_not_said_to_come_again():
+    trace = 'Traceback (most recent call last):\n  File "train.py", line 3, in <module>\n    go()\n'
+    found = judge(f"{trace}mypkg.errors.QueueClosed: 3\n".encode())
+    assert (found.cause, found.again) == ("exception", None)
+    assert judge(f"{trace}mypkg.errors.QueueClosed: 503 busy, try again later\n".encode()).cause == "service-busy"
+    assert judge(f"{trace}ValueError: 3\n".encode()).again is False
+
+
+STEPS = "".join(f"step {step} loss 0.{step}\n" for step in range(200))
+CONDA = "CondaError: Run 'conda init' before 'conda activate'\n"
+PREEMPTED = "slurmstepd: error: *** JOB 33 ON n1 CANCELLED AT 2026-01-05T10:00:00 DUE TO PREEMPTION ***\n"
+BEGIN = "[INFO] accelerator is cuda\nloading model\nready\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "cause"),
+    [
+        (f"{STEPS}{PREEMPTED}", "preempted"),
+        (f"step 1\n{PREEMPTED}{STEPS}", "unknown"),
+        (f"{OOM}{BEGIN}{LOST_PEER}{BEGIN}{OOM.replace('step 1', STEPS)}", "gpu-memory"),
+        (f"{OOM}{BEGIN}{OOM}{BEGIN}{STEPS}done\n", "unknown"),
+        (CONDA + STEPS, "unknown"),
+        (CONDA + "bash: train: command not found\n", "shell-setup"),
+    ],
+)
+def test_what_came_before_the_last_start_or_long_before_a_good_end_is_no_cause(log, cause):
+    assert judge(log.encode()).cause == cause
+
+
+@pytest.mark.parametrize(
+    ("log", "cause", "rank"),
+    [
+        (
+            '    trainer.train()\n  File "/a/t.py", line 9, in train\n    x = y\n        ^^^\nValueError: 3\n',
+            "exception",
+            None,
+        ),
+        (
+            '  File "t.py", line 2\n    optim="x"\n    ^\n^\nSyntaxErrorSyntaxError: : invalid syntaxinvalid syntax\n',
+            "exception",
+            None,
+        ),
+        (
+            "torch.multiprocessing.spawn.ProcessExitedException: process 3 terminated with signal SIGKILL\n",
+            "rank-killed",
+            3,
+        ),
+        ("run.sh: line 27: cd: /home/me/x: No such file or directory\n", "file-missing", None),
+        ("KeyError: 'RANK'\n", "rank-unset", None),
+        ("Traceback (most recent call last):\n  File 'a'\nKeyError: 'RANK'\n", "rank-unset", None),
+    ],
+)
+def test_a_failure_without_the_usual_form_is_one(log, cause, rank):
+    found = judge((STEPS + log).encode())
+    assert (found.cause, found.rank) == (cause, rank)
+
+
+def test_a_message_at_the_head_of_one_file_is_no_cause_of_a_good_end_in_another(tmp_path):
+    (tmp_path / "x.err").write_text(CONDA)
+    (tmp_path / "x.out").write_text(STEPS)
+    found = diagnose_output([str(tmp_path / "x.err"), str(tmp_path / "x.out")], io.BytesIO())
+    assert (found.cause, found.what) == ("unknown", "no line at the end of the output names a failure")
+
+
+FRAMES = 'Traceback (most recent call last):\n  File "/a/t.py", line 9, in train\n    step()\n'
+BAR = "Map:  70%|#####   | 7/10 [6:39:53<4:31:33, 17.07 examples/s]"
+TORCHRUN = "Root Cause (first observed failure):\n[0]:\n  rank      : 0 (local_rank: 0)\n  exitcode  : 1 (pid: 4)\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "cause", "said"),
+    [
+        (f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 MiB.\n{FRAMES}", "gpu-memory", ""),
+        (f"ERROR: in the loop: RuntimeError('CUDA out of memory. Tried 2',)\n{FRAMES}", "gpu-memory", ""),
+        (
+            (
+                f"{BAR}[E x.cpp:1] Rank 3 successfully reached monitoredBarrier, but received errors while waiting for "
+                "send/recv from rank 0. Please"
+            ),
+            "collective-timeout",
+            "rank 0",
+        ),
+        (
+            "RuntimeErrorx = y  # forward\n: \nExpected to have finished reduction in the prior iteration before\n",
+            "unused-parameters",
+            "",
+        ),
+        (f"mine.QueueClosed: 3\nTypeError: no str\n{FRAMES}", "exception", "TypeError: no str"),
+        (f"TypeError: no str\nTypeError: no str\nloading\n{TORCHRUN}", "exception", "TypeError: no str"),
+        (
+            (
+                "FileExistsError: [Errno 17] File exists:\n'/data/S043'\n\nsrun: error: n1: task 3: Exited with exit "
+                "code 1\n"
+            ),
+            "exception",
+            "'/data/S043'",
+        ),
+        (
+            (
+                f"{FRAMES}torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:\nImportError: "
+                "cannot import name "
+                "'k' from 'triton.x' (/a)\n"
+            ),
+            "compile-failed",
+            "triton.x has no k",
+        ),
+        (
+            f"{CONDA}{BAR}slurmstepd: error: *** JOB 3 ON n1 CANCELLED AT 2026-01-05T10:00:00 DUE TO TIME LIMIT ***\n",
+            "time-limit",
+            "",
+        ),
+        (
+            (
+                "sbatch: unrecognized option '--x'\nsbatch: error: Batch job submission failed: Unable to contact "
+                "slurm "
+                "controller (connect failure)\n"
+            ),
+            "controller-silent",
+            "",
+        ),
+        (
+            (
+                "slurmstepd: error: pyxis: container start failed with error code: 1\nslurmstepd: error: pyxis:   "
+                "  [ERROR] "
+                "Command not found: nvidia-container-cli, see\n"
+            ),
+            "container-failed",
+            "nvidia-container-cli",
+        ),
+        ("step 1\nFATAL: the parameter server has gone away\n", "last-words", "gone away"),
+        ("step 1 loss: nan\nstep 2 loss: nan\n", "not-finite", "nan"),
+        ("ValueError: 3\n" + STEPS, "unknown", ""),
+        ("retry after ConnectionError: x\nstep 1\n", "unknown", ""),
+        ("ERROR: one sample is bad\nTraining finished successfully\n", "unknown", ""),
+    ],
+)
+def test_what_the_last_lines_say_counts_where_no_traceback_is_whole(log, cause, said):
+    found = judge(log.encode())
+    assert (found.cause, said in found.what) == (cause, True), found.what

@@ -35,7 +35,7 @@ OURS = [
     ("nan", "not-finite", 0, "n1"),
     ("nccl", "torch-without-cuda", 1, "n2"),
     ("exit", "exit-status", 1, "n2"),
-    ("setup", "command-missing", None, ""),
+    ("setup", "shell-setup", None, ""),
     ("missing", "rank-missing", 1, "vm"),
     ("unreachable", "head-unreachable", 1, "vm"),
     ("world", "world-size", None, ""),
@@ -174,9 +174,10 @@ def test_an_exception_that_was_printed_last_does_not_explain_away_what_slurm_did
     assert diagnose(None, "17", {}).cause == cause
 
 
-def test_a_bare_killed_proves_nothing(judge_log):
+def test_a_bare_killed_is_the_shells_word_only_at_the_end(judge_log):
+    assert judge_log("step 1\nKilled\nstep 2\n").sure == "unknown"
     found = judge_log("step 1\nKilled\n")
-    assert found.sure == "unknown"
+    assert (found.cause, found.sure) == ("rank-killed", "likely")
 
 
 def test_the_words_of_a_log_can_do_nothing_to_a_terminal(judge_log):
@@ -273,8 +274,9 @@ def test_what_others_have_met_is_told_by_its_cause(judge_log, text, cause):
 
 MET = tomllib.loads((FIXTURES / "met.toml").read_text())["log"]
 OTHERWISE = {
-    "va1shn9v/PromptIR#30": "unknown",
-    "NVIDIA/nccl#975": "unknown",
+    "NVIDIA/nccl#975": "network-failed",
+    "awslabs/awsome-distributed-ai#192": "network-failed",
+    "ymcui/Chinese-LLaMA-Alpaca-2#274": "head-unreachable",
 }
 """Met logs that are told of otherwise than people did, by their source."""
 

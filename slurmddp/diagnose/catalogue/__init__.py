@@ -43,7 +43,7 @@ TOPICS: Final[Mapping[str, tuple[Rule, ...]]] = {
     "Files": files.RULES,
     "Slurm and the batch script": slurm.RULES,
     "What follows from something else": consequences.RULES,
-    "Anything else": program.GENERAL,
+    "Anything else": (*program.GENERAL, *program.LAST_WORDS),
 }
 """The rules by topic, in the order in which they are tried."""
 
@@ -51,26 +51,43 @@ RULES: Final = tuple(rule for rules in TOPICS.values() for rule in rules)
 
 
 WORDS: Final = (
-    "--module|abort|access fault|allocate resources|ambiguous|an attempt|ancdata|any running|api.key|bad interpreter|"
-    "batch script|belongs to|bootstrap|broken pipe|busy|can't|cancel|cannot|chdir|checked in|child|claimed|closed|"
-    "conda|configured|connection reset|container|could not|cpu binding|cuda device|cuda_home|device-side|"
-    "did not arrive|disagree|does not see|dp world|ended with|entire process|error|exceeded|exception|exit|fail|"
-    "fallen|fatal|gives up|illegal|insufficient|interface|invalid|is taken by|killed|lost|master_addr|mismatch|mnnvl|"
-    r"module\(s\)|mpi type|must be set|mutually|nccl|neither|no cuda|no kernel image|no module|no route|no space|"
-    "no such|not empty|not found|not started|only supports|oom.kill|ordinal|out of memory|peer|permission denied|pmi|"
-    "protocol|quota|reached no|refused|sigkill|signal|sigterm|slots|stale|stopping training|stuck|terminat|"
-    "time limit|timed out|timeout|told to stop|too old|two different|unable|unavailable|unreachable|unrecognized|"
-    "unsupported|xid|zero bytes"
+    "--module|/dev/|: nan|^call|^socket|abort|access fault|allocate resources|ambiguous|amdgpu|an attempt|ancdata|"
+    "any running|api.key|as root|assert|bad interpreter|batch script|belongs to|bootstrap|broken pipe|busy|"
+    "c10d store|can't|cancel|cannot|chdir|checked in|child|claimed|closed|code object|column|conda|configured|"
+    "connection reset|container|could not|couldn't|cpu binding|credential|cuda device|cuda_home|current node|dead|"
+    "denied|device-side|did not arrive|didn't|died|disagree|does not see|dp world|drm:|due to|earlyoom|ended with|"
+    "enroot|entire process|error|exceeded|exception|exit|fabric|fail|fallen|fatal|forbidden|fusermount|gcs|"
+    "general protection|"
+    "gives up|gpu recovery|gpu reset|gsp|hang|heartbeats|hostname|hsa_status|illegal|insufficient|interface|invalid|"
+    "is taken by|killed|lagging|lost|master_addr|memory allocation of|memory pressure|message truncated|mismatch|"
+    "missed|mnnvl|"
+    r"module\(s\)|mpi type|mpi_err|munge|must be set|mutually|namespace|nccl|neither|newuidmap|no cuda|no devices|"
+    "no kernel image|no module|no route|no space|no such|node types|not defined in|not empty|not found|not permitted|"
+    "not started|nvrm|nvswitch|only supports|oom when|oom.kill|oom[- _]?kill|oom_reaper|oomd|ordinal|orte |"
+    "out of memory|page fault|peer|pmi|primary job|protocol|prte |publickey|quota|reached no|refused|remote daemon|"
+    "required gpus|revoked|rminitadapter|rock module|rpc|runlimit|segfault|shut down|sigkill|signal|sigterm|slots|"
+    "squashfs|squashfuse|ssh: connect|stale|stalled|status code|step for job|stopping training|stuck|subset of ranks|"
+    "system not yet|unexpected status|"
+    "system_not_ready|terminat|time limit|timed out|timeout|timing out|told to stop|too old|two different|ucx|unable|"
+    "unauthorized|unavailable|undefined symbol|unreachable|unrecognized|unsupported|vram|watchdog|xid|zero bytes"
 )
 """Every line that a rule for any line matches contains one of these in small letters. Other lines are skipped fast."""
 _WORDS_REGEX: Final = re.compile(WORDS)
+
+
+_TRIED: Final[Mapping[Place, tuple[Place, ...]]] = {
+    "line": ("line",),
+    "exception": ("exception", "line"),
+    "end": ("exception", "line", "end"),
+}
 
 
 @lru_cache(maxsize=4096)
 def find_rule(text: str, place: Place = "line") -> tuple[Rule, Mapping[str, str]] | None:
     """Return the rule that matches a line, and what its groups matched; None for an ordinary line.
 
-    With the place `exception` the line is the last one of an exception; rules for any line are tried too.
+    With the place `exception` the line is the last one of an exception; rules for any line are tried too. With `end` it
+    is one of the last lines of an output: all rules are tried but those that take any text for an exception.
     """
     if place == "line" and not _WORDS_REGEX.search(text.lower()):
         return None
@@ -84,5 +101,5 @@ def find_rule(text: str, place: Place = "line") -> tuple[Rule, Mapping[str, str]
 @cache
 def _rules_for(place: Place) -> tuple[Rule, ...]:
     """Return the rules to try for a line, the general ones last."""
-    rules = [rule for rule in RULES if place == "exception" or rule.place == "line"]
+    rules = [rule for rule in RULES if rule.place in _TRIED[place] and not (place == "end" and rule in program.GENERAL)]
     return tuple(sorted(rules, key=lambda rule: rule.general))

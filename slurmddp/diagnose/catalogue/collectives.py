@@ -48,7 +48,8 @@ RULES: Final = (
         general=True,
     ),
     _collective_timeout(
-        pattern=r"Watchdog caught collective operation timeout: .*?OpType=(?P<op>\w+).*?ran for (?P<ms>\d+) millisec",
+        pattern=r"(?:Watchdog caught collective operation timeout: |WorkNCCL\().*?OpType=(?P<op>\w+).*?ran for "
+        r"(?P<ms>\d+) millisec",
         example="[E1121 23:10:11.123456789 ProcessGroupNCCL.cpp:632] [Rank 3] Watchdog caught collective operation "
         "timeout: WorkNCCL(SeqNum=42, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600029 "
         "milliseconds before timing out.",
@@ -56,7 +57,28 @@ RULES: Final = (
         place="line",
     ),
     _collective_timeout(
-        pattern=r"Timeout at NCCL work: \d+|Received a dump signal due to a collective timeout|"
+        pattern=r"Watchdog caught collective operation timeout: .*?OpType=(?P<op>[A-Z_]{4,})",
+        example="[E424 01:11:21.1 ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught collective operation timeout: "
+        "WorkNCCL(SeqNum=4, OpType=BROADCAST, NumelIn=112, Numel",
+        what="ranks waited in {op} for one that did not come: it hangs, is slow, or went another way",
+        place="line",
+    ),
+    _collective_timeout(
+        pattern=r"ranks? \[(?P<missing>(?P<rank>\d+)[\d, ]*)\] (?:are the lagging ranks|"
+        r"finished collective #\d+, but didn't join)|"
+        r"\[(?P<absent>\d[\d, ]*)\] finished collective #\d+, but didn't join",
+        example="- To our best knowledge, ranks [1] are the lagging ranks that caused this timeout. They never joined "
+        "any "
+        "collectives",
+        what="ranks {missing}{absent} did not come to a collective in which the others waited",
+        place="line",
+    ),
+    _collective_timeout(
+        pattern=r"Watchdog caught collective operation|Stalled (?:ranks|ops):|by subset of ranks and are waiting|ran "
+        r"for \d+ milliseconds before timing out|"
+        r"(?:Exception|timeout\)) detected by watchdog at work|Heartbeat monitor timed out|"
+        r"joined but didn't finish collective|Timeout at (?:NCCL work|collective): |Received a dump signal due to a "
+        r"collective timeout|"
         r"watchdog got stuck for \d+ seconds",
         example="[rank2]:[E1121 23:10:11.123456789 ProcessGroupNCCL.cpp:1484] [PG ID 0 PG GUID 0(default_pg) Rank 2] "
         "Received a dump signal due to a collective timeout from  rank 3 and we will try our best to dump the info.",
@@ -98,6 +120,15 @@ RULES: Final = (
         "following reasons: 1) Use of a module parameter outside the `forward` function.",
         what="a parameter got two gradients in one backward: it is used outside forward, or checkpointed twice",
         advice="use torch.utils.checkpoint with use_reentrant=False, or wrap the model with static_graph=True",
+    ),
+    _shape_mismatch(
+        pattern=r"op\.preamble\.length <= op\.nbytes\. (?P<sizes>\d+ vs \d+)|ProcessGroupGloo::\w+: invalid tensor "
+        r"(?:type|size) at index",
+        example="RuntimeError: [enforce fail at ../third_party/gloo/gloo/transport/tcp/pair.cc:446] "
+        "op.preamble.length <= "
+        "op.nbytes. 8 vs 4",
+        what="ranks gave a collective tensors of different sizes or types: {sizes}",
+        advice="print shape and dtype on each rank before it; look for data or code that depends on the rank",
     ),
     _shape_mismatch(
         pattern=r"\[(?P<rank>\d+)\]: params\[(?P<index>\d+)\] in this process with sizes (?P<sizes>\[[^]]*\]) "

@@ -13,14 +13,15 @@ RULES: Final = (
         key="peer-lost",
         pattern=r"(?i:connection (?:reset|closed|refused)(?: by peer)?)|[Bb]roken pipe|ConnectionAbortedError|"
         r"(?i:failed to recv, got 0 bytes)|recvValue failed|"
-        r"sendBytes failed|RendezvousConnectionError|Connection was likely closed|(?i:remote process exited)",
+        r"sendBytes failed|Connection was likely closed|(?i:remote process exited)",
         example="RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:547] Connection closed by peer "
         "[127.0.0.1]:41003",
         what="lost its peer",
     ),
     _repeatable_consequence(
         key="aborted",
-        pattern=r"(?i:nccl communicator was aborted)|ncclRemoteError|Some NCCL operations have failed or timed out|"
+        pattern=r"(?i:nccl communicator was aborted)|Horovod has been shut down|ncclRemoteError|Some NCCL operations "
+        r"have failed or timed out|"
         r"To avoid data inconsistency, we are taking the entire process down",
         example="torch.distributed.DistBackendError: NCCL communicator was aborted on rank 2.",
         what="was aborted by NCCL",
@@ -45,13 +46,15 @@ RULES: Final = (
     _consequence(
         key="ended-by-signal",
         pattern=r"tasks? (?P<tasks>[\d,-]+): (?:Killed|Terminated|Aborted|Exited with exit code (?P<status>\d+))|"
-        r"^Killed$|^Terminated$|Signal \d+ \(SIG(?:TERM|KILL)\) received",
+        r"^(?:Killed|Terminated)$|HYD\w+ .*assert \(!closed\) failed|control_cb .*assert \(!closed\)|Signal \d+ "
+        r"\(SIG(?:TERM|KILL)\) received",
         example="srun: error: n1: task 0: Killed",
         what="was ended",
     ),
     _consequence(
         key="child-failed",
-        pattern=r"ChildFailedError|CalledProcessError: Command .*python|ProcessRaisedException|"
+        pattern=r"ChildFailedError|Primary job +terminated normally, but|CalledProcessError: Command "
+        r"\W{0,3}[^',]*python|ProcessRaisedException|"
         r"torchrun: rank \d+ \(pid \d+\) (?:was killed by|ended with)",
         example="torch.distributed.elastic.multiprocessing.errors.ChildFailedError:",
         what="torchrun reports that a rank failed",

@@ -42,6 +42,24 @@ RULES: Final = (
         what="the data set is empty",
         advice="check the path and the pattern of its files on the node",
     ),
+    line_rule(
+        key="data-columns",
+        pattern=r"because column names don't match|All the data files must have the same columns(?P<why>.*)",
+        example="because column names don't match",
+        what="the data files have different columns, and datasets cannot read them as one table{why}",
+        advice="load files with the same columns together (data_files=...), or remove the columns that only some have",
+        sure="likely",
+    ),
+    Rule(
+        key="data-corrupt",
+        pattern=r"(?P<why>image file is truncated|cannot identify image file.*|broken PNG file|Truncated File Read|"
+        r"[Ii]nvalid data found when processing input|moov atom not found|file signature not found|"
+        r"Failed to interpret file .*|BadZipFile.*|BadGzipFile.*|tarfile\.ReadError.*|truncated file: eof.*|"
+        r"Parquet magic bytes not found.*|JSONDecodeError: .*|unrecognized data stream contents.*)",
+        example="OSError: image file is truncated (12 bytes not processed)",
+        what="a file of the data is broken or incomplete: {why}",
+        advice="find the file in the traceback or by reading each once, then copy or download it again",
+    ),
     Rule(
         key="loader-slow",
         pattern=r"DataLoader timed out after (?P<limit>[\d.]+) seconds",
@@ -49,6 +67,18 @@ RULES: Final = (
         what="the data loader gave no batch within {limit} s: its storage is slow, or a worker hangs",
         advice="copy the data to the node's disk, give it a larger timeout, or try num_workers=0",
         again=None,
+    ),
+    Rule(
+        key="worker-killed",
+        pattern=r"BrokenProcessPool|TerminatedWorkerError|A (?:process|worker) .*(?:terminated abruptly|stopped while)|"
+        r"One of the subprocesses has abruptly died|RemoteDisconnected: worker",
+        example="concurrent.futures.process.BrokenProcessPool: A process in the process pool was terminated abruptly "
+        "while the future was running or pending.",
+        what="a worker process that the program had started died: most often memory was full, or a library crashed",
+        advice="use fewer workers or more --mem; run the work in the main process to see an error",
+        again=None,
+        sure="likely",
+        general=True,
     ),
     line_rule(
         key="too-many-files",

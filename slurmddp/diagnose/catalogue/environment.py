@@ -12,12 +12,35 @@ _toolkit = partial(line_rule, key="cuda-toolkit")
 _compile = partial(Rule, key="compile-failed", again=None)
 
 RULES: Final = (
+    _container(
+        pattern=r"https?://\S+ returned error code: ?(?P<status>[45]\d\d [A-Z]\w*(?: [A-Z]\w*)*)|"
+        r"^(?=.*(?:/v2/|manifest|registry|image)).*(?:unexpected status(?: code)? .*|status code): ?"
+        r"(?P<code>[45]\d\d [A-Z]\w*(?: [A-Z]\w*)*)",
+        example="slurmstepd: error: pyxis:     [ERROR] URL https://registry-1.docker.io/v2/a/manifests/b returned "
+        "error code: 401 Unauthorized",
+        what="the registry did not give the image of the container: {status}{code}",
+        advice="check the image's name (REGISTRY#IMAGE for enroot) and the credentials (~/.config/enroot/.credentials)",
+    ),
+    line_rule(
+        key="library-missing",
+        pattern=r"\bld(?:\.\w+)?: cannot find -l(?!aio\b|cufile\b)(?P<name>[\w.+-]+)",
+        example="/usr/bin/ld: cannot find -lcuda",
+        what="a program is compiled when the job starts, and the linker finds no lib{name}",
+        advice="install it, or put its folder into LIBRARY_PATH; libcuda is with the driver, or in CUDA's stubs",
+    ),
     _script(
         pattern=r"Run 'conda init' before 'conda activate'|"
         r"Your shell has not been properly configured to use '(?:conda|mamba) activate'",
         example="CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'.",
         what="`conda activate` does not work in the shell of the batch script",
         advice='put `eval "$(conda shell.bash hook)"` before it, or call the environment\'s python by its full path',
+    ),
+    _script(
+        pattern=r"line \d+: (?:module|ml): command not found",
+        example="/var/spool/slurmd/job00017/slurm_script: line 31: module: command not found",
+        what="the shell of the batch script has no command `module`",
+        advice="if the cluster has modules, source their set-up first, as in `source /etc/profile.d/modules.sh`; else "
+        "leave the module out",
     ),
     _script(
         pattern=r"EnvironmentNameNotFound: Could not find conda environment: (?P<name>\S+)|"
@@ -47,12 +70,47 @@ RULES: Final = (
         advice="correct the path: it must exist on every node; pull or build the image again if it is incomplete",
     ),
     _container(
+        pattern=r"(?:enroot-\w+: |\[ERROR\] )(?P<why>(?:failed to (?:mount|\w+)|Command not found|No such file or "
+        r"directory|"
+        r"Could not process JSON|Image format not supported)\b.*)",
+        example="slurmstepd: error: pyxis:     [ERROR] Command not found: nvidia-container-cli, see "
+        "https://github.com/NVIDIA/libnvidia-container",
+        what="enroot could not start the container: {why}",
+        advice="correct the path or its permissions on the node (NFS may deny root), or report the node: it lacks "
+        "a program",
+    ),
+    _container(
+        pattern=r"pyxis: +(?:\[ERROR\] )?(?P<why>\w[\w-]*: (?:cannot|can't|unable to|failed to) .+|"
+        r".*(?:Permission denied|No space left on device|[Ss]quashfs|Operation not permitted|unauthorized|not "
+        r"found).*)|"
+        r"(?:docker: )?Error response from daemon: (?P<daemon>(?!.*driver/library version mismatch).+)|"
+        r"[Ff]ailed to (?:create|unshare) .*namespace|"
+        r"(?:unsquashfs|mksquashfs|squashfuse\w*|newuidmap|fusermount): (?P<how>.*(?i:fail|error|denied|not|cannot).*)",
+        example="slurmstepd: error: pyxis:     mkdir: cannot create directory '/run/enroot': Permission denied",
+        what="the container could not be made ready: {why}{how}{daemon}",
+        advice="enroot needs folders that it may write to and that have space (ENROOT_RUNTIME_PATH, _CACHE_PATH, "
+        "_DATA_PATH); "
+        "a registry needs a name and a password (~/.config/enroot/.credentials)",
+    ),
+    _container(
+        pattern=r"FATAL: +(?P<why>(?:container creation failed|While making image|Unable to (?:pull|build|handle)|"
+        r"[Ww]hile \w+ing|[Ii]mage .*|.*(?:permission denied|not permitted|squashfs|no such file|user "
+        r"?namespace).*).*)",
+        example="FATAL:   container creation failed: mount /data->/data error: while mounting /data: mount source "
+        "/data "
+        "doesn't exist",
+        what="apptainer could not start the container: {why}",
+        advice="correct the image or the bound folder: both must exist on every node",
+    ),
+    _container(
         pattern=r"pyxis: (?P<why>failed to import docker image|container start failed with error code: \d+|"
         r"no space left.*)",
         example="slurmstepd: error: pyxis: container start failed with error code: 1",
         what="pyxis could not start the container: {why}",
         advice="read the lines below it; check the image's name, the registry's password and the space of enroot's "
         "folders",
+        sure="likely",
+        general=True,
     ),
     _container(
         pattern=r"nvidia-container-cli: initialization error: (?P<why>.+)",
@@ -70,8 +128,8 @@ RULES: Final = (
         place="line",
     ),
     _library(
-        pattern=r"ImportError: (?P<file>\S+): undefined symbol: (?P<symbol>\w+)",
-        example="ImportError: /root/.venv/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so: undefined symbol: "
+        pattern=r"(?<!lookup error: )(?<!\S)(?P<file>\S+\.so[.\d]*): undefined symbol: (?P<symbol>\w+)",
+        example="ImportError: /home/me/venv/lib/python3.12/site-packages/torch/lib/libtorch_cuda.so: undefined symbol: "
         "ncclCommResume",
         what="{file} was built for another version of a library than the one that was loaded: it lacks {symbol}",
         advice="reinstall that package for the installed torch; remove other NCCL and CUDA folders from "
@@ -101,6 +159,23 @@ RULES: Final = (
         advice="load the CUDA module of torch.version.cuda, or install torch for this toolkit",
     ),
     _compile(
+        pattern=r"cannot import name '(?P<name>\w+)' from '(?P<module>triton[\w.]*)'",
+        example="ImportError: cannot import name 'triton_key' from 'triton.compiler.compiler' "
+        "(/opt/triton/compiler.py)",
+        what="the installed triton does not fit this torch: {module} has no {name}",
+        advice="install the triton that torch asks for: `pip check` names it",
+    ),
+    _compile(
+        pattern=r"CalledProcessError: Command .{0,3}(?P<compiler>[\w./-]*(?:gcc|[gc]\+\+|/cc|clang|nvcc|ninja|"
+        r"hipcc|ptxas|cmake)"
+        r"[\d.-]*)\b(?P<library>(?=.*-lcuda\b)?)",
+        example="subprocess.CalledProcessError: Command '['/usr/bin/gcc', '/tmp/x/main.c', '-O3', '-lcuda']' returned "
+        "non-zero exit status 1.",
+        what="{compiler} failed to compile or link, for example for Triton or torch.compile: its lines above say why",
+        advice="the node needs the compiler, Python's headers and libcuda.so: load a gcc module, or train without "
+        "torch.compile",
+    ),
+    _compile(
         pattern=r"Ninja is required to load C\+\+ extensions|Error building extension '(?P<name>[^']+)",
         example="RuntimeError: Error building extension 'fused_adam'",
         what="an extension of torch could not be compiled: {name}",
@@ -120,9 +195,12 @@ RULES: Final = (
         advice="choose a smaller block size or num_stages, or a GPU with more shared memory",
     ),
     _compile(
-        pattern=r"BackendCompilerFailed: backend='(?P<backend>\w+)' raised|InductorError: ",
+        pattern=r"BackendCompilerFailed: backend='(?P<backend>\w+)' raised:?(?P<why>.*)|(?:Inductor|"
+        r"TorchRuntime)Error: (?P<error>.*)|"
+        r"_dynamo\.exc\.(?P<kind>\w+: .*)",
         example="torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:",
-        what="torch.compile could not compile the model",
+        what="torch.compile could not compile the model: {why}{error}{kind}",
+        general=True,
         advice="export TORCH_COMPILE_DISABLE=1 and submit it again, to see whether it is torch.compile alone",
     ),
     Rule(

@@ -74,7 +74,7 @@ RULES: Final = (
         key="disk-full",
         pattern=r"^(?!.*(?:shared memory|shm)).*(?:No space left on device|Disk quota exceeded)",
         example="OSError: [Errno 28] No space left on device",
-        what="a disk is full, or a quota is used up",
+        what="a disk or a memory file system such as /dev/shm is full, or a quota is used up",
         advice=_DISK,
     ),
     Rule(
@@ -120,6 +120,21 @@ RULES: Final = (
         example="FileNotFoundError: [Errno 2] No such file or directory: '/data/train.csv'",
         what="a file or folder is missing: {path}",
         advice="create it or correct the path: it must exist on every node",
+    ),
+    line_rule(
+        key="file-missing",
+        pattern=r"line \d+: cd: (?P<path>.+): No such file or directory",
+        example="./scripts/run_baseline.sh: line 27: cd: /home/me/state: No such file or directory",
+        what="the batch script changes to the folder {path}, which is missing",
+        advice="create the folder, or correct the path in the script",
+    ),
+    Rule(
+        key="file-missing",
+        pattern=r"^FileNotFoundError: (?P<what>.+)",
+        example="FileNotFoundError: File weights/vitb16/CLIP-LoRA.pt does not exist.",
+        what="a file or folder is missing: {what}",
+        advice="create it or correct the path: it must exist on every node",
+        general=True,
     ),
     line_rule(
         key="file-missing",

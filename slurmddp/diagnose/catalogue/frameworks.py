@@ -8,6 +8,7 @@ from slurmddp.diagnose.rule_types import Rule, line_rule
 _misuse = partial(Rule, key="framework-settings")
 _fsdp = partial(Rule, key="fsdp-model")
 _symptom = partial(Rule, again=None, role="symptom", sure="likely")
+_mpi = partial(_symptom, key="mpi-failed", place="line")
 
 RULES: Final = (
     _fsdp(
@@ -82,17 +83,73 @@ RULES: Final = (
     ),
     line_rule(
         key="ray-missing",
-        pattern=r"Could not find any running Ray instance",
+        pattern=r"Could not find any running Ray instance|(?:Failed|Unable) to connect to GCS|"
+        r"The current node (?:timed out during startup|has not been updated within)",
         example="ConnectionError: Could not find any running Ray instance",
         what="the program looks for a ray cluster, and none runs in the job",
         advice="start `ray start --head` on the first node and `ray start --address` on the others by srun",
     ),
     _symptom(
         key="ray-actor-died",
-        pattern=r"RayActorError: The actor died unexpectedly before finishing this task",
+        pattern=r"RayActorError: The actor died|ActorDiedError: |ActorUnavailableError: |WorkerCrashedError|"
+        r"Worker exit type: SYSTEM_ERROR|A worker died or was killed (?:while executing|by an unexpected)|"
+        r"NodeDiedError|LocalRayletDiedError|"
+        r"The (?:node|raylet) .*(?:has been marked dead|missed too many heartbeats|is dead)",
         example="ray.exceptions.RayActorError: The actor died unexpectedly before finishing this task.",
-        what="a process of ray was ended by something else",
+        what="a process of ray died or was killed; this log does not say why",
         advice="read the log of that process in /tmp/ray/session_latest/logs on its node; often memory was full",
+    ),
+    line_rule(
+        key="ray-resources",
+        pattern=r"No available node types can fulfill resource request (?P<what>.*)|The number of required GPUs "
+        r"exceeds",
+        example="Error: No available node types can fulfill resource request {'GPU': 8.0}. Add suitable node types.",
+        what="ray's nodes do not have what the program asks for: {what}",
+        advice="`ray status` in the job prints what it has; ask Slurm for more GPUs or nodes, or the program for fewer",
+    ),
+    _mpi(
+        pattern=r"Remote daemon: \S+ on node (?P<host>\S+)|Peer host: +(?P<peer>\S+)",
+        example="  Remote daemon: [[43015,0],20] on node worker-19",
+        what="MPI lost the connection to a process or a node: {host}{peer}",
+        advice="read the output of that node: it or its process died first, or its network did",
+    ),
+    _mpi(
+        pattern=r"(?:ORTE|PRTE|PMIx) (?:was unable to reliably start|has lost)|An? (?:ORTE|PRTE) daemon has "
+        r"unexpectedly failed",
+        example="ORTE was unable to reliably start one or more daemons.",
+        what="mpirun could not start its daemons on the nodes, or lost them",
+        advice="test `ssh NODE true` and the PATH there, or start the ranks by srun",
+        general=True,
+    ),
+    _mpi(
+        pattern=r"Abort\(\d+\) on node \d+ \(rank (?P<rank>\d+) in comm \d+\): (?P<why>.+)|"
+        r"Fatal error in P?(?P<call>MPI_\w+|internal_\w+): (?P<how>.+)|\*\*\* (?P<code>MPI_ERR_\w+: .+|An error "
+        r"occurred in MPI_\w+)|"
+        r"UCX +ERROR (?P<ucx>.+)|OFI \w+ (?:open|init)\w* failed(?P<ofi>.*)",
+        example="Abort(1090831) on node 3 (rank 3 in comm 0): Fatal error in PMPI_Init: Other MPI error, error stack:",
+        what="MPI failed: {why}{call} {how}{code}{ucx}{ofi}",
+        advice="read the lines below it; `srun --mpi=list` prints the types that srun knows, `fi_info` the networks",
+    ),
+    _mpi(
+        pattern=r"MPI_ABORT was invoked on rank (?P<rank>\d+).*|(?:MPI_INIT|PMIX_Init|MPI_Init\w*) has failed.*|"
+        r"It looks like (?P<call>\w+) failed for some reason|PMI2_Init failed to intialize",
+        example="MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD",
+        what="an MPI program aborted, or could not start: {rank} {call}",
+        advice="read what that rank printed before; `srun --mpi=list` prints the types that srun knows",
+    ),
+    _mpi(
+        pattern=r"(?:PMIX|OPAL) ERROR: (?P<why>.+)",
+        example="[node001:94018] PMIX ERROR: NOT-FOUND in file ptl_usock.c at line 175",
+        what="the MPI library could not speak to its launcher: {why}",
+        advice="`srun --mpi=list` prints the types; load the MPI that was built for this Slurm; torch needs --mpi=none",
+        general=True,
+    ),
+    line_rule(
+        key="mpi-root",
+        pattern=r"mpi(?:run|exec) has detected an attempt to run as root",
+        example="mpirun has detected an attempt to run as root.",
+        what="Open MPI's mpirun does not start as root, as in many containers",
+        advice="give it --allow-run-as-root, or start the ranks by srun",
     ),
     line_rule(
         key="mpi-slots",

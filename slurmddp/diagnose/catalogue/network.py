@@ -31,16 +31,76 @@ _shared_memory = partial(
     advice="use a larger /dev/shm (a container: --shm-size, or --ipc=host), and remove /dev/shm/nccl-* of dead jobs",
 )
 
+_LINK: Final = "run `ibstat` on the nodes, and avoid one whose link is not Active: -x NODE"
+_FLUSHED: Final = 5
+"""This status always follows from another, on this node or on the peer."""
+_REGISTER: Final = (
+    "export NCCL_NET_GDR_LEVEL=LOC to send without GPUDirect RDMA; check `ulimit -l`, nvidia-peermem, and ACS and IOMMU"
+)
+
+COMPLETIONS: Final = tuple(
+    _symptom(
+        key="network-failed",
+        pattern=r"NET/IB\w* ?: ?Got completion from peer (?P<peer>\S+) with (?:status|error)[= ](?:\w+\()?"
+        rf"(?P<status>{status})\b",
+        example=f"n2:984:1357 [4] NCCL WARN NET/IB : Got completion from peer 10.0.0.7<44206> with status={status} "
+        "opcode=129 len=65536 vendor err 129 (Recv)",
+        what=f"{what} (completion status {{status}}, {name})",
+        advice=advice,
+        general=status == _FLUSHED,
+    )
+    for status, name, what, advice in (
+        (
+            4,
+            "local protection error",
+            "in a transfer with {peer}, InfiniBand may not access memory of this node: it is not registered for RDMA",
+            _REGISTER,
+        ),
+        (
+            _FLUSHED,
+            "work request flushed",
+            "an InfiniBand queue to {peer} had failed before",
+            "read the first `Got completion` of each node: it says why",
+        ),
+        (
+            9,
+            "remote invalid request",
+            "{peer} refused a message over InfiniBand, as when it expects another size",
+            "start all ranks with the same NCCL, plugin and arguments",
+        ),
+        (10, "remote access error", "InfiniBand may not access the memory of {peer}", _REGISTER),
+        (
+            11,
+            "remote operation error",
+            "the adapter of {peer} could not complete a transfer over InfiniBand",
+            "read that node's output and `dmesg -T`; avoid it: -x NODE",
+        ),
+        (
+            12,
+            "retry exceeded",
+            "InfiniBand lost the connection to {peer}: a link, a switch, or the peer is down",
+            _LINK,
+        ),
+        (
+            13,
+            "receiver not ready",
+            "{peer} was not ready to receive over InfiniBand: it hangs, or has died",
+            "read the output of that peer: did it die first?",
+        ),
+    )
+)
+"""What InfiniBand says of a transfer by the numbers of ibverbs."""
+
 RULES: Final = (
     _memlock(
-        pattern=r"NCCL WARN Call to ibv_(?:reg_(?:dmabuf_)?mr\w*|create_(?:cq|qp)\w*) failed"
+        pattern=r"(?:NCCL WARN |^)Call to ibv_(?:reg_(?:dmabuf_)?mr\w*|create_(?:cq|qp)\w*) failed"
         r"(?: with error (?:Cannot allocate memory|Unknown error -12).*)?$",
         example="n1:4711:4801 [0] misc/ibvwrap.cc:278 NCCL WARN Call to ibv_reg_mr_iova2 failed with error Cannot "
         "allocate memory",
     ),
     _unknown_again(
         key="network-unreachable",
-        pattern=r"NCCL WARN Call to ibv_modify_qp failed with (?:error |\d+ )?"
+        pattern=r"(?:NCCL WARN |^)Call to ibv_modify_qp failed with (?:error |\d+ )?"
         r"(?P<why>(?:Connection timed out|Network is unreachable|No such device|Invalid argument)[^,]*)",
         example="n1:4711:4801 [5] ibvwrap.c:262 NCCL WARN Call to ibv_modify_qp failed with 110 Connection timed out, "
         "on dev mlx_x:1, curr state INIT, next state RTR, local GID index 3",
@@ -50,7 +110,7 @@ RULES: Final = (
     ),
     _unknown_again(
         key="network-call",
-        pattern=r"NCCL WARN Call to (?P<call>ibv_(?!query)\w+) failed(?: with error)?(?P<why>.*)",
+        pattern=r"(?:NCCL WARN |^)Call to (?P<call>ibv_(?!query)\w+) failed(?: with error)?(?P<why>.*)",
         example="NCCL WARN Call to ibv_create_ah failed with error No such device",
         what="a call of the InfiniBand library failed: {call}{why}",
         advice="run `ibstat` and `ibv_devinfo` on the node; NCCL_IB_DISABLE=1 shows whether it works over TCP",
@@ -67,13 +127,15 @@ RULES: Final = (
         what="the InfiniBand adapter stopped a queue with a fatal error: {port}",
         sure="likely",
     ),
+    *COMPLETIONS,
     _symptom(
         key="network-failed",
-        pattern=r"NET/IB\w* ?: ?Got completion from peer (?P<peer>\S+) with (?:status|error)[= ](?P<status>\d+)",
+        pattern=r"NET/IB\w* ?: ?Got completion from peer (?P<peer>\S+) with (?:status|error)[= ](?:\w+\()?"
+        r"(?P<status>[1-46-9]|\d\d+)\b",
         example="n2:984:1357 [4] ib_plugin.c:1615 NCCL WARN NET/IB : Got completion from peer 10.0.0.7<44206> with "
-        "status=12 opcode=129 len=65536 vendor err 129 (Recv)",
-        what="InfiniBand lost the connection to {peer} (status {status}): a link, a switch, or the peer is down",
-        advice="run `ibstat` on the nodes, and avoid one whose link is not Active: -x NODE",
+        "status=2 opcode=129 len=65536 vendor err 129 (Recv)",
+        what="a transfer over InfiniBand to or from {peer} failed (completion status {status})",
+        advice=_LINK,
     ),
     _symptom(
         key="network-failed",
@@ -84,12 +146,21 @@ RULES: Final = (
         advice="run `ibstat` on the nodes, and avoid one whose link is not Active: -x NODE",
     ),
     line_rule(
+        key="name-unresolved",
+        pattern=r"rp != nullptr\. Unable to find address for: ?(?P<name>\S+)|"
+        r"Unable to resolve hostname to a \(local\) address(?!\. Using)",
+        example="RuntimeError: [enforce fail at gloo/transport/tcp/device.cc:127] rp != nullptr. Unable to find "
+        "address for: dgx-1.ai",
+        what="gloo finds no address of this node for the node's own host name {name}",
+        advice="put the name into DNS or /etc/hosts, or export GLOO_SOCKET_IFNAME; `ip -br addr` prints the interfaces",
+    ),
+    line_rule(
         key="no-interface",
         pattern=r"Bootstrap : no socket interface found|NET/Socket : no interface found|"
         r"Unable to find (?:address|interface) for: ?(?P<name>\S*)",
         example="n1:17:17 [0] NCCL WARN Bootstrap : no socket interface found",
-        what="this node does not have the requested network interface",
-        advice="`ip -br addr` on the node prints the names; correct NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME",
+        what="this node does not have the requested network interface {name}, or it has no address",
+        advice="`ip -br addr` on the node prints the interfaces; correct NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME",
     ),
     line_rule(
         key="network-plugin",
@@ -99,7 +170,7 @@ RULES: Final = (
         advice="put the folder of the plugin's libnccl-net.so into LD_LIBRARY_PATH, or unset NCCL_NET",
     ),
     _nccl_versions(
-        pattern=r"NCCL WARN Message truncated : received (?P<got>\d+) bytes instead of",
+        pattern=r"(?:NCCL WARN |^)Message truncated : received (?P<got>\d+) bytes instead of",
         example="ada6000-02:165062:166441 [0] bootstrap.cc:77 NCCL WARN Message truncated : received 172 bytes instead "
         "of 64",
         what="ranks sent messages of different sizes: they use different versions of NCCL, or different arguments",
@@ -113,7 +184,7 @@ RULES: Final = (
         advice="start all ranks with one srun, do not export RANK or SLURM_PROCID, and use another port for each job",
     ),
     _shared_memory(
-        pattern=r"NCCL WARN Error while (?:creating|attaching to) shared memory segment (?P<file>\S+)",
+        pattern=r"(?:NCCL WARN |^)Error while (?:creating|attaching to) shared memory segment (?P<file>\S+)",
         example="3d3e22c3066f:168:168 [0] misc/shmutils.cc:113 NCCL WARN Error while creating shared memory segment "
         "/dev/shm/nccl-UbzKZ9 (size 9637888)",
         what="the node's shared memory is full or too small for NCCL: {file}",
@@ -142,9 +213,35 @@ RULES: Final = (
         advice="export NCCL_P2P_DISABLE=1; for tensors in CUDA shared memory use one GPU a process",
     ),
     _symptom(
+        key="network-failed",
+        pattern=r"(?:NCCL WARN |^socket\w+: )(?!.*(?:No route to host|Network is unreach)).*?[Cc]onnect to "
+        r"(?P<peer>\S+) (?:failed|"
+        r"returned) ?:? ?(?P<why>.+)|"
+        r"NCCL WARN (?:Net : )?(?P<make>Socket creation failed.*)|NCCL WARN (?:[\w/]+ ?: )?Call to (?P<call>connect|"
+        r"accept|bind|listen|recv|send|poll|getsockopt|socket)\b"
+        r"(?P<how>.+)",
+        example="n1:39964:40075 [0] misc/socket.cc:483 NCCL WARN socketStartConnect: Connect to 10.0.0.2<45763> "
+        "failed : "
+        "Software caused connection abort",
+        what="NCCL could not connect to, or lost, its peer {peer}: {why}{call}{how}{make}",
+        advice="read the output of that peer: did it die first? If not, a firewall or a wrong network is between them: "
+        "NCCL_SOCKET_IFNAME chooses one",
+    ),
+    _unknown_again(
+        key="nccl-gpu-call",
+        pattern=r"(?:(?P<file>[\w.-]+\.(?:cc|h|cpp|c):\d+) )?NCCL WARN (?:Cuda|CUDA|HIP|Hip)(?: driver)? failure "
+        r"(?:\d+ )?'(?!out of memory|driver shutting down)(?P<why>[^']+)|NCCL WARN (?P<call>nvml\w+)\(\) failed: "
+        r"(?P<how>.+)",
+        example="n1:19402:19419 [0] rccl/src/transport/p2p.cc:237 NCCL WARN Cuda failure 'invalid argument'",
+        what="NCCL's call to the GPU or its driver failed: {why}{how} ({file}{call})",
+        advice="in p2p.cc or shm.cc: NCCL_P2P_DISABLE=1 or NCCL_SHM_DISABLE=1 shows whether the GPUs can share memory; "
+        "else run `nvidia-smi` on the node, and export NCCL_DEBUG=INFO",
+        sure="likely",
+    ),
+    _symptom(
         key="nccl-failed",
-        pattern=r"NCCL error in: |unhandled (?:system|cuda) error|"
-        r"nccl(?:System|Internal|UnhandledCuda)Error",
+        pattern=r"NCCL error in: |(?:NCCL|nccl).*(?:unhandled (?:system|cuda|hip) error|invalid (?:argument|usage)\b)|"
+        r"unhandled (?:system|cuda|hip) error|NCCL [Ee]rror \d:|nccl(?:System|Internal|UnhandledCuda|Invalid\w+)Error",
         example="torch.distributed.DistBackendError: NCCL error in: ../ProcessGroupNCCL.cpp:331, unhandled system "
         "error, NCCL version 2.27.3",
         what="NCCL failed: the reason is the network or a GPU",

@@ -55,7 +55,8 @@ RULES: Final = (
         place="line",
     ),
     _port_taken(
-        pattern=r"OSError: \[Errno 98\] (?:error while attempting to bind.*)?[Aa]ddress already in use",
+        pattern=r"(?:OSError: \[Errno 98\]|RuntimeError:) (?:error while attempting to bind.*)?[Aa]ddress already "
+        r"in use",
         example="OSError: [Errno 98] Address already in use",
         what="a port that the program needs is in use on its node",
         advice="choose another port for the program, or let the system choose one (port 0)",
@@ -82,19 +83,22 @@ RULES: Final = (
         advice="read the output of rank 0; if it prepares data alone, give init_process_group a larger timeout",
     ),
     _rank_missing(
-        pattern=r"RendezvousTimeoutError|NCCL WARN Bootstrap : timed out after \d+ seconds",
+        pattern=r"RendezvousTimeoutError|DEADLINE_EXCEEDED: .*(?:Barrier|Connect)|stopped sending heartbeats|NCCL "
+        r"WARN Bootstrap : timed out after \d+ seconds",
         example="dgx-03: NCCL WARN Bootstrap : timed out after 1200 seconds [rank 24]",
         what="not all nodes came to the rendezvous in time",
         place="line",
     ),
     _rank_missing(
-        pattern=r"(?:DistStoreError|RuntimeError): Socket Timeout$",
+        pattern=r"(?:DistStoreError|RuntimeError|TimeoutError): (?:Socket Timeout$|(?:Timed out|[Tt]imeout) waiting "
+        r"for key|"
+        r"wait timeout after \d+ms, keys: (?!\S+/\d+$))",
         example="torch.distributed.DistStoreError: Socket Timeout",
         what="a rank waited in vain for a key that another rank should have set",
     ),
     _head_unreachable(
-        pattern=r"client socket has (?:timed out after \d+ ?m?s|failed to connect).*"
-        r"connect to \(?(?P<head>\[[^]]*\]|[^\s,:()]+)(?:, |:)(?P<port>\d+)",
+        pattern=r"(?:client socket has timed out after \d+ ?m?s.*|(?<!\] The )client socket has failed to )"
+        r"connect to (?:any network address of )?\(?(?P<head>\[[^]]*\]|[^\s,:()]+)(?:, |:)(?P<port>\d+)",
         example="torch.distributed.DistNetworkError: The client socket has timed out after 5000ms while trying to "
         "connect to (n1, 29500).",
         what="the head {head} could not be reached at port {port}: it is late, dead or blocked, or its name is wrong",
@@ -109,6 +113,14 @@ RULES: Final = (
         pattern=r"reached no rank 0 at (?P<head>\S+) port (?P<port>\d+) within (?P<limit>[\d.]+) s",
         example="Error: rank 1 on n2 reached no rank 0 at n1 port 29501 within 60 s: n1 resolves to 10.0.0.1; refused",
         what="rank 0 could not be reached at {head} port {port} within {limit} s",
+        place="line",
+    ),
+    _head_unreachable(
+        pattern=r"RendezvousConnectionError: |The connection to the C10d store has failed",
+        example='"message": "RendezvousConnectionError: The connection to the C10d store has failed.",',
+        what="torchrun could not connect to the rendezvous's store: its endpoint is wrong or blocked, or the node that "
+        "serves it has not started or has left",
+        advice="--rdzv-endpoint must be the job's first host and a free port; `nc -zv HOST PORT` tests it",
         place="line",
     ),
     line_rule(
@@ -131,18 +143,35 @@ RULES: Final = (
     ),
     line_rule(
         key="name-unresolved",
+        pattern=r"ssh: Could not resolve hostname (?P<head>\S+): ",
+        example="ssh: Could not resolve hostname localhost:3: Name or service not known",
+        what="a launcher's ssh could not resolve the host name {head}",
+        advice="correct the list of hosts and its form (Open MPI: `-H name:slots`), or start the ranks by srun",
+    ),
+    line_rule(
+        key="name-unresolved",
         pattern=r"MASTER_ADDR (?P<head>\S+) .*on (?P<host>\S+), and Slurm gives no address for it",
         example="Error: MASTER_ADDR n1 does not resolve on n2, and Slurm gives no address for it (SLURMDDP_HOSTS and "
         "SLURMDDP_HEAD_ADDRESS do not lead there); put the node into DNS or /etc/hosts",
         what="the name of the head, {head}, does not resolve on {host}",
         advice="ask the cluster's administrators to add the node to DNS or /etc/hosts",
     ),
+    line_rule(
+        key="remote-start",
+        pattern=r"ssh: connect to host (?P<host>\S+) port \d+: (?P<why>.+)|(?P<key>Host key verification failed)|"
+        r"(?P<denied>Permission denied \(publickey.*)",
+        example="ssh: connect to host 192.168.0.119 port 12345: Connection refused",
+        what="the launcher could not start ranks on a node by ssh: {why}{key}{denied}",
+        advice="`ssh NODE true` must work without a password; or start the ranks by srun, which needs no ssh",
+        again=None,
+    ),
     Rule(
         key="rank-unset",
-        pattern=r"environment variable (?P<name>\w+) expected, but not set",
+        pattern=r"environment variable (?P<name>\w+) expected, but not set|"
+        r"KeyError: '(?P<key>(?:LOCAL_)?RANK|(?:LOCAL_)?WORLD_SIZE|MASTER_(?:ADDR|PORT))'$",
         example="ValueError: Error initializing torch.distributed using env:// rendezvous: environment variable RANK "
         "expected, but not set",
-        what="{name} is not set: no launcher that sets it started the program",
+        what="{name}{key} is not set: no launcher that sets it started the program",
         advice="start it with `slurmddp submit train.py` or `srun torchrun ...`, or set it from SLURM_PROCID and "
         "SLURM_NTASKS",
     ),
@@ -195,11 +224,20 @@ RULES: Final = (
     ),
     _symptom(
         key="no-route",
-        pattern=r"^(?!.*HTTP).*(?:No route to host|Network is unreachable)",
+        pattern=r"^(?!.*HTTP|OSError: ).*(?:No route to host|Network is unreachable)",
         example="RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:547] connect [10.0.0.7]:41003: No route "
         "to host",
         what="a node has no route to another: a wrong network interface, a firewall, or a node that is down",
         advice="`ip -br addr` on both nodes prints the networks; NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME choose one",
         place="line",
+    ),
+    Rule(
+        key="no-route",
+        pattern=r"^OSError: \[Errno \d+\] (?:No route to host|Network is unreachable)",
+        example="OSError: [Errno 113] No route to host",
+        what="the program could not reach another machine: a wrong network, a firewall, or a machine that is down",
+        advice="the traceback names what it tried to reach; nodes often have no access to the internet",
+        again=None,
+        general=True,
     ),
 )

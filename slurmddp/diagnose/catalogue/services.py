@@ -26,6 +26,13 @@ RULES: Final = (
         advice="export WANDB_MODE=offline, and run `wandb sync` on the login node afterwards",
     ),
     _tracker(
+        pattern=r"wandb: ERROR (?P<why>(?:Error while calling W&B API: .*(?i:permission|denied|40[134])|"
+        r"Launch exception: (?i:permission denied)|Error communicating with wandb process).*)",
+        example="wandb: ERROR Error while calling W&B API: permission denied (<Response [403]>)",
+        what="wandb was refused, or its process did not start: {why}",
+        advice="check the entity, the project and the key; WANDB_MODE=offline needs none",
+    ),
+    _tracker(
         pattern=r"api_key not configured \(no-tty\)|UsageError: No API key configured",
         example="wandb.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])",
         what="wandb has no API key in the job",
@@ -62,11 +69,21 @@ RULES: Final = (
         what="there is no model or folder of this name, or the job has no token for it: {name}",
         advice="correct the name or the path; for a private one run `hf auth login` or export HF_TOKEN",
     ),
+    Rule(
+        key="service-busy",
+        pattern=r"\b(?:429|502|503|504)\b.*(?i:too many|unavailable|bad gateway|gateway time|busy|try again)|"
+        r"RateLimitError|TooManyRequests|ServiceUnavailable|(?i:rate limit (?:was |is )?(?:exceeded|reached))",
+        example="requests.exceptions.HTTPError: 503 Server Error: Service Unavailable for url: "
+        "https://example.org/data",
+        what="a server that the program asked is busy, or was asked too often",
+        advice="start it again later; let one rank ask and give the answer to the others, or download before the job",
+        again=True,
+    ),
     _download(
-        pattern=r"OfflineModeIsEnabled: Cannot reach (?P<url>\S+)|outgoing traffic has been disabled",
+        pattern=r"OfflineModeIsEnabled: Cannot reach (?P<url>\S+)|outgoing traffic has\b",
         example="huggingface_hub.errors.OfflineModeIsEnabled: Cannot reach https://huggingface.co/upstage/SOLAR-10.7B/"
         "resolve/main/hf_quant_config.json: offline mode is enabled.",
-        what="a file is not in the cache, and HF_HUB_OFFLINE=1 forbids its download: {url}",
+        what="a file is not in the cache, and the offline mode (HF_HUB_OFFLINE=1) forbids its download: {url}",
         advice="download it on the login node to the HF_HOME that the job uses",
     ),
     _download(

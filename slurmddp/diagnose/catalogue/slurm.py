@@ -41,6 +41,32 @@ RULES: Final = (
         sure="likely",
     ),
     _transient(
+        key="time-limit",
+        pattern=r"DUE TO (?:TIME ?LIMIT|TIMEOUT)|step timed out|Exceeded job (?:time ?limit|walltime)|"
+        r"has exceeded its time limit|walltime \d+ exceeded limit|TERM_RUNLIMIT|exceeded hard wallclock time",
+        example="error: *** JOB 17 ON n1 CANCELLED DUE TO TIME LIMIT ***",
+        what="the time limit was reached",
+        advice="submit it again: a program that saves checkpoints continues; `sbatch -t` gives it more time",
+    ),
+    _transient(
+        key="cancelled",
+        pattern=r"srun: (?:error: )?Force Terminated job (?P<job>\d+)",
+        example="srun: Force Terminated job 17",
+        what="Slurm ended job {job}",
+        advice="submit it again; `sacct -j JOBID -o state,reason` says who ended it",
+        role="symptom",
+        sure="likely",
+    ),
+    _transient(
+        key="cancelled",
+        pattern=r"srun: (?:error: )?Job has been cancelled|salloc: (?:error: )?Job "
+        r"allocation \d+ has been revoked|job \d+ (?:has been )?(?:revoked|cancelled)",
+        example="srun: error: Job has been cancelled",
+        what="the job was cancelled, or its allocation was revoked while it waited or ran",
+        advice="submit it again; `sacct -j JOBID -o state,reason` says who ended it",
+        sure="likely",
+    ),
+    _transient(
         key="cancelled",
         pattern=r"\*\*\* JOB \S+ (?:ON \S+ )?CANCELLED AT (?P<time>\S+) (?:DUE to SIGNAL \w+ )?\*\*\*",
         example="slurmstepd: error: *** JOB 17 ON n1 CANCELLED AT 2026-11-21T23:10:00 ***",
@@ -59,6 +85,43 @@ RULES: Final = (
         example="srun: error: Task launch for StepId=17.0 failed on node n2: Invalid job credential",
         what="node {node} could not start the ranks: {why}",
         advice="submit it again without that node: -x NODE",
+    ),
+    _launch_failed(
+        pattern=r"(?:srun|slurmstepd): error: (?P<why>(?:Application launch failed|.*can't find address for host|"
+        r"Unable to resolve|.*[Pp]rolog .*(?:failed|error)|Unable to create TMPDIR|"
+        r"(?:Failed|Unable) to (?:init|setup|create|attach).*(?:cgroup|container)).*)",
+        example="srun: error: Application launch failed: Invalid job credential",
+        what="a node could not start the ranks: {why}",
+        advice="submit it again without that node: -x NODE; report it if it fails again",
+        sure="likely",
+    ),
+    _transient(
+        key="node-lost",
+        pattern=r"srun: error: .*(?:[Aa]borting, io error|io error with slurmstepd|missing step) on node (?P<node>\d+)",
+        example="srun: error: step_launch_notify_io_failure: aborting, io error with slurmstepd on node 0",
+        what="srun lost a node of the step (its number {node})",
+        advice="look at the node (`sinfo -R`), and submit the job again without it: -x NODE",
+        role="symptom",
+        sure="likely",
+    ),
+    _transient(
+        key="munge",
+        pattern=r"(?P<why>Munge (?:en|de)code failed: .+|Protocol authentication error|Failed to (?:access|connect to) "
+        r"\S*munge\S*.*|Invalid authentication credential|If munged is up)",
+        example='srun: error: Munge encode failed: Failed to access "/run/munge/munge.socket.2": No such file or '
+        "directory",
+        what="Slurm's authentication (munge) failed: {why}",
+        advice="munged must run on this machine with the cluster's key, and the clocks must agree: report the node; "
+        "in a "
+        "container mount /run/munge",
+    ),
+    line_rule(
+        key="output-missing",
+        pattern=r"Could not open std(?:out|err|in) file (?P<path>.+?): (?P<why>.+)|Unable to open (?:std|IO).*: "
+        r"(?P<how>.+)",
+        example="slurmstepd: error: Could not open stdout file /logs/17.out: No such file or directory",
+        what="the node could not open the job's output: {path} {why}{how}",
+        advice="make the folder before you submit the job, on a file system that the nodes share",
     ),
     _launch_failed(
         pattern=r"execve\(\): (?P<path>\S*/slurm_script): No such file or directory",

@@ -6,7 +6,8 @@ from typing import Final
 
 from slurmddp.diagnose.rule_types import EXIT_STATUS, Cause
 
-RESUME: Final = "submit the same name again: it continues from the last checkpoint"
+RESUME: Final = "submit it again; a program that finds its checkpoint continues there"
+"""For a job of a run, the diagnosis names the command instead."""
 
 _resumable = partial(Cause, advice=RESUME, again=True)
 _node_failed = partial(Cause, advice="submit it again without that node: -x NODE; `sinfo -R` names it", again=True)

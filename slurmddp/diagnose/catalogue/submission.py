@@ -17,6 +17,9 @@ _JOB = r"(?:submission failed|allocate resources|allocate failed): "
 _STEP = r"Unable to create step for job \d+: "
 
 _options = partial(line_rule, key="submission-options")
+_any_refusal = partial(
+    line_rule, key="job-refused", what="Slurm refused the job: {why}", again=None, sure="likely", general=True
+)
 _script = partial(line_rule, key="batch-script")
 _silent = partial(
     line_rule, key="controller-silent", what="Slurm's controller did not answer: {why}", again=True, sure="likely"
@@ -52,7 +55,8 @@ RULES: Final = (
     ),
     line_rule(
         key="limit-refused",
-        pattern=r"(?:sbatch|salloc|srun): error: (?P<limit>(?:QOS|Assoc)(?:Max|Min|Grp)\w+)$",
+        pattern=r"(?:sbatch|salloc|srun): error: (?:.*: )?(?P<limit>(?:QOS|Assoc|Max)(?:Max|Min|Grp|GRES|Jobs|Submit|"
+        r"TRES|Cpu|Node|Mem|Wall)\w+)$",
         example="sbatch: error: QOSMaxSubmitJobPerUserLimit",
         what="the job exceeds a limit of its account or QOS: {limit}",
         advice="ask for less, or wait for your other jobs; `sacctmgr show qos` and `sacctmgr show assoc user=$USER` "
@@ -63,6 +67,15 @@ RULES: Final = (
         "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
         "srun",
         "ask for less time, fewer nodes or fewer jobs; `sacctmgr show qos` prints the limits",
+    ),
+    line_rule(
+        key="limit-refused",
+        pattern=rf"{_JOB}(?!Requested time limit is)(?P<why>Job(?:'s| has)? (?:QOS|violates|exceed).*|Requested time "
+        rf"limit exceeds.*|"
+        r".*[Ll]imit .*(?:reached|exceeded).*|.*exceed.* limit.*)",
+        example="salloc: error: Job submit/allocate failed: Job violates accounting policy (job submit limit)",
+        what="Slurm refused the job by a limit of its account, QOS or partition: {why}",
+        advice=f"ask for less, or wait for your other jobs; {_ASSOCIATIONS}; `sacctmgr show qos` prints the limits",
     ),
     line_rule(
         key="nodes-refused",
@@ -139,7 +152,8 @@ RULES: Final = (
     ),
     line_rule(
         key="step-refused",
-        pattern=rf"{_STEP}(?!.*(?:Socket timed out|Zero Bytes|Unable to contact))(?P<why>.+)",
+        pattern=rf"{_STEP}(?!.*(?:Socket timed out|Zero Bytes|Unable to contact|Invalid job id|already "
+        r"completing))(?P<why>.+)",
         example="srun: error: Unable to create step for job 16413634: Invalid generic resource (gres) specification",
         what="srun could not start the ranks: {why}",
         advice="ask in sbatch for what the step uses (-N, --ntasks-per-node, -c, --gpus-per-node)",
@@ -157,6 +171,23 @@ RULES: Final = (
         example="srun: error: Invalid MPI type 'pmix_v3', --mpi=list for acceptable types",
         what="srun and the MPI library have no common way to start ranks",
         advice="`srun --mpi=list` prints the types; torch needs none of them: srun --mpi=none",
+    ),
+    line_rule(
+        key="mpi-type",
+        pattern=r"(?P<why>Couldn't find the specified plugin name for mpi/\S+|[Cc]annot (?:find|create) .*mpi/pmi\S*|"
+        r"mpi/pmi\S+: (?:(?i:error)|value not properly|.*failed).*|PMI2?_Init.*(?:failed|returned).*)",
+        example="srun: error: Couldn't find the specified plugin name for mpi/pmix_v5 looking at all files",
+        what="srun and the MPI library found no common way to start ranks: {why}",
+        advice="`srun --mpi=list` prints the types; load the MPI that was built for this Slurm; torch needs --mpi=none",
+    ),
+    line_rule(
+        key="allocation-ended",
+        pattern=r"(?:Unable to confirm allocation for job \d+|(?:create step for job) \d+): (?P<why>Invalid job id "
+        r"specified|"
+        r"Job/step already completing or completed|Job (?:has )?(?:is )?(?:no longer|expired|revoked).*)",
+        example="srun: error: Unable to confirm allocation for job 17: Invalid job id specified",
+        what="the allocation that srun uses has ended or does not exist: {why}",
+        advice="`env | grep SLURM_JOB_ID` shows which it uses: unset it, and submit or allocate again",
     ),
     _silent(
         pattern=r"(?:error: |failed: |job \d+: )(?:\w+ )*?"
@@ -206,5 +237,19 @@ RULES: Final = (
         example="sbatch: error: Invalid --time specification",
         what="an option of the job is wrong: {why}",
         advice="correct it on the command line or in the #SBATCH lines; a time is minutes or D-HH:MM:SS",
+    ),
+    _any_refusal(
+        pattern=r"(?:sbatch|salloc): error: (?!Batch job submission failed|.*\b(?:[Rr]etry|"
+        r"(?i:warning)))\W*(?P<why>\w.+)",
+        example="sbatch: error: !!! slurm_job_submit ERROR: submitted a job to a gpu32 partition, without specifying a "
+        "GPU32 Account.",
+        advice="these may be the words of the site's own filter: correct what they name (--account, --partition, "
+        "--time)",
+    ),
+    _any_refusal(
+        pattern=rf"{_JOB}(?P<why>.+)|(?:srun|sbatch|salloc): fatal: (?P<fatal>.+)",
+        example="srun: error: Unable to allocate resources: Requested nodes are busy",
+        what="Slurm refused the job: {why}{fatal}",
+        advice=f"correct the option that it names; {_PARTITIONS}; {_ASSOCIATIONS}",
     ),
 )

@@ -1,0 +1,126 @@
+"""The failures of several runs: what they have in common, and what they cost. Reads the runs' files; asks no Slurm."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from slurmddp.diagnose.diagnosis import diagnose_attempt, diagnose_set_up
+from slurmddp.diagnose.rule_types import Diagnosis
+from slurmddp.exit_codes import DONE, FENCED, STOPPED
+from slurmddp.runs.exit_records import read_batch_record
+from slurmddp.runs.history import Attempt, Event, read_outline
+from slurmddp.runs.layout import RunDir
+from slurmddp.runs.submissions import submissions
+from slurmddp.runs.supervisor_records import read_supervision
+from slurmddp.text import format_table
+
+_NO_FAILURE: Final = (DONE, STOPPED, FENCED)
+_RECENT: Final = 5
+"""A failure is compared with so many before it."""
+_SEARCHED_RUNS: Final = 50
+"""They are looked for in so many runs, those that changed last."""
+_SHOWN_NODES: Final = 4
+_HOUR_S: Final = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """One attempt that failed."""
+
+    run: str
+    job: str
+    time: float
+    """When it ended, in seconds since 1970."""
+    diagnosis: Diagnosis
+    nodes: tuple[str, ...]
+    """The node of the first rank that failed; empty if it is not known."""
+    lost_gpu_hours: float
+    """The time since its last checkpoint, or since its start, times its ranks."""
+
+
+def find_failures(runs: Sequence[RunDir], *, since: float) -> Iterator[Failure]:
+    """Yield the attempts and the set-ups of these runs that failed after a time, in seconds since 1970."""
+    for run in runs:
+        for record in submissions(run):
+            ended = read_batch_record(run.batch_record(record["job"]))
+            if ended and ended.time >= since:
+                found = diagnose_set_up(run, record["job"])
+                yield Failure(
+                    run=run.path.name, job=record["job"], time=ended.time, diagnosis=found, nodes=(), lost_gpu_hours=0.0
+                )
+        for attempt in read_outline(run).attempts:
+            end = next(
+                (event for event in attempt.all("attempt_end") if event.count("status") not in _NO_FAILURE), None
+            )
+            if end and end.time >= since:
+                yield _read_failure(run, attempt, end)
+
+
+def _read_failure(run: RunDir, attempt: Attempt, end: Event) -> Failure:
+    found = diagnose_attempt(run, attempt.job, attempt.name, read_supervision(run, attempt.job))
+    begin, ranks = attempt.last("checkpoint") or attempt.events[0], attempt.last("start")
+    return Failure(
+        run=run.path.name,
+        job=attempt.job,
+        time=end.time,
+        diagnosis=found,
+        nodes=(found.host,) if found.host else (),
+        lost_gpu_hours=max(0.0, end.time - begin.time) * (ranks.count("world_size") if ranks else 0) / _HOUR_S,
+    )
+
+
+def compare_with_others(found: Diagnosis, run: RunDir) -> Diagnosis:
+    """Return the diagnosis with what recent failures of other runs in the same folder have in common with it."""
+    others = sorted(find_failures(_recent_siblings(run), since=0.0), key=lambda failure: failure.time)[-_RECENT:]
+    words = [found.others] if found.others else []
+    same_node = [failure for failure in others if found.host and found.host in failure.nodes]
+    if same_node:
+        words.append(
+            f"{found.host} had a part in {len(same_node)} of the {len(others)} failures of other runs before it"
+        )
+    same = sorted(
+        {other.run for other in others if (other.diagnosis.cause, other.diagnosis.what) == (found.cause, found.what)}
+    )
+    if same:
+        words.append(f"the same in {', '.join(same)}")
+    return replace(found, others="; ".join(words))
+
+
+def _recent_siblings(run: RunDir) -> list[RunDir]:
+    folder = (run.sweep or run).path.parent
+    paths = [path for path in folder.iterdir() if path.is_dir() and path != run.path]
+    newest = sorted(paths, key=lambda path: path.stat().st_mtime, reverse=True)[:_SEARCHED_RUNS]
+    return [RunDir(path) for path in newest]
+
+
+def format_failures(failures: Sequence[Failure]) -> list[str]:
+    """Return a table with a row for each cause, the costliest first; below it the nodes with several failures."""
+    by_cause: dict[str, list[Failure]] = {}
+    for failure in failures:
+        by_cause.setdefault(failure.diagnosis.cause, []).append(failure)
+    ordered = sorted(by_cause.items(), key=lambda item: (-sum(one.lost_gpu_hours for one in item[1]), item[0]))
+    rows = [
+        [
+            cause,
+            str(len(group)),
+            f"{sum(one.lost_gpu_hours for one in group):.3g}",
+            _list_nodes(group),
+            ", ".join(dict.fromkeys(one.run for one in group)),
+        ]
+        for cause, group in ordered
+    ]
+    table = format_table([["CAUSE", "FAILURES", "GPU-HOURS LOST", "NODES", "RUNS"], *rows], right=(1, 2))
+    nodes = Counter(node for failure in failures for node in failure.nodes)
+    repeated = [
+        f"{node} had a part in {number} of {len(failures)} failures"
+        for node, number in nodes.most_common()
+        if number > 1
+    ]
+    return [line.rstrip() for line in table] + repeated[:_SHOWN_NODES]
+
+
+def _list_nodes(group: Sequence[Failure]) -> str:
+    found = list(dict.fromkeys(node for failure in group for node in failure.nodes))
+    more = f" and {len(found) - _SHOWN_NODES} more" if len(found) > _SHOWN_NODES else ""
+    return ", ".join(found[:_SHOWN_NODES]) + more

@@ -1,0 +1,78 @@
+"""Failures of several runs: what they cost, and what they have in common."""
+
+import json
+
+import pytest
+
+from slurmddp import cli
+from slurmddp.diagnose import compare_with_others, find_failures, format_failures
+from slurmddp.diagnose.diagnosis import diagnose_attempt
+from slurmddp.runs.layout import RunDir, append_record
+
+BEGAN = 1_795_300_000.0
+
+
+def make_run(tmp_path, name, job, *, host, error, began=BEGAN):
+    """Leave a run of two ranks that trained for an hour, saved, trained for half an hour, and failed."""
+    run = RunDir(tmp_path / "jobs" / name)
+    run.create()
+    append_record(run.submissions, {"job": job, "time": "2026-11-21T12:00:00Z"})
+    run.attempt(job, "0.0").mkdir(parents=True)
+    run.rank_log(job, "0.0", 1).write_text(f"Traceback (most recent call last):\n  File 'a'\n{error}\n")
+    run.rank_record(job, "0.0", 1).write_text(f"77 rank 1 on {host}: {error}\n")
+    head = {"job": job, "attempt": "0.0", "host": "n1"}
+    for after_s, kind, fields in (
+        (0, "attempt_start", {"nodes": "n[1-2]", "log_offset": 0, "allocated": None}),
+        (1, "start", {"rank": 0, "world_size": 2}),
+        (3600, "checkpoint", {"rank": 0, "step": 10}),
+        (5400, "attempt_end", {"status": 77, "reason": "rank 1"}),
+        (5400, "job_end", {"status": 77, "reason": "rank 1"}),
+    ):
+        append_record(run.events, {"time": began + after_s, "event": kind, "rank": None, **head, **fields})
+    return run
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return [
+        make_run(tmp_path, "a", "11", host="n17", error="ValueError: label 12"),
+        make_run(tmp_path, "b", "12", host="n17", error="ValueError: label 12"),
+        make_run(tmp_path, "c", "13", host="n4", error="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate"),
+        make_run(tmp_path, "d", "14", host="n17", error="KeyError: 'x'", began=BEGAN - 10 * 86400),
+    ]
+
+
+def test_a_table_has_causes_nodes_and_the_gpu_hours_since_the_last_checkpoint(runs):
+    found = list(find_failures(runs, since=BEGAN - 86400))
+    assert [(one.run, one.nodes, one.lost_gpu_hours) for one in found] == [
+        ("a", ("n17",), 1.0), ("b", ("n17",), 1.0), ("c", ("n4",), 1.0),
+    ]  # fmt: skip
+    lines = [line.split() for line in format_failures(found)]
+    assert lines[1] == ["exception", "2", "2", "n17", "a,", "b"]
+    assert lines[2] == ["gpu-memory", "1", "1", "n4", "c"]
+    assert " ".join(lines[3]) == "n17 had a part in 2 of 3 failures"
+
+
+def test_a_failure_is_compared_with_those_of_other_runs(runs):
+    found = compare_with_others(diagnose_attempt(runs[0], "11", "0.0", ()), runs[0])
+    assert found.others.endswith("n17 had a part in 2 of the 3 failures of other runs before it; the same in b")
+    assert "n4" not in compare_with_others(diagnose_attempt(runs[2], "13", "0.0", ()), runs[2]).others
+
+
+def test_a_set_up_that_failed_is_counted(runs):
+    runs[0].batch_record("11").write_text("127 set-up failed with status 127: module load nosuch/1\n")
+    found = [one for one in find_failures(runs[:1], since=0.0) if not one.nodes]
+    assert [one.lost_gpu_hours for one in found] == [0.0]
+    assert "module load nosuch/1" in found[0].diagnosis.what or "module" in found[0].diagnosis.evidence[0].text
+
+
+@pytest.mark.usefixtures("runs")
+def test_the_command_prints_all_failures_of_the_last_days(capsys):
+    assert cli._run(["diagnose", "--all", "--since", "100000d", "--json"]) == 0
+    assert [one["run"] for one in json.loads(capsys.readouterr().out)] == ["a", "b", "c", "d"]
+    assert cli._run(["diagnose", "--all", "--since", "soon"]) == 2
+    assert "is not a number of days, hours or minutes, as in 7d" in capsys.readouterr().err
+    assert cli._run(["diagnose", "--all", "a"]) == 2
+    assert "leave it out" in capsys.readouterr().err
