@@ -5,7 +5,8 @@
 # make chaos   a quarter of an hour of random faults; RUNS=N trainings of each size (6)
 # make frameworks   public programs, fetched by git: each started, stopped in three ways, compared with torchrun
 # make check   formatting, lint and types
-# make bench   benchmarks, each a ratio measured in one run
+# make bench   benchmarks beside submitit, torchx and others, into docs/benchmarks.md; ARGS='startup save' for some parts
+#              not in it: python benchmarks/gpu.py, on a machine with a GPU
 # make docs    the site of docs/ in site/: open site/index.html; a warning is an error
 .ONESHELL:
 SHELL := /bin/bash
@@ -73,8 +74,13 @@ check: $(VENV)/installed
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(VENV)/installed slurm
-	@for benchmark in benchmarks/*.py; do PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python "$$benchmark"; done
+.venv-bench/installed: benchmarks/requirements.txt
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/pip install --quiet --disable-pip-version-check -r $<
+	touch $@
+
+bench: $(VENV)/installed .venv-bench/installed slurm
+	@PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python benchmarks/run.py $(ARGS)
 
 docs: $(VENV)/installed
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'

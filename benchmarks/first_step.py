@@ -1,68 +1,71 @@
-"""How soon 2 x 8 ranks have taken their first step: one interpreter a rank (srun) against one a node (fork).
+"""How soon the ranks of a job have taken their first step, from the first process of the job on a node.
 
     python benchmarks/first_step.py
 
-Each round submits a small DDP program by both launchers on a sandbox of this machine. Measured is the time from the
-supervisor's start of the ranks to the end of rank 0's first optimizer step. A ratio of at most 0.25 is wanted.
+Each round submits a small DDP program in every way; Slurm's Prolog, which runs before any script, notes the beginning.
 """
 
-import os
-import statistics
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
-
-from slurmddp import sandbox
-from slurmddp.runs.layout import read_records
+from cluster import Cluster, running, until
+from launches import OURS, PEERS_STARTS, TRAININGS, Launch, Start
+from rows import Row, Samples, in_turn, print_rows, span
 
 ROUNDS = 3
-LAUNCHERS = ("srun", "fork")
+FORK, SRUN, TORCHRUN = OURS
+LARGE = 32
 
 
-PROGRAM = """
-import time
-import torch
-import torch.distributed as dist
-
-dist.init_process_group("gloo")
-model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 10))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-torch.nn.functional.cross_entropy(model(torch.randn(8, 64)), torch.randint(10, (8,))).backward()
-optimizer.step()
-print(f"first step at {time.time()}", flush=True)
-dist.barrier()
-dist.destroy_process_group()
-"""
+def seconds_to_first_step(cluster: Cluster, start: Start, ranks: int) -> float:
+    mark = cluster.folder / "first-step"
+    mark.unlink(missing_ok=True)
+    job = start(cluster, Launch(TRAININGS / "one_step.py", (str(mark),), nodes=2, ranks=ranks))
+    until(lambda: mark.exists() or not cluster.is_alive(job))
+    took = float(mark.read_text()) - cluster.begin_of(job)
+    cluster.wait_for_end(job)
+    return took
 
 
-def seconds_to_first_step(launcher: str, folder: Path, environment: dict[str, str]) -> float:
-    name = f"{launcher}-{len(list(folder.glob('jobs/*')))}"
-    command = [str(Path(sys.executable).parent / "slurmddp"), "submit", "--nodes", "2", "--gpus-per-node", "8"]
-    command += ["--launcher", launcher, "--name", name, "--wait", "train.py"]
-    subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
-    run = folder / "jobs" / name
-    first_step = next(run.glob("logs/*/0.0/0.out")).read_text().split("first step at ")[1].split()[0]
-    started = next(event for event in read_records(run / "events.jsonl") if event["event"] == "attempt_start")
-    return float(first_step) - float(started["time"])
+def measure(cluster: Cluster, ranks: int, starts: dict[str, Start]) -> dict[str, Samples]:
+    measures = {
+        name: lambda start=start: seconds_to_first_step(cluster, start, ranks) for name, start in starts.items()
+    }
+    return in_turn(measures, ROUNDS)
 
 
-def main() -> None:
-    plan = sandbox.Plan(name=f"benchmark-{os.getpid()}", nodes=2, gpus_per_node=8, cpus_per_node=16)
-    cluster = sandbox.up(plan, die_with_parent=True)
-    times: dict[str, list[float]] = {launcher: [] for launcher in LAUNCHERS}
-    environment = {**os.environ, **cluster.environment(), "OMP_NUM_THREADS": "1"}
-    try:
-        with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "train.py").write_text(PROGRAM)
-            for _ in range(ROUNDS):
-                for launcher in LAUNCHERS:
-                    times[launcher].append(seconds_to_first_step(launcher, Path(folder), environment))
-    finally:
-        cluster.down()
-    srun, fork = (statistics.median(times[launcher]) for launcher in LAUNCHERS)
-    print(f"first step by fork: {fork / srun:.2f} times srun ({fork:.1f} s against {srun:.1f} s, 2 x 8 ranks)")
+def compared(ranks: int, taken: dict[str, Samples], ours: str, *others: str, wanted: str = "") -> Row:
+    name = f"start to first step, 2 x {ranks}, {ours.removeprefix('slurmddp, ')}"
+    return Row(name=name, unit="s", ours=taken[ours], peers={each: taken[each] for each in others}, wanted=wanted)
+
+
+def small_rows(cluster: Cluster) -> list[Row]:
+    taken = measure(cluster, 1, {**OURS, **PEERS_STARTS})
+    return [compared(1, taken, ours, *PEERS_STARTS) for ours in (SRUN, FORK)]
+
+
+def node_rows(taken: dict[str, Samples]) -> list[Row]:
+    return [
+        compared(8, taken, FORK, SRUN, *PEERS_STARTS, wanted=f"at most 0.12 of {SRUN}"),
+        compared(8, taken, SRUN, "sbatch and srun", "submitit"),
+        compared(8, taken, TORCHRUN, "srun torchrun", "torchx"),
+    ]
+
+
+def large_row(cluster: Cluster, at_eight: dict[str, Samples]) -> Row:
+    """Measure fork alone: two cores would import torch 64 times for each of the others."""
+    taken = measure(cluster, LARGE, {FORK: OURS[FORK]})
+    others = {
+        name: f"not measured here: {span(samples)} s at 2 x 8 already"
+        for name, samples in at_eight.items()
+        if name != FORK
+    }
+    return Row(name=f"start to first step, 2 x {LARGE}, fork", unit="s", ours=taken[FORK], peers=others)
+
+
+def rows() -> list[Row]:
+    with running(nodes=2, cpus_per_node=2 * LARGE) as cluster:
+        small = small_rows(cluster)
+        at_eight = measure(cluster, 8, {**OURS, **PEERS_STARTS})
+        return [*small, *node_rows(at_eight), large_row(cluster, at_eight)]
 
 
 if __name__ == "__main__":
-    main()
+    print_rows(rows())

@@ -1,18 +1,14 @@
 """What a step of the bundled worker costs, against a hand-written DDP loop, Lightning's Trainer and Accelerate.
 
-    python benchmarks/loop.py [RANKS]
+    python benchmarks/loop.py
 
 The same small classifier on the same samples in memory, on the CPU. Lightning's `fit` runs from end to end; at every
 twentieth batch that it asks for, the other loops take as many steps, in the same processes and in changing order, so
 that all see the same machine.
-Prints the median of the ratios of neighbouring blocks, and the middle half of them. Wanted: at most 1.02 times the
-hand-written loop, and less than 1 times Lightning and Accelerate.
 """
 
 import itertools
 import os
-import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +17,8 @@ from itertools import count, islice
 import lightning.pytorch as lightning
 import torch
 from accelerate import Accelerator
+from blocks import block_s, in_ms, run_ranks, say_block
+from rows import Row, print_rows
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -33,8 +31,8 @@ from slurmddp.worker.task import InMemory, Task
 BLOCKS, STEPS = 80, 20
 """Of each loop, and in each block."""
 WIDTH, BATCH, SAMPLES = 512, 64, 2**14
-OTHERS = {"hand-written": 1.02, "Lightning": 1.0, "Accelerate": 1.0}
-"""What the worker is measured against, and the ratio that is wanted."""
+PEERS = ("a hand-written loop", "Lightning", "Accelerate")
+WANTED = "at most 1.01 of a hand-written loop; at most 1 of Lightning; at most 1 of Accelerate"
 
 Batch = tuple[Tensor, Tensor]
 
@@ -145,7 +143,7 @@ class Batches:
 
 
 def measure() -> None:
-    """Print, on rank 0, a line for each block: seconds of a step in each loop."""
+    """Say, for each block, the seconds of a step in each loop."""
     options = WorkerOptions(batch_size=BATCH, gradient_as_bucket_view=True, lr=0.01, epochs=2**20)
     with slurmddp.init("cpu") as ddp:
         task = Classes(options)
@@ -155,8 +153,8 @@ def measure() -> None:
         turns = itertools.cycle(itertools.permutations(range(len(loops))))
 
         def interlude(lightning_s: float) -> None:
-            seconds = {number: _block_s(loops[number]) for number in next(turns)}
-            ddp.print("BLOCK", seconds[0], seconds[1], lightning_s, seconds[2])
+            seconds = {number: block_s(loops[number], STEPS) for number in next(turns)}
+            say_block(ddp, seconds[0], seconds[1], lightning_s, seconds[2])
 
         trainer = lightning.Trainer(
             accelerator="cpu",
@@ -171,27 +169,11 @@ def measure() -> None:
         trainer.fit(Classifier(), Batches(batches, interlude))
 
 
-def _block_s(loop: Iterator[None]) -> float:
-    begin = time.perf_counter()
-    next(loop)
-    return (time.perf_counter() - begin) / STEPS
-
-
-def main(ranks: str = "2") -> None:
-    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", __file__]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run([*words, "rank"], check=True, stdout=subprocess.PIPE, text=True, env=environment)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("BLOCK")]
-    ours, *others = zip(*(map(float, line.split()[1:]) for line in lines[1:]), strict=True)
-    for (name, wanted), theirs in zip(OTHERS.items(), others, strict=True):
-        ratios = [mine / other for mine, other in zip(ours, theirs, strict=True)]
-        low, middle, high = statistics.quantiles(ratios)
-        print(
-            f"a step of the worker, {ranks} ranks: {middle:.3f} times {name}, {low:.3f} to {high:.3f} "
-            f"({statistics.median(ours) * 1000:.2f} ms against {statistics.median(theirs) * 1000:.2f} ms; "
-            f"at most {wanted} is wanted)"
-        )
+def rows() -> list[Row]:
+    ours, *others = map(in_ms, run_ranks(__file__))
+    peers = dict(zip(PEERS, others, strict=True))
+    return [Row(name="a step of the bundled worker, 2 ranks", unit="ms", ours=ours, peers=peers, wanted=WANTED)]
 
 
 if __name__ == "__main__":
-    measure() if sys.argv[1:2] == ["rank"] else main(*sys.argv[1:])
+    measure() if sys.argv[1:2] == ["rank"] else print_rows(rows())

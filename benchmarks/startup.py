@@ -1,70 +1,95 @@
-"""How long the command line takes to answer, against the import of the libraries it stands on; the supervisor's start.
+"""How soon the command line answers, against the libraries it stands on and against the peers' start.
 
     python benchmarks/startup.py
 
-Prints the ratio of medians, commands in turn, so that both see the same machine: at most 1.5 is wanted. Of the
-supervisor it prints the CPU time up to its options, beside that of an empty Python: less than 0.1 s is wanted.
+The programs run in turn, so that all see the same machine. `status` and what it is measured against ask a real Slurm.
 """
 
-import os
 import resource
-import statistics
 import subprocess
 import sys
-import time
-from pathlib import Path
+from functools import partial
+
+from cluster import Cluster, running
+from programs import ENVIRON, PEERS_PYTHON, SLURMDDP, TORCHX, run_seconds
+from rows import Row, in_turn, measured_row, print_rows
 
 ROUNDS = 15
-ENVIRONMENT = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
-"""Both sides find their modules compiled, as after an installation."""
-BASELINE = [sys.executable, "-c", "import click, jinja2"]
-PROGRAM = [str(Path(sys.executable).parent / "slurmddp")]
-MEASURED = {
-    "slurmddp --help": [*PROGRAM, "--help"],
-    "slurmddp render": [*PROGRAM, "render", "--nodes", "2", "--gpus-per-node", "8"],
+LIBRARIES = "import click, jinja2"
+WANTED = f"at most 1.3 of {LIBRARIES}"
+COMMANDS = {
+    "slurmddp --help": [SLURMDDP, "--help"],
+    "slurmddp render": [SLURMDDP, "render", "--nodes", "2", "--gpus-per-node", "8"],
+}
+OTHERS = {
+    LIBRARIES: [sys.executable, "-c", LIBRARIES],
+    "torchx --help": [TORCHX, "--help"],
+    "import submitit": [PEERS_PYTHON, "-c", "import submitit"],
 }
 
 SUPERVISOR = [sys.executable, "-P", "-u", "-m", "slurmddp.batch", "--protocol=1", "--signal-lead=120"]
 """Outside of a job it ends when it has read its options."""
-BARE = [sys.executable, "-c", ""]
+SUPERVISOR_STATUS = 2
 
 
-def seconds(command: list[str]) -> float:
-    begin = time.perf_counter()
-    subprocess.run(command, check=True, capture_output=True, env=ENVIRONMENT)
-    return time.perf_counter() - begin
+def command_rows() -> list[Row]:
+    commands = {**COMMANDS, **OTHERS}
+    taken = in_turn({name: partial(run_seconds, words) for name, words in commands.items()}, ROUNDS, warm_up=True)
+    others = {name: taken[name] for name in OTHERS}
+    return [Row(name=name, unit="s", ours=taken[name], peers=others, wanted=WANTED) for name in COMMANDS]
+
+
+def status_row(cluster: Cluster) -> Row:
+    """Measure `status` of one waiting job, of which each peer is asked, too."""
+    job = submit_waiting_job(cluster)
+    submitit = f"import submitit; print(submitit.SlurmJob(folder='.', job_id='{job}').state)"
+    commands = {
+        "squeue": ["squeue", f"--jobs={job}"],
+        "submitit's Job.state": [PEERS_PYTHON, "-c", submitit],
+    }
+    return measured_row(
+        "slurmddp status, one job",
+        "s",
+        lambda: run_seconds([SLURMDDP, "status"], cluster.environ, cluster.folder),
+        {
+            **{name: partial(run_seconds, words, cluster.environ, cluster.folder) for name, words in commands.items()},
+            "torchx status": "no: it asks sacct alone, and this Slurm has no accounting",
+        },
+        rounds=ROUNDS,
+        warm_up=True,
+    )
+
+
+def submit_waiting_job(cluster: Cluster) -> str:
+    cluster.occupy()
+    return cluster.run([SLURMDDP, "submit", "--name", "waits"]).strip()
 
 
 def cpu_seconds(command: list[str], status: int) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    ended = subprocess.run(command, check=False, capture_output=True, env=ENVIRONMENT).returncode
+    ended = subprocess.run(command, check=False, capture_output=True, env=ENVIRON).returncode
     if ended != status:
         sys.exit(f"{command} ended with {ended}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-def measure_supervisor() -> None:
-    cpu_seconds(SUPERVISOR, 2)
-    pairs = [(cpu_seconds(BARE, 0), cpu_seconds(SUPERVISOR, 2)) for _ in range(ROUNDS)]
-    bare, supervisor = map(statistics.median, zip(*pairs, strict=True))
-    print(f"slurmddp.batch: {supervisor:.3f} s of CPU, a Python alone {bare:.3f} s")
+def supervisor_row() -> Row:
+    return measured_row(
+        "start of the supervisor, time of a CPU",
+        "s",
+        lambda: cpu_seconds(SUPERVISOR, SUPERVISOR_STATUS),
+        {"an empty Python": lambda: cpu_seconds([sys.executable, "-c", ""], 0)},
+        rounds=ROUNDS,
+        warm_up=True,
+        wanted="at most 0.1 s",
+    )
 
 
-def main() -> None:
-    times: dict[str, list[float]] = {"baseline": [], **{name: [] for name in MEASURED}}
-    for command in MEASURED.values():
-        seconds(command)
-    for _ in range(ROUNDS):
-        times["baseline"].append(seconds(BASELINE))
-        for name, command in MEASURED.items():
-            times[name].append(seconds(command))
-    base = statistics.median(times["baseline"])
-    for name in MEASURED:
-        measured = statistics.median(times[name])
-        print(f"{name}: {measured / base:.2f} times `import click, jinja2` ({measured:.3f} s against {base:.3f} s)")
-    measure_supervisor()
+def rows() -> list[Row]:
+    with running(nodes=1) as cluster:
+        return [*command_rows(), status_row(cluster), supervisor_row()]
 
 
 if __name__ == "__main__":
-    main()
+    print_rows(rows())

@@ -17,13 +17,20 @@ from slurmddp.text import quote_value
 
 if TYPE_CHECKING:
     from slurmddp.config.job_array import Array
+    from slurmddp.script.environment import Environment
     from slurmddp.script.snapshot import Code
 
 
-def build_script(spec: JobSpec, code: "Code | None" = None, array: "Array | None" = None) -> bytes:
+def build_script(
+    spec: JobSpec,
+    code: "Code | None" = None,
+    array: "Array | None" = None,
+    environment: "Environment | None" = None,
+) -> bytes:
     """Return the batch script of a job.
 
-    `code` is the code of a job with a snapshot; it is read here when it is not given. `array` has the programs of an
+    `code` is the code of a job with a snapshot, `environment` that of a job which stages it; they are read here when
+    they are not given. `array` has the programs of an
     array's tasks. Raises UsageError when the training script or the data is missing, and for the user's own shell
     lines that bash cannot parse.
     """
@@ -33,8 +40,12 @@ def build_script(spec: JobSpec, code: "Code | None" = None, array: "Array | None
         from slurmddp.script.snapshot import read_code  # noqa: PLC0415 most jobs have no snapshot, and its import slows down every start
 
         code = read_code(spec)
+    if environment is None and spec.stage_env:
+        from slurmddp.script.environment import read_environment  # noqa: PLC0415 most jobs stage none, as above
+
+        environment = read_environment(spec)
     run = RunDir.named(spec.runs_dir, spec.job_name)
-    script = render(spec, reset_number=run.next_reset, code=code, array=array)
+    script = render(spec, reset_number=run.next_reset, code=code, array=array, environment=environment)
     _check_shell("--setup-file", Path(spec.setup_file).read_text("utf-8") if spec.setup_file else "")
     _check_shell("--setup", "\n".join(spec.setup))
     _check_shell("--template", script if spec.template else "")
@@ -51,7 +62,7 @@ def check_program(spec: JobSpec) -> None:
     elif spec.no_python:
         _check_executable(spec.command[0])
     else:
-        _check_script(script_of(spec.command))
+        _check_script(script_of(spec.command), spec.runs_dir)
 
 
 def check_environment(spec: JobSpec) -> None:
@@ -94,9 +105,15 @@ def _may_be_inside(spec: JobSpec, path: str | None) -> bool:
     return spec.container is not None and path is not None and path.startswith("/")
 
 
-def _check_script(path: str | None) -> None:
+def _check_script(path: str | None, runs_dir: str) -> None:
     if path is None or Path(path).is_file():
         return
+    from slurmddp.runs.resume import is_resumable, resume_command  # noqa: PLC0415 needed only when something is wrong
+
+    if is_resumable(run := RunDir.named(runs_dir, path)):
+        raise UsageError(
+            f"COMMAND: {quote_value(path)} is a run, and no script; to resume it, type: {resume_command(run)}"
+        )
     if Path(path).is_dir():
         raise UsageError(f"COMMAND: {quote_value(path)} is a folder; name a script, as in: {path.rstrip('/')}/train.py")
     raise UsageError(f"COMMAND: there is no file {quote_value(path)} in {Path.cwd()}; {suggest_file(path)}")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import jinja2
 import msgspec
+from jinja2 import nodes
 from jinja2.bccache import Bucket
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
@@ -21,7 +22,7 @@ from slurmddp import variables
 from slurmddp.batch.arguments import Options, build_arguments
 from slurmddp.config import container
 from slurmddp.config.job_files import explain_unreadable
-from slurmddp.config.job_spec import CHECKPOINT_WORD, JobSpec, check_line_end
+from slurmddp.config.job_spec import CHECKPOINT_WORD, NODE_TMPDIR, JobSpec, check_line_end
 from slurmddp.config.python_env import environment_of
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
@@ -32,6 +33,7 @@ from slurmddp.version import __version__
 
 if TYPE_CHECKING:
     from slurmddp.config.job_array import Array
+    from slurmddp.script.environment import Environment
     from slurmddp.script.snapshot import Code
 
 BASE: Final = "base.sbatch.j2"
@@ -45,7 +47,7 @@ _TASK_PROGRAM: Final = '"${slurmddp_program[@]}"'
 _MODULES = """\
 # A shell function that zsh, for one, does not hand down; MODULESHOME is Lmod's and Environment Modules' own.
 # shellcheck disable=SC1091
-[ "$(type -t module)" ] || source "${MODULESHOME:-/usr/share/modules}/init/bash" || true"""
+[ "$(type -t module)" ] || source "${MODULESHOME:-/usr/share/modules}/init/bash" 2>/dev/null || true"""
 
 
 def render(
@@ -54,20 +56,22 @@ def render(
     reset_number: int = 1,
     code: "Code | None" = None,
     array: "Array | None" = None,
+    environment: "Environment | None" = None,
     single_attempt: bool = False,
 ) -> str:
     """Return the script of a job, or the commands to type with `--launcher manual`. The same job gives the same text.
 
     `reset_number` is the number of this `--reset` in the run, `code` the code of a job with a snapshot, `array` the
-    programs of an array's tasks. With `single_attempt` the script is for an existing allocation: it starts the ranks
-    once. Raises UsageError for a template or a set-up file that cannot be used.
+    programs of an array's tasks, `environment` that of a job which stages it. With `single_attempt` the script is for
+    an existing allocation: it starts the ranks once. Raises UsageError for a template or a set-up file that cannot be
+    used.
     """
-    environment, context = _environment(), _context(spec, reset_number, code, array, single_attempt=single_attempt)
+    templates = _environment()
+    context = _context(spec, reset_number, code, array, environment, single_attempt=single_attempt)
     try:
         if spec.launcher == "manual":
-            return environment.get_template(MANUAL).render(context | _manual_context(spec))
-        template = environment.from_string(_read(spec.template, "--template")) if spec.template else None
-        script = (template or environment.get_template(BASE)).render(context)
+            return templates.get_template(MANUAL).render(context | _manual_context(spec))
+        script = _template(templates, spec.template).render(context)
     except jinja2.TemplateError as error:
         raise UsageError(_template_message(spec.template, error)) from error
     except Exception as error:
@@ -101,7 +105,7 @@ def render_callables(spec: JobSpec, callables: Callables) -> str:
 
     Raises UsageError for a value that a script cannot have.
     """
-    context = _context(spec, 1, None, None) | {
+    context = _context(spec, 1, None, None, None) | {
         "run_dir_word": _path_word(callables.folder),
         "supervisor_python": quoting.shell(_host_python(callables.python)),
         "supervisor_words": tuple(
@@ -149,8 +153,14 @@ class _CompiledTemplates(jinja2.FileSystemBytecodeCache):
                 Path(self._get_cache_filename(bucket)).chmod((TEMPLATES / BASE).stat().st_mode & 0o666)
 
 
-def _environment() -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
+class _Environment(ImmutableSandboxedEnvironment):
+    """What a block, a macro or `super()` returns was written through the filters already."""
+
+    concat = staticmethod(lambda parts: quoting.Quoted("".join(parts)))
+
+
+def _environment() -> _Environment:
+    environment = _Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         bytecode_cache=_CompiledTemplates(str(TEMPLATES / "__pycache__"), "%s.cache"),
         undefined=jinja2.StrictUndefined,
@@ -170,6 +180,35 @@ def _environment() -> ImmutableSandboxedEnvironment:
     return environment
 
 
+def _template(environment: _Environment, path: str | None) -> jinja2.Template:
+    """Return the base template, or that of `--template`; raises UsageError for a block that the base does not have."""
+    base = environment.get_template(BASE)
+    if path is None:
+        return base
+    try:
+        source = _read(path, "--template")
+    except UsageError as error:
+        raise UsageError(f"{error}; the template to extend is {TEMPLATES / BASE}") from error
+    tree = environment.parse(source)
+    unknown = [node for node in tree.body if isinstance(node, nodes.Block) and node.name not in base.blocks]
+    if unknown and any(tree.find_all(nodes.Extends)):
+        raise UsageError(
+            f"template {quote_value(path)}, line {unknown[0].lineno}: {BASE} has no block "
+            f"{quote_value(unknown[0].name)}; its blocks are {', '.join(base.blocks)}, see {TEMPLATES / BASE}"
+        )
+    for block in tree.find_all(nodes.Block):
+        _end_line(block)
+    return jinja2.Template.from_code(environment, environment.compile(tree), environment.make_globals(None))
+
+
+def _end_line(block: nodes.Block) -> None:
+    """End the last line of a block that is written on one line, for what follows it in the base is another line."""
+    last = block.body[-1] if block.body else None
+    text = last.nodes[-1] if isinstance(last, nodes.Output) else None
+    if isinstance(text, nodes.TemplateData) and not text.data.endswith("\n"):
+        text.data += "\n"
+
+
 def _only_filtered(value: Any) -> Any:
     if isinstance(value, quoting.Quoted | int | jinja2.Undefined):
         return value
@@ -179,9 +218,15 @@ def _only_filtered(value: Any) -> Any:
 
 
 def _context(
-    spec: JobSpec, reset_number: int, code: "Code | None", array: "Array | None", *, single_attempt: bool = False
+    spec: JobSpec,
+    reset_number: int,
+    code: "Code | None",
+    array: "Array | None",
+    environment: "Environment | None",
+    *,
+    single_attempt: bool = False,
 ) -> dict[str, Any]:
-    python = _python(spec)
+    python = python_of(spec)
     options = build_supervisor_options(spec, reset_number, single_attempt=single_attempt)
     return {
         "job": spec,
@@ -191,8 +236,8 @@ def _context(
         "run_variable": quoting.lines(f"${variables.SWEEP_DIR if array else variables.RUN_DIR}"),
         "supervisor_python": quoting.shell(supervisor_python(spec)),
         "supervisor_words": tuple(build_arguments(options)),
-        "python": python,
-        "virtual_environment": None if spec.container or spec.venv else environment_of(python),
+        "python": quoting.lines(f'"${variables.ENVIRONMENT}"/bin/python3') if environment else python,
+        "virtual_environment": None if spec.container or spec.venv or environment else environment_of(python),
         "program": quoting.Quoted(_TASK_PROGRAM) if array or spec.resume_args else _words(spec),
         "first_program": None if array else _words(spec),
         "resumed_program": _resumed_words(spec),
@@ -207,7 +252,8 @@ def _context(
         "variables": [item.partition("=") for item in spec.variables],
         "code": code,
         "teardown_lines": (),
-    } | (_container_context(spec) if spec.container else {})
+        "environment": environment,
+    } | (_container_context(spec) if spec.container else _staging_context(spec, environment))
 
 
 def build_supervisor_options(spec: JobSpec, reset_number: int, *, single_attempt: bool, record: bool = True) -> Options:
@@ -229,7 +275,7 @@ def build_supervisor_options(spec: JobSpec, reset_number: int, *, single_attempt
 
 def supervisor_python(spec: JobSpec) -> str:
     """Return the Python of the supervisor: that of the ranks, but with a container the Python that runs slurmddp."""
-    return spec.supervisor_python or (sys.executable if spec.container else _python(spec))
+    return spec.supervisor_python or (sys.executable if spec.container else python_of(spec))
 
 
 def _path_word(path: str) -> quoting.Quoted:
@@ -251,10 +297,23 @@ def _resumed_words(spec: JobSpec) -> quoting.Quoted | None:
     return quoting.shell_with_variable(words, CHECKPOINT_WORD, quoting.Quoted(checkpoint)) if words else None
 
 
-def _python(spec: JobSpec) -> str:
+def python_of(spec: JobSpec) -> str:
+    """Return the Python of the ranks as the script names it."""
     if spec.container:
         return spec.python or "python3"
     return spec.python or ("python" if spec.conda or spec.venv else sys.executable)
+
+
+def _staging_context(spec: JobSpec, environment: "Environment | None") -> dict[str, Any]:
+    """Return the archive of a job's environment, and the folder of the copies on a node."""
+    if environment is None:
+        return {}
+    given = quoting.lines('"${TMPDIR:-/tmp}"') if spec.stage_env == NODE_TMPDIR else quoting.shell(spec.stage_env)
+    archive = quoting.shell(f"{spec.runs_dir.rstrip('/')}/.environments/{environment.key}.tar")
+    return {
+        "archive_word": archive if spec.runs_dir.startswith("/") else quoting.lines(f'"$PWD"/{archive}'),
+        "stage_word": quoting.lines(f'{given}/slurmddp-"$UID"'),
+    }
 
 
 def _container_context(spec: JobSpec) -> dict[str, Any]:
@@ -289,14 +348,21 @@ def _placeholders(nodes: int) -> tuple[str, ...]:
     return ("localhost",) if nodes == 1 else tuple(f"NODE{number}" for number in range(nodes))
 
 
-def _setup_lines(spec: JobSpec) -> list[quoting.Quoted]:
-    """Return the shell lines that set up the ranks' environment, in their order."""
-    lines = [_MODULES] if spec.module else []
-    lines += [f"module load {quoting.shell(module)}" for module in spec.module]
+def activation_lines(spec: JobSpec) -> list[str]:
+    """Return the shell lines that activate the environment of --conda or --venv."""
+    lines = []
     if spec.conda:
         lines += ['eval "$(conda shell.bash hook)"', f"conda activate {quoting.shell(spec.conda)}"]
     if spec.venv:
         lines += [f"source {quoting.shell(spec.venv.rstrip('/') + '/bin/activate')}"]
+    return lines
+
+
+def _setup_lines(spec: JobSpec) -> list[quoting.Quoted]:
+    """Return the shell lines that set up the ranks' environment, in their order."""
+    lines = [_MODULES] if spec.module else []
+    lines += [f"module load {quoting.shell(module)}" for module in spec.module]
+    lines += activation_lines(spec)
     if spec.setup_file:
         lines += [_read(spec.setup_file, "--setup-file").rstrip("\n")]
         check_line_end(lines[-1], f"--setup-file: {quote_value(spec.setup_file)}")

@@ -196,6 +196,15 @@ def test_only_a_script_has_a_digest():
     assert [script_in(words) for words in (["-m", "pkg"], ["--epochs", "2"], ["--no-python", "./a"], [])] == [""] * 4
 
 
+@pytest.fixture
+def new_versions():
+    """Let the versions be read anew, before and after a test that changes them."""
+    versions.cache_clear()
+    yield
+    versions.cache_clear()
+
+
+@pytest.mark.usefixtures("new_versions")
 def test_a_torch_whose_package_is_another_is_told_with_both(monkeypatch, tmp_path):
     (tmp_path / "torch-9.9.9.dist-info").mkdir()
     (tmp_path / "torch-9.9.9.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: torch\nVersion: 9.9.9\n")
@@ -357,6 +366,7 @@ def test_gpus_are_asked_for_by_what_slurm_says(rank):
     assert not gather_facts(rank, [], {}).gpus_asked
 
 
+@pytest.mark.usefixtures("new_versions")
 def test_a_torch_without_nccl_says_none(monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", "13.0")
     monkeypatch.delattr(torch._C, "_nccl_version", raising=False)

@@ -17,6 +17,7 @@ from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
 from slurmddp.script import render as render_module
+from slurmddp.script.environment import Environment
 from slurmddp.script.render import render
 from slurmddp.submission.sweep_grid import parse, settings, tasks
 
@@ -61,6 +62,33 @@ def contained(runtime: str) -> str:
         command=("train.py",),
     )
     return render(spec).replace(PACKAGE, "/site-packages/slurmddp")
+
+
+def staged(launcher: str) -> str:
+    spec = job(
+        nodes=2,
+        gpus_per_node="8",
+        launcher=launcher,
+        stage_env="/local disk",
+        python="/shared/my venv/bin/python",
+        command=("train.py",),
+    )
+    environment = Environment(Path("/shared/my venv"))
+    environment.__dict__["key"] = "0123456789abcdef"
+    return render(spec, environment=environment)
+
+
+def test_the_script_of_a_staged_environment_is_the_one_on_file_and_clean():
+    file = GOLDEN / "stage-env.sbatch"
+    assert staged("fork") == file.read_text()
+    check_shell(file)
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_every_python_of_the_ranks_is_the_staged_one(launcher):
+    launch = staged(launcher).split("launch() {")[1].split("\n}\n")[0]
+    assert "python3 " not in launch.replace('"$SLURMDDP_ENVIRONMENT"/bin/python3 ', "")
+    assert launch.count("SLURMDDP_ENVIRONMENT") == (2 if launcher == "torchrun" else 1)
 
 
 def swept(launcher: str) -> str:
@@ -227,8 +255,10 @@ def own(tmp_path: Path, text: str) -> JobSpec:
 
 def test_a_template_of_ones_own_extends_ours_by_blocks(tmp_path):
     text = '{% extends "base.sbatch.j2" %}{% block setup %}echo {{ job.partition | shell }}\n{% endblock %}'
+    text += "{% block environment %}{{ super() }}export A=1\n{% endblock %}"
     script = render(own(tmp_path, text))
     assert "\necho 'a\"b'\n" in script
+    assert "export PYTHONUNBUFFERED=1\nexport A=1\n" in script
     assert "srun --kill-on-bad-exit=1" in script
 
 
@@ -236,6 +266,10 @@ def test_a_template_of_ones_own_extends_ours_by_blocks(tmp_path):
     ("text", "message"),
     [
         ("#!/bin/sh\necho {{ job.partition }}", "without a filter"),
+        (
+            '{% extends "base.sbatch.j2" %}\n{% block modules %}{% endblock %}',
+            "line 2: base.sbatch.j2 has no block 'modules'; its blocks are header, .* finish, see /.*base.sbatch.j2",
+        ),
         ("#!/bin/sh\necho {{ job.nothing }}", "no attribute 'nothing'"),
         ("#!/bin/sh\necho {{ nothing }}", "line 2: 'nothing' is undefined"),
         ("#!/bin/sh\n{{ 1 / 0 }}", "line 2: division by zero"),
@@ -403,6 +437,17 @@ def test_each_task_of_an_array_has_its_own_arguments_to_resume(tmp_path):
     assert launched(script, 4, environ, tmp_path) == ["train.py", "--lr", "2", "--resume=a.pt"]
 
 
+def test_a_block_on_one_line_ends_its_line(tmp_path):
+    own = tmp_path / "own.j2"
+    own.write_text("{% extends 'base.sbatch.j2' %}\n{% block setup %}echo hi{% endblock %}\n")
+    assert "\necho hi\n# --- The ranks rendezvous" in render(job(template=str(own)))
+
+
+def test_the_error_for_a_template_that_is_not_there_names_the_one_to_extend():
+    with pytest.raises(UsageError, match="'none' cannot be read: .*; the template to extend is /.*/base.sbatch.j2"):
+        render(job(template="none"))
+
+
 if __name__ == "__main__":
     GOLDEN.mkdir(exist_ok=True)
     for name, starter in ON_FILE:
@@ -410,3 +455,4 @@ if __name__ == "__main__":
     for image in IMAGES:
         (GOLDEN / f"{image}.sbatch").write_text(contained(image))
     (GOLDEN / "sweep.sbatch").write_text(swept("srun"))
+    (GOLDEN / "stage-env.sbatch").write_text(staged("fork"))

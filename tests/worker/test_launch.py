@@ -300,6 +300,14 @@ def test_torch_is_imported_once_for_the_node(start, script):
     assert {ended.log(rank) for rank in range(2)} == {f"True {running.processes[0].pid}\n"}
 
 
+def test_a_forked_rank_imports_nothing_of_ours_again(start, script):
+    """Each import costs every rank its CPU: thirty modules were three quarters of what came before the program."""
+    running = start("fork", 2, script(""), PYTHONPROFILEIMPORTTIME="1")
+    logs = [running.wait().log(rank) for rank in range(2)]
+    imported = {line.rpartition("|")[2].strip() for log in logs for line in log.splitlines() if "import time:" in line}
+    assert {name for name in imported if name.startswith("slurmddp")} == set()
+
+
 def test_a_head_nobody_knows_is_on_record_and_can_be_tried_again(start):
     ended = start("srun", 1, "--epochs=1", MASTER_ADDR="no-such-host.invalid").wait()
     assert ended.statuses == [76]

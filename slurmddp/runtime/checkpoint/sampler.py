@@ -69,12 +69,13 @@ class Sampler(TorchSampler[list[int]]):
 
     def indices(self, first: int) -> torch.Tensor:
         """Return the samples at those positions, int64 [batch_size]."""
-        positions = self.positions(first)
+        begin, end, ranks = first + self._rank, first + self.global_batch, self._world_size
         parts = []
-        for epoch in range(int(positions[0]) // self.samples, int(positions[-1]) // self.samples + 1):
-            within = positions - epoch * self.samples
-            parts.append(self._order(epoch)[within[(within >= 0) & (within < self.samples)]])
-        return torch.cat(parts)
+        for epoch in range(begin // self.samples, (end - 1) // self.samples + 1):
+            origin = epoch * self.samples
+            skipped = max(0, -((begin - origin) // ranks))  # of this rank's positions, those in earlier epochs
+            parts.append(self._order(epoch)[begin + skipped * ranks - origin : end - origin : ranks])
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def advance(self) -> None:
         """Count a finished step; `Checkpointer.steps` calls this."""

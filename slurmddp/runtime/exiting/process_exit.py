@@ -12,6 +12,7 @@ import os
 import queue
 import sys
 import threading
+import weakref
 from collections.abc import Callable
 from itertools import chain
 from typing import Any, NoReturn
@@ -65,8 +66,11 @@ class ProcessExit:
     def freeze_objects(self) -> None:
         """Hide all objects from the garbage collector; files that are open now are still flushed at the end.
 
-        After a fork, the collector and the exit would copy each page of the objects that the processes share.
+        After a fork, the collector and the exit would copy each page of the objects that the processes share. So would
+        the finalizers of what is imported now: torch has one for each of its 174 libraries of operators.
         """
+        for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # noqa: SLF001 - no public list
+            finalizer.atexit = False
         self._frozen_files = self._open_files(io.TextIOWrapper, io.BufferedWriter, *_archives())
         gc.freeze()
 

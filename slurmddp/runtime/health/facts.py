@@ -1,6 +1,7 @@
 """Facts that a rank gathers about itself and its node before COMMAND. Fast: no import of torch, no CUDA, no network."""
 
 import errno
+import functools
 import hashlib
 import importlib
 import json
@@ -111,6 +112,7 @@ def _unresolved_head(rank: Rank, environment: Mapping[str, str]) -> str:
     return rank.hosts[0] if replaced else ""
 
 
+@functools.cache
 def versions() -> dict[str, str]:
     """Return the versions that must be the same on all ranks; of torch that of the loaded module."""
     found = {"python": platform.python_version(), "slurmddp": __version__, "torch": _torch_version()}

@@ -28,11 +28,23 @@ from typing import NoReturn  # noqa: E402
 
 from slurmddp import exit_codes, variables  # noqa: E402
 from slurmddp.errors import RankError  # noqa: E402
+from slurmddp.runtime.health.facts import versions  # noqa: E402
 from slurmddp.runtime.launch.child_process import die_with_parent, redirect_output  # noqa: E402
 from slurmddp.runtime.launch.output import print_line  # noqa: E402
 from slurmddp.runtime.launch.rank import Rank, read_rank, step_variables  # noqa: E402
 
 BLOCKED_DURING_FORKS = {signal.SIGTERM, signal.SIGINT}
+PRELOADED = (
+    "torch",
+    "torch._dynamo",  # the first optimizer step imports it
+    "slurmddp.runtime.exiting.flight_recorder",
+    "slurmddp.runtime.health.preflight",
+    "slurmddp.runtime.rendezvous.process_group",
+    "slurmddp.runtime.rendezvous.rendezvous",
+    "slurmddp.runtime.stopping.children",
+    "slurmddp.worker.entry",
+)
+"""What every rank imports."""
 FORWARDED = (BLOCKED_DURING_FORKS | BLOCKED_DURING_IMPORTS) - {signal.SIGCHLD}
 GRACE_S = 10.0
 """Between SIGTERM to the other ranks, after one has failed, and SIGKILL."""
@@ -44,7 +56,7 @@ def main(words: list[str]) -> int:
     try:
         count, command = parse(words)
         node = _node()
-        _import_torch()
+        _preload()
         _check_threads()
     except RankError as error:
         print_line(f"Error: {error}", sys.stderr)
@@ -98,14 +110,14 @@ def _node() -> Rank:
     return node
 
 
-def _import_torch() -> None:
-    """Import what every rank needs; torch._dynamo because the first optimizer step imports it."""
+def _preload() -> None:
+    """Import what every rank needs, and look up once what is the same for all of them."""
     limited = "OPENBLAS_NUM_THREADS" not in os.environ
     if limited:
         os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    importlib.import_module("torch")
-    importlib.import_module("torch._dynamo")
-    importlib.import_module("slurmddp.runtime.health.preflight")
+    for name in PRELOADED:
+        importlib.import_module(name)
+    versions()
     if limited:
         del os.environ["OPENBLAS_NUM_THREADS"]
 

@@ -78,13 +78,11 @@ def find_contradiction(claims: Iterable[Claim]) -> RankError | None:
     return next(filter(None, map(Claims().add, claims)), None)
 
 
-def check_accepted(claim: Claim, accepted: list[Claim]) -> None:
-    """Raise RankError if rank 0 accepted the others without this claim, as of a duplicate rank that came late."""
-    if claim in accepted:
-        return
+def refusal_of(claim: Claim, accepted: list[Claim]) -> RankError:
+    """Return the error of a process that arrived after rank 0 had accepted the others, as of a duplicate rank."""
     same_rank = [other for other in accepted if other.rank == claim.rank]
     error = find_contradiction([*(same_rank or accepted), claim])
-    raise error or RankError(f"rank {claim.rank} on {claim} is not among the {len(accepted)} ranks that met")
+    return error or RankError(f"rank {claim.rank} on {claim} is not among the {len(accepted)} ranks that met")
 
 
 def ranks_by_host(claims: Iterable[Claim]) -> dict[str, str]:

@@ -1,7 +1,8 @@
 """Rendezvous: validates the identities of all ranks through a store before `init_process_group`.
 
 Each process gets a number on arrival and stores its claim under it. Rank 0 reads the claims as they arrive and
-publishes one verdict. Then all ranks go on, or all fail within a minute with a line that names ranks and hosts.
+publishes one verdict. Then all ranks go on, or all fail within a minute with a line that names ranks and hosts. What a
+rank sends and reads does not grow with the number of ranks; only rank 0, and a process too many, read all claims.
 """
 
 import json
@@ -15,7 +16,7 @@ from slurmddp.errors import PeerError, RankError
 from slurmddp.runtime.health.preflight import Preflight
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rendezvous import head_store
-from slurmddp.runtime.rendezvous.claims import Claim, Claims, check_accepted, ranks_by_host
+from slurmddp.runtime.rendezvous.claims import Claim, Claims, ranks_by_host, refusal_of
 from slurmddp.runtime.rendezvous.head_store import lost_connection_as, open_store, reconnect, wait_for_keys
 from slurmddp.runtime.rendezvous.srun_failures import find_unstarted_ranks
 
@@ -35,7 +36,7 @@ class Rendezvous:
     def __init__(self, rank: Rank, store: Store, ranks: dict[str, str]) -> None:
         self._rank, self._store = rank, store
         self.ranks_by_host = ranks
-        """As `claims.ranks_by_host` returns them."""
+        """As `claims.ranks_by_host` returns them; known to rank 0 alone."""
 
     def confirm_end(self, limit_s: float = END_LIMIT_S) -> bool:
         """Report that this rank ended well; return whether that arrived, on rank 0 whether all reported it in time.
@@ -95,10 +96,9 @@ def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S, preflight: Preflight | No
     facts = preflight.facts if preflight else ""
     store.set(f"arrival/{sequence}", json.dumps({"claim": asdict(claim), "facts": facts}))
     if judges:
-        claims = _judge(rank, store, sequence, limit_s, preflight)
-    else:
-        claims = _await_verdict(rank, claim, store, sequence, limit_s)
-    return Rendezvous(rank, store, ranks_by_host(claims))
+        return Rendezvous(rank, store, ranks_by_host(_judge(rank, store, sequence, limit_s, preflight)))
+    _await_verdict(rank, claim, store, sequence, limit_s)
+    return Rendezvous(rank, store, {})
 
 
 def _judge(rank: Rank, store: Store, sequence: int, limit_s: float, preflight: Preflight | None) -> list[Claim]:
@@ -135,10 +135,11 @@ def _collect(rank: Rank, store: Store, claims: Claims, limit_s: float) -> RankEr
 
 
 def _publish(store: Store, claims: list[Claim], error: RankError | None) -> None:
+    store.set("accepted", json.dumps([asdict(claim) for claim in claims]))
     verdict = {
         "error": str(error) if error else "",
         "retry": isinstance(error, PeerError),
-        "roster": [asdict(claim) for claim in claims],
+        "arrivals": len(claims),
     }
     store.set("verdict", json.dumps(verdict))
 
@@ -169,8 +170,8 @@ def _missing_ranks(rank: Rank, claims: list[Claim], limit_s: float) -> PeerError
     return PeerError(f"{rank.list_ranks(missing)} did not arrive within {limit_s:g} s")
 
 
-def _await_verdict(rank: Rank, claim: Claim, store: Store, sequence: int, limit_s: float) -> list[Claim]:
-    """As another rank than 0: wait for the verdict, check that it accepts this claim, and return all claims."""
+def _await_verdict(rank: Rank, claim: Claim, store: Store, sequence: int, limit_s: float) -> None:
+    """As another rank than 0: wait for the verdict, and check that it accepts this claim."""
     limit_s += head_store.ANSWER_LIMIT_S
     with lost_connection_as(f"rank 0 on {rank.master_addr} left before all ranks had met"):
         if not wait_for_keys(store, ["verdict"], limit_s):
@@ -179,9 +180,8 @@ def _await_verdict(rank: Rank, claim: Claim, store: Store, sequence: int, limit_
         store.set(f"heard/{sequence}", repr(time.time()))
     if verdict["error"]:
         raise (PeerError if verdict["retry"] else RankError)(verdict["error"])
-    claims = [Claim(**entry) for entry in verdict["roster"]]
-    check_accepted(claim, claims)
-    return claims
+    if sequence > verdict["arrivals"]:
+        raise refusal_of(claim, [Claim(**entry) for entry in json.loads(store.get("accepted"))])
 
 
 def _publish_silent_ranks(rank: Rank, store: Store, limit_s: float) -> list[int]:

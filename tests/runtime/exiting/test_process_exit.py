@@ -32,21 +32,27 @@ def test_processes_of_multiprocessing_end_with_the_rank_as_with_any_program():
 
 
 FROZEN = """
-import sys
+import sys, weakref
 from slurmddp.runtime.rank_process import this_process
 process = this_process()
 process.take_over()
 process.exit.last_handler = lambda: 0
 print("standard output")
 early = open(sys.argv[1], "w")
+class Imported: pass
+imported, own = Imported(), Imported()
+weakref.finalize(imported, early.write, ", import finalized")
 process.exit.freeze_objects()
 early.write("early")
+weakref.finalize(own, early.write, ", program finalized")
 sys.stdout = None
 """
 
 
-def test_files_that_were_open_before_the_ranks_were_forked_are_flushed(tmp_path):
+def test_what_was_there_before_the_ranks_were_forked_is_flushed_and_not_finalized(tmp_path):
     command = [sys.executable, "-c", FROZEN, tmp_path / "file"]
     environ = {**os.environ, "PYTHONUNBUFFERED": ""}
     done = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=300, check=False)
-    assert ((tmp_path / "file").read_text(), done.stdout) == ("early", "standard output\n"), done.stderr
+    assert ((tmp_path / "file").read_text(), done.stdout) == ("early, program finalized", "standard output\n"), (
+        done.stderr
+    )

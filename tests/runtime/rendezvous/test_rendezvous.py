@@ -12,6 +12,8 @@ from preload import Preloaded, clean_environment
 
 from slurmddp.runs.events import AttemptStart, Author, append
 from slurmddp.runs.layout import RunDir, read_records
+from slurmddp.runtime.launch.rank import Rank
+from slurmddp.runtime.rendezvous import head_store
 from slurmddp.runtime.rendezvous.claims import Claim, Claims, find_contradiction
 
 
@@ -274,3 +276,13 @@ def test_four_thousand_ranks_are_compared_at_once():
     began = time.process_time()
     assert not any(map(met.add, claims))
     assert time.process_time() - began < 0.5
+
+
+def test_the_store_of_a_head_with_an_address_of_ipv4_listens_for_ipv4_alone():
+    """At a socket for both, torch's server asks DNS for each rank's address before it accepts the next rank."""
+    alone = {"local_world_size": 1, "launcher": "srun", "master_addr": "127.0.0.1", "master_port": 1}
+    rank = Rank(**{**ranks(1)[0], **alone})
+    store = head_store._create_store(rank, is_server=True)
+    listens = re.compile(rf":{rank.store_port:04X} [0-9A-F]+:0000 0A ")
+    listening = {name: bool(listens.search(Path("/proc/net", name).read_text())) for name in ("tcp", "tcp6")}
+    assert (listening, store.port) == ({"tcp": True, "tcp6": False}, rank.store_port)

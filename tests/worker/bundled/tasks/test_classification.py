@@ -121,9 +121,9 @@ def test_the_pictures_are_those_of_the_files(digits, digits_as_cifar):
 
 @pytest.mark.preloaded
 def test_handwriting_is_learnt_in_a_few_steps(digits_as_cifar, start):
-    """Forty steps on noughts and ones; chance is 0.5."""
+    """Eighty steps on noughts and ones; chance is 0.5. After forty it is 0.65 to 1.0, by processor and seed."""
     folder = digits_as_cifar(200, 60, among=(0, 1))
-    words = [f"--data={folder}", "--epochs=1", "--batch-size=5", "--lr=0.005", "--schedule=linear"]
+    words = [f"--data={folder}", "--epochs=2", "--batch-size=5", "--lr=0.005", "--schedule=linear"]
     ended = start("srun", 1, "--task=cifar10", *words).wait(800)
     assert ended.statuses == [0], ended.log(0)
     found = ended.events("metrics")[-1]["values"]["accuracy"]

@@ -1,0 +1,203 @@
+"""Packs the Python environment of a job into one archive, for `--stage-env`. Reads the environment, starts its Python.
+
+A copy is named by a key of the environment's files. While they do not change, the archive is not written again.
+"""
+
+import hashlib
+import json
+import os
+import stat
+import subprocess
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import IO, Final
+
+from slurmddp.config.job_spec import JobSpec
+from slurmddp.errors import UsageError
+from slurmddp.runs.layout import environment_archive, write_whole
+from slurmddp.script.quoting import shell
+from slurmddp.script.render import activation_lines, python_of
+from slurmddp.text import quote_value
+
+_SYSTEM: Final = ("/", "/usr", "/usr/local")
+"""Prefixes of a Python that each node has on its own disk."""
+_DIGITS: Final = 16
+_LIMIT_S: Final = 120.0
+_PROBE: Final = "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix]))"
+
+
+@dataclass(frozen=True)
+class Environment:
+    """A Python environment: its folder, and that of its base interpreter if that has to be copied, too."""
+
+    prefix: Path
+    base: Path | None = None
+
+    @cached_property
+    def key(self) -> str:
+        """The name of the copy. A changed, new or removed file changes it, a compiled module does not."""
+        whole = hashlib.sha256()
+        for place, path in self.entries():
+            if "__pycache__" not in path.parts and not stat.S_ISDIR((info := path.lstat()).st_mode):
+                values = (place, path, info.st_mode, info.st_size, info.st_mtime_ns, info.st_ino)
+                whole.update(os.fsencode("\0".join(map(str, values)) + "\n"))
+        return whole.hexdigest()[:_DIGITS]
+
+    @property
+    def variable(self) -> str:
+        """The variable that names the active environment of this kind; empty for a plain installation."""
+        names = {"pyvenv.cfg": "VIRTUAL_ENV", "conda-meta": "CONDA_PREFIX"}
+        return next((name for file, name in names.items() if (self.prefix / file).exists()), "")
+
+    def entries(self) -> Iterator[tuple[str, Path]]:
+        """Yield each file, link and folder with its path in the archive, in a fixed order."""
+        yield from _walk(self.prefix, "env", _conda_folders(self.prefix))
+        if self.base:
+            packages = () if self._uses_packages_of_base else tuple(self.base.glob("lib/python3*/site-packages"))
+            yield from _walk(self.base, "base", (*_conda_folders(self.base), *packages))
+
+    @property
+    def home(self) -> str:
+        """The folder of the base interpreter in the archive; empty if it stays where it is."""
+        for line in self._settings.splitlines():
+            name, _, value = line.partition("=")
+            if name.strip() == "home" and self.base:
+                return self._place(Path(value.strip())) or ""
+        return ""
+
+    def link_target(self, link: Path, place: str) -> str:
+        """Return the target of a link in the archive: relative to the link within the copied folders, else absolute."""
+        target = Path(os.path.normpath(link.parent / link.readlink()))
+        inside = self._place(target)
+        return os.path.relpath(inside, Path(place).parent) if inside else str(target)
+
+    def _place(self, path: Path) -> str | None:
+        """Return the path in the archive of a path in one of the folders, by either of their names."""
+        for name, folder in (("env", self.prefix), ("base", self.base)):
+            for root in (folder, folder.resolve()) if folder else ():
+                if path.is_relative_to(root):
+                    return str(name / path.relative_to(root))
+        return None
+
+    @property
+    def _settings(self) -> str:
+        file = self.prefix / "pyvenv.cfg"
+        return file.read_text("utf-8", "replace") if file.is_file() else ""
+
+    @property
+    def _uses_packages_of_base(self) -> bool:
+        return "include-system-site-packages = true" in self._settings
+
+
+def read_environment(spec: JobSpec) -> Environment | None:
+    """Return the environment of a job with `--stage-env`; None for another job.
+
+    Raises UsageError when its Python does not start here, and for a Python of the system.
+    """
+    if not spec.stage_env:
+        return None
+    prefix, base = _ask_python(spec)
+    if prefix in _SYSTEM or not Path(prefix, "bin", "python3").exists():
+        raise UsageError(
+            f"--stage-env: the ranks' Python in {quote_value(prefix)} is no environment of its own; give one by "
+            "--venv, --conda or --python"
+        )
+    return Environment(Path(prefix), None if base in (prefix, *_SYSTEM) else Path(base))
+
+
+def pack_environment(environment: Environment, runs_dir: str) -> Path | None:
+    """Write the archive of an environment and the checksum beside it; return it, None when it already exists.
+
+    Raises UsageError for a file that cannot be read or written.
+    """
+    archive = environment_archive(runs_dir, environment.key)
+    if archive.exists():
+        return None
+    try:
+        archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(archive.parent / ".gitignore", b"*\n")
+        with tempfile.NamedTemporaryFile(dir=archive.parent, prefix=f".{archive.name}.", delete=False) as file:
+            try:
+                checksum = _write(environment, file)
+                write_whole(archive.with_suffix(".crc32"), f"{checksum}\n".encode())
+                Path(file.name).replace(archive)
+            except BaseException:
+                Path(file.name).unlink()
+                raise
+    except OSError as error:
+        raise UsageError(f"--stage-env: {error.filename or archive}: {error.strerror}") from error
+    return archive
+
+
+class _Summed:
+    """A file that is written, and the checksum of what was written."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self.checksum = 0
+
+    def write(self, content: bytes) -> int:
+        self.checksum = zlib.crc32(content, self.checksum)
+        return self._file.write(content)
+
+
+def _write(environment: Environment, file: IO[bytes]) -> int:
+    """Write the archive, and return its checksum; what a node needs to move the environment is its first file."""
+    summed = _Summed(file)
+    with (
+        tempfile.NamedTemporaryFile() as note,
+        tarfile.open(fileobj=summed, mode="w|", format=tarfile.PAX_FORMAT) as tar,  # type: ignore[call-overload] # it needs only write()
+    ):
+        note.write(json.dumps({"prefix": str(environment.prefix), "home": environment.home}).encode())
+        note.flush()
+        tar.add(note.name, "staged.json")
+        for place, path in environment.entries():
+            _add(tar, environment, place, path)
+    file.flush()
+    os.fsync(file.fileno())
+    return summed.checksum
+
+
+def _add(tar: tarfile.TarFile, environment: Environment, place: str, path: Path) -> None:
+    member = tar.gettarinfo(path, place)
+    if member.issym():
+        member.linkname = environment.link_target(path, place)
+    member.mode |= stat.S_IRWXU if member.isdir() else stat.S_IRUSR | stat.S_IWUSR  # the copy can be removed
+    if member.isreg():
+        with path.open("rb") as content:
+            tar.addfile(member, content)
+    else:
+        tar.addfile(member)
+
+
+def _ask_python(spec: JobSpec) -> tuple[str, str]:
+    """Return the prefix and the base prefix of the ranks' Python, activated as in the job."""
+    lines = "\n".join(["set -e", *activation_lines(spec), f"exec {shell((python_of(spec), '-c', _PROBE))}"])
+    try:
+        done = subprocess.run(["bash", "-c", lines], capture_output=True, text=True, timeout=_LIMIT_S, check=True)
+        prefix, base = json.loads(done.stdout.splitlines()[-1])
+    except (OSError, subprocess.SubprocessError, ValueError, IndexError) as error:
+        said = (getattr(error, "stderr", "") or str(error)).strip().splitlines()[-1]
+        raise UsageError(f"--stage-env: the ranks' Python does not start here: {said}") from error
+    return prefix, base
+
+
+def _conda_folders(root: Path) -> tuple[Path, ...]:
+    """Return the folders of a conda installation that belong to its other environments."""
+    return (root / "pkgs", root / "envs") if (root / "conda-meta").is_dir() else ()
+
+
+def _walk(folder: Path, place: str, excluded: tuple[Path, ...]) -> Iterator[tuple[str, Path]]:
+    yield place, folder
+    for path in sorted(folder.iterdir()):
+        if path in excluded:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            yield from _walk(path, f"{place}/{path.name}", excluded)
+        else:
+            yield f"{place}/{path.name}", path
