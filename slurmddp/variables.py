@@ -54,6 +54,8 @@ WORKDIR: Final = "SLURMDDP_WORKDIR"
 """The working directory of the batch script, as the shell names it."""
 REAL_WORKDIR: Final = "SLURMDDP_REAL_WORKDIR"
 """The same without symbolic links."""
+ENVIRONMENT: Final = "SLURMDDP_ENVIRONMENT"
+"""The Python environment of the ranks: a copy on the node's disk, or the shared one (`--stage-env`)."""
 STATUS: Final = "SLURMDDP_STATUS"
 """How the attempt ended, for a template's `finish` block."""
 SWEEP_DIR: Final = "SLURMDDP_SWEEP_DIR"
@@ -94,7 +96,7 @@ NAMES: Final = frozenset(
     {
         *_BEFORE.values(),
         *_SAID_TO_ONE,
-        *(EXIT_0_AFTER_SIGNAL, SKIP_PREFLIGHT, SKIP_TRACKER_IDS, SWEEP_DIR, STEP_NAME, CONTAINER_PROGRAM),
+        *(EXIT_0_AFTER_SIGNAL, SKIP_PREFLIGHT, SKIP_TRACKER_IDS, SWEEP_DIR, STEP_NAME, CONTAINER_PROGRAM, ENVIRONMENT),
     }
 )
 """All of them: what a job says to its own processes, and nobody else should hear."""

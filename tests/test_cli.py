@@ -63,7 +63,10 @@ USER_ERRORS = [
     ("submit -- --tsk linear", "unknown option '--tsk'; did you mean --task"),
     ("submit -- --epochs", "--epochs needs a value"),
     ("submit --epochs 0", "--epochs: '0' is not a whole number, 1 or more"),
-    ("submit --epochs 3 train.py", "'--epochs' is for the bundled worker, but COMMAND is 'train.py'; a script's own"),
+    (
+        "submit --epochs 3 train.py",
+        "COMMAND is 'train.py'; write the script and then its options: train.py --epochs ...",
+    ),
     ("submit --launcher manual", "--launcher manual is not for the queue; type `slurmddp render --launcher manual"),
     (
         "render --launcher manual --init file",
@@ -90,7 +93,17 @@ USER_ERRORS = [
     ("submit --wrap x", "No such option '--wrap'; write the program behind the options, as in: train.py --lr 0.1"),
     ("submit --gres gpu:2 --time 5 train.py", "No such option '--gres'; use --gpus-per-node"),
     ("run --nodes 2 --gpus-per-node 8 train.py", "'--nodes' is an option of `slurmddp submit`, but not of this"),
-    ("submit job.toml", "job file 'job.toml' cannot be read: No such file or directory; check the path"),
+    (
+        "submit job.toml",
+        "job file 'job.toml' cannot be read: No such file or directory; `slurmddp init job.toml` writes one",
+    ),
+    ("submit --time 1:90:00", "--time: '1:90:00' is not a Slurm time"),
+    ("submit --env 1X=3", "a KEY has letters, digits and _, no digit first"),
+    ("submit --sbatch mailtype=END", "sbatch has no --mailtype; did you mean mail-type?"),
+    ("submit --after nosuch", "--after: 'nosuch' is no job id, and no run"),
+    ("submit --after-ok nosuch", "--after-ok: 'nosuch' is no job id, and no run"),
+    ("submit --requeue=yes", "Option '--requeue' does not take a value; --no-requeue is the opposite"),
+    ("diagnose nosuch.log", "there is no file 'nosuch.log', and 'nosuch.log' is no job id, and no run in jobs"),
     ("submit -- job.toml", "COMMAND is 'job.toml', a job file"),
     ("submit --nodelist n[1", "--nodelist: 'n[1' is no list of nodes, as in n[1-4],m2"),
     ("submit --exclude n[2-1]", "--exclude: 'n[2-1]' is no list of nodes"),
@@ -110,6 +123,7 @@ USER_ERRORS = [
     ("cluster gpu", "Got unexpected extra argument (gpu); `slurmddp cluster --help` shows what is allowed"),
     ("cluster --partition gpu", "No such option '--partition'; `slurmddp cluster --help`"),
     ("completion", "Choose from: bash, zsh, fish; `slurmddp completion --help`"),
+    ("--runs-dir X status a", "the command; write it behind, as in: slurmddp status --runs-dir X a"),
     ("-N 2 train.py", "'-N' stands before the command; write it behind, as in: slurmddp submit -N 2 train.py"),
     ("--verison", "Did you mean '--version'?"),
     ("sbatch train.py", "there is no command 'sbatch'; slurmddp --help lists the commands"),
@@ -275,6 +289,37 @@ def test_an_option_of_the_job_behind_the_command_is_refused_with_the_corrected_l
     )
     meant = slurmddp("render", "-t", "5", "--", "train.py", "--nodes=3", cwd=tmp_path)
     assert meant.returncode == 0 and "\n    train.py --nodes=3\n" in meant.stdout
+
+
+@pytest.mark.parametrize(
+    "option", [["-N2"], ["-t10"], ["-t", "1:30:00"], ["-c", "8"], ["-dafterok:3"], ["-plow"], ["-p", "low"]]
+)
+def test_each_spelling_of_a_short_option_that_fits_the_job_is_refused_behind_the_command(option, tmp_path):
+    """The sinfo is a stand-in."""
+    (tmp_path / "train.py").write_text("")
+    (tmp_path / "sinfo").write_text("#!/bin/sh\necho gpu; echo low\n")
+    (tmp_path / "sinfo").chmod(0o755)
+    done = slurmddp("render", "train.py", *option, cwd=tmp_path, PATH=f"{tmp_path}:/bin:/usr/bin")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"type: slurmddp render {' '.join(option)} train.py; or" in done.stderr
+    meant = slurmddp("render", "--", "train.py", *option, cwd=tmp_path)
+    assert (meant.returncode, meant.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "option", [["-c", "a.yaml"], ["-t", "0.5"], ["-p", "3"], ["-w", "4"], ["-d", "3"], ["-data"], ["-path", "x"]]
+)
+def test_a_short_option_that_does_not_fit_the_job_goes_to_the_program(option, tmp_path):
+    (tmp_path / "train.py").write_text("")
+    done = slurmddp("render", "train.py", *option, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "") and f"train.py {' '.join(option)}" in done.stdout
+
+
+def test_a_name_behind_a_short_option_that_may_be_meant_for_the_job_is_said(tmp_path):
+    (tmp_path / "train.py").write_text("")
+    done = slurmddp("render", "train.py", "-p", "low", cwd=tmp_path)
+    said = "'-p low' goes to train.py; if it is one for the job, write it before that\n"
+    assert (done.returncode, done.stderr) == (0, said) and "train.py -p low" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -40,15 +40,18 @@ FOREIGN = {
     "--mpi",
     "--multirun",
     "--nnodes",
+    "--no-accel",
     "--nproc-per-node",
     "--ntasks",
     "--nv",
     "--output",
     "--protocol",
     "--rdzv_port",
+    "--resume",
     "--script",
     "--signal",
     "--test-only",
+    "--transformer-impl",
     "--walltime",
 }
 """Options of other programs that the pages speak of."""

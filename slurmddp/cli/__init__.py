@@ -52,12 +52,13 @@ class _LazyGroup(click.Group):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Let click parse the options before the command; an error for another option says where it belongs."""
+        typed = list(args)
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
             if error.possibilities:
                 raise
-            raise UsageError(_explain_early_option(error.option_name)) from error
+            raise UsageError(_explain_early_option(error.option_name, typed)) from error
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         del ctx
@@ -81,12 +82,16 @@ class _LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
 
-def _explain_early_option(name: str) -> str:
+def _explain_early_option(name: str, typed: list[str]) -> str:
+    import shlex
+
     from slurmddp.text import quote_value
 
-    return (
-        f"option {quote_value(name)} stands before the command; write it behind, as in: slurmddp submit -N 2 train.py"
-    )
+    command = next((word for word in typed if word in _COMMANDS), "")
+    words = [command or "submit", *typed]
+    if command:
+        words.pop(typed.index(command) + 1)
+    return f"option {quote_value(name)} stands before the command; write it behind, as in: slurmddp {shlex.join(words)}"
 
 
 def _explain_unknown_command(args: list[str]) -> str:

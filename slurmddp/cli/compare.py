@@ -62,8 +62,8 @@ def _rank_models(target: str, runs_dir: str) -> list[Path]:
     found = run.rank_models
     if len(found) < 2:  # noqa: PLR2004 - it takes two to compare
         raise UsageError(
-            f"run {quote_value(target)} has {len(found)} of its ranks' models; train it with the bundled worker's "
-            "--save-all-ranks, or give two files"
+            f"{'one rank' if found else 'no rank'} of run {quote_value(target)} has saved its model as rank-N.pt; the "
+            "bundled training does with --save-all-ranks, of another program give two files"
         )
     return found
 

@@ -57,4 +57,4 @@ def _find_names(runs_dir: str, incomplete: str) -> Iterator[str]:
 
 def targets_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the argument that names runs and jobs."""
-    return click.argument("words", metavar="[RUN|JOBID]", nargs=-1, shell_complete=complete_target)(function)
+    return click.argument("words", metavar="[RUN|JOBID]...", nargs=-1, shell_complete=complete_target)(function)

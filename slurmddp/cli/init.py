@@ -77,7 +77,7 @@ def init(file: str | None, example: str | None) -> None:
     _write(files, text)
     click.echo(str(files.job))
     edit = f"the script is {shlex.quote(str(files.new[0]))}; edit both files" if example else "edit the file"
-    print_message(f"{edit} if needed; next, type: slurmddp render {typed}, slurmddp submit {typed}")
+    print_message(f"{edit} if needed; then type: slurmddp render {typed}, slurmddp submit {typed}")
 
 
 def _name_example(file: str | None, example: str) -> _Files:
@@ -134,7 +134,9 @@ def _inspect_cluster() -> Cluster | None:
 
 def _write(files: _Files, text: str) -> None:
     """Create the job file, and the script of an example before it; leave none if not all can be written."""
-    texts = (read_example(files.example), text) if files.example else (text,)
+    texts = [text]
+    if files.example:  # its docstring shows how to start it
+        texts.insert(0, read_example(files.example).replace(f"{files.example}.py", str(files.script)))
     created: list[Path] = []
     try:
         for path, content in zip(files.new, texts, strict=True):

@@ -1,8 +1,10 @@
 """What the job commands share: their options, the split at COMMAND, the configuration, output to both streams."""
 
 import os
+import re
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -12,7 +14,7 @@ from slurmddp.cli import discard_stdout
 from slurmddp.config import job_files
 from slurmddp.config import resolve as config
 from slurmddp.config.job_spec import JOB_FIELDS
-from slurmddp.config.option_types import Field, find_similar
+from slurmddp.config.option_types import Field, convert, find_similar
 from slurmddp.config.toml import Source
 from slurmddp.config.worker_options import WORKER_FIELDS
 from slurmddp.errors import UsageError
@@ -34,9 +36,13 @@ _EQUIVALENTS: Final = {
 """The option to use here, by its name in sbatch and torchrun."""
 _JOB_ONLY: Final = frozenset(
     {"-N", "--nodes", "--ntasks-per-node", "--gpus-per-node", "--cpus-per-task", "--partition", "--account", "--qos"}
-    | {"--time", "--launcher", "--hold", "--after", "--after-ok", "--dry-run", "--wait", "--follow"}
+    | {"--time", "--launcher", "--hold", "--after", "--after-ok", "--dry-run", "--wait", "--follow", "--stage-env"}
 )
 """Options that training programs rarely have: behind COMMAND they were most likely meant for the job."""
+_SHORT: Final = {field.option.short: field for field in JOB_FIELDS.values() if field.option.short}
+_NAMED: Final = ("partition", "account", "qos", "nodelist", "exclude", "constraint", "job-name")
+"""Options whose value is a name."""
+_NAME: Final = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
 _INSTEAD: Final = {
     **dict.fromkeys(("-o", "--output", "-e", "--error"), "the output is in the run's folder, jobs/NAME/logs"),
     **dict.fromkeys(("-a", "--array"), "use `slurmddp sweep --set KEY=VALUE,...`"),
@@ -83,7 +89,7 @@ _GROUPS: Final = {
     ),
     "Environment of the ranks": (
         *("module", "conda", "venv", "setup", "setup-file", "env", "python", "supervisor-python"),
-        *("container", "container-runtime", "container-mount", "snapshot"),
+        *("container", "container-runtime", "container-mount", "snapshot", "stage-env"),
     ),
     "Launch": (
         *("launcher", "no-python", "rendezvous", "port-range", "interface", "nccl-debug", "preflight"),
@@ -135,6 +141,11 @@ class JobCommand(click.Command):
             rest = super().parse_args(ctx, list(own))
         except click.NoSuchOption as error:
             raise UsageError(_explain_unknown_option(error, self._takes_value())) from error
+        except click.BadOptionUsage as error:
+            opposite = f"--no-{error.option_name.lstrip('-')}"
+            if opposite not in self._takes_value():
+                raise
+            raise UsageError(f"{error.message.rstrip('.')}; {opposite} is the opposite") from error
         if words and args[len(own) + bool(job_file)] != "--":
             self._check_placement(f"{ctx.command_path} ", own, job_file, words)
         ctx.params["job_file"] = Path(job_file) if job_file else None
@@ -174,9 +185,11 @@ class JobCommand(click.Command):
             formatter.write_text(f"{_HELP_EPILOG} slurmddp {ctx.info_name} {typical}")
 
     def _check_placement(self, typed: str, own: list[str], job_file: str | None, words: tuple[str, ...]) -> None:
-        """Raise UsageError with the corrected line for options of the job that stand behind COMMAND."""
-        takes_value = {name: value for name, value in self._takes_value().items() if name in _JOB_ONLY}
-        late, kept = _split_late_options(words, takes_value)
+        """Raise UsageError with the corrected line for options of the job that stand behind COMMAND.
+
+        Prints those that may be meant for either.
+        """
+        late, kept, doubtful = _split_late_options(words, self._takes_value())
         if late:
             file = [job_file] if job_file else []
             raise UsageError(
@@ -184,11 +197,21 @@ class JobCommand(click.Command):
                 f"{typed}{shlex.join([*file, *own, *late, *kept])}; or, if the program is to get it: "
                 f"{typed}{shlex.join([*file, *own, '--', *words])}"
             )
+        for option in doubtful:
+            print_message(
+                f"{quote_value(option)} goes to {quote_value(words[0])[1:-1]}; if it is one for the job, write it "
+                "before that"
+            )
 
     def _takes_value(self) -> dict[str, bool]:
         """Return for each spelling of an option whether a value follows it."""
         options = [parameter for parameter in self.params if isinstance(parameter, click.Option)]
-        return {name: not item.is_flag for item in options for name in (*item.opts, *item.secondary_opts)}
+        return {name: _takes_value(item) for item in options for name in (*item.opts, *item.secondary_opts)}
+
+
+def _takes_value(item: click.Option) -> bool:
+    """Return whether the next word is the option's value."""
+    return not (item.is_flag or (isinstance(item, _JobOption) and JOB_FIELDS[item.key].option.bare))
 
 
 def split_command_line(
@@ -220,21 +243,38 @@ def split_command_line(
     return own, job_file, ()
 
 
-def _split_late_options(words: Sequence[str], takes_value: Mapping[str, bool]) -> tuple[list[str], list[str]]:
-    """Return the options of the job that stand behind COMMAND's first word, with their values, and the other words."""
+def _split_late_options(
+    words: Sequence[str], takes_value: Mapping[str, bool]
+) -> tuple[list[str], list[str], list[str]]:
+    """Return the options of the job behind COMMAND's first word, with their values; the other words; those in doubt."""
     late: list[str] = []
     kept = list(words[:1])
+    doubtful: list[str] = []
     rest = list(words[1:])
     while rest:
         word = rest.pop(0)
         name, equals, _ = word.partition("=")
-        if name not in takes_value:
-            kept.append(word)
-            continue
-        late.append(word)
-        if takes_value[name] and not equals and rest:
+        following = rest[:1] if takes_value.get(name) and not equals else []
+        is_late = name in takes_value.keys() & _JOB_ONLY
+        short = None if is_late or word[:2] not in takes_value else _SHORT.get(word[:2])
+        if short:
+            value = word[2:] or "".join(following)
+            is_late = _is_for_job(short, value)
+            if following and not is_late and short.key in _NAMED and _NAME.fullmatch(value):
+                doubtful.append(f"{word} {value}")
+        (late if is_late else kept).append(word)
+        if is_late and following:
             late.append(rest.pop(0))
-    return late, kept
+    return late, kept, doubtful
+
+
+def _is_for_job(field: Field, value: str) -> bool:
+    """Return whether the value of a short option behind COMMAND fits the job: a time, or a partition that there is."""
+    if field.key in _NAMED:
+        return value in _complete_value(field, value)
+    with suppress(UsageError):  # -d 3 is a depth, -d afterok:3 a dependency
+        return bool(convert(field, value, "")) and not (field.key == "dependency" and value.isdecimal())
+    return False
 
 
 def job_options(keys: Sequence[str] = tuple(JOB_FIELDS)) -> Callable[[Any], Any]:
@@ -325,6 +365,7 @@ def _click_option(field: Field, kind: type[click.Option], name: str) -> Callable
         cls=kind,
         metavar=option.metavar or "|".join(field.choices) or ("N" if field.is_number else "TEXT"),
         multiple=field.is_list,
+        **({"is_flag": False, "flag_value": option.bare} if option.bare else {}),
         help=_help_text(field),
         shell_complete=lambda _context, _option, incomplete: _complete_value(field, incomplete),
     )

@@ -24,10 +24,13 @@ def complete_value(field: Field, incomplete: str) -> list[str]:
 
 
 def _find_values(key: str) -> list[str]:
+    nodes = ("sinfo", "--noheader", "--Node", "--format=%N")
     commands = {
-        "partition": ["sinfo", "--noheader", "--format=%R"],
-        "account": [*_ACCOUNTING, "associations", f"user={user()}", "format=account"],
-        "qos": [*_ACCOUNTING, "qos", "format=name"],
+        "partition": ("sinfo", "--noheader", "--format=%R"),
+        "nodelist": nodes,
+        "exclude": nodes,
+        "account": (*_ACCOUNTING, "associations", f"user={user()}", "format=account"),
+        "qos": (*_ACCOUNTING, "qos", "format=name"),
     }
     with suppress(SlurmddpError, OSError):
         if key == "profile":

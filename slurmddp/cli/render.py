@@ -20,7 +20,8 @@ def render(job_file: Path | None, words: tuple[str, ...], *, explain: bool, **pa
     """Print the batch script of a job; nothing is written or submitted.
 
     The output is exactly what `submit` gives to sbatch, so `slurmddp render ... | sbatch` works.
-    With --set it is the script of a sweep.
+    With --set it is the script of a sweep. To add lines to the script, there is --setup, and to change it, --template;
+    --help-all shows both.
     """
     from slurmddp.script.build import build_script
 
@@ -28,7 +29,7 @@ def render(job_file: Path | None, words: tuple[str, ...], *, explain: bool, **pa
     if (Path(request.resolved.spec.runs_dir) / request.resolved.spec.job_name).exists():
         from slurmddp.submission.choose_run import choose_run
 
-        request = choose_run(request, os.environ, print_message, ask=lambda _: None)
+        request = choose_run(request, os.environ, notice=lambda _: None, ask=lambda _: None)
     write_bytes(sys.stdout, build_script(request.resolved.spec, array=request.array))
     if explain:
         for line in request.explained():

@@ -86,18 +86,21 @@ def add_dependencies(resolved: Resolved, after: Sequence[str], after_ok: Sequenc
             f"--dependency {quote_value(given)} joins jobs by `?` (or), but --after by `,` (and); "
             "write all of it in --dependency"
         )
-    added = [f"afterany:{job}" for word in after for job in _jobs_of_target(word, runs_dir)]
-    added += [f"afterok:{job}" for word in after_ok for job in _jobs_of_target(word, runs_dir)]
+    added = [f"afterany:{job}" for word in after for job in _jobs_of_target(word, runs_dir, "--after")]
+    added += [f"afterok:{job}" for word in after_ok for job in _jobs_of_target(word, runs_dir, "--after-ok")]
     origin = "; ".join(filter(None, (given and resolved.origins["dependency"], "command line")))
     return resolved.replace(origin, dependency=",".join(filter(None, (given, *added))))
 
 
-def _jobs_of_target(word: str, runs_dir: str) -> list[str]:
+def _jobs_of_target(word: str, runs_dir: str, option: str) -> list[str]:
     """Return the job that a word names: an id, or a run's last job; of a sweep also each other unfinished array."""
     from slurmddp.runs import lookup
     from slurmddp.submission.sweep import active_arrays
 
-    found = lookup.find([word], runs_dir)[0]
+    try:
+        found = lookup.find([word], runs_dir)[0]
+    except UsageError as error:
+        raise UsageError(f"{option}: {error}") from error
     waiting = active_arrays(found.run, os.environ) if found.run and len(found.jobs) > 1 else set()
     return [job for job in found.jobs[:-1] if job in waiting] + [found.jobs[-1]]
 

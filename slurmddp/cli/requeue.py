@@ -31,7 +31,8 @@ def requeue(
 
     A running job gets a signal to stop, saves a checkpoint if Slurm's KillWait is long enough, keeps its id, and
     resumes from its last checkpoint. A job that is already requeued and waits may start at once. A cancelled or ended
-    job cannot be requeued: submit its name again. If one of several jobs cannot be requeued, the others still are.
+    job cannot be requeued: submit it again, as in `slurmddp submit jobs/RUN/spec.toml`. If one of several jobs cannot
+    be requeued, the others still are.
     """
     check_targets(words, every=every)
     failed: list[SlurmddpError] = []

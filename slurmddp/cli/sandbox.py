@@ -144,13 +144,17 @@ for _former_name, _command in (("cut", "disconnect"), ("heal", "reconnect")):
 
 @sandbox.command(short_help="Let a job of higher priority preempt a running job.")
 @_name
-@click.argument("job_id", metavar="JOBID")
-def preempt(name: str, job_id: str) -> None:
-    """Preempt JOBID by a job of higher priority; return when Slurm has begun to preempt it.
+@click.argument("word", metavar="JOBID|RUN")
+def preempt(name: str, word: str) -> None:
+    """Preempt a job by one of higher priority; return when Slurm has begun to preempt it.
 
     The other job ends as soon as it has the nodes. Jobs can be preempted in the partitions low (10 s of grace time),
     nograce, and cancel (Slurm does not requeue the job).
     """
+    from slurmddp.cli.job_command import default_runs_dir
+    from slurmddp.runs.lookup import find_one
+
+    job_id = find_one(word, default_runs_dir()).jobs[-1]
     _running(name).preempt(job_id)
     click.echo(f"job {job_id} is preempted", err=True)
 

@@ -5,7 +5,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -18,7 +18,7 @@ from slurmddp.errors import UsageError
 from slurmddp.monitoring.status import JobStatus, last_submission, query_targets, submission_time
 from slurmddp.monitoring.status.job_status import json_value
 from slurmddp.runs import lookup, registry
-from slurmddp.slurm.states import Phase
+from slurmddp.slurm.states import Phase, phase_of
 from slurmddp.text import WIDTH, escape_text
 
 FAILED: Final = 1
@@ -50,8 +50,10 @@ def status(words: tuple[str, ...], runs_dir: str, *, all_folders: bool, as_json:
     shown = list(dict.fromkeys(item for group in statuses for item in (group if words else _current_tasks(group))))
     if as_json:
         click.echo(json.dumps([status_record(item) for item in shown]))
+    elif shown:
+        _print(shown, statuses, named=bool(words), by_folder=all_folders)
     else:
-        _print(shown, statuses, "any folder" if all_folders else runs_dir, named=bool(words))
+        print_message(_explain_none(runs_dir, all_folders=all_folders))
     return _exit_status([item for group in statuses for item in _current_tasks(group)], named=bool(words))
 
 
@@ -77,28 +79,41 @@ def _tasks_of(group: Sequence[JobStatus], job: JobStatus) -> list[JobStatus]:
     return [item for item in group if item.ref.array_id == job.ref.array_id]
 
 
-def _print(shown: Sequence[JobStatus], groups: Sequence[Sequence[JobStatus]], runs_dir: str, *, named: bool) -> None:
-    if not shown:
-        hint = "submit one by `slurmddp submit`, or give --runs-dir"
-        print_message(f"there are no submitted runs in {escape_text(runs_dir)}; {hint}")
-        return
+def _explain_none(runs_dir: str, *, all_folders: bool) -> str:
+    where = "any folder" if all_folders else escape_text(runs_dir)
+    hint = "" if all_folders else registry.hint_elsewhere()
+    return f"there are no submitted runs in {where}; {hint or '`slurmddp submit` makes one'}"
+
+
+def _print(shown: Sequence[JobStatus], groups: Sequence[Sequence[JobStatus]], *, named: bool, by_folder: bool) -> None:
     width = max(WIDTH, shutil.get_terminal_size().columns) if sys.stdout.isatty() else sys.maxsize
-    for line in _format(shown, groups, named=named, width=width):
-        click.echo(_paint_state(line, shown))
+    lines = _format_folders(shown, width) if by_folder else _format(shown, groups, named=named, width=width)
+    click.echo("\n".join(_paint_states(lines, shown) if sys.stdout.isatty() else lines))
     if silence := next((item.silence for item in shown if item.silence), ""):
         print_message(
             f"Slurm's controller does not answer ({escape_text(silence)}); the states come from files and may be old"
         )
 
 
-def _paint_state(line: str, shown: Sequence[JobStatus]) -> str:
-    """Return the line with its state in colour; click leaves the colour out where stdout is no terminal."""
-    if os.environ.get("NO_COLOR"):
-        return line
-    colours = {escape_text(item.state): _COLOURS[item.phase] for item in shown if item.phase in _COLOURS}
-    states = "|".join(map(re.escape, colours))
+def _paint_states(lines: Iterable[str], shown: Sequence[JobStatus]) -> Iterator[str]:
+    """Yield the lines with their states in colour."""
+    colours = {escape_text(state): _COLOURS.get(phase_of(state), "") for state in {item.state for item in shown}}
+    states = "|".join(re.escape(state) for state, colour in colours.items() if colour)
+    state = re.compile(rf"(?<=\s)({states})(?=\s|$)") if states and not os.environ.get("NO_COLOR") else None
     paint = lambda found: click.style(found[0], fg=colours[found[0]])  # noqa: E731
-    return re.sub(rf"(?<=\s)({states})(?=\s|$)", paint, line, count=1) if states else line
+    return (state.sub(paint, line, count=1) if state else line for line in lines)
+
+
+def _format_folders(shown: Sequence[JobStatus], width: int) -> Iterator[str]:
+    """Yield a table for each folder, below its path; the folder of the newest run first."""
+    folders: dict[str, list[JobStatus]] = {}
+    for item in shown:
+        run = item.run and (item.run.sweep or item.run)
+        folders.setdefault(str(run.path.parent) if run else "", []).append(item)
+    for number, (folder, items) in enumerate(folders.items()):
+        yield from ("",) if number else ()
+        yield f"{escape_text(folder)}:"
+        yield from format_jobs(items, width=width)
 
 
 def _format(

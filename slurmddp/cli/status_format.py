@@ -40,7 +40,7 @@ def format_jobs(statuses: Sequence[JobStatus], *, each: bool = False, width: int
 
 def format_job(status: JobStatus) -> Iterator[str]:
     """Yield all details of one job, one per line."""
-    name = f"{escape_text(status.name)}: " if status.name else ""
+    name = f"{escape_text(_full_name(status))}: " if status.name else ""
     yield f"{name}job {status.job_id} is {escape_text(status.state)}"
     for label, text in _details(status):
         yield from wrap_text(text, f"  {label:{_LABEL}}", cut=True)
@@ -66,9 +66,13 @@ def _cells(group: Sequence[JobStatus]) -> Iterator[tuple[str, ...]]:
 
 def _row(status: JobStatus, job_id: str, text: str) -> tuple[str, ...]:
     time = "" if status.elapsed_s is None or status.phase == "queued" else format_duration(status.elapsed_s)
+    return escape_text(_full_name(status)), job_id, escape_text(status.state), time, text
+
+
+def _full_name(status: JobStatus) -> str:
+    """Return the name of the run as a person types it; of a sweep's setting, with that of the sweep."""
     sweep = status.run.sweep if status.run and status.name == status.run.path.name else None
-    name = f"{sweep.path.name}/{status.name}" if sweep else status.name
-    return escape_text(name), job_id, escape_text(status.state), time, text
+    return f"{sweep.path.name}/{status.name}" if sweep else status.name
 
 
 def summarize(status: JobStatus) -> str:
@@ -133,7 +137,7 @@ def _details(status: JobStatus) -> Iterator[tuple[str, str]]:
         yield from _progress_details(status.progress)
     if status.run:
         yield "folder", str(status.run.path)
-    yield "source", _format_source(status)
+    yield "told by", _format_source(status)
 
 
 def _reasons(status: JobStatus) -> Iterator[str]:
@@ -145,8 +149,7 @@ def _reasons(status: JobStatus) -> Iterator[str]:
 
 def _format_elapsed(status: JobStatus) -> str:
     limit = f"limit {format_duration(status.limit_s)}" if status.limit_s is not None else "no limit"
-    if status.source == "files":
-        return ""
+    limit = "" if status.source == "files" else limit
     ran = format_duration(status.elapsed_s) if status.elapsed_s is not None and status.phase != "queued" else ""
     return ", ".join(part for part in (ran, limit) if part)
 

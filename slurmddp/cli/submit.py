@@ -14,6 +14,7 @@ from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_me
 from slurmddp.cli.request_options import build_request, dependency_options
 from slurmddp.cluster.request import Request
 from slurmddp.config.recipes import starts_anew
+from slurmddp.config.resolve import BUILT_IN
 from slurmddp.errors import SlurmddpError, UsageError
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.environment import scrubbed
@@ -64,16 +65,13 @@ def submit(  # noqa: PLR0913 - an argument for each option
         print_message(f"left out of sbatch's environment: {' '.join(scrubbed(os.environ)) or 'nothing'}")
     request = build_request(job_file, words, parameters)
     asked: list[UsageError] = []
+    chosen = _explain_default(request, job_file)
     if not change:
-        request = choose_run(request, os.environ, print_message, ask=asked.append if dry_run else None)
-    spec = request.resolved.spec
-    if spec.requeue and not (spec.no_python or spec.resume_args or spec.checkpoints) and starts_anew(spec.command):
-        print_message(
-            "after a requeue COMMAND starts with the same arguments: it must find its own checkpoint, or get "
-            "--resume-args"
-        )
+        request = choose_run(request, os.environ, chosen.append, ask=asked.append if dry_run else None)
     if dry_run:
         print_dry_run(request, change=change, force=force, as_json=as_json, found=asked)
+        for line in chosen:
+            print_message(line)
         return 0
     waits = wait or follow
 
@@ -82,7 +80,7 @@ def submit(  # noqa: PLR0913 - an argument for each option
             if not (waits and as_json):
                 _print_result(_result(job), as_json=as_json)
         finally:
-            print_message(f"{request.summary} (job {job.job_id.number})")
+            print_message("\n".join([*chosen, f"{request.summary} (job {job.job_id.number})"]))
 
     job = submitting.submit(
         request,
@@ -101,7 +99,21 @@ def submit(  # noqa: PLR0913 - an argument for each option
     if job.chain:
         print_message(f"jobs after it: {' '.join(later.number for later in job.chain)}")
     print_message(f"folder of the run: {job.run.path}")
+    spec = request.resolved.spec
+    if spec.requeue and not (spec.no_python or spec.resume_args or spec.checkpoints) and starts_anew(spec.command):
+        print_message(
+            f"if a preemption or a lost node stops it, {spec.command[0]} is started again with the same arguments: it "
+            "must find its own checkpoint; if it needs another argument for that, give --resume-args"
+        )
     return _wait(job, _result(job), show=follow, as_json=as_json) if waits else 0
+
+
+def _explain_default(request: Request, job_file: Path | None) -> list[str]:
+    """Return a line that says what trains where neither a program nor an option of the bundled one was given."""
+    resolved = request.resolved
+    if job_file or resolved.spec.command or set(resolved.program_origins.values()) - {BUILT_IN}:
+        return []
+    return ["no COMMAND was given: the bundled example trains"]
 
 
 def check_recorded(job: Submitted) -> None:

@@ -5,7 +5,7 @@ import json
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -13,20 +13,24 @@ from typing import Any, Final
 import click
 import msgspec
 
+from slurmddp.cli.completion import complete_target
 from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, runs_dir_option
 from slurmddp.cli.request_options import build_request, dependency_options, sweep_options
 from slurmddp.cli.submit import check_recorded, print_dry_run
 from slurmddp.cluster.request import Request
+from slurmddp.config.job_array import Task
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.errors import UsageError
+from slurmddp.monitoring.status import query_jobs
 from slurmddp.monitoring.status.job_status import json_value
+from slurmddp.runs import lookup
 from slurmddp.runs.layout import RunDir
 from slurmddp.submission.choose_run import choose_run
 from slurmddp.submission.submit_once import Submitted
-from slurmddp.submission.sweep import SweepProgress, read_progress
+from slurmddp.submission.sweep import SweepProgress, describe_growth, read_progress
 from slurmddp.submission.sweep import sweep as submit_sweep
-from slurmddp.submission.sweep_results import Result, ranked, results
-from slurmddp.text import escape_text, format_table
+from slurmddp.submission.sweep_results import Result, find_sweep, ranked, results
+from slurmddp.text import WIDTH, escape_text, format_table, shorten_text
 
 _MOST_METRICS: Final = 4
 """The table for people has this many columns of metrics at most."""
@@ -67,42 +71,58 @@ def sweep(
     """Submit many settings of a job as one array; stdout is only its id.
 
     Each setting is a run in the folder of the sweep, and is requeued and resumed like any run. The same command again
-    submits only the missing settings. `slurmddp sweep results NAME` shows the results.
+    submits only the missing settings. `slurmddp sweep results` shows the results.
     """
     request = build_request(job_file, words, parameters)
-    if not change:
-        request = choose_run(request, os.environ, print_message)
-    if request.array is None:
+    array = request.array
+    if array is None:
         raise UsageError("there is nothing to sweep over; give --set KEY=VALUE,..., as in --set lr=1e-3,1e-4")
+    chosen: list[str] = []
+    if not change:
+        request = choose_run(request, os.environ, chosen.append)
     job = request.resolved.spec
     run = RunDir.named(job.runs_dir, job.job_name)
+    chosen += filter(None, [describe_growth(run, request), *_expanded_ranges(parameters["sets"], array.tasks)])
     if dry_run:
-        settings, jobs = read_progress(run, request.array.tasks, os.environ), list[Submitted]()
+        settings, jobs = read_progress(run, array.tasks, os.environ), list[Submitted]()
         if settings.missing:
-            missing = msgspec.structs.replace(request, array=replace(request.array, tasks=settings.missing))
+            missing = msgspec.structs.replace(request, array=replace(array, tasks=settings.missing))
             print_dry_run(missing, change=change, force=force, as_json=as_json)
+            for line in chosen:
+                print_message(line)
             if not as_json:
                 print_message(_count_settings(settings))
             return 0
     else:
-        settings, jobs = _submit(request, change=change, force=force, as_json=as_json)
+        settings, jobs = _submit(request, chosen, change=change, force=force, as_json=as_json)
     print_message(_count_settings(settings))
     if as_json:
         click.echo(json.dumps(_as_json(run, settings, jobs)))
     for submitted in jobs:
         check_recorded(submitted)
-    print_message(f"folder of the sweep: {run.path}")
+    print_message(
+        f"folder of the sweep: {run.path}; its results, once there are some: slurmddp sweep results {run.path.name}"
+    )
     return 0
 
 
-def _submit(request: Request, *, change: bool, force: bool, as_json: bool) -> tuple[SweepProgress, list[Submitted]]:
+def _expanded_ranges(sets: Sequence[str], tasks: Sequence[Task]) -> Iterator[str]:
+    """Yield the values of each key that was given as a range."""
+    for key in (text.partition("=")[0] for text in sets if ".." in text):
+        yield shorten_text(f"{key} = {', '.join(dict.fromkeys(task.values[key] for task in tasks))}", 2 * WIDTH)
+
+
+def _submit(
+    request: Request, chosen: list[str], *, change: bool, force: bool, as_json: bool
+) -> tuple[SweepProgress, list[Submitted]]:
     def print_id(job: Submitted) -> None:
         try:
             if not as_json:
                 click.echo(job.job_id.number)
                 sys.stdout.flush()
         finally:
-            print_message(f"{request.summary} (job {job.job_id.number})")
+            print_message("\n".join([*chosen, f"{request.summary} (job {job.job_id.number})"]))
+            chosen.clear()
 
     return submit_sweep(
         request, change=change, force=force, environ=os.environ, notice=print_message, accepted=print_id
@@ -128,24 +148,38 @@ def _as_json(run: RunDir, settings: SweepProgress, jobs: Sequence[Submitted]) ->
 
 
 @click.command("results")
-@click.argument("name")
+@click.argument("name", required=False, shell_complete=complete_target)
 @click.option("--by", default="loss", metavar="METRIC", help="Metric to sort by. [default: loss]")
 @click.option("--highest", is_flag=True, help="The highest value is the best, instead of the lowest.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print all metrics as CSV.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @runs_dir_option
-def show_results(name: str, by: str, *, highest: bool, as_csv: bool, as_json: bool, runs_dir: str) -> None:
-    """Show the results of each setting of a sweep, the best first."""
-    found = ranked(results(RunDir.named(runs_dir, name)), by, highest=highest)
+def show_results(name: str | None, by: str, *, highest: bool, as_csv: bool, as_json: bool, runs_dir: str) -> None:
+    """Show the results of each setting of a sweep, the best first; without NAME, of the sweep submitted last."""
+    sweep = find_sweep(name, runs_dir)
+    found = ranked(results(sweep), by, highest=highest)
+    if name is None:
+        print_message(f"these are of {sweep.path.name}")
     if as_json:
         click.echo(json.dumps([_result_as_json(result) for result in found]))
     elif as_csv:
         _write_csv(found)
     else:
-        for line in _format_results(found, by):
+        for line in _format_results(found, by, _query_states(found, sweep)):
             click.echo(line)
         if not any(result.metrics for result in found):
-            print_message("no setting has logged a metric; `run.log(loss=...)` of slurmddp.Checkpointer does")
+            print_message(
+                "no setting has logged a metric; `run.log(loss=...)` of slurmddp.Checkpointer does. What one has "
+                f"printed: slurmddp logs {sweep.path.name}/{found[0].run.path.name}"
+            )
+
+
+def _query_states(found: Sequence[Result], sweep: RunDir) -> dict[RunDir, str]:
+    """Return the state in Slurm, in small letters, of the settings that have not come to an end of their own."""
+    ended = {result.run for result in found if result.done or result.failed}
+    parts = [part for part in lookup.settings(lookup.find_all_jobs(sweep)) if part.run not in ended]
+    known = [item for item in query_jobs(parts, os.environ) if item.phase != "unknown"]
+    return {item.run: item.state.lower() for item in known if item.run}
 
 
 def _result_as_json(result: Result) -> dict[str, Any]:
@@ -170,12 +204,12 @@ def _write_csv(found: Sequence[Result]) -> None:
         writer.writerow([*values, int(result.done), result.step, result.total, *logged])
 
 
-def _format_results(found: Sequence[Result], by: str) -> list[str]:
+def _format_results(found: Sequence[Result], by: str, states: Mapping[RunDir, str]) -> list[str]:
     keys = _setting_keys(found)
     names = sorted((name for name in _metric_names(found) if name not in keys), key=lambda name: name != by)[
         :_MOST_METRICS
     ]
-    rows = [[escape_text(cell) for cell in _cells(result, keys, names)] for result in found]
+    rows = [[escape_text(cell) for cell in _cells(result, keys, names, states.get(result.run, ""))] for result in found]
     head = [*keys, *map(escape_text, names), "step", "state"]
     return format_table([head, *rows], right=range(len(keys), len(head) - 1))
 
@@ -188,11 +222,11 @@ def _metric_names(found: Sequence[Result]) -> list[str]:
     return list(dict.fromkeys(name for result in found for name in result.metrics))
 
 
-def _cells(result: Result, keys: Sequence[str], names: Sequence[str]) -> list[str]:
+def _cells(result: Result, keys: Sequence[str], names: Sequence[str], state: str) -> list[str]:
     numbers = [f"{result.metrics[name]:.6g}" if name in result.metrics else "" for name in names]
     step = f"{result.step}/{result.total}" if result.total else ""
     if result.done or result.failed:
         state = "done" if result.done else "failed"
     else:
-        state = "unfinished" if result.run.events.exists() else "not started"
+        state = state or ("unfinished" if result.run.events.exists() else "not started")
     return [*(result.values.get(key, "") for key in keys), *numbers, step, state]

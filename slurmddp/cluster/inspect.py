@@ -60,7 +60,7 @@ def query_cluster(environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, a
 
 def _with_accounts(cluster: Cluster, config: Record, environ: Mapping[str, str], timeout_s: float) -> Cluster:
     if parse_word(config.get("AccountingStorageType", "")).rpartition("/")[2] in ("", "none"):
-        return _without(cluster, "this cluster keeps none")
+        return _without(cluster, "this cluster has no accounting")
     try:
         user = client.query(membership_command(environment.user(), cluster.name), environ, timeout_s=timeout_s)
         qos = client.query(LIST_QOS, environ, timeout_s=timeout_s) if cluster.preempts_by_qos else ""

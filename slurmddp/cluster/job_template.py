@@ -64,7 +64,8 @@ def build_job_file(cluster: Cluster | None, *, script: str | None, name: str, fi
     values = _VALUES if cluster is None or partition is None else "\n".join(_for_partition(cluster, partition))
     program = _COMMAND.format(script=_toml(script)) if script else _WORKER
     head = _HEAD.format(where=where, file=file) + ("" if cluster else _NO_CLUSTER)
-    name_line = _line("name", name, f"of the job, and of its folder: jobs/{name}")
+    is_default = name == command.as_name(Path(file).stem)
+    name_line = f"{'# ' if is_default else ''}{_line('name', name, f'of the job, and of its folder: jobs/{name}')}"
     return f"{head}\n{name_line}\n\n{values}\n\n{_SETUP}\n\n{program}\n"
 
 
@@ -119,7 +120,7 @@ def _for_partition(cluster: Cluster, partition: Partition) -> Iterator[str]:
     yield _line("nodes", max(1, partition.min_nodes), f"of {partition.node_count}")
     yield from _ranks(cluster, partition)
     limit_s = partition.max_time_s or _TIME_S
-    most = f"at most {slurm_time(limit_s)}" if partition.max_time_s else "there is no limit"
+    most = f"at most {slurm_time(limit_s)}" if partition.max_time_s else "the partition has no limit"
     yield _line("time", slurm_time(min(_TIME_S, limit_s)), most)
 
 

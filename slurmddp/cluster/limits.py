@@ -34,6 +34,11 @@ def find_problems(spec: JobSpec, cluster: Cluster) -> tuple[str, ...]:
     return (*min(found, key=len), *_of_user(spec, cluster))
 
 
+def names_no_partition(spec: JobSpec, cluster: Cluster) -> bool:
+    """Return whether the job's partition does not exist, or it needs to name one: sbatch refuses it in any case."""
+    return bool(find_problems(spec, cluster)) and isinstance(_named(spec, cluster), str)
+
+
 def _named(spec: JobSpec, cluster: Cluster) -> tuple[Partition, ...] | str:
     known = [partition.name for partition in cluster.partitions]
     open_to_all = [partition.name for partition in cluster.partitions if not partition.hidden]
@@ -100,6 +105,8 @@ def _gpus(spec: JobSpec, partition: Partition) -> str:
     if spec.gpus <= most:
         return ""
     has = f"a node of partition {partition.name} has {most}" if most else f"partition {partition.name} has none"
+    if spec.gpu_type and (untyped := max((nodes.gpus_of("") for nodes in partition.nodes), default=0)):
+        has = f"a node of partition {partition.name} has {untyped}, whose type Slurm does not know; leave the type out"
     return f"--gpus-per-node {spec.gpus_per_node}: {has}"
 
 

@@ -103,7 +103,7 @@ def _format_shares(spec: JobSpec) -> str:
 def _time_limit(spec: JobSpec, partition: Partition | None) -> str:
     """Return the time limit in words; empty when it depends on a partition that is not known."""
     if spec.time:
-        return "no time limit" if spec.time_s in (0, None) else f"time limit {spec.time}"
+        return "no time limit" if spec.time_s is None else f"time limit {spec.time}"
     if partition is None:
         return ""
     limit_s = partition.default_time_s if partition.default_time_s is not None else partition.max_time_s

@@ -7,6 +7,7 @@ written them.
 
 import os
 import re
+import shlex
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,7 +46,10 @@ def read_job_file(path: Path) -> Source:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"job file {explain_unreadable(path, error)}") from error
+        said = explain_unreadable(path, error).replace(
+            "check the path", f"`slurmddp init {shlex.quote(str(path))}` writes one"
+        )
+        raise UsageError(f"job file {said}") from error
     return build_source("job file", path, parse_toml(raw, describe_place("job file", path)), keys=JOB_FILE_KEYS)
 
 

@@ -28,7 +28,7 @@ Gpus = Annotated[
 SlurmTime = Annotated[
     str,
     msgspec.Meta(
-        pattern=r"^([0-9]+(:[0-9]+){0,2}|[0-9]+-[0-9]+(:[0-9]+){0,2}|UNLIMITED|INFINITE)\Z",
+        pattern=r"^([0-9]+(:[0-5]?[0-9]){0,2}|[0-9]+-[0-9]+(:[0-5]?[0-9]){0,2}|UNLIMITED|INFINITE)\Z",
         description="a Slurm time (minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS), as in 1:30:00",
     ),
 ]
@@ -69,9 +69,19 @@ _LAST_PORT = 65535
 CHECKPOINT_WORD: Final = "{checkpoint}"
 """Stands in --resume-args for the newest checkpoint."""
 
+NODE_TMPDIR: Final = "TMPDIR"
+"""Stands in --stage-env for the folder of temporary files on the nodes."""
+
 DEFAULT_LEAD_S: Final = 120
 LEAD_MARGIN_S: Final = 60
 """Seconds that a job must have before the stop signal; with less it would stop soon after its start."""
+
+_HYPHENATED: Final = (
+    *("cores-per-socket", "cpu-freq", "cpus-per-gpu", "delay-boot", "kill-on-invalid-dep", "mail-type", "mail-user"),
+    *("mem-bind", "mem-per-cpu", "mem-per-gpu", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket", "core-spec"),
+    *("sockets-per-node", "spread-job", "thread-spec", "threads-per-core", "time-min", "use-min-nodes"),
+)
+"""Options of sbatch with a hyphen, which is easily left out."""
 
 OURS: Final = (
     *("array", "chdir", "error", "export", "gpu-bind", "gpus", "gpus-per-task", "input", "ntasks", "open-mode"),
@@ -154,7 +164,12 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     ] = "tcp"
     no_python: Annotated[bool, Option(help="COMMAND is an executable, not a Python script.")] = False
     template: Annotated[
-        str | None, Option(help="Your own Jinja template; it extends base.sbatch.j2.", metavar="FILE")
+        str | None,
+        Option(
+            help="Your own Jinja template, which extends base.sbatch.j2; its blocks: header, folder, output, "
+            "setup, environment, launch, finish. A file that is not there makes the error name base.sbatch.j2's path.",
+            metavar="FILE",
+        ),
     ] = None
     module: Annotated[tuple[str, ...], Option(help="Environment module to load.")] = ()
     conda: Annotated[str | None, Option(help="Conda environment to activate.", metavar="ENV")] = None
@@ -190,6 +205,14 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         Option(help="A folder to mount besides the run's folder and the working directory.", metavar="SRC[:DST][:ro]"),
     ] = ()
     snapshot: Annotated[bool, Option(help="Run a copy of the code, made when the job is submitted.")] = False
+    stage_env: Annotated[
+        str | None,
+        Option(
+            help="Copy the Python environment to each node's disk, below DIR [default: $TMPDIR or /tmp].",
+            metavar="[=DIR]",
+            bare=NODE_TMPDIR,
+        ),
+    ] = None
     env: Annotated[
         tuple[str, ...],
         Option(
@@ -280,6 +303,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         self._check_launch()
         self._check_resume()
         self._check_container()
+        self._check_staging()
         self._check_strategy()
 
     def _check_lead(self) -> None:
@@ -302,7 +326,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(
                 "--rendezvous file with --launcher manual: nothing makes a new file for each attempt; leave it out"
             )
-        for given in ("reset", "template", "snapshot", "resume_args"):
+        for given in ("reset", "template", "snapshot", "resume_args", "stage_env"):
             if getattr(self, given):
                 raise UsageError(
                     f"--{given.replace('_', '-')} with --launcher manual, which makes no batch script; leave it out"
@@ -330,6 +354,18 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
                 raise UsageError(f"--{key} with --container, which brings a Python of its own; leave one of them out")
         if self.launcher == "manual" and self.runtime == "pyxis":
             raise UsageError("--launcher manual with pyxis, which is part of srun; give --container-runtime apptainer")
+
+    def _check_staging(self) -> None:
+        if self.stage_env is None:
+            return
+        if self.stage_env != NODE_TMPDIR and not self.stage_env.startswith("/"):
+            raise UsageError(
+                f"--stage-env: {quote_value(self.stage_env)} is not an absolute path, as in --stage-env=/local"
+            )
+        if self.container:
+            raise UsageError("--stage-env with --container, which brings a Python of its own; leave one of them out")
+        if self.python and "/" not in self.python:
+            raise UsageError(f"--stage-env with --python {self.python}, which is no path; give its path, or --venv")
 
     @property
     def program(self) -> tuple[str, ...]:
@@ -395,8 +431,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def time_s(self) -> int | None:
-        """The time limit in seconds; None for the partition's limit, or no limit."""
-        return parse_duration(self.time) if self.time else None
+        """The time limit in seconds; None for the partition's limit, or no limit, which is 0 for sbatch, too."""
+        return (parse_duration(self.time) or None) if self.time else None
 
     @property
     def lead_s(self) -> int:
@@ -476,6 +512,10 @@ def _check_sbatch(item: str) -> None:
         )
     if equals and not value:
         raise UsageError(f"--sbatch: {quote_value(item)} has an empty value; write {key} alone, or a value")
+    if near := next(
+        (name for name in _HYPHENATED if name != key and name.replace("-", "") == key.replace("-", "")), ""
+    ):
+        raise UsageError(f"--sbatch: {quote_value(item)}: sbatch has no --{key}; did you mean {near}?")
     own = next((name for name in JOB_FIELDS if name.startswith(key) and name not in _NOT_OF_SBATCH), None)
     if own:
         raise UsageError(f"--sbatch: {quote_value(item)}: slurmddp has an option for this, --{own}")
@@ -499,7 +539,9 @@ def _check_variable(item: str) -> None:
     key, equals, value = item.partition("=")
     if not re.fullmatch(_VARIABLE, key):
         given = f"{key}={MASK}" if equals else key
-        raise UsageError(f"--env: {quote_value(given)} is not KEY or KEY=VALUE; a KEY has letters, digits and _")
+        raise UsageError(
+            f"--env: {quote_value(given)} is not KEY or KEY=VALUE; a KEY has letters, digits and _, no digit first"
+        )
     if key in _BASH_VARIABLES:
         raise UsageError(f"--env: {key} belongs to the shell that starts the ranks; choose another name")
     if re.fullmatch(SCRUBBED, key):

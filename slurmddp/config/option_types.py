@@ -27,6 +27,8 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     also: str = ""
     """A second long name."""
     metavar: str = ""
+    bare: str = ""
+    """The value of an option that was typed alone; another value then follows a `=`."""
     slurm_variable: str = ""
     """The environment variable of sbatch for this option."""
     accepts_number: bool = False

@@ -5,6 +5,7 @@ file, the values of the chosen profile beat the plain ones.
 """
 
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -206,7 +207,8 @@ def _check_unused(worker_words: Sequence[str], layer: Layer, words: Sequence[str
     if worker_words:
         why = f"COMMAND is {quote_value(words[0])}" if layer.place == COMMAND_LINE else f"{layer.place} has a command"
         raise UsageError(
-            f"{quote_value(worker_words[0])} is for the bundled worker, but {why}; a script's own options come after it"
+            f"{quote_value(worker_words[0])} is for the bundled worker, but {why}; write the script and then its "
+            f"options: {shlex.quote(words[0])} {worker_words[0]} ..."
         )
 
 

@@ -116,6 +116,8 @@ def parse_toml(raw: bytes, place: str) -> dict[str, Any]:
         raise UsageError(f"{place}, line {line}: not UTF-8 text") from error
     except tomllib.TOMLDecodeError as error:
         said = str(error).replace("end of document", f"line {len(text.splitlines())}, its end")
+        if said.startswith("Invalid value"):
+            said += '; a value is "text", a number, true, false, or a list as ["a", "b"]'
         raise UsageError(f"{place}: {said}") from error
     except (RecursionError, ValueError) as error:  # Python limits the digits of a number
         raise UsageError(f"{place}: its tables are nested too deeply, or a number in it is too big") from error

@@ -138,6 +138,7 @@ def build_check_spec(spec: JobSpec, folder: Path) -> JobSpec:
         dependency=None,
         hold=False,
         reset=False,
+        stage_env=None,
     )
 
 

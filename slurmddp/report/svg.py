@@ -42,6 +42,8 @@ _TITLES: Final = {
     HELD: "seconds that the training was held up",
     WRITE: "seconds until a checkpoint was durable",
 }
+_FROM_ZERO: Final = frozenset(_TITLES)
+"""Rates and durations are shown from zero on, so that a small change looks small."""
 _MARKED: Final = frozenset({"checkpoint", "notice", "requeue", "cancel", "restart"})
 """The kinds of events that have a mark on a bar."""
 _ODD_GLYPHS: Final = {"nan": "\N{MULTIPLICATION SIGN}", "inf": "▲", "-inf": "▼"}
@@ -139,7 +141,7 @@ def line_styles(attempts: Sequence[Attempt]) -> dict[str, tuple[int, int]]:
 
 def _draw_chart(name: str, lines: Sequence[Line], x: Scale, looks: Mapping[str, tuple[int, int]]) -> Chart:
     values = [value for line in lines for _, value in line.points]
-    y = Scale.over(values, may_be_log=True)
+    y = Scale.over([0.0, *values] if name in _FROM_ZERO else values, may_be_log=True)
     return Chart(
         title=_TITLES.get(name, name),
         description=_description(lines, x, y),

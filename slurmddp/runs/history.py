@@ -47,9 +47,8 @@ class Event:
         if not (_is_time(time) and isinstance(kind, str) and (rank is None or isinstance(rank, int))):
             return None
         own = {name: value for name, value in record.items() if name not in _HEAD}
-        texts = (str(record.get(name) or "") for name in ("job", "attempt", "host"))
-        job, attempt, host = texts
-        return cls(float(record["time"]), kind, job, attempt, rank, host, own)
+        job, attempt, host = record.get("job"), record.get("attempt"), record.get("host")
+        return cls(float(record["time"]), kind, str(job or ""), str(attempt or ""), rank, str(host or ""), own)
 
     def number(self, name: str) -> float | None:
         """Return a field that is a number, also `nan` and `inf`; None when it is not."""

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp.runs.layout import write_whole
+from slurmddp.text import count
 
 _MOST: Final = 500
 """Folders that are remembered; the oldest are forgotten."""
@@ -37,6 +38,12 @@ def known_folders() -> list[Path]:
     with suppress(OSError, RuntimeError):
         return [path for path in map(Path, reversed(_read())) if path.is_dir()]
     return []
+
+
+def hint_elsewhere() -> str:
+    """Return what shows the runs of the known folders; empty without any."""
+    known = known_folders()
+    return f"`slurmddp status --all-folders` shows those of {count(len(known), 'other folder')}" if known else ""
 
 
 def _read() -> list[str]:

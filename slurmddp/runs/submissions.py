@@ -4,13 +4,13 @@ By its record, a job belongs to a run's folder, or to the original that the fold
 keeps its jobs; a copy has none of them. Standard library only.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from slurmddp.runs.layout import RunDir, append_record, read_records
+from slurmddp.runs.layout import RunDir, append_record, parse_records, read_records
 from slurmddp.version import __version__
 
 
@@ -25,16 +25,30 @@ class Origin(NamedTuple):
 
 def submissions(run: RunDir) -> list[dict[str, Any]]:
     """Return the records of a run's jobs, the oldest first."""
+    return _of_jobs(read_records(run.submissions))
+
+
+def parse_submissions(lines: Iterable[bytes]) -> list[dict[str, Any]]:
+    """Return the records in the lines of a run's file, as `submissions`."""
+    return _of_jobs(parse_records(lines))
+
+
+def _of_jobs(records: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [
         {**record, "job": job}
-        for record in read_records(run.submissions)
+        for record in records
         if (job := str(record.get("job", ""))).isdecimal() and job.isascii()
     ]
 
 
 def submitted_at(run: RunDir) -> datetime:
     """Return when the newest job of a run was submitted; the year 1 if that is not known."""
-    times = [parse_time(record.get("time")) for record in submissions(run)]
+    return last_time(submissions(run))
+
+
+def last_time(records: Iterable[Mapping[str, Any]]) -> datetime:
+    """Return when the newest of these jobs was submitted; the year 1 if that is not known."""
+    times = [parse_time(record.get("time")) for record in records]
     return max(filter(None, times), default=datetime.min.replace(tzinfo=UTC))
 
 

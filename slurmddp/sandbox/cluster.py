@@ -122,7 +122,14 @@ class Sandbox:
             time.sleep(_POLL_S)
 
     def _job(self, job_id: str) -> dict[str, str]:
-        records = self._records("job", job_id)
+        try:
+            records = self._records("job", job_id)
+        except ClusterError as error:
+            if "Invalid job id" in str(error):
+                raise ClusterError(
+                    f"job {job_id} has ended, or there was none; `slurmddp status` lists them"
+                ) from error
+            raise
         if len(records) > 1:
             raise UsageError(f"job {job_id} is an array; give one task of it, as in {job_id}_0")
         return records[0]

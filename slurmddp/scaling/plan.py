@@ -143,6 +143,10 @@ def _request(resolved: Resolved, whole: Request) -> Request:
 def _check_limits(jobs: Sequence[PlannedJob], cluster: Cluster | None) -> None:
     """Raise ClusterError, before the first job is submitted, if the cluster cannot run one of the sizes."""
     for job in jobs:
+        partition = next(cluster.partitions_of(job.spec.partition), None) if cluster else None
+        if partition and job.spec.gpus and job.spec.nodes > partition.node_count:
+            most = partition.node_count * job.spec.gpus
+            raise ClusterError(f"{count(job.gpus, 'GPU')}: partition {partition.name} has {most}")
         if cluster and (found := find_problems(job.spec, cluster)):
             raise ClusterError(f"{count(job.gpus, 'GPU')}: {'; '.join(found)}")
 

@@ -29,6 +29,8 @@ class JobRef(NamedTuple):
     @classmethod
     def parse(cls, job_id: str) -> Self:
         """Return the parts of an id; every text is accepted."""
+        if job_id.isdecimal():
+            return cls(job_id)
         array_id = re.split("[_+]", job_id, maxsplit=1)[0]
         return cls(array_id, job_id[len(array_id) :])
 
@@ -54,7 +56,7 @@ class JobRef(NamedTuple):
     @property
     def task_index(self) -> int | None:
         """The index of the task in its array; None for what is not one task."""
-        return int(self.suffix[1:]) if re.fullmatch("_[0-9]+", self.suffix) else None
+        return int(self.suffix[1:]) if self.suffix and re.fullmatch("_[0-9]+", self.suffix) else None
 
 
 class JobId(NamedTuple):

@@ -16,6 +16,9 @@ _AMOUNT: Final = re.compile(r"([\d.]+)([KMGT]?)")
 _REASON: Final = re.compile(r"(?<!\S)Reason=(.*?)(?= [A-Z]\w*=|$)")
 _NO_JOB_VALUE: Final = frozenset({"", "(null)", "None", "N/A", "Unknown", "None assigned"})
 """Words for a missing value of a job."""
+_NO_LIMIT: Final = "365-00:00:00"
+_NO_LIMIT_MINUTES: Final = "525600"
+"""A year is the limit that Slurm shows for a job without one that was cancelled or preempted (22.05)."""
 _PLACEHOLDER: Final = "allocation"
 """The job's name in the accounting until the accounting knows that the job has started (22.05)."""
 
@@ -102,7 +105,7 @@ def _from_accounting(row: Mapping[str, str], memory: Mapping[str, str], steps: M
         started=parse_moment(known.get("Start", "")),
         ended=parse_moment(known.get("End", "")),
         elapsed_s=int(elapsed) if elapsed.isdecimal() else None,
-        limit_s=60 * int(minutes) if minutes.isdecimal() else None,
+        limit_s=60 * int(minutes) if minutes.isdecimal() and minutes != _NO_LIMIT_MINUTES else None,
         nodes=known.get("NodeList", ""),
         partition=known.get("Partition", ""),
         reason=known.get("Reason", ""),
@@ -182,8 +185,8 @@ def _cancelled_by(text: str) -> str:
 
 
 def _limit(text: str) -> int | None:
-    """Return a time limit in seconds; squeue and scontrol print INVALID for one in the past."""
-    return 0 if text == "INVALID" else parse_duration(text)
+    """Return a time limit in seconds, or None; squeue and scontrol print INVALID for one in the past."""
+    return 0 if text == "INVALID" else None if text == _NO_LIMIT else parse_duration(text)
 
 
 def _count(text: str) -> int | None:

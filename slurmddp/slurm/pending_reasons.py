@@ -121,7 +121,7 @@ def _lines(by_itself: Outlook, *rows: tuple[str, str, str]) -> Iterator[tuple[st
             yield name.lower(), _line(by_itself, meaning, advice)
 
 
-_START: Final = f"`squeue --start -j {JOB_ID}` says when Slurm expects it to start"
+_START: Final = f"`slurmddp diagnose {JOB_ID}` names those jobs"
 _ELSEWHERE: Final = f"`scontrol update JobId={JOB_ID} Partition=...` moves it; `slurmddp cluster` lists partitions"
 _RELEASE: Final = f"`scontrol release {JOB_ID}` lets it go on"
 _CHANGE: Final = f"`scontrol update JobId={JOB_ID} {{}}` changes it, or `slurmddp cancel {JOB_ID}` and submit again"
@@ -138,7 +138,7 @@ _REASONS: Final[Mapping[str, Explanation]] = dict(
             ("Dependency", "it waits for another job", f"`scontrol show job {JOB_ID}` names it"),
             (
                 "BeginTime",
-                "its start time (--begin) is in the future",
+                "its start time is not reached: that of --begin, or about two minutes after a requeue",
                 f"`scontrol update JobId={JOB_ID} StartTime=now` starts it earlier",
             ),
             ("Cleaning", "what its last attempt left is being cleaned up", ""),

@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -121,6 +122,11 @@ def dependencies_command() -> list[str]:
     return ["squeue", "--noheader", "--states=PENDING", f"--user={user()}", "--format=%F %E"]
 
 
+def own_jobs_command() -> list[str]:
+    """Return the command that lists the numbers of the user's jobs in the queue, waiting or running."""
+    return ["squeue", "--noheader", "--array", f"--user={user()}", "--format=%A"]
+
+
 def queue(job_ids: Sequence[str], environ: Environ, *, timeout_s: float) -> Listing:
     """Return these jobs from squeue, with ended ones; for many, all jobs of the user."""
     return _list(queue_command(job_ids), lambda said: Listing(tuple(parse_queue(said))), environ, timeout_s)
@@ -218,6 +224,32 @@ def script_digest(job_id: str, environ: Environ, *, timeout_s: float = TIMEOUT_S
         return _sha256(batch_script(job_id, environ, timeout_s=timeout_s))
     except ClusterError:
         return None
+
+
+def running_on(partition: str, environ: Environ, *, timeout_s: float) -> list[JobInfo]:
+    """Return the jobs on the nodes of a partition, as far as Slurm shows them to this user; none without an answer."""
+    try:
+        nodes = client.ask(
+            ["sinfo", "--noheader", f"--partition={partition}", "--format=%N"], environ, timeout_s=timeout_s
+        )
+        which = f"--nodelist={','.join(nodes.stdout.split())}"
+        answer = client.ask(
+            ["squeue", "--noheader", "--states=RUNNING", which, f"--format={_LAYOUT}"], environ, timeout_s=timeout_s
+        )
+    except ClusterError:
+        return []
+    return parse_queue(answer.stdout)
+
+
+def pending_before(job: JobInfo, environ: Environ, *, timeout_s: float) -> list[JobInfo]:
+    """Return the jobs of its partition that wait for nodes before it, the next one first; none without an answer."""
+    command = ["squeue", "--noheader", "--states=PENDING", f"--partition={job.partition}", "--sort=-p,i"]
+    try:
+        answer = client.ask([*command, f"--format={_LAYOUT}"], environ, timeout_s=timeout_s)
+    except ClusterError:
+        return []
+    before = takewhile(lambda other: other.number != job.number, parse_queue(answer.stdout))
+    return [other for other in before if other.reason in ("Resources", "Priority")]
 
 
 def lost_nodes(host_list: str, environ: Environ, *, timeout_s: float) -> tuple[str, ...]:

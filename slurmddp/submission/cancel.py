@@ -10,6 +10,7 @@ from typing import Final
 
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.monitoring.status import JobStatus, query_jobs
+from slurmddp.monitoring.status.job_identity import task_indices
 from slurmddp.runs import events
 from slurmddp.runs.events import Author, Cancel
 from slurmddp.runs.history import is_finished
@@ -102,16 +103,33 @@ def _record_cancellations(jobs: Iterable[JobStatus]) -> None:
     """
     runs = cache(tasks)
     for job in jobs:
-        run = runs(job.run).get(job.job_id, job.run) if job.run else None
-        attempt = (job.progress.attempt if job.progress else "") or _newest_attempt(run, job.job_id)
-        if run and not job.ref.is_task_list and not is_finished(run):
-            author = Author(job=job.job_id, attempt=attempt, host=os.uname().nodename)
-            events.append(run, author, Cancel(by=environment.user()))
+        if job.run is None:
+            continue
+        for job_id in _job_ids(job, runs(job.run)):
+            run = runs(job.run).get(job_id, job.run)
+            attempt = (job.progress.attempt if job.progress else "") or _newest_attempt(run, job_id)
+            if not is_finished(run):
+                if not run.path.exists():  # a setting whose task has not started
+                    run.create()
+                author = Author(job=job_id, attempt=attempt, host=os.uname().nodename)
+                events.append(run, author, Cancel(by=environment.user()))
 
 
-def _newest_attempt(run: RunDir | None, job_id: str) -> str:
+def _job_ids(job: JobStatus, known: Collection[str]) -> Sequence[str]:
+    """Return the ids of a sweep's tasks that wait together, else the job's own; none where Slurm shortened the list."""
+    if not job.ref.is_task_list:
+        return (job.job_id,)
+    waited = task_indices(job.job_id) or frozenset()
+    return [
+        job_id
+        for job_id in known
+        if (ref := JobRef.parse(job_id)).array_id == job.ref.array_id and ref.task_index in waited
+    ]
+
+
+def _newest_attempt(run: RunDir, job_id: str) -> str:
     """Return the newest attempt that has a folder; empty before the first attempt."""
-    return next(reversed(run.attempts(job_id)), "") if run else ""
+    return next(reversed(run.attempts(job_id)), "")
 
 
 def _scancel_id(job_id: str) -> str:

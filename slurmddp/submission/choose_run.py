@@ -9,10 +9,11 @@ import msgspec
 from slurmddp.cluster.request import Request
 from slurmddp.config.resolve import DERIVED_NAMES
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.runs.history import is_finished, read_newest
+from slurmddp.runs.history import is_finished
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.program_checkpoints import newest_program_checkpoint
+from slurmddp.runs.resume import find_state
 from slurmddp.runs.submissions import submitted_at
+from slurmddp.script.build import check_program
 from slurmddp.slurm.pending_reasons import never_starts
 from slurmddp.submission.compatibility import active_jobs, find_change, find_other_kind, has_begun
 from slurmddp.submission.submit_once import Notice
@@ -31,7 +32,11 @@ def choose_run(request: Request, environ: Mapping[str, str], notice: Notice, *, 
     origin = request.resolved.origins["job_name"]
     if origin not in DERIVED_NAMES or spec.reset:
         return request
+    if ask is None:
+        for program in request.programs:  # a misspelled COMMAND is not another program of the run
+            check_program(program)
     others: dict[RunDir, str] = {}
+    """Why they cannot take the job, as what the run is or has."""
     for name in _names(spec.job_name):
         run = RunDir.named(spec.runs_dir, name)
         why = _why_not(run, request, environ)
@@ -42,14 +47,19 @@ def choose_run(request: Request, environ: Mapping[str, str], notice: Notice, *, 
         return request
     newest = max(others, key=submitted_at)
     if not run.spec.exists() and (state := _state_at_stake(newest, request, environ)):
+        change = others[newest].removeprefix("has ")
         question = UsageError(
-            f"run {newest.path.name} has {state}, and was started with {others[newest]}; type --continue to go on from "
+            f"run {newest.path.name} has {state}, and was started with {change}; type --continue to go on from "
             f"there with the new one, or --name {run.path.name} to begin another run"
         )
         if ask is None:
             raise question
         ask(question)
-    notice(f"run {newest.path.name} has {others[newest]}; this is run {run.path.name}")
+    replaced = ", whose job never started" if find_change(run, request.resolved) else ""
+    first = next(iter(others))
+    shown = first if others[first] == others[newest] else newest
+    this = "this sweep" if request.array else "this"
+    notice(f"run {shown.path.name} {others[shown]}; {this} is run {run.path.name}{replaced}")
     return msgspec.structs.replace(request, resolved=request.resolved.replace(origin, job_name=run.path.name))
 
 
@@ -61,14 +71,14 @@ def _names(name: str) -> Iterator[str]:
 def _why_not(run: RunDir, request: Request, environ: Mapping[str, str]) -> str:
     """Return why the run cannot take the job; empty when it can, also when none of its jobs has started any rank."""
     if other := find_other_kind(request, run):
-        return other
+        return f"is {other} already"
     change = find_change(run, request.resolved)
     if not change or has_begun(run):
-        return change
+        return change and f"has {change}"
     with suppress(ClusterError):
         for job in active_jobs(run, environ):
             if not never_starts(job.reason):
-                return f"{change}, and job {job.job_id} in the queue"
+                return f"has {change}, and job {job.job_id} in the queue"
     return ""
 
 
@@ -79,9 +89,4 @@ def _state_at_stake(run: RunDir, request: Request, environ: Mapping[str, str]) -
     with suppress(ClusterError):
         if active_jobs(run, environ):
             return ""
-    if checkpoint := run.newest_checkpoint:
-        return f"a checkpoint of step {int(checkpoint.name.partition('-')[2])}"
-    started = read_newest(run).last("attempt_start")
-    pattern = started.text("checkpoints") if started else ""
-    own = newest_program_checkpoint(pattern) if pattern else None
-    return f"the checkpoint {own.path}" if own else ""
+    return find_state(run)

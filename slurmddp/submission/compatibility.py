@@ -50,14 +50,15 @@ def find_change(run: RunDir, resolved: Resolved) -> str:
 def check_kind(request: Request, run: RunDir) -> None:
     """Raise UsageError when a sweep is to go on with a run of one job, or the other way round."""
     if kind := find_other_kind(request, run):
-        raise UsageError(f"run {run.path.name} is {kind}; choose another --name")
+        instead = "" if request.array else ", or continue it by `slurmddp sweep`"
+        raise UsageError(f"run {run.path.name} is {kind}; choose another --name{instead}")
 
 
 def find_other_kind(request: Request, run: RunDir) -> str:
     """Return what the run is, when it is a sweep and the request is not, or the other way round; else empty."""
     for last in submissions(run)[-1:]:
         if ("settings" in last) != (request.array is not None):
-            return "a sweep; `slurmddp sweep` continues it" if "settings" in last else "one job, and no sweep"
+            return "a sweep" if "settings" in last else "a single job"
     return ""
 
 

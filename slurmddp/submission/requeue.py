@@ -66,7 +66,7 @@ def find_job(word: str, runs_dir: str, environ: Environ) -> str:
 
 def _how_to_continue(run: RunDir) -> str:
     if not run.spec.exists():
-        return "submit its name again: it continues from its last checkpoint"
+        return "submit it again: it continues from its last checkpoint"
     spec = run.spec.relative_to(Path.cwd()) if run.spec.is_relative_to(Path.cwd()) else run.spec
     return f"to go on from its last checkpoint type: slurmddp submit {spec}"
 
@@ -74,7 +74,7 @@ def _how_to_continue(run: RunDir) -> str:
 def _show_job(job_id: str, environ: Environ) -> JobInfo:
     found = queries.show(job_id, environ)
     if not found:
-        raise ClusterError(f"Slurm does not know job {job_id}; submit its name again: a run continues")
+        raise ClusterError(f"Slurm does not know job {job_id}; submit it again: a run continues")
     if len(found) > 1:
         raise UsageError(f"job {job_id} is an array; give one task of it, as in {found[-1].job_id}")
     return found[0]

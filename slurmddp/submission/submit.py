@@ -2,6 +2,7 @@
 
 import re
 import signal
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ from typing import Final
 
 import tomli_w
 
-from slurmddp.cluster.limits import find_problems, waits_for_nodes
+from slurmddp.cluster.limits import find_problems, names_no_partition, waits_for_nodes
 from slurmddp.cluster.request import Request
 from slurmddp.config import resolve
 from slurmddp.config.job_spec import JobSpec
@@ -19,9 +20,11 @@ from slurmddp.config.resolve import Resolved
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.runs.history import is_finished
 from slurmddp.runs.layout import RunDir
+from slurmddp.runs.resume import find_state
 from slurmddp.runs.submissions import read_origin, submissions
 from slurmddp.script import snapshot
 from slurmddp.script.build import build_script, check_environment, check_program
+from slurmddp.script.environment import Environment, pack_environment, read_environment
 from slurmddp.script.snapshot import Code, read_code
 from slurmddp.slurm import client, queries, sbatch_command
 from slurmddp.slurm.client import LostAnswerError, RefusedError
@@ -45,6 +48,7 @@ _REFUSED: Final = {
     "qos": ("qos", "partition"),
 }
 """The options that a refusal by sbatch is about, by words of its message."""
+_NO_NODE: Final = "Invalid node name"
 _ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -88,6 +92,8 @@ def submit(
         _report_run_state(request, run, code, notice)
         if code:
             folder.code_copy = snapshot.copy_code(code, run)
+        if handover.environment:
+            _pack(handover.environment, request, notice)
         with _held_signals():
             first = handover.submit()
             folder.is_needed = True
@@ -123,6 +129,8 @@ def dry_run(
     said = ""
     with _noted(problems):
         said = _test(request, handover.script, environ)
+        if (start := sbatch_command.expected_start(said)) and start - datetime.now(UTC) >= LATEST_START:
+            said = "it starts when the jobs before it end, which have no time limit"
         said += "".join(
             f"\nSlurm does not know job {job}: this job would not wait for it" for job in _unknown(request, environ)
         )
@@ -179,24 +187,33 @@ def _check_run(request: Request, run: RunDir, *, change: bool) -> None:
 
 def _check_limits(request: Request) -> None:
     """Refuse what no part of the cluster can ever give. Raises ClusterError."""
-    found = find_problems(request.resolved.spec, request.cluster) if request.cluster else ()
-    if found:
-        raise ClusterError("; ".join((*found, _FORCE_HINT)))
+    if request.cluster and (found := find_problems(request.resolved.spec, request.cluster)):
+        hint = () if names_no_partition(request.resolved.spec, request.cluster) else (_FORCE_HINT,)
+        raise ClusterError("; ".join((*found, *hint)))
 
 
 def _describe(request: Request, environ: Mapping[str, str], notice: Notice) -> Handover:
     """Return everything that goes to sbatch and into the run's folder."""
     spec = request.resolved.spec
-    code = read_code(spec)
+    code, environment = read_code(spec), read_environment(spec)
     return Handover(
         run=RunDir.named(spec.runs_dir, spec.job_name),
-        script=build_script(spec, code, request.array),
+        script=build_script(spec, code, request.array, environment),
         spec=_spec_toml(request.resolved),
         code=code,
         array=request.array,
+        environment=environment,
         environ=environ,
         notice=notice,
     )
+
+
+def _pack(environment: Environment, request: Request, notice: Notice) -> None:
+    """Pack the environment that the job stages, and say so, since it takes a while. Raises UsageError."""
+    begin = time.monotonic()
+    if archive := pack_environment(environment, request.resolved.spec.runs_dir):
+        size = f"{archive.stat().st_size / 2**20:.0f} MB"
+        notice(f"packed {environment.prefix} for --stage-env in {time.monotonic() - begin:.0f} s: {archive}, {size}")
 
 
 def _spec_toml(resolved: Resolved) -> bytes:
@@ -217,7 +234,8 @@ def _ask_slurm(request: Request, text: bytes, environ: Mapping[str, str], notice
         start = None
     except RefusedError as error:
         if not (request.cluster and waits_for_nodes(request.resolved.spec, request.cluster)):
-            raise ClusterError(f"{error}; {_FORCE_HINT}") from error
+            hint = "" if _NO_NODE in str(error) else f"; {_FORCE_HINT}"
+            raise ClusterError(f"{error}{hint}") from error
         notice(f"the job waits for nodes that are down or drained now ({error})")
         return None
     _check_node_is_known(request)
@@ -230,8 +248,10 @@ def _test(request: Request, text: bytes, environ: Mapping[str, str]) -> str:
         return sbatch_command.test_only(text, environ)
     except RefusedError as error:
         names = next((names for words, names in _REFUSED.items() if words in str(error).lower()), ())
+        shapes = [nodes.names for one in (request.cluster.partitions if request.cluster else ()) for nodes in one.nodes]
+        there = f"; the nodes are {','.join(dict.fromkeys(shapes))}" if shapes and _NO_NODE in str(error) else ""
         given = [f"--{name} {value}" for name in names if (value := getattr(request.resolved.spec, name))]
-        raise RefusedError(f"{error} ({', '.join(given)})" if given else str(error)) from error
+        raise RefusedError((f"{error} ({', '.join(given)})" if given else str(error)) + there) from error
 
 
 def _check_node_is_known(request: Request) -> None:
@@ -318,13 +338,18 @@ def _cancel_replaced(jobs: Sequence[JobInfo], environ: Mapping[str, str], notice
 
 
 def _report_run_state(request: Request, run: RunDir, code: Code | None, notice: Notice) -> None:
-    """Say when the run goes on with other code than its last job, and when it is finished."""
+    """Say where the run goes on, and when it does so with other code than its last job."""
     for last in submissions(run)[-1:]:
         if code and last.get("code") not in (None, code.digest):
             said = f"run {run.path.name} continues with the code as it is now, {code.digest}"
             notice(f"{said}; job {last['job']} has {last['code']}")
-    if is_finished(run) and not request.resolved.spec.reset:
-        notice(f"run {run.path.name} is finished: the job will only run its end again; --reset starts over")
+    if request.resolved.spec.reset or request.array:
+        return
+    if state := find_state(run):
+        finished = "is finished; it " if is_finished(run) else ""
+        notice(f"run {run.path.name} {finished}continues from {state}; --reset starts it over")
+    elif is_finished(run):
+        notice(f"run {run.path.name} is finished and has no checkpoint: COMMAND runs again from its beginning")
 
 
 def _report_start(request: Request, start: datetime | None, notice: Notice) -> None:

@@ -14,6 +14,7 @@ from slurmddp.runs import registry
 from slurmddp.runs.layout import RunDir, append_record, write_whole
 from slurmddp.runs.submissions import folder_identity, submissions
 from slurmddp.script import git
+from slurmddp.script.environment import Environment
 from slurmddp.script.snapshot import Code
 from slurmddp.slurm import environment, queries, sbatch_command
 from slurmddp.slurm.client import LostAnswerError
@@ -129,6 +130,8 @@ class Handover:
     """The code that the job has its own copy of; None without a copy."""
     array: Array | None
     """The tasks, where it is an array."""
+    environment: Environment | None
+    """The Python environment that the job stages on its nodes; None without."""
     environ: Mapping[str, str]
     notice: Notice
 

@@ -2,13 +2,15 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from slurmddp.cluster import Cluster
 from slurmddp.cluster.request import Request
 from slurmddp.config.job_array import Array, Task, folder_name
+from slurmddp.config.job_files import read_job_file
+from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.runs.history import is_finished
 from slurmddp.runs.layout import RunDir
@@ -16,6 +18,9 @@ from slurmddp.runs.submissions import settings_of, submissions
 from slurmddp.slurm import queries
 from slurmddp.submission.submit import made_folder, submit
 from slurmddp.submission.submit_once import Notice, Submitted
+from slurmddp.text import count
+
+_SIZE: Final = ("nodes", "gpus-per-node", "ntasks-per-node", "cpus-per-task", "mem", "partition", "time")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +44,22 @@ def read_progress(run: RunDir, tasks: Sequence[Task], environ: Mapping[str, str]
         done=tuple(task for task in tasks if task.folder in done),
         queued=tuple(task for task in tasks if task.folder in busy - done),
         missing=tuple(task for task in tasks if task.folder not in done | busy),
+    )
+
+
+def describe_growth(run: RunDir, request: Request) -> str:
+    """Return what a sweep holds when new settings come to it, and with which other options; else an empty text."""
+    known = {folder_name(values) for record in submissions(run) for values in settings_of(record)}
+    added = [task for task in (request.array.tasks if request.array else ()) if task.folder not in known]
+    if not (known and added):
+        return ""
+    before, spec = read_job_file(run.spec).table if run.spec.exists() else {}, request.resolved.spec
+    now = {key: getattr(spec, JOB_FIELDS[key].name) for key in _SIZE}
+    changed = [key for key in _SIZE if before and before.get(key) != now[key]]
+    old, new = (" ".join(f"--{key} {table[key]}" for key in changed if table.get(key)) for table in (before, now))
+    return (
+        f"run {run.path.name} had {count(len(known), 'setting')}{old and f' with {old}'}; {len(added)} more "
+        f"{'is' if len(added) == 1 else 'are'} added{new and f' with {new}'}; --name gives them a run of their own"
     )
 
 
@@ -112,10 +133,10 @@ def sweep(
 
 
 def _submit_parts(parts: Sequence[Array], one: Callable[[Array], Submitted]) -> list[Submitted]:
-    count = sum(len(part.tasks) for part in parts)
+    whole = sum(len(part.tasks) for part in parts)
     if len(parts) > 1 and parts[0].max_parallel:
         raise ClusterError(
-            f"--max-parallel holds for one array, and {count} settings need {len(parts)} here "
+            f"--max-parallel holds for one array, and {whole} settings need {len(parts)} here "
             "(MaxArraySize); sweep over fewer, or leave it out"
         )
     done: list[Submitted] = []
@@ -126,5 +147,5 @@ def _submit_parts(parts: Sequence[Array], one: Callable[[Array], Submitted]) -> 
             if not done:
                 raise
             first = sum(len(part.tasks) for part in parts[: len(done)])
-            raise ClusterError(f"{first} of {count} settings are queued, then: {error}") from error
+            raise ClusterError(f"{first} of {whole} settings are queued, then: {error}") from error
     return done

@@ -2,16 +2,20 @@
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
 from slurmddp.config.job_array import folder_name
 from slurmddp.config.option_types import unknown
 from slurmddp.errors import UsageError
 from slurmddp.exit_codes import DONE, FAILED
-from slurmddp.runs import history
+from slurmddp.runs import history, lookup
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.submissions import settings_of, submissions
+from slurmddp.runs.submissions import settings_of, submissions, submitted_at
 from slurmddp.text import quote_value
+
+_MOST_NAMED: Final = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,14 +33,25 @@ class Result:
     """The last that were logged, by the program's own names."""
 
 
+def find_sweep(name: str | None, runs_dir: str) -> RunDir:
+    """Return the sweep of that name, or the one that was submitted last. Raises UsageError without one, naming all."""
+    if name:
+        with suppress(UsageError):
+            run = lookup.find([name], runs_dir)[0].run
+            if run and any(map(settings_of, submissions(run))):
+                return run
+    known = [run for run in lookup.runs(runs_dir) if any(map(settings_of, submissions(run)))]
+    if name is None and known:
+        return max(known, key=submitted_at)
+    said = f"{quote_value(name)} is no sweep" if name else f"there is no sweep in {runs_dir}"
+    names = ", ".join(run.path.name for run in known[:_MOST_NAMED])
+    here = f"there {'is' if len(known) == 1 else 'are'} {names}" if names else ""
+    raise UsageError(f"{said}; {here or '`slurmddp sweep --set KEY=VALUE,... COMMAND` makes one'}")
+
+
 def settings(run: RunDir) -> list[Mapping[str, str]]:
-    """Return the settings that a sweep was ever submitted with, each once. Raises UsageError when it is no sweep."""
-    found = {folder_name(values): values for record in submissions(run) for values in settings_of(record)}
-    if not found:
-        raise UsageError(
-            f"{quote_value(run.path.name)} is no sweep; `slurmddp sweep JOB.toml --set KEY=VALUE,...` makes one"
-        )
-    return list(found.values())
+    """Return the settings that a sweep was ever submitted with, each once."""
+    return list({folder_name(values): values for record in submissions(run) for values in settings_of(record)}.values())
 
 
 def results(run: RunDir) -> list[Result]:
@@ -65,16 +80,16 @@ def _sort_key(value: float | None, *, highest: bool) -> tuple[int, float]:
 
 def _read_result(run: RunDir, values: Mapping[str, str]) -> Result:
     newest = history.read_newest(run)
-    last, end = newest.last("metrics"), newest.last("end")
+    last, saved = newest.last("metrics"), newest.last("checkpoint")
     logged = last.fields.get("values") if last else None
     numbers = {name: history.number(value) for name, value in logged.items()} if isinstance(logged, dict) else {}
-    status = end.number("status") if end and end is newest.events[-1] else None
+    status = newest.events[-1].number("status") if newest.events else None
     return Result(
         values=values,
         run=run,
         done=status == DONE,
         failed=status == FAILED,
-        step=last.count("step") if last else 0,
+        step=max((event.count("step") for event in (last, saved) if event), default=0),
         total=last.count("total") if last else 0,
         metrics={name: value for name, value in numbers.items() if value is not None},
     )

@@ -93,7 +93,7 @@ class InMemory:
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor]:
         """Return the samples at `indices`, int64 of shape [samples] on the data's device."""
-        return self.inputs[indices], self.targets[indices]
+        return self.inputs.index_select(0, indices), self.targets.index_select(0, indices)
 
     def to(self, device: torch.device) -> Self:
         """Return the same samples on a device."""

@@ -48,7 +48,10 @@ def test_what_cannot_be_compared_is_one_line_that_says_what_to_give(run, tmp_pat
     (tmp_path / "jobs" / "new").mkdir()
     for targets, said in [
         ([str(run / "model.pt")], "give a second, or a run"),
-        (["new"], "has 0 of its ranks' models; train it with the bundled worker's --save-all-ranks"),
+        (
+            ["new"],
+            "no rank of run 'new' has saved its model as rank-N.pt; the bundled training does with --save-all-ranks",
+        ),
         (["exp", "new"], "'new' has no model.pt: the bundled worker"),
         (["exp", "none"], "'none' is no file, and no run in "),
     ]:

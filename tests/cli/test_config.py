@@ -149,8 +149,8 @@ def test_init_takes_a_name_and_a_folder(typed):
     Path("sub/fit.py").write_text('if __name__ == "__main__":\n    pass\n')
     assert typed("init", "sub/exp1")[:2] == (0, "sub/exp1.toml\n")
     table = tomllib.loads(Path("sub/exp1.toml").read_text())
-    assert (table["name"], table["command"]) == ("exp1", ["fit.py"])
-    assert typed("render", "sub/exp1.toml")[0] == 0
+    assert ("name" in table, table["command"]) == (False, ["fit.py"]), "its default is the same"
+    assert "#SBATCH --job-name=exp1\n" in typed("render", "sub/exp1.toml")[1]
     assert typed("init", "sub")[:2] == (0, "sub/job.toml\n")
     assert typed("init", "no/exp")[0] == 2
     assert typed("init", "a\nb")[0] == 2
@@ -164,7 +164,7 @@ def test_init_takes_the_training_script(typed):
         Path(name).write_text("")
     assert typed("init", "sub/fit.py")[:2] == (0, "sub/fit.toml\n")
     table = tomllib.loads(Path("sub/fit.toml").read_text())
-    assert (table["name"], table["command"]) == ("fit", ["fit.py"])
+    assert ("name" in table, table["command"]) == (False, ["fit.py"])
     assert "sub/fit.py" in typed("render", "sub/fit.toml")[1]
     assert typed("init", "sub/fit.py") == (
         2,
@@ -207,10 +207,10 @@ def test_init_writes_an_example_and_the_job_file_that_names_it(typed, words, ste
     Path("sub").mkdir()
     status, out, err = typed("init", "--example", "steps", *words)
     assert (status, out) == (0, f"{stem}.toml\n")
-    assert f"the script is {stem}.py; edit both files if needed; next, type: slurmddp render {stem}.toml, " in err
-    assert Path(f"{stem}.py").read_text() == read_example("steps")
+    assert f"the script is {stem}.py; edit both files if needed; then type: slurmddp render {stem}.toml, " in err
+    assert Path(f"{stem}.py").read_text() == read_example("steps").replace("steps.py", f"{Path(stem).name}.py")
     table = tomllib.loads(Path(f"{stem}.toml").read_text())
-    assert (table["name"], table["command"]) == (Path(stem).name, [f"{Path(stem).name}.py"])
+    assert ("name" in table, table["command"]) == (False, [f"{Path(stem).name}.py"])
     assert typed("render", f"{stem}.toml")[0] == 0
 
 

@@ -13,6 +13,7 @@ from slurmddp.cli import status as command
 from slurmddp.cli.status_format import format_job, format_jobs
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.status import JobStatus, Progress
+from slurmddp.runs import registry
 from slurmddp.runs.layout import RunDir
 
 NOON = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
@@ -50,6 +51,12 @@ def test_the_table_fits_80_columns_and_has_no_control_characters():
     assert all(line.isprintable() for line in long) and "x" * 70 in long[2], "a name is typed: it is never cut"
 
 
+def test_a_setting_has_the_name_that_is_typed():
+    setting = job("17_0", name="lr=1", run=RunDir(Path("/w/jobs/s/lr=1")))
+    assert next(format_job(setting)) == "s/lr=1: job 17_0 is RUNNING"
+    assert list(format_jobs([setting]))[1].startswith("s/lr=1  17_0")
+
+
 def test_many_tasks_in_the_same_state_are_one_row():
     tasks = [job(f"17_{number}") for number in range(9)] + [job("17_9", "FAILED")]
     lines = list(format_jobs(tasks))
@@ -69,7 +76,7 @@ step 40, 1m5s old
 peer lost
 preempted\\x1b
 came back   once
-source      squeue"""
+told by     squeue"""
     for part in parts.splitlines():
         assert part in text
     assert "why         Priority; others come first; wait" in "\n".join(format_job(WAITING))
@@ -168,6 +175,9 @@ def test_a_folder_without_runs_has_a_hint(typed):
     assert (done.return_value, done.stdout) == (0, "")
     assert done.stderr.startswith("there are no submitted runs in nothing; ")
     assert typed("status", "--runs-dir", "nothing", "--json").stdout == "[]\n"
+    registry.remember(Path.cwd() / "jobs")
+    elsewhere = typed("status", "--runs-dir", "nothing").stderr
+    assert elsewhere.endswith("; `slurmddp status --all-folders` shows those of 1 other folder\n")
 
 
 def test_the_newest_run_comes_first(typed):
@@ -175,6 +185,12 @@ def test_the_newest_run_comes_first(typed):
     new = job("19", run=run_of("gpt"), name="gpt", submitted=NOON + timedelta(days=1))
     (table,) = [typed("status", statuses=[old, new]).stdout]
     assert [line.split()[0] for line in table.splitlines()] == ["RUN", "gpt", "mnist"]
+
+
+def test_the_runs_of_all_folders_stand_below_their_folder(typed):
+    registry.remember(Path.cwd() / "jobs")
+    lines = typed("status", "--all-folders", statuses=[job(run=run_of("mnist"))]).stdout.splitlines()
+    assert (lines[0], lines[2].split()[0]) == (f"{Path.cwd()}/jobs:", "mnist")
 
 
 def test_all_asks_for_confirmation_and_excludes_names(monkeypatch):

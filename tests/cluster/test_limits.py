@@ -93,6 +93,13 @@ def test_what_never_fits_names_the_limit(values, said):
     assert said in found(**values)[0]
 
 
+def test_gpus_whose_type_slurm_does_not_know_are_told():
+    nodes = replace(GPU, gpus=2, gpu_counts=(("", 2),))
+    untyped = Cluster(partitions=(Partition(name="gpu", default=True, nodes=(nodes,)),))
+    said = "--gpus-per-node a100:2: a node of partition gpu has 2, whose type Slurm does not know; leave the type out"
+    assert found(untyped, gpus_per_node="a100:2") == (said,)
+
+
 def test_all_that_is_wrong_is_said():
     lines = found(nodes=3, time="2:00:00", account="physic")
     assert [line.split()[0] for line in lines] == ["--nodes", "--time", "--account:"]

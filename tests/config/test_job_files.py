@@ -7,6 +7,7 @@ import pytest
 
 from slurmddp.config import job_files, resolve
 from slurmddp.config.job_files import find_configuration
+from slurmddp.config.toml import parse_toml
 from slurmddp.errors import UsageError
 
 
@@ -199,3 +200,10 @@ def test_what_toml_allows_and_we_cannot_take_is_one_line_too(text, message, home
             configuration=find_configuration(home / "repository").files,
         )
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
+
+
+def test_a_value_that_is_missing_is_told_what_may_stand_there():
+    with pytest.raises(
+        UsageError, match=r"\(at line 1, column 9\); a value is .text., a number, true, false, or a list"
+    ):
+        parse_toml(b"nodes = \n", "job file a.toml")

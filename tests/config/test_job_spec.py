@@ -17,7 +17,7 @@ def test_ranks_default_to_the_gpus_of_a_node_else_to_one():
     assert job(nodes=2, gpus_per_node="8", ntasks_per_node=4).world_size == 8
 
 
-@pytest.mark.parametrize(("limit", "lead"), [(None, 120), ("60", 120), ("4", 60), ("0:02", 1)])
+@pytest.mark.parametrize(("limit", "lead"), [(None, 120), ("0", 120), ("60", 120), ("4", 60), ("0:02", 1)])
 def test_the_notice_comes_two_minutes_before_the_end_or_a_quarter_of_a_short_limit(limit, lead):
     assert job(time=limit).lead_s == lead
 
@@ -28,7 +28,7 @@ def test_a_lead_that_leaves_no_time_to_train_is_refused(limit, lead):
         job(time=limit, signal_lead=lead)
 
 
-@pytest.mark.parametrize(("limit", "margin"), [(None, 60), ("60", 60), ("1", 45), ("0:02", 1)])
+@pytest.mark.parametrize(("limit", "margin"), [(None, 60), ("0", 60), ("60", 60), ("1", 45), ("0:02", 1)])
 def test_a_time_limit_leaves_some_time_before_the_notice(limit, margin):
     assert job(time=limit).margin_s == margin
 
@@ -141,6 +141,10 @@ def test_an_array_is_refused_with_the_reason():
         ({"resume_args": "'x", "command": ("t.py",)}, "No closing quotation"),
         ({"resume_args": "x={checkpoint}", "command": ("t.py",)}, "needs --checkpoints"),
         ({"resume_args": "--x", "command": ("t.py",), "launcher": "manual"}, "--resume-args with --launcher manual"),
+        ({"stage_env": "/local", "launcher": "manual"}, "--stage-env with --launcher manual"),
+        ({"stage_env": "/local", "container": "a.sif"}, "--stage-env with --container"),
+        ({"stage_env": "/local", "python": "python3.12"}, "--stage-env with --python python3.12, which is no path"),
+        ({"stage_env": "local"}, "'local' is not an absolute path"),
     ],
 )
 def test_arguments_to_resume_that_cannot_be_meant_are_refused(values, message):

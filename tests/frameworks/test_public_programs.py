@@ -14,7 +14,7 @@ from polling import until
 from public_programs import PROGRAMS, Program, check_out, result, steps
 
 pytestmark = [pytest.mark.programs, pytest.mark.timeout(900)]
-_TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+_TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +35,12 @@ def sources(tmp_path_factory):
 
 @pytest.fixture
 def begin(submit, sources, tmp_path, monkeypatch):
-    """Return a function that submits a program's job with two ranks on two nodes."""
+    """Return a function that submits a program's job on two nodes."""
 
     def begin(program: Program) -> Job:
         monkeypatch.chdir(sources(program, tmp_path / "sources"))
-        job = submit("job", "srun", *program.options, *program.command.split(), folder=Path.cwd())
+        command = [*program.options, *program.command.split()]
+        job = submit("job", "srun", *command, ranks=program.ranks, folder=Path.cwd())
         until(lambda: max(steps(program, job.output()), default=-1) >= program.stop_after, 240, otherwise=job.story)
         return job
 
@@ -52,7 +53,7 @@ by_program = pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: pr
 @by_program
 def test_it_computes_what_torchrun_computes(program, begin, sources, wait_for_job, tmp_path):
     place = sources(program, tmp_path / "calm")
-    command = [*_TORCHRUN, *program.command.split()]
+    command = [*_TORCHRUN, f"--nproc-per-node={program.ranks}", *program.command.split()]
     calm = subprocess.run(command, cwd=place, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     assert calm.returncode == 0, calm.stdout[-3000:]
     job = begin(program)

@@ -76,27 +76,36 @@ def test_records_that_nobody_can_have_written_hide_no_run():
     assert meant("gpt") == [("gpt", ("9", "11"))]
 
 
-def test_a_run_of_somebody_else_hides_no_other(monkeypatch):
-    """Root may read everything: the answer of the system is a stand-in."""
-    may = os.access
+@pytest.fixture
+def of_somebody_else(monkeypatch):
+    """Root may read everything: the answer of the system for the run gpt is a stand-in."""
+    may, opened = os.access, open
+
+    def answer(path, *args, **named):
+        if "gpt" in str(path):
+            raise PermissionError(path)
+        return opened(path, *args, **named)
+
     monkeypatch.setattr(os, "access", lambda path, mode: "gpt" not in str(path) and may(path, mode))
+    monkeypatch.setattr("builtins.open", answer)
+
+
+@pytest.mark.usefixtures("of_somebody_else")
+def test_a_run_of_somebody_else_hides_no_other():
     assert meant() == [("mnist", ("5", "7"))]
 
 
-def test_a_folder_of_somebody_else_hides_no_run_of_this_machine(monkeypatch):
-    """The same: what is in a folder that may not be entered cannot be asked for."""
+@pytest.mark.usefixtures("of_somebody_else")
+def test_a_folder_of_somebody_else_hides_no_run_of_this_machine():
     RunDir.named("jobs", "here").attempt("local-1", "0.0").mkdir(parents=True)
-    may, there = os.access, Path.exists
-
-    def exists(path):
-        if "gpt" in str(path):
-            raise PermissionError(path)
-        return there(path)
-
-    monkeypatch.setattr(os, "access", lambda path, mode: "gpt" not in str(path) and may(path, mode))
-    monkeypatch.setattr(Path, "exists", exists)
     found = lookup.find([], "jobs", local=True)
     assert [one.name for one in found] == ["mnist", "here"]
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, Path.touch, lambda path: path.symlink_to(path)])
+def test_what_is_no_run_hides_none(make):
+    make(Path("jobs", "other"))
+    assert [one.name for one in lookup.find([], "jobs", local=True)] == ["gpt", "mnist"]
 
 
 def test_what_is_for_slurms_jobs_says_so_of_a_run_of_this_machine():
@@ -133,6 +142,7 @@ def sweep():
 def test_a_setting_of_a_sweep_is_a_run_of_its_own():
     assert meant("21_0") == [("lr=2", ("21_0",))]
     assert meant("sweep/lr=2") == meant("jobs/sweep/lr=2/") == [("lr=2", ("20_1", "21_0"))]
+    assert meant("sweep/lr=1") == [("lr=1", ("20_0",))] and not Path("jobs/sweep/lr=1").exists(), "it waits"
     assert meant("sweep") == [("sweep", ("20", "21"))]
     assert meant("21_9") == [("sweep", ("21_9",))], "a task that the sweep has not"
     with pytest.raises(UsageError, match="no run"):

@@ -100,7 +100,7 @@ def test_preempt(name):
         done = _run("preempt", job, "--name", name)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", f"job {job} is preempted\n")
     wrong = _run("preempt", "5", "--name", name)
-    assert wrong.returncode == 3 and "Invalid job id" in wrong.stderr
+    assert wrong.returncode == 3 and "job 5 has ended, or there was none" in wrong.stderr
 
 
 def test_down_and_down_again(name):

@@ -78,6 +78,8 @@ def test_only_one_job_that_runs_can_be_preempted(sandbox, slurm):
     job = array.strip()
     with pytest.raises(ClusterError, match=f"job {job}_1 is PENDING; only a running job"):
         sandbox.preempt(f"{job}_1")
+    with pytest.raises(ClusterError, match="^job 99999999 has ended, or there was none; `slurmddp status` lists them"):
+        sandbox.preempt("99999999")
     with pytest.raises(UsageError, match="'n1' is not a job id; give one, as in 17 or"):
         sandbox.preempt("n1")
     slurm("scancel", job)

@@ -32,7 +32,7 @@ ACCOUNTS = (
 def test_squeues_lines_are_read():
     failed, waiting = parse_queue(QUEUE)
     assert (failed.job_id, failed.state, failed.nodes, failed.reason) == ("2807906", "FAILED", "n1", "NonZeroExitCode")
-    assert (failed.elapsed_s, failed.limit_s, failed.exit_status) == (0, 365 * 86400, "")
+    assert (failed.elapsed_s, failed.limit_s, failed.exit_status) == (0, None, ""), "it had no limit"
     assert failed.submitted.replace(tzinfo=None) == datetime(2026, 11, 21, 23, 44, 12)  # noqa: DTZ001 the local time
     assert (waiting.job_id, waiting.number, waiting.name) == ("2807905_[1-3%1]", "2807905", "a|b")
     assert (waiting.started, waiting.limit_s, waiting.nodes) == (None, None, "")
@@ -42,7 +42,7 @@ def test_saccts_table_is_read():
     failed, task, first, second = parse_accounting(ACCOUNTS).jobs
     assert (failed.state, failed.exit_status, failed.name, failed.limit_s) == ("FAILED", "3:0", "", None)
     assert (task.job_id, task.state, task.name, task.elapsed_s) == ("2807905_2", "CANCELLED", "a|b", 8)
-    assert [(row.state, row.limit_s) for row in (first, second)] == [("REQUEUED", None), ("COMPLETED", 525600 * 60)]
+    assert [(row.state, row.limit_s) for row in (first, second)] == [("REQUEUED", None), ("COMPLETED", None)]
 
 
 def test_what_a_site_prints_around_it_is_left_out():
@@ -116,7 +116,7 @@ def test_what_the_controller_holds_of_jobs_is_read():
     assert (second.restarts, second.node_count, second.excluded_nodes) == (3, 2, "n[1-2]")
     assert second.eligible is not None and second.eligible.replace(tzinfo=None).isoformat() == "2026-11-21T14:04:19"
     assert parse_show("No jobs in the system\n") == []
-    assert (second.limit_s, second.nodes, second.source) == (365 * 86400, "n3", "scontrol")
+    assert (second.limit_s, second.nodes, second.source) == (None, "n3", "scontrol")
 
 
 ALL = (

@@ -44,7 +44,7 @@ def test_every_reason_of_slurm_is_explained(reason):
         ("(JobHeldUser)", "no", "held by its owner", "scontrol release 17"),
         ("launch_failed_requeued_held", "no", "a node failed to start it", "ExcNodeList"),
         ("launch_failure_limit_exceeded_requeued_held", "no", "so often that it holds it", "scontrol release 17"),
-        ("Resources", "yes", "in use by other jobs", "squeue --start -j 17"),
+        ("Resources", "yes", "in use by other jobs", "slurmddp diagnose 17"),
         ("ReqNodeNotAvail, UnavailableNodes:n[1-2]", "perhaps", "down, drained, or reserved", "scontrol show job 17"),
         ("ReqNodeNotAvail,_Reserved_for_maintenance", "perhaps", "maintenance", "TimeLimit="),
         (

@@ -70,16 +70,19 @@ def test_who_cancelled_a_job_is_in_its_runs_events(told, tmp_path):
     assert history.read(run).of_job("18").attempts == ()
 
 
-def test_of_a_sweep_it_is_in_the_events_of_each_setting_that_had_started(told, tmp_path):
+def test_of_a_sweep_it_is_in_the_events_of_each_setting(told, tmp_path):
     run = RunDir(tmp_path)
-    append_record(run.submissions, {"job": "17", "settings": [{"lr": "1"}, {"lr": "2"}]})
+    append_record(run.submissions, {"job": "17", "settings": [{"lr": "1"}, {"lr": "2"}, {"lr": "3"}]})
     begun, waiting = RunDir(tmp_path / "lr=1"), RunDir(tmp_path / "lr=2")
     begun.attempt("17_0", "1.0").mkdir(parents=True)
     told({"17_0": "CANCELLED", "17_1": "CANCELLED"})
     cancelled(replace(job("17_0"), run=run, progress=Progress()), replace(job("17_[1]", "PENDING"), run=run))
-    (event,) = history.read(begun).events
-    assert (event.kind, event.job, event.attempt) == ("cancel", "17_0", "1.0")
-    assert not waiting.events.exists() and not run.events.exists()
+    for setting, job_id, attempt in ((begun, "17_0", "1.0"), (waiting, "17_1", "")):
+        (event,) = history.read(setting).events
+        assert (event.kind, event.job, event.attempt) == ("cancel", job_id, attempt)
+        ended = run_progress.read_state(setting, history.read(setting), job_id, gone=True)
+        assert (ended.state, ended.reason) == ("CANCELLED", f"cancelled by `slurmddp cancel` ({environment.user()})")
+    assert not (tmp_path / "lr=3").exists() and not run.events.exists()
 
 
 def test_a_run_that_has_come_to_its_end_meanwhile_stays_finished(told, tmp_path):

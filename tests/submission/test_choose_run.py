@@ -65,6 +65,18 @@ def test_another_argument_is_another_run_and_the_same_one_finds_its_run_again(su
     assert sorted(path.name for path in Path("jobs").iterdir() if path.is_dir()) == ["train", "train-2"]
 
 
+def test_a_sweep_of_the_same_script_says_what_has_its_name_and_an_error_comes_alone(submit, slurm, capfd):
+    submit()
+    cli._run(["sweep", "--ntasks-per-node=1", "--hold", "--set", "lr=1", "train.py", "{lr}"])
+    printed = capfd.readouterr()
+    slurm("scancel", printed.out.strip())
+    assert "run train is a single job already; this sweep is run train-2\n" in printed.err
+    assert "--nodes 99" in submit("--lr", "9", status=3, options=["--nodes=99"]).err.splitlines()[0]
+    assert cli._run(["render", "--ntasks-per-node=1", "train.py", "--lr", "9"]) == 0
+    printed = capfd.readouterr()
+    assert ("--job-name=train-3" in printed.out, printed.err) == (True, "")
+
+
 def slurm_partition(slurm):
     return next(line.removesuffix("*") for line in slurm("sinfo", "-h", "-o", "%P").split() if line.endswith("*"))
 
@@ -79,12 +91,32 @@ def test_a_run_with_a_checkpoint_is_a_question(submit, slurm, wait_for_job):
     gone(slurm, wait_for_job, job_id)
     asked = submit("--lr", "0.2", status=2)
     assert asked.err == (
-        "Error: run train has a checkpoint of step 1200, and was started with another command: '--lr 0.1' became "
+        "Error: run train has the checkpoint of step 1200, and was started with another command: '--lr 0.1' became "
         "'--lr 0.2'; type --continue to go on from there with the new one, or --name train-2 to begin another run\n"
     )
     assert not Path("jobs/train-2").exists()
-    submit("--lr", "0.2", options=["--hold", "--continue"])
+    said = submit("--lr", "0.2", options=["--hold", "--continue"]).err
+    assert "run train continues from the checkpoint of step 1200; --reset starts it over\n" in said
     assert not Path("jobs/train-2").exists()
+
+
+def test_a_command_that_is_no_file_is_no_other_program_of_the_run(submit, slurm, wait_for_job, capfd):
+    submit("--lr", "0.1")
+    gone(slurm, wait_for_job, pretend("train", step=1200))
+    Path("train.py").rename("renamed.py")
+    assert "there is no file 'train.py'" in submit("--lr", "0.2", status=2).err
+    assert cli._run(["submit", "train"]) == 2
+    spec = RunDir.named("jobs", "train").spec
+    assert capfd.readouterr().err == (
+        f"Error: COMMAND: 'train' is a run, and no script; to resume it, type: slurmddp submit {spec}\n"
+    )
+
+
+def test_a_finished_program_without_a_checkpoint_runs_again_from_its_beginning(submit, slurm, wait_for_job):
+    submit("--lr", "0.1")
+    gone(slurm, wait_for_job, pretend("train", status=0))
+    said = submit("--lr", "0.1").err
+    assert "run train is finished and has no checkpoint: COMMAND runs again from its beginning\n" in said
 
 
 def test_a_finished_run_is_no_question(submit, slurm, wait_for_job):

@@ -74,7 +74,7 @@ def test_of_several_one_that_cannot_come_back_does_not_keep_the_others(job, type
     first, second = job("-N1"), job("-N1")
     status, out, err = typed("requeue", first, "7", second)
     assert (status, out) == (3, f"{first}\n{second}\n"), err
-    assert err.endswith("Error: Slurm does not know job 7; submit its name again: a run continues\n")
+    assert err.endswith("Error: Slurm does not know job 7; submit it again: a run continues\n")
     assert {wait_for_job(number, "RUNNING")["Restarts"] for number in (first, second)} == {"1"}
     assert typed("requeue", "--all", "--json") == (
         0,
@@ -129,7 +129,7 @@ def test_a_cancelled_job_is_refused_and_stays_cancelled(job, typed, slurm, wait_
     status, out, err = typed("requeue", number)
     assert (status, out) == (3, "")
     assert err == (
-        f"Error: job {number} is CANCELLED and stays so; submit its name again: it continues from its last checkpoint\n"
+        f"Error: job {number} is CANCELLED and stays so; submit it again: it continues from its last checkpoint\n"
     )
     assert wait_for_job(number)["JobState"] == "CANCELLED"
 
@@ -156,7 +156,7 @@ def test_a_held_job_is_refused_with_what_releases_it(job, typed, slurm, wait_for
 
 def test_jobs_and_runs_that_nobody_knows(typed):
     assert typed("requeue", "7") == (
-        3, "", "Error: Slurm does not know job 7; submit its name again: a run continues\n",
+        3, "", "Error: Slurm does not know job 7; submit it again: a run continues\n",
     )  # fmt: skip
     status, _, err = typed("requeue", "nobody", SLURMDDP_RUNS_DIR="there")
     assert status == 2 and err.startswith("Error: 'nobody' is no job id, and no run in there that was submitted; ")
@@ -221,7 +221,7 @@ def again(**changes):
 
 def test_a_job_that_ends_meanwhile_is_told_so(told):
     told(RECORD, RECORD._replace(state="COMPLETING", restarts=2), RECORD._replace(state="COMPLETED"))
-    with pytest.raises(ClusterError, match="job 17 ended COMPLETED before it was requeued; submit its name again"):
+    with pytest.raises(ClusterError, match="job 17 ended COMPLETED before it was requeued; submit it again"):
         again()
 
 
@@ -292,7 +292,7 @@ def test_a_run_is_its_job_that_runs_else_the_first_that_waits(monkeypatch):
     known(monkeypatch, job18="PENDING", job19="PENDING")
     assert requeue.find_job("a", "jobs", {}) == "18"
     known(monkeypatch)
-    with pytest.raises(ClusterError, match="run a has no job that runs or waits; submit its name again"):
+    with pytest.raises(ClusterError, match="run a has no job that runs or waits; submit it again"):
         requeue.find_job("a", "jobs", {})
 
 

@@ -210,6 +210,15 @@ def test_bytes_that_no_record_can_hold_are_refused_before_the_queue(tmp_path, mo
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_dry_run_prints_no_start_in_years(shim, name, tmp_path):
+    """The sbatch is a stand-in."""
+    environ = shim("sbatch", "")
+    (tmp_path / "bin" / "sbatch").write_text("#!/bin/sh\necho 'sbatch: Job 17 to start at 2538-04-12T19:04:34' >&2\n")
+    (tmp_path / "train.py").write_text("")
+    said = submitted(name, environ, "--dry-run", "--partition=gpu", "train.py")[2]
+    assert said == "it starts when the jobs before it end, which have no time limit\n"
+
+
 def test_a_dry_run_refuses_what_submit_refuses_and_writes_nothing(shim, name, tmp_path):
     environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
     Path("train.py").write_text("")
@@ -265,10 +274,24 @@ def test_a_job_that_waits_for_none_of_its_dependencies_is_told_of(shown, lines):
     )
 
 
+def test_what_sbatch_refuses_in_any_case_is_not_to_be_forced(shim, name):
+    said = submitted(name, shim("srun", "exit 1"), "--partition", "gpus")[2]
+    assert said == "Error: --partition: 'gpus' does not exist; did you mean 'gpu'?\n"
+    assert "; --force submits" in submitted(name, shim("srun", "exit 1"), "--nodes", "99")[2]
+
+
+def test_without_a_command_it_is_said_that_the_bundled_example_trains(shim, name):
+    environ = shim("srun", "exit 1")
+    assert submitted(name, environ, "--hold")[2].startswith("no COMMAND was given: the bundled example trains\n")
+    assert "bundled" not in submitted(f"{name}-b", environ, "--hold", "--dry-run", "--epochs", "3")[2]
+
+
 def test_a_refusal_names_the_options_that_it_is_about(shim, name):
     status, out, err = submitted(name, shim("srun", "exit 1"), "--nodelist", "n77", "--exclude", "n1")
     assert (status, out) == (3, "")
-    assert "Invalid node name specified (--nodelist n77, --exclude n1); --force" in err
+    assert (
+        "Invalid node name specified (--nodelist n77, --exclude n1); the nodes are n[" in err and "--force" not in err
+    )
 
 
 def test_the_id_of_a_queued_job_is_told_where_stdout_cannot_be_written(shim, name, slurm):
@@ -325,7 +348,14 @@ def test_a_submission_sets_the_old_log_of_its_job_number_aside(tmp_path, monkeyp
     os.utime(log, (1000, 1000))
     monkeypatch.setattr(submit_once, "sbatch", lambda *_, **__: JobId("17"))
     handover = submit_once.Handover(
-        run=run, script=b"", spec=b"", code=None, array=None, environ={}, notice=lambda _: None
+        run=run,
+        script=b"",
+        spec=b"",
+        code=None,
+        array=None,
+        environment=None,
+        environ={},
+        notice=lambda _: None,
     )
     assert handover.submit().unrecorded == ""
     assert not log.exists() and log.with_name("17.out.before-1000000000000").read_text() == "old"
@@ -458,7 +488,7 @@ def test_a_refused_look_leaves_no_folder(shim):
     before = sorted(Path().iterdir())
     command = [sys.executable, "-m", "slurmddp", "doctor", "--in-job", "--gpus-per-node", "9"]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (3, "")
+    assert (done.returncode, done.stdout) == (3, ""), done.stderr
     assert sorted(Path().iterdir()) == before
 
 

@@ -18,9 +18,10 @@ from slurmddp.cli import sweep as command
 from slurmddp.config.job_array import Array, Task
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import ClusterError, UsageError
+from slurmddp.runs import registry
 from slurmddp.runs.layout import RunDir, append_record, read_records
 from slurmddp.submission import sweep as submission
-from slurmddp.submission.sweep_results import ranked, results
+from slurmddp.submission.sweep_results import find_sweep, ranked, results
 
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
 COUNTS = """\
@@ -98,7 +99,15 @@ def test_each_setting_is_done_whatever_happens_to_its_job(cli, sandbox, slurm, t
     assert (copy / "counts").read_text() == COUNTS
     again = cli(*sweep(*OVER))
     assert (again.stdout, again.stderr.splitlines()[0]) == ("", "10 settings: 10 done, 0 queued, 0 to submit")
-    more = cli(*sweep("--set", "n=1..6", "--set", "last=30,40", "--hold")).stdout.strip()
+    added = cli(*sweep("--set", "n=6..1", "--set", "last=30,40", "--hold", "--nodes=2"))
+    more = added.stdout.strip()
+    assert added.stderr.splitlines()[:2] == [
+        "run s had 10 settings with --nodes 1; 2 more are added with --nodes 2; --name gives them a run of their own",
+        "n = 6, 5, 4, 3, 2, 1",
+    ]
+    assert added.stderr.endswith("; its results, once there are some: slurmddp sweep results s\n")
+    states = [line.split()[-1] for line in cli("sweep", "results", "s").stdout.splitlines()]
+    assert states == ["state", *["done"] * 10, *["pending"] * 2]
     third = json.loads(cli(*sweep("--set", "n=1..6", "--set", "last=30,40", "--json")).stdout)
     slurm("scancel", more)
     assert (third["jobs"], len(third["done"]), third["queued"]) == (
@@ -106,7 +115,7 @@ def test_each_setting_is_done_whatever_happens_to_its_job(cli, sandbox, slurm, t
         10,
         [{"n": "6", "last": "30"}, {"n": "6", "last": "40"}],
     )
-    assert "not started" in cli("sweep", "results", "s").stdout
+    assert cli("sweep", "results", "s").stdout.count(" cancelled\n") == 2
 
 
 def events(folder: Path, setting: str) -> list[dict]:
@@ -181,7 +190,7 @@ def test_a_sweep_and_a_job_do_not_share_a_folder(cli, slurm, tmp_path):
     slurm("scancel", job)
     assert "run s is a sweep" in refused.stderr
     append_record(RunDir(tmp_path / "jobs" / "s").submissions, {"job": "1", "sha256": "0"})
-    assert "run s is one job, and no sweep" in cli(*sweep("--set", "n=9", "--set", "last=1"), status=2).stderr
+    assert "run s is a single job" in cli(*sweep("--set", "n=9", "--set", "last=1"), status=2).stderr
 
 
 @pytest.fixture
@@ -196,11 +205,13 @@ def finished(tmp_path):
         head = {"job": f"7_{value}", "attempt": "0.0", "rank": 0, "host": "n1"}
         values = {"loss": loss, "accuracy": 1 - float(value) / 10, "lr": 0.1}
         append_record(task.events, {"time": 1.0, "event": "metrics", **head, "step": 8, "total": 9, "values": values})
-        append_record(task.events, {"time": 2.0, "event": "end", **head, "status": 0, "reason": "done"})
+        for kind in ("end", "attempt_end", "job_end"):
+            append_record(task.events, {"time": 2.0, "event": kind, **head, "status": 0, "reason": "done"})
     return run
 
 
-def test_results_have_the_best_first(finished):
+def test_results_have_the_best_first(finished, monkeypatch):
+    monkeypatch.chdir(finished.path.parent.parent)
     found = results(finished)
     assert [result.values["lr"] for result in ranked(found, "loss", highest=False)] == ["2", "1", "3", "=4"]
     assert [result.values["lr"] for result in ranked(found, "accuracy", highest=True)] == ["1", "2", "3", "=4"]
@@ -211,8 +222,13 @@ def test_results_have_the_best_first(finished):
         run = RunDir(finished.path.parent / name)
         run.create()
         append_record(run.submissions, record)
-        with pytest.raises(UsageError, match=f"'{name}' is no sweep"):
-            results(run)
+        with pytest.raises(UsageError, match=f"'{name}' is no sweep; there is s"):
+            find_sweep(name, "jobs")
+    assert find_sweep(None, "jobs").path.name == "s"
+    monkeypatch.setattr(registry, "known_folders", lambda: [finished.path.parent])
+    assert find_sweep("s", "elsewhere").path == finished.path  # as `status` and `logs` find it
+    with pytest.raises(UsageError, match="there is no sweep in elsewhere; `slurmddp sweep --set"):
+        find_sweep(None, "elsewhere")
 
 
 def test_a_setting_that_cannot_succeed_is_said_to_have_failed(finished, cli):
@@ -230,6 +246,8 @@ def test_results_as_a_table_and_for_programs(cli):
     assert table[0].split() == ["lr", "loss", "accuracy", "step", "state"]
     assert table[1].split() == ["2", "0.25", "0.8", "8/9", "done"]
     assert table[4].split() == ["=4", "not", "started"]
+    newest = cli("sweep", "results")
+    assert (newest.stdout.splitlines(), newest.stderr) == (table, "these are of s\n")
     rows = list(csv.DictReader(io.StringIO(cli("sweep", "results", "s", "--csv").stdout)))
     assert (rows[0]["lr"], rows[0]["loss"], rows[0]["lr logged"], rows[2]["loss"]) == ("2", "0.25", "0.1", "nan")
     assert json.loads(cli("sweep", "results", "s", "--json").stdout)[2]["metrics"]["loss"] == "nan"

@@ -27,13 +27,13 @@ class Program(NamedTuple):
     """Where COMMAND runs, below the sources."""
     prepare: Callable[[Path], None] = lambda _: None
     changes: tuple[tuple[str, str, str], ...] = ()
-    """File, text, and what stands there instead: what asks for a GPU, for the network, or for hours."""
+    """File, text, and what stands there instead: no GPU, no network, no hours; a number to compare."""
     options: tuple[str, ...] = ()
     """Of `slurmddp submit`."""
     saves: bool = True
     """Whether it has checkpoints of its own."""
-    exact: bool = True
-    """Whether a run that was stopped and went on ends with the same result: the program saves all its state."""
+    ranks: int = 2
+    """On two nodes."""
 
 
 def check_out(program: Program, sources: Path) -> Path:
@@ -84,6 +84,8 @@ def _draw_flat(folder: Path) -> None:
         shutil.move(path, folder / "pictures" / path.name)
 
 
+_EXAMPLES = ("https://github.com/pytorch/examples", "77f55b912142e11fcfdf5b530231fb9c52f181e8")
+
 PROGRAMS = (
     Program(
         "nanoGPT",
@@ -101,7 +103,6 @@ PROGRAMS = (
             ("train.py", "device = f'cuda:{ddp_local_rank}'\n    torch.cuda.set_device(device)", "device = 'cpu'"),
             ("train.py", "DDP(model, device_ids=[ddp_local_rank])", "DDP(model)"),
         ),
-        exact=False,
     ),
     Program(
         "timm",
@@ -115,7 +116,6 @@ PROGRAMS = (
         3,
         prepare=_draw_classes,
         changes=(("timm/task/classification.py", "device_ids=device_ids", "device_ids=None"),),
-        exact=False,
     ),
     Program(
         "ignite, examples/cifar10",
@@ -131,7 +131,6 @@ PROGRAMS = (
             ("utils.py", "CIFAR10(root=path, train=True, download=download,", "FakeData(64, (3, 32, 32), 10,"),
             ("utils.py", "CIFAR10(root=path, train=False, download=False,", "FakeData(64, (3, 32, 32), 10,"),
         ),
-        exact=False,
     ),
     Program(
         "Accelerate, complete_cv_example.py",
@@ -152,8 +151,7 @@ PROGRAMS = (
     ),
     Program(
         "pytorch/examples, minGPT-ddp",
-        "https://github.com/pytorch/examples",
-        "77f55b912142e11fcfdf5b530231fb9c52f181e8",
+        *_EXAMPLES,
         "main.py data_config.path=data/input.txt data_config.truncate=0.005 data_config.block_size=32 "
         "gpt_config.n_layer=2 gpt_config.n_head=2 gpt_config.n_embd=32 trainer_config.batch_size=64 "
         "trainer_config.max_epochs=12 trainer_config.save_every=1 trainer_config.use_amp=False "
@@ -174,7 +172,6 @@ PROGRAMS = (
             ("trainer.py", "targets.to(self.local_rank)", "targets"),
             ("trainer.py", "import boto3\n", ""),
         ),
-        exact=False,
     ),
     Program(
         "DeepSpeed, cifar10_deepspeed.py with ZeRO 2",
@@ -200,6 +197,140 @@ PROGRAMS = (
             ),
         ),
         saves=False,
+    ),
+    Program(
+        "pytorch/examples, ddp-tutorial-series/multinode.py",
+        *_EXAMPLES,
+        "multinode.py 120 1 --batch_size 16",
+        r"Epoch (\d+) \| Batchsize",
+        r"\b0 loss (\S+)",
+        8,
+        folder="distributed/ddp-tutorial-series",
+        changes=(
+            ("multinode.py", 'torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))', "torch.manual_seed(1)"),
+            ("multinode.py", 'backend="nccl"', 'backend="gloo"'),
+            ("multinode.py", "model.to(self.local_rank)", "model"),
+            ("multinode.py", "source.to(self.local_rank)", "source"),
+            ("multinode.py", "targets.to(self.local_rank)", "targets"),
+            ("multinode.py", ", device_ids=[self.local_rank]", ""),
+            ("multinode.py", 'f"cuda:{self.local_rank}"', '"cpu"'),
+            ("multinode.py", "F.cross_entropy", "F.mse_loss"),  # of one class it is always 0
+            (
+                "multinode.py",
+                "loss.backward()\n",
+                "loss.backward()\n        print(self.global_rank, 'loss', loss.item())\n",
+            ),
+        ),
+    ),
+    Program(
+        "pytorch/examples, FSDP2, saved every 20 steps",
+        *_EXAMPLES,
+        "example.py",
+        r"step (\d+) loss",
+        r"step 199 loss (\S+)",
+        45,
+        folder="distributed/FSDP2",
+        changes=(
+            ("example.py", "if not verify_min_gpu_count(min_gpus=_min_gpu_count):", "if False:"),
+            ("example.py", ", device_id=device", ""),
+            (  # which it leaves as the memory was
+                "model.py",
+                "        self.output.reset_parameters()\n",
+                (
+                    "        self.output.reset_parameters()\n"
+                    "        for module in self.layers.modules():\n"
+                    "            getattr(module, 'reset_parameters', int)()\n"
+                ),
+            ),
+            ("example.py", "batch_size = 32", "batch_size = 4"),
+            ("example.py", "n_layers=10", "n_layers=2"),
+            (
+                "example.py",
+                "    for _ in range(10):\n",
+                (
+                    "    done = max((int(one['step']) for one in optim.state.values()), default=0)\n"
+                    "    for step in range(done, 200):\n"
+                ),
+            ),
+            (
+                "example.py",
+                "        optim.zero_grad()\n",
+                (
+                    "        optim.zero_grad()\n"
+                    "        print('step', step, 'loss', loss.item())\n"
+                    "        if step % 20 == 19:\n"
+                    "            checkpointer.save(model, optim)\n"
+                ),
+            ),
+        ),
+    ),
+    Program(
+        "pytorch/examples, tensor_parallel_example.py",
+        *_EXAMPLES,
+        "tensor_parallel_example.py",
+        r"iter (\d+) completed",
+        r"iter 599 completed (\S+)",
+        50,
+        folder="distributed/tensor_parallelism",
+        changes=(
+            ("log_utils.py", "return has_gpu and gpu_count >= min_gpus", "return True"),
+            ("log_utils.py", "logger.info(", "print("),
+            ("log_utils.py", "import torch\n", "import torch\n\ntorch.manual_seed(1)\n"),
+            ("tensor_parallel_example.py", "torch.accelerator.current_accelerator().type", '"cpu"'),
+            ("tensor_parallel_example.py", "num_iters = 10", "num_iters = 600"),
+            ("tensor_parallel_example.py", "{i} completed", "{i} completed {output.sum().item()}"),
+        ),
+        saves=False,
+    ),
+    Program(
+        "pytorch/examples, fsdp_tp_example.py with 4 ranks",
+        *_EXAMPLES,
+        "fsdp_tp_example.py",
+        r"iter (\d+) complete",
+        r"iter 59 complete (\S+)",
+        5,
+        folder="distributed/tensor_parallelism",
+        changes=(
+            ("log_utils.py", "return has_gpu and gpu_count >= min_gpus", "return True"),
+            ("log_utils.py", "logger.info(", "print("),
+            ("log_utils.py", "import torch\n", "import torch\n\ntorch.manual_seed(1)\n"),
+            ("fsdp_tp_example.py", "torch.accelerator.current_accelerator().type", '"cpu"'),
+            (  # which torch cannot shard without a GPU
+                "llama2_model.py",
+                "F.scaled_dot_product_attention(xq, xk, xv, is_causal=True)",
+                (
+                    "xq.from_local(F.scaled_dot_product_attention(xq.to_local(), xk.to_local(), xv.to_local(), "
+                    "is_causal=True), xq.device_mesh, xq.placements)"
+                ),
+            ),
+            ("fsdp_tp_example.py", "vocab_size=32000", "vocab_size=1000"),
+            ("fsdp_tp_example.py", "torch.randint(32000, (8, 256)", "torch.randint(1000, (2, 32)"),
+            ("fsdp_tp_example.py", "num_iterations = 10", "num_iterations = 60"),
+            ("fsdp_tp_example.py", "{i} complete", "{i} complete {output.sum().item()}"),
+        ),
+        ranks=4,
+        saves=False,
+    ),
+    Program(
+        "pytorch/examples, imagenet/main.py",
+        *_EXAMPLES,
+        "main.py --dummy --no-accel --dist-url env:// --dist-backend gloo --arch squeezenet1_1 --seed 1 --workers 0 "
+        "--batch-size 8 --lr 0.01 --print-freq 1 --epochs 12",
+        r"\b0 Epoch: \[(\d+)\]\[1/",
+        r"\b0 Epoch: \[11\]\[8/8\].*Loss (\S+)",
+        3,
+        folder="imagenet",
+        changes=(
+            (
+                "main.py",
+                "print('using CPU, this will be slow')",
+                "model = torch.nn.parallel.DistributedDataParallel(model)",
+            ),
+            ("main.py", '"Epoch: [{}]".format(epoch)', '"{} Epoch: [{}]".format(args.rank, epoch)'),
+            ("main.py", "FakeData(1281167, (3, 224, 224)", "FakeData(128, (3, 64, 64)"),
+            ("main.py", "FakeData(50000, (3, 224, 224)", "FakeData(32, (3, 64, 64)"),
+        ),
+        options=("--resume-args=--resume={checkpoint}", "--checkpoints=checkpoint.pth.tar"),
     ),
 )
 

@@ -97,7 +97,7 @@ class WatchApp(App[None]):
         self._head, self._details = Static(id="head"), Static("asking Slurm", id="details")
         self._table = JobTable(id="jobs", cursor_type="row")
         self._progress = ProgressBar(id="progress", show_eta=False)
-        self._loss, self._throughput = Curve("loss", "cyan"), Curve("samples/s", "green")
+        self._loss, self._throughput = Curve("loss", "cyan"), Curve("samples/s", "green", from_zero=True)
         self._events, self._output = LogView("events"), LogView("output")
 
     def compose(self) -> ComposeResult:
@@ -185,6 +185,7 @@ class WatchApp(App[None]):
         self._progress.update(total=progress.total, progress=progress.step or 0)
         self._loss.show(view.loss)
         self._throughput.show(view.rate)
+        self._throughput.display = bool(view.rate)
         self._events.show([*map(format_event, view.events)], restart=restart)
         self._output.show([*map(Text, view.output or ("no output yet",))], restart=restart)
         self._output.border_title = Text(

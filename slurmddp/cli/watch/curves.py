@@ -20,8 +20,9 @@ class Curve(PlotextPlot):
     plotext gets places from 0 to 1 instead of the numbers, so that none is too large for it.
     """
 
-    def __init__(self, title: str, colour: str) -> None:
+    def __init__(self, title: str, colour: str, *, from_zero: bool = False) -> None:
         super().__init__()
+        self._base = (0.0,) if from_zero else ()
         self._title, self._colour, self._points = title, colour, tuple[Point, ...]()
 
     def show(self, points: Sequence[Point]) -> None:
@@ -38,7 +39,7 @@ class Curve(PlotextPlot):
     def render(self) -> RenderResult:
         """Draw the points of each half of a column as their median."""
         steps = Scale.over(step for step, _ in self._points)
-        values = Scale.over((value for _, value in self._points), may_be_log=True)
+        values = Scale.over((*self._base, *(value for _, value in self._points)), may_be_log=True)
         columns: dict[int, list[float]] = {}
         last = 2 * max(1, self.size.width) - 1
         for step, value in self._points:

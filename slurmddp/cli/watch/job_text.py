@@ -12,7 +12,7 @@ from slurmddp.monitoring.status import JobStatus, Progress
 from slurmddp.runs.history import Event
 from slurmddp.text import count, escape_text, format_duration, shorten_text
 
-HEAD: Final = ("RUN", "JOB", "STATE", "TIME", "STEP", "SAMPLES/S", "LEFT", "LOSS", "LIMIT", "WHERE, OR WHY NOT")
+HEAD: Final = ("RUN", "JOB", "STATE", "TIME", "STEP", "SAMPLES/S", "LEFT", "LOSS", "LIMIT", "NODELIST(REASON)")
 _COLOURS: Final = {"running": "green", "queued": "yellow", "done": "cyan", "failed": "red", "cancelled": "magenta"}
 _NAME_WIDTH: Final = 20
 _REASON_WIDTH: Final = 60

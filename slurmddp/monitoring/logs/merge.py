@@ -91,7 +91,7 @@ class Selection:
         if self.attempt == LAST:
             return known[-1:]
         if self.attempt not in (*known, ALL):
-            some = f"there are {', '.join(known)}" if known else "it has begun none"
+            some = f"its attempts are {', '.join(known)}" if known else "it has begun none"
             raise UsageError(f"job {self.job_id} has no attempt {self.attempt}; {some}")
         return known if self.attempt == ALL else [self.attempt]
 

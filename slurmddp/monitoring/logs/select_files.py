@@ -6,6 +6,7 @@ from slurmddp.errors import UsageError
 from slurmddp.monitoring.status import last_submission, submission_time
 from slurmddp.runs import lookup
 from slurmddp.runs.layout import RunDir
+from slurmddp.runs.registry import hint_elsewhere
 from slurmddp.slurm.job_info import JobRef, is_job_id
 from slurmddp.text import quote_value
 
@@ -40,7 +41,8 @@ def _find_newest(runs_dir: str) -> lookup.Target:
     """Return the run that was submitted last; the last run on this machine if none was submitted."""
     known = [target for target in lookup.find([], runs_dir, local=True) if target.jobs]
     if not known:
-        raise UsageError(f"nothing was submitted in {runs_dir} yet; --runs-dir names another folder")
+        hint = hint_elsewhere() or "--runs-dir names another folder"
+        raise UsageError(f"nothing was submitted in {runs_dir} yet; {hint}")
     return lookup.require_one(max(known, key=lambda target: (submission_time(target), target.jobs[-1])))
 
 

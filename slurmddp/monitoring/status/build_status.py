@@ -60,6 +60,7 @@ _END_MEANINGS: Final[Mapping[str, str]] = {
 }
 """Meaning of the states of an ended job, where its files do not tell more."""
 
+_PREEMPTED_NOW: Final = "it is being preempted: it has its grace time to save in"
 _DONE_WITHIN_GRACE: Final = "it is done; Slurm has it as PREEMPTED, because it ended within its grace time"
 
 
@@ -96,15 +97,16 @@ def build_statuses(job: RequestedJob, answers: Answers, histories: RunHistories)
 
 def _from_row(job: RequestedJob, row: JobInfo, answers: Answers, histories: RunHistories) -> JobStatus:
     job_id = job.job_id if job.ref.is_task and row.ref.is_task_list else row.job_id
+    cancelled_in_queue = row.state == "CANCELLED" and not row.nodes
     status = JobStatus(
         job_id=job_id,
         run=job.run,
         name=job.run.path.name if job.run else row.name,
         state=row.state,
-        reason=row.reason,
+        reason="" if cancelled_in_queue else row.reason,
         expected_start=_expected_start(row, histories.now),
-        submitted=row.submitted,
-        started=None if row.phase == "queued" else row.started,
+        submitted=job.submitted or row.submitted,  # Slurm's own time is that of the last requeue
+        started=None if row.phase == "queued" or cancelled_in_queue else row.started,
         ended=row.ended if row.has_ended else None,
         elapsed_s=row.elapsed_s,
         limit_s=row.limit_s,
@@ -112,6 +114,7 @@ def _from_row(job: RequestedJob, row: JobInfo, answers: Answers, histories: RunH
         partition=row.partition,
         exit_status=row.exit_status if row.has_ended else "",
         restarts=row.restarts,
+        meaning=_PREEMPTED_NOW if row.preempted and row.state == "RUNNING" else "",
         source=row.source,
         silence=answers.queue.silence,
     )
@@ -120,7 +123,7 @@ def _from_row(job: RequestedJob, row: JobInfo, answers: Answers, histories: RunH
 
 def _with_records(status: JobStatus, histories: RunHistories) -> JobStatus:
     """Add progress and cause from the run's files to the status of a job that Slurm knows."""
-    meaning, said, run = _meaning(status), "", status.run
+    meaning, said, run = status.meaning or _meaning(status), "", status.run
     if run is None:
         return replace(status, meaning=meaning)
     history = histories.read(run)
@@ -155,11 +158,14 @@ def _from_files(job: RequestedJob, answers: Answers, histories: RunHistories) ->
     progress = histories.read_progress(job.run, job.job_id, running=runs)
     age_s = max(0.0, histories.now - seen) if seen else 0.0
     ended = datetime.fromtimestamp(seen).astimezone() if seen and phase_of(end.state) in OVER else None
+    began = run_progress.last_start(history, job.job_id) if runs or ended else None
     meaning = "" if end.state == "COMPLETED" else end.reason or _END_MEANINGS.get(end.state, "")
     if end.state == "UNKNOWN" and not job.ref.is_local:
         meaning = silence or _unknown_reason(job, answers.names.get(job.ref.array_id, ""))
     return replace(
         unknown, state=end.state, submitted=job.submitted, ended=ended, meaning=meaning, exit_status=end.exit_status,
+        started=datetime.fromtimestamp(began).astimezone() if began else None,
+        elapsed_s=int((histories.now if runs else seen or 0) - began) if began else None,
         age_s=age_s, progress=progress,
     )  # fmt: skip
 

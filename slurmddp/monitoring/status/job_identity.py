@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cache
+from functools import cache, cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -35,7 +35,7 @@ class RequestedJob:
     elsewhere: Path | None = None
     """The original folder that the job belongs to, when the run's folder is a copy."""
 
-    @property
+    @cached_property
     def ref(self) -> JobRef:
         """The parts of its id."""
         return JobRef.parse(self.job_id)

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from slurmddp.runs.layout import RunDir
@@ -72,12 +73,12 @@ class JobStatus:
     """Why Slurm did not answer; empty when it did, also when it does not know the job."""
     progress: Progress | None = None
 
-    @property
+    @cached_property
     def ref(self) -> JobRef:
         """The parts of its id."""
         return JobRef.parse(self.job_id)
 
-    @property
+    @cached_property
     def phase(self) -> Phase:
         """Where in its life the job is."""
         return phase_of(self.state)

@@ -1,9 +1,8 @@
 """Queries the status of jobs: with few questions to Slurm, and from the runs' files where it is silent."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import cache
 from typing import Any, Final
 
@@ -13,7 +12,7 @@ from slurmddp.monitoring.status.job_status import JobStatus
 from slurmddp.monitoring.status.slurm_answers import Answers
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
-from slurmddp.runs.submissions import Origin, parse_time, read_origin, submissions, submitted_at
+from slurmddp.runs.submissions import Origin, last_time, parse_time, read_origin, settings_of, submissions
 from slurmddp.slurm.job_info import JobRef
 
 TIMEOUT_S: Final = 20.0
@@ -38,11 +37,12 @@ def query_targets(
     targets: Sequence[Target], environ: Environ, *, timeout_s: float = TIMEOUT_S, now: float | None = None
 ) -> list[list[JobStatus]]:
     """Return what `query_jobs` returns, in a list for each target."""
-    read_submissions = cache(_submissions)
+    known = {target.run: _by_job(target.records) for target in targets if target.run and not target.run.sweep}
+    read_sweep = cache(lambda run: _by_job(submissions(run)))
 
     @cache
-    def read_submission(run: RunDir, array_id: str) -> tuple[dict[str, Any], Origin]:
-        record = read_submissions(run).get(array_id, {})
+    def read_submission(run: RunDir, array_id: str) -> tuple[Mapping[str, Any], Origin]:
+        record = (known.get(run) or read_sweep(run)).get(array_id, {})
         return record, read_origin(run, record)
 
     wanted = [list(_wanted(target, read_submission)) for target in targets]
@@ -53,25 +53,30 @@ def query_targets(
 
 
 def last_submission(target: Target) -> Target:
-    """Return the target with only the jobs of its run's last submission: one job and its chain."""
-    after = {record["job"]: str(record.get("after")) for record in submissions(target.run)} if target.run else {}
+    """Return the target with only the jobs of its run's last submission: one job and its chain; of a sweep all arrays.
+
+    Each of a sweep's settings may be in another of them.
+    """
+    if any(map(settings_of, target.records)):
+        return target
+    after = {record["job"]: str(record.get("after")) for record in target.records}
     jobs = target.jobs[-1:]
     while jobs and (before := after.get(jobs[0])) in target.jobs and before not in jobs:
         jobs = (str(before), *jobs)
-    return replace(target, jobs=jobs)
+    return target.only(jobs)
 
 
 def submission_time(target: Target) -> datetime:
     """Return when the newest job of a target's run was submitted; the year 1 if that is not known."""
-    return submitted_at(target.run) if target.run else datetime.min.replace(tzinfo=UTC)
+    return last_time(target.records)
 
 
-def _submissions(run: RunDir) -> dict[str, dict[str, Any]]:
-    return {record["job"]: record for record in submissions(run)}
+def _by_job(records: Iterable[Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+    return {record["job"]: record for record in records}
 
 
 def _wanted(
-    target: Target, read_submission: Callable[[RunDir, str], tuple[dict[str, Any], Origin]]
+    target: Target, read_submission: Callable[[RunDir, str], tuple[Mapping[str, Any], Origin]]
 ) -> Iterator[RequestedJob]:
     if target.run is None:
         yield from (RequestedJob(job_id=job_id) for job_id in target.jobs)

@@ -140,6 +140,13 @@ def last_seen(run: RunDir, history: History, job_id: str) -> float | None:
     return max(times, default=None)
 
 
+def last_start(history: History, job_id: str) -> float | None:
+    """Return when a job's last start by Slurm began, in seconds since 1970; None when that is not among the events."""
+    starts = [one for one in history.of_job(job_id).attempts if one.last("attempt_start")]
+    last = starts[-1].name.partition(".")[0] if starts else ""
+    return next((one.began for one in starts if one.name == f"{last}.0"), None)
+
+
 def _cancellation(last: Event | None) -> str:
     """Return how a job was cancelled; empty when something other than the ranks' end is on record after that."""
     if last and last.kind == "cancel":

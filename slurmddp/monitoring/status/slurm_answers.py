@@ -12,7 +12,7 @@ from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobInfo, Listing
 
 FEW: Final = 8
-"""Up to so many jobs, scontrol is asked for details."""
+"""Up to so many jobs, or running jobs among many, scontrol is asked for details."""
 
 _MAX_SCRIPT_CHECKS: Final = 20
 """The scripts of up to so many jobs are compared, with one question for each."""
@@ -42,8 +42,10 @@ class Answers:
         self._drop_other_jobs()
         if missing := [job for job in asked if self._is_incomplete(job)]:
             self._add_rows(missing, self._accounting(missing))
-        if len(asked) <= FEW and not self.queue.silence:
-            self._add_details()
+        running = [job for job in asked if any(row.state == "RUNNING" for row in self.rows[job])]
+        detailed = asked if len(asked) <= FEW else running  # only scontrol shows that one is being preempted
+        if len(detailed) <= FEW and not self.queue.silence:
+            self._add_details(detailed)
 
     @cached_property
     def names(self) -> Mapping[str, str]:
@@ -87,10 +89,11 @@ class Answers:
         ids = list(dict.fromkeys(job.ref.array_id for job in missing))
         return queries.accounting(ids, since, self.environ, timeout_s=self.timeout_s).jobs
 
-    def _add_details(self) -> None:
+    def _add_details(self, wanted: Iterable[RequestedJob]) -> None:
         """Add what only scontrol knows; for a job that squeue and sacct do not know, add the whole row."""
-        for job, rows in self.rows.items():
-            if job.ref.is_local or (rows and rows[0].source == "sacct"):
+        for job in dict.fromkeys(wanted):
+            rows = self.rows[job]
+            if rows and rows[0].source == "sacct":
                 continue
             answer = queries.controller(job.job_id, self.environ, timeout_s=self.timeout_s)
             if answer.silence:
@@ -101,4 +104,4 @@ class Answers:
 
 
 def _with_details(row: JobInfo, more: JobInfo | None) -> JobInfo:
-    return row._replace(exit_status=more.exit_status, restarts=more.restarts) if more else row
+    return row._replace(exit_status=more.exit_status, restarts=more.restarts, preempted=more.preempted) if more else row

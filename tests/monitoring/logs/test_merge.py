@@ -140,7 +140,7 @@ def test_a_job_that_has_begun_nothing_shows_what_its_script_said(run):
 
 
 def test_an_attempt_that_there_is_not_is_refused_with_those_that_there_are(run):
-    with pytest.raises(UsageError, match=r"job 7 has no attempt 2\.0; there are 0\.0, 0\.1"):
+    with pytest.raises(UsageError, match=r"job 7 has no attempt 2\.0; its attempts are 0\.0, 0\.1"):
         shown(run, attempt="2.0")
     with pytest.raises(UsageError, match=r"job 9 has no attempt 0\.0; it has begun none"):
         list(lines(Selection(run=run, job_id="9", attempt="0.0")))

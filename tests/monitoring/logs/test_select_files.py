@@ -1,11 +1,13 @@
 """Which job's output is meant."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.logs.select_files import find_job, next_job
+from slurmddp.runs import registry
 from slurmddp.runs.layout import RunDir
 
 
@@ -68,6 +70,9 @@ def test_an_empty_word_names_no_run():
 
 def test_where_nothing_was_submitted_there_is_nothing_to_show():
     with pytest.raises(UsageError, match="nothing was submitted in jobs yet; --runs-dir"):
+        meant()
+    registry.remember(Path.cwd())
+    with pytest.raises(UsageError, match="yet; `slurmddp status --all-folders` shows those of 1 other folder"):
         meant()
 
 

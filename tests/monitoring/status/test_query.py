@@ -15,6 +15,7 @@ import polling
 import pytest
 from polling import ASK_SLURM_S
 
+from slurmddp.cli.status_format import summarize
 from slurmddp.monitoring.status import last_submission, query, query_jobs
 from slurmddp.runs import lookup
 from slurmddp.runs.layout import RunDir
@@ -133,6 +134,17 @@ def test_scontrol_tells_where_squeue_and_sacct_are_not_understood(says):
     assert (status.state, status.source, status.restarts, status.elapsed_s) == ("RUNNING", "scontrol", None, 9)
 
 
+def test_a_running_job_that_must_leave_is_told_so(says):
+    submitted("a", "17")
+    shown = f"echo 'JobId=17 JobName=a UserId=me(1) JobState=RUNNING SubmitTime={CLOCK} PreemptTime={CLOCK}'"
+    environ = says(squeue=queue(f"id=17|state=RUNNING|submit={CLOCK}|name=a"), sacct=NO_ACCOUNTS, scontrol=shown)
+    (status,) = seen(["a"], environ)
+    assert status.meaning == "it is being preempted: it has its grace time to save in"
+    assert summarize(status) == "it is being preempted"
+    many = seen(["a", *map(str, range(100, 120))], environ)
+    assert [status.job_id for status in many if status.meaning.startswith("it is being preempted")] == ["17"]
+
+
 def test_programs_that_do_not_end_are_left(says):
     events(submitted("a", "17"), {"time": time.time(), "event": "job_end", "status": 0, "reason": "done"})
     environ = says(**dict.fromkeys(("squeue", "sacct", "scontrol"), "exec sleep 60"))
@@ -181,6 +193,18 @@ def test_a_run_whose_folder_was_renamed_keeps_its_job_and_a_copy_has_none(says):
     assert (status.state, status.name, status.source) == ("RUNNING", "renamed", "squeue")
 
 
+@pytest.mark.parametrize(("attempts", "took_s"), [(("0.0", "1.0", "1.1"), 50), (("1.1",), None)])
+def test_how_long_a_job_ran_that_slurm_has_forgotten(says, attempts, took_s):
+    """By Slurm's clock of a job that was put back into the queue: from its last start on."""
+    starts = [
+        {"time": 100.0 * number, "event": "attempt_start", "attempt": name} for number, name in enumerate(attempts)
+    ]
+    end = {"time": 150.0, "event": "job_end", "status": 0, "reason": "done", "attempt": attempts[-1]}
+    events(submitted("a", "17"), *starts[:2], *[{**start, "time": 120.0} for start in starts[2:]], end)
+    (status,) = seen(["a"], says(squeue="", sacct=NO_ACCOUNTS, scontrol=FORGOTTEN))
+    assert (status.state, status.elapsed_s) == ("COMPLETED", took_s)
+
+
 @pytest.mark.parametrize(
     ("status", "state", "meaning"),
     [
@@ -193,6 +217,14 @@ def test_a_run_that_is_done_was_not_preempted(says, status, state, meaning):
     environ = says(squeue=queue(f"id=17|state=PREEMPTED|submit={CLOCK}|name=a"), sacct=NO_ACCOUNTS)
     (found,) = seen(["a"], environ)
     assert (found.state, found.meaning) == (state, meaning)
+
+
+def test_a_job_that_was_cancelled_while_it_waited_has_not_started(says):
+    row = f"id=17|state=CANCELLED|submit={CLOCK}|start={CLOCK}|end={CLOCK}|reason=Priority"
+    for nodes, started, reason in (("", False, ""), ("n1", True, "Priority")):
+        environ = says(squeue=queue(f"{row}|nodes={nodes}|name=a"), sacct=NO_ACCOUNTS, scontrol=FORGOTTEN)
+        (found,) = seen(["17"], environ)
+        assert (bool(found.started), found.reason) == (started, reason)
 
 
 STATES = [
@@ -260,6 +292,13 @@ def test_the_current_jobs_of_a_run_are_the_last_submission_with_its_chain():
     (whole,) = lookup.find(["a"], "jobs")
     assert (whole.jobs, last_submission(whole).jobs) == (("5", "7", "8", "9"), ("7", "8", "9"))
     assert last_submission(Target(None, ("3",))).jobs == ("3",)
+
+
+def test_the_current_jobs_of_a_sweep_are_in_each_of_its_arrays():
+    for job, rates in (("5", "ab"), ("7", "c")):
+        submitted("s", job, settings=[{"lr": rate} for rate in rates])
+    (whole,) = lookup.find(["s"], "jobs")
+    assert last_submission(whole).jobs == ("5", "7")
 
 
 def test_the_origin_of_an_array_is_read_once_for_all_its_tasks(monkeypatch):
@@ -336,7 +375,7 @@ def test_jobs_on_a_real_slurm(typed, until, slurm, slurm_env, sandbox, tmp_path)
         assert {task.phase for task in seen([array], slurm_env)} == {"cancelled"}
         sandbox.preempt(job)
         back = until([name], lambda status: status.restarts == 1 and status.progress.attempt == "1.0")
-        assert back.progress.requeues and back.job_id == job
+        assert back.progress.requeues and back.job_id == job and "preempted" not in back.meaning
         shown = typed("status", name, f"{name}w", f"{name}f")
         assert shown[0] == 1 and {name, f"{name}w", f"{name}f"} <= set(shown[1].split())
         slurm("scontrol", "requeue", job)
