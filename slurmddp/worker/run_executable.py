@@ -28,6 +28,7 @@ def run(words: list[str], stopping: Stopping) -> None:
     Raises SystemExit with its status if that is not 0, PeerError when a signal killed it, RankError when it cannot be
     started.
     """
+    stopping.enter(Phase.START)  # a stop request in these milliseconds is for the program, which no answer knows yet
     program = _Program(words, stopping)
     stopping.answer_executable = program.answer_stop
     stopping.enter(Phase.EXECUTABLE)

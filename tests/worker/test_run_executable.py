@@ -7,11 +7,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from polling import until
 
 from slurmddp.runs.layout import RunDir
+from slurmddp.runtime.launch.rank import read_rank
+from slurmddp.runtime.stopping.signals import StopSignals
+from slurmddp.runtime.stopping.stop_policy import Phase, Stopping
 from slurmddp.worker import run_executable
 
 HOSTILE = ["a b", "x\ny", "", "-m", "--task", "$(id)", "$$", "*", b"\xff".decode("utf-8", "surrogateescape")]
@@ -156,6 +160,27 @@ def test_slurms_signals_reach_it_where_the_step_has_no_cgroup(tmp_path, cgroups,
     file = tmp_path / "cgroup"
     file.write_text(cgroups)
     assert run_executable._gets_signals(file) is reached
+
+
+def test_a_stop_request_while_it_starts_is_for_the_program(monkeypatch):
+    """Its rank is not ended in the milliseconds between the start of the program and the answer that signals it."""
+    statuses, phases = [], []
+    process_exit = SimpleNamespace(leave=statuses.append)
+    stopping = Stopping(read_rank({}), StopSignals(), process_exit)
+    stopping.enter(Phase.SCRIPT)
+    start = run_executable._start
+
+    def start_and_request(words):
+        process = start(words)
+        stopping.signals.cause = "SIGTERM"
+        stopping.answer()
+        return process
+
+    monkeypatch.setattr(run_executable, "_start", start_and_request)
+    monkeypatch.setattr(run_executable._Program, "answer_stop", lambda _: phases.append(stopping._phase))
+    run_executable.run(["true"], stopping)
+    stopping.answer()
+    assert (statuses, phases) == ([], [Phase.EXECUTABLE])
 
 
 def test_it_does_not_outlive_its_rank(start):

@@ -49,7 +49,7 @@ EndCall = Callable[[slurm_reason.Reason], Verdict | None]
 class Phase(enum.Enum):
     """How far a rank has come. It decides what a stop request means."""
 
-    START = enum.auto()  # before all others: a stop request waits for the next phase
+    START = enum.auto()  # before all others, and while an executable starts: a stop request waits for the next phase
     RENDEZVOUS = enum.auto()  # the ranks have not met: there is nothing to save, and no peer to agree with
     SCRIPT = enum.auto()  # the program is not in a training loop: it is ended, and its last checkpoint counts
     EXECUTABLE = enum.auto()  # COMMAND is an executable: `Stopping.answer_executable` answers
