@@ -70,9 +70,10 @@ _GOOD_END: Final = re.compile(
 )
 """What programs print that ended well."""
 _WARNING: Final = re.compile(
-    r"NCCL WARN|\bwandb: |\bld: cannot find -l|ld returned \d+ exit status|failed call to cuInit"
+    r"NCCL WARN|\bwandb: |\bld: cannot find -l|ld returned \d+ exit status|failed call to cuInit|"
+    r"^\[W\d* ?.*\w\.cpp:\d+\]"
 )
-"""What NCCL, trackers and compilers say before the program fails, or before it tries something else."""
+"""What torch, NCCL, trackers and compilers say before the program fails, or before it tries something else."""
 _HARMLESS: Final = re.compile(
     r"(?<!NCCL )(?i:warn)|(?i:\bignor|retry|retries|trying again|\bskipp|\bexcept\b|^\s*raise\b|\braise \w+\()|"
     r"sigkill_handler\]|exits with return code|\*\*\* Aborted at |Job step aborted|Unspecified error|error: \*\*\* |"

@@ -258,6 +258,9 @@ def test_what_came_before_the_last_start_or_long_before_a_good_end_is_no_cause(l
     assert judge(log.encode()).cause == cause
 
 
+OOM_KILL = "slurmstepd: error: Detected 1 oom_kill event in StepId=17.0. Some of the step tasks have been OOM Killed.\n"
+
+
 @pytest.mark.parametrize(
     ("log", "cause", "rank"),
     [
@@ -277,6 +280,11 @@ def test_what_came_before_the_last_start_or_long_before_a_good_end_is_no_cause(l
             3,
         ),
         ("run.sh: line 27: cd: /home/me/x: No such file or directory\n", "file-missing", None),
+        (
+            "slurmstepd: error: pyxis:     [INFO] Creating squashfs filesystem...\n" + OOM_KILL,
+            "out-of-memory",
+            None,
+        ),
         ("KeyError: 'RANK'\n", "rank-unset", None),
         ("Traceback (most recent call last):\n  File 'a'\nKeyError: 'RANK'\n", "rank-unset", None),
     ],

@@ -15,6 +15,9 @@ FRAME = 'Traceback (most recent call last):\n  File "/home/me/train.py", line 9,
 LINK = "\nThe above exception was the direct cause of the following exception:\n\n"
 P2P = "n1:24:24 [0] transport/p2p.cc:272 NCCL WARN Cuda mem import failed\n"
 BOOTSTRAP = "n1:39:40 [0] misc/socket.cc:483 NCCL WARN socketStartConnect: Connect to 10.0.0.2<4> failed : Refused\n"
+SOCKET = (
+    "[W socket.cpp:663] The client socket failed to connect to [localhost]:4 (errno: 101 - Network is unreachable)\n"
+)
 PORT = "n1:1:2 [0] p2p_plugin.c:141 NCCL WARN NET/IB : Got async event : port error\n"
 COMPLETION = "n2:984:1357 [4] NCCL WARN NET/IB : Got completion from peer 10.0.0.7<4> with {} opcode=1 len=0\n"
 
@@ -37,6 +40,7 @@ def test_no_line_of_a_run_that_went_well_is_its_cause(line):
         P2P + STEPS,
         STEPS + P2P,
         BOOTSTRAP + STEPS,
+        SOCKET + STEPS,
         PORT + STEPS,
         "step 1 loss: nan\nstep 2 loss: 2.1\nstep 3 loss: 2.0\n",
         "/usr/bin/ld: cannot find -lcuda\ncollect2: error: ld returned 1 exit status\n" + STEPS,
@@ -59,6 +63,7 @@ def test_what_a_program_outlives_accuses_nothing_and_is_shown(text):
         (P2P + "n1:24:24 [0] NCCL INFO init.cc:1372 -> 1\n", "Cuda mem import failed"),
         (P2P + "srun: error: n1: task 0: Exited with exit code 1\n", "Cuda mem import failed"),
         (PORT, "port error"),
+        (SOCKET, "no route"),
         (STEPS + "ERROR: the parameter server has gone away\n", "gone away"),
         (STEPS + "step 7 loss: nan\n", "loss is nan"),
         ("mlflow.exceptions.RestException:\nINVALID_PARAMETER_VALUE: of a\n", "INVALID_PARAMETER_VALUE"),

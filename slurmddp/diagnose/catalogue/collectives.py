@@ -48,6 +48,18 @@ RULES: Final = (
         general=True,
     ),
     _collective_timeout(
+        pattern=r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=1, OpType=(?P<op>\w+).*?ran for "
+        r"(?P<ms>\d+) millisec",
+        example="[E1218 20:27:21.426415540 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective operation "
+        "timeout: WorkNCCL(SeqNum=1, OpType=BROADCAST, NumelIn=9, NumelOut=9, Timeout(ms)=600000) ran for 600081 "
+        "milliseconds before timing out.",
+        what="ranks waited {ms} ms in their first collective, {op}: one did not come, or NCCL cannot pass data between "
+        "the GPUs",
+        advice="read the output of a rank that did not wait; if all waited, export NCCL_DEBUG=INFO, and try "
+        "NCCL_P2P_DISABLE=1 or another NCCL_SOCKET_IFNAME",
+        place="line",
+    ),
+    _collective_timeout(
         pattern=r"(?:Watchdog caught collective operation timeout: |WorkNCCL\().*?OpType=(?P<op>\w+).*?ran for "
         r"(?P<ms>\d+) millisec",
         example="[E1121 23:10:11.123456789 ProcessGroupNCCL.cpp:632] [Rank 3] Watchdog caught collective operation "

@@ -81,8 +81,8 @@ RULES: Final = (
     ),
     _container(
         pattern=r"pyxis: +(?:\[ERROR\] )?(?P<why>\w[\w-]*: (?:cannot|can't|unable to|failed to) .+|"
-        r".*(?:Permission denied|No space left on device|[Ss]quashfs|Operation not permitted|unauthorized|not "
-        r"found).*)|"
+        r"(?! *\[INFO\]).*(?:Permission denied|No space left on device|[Ss]quashfs|Operation not permitted|"
+        r"unauthorized|not found).*)|"
         r"(?:docker: )?Error response from daemon: (?P<daemon>(?!.*driver/library version mismatch).+)|"
         r"[Ff]ailed to (?:create|unshare) .*namespace|"
         r"(?:unsquashfs|mksquashfs|squashfuse\w*|newuidmap|fusermount): (?P<how>.*(?i:fail|error|denied|not|cannot).*)",
@@ -113,7 +113,7 @@ RULES: Final = (
         general=True,
     ),
     _container(
-        pattern=r"nvidia-container-cli: initialization error: (?P<why>.+)",
+        pattern=r"nvidia-container-cli: \w+ error: (?P<why>.+)",
         example="nvidia-container-cli: initialization error: nvml error: driver/library version mismatch",
         what="the container could not get the node's GPUs: {why}",
         advice="run `srun nvidia-smi` on the node; if it fails, submit it with -x NODE and report the node",

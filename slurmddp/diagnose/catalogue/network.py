@@ -239,6 +239,16 @@ RULES: Final = (
         sure="likely",
     ),
     _symptom(
+        key="peer-refused",
+        pattern=r"connect returned (?P<why>[A-Z][\w ]+?), exceeded error retry count",
+        example="socketPollConnect: connect returned Connection refused, exceeded error retry count (35)",
+        what="NCCL could not connect to a peer ({why}): its process has ended, a firewall is between the nodes, or "
+        "NCCL took a wrong network interface",
+        advice="read the output of the other ranks: one that failed before says why; else set NCCL_SOCKET_IFNAME, and "
+        "export NCCL_DEBUG=INFO",
+        place="line",
+    ),
+    _symptom(
         key="nccl-failed",
         pattern=r"NCCL error in: |(?:NCCL|nccl).*(?:unhandled (?:system|cuda|hip) error|invalid (?:argument|usage)\b)|"
         r"unhandled (?:system|cuda|hip) error|NCCL [Ee]rror \d:|nccl(?:System|Internal|UnhandledCuda|Invalid\w+)Error",

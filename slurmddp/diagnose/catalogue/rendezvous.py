@@ -28,6 +28,13 @@ _head_unreachable = partial(
 _mesh_failed = partial(_symptom, key="mesh-failed")
 
 RULES: Final = (
+    Rule(
+        key="meeting-file",
+        pattern=r"^RuntimeError: open\((?P<path>/[^)]*)\): (?P<why>.+)",
+        example="RuntimeError: open(/somefile): Permission denied",
+        what="the ranks cannot meet by the file {path}: {why}",
+        advice="the init_method is file:///PATH with three slashes, in a folder that all ranks see and may write to",
+    ),
     _port_taken(
         pattern=r"server socket has failed to (?:listen|bind).*port: (?P<port>\d+).*EADDRINUSE",
         example="torch.distributed.DistNetworkError: The server socket has failed to listen on any local network "
@@ -74,6 +81,13 @@ RULES: Final = (
         r"(?P<joined>\d+)/(?P<size>\d+) clients joined",
         example="torch.distributed.DistStoreError: Timed out after 61 seconds waiting for clients. 1/2 clients joined.",
         what="only {joined} of {size} ranks reached the rendezvous within {limit} s",
+    ),
+    _rank_missing(
+        pattern=r"Timed out initializing process group in store based barrier .*"
+        r"\(world_size=(?P<size>\d+), worker_count=(?P<joined>\d+), timeout=(?P<limit>[\d:]+)",
+        example="RuntimeError: Timed out initializing process group in store based barrier on rank: 0, for key: "
+        "store_based_barrier_key:1 (world_size=8, worker_count=1, timeout=0:30:00)",
+        what="only {joined} of {size} ranks reached the rendezvous within {limit}",
     ),
     _rank_missing(
         pattern=r"retrieving ncclUniqueId from \[0\].*got error: (?:Socket Timeout|wait timeout)",
