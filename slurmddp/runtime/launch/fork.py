@@ -17,7 +17,8 @@ from slurmddp.runtime.rank_process import this_process  # noqa: E402 - a signal 
 if __name__ == "__main__":
     this_process()
 
-import importlib  # noqa: E402 - the same
+import gc  # noqa: E402 - the same
+import importlib  # noqa: E402
 import os  # noqa: E402
 import re  # noqa: E402
 import runpy  # noqa: E402
@@ -61,7 +62,6 @@ def main(words: list[str]) -> int:
     except RankError as error:
         print_line(f"Error: {error}", sys.stderr)
         return error.exit_status
-    this_process().exit.freeze_objects()
     cpus = split_cpus(sorted(os.sched_getaffinity(0)), count)
     parent = os.getpid()
     signal.pthread_sigmask(signal.SIG_BLOCK, BLOCKED_DURING_FORKS)
@@ -111,13 +111,19 @@ def _node() -> Rank:
 
 
 def _preload() -> None:
-    """Import what every rank needs, and look up once what is the same for all of them."""
+    """Import what every rank needs, and look up once what is the same for all of them.
+
+    The collector finds nothing to free in what is imported, and its search takes a tenth of the time.
+    """
+    gc.disable()
     limited = "OPENBLAS_NUM_THREADS" not in os.environ
     if limited:
         os.environ["OPENBLAS_NUM_THREADS"] = "1"
     for name in PRELOADED:
         importlib.import_module(name)
     versions()
+    this_process().exit.freeze_objects()
+    gc.enable()
     if limited:
         del os.environ["OPENBLAS_NUM_THREADS"]
 
