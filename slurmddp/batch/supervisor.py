@@ -264,7 +264,7 @@ class Supervisor:
     def _take_ownership(self) -> None:
         self.owner = Ownership(self.job.run.owner, str(self._claim))
         try:
-            self.owner.take(self._check_replaceable)
+            self.owner.take(self._describe_holder)
         except HeldError as error:
             raise _FencedError(str(error)) from error
 
@@ -272,21 +272,21 @@ class Supervisor:
     def _claim(self) -> Claim:
         return Claim(self.job.cluster, self.job.job_id, self.attempt)
 
-    def _check_replaceable(self, line: str) -> None:
-        """Return when the owner is an earlier attempt or has ended; else raise _FencedError."""
+    def _describe_holder(self, line: str) -> str:
+        """Return why the owner keeps the run; empty if it is an earlier attempt of this job or has ended."""
         holder = Claim.parse(line)
         if holder is None:
-            return
+            return ""
         if holder.cluster != self.job.cluster:
-            raise _FencedError(
+            return (
                 f"the run belongs to job {holder.job} of cluster {holder.cluster}, which cannot be asked here; "
                 f"if that job is gone, remove {self.job.run.owner}"
             )
         if holder.job == self.job.job_id:
-            if not self._claim.is_later_than(holder):
-                raise _FencedError(f"the job's later attempt {holder.attempt} owns the run")
-        elif state := self._active_state(holder.job):
-            raise _FencedError(f"the run belongs to job {holder.job}, which is {state}")
+            later = f"the job's later attempt {holder.attempt} owns the run"
+            return "" if self._claim.is_later_than(holder) else later
+        state = self._active_state(holder.job)
+        return state and f"the run belongs to job {holder.job}, which is {state}"
 
     def _active_state(self, job_id: str) -> str:
         """Return the state of another job, empty when it has ended; wait while it is ending."""

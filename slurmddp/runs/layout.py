@@ -207,6 +207,9 @@ class RunDir(_Folder):
                 return self.create()
             if missing:
                 self.remove_unused(missing[-1])
+            if file := next(filter(Path.is_file, (self.path, *self.path.parents)), None):
+                option = "--name" if file == self.path else "--runs-dir"
+                raise UsageError(f"{file} is a file, and no folder; choose another {option}") from error
             said = f"the run's folder {self.path} cannot be made: {error.strerror}"
             raise UsageError(f"{said}; choose another folder by --runs-dir") from error
         return missing[-1]
@@ -230,23 +233,21 @@ class RunDir(_Folder):
 
         Raises UsageError when another process, here or on another machine, holds it.
         """
-        from slurmddp.runs.ownership import create_exclusively, remove_stale_file  # noqa: PLC0415 - for a submission alone
+        from slurmddp.runs.ownership import HeldError, take_file  # noqa: PLC0415 - for a submission alone
 
-        claim = self.claim
-        while not create_exclusively(claim, f"{os.uname().nodename} {os.getpid()}"):
-            with suppress(FileNotFoundError):
-                holder = claim.read_text()
-                host, _, pid = holder.partition(" ")
-                if host != os.uname().nodename or not pid.isdecimal() or Path(f"/proc/{pid}").exists():
-                    raise UsageError(
-                        f"run {self.path.name} is being submitted by process {pid} on {host}; wait for it, or remove "
-                        f"{claim} if that process is gone"
-                    )
-                remove_stale_file(claim, holder)
+        def describe_holder(line: str) -> str:
+            host, _, pid = line.partition(" ")
+            is_gone = host == os.uname().nodename and pid.isdecimal() and not Path(f"/proc/{pid}").exists()
+            return "" if is_gone else f"run {self.path.name} is being submitted by process {pid} on {host}"
+
+        try:
+            take_file(self.claim, f"{os.uname().nodename} {os.getpid()}", describe_holder)
+        except HeldError as error:
+            raise UsageError(f"{error}; wait for it, or remove {self.claim} if that process is gone") from error
         try:
             yield
         finally:
-            claim.unlink(missing_ok=True)
+            self.claim.unlink(missing_ok=True)
 
     def _check_owner(self) -> None:
         owner = self.path.stat().st_uid
@@ -257,6 +258,14 @@ class RunDir(_Folder):
 def environment_archive(runs_dir: str, key: str) -> Path:
     """The archive of a Python environment that jobs stage on their nodes; all runs of the folder share it."""
     return Path.cwd() / runs_dir / ".environments" / f"{key}.tar"
+
+
+def check_out_file(path: str, option: str) -> None:
+    """Raise UsageError for a path where no file can be written: it is a folder, or its own folder is not there."""
+    if Path(path).is_dir():
+        raise UsageError(f"{option}: '{path}' is a folder; give a file, as in {Path(path, 'FILE')}")
+    if not Path(path).parent.is_dir():
+        raise UsageError(f"{option}: there is no folder '{Path(path).parent}'; make it first")
 
 
 def write_whole(path: Path, content: bytes) -> None:

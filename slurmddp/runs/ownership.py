@@ -1,10 +1,11 @@
 """Which attempt may write to a run's folder: the file `owner` holds one line, `<cluster> <job> <attempt>`.
 
-The file is created exclusively with link(2), which is reliable on NFS too. Ownership only moves to a later attempt of
-the same job, or to another job when the caller knows that the holder has ended. Standard library only.
+Ownership only moves to a later attempt of the same job, or to another job when the caller knows that the holder has
+ended. Standard library only.
 """
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -13,8 +14,13 @@ from typing import Final, NamedTuple, Self
 from slurmddp import variables
 from slurmddp.errors import FencedError
 
-_TRIES: Final = 20
-"""A try fails only when another process has taken the file at the same moment."""
+TRIES: Final = 100
+"""A try fails only while another process takes the file, which is a matter of milliseconds."""
+PAUSE_S: Final = 0.05
+"""Seconds between two tries."""
+
+DescribeHolder = Callable[[str], str]
+"""Takes the line of a holder and returns why it keeps the file; empty if it has ended."""
 
 
 HERE: Final = f"local:{os.uname().nodename}"
@@ -64,7 +70,7 @@ def is_running_here(owner: Path, job_id: str) -> bool:
 
 
 class HeldError(Exception):
-    """Another attempt owns the run and has not ended."""
+    """Another process holds the file, for the reason that the message gives."""
 
 
 class Ownership:
@@ -77,9 +83,7 @@ class Ownership:
     @property
     def holder(self) -> str:
         """The line of the attempt that owns the run now; empty without one."""
-        with suppress(FileNotFoundError):
-            return self.path.read_text(errors="replace").strip()
-        return ""
+        return _read_line(self.path)
 
     def check(self) -> None:
         """Return if this attempt owns the run.
@@ -93,20 +97,9 @@ class Ownership:
                 "it writes nothing from now on"
             )
 
-    def take(self, check_replaceable: Callable[[str], None]) -> None:
-        """Take the ownership of the run. `check_replaceable` raises for the line of a holder that keeps it.
-
-        Raises that error; HeldError when other processes were quicker each time; OSError when the folder cannot be
-        written.
-        """
-        for _ in range(_TRIES):
-            if create_exclusively(self.path, f"{self.line}\n"):
-                return
-            with suppress(FileNotFoundError):
-                written = self.path.read_text(errors="replace")
-                check_replaceable(written.strip())
-                remove_stale_file(self.path, written)
-        raise HeldError(f"{self.path} names {self.holder or 'no attempt'}, not {self.line}, after {_TRIES} tries")
+    def take(self, describe_holder: DescribeHolder) -> None:
+        """Take the ownership of the run. Raises HeldError and OSError as `take_file`."""
+        take_file(self.path, self.line, describe_holder)
 
     def release(self) -> None:
         """Remove the file if it is still this attempt's."""
@@ -140,16 +133,52 @@ def create_exclusively(path: Path, content: str) -> bool:
     return True
 
 
-def remove_stale_file(path: Path, content: str) -> None:
-    """Remove a file whose writer has ended: move it, compare it, and put it back if another process replaced it.
+def take_file(path: Path, line: str, describe_holder: DescribeHolder) -> None:
+    """Make the file hold `line`, unless another process holds it that has not ended.
 
-    Raises FileNotFoundError when there is none.
+    Only who holds `<path>.next` may replace the file, and it does so by renaming that one. Of several processes that
+    replace the same holder at once, one succeeds; what a process leaves that was killed meanwhile is taken over.
+    link(2) and rename(2) are atomic on network file systems too.
+
+    Raises HeldError when the holder keeps the file; OSError when the folder cannot be written.
     """
-    aside = path.with_name(f".{path.name}.{os.uname().nodename}.{os.getpid()}")
-    path.rename(aside)
-    try:
-        if aside.read_text(errors="replace") != content:
-            with suppress(FileExistsError):
-                os.link(aside, path)
-    finally:
-        aside.unlink()
+    for _ in range(TRIES):
+        holder = _read_line(path)
+        if reason := describe_holder(holder) if holder else "":
+            raise HeldError(reason)
+        _replace_once(path, holder, line, describe_holder)
+        if _read_line(path) == line:
+            return
+        time.sleep(PAUSE_S)
+    names = f"{path} names {_read_line(path) or 'no attempt'}, not {line}, after {TRIES} tries"
+    following = _following(path)
+    raise HeldError(f"{names}; {following} names {_read_line(following) or 'no attempt'}: remove it if that has ended")
+
+
+def _replace_once(path: Path, holder: str, line: str, describe_holder: DescribeHolder) -> None:
+    """Replace the file if it still names `holder` and no other process replaces it."""
+    following = _following(path)
+    if not create_exclusively(following, f"{line}\n"):
+        killed = _read_line(following)
+        if not killed or describe_holder(killed):
+            return
+        _replace_once(following, killed, line, describe_holder)
+    if _read_line(following) != line:
+        return
+    with suppress(FileNotFoundError):
+        if _read_line(path) == holder:
+            following.rename(path)
+        else:
+            following.unlink()
+
+
+def _following(path: Path) -> Path:
+    """The file that a process holds while it replaces `path`."""
+    return path.with_name(f"{path.name}.next")
+
+
+def _read_line(path: Path) -> str:
+    """Return the line of a file; empty without one."""
+    with suppress(FileNotFoundError):
+        return path.read_text(errors="replace").strip()
+    return ""

@@ -20,9 +20,10 @@ from slurmddp.errors import UsageError
 from slurmddp.exit_codes import DONE
 from slurmddp.runs.exit_records import read_decisive_record
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.ownership import HERE, Claim, Ownership
+from slurmddp.runs.ownership import HERE, Claim, HeldError, Ownership
 from slurmddp.slurm.environment import submission_environment
 from slurmddp.slurm.job_info import LOCAL
+from slurmddp.text import count
 
 ATTEMPT: Final = "0.0"
 REST_LIMIT_S: Final = 2.0
@@ -52,9 +53,9 @@ class LocalRun:
 def plan(spec: JobSpec, *, devices: str | None, environ: Mapping[str, str]) -> LocalRun:
     """Describe the run of a job on this machine; `devices` are the GPUs to use, as in `0,2`.
 
-    It has the ranks of one node. Raises UsageError for devices that are not numbers.
+    It has the ranks of one node. Raises UsageError for devices that are not numbers, or not --gpus-per-node.
     """
-    chosen, run = _devices(devices), RunDir.named(spec.runs_dir, spec.job_name)
+    chosen, run = _devices(devices, spec.gpus), RunDir.named(spec.runs_dir, spec.job_name)
     job_id = f"{LOCAL}{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}"
     ranks = 1 if spec.is_one_process else spec.ntasks_per_node or spec.gpus or len(chosen) or 1
     python = spec.python or sys.executable
@@ -105,16 +106,17 @@ def _open_log(log: Path) -> RawIOBase:
 def _hold_ownership(local: LocalRun) -> Iterator[None]:
     """Own the run while it runs. Raises UsageError when another attempt owns it that may still run."""
 
-    def check_gone(line: str) -> None:
+    def describe_holder(line: str) -> str:
         holder = Claim.parse(line)
-        if holder and (holder.cluster != HERE or holder.is_running_here):
-            raise UsageError(
-                f"run {local.run.path.name} belongs to '{holder}' (cluster, job, attempt); wait for it, choose "
-                f"another --name, or remove {local.run.owner} if that is gone"
-            )
+        keeps = holder and (holder.cluster != HERE or holder.is_running_here)
+        return f"run {local.run.path.name} belongs to '{holder}' (cluster, job, attempt)" if keeps else ""
 
     ownership = Ownership(local.run.owner, str(local.claim))
-    ownership.take(check_gone)
+    try:
+        ownership.take(describe_holder)
+    except HeldError as error:
+        advice = f"wait for it, choose another --name, or remove {local.run.owner} if that is gone"
+        raise UsageError(f"{error}; {advice}") from error
     try:
         yield
     finally:
@@ -166,10 +168,13 @@ def _virtual_environment(spec: JobSpec, environ: Mapping[str, str]) -> dict[str,
     return {"VIRTUAL_ENV": str(folder), "PATH": f"{folder}/bin:{environ.get('PATH', os.defpath)}"} if folder else {}
 
 
-def _devices(text: str | None) -> list[str]:
+def _devices(text: str | None, gpus: int) -> list[str]:
     chosen = text.split(",") if text else []
     if not all(part.isdecimal() for part in chosen) or len(set(chosen)) != len(chosen):
         raise UsageError(f"--devices {text}: not a list of different GPU numbers, as in 0,2")
+    if chosen and gpus not in (0, len(chosen)):
+        named = f"--devices names {count(len(chosen), 'GPU')}"
+        raise UsageError(f"{named}, but --gpus-per-node is {gpus}; give --gpus-per-node {len(chosen)}")
     return chosen
 
 

@@ -51,6 +51,12 @@ def test_devices_that_are_no_numbers_are_refused(devices):
         plan(devices)
 
 
+def test_devices_are_as_many_as_the_gpus_of_a_node():
+    assert "--nproc-per-node=1" in plan("0,1", gpus_per_node="2", ntasks_per_node=1).command
+    with pytest.raises(UsageError, match="--devices names 2 GPUs, but --gpus-per-node is 4; give --gpus-per-node 2"):
+        plan("0,1", gpus_per_node="a100:4")
+
+
 def test_the_command_reaches_torchrun_as_words():
     assert plan(command=("train.py", "a b", "--lr", "1")).command[-4:] == ["train.py", "a b", "--lr", "1"]
 
