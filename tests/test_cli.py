@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 
 from slurmddp import __version__
+from slurmddp.cli import _explain_system_error
 from slurmddp.cli.job_command import split_command_line
+from slurmddp.config.job_spec import JobSpec
+from slurmddp.errors import UsageError
+from slurmddp.runs.layout import RunDir
+from slurmddp.script.build import check_program
 
 TAKES = {"-N": True, "--nodes": True, "--hold": False, "--requeue": False, "--no-requeue": False}
 
@@ -120,7 +125,7 @@ USER_ERRORS = [
     ("submit --setup if", "--setup: bash cannot parse these lines: line 2: syntax error: unexpected end of file"),
     ("logs --rank one", "'one' is not a whole number; `slurmddp logs --help` shows what is allowed"),
     ("compare --atol x a b", "'x' is not a number; `slurmddp compare --help`"),
-    ("cluster gpu", "Got unexpected extra argument (gpu); `slurmddp cluster --help` shows what is allowed"),
+    ("cluster gpu", "Got unexpected extra argument (gpu); allowed is: slurmddp cluster [OPTIONS]"),
     ("cluster --partition gpu", "No such option '--partition'; `slurmddp cluster --help`"),
     ("completion", "Choose from: bash, zsh, fish; `slurmddp completion --help`"),
     ("--runs-dir X status a", "the command; write it behind, as in: slurmddp status --runs-dir X a"),
@@ -128,6 +133,14 @@ USER_ERRORS = [
     ("--verison", "Did you mean '--version'?"),
     ("sbatch train.py", "there is no command 'sbatch'; slurmddp --help lists the commands"),
     ("submit --array 1-3", "use `slurmddp sweep --set KEY=VALUE,...`"),
+    ("submit --set lr=1,2 train.py", "No such option '--set'; use `slurmddp sweep --set KEY=VALUE,...`"),
+    ("submit -nodes 2 train.py", "'-nodes' has one dash; type --nodes"),
+    ("submit -partition=gpu", "'-partition=gpu' has one dash; type --partition=gpu"),
+    ("submit \u2013nodes 2 train.py", "'\u2013nodes' begins with a long dash; an option has two short ones"),
+    ("config -t 5 train.py --nodes", "stands before COMMAND, as in: slurmddp config -t 5 --nodes VALUE train.py\n"),
+    ("init train.py extra", "(extra); allowed is: slurmddp init [OPTIONS] [FILE]"),
+    ("init job.yaml", "a job file ends in .toml; type: slurmddp init job.toml"),
+    ("init exp --example", "--example: unknown example ''; allowed are "),
     ("submit --venv none", "--venv: 'none' is no virtual environment here: it has no bin/python"),
     ("submit --container ./none.sif", "--container: there is no file './none.sif' here"),
     ("log", "there is no command 'log'; did you mean logs?"),
@@ -174,6 +187,18 @@ def test_a_wrong_command_line_is_one_line_with_status_2_and_leaves_no_files(word
         ),
         ("submit --setup-file setpu.sh train.py", "'setpu.sh' cannot be read: No such file or directory; did you mean"),
         ("submit --setup-file setup.sh train.py", "--setup-file: bash cannot parse these lines: line 3: syntax error"),
+        ("submit --setup-file windows.sh train.py", "'windows.sh' has carriage returns, as Windows writes; type: dos2"),
+        ("submit --setup-file program train.py", "--setup-file: 'program' is not UTF-8 text; give a text file"),
+        ("submit run.sh", "'run.sh' is no Python script; name the one that it starts, or type: --no-python ./run.sh"),
+        (
+            "submit ./program",
+            "'./program' is no Python script; name the one that it starts, or type: --no-python ./prog",
+        ),
+        ("submit job.sbatch", "is no Python script; name the one that it starts, or type: sbatch job.sbatch"),
+        ("render job.yaml", "'job.yaml' is no Python script; a job file must end in .toml"),
+        ("submit sh run.sh", "to run the program of this name, type: --no-python sh ..."),
+        ("submit jobs/run", "'jobs/run' is a run, and no script; to resume it, type: slurmddp submit {}/jobs/run/spec"),
+        ("submit jobs/gone/spec.toml", "the record of run 'gone' is missing; submit its script or job file again with"),
         ("submit --template own.j2 train.py", "--template: bash cannot parse these lines: line 2: syntax error"),
     ],
 )
@@ -181,13 +206,79 @@ def test_a_wrong_file_is_named_with_those_that_are_spelled_alike(words, message,
     (tmp_path / "folder").mkdir()
     (tmp_path / "setup.sh").write_text("shopt -s extglob\nls !(x)\nfi\n")
     (tmp_path / "own.j2").write_text("#!/bin/bash\n)\n")
+    (tmp_path / "windows.sh").write_bytes(b"cd\r\n")
+    (tmp_path / "run.sh").write_text("#!/usr/bin/env bash\n")
+    (tmp_path / "job.sbatch").write_text("#!/bin/bash -l\n#SBATCH -N 2\nsrun python train.py\n")
+    (tmp_path / "program").write_bytes(b"\x7fELF\xff")
+    (tmp_path / "job.yaml").write_text("nodes: 2\n")
+    for name in ("run", "gone"):
+        RunDir.named(str(tmp_path / "jobs"), name).path.mkdir(parents=True)
+        (tmp_path / "jobs" / name / "submissions.jsonl").touch()
+    (tmp_path / "jobs/run/spec.toml").touch()
     for name in ("train.py", "job.toml"):
         (tmp_path / name).touch()
     before = sorted(tmp_path.iterdir())
-    done = slurmddp(*words.split(), cwd=tmp_path)
+    done = slurmddp(*words.split(), cwd=tmp_path, PATH="/bin:/usr/bin")
     assert (done.returncode, done.stdout) == (2, "")
     assert message.format(tmp_path) in done.stderr
     assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "#!/usr/bin/env python3\n#SBATCH -N 2\n",
+        "#!/usr/bin/env -S uv run --script\n",
+        "#!/bin/sh\n'''exec' \"/a long/bin/python3\" \"$0\" \"$@\"\n' '''\n",
+        "#!/home/sh/bin/pypy\n",
+    ],
+)
+@pytest.mark.parametrize("name", ["train", "train.txt", "train.sh"])
+def test_a_python_script_may_have_any_name_and_any_start_of_python(name, text, tmp_path):
+    (tmp_path / name).write_text(text)
+    check_program(JobSpec(job_name="a", command=(str(tmp_path / name),)))
+
+
+def test_a_script_that_cannot_be_read_is_refused(monkeypatch, tmp_path):
+    def refuse(*_arguments):
+        raise PermissionError(13, "Permission denied")
+
+    (tmp_path / "train.py").touch()
+    monkeypatch.setattr(Path, "open", refuse)
+    with pytest.raises(UsageError, match=r"train.py' cannot be read: Permission denied"):
+        check_program(JobSpec(job_name="a", command=(str(tmp_path / "train.py"),)))
+
+
+def test_several_words_in_quotes_are_told_apart(tmp_path):
+    done = slurmddp("submit", "train.py --lr 0.1", cwd=tmp_path)
+    assert done.stderr.endswith("; it is one word; type it without quotes: train.py --lr 0.1\n")
+
+
+def test_a_variable_that_sets_nothing_is_named_by_every_job_command(tmp_path):
+    done = slurmddp("render", cwd=tmp_path, SLURMDDP_NODE="2", SLURMDDP_HOSTS="a b")
+    said = "variable SLURMDDP_NODE is ignored: no option has this variable; did you mean SLURMDDP_NODES or "
+    assert done.returncode == 0 and done.stderr.startswith(said) and done.stderr.count("\n") == 1
+
+
+def test_a_value_of_a_sweep_behind_the_command_is_the_programs(tmp_path):
+    (tmp_path / "train.py").touch()
+    done = slurmddp("render", "--set", "nodes=1,2", "train.py", "--nodes", "{nodes}", cwd=tmp_path)
+    assert done.returncode == 0 and "train.py --nodes 2" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            PermissionError(13, "Permission denied", "/a"),
+            "'/a' cannot be read or written: .*; its mode .*: ls -ld '/a'",
+        ),
+        (FileNotFoundError(2, "No such file", "/nodir/x"), "there is no folder '/nodir' for 'x'; make it first"),
+    ],
+)
+def test_an_error_of_the_system_says_what_to_do(error, message):
+    assert re.fullmatch(message, _explain_system_error(error))
 
 
 @pytest.mark.parametrize(
@@ -412,7 +503,7 @@ def test_the_project_names_its_version_once():
 def test_a_path_that_the_system_refuses_is_one_line(words, tmp_path):
     done = slurmddp(*words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"Error: '{words[-1]}': File name too long\n"
+    assert done.stderr == f"Error: '{words[-1]}' cannot be read or written: File name too long\n"
 
 
 def test_a_removed_working_directory_is_one_line(tmp_path):

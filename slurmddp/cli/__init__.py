@@ -146,10 +146,9 @@ def _run(args: list[str] | None) -> int:
     except OSError as error:
         if _raised_by_echo(error):
             return _print_error(str(discard_stdout(error)), SlurmddpError.exit_status)
-        path = _failed_path(error)
-        if not path:
+        if not (said := _explain_system_error(error)):
             raise
-        return _print_error(f"{path}: {error.strerror}", SlurmddpError.exit_status)
+        return _print_error(said, SlurmddpError.exit_status)
 
 
 def _raised_by_echo(error: OSError) -> bool:
@@ -160,15 +159,19 @@ def _raised_by_echo(error: OSError) -> bool:
     return last is not None and last.tb_frame.f_code is click.echo.__code__
 
 
-def _failed_path(error: OSError) -> str:
-    """Return the path that the error is about; empty if it has none, which is a bug."""
+def _explain_system_error(error: OSError) -> str:
+    """Return the message for an error with a path; empty if it has none, which is a bug."""
     if error.filename:
         from slurmddp.text import quote_value
 
-        return quote_value(os.fsdecode(error.filename))
+        path = Path(os.fsdecode(error.filename))
+        if isinstance(error, FileNotFoundError) and not path.parent.exists():
+            return f"there is no folder {quote_value(str(path.parent))} for {quote_value(path.name)}; make it first"
+        advice = f"; its mode is shown by: ls -ld {quote_value(str(path))}" * isinstance(error, PermissionError)
+        return f"{quote_value(str(path))} cannot be read or written: {error.strerror}{advice}"
     if error.errno in _FULL:
-        return "a file could not be written"
-    return "the working directory" if isinstance(error, FileNotFoundError) else ""
+        return f"a file could not be written: {error.strerror}"
+    return f"the working directory: {error.strerror}" if isinstance(error, FileNotFoundError) else ""
 
 
 def _run_command(args: list[str] | None) -> int:
@@ -191,6 +194,8 @@ def _explain(error: click.ClickException) -> str:
     said = " ".join(error.format_message().split()).rstrip(".")
     said = said.replace("a valid integer range", "a whole number").replace("a valid float range", "a number")
     context = error.ctx if isinstance(error, click.UsageError) and not said.endswith("?") else None
+    if context and type(error) is click.UsageError:
+        return f"{said}; allowed is: {context.command.get_usage(context).removeprefix('Usage: ')}"
     return f"{said}; `{context.command_path} --help` shows what is allowed" if context else said
 
 

@@ -10,6 +10,7 @@ import click
 
 from slurmddp.cli.job_command import runs_dir_option
 from slurmddp.errors import UsageError
+from slurmddp.runs import lookup
 from slurmddp.runs.layout import RunDir
 from slurmddp.text import escape_text, format_table, quote_value
 
@@ -81,10 +82,11 @@ def _model_file(target: str, runs_dir: str) -> Path:
 
 
 def _find_run(target: str, runs_dir: str) -> RunDir:
-    """Return the run in the folder `target`, or with this name."""
+    """Return the run in the folder `target`, or with this name. Raises UsageError for a sweep of several settings."""
     for folder in (Path(target), Path(runs_dir, target)):
         if folder.is_dir():
-            return RunDir(folder)
+            run = RunDir(folder)
+            return lookup.require_one(lookup.find_all_jobs(run), target).run or run
     raise UsageError(f"{quote_value(target)} is no file, and no run in {runs_dir}; give one of them, or --runs-dir")
 
 

@@ -10,6 +10,7 @@ import click
 from slurmddp.cli.job_command import print_message
 from slurmddp.cluster import Cluster, job_template
 from slurmddp.config.examples import example_names, read_example
+from slurmddp.config.job_files import OTHER_FORMATS
 from slurmddp.config.option_types import unknown
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.text import quote_value
@@ -58,6 +59,8 @@ class _Files(NamedTuple):
     "--example",
     type=_Example(example_names()),
     metavar="NAME",
+    is_flag=False,
+    flag_value="",
     help=f"Write this example and the job file that names it; one of {', '.join(example_names())}.",
 )
 def init(file: str | None, example: str | None) -> None:
@@ -85,8 +88,7 @@ def _name_example(file: str | None, example: str) -> _Files:
     path = Path(file or example)
     if path.is_dir():
         path /= example
-    if path.suffix not in (".toml", ".py"):
-        path = path.with_name(f"{path.name}.toml")
+    path = _add_ending(path)
     return _Files(path.with_suffix(".toml"), path.with_suffix(".py").name, example)
 
 
@@ -96,9 +98,14 @@ def _name_job_file(file: str | None) -> _Files:
         path /= job_template.DEFAULT
     if path.suffix == ".py":
         return _Files(path.with_suffix(".toml"), path.name)
-    if path.suffix != ".toml":
-        path = path.with_name(f"{path.name}.toml")
+    path = _add_ending(path)
     return _Files(path, job_template.find_script(path.parent))
+
+
+def _add_ending(path: Path) -> Path:
+    if path.suffix in OTHER_FORMATS:
+        raise UsageError(f"a job file ends in .toml; type: slurmddp init {shlex.quote(str(path.with_suffix('.toml')))}")
+    return path if path.suffix in (".toml", ".py") else path.with_name(f"{path.name}.toml")
 
 
 def _check(files: _Files) -> None:

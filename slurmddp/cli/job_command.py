@@ -5,6 +5,7 @@ import re
 import shlex
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -45,7 +46,7 @@ _NAMED: Final = ("partition", "account", "qos", "nodelist", "exclude", "constrai
 _NAME: Final = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
 _INSTEAD: Final = {
     **dict.fromkeys(("-o", "--output", "-e", "--error"), "the output is in the run's folder, jobs/NAME/logs"),
-    **dict.fromkeys(("-a", "--array"), "use `slurmddp sweep --set KEY=VALUE,...`"),
+    **dict.fromkeys(("-a", "--array", "--set"), "use `slurmddp sweep --set KEY=VALUE,...`"),
     **dict.fromkeys(("-D", "--chdir"), "the job runs in the folder where it is submitted; cd there first"),
     "--wrap": "write the program behind the options, as in: train.py --lr 0.1",
 }
@@ -137,6 +138,7 @@ class JobCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Separate COMMAND, and let click parse the options."""
         own, job_file, words = split_command_line(args, self._takes_value())
+        self._check_dashes(own)
         try:
             rest = super().parse_args(ctx, list(own))
         except click.NoSuchOption as error:
@@ -189,9 +191,18 @@ class JobCommand(click.Command):
 
         Prints those that may be meant for either.
         """
+        if words[0].startswith(("\u2013", "\u2014")):
+            raise UsageError(
+                f"{quote_value(words[0])} begins with a long dash; an option has two short ones, as in --nodes 2"
+            )
+        file = [job_file] if job_file else []
         late, kept, doubtful = _split_late_options(words, self._takes_value())
+        if late and self._takes_value().get(late[-1]):
+            raise UsageError(
+                f"{quote_value(late[-1])} needs a value, and stands before COMMAND, as in: "
+                f"{typed}{shlex.join([*file, *own, *late])} VALUE {shlex.join(kept)}"
+            )
         if late:
-            file = [job_file] if job_file else []
             raise UsageError(
                 f"{quote_value(late[0])} stands behind COMMAND, and {quote_value(words[0])} would get it; type: "
                 f"{typed}{shlex.join([*file, *own, *late, *kept])}; or, if the program is to get it: "
@@ -202,6 +213,13 @@ class JobCommand(click.Command):
                 f"{quote_value(option)} goes to {quote_value(words[0])[1:-1]}; if it is one for the job, write it "
                 "before that"
             )
+
+    def _check_dashes(self, own: Sequence[str]) -> None:
+        """Raise UsageError for the long name of an option behind one dash, which would be read as a short option."""
+        known = self._takes_value()
+        for before, word in pairwise(("", *own)):
+            if f"-{word}".partition("=")[0] in known and word not in known and not known.get(before):
+                raise UsageError(f"{quote_value(word)} has one dash; type -{word}")
 
     def _takes_value(self) -> dict[str, bool]:
         """Return for each spelling of an option whether a value follows it."""
@@ -253,9 +271,9 @@ def _split_late_options(
     rest = list(words[1:])
     while rest:
         word = rest.pop(0)
-        name, equals, _ = word.partition("=")
+        name, equals, value = word.partition("=")
         following = rest[:1] if takes_value.get(name) and not equals else []
-        is_late = name in takes_value.keys() & _JOB_ONLY
+        is_late = name in takes_value.keys() & _JOB_ONLY and not re.search(r"{\w+}", value or "".join(following))
         short = None if is_late or word[:2] not in takes_value else _SHORT.get(word[:2])
         if short:
             value = word[2:] or "".join(following)
@@ -298,7 +316,9 @@ def resolve_job(
     parameters: Mapping[str, Any],
     files: Sequence[Source] | None = None,
 ) -> config.Resolved:
-    """Return the job that the command line, the environment, the job file and the configuration files describe."""
+    """Return the job that the command line, the environment and the files describe; print unknown variables."""
+    for name, why in config.unknown_variables(os.environ):
+        print_message(f"variable {name} is ignored: {why}")
     return config.resolve(
         options=parameters,
         words=words,

@@ -23,6 +23,7 @@ from slurmddp.monitoring.logs.merge import ALL, ATTEMPT, LAST, Line, Selection, 
 from slurmddp.monitoring.logs.select_files import find_job, next_job
 from slurmddp.monitoring.status import query_jobs
 from slurmddp.runs import lookup
+from slurmddp.runs.history import is_finished, read_newest
 from slurmddp.runs.lookup import Target
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import is_job_id
@@ -100,10 +101,17 @@ def logs(  # noqa: PLR0913 - an argument for each option
             _follow(wanted, None, writer)
         return
     if not writer.write_all(lines(wanted, None if choose else tail), tail):
-        what = "no line that looks like an error" if errors else "no output yet"
-        print_message(f"job {job_id} has {what}; to wait for more, type: slurmddp logs -f {job_id}")
+        print_message(_explain_none(wanted, errors=errors))
     elif everything and not as_json:
         _explain_order(writer)
+
+
+def _explain_none(wanted: Selection, *, errors: bool) -> str:
+    run, job_id = wanted.run, wanted.job_id
+    what = "no line that looks like an error" if errors else f"no output in {_relative_path(run.logs)}"
+    if is_finished(run) and read_newest(run).of_job(job_id).events:
+        return f"job {job_id} is done and has {what}"
+    return f"job {job_id} has {what} yet; to wait for more, type: slurmddp logs -f {job_id}"
 
 
 def _write_foreign_output(job_id: str, tail: int | None, *, follow: bool) -> None:

@@ -13,7 +13,7 @@ from slurmddp.cli.job_command import runs_dir_option, write_bytes
 from slurmddp.monitoring.logs.select_files import find_run
 from slurmddp.report.collect import collect_report, make_json
 from slurmddp.report.html import render_page
-from slurmddp.runs.layout import write_whole
+from slurmddp.runs.layout import check_out_file, write_whole
 
 STDOUT: Final = "-"
 
@@ -31,6 +31,8 @@ def report(word: str | None, *, out: str | None, runs_dir: str, as_figures: bool
     The page shows the result of the run, how its time was spent (goodput), each attempt with its checkpoints and the
     reason of its end, loss and throughput over the steps, and the configuration. It is one file that loads no others.
     """
+    if out and out != STDOUT:
+        check_out_file(out, "--out")
     run = find_run(word, runs_dir)
     found = collect_report(run, os.environ, now=time.time())
     if as_figures:

@@ -1,7 +1,6 @@
 """`slurmddp scale`: measure how many GPUs a training can use efficiently."""
 
 import json
-import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
@@ -12,7 +11,7 @@ from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_me
 from slurmddp.cli.launcher_lines import print_reading, resolve_typed
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.errors import UsageError
-from slurmddp.runs.layout import write_whole
+from slurmddp.runs.layout import check_out_file, write_whole
 from slurmddp.scaling import formatting
 from slurmddp.scaling.formatting import Study
 
@@ -39,7 +38,7 @@ _EXCLUDED: Final = ("nodes", "hold")
 @click.option(
     "--efficiency",
     "min_efficiency",
-    type=click.FloatRange(min=0, min_open=True),
+    type=float,
     default=0.8,
     metavar="SHARE",
     help="Efficiency that a recommended size must reach. [default: 0.8]",
@@ -82,8 +81,12 @@ def scale(  # noqa: PLR0913 - an argument for each option
     from slurmddp.scaling.measurements import compare_sizes
     from slurmddp.scaling.plan import STEPS, parse_sizes, plan_study
 
-    if not math.isfinite(min_efficiency):
-        raise UsageError(f"--efficiency {min_efficiency} is not a number above 0, as in 0.8")
+    if not 0 < min_efficiency <= 1:
+        raise UsageError(f"--efficiency {min_efficiency:g} is not a share, above 0 to 1; for 80 % give 0.8")
+    if csv_file:
+        check_out_file(csv_file, "--csv")
+    if picture_file:
+        check_out_file(f"{picture_file}.png", "--picture")
     wanted = parse_sizes(predict, "--predict") if predict else ()
     if from_csv:
         _check_alone(gpus, job_file, words, parameters)
@@ -96,7 +99,8 @@ def scale(  # noqa: PLR0913 - an argument for each option
             print_reading(launch, f"COMMAND alone; the sizes are --gpus {gpus}")
         plan = plan_study(resolved, fill_from_cluster(resolved, os.environ), sizes, scaling=scaling, repeats=repeat)
         if warm_up >= (plan.jobs[0].spec.steps or STEPS):
-            raise UsageError(f"--warm-up {warm_up} leaves nothing of {plan.jobs[0].spec.steps} --steps")
+            left_out = f"--steps {plan.jobs[0].spec.steps}: the first {warm_up} are left out (--warm-up)"
+            raise UsageError(f"{left_out}; give more than {warm_up}, or a smaller --warm-up")
         unmeasured = _run_jobs(plan, together=together)
         points, reasons = run_study.read_points(plan, warm_up=warm_up)
         for reason in reasons:

@@ -7,9 +7,11 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 from slurmddp.cli.completion import targets_argument
 from slurmddp.cli.job_command import print_message, runs_dir_option
@@ -18,8 +20,9 @@ from slurmddp.errors import UsageError
 from slurmddp.monitoring.status import JobStatus, last_submission, query_targets, submission_time
 from slurmddp.monitoring.status.job_status import json_value
 from slurmddp.runs import lookup, registry
+from slurmddp.slurm.client import explain_silence
 from slurmddp.slurm.states import Phase, phase_of
-from slurmddp.text import WIDTH, escape_text
+from slurmddp.text import WIDTH, escape_text, quote_value
 
 FAILED: Final = 1
 UNKNOWN: Final = 3
@@ -40,6 +43,9 @@ def status(words: tuple[str, ...], runs_dir: str, *, all_folders: bool, as_json:
     """
     if all_folders and words:
         raise UsageError("--all-folders shows every run; leave it out, or leave the names out")
+    is_default = click.get_current_context().get_parameter_source("runs_dir") is ParameterSource.DEFAULT
+    if not is_default and not Path(runs_dir).is_dir():
+        raise UsageError(f"--runs-dir: {quote_value(runs_dir)} is no folder; give the one that has the runs")
     folders = map(str, registry.known_folders()) if all_folders else (runs_dir,)
     targets = [target for folder in folders for target in lookup.find(words, folder, local=True)]
     runs = (
@@ -90,9 +96,7 @@ def _print(shown: Sequence[JobStatus], groups: Sequence[Sequence[JobStatus]], *,
     lines = _format_folders(shown, width) if by_folder else _format(shown, groups, named=named, width=width)
     click.echo("\n".join(_paint_states(lines, shown) if sys.stdout.isatty() else lines))
     if silence := next((item.silence for item in shown if item.silence), ""):
-        print_message(
-            f"Slurm's controller does not answer ({escape_text(silence)}); the states come from files and may be old"
-        )
+        print_message(f"{explain_silence(escape_text(silence))}; the states come from files and may be old")
 
 
 def _paint_states(lines: Iterable[str], shown: Sequence[JobStatus]) -> Iterator[str]:

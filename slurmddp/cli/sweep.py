@@ -3,8 +3,10 @@
 import csv
 import json
 import os
+import re
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,10 +32,11 @@ from slurmddp.submission.submit_once import Submitted
 from slurmddp.submission.sweep import SweepProgress, describe_growth, read_progress
 from slurmddp.submission.sweep import sweep as submit_sweep
 from slurmddp.submission.sweep_results import Result, find_sweep, ranked, results
-from slurmddp.text import WIDTH, escape_text, format_table, shorten_text
+from slurmddp.text import WIDTH, count, escape_text, format_table, quote_value, shorten_text
 
 _MOST_METRICS: Final = 4
 """The table for people has this many columns of metrics at most."""
+_LIKE_SEVERAL: Final = re.compile(r"\d[\d.]*[-:][\d.]+|\d\S*[\s;]+\d.*")
 
 
 class _Sweep(JobCommand):
@@ -82,7 +85,7 @@ def sweep(
         request = choose_run(request, os.environ, chosen.append)
     job = request.resolved.spec
     run = RunDir.named(job.runs_dir, job.job_name)
-    chosen += filter(None, [describe_growth(run, request), *_expanded_ranges(parameters["sets"], array.tasks)])
+    chosen += filter(None, [describe_growth(run, request), *_explain_values(parameters["sets"], array.tasks)])
     if dry_run:
         settings, jobs = read_progress(run, array.tasks, os.environ), list[Submitted]()
         if settings.missing:
@@ -106,10 +109,16 @@ def sweep(
     return 0
 
 
-def _expanded_ranges(sets: Sequence[str], tasks: Sequence[Task]) -> Iterator[str]:
-    """Yield the values of each key that was given as a range."""
-    for key in (text.partition("=")[0] for text in sets if ".." in text):
-        yield shorten_text(f"{key} = {', '.join(dict.fromkeys(task.values[key] for task in tasks))}", 2 * WIDTH)
+def _explain_values(sets: Sequence[str], tasks: Sequence[Task]) -> Iterator[str]:
+    """Yield the values of each key that was given as a range, and what may have been meant otherwise."""
+    for key, _, text in (given.partition("=") for given in sets):
+        if ".." in text:
+            yield shorten_text(f"{key} = {', '.join(dict.fromkeys(task.values[key] for task in tasks))}", 2 * WIDTH)
+        if _LIKE_SEVERAL.fullmatch(text):
+            yield f"{key} has the single value {quote_value(text)}; a range is 1..5, a list 1,2,3"
+        (words,) = csv.reader([text])
+        for value in Counter(words) - Counter(set(words)):
+            yield f"--set {key}: {quote_value(value)} is given more than once, and is one setting"
 
 
 def _submit(
@@ -130,10 +139,8 @@ def _submit(
 
 
 def _count_settings(settings: SweepProgress) -> str:
-    count = len(settings.done) + len(settings.queued) + len(settings.missing)
-    return (
-        f"{count} settings: {len(settings.done)} done, {len(settings.queued)} queued, {len(settings.missing)} to submit"
-    )
+    done, queued, missing = len(settings.done), len(settings.queued), len(settings.missing)
+    return f"{count(done + queued + missing, 'setting')}: {done} done, {queued} queued, {missing} to submit"
 
 
 def _as_json(run: RunDir, settings: SweepProgress, jobs: Sequence[Submitted]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from slurmddp.cluster.partitions import Cluster, Nodes, Partition
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.option_types import find_similar
 from slurmddp.slurm.values import slurm_time
-from slurmddp.text import quote_value
+from slurmddp.text import count, quote_value
 
 _MEGABYTES: Final = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2}
 _MOST_NAMED: Final = 10
@@ -72,14 +72,15 @@ def _of_partition(spec: JobSpec, partition: Partition) -> Iterator[str]:
 
 def _of_nodes(spec: JobSpec, partition: Partition) -> list[str]:
     """Return what no node has, else what no nodes have together: one may have the GPUs and another the CPUs."""
-    count = _node_count(spec, partition)
+    too_many = _node_count(spec, partition)
     if partition.unseen:
-        return [count] if count else []
-    found = [line for line in (count, *(check(spec, partition) for check in (_gpus, _cpus, _memory))) if line]
+        return [too_many] if too_many else []
+    checks = (_gpus, _cpus, _memory, _features)
+    found = [line for line in (too_many, *(check(spec, partition) for check in checks)) if line]
     fitting = sum(nodes.count for nodes in partition.nodes if _has_all(spec, nodes))
     if found or fitting >= spec.nodes:
         return found
-    wanted = [f"{_cpus_of(spec)} CPUs"]
+    wanted = [count(_cpus_of(spec), "CPU")]
     wanted += [f"GPUs {spec.gpus_per_node}"] if spec.gpus_per_node else []
     wanted += [f"memory {spec.mem}"] if spec.mem else []
     wanted += [f"feature {feature}" for feature in sorted(features_of(spec.constraint))]
@@ -132,6 +133,14 @@ def _memory(spec: JobSpec, partition: Partition) -> str:
     if memory_mb(spec) <= most:
         return ""
     return f"--mem {spec.mem}: a job gets {most} MB on a node of partition {partition.name}; at most --mem {most}"
+
+
+def _features(spec: JobSpec, partition: Partition) -> str:
+    known = sorted({feature for nodes in partition.nodes for feature in nodes.features})
+    if features_of(spec.constraint) <= {*known}:
+        return ""
+    has = f"they have: {_some(known)}" if known else "they have none"
+    return f"--constraint {spec.constraint}: no node of partition {partition.name} has this feature; {has}"
 
 
 def _has_all(spec: JobSpec, nodes: Nodes) -> bool:

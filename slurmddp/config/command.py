@@ -238,6 +238,10 @@ def _split_launcher(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
 
 def _refused_launcher(name: str, rest: tuple[str, ...]) -> UsageError:
     """Return the error for a launcher, with the words to type instead."""
+    if found := re.search(r"--nnodes[= ]\d+:\d+", " ".join(rest[: _program_place(rest)])):
+        return UsageError(f"COMMAND: {found[0]} is a range, and slurmddp is not elastic; give --nodes N instead")
+    if name == _TORCHRUN and all(word.startswith("-") for word in rest):
+        return _without_script(name)
     typed = shlex.join((*_shape_options(rest), *_program_in(rest)))
     return UsageError(
         f"COMMAND: {name} starts ranks, and so does slurmddp; type the program alone, with slurmddp's own options: "
@@ -248,15 +252,17 @@ def _refused_launcher(name: str, rest: tuple[str, ...]) -> UsageError:
 def _without_shape(rest: tuple[str, ...]) -> tuple[str, ...]:
     """Return the arguments of `accelerate launch`. Raises UsageError for numbers of ranks, and without a script."""
     if _program_place(rest) is None:
-        raise UsageError(
-            "COMMAND: accelerate launch has no script; name one, as in: accelerate launch train.py --lr 0.1"
-        )
+        raise _without_script("accelerate launch")
     if shape := _shape_options(rest):
         raise UsageError(
             "COMMAND: the numbers of nodes and ranks are options of slurmddp; leave those of accelerate out and type "
             f"{shlex.join(shape)} accelerate launch ... {shlex.join(_program_in(rest))}"
         )
     return rest
+
+
+def _without_script(launcher: str) -> UsageError:
+    return UsageError(f"COMMAND: {launcher} has no script; name one, as in: {launcher} train.py --lr 0.1")
 
 
 def _shape_options(words: tuple[str, ...]) -> list[str]:

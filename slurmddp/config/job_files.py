@@ -18,6 +18,8 @@ from slurmddp.config.toml import JOB_FILE_KEYS, Source, build_source, describe_p
 from slurmddp.errors import UsageError
 from slurmddp.text import quote_value
 
+OTHER_FORMATS: Final = (".tml", ".yaml", ".yml", ".json")
+"""Endings of files that may be meant as a job file, and are none."""
 PROJECT_FILE: Final = "slurmddp.toml"
 _PYPROJECT: Final = "pyproject.toml"
 _TOOL: Final = "tool.slurmddp"
@@ -46,11 +48,16 @@ def read_job_file(path: Path) -> Source:
     try:
         raw = path.read_bytes()
     except OSError as error:
-        said = explain_unreadable(path, error).replace(
-            "check the path", f"`slurmddp init {shlex.quote(str(path))}` writes one"
-        )
+        said = explain_unreadable(path, error).replace("check the path", _explain_missing(path))
         raise UsageError(f"job file {said}") from error
     return build_source("job file", path, parse_toml(raw, describe_place("job file", path)), keys=JOB_FILE_KEYS)
+
+
+def _explain_missing(path: Path) -> str:
+    if path.name == "spec.toml" and path.with_name("submissions.jsonl").exists():
+        run = path.absolute().parent.name
+        return f"the record of run {quote_value(run)} is missing; submit its script or job file again with --name {run}"
+    return f"`slurmddp init {shlex.quote(str(path))}` writes one"
 
 
 def explain_unreadable(path: str | Path, error: OSError) -> str:

@@ -115,7 +115,8 @@ def convert(field: Field, raw: Any, origin: str) -> Any:
     try:
         return msgspec.convert(raw, field.type, strict=not _is_text(raw))
     except msgspec.ValidationError as error:
-        raise UsageError(f"{origin}: {quote_value(raw)} is not {field.expected}") from error
+        example = ', as in ["a", "b"]' if field.is_list else ""
+        raise UsageError(f"{origin}: {quote_value(raw)} is not {field.expected}{example}") from error
 
 
 def unknown(key: str, allowed: Iterable[str], origin: str, *, what: str = "key") -> UsageError:

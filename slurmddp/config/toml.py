@@ -118,6 +118,8 @@ def parse_toml(raw: bytes, place: str) -> dict[str, Any]:
         said = str(error).replace("end of document", f"line {len(text.splitlines())}, its end")
         if said.startswith("Invalid value"):
             said += '; a value is "text", a number, true, false, or a list as ["a", "b"]'
+        if said.startswith("Cannot overwrite"):
+            said += "; a key stands twice, keep one"
         raise UsageError(f"{place}: {said}") from error
     except (RecursionError, ValueError) as error:  # Python limits the digits of a number
         raise UsageError(f"{place}: its tables are nested too deeply, or a number in it is too big") from error
@@ -158,6 +160,9 @@ def _check_keys(table: Any, keys: Sequence[str], place: str) -> None:
     for key in table:
         if key not in keys and key in JOB_FILE_KEYS:
             raise UsageError(f"{place}: {key} is not allowed here; write it at the top of a job file")
+        if key not in keys and _is_table(table[key]):
+            tables = "the tables are worker, env and profile.NAME"
+            raise UsageError(f"{place}: there is no table [{_one_line(key)}]; write its keys without it; {tables}")
         if key not in keys:
             raise unknown(key, keys, place)
     worker = table.get("worker", {})

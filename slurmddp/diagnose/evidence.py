@@ -1,7 +1,7 @@
 """The evidence that an attempt or a log has left, and the rules that its lines match. Reads files."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, islice
 from pathlib import Path
@@ -24,7 +24,6 @@ from slurmddp.diagnose.tracebacks import (
     MOST_AFTER_FATAL,
     OUTLIVED_LINES,
     find_fatal_tracebacks,
-    is_exception,
     is_ordinary,
     join_message,
     line_shape,
@@ -168,9 +167,13 @@ def find_exception_rule(texts: Sequence[str]) -> tuple[int, Rule, Mapping[str, s
     return next(iter(specific or roots[-1:] or found[-1:]), None)
 
 
-def observe_tracebacks(lines: Sequence[LogLine], *, rank: int | None, host: str = "") -> Iterator[Observation]:
-    """Yield an observation for each fatal traceback."""
+def observe_tracebacks(
+    lines: Sequence[LogLine], *, rank: int | None, host: str = "", caught: Container[str] = ()
+) -> Iterator[Observation]:
+    """Yield an observation for each fatal traceback, without those of the exceptions that were `caught`."""
     for traceback in find_fatal_tracebacks(lines):
+        if traceback.exceptions[-1].text in caught:
+            continue
         match = find_exception_rule([line.text for line in traceback.exceptions])
         if match:
             index, rule, groups = match
@@ -302,10 +305,12 @@ def read_log_evidence(
     lines = [line for file in files for line in file]
     numbers = [line.rank for line in lines if line.rank is not None]
     exits = parse_rank_exits(lines)
-    found = [observation for file in files for observation in _observe_file(file)]
+    may_go_on = not (has_failed or exits)
+    caught = [_find_caught(file) if may_go_on else frozenset() for file in files]
+    found = [seen for file, outlived in zip(files, caught, strict=True) for seen in _observe_file(file, outlived)]
     has_wrong_end = any(_looks_wrong(line) for file in files for line in file[_HEAD_LINES:][-_LAST_LINES:])
-    may_be_well = not (has_failed or exits or has_wrong_end)
-    has_ended = has_failed or bool(exits) or shows_end(lines)
+    may_be_well = may_go_on and not has_wrong_end
+    has_ended = not may_go_on or any(map(shows_end, map(_lines_after, files, caught)))
 
     def counts(seen: Observation) -> bool:
         return not (may_be_well and _is_outlived(seen, files)) and (has_ended or not _is_warning(seen, lines))
@@ -368,8 +373,8 @@ def _last_start(lines: Sequence[LogLine]) -> Sequence[LogLine]:
         elif ended and (head in heads or head[:2] in heads):
             starts.append(index)
             ended = False
-        elif ended and all(is_ordinary(one) and not is_exception(one) for one in lines[index : index + 3]):
-            heads.add(head)
+        elif ended and all(is_ordinary(one) and not _looks_wrong(one) for one in lines[index : index + 3]):
+            heads |= {head} if len(set(head)) == len(head) else set()
             ended = False
         ended = ended or _END.search(line.text) is not None
     return next(lines[start:] for start in sorted(starts, reverse=True) if not start or _is_long(lines[start:]))
@@ -391,12 +396,31 @@ def _is_long(lines: Sequence[LogLine]) -> bool:
     return next(islice(filter(is_ordinary, lines), MOST_AFTER_FATAL, None), None) is not None
 
 
-def _observe_file(lines: Sequence[LogLine]) -> Iterator[Observation]:
+def _find_caught(lines: Sequence[LogLine]) -> frozenset[str]:
+    """Return the exceptions that a job outlived, whichever of its processes raised them, and after which it goes on."""
+    first: dict[str, int] = {}
+    last: dict[str, int] = {}
+    after = 0
+    for line in reversed(lines):
+        if names_exception(line.text):
+            first[line.text] = after
+            last.setdefault(line.text, after)
+        else:
+            after += is_ordinary(line)
+    return frozenset(text for text in first if first[text] > OUTLIVED_LINES and last[text] > _CLOSING_LINES)
+
+
+def _lines_after(lines: Sequence[LogLine], texts: Container[str]) -> Sequence[LogLine]:
+    """Return the lines behind the last one that is one of these texts."""
+    return lines[max((index + 1 for index, line in enumerate(lines) if line.text in texts), default=0) :]
+
+
+def _observe_file(lines: Sequence[LogLine], caught: Container[str]) -> Iterator[Observation]:
     """Yield what a file shows, in its order; the tracebacks of each program are read from its own lines."""
     streams: dict[str, list[LogLine]] = {}
     for line in lines:
         streams.setdefault(stream_of(line), []).append(line)
-    found = [seen for part in streams.values() for seen in observe_tracebacks(part, rank=part[0].rank)]
+    found = [seen for part in streams.values() for seen in observe_tracebacks(part, rank=part[0].rank, caught=caught)]
     yield from sorted([*found, *observe_lines(lines)], key=lambda seen: seen.line.number)
 
 

@@ -54,6 +54,8 @@ _OTHER_KINDS: Final = tuple(
     )
 )
 """The same, of kinds that a short text may begin with by chance."""
+_RAY_COUNT: Final = re.compile(r" \[repeated \d+x across cluster\](?: \(Ray .*)?$")
+"""How Ray ends a line that several of its processes printed."""
 _LAUNCHER: Final = re.compile(r"srun: |slurmstepd|torchrun: ")
 _RANK_LABEL: Final = re.compile(r"\[(?:rank|default)(?P<rank>\d+)\]: ?")
 _RANK_IN_PREFIX: Final = re.compile(r"\brank[ _:=]*(\d+)|\[\d+,(\d+)\]|\[default(\d+)\]", re.IGNORECASE)
@@ -61,7 +63,7 @@ _RANK_IN_PREFIX: Final = re.compile(r"\brank[ _:=]*(\d+)|\[\d+,(\d+)\]|\[default
 
 def strip_prefixes(lines: Sequence[LogLine]) -> list[LogLine]:
     """Return the lines of one file without what stands before them; ranks that a prefix names are set."""
-    found = _dedent(lines)
+    found = [replace(line, text=_RAY_COUNT.sub("", line.text)) for line in _dedent(lines)]
     for _ in range(_MOST_PREFIXES):
         kind = _find_repeated(found)
         if kind is None:

@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Final, Self, cast
 
 from slurmddp.config.job_array import folder_name
 from slurmddp.errors import UsageError
@@ -15,6 +15,8 @@ from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import parse_submissions, read_origin, settings_of, submissions
 from slurmddp.slurm.job_info import LOCAL, JobRef, is_job_id
 from slurmddp.text import quote_value
+
+_MOST_NAMED: Final = 3
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,9 @@ def _find_by_name(word: str, runs_dir: str, *, local: bool = False) -> Target:
         target = here
     if target.jobs:
         return target
+    record = (run.sweep or run).submissions
+    if record.exists() and not _all_jobs(run.sweep or run).jobs:
+        raise UsageError(f"run {word}: {record} is damaged, and its jobs are not known; its output is in {run.logs}")
     if elsewhere := _find_elsewhere(word):
         return elsewhere
     import difflib  # noqa: PLC0415 needed only when something is wrong
@@ -193,7 +198,8 @@ def _find_elsewhere(word: str) -> Target | None:
     runs = [RunDir(folder / word) for folder in registry.known_folders() if (folder / word).is_dir()]
     found = [target for target in map(find_all_jobs, runs) if target.jobs]
     if len(found) > 1:
-        places = ", ".join(str(target.run.path) for target in found if target.run)
+        places = ", ".join(str(target.run.path) for target in found[:_MOST_NAMED] if target.run)
+        places += f" and {len(found) - _MOST_NAMED} more" * (len(found) > _MOST_NAMED)
         raise UsageError(f"{quote_value(word)} is a run in several folders; name one of these: {places}")
     return next(iter(found), None)
 

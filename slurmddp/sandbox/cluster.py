@@ -304,6 +304,8 @@ def _wait_until_ready(process: subprocess.Popen[bytes], files: Files, say: Say) 
         if line == control_channel.READY:
             return
         if line.startswith(control_channel.FAILED):
+            if unknown := re.search(r"slurmctld ended: .*unrecognized key: (\w+)", line):
+                raise UsageError(f"Slurm has no option '{unknown[1]}'; see --partition, --slurm-conf and --etc")
             raise ClusterError(f"the sandbox did not start: {line.removeprefix(control_channel.FAILED)}")
         say(line)
     raise ClusterError(f"the sandbox did not start: {files.last_log_lines('supervisor')}")

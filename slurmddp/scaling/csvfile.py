@@ -8,7 +8,7 @@ from typing import Final
 
 from slurmddp.errors import UsageError
 from slurmddp.scaling.measurements import Point, Scaling, SizeResult
-from slurmddp.text import count, quote_value
+from slurmddp.text import WIDTH, count, quote_value, shorten_text
 
 _COUNT = (1, 999_999, "a whole number, 1 or more, 999999 at most")
 _ALLOWED: Final = {
@@ -40,7 +40,10 @@ def parse_csv(content: str, place: str, scaling: Scaling | None) -> tuple[list[P
     except csv.Error as error:
         raise UsageError(f"{place}: {error}") from error
     if not rows or not {"gpus", "seconds"} <= set(rows[0]):
-        raise UsageError(f"{place}: the first line must name the columns gpus and seconds, and each size needs a line")
+        first = content.partition("\n")[0].strip()
+        hint = ", separated by ; where , is allowed" if ";" in first else ""
+        found = f"the first line is {quote_value(shorten_text(first, WIDTH))}{hint}"
+        raise UsageError(f"{place}: {found}; it must name the columns gpus and seconds, and each size needs a line")
     in_file = {row.get("scaling") or "" for row in rows} - {""}
     if not in_file <= {"weak", "strong"} or len(in_file) > 1:
         raise UsageError(

@@ -25,10 +25,10 @@ class Study:
     min_efficiency: float
 
     @property
-    def recommended(self) -> "SizeResult | None":
-        """The largest size with this efficiency; None if no size reaches it, which needs a value above 1."""
+    def recommended(self) -> "SizeResult":
+        """The largest size with this efficiency, which is 1 at most; the smallest size always has it."""
         good = [one for one in self.results if one.efficiency >= self.min_efficiency - 1e-9]
-        return max(good, key=lambda one: one.point.gpus, default=None)
+        return max(good, key=lambda one: one.point.gpus)
 
 
 def format_study(study: Study) -> list[str]:
@@ -81,7 +81,7 @@ def _explanations(study: Study) -> list[str]:
 
 def _predicted_recommendation(study: Study) -> list[str]:
     """Return the largest predicted size that reaches the efficiency even at the lower end of its interval."""
-    above = study.recommended.point.gpus if study.recommended else 0
+    above = study.recommended.point.gpus
     good = [
         one for one in study.prediction.predicted if one.gpus > above and one.low / one.gpus >= study.min_efficiency
     ]
@@ -90,8 +90,6 @@ def _predicted_recommendation(study: Study) -> list[str]:
 
 def _recommendation(study: Study) -> str:
     best = study.recommended
-    if best is None:
-        return f"No size reaches an efficiency of {study.min_efficiency:.0%}."
     gpus, efficiency = count(best.point.gpus, "GPU"), f"{study.min_efficiency:.0%}"
     text = f"Use {gpus}: the largest size measured with {efficiency} efficiency or more"
     first = study.results[0]
@@ -106,10 +104,7 @@ def as_json(study: Study) -> dict[str, Any]:
         "name": study.name,
         "scaling": study.scaling,
         "points": [one.record for one in study.results],
-        "advice": {
-            "efficiency": study.min_efficiency,
-            "gpus": study.recommended.point.gpus if study.recommended else None,
-        },
+        "advice": {"efficiency": study.min_efficiency, "gpus": study.recommended.point.gpus},
         "law": _law_as_json(study.prediction.law) if study.prediction.law else None,
         "silence": study.prediction.silence,
         "predicted": [

@@ -146,9 +146,10 @@ def _check_limits(jobs: Sequence[PlannedJob], cluster: Cluster | None) -> None:
         partition = next(cluster.partitions_of(job.spec.partition), None) if cluster else None
         if partition and job.spec.gpus and job.spec.nodes > partition.node_count:
             most = partition.node_count * job.spec.gpus
-            raise ClusterError(f"{count(job.gpus, 'GPU')}: partition {partition.name} has {most}")
+            has = f"--gpus {job.gpus}: partition {partition.name} has {count(most, 'GPU')}"
+            raise ClusterError(f"{has}; give at most {most}, or another --partition")
         if cluster and (found := find_problems(job.spec, cluster)):
-            raise ClusterError(f"{count(job.gpus, 'GPU')}: {'; '.join(found)}")
+            raise ClusterError(f"--gpus {job.gpus}: {'; '.join(found)}")
 
 
 def parse_sizes(text: str, option: str) -> tuple[int, ...]:

@@ -103,8 +103,6 @@ def _time_over_shortest(one: SizeResult) -> float:
 
 def _draw_recommended(axes: "Axes", study: Study) -> None:
     best = study.recommended
-    if best is None:
-        return
     place = (best.point.gpus, 100 * best.efficiency)
     axes.plot(*place, "o", markersize=14, fillstyle="none", color=_MEASURED)
     text = f"use {best.point.gpus}"

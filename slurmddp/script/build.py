@@ -1,14 +1,17 @@
 """Builds the batch script of a job: checks that its program exists, then renders. Writes nothing."""
 
 import os
+import re
+import shlex
+import shutil
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from slurmddp.config.command import is_worker, script_of
 from slurmddp.config.container import is_path
 from slurmddp.config.datasets import find_data
-from slurmddp.config.job_files import suggest_file
+from slurmddp.config.job_files import OTHER_FORMATS, explain_unreadable, suggest_file
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
@@ -19,6 +22,11 @@ if TYPE_CHECKING:
     from slurmddp.config.job_array import Array
     from slurmddp.script.environment import Environment
     from slurmddp.script.snapshot import Code
+
+_NO_PYTHON: Final = re.compile(
+    rb"\x7fELF|#!(?![^\n]*(?:py|\n['\"]))[^\n]*[/ ](?:[a-z]*sh|perl|ruby|node|Rscript|julia|lua)(?!\S)"
+)
+"""How other programs begin. A shell's `#!` with a quote in the next line is pip's, for a long path of Python."""
 
 
 def build_script(
@@ -106,17 +114,46 @@ def _may_be_inside(spec: JobSpec, path: str | None) -> bool:
 
 
 def _check_script(path: str | None, runs_dir: str) -> None:
-    if path is None or Path(path).is_file():
+    if path is None:
+        return
+    if Path(path).is_file():
+        _check_is_python(path)
         return
     from slurmddp.runs.resume import is_resumable, resume_command  # noqa: PLC0415 needed only when something is wrong
 
-    if is_resumable(run := RunDir.named(runs_dir, path)):
+    if run := next(filter(is_resumable, (RunDir.named(runs_dir, path), RunDir.named(".", path))), None):
         raise UsageError(
             f"COMMAND: {quote_value(path)} is a run, and no script; to resume it, type: {resume_command(run)}"
         )
     if Path(path).is_dir():
         raise UsageError(f"COMMAND: {quote_value(path)} is a folder; name a script, as in: {path.rstrip('/')}/train.py")
-    raise UsageError(f"COMMAND: there is no file {quote_value(path)} in {Path.cwd()}; {suggest_file(path)}")
+    raise UsageError(f"COMMAND: there is no file {quote_value(path)} in {Path.cwd()}; {_suggest_program(path)}")
+
+
+def _check_is_python(path: str) -> None:
+    """Raise UsageError for a file of another kind; Python text may have any name."""
+    if path.endswith(OTHER_FORMATS):
+        raise UsageError(f"COMMAND: {quote_value(path)} is no Python script; a job file must end in .toml")
+    try:
+        with Path(path).open("rb") as file:
+            head, quoted = file.read(512), shlex.quote(path)
+    except OSError as error:
+        raise UsageError(f"COMMAND: {explain_unreadable(path, error)}") from error
+    if _NO_PYTHON.match(head):
+        typed = f"--no-python {quoted if '/' in path else f'./{quoted}'}"
+        raise UsageError(
+            f"COMMAND: {quote_value(path)} is no Python script; name the one that it starts, or type: "
+            f"{f'sbatch {quoted}' if b'#SBATCH' in head else typed}"
+        )
+
+
+def _suggest_program(path: str) -> str:
+    """Return advice for a COMMAND that is no file: several words in quotes, a program, or a misspelled script."""
+    if ".py " in path:
+        return f"it is one word; type it without quotes: {quote_value(path)[1:-1]}"
+    if "/" not in path and shutil.which(path) and not Path(f"{path}.py").exists():
+        return f"to run the program of this name, type: --no-python {shlex.quote(path)} ..."
+    return suggest_file(path)
 
 
 def _check_executable(path: str) -> None:

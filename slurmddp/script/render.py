@@ -365,6 +365,9 @@ def _setup_lines(spec: JobSpec) -> list[quoting.Quoted]:
     lines += activation_lines(spec)
     if spec.setup_file:
         lines += [_read(spec.setup_file, "--setup-file").rstrip("\n")]
+        if "\r" in lines[-1]:
+            name, typed = quote_value(spec.setup_file), shlex.quote(spec.setup_file)
+            raise UsageError(f"--setup-file: {name} has carriage returns, as Windows writes; type: dos2unix {typed}")
         check_line_end(lines[-1], f"--setup-file: {quote_value(spec.setup_file)}")
     return [quoting.lines(line) for line in [*lines, *spec.setup]]
 
@@ -375,7 +378,7 @@ def _read(path: str, option: str) -> str:
     except OSError as error:
         raise UsageError(f"{option}: {explain_unreadable(path, error)}") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{option}: {quote_value(path)} is not UTF-8 text") from error
+        raise UsageError(f"{option}: {quote_value(path)} is not UTF-8 text; give a text file") from error
 
 
 def _template_message(path: str | None, error: Exception) -> str:
@@ -385,6 +388,10 @@ def _template_message(path: str | None, error: Exception) -> str:
     lines += [error.lineno] if isinstance(error, jinja2.TemplateSyntaxError) else []
     line = f", line {lines[-1]}" if lines else ""
     said = error.message if isinstance(error, jinja2.TemplateError) else str(error)
+    if isinstance(error, jinja2.UndefinedError):
+        said = f"{said}; {TEMPLATES / BASE} shows the names"
+    if isinstance(error, jinja2.TemplateNotFound):
+        said = f'{quote_value(error.name)} is not there; write {{% extends "{BASE}" %}}'
     return f"template {quote_value(path or BASE)}{line}: {said or type(error).__name__}"
 
 

@@ -25,7 +25,7 @@ _LOST_ANSWER: Final = "(?i)timed out|zero bytes were transmitted"
 _UNREACHABLE: Final = (
     "(?i)unable to contact|connection refused|connect failure|could not establish|find configuration|s_p_parse_file"
 )
-_PREFIX: Final = "(?m)^(sbatch|squeue|scontrol|sacct|sacctmgr|scancel|sinfo): (error: |fatal: )?"
+_BOILERPLATE: Final = "(?m)^(sbatch|squeue|scontrol|sacct|sacctmgr|scancel|sinfo): (error: |fatal: )?|^Try .* --help.*"
 
 
 class Answer(NamedTuple):
@@ -37,9 +37,9 @@ class Answer(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """The error message in one line, without the program's prefixes."""
+        """The error message in one line, without the program's prefixes and its hint at --help."""
         said = self.stderr if self.stderr.strip() else self.stdout
-        lines = [line.strip() for line in re.sub(_PREFIX, "", said).splitlines() if line.strip()]
+        lines = [line.strip() for line in re.sub(_BOILERPLATE, "", said).splitlines() if line.strip()]
         return "; ".join(dict.fromkeys(lines)) or f"exit status {self.status}"
 
 
@@ -146,6 +146,12 @@ def check_reached(answer: Answer) -> None:
     if re.search(_UNREACHABLE, answer.stderr):
         reason = answer.reason.rpartition("; ")[2]
         raise ClusterError(f"no Slurm controller answers from here ({reason}); {NO_CLUSTER}")
+
+
+def explain_silence(silence: str) -> str:
+    """Return why jobs that were submitted are not known; `run` and `sandbox` are no help for those."""
+    reason = silence.removesuffix(f"; {NO_CLUSTER}")
+    return f"the controller does not answer ({silence})" if reason == silence else f"{reason}; log in to the cluster"
 
 
 def _text(raw: bytes) -> str:

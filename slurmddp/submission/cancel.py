@@ -51,7 +51,7 @@ def unfinished_jobs(
     found, last = query_jobs(targets, environ), {target.jobs[-1] for target in targets}
     for item in found:
         if item.silence:
-            raise ClusterError(f"nothing was cancelled: the controller does not answer ({item.silence})")
+            raise ClusterError(f"nothing was cancelled: {client.explain_silence(item.silence)}")
         if item.state == "UNKNOWN" and item.run is None:
             raise UsageError(f"there is no job {item.job_id}; nothing was cancelled; `slurmddp status` lists jobs")
         if item.state == "UNKNOWN" and item.job_id in last:

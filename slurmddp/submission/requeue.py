@@ -57,7 +57,7 @@ def find_job(word: str, runs_dir: str, environ: Environ) -> str:
     meant = lookup.find_one(word, runs_dir)
     found = query_jobs([meant], environ)
     if silence := next((job.silence for job in found if job.silence), ""):
-        raise ClusterError(f"the controller does not say how the jobs of {word} are ({silence})")
+        raise ClusterError(f"nothing was requeued: {client.explain_silence(silence)}")
     jobs = [job for job in found if job.phase in ("queued", "running")]
     if not jobs and meant.run:
         raise ClusterError(f"run {word} has no job that runs or waits; {_how_to_continue(meant.run)}")
@@ -74,7 +74,8 @@ def _how_to_continue(run: RunDir) -> str:
 def _show_job(job_id: str, environ: Environ) -> JobInfo:
     found = queries.show(job_id, environ)
     if not found:
-        raise ClusterError(f"Slurm does not know job {job_id}; submit it again: a run continues")
+        hint = "`slurmddp status` lists the jobs; a run that has ended continues when it is submitted again"
+        raise ClusterError(f"Slurm does not know job {job_id}; {hint}")
     if len(found) > 1:
         raise UsageError(f"job {job_id} is an array; give one task of it, as in {found[-1].job_id}")
     return found[0]

@@ -40,6 +40,7 @@ _FORCE_HINT: Final = "--force submits it all the same"
 _AT_ONCE: Final = timedelta(minutes=2)
 _REFUSED: Final = {
     "node name": ("nodelist", "exclude"),
+    "number of nodes": ("nodes", "nodelist"),
     "node configuration": ("constraint", "nodelist", "exclude"),
     "dependency": ("dependency",),
     "feature": ("constraint",),
@@ -48,6 +49,8 @@ _REFUSED: Final = {
     "qos": ("qos", "partition"),
 }
 """The options that a refusal by sbatch is about, by words of its message."""
+_BY_CONTROLLER: Final = "allocation failure"
+"""In each refusal by the controller; others are by sbatch itself, which no --force changes."""
 _NO_NODE: Final = "Invalid node name"
 _ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -243,7 +246,7 @@ def _ask_slurm(request: Request, text: bytes, environ: Mapping[str, str], notice
 
 
 def _test(request: Request, text: bytes, environ: Mapping[str, str]) -> str:
-    """Return what sbatch says to the script. Raises RefusedError with the options that it seems to refuse."""
+    """Return what sbatch says to the script. Raises RefusedError or UsageError with the options that it is about."""
     try:
         return sbatch_command.test_only(text, environ)
     except RefusedError as error:
@@ -251,7 +254,8 @@ def _test(request: Request, text: bytes, environ: Mapping[str, str]) -> str:
         shapes = [nodes.names for one in (request.cluster.partitions if request.cluster else ()) for nodes in one.nodes]
         there = f"; the nodes are {','.join(dict.fromkeys(shapes))}" if shapes and _NO_NODE in str(error) else ""
         given = [f"--{name} {value}" for name in names if (value := getattr(request.resolved.spec, name))]
-        raise RefusedError((f"{error} ({', '.join(given)})" if given else str(error)) + there) from error
+        kind = RefusedError if _BY_CONTROLLER in str(error) else UsageError
+        raise kind((f"{error} ({', '.join(given)})" if given else str(error)) + there) from error
 
 
 def _check_node_is_known(request: Request) -> None:

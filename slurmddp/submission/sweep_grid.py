@@ -12,7 +12,7 @@ import msgspec
 
 from slurmddp.config.command import is_worker
 from slurmddp.config.job_array import Task
-from slurmddp.config.job_spec import JobSpec
+from slurmddp.config.job_spec import JOB_FIELDS, JobSpec
 from slurmddp.config.option_types import convert, unknown
 from slurmddp.config.worker_options import WORKER_FIELDS
 from slurmddp.errors import UsageError
@@ -24,6 +24,7 @@ MAX_SETTINGS: Final = 1_000_000
 _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 _NUMBER: Final = r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d{1,3})?"
 _RANGE: Final = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(?:\.\.({_NUMBER}))?", re.ASCII)
+_BRACKETS: Final = re.compile(r"[\[(]([^][()]*,[^][()]*)[\])]")
 _LIKE_A_RANGE: Final = re.compile(r"[-+]?\d[^/]*\.\.", re.ASCII)
 
 Values = Mapping[str, tuple[str, ...]]
@@ -47,6 +48,9 @@ def parse(given: Sequence[str]) -> Values:
 
 
 def _parse_values(key: str, text: str) -> tuple[str, ...]:
+    if match := _BRACKETS.fullmatch(text):
+        quoted = f"'{key}=\"{text}\"'"
+        raise UsageError(f"--set {key}: write the list without brackets: {key}={match[1]}; as one value type {quoted}")
     try:
         (words,) = csv.reader([text], strict=True) if text else ([],)
     except (csv.Error, ValueError) as error:
@@ -100,10 +104,16 @@ def tasks(job: JobSpec, wanted: Sequence[Mapping[str, str]]) -> tuple[Task, ...]
 def check_keys(job: JobSpec, keys: Sequence[str]) -> None:
     """Raise UsageError for a key that the program does not have."""
     for key in keys:
+        is_placed = any(f"{{{key}}}" in word for word in job.command)
+        if key in JOB_FIELDS and not is_placed:
+            raise UsageError(
+                f"--set {key}: --{key} is an option of the job and the same for all settings; submit one sweep for "
+                f"each value, or for a program's own --{key} type: -- train.py --{key} {{{key}}}"
+            )
         if is_worker(job.command):
             if key not in WORKER_FIELDS:
                 raise unknown(key, WORKER_FIELDS, f"--set {key}", what="option of the bundled worker")
-        elif not any(f"{{{key}}}" in word for word in job.command):
+        elif not is_placed:
             raise UsageError(
                 f"--set {key}: COMMAND has no {{{key}}}; write it there, as in: train.py --{key} {{{key}}}"
             )

@@ -8,6 +8,7 @@ import torch
 from slurmddp import cli
 from slurmddp.cli.compare import find_model_files
 from slurmddp.errors import UsageError
+from slurmddp.runs.layout import append_record
 
 
 @pytest.fixture
@@ -46,7 +47,11 @@ def test_of_several_each_run_stands_for_its_model(run, tmp_path):
 
 def test_what_cannot_be_compared_is_one_line_that_says_what_to_give(run, tmp_path):
     (tmp_path / "jobs" / "new").mkdir()
+    append_record(tmp_path / "jobs/new/submissions.jsonl", {"job": "1"})
+    (tmp_path / "jobs" / "sw").mkdir()
+    append_record(tmp_path / "jobs/sw/submissions.jsonl", {"job": "2", "settings": [{"lr": "1"}, {"lr": "2"}]})
     for targets, said in [
+        (["exp", "sw"], "'sw' is a sweep of 2 settings; name one, as in 'sw/lr=1'"),
         ([str(run / "model.pt")], "give a second, or a run"),
         (
             ["new"],

@@ -4,6 +4,7 @@ import json
 import os
 import pty
 import re
+import shutil
 import subprocess
 import sys
 
@@ -106,7 +107,13 @@ def test_a_job_that_has_printed_nothing_says_so(logs, run):
     append_record(run.submissions, {"job": "8", "time": "2026-01-01T09:00:00+00:00"})
     done = logs("8")
     assert (done.returncode, done.stdout) == (0, b"")
-    assert done.stderr == b"job 8 has no output yet; to wait for more, type: slurmddp logs -f 8\n"
+    assert done.stderr == b"job 8 has no output in jobs/r/logs yet; to wait for more, type: slurmddp logs -f 8\n"
+
+
+def test_a_job_that_has_ended_without_output_is_not_waited_for(logs, run):
+    append_record(run.events, {**HEAD, "event": "end", "rank": 0, "status": 0})
+    shutil.rmtree(run.logs)
+    assert logs("7").stderr == b"job 7 is done and has no output in jobs/r/logs\n"
 
 
 def test_a_closed_pipe_ends_it_without_a_message(run):

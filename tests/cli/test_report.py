@@ -85,11 +85,12 @@ def test_a_run_without_slurm_has_a_page_too(report, tmp_path, word, job):
         ([""], "'' is no job id"),
         (["99"], "job '99' is of no run in jobs"),
         (["--runs-dir", "none"], "nothing was submitted in none yet"),
-        (["fashion", "-o", "missing/page.html"], "No such file or directory"),
+        (["fashion", "-o", "missing/page.html"], "--out: there is no folder 'missing'; make it first"),
+        (["fashion", "-o", "jobs"], "--out: 'jobs' is a folder; give a file, as in jobs/FILE"),
     ],
-    ids=["name", "empty", "job", "folder", "file"],
+    ids=["name", "empty", "job", "folder", "file", "out"],
 )
 def test_a_wrong_argument_is_one_line(report, words, message):
     done = report(*words)
-    assert done.returncode in (1, 2) and done.stdout == ""
+    assert done.returncode == 2 and done.stdout == ""
     assert message in done.stderr and done.stderr.count("\n") == 1

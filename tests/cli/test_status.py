@@ -15,6 +15,7 @@ from slurmddp.errors import UsageError
 from slurmddp.monitoring.status import JobStatus, Progress
 from slurmddp.runs import registry
 from slurmddp.runs.layout import RunDir
+from slurmddp.slurm.client import NO_CLUSTER
 
 NOON = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 PROGRESS = Progress(
@@ -157,7 +158,9 @@ def test_json_has_every_field_and_nan_as_text(typed):
 
 def test_an_old_state_is_marked_as_old(typed):
     done = typed("status", "17", statuses=[job(run=run_of("mnist"), silence="no answer", age_s=60)])
-    assert done.stderr == "Slurm's controller does not answer (no answer); the states come from files and may be old\n"
+    assert done.stderr == "the controller does not answer (no answer); the states come from files and may be old\n"
+    away = typed("status", statuses=[job(run=run_of("mnist"), silence=f"squeue was not found; {NO_CLUSTER}")]).stderr
+    assert away == "squeue was not found; log in to the cluster; the states come from files and may be old\n"
     assert typed("status", statuses=[job(state="UNKNOWN", run=run_of("mnist"), silence="no")]).return_value == 3
 
 
@@ -171,6 +174,7 @@ def test_a_job_that_is_named_twice_is_shown_once(typed):
 
 
 def test_a_folder_without_runs_has_a_hint(typed):
+    Path("nothing").mkdir()
     done = typed("status", "--runs-dir", "nothing")
     assert (done.return_value, done.stdout) == (0, "")
     assert done.stderr.startswith("there are no submitted runs in nothing; ")
@@ -178,6 +182,12 @@ def test_a_folder_without_runs_has_a_hint(typed):
     registry.remember(Path.cwd() / "jobs")
     elsewhere = typed("status", "--runs-dir", "nothing").stderr
     assert elsewhere.endswith("; `slurmddp status --all-folders` shows those of 1 other folder\n")
+
+
+def test_a_named_folder_of_runs_has_to_be_one(typed):
+    Path("train.py").touch()
+    for given in ("nodir", "train.py"):
+        assert str(typed("status", "--runs-dir", given).exception).startswith(f"--runs-dir: '{given}' is no folder; ")
 
 
 def test_the_newest_run_comes_first(typed):

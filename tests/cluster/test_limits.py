@@ -64,8 +64,8 @@ def test_what_fits_is_no_problem(values):
         ({"gpus_per_node": "9"}, "--gpus-per-node 9: a node of partition gpu has 8"),
         ({"gpus_per_node": "h100:1"}, "--gpus-per-node h100:1: partition gpu has GPUs of type a100"),
         (
-            {"gpus_per_node": "1", "partition": "all", "constraint": "y"},
-            "have everything that is asked for (1 CPUs, GPUs 1",
+            {"mem": "30000", "partition": "all", "constraint": "x"},
+            "have everything that is asked for (1 CPU, memory 30000, feature x)",
         ),
         (
             {"gpus_per_node": "8", "cpus_per_task": 3},
@@ -83,7 +83,7 @@ def test_what_fits_is_no_problem(values):
         ),
         (
             {"constraint": "y"},
-            "--nodes 1: 0 nodes of partition gpu have everything that is asked for (1 CPUs, feature y)",
+            "--constraint y: no node of partition gpu has this feature; they have: x",
         ),
         ({"account": "physic", "partition": "all"}, "--account: 'physic' is not one of yours; did you mean 'physics'?"),
         ({"qos": "low"}, "--qos low: partition gpu does not take it"),

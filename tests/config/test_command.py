@@ -146,12 +146,26 @@ def test_arguments_are_replaced_by_those_of_the_same_name(command, more, result)
         ),
         ("composer -n 8 train.py 'a b'", "options: train.py"),
         ("srun ./train", "options: train.py --lr 0.1"),
-        ("python -m torch.distributed.run", "options: train.py --lr 0.1"),
     ],
 )
 def test_another_launcher_is_refused_with_the_words_to_type(typed, instead):
     for read in (normalise, check_executable):
         with pytest.raises(UsageError, match="starts ranks, and so does slurmddp.*" + instead):
+            read(tuple(typed.split()))
+
+
+@pytest.mark.parametrize(
+    ("typed", "message"),
+    [
+        ("python -m torch.distributed.run", "torchrun has no script; name one, as in: torchrun train.py --lr 0.1"),
+        ("torchrun --standalone", "torchrun has no script; name one"),
+        ("torchrun --nnodes=1:2 train.py", "--nnodes=1:2 is a range, and slurmddp is not elastic; give --nodes N"),
+        ("torchrun --nnodes 1:2 train.py", "--nnodes 1:2 is a range"),
+    ],
+)
+def test_a_launcher_without_a_script_or_with_a_range_of_nodes_is_refused(typed, message):
+    for read in (normalise, check_executable):
+        with pytest.raises(UsageError, match=message):
             read(tuple(typed.split()))
 
 

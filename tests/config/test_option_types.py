@@ -48,7 +48,7 @@ def test_texts_and_typed_values_both_become_the_fields_type(key, raw, value):
         ("count", True, "here: True is not a whole number, 1 or more"),
         ("rate", "fast", "here: 'fast' is not a number"),
         ("switch", "maybe", "here: 'maybe' is not true or false"),
-        ("some-texts", [1], "here: [1] is not a list of strings"),
+        ("some-texts", [1], 'here: [1] is not a list of strings, as in ["a", "b"]'),
         ("word", "c", "here: 'c' is not one of a, b"),
         ("size", True, "here: True is not a string"),
         ("name", 3, "here: 3 is not a string"),

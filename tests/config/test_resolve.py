@@ -133,7 +133,10 @@ def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
         ("runs-dir = 2026", "key runs-dir: 2026 is not a string"),
         ("container = -3", "key container: -3 is not a string"),
         ('time = "soon"', "key time: 'soon' is not a Slurm time"),
-        ('module = "cuda"', "key module: 'cuda' is not a list of strings"),
+        ('module = "cuda"', 'key module: \'cuda\' is not a list of strings, as in ["a", "b"]'),
+        ("nodes = 2\nnodes = 3", "(at line 2, its end); a key stands twice, keep one"),
+        ("[job]\nnodes = 2", "there is no table [job]; write its keys without it; the tables are worker, env and"),
+        ("[slurmddp]\nnodes = 2", "there is no table [slurmddp]"),
         (
             'command = "train.py"',
             'key command: \'train.py\' is not a list of strings, as in ["train.py", "--lr", "0.1"]',

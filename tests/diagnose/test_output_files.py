@@ -258,6 +258,16 @@ def test_what_came_before_the_last_start_or_long_before_a_good_end_is_no_cause(l
     assert judge(log.encode()).cause == cause
 
 
+def test_an_exception_that_a_job_outlived_is_no_cause_while_it_goes_on():
+    """Nor is one of a process of its own, as those of Ray, nor one that is logged again and again."""
+    raised = ("Traceback (most recent call last):", "  File 'a', line 1", "ValueError: bad answer", "answer rejected")
+    caught = "".join(f"(Worker pid=7) {line}\n" for line in raised)
+    text = (caught + STEPS) * 3 + caught + STEPS[:100]
+    assert judge(text.encode()).cause == "unknown"
+    assert judge((text + caught).encode()).cause == "exception"
+    assert judge((text + "srun: error: n1: task 0: Exited with exit code 1\n").encode()).cause == "exception"
+
+
 OOM_KILL = "slurmstepd: error: Detected 1 oom_kill event in StepId=17.0. Some of the step tasks have been OOM Killed.\n"
 
 

@@ -42,6 +42,13 @@ def test_a_name_or_its_folder_means_all_its_jobs():
     assert meant("mnist") == meant("jobs/mnist") == meant("jobs/mnist/") == [("mnist", ("5", "7"))]
 
 
+@pytest.mark.parametrize("content", [b"{broken\n", b"[]", b"\xff\x00"])
+def test_a_run_whose_record_is_damaged_says_so(content):
+    RunDir.named("jobs", "mnist").submissions.write_bytes(content)
+    with pytest.raises(UsageError, match=r"^run mnist: \S+/mnist/submissions.jsonl is damaged, .* in \S+/mnist/logs$"):
+        lookup.find(["mnist"], "jobs")
+
+
 def test_an_id_means_one_job():
     assert meant("5", "9") == [("mnist", ("5",)), ("gpt", ("9",))]
 

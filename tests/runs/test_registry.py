@@ -36,6 +36,14 @@ def test_a_name_in_several_folders_is_a_question(tmp_path, monkeypatch):
     assert lookup.find(["b/train"], "jobs")[0].run.path == second.path
 
 
+def test_of_very_many_folders_three_are_named(tmp_path, monkeypatch):
+    for number in range(23):
+        made(tmp_path / str(number), "train", "17")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"name one of these: \S+/22/train, \S+/21/train, \S+/20/train and 20 more$"):
+        lookup.find(["train"], "jobs")
+
+
 def test_folders_are_remembered_once_the_newest_first_and_forgotten_when_they_are_gone(tmp_path):
     folders = [tmp_path / name for name in ("a", "b\udcff", "c")]
     for folder in [*folders, folders[0]]:

@@ -178,7 +178,7 @@ def test_a_daemon_that_does_not_start_is_named_with_its_last_log_lines_and_nothi
     monkeypatch.setattr(
         cluster.configuration, "slurm_conf", lambda *_: "ClusterName=x\nSlurmctldHost=login\nNoSuchKey=1\n"
     )
-    with pytest.raises(ClusterError, match=r"slurmctld ended: .*NoSuchKey"):
+    with pytest.raises(UsageError, match="^Slurm has no option 'NoSuchKey'; see --partition, --slurm-conf and --etc$"):
         room.up(_small(name))
     assert not Files.of_sandbox(name).folder.exists()
 

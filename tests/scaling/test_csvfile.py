@@ -38,9 +38,10 @@ def test_weak_times_alone_give_no_gpu_hours():
 @pytest.mark.parametrize(
     ("text", "scaling", "said"),
     [
-        ("", None, "t.csv: the first line must name the columns gpus and seconds"),
+        ("", None, "t.csv: the first line is ''; it must name the columns gpus and seconds"),
         ("gpus,seconds\n", None, "the columns gpus and seconds, and each size needs a line"),
-        ("gpus,time\n1,2\n", None, "the first line must name the columns"),
+        ("gpus,time\n1,2\n", None, "the first line is 'gpus,time'; it must name the columns"),
+        ("gpus;seconds\n1;2\n", None, "the first line is 'gpus;seconds', separated by ; where , is allowed; it must"),
         ("gpus,seconds\n1,2\n0,2\n", None, "line 3, column gpus: '0' is not a whole number, 1 or more"),
         ("gpus,seconds\n1.5,2\n", None, "line 2, column gpus: '1.5' is not"),
         (f"gpus,seconds\n{'9' * 400},2\n", None, "column gpus: .* is not a whole number"),
@@ -61,7 +62,7 @@ def test_weak_times_alone_give_no_gpu_hours():
         ("gpus,seconds,scaling\n1,1,weak\n", "strong", "column scaling says weak, and --strong was given"),
         (f'gpus,seconds\n1,"{"1" * 200_000}"\n', None, "t.csv: field larger than field limit"),
     ],
-    ids=range(18),
+    ids=range(19),
 )
 def test_a_mistake_is_named_with_its_line(text, scaling, said):
     with pytest.raises(UsageError, match=said):

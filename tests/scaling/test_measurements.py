@@ -96,7 +96,3 @@ def study(least):
 @pytest.mark.parametrize(("least", "gpus"), [(0.8, 2), (0.5, 4), (0.7, 3), (1.0, 1)])
 def test_the_largest_efficient_size_is_recommended(least, gpus):
     assert study(least).recommended.point.gpus == gpus
-
-
-def test_no_size_reaches_an_efficiency_above_1():
-    assert study(1.1).recommended is None

@@ -83,7 +83,7 @@ def test_a_job_can_wait_for_another():
             [8, 64],
             {"gpus_per_node": "8", "cluster": CLUSTER},
             ClusterError,
-            "^64 GPUs: partition gpu has 16$",
+            "^--gpus 64: partition gpu has 16 GPUs; give at most 16, or another --partition$",
         ),
         ([1], {"worker": {"strategy": "dp"}}, UsageError, "--strategy dp is one process"),
         ([1, 3], {"gpus_per_node": "8", "scaling": "strong"}, UsageError, "32 samples of a step cannot be divided"),

@@ -271,7 +271,7 @@ def test_a_template_of_ones_own_extends_ours_by_blocks(tmp_path):
             "line 2: base.sbatch.j2 has no block 'modules'; its blocks are header, .* finish, see /.*base.sbatch.j2",
         ),
         ("#!/bin/sh\necho {{ job.nothing }}", "no attribute 'nothing'"),
-        ("#!/bin/sh\necho {{ nothing }}", "line 2: 'nothing' is undefined"),
+        ("#!/bin/sh\necho {{ nothing }}", "line 2: 'nothing' is undefined; /.*/base.sbatch.j2 shows the names"),
         ("#!/bin/sh\n{{ 1 / 0 }}", "line 2: division by zero"),
         ("#!/bin/sh\n{{ range(10**9) | shell }}", "line 2: Range too big"),
         ("#!/bin/sh\n{{ job.nodes + 'x' }}", "line 2: unsupported operand"),
@@ -280,6 +280,7 @@ def test_a_template_of_ones_own_extends_ours_by_blocks(tmp_path):
         ("#!/bin/sh\n{{ cycler.__init__.__globals__ | shell }}", "unsafe"),
         ("echo", "begin with #!"),
         ('{% extends "/etc/passwd" %}', "etc/passwd"),
+        ('{% extends "bas.sbatch.j2" %}', "'bas.sbatch.j2' is not there; write {% extends \"base.sbatch.j2\" %}"),
         ('{% include "../pyproject.toml" %}', "pyproject"),
     ],
 )

@@ -11,7 +11,7 @@ from slurmddp.runs.history import is_finished
 from slurmddp.runs.layout import RunDir, append_record
 from slurmddp.runs.lookup import Target
 from slurmddp.slurm import client, environment
-from slurmddp.slurm.client import Answer
+from slurmddp.slurm.client import NO_CLUSTER, Answer
 from slurmddp.submission import cancel
 
 
@@ -172,6 +172,9 @@ def test_why_the_last_job_of_a_run_is_not_known_is_told(monkeypatch, tmp_path):
 def test_nothing_is_cancelled_blindly(monkeypatch, tmp_path):
     monkeypatch.setattr(cancel, "query_jobs", lambda *_: [job("7", silence="down")])
     with pytest.raises(ClusterError, match=r"nothing was cancelled: the controller does not answer \(down\)"):
+        cancel.unfinished_jobs([], {})
+    monkeypatch.setattr(cancel, "query_jobs", lambda *_: [job("7", silence=f"squeue was not found; {NO_CLUSTER}")])
+    with pytest.raises(ClusterError, match=r"^nothing was cancelled: squeue was not found; log in to the cluster$"):
         cancel.unfinished_jobs([], {})
     monkeypatch.setattr(cancel, "query_jobs", lambda *_: [job("7", "UNKNOWN")])
     with pytest.raises(UsageError, match="there is no job 7; nothing was cancelled"):

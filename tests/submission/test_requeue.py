@@ -74,7 +74,7 @@ def test_of_several_one_that_cannot_come_back_does_not_keep_the_others(job, type
     first, second = job("-N1"), job("-N1")
     status, out, err = typed("requeue", first, "7", second)
     assert (status, out) == (3, f"{first}\n{second}\n"), err
-    assert err.endswith("Error: Slurm does not know job 7; submit it again: a run continues\n")
+    assert "Error: Slurm does not know job 7; `slurmddp status` lists the jobs; " in err
     assert {wait_for_job(number, "RUNNING")["Restarts"] for number in (first, second)} == {"1"}
     assert typed("requeue", "--all", "--json") == (
         0,
@@ -155,9 +155,8 @@ def test_a_held_job_is_refused_with_what_releases_it(job, typed, slurm, wait_for
 
 
 def test_jobs_and_runs_that_nobody_knows(typed):
-    assert typed("requeue", "7") == (
-        3, "", "Error: Slurm does not know job 7; submit it again: a run continues\n",
-    )  # fmt: skip
+    said = "Slurm does not know job 7; `slurmddp status` lists the jobs; a run that has ended continues when it is"
+    assert typed("requeue", "7") == (3, "", f"Error: {said} submitted again\n")
     status, _, err = typed("requeue", "nobody", SLURMDDP_RUNS_DIR="there")
     assert status == 2 and err.startswith("Error: 'nobody' is no job id, and no run in there that was submitted; ")
     status, _, err = typed("requeue", "7", PATH="/nowhere")
@@ -312,5 +311,5 @@ def test_a_controller_that_does_not_answer_ends_no_run(monkeypatch):
     append_record(Path("jobs/a/submissions.jsonl"), {"job": "17"})
     silent = JobStatus(job_id="17", run=None, name="a", state="UNKNOWN", silence="down")
     monkeypatch.setattr(requeue, "query_jobs", lambda *_: [silent])
-    with pytest.raises(ClusterError, match=r"does not say how the jobs of a are \(down\)"):
+    with pytest.raises(ClusterError, match=r"nothing was requeued: the controller does not answer \(down\)"):
         requeue.find_job("a", "jobs", {})

@@ -294,6 +294,19 @@ def test_a_refusal_names_the_options_that_it_is_about(shim, name):
     )
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--sbatch", "mail-user"), "option '--mail-user' requires an argument"),
+        (("--sbatch", "begin=tomorow"), "Invalid time specification (pos=0): tomorow; Invalid --begin specification"),
+        (("--nodelist", "n1,n2", "-N", "1"), "invalid number of nodes (-N 2-1) (--nodes 1, --nodelist n1,n2)"),
+    ],
+    ids=range(3),
+)
+def test_what_sbatch_itself_cannot_read_is_wrong_by_itself_and_is_not_to_be_forced(shim, name, words, said):
+    assert submitted(name, shim("srun", "exit 1"), *words) == (2, "", f"Error: sbatch would refuse the job: {said}\n")
+
+
 def test_the_id_of_a_queued_job_is_told_where_stdout_cannot_be_written(shim, name, slurm):
     environ = shim("srun", "exit 1")
     with Path("/dev/full").open("w") as full:

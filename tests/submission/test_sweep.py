@@ -21,6 +21,7 @@ from slurmddp.errors import ClusterError, UsageError
 from slurmddp.runs import registry
 from slurmddp.runs.layout import RunDir, append_record, read_records
 from slurmddp.submission import sweep as submission
+from slurmddp.submission.sweep import SweepProgress
 from slurmddp.submission.sweep_results import find_sweep, ranked, results
 
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
@@ -166,6 +167,24 @@ def test_what_is_more_than_one_array_may_have_are_several_without_a_common_limit
     with pytest.raises(ClusterError, match="3 settings need 2 here"):
         submission._submit_parts(list(Array(tasks, max_parallel=2).parts(2)), submit)
     assert sizes == [2]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("x=1,2", []),
+        ("x=1e-5", []),
+        ("x=a b", []),
+        ("x=1..3", ["x = 1"]),
+        ("x=1-5", ["x has the single value '1-5'; a range is 1..5, a list 1,2,3"]),
+        ("x=0.1 0.2", ["x has the single value '0.1 0.2'; a range is 1..5, a list 1,2,3"]),
+        ("x=0.1,0.1", ["--set x: '0.1' is given more than once, and is one setting"]),
+    ],
+)
+def test_values_that_may_be_meant_otherwise_are_told(given, told):
+    task = Task({"x": "1"}, JobSpec(job_name="x", command=("t.py",)))
+    assert list(command._explain_values([given], [task])) == told
+    assert command._count_settings(SweepProgress(done=(), queued=(), missing=(task,))).startswith("1 setting: ")
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,8 @@ def job(*command, **values):
         ("lr=0.1..0.3..0.1", ("0.1", "0.2", "0.3")),
         ("lr=3e-3..1e-3..1e-3", ("0.003", "0.002", "0.001")),
         ("x=1.5..2..0.3", ("1.5", "1.8")),
+        ('x="[1,2]","[3]"', ("[1,2]", "[3]")),
+        ("x=[1]", ("[1]",)),
         ("data=../a..b,2/a..b", ("../a..b", "2/a..b")),
     ],
 )
@@ -44,6 +46,7 @@ def test_values_are_given_parted_by_commas_or_counted(text, values):
         (["lr="], "empty value"),
         (["lr=1,,2"], "empty value"),
         (["lr=1", "lr=2"], "given twice"),
+        (["lr=[0.1,0.2]"], "without brackets: lr=0.1,0.2; as one value type 'lr=\"\\[0.1,0.2]\"'"),
         (['x="a'], "close the quotes"),
         (["x=1..99999999999"], "fewer"),
         (["x=1..9..0"], "fewer"),
@@ -94,6 +97,8 @@ def test_the_values_are_options_of_the_bundled_worker():
     ("made", "key", "value", "hint"),
     [
         (job("train.py"), "lr", "1", r"COMMAND has no \{lr\}"),
+        (job("train.py"), "nodes", "1", "--nodes is an option of the job .*; submit one sweep for each value"),
+        (job(), "nodes", "1", "--nodes is an option of the job"),
         (job(), "lrate", "1", "unknown option of the bundled worker 'lrate'.*"),
         (job(), "lr", "-1", "--set lr: '-1' is not a finite number above 0"),
         (job(), "task", "nope", "--set task: 'nope' is not one of"),

@@ -83,11 +83,10 @@ RULES: Final = (
         pattern=r"pyxis: +(?:\[ERROR\] )?(?P<why>\w[\w-]*: (?:cannot|can't|unable to|failed to) .+|"
         r"(?! *\[INFO\]).*(?:Permission denied|No space left on device|[Ss]quashfs|Operation not permitted|"
         r"unauthorized|not found).*)|"
-        r"(?:docker: )?Error response from daemon: (?P<daemon>(?!.*driver/library version mismatch).+)|"
         r"[Ff]ailed to (?:create|unshare) .*namespace|"
         r"(?:unsquashfs|mksquashfs|squashfuse\w*|newuidmap|fusermount): (?P<how>.*(?i:fail|error|denied|not|cannot).*)",
         example="slurmstepd: error: pyxis:     mkdir: cannot create directory '/run/enroot': Permission denied",
-        what="the container could not be made ready: {why}{how}{daemon}",
+        what="the container could not be made ready: {why}{how}",
         advice="enroot needs folders that it may write to and that have space (ENROOT_RUNTIME_PATH, _CACHE_PATH, "
         "_DATA_PATH); "
         "a registry needs a name and a password (~/.config/enroot/.credentials)",
@@ -104,10 +103,10 @@ RULES: Final = (
     ),
     _container(
         pattern=r"pyxis: (?P<why>failed to import docker image|container start failed with error code: \d+|"
-        r"no space left.*)",
+        r"no space left.*)|Error response from daemon: (?P<daemon>.+)",
         example="slurmstepd: error: pyxis: container start failed with error code: 1",
-        what="pyxis could not start the container: {why}",
-        advice="read the lines below it; check the image's name, the registry's password and the space of enroot's "
+        what="the container could not be started: {why}{daemon}",
+        advice="read the lines below it; check the image's name, the registry's password and the space of the image's "
         "folders",
         sure="likely",
         general=True,

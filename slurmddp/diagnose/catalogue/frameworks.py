@@ -114,6 +114,12 @@ RULES: Final = (
         advice="read the output of that node: it or its process died first, or its network did",
     ),
     _mpi(
+        pattern=r"\b(?P<daemon>orted|prted|hydra_\w+): (?:command )?not found|command not found: (?P<name>orted|prted)",
+        example="bash: orted: command not found",
+        what="mpirun finds no {daemon}{name} on a node: MPI is not installed there, or not in the PATH",
+        advice="load the same MPI on all nodes (mpirun --prefix DIR), or start the ranks by srun",
+    ),
+    _mpi(
         pattern=r"(?:ORTE|PRTE|PMIx) (?:was unable to reliably start|has lost)|An? (?:ORTE|PRTE) daemon has "
         r"unexpectedly failed",
         example="ORTE was unable to reliably start one or more daemons.",
@@ -122,7 +128,7 @@ RULES: Final = (
         general=True,
     ),
     _mpi(
-        pattern=r"Abort\(\d+\) on node \d+ \(rank (?P<rank>\d+) in comm \d+\): (?P<why>.+)|"
+        pattern=r"Abort\(-?\d+\) (?:on node \d+ )?\(rank (?P<rank>\d+) in comm \d+\): (?P<why>.+)|"
         r"Fatal error in P?(?P<call>MPI_\w+|internal_\w+): (?P<how>.+)|\*\*\* (?P<code>MPI_ERR_\w+: .+|An error "
         r"occurred in MPI_\w+)|"
         r"UCX +ERROR (?P<ucx>.+)|OFI \w+ (?:open|init)\w* failed(?P<ofi>.*)",

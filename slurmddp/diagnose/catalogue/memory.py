@@ -61,10 +61,18 @@ RULES: Final = (
         "dataloader's workers are out of shared memory. Please try to raise your shared memory limit.",
     ),
     _loader_shared_memory(
-        pattern=r"^(?!.*Too many open files).*unable to (?:allocate|open|mmap|write)\b.*(?:shared memory|</torch_)",
+        pattern=r"^(?!.*(?:Too many open files|object <[^>]+> in read-write mode$)).*"
+        r"unable to (?:allocate|open|mmap|write)\b.*(?:shared memory|</torch_)",
         example="RuntimeError: unable to allocate shared memory(shm) for file </torch_17_1_0>: No space left on "
         "device (28)",
         what="the node's shared memory is full or too small for the data loader's workers",
+    ),
+    _loader_shared_memory(
+        pattern=r"unable to open shared memory object <\S+> in read-write mode$",
+        example="RuntimeError: unable to open shared memory object </torch_30997_2076642173> in read-write mode",
+        what="the data loader's workers cannot open shared memory: too many files are open, or /dev/shm is full",
+        sure="likely",
+        general=True,
     ),
     _loader_shared_memory(
         pattern=r"Unexpected bus error encountered in worker\. This might be caused by insufficient shared memory",

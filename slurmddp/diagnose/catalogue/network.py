@@ -169,6 +169,16 @@ RULES: Final = (
         what="NCCL_NET asks for the network {name}, and its plugin is not installed",
         advice="put the folder of the plugin's libnccl-net.so into LD_LIBRARY_PATH, or unset NCCL_NET",
     ),
+    _symptom(
+        key="network-plugin",
+        pattern=r"NCCL WARN NET/(?P<name>OFI|Plugin)\b[ :]*(?P<why>.*(?:[Cc]ouldn't|[Ff]ailed|[Uu]nable|ERROR).*)",
+        example="n4:72593:73427 [7] create_nccl_ofi_component:459 NCCL WARN NET/OFI Couldn't open AV. RC: -22, ERROR: "
+        "Invalid argument",
+        what="NCCL's network plugin {name} failed: {why}",
+        advice="use a plugin and a libfabric that belong together; NCCL_NET=Socket shows whether it goes without them",
+        again=False,
+        place="line",
+    ),
     _nccl_versions(
         pattern=r"(?:NCCL WARN |^)Message truncated : received (?P<got>\d+) bytes instead of",
         example="ada6000-02:165062:166441 [0] bootstrap.cc:77 NCCL WARN Message truncated : received 172 bytes instead "

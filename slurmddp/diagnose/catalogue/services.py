@@ -3,13 +3,21 @@
 from functools import partial
 from typing import Final
 
-from slurmddp.diagnose.rule_types import Rule
+from slurmddp.diagnose.rule_types import Rule, line_rule
 
 _download = partial(Rule, key="download-failed", again=None)
 _tracker = partial(Rule, key="tracker", place="line")
 _tracker_lost = partial(Rule, key="tracker-unreachable", again=None)
 
 RULES: Final = (
+    line_rule(
+        key="pod-waiting",
+        pattern=r"FailedScheduling\b.*?(?P<why>\d+/\d+ nodes are available: .+)",
+        example="Warning  FailedScheduling  default-scheduler  0/41 nodes are available: 35 Insufficient cpu.",
+        what="Kubernetes has no node for the pod: {why}",
+        advice="ask for no more than a node has free: `kubectl describe nodes` prints it",
+        again=None,
+    ),
     _tracker_lost(
         pattern=r"MlflowException: API request to (?P<url>(?:endpoint )?\S+) failed with "
         r"(?:error code (?P<code>\d+)|exception)",

@@ -81,9 +81,9 @@ RULES: Final = (
         advice="submit from a fresh shell and not inside a job, or `unset $(env | grep -oE '^S(LURM|BATCH)_[A-Z_]+')`",
     ),
     _launch_failed(
-        pattern=r"Task launch for \S+ failed on node (?P<node>\S+): (?P<why>.+)",
+        pattern=r"Task launch for \S+ failed on node (?P<host>\S+): (?P<why>.+)",
         example="srun: error: Task launch for StepId=17.0 failed on node n2: Invalid job credential",
-        what="node {node} could not start the ranks: {why}",
+        what="node {host} could not start the ranks: {why}",
         advice="submit it again without that node: -x NODE",
     ),
     _launch_failed(

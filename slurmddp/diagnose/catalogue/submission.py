@@ -190,7 +190,7 @@ RULES: Final = (
         advice="`env | grep SLURM_JOB_ID` shows which it uses: unset it, and submit or allocate again",
     ),
     _silent(
-        pattern=r"(?:error: |failed: |job \d+: )(?:\w+ )*?"
+        pattern=r"^(?!.*slurm_receive_msgs: ).*(?:error: |failed: |job \d+: )(?:\w+ )*?"
         r"(?P<why>Socket timed out on send/recv operation|Zero Bytes were transmitted or received)",
         example="sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
         advice="first check by squeue whether the job exists, then submit it again",
