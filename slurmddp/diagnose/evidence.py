@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp.diagnose.catalogue import find_rule
-from slurmddp.diagnose.flight_recorder import Divergence
+from slurmddp.diagnose.flight_recorder import Divergence, find_lagging_rank
 from slurmddp.diagnose.log_reader import (
     LogLine,
     cut_around,
@@ -321,6 +321,7 @@ def read_log_evidence(
     return Evidence(
         observations=tuple(found),
         exits=tuple(exits),
+        divergence=find_lagging_rank(line.text for line in lines),
         world_size=max(numbers, default=-1) + 1,
         suspicious_lines=find_suspicious_lines(lines),
         has_wrong_lines=bool(found) or any(_looks_wrong(line) or _looks_doubtful(line) for line in lines),

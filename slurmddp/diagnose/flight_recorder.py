@@ -1,9 +1,13 @@
-"""Dumps of torch's flight recorder: which rank missed a collective. A separate process reads them."""
+"""Which rank missed a collective, by dumps of torch's flight recorder or by the watchdogs' lines.
+
+A separate process reads the dumps.
+"""
 
 import json
+import re
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,7 +18,10 @@ READ_LIMIT_S: Final = 30.0
 """For all dumps, which one process reads; a dump usually takes a tenth of a second."""
 _SAME_SIZES: Final = frozenset({"all_reduce", "allreduce", "broadcast"})
 """Collectives whose sizes must be equal on all ranks."""
-
+_TIMED_OUT: Final = re.compile(
+    r"\[(?:(?P<group>PG .*?) )?Rank (?P<rank>\d+)\] Watchdog caught collective operation timeout: "
+    r"WorkNCCL\(SeqNum=(?P<number>\d+), OpType=(?P<kind>\w+)"
+)
 
 FlightRecord = Mapping[int, tuple[str, str]]
 """The collectives of the default group that one rank's recorder holds: by number the kind and the inputs' sizes."""
@@ -69,6 +76,24 @@ def find_divergence(records: Mapping[int, FlightRecord]) -> Divergence | None:
     return Divergence(
         rank=rank, what=f"rank {rank} did not enter collective {missed} ({kind} of {sizes})", differs=False
     )
+
+
+def find_lagging_rank(texts: Iterable[str]) -> Divergence | None:
+    """Return the rank that waits in an earlier collective than all others, by what torch's watchdogs print.
+
+    None where they speak of several groups, which count their collectives apart.
+    """
+    found = [match for text in texts if (match := _TIMED_OUT.search(text))]
+    waits: dict[int, int] = {}
+    for match in found:
+        rank, number = int(match["rank"]), int(match["number"])
+        waits[rank] = min(number, waits.get(rank, number))
+    first, *others = sorted(waits, key=lambda rank: waits[rank]) or [0]
+    if len({match["group"] for match in found}) != 1 or not others or waits[first] == waits[others[0]]:
+        return None
+    kind = next(match["kind"] for match in found if int(match["rank"]) == first)
+    behind = f"rank {first} is behind: it waits in collective {waits[first]} ({kind})"
+    return Divergence(rank=first, what=f"{behind}, the others in {waits[others[0]]} and later ones", differs=False)
 
 
 def _find_odd_rank(entered: Mapping[int, tuple[str, str]], number: int) -> Divergence | None:

@@ -12,7 +12,7 @@ from slurmddp.diagnose import Diagnosis, Line, format_diagnosis
 from slurmddp.diagnose import flight_recorder as flights
 from slurmddp.diagnose.catalogue.states import STATE_RULES, find_state_rule
 from slurmddp.diagnose.diagnosis import query_job
-from slurmddp.diagnose.flight_recorder import find_divergence, load_dumps
+from slurmddp.diagnose.flight_recorder import find_divergence, find_lagging_rank, load_dumps
 from slurmddp.diagnose.log_reader import LogLine, make_evidence, read_lines
 from slurmddp.diagnose.prefixes import strip_prefixes
 from slurmddp.diagnose.rank_exits import parse_rank_exits
@@ -211,6 +211,35 @@ def test_the_first_rank_that_did_not_come_is_named():
 def test_ranks_in_different_collectives_are_named_by_the_odd_one():
     ranks = {0: flight("all_reduce"), 1: flight("all_reduce"), 2: flight("barrier")}
     assert (find_divergence(ranks).rank, find_divergence(ranks).differs) == (2, True)
+
+
+TIMED_OUT = (
+    "[{group}Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={number}, OpType=ALLREDUCE"
+)
+
+
+def timed_out(rank, number, group=""):
+    return TIMED_OUT.format(group=group, rank=rank, number=number)
+
+
+@pytest.mark.parametrize(
+    ("lines", "rank"),
+    [
+        ([timed_out(0, 96), timed_out(0, 95), timed_out(7, 63), timed_out(1, 95)], 7),
+        ([timed_out(0, 95), timed_out(1, 95)], None),
+        ([timed_out(0, 95), timed_out(1, 63), timed_out(2, 63)], None),
+        ([timed_out(0, 95), timed_out(0, 63)], None),
+        ([timed_out(0, 95, "PG ID 0 PG GUID 0(default_pg) "), timed_out(1, 63, "PG ID 1 PG GUID 9(tp) ")], None),
+        ([timed_out(0, 95, "PG ID 0 PG GUID 0(default_pg) "), timed_out(1, 63, "PG ID 0 PG GUID 0(default_pg) ")], 1),
+        ([], None),
+    ],
+)
+def test_a_rank_that_waits_in_an_earlier_collective_than_all_others_is_behind(lines, rank):
+    found = find_lagging_rank(lines)
+    assert (found and found.rank) == rank
+    assert (
+        found is None or f"rank {rank} is behind: it waits in collective 63 (ALLREDUCE), the others in 95" in found.what
+    )
 
 
 def test_ranks_that_did_the_same_have_not_parted():

@@ -274,6 +274,16 @@ RULES: Final = (
     ),
     line_rule(
         key="other-checkpoint",
+        pattern=r"^\s*size mismatch for (?P<name>[\w.]+): copying a param with shape",
+        example="size mismatch for fc.weight: copying a param with shape torch.Size([10, 8]) from checkpoint, the "
+        "shape in current model is torch.Size([5, 8]).",
+        what="the checkpoint does not match the current model: {name} has another shape",
+        advice="load a checkpoint of this model; if only a head differs, load it with strict=False",
+        sure="likely",
+        general=True,
+    ),
+    line_rule(
+        key="other-checkpoint",
         pattern=r"checkpoint (?P<folder>\S+) belongs to another run",
         example="Error: checkpoint step-000000100 belongs to another run (abc; this one is def); remove it, or start "
         "over with --reset",

@@ -170,9 +170,9 @@ RULES: Final = (
         r"[\d.-]*)\b(?P<library>(?=.*-lcuda\b)?)",
         example="subprocess.CalledProcessError: Command '['/usr/bin/gcc', '/tmp/x/main.c', '-O3', '-lcuda']' returned "
         "non-zero exit status 1.",
-        what="{compiler} failed to compile or link, for example for Triton or torch.compile: its lines above say why",
-        advice="the node needs the compiler, Python's headers and libcuda.so: load a gcc module, or train without "
-        "torch.compile",
+        what="{compiler} failed to compile or link, for an extension, Triton or torch.compile: its lines above say why",
+        advice="the node needs the compiler, Python's headers, CUDA's and libcuda.so: load the modules of gcc and "
+        "CUDA; build an extension once before the job",
     ),
     _compile(
         pattern=r"Ninja is required to load C\+\+ extensions|Error building extension '(?P<name>[^']+)",

@@ -212,8 +212,9 @@ RULES: Final = (
         key="device-ordinal",
         pattern=r"(?:CUDA|HIP) error: invalid device ordinal",
         example="torch.AcceleratorError: CUDA error: invalid device ordinal",
-        what="a rank chose a GPU that it cannot see: with --gpus-per-task each rank sees one GPU only",
-        advice="use --gpus-per-node, and choose the GPU by LOCAL_RANK",
+        what="a rank chose a GPU that it cannot see: the node has more ranks than GPUs, or --gpus-per-task or "
+        "CUDA_VISIBLE_DEVICES shows each rank fewer",
+        advice="start one rank for each GPU, with --gpus-per-node, and choose the GPU by LOCAL_RANK",
     ),
     line_rule(
         key="gpu-shared",

@@ -157,9 +157,9 @@ RULES: Final = (
     line_rule(
         key="no-interface",
         pattern=r"Bootstrap : no socket interface found|NET/Socket : no interface found|"
-        r"Unable to find (?:address|interface) for: ?(?P<name>\S*)",
+        r"Unable to find (?:address|interface) for:(?P<name> ?\S*)",
         example="n1:17:17 [0] NCCL WARN Bootstrap : no socket interface found",
-        what="this node does not have the requested network interface {name}, or it has no address",
+        what="the node lacks the network interface that was asked for, or it has no address{name}",
         advice="`ip -br addr` on the node prints the interfaces; correct NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME",
     ),
     line_rule(
@@ -259,11 +259,29 @@ RULES: Final = (
         place="line",
     ),
     _symptom(
+        key="peer-refused",
+        pattern=r"gloo/.*SO_ERROR: (?P<why>Connection refused|No route to host|Network is unreachable)",
+        example="what():  [enforce fail at gloo/transport/tcp/pair.cc:498] optval == 0. 111 vs 0. SO_ERROR: Connection "
+        "refused",
+        what="gloo could not connect to a peer ({why}): its process has ended, a firewall is between the nodes, or "
+        "gloo took a wrong network interface",
+        advice="read the output of the other ranks: one that failed before says why; else set GLOO_SOCKET_IFNAME",
+    ),
+    _symptom(
+        key="nccl-failed",
+        pattern=r"unhandled system error|ncclSystemError",
+        example="torch.distributed.DistBackendError: NCCL error in: ../ProcessGroupNCCL.cpp:331, unhandled system "
+        "error, NCCL version 2.27.3",
+        what="a system call failed in NCCL (socket, shared memory, malloc): often the network, or a peer that "
+        "has ended",
+        advice="export NCCL_DEBUG=WARN and submit it again: NCCL then prints which call",
+    ),
+    _symptom(
         key="nccl-failed",
         pattern=r"NCCL error in: |(?:NCCL|nccl).*(?:unhandled (?:system|cuda|hip) error|invalid (?:argument|usage)\b)|"
         r"unhandled (?:system|cuda|hip) error|NCCL [Ee]rror \d:|nccl(?:System|Internal|UnhandledCuda|Invalid\w+)Error",
-        example="torch.distributed.DistBackendError: NCCL error in: ../ProcessGroupNCCL.cpp:331, unhandled system "
-        "error, NCCL version 2.27.3",
+        example="RuntimeError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:45, unhandled cuda "
+        "error, NCCL version 21.0.3",
         what="NCCL failed: the reason is the network or a GPU",
         advice="export NCCL_DEBUG=WARN and submit it again: NCCL then prints the reason",
     ),

@@ -137,6 +137,14 @@ RULES: Final = (
         advice="--rdzv-endpoint must be the job's first host and a free port; `nc -zv HOST PORT` tests it",
         place="line",
     ),
+    _head_unreachable(
+        pattern=r"failed to shutdown the rendezvous '.*' due to an error of type Rendezvous(?:Connection|Timeout)",
+        example="WARNING:torch.distributed.elastic.rendezvous.dynamic_rendezvous:The node 'n2_2288_0' has failed to "
+        "shutdown the rendezvous '17' due to an error of type RendezvousConnectionError.",
+        what="torchrun lost the rendezvous's store: the node that serves it ended first, or cannot be reached",
+        place="line",
+        general=True,
+    ),
     line_rule(
         key="head-elsewhere",
         pattern=r"rank 0 runs on (?P<host>\S+), but MASTER_ADDR (?P<head>\S+) is another host",
