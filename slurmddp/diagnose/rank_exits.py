@@ -30,8 +30,8 @@ _PROMPT = re.compile(r"(?:\([\w.-]+\) ?)?[\w\[].*[@:~\]].*[$#%>](?: |$)|(?:real|
 _CODE = re.compile(
     r"(?i:return ?code|exit ?code|exit status|exited with(?: code)?)[ =:]*(?P<code>-(?:4|6|7|9|11)|"
     r"13[24579])(?![\w.,]\d)\b|"
-    r"(?i:(?:killed|terminated|interrupted) by signal:?|received signal:?|caught signal|failed with signal|EXIT "
-    r"STRING.*\(signal) "
+    r"(?i:WTERMSIG|(?:killed|terminated|interrupted) by signal:?|received signal:?|caught signal|failed with signal|"
+    r"EXIT STRING.*\(signal) "
     r"(?P<number>4|6|7|9|11)\b|\b[Ss]ignal (?P<told>4|6|7|9|11) \((?!SIG\w+\) received by)"
 )
 _SIGNAL = re.compile(

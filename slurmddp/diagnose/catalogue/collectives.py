@@ -274,10 +274,10 @@ RULES: Final = (
     ),
     line_rule(
         key="other-checkpoint",
-        pattern=r"^\s*size mismatch for (?P<name>[\w.]+): copying a param with shape",
+        pattern=r"^\s*size mismatch for\b",
         example="size mismatch for fc.weight: copying a param with shape torch.Size([10, 8]) from checkpoint, the "
         "shape in current model is torch.Size([5, 8]).",
-        what="the checkpoint does not match the current model: {name} has another shape",
+        what="the checkpoint does not match the current model: parameters have other shapes",
         advice="load a checkpoint of this model; if only a head differs, load it with strict=False",
         sure="likely",
         general=True,

@@ -113,6 +113,16 @@ RULES: Final = (
         what="MPI lost the connection to a process or a node: {host}{peer}",
         advice="read the output of that node: it or its process died first, or its network did",
     ),
+    Rule(
+        key="preempted",
+        pattern=r"submitit .*Caught signal \w+ on (?P<node>\S+): this job is preempted",
+        example="submitit WARNING (2022-10-05 08:32:02,390) - Caught signal SIGUSR2 on n1: this job is preempted.",
+        what="the job was preempted, as submitit says on {node}",
+        advice="submit it again if it was not requeued; submitit requeues a function that has checkpoint()",
+        again=True,
+        place="line",
+        sure="likely",
+    ),
     _mpi(
         pattern=r"\b(?P<daemon>orted|prted|hydra_\w+): (?:command )?not found|command not found: (?P<name>orted|prted)",
         example="bash: orted: command not found",

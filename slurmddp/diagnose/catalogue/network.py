@@ -278,8 +278,17 @@ RULES: Final = (
     ),
     _symptom(
         key="nccl-failed",
-        pattern=r"NCCL error in: |(?:NCCL|nccl).*(?:unhandled (?:system|cuda|hip) error|invalid (?:argument|usage)\b)|"
-        r"unhandled (?:system|cuda|hip) error|NCCL [Ee]rror \d:|nccl(?:System|Internal|UnhandledCuda|Invalid\w+)Error",
+        pattern=r"(?:NCCL|nccl).*invalid (?:argument|usage)\b|ncclInvalid(?:Argument|Usage)",
+        example="RuntimeError: NCCL error in: /pytorch/torch/lib/c10d/../c10d/NCCLUtils.hpp:82, invalid argument, NCCL "
+        "version 2.4.8",
+        what="NCCL refused what it was given: ranks outside the world size, a GPU for two ranks, or a tensor that is "
+        "not on this rank's GPU",
+        advice="compare RANK, WORLD_SIZE and the GPU of all ranks; export NCCL_DEBUG=WARN: NCCL then prints the reason",
+    ),
+    _symptom(
+        key="nccl-failed",
+        pattern=r"NCCL error in: |unhandled (?:cuda|hip) error|NCCL [Ee]rror \d:|"
+        r"nccl(?:Internal|UnhandledCuda)Error",
         example="RuntimeError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:45, unhandled cuda "
         "error, NCCL version 21.0.3",
         what="NCCL failed: the reason is the network or a GPU",

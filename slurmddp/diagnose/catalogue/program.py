@@ -13,6 +13,17 @@ _import_error = partial(
 )
 
 RULES: Final = (
+    line_rule(
+        key="exception",
+        pattern=r"^(?P<text>\w+(?:Error|Exception)\(['\"].+\))$",
+        example="TypeError(\"__init__() got an unexpected keyword argument 'num_processes'\")",
+        what="the program raised {text}",
+        advice="correct the program or its configuration at what the lines above name",
+        role="symptom",
+        sure="likely",
+        again=False,
+        general=True,
+    ),
     _import_error(
         pattern=r"^ModuleNotFoundError: No module named '?(?P<module>[\w.]+)",
         example="ModuleNotFoundError: No module named 'lightning'",
@@ -202,7 +213,7 @@ LAST_WORDS: Final = (
     ),
     end_rule(
         key="not-finite",
-        pattern=r"\bloss\w*['\"]?\s*[:=]\s*['\"]?(?P<value>-?(?i:nan|inf))\b",
+        pattern=r"(?:\b|_)loss\w*['\"]?\s*[:=]\s*['\"]?(?P<value>-?(?i:nan|inf))\b",
         example="Epoch [1][658/742] lr: 5.000e-05, eta: 2:15:01, loss_cls: nan, loss_bbox: nan, loss: nan",
         what="the loss is {value}: the training has diverged",
         advice="use a lower learning rate, warmup or gradient clipping; torch.autograd.set_detect_anomaly(True) shows "
