@@ -14,7 +14,6 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from itertools import chain
 from typing import Any, NoReturn
 
 from slurmddp import exit_codes
@@ -94,7 +93,9 @@ class ProcessExit:
         _flush([file for file in files if isinstance(file, io.BufferedWriter)], "flush")
 
     def _open_files(self, *kinds: type) -> list[Any]:
-        return [item for item in chain(self._frozen_files, gc.get_objects()) if issubclass(type(item), kinds)]
+        objects = [*self._frozen_files, *gc.get_objects()]
+        wanted = {each for each in set(map(type, objects)) if issubclass(each, kinds)}
+        return [item for item in objects if type(item) in wanted]
 
 
 def _enforce_deadlines(limits: "queue.SimpleQueue[tuple[float | None, int]]") -> None:

@@ -96,20 +96,20 @@ def _create_store(rank: Rank, *, is_server: bool) -> Store:
         is_master=is_server,
         timeout=timedelta(seconds=ANSWER_LIMIT_S),
         wait_for_workers=False,
-        master_listen_fd=_listen(rank) if is_server else None,
+        master_listen_fd=listen(rank.master_addr, rank.store_port) if is_server else None,
     )
 
 
-def _listen(rank: Rank) -> int:
-    """Return a listening socket for the server: for IPv4 alone, unless the head has an address of IPv6.
+def listen(head: str, port: int) -> int:
+    """Return a listening socket for a store on the head: for IPv4 alone, unless the head has an address of IPv6.
 
     The server looks up the name of each client before it accepts the next (torch 2.13, formatSockAddr). At a socket for
     both versions a client of IPv4 has an address such as ::ffff:10.0.0.1, which /etc/hosts does not have, so that a
-    server of DNS is asked for each of the ranks.
+    server of DNS is asked for each of the ranks. Raises OSError when the port is taken.
     """
-    both = any(":" in address for address in resolve(rank.master_addr))
+    both = any(":" in address and not address.startswith("::ffff:") for address in resolve(head))
     family = socket.AF_INET6 if both else socket.AF_INET
-    return socket.create_server(("", rank.store_port), family=family, backlog=4096, dualstack_ipv6=both).detach()
+    return socket.create_server(("", port), family=family, backlog=4096, dualstack_ipv6=both).detach()
 
 
 def _connect(rank: Rank, limit_s: float) -> Store:

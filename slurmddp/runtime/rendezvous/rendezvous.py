@@ -18,6 +18,7 @@ from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rendezvous import head_store
 from slurmddp.runtime.rendezvous.claims import Claim, Claims, ranks_by_host, refusal_of
 from slurmddp.runtime.rendezvous.head_store import lost_connection_as, open_store, reconnect, wait_for_keys
+from slurmddp.runtime.rendezvous.program_store import announce_program_stores
 from slurmddp.runtime.rendezvous.srun_failures import find_unstarted_ranks
 
 ARRIVAL_LIMIT_S = 60.0
@@ -95,10 +96,13 @@ def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S, preflight: Preflight | No
     sequence = store.add("arrivals", 1)
     facts = preflight.facts if preflight else ""
     store.set(f"arrival/{sequence}", json.dumps({"claim": asdict(claim), "facts": facts}))
+    ranks = {}
     if judges:
-        return Rendezvous(rank, store, ranks_by_host(_judge(rank, store, sequence, limit_s, preflight)))
-    _await_verdict(rank, claim, store, sequence, limit_s)
-    return Rendezvous(rank, store, {})
+        ranks = ranks_by_host(_judge(rank, store, sequence, limit_s, preflight))
+    else:
+        _await_verdict(rank, claim, store, sequence, limit_s)
+    announce_program_stores(rank, store)
+    return Rendezvous(rank, store, ranks)
 
 
 def _judge(rank: Rank, store: Store, sequence: int, limit_s: float, preflight: Preflight | None) -> list[Claim]:

@@ -68,6 +68,7 @@ class Training:
     def steps(self) -> Iterator[int]:
         """Take one step for each number that is yielded."""
         options = self.options
+        self.model.train()
         batches = training_batches(
             self.examples, self.sampler, options.batch_size, workers=options.workers, device=self.ddp.device
         )
@@ -90,7 +91,6 @@ class Training:
         The gradient is that of the mean loss over the samples of all ranks; samples from `after` on have weight 0.
         Returns the sum of this rank's losses.
         """
-        self.model.train()
         self.optimizer.zero_grad()
         share = self.ddp.world_size / (after - first)
         losses = []
@@ -169,6 +169,7 @@ class Training:
             for name, values in found.items():
                 self._check_shape(f"metrics() for {name}", values, inputs)
                 sums[name] = sums.get(name, 0) + (values * weight).sum(dtype=torch.float64)
+        self.model.train()
         for total in sums.values():
             dist.all_reduce(total)
         return {name: float(total) / len(self.test) for name, total in sums.items()}
