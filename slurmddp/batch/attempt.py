@@ -166,5 +166,7 @@ def read_result(job: Job, attempt: str, launcher_status: int) -> Result:
         without = f"; no record of rank{'s' * (len(silent) > 1)} {format_ranges(silent)}" if silent else ""
         return Result(record.status, f"{record.text}; see {record.output}{without}")
     if launcher_status == DONE and not job.run.rank_begin(job.job_id, attempt, 0).exists():
-        return Result(RETRYABLE, "the ranks never met; srun says why, above")
+        return Result(
+            RETRYABLE, "no rank has begun; srun says why, above, unless the launch block of a template starts none"
+        )
     return Result(launcher_status, "no rank left a record; the status is srun's")

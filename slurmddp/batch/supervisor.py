@@ -317,7 +317,9 @@ class Supervisor:
         }
         values |= attempts.build_resume_variables(self.job, self.attempt, self.options.checkpoints)
         if values[variables.RESTARTS] == "1" and attempts.has_no_checkpoint(self.job.run, self.options.checkpoints):
-            self.say("no checkpoint of this run is known: COMMAND starts anew, unless it finds one of its own")
+            self.say(
+                "slurmddp knows no checkpoint of this run: COMMAND is started as before, and may load one of its own"
+            )
         if self.options.rendezvous_file:
             values[variables.RENDEZVOUS_FILE] = f"file://{self.job.run.rendezvous_file(self.job.job_id, self.attempt)}"
         if self.ends_at is not None:

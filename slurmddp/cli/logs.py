@@ -19,15 +19,14 @@ from slurmddp.cli.completion import complete_target
 from slurmddp.cli.job_command import print_message, runs_dir_option, write_bytes
 from slurmddp.errors import UsageError
 from slurmddp.monitoring import follow as following
-from slurmddp.monitoring.logs.merge import ALL, ATTEMPT, LAST, Line, Selection, last, lines
-from slurmddp.monitoring.logs.select_files import find_job, next_job
+from slurmddp.monitoring.logs.merge import ALL, ATTEMPT, LAST, Line, Selection, last, last_lines_of_settings, lines
+from slurmddp.monitoring.logs.select_files import find_target, newest_with_output, next_job
 from slurmddp.monitoring.status import query_jobs
 from slurmddp.runs import lookup
 from slurmddp.runs.history import is_finished, read_newest
 from slurmddp.runs.lookup import Target
 from slurmddp.slurm import queries
-from slurmddp.slurm.job_info import is_job_id
-from slurmddp.text import clean_line, escape_text
+from slurmddp.text import clean_line, escape_text, quote_value
 
 _BLOCK_LINES: Final = 1000
 
@@ -73,15 +72,22 @@ def logs(  # noqa: PLR0913 - an argument for each option
 
     RUN means its newest job that has output; the default is the run that was submitted last. A task of an array is
     named as in 17_3. Of a job of no run, it is the file that Slurm has for its output. On a terminal, control
-    characters are left out; otherwise the output is unchanged.
+    characters are left out; otherwise the output is unchanged. Of a sweep, -n alone shows the end of each setting.
     """
     if ranks and everything:
         raise UsageError("--rank cannot be combined with --all; give one of them")
     tail = None if tail is None else min(tail, sys.maxsize)
-    if target and is_job_id(target) and lookup.find_one(target, runs_dir, local=True).run is None:
-        _write_foreign_output(target, tail, follow=follow)
+    found = find_target(target, runs_dir)
+    first, *others = lookup.settings(found)
+    if others:
+        if tail is None or ranks or everything or errors or follow or as_json or attempt != LAST:
+            raise UsageError(_explain_sweep(found, target or found.name))
+        _write_tails(found, tail)
         return
-    run, job_id = find_job(target, runs_dir)
+    if first.run is None:
+        _write_foreign_output(first.name, tail, follow=follow)
+        return
+    run, job_id = first.run, newest_with_output(first.run, first.jobs)
     choose = _choose_errors() if errors else None
     wanted = Selection(
         run=run,
@@ -89,6 +95,7 @@ def logs(  # noqa: PLR0913 - an argument for each option
         ranks=frozenset(ranks) if ranks else None if everything or errors else frozenset({0}),
         batch=not ranks,
         chosen=choose,
+        failed_first=errors and tail is None,
         attempt=_check_attempt(attempt, follow=follow),
     )
     writer = _LineWriter(_choose_formatter(wanted, follow=follow, errors=errors, as_json=as_json), choose)
@@ -104,6 +111,24 @@ def logs(  # noqa: PLR0913 - an argument for each option
         print_message(_explain_none(wanted, errors=errors))
     elif everything and not as_json:
         _explain_order(writer)
+
+
+def _explain_sweep(sweep: Target, word: str) -> str:
+    settings = lookup.settings(sweep)
+    example = quote_value(f"{sweep.name}/{settings[0].name}")
+    return (
+        f"{quote_value(word)} is a sweep of {len(settings)} settings; name one, as in {example}; for the last lines "
+        f"of each, type: slurmddp logs {shlex.quote(word)} -n 3"
+    )
+
+
+def _write_tails(sweep: Target, tail: int) -> None:
+    """Write the last lines of each setting of a sweep, as `tail -n` of several files does."""
+    formatter, between = _choose_plain(), b""
+    for run, found in last_lines_of_settings(sweep, tail).items():
+        heading = between + f"==> {run.job_name}/{run.path.name} <==\n".encode()
+        write_bytes(sys.stdout, b"".join([heading, *map(formatter, found)]))
+        between = b"\n"
 
 
 def _explain_none(wanted: Selection, *, errors: bool) -> str:
@@ -216,6 +241,10 @@ def _choose_formatter(wanted: Selection, *, follow: bool, errors: bool, as_json:
         return _format_with_place
     if wanted.ranks is None or len(wanted.ranks) > 1:
         return partial(_format_with_label, attempts=follow or wanted.attempt == ALL)
+    return _choose_plain()
+
+
+def _choose_plain() -> Formatter:
     return _format_clean if sys.stdout.isatty() else attrgetter("text")
 
 

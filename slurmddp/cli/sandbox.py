@@ -26,7 +26,13 @@ _NUMBERS: Final = (
 )
 """The options that are numbers of a plan: option, field, unit, help."""
 
-_name = click.option("--name", default=_DEFAULT.name, show_default=True, help="Name of the sandbox.")
+_new_name = click.option("--name", default=_DEFAULT.name, show_default=True, help="Name of the sandbox.")
+_name = click.option(
+    "--name",
+    default=sandboxes.current_name,
+    show_default="that of SLURM_CONF, else default",
+    help="Name of the sandbox.",
+)
 
 
 @click.group()
@@ -49,7 +55,7 @@ def _number_options(function: Any) -> Any:
 
 
 @sandbox.command()
-@_name
+@_new_name
 @_number_options
 @click.option(
     "--partition",
@@ -76,13 +82,23 @@ def _number_options(function: Any) -> Any:
 def up(partitions: tuple[str, ...], **options: Any) -> None:
     """Start a sandbox; return when all nodes are idle.
 
-    All nodes are in six partitions: gpu, low, nograce, cancel, high, short. --partition adds a partition with its own
-    nodes, as in --partition big:nodes=2,cpus=40,gpus=a100:8,MaxTime=1:00:00. With --nodes 0 only these exist.
-    """
+    All nodes are in six partitions:
+
+    \b
+    gpu      the default; no job preempts its jobs
+    low      jobs of gpu, high, short preempt its jobs after 10 s of grace time
+    nograce  as low, without grace time
+    cancel   as low, but its jobs are cancelled, not requeued
+    high     as gpu, but its jobs start before those of gpu and short
+    short    as gpu, with a time limit of 10 minutes
+
+    --partition adds a partition with its own nodes, as in
+    --partition big:nodes=2,cpus=40,gpus=a100:8,MaxTime=1:00:00. With --nodes 0 only these exist.
+    """  # noqa: D301 as in completion.py
     plan = sandboxes.Plan(partitions=tuple(map(sandboxes.Shape.parse, partitions)), **options)
     sandboxes.up(plan, say=lambda part: click.echo(f"starting {part}", err=True))
     click.echo(f"sandbox '{plan.name}' is up. To use it from this shell, type:", err=True)
-    click.echo(f'  eval "$(slurmddp sandbox env{_name_words(plan.name)})"', err=True)
+    click.echo(f'  eval "$(slurmddp sandbox env{_name_words(plan.name, sandboxes.current_name())})"', err=True)
 
 
 @sandbox.command()
@@ -90,7 +106,7 @@ def up(partitions: tuple[str, ...], **options: Any) -> None:
 def down(name: str) -> None:
     """Stop a sandbox and remove its files."""
     was_up = sandboxes.down(name)
-    click.echo(f"sandbox '{name}' is down" if was_up else f"sandbox '{name}' was not up", err=True)
+    click.echo(f"sandbox '{name}' is down" if was_up else f"sandbox '{name}' was not up{_suggest_others()}", err=True)
 
 
 @sandbox.command(short_help="Print the variables that let a shell use a sandbox.")
@@ -108,7 +124,7 @@ def env(name: str) -> None:
 def status(context: click.Context, name: str, *, as_json: bool) -> None:
     """Show whether a sandbox is up, what runs in it, and where its logs are; exit with 1 if it is not up."""
     report = sandboxes.report(name)
-    click.echo(json.dumps(asdict(report)) if as_json else report.text())
+    click.echo(json.dumps(asdict(report)) if as_json else report.text() if report.up else _explain_not_up(name))
     context.exit(0 if report.up else 1)
 
 
@@ -129,7 +145,7 @@ def _add_node_command(method: Any, state: str, help_text: str, short_help: str |
     @_name
     @click.argument("node")
     def perform(name: str, node: str) -> None:
-        method(_running(name), node)
+        method(_running(name, node), node)
         click.echo(f"{node} is {state}", err=True)
 
 
@@ -155,15 +171,29 @@ def preempt(name: str, word: str) -> None:
     from slurmddp.runs.lookup import find_one
 
     job_id = find_one(word, default_runs_dir()).jobs[-1]
-    _running(name).preempt(job_id)
+    _running(name, word).preempt(job_id)
     click.echo(f"job {job_id} is preempted", err=True)
 
 
-def _running(name: str) -> sandboxes.Sandbox:
+def _running(name: str, *arguments: str) -> sandboxes.Sandbox:
+    """Return a sandbox that is up; `arguments` of the command are repeated in the message if it is not."""
     if running := sandboxes.find(name):
         return running
-    raise ClusterError(f"sandbox '{name}' is not up; start it with: slurmddp sandbox up{_name_words(name)}")
+    raise ClusterError(_explain_not_up(name, *arguments))
 
 
-def _name_words(name: str) -> str:
-    return "" if name == _DEFAULT.name else f" --name {shlex.quote(name)}"
+def _explain_not_up(name: str, *arguments: str) -> str:
+    start = f"; start it with: slurmddp sandbox up{_name_words(name, _DEFAULT.name)}"
+    return f"sandbox '{name}' is not up{_suggest_others(*arguments) or start}"
+
+
+def _suggest_others(*arguments: str) -> str:
+    """Return which sandboxes are up, and the present command for the first of them; empty if none is up."""
+    if not (others := sandboxes.names_up()):
+        return ""
+    command = shlex.join([*click.get_current_context().command_path.split(), *arguments, "--name", others[0]])
+    return f"; up are: {' '.join(others)}; type: {command}"
+
+
+def _name_words(name: str, default: str) -> str:
+    return "" if name == default else f" --name {shlex.quote(name)}"

@@ -137,7 +137,7 @@ def _details(status: JobStatus) -> Iterator[tuple[str, str]]:
         yield from _progress_details(status.progress)
     if status.run:
         yield "folder", str(status.run.path)
-    yield "told by", _format_source(status)
+    yield "source", _format_source(status)
 
 
 def _reasons(status: JobStatus) -> Iterator[str]:

@@ -17,6 +17,7 @@ from slurmddp.config.recipes import starts_anew
 from slurmddp.config.resolve import BUILT_IN
 from slurmddp.errors import SlurmddpError, UsageError
 from slurmddp.runs.layout import RunDir
+from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.environment import scrubbed
 from slurmddp.submission import submit as submitting
 from slurmddp.submission.choose_run import choose_run
@@ -59,7 +60,8 @@ def submit(  # noqa: PLR0913 - an argument for each option
 ) -> int:
     """Submit a job; stdout is only its id.
 
-    Without COMMAND, the bundled worker trains.
+    The same line again continues the run from its newest checkpoint. Without COMMAND the bundled example trains;
+    --help-worker has its tasks and options.
     """
     if verbose:
         print_message(f"left out of sbatch's environment: {' '.join(scrubbed(os.environ)) or 'nothing'}")
@@ -100,7 +102,13 @@ def submit(  # noqa: PLR0913 - an argument for each option
         print_message(f"jobs after it: {' '.join(later.number for later in job.chain)}")
     print_message(f"folder of the run: {job.run.path}")
     spec = request.resolved.spec
-    if spec.requeue and not (spec.no_python or spec.resume_args or spec.checkpoints) and starts_anew(spec.command):
+    is_new = len(submissions(job.run)) == 1
+    if (
+        is_new
+        and spec.requeue
+        and not (spec.no_python or spec.resume_args or spec.checkpoints)
+        and starts_anew(spec.command)
+    ):
         print_message(
             f"if a preemption or a lost node stops it, {spec.command[0]} is started again with the same arguments: it "
             "must find its own checkpoint; if it needs another argument for that, give --resume-args"

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +32,7 @@ from slurmddp.submission.choose_run import choose_run
 from slurmddp.submission.submit_once import Submitted
 from slurmddp.submission.sweep import SweepProgress, describe_growth, read_progress
 from slurmddp.submission.sweep import sweep as submit_sweep
-from slurmddp.submission.sweep_results import Result, find_sweep, ranked, results
+from slurmddp.submission.sweep_results import Result, find_sweep, last_printed, ranked, results
 from slurmddp.text import WIDTH, count, escape_text, format_table, quote_value, shorten_text
 
 _MOST_METRICS: Final = 4
@@ -94,11 +95,11 @@ def sweep(
             for line in chosen:
                 print_message(line)
             if not as_json:
-                print_message(_count_settings(settings))
+                print_message(_count_settings(settings, dry_run=True))
             return 0
     else:
         settings, jobs = _submit(request, chosen, change=change, force=force, as_json=as_json)
-    print_message(_count_settings(settings))
+    print_message(_count_settings(settings, dry_run=dry_run))
     if as_json:
         click.echo(json.dumps(_as_json(run, settings, jobs)))
     for submitted in jobs:
@@ -138,9 +139,10 @@ def _submit(
     )
 
 
-def _count_settings(settings: SweepProgress) -> str:
+def _count_settings(settings: SweepProgress, *, dry_run: bool) -> str:
     done, queued, missing = len(settings.done), len(settings.queued), len(settings.missing)
-    return f"{count(done + queued + missing, 'setting')}: {done} done, {queued} queued, {missing} to submit"
+    others = f", {done} done before" * (done > 0) + f", {queued} queued" * (queued > 0)
+    return f"{count(done + queued + missing, 'setting')}: {missing} {'would be ' * dry_run}submitted{others}"
 
 
 def _as_json(run: RunDir, settings: SweepProgress, jobs: Sequence[Submitted]) -> dict[str, Any]:
@@ -162,22 +164,27 @@ def _as_json(run: RunDir, settings: SweepProgress, jobs: Sequence[Submitted]) ->
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
 @runs_dir_option
 def show_results(name: str | None, by: str, *, highest: bool, as_csv: bool, as_json: bool, runs_dir: str) -> None:
-    """Show the results of each setting of a sweep, the best first; without NAME, of the sweep submitted last."""
+    """Show the results of each setting of a sweep, the best first; without NAME, of the sweep submitted last.
+
+    Where no setting has logged a metric, the last line that rank 0 of each has printed is shown.
+    """
     sweep = find_sweep(name, runs_dir)
     found = ranked(results(sweep), by, highest=highest)
+    has_metrics = any(result.metrics for result in found)
+    printed = {} if has_metrics and not as_json else last_printed(sweep)
     if name is None:
         print_message(f"these are of {sweep.path.name}")
     if as_json:
-        click.echo(json.dumps([_result_as_json(result) for result in found]))
+        click.echo(json.dumps([_result_as_json(result, printed[result.run]) for result in found]))
     elif as_csv:
         _write_csv(found)
     else:
-        for line in _format_results(found, by, _query_states(found, sweep)):
+        for line in _format_results(found, by, _query_states(found, sweep), printed):
             click.echo(line)
-        if not any(result.metrics for result in found):
+        if not has_metrics:
             print_message(
-                "no setting has logged a metric; `run.log(loss=...)` of slurmddp.Checkpointer does. What one has "
-                f"printed: slurmddp logs {sweep.path.name}/{found[0].run.path.name}"
+                "no setting has logged a metric; to be ranked, a script calls `run.log(loss=...)`, as the one that "
+                "`slurmddp init --example steps` writes"
             )
 
 
@@ -189,7 +196,7 @@ def _query_states(found: Sequence[Result], sweep: RunDir) -> dict[RunDir, str]:
     return {item.run: item.state.lower() for item in known if item.run}
 
 
-def _result_as_json(result: Result) -> dict[str, Any]:
+def _result_as_json(result: Result, printed: str) -> dict[str, Any]:
     return {
         "settings": dict(result.values),
         "run": str(result.run.path),
@@ -197,6 +204,7 @@ def _result_as_json(result: Result) -> dict[str, Any]:
         "step": result.step,
         "total": result.total,
         "metrics": json_value(result.metrics),
+        "last_line": printed or None,
     }
 
 
@@ -211,14 +219,20 @@ def _write_csv(found: Sequence[Result]) -> None:
         writer.writerow([*values, int(result.done), result.step, result.total, *logged])
 
 
-def _format_results(found: Sequence[Result], by: str, states: Mapping[RunDir, str]) -> list[str]:
+def _format_results(
+    found: Sequence[Result], by: str, states: Mapping[RunDir, str], printed: Mapping[RunDir, str]
+) -> list[str]:
+    """Return the table; with what was printed, only that column is shortened to the width of a terminal."""
     keys = _setting_keys(found)
     names = sorted((name for name in _metric_names(found) if name not in keys), key=lambda name: name != by)[
         :_MOST_METRICS
     ]
-    rows = [[escape_text(cell) for cell in _cells(result, keys, names, states.get(result.run, ""))] for result in found]
-    head = [*keys, *map(escape_text, names), "step", "state"]
-    return format_table([head, *rows], right=range(len(keys), len(head) - 1))
+    head = [*keys, *names, "step", "state", "last line of rank 0" if printed else ""]
+    rows = [[*_cells(result, keys, names, states.get(result.run, "")), printed.get(result.run, "")] for result in found]
+    table = [[escape_text(cell) for cell in row] for row in [head, *rows]]
+    lines = format_table(table, right=range(len(keys), len(head) - 2))
+    width = max(len(lines[0]), shutil.get_terminal_size().columns) if printed and sys.stdout.isatty() else sys.maxsize
+    return [shorten_text(line, width) for line in lines]
 
 
 def _setting_keys(found: Sequence[Result]) -> list[str]:

@@ -166,8 +166,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     template: Annotated[
         str | None,
         Option(
-            help="Your own Jinja template, which extends base.sbatch.j2; its blocks: header, folder, output, "
-            "setup, environment, launch, finish. A file that is not there makes the error name base.sbatch.j2's path.",
+            help="Your own Jinja template. It extends base.sbatch.j2, whose blocks are header, folder, output, setup, "
+            "environment, launch, finish; this one adds a line before the ranks start: {% extends "
+            "'base.sbatch.j2' %}{% block setup %}{{ super() }}echo hello{% endblock %}",
             metavar="FILE",
         ),
     ] = None

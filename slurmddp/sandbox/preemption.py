@@ -9,6 +9,11 @@ from slurmddp.errors import ClusterError, UsageError
 HIGH_PRIORITY: Final = "high"
 """The partition whose jobs preempt others."""
 
+_MAKE_LOW: Final = (
+    "make a partition for it, as in: slurmddp sandbox up "
+    "--partition low:nodes=0,Nodes=ALL,PriorityTier=1,PreemptMode=REQUEUE"
+)
+
 Record = Mapping[str, str]
 """One line of `scontrol --oneliner show`, by key."""
 
@@ -29,10 +34,9 @@ def check_preemptible(job_id: str, job: Record, partitions: Mapping[str, Record]
             f"slurmddp sandbox up --partition {HIGH_PRIORITY}:nodes=0,Nodes=ALL,PriorityTier=100"
         )
     if partitions[job["Partition"]]["PreemptMode"] == "OFF":
-        can = " ".join(name for name, record in partitions.items() if record["PreemptMode"] != "OFF")
-        raise ClusterError(
-            f"job {job_id} is in partition {job['Partition']}, where no job can preempt it; submit it to one of: {can}"
-        )
+        can = [name for name, record in partitions.items() if record["PreemptMode"] != "OFF"]
+        use = f"submit it to one of: {' '.join(can)}, as in: slurmddp submit -p {can[0]} ..." if can else _MAKE_LOW
+        raise ClusterError(f"job {job_id} is in partition {job['Partition']}, where no job can preempt it; {use}")
 
 
 def preemptor_options(job_id: str, job: Record) -> list[str]:

@@ -202,3 +202,14 @@ def ensure_base_folder() -> Path:
 def names() -> list[str]:
     """Return the names of this user's sandboxes, including those that have crashed."""
     return sorted(entry.name for entry in ensure_base_folder().iterdir() if (entry / "plan.json").exists())
+
+
+def names_up() -> list[str]:
+    """Return the names of this user's sandboxes that are up."""
+    return [name for name in names() if Files.of_sandbox(name).supervisor()]
+
+
+def current_name() -> str:
+    """Return the name of the sandbox that SLURM_CONF belongs to if it is one of this user's, else the default."""
+    folder = Path(os.environ.get("SLURM_CONF", "")).parent.parent
+    return folder.name if folder.parent == base_folder() else Plan.name

@@ -139,7 +139,7 @@ _REASONS: Final[Mapping[str, Explanation]] = dict(
             (
                 "BeginTime",
                 "its start time is not reached: that of --begin, or about two minutes after a requeue",
-                f"`scontrol update JobId={JOB_ID} StartTime=now` starts it earlier",
+                f"after a requeue `slurmddp requeue {JOB_ID}` starts it in seconds",
             ),
             ("Cleaning", "what its last attempt left is being cleaned up", ""),
             ("Prolog", "what the cluster does before a job is still running", ""),

@@ -86,7 +86,7 @@ def _cancel_until_gone(
         states.update(_query_states(list(left), environ))
         left = {job_id for job_id in left if _may_run(states[job_id])}
         if left and not told:
-            notice(f"waiting until {_format_jobs(left)} can no longer be requeued; Ctrl-C leaves that to Slurm")
+            notice(f"waiting for the end of {_format_jobs(left)}; Ctrl-C ends only the waiting")
             told = True
         if left and time.monotonic() >= deadline:
             raise ClusterError(

@@ -59,7 +59,9 @@ def choose_run(request: Request, environ: Mapping[str, str], notice: Notice, *, 
     first = next(iter(others))
     shown = first if others[first] == others[newest] else newest
     this = "this sweep" if request.array else "this"
-    notice(f"run {shown.path.name} {others[shown]}; {this} is run {run.path.name}{replaced}")
+    state = find_state(shown) if others[shown].startswith("has ") and not request.array else ""
+    instead = f"; to continue {shown.path.name} from {state}: --name {shown.path.name} --continue" if state else ""
+    notice(f"run {shown.path.name} {others[shown]}; {this} is run {run.path.name}{replaced}{instead}")
     return msgspec.structs.replace(request, resolved=request.resolved.replace(origin, job_name=run.path.name))
 
 

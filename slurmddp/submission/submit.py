@@ -350,7 +350,7 @@ def _report_run_state(request: Request, run: RunDir, code: Code | None, notice: 
     if request.resolved.spec.reset or request.array:
         return
     if state := find_state(run):
-        finished = "is finished; it " if is_finished(run) else ""
+        finished = "had finished; it " if is_finished(run) else ""
         notice(f"run {run.path.name} {finished}continues from {state}; --reset starts it over")
     elif is_finished(run):
         notice(f"run {run.path.name} is finished and has no checkpoint: COMMAND runs again from its beginning")

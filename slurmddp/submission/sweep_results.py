@@ -1,4 +1,4 @@
-"""Reads the result of each setting of a sweep: the last metrics of its run. Slurm is not asked."""
+"""Reads the result of each setting of a sweep: the last metrics of its run, or its last line. Slurm is not asked."""
 
 import math
 from collections.abc import Mapping
@@ -10,12 +10,15 @@ from slurmddp.config.job_array import folder_name
 from slurmddp.config.option_types import unknown
 from slurmddp.errors import UsageError
 from slurmddp.exit_codes import DONE, FAILED
+from slurmddp.monitoring.logs.merge import last_lines_of_settings
 from slurmddp.runs import history, lookup
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import settings_of, submissions, submitted_at
-from slurmddp.text import quote_value
+from slurmddp.text import clean_line, quote_value
 
 _MOST_NAMED: Final = 10
+_MOST_BLANK: Final = 20
+"""Lines at the end of an output in which one is searched that is not blank."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,15 +62,26 @@ def results(run: RunDir) -> list[Result]:
     return [_read_result(RunDir(run.path / folder_name(values)), values) for values in settings(run)]
 
 
+def last_printed(run: RunDir) -> dict[RunDir, str]:
+    """Return the last line that rank 0 of each setting has printed and that is not blank; empty without one."""
+    found = last_lines_of_settings(lookup.find_all_jobs(run), _MOST_BLANK)
+    return {
+        setting: next(filter(None, (" ".join(clean_line(line.text).split()) for line in reversed(printed))), "")
+        for setting, printed in found.items()
+    }
+
+
 def ranked(found: list[Result], by: str, *, highest: bool) -> list[Result]:
     """Return the results with the best first: the lowest of that metric, or the highest.
 
-    Settings without it come behind, and settings that are not done last.
+    Settings without it come behind, and settings that are not done last. Without any metric the order is kept.
 
     Raises UsageError when no setting has logged it.
     """
     names = dict.fromkeys(name for result in found for name in result.metrics)
-    if names and by not in names:
+    if not names:
+        return found
+    if by not in names:
         raise unknown(by, names, "--by", what="metric")
     return sorted(found, key=lambda one: (not one.done, *_sort_key(one.metrics.get(by), highest=highest)))
 

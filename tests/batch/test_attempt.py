@@ -87,7 +87,12 @@ RECORDS = {
     "silent ranks are named": ({1: "76 rank 1 on n2: x"}, 1, 76, "1.out; no record of ranks 0,2-7"),
     "a torn record": ({0: ""}, 5, 5, "no rank left a record; the status is srun's"),
     "no record": ({}, 5, 5, "no rank left a record; the status is srun's"),
-    "srun is content, and the ranks never met": ({}, 0, 76, "the ranks never met; srun says why, above"),
+    "srun is content, and no rank has begun": (
+        {},
+        0,
+        76,
+        "no rank has begun; srun says why, above, unless the launch block of a template starts none",
+    ),
 }
 
 

@@ -529,7 +529,9 @@ def test_a_first_return_without_a_checkpoint_is_said_once(case, step):
         add_checkpoint(case.run, step)
     case.attempts = [says(LOST), says(LOST), says(DONE)]
     case.supervise()
-    said = [line for line in case.log if "no checkpoint of this run is known: COMMAND starts anew" in line]
+    said = [
+        line for line in case.log if "slurmddp knows no checkpoint of this run: COMMAND is started as before" in line
+    ]
     assert len(said) == (0 if step else 1)
 
 

@@ -66,6 +66,58 @@ def test_lines_with_errors_begin_with_file_and_line_number(logs):
     assert (none.returncode, none.stdout) == (0, b"") and b"no line that looks like an error" in none.stderr
 
 
+def test_the_errors_of_the_rank_that_failed_first_come_first(logs, run):
+    run.rank_log("7", "0.0", 0).write_bytes(b"2026-01-01T10:00:01Z ERROR a\n2026-01-01T10:00:03Z RuntimeError: peer\n")
+    run.rank_log("7", "0.0", 1).write_bytes(b"2026-01-01T10:00:02Z ValueError: boom\n")
+    run.rank_record("7", "0.0", 0).write_text("76 rank 0 on n1: RuntimeError: peer\n")
+
+    def shown(*words):
+        return [line.rpartition(b"Z ")[2] for line in logs("--errors", *words).stdout.splitlines()]
+
+    assert shown("--rank", "0", "--rank", "1") == [b"ERROR a", b"RuntimeError: peer", b"ValueError: boom"]
+    run.rank_record("7", "0.0", 1).write_text("77 rank 1 on n2: ValueError: boom\n")
+    assert shown() == [b"ValueError: boom", b"ERROR a", b"RuntimeError: peer"]
+    assert shown("-n", "2") == [b"ValueError: boom", b"RuntimeError: peer"], "a tail is the end by time"
+
+
+@pytest.fixture
+def sweep(run):
+    """Return a sweep of three settings: one restarted, one submitted again and waiting, one not started."""
+    made = RunDir(run.path.parent / "s")
+    made.create()
+    several = [{"lr": value} for value in ("1", "2", "3")]
+    append_record(made.submissions, {"job": "8", "time": "2026-01-02T09:00:00+00:00", "settings": several})
+    append_record(made.submissions, {"job": "9", "time": "2026-01-03T09:00:00+00:00", "settings": several[1:2]})
+    for value, task, attempt, text in (
+        ("1", "8_0", "0.0", "a\n"),
+        ("1", "8_0", "0.1", "b\nc"),
+        ("2", "8_1", "0.0", "d\n"),
+    ):
+        path = RunDir(made.path / f"lr={value}").rank_log(task, attempt, 0)
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    return made
+
+
+@pytest.mark.usefixtures("sweep")
+def test_of_a_sweep_it_is_the_last_lines_of_each_setting(logs):
+    shown = logs("s", "-n", "2")
+    assert (shown.stderr, shown.stdout) == (b"", b"==> s/lr=1 <==\nb\nc\n==> s/lr=2 <==\nd\n\n==> s/lr=3 <==\n")
+    assert logs("-n", "2").stdout == shown.stdout, "without a name, of the run that was submitted last"
+    assert logs("8", "-n", "1").stdout == b"==> s/lr=1 <==\nc\n==> s/lr=2 <==\nd\n\n==> s/lr=3 <==\n"
+
+
+@pytest.mark.usefixtures("sweep")
+@pytest.mark.parametrize("words", [["s"], ["s", "-f", "-n", "2"], ["s", "-n", "2", "--errors"], []])
+def test_of_a_sweep_without_a_number_of_lines_both_ways_are_told(logs, words):
+    refused = logs(*words)
+    assert (refused.returncode, refused.stdout) == (2, b"")
+    assert refused.stderr == (
+        b"Error: 's' is a sweep of 3 settings; name one, as in 's/lr=1'; for the last lines of each, type: "
+        b"slurmddp logs s -n 3\n"
+    )
+
+
 def test_json_has_one_object_per_line(logs, run):
     first, second = map(json.loads, logs("--json", "--rank", "0").stdout.splitlines())
     assert first == {

@@ -77,7 +77,7 @@ step 40, 1m5s old
 peer lost
 preempted\\x1b
 came back   once
-told by     squeue"""
+source      squeue"""
     for part in parts.splitlines():
         assert part in text
     assert "why         Priority; others come first; wait" in "\n".join(format_job(WAITING))

@@ -37,9 +37,7 @@ def test_before_it_is_up(name):
     ):
         result = _run(*command, "--name", name)
         assert result.returncode == 3
-        assert result.stderr == (
-            f"Error: sandbox '{name}' is not up; start it with: slurmddp sandbox up --name {name}\n"
-        )
+        assert result.stderr.startswith(f"Error: sandbox '{name}' is not up; ")
 
 
 def test_up_keeps_stdout_clean_and_says_how_to_go_on(name):
@@ -57,6 +55,17 @@ def test_env_points_a_shell_at_it(name):
     lines = _run("env", "--name", name).stdout
     shell = ["bash", "-c", f'{lines}\nsinfo -h -p gpu -o "%c %G"']
     assert subprocess.run(shell, capture_output=True, text=True, check=True).stdout == "3 gpu:2\n"
+
+
+def test_a_shell_that_uses_it_needs_no_name(name, monkeypatch):
+    shell = ["bash", "-c", f'{_run("env", "--name", name).stdout}\necho "$SLURM_CONF"']
+    shown = subprocess.run(shell, capture_output=True, text=True, check=True)
+    monkeypatch.setenv("SLURM_CONF", shown.stdout.strip())
+    assert _run("env").stdout == _run("env", "--name", name).stdout
+    assert json.loads(_run("status", "--json").stdout)["name"] == name
+    for command, state in (("kill", "off"), ("boot", "on"), ("disconnect", "disconnected"), ("reconnect", "connected")):
+        assert _run(command, "n1").stderr == f"n1 is {state}\n"
+    assert "job 5 has ended, or there was none" in _run("preempt", "5").stderr
 
 
 def test_status_names_nodes_daemons_and_logs(name):
@@ -106,7 +115,8 @@ def test_preempt(name):
 def test_down_and_down_again(name):
     assert _run("down", "--name", name).stderr == f"sandbox '{name}' is down\n"
     result = _run("down", "--name", name)
-    assert (result.returncode, result.stderr) == (0, f"sandbox '{name}' was not up\n")
+    assert result.returncode == 0
+    assert result.stderr.startswith(f"sandbox '{name}' was not up")
 
 
 def test_the_help_cuts_no_sentence():

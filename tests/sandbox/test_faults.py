@@ -68,7 +68,11 @@ def test_a_job_preempted_without_grace_comes_back_as_soon_as_it_may(beating, san
 @pytest.mark.parametrize("partition", ["gpu", "high", "short"])
 def test_a_job_that_nothing_preempts_is_refused_with_the_partitions_that_can(beating, sandbox, slurm, partition):
     job, _ = beating("-p", partition, "-N1")
-    with pytest.raises(ClusterError, match=f"in partition {partition}, .* submit it to one of: low nograce cancel"):
+    said = (
+        f"in partition {partition}, where no job can preempt it; submit it to one of: low nograce cancel, "
+        r"as in: slurmddp submit -p low \.\.\.$"
+    )
+    with pytest.raises(ClusterError, match=said):
         sandbox.preempt(job)
     assert slurm("squeue", "-h", "-o", "%i").split() == [job]
 
@@ -115,6 +119,13 @@ def test_whatever_the_shell_says_to_sbatch_is_not_the_urgent_jobs(beating, sandb
 def test_without_an_urgent_partition_nothing_is_preempted_and_the_message_says_how_to_make_one():
     with pytest.raises(ClusterError, match="has no partition 'high'; make one, as in: slurmddp sandbox up --partition"):
         preemption.check_preemptible("17", {"JobState": "RUNNING", "Partition": "p"}, {"p": {"PreemptMode": "REQUEUE"}})
+
+
+def test_where_no_partition_can_be_preempted_the_message_says_how_to_make_one():
+    off = {"PreemptMode": "OFF"}
+    said = "no job can preempt it; make a partition for it, as in: slurmddp sandbox up --partition low:nodes=0"
+    with pytest.raises(ClusterError, match=said):
+        preemption.check_preemptible("17", {"JobState": "RUNNING", "Partition": "p"}, {"p": off, "high": off})
 
 
 def test_an_urgent_job_asks_for_all_the_nodes_and_ends_at_once():

@@ -51,7 +51,7 @@ def test_a_job_is_cancelled_once_while_it_leaves(told):
     orders = told({"17": "COMPLETING"}, {"17": "COMPLETING"}, {"17": "CANCELLED"})
     done, said = cancelled(job("17"))
     assert (done, orders) == ([("17", "CANCELLED")], [["17"]])
-    assert said == ["waiting until job 17 can no longer be requeued; Ctrl-C leaves that to Slurm"]
+    assert said == ["waiting for the end of job 17; Ctrl-C ends only the waiting"]
 
 
 def test_who_cancelled_a_job_is_in_its_runs_events(told, tmp_path):

@@ -22,7 +22,7 @@ from slurmddp.runs import registry
 from slurmddp.runs.layout import RunDir, append_record, read_records
 from slurmddp.submission import sweep as submission
 from slurmddp.submission.sweep import SweepProgress
-from slurmddp.submission.sweep_results import find_sweep, ranked, results
+from slurmddp.submission.sweep_results import find_sweep, last_printed, ranked, results
 
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
 COUNTS = """\
@@ -99,7 +99,7 @@ def test_each_setting_is_done_whatever_happens_to_its_job(cli, sandbox, slurm, t
     (copy,) = (tmp_path / "jobs" / "s" / "code").iterdir()
     assert (copy / "counts").read_text() == COUNTS
     again = cli(*sweep(*OVER))
-    assert (again.stdout, again.stderr.splitlines()[0]) == ("", "10 settings: 10 done, 0 queued, 0 to submit")
+    assert (again.stdout, again.stderr.splitlines()[0]) == ("", "10 settings: 0 submitted, 10 done before")
     added = cli(*sweep("--set", "n=6..1", "--set", "last=30,40", "--hold", "--nodes=2"))
     more = added.stdout.strip()
     assert added.stderr.splitlines()[:2] == [
@@ -107,8 +107,10 @@ def test_each_setting_is_done_whatever_happens_to_its_job(cli, sandbox, slurm, t
         "n = 6, 5, 4, 3, 2, 1",
     ]
     assert added.stderr.endswith("; its results, once there are some: slurmddp sweep results s\n")
-    states = [line.split()[-1] for line in cli("sweep", "results", "s").stdout.splitlines()]
-    assert states == ["state", *["done"] * 10, *["pending"] * 2]
+    states = [line.split()[2] for line in cli("sweep", "results", "s").stdout.splitlines()]
+    assert states == ["step", *["done"] * 10, *["pending"] * 2]
+    tried = cli(*sweep("--set", "n=1..7", "--set", "last=30,40", "--dry-run")).stderr
+    assert "14 settings: 2 would be submitted, 10 done before, 2 queued\n" in tried
     third = json.loads(cli(*sweep("--set", "n=1..6", "--set", "last=30,40", "--json")).stdout)
     slurm("scancel", more)
     assert (third["jobs"], len(third["done"]), third["queued"]) == (
@@ -184,7 +186,8 @@ def test_what_is_more_than_one_array_may_have_are_several_without_a_common_limit
 def test_values_that_may_be_meant_otherwise_are_told(given, told):
     task = Task({"x": "1"}, JobSpec(job_name="x", command=("t.py",)))
     assert list(command._explain_values([given], [task])) == told
-    assert command._count_settings(SweepProgress(done=(), queued=(), missing=(task,))).startswith("1 setting: ")
+    missing = SweepProgress(done=(), queued=(), missing=(task,))
+    assert command._count_settings(missing, dry_run=False) == "1 setting: 1 submitted"
 
 
 @pytest.mark.parametrize(
@@ -270,3 +273,52 @@ def test_results_as_a_table_and_for_programs(cli):
     rows = list(csv.DictReader(io.StringIO(cli("sweep", "results", "s", "--csv").stdout)))
     assert (rows[0]["lr"], rows[0]["loss"], rows[0]["lr logged"], rows[2]["loss"]) == ("2", "0.25", "0.1", "nan")
     assert json.loads(cli("sweep", "results", "s", "--json").stdout)[2]["metrics"]["loss"] == "nan"
+
+
+@pytest.fixture
+def printed(tmp_path):
+    """Return a sweep that logs no metric: one failed after a restart, one done, one submitted again, one waiting."""
+    run = RunDir(tmp_path / "jobs" / "p")
+    run.create()
+    several = [{"lr": value} for value in "1234"]
+    append_record(run.submissions, {"job": "7", "settings": several})
+    append_record(run.submissions, {"job": "8", "settings": several[2:3]})
+    texts = (
+        ("1", "0.0", "stopped\n"),
+        ("1", "0.1", "x" * 90 + "\n"),
+        ("2", "0.0", "1%\r\x1b[1mloss\t0.5\x1b[0m\n\n \n"),
+    )
+    for value, attempt, text in (*texts, ("3", "0.0", "loss 0.25")):
+        path = RunDir(run.path / f"lr={value}").rank_log(f"7_{int(value) - 1}", attempt, 0)
+        path.parent.mkdir(parents=True)
+        path.write_text(text)
+    for value, status in (("1", 77), ("2", 0)):
+        end = {"time": 2.0, "event": "end", "job": f"7_{int(value) - 1}", "attempt": "0.1", "rank": 0, "host": "n1"}
+        append_record(RunDir(run.path / f"lr={value}").events, {**end, "status": status, "reason": "x"})
+    return run
+
+
+@pytest.mark.usefixtures("printed")
+def test_without_a_metric_results_have_the_last_line_of_each_setting_in_their_order(cli):
+    shown = cli("sweep", "results", "p")
+    assert [line.split() for line in shown.stdout.splitlines()] == [
+        ["lr", "step", "state", "last", "line", "of", "rank", "0"],
+        ["1", "failed", "x" * 90],
+        ["2", "done", "loss", "0.5"],
+        ["3", "not", "started", "loss", "0.25"],
+        ["4", "not", "started"],
+    ]
+    assert shown.stderr == (
+        "no setting has logged a metric; to be ranked, a script calls `run.log(loss=...)`, as the one that "
+        "`slurmddp init --example steps` writes\n"
+    )
+    found = json.loads(cli("sweep", "results", "p", "--json").stdout)
+    assert [one["last_line"] for one in found] == ["x" * 90, "loss 0.5", "loss 0.25", None]
+
+
+def test_on_a_terminal_only_the_last_line_is_shortened(printed, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    for columns, width in ((60, 60), (10, len("lr  step  state        last line of rank 0"))):
+        monkeypatch.setenv("COLUMNS", str(columns))
+        table = command._format_results(results(printed), "loss", {}, last_printed(printed))
+        assert [max(map(len, table)), table[1][-5:], table[2].split()[1:]] == [width, "xx...", ["done", "loss", "0.5"]]

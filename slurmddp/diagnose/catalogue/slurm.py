@@ -80,6 +80,16 @@ RULES: Final = (
         what="the job inherited variables of another job that contradict its own",
         advice="submit from a fresh shell and not inside a job, or `unset $(env | grep -oE '^S(LURM|BATCH)_[A-Z_]+')`",
     ),
+    line_rule(
+        key="ranks-not-started",
+        pattern=r"ended with status 76: no rank has begun",
+        example="2026-01-05T10:00:00+0000 slurmddp: job 17, attempt 0.0, ended with status 76: no rank has begun; srun "
+        "says why, above, unless the launch block of a template starts none",
+        what="no rank was started: srun could not start them, or the block `launch` of a --template starts none",
+        advice="read the batch script's output: `slurmddp logs`; in a template keep super() in the block launch",
+        role="symptom",
+        sure="likely",
+    ),
     _launch_failed(
         pattern=r"Task launch for \S+ failed on node (?P<host>\S+): (?P<why>.+)",
         example="srun: error: Task launch for StepId=17.0 failed on node n2: Invalid job credential",

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -22,6 +22,8 @@ from slurmddp.errors import UsageError
 from slurmddp.monitoring.logs import log_files
 from slurmddp.monitoring.logs.log_files import Source
 from slurmddp.monitoring.logs.tail import READ_BYTES, GrowingFile, file_size, start_of_tail
+from slurmddp.runs import lookup
+from slurmddp.runs.exit_records import read_decisive_record
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.supervisor_records import LogPart, log_parts, read_supervision
 from slurmddp.runs.timestamps import TimestampReader
@@ -72,6 +74,8 @@ class Selection:
     """Whether it is wanted on which host each rank ran, which costs a look at all events."""
     chosen: Callable[[Path, bytes], bool] | None = None
     """Returns whether a line is wanted; called for each line of a file in order. None for all lines."""
+    failed_first: bool = False
+    """Whether the lines of the rank that failed first come before all others of its attempt."""
     ends: Mapping[Path, int] | None = None
     """Where to stop in each file; None for its end as it is found."""
 
@@ -122,6 +126,16 @@ def lines(wanted: Selection, tail: int | None = None) -> Iterator[Line]:
     return iter(_last_lines(wanted, attempts, tail))
 
 
+def last_lines_of_settings(sweep: lookup.Target, count: int) -> dict[RunDir, list[Line]]:
+    """Return the last lines of rank 0 of each setting of a sweep, in the newest attempt of its newest job with one."""
+    found: dict[RunDir, list[Line]] = {}
+    for job_id, run in lookup.tasks(sweep.run).items() if sweep.run else ():
+        if JobRef.parse(job_id).array_id in sweep.jobs:
+            wanted = Selection(run=run, job_id=job_id, batch=False, hosts=False)
+            found[run] = [*lines(wanted, count)] if wanted.attempts() else found.get(run, [])
+    return found
+
+
 def last(found: Iterable[Line], count: int | None) -> Iterable[Line]:
     """Return the last `count` lines, or all for None."""
     return found if count is None else deque(found, maxlen=count)
@@ -148,11 +162,17 @@ def _attempt_lines(wanted: Selection, attempt: str, tail: int | None) -> Iterato
     streams = [_rank_lines(source, _read(wanted, source, block, tail), wanted) for source in found]
     if wanted.batch:
         streams.append(_batch_lines(wanted, attempt, tail))
-    return (line for _, line in heapq.merge(*streams, key=_sort_key))
+    record = read_decisive_record(wanted.run.attempt(wanted.job_id, attempt)) if wanted.failed_first else None
+    key = partial(_failed_first_key, record.rank) if record and record.failed else _sort_key
+    return (line for _, line in heapq.merge(*streams, key=key))
 
 
 def _sort_key(timed: _Timed) -> tuple[float, tuple[bool, bool, int]]:
     return timed[0], timed[1].source.order
+
+
+def _failed_first_key(failed: int, timed: _Timed) -> tuple[bool, tuple[float, tuple[bool, bool, int]]]:
+    return timed[1].source.rank != failed, _sort_key(timed)
 
 
 def _rank_lines(source: Source, rows: Iterable["_Row"], wanted: Selection) -> Iterator[_Timed]:

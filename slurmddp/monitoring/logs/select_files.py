@@ -11,39 +11,36 @@ from slurmddp.slurm.job_info import JobRef, is_job_id
 from slurmddp.text import quote_value
 
 
-def find_job(word: str | None, runs_dir: str) -> tuple[RunDir, str]:
-    """Return the run and the job that a word names; of a run, its newest job with output.
+def find_target(word: str | None, runs_dir: str) -> lookup.Target:
+    """Return what a word names: a run, a whole sweep, or a job, which may be of no run here.
 
     Without a word it is the run that was submitted last, or the last run on this machine when none was submitted.
-    Raises UsageError when there is none, or when it is a whole array.
+    Raises UsageError when there is none.
     """
-    run, jobs = _find_run_and_jobs(word, runs_dir)
-    return run, _newest_with_output(run, jobs)
+    return _find_newest(runs_dir) if word is None else lookup.find([word], runs_dir, local=True)[0]
 
 
 def find_run(word: str | None, runs_dir: str) -> RunDir:
-    """Return the run that a word names, as `find_job`; also one that `slurmddp` did not submit, if it has events."""
+    """Return the one run that a word names; also one that `slurmddp` did not submit, if it has events.
+
+    Raises UsageError as `find_target` does, for a sweep of several settings, and for a job of no run here.
+    """
     if word is not None:
         run = RunDir.named("." if "/" in word else runs_dir, word)
         if run.events.is_file() and not run.submissions.is_file():
             return run
-    return _find_run_and_jobs(word, runs_dir)[0]
-
-
-def _find_run_and_jobs(word: str | None, runs_dir: str) -> tuple[RunDir, tuple[str, ...]]:
-    found = _find_newest(runs_dir) if word is None else lookup.find_one(word, runs_dir, local=True)
+    found = lookup.require_one(find_target(word, runs_dir), word or "")
     if found.run is None:
         raise UsageError(f"job {quote_value(found.name)} is of no run in {runs_dir}; --runs-dir names another folder")
-    return found.run, found.jobs
+    return found.run
 
 
 def _find_newest(runs_dir: str) -> lookup.Target:
-    """Return the run that was submitted last; the last run on this machine if none was submitted."""
     known = [target for target in lookup.find([], runs_dir, local=True) if target.jobs]
     if not known:
         hint = hint_elsewhere() or "--runs-dir names another folder"
         raise UsageError(f"nothing was submitted in {runs_dir} yet; {hint}")
-    return lookup.require_one(max(known, key=lambda target: (submission_time(target), target.jobs[-1])))
+    return max(known, key=lambda target: (submission_time(target), target.jobs[-1]))
 
 
 def next_job(word: str | None, run: RunDir, job_id: str) -> str:
@@ -54,8 +51,11 @@ def next_job(word: str | None, run: RunDir, job_id: str) -> str:
     return next(later, "") if job_id in later else ""
 
 
-def _newest_with_output(run: RunDir, jobs: Sequence[str]) -> str:
-    """Return the newest job that has printed something, else that of the last submission which starts first."""
+def newest_with_output(run: RunDir, jobs: Sequence[str]) -> str:
+    """Return the newest job that has printed something, else that of the last submission which starts first.
+
+    Raises UsageError when it is a whole array.
+    """
     for job_id in reversed(jobs):
         if tasks := _tasks_with_output(run, job_id):
             raise UsageError(f"job {job_id} is an array; give one task of it, as in {tasks[-1]}")

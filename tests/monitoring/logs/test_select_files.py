@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from slurmddp.errors import UsageError
-from slurmddp.monitoring.logs.select_files import find_job, next_job
+from slurmddp.monitoring.logs.select_files import find_run, find_target, newest_with_output, next_job
 from slurmddp.runs import registry
 from slurmddp.runs.layout import RunDir
 
@@ -26,8 +26,8 @@ def submit(name, job, time, *, prints=True, task="", after=None):
 
 
 def meant(word=None):
-    run, job_id = find_job(word, "jobs")
-    return run.path.name, job_id
+    found = find_target(word, "jobs")
+    return found.run.path.name, newest_with_output(found.run, found.jobs)
 
 
 def test_no_word_means_the_run_that_was_submitted_last():
@@ -59,7 +59,7 @@ def test_an_array_is_no_one_job():
 
 def test_a_job_of_no_run_here_has_no_output_here():
     with pytest.raises(UsageError, match="job '99' is of no run in jobs; --runs-dir"):
-        meant("99")
+        find_run("99", "jobs")
 
 
 def test_an_empty_word_names_no_run():
@@ -89,7 +89,7 @@ def test_a_run_of_this_machine_alone_has_output_too():
 def test_a_run_goes_on_in_its_next_job_and_a_job_that_was_named_does_not():
     for job in ("5", "7", "9"):
         submit("a", job, "2026-01-01T00:00:00+00:00")
-    run, _ = find_job("a", "jobs")
+    run = find_run("a", "jobs")
     assert [next_job("a", run, job) for job in ("5", "7", "9", "11")] == ["7", "9", "", ""]
     assert (next_job(None, run, "5"), next_job("5", run, "5")) == ("7", "")
 
