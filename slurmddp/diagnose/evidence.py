@@ -23,6 +23,7 @@ from slurmddp.diagnose.rule_types import Line, Observation, Rule
 from slurmddp.diagnose.tracebacks import (
     MOST_AFTER_FATAL,
     OUTLIVED_LINES,
+    drop_ignored,
     find_fatal_tracebacks,
     is_ordinary,
     join_message,
@@ -171,7 +172,7 @@ def observe_tracebacks(
     lines: Sequence[LogLine], *, rank: int | None, host: str = "", caught: Container[str] = ()
 ) -> Iterator[Observation]:
     """Yield an observation for each fatal traceback, without those of the exceptions that were `caught`."""
-    for traceback in find_fatal_tracebacks(lines):
+    for traceback in find_fatal_tracebacks(drop_ignored(lines)):
         if traceback.exceptions[-1].text in caught:
             continue
         match = find_exception_rule([line.text for line in traceback.exceptions])
@@ -221,6 +222,7 @@ def observe_last_words(lines: Sequence[LogLine], *, has_ended: bool = False) -> 
     They are symptoms: nothing shows that they ended the program. Unless the program `has_ended` badly, they count only
     if it does not go on, and the warning of a library not at all.
     """
+    lines = drop_ignored(lines)
     found: dict[str, Observation] = {}
     for line, after in _last_words([join_message(lines, index) for index in range(len(lines))]):
         for text in _phrases(line.text):

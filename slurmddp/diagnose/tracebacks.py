@@ -25,6 +25,7 @@ _BROKEN_AT: Final = 55
 _GOES_ON: Final = re.compile(r" {1,2}(?!File \")[A-Z][a-z]+ \w+ ")
 """A sentence below the line of an exception, indented less than source is."""
 _MOST_MESSAGE_LINES: Final = 4
+_IGNORED: Final = "Exception ignored "
 _LINKS: Final = (
     "The above exception was the direct cause of the following exception:",
     "During handling of the above exception, another exception occurred:",
@@ -58,6 +59,27 @@ class Traceback:
     """Where the last exception left the program's own code; None if that is not known."""
     lines_after: int = 0
     """How many ordinary lines came after it: a program that goes on has caught the exception."""
+
+
+def drop_ignored(lines: Sequence[LogLine]) -> Sequence[LogLine]:
+    """Return the lines without the tracebacks of exceptions that Python ignored, which a destructor raises."""
+    kept: list[LogLine] = []
+    index = 0
+    while index < len(lines):
+        if lines[index].text.startswith(_IGNORED):
+            index = _end_of_ignored(lines, index)
+        else:
+            kept.append(lines[index])
+        index += 1
+    return kept
+
+
+def _end_of_ignored(lines: Sequence[LogLine], start: int) -> int:
+    """Return the index of the exception that follows the line at `start`; that line's own if there is none."""
+    for index, line in enumerate(lines[start : start + _MOST_FRAME_LINES], start):
+        if line.text.endswith(HEADER):
+            return _find_exception(lines, index + 1) or index
+    return start
 
 
 def find_tracebacks(lines: Sequence[LogLine]) -> list[Traceback]:

@@ -268,6 +268,21 @@ def test_an_exception_that_a_job_outlived_is_no_cause_while_it_goes_on():
     assert judge((text + "srun: error: n1: task 0: Exited with exit code 1\n").encode()).cause == "exception"
 
 
+IGNORED = """step 9 loss 0.1
+Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__ at 0x7f2b1c4d8a60>
+Traceback (most recent call last):
+  File "/opt/torch/utils/data/dataloader.py", line 1101, in __del__
+    w.join(timeout=5)
+AssertionError: can only join a child process
+"""
+
+
+def test_an_exception_that_python_ignored_is_no_cause():
+    assert judge(IGNORED.encode()).cause == "unknown"
+    raised = IGNORED + IGNORED.partition("__del__ at 0x7f2b1c4d8a60>\n")[2]
+    assert judge(raised.encode()).cause == "exception"
+
+
 OOM_KILL = "slurmstepd: error: Detected 1 oom_kill event in StepId=17.0. Some of the step tasks have been OOM Killed.\n"
 
 

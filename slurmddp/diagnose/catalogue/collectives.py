@@ -139,8 +139,9 @@ RULES: Final = (
         example="RuntimeError: [enforce fail at ../third_party/gloo/gloo/transport/tcp/pair.cc:446] "
         "op.preamble.length <= "
         "op.nbytes. 8 vs 4",
-        what="ranks gave a collective tensors of different sizes or types: {sizes}",
-        advice="print shape and dtype on each rank before it; look for data or code that depends on the rank",
+        what="ranks gave a collective tensors of different sizes or types ({sizes}), or entered different collectives",
+        advice="print shape and dtype on each rank before it; look for data or code that depends on the rank, and for "
+        "a rank that runs out of batches sooner",
     ),
     _shape_mismatch(
         pattern=r"\[(?P<rank>\d+)\]: params\[(?P<index>\d+)\] in this process with sizes (?P<sizes>\[[^]]*\]) "
@@ -233,6 +234,13 @@ RULES: Final = (
         "model.enable_input_require_grads()",
     ),
     _autograd(
+        pattern=r"No inf checks were recorded for this optimizer",
+        example="AssertionError: No inf checks were recorded for this optimizer.",
+        what="no parameter of the optimizer has a gradient: the losses were skipped (as those that are nan are), or "
+        "none of its parameters was used",
+        advice="look for losses of nan above; check requires_grad, and that the optimizer has the model's parameters",
+    ),
+    _autograd(
         pattern=r"CheckpointError: torch\.utils\.checkpoint: (?P<why>.+)",
         example="torch.utils.checkpoint.CheckpointError: torch.utils.checkpoint: A different number of tensors was "
         "saved during the original forward and recomputation.",
@@ -250,6 +258,15 @@ RULES: Final = (
         example="Exception: Current loss scale already at minimum - cannot decrease scale anymore. Exiting run.",
         what=_LOSS_SCALE,
         advice="train with bfloat16, or use a lower learning rate",
+    ),
+    _not_finite(
+        pattern=r"OVERFLOW!.* Attempted loss scale: (?P<scale>[\d.]+), reducing to (?P=scale)(?![\d.]*\d)",
+        example="[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 1, reducing to 1",
+        what=f"{_LOSS_SCALE}; every step is skipped",
+        advice="train with bfloat16, or use a lower learning rate",
+        place="line",
+        role="symptom",
+        sure="likely",
     ),
     _not_finite(
         pattern=r"FloatingPointError: Minimum loss scale reached",

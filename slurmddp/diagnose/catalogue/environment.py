@@ -165,6 +165,20 @@ RULES: Final = (
         advice="install the triton that torch asks for: `pip check` names it",
     ),
     _compile(
+        pattern=r"nvcc fatal +: (?P<why>.+)",
+        example="nvcc fatal   : Unsupported gpu architecture 'compute_86'",
+        what="nvcc cannot compile for this GPU or with these options: {why}",
+        advice="load a CUDA toolkit that knows the GPU, or set TORCH_CUDA_ARCH_LIST; `nvcc --version` names it",
+        place="line",
+    ),
+    _compile(
+        pattern=r"LLVM ERROR: (?P<why>.+)|(?P<how>Failed to translate TritonGPU to LLVM IR.*)",
+        example="LLVM ERROR: Failed to translate TritonGPU to LLVM IR.",
+        what="the compiler of Triton or torch.compile failed: {why}{how}",
+        advice="export TORCH_COMPILE_DISABLE=1 and submit it again; install the triton that torch asks for",
+        place="line",
+    ),
+    _compile(
         pattern=r"CalledProcessError: Command .{0,3}(?P<compiler>[\w./-]*(?:gcc|[gc]\+\+|/cc|clang|nvcc|ninja|"
         r"hipcc|ptxas|cmake)"
         r"[\d.-]*)\b(?P<library>(?=.*-lcuda\b)?)",
@@ -173,6 +187,17 @@ RULES: Final = (
         what="{compiler} failed to compile or link, for an extension, Triton or torch.compile: its lines above say why",
         advice="the node needs the compiler, Python's headers, CUDA's and libcuda.so: load the modules of gcc and "
         "CUDA; build an extension once before the job",
+    ),
+    line_rule(
+        key="library-missing",
+        pattern=r"Could not (?:load bitsandbytes native library: |find the bitsandbytes CUDA binary at )"
+        r"(?P<library>[^:]+)",
+        example="Could not load bitsandbytes native library: /opt/bitsandbytes/libbitsandbytes_cpu.so: cannot open "
+        "shared object file: No such file or directory",
+        what="bitsandbytes has no library that was built for this CUDA: {library}",
+        advice="install bitsandbytes from its wheel, or build it; unset BNB_CUDA_VERSION",
+        role="symptom",
+        sure="likely",
     ),
     _compile(
         pattern=r"Ninja is required to load C\+\+ extensions|Error building extension '(?P<name>[^']+)",

@@ -115,6 +115,14 @@ RULES: Final = (
         advice="run `ulimit -f unlimited` before sbatch, or write a checkpoint in several files",
     ),
     Rule(
+        key="stale-file",
+        pattern=r"^FileNotFoundError: .*[/.](?:triton/cache|torchinductor_\w+)/",
+        example="FileNotFoundError: [Errno 2] No such file or directory: '/home/me/.triton/cache/ab/cd.ttir.tmp.pid_9'",
+        what="a file of a compile cache is gone: ranks that share the cache compile at the same time",
+        advice="keep the caches on the node: export TRITON_CACHE_DIR=$TMPDIR TORCHINDUCTOR_CACHE_DIR=$TMPDIR",
+        again=True,
+    ),
+    Rule(
         key="file-missing",
         pattern=r"^FileNotFoundError: \[Errno 2\] No such file or directory: (?P<path>.+)",
         example="FileNotFoundError: [Errno 2] No such file or directory: '/data/train.csv'",

@@ -224,7 +224,7 @@ LAST_WORDS: Final = (
         key="last-words",
         pattern=r"^ *what\(\): +(?P<text>.+)|^terminate called after throwing an instance of "
         r"'(?P<kind>[^']+)'|"
-        r"(?:^|[\s\]|:])\[?(?:(?i:fatal(?: error)?|critical|panic(?:ked)?)|[Ee]rror|ERROR)"
+        r"(?:^|[\s\]|:])\[?(?!fatal: not a git)(?:(?i:fatal(?: error)?|critical|panic(?:ked)?)|[Ee]rror|ERROR)"
         r"(?:\]|\b)(?: ?[:!-]+ *|(?<=ERROR) |(?<=FATAL) |(?<=\]) )(?P<why>[^\s\d].+)",
         example="[worker 3] FATAL: the parameter server has gone away",
         what="its last words are: {text}{kind}{why}",
