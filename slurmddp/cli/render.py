@@ -29,7 +29,7 @@ def render(job_file: Path | None, words: tuple[str, ...], *, explain: bool, **pa
     if (Path(request.resolved.spec.runs_dir) / request.resolved.spec.job_name).exists():
         from slurmddp.submission.choose_run import choose_run
 
-        request = choose_run(request, os.environ, notice=lambda _: None, ask=lambda _: None)
+        request = choose_run(request, os.environ, notice=print_message, ask=lambda _: None)
     write_bytes(sys.stdout, build_script(request.resolved.spec, array=request.array))
     if explain:
         for line in request.explained():

@@ -160,18 +160,20 @@ for _former_name, _command in (("cut", "disconnect"), ("heal", "reconnect")):
 
 @sandbox.command(short_help="Let a job of higher priority preempt a running job.")
 @_name
-@click.argument("word", metavar="JOBID|RUN")
-def preempt(name: str, word: str) -> None:
+@click.argument("word", metavar="[JOBID|RUN]", required=False)
+def preempt(name: str, word: str | None) -> None:
     """Preempt a job by one of higher priority; return when Slurm has begun to preempt it.
 
-    The other job ends as soon as it has the nodes. Jobs can be preempted in the partitions low (10 s of grace time),
-    nograce, and cancel (Slurm does not requeue the job).
+    Without a name it is the job of the run that was submitted last. The other job ends as soon as it has the nodes.
+    Jobs can be preempted in the partitions low (10 s of grace time), nograce, and cancel (Slurm does not requeue the
+    job).
     """
     from slurmddp.cli.job_command import default_runs_dir
-    from slurmddp.runs.lookup import find_one
+    from slurmddp.monitoring.logs.select_files import find_target
+    from slurmddp.runs.lookup import require_one
 
-    job_id = find_one(word, default_runs_dir()).jobs[-1]
-    _running(name, word).preempt(job_id)
+    job_id = require_one(find_target(word, default_runs_dir()), word or "").jobs[-1]
+    _running(name, *filter(None, [word])).preempt(job_id)
     click.echo(f"job {job_id} is preempted", err=True)
 
 

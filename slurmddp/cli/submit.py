@@ -111,7 +111,8 @@ def submit(  # noqa: PLR0913 - an argument for each option
     ):
         print_message(
             f"if a preemption or a lost node stops it, {spec.command[0]} is started again with the same arguments: it "
-            "must find its own checkpoint; if it needs another argument for that, give --resume-args"
+            "must find its own checkpoint, as in $SLURMDDP_CHECKPOINT_DIR; if it needs another argument for that, give "
+            "--resume-args"
         )
     return _wait(job, _result(job), show=follow, as_json=as_json) if waits else 0
 

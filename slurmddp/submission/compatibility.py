@@ -36,7 +36,14 @@ def has_begun(run: RunDir) -> bool:
 
 
 def find_change(run: RunDir, resolved: Resolved) -> str:
-    """Return how the program differs from that of the run; empty when it does not, and for a run without a job."""
+    """Return how the program differs from that of the run; empty when it does not, and for a run without a job.
+
+    The program of a job whose script was passed to sbatch directly is not known, unless it was that of the last job.
+    """
+    *before_last, last = submissions(run) or [{}]
+    submitted = next((record.get("sha256") for record in reversed(before_last) if not record.get("by_hand")), None)
+    if last.get("by_hand") and last.get("sha256") != submitted:
+        return f"another command, that of job {last['job']}, whose script was passed to sbatch directly"
     if not run.spec.exists():
         return ""
     before = _program(dict(read_job_file(run.spec).table))

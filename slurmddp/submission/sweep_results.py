@@ -13,6 +13,7 @@ from slurmddp.exit_codes import DONE, FAILED
 from slurmddp.monitoring.logs.merge import last_lines_of_settings
 from slurmddp.runs import history, lookup
 from slurmddp.runs.layout import RunDir
+from slurmddp.runs.registry import hint_elsewhere
 from slurmddp.runs.submissions import settings_of, submissions, submitted_at
 from slurmddp.text import clean_line, quote_value
 
@@ -48,7 +49,7 @@ def find_sweep(name: str | None, runs_dir: str) -> RunDir:
         return max(known, key=submitted_at)
     said = f"{quote_value(name)} is no sweep" if name else f"there is no sweep in {runs_dir}"
     names = ", ".join(run.path.name for run in known[:_MOST_NAMED])
-    here = f"there {'is' if len(known) == 1 else 'are'} {names}" if names else ""
+    here = f"there {'is' if len(known) == 1 else 'are'} {names}" if names else hint_elsewhere()
     raise UsageError(f"{said}; {here or '`slurmddp sweep --set KEY=VALUE,... COMMAND` makes one'}")
 
 

@@ -101,6 +101,11 @@ def test_the_former_names_of_commands_work_and_are_hidden():
         assert help_text in _run(name, "--help").stdout
 
 
+def test_preempt_without_a_name_means_the_run_that_was_submitted_last(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "nothing was submitted in jobs yet" in _run("preempt").stderr
+
+
 def test_preempt(name):
     shell = f'{_run("env", "--name", name).stdout}\nsbatch --parsable -p low -o /dev/null --wrap "sleep 99"'
     job = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, check=True).stdout.strip()

@@ -10,6 +10,7 @@ from polling import ASK_SLURM_S, until
 
 from slurmddp import cli
 from slurmddp.runs.layout import RunDir
+from slurmddp.runs.submissions import record_direct_submission
 
 
 @pytest.fixture
@@ -65,6 +66,20 @@ def test_another_argument_is_another_run_and_the_same_one_finds_its_run_again(su
     assert sorted(path.name for path in Path("jobs").iterdir() if path.is_dir()) == ["train", "train-2"]
 
 
+def test_a_job_whose_script_was_passed_to_sbatch_may_have_another_program(submit, slurm, wait_for_job):
+    submit("--lr", "0.1")
+    run = RunDir(Path.cwd() / "jobs" / "train")
+    known = json.loads(run.submissions.read_text())["sha256"]
+    gone(slurm, wait_for_job, pretend("train", step=5))
+    record_direct_submission(run, "4000000", time="2026-01-05T10:00:00+00:00", sha256="0" * 64)
+    mixed = submit("--lr", "0.1", status=2)
+    assert "was started with another command, that of job 4000000, whose script was passed to sbatch" in mixed.err
+    assert "type --continue to go on from there" in mixed.err
+    run.submissions.write_text(run.submissions.read_text().splitlines()[0] + "\n")
+    record_direct_submission(run, "4000000", time="2026-01-05T10:00:00+00:00", sha256=known)
+    assert "run train continues from the checkpoint of step 5" in submit("--lr", "0.1").err
+
+
 def test_a_sweep_of_the_same_script_says_what_has_its_name_and_an_error_comes_alone(submit, slurm, capfd):
     submit()
     cli._run(["sweep", "--ntasks-per-node=1", "--hold", "--set", "lr=1", "train.py", "{lr}"])
@@ -74,7 +89,7 @@ def test_a_sweep_of_the_same_script_says_what_has_its_name_and_an_error_comes_al
     assert "--nodes 99" in submit("--lr", "9", status=3, options=["--nodes=99"]).err.splitlines()[0]
     assert cli._run(["render", "--ntasks-per-node=1", "train.py", "--lr", "9"]) == 0
     printed = capfd.readouterr()
-    assert ("--job-name=train-3" in printed.out, printed.err) == (True, "")
+    assert "--job-name=train-3" in printed.out and printed.err.endswith("; this is run train-3\n")
 
 
 def slurm_partition(slurm):

@@ -260,7 +260,7 @@ RULES: Final = (
         advice="train with bfloat16, or use a lower learning rate",
     ),
     _not_finite(
-        pattern=r"OVERFLOW!.* Attempted loss scale: (?P<scale>[\d.]+), reducing to (?P=scale)(?![\d.]*\d)",
+        pattern=r"OVERFLOW!.* Attempted loss scale: 1(?:\.0)?, reducing to 1\b",
         example="[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 1, reducing to 1",
         what=f"{_LOSS_SCALE}; every step is skipped",
         advice="train with bfloat16, or use a lower learning rate",
