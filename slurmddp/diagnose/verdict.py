@@ -29,6 +29,8 @@ _WAITED: Final = frozenset({"collective-timeout", "rank-missing", "mesh-failed"}
 """What ranks print that waited for another one."""
 _VAGUE: Final = frozenset({"nccl-failed", "gave-up"})
 """Symptoms that count only if there is no other symptom."""
+_OUT_OF_MEMORY: Final = "out-of-memory"
+"""The kernel killed a process: the others raise exceptions that say no more than that they lost it."""
 _LATER_ENDS: Final = frozenset({"time-limit", "preempted", "node-lost", "controller-silent"})
 """Ends of a job that had set up its shell and was submitted: these may have failed, and did not end it."""
 _REASONS: Final = frozenset({"time-limit", "preempted", "node-lost"})
@@ -119,6 +121,8 @@ def _judge_causes(evidence: Evidence) -> Diagnosis | None:
         causes = [seen for seen in causes if seen.rule.key not in ("shell-setup", "submission-options")]
     if any(seen.rule.key in _REASONS for seen in causes):
         causes = [seen for seen in causes if seen.rule.key != "cancelled"]
+    if any(seen.rule.key == _OUT_OF_MEMORY for seen in causes):
+        causes = [seen for seen in causes if not (seen.rule.general and seen.rule.place == "exception")]
     specific = [seen for seen in causes if not (seen.rule.general and seen.rule.sure == "likely")]
     first = _find_root_cause(evidence, specific or causes) or _find_earliest(specific or causes)
     return _diagnose_observation(evidence, first) if first else None

@@ -273,7 +273,7 @@ Exception ignored in: <function _MultiProcessingDataLoaderIter.__del__ at 0x7f2b
 Traceback (most recent call last):
   File "/opt/torch/utils/data/dataloader.py", line 1101, in __del__
     w.join(timeout=5)
-AssertionError: can only join a child process
+ValueError: this process is closed
 """
 
 

@@ -18,6 +18,13 @@ RULES: Final = (
         "[127.0.0.1]:41003",
         what="lost its peer",
     ),
+    _consequence(
+        key="destructor",
+        pattern=r"AssertionError: can only (?:test|join) a child process",
+        example="AssertionError: can only test a child process",
+        what="a data loader was cleaned up in another process than its own, which changes nothing",
+        place="exception",
+    ),
     _repeatable_consequence(
         key="aborted",
         pattern=r"(?i:nccl communicator was aborted)|Horovod has been shut down|ncclRemoteError|Some NCCL operations "

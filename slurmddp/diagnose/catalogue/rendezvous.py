@@ -119,6 +119,14 @@ RULES: Final = (
         place="line",
     ),
     _head_unreachable(
+        pattern=r"\[E.*\] The client socket has failed to connect to any network address of \((?P<head>[^,]+), "
+        r"(?P<port>\d+)\)",
+        example="[E socket.cpp:7] [c10d] The client socket has failed to connect to any network address of (n1, 295).",
+        what="the head {head} could not be reached at port {port}: it is late, dead or blocked, or its name is wrong",
+        place="line",
+        general=True,
+    ),
+    _head_unreachable(
         pattern=r"connect\(\) timed out\. Original timeout was (?P<limit>\d+) ms",
         example="RuntimeError: connect() timed out. Original timeout was 60000 ms.",
         what="the head could not be reached within {limit} ms: it is late, dead or blocked, or its name is wrong",
@@ -181,9 +189,10 @@ RULES: Final = (
     line_rule(
         key="remote-start",
         pattern=r"ssh: connect to host (?P<host>\S+) port \d+: (?P<why>.+)|(?P<key>Host key verification failed)|"
+        r"Command '(?P<login>ssh [^']*)' returned non-zero exit status 255|"
         r"(?P<denied>Permission denied \(publickey.*)",
         example="ssh: connect to host 192.168.0.119 port 12345: Connection refused",
-        what="the launcher could not start ranks on a node by ssh: {why}{key}{denied}",
+        what="the launcher could not start ranks on a node by ssh: {why}{key}{denied}{login}",
         advice="`ssh NODE true` must work without a password; or start the ranks by srun, which needs no ssh",
         again=None,
     ),
@@ -243,6 +252,16 @@ RULES: Final = (
         example="torch.distributed.DistStoreError: wait timeout after 60000ms, keys: /default_pg/0//cpu//0/2",
         what="rank {rank} never published its address: it left, or ranks disagree on the world size",
         advice="compare RANK and WORLD_SIZE of all ranks",
+    ),
+    line_rule(
+        key="no-route",
+        pattern=r"NCCL WARN .*[Cc]onnect to (?P<peer>[^\s<]+).*(?P<why>No route to host|Network is unreachable)",
+        example="n1:610:640 [0] include/socket.h:409 NCCL WARN Net : Connect to 10.0.0.2<41877> failed : No route to "
+        "host",
+        what="NCCL found no way to {peer} ({why}): a wrong network interface, a firewall, or a node that is down",
+        advice="`ip -br addr` on both nodes prints the networks; NCCL_SOCKET_IFNAME chooses one",
+        again=None,
+        sure="likely",
     ),
     _symptom(
         key="no-route",
