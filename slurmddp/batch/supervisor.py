@@ -260,6 +260,7 @@ class Supervisor:
         if self.options.reset is not None and (aside := attempts.reset_run(self.job.run, self.options.reset)):
             self.say(f"started over; the earlier state of the run is in {aside}")
         attempts.make_folder(self.job.run.attempt(self.job.job_id, self.attempt))
+        self.job.run.checkpoints.mkdir(exist_ok=True)  # a program of one's own saves there
 
     def _take_ownership(self) -> None:
         self.owner = Ownership(self.job.run.owner, str(self._claim))

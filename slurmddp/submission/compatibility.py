@@ -1,5 +1,6 @@
 """Whether a run can take another job: the same program, the same kind of job, and no job that is still active."""
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
@@ -14,6 +15,7 @@ from slurmddp.config.resolve import Resolved
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import read_origin, settings_of, submissions
+from slurmddp.script.build import build_script
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.slurm.pending_reasons import never_starts
@@ -38,12 +40,16 @@ def has_begun(run: RunDir) -> bool:
 def find_change(run: RunDir, resolved: Resolved) -> str:
     """Return how the program differs from that of the run; empty when it does not, and for a run without a job.
 
-    The program of a job whose script was passed to sbatch directly is not known, unless it was that of the last job.
+    The program of a job whose script was passed to sbatch directly is known only if the script is that of the job
+    before it, or the one that would be submitted now.
     """
     *before_last, last = submissions(run) or [{}]
-    submitted = next((record.get("sha256") for record in reversed(before_last) if not record.get("by_hand")), None)
-    if last.get("by_hand") and last.get("sha256") != submitted:
-        return f"another command, that of job {last['job']}, whose script was passed to sbatch directly"
+    if last.get("by_hand"):
+        if last["sha256"] == _digest_script(run, resolved):
+            return ""
+        known = next((record.get("sha256") for record in reversed(before_last) if not record.get("by_hand")), None)
+        if last["sha256"] != known:
+            return f"another command, that of job {last['job']}, whose script was passed to sbatch directly"
     if not run.spec.exists():
         return ""
     before = _program(dict(read_job_file(run.spec).table))
@@ -52,6 +58,11 @@ def find_change(run: RunDir, resolved: Resolved) -> str:
         if before.get(key) != now.get(key):
             return f"another {key}: {difference(before.get(key), now.get(key))}"
     return ""
+
+
+def _digest_script(run: RunDir, resolved: Resolved) -> str:
+    script = build_script(resolved.replace("the run", job_name=run.path.name).spec)
+    return hashlib.sha256(script).hexdigest()
 
 
 def check_kind(request: Request, run: RunDir) -> None:

@@ -74,7 +74,7 @@ def perform(local: LocalRun, *, show: Callable[[bytes], None]) -> int:
     local.run.create()
     with (
         _hold_ownership(local),
-        _open_log(local.console_log) as log,
+        _open_log(local) as log,
         subprocess.Popen(
             local.command,
             env=local.environment,
@@ -96,10 +96,11 @@ def perform(local: LocalRun, *, show: Callable[[bytes], None]) -> int:
             raise
 
 
-def _open_log(log: Path) -> RawIOBase:
+def _open_log(local: LocalRun) -> RawIOBase:
     """Return a new file in a new folder; called after the ownership, so that a refused run leaves no folder."""
-    log.parent.mkdir(parents=True)
-    return log.open("ab", buffering=0)
+    local.console_log.parent.mkdir(parents=True)
+    local.run.checkpoints.mkdir(exist_ok=True)
+    return local.console_log.open("ab", buffering=0)
 
 
 @contextmanager

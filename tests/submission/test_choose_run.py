@@ -1,5 +1,6 @@
 """Which run a changed program gets, on a real Slurm: `train`, `train-2`, or a question."""
 
+import hashlib
 import json
 import shutil
 import time
@@ -77,6 +78,16 @@ def test_a_job_whose_script_was_passed_to_sbatch_may_have_another_program(submit
     assert "type --continue to go on from there" in mixed.err
     run.submissions.write_text(run.submissions.read_text().splitlines()[0] + "\n")
     record_direct_submission(run, "4000000", time="2026-01-05T10:00:00+00:00", sha256=known)
+    assert "run train continues from the checkpoint of step 5" in submit("--lr", "0.1").err
+
+
+def test_a_rendered_script_that_was_passed_to_sbatch_is_known_by_its_text(submit, capfd):
+    assert cli._run(["render", "--ntasks-per-node=1", "--hold", "train.py", "--lr", "0.1"]) == 0
+    digest = hashlib.sha256(capfd.readouterr().out.encode()).hexdigest()
+    run = RunDir(Path.cwd() / "jobs" / "train")
+    run.create()
+    record_direct_submission(run, "4000000", time="2026-01-05T10:00:00+00:00", sha256=digest)
+    pretend("train", step=5)
     assert "run train continues from the checkpoint of step 5" in submit("--lr", "0.1").err
 
 
