@@ -6,14 +6,17 @@ First the threads that the user's program started are joined and its exit handle
 
 import atexit
 import contextlib
+import fcntl
 import gc
 import io
 import os
 import queue
+import stat
 import sys
 import threading
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from slurmddp import exit_codes
@@ -70,7 +73,8 @@ class ProcessExit:
         """
         for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # noqa: SLF001 - no public list
             finalizer.atexit = False
-        self._frozen_files = self._open_files(io.TextIOWrapper, io.BufferedWriter, *_archives())
+        if _has_open_output():
+            self._frozen_files = self._open_files(io.TextIOWrapper, io.BufferedWriter, *_archives())
         gc.freeze()
 
     def _leave_at_exit(self) -> None:
@@ -106,6 +110,20 @@ def _enforce_deadlines(limits: "queue.SimpleQueue[tuple[float | None, int]]") ->
             limit_s, status = limits.get(timeout=limit_s)
         except queue.Empty:
             _exit(status)
+
+
+def _has_open_output() -> bool:
+    """Return whether a regular file is open for writing beside the standard streams.
+
+    To look for the files among all objects that torch has made takes a tenth of a second.
+    """
+    for descriptor in (int(path.name) for path in Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(OSError):  # that of the listing is closed
+            is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
+            if descriptor > 2 and is_file and flags != os.O_RDONLY:  # noqa: PLR2004 - standard error
+                return True
+    return False
 
 
 def _archives() -> tuple[type, ...]:
