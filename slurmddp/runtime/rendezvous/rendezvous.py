@@ -1,8 +1,9 @@
 """Rendezvous: validates the identities of all ranks through a store before `init_process_group`.
 
 Each process gets a number on arrival and stores its claim under it. Rank 0 reads the claims as they arrive and
-publishes one verdict. Then all ranks go on, or all fail within a minute with a line that names ranks and hosts. What a
-rank sends and reads does not grow with the number of ranks; only rank 0, and a process too many, read all claims.
+publishes one verdict. Then all ranks go on, or all fail with a line that names ranks and hosts: at the latest a minute
+after the last arrival, since nodes may import torch for minutes from a slow file system. What a rank sends and reads
+does not grow with the number of ranks; only rank 0, and a process too many, read all claims.
 """
 
 import json
@@ -22,7 +23,7 @@ from slurmddp.runtime.rendezvous.program_store import announce_program_stores
 from slurmddp.runtime.rendezvous.srun_failures import find_unstarted_ranks
 
 ARRIVAL_LIMIT_S = 60.0
-"""How long rank 0 waits for the others."""
+"""How long rank 0 waits for the next of the others."""
 SRUN_CHECK_S = 2.0
 """How often it checks meanwhile whether srun has reported a rank that it could not start."""
 END_LIMIT_S = 60.0
@@ -135,6 +136,7 @@ def _collect(rank: Rank, store: Store, claims: Claims, limit_s: float) -> RankEr
         for claim in _read_arrivals(store, first, rank.world_size):
             if error := claims.read(json.loads(claim)):
                 return error
+        deadline = time.monotonic() + limit_s
     return None
 
 
@@ -187,8 +189,10 @@ def _await_verdict(rank: Rank, claim: Claim, store: Store, sequence: int, limit_
     """As another rank than 0: wait for the verdict, and check that it accepts this claim."""
     limit_s += head_store.ANSWER_LIMIT_S
     with lost_connection_as(f"rank 0 on {rank.master_addr} left before all ranks had met"):
-        if not wait_for_keys(store, ["verdict"], limit_s):
-            raise PeerError(f"rank 0 on {rank.master_addr} gave no verdict within {limit_s:g} s")
+        arrived = store.add("arrivals", 0)
+        while not wait_for_keys(store, ["verdict"], limit_s):
+            if arrived == (arrived := store.add("arrivals", 0)):
+                raise PeerError(f"rank 0 on {rank.master_addr} gave no verdict within {limit_s:g} s")
         verdict = json.loads(store.get("verdict"))
         store.set(f"heard/{sequence}", repr(time.time()))
     if verdict["error"]:

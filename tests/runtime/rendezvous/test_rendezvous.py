@@ -5,15 +5,17 @@ import re
 import socket
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 from preload import Preloaded, clean_environment
+from torch._C._distributed_c10d import HashStore
 
 from slurmddp.runs.events import AttemptStart, Author, append
 from slurmddp.runs.layout import RunDir, read_records
 from slurmddp.runtime.launch.rank import Rank
-from slurmddp.runtime.rendezvous import head_store
+from slurmddp.runtime.rendezvous import head_store, rendezvous
 from slurmddp.runtime.rendezvous.claims import Claim, Claims, find_contradiction
 
 
@@ -67,6 +69,41 @@ def told(said: list[str]) -> list[str]:
 
 def test_eight_ranks_meet_and_agree_on_the_end(meet):
     assert meet(ranks(8))[0] == ["met"] * 8
+
+
+class Clock:
+    """A clock that stands still but for `sleep`; it calls what is due at a time."""
+
+    def __init__(self, due):
+        self.now, self.due = 0.0, due
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        del seconds
+        self.now += 10.0
+        self.due.pop(self.now, lambda: None)()
+
+
+@pytest.mark.parametrize(("arrivals", "missing"), [((50, 100), ""), ((50, 130), "rank 2 (n2) did not arrive")])
+def test_each_arrival_gives_the_next_rank_a_minute(monkeypatch, arrivals, missing):
+    """Nodes may import torch for minutes from a slow file system."""
+    members = [Rank(launcher="srun", master_addr="n1", master_port=1, **description) for description in ranks(3)]
+    store = HashStore()
+
+    def arrive(member):
+        fields = ("rank", "local_rank", "node_rank", "world_size", "host")
+        claim = {**{field: getattr(member, field) for field in fields}, "pid": 1}
+        number = store.add("arrivals", 1)
+        store.set(f"arrival/{number}", json.dumps({"claim": claim, "facts": ""}))
+
+    arrive(members[0])
+    clock = Clock({time: partial(arrive, member) for time, member in zip(arrivals, members[1:], strict=True)})
+    monkeypatch.setattr(rendezvous, "time", clock)
+    monkeypatch.setattr(rendezvous, "find_unstarted_ranks", lambda _: ([], ""))
+    error = rendezvous._collect(members[0], store, Claims(), 60)
+    assert missing in str(error) if missing else error is None
 
 
 def test_ranks_meet_by_a_file_and_find_the_same_faults(meet, tmp_path):
