@@ -55,6 +55,8 @@ def _mask_text(text: str) -> str:
 def quote_value(value: Any) -> str:
     """Return a value for a message of one line: quoted, without secrets and control characters."""
     value = mask_secrets(value)
+    if isinstance(value, bool):
+        return str(value).lower()
     return ascii(value) if not isinstance(value, str) or not value.isprintable() or not value else f"'{value}'"
 
 

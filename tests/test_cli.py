@@ -79,7 +79,7 @@ USER_ERRORS = [
     ),
     ("render --launcher manual --reset", "--reset with --launcher manual, which makes no batch script"),
     ("render --launcher manual -N 2 -w n[1-3]", "--nodelist names 3 nodes, but --nodes is 2"),
-    ("render --launcher manual -w n[1", "'n[1' is no list of nodes"),
+    ("render --launcher manual -w n[1", "'n[1' is not a list of nodes"),
     ("render --no-python", "--no-python: COMMAND is missing; name an executable"),
     ("render --no-python -- --task", "--no-python: COMMAND is '--task'; name an executable"),
     ("render --no-python ./none", "'./none' is not an executable file"),
@@ -105,13 +105,16 @@ USER_ERRORS = [
     ("submit --time 1:90:00", "--time: '1:90:00' is not a Slurm time"),
     ("submit --env 1X=3", "a KEY has letters, digits and _, no digit first"),
     ("submit --sbatch mailtype=END", "sbatch has no --mailtype; did you mean mail-type?"),
-    ("submit --after nosuch", "--after: 'nosuch' is no job id, and no run"),
-    ("submit --after-ok nosuch", "--after-ok: 'nosuch' is no job id, and no run"),
+    ("submit --after nosuch", "--after: 'nosuch' is not a job id, nor a submitted run"),
+    ("submit --after-ok nosuch", "--after-ok: 'nosuch' is not a job id, nor a submitted run"),
     ("submit --requeue=yes", "Option '--requeue' does not take a value; --no-requeue is the opposite"),
-    ("diagnose nosuch.log", "there is no file 'nosuch.log', and 'nosuch.log' is no job id, and no run in jobs"),
+    (
+        "diagnose nosuch.log",
+        "there is no file 'nosuch.log', and 'nosuch.log' is not a job id, nor a submitted run in jobs",
+    ),
     ("submit -- job.toml", "COMMAND is 'job.toml', a job file"),
-    ("submit --nodelist n[1", "--nodelist: 'n[1' is no list of nodes, as in n[1-4],m2"),
-    ("submit --exclude n[2-1]", "--exclude: 'n[2-1]' is no list of nodes"),
+    ("submit --nodelist n[1", "--nodelist: 'n[1' is not a list of nodes, as in n[1-4],m2"),
+    ("submit --exclude n[2-1]", "--exclude: 'n[2-1]' is not a list of nodes"),
     (
         "submit -d afterok:train",
         "--dependency: 'afterok:train' is not a list of jobs in sbatch's form, as in afterok:17",
@@ -121,7 +124,49 @@ USER_ERRORS = [
     ("submit --mem 16GB", "with K, M, G or T behind it), as in 16G"),
     ("submit --container none.sif", "--container: there is no file 'none.sif' here"),
     ("submit --container docker://a --container-mount /none:/x", "--container-mount: there is no file '/none' here"),
-    ("submit --python ./none", "--python: there is no file './none' here"),
+    ("submit --python ./none", "--python: there is no program './none' here; check the path, or give --force if only"),
+    ("submit --supervisor-python none", "--supervisor-python: there is no program 'none' here"),
+    ("submit --python .", "--python: there is no program '.' here"),
+    ("run --python none", "--python: there is no program 'none' here; check the path"),
+    ("run --env NOT_SET", "--env NOT_SET: NOT_SET is not set here; export it, or give --env NOT_SET=VALUE"),
+    ("run --no-python none", "COMMAND: there is no program 'none' in PATH; check its name, or write ./none"),
+    ("submit --no-python none", "COMMAND: there is no program 'none' in PATH; check its name, or write ./none"),
+    (
+        "render --job-name 17_3",
+        "job name '17_3' is not allowed: letters, digits and . _ - after a first letter or digit",
+    ),
+    ("render --gpus-per-node 99999", "'99999' is not a count from 1 to 9999, or type:count as in a100:8"),
+    ("submit -c 4294967296", "--cpus-per-task: '4294967296' is not a whole number, 1 or more, 2147483647 at most"),
+    ("scale --gpus 1000000", "--gpus: '1000000' is not a list of whole numbers, 1 to 999999, as in 1,2,4,8"),
+    ("render --time 99999999999999999999", "is too long; give at most 24855 days, or UNLIMITED"),
+    ("render --port-range 80-90", "'80-90' is not FIRST-LAST with 1024 <= FIRST < LAST <= 65535"),
+    ("render --port-range x", "'x' is not FIRST-LAST with 1024 <= FIRST < LAST <= 65535, as in 20000-29999"),
+    ("render --exclusive", "No such option '--exclusive'; use --sbatch exclusive"),
+    (
+        "submit --standalone",
+        "it is an option of torchrun or accelerate, and slurmddp sets the rendezvous itself; leave",
+    ),
+    ("submit --rdzv_backend c10d", "slurmddp sets the rendezvous itself; leave it out"),
+    ("submit --num_processes 2", "No such option '--num_processes'; use --nodes and --ntasks-per-node"),
+    ("submit --multi_gpu", "it is an option of accelerate; leave it out, or type: accelerate launch --multi_gpu ... "),
+    ("submit --parsable", "No such option '--parsable'; slurmddp sets it itself, leave it out"),
+    ("submit -Z", "No such option '-Z'; --help-all lists the options"),
+    ("sweep --chain 2", "'--chain' is an option of `slurmddp submit`, but not of this command; leave it out"),
+    ("render --json", "'--json' is an option of `slurmddp submit`, but not of this command; leave it out"),
+    ("render --sbatch test-only", "--sbatch: 'test-only': use `slurmddp submit --dry-run`"),
+    ("render --sbatch wrap=ls", "--sbatch: 'wrap=ls': write the program behind the options, as in: train.py --lr 0.1"),
+    ("scale train.py --gpus 1,2", "would get it; type: slurmddp scale --gpus 1,2 train.py; or, if the program"),
+    ("submit -", "COMMAND is '-', and a script cannot be read from standard input; name a script file"),
+    ("submit -- --help", "--help is not an option of the bundled worker; slurmddp submit --help-worker shows them"),
+    ("--bogus", "there is no option '--bogus' of slurmddp; slurmddp --help lists what there is"),
+    ("--bogus status", "there is no option '--bogus' of slurmddp status; slurmddp status --help lists what there is"),
+    ("sweep resluts x", "'resluts': did you mean results? type: slurmddp sweep results x"),
+    ("scale --efficiency x", "'x' is not a number; `slurmddp scale --help` shows what is allowed"),
+    ("sandbox up --nodes x", "'x' is not a whole number; `slurmddp sandbox up --help` shows what is allowed"),
+    ("render --max-parallel 0", "0 is not a whole number, 1 or more"),
+    ("render --container-mount /a", "--container-mount needs --container; give that, too, or leave --container-mount"),
+    ("render --container-runtime pyxis", "--container-runtime needs --container; give that, too"),
+    ("render --max-requeues 3 --no-requeue", "--max-requeues needs --requeue; give that, too, or leave --max-requeues"),
     ("submit --setup if", "--setup: bash cannot parse these lines: line 2: syntax error: unexpected end of file"),
     ("logs --rank one", "'one' is not a whole number; `slurmddp logs --help` shows what is allowed"),
     ("compare --atol x a b", "'x' is not a number; `slurmddp compare --help`"),
@@ -130,7 +175,7 @@ USER_ERRORS = [
     ("completion", "Choose from: bash, zsh, fish; `slurmddp completion --help`"),
     ("--runs-dir X status a", "the command; write it behind, as in: slurmddp status --runs-dir X a"),
     ("-N 2 train.py", "'-N' stands before the command; write it behind, as in: slurmddp submit -N 2 train.py"),
-    ("--verison", "Did you mean '--version'?"),
+    ("--verison", "No such option '--verison'; did you mean '--version'?"),
     ("sbatch train.py", "there is no command 'sbatch'; slurmddp --help lists the commands"),
     ("submit --array 1-3", "use `slurmddp sweep --set KEY=VALUE,...`"),
     ("submit --set lr=1,2 train.py", "No such option '--set'; use `slurmddp sweep --set KEY=VALUE,...`"),
@@ -140,12 +185,14 @@ USER_ERRORS = [
     ("config -t 5 train.py --nodes", "stands before COMMAND, as in: slurmddp config -t 5 --nodes VALUE train.py\n"),
     ("init train.py extra", "(extra); allowed is: slurmddp init [OPTIONS] [FILE]"),
     ("init job.yaml", "a job file ends in .toml; type: slurmddp init job.toml"),
-    ("init exp --example", "--example: unknown example ''; allowed are "),
-    ("submit --venv none", "--venv: 'none' is no virtual environment here: it has no bin/python"),
+    ("init exp --example", "--example requires a name; there are "),
+    ("diagnose /dev/null", "'/dev/null' is not a regular file; name another, or give - for standard input"),
+    ("diagnose --since 7d", "--since needs --all; add it, or leave --since out"),
+    ("submit --venv none", "--venv: 'none' is not a virtual environment here: it has no bin/python"),
     ("submit --container ./none.sif", "--container: there is no file './none.sif' here"),
     ("log", "there is no command 'log'; did you mean logs?"),
     ("train.py --lr 1", "there is no command 'train.py'; to submit it, type: slurmddp submit train.py --lr 1"),
-    ("sweep result train", "type: slurmddp sweep results train"),
+    ("sweep result train", "did you mean results? type: slurmddp sweep results train"),
     ("status --all-folders train", "--all-folders shows every run; leave it out, or leave the names out"),
     ("submit -N 3 torchrun --nnodes 2 train.py", "--nodes 3, but torchrun asks for 2 nodes; give one of them"),
     ("doctor -N 3 torchrun --nnodes 2 train.py", "--nodes 3, but torchrun asks for 2 nodes; give one of them"),
@@ -199,7 +246,21 @@ def test_a_wrong_command_line_is_one_line_with_status_2_and_leaves_no_files(word
         ("submit sh run.sh", "to run the program of this name, type: --no-python sh ..."),
         ("submit jobs/run", "'jobs/run' is a run, and no script; to resume it, type: slurmddp submit {}/jobs/run/spec"),
         ("submit jobs/gone/spec.toml", "the record of run 'gone' is missing; submit its script or job file again with"),
-        ("submit --template own.j2 train.py", "--template: bash cannot parse these lines: line 2: syntax error"),
+        ("submit --setup-file null.sh train.py", "--setup-file: 'null.sh' has a NUL character; give a text file"),
+        ("submit --setup-file zero.sh train.py", "--setup-file: 'zero.sh' is not a regular file; give a text file"),
+        ("submit --template zero.sh train.py", "--template: 'zero.sh' is not a regular file; give a text file; the"),
+        ("submit zero.toml", "job file 'zero.toml' is not a regular file; give a text file"),
+        ("submit zero.py", "COMMAND: 'zero.py' is not a regular file; name a script, as in: train.py"),
+        ("scale --from-csv zero.sh", "--from-csv: 'zero.sh' is not a regular file; give a text file"),
+        ("scale --from-csv none.csv", "--from-csv: 'none.csv' cannot be read: No such file or directory; check the"),
+        (
+            "submit --no-python folder",
+            "COMMAND: there is no program 'folder' in PATH; check its name, or write ./folder",
+        ),
+        (
+            "submit --template own.j2 train.py",
+            "template 'own.j2': bash cannot parse the script that it makes: line 2: syntax error",
+        ),
     ],
 )
 def test_a_wrong_file_is_named_with_those_that_are_spelled_alike(words, message, tmp_path):
@@ -211,6 +272,9 @@ def test_a_wrong_file_is_named_with_those_that_are_spelled_alike(words, message,
     (tmp_path / "job.sbatch").write_text("#!/bin/bash -l\n#SBATCH -N 2\nsrun python train.py\n")
     (tmp_path / "program").write_bytes(b"\x7fELF\xff")
     (tmp_path / "job.yaml").write_text("nodes: 2\n")
+    (tmp_path / "null.sh").write_bytes(b"cd\0\n")
+    for name in ("zero.sh", "zero.py", "zero.toml"):
+        (tmp_path / name).symlink_to("/dev/zero")
     for name in ("run", "gone"):
         RunDir.named(str(tmp_path / "jobs"), name).path.mkdir(parents=True)
         (tmp_path / "jobs" / name / "submissions.jsonl").touch()
@@ -250,9 +314,25 @@ def test_a_script_that_cannot_be_read_is_refused(monkeypatch, tmp_path):
         check_program(JobSpec(job_name="a", command=(str(tmp_path / "train.py"),)))
 
 
-def test_several_words_in_quotes_are_told_apart(tmp_path):
-    done = slurmddp("submit", "train.py --lr 0.1", cwd=tmp_path)
-    assert done.stderr.endswith("; it is one word; type it without quotes: train.py --lr 0.1\n")
+@pytest.mark.parametrize("words", ["train.py --lr 0.1", "python train.py"])
+def test_several_words_in_quotes_are_told_apart(words, tmp_path):
+    done = slurmddp("submit", words, cwd=tmp_path)
+    assert done.stderr.endswith(f"; it is one word; type it without quotes: {words}\n")
+
+
+def test_a_variable_like_no_option_gets_no_guess(tmp_path):
+    said = slurmddp("render", cwd=tmp_path, SLURMDDP_BOGUS="1").stderr
+    assert said == "variable SLURMDDP_BOGUS is ignored: no option has this variable\n"
+
+
+def test_a_header_value_with_a_tab_is_refused_by_its_option(tmp_path):
+    said = slurmddp("render", "-A", "x\ty", cwd=tmp_path).stderr
+    assert said == "Error: --account: 'x\\ty' has an unprintable character; leave that character out\n"
+
+
+def test_a_program_that_the_set_up_may_bring_is_not_searched(tmp_path):
+    words = ["--module", "cuda", "--python", "python9", "--no-python", "nosuch"]
+    assert slurmddp("render", *words, cwd=tmp_path).returncode == 0
 
 
 def test_a_variable_that_sets_nothing_is_named_by_every_job_command(tmp_path):

@@ -3,6 +3,7 @@
 import errno
 import gc
 import os
+import re
 import sys
 from pathlib import Path
 from typing import Any, Final, NoReturn
@@ -82,13 +83,28 @@ class _LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
 
+def commands_with(option: str) -> list[str]:
+    """Return the commands that have an option, `submit` first. Imports all commands."""
+    commands = {name: group.get_command(click.Context(group), name) for name in _COMMANDS}
+    having = [
+        name
+        for name, command in commands.items()
+        if command and any(option in (*item.opts, *item.secondary_opts) for item in command.params)
+    ]
+    return sorted(having, key=lambda name: name != "submit")
+
+
 def _explain_early_option(name: str, typed: list[str]) -> str:
     import shlex
 
     from slurmddp.text import quote_value
 
     command = next((word for word in typed if word in _COMMANDS), "")
-    words = [command or "submit", *typed]
+    having = commands_with(name)
+    if not having or command not in ("", *having):
+        place = f"slurmddp {command}".rstrip()
+        return f"there is no option {quote_value(name)} of {place}; {place} --help lists what there is"
+    words = [command or having[0], *typed]
     if command:
         words.pop(typed.index(command) + 1)
     return f"option {quote_value(name)} stands before the command; write it behind, as in: slurmddp {shlex.join(words)}"
@@ -171,7 +187,8 @@ def _explain_system_error(error: OSError) -> str:
         return f"{quote_value(str(path))} cannot be read or written: {error.strerror}{advice}"
     if error.errno in _FULL:
         return f"a file could not be written: {error.strerror}"
-    return f"the working directory: {error.strerror}" if isinstance(error, FileNotFoundError) else ""
+    gone = "the working directory no longer exists; type: cd DIR"
+    return gone if isinstance(error, FileNotFoundError) else ""
 
 
 def _run_command(args: list[str] | None) -> int:
@@ -192,7 +209,9 @@ def _run_command(args: list[str] | None) -> int:
 def _explain(error: click.ClickException) -> str:
     """Return click's message in one line of plain words, with the command that shows what is allowed."""
     said = " ".join(error.format_message().split()).rstrip(".")
-    said = said.replace("a valid integer range", "a whole number").replace("a valid float range", "a number")
+    said = re.sub(r" is not in the range x>=(\d+)$", r" is not a whole number, \1 or more", said)
+    said = re.sub(r"a valid integer( range)?", "a whole number", said)
+    said = re.sub(r"a valid float( range)?", "a number", said).replace(". Did you mean ", "; did you mean ")
     context = error.ctx if isinstance(error, click.UsageError) and not said.endswith("?") else None
     if context and type(error) is click.UsageError:
         return f"{said}; allowed is: {context.command.get_usage(context).removeprefix('Usage: ')}"

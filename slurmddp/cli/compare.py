@@ -2,13 +2,14 @@
 
 import json
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from slurmddp.cli.job_command import runs_dir_option
+from slurmddp.cli.run_arguments import TEXT, runs_dir_option
 from slurmddp.errors import UsageError
 from slurmddp.runs import lookup
 from slurmddp.runs.layout import RunDir
@@ -18,7 +19,7 @@ _HEAD: Final = ("FILE", "KIND", "NAME", "WHAT", "LARGEST", "RELATIVE", "ELEMENTS
 
 
 @click.command()
-@click.argument("targets", metavar="FILE|RUN...", nargs=-1, required=True)
+@click.argument("targets", type=TEXT, metavar="FILE|RUN...", nargs=-1, required=True)
 @click.option(
     "--atol",
     type=click.FloatRange(min=0),
@@ -64,13 +65,15 @@ def _rank_models(target: str, runs_dir: str) -> list[Path]:
     if len(found) < 2:  # noqa: PLR2004 - it takes two to compare
         raise UsageError(
             f"{'one rank' if found else 'no rank'} of run {quote_value(target)} has saved its model as rank-N.pt; the "
-            "bundled training does with --save-all-ranks, of another program give two files"
+            "bundled worker does so with --save-all-ranks; for another program, give two files"
         )
     return found
 
 
 def _model_file(target: str, runs_dir: str) -> Path:
     if Path(target).is_file():
+        if not Path(target).stat().st_size:
+            raise UsageError(f"{quote_value(target)} is empty; give a file that torch.save has written")
         return Path(target)
     path = _find_run(target, runs_dir).model
     if not path.is_file():
@@ -83,11 +86,11 @@ def _model_file(target: str, runs_dir: str) -> Path:
 
 def _find_run(target: str, runs_dir: str) -> RunDir:
     """Return the run in the folder `target`, or with this name. Raises UsageError for a sweep of several settings."""
-    for folder in (Path(target), Path(runs_dir, target)):
-        if folder.is_dir():
-            run = RunDir(folder)
-            return lookup.require_one(lookup.find_all_jobs(run), target).run or run
-    raise UsageError(f"{quote_value(target)} is no file, and no run in {runs_dir}; give one of them, or --runs-dir")
+    if folder := lookup.find_folder(target, runs_dir):
+        run = RunDir(folder)
+        return lookup.require_one(lookup.find_all_jobs(run), target).run or run
+    what = "not a regular file" if os.path.lexists(target) and not Path(target).is_dir() else f"neither a file nor a run in {runs_dir}"
+    raise UsageError(f"{quote_value(target)} is {what}; give one of them, or --runs-dir")
 
 
 def _format_result(result: dict[str, Any]) -> list[str]:

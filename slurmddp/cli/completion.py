@@ -12,6 +12,7 @@ from click.shell_completion import CompletionItem, get_completion_class
 
 from slurmddp.cli import COMPLETE_VARIABLE
 from slurmddp.cli.job_command import default_runs_dir
+from slurmddp.cli.run_arguments import TEXT
 from slurmddp.config.job_spec import NAME
 from slurmddp.errors import SlurmddpError
 from slurmddp.runs import lookup
@@ -57,4 +58,6 @@ def _find_names(runs_dir: str, incomplete: str) -> Iterator[str]:
 
 def targets_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     """Add the argument that names runs and jobs."""
-    return click.argument("words", metavar="[RUN|JOBID]...", nargs=-1, shell_complete=complete_target)(function)
+    return click.argument("words", type=TEXT, metavar="[RUN|JOBID]...", nargs=-1, shell_complete=complete_target)(
+        function
+    )

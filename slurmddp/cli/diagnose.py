@@ -12,25 +12,27 @@ from typing import Final
 import click
 
 from slurmddp import diagnose as diagnosing
-from slurmddp.cli.job_command import print_message, runs_dir_option
+from slurmddp.cli.job_command import print_message
+from slurmddp.cli.run_arguments import TEXT, runs_dir_option
 from slurmddp.diagnose.output_files import STDIN
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import find, runs, tasks
-from slurmddp.runs.registry import known_folders
+from slurmddp.runs.registry import other_folders
 from slurmddp.slurm.job_info import JobRef, is_job_id
 from slurmddp.text import count, quote_value
 
+_WEEK: Final = "7d"
 _SECONDS: Final = {"d": 86400.0, "h": 3600.0, "m": 60.0}
 
 
 @click.command()
-@click.argument("targets", metavar="[RUN|JOBID|FILE...]", nargs=-1)
+@click.argument("targets", type=TEXT, metavar="[RUN|JOBID|FILE...]", nargs=-1)
 @runs_dir_option
 @click.option("--all", "of_all", is_flag=True, help="Show a table of all failures of your runs, by cause.")
-@click.option("--since", default="7d", metavar="TIME", help="With --all: the last 7d, 12h or 30m. [default: 7d]")
+@click.option("--since", metavar="TIME", help="With --all: the last 7d, 12h or 30m. [default: 7d]")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def diagnose(targets: tuple[str, ...], runs_dir: str, *, of_all: bool, since: str, as_json: bool) -> int:
+def diagnose(targets: tuple[str, ...], runs_dir: str, *, of_all: bool, since: str | None, as_json: bool) -> int:
     """Show why a job failed: the cause, the first rank and its host, the log lines that show it, what to type next.
 
     RUN is a run's name or folder, and means its last job; the default is the run that was started last. The id of a
@@ -42,7 +44,9 @@ def diagnose(targets: tuple[str, ...], runs_dir: str, *, of_all: bool, since: st
     if of_all:
         if targets:
             raise UsageError("--all is about every run; leave it out, or leave the names out")
-        return _show_all(runs_dir, time.time() - _parse_age(since), as_json=as_json)
+        return _show_all(runs_dir, time.time() - _parse_age(_WEEK if since is None else since), as_json=as_json)
+    if since is not None:
+        raise UsageError("--since needs --all; add it, or leave --since out")
     if targets and all(_is_output(word, runs_dir) for word in targets):
         found = diagnosing.diagnose_output(targets, sys.stdin.buffer)
     else:
@@ -55,7 +59,7 @@ def diagnose(targets: tuple[str, ...], runs_dir: str, *, of_all: bool, since: st
 
 
 def _show_all(runs_dir: str, since: float, *, as_json: bool) -> int:
-    folders = dict.fromkeys([str(Path.cwd() / runs_dir), *map(str, known_folders())])
+    folders = dict.fromkeys([str(Path.cwd() / runs_dir), *map(str, other_folders(runs_dir))])
     found = [run for folder in folders for run in runs(folder)]
     failures = list(
         diagnosing.find_failures([one for run in found for one in (run, *tasks(run).values())], since=since)
@@ -71,18 +75,26 @@ def _show_all(runs_dir: str, since: float, *, as_json: bool) -> int:
 
 def _parse_age(text: str) -> float:
     """Return a time such as `7d` in seconds. Raises UsageError for another text."""
-    match = re.fullmatch(r"(\d{1,6})([dhm])", text)
+    match = re.fullmatch(r"(\d+)([dhm])", text)
     if match is None:
         raise UsageError(f"--since: {quote_value(text)} is not a number of days, hours or minutes, as in 7d, 12h, 30m")
-    return int(match[1]) * _SECONDS[match[2]]
+    return float(match[1]) * _SECONDS[match[2]]
 
 
 def _is_output(word: str, runs_dir: str) -> bool:
-    """Tell whether a word names output, and no run and no job."""
+    """Return whether a word names output, not a run or a job. Raises UsageError for a path that cannot be output."""
     path = Path(word)
     if word == STDIN or path.is_file():
         return True
-    return path.is_dir() and not (is_job_id(word) or _is_run(RunDir(path)) or _is_run(RunDir.named(runs_dir, word)))
+    if not path.is_dir():
+        if path.exists():
+            raise UsageError(f"{quote_value(word)} is not a regular file; name another, or give - for standard input")
+        return False
+    if is_job_id(word) or _is_run(RunDir(path)) or _is_run(RunDir.named(runs_dir, word)):
+        return False
+    if any(path.glob("*/submissions.jsonl")):
+        raise UsageError(f"{quote_value(word)} is a folder of runs; name one of them")
+    return True
 
 
 def _is_run(run: RunDir) -> bool:

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 import click
 
 from slurmddp.cli.job_command import print_message
+from slurmddp.cli.run_arguments import TEXT
 from slurmddp.cluster import Cluster, job_template
 from slurmddp.config.examples import example_names, read_example
 from slurmddp.config.job_files import OTHER_FORMATS
@@ -23,6 +24,8 @@ class _Example(click.Choice[str]):
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
         del param, ctx
+        if not value:
+            raise UsageError(f"--example requires a name; there are {', '.join(self.choices)}")
         if value not in self.choices:
             raise unknown(value, self.choices, "--example", what="example")
         return value
@@ -54,7 +57,7 @@ class _Files(NamedTuple):
 
 
 @click.command()
-@click.argument("file", required=False, metavar="[FILE]")
+@click.argument("file", type=TEXT, required=False, metavar="[FILE]")
 @click.option(
     "--example",
     type=_Example(example_names()),
@@ -115,7 +118,7 @@ def _check(files: _Files) -> None:
         raise UsageError(
             f"{quote_value(str(files.job))} contains a character that cannot be printed; give another name"
         )
-    if not folder.is_dir():
+    if not (Path.cwd() / folder).is_dir():
         raise UsageError(f"there is no folder {quote_value(str(folder))}; make it first")
     if script is not None and script.startswith("-"):
         raise UsageError(f"{quote_value(script)} begins with -, as an option does; give the script another name")

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from slurmddp.cli import discard_stdout
+from slurmddp.cli import commands_with, discard_stdout
 from slurmddp.config import job_files
 from slurmddp.config import resolve as config
-from slurmddp.config.job_spec import JOB_FIELDS
+from slurmddp.config.command import explain_option
+from slurmddp.config.job_spec import JOB_FIELDS, OURS
 from slurmddp.config.option_types import Field, convert, find_similar
 from slurmddp.config.toml import Source
 from slurmddp.config.worker_options import WORKER_FIELDS
@@ -35,9 +36,12 @@ _EQUIVALENTS: Final = {
     "--test-only": "--dry-run",
 }
 """The option to use here, by its name in sbatch and torchrun."""
+_SBATCH_SWITCHES: Final = ("contiguous", "exclusive", "overcommit", "oversubscribe", "spread-job", "use-min-nodes")
+"""Options of sbatch that need no value."""
 _JOB_ONLY: Final = frozenset(
     {"-N", "--nodes", "--ntasks-per-node", "--gpus-per-node", "--cpus-per-task", "--partition", "--account", "--qos"}
     | {"--time", "--launcher", "--hold", "--after", "--after-ok", "--dry-run", "--wait", "--follow", "--stage-env"}
+    | {"--gpus"}  # of `scale`
 )
 """Options that training programs rarely have: behind COMMAND they were most likely meant for the job."""
 _SHORT: Final = {field.option.short: field for field in JOB_FIELDS.values() if field.option.short}
@@ -357,19 +361,26 @@ def _explain_unknown_option(error: click.NoSuchOption, known: Collection[str]) -
     """Return the message for an option that the command does not have, with what to type instead."""
     name = error.option_name
     equivalent = _EQUIVALENTS.get(name, "")
-    if equivalent.split(" ")[0] in known:
-        return f"No such option {quote_value(name)}; use {equivalent}"
-    if name in _INSTEAD:
-        return f"No such option {quote_value(name)}; {_INSTEAD[name]}"
-    if name in _JOB_ONLY:
-        return f"{quote_value(name)} is an option of `slurmddp submit`, but not of this command; leave it out"
-    said = f"No such option {quote_value(name)}"
-    names = [option for option in known if option.startswith("--")]
-    if near := find_similar(name, names, cutoff=0.75):
-        return f"{said}; did you mean {' or '.join(near)}?"
-    if "--sbatch" in known:
-        said += f"; if it is one of sbatch's, use --sbatch {name.lstrip('-')}=VALUE"
-    return f"{said}; --help-all lists the options"
+    instead = f"use {equivalent}" if equivalent.split(" ")[0] in known else _INSTEAD.get(name)
+    if not instead and (having := commands_with(name)):
+        return f"{quote_value(name)} is an option of `slurmddp {having[0]}`, but not of this command; leave it out"
+    return f"No such option {quote_value(name)}; {instead or _advise(name, known)}"
+
+
+def _advise(name: str, known: Collection[str]) -> str:
+    """Return what to do instead of an option of sbatch or of a launcher, or of a misspelled one."""
+    key, takes_sbatch = name.lstrip("-"), "--sbatch" in known
+    near = find_similar(name, [option for option in known if option.startswith("--")], cutoff=0.75)
+    advice = (
+        explain_option(name) if "--nodes" in known else "",
+        "slurmddp sets it itself, leave it out" if key in OURS else "",
+        f"use --sbatch {key}" if takes_sbatch and key in _SBATCH_SWITCHES else "",
+        f"did you mean {' or '.join(near)}?" if near else "",
+        f"if it is one of sbatch's, use --sbatch {key}=VALUE; --help-all lists the options"
+        if takes_sbatch and re.fullmatch("--[a-z-]+", name)
+        else "",
+    )
+    return next(filter(None, advice), "--help-all lists the options")
 
 
 def _click_option(field: Field, kind: type[click.Option], name: str) -> Callable[[Any], Any]:

@@ -16,8 +16,9 @@ from typing import Final
 import click
 
 from slurmddp.cli.completion import complete_target
-from slurmddp.cli.job_command import print_message, runs_dir_option, write_bytes
-from slurmddp.errors import UsageError
+from slurmddp.cli.job_command import print_message, write_bytes
+from slurmddp.cli.run_arguments import TEXT, runs_dir_option
+from slurmddp.errors import ClusterError, UsageError
 from slurmddp.monitoring import follow as following
 from slurmddp.monitoring.logs.merge import ALL, ATTEMPT, LAST, Line, Selection, last, last_lines_of_settings, lines
 from slurmddp.monitoring.logs.select_files import find_target, newest_with_output, next_job
@@ -26,6 +27,7 @@ from slurmddp.runs import lookup
 from slurmddp.runs.history import is_finished, read_newest
 from slurmddp.runs.lookup import Target
 from slurmddp.slurm import queries
+from slurmddp.slurm.states import OVER
 from slurmddp.text import clean_line, escape_text, quote_value
 
 _BLOCK_LINES: Final = 1000
@@ -35,7 +37,7 @@ Choice = Callable[[Path, bytes], bool]
 
 
 @click.command()
-@click.argument("target", metavar="[RUN|ID]", required=False, shell_complete=complete_target)
+@click.argument("target", type=TEXT, metavar="[RUN|ID]", required=False, shell_complete=complete_target)
 @click.option(
     "-f",
     "--follow",
@@ -142,9 +144,11 @@ def _explain_none(wanted: Selection, *, errors: bool) -> str:
 def _write_foreign_output(job_id: str, tail: int | None, *, follow: bool) -> None:
     """Write the output of a job that was not submitted here, as far as Slurm still knows its file."""
     path = queries.output_file(job_id, os.environ)
-    if path is None or not path.is_file():
-        where = f"; its output would be in {path}" if path else " and Slurm does not know it"
-        raise UsageError(f"job {job_id} is of no run{where}; `slurmddp status` lists the runs of this folder")
+    hint = "`slurmddp status` lists the runs of this folder"
+    if path is None:
+        raise ClusterError(f"job {job_id} is of no run and Slurm does not know it; {hint}")
+    if not path.is_file():
+        raise UsageError(f"job {job_id} is of no run; its output would be in {path}; {hint}")
     if follow:
         raise UsageError(f"job {job_id} is of no run; to follow its output, type: tail -f {shlex.quote(str(path))}")
     print_message(f"job {job_id} is of no run; this is {path}")
@@ -224,13 +228,12 @@ def _follow(wanted: Selection, tail: int | None, writer: _LineWriter) -> None:
 
 
 def _end_state(wanted: Selection) -> str:
-    """Return the last state of a job that Slurm no longer knows; empty if the job may still run.
+    """Return how a job ended by its files, if Slurm no longer knows it or does not answer; empty if it may still run.
 
     Slurm may also have given the id of the job to another one.
     """
     (found, *_) = query_jobs([Target(wanted.run, (wanted.job_id,))], os.environ)
-    is_known = found.source != "files" or found.silence
-    return "" if is_known or found.phase == "unknown" else found.state
+    return found.state if found.source == "files" and found.phase in OVER else ""
 
 
 def _choose_formatter(wanted: Selection, *, follow: bool, errors: bool, as_json: bool) -> Formatter:

@@ -9,7 +9,9 @@ from typing import Final
 
 import click
 
-from slurmddp.cli.job_command import runs_dir_option, write_bytes
+from slurmddp.cli.job_command import write_bytes
+from slurmddp.cli.run_arguments import TEXT, runs_dir_option
+from slurmddp.errors import UsageError
 from slurmddp.monitoring.logs.select_files import find_run
 from slurmddp.report.collect import collect_report, make_json
 from slurmddp.report.html import render_page
@@ -19,9 +21,12 @@ STDOUT: Final = "-"
 
 
 @click.command()
-@click.argument("word", metavar="[RUN|JOBID]", required=False)
+@click.argument("word", type=TEXT, metavar="[RUN|JOBID]", required=False)
 @click.option(
-    "-o", "--out", metavar="FILE", help="File to write; - is stdout. [default: report.html in the run's folder]"
+    *("-o", "--out"),
+    type=TEXT,
+    metavar="FILE",
+    help="File to write; - is stdout. [default: report.html in the run's folder]",
 )
 @runs_dir_option
 @click.option("--json", "as_figures", is_flag=True, help="Print the figures as JSON; no page is written.")
@@ -31,6 +36,8 @@ def report(word: str | None, *, out: str | None, runs_dir: str, as_figures: bool
     The page shows the result of the run, how its time was spent (goodput), each attempt with its checkpoints and the
     reason of its end, loss and throughput over the steps, and the configuration. It is one file that loads no others.
     """
+    if out and as_figures:
+        raise UsageError("--out is for the page, and --json prints figures on stdout; leave one of them out")
     if out and out != STDOUT:
         check_out_file(out, "--out")
     run = find_run(word, runs_dir)

@@ -9,8 +9,9 @@ import click
 
 from slurmddp.cli.bulk_options import all_option, check_targets, confirm, yes_option
 from slurmddp.cli.completion import targets_argument
-from slurmddp.cli.job_command import print_message, runs_dir_option
-from slurmddp.errors import ClusterError, SlurmddpError
+from slurmddp.cli.job_command import print_message
+from slurmddp.cli.run_arguments import TEXT, runs_dir_option
+from slurmddp.errors import SlurmddpError, UsageError
 from slurmddp.runs import lookup
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.submission import cancel as cancelling
@@ -19,7 +20,13 @@ from slurmddp.submission import requeue as requeuing
 
 @click.command()
 @targets_argument
-@click.option("-x", "--exclude", multiple=True, metavar="NODE", help="Do not use this node from now on. Repeatable.")
+@click.option(
+    *("-x", "--exclude"),
+    type=TEXT,
+    multiple=True,
+    metavar="NODE",
+    help="Do not use this node from now on. Repeatable.",
+)
 @runs_dir_option
 @all_option("Requeue all running jobs of the runs in this folder.")
 @yes_option
@@ -61,13 +68,15 @@ def _find_jobs(words: Sequence[str], runs_dir: str, failed: list[SlurmddpError])
     for word in words:
         try:
             found.append(requeuing.find_job(word, runs_dir, os.environ))
-        except ClusterError as error:
+        except UsageError:
+            raise
+        except SlurmddpError as error:
             failed.append(error)
     return found
 
 
 def _running_jobs(runs_dir: str, *, yes: bool) -> Iterator[str]:
-    unfinished = cancelling.unfinished_jobs(lookup.find((), runs_dir), os.environ)
+    unfinished = cancelling.unfinished_jobs(lookup.find((), runs_dir), os.environ, verb="requeued")
     running = [job for job in unfinished if job.phase == "running"]
     confirm("Requeue", [f"{job.job_id} ({job.name})" for job in running], yes=yes)
     if not running:

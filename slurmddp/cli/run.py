@@ -11,7 +11,7 @@ import click
 from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message
 from slurmddp.cli.launcher_lines import print_reading, resolve_typed, with_ranks
 from slurmddp.cli.progress_bar import show_progress
-from slurmddp.script.build import check_program
+from slurmddp.script.build import check_program, check_pythons, check_variables
 from slurmddp.submission import run_local
 from slurmddp.submission.prepare_data import prepare
 
@@ -48,6 +48,8 @@ def run(job_file: Path | None, words: tuple[str, ...], *, devices: str | None, a
         print_reading(launch, f"--ntasks-per-node {resolved.spec.tasks_per_node}")
     spec = resolved.spec
     check_program(spec)
+    check_pythons(spec, "check the path")
+    check_variables(spec, os.environ)
     prepare(spec)
     plan = run_local.plan(spec, devices=devices, environ=os.environ)
     if spec.nodes > 1:

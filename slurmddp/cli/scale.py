@@ -2,13 +2,15 @@
 
 import json
 import os
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message
 from slurmddp.cli.launcher_lines import print_reading, resolve_typed
+from slurmddp.config.job_files import read_named
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import check_out_file, write_whole
@@ -46,7 +48,6 @@ _EXCLUDED: Final = ("nodes", "hold")
 @click.option("--predict", metavar="N,N...", help="Sizes to predict. [default: 2 to 64 times the largest]")
 @click.option(
     "--from-csv",
-    type=click.File(encoding="utf-8", errors="replace"),
     metavar="FILE",
     help="Read measured times from a file; nothing is submitted.",
 )
@@ -64,7 +65,7 @@ def scale(  # noqa: PLR0913 - an argument for each option
     together: bool,
     min_efficiency: float,
     predict: str | None,
-    from_csv: TextIO | None,
+    from_csv: str | None,
     csv_file: str | None,
     picture_file: str | None,
     as_json: bool,
@@ -86,12 +87,14 @@ def scale(  # noqa: PLR0913 - an argument for each option
     if csv_file:
         check_out_file(csv_file, "--csv")
     if picture_file:
-        check_out_file(f"{picture_file}.png", "--picture")
+        is_folder = picture_file.endswith("/") and Path(picture_file).is_dir()
+        check_out_file(picture_file if is_folder else f"{picture_file}.png", "--picture")
     wanted = parse_sizes(predict, "--predict") if predict else ()
     if from_csv:
         _check_alone(gpus, job_file, words, parameters)
-        points, scaling = csvfile.parse_csv(from_csv.read(), from_csv.name, scaling)
-        name, node_size, is_complete = Path(from_csv.name).stem, None, True
+        raw = sys.stdin.buffer.read() if from_csv == "-" else read_named(from_csv, "--from-csv:")
+        points, scaling = csvfile.parse_csv(raw.decode("utf-8", "replace"), from_csv, scaling)
+        name, node_size, is_complete = Path(from_csv).stem, None, True
     elif gpus:
         scaling = scaling or "weak"
         (resolved, launch), sizes = resolve_typed(job_file, words, parameters), parse_sizes(gpus, "--gpus")

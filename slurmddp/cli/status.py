@@ -7,14 +7,13 @@ import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any, Final
 
 import click
-from click.core import ParameterSource
 
 from slurmddp.cli.completion import targets_argument
-from slurmddp.cli.job_command import print_message, runs_dir_option
+from slurmddp.cli.job_command import print_message
+from slurmddp.cli.run_arguments import runs_dir_option
 from slurmddp.cli.status_format import format_job, format_jobs
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.status import JobStatus, last_submission, query_targets, submission_time
@@ -22,7 +21,7 @@ from slurmddp.monitoring.status.job_status import json_value
 from slurmddp.runs import lookup, registry
 from slurmddp.slurm.client import explain_silence
 from slurmddp.slurm.states import Phase, phase_of
-from slurmddp.text import WIDTH, escape_text, quote_value
+from slurmddp.text import WIDTH, count, escape_text
 
 FAILED: Final = 1
 UNKNOWN: Final = 3
@@ -43,9 +42,6 @@ def status(words: tuple[str, ...], runs_dir: str, *, all_folders: bool, as_json:
     """
     if all_folders and words:
         raise UsageError("--all-folders shows every run; leave it out, or leave the names out")
-    is_default = click.get_current_context().get_parameter_source("runs_dir") is ParameterSource.DEFAULT
-    if not is_default and not Path(runs_dir).is_dir():
-        raise UsageError(f"--runs-dir: {quote_value(runs_dir)} is no folder; give the one that has the runs")
     folders = map(str, registry.known_folders()) if all_folders else (runs_dir,)
     targets = [target for folder in folders for target in lookup.find(words, folder, local=True)]
     runs = (
@@ -87,6 +83,8 @@ def _tasks_of(group: Sequence[JobStatus], job: JobStatus) -> list[JobStatus]:
 
 def _explain_none(runs_dir: str, *, all_folders: bool) -> str:
     where = "any folder" if all_folders else escape_text(runs_dir)
+    if not all_folders and (unreadable := lookup.count_unreadable(runs_dir)):
+        return f"{count(unreadable, 'run')} in {where} cannot be read: Permission denied"
     hint = "" if all_folders else registry.hint_elsewhere()
     return f"there are no submitted runs in {where}; {hint or '`slurmddp submit` makes one'}"
 

@@ -186,6 +186,7 @@ def _format_times(number: int) -> str:
 
 
 def _format_source(status: JobStatus) -> str:
-    source = "the run's files" if status.source == "files" else status.source
+    files = "the run's files" if status.run else "Slurm"
+    source = files if status.source == "files" else status.source
     old = f", {format_duration(status.age_s)} old" if status.age_s >= 1 else ""
     return f"{source}{old}"

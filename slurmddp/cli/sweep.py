@@ -23,6 +23,7 @@ from slurmddp.cli.submit import check_recorded, print_dry_run
 from slurmddp.cluster.request import Request
 from slurmddp.config.job_array import Task
 from slurmddp.config.job_spec import JOB_FIELDS
+from slurmddp.config.option_types import find_similar
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.status import query_jobs
 from slurmddp.monitoring.status.job_status import json_value
@@ -47,8 +48,9 @@ class _Sweep(JobCommand):
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
         """Give the words after `results` to that command."""
-        if args[:1] == ["result"]:
-            raise UsageError(f"type: slurmddp sweep results {shlex.join(args[1:])}")
+        if args and args[0].isalpha() and args[0] != "results" and find_similar(args[0], ["results"], cutoff=0.75):
+            typed = shlex.join(["slurmddp", "sweep", "results", *args[1:]])
+            raise UsageError(f"{quote_value(args[0])}: did you mean results? type: {typed}")
         if args[:1] == ["results"]:
             return show_results.make_context(f"{info_name} results", args[1:], parent=parent, **extra)
         return super().make_context(info_name, args, parent=parent, **extra)

@@ -12,8 +12,10 @@ from urllib.parse import urlsplit
 
 import click
 
-from slurmddp.cli.job_command import print_message, runs_dir_option
+from slurmddp.cli.job_command import print_message
+from slurmddp.cli.run_arguments import TEXT, runs_dir_option
 from slurmddp.errors import SlurmddpError, UsageError
+from slurmddp.runs import lookup
 from slurmddp.runs.layout import RunDir
 from slurmddp.text import quote_value
 
@@ -22,7 +24,7 @@ HINT: Final = "`slurmddp tensorboard` needs the package tensorboard; type: pip i
 
 
 @click.command()
-@click.argument("target", metavar="[RUN]", required=False)
+@click.argument("target", type=TEXT, metavar="[RUN]", required=False)
 @runs_dir_option
 @click.option("--port", type=click.IntRange(1, 65535), metavar="N", help="Port to listen on. [default: a free one]")
 def tensorboard(target: str | None, *, runs_dir: str, port: int | None) -> None:
@@ -45,17 +47,17 @@ def _find_folder(target: str | None, runs_dir: str) -> Path:
         if not Path(runs_dir).is_dir():
             raise UsageError(f"there are no runs in {quote_value(runs_dir)}; give a RUN, or --runs-dir")
         return Path(runs_dir).absolute()
-    for folder in (Path(target), Path(runs_dir, target)):
-        data = RunDir(folder.absolute()).tensorboard
-        if data.is_dir():
-            return data
-        if folder.is_dir():
-            raise UsageError(
-                f"run {quote_value(target)} has no data for TensorBoard; give the bundled worker --tensorboard"
-            )
-    raise UsageError(
-        f"{quote_value(target)} is neither a folder nor a run in {runs_dir}; give one of them, or --runs-dir"
-    )
+    folder = lookup.find_folder(target, runs_dir)
+    if folder is None:
+        raise UsageError(
+            f"{quote_value(target)} is neither a folder nor a run in {runs_dir}; give one of them, or --runs-dir"
+        )
+    data = RunDir(folder.absolute()).tensorboard
+    if not data.is_dir():
+        raise UsageError(
+            f"run {quote_value(target)} has no data for TensorBoard; give the bundled worker --tensorboard"
+        )
+    return data
 
 
 def _start_server(folder: Path, port: int | None) -> str:

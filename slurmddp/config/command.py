@@ -46,6 +46,7 @@ _RENDEZVOUS: Final = {
     "standalone": False,
 }
 """Options of launchers that say where ranks meet, which is slurmddp's work; and whether a value follows them."""
+_OF_ACCELERATE: Final = ("config-file", "mixed-precision", "multi-gpu")
 
 ACCELERATE_LAUNCH: Final = ("-m", "accelerate.commands.launch")
 """The first words of a COMMAND that was typed as `accelerate launch`; the worker does its work in each rank."""
@@ -108,6 +109,18 @@ def _shape(numbers: Mapping[str, str]) -> tuple[int | None, int | None] | None:
     if ranks is not None and ranks % (nodes or 1):
         return None
     return nodes, each if ranks is None else ranks // (nodes or 1)
+
+
+def explain_option(name: str) -> str:
+    """Return what to do instead of an option of torchrun or accelerate launch; empty for another option."""
+    key = name.lstrip("-").replace("_", "-")
+    if key in _RENDEZVOUS:
+        return "it is an option of torchrun or accelerate, and slurmddp sets the rendezvous itself; leave it out"
+    if key in _SHAPE:
+        return f"use --{_SHAPE[key] or 'nodes and --ntasks-per-node'}"
+    if key in _OF_ACCELERATE:
+        return f"it is an option of accelerate; leave it out, or type: accelerate launch {name} ... train.py"
+    return ""
 
 
 def normalise(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -221,7 +234,7 @@ def name_of(words: tuple[str, ...]) -> str:
 def as_name(text: str) -> str:
     """Return the nearest allowed job name."""
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", text).lstrip("._-")[:_NAME_LENGTH]
-    return f"job-{name}"[:_NAME_LENGTH] if not name or name.isdigit() else name
+    return f"job-{name}"[:_NAME_LENGTH] if not name or re.fullmatch(r"\d+(_\d+)?", name) else name
 
 
 def _split_launcher(words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
@@ -303,6 +316,8 @@ def _lost_option(option: str, runner: str) -> UsageError:
 def _checked(words: tuple[str, ...]) -> tuple[str, ...]:
     if not words[0]:
         raise UsageError("COMMAND begins with an empty word; name a script, as in: train.py --lr 0.1")
+    if words[0] == "-":
+        raise UsageError("COMMAND is '-', and a script cannot be read from standard input; name a script file")
     if words[0].endswith(".toml"):
         raise UsageError(f"COMMAND is {quote_value(words[0])}, a job file; give one job file, and a script as COMMAND")
     if words[0] == "-m" and (len(words) == 1 or not words[1]):

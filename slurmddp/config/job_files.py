@@ -21,6 +21,8 @@ from slurmddp.text import quote_value
 OTHER_FORMATS: Final = (".tml", ".yaml", ".yml", ".json")
 """Endings of files that may be meant as a job file, and are none."""
 PROJECT_FILE: Final = "slurmddp.toml"
+LARGEST_MB: Final = 16
+"""The size in 10**6 bytes up to which a file that a user names is read."""
 _PYPROJECT: Final = "pyproject.toml"
 _TOOL: Final = "tool.slurmddp"
 _TOOL_TABLE: Final = rb"(?m)^\s*\[\s*tool\s*\.\s*slurmddp\b"
@@ -46,10 +48,9 @@ class Configuration(NamedTuple):
 def read_job_file(path: Path) -> Source:
     """Read a job file. Raises UsageError with the line of a syntax error, and for unknown keys."""
     try:
-        raw = path.read_bytes()
-    except OSError as error:
-        said = explain_unreadable(path, error).replace("check the path", _explain_missing(path))
-        raise UsageError(f"job file {said}") from error
+        raw = read_named(path, "job file")
+    except UsageError as error:
+        raise UsageError(str(error).replace("check the path", _explain_missing(path))) from error
     return build_source("job file", path, parse_toml(raw, describe_place("job file", path)), keys=JOB_FILE_KEYS)
 
 
@@ -58,6 +59,47 @@ def _explain_missing(path: Path) -> str:
         run = path.absolute().parent.name
         return f"the record of run {quote_value(run)} is missing; submit its script or job file again with --name {run}"
     return f"`slurmddp init {shlex.quote(str(path))}` writes one"
+
+
+def read_named(path: str | Path, what: str) -> bytes:
+    """Return the content of a file that the user named as `what`.
+
+    Raises UsageError unless it is a regular file of at most LARGEST_MB.
+    """
+    try:
+        raw, why, _ = _read_regular(path)
+    except OSError as error:
+        raise UsageError(f"{what} {explain_unreadable(path, error)}") from error
+    if why:
+        raise UsageError(f"{what} {quote_value(str(path))} {why}; give a text file")
+    return raw
+
+
+def read_named_text(path: str, option: str) -> str:
+    """Return the text of a file that the user named by an option. Raises UsageError as `read_named` does."""
+    try:
+        text = read_named(path, f"{option}:").decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{option}: {quote_value(path)} is not UTF-8 text; give a text file") from error
+    if "\0" in text:
+        raise UsageError(f"{option}: {quote_value(path)} has a NUL character; give a text file")
+    return text
+
+
+def _read_regular(path: str | Path) -> tuple[bytes, str, os.stat_result]:
+    """Return a file's content, why it cannot be used (empty when it can), and its status. Raises OSError as `open`."""
+    with open(path, "rb", opener=_open_without_waiting) as file:
+        info = os.fstat(file.fileno())
+        if not stat.S_ISREG(info.st_mode):
+            return b"", "is not a regular file", info
+        if info.st_size > LARGEST_MB * 10**6:
+            return b"", f"has {info.st_size / 10**6:.0f} MB, more than {LARGEST_MB}", info
+        return file.read(LARGEST_MB * 10**6), "", info
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    """Open a file; a FIFO at once, also when no process writes to it."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def explain_unreadable(path: str | Path, error: OSError) -> str:
@@ -148,13 +190,8 @@ def _read_if_trusted(kind: str, path: Path, ignored: list[Ignored], *, root: str
 
 def read_and_check_owner(path: Path) -> tuple[bytes, str]:
     """Return the content of a file, and why it cannot be trusted (empty when it can). Raises OSError as `open` does."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    info = os.fstat(descriptor)
-    if not stat.S_ISREG(info.st_mode):
-        os.close(descriptor)
-        return b"", "it is no regular file"
-    with os.fdopen(descriptor, "rb") as file:
-        return file.read(), check_owner(info, path.lstat())
+    raw, why, info = _read_regular(path)
+    return raw, f"it {why}" if why else check_owner(info, path.lstat())
 
 
 def check_owner(*infos: os.stat_result) -> str:

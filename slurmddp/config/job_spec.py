@@ -23,12 +23,15 @@ from slurmddp.text import MASK, quote_value
 
 Gpus = Annotated[
     str,
-    msgspec.Meta(pattern=r"^([A-Za-z0-9_.-]+:)?[1-9][0-9]{0,3}\Z", description="a count, or type:count as in a100:8"),
+    msgspec.Meta(
+        pattern=r"^([A-Za-z0-9_.-]+:)?[1-9][0-9]{0,3}\Z",
+        description="a count from 1 to 9999, or type:count as in a100:8",
+    ),
 ]
 SlurmTime = Annotated[
     str,
     msgspec.Meta(
-        pattern=r"^([0-9]+(:[0-5]?[0-9]){0,2}|[0-9]+-[0-9]+(:[0-5]?[0-9]){0,2}|UNLIMITED|INFINITE)\Z",
+        pattern=r"^([0-9]+(:[0-5]?[0-9]){0,2}|[0-9]+-[0-9]+(:[0-5]?[0-9]){0,2}|(?i:unlimited|infinite))\Z",
         description="a Slurm time (minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS), as in 1:30:00",
     ),
 ]
@@ -47,14 +50,22 @@ Dependency = Annotated[
         description="a list of jobs in sbatch's form, as in afterok:17; --after-ok takes the name of a run, too",
     ),
 ]
+_FIRST_PORT = 1024
+_LAST_PORT = 65535
 PortRange = Annotated[
-    str, msgspec.Meta(pattern=r"^[0-9]{4,5}-[0-9]{4,5}\Z", description="two ports, as in 20000-29999")
+    str,
+    msgspec.Meta(
+        pattern=r"^[0-9]{1,5}-[0-9]{1,5}\Z",
+        description=f"FIRST-LAST with {_FIRST_PORT} <= FIRST < LAST <= {_LAST_PORT}, as in 20000-29999",
+    ),
 ]
 Lead = Annotated[int, msgspec.Meta(ge=1, le=65535, description="whole seconds, 1 to 65535")]
 Limit = Annotated[int, msgspec.Meta(ge=0, description="a whole number, 0 or more")]
 
-NAME_RULE: Final = "letters, digits and . _ - after a first letter or digit, at most 64, not digits alone"
-NAME: Final = r"(?![0-9]+\Z)[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+NAME_RULE: Final = (
+    "letters, digits and . _ - after a first letter or digit, at most 64, and not the id of a job, as 17 or 17_3"
+)
+NAME: Final = r"(?![0-9]+(_[0-9]+)?\Z)[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 _VARIABLE = r"[A-Za-z_][A-Za-z0-9_]*"
 _SBATCH_KEY = r"[a-z][a-z0-9-]+"
 
@@ -63,8 +74,7 @@ _NOT_OF_SBATCH = ("sbatch", "env", "profile")
 
 _BASH_VARIABLES = frozenset({"BASHOPTS", "BASH_VERSINFO", "EUID", "IFS", "PPID", "SHELLOPTS", "UID"})
 
-_FIRST_PORT = 1024
-_LAST_PORT = 65535
+_LONGEST_TIME_S = 2**31 - 1
 
 CHECKPOINT_WORD: Final = "{checkpoint}"
 """Stands in --resume-args for the newest checkpoint."""
@@ -88,6 +98,14 @@ OURS: Final = (
     *("output", "parsable", "no-requeue", "signal", "tasks-per-node", "test-only", "wait", "wrap"),
 )
 """Options of sbatch that the script itself needs; `--sbatch` refuses them and their abbreviations."""
+_OURS_INSTEAD = {
+    "array": "the tasks of an array are jobs of their own; for ranks use --nodes and --ntasks-per-node, for settings "
+    "`slurmddp sweep --set KEY=VALUE,...`",
+    "test-only": "use `slurmddp submit --dry-run`",
+    "wait": "use `slurmddp submit --wait`",
+    "wrap": "write the program behind the options, as in: train.py --lr 0.1",
+}
+"""What to use instead of some of them."""
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -300,12 +318,18 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         _check_ports(self.port_range)
         for key in ("nodelist", "exclude"):
             _check_hosts(key, getattr(self, key) or "")
+        self._check_time()
         self._check_lead()
         self._check_launch()
         self._check_resume()
         self._check_container()
         self._check_staging()
         self._check_strategy()
+
+    def _check_time(self) -> None:
+        if self.time and (re.search(r"[0-9]{10}", self.time) or (self.time_s or 0) > _LONGEST_TIME_S):
+            most = f"{_LONGEST_TIME_S // 86400} days"
+            raise UsageError(f"--time: {quote_value(self.time)} is too long; give at most {most}, or UNLIMITED")
 
     def _check_lead(self) -> None:
         if self.signal_lead is None or self.time_s is None:
@@ -342,6 +366,8 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             shlex.split(self.resume_args)
         except ValueError as error:
             raise UsageError(f"--resume-args: {quote_value(self.resume_args)}: {error}") from error
+        if other := re.search(r"(?<![{$]){(?!checkpoint})[A-Za-z_]\w*}", self.resume_args):
+            raise UsageError(f"--resume-args: {other[0]} is not known; {CHECKPOINT_WORD} is")
         if CHECKPOINT_WORD in self.resume_args and not self.checkpoints:
             raise UsageError(f"--resume-args: {CHECKPOINT_WORD} needs --checkpoints, as in --checkpoints 'out/*.pt'")
 
@@ -501,8 +527,10 @@ def _check_text(field: Field, value: Any) -> None:
             continue
         if not text:
             raise UsageError(f"--{field.key}: an empty text is not allowed; leave the option out")
-        if field.key != "env" and not all(char.isprintable() or char == "\t" for char in text):
-            raise UsageError(f"--{field.key}: {quote_value(text)} has an unprintable character; leave it out")
+        allowed = "" if field.key in (*_PLAIN_HEADER, "sbatch") else "\t"
+        if field.key != "env" and not all(char.isprintable() or char in allowed for char in text):
+            given = f"--{field.key}: {quote_value(text)}"
+            raise UsageError(f"{given} has an unprintable character; leave that character out")
 
 
 def _check_sbatch(item: str) -> None:
@@ -520,13 +548,8 @@ def _check_sbatch(item: str) -> None:
     own = next((name for name in JOB_FIELDS if name.startswith(key) and name not in _NOT_OF_SBATCH), None)
     if own:
         raise UsageError(f"--sbatch: {quote_value(item)}: slurmddp has an option for this, --{own}")
-    if key == "array":
-        raise UsageError(
-            f"--sbatch: {quote_value(item)}: the tasks of an array are jobs of their own, which never run as one group "
-            "of ranks; ask for ranks by --nodes and --ntasks-per-node"
-        )
     if any(name.startswith(key) for name in OURS) or (key == "gres" and "gpu" in value):
-        hint = "use --gpus-per-node" if key.startswith("g") else "slurmddp sets this itself"
+        hint = "use --gpus-per-node" if key.startswith("g") else _OURS_INSTEAD.get(key, "slurmddp sets this itself")
         raise UsageError(f"--sbatch: {quote_value(item)}: {hint}")
 
 
@@ -562,5 +585,5 @@ def _check_ports(port_range: str) -> None:
     first, last = (int(port) for port in port_range.split("-"))
     if not _FIRST_PORT <= first < last <= _LAST_PORT:
         raise UsageError(
-            f"--port-range: {port_range} is not FIRST-LAST with {_FIRST_PORT} <= FIRST < LAST <= {_LAST_PORT}"
+            f"--port-range: {quote_value(port_range)} is not FIRST-LAST with {_FIRST_PORT} <= FIRST < LAST <= {_LAST_PORT}"
         )

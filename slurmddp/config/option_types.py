@@ -4,6 +4,7 @@ The command line, the environment, the job file and the documentation are made f
 """
 
 import datetime as dt
+import re
 import types
 import typing
 from collections.abc import Iterable
@@ -86,7 +87,7 @@ class Field(NamedTuple):
         """A description of the allowed values."""
         if self.choices:
             return "one of " + ", ".join(self.choices)
-        return _description(self.type) or _WORDS.get(_bare(self.type), "a list of strings")
+        return _meta(self.type, "description") or _WORDS.get(_bare(self.type), "a list of strings")
 
 
 _WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
@@ -116,7 +117,16 @@ def convert(field: Field, raw: Any, origin: str) -> Any:
         return msgspec.convert(raw, field.type, strict=not _is_text(raw))
     except msgspec.ValidationError as error:
         example = ', as in ["a", "b"]' if field.is_list else ""
-        raise UsageError(f"{origin}: {quote_value(raw)} is not {field.expected}{example}") from error
+        raise UsageError(
+            f"{origin}: {quote_value(raw)} is not {field.expected}{example}{_limit(field, raw)}"
+        ) from error
+
+
+def _limit(field: Field, raw: Any) -> str:
+    """Return the largest allowed number where a whole number is larger and the field's description has no limit."""
+    most = _meta(field.type, "le")
+    is_large = isinstance(most, int) and re.fullmatch("0*[1-9][0-9]*", str(raw))
+    return f", {most} at most" if is_large and str(most) not in field.expected else ""
 
 
 def unknown(key: str, allowed: Iterable[str], origin: str, *, what: str = "key") -> UsageError:
@@ -148,9 +158,10 @@ def _bare(annotation: Any) -> Any:
     return _bare(typing.get_args(annotation)[0]) if is_wrapped else annotation
 
 
-def _description(annotation: Any) -> str:
-    """Return the first description in an annotation; empty without one."""
-    for item in typing.get_args(annotation):
-        if found := item.description if isinstance(item, msgspec.Meta) else _description(item):
-            return found
-    return ""
+def _meta(annotation: Any, name: str) -> Any:
+    """Return the first value of that name, as `description`, in the Meta of an annotation; None without one."""
+    found = (
+        getattr(item, name) if isinstance(item, msgspec.Meta) else _meta(item, name)
+        for item in typing.get_args(annotation)
+    )
+    return next((value for value in found if value is not None), None)

@@ -2,10 +2,11 @@
 
 import glob
 import re
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from slurmddp.config.command import script_of, script_place
+from slurmddp.config.job_files import read_named
+from slurmddp.errors import UsageError
 
 
 class Recipe(NamedTuple):
@@ -109,6 +110,6 @@ def _find_folder(recipe: Recipe, text: str, command: tuple[str, ...]) -> str:
 
 def _read(path: str) -> str:
     try:
-        return Path(path).read_text(errors="replace") if path.endswith(".py") else ""
-    except (OSError, ValueError):
+        return read_named(path, "COMMAND").decode(errors="replace") if path.endswith(".py") else ""
+    except (UsageError, ValueError):  # a NUL in the path
         return ""

@@ -5,6 +5,7 @@ file, the values of the chosen profile beat the plain ones.
 """
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ import msgspec
 
 from slurmddp.config import command, job_files, python_env, recipes
 from slurmddp.config.job_spec import JOB_FIELDS, JobSpec
-from slurmddp.config.option_types import Field, Given, convert, unknown
+from slurmddp.config.option_types import Field, Given, convert, find_similar, unknown
 from slurmddp.config.toml import PATH_KEYS, Layer, Source
 from slurmddp.config.worker_options import WORKER_FIELDS, WorkerOptions, parse_words
 from slurmddp.errors import UsageError
@@ -29,6 +30,7 @@ DERIVED_NAMES: Final = ("the job file's name", "COMMAND", "the worker's task")
 """Where the name of a job comes from when none was given."""
 RECIPE: Final = "the recipe of "
 COMMAND_LINE: Final = "the command line"
+_PREFIX: Final = "SLURMDDP_"
 
 _ONCE: Final = ("reset", "profile")
 """Options that a recorded job leaves out: `reset` is for one submission, and the record has the profile's values."""
@@ -95,8 +97,38 @@ def resolve(
             values["python"] = found
     values = {"job_name": _default_name(program, job_file)} | values
 
-    spec = JobSpec(**_convert(JOB_FIELDS, values), command=program.command, worker=program.worker)
+    spec = _build_spec(values, program)
     return _apply_recipe(Resolved(spec, _origins(JOB_FIELDS, values), program.origins, files))
+
+
+def _build_spec(values: Mapping[str, Given], program: _Program) -> JobSpec:
+    """Return the job. Raises UsageError, with the file or variable that a wrong value is from, and for unused ones."""
+    converted = _convert(JOB_FIELDS, values)
+    try:
+        spec = JobSpec(**converted, command=program.command, worker=program.worker)
+    except UsageError as error:
+        raise UsageError(_with_origin(str(error), values)) from error
+    for key, needed, is_given in (
+        ("container-mount", "--container", spec.container),
+        ("container-runtime", "--container", spec.container),
+        ("max-requeues", "--requeue", spec.requeue),
+    ):
+        given = values.get(JOB_FIELDS[key].name)
+        if given and given.origin == f"--{key}" and not is_given:
+            raise UsageError(f"--{key} needs {needed}; give that, too, or leave --{key} out")
+    return spec
+
+
+def _with_origin(message: str, values: Mapping[str, Given]) -> str:
+    """Return a message on an option with the file or the variable where its value was given."""
+    said = message.replace("job name", "--job-name:", 1) if message.startswith("job name") else message
+    found = re.match("--([a-z-]+)", said)
+    field = JOB_FIELDS.get(found[1]) if found else None
+    origin = values[field.name].origin if field and field.name in values else ""
+    if not found or not origin or origin.startswith("--") or origin in DERIVED_NAMES:
+        return message
+    rest = said[found.end() :]
+    return f"{origin}{rest}" if rest.startswith(":") else f"{origin}: {message}"
 
 
 def _apply_recipe(resolved: Resolved) -> Resolved:
@@ -137,8 +169,9 @@ def _check_profile(given: Given, files: Sequence[Source]) -> str:
     known = list(dict.fromkeys(profile for file in files for profile in file.profiles))
     if not known:
         where = " or ".join(str(file.path) for file in files) or job_files.PROJECT_FILE
+        table = name if re.fullmatch(r"[\w-]+", name, re.ASCII) else "NAME"
         raise UsageError(
-            f"{given.origin}: there is no profile {quote_value(name)}; write a table [profile.NAME] into {where}"
+            f"{given.origin}: there is no profile {quote_value(name)}; write a table [profile.{table}] into {where}"
         )
     if name not in known:
         raise unknown(name, known, given.origin, what="profile")
@@ -267,9 +300,10 @@ def unknown_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield each variable that begins with SLURMDDP_ and sets nothing, with the options that are spelled alike."""
     known = {variable for field in JOB_FIELDS.values() for variable in field.variables}
     for name in environ:
-        if name.startswith("SLURMDDP_") and not name.startswith("SLURMDDP_TESTS_") and name not in known | NAMES:
-            near = str(unknown(name, sorted(known), "")).rpartition("; ")[2]
-            yield name, f"no option has this variable; {near}"
+        if name.startswith(_PREFIX) and not name.startswith("SLURMDDP_TESTS_") and name not in known | NAMES:
+            ends = {variable.removeprefix(_PREFIX): variable for variable in sorted(known)}
+            near = [ends[end] for end in find_similar(name.removeprefix(_PREFIX), ends, cutoff=0.6)]
+            yield name, "no option has this variable" + (f"; did you mean {' or '.join(near)}?" if near else "")
 
 
 def build_record(resolved: Resolved, *, directory: str, version: str) -> dict[str, Any]:

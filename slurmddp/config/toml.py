@@ -1,6 +1,7 @@
 """Reads the TOML files of a job: checks their keys, and makes their paths relative to the working directory. No I/O."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeGuard
@@ -23,6 +24,11 @@ CONFIGURATION_KEYS: Final = (*_PROFILE_KEYS, "profile")
 JOB_FILE_KEYS: Final = (*CONFIGURATION_KEYS, "command", "recorded")
 
 _MAX_DEPTH: Final = 100
+_NO_VALUE: Final = ("Invalid value", "Expected newline")
+_UNQUOTED: Final = (
+    r"\s*(?P<key>[\w-]+)\s*=\s*(?P<value>(?!(?i:true|false)\b)[^\s\"'\[{#=]([^\"'\[{#=]*[^\s\"'\[{#=])?)\s*(#.*)?"
+)
+"""A line whose value has neither quotes nor brackets."""
 
 
 class Layer(NamedTuple):
@@ -108,22 +114,33 @@ def parse_toml(raw: bytes, place: str) -> dict[str, Any]:
     import tomllib  # noqa: PLC0415 most jobs have no file, and its import slows down every start
 
     try:
-        text = raw.decode("utf-8")
+        text = raw.decode("utf-8-sig")
         tables = tomllib.loads(text)
         _check_values(tables)
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
         raise UsageError(f"{place}, line {line}: not UTF-8 text") from error
     except tomllib.TOMLDecodeError as error:
-        said = str(error).replace("end of document", f"line {len(text.splitlines())}, its end")
-        if said.startswith("Invalid value"):
-            said += '; a value is "text", a number, true, false, or a list as ["a", "b"]'
-        if said.startswith("Cannot overwrite"):
-            said += "; a key stands twice, keep one"
-        raise UsageError(f"{place}: {said}") from error
+        raise UsageError(f"{place}{_explain_syntax(str(error), text.splitlines())}") from error
     except (RecursionError, ValueError) as error:  # Python limits the digits of a number
         raise UsageError(f"{place}: its tables are nested too deeply, or a number in it is too big") from error
     return tables
+
+
+def _explain_syntax(said: str, lines: Sequence[str]) -> str:
+    """Return tomllib's message with what to write instead: the line, where its value lacks quotes."""
+    found = re.search(r"\(at line (\d+), column (\d+)\)", said)
+    line = re.fullmatch(_UNQUOTED, lines[int(found[1]) - 1]) if found and said.startswith(_NO_VALUE) else None
+    if found and line:
+        value = mask_secrets({line["key"]: line["value"]})[line["key"]]
+        hint = f'{value} is not a value; write it with quotes, as in: {line["key"]} = "{value}"'
+        return f", line {found[1]}, column {found[2]}: {hint}"
+    said = said.replace("(at end of document)", f"(at the end of line {len(lines)})")
+    if said.startswith("Invalid value"):
+        said += '; a value is "text", a number, true, false, or a list as ["a", "b"]'
+    if said.startswith("Cannot overwrite"):
+        said += "; a key stands twice, keep one"
+    return f": {said}"
 
 
 def _check_values(value: Any, depth: int = 0) -> None:

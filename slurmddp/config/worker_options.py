@@ -181,6 +181,8 @@ def _key_of(name: str) -> tuple[str, str]:
         opposite = key.removeprefix("no-")
         if opposite != key and opposite in WORKER_FIELDS and WORKER_FIELDS[opposite].is_switch:
             return opposite, "false"
+    if name in ("-h", "--help"):
+        raise UsageError(f"{name} is not an option of the bundled worker; slurmddp submit --help-worker shows them")
     raise unknown(name, [f"--{known}" for known in WORKER_FIELDS], "the bundled worker", what="option")
 
 

@@ -94,7 +94,7 @@ def _make_readable(word: str, stdin: BinaryIO, plain: Path) -> Path:
             f"{quote_value(word)} cannot be read: {error.stderr.decode(errors='replace').strip()}"
         ) from error
     except (OSError, EOFError, lzma.LZMAError) as error:
-        raise UsageError(f"{quote_value(word)} cannot be read: {error}") from error
+        raise UsageError(f"{quote_value(word)} cannot be read: {getattr(error, 'strerror', None) or error}") from error
     return plain
 
 

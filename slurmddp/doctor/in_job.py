@@ -138,6 +138,7 @@ def build_check_spec(spec: JobSpec, folder: Path) -> JobSpec:
         dependency=None,
         hold=False,
         reset=False,
+        after_signal_exit_0="done",  # it handles the stop signal that it sends to itself
         stage_env=None,
     )
 

@@ -148,7 +148,9 @@ class _Follower:
                 if time.monotonic() >= began + SILENCE_LIMIT_S:
                     raise
                 if not is_told:
-                    self.notice(f"Slurm does not tell how job {self.output.job_id} is: {error}; it is asked again")
+                    self.notice(
+                        f"Slurm does not say in which state job {self.output.job_id} is: {error}; it is asked again"
+                    )
                 is_told = True
                 self._read_until_next_question(hold=False, may_be_soon=False)
 

@@ -21,7 +21,7 @@ from slurmddp.report.downsample import read_events
 from slurmddp.report.goodput import Figures, compute_figures
 from slurmddp.report.timeline import Timeline, build_timeline
 from slurmddp.runs.history import Event, History
-from slurmddp.runs.layout import TAIL_BYTES, RunDir
+from slurmddp.runs.layout import TAIL_BYTES, RunDir, open_or_empty
 from slurmddp.runs.lookup import Target, find_all_jobs
 from slurmddp.runs.submissions import parse_time, submissions
 from slurmddp.slurm.job_info import JobInfo, JobRef
@@ -106,10 +106,9 @@ def _read_last_lines(run: RunDir, found: Diagnosis) -> tuple[str, ...]:
     if found.rank is None or not found.attempt:
         return ()
     path = run.rank_log(found.job_id, found.attempt, found.rank)
-    with suppress(OSError), path.open("rb") as log:
+    with open_or_empty(path) as log:
         log.seek(start_of_tail(path, LAST_LINES, file_size(path)))
         return tuple(str(mask_secrets(clean_line(line))) for line in log.read(TAIL_BYTES).splitlines())
-    return ()
 
 
 def _diagnose_attempts(run: RunDir, report: Report) -> Iterator[tuple[str, Diagnosis]]:
@@ -160,8 +159,8 @@ def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) ->
 
 def read_spec(run: RunDir) -> dict[str, Any]:
     """Return the job as it was last submitted; empty if spec.toml cannot be read."""
-    with suppress(OSError, ValueError):
-        return tomllib.loads((run.sweep or run).spec.read_text("utf-8"))
+    with suppress(ValueError), open_or_empty((run.sweep or run).spec) as file:
+        return tomllib.load(file)
     return {}
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from slurmddp.runs.history import Event, number, parse_events
+from slurmddp.runs.layout import open_or_empty
 
 MOST_METRICS: Final = 4000
 """Of more metrics only those that show the shape of a bucket are kept."""
@@ -39,14 +40,11 @@ class SampledEvents:
 
 def read_events(path: Path) -> SampledEvents:
     """Return the events of a file of JSON lines, without lines that are no event; none if there is no file."""
-    try:
-        with path.open("rb") as file:
-            count = sum(_METRICS in line for line in file)
-            file.seek(0)
-            size = 1 if count <= MOST_METRICS else -(-count * _OF_A_BUCKET // MOST_METRICS)
-            return downsample_events(parse_events(file), size)
-    except FileNotFoundError:
-        return SampledEvents((), {})
+    with open_or_empty(path) as file:
+        count = sum(_METRICS in line for line in file)
+        file.seek(0)
+        size = 1 if count <= MOST_METRICS else -(-count * _OF_A_BUCKET // MOST_METRICS)
+        return downsample_events(parse_events(file), size)
 
 
 def downsample_events(events: Iterable[Event], size: int) -> SampledEvents:

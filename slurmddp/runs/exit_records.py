@@ -4,6 +4,7 @@ A record is one line, `<status> <reason>`; the reason of a failure begins with `
 a line end was cut off and does not count. The batch script leaves a record too when a set-up line fails.
 """
 
+import os
 import re
 from collections.abc import Iterable
 from contextlib import suppress
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from slurmddp.exit_codes import DONE, FAILED, FENCED, RETRYABLE, STOPPED
+from slurmddp.runs.layout import open_or_empty
 
 _FILE: Final = re.compile(r"(\d{1,6})\.end", re.ASCII)
 """A rank's record; a job has fewer than a million ranks."""
@@ -66,10 +68,10 @@ def read_batch_record(path: Path) -> ExitRecord | None:
 
 
 def _parse_file(path: Path, rank: int) -> ExitRecord | None:
-    with suppress(OSError):
-        text = path.read_bytes().decode("utf-8", "replace")
+    with suppress(OSError), open_or_empty(path) as file:
+        text = file.read().decode("utf-8", "replace")
         if (match := _LINE.match(text)) and "\n" in text:
-            host, reason, time = match[2] or "", match[3].strip(), path.stat().st_mtime
+            host, reason, time = match[2] or "", match[3].strip(), os.fstat(file.fileno()).st_mtime
             return ExitRecord(rank=rank, status=int(match[1]), host=host, reason=reason, path=path, time=time)
     return None
 

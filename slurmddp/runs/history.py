@@ -6,14 +6,13 @@ The writers may have been killed: a record that was cut off, or has wrong values
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, Final, Self
 
 from slurmddp.exit_codes import DONE
-from slurmddp.runs.layout import TAIL_BYTES, RunDir, last_records, parse_records, read_records
+from slurmddp.runs.layout import TAIL_BYTES, RunDir, last_records, open_or_empty, parse_records, read_records
 
 _WORDS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _LARGEST: Final = 2**63
@@ -131,9 +130,8 @@ def read_outline(run: RunDir) -> History:
 
     They make up nearly all of a long run's gigabytes, so most of their lines are not parsed.
     """
-    with suppress(FileNotFoundError), run.events.open("rb") as file:
+    with open_or_empty(run.events) as file:
         return History(tuple(parse_events(_outline_lines(file))))
-    return History(())
 
 
 def _outline_lines(lines: Iterable[bytes]) -> Iterator[bytes]:

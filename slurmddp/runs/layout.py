@@ -1,15 +1,18 @@
-"""Names every file of a run, and writes them whole. Touches the disk; starts nothing; standard library only.
+"""Names every file of a run, reads only regular files, and writes them whole. Starts nothing; standard library only.
 
 A run is one folder. The batch script (templates/base.sbatch.j2) names the same files in shell; a test compares.
 """
 
+import errno
 import json
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, BinaryIO, NamedTuple, Self
 
 from slurmddp.errors import UsageError
 
@@ -77,6 +80,11 @@ class RunDir(_Folder):
         Raises UsageError for a path that Slurm could not write logs to.
         """
         path = Path.cwd() / runs_dir / name
+        if not name.isprintable():
+            raise UsageError(
+                f"{name!a} is not the name of a run: it has a character that cannot be printed; `slurmddp status` "
+                "lists the runs"
+            )
         if "\\" in str(path) or not str(path).isprintable():
             raise UsageError(
                 f"the run's folder {str(path)!a} has a backslash or worse in its path; Slurm loses such logs"
@@ -207,9 +215,9 @@ class RunDir(_Folder):
                 return self.create()
             if missing:
                 self.remove_unused(missing[-1])
-            if file := next(filter(Path.is_file, (self.path, *self.path.parents)), None):
-                option = "--name" if file == self.path else "--runs-dir"
-                raise UsageError(f"{file} is a file, and no folder; choose another {option}") from error
+            if wrong := next(filter(_is_no_folder, (self.path, *self.path.parents)), None):
+                option = "--name" if wrong == self.path else "--runs-dir"
+                raise UsageError(f"{wrong} {_describe_wrong_folder(wrong)}; choose another {option}") from error
             said = f"the run's folder {self.path} cannot be made: {error.strerror}"
             raise UsageError(f"{said}; choose another folder by --runs-dir") from error
         return missing[-1]
@@ -260,19 +268,52 @@ def environment_archive(runs_dir: str, key: str) -> Path:
     return Path.cwd() / runs_dir / ".environments" / f"{key}.tar"
 
 
+def _is_no_folder(path: Path) -> bool:
+    return os.path.lexists(path) and not path.is_dir()
+
+
+def _describe_wrong_folder(path: Path) -> str:
+    if not path.is_symlink():
+        return "is a file, not a folder"
+    try:
+        path.stat()
+    except FileNotFoundError:
+        return "is a link to a folder that is not there"
+    except OSError as error:
+        return "is a link to itself" if error.errno == errno.ELOOP else "is a link to a folder that cannot be read"
+    return "is a link to a file, not to a folder"
+
+
 def check_out_file(path: str, option: str) -> None:
-    """Raise UsageError for a path where no file can be written: it is a folder, or its own folder is not there."""
+    """Raise UsageError for a path where no file can be written.
+
+    It is a folder, a device or a pipe, or its own folder is not there.
+    """
     if Path(path).is_dir():
         raise UsageError(f"{option}: '{path}' is a folder; give a file, as in {Path(path, 'FILE')}")
     if not Path(path).parent.is_dir():
         raise UsageError(f"{option}: there is no folder '{Path(path).parent}'; make it first")
+    if not _is_replaceable(Path(path)):
+        raise UsageError(f"{option}: '{path}' is not a regular file; give another")
+
+
+def _is_replaceable(path: Path) -> bool:
+    """Return whether a path, or what a link at it names, is missing or a regular file."""
+    target = os.path.realpath(path)
+    return not os.path.lexists(target) or Path(target).is_file()
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees the whole new content or the old one, also after a power failure."""
+    """Write a file so that a reader sees the whole new content or the old one, also after a power failure.
+
+    A link is followed. Raises UsageError for a device, a pipe or a socket, which would be replaced.
+    """
     import tempfile  # noqa: PLC0415 - needed only to write, and every start would pay for it
 
+    if not _is_replaceable(path):
+        raise UsageError(f"'{path}' is not a regular file; give another, or remove it")
     with errors_name(path):
+        path = Path(os.path.realpath(path)) if path.is_symlink() else path
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         try:
             with os.fdopen(descriptor, "wb") as file:
@@ -297,9 +338,12 @@ def errors_name(path: Path) -> Iterator[None]:
 
 
 def append_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Append one line of JSON with a single write, so that the lines of several writers do not mix."""
+    """Append one line of JSON with a single write, so that the lines of several writers do not mix.
+
+    Raises OSError, also for what is not a regular file.
+    """
     line = (json.dumps(record, allow_nan=False) + "\n").encode("ascii")
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    descriptor = _open_descriptor(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     try:
         with errors_name(path):
             os.write(descriptor, line)
@@ -307,15 +351,51 @@ def append_record(path: Path, record: Mapping[str, Any]) -> None:
         os.close(descriptor)
 
 
+def _open_descriptor(path: Path, flags: int) -> int:
+    """Open a regular file. Raises OSError for another, which could block or have no end."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+
+def open_regular(path: Path, buffering: int = -1) -> BinaryIO:
+    """Open a file of a run to read. Raises OSError, also for what is not a regular file."""
+    return os.fdopen(_open_descriptor(path, os.O_RDONLY), "rb", buffering)
+
+
+def open_or_empty(path: Path) -> BinaryIO:
+    """Open a file of a run to read; an empty one in place of a missing one.
+
+    So it is, after a warning, for one that cannot be read: one damaged run does not hide the others.
+    """
+    try:
+        return open_regular(path)
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        warn_once(f"{path} is not read: {error.strerror}")
+    return Path(os.devnull).open("rb")
+
+
+@cache
+def warn_once(line: str) -> None:
+    """Log a warning, which the commands show on stderr."""
+    import logging  # noqa: PLC0415 - it slows down every start, and is needed only when something is wrong
+
+    logging.getLogger("slurmddp").warning("%s", line)
+
+
 def read_records(path: Path) -> Iterator[dict[str, Any]]:
     """Yield the records of a file of JSON lines; a cut-off last line and a missing file yield nothing."""
-    with suppress(FileNotFoundError, NotADirectoryError), path.open("rb") as file:
+    with open_or_empty(path) as file:
         yield from parse_records(file)
 
 
 def last_records(path: Path, *, size: int = TAIL_BYTES) -> Iterator[dict[str, Any]]:
     """Yield as many of the last records as lie in the file's last `size` bytes, 64 KiB."""
-    with suppress(FileNotFoundError), path.open("rb") as file:
+    with open_or_empty(path) as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - size))
         yield from parse_records(file.read().split(b"\n"))
 

@@ -6,12 +6,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Self, cast
+from typing import Any, Final, NamedTuple, Self, cast
 
 from slurmddp.config.job_array import folder_name
 from slurmddp.errors import UsageError
 from slurmddp.runs import registry
-from slurmddp.runs.layout import RunDir
+from slurmddp.runs.layout import RunDir, open_regular, warn_once
 from slurmddp.runs.submissions import parse_submissions, read_origin, settings_of, submissions
 from slurmddp.slurm.job_info import LOCAL, JobRef, is_job_id
 from slurmddp.text import quote_value
@@ -60,11 +60,11 @@ def find(words: Sequence[str], runs_dir: str, *, local: bool = False) -> list[Ta
     may belong to no run here.
     """
     if not words:
-        submitted, others = _survey(runs_dir)
-        return submitted + (_with_local_jobs(others) if local else [])
+        found = _survey(runs_dir)
+        return found.submitted + (_with_local_jobs(found.others) if local else [])
     by_job = _runs_by_job(runs_dir) if any(map(is_job_id, words)) else {}
     if any(is_job_id(word) and JobRef.parse(word).array_id not in by_job for word in words):
-        for folder in reversed(registry.known_folders()):
+        for folder in reversed(registry.other_folders(runs_dir)):
             by_job = _runs_by_job(str(folder)) | by_job
     return [
         _find_by_id(word, by_job) if is_job_id(word) else _find_by_name(word, runs_dir, local=local) for word in words
@@ -73,28 +73,49 @@ def find(words: Sequence[str], runs_dir: str, *, local: bool = False) -> list[Ta
 
 def runs(runs_dir: str) -> list[RunDir]:
     """Return the submitted runs in a folder that this user can read, by name."""
-    return [target.run for target in _survey(runs_dir)[0] if target.run]
+    return [target.run for target in _survey(runs_dir).submitted if target.run]
 
 
-def _survey(runs_dir: str) -> tuple[list[Target], list[RunDir]]:
-    """Return the submitted runs in a folder, by name, with all their jobs; and the folders without a submission.
+def count_unreadable(runs_dir: str) -> int:
+    """Return how many runs of a folder this user may not read."""
+    return len(_survey(runs_dir).unreadable)
+
+
+class _Survey(NamedTuple):
+    submitted: list[Target]
+    """The submitted runs of a folder, by name, with all their jobs."""
+    others: list[RunDir]
+    """Folders without a submission."""
+    unreadable: list[RunDir]
+
+
+def _survey(runs_dir: str) -> _Survey:
+    """Return the runs in a folder; a damaged one is left out with a warning.
 
     There may be ten thousand: the folder is listed once, and of each run one file is opened.
     """
     folder = Path.cwd() / runs_dir
-    submitted: list[Target] = []
-    others: list[RunDir] = []
+    found = _Survey([], [], [])
     with suppress(FileNotFoundError, NotADirectoryError):
         for name in sorted(os.listdir(folder)):  # noqa: PTH208 - names alone
             run = RunDir(folder / name)
             try:
-                with open(run.submissions, "rb", buffering=0) as file:  # noqa: PTH123 - a fifth faster
-                    submitted.append(Target.of_run(run, parse_submissions(file.readall().splitlines())))
+                with open_regular(run.submissions, buffering=0) as file:  # a fifth faster
+                    records = parse_submissions(file.read().splitlines())
             except FileNotFoundError:
-                others.append(run)
-            except OSError:  # no folder, or another user's
+                found.others.append(run)
+            except PermissionError:
+                found.unreadable.append(run)
+            except NotADirectoryError:
                 continue
-    return submitted, others
+            except OSError as error:
+                warn_once(f"run {name} is left out: {run.submissions}: {error.strerror}")
+            else:
+                if records:
+                    found.submitted.append(Target.of_run(run, records))
+                else:
+                    warn_once(f"run {name} is left out: {run.submissions} is damaged")
+    return found
 
 
 def find_all_jobs(run: RunDir) -> Target:
@@ -104,6 +125,12 @@ def find_all_jobs(run: RunDir) -> Target:
 
 def _all_jobs(run: RunDir) -> Target:
     return Target.of_run(run, submissions(run))
+
+
+def find_folder(word: str, runs_dir: str) -> Path | None:
+    """Return the folder that a word names: by its path, or of a run in the folder of runs; None without one."""
+    own = () if isinstance(runs_dir, registry.GivenFolder) and "/" not in word else (Path(word),)
+    return next(filter(Path.is_dir, (*own, Path(runs_dir, word))), None)
 
 
 def find_one(word: str, runs_dir: str, *, local: bool = False) -> Target:
@@ -152,7 +179,7 @@ def _local_jobs(run: RunDir) -> Target:
 
 
 def _find_local_runs(runs_dir: str) -> list[Target]:
-    return _with_local_jobs(_survey(runs_dir)[1])
+    return _with_local_jobs(_survey(runs_dir).others)
 
 
 def _with_local_jobs(runs: Iterable[RunDir]) -> list[Target]:
@@ -182,20 +209,22 @@ def _find_by_name(word: str, runs_dir: str, *, local: bool = False) -> Target:
     record = (run.sweep or run).submissions
     if record.exists() and not _all_jobs(run.sweep or run).jobs:
         raise UsageError(f"run {word}: {record} is damaged, and its jobs are not known; its output is in {run.logs}")
-    if elsewhere := _find_elsewhere(word):
+    if elsewhere := _find_elsewhere(word, runs_dir):
         return elsewhere
     import difflib  # noqa: PLC0415 needed only when something is wrong
 
     near = difflib.get_close_matches(word, [known.path.name for known in runs(runs_dir)])
     hint = (
-        f"did you mean {' or '.join(near)}?" if near else "`slurmddp status` lists the runs; --runs-dir names another"
+        f"did you mean {' or '.join(near)}?"
+        if near
+        else "`slurmddp status` lists the runs; --runs-dir names another folder"
     )
-    raise UsageError(f"{quote_value(word)} is no job id, and no run in {runs_dir} that was submitted; {hint}")
+    raise UsageError(f"{quote_value(word)} is not a job id, nor a submitted run in {runs_dir}; {hint}")
 
 
-def _find_elsewhere(word: str) -> Target | None:
+def _find_elsewhere(word: str, runs_dir: str) -> Target | None:
     """Return the run of that name in another folder of this user; None without one. Raises UsageError for several."""
-    runs = [RunDir(folder / word) for folder in registry.known_folders() if (folder / word).is_dir()]
+    runs = [RunDir(folder / word) for folder in registry.other_folders(runs_dir) if (folder / word).is_dir()]
     found = [target for target in map(find_all_jobs, runs) if target.jobs]
     if len(found) > 1:
         places = ", ".join(str(target.run.path) for target in found[:_MOST_NAMED] if target.run)
@@ -228,7 +257,7 @@ def _is_of_original(run: RunDir, job: str) -> bool:
 def _runs_by_job(runs_dir: str) -> dict[str, RunDir]:
     """Return the run of each job; where two runs have a job of this number, the later one."""
     newest: dict[str, tuple[str, RunDir]] = {}
-    for target in _survey(runs_dir)[0]:
+    for target in _survey(runs_dir).submitted:
         run = cast("RunDir", target.run)
         for record in target.records:
             job, time = record["job"], str(record.get("time", ""))

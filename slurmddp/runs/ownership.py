@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Self
 
 from slurmddp import variables
 from slurmddp.errors import FencedError
+from slurmddp.runs.layout import open_or_empty
 
 TRIES: Final = 100
 """A try fails only while another process takes the file, which is a matter of milliseconds."""
@@ -63,8 +64,8 @@ def attempt_order(attempt: str) -> list[int]:
 
 def is_running_here(owner: Path, job_id: str) -> bool:
     """Return whether a run on this machine goes on, by the run's owner file."""
-    with suppress(OSError):
-        holder = Claim.parse(owner.read_text(errors="replace"))
+    with suppress(OSError), open_or_empty(owner) as file:
+        holder = Claim.parse(file.read().decode(errors="replace"))
         return holder is not None and holder.job == job_id and holder.is_running_here
     return False
 

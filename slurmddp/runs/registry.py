@@ -33,6 +33,17 @@ def remember(folder: Path) -> None:
         write_whole(path, "".join(f"{line}\n" for line in [*kept, folder]).encode("utf-8", "surrogateescape"))
 
 
+class GivenFolder(str):
+    """The folder of runs that a person has given by `--runs-dir`: no other one is searched."""
+
+    __slots__ = ()
+
+
+def other_folders(runs_dir: str) -> list[Path]:
+    """Return the known folders that are searched after `runs_dir`; none after one that was given."""
+    return [] if isinstance(runs_dir, GivenFolder) else known_folders()
+
+
 def known_folders() -> list[Path]:
     """Return the folders that still exist, the newest first."""
     with suppress(OSError, RuntimeError):

@@ -6,7 +6,6 @@ Runs from before 0.2 have no such events: neither the parts of their log nor the
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import BinaryIO, Final
@@ -14,7 +13,7 @@ from typing import BinaryIO, Final
 from slurmddp.exit_codes import FENCED
 from slurmddp.runs.exit_records import ExitRecord, read_batch_record
 from slurmddp.runs.history import Event, parse_events
-from slurmddp.runs.layout import RunDir
+from slurmddp.runs.layout import RunDir, open_or_empty
 from slurmddp.runs.ownership import attempt_order
 
 _KINDS: Final = frozenset({"attempt_start", "attempt_end", "requeue", "job_end", "fenced"})
@@ -44,9 +43,8 @@ class JobOutcome:
 
 def read_supervision(run: RunDir, job_id: str) -> list[Event]:
     """Return the supervisor's events of a job, the oldest first; most lines of the file are not parsed."""
-    with suppress(FileNotFoundError), run.events.open("rb") as file:
+    with open_or_empty(run.events) as file:
         return parse_supervision(_marked_lines(file), job_id)
-    return []
 
 
 def _marked_lines(file: BinaryIO) -> Iterator[bytes]:

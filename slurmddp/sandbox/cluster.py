@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from slurmddp.errors import ClusterError, UsageError
+from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.sandbox import configuration, control_channel, namespaces, preemption, programs, state_directory
 from slurmddp.sandbox.configuration import Plan
 from slurmddp.sandbox.state_directory import Files
@@ -126,7 +126,7 @@ class Sandbox:
             records = self._records("job", job_id)
         except ClusterError as error:
             if "Invalid job id" in str(error):
-                raise ClusterError(
+                raise SlurmddpError(
                     f"job {job_id} has ended, or there was none; `slurmddp status` lists them"
                 ) from error
             raise
@@ -231,6 +231,10 @@ def up(plan: Plan, *, say: Say = lambda _: None, die_with_parent: bool = False) 
         files.remove()
         try:
             return _start(plan, files, say, die_with_parent=die_with_parent)
+        except ClusterError as error:
+            files.remove()
+            removed = rf" \({re.escape(str(files.folder))}\S*\)"
+            raise ClusterError(re.sub(removed, "", str(error))) from error
         except BaseException:
             files.remove()
             raise

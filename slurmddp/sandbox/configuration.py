@@ -52,7 +52,7 @@ class Plan:
     def __post_init__(self) -> None:
         """Raise UsageError for a plan that Slurm cannot run."""
         check_name(self.name)
-        _check_range("--nodes", self.nodes, 0 if self.partitions else 1, 200)
+        _check_range("--nodes", self.nodes, 0 if self.partitions else 1, 200, also=", or 0 with --partition")
         _check_range("--nodes and those of all --partition together", len(self.node_names), 1, 200)
         _check_range("--cpus-per-node", self.cpus_per_node, 1, 4096)
         _check_range("--gpus-per-node", self.gpus_per_node, 0, 128)
@@ -101,9 +101,9 @@ def check_name(name: str) -> None:
         raise UsageError(f"--name {name!a}: use up to 32 characters of a-z, 0-9 and '-'; the first must not be '-'")
 
 
-def _check_range(option: str, given: int, least: int, most: int) -> None:
+def _check_range(option: str, given: int, least: int, most: int, *, also: str = "") -> None:
     if not least <= given <= most:
-        raise UsageError(f"{option} {given}: allowed are {least} to {most}")
+        raise UsageError(f"{option} {given}: allowed are {least} to {most}{also * (least > 0)}")
 
 
 def first_job_id(time_s: float) -> int:

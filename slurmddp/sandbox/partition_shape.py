@@ -68,7 +68,7 @@ def _gpus(value: str, text: str) -> tuple[tuple[str, int], ...]:
     matches = [_GPUS.fullmatch(item) for item in value.split("+")]
     found = tuple((match[1] or "", int(match[2])) for match in matches if match)
     if len(found) < len(matches):
-        raise UsageError(f"--partition {text!a}: gpus={value!a} is no count, as in 8, a100:8 or a100:4+h100:4")
+        raise UsageError(f"--partition {text!a}: gpus={value!a} is not a count, as in 8, a100:8 or a100:4+h100:4")
     _whole("gpus", str(sum(count for _, count in found)), text)
     return tuple((kind, count) for kind, count in found if count)
 

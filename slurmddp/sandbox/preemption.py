@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from slurmddp.errors import ClusterError, UsageError
+from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 
 HIGH_PRIORITY: Final = "high"
 """The partition whose jobs preempt others."""
@@ -25,9 +25,9 @@ def check_id(job_id: str) -> None:
 
 
 def check_preemptible(job_id: str, job: Record, partitions: Mapping[str, Record]) -> None:
-    """Raise ClusterError when no job can preempt that job now."""
+    """Raise SlurmddpError when that job does not run, ClusterError when no job can preempt it."""
     if job["JobState"] != "RUNNING":
-        raise ClusterError(f"job {job_id} is {job['JobState']}; only a running job can be preempted")
+        raise SlurmddpError(f"job {job_id} is {job['JobState']}; only a running job can be preempted")
     if HIGH_PRIORITY not in partitions:
         raise ClusterError(
             f"job {job_id} cannot be preempted: this sandbox has no partition '{HIGH_PRIORITY}'; make one, as in: "

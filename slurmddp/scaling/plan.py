@@ -1,5 +1,6 @@
 """The jobs of a scaling study: one run for each size and repeat. Nothing is submitted here."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from slurmddp.cluster import Cluster
 from slurmddp.cluster.limits import find_problems
 from slurmddp.cluster.request import Request, build_request
 from slurmddp.config.command import script_of
+from slurmddp.config.job_files import read_named
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved
 from slurmddp.config.worker_options import WorkerOptions
@@ -91,7 +93,7 @@ def _check_measurable(spec: JobSpec) -> None:
     script = script_of(spec.command)
     if script is None or not Path(script).is_file():
         return
-    if spec.no_python or b"slurmddp" not in Path(script).read_bytes():
+    if spec.no_python or b"slurmddp" not in read_named(script, "COMMAND:"):
         raise UsageError(
             f"COMMAND: {quote_value(script)} does not use slurmddp, so its steps cannot be measured; iterate over "
             "run.steps of slurmddp.Checkpointer, or measure the times yourself and give --from-csv (a script whose "
@@ -155,6 +157,6 @@ def _check_limits(jobs: Sequence[PlannedJob], cluster: Cluster | None) -> None:
 def parse_sizes(text: str, option: str) -> tuple[int, ...]:
     """Return the sizes in a text like `1,2,4`; raise UsageError for any other text."""
     words = [word.strip() for word in text.split(",")]
-    if not all(word.isascii() and word.isdecimal() and 0 < int(word) < 10**6 for word in words):
-        raise UsageError(f"{option}: {quote_value(text)} is not a list of whole numbers, 1 or more, as in 1,2,4,8")
+    if not all(re.fullmatch(r"0*[1-9][0-9]{0,5}", word) for word in words):
+        raise UsageError(f"{option}: {quote_value(text)} is not a list of whole numbers, 1 to 999999, as in 1,2,4,8")
     return tuple(sorted({int(word) for word in words}))

@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import shutil
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -11,11 +12,12 @@ from typing import TYPE_CHECKING, Final
 from slurmddp.config.command import is_worker, script_of
 from slurmddp.config.container import is_path
 from slurmddp.config.datasets import find_data
-from slurmddp.config.job_files import OTHER_FORMATS, explain_unreadable, suggest_file
+from slurmddp.config.job_files import OTHER_FORMATS, explain_unreadable, read_named_text, suggest_file
 from slurmddp.config.job_spec import JobSpec
+from slurmddp.config.python_env import environment_of
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
-from slurmddp.script.render import render
+from slurmddp.script.render import python_of, render
 from slurmddp.text import quote_value
 
 if TYPE_CHECKING:
@@ -54,9 +56,11 @@ def build_script(
         environment = read_environment(spec)
     run = RunDir.named(spec.runs_dir, spec.job_name)
     script = render(spec, reset_number=run.next_reset, code=code, array=array, environment=environment)
-    _check_shell("--setup-file", Path(spec.setup_file).read_text("utf-8") if spec.setup_file else "")
-    _check_shell("--setup", "\n".join(spec.setup))
-    _check_shell("--template", script if spec.template else "")
+    setup = read_named_text(spec.setup_file, "--setup-file") if spec.setup_file else ""
+    _check_shell("--setup-file: bash cannot parse these lines", setup)
+    _check_shell("--setup: bash cannot parse these lines", "\n".join(spec.setup))
+    by_template = f"template {quote_value(spec.template)}: bash cannot parse the script that it makes"
+    _check_shell(by_template, script if spec.template else "")
     return script.encode()
 
 
@@ -68,7 +72,7 @@ def check_program(spec: JobSpec) -> None:
     elif _may_be_inside(spec, spec.command[0]):
         return
     elif spec.no_python:
-        _check_executable(spec.command[0])
+        _check_executable(spec)
     else:
         _check_script(script_of(spec.command), spec.runs_dir)
 
@@ -78,25 +82,21 @@ def check_environment(spec: JobSpec) -> None:
 
     That is the virtual environment, the Python, or the container's image and the folders that it mounts.
     """
+    advice = "check the path, or give --force if only the nodes have it"
     if spec.venv and not (Path(spec.venv) / "bin" / "python").exists():
         raise UsageError(
-            f"--venv: {quote_value(spec.venv)} is no virtual environment here: it has no bin/python; check the path "
-            "or give --force if only the nodes have it"
+            f"--venv: {quote_value(spec.venv)} is not a virtual environment here: it has no bin/python; {advice}"
         )
-    python = "" if spec.container else spec.python or ""
+    check_pythons(spec, advice)
     image = spec.container if spec.container and is_path(spec.container) else ""
     mounts = [mount.partition(":")[0] for mount in spec.container_mount if spec.container]
-    named = [("python", python if "/" in python else ""), ("container", image)]
-    for key, path in (*named, *(("container-mount", mount) for mount in mounts)):
+    for key, path in (("container", image), *(("container-mount", mount) for mount in mounts)):
         if path and not Path(path).exists():
-            raise UsageError(
-                f"--{key}: there is no file {quote_value(path)} here; check the path, or give --force if only the "
-                "nodes have it"
-            )
+            raise UsageError(f"--{key}: there is no file {quote_value(path)} here; {advice}")
 
 
-def _check_shell(option: str, lines: str) -> None:
-    """Raise UsageError when bash cannot parse the shell lines of an option; none of them is run."""
+def _check_shell(message: str, lines: str) -> None:
+    """Raise UsageError, which begins with the message, when bash cannot parse shell lines; none of them is run."""
     if not lines:
         return
     import subprocess  # noqa: PLC0415 most jobs have no shell lines of their own
@@ -106,7 +106,7 @@ def _check_shell(option: str, lines: str) -> None:
         done = subprocess.run(parse, input=lines.encode(), capture_output=True, check=False, env={"PATH": os.defpath})
         if done.returncode:
             said = done.stderr.decode(errors="replace").strip().partition("\n")[0].removeprefix("bash: ")
-            raise UsageError(f"{option}: bash cannot parse these lines: {said}; correct them")
+            raise UsageError(f"{message}: {said}; correct them")
 
 
 def _may_be_inside(spec: JobSpec, path: str | None) -> bool:
@@ -127,6 +127,8 @@ def _check_script(path: str | None, runs_dir: str) -> None:
         )
     if Path(path).is_dir():
         raise UsageError(f"COMMAND: {quote_value(path)} is a folder; name a script, as in: {path.rstrip('/')}/train.py")
+    if Path(path).exists():
+        raise UsageError(f"COMMAND: {quote_value(path)} is not a regular file; name a script, as in: train.py")
     raise UsageError(f"COMMAND: there is no file {quote_value(path)} in {Path.cwd()}; {_suggest_program(path)}")
 
 
@@ -149,14 +151,42 @@ def _check_is_python(path: str) -> None:
 
 def _suggest_program(path: str) -> str:
     """Return advice for a COMMAND that is no file: several words in quotes, a program, or a misspelled script."""
-    if ".py " in path:
+    if re.search(r"\.py |^(\S*/)?(python[\d.]*|torchrun) ", path):
         return f"it is one word; type it without quotes: {quote_value(path)[1:-1]}"
     if "/" not in path and shutil.which(path) and not Path(f"{path}.py").exists():
         return f"to run the program of this name, type: --no-python {shlex.quote(path)} ..."
     return suggest_file(path)
 
 
-def _check_executable(path: str) -> None:
-    """Check a path; a bare name is not checked, because PATH may differ on the nodes."""
-    if "/" in path and not (Path(path).is_file() and os.access(path, os.X_OK)):
+def _check_executable(spec: JobSpec) -> None:
+    path = spec.command[0]
+    if _is_program(path, spec):
+        return
+    if "/" in path:
         raise UsageError(f"COMMAND: {quote_value(path)} is not an executable file; check the path, or `chmod +x` it")
+    raise UsageError(
+        f"COMMAND: there is no program {quote_value(path)} in PATH; check its name, or write ./{shlex.quote(path)}"
+    )
+
+
+def _is_program(path: str, spec: JobSpec) -> bool:
+    """Return whether a path, or a name in PATH, is an executable file; a name also where the set-up may bring it."""
+    environment = Path(spec.venv) if spec.venv else environment_of(python_of(spec))
+    places = [str(environment / "bin")] if environment else []
+    found = shutil.which(path, path=os.pathsep.join([*places, os.environ.get("PATH", os.defpath)]))
+    return bool(found) or ("/" not in path and (spec.has_setup or spec.container is not None))
+
+
+def check_pythons(spec: JobSpec, advice: str) -> None:
+    """Raise UsageError, with advice, for a Python of the ranks or the supervisor that is not a program here."""
+    pythons = {"python": None if spec.container else spec.python, "supervisor-python": spec.supervisor_python}
+    for key, path in pythons.items():
+        if path and not _is_program(path, spec):
+            raise UsageError(f"--{key}: there is no program {quote_value(path)} here; {advice}")
+
+
+def check_variables(spec: JobSpec, environ: Mapping[str, str]) -> None:
+    """Raise UsageError for a variable that is to be passed on and is not set."""
+    for item in spec.env:
+        if "=" not in item and item not in environ:
+            raise UsageError(f"--env {item}: {item} is not set here; export it, or give --env {item}=VALUE")

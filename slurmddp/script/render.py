@@ -21,7 +21,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from slurmddp import variables
 from slurmddp.batch.arguments import Options, build_arguments
 from slurmddp.config import container
-from slurmddp.config.job_files import explain_unreadable
+from slurmddp.config.job_files import read_named_text
 from slurmddp.config.job_spec import CHECKPOINT_WORD, NODE_TMPDIR, JobSpec, check_line_end
 from slurmddp.config.python_env import environment_of
 from slurmddp.errors import UsageError
@@ -186,7 +186,7 @@ def _template(environment: _Environment, path: str | None) -> jinja2.Template:
     if path is None:
         return base
     try:
-        source = _read(path, "--template")
+        source = read_named_text(path, "--template")
     except UsageError as error:
         raise UsageError(f"{error}; the template to extend is {TEMPLATES / BASE}") from error
     tree = environment.parse(source)
@@ -364,21 +364,12 @@ def _setup_lines(spec: JobSpec) -> list[quoting.Quoted]:
     lines += [f"module load {quoting.shell(module)}" for module in spec.module]
     lines += activation_lines(spec)
     if spec.setup_file:
-        lines += [_read(spec.setup_file, "--setup-file").rstrip("\n")]
+        lines += [read_named_text(spec.setup_file, "--setup-file").rstrip("\n")]
         if "\r" in lines[-1]:
             name, typed = quote_value(spec.setup_file), shlex.quote(spec.setup_file)
             raise UsageError(f"--setup-file: {name} has carriage returns, as Windows writes; type: dos2unix {typed}")
         check_line_end(lines[-1], f"--setup-file: {quote_value(spec.setup_file)}")
     return [quoting.lines(line) for line in [*lines, *spec.setup]]
-
-
-def _read(path: str, option: str) -> str:
-    try:
-        return Path(path).read_bytes().decode("utf-8")
-    except OSError as error:
-        raise UsageError(f"{option}: {explain_unreadable(path, error)}") from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{option}: {quote_value(path)} is not UTF-8 text; give a text file") from error
 
 
 def _template_message(path: str | None, error: Exception) -> str:
@@ -391,7 +382,7 @@ def _template_message(path: str | None, error: Exception) -> str:
     if isinstance(error, jinja2.UndefinedError):
         said = f"{said}; {TEMPLATES / BASE} shows the names"
     if isinstance(error, jinja2.TemplateNotFound):
-        said = f'{quote_value(error.name)} is not there; write {{% extends "{BASE}" %}}'
+        said = f"{quote_value(error.name)} is not there; only {BASE} can be extended or included"
     return f"template {quote_value(path or BASE)}{line}: {said or type(error).__name__}"
 
 

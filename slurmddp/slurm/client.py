@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from slurmddp.errors import ClusterError
 from slurmddp.slurm.environment import submission_environment
+from slurmddp.text import quote_value
 
 TIMEOUT_S: Final = 60.0
 """Limit for one of Slurm's programs; its own message timeout is 10 s by default, with retries."""
@@ -24,6 +25,7 @@ NO_CLUSTER: Final = "log in to a cluster, try `slurmddp sandbox up`, or train on
 _LOST_ANSWER: Final = "(?i)timed out|zero bytes were transmitted"
 _UNREACHABLE: Final = (
     "(?i)unable to contact|connection refused|connect failure|could not establish|find configuration|s_p_parse_file"
+    "|process configuration file"
 )
 _BOILERPLATE: Final = "(?m)^(sbatch|squeue|scontrol|sacct|sacctmgr|scancel|sinfo): (error: |fatal: )?|^Try .* --help.*"
 
@@ -61,8 +63,8 @@ def ask(
 ) -> Answer:
     """Run one of Slurm's programs with a scrubbed environment and return its answer.
 
-    A warning is logged once when a program is slow. Raises ClusterError when the program cannot be started,
-    LostAnswerError when it takes longer than `timeout_s`.
+    A warning is logged once when a program is slow. Raises ClusterError when the program cannot be started or cannot
+    read SLURM_CONF, LostAnswerError when it takes longer than `timeout_s`.
     """
     if not any(os.access(Path(folder, command[0]), os.F_OK) for folder in os.get_exec_path(environ)):
         raise ClusterError(f"{command[0]} was not found; {NO_CLUSTER}")
@@ -81,7 +83,22 @@ def ask(
         raise LostAnswerError(f"{command[0]} did not end within {timeout_s:.0f} s") from error
     finally:
         slow.cancel()
-    return Answer(done.returncode, _text(done.stdout), _text(done.stderr))
+    answer = Answer(done.returncode, _text(done.stdout), _text(done.stderr))
+    if answer.status != 0 and re.search(_UNREACHABLE, answer.stderr):
+        _check_configuration(environ)
+    return answer
+
+
+def _check_configuration(environ: Mapping[str, str]) -> None:
+    """Raise ClusterError if SLURM_CONF names a file that cannot be read."""
+    if path := environ.get("SLURM_CONF"):
+        try:
+            Path(path).open("rb").close()
+        except OSError as error:
+            raise ClusterError(
+                f"Slurm cannot read its configuration {quote_value(path)} (SLURM_CONF): {error.strerror}; correct or "
+                "unset SLURM_CONF"
+            ) from error
 
 
 def _report_slow(program: str) -> None:

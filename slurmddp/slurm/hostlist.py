@@ -22,7 +22,7 @@ def expand(text: str, *, option: str = "--nodelist") -> tuple[str, ...]:
         names = tuple(islice((name for item in _items(text) for name in _names(item)), _LONGEST + 1))
         if len(names) <= _LONGEST:
             return names
-    raise UsageError(f"{option}: {quote_value(text)} is no list of nodes, as in n[1-4],m2")
+    raise UsageError(f"{option}: {quote_value(text)} is not a list of nodes, as in n[1-4],m2")
 
 
 def _items(text: str) -> list[str]:

@@ -107,6 +107,8 @@ def output_file(job_id: str, environ: Environ) -> Path | None:
     """
     answer = client.ask(["scontrol", "show", "job", job_id], environ)
     check_reached(answer)
+    if not _has_answered(answer):
+        raise ClusterError(f"scontrol show job {job_id}: {answer.reason}")
     found = re.search(r"^\s*StdOut=(/.+)$", answer.stdout, re.MULTILINE)
     return Path(found[1]) if found else None
 
@@ -281,3 +283,9 @@ def update_command(job_id: str, key: str, value: str) -> list[str]:
 def nodes_command(host_list: str) -> list[str]:
     """Return the command that shows nodes; it fails for a node that the cluster does not have."""
     return ["scontrol", "--oneliner", "show", "nodes", host_list]
+
+
+def node_names(environ: Environ, partitions: str = "") -> list[str]:
+    """Return the names of the nodes, of all or of some partitions. Raises ClusterError when Slurm does not answer."""
+    which = [f"--partition={partitions}"] if partitions else []
+    return sorted(set(client.query(["sinfo", "--noheader", "--Node", *which, "--format=%N"], environ).split()))

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from slurmddp.errors import ClusterError, UsageError
+from slurmddp.errors import ClusterError
 from slurmddp.monitoring.status import JobStatus, query_jobs
 from slurmddp.monitoring.status.job_identity import task_indices
 from slurmddp.runs import events
@@ -41,19 +41,23 @@ class Cancelled:
 
 
 def unfinished_jobs(
-    targets: Sequence[Target], environ: Environ, notice: Callable[[str], None] = lambda _: None
+    targets: Sequence[Target],
+    environ: Environ,
+    notice: Callable[[str], None] = lambda _: None,
+    *,
+    verb: str = "cancelled",
 ) -> list[JobStatus]:
     """Return the targets' queued and running jobs, those that depend on others first.
 
     `notice` gets why a target's last job is not known: a job of another folder, for example, may still run. Raises
-    ClusterError when the controller does not answer, UsageError for a job that neither Slurm nor a run knows.
+    ClusterError when the controller does not answer, and for a job that neither Slurm nor a run knows.
     """
     found, last = query_jobs(targets, environ), {target.jobs[-1] for target in targets}
     for item in found:
         if item.silence:
-            raise ClusterError(f"nothing was cancelled: {client.explain_silence(item.silence)}")
+            raise ClusterError(f"nothing was {verb}: {client.explain_silence(item.silence)}")
         if item.state == "UNKNOWN" and item.run is None:
-            raise UsageError(f"there is no job {item.job_id}; nothing was cancelled; `slurmddp status` lists jobs")
+            raise ClusterError(f"there is no job {item.job_id}; nothing was {verb}; `slurmddp status` lists jobs")
         if item.state == "UNKNOWN" and item.job_id in last:
             notice(f"job {item.job_id} of run {item.name}: {item.meaning}")
     once = {item.job_id: item for item in found if _may_run(item.state)}

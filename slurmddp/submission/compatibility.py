@@ -52,12 +52,23 @@ def find_change(run: RunDir, resolved: Resolved) -> str:
             return f"another command, that of job {last['job']}, whose script was passed to sbatch directly"
     if not run.spec.exists():
         return ""
-    before = _program(dict(read_job_file(run.spec).table))
+    before = _program(_read_record(run))
     now = _program(resolve.build_record(resolved, directory=str(Path.cwd()), version=__version__))
     for key in ("command", "worker"):
         if before.get(key) != now.get(key):
             return f"another {key}: {difference(before.get(key), now.get(key))}"
     return ""
+
+
+def _read_record(run: RunDir) -> dict[str, Any]:
+    """Return the table of spec.toml. Raises UsageError for a damaged one."""
+    advice = f"it is the record of run {run.path.name}: choose another --name"
+    if not run.spec.is_file() or not run.spec.stat().st_size:
+        raise UsageError(f"{run.spec} is {'empty' if run.spec.is_file() else 'not a regular file'}; {advice}")
+    try:
+        return dict(read_job_file(run.spec).table)
+    except UsageError as error:
+        raise UsageError(f"{error}; {advice}") from error
 
 
 def _digest_script(run: RunDir, resolved: Resolved) -> str:

@@ -7,12 +7,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
-from slurmddp.errors import ClusterError, UsageError
+from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.monitoring.status import query_jobs
 from slurmddp.runs import lookup
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm import client, queries
+from slurmddp.slurm.hostlist import expand
 from slurmddp.slurm.job_info import JobInfo, is_job_id
+from slurmddp.text import count, quote_value
 
 LEAVE_LIMIT_S: Final = 400.0
 """How long a job may take to leave its nodes; one that does not answer keeps it until SlurmdTimeout is over."""
@@ -31,13 +33,13 @@ def requeue(job_id: str, *, exclude: Sequence[str], environ: Environ, notice: Ca
     """Requeue a running job without the nodes in `exclude`, and skip the two minutes that Slurm lets it wait.
 
     A job that already waits for its next start is started early too. Returns the job as Slurm has it then; `notice`
-    gets what it waits for. Raises UsageError for an array, ClusterError when the job cannot be requeued or Slurm
-    refuses.
+    gets what it waits for. Raises UsageError for an array and for nodes that cannot be excluded, SlurmddpError when the
+    job has ended, ClusterError when it cannot be requeued or Slurm refuses.
     """
     job = _show_job(job_id, environ)
     _check_can_restart(job)
     if exclude:
-        client.order(queries.nodes_command(",".join(exclude)), environ)
+        _check_excluded(job, exclude, environ)
     if job.phase == "running":
         client.order(queries.requeue_command(job.job_id), environ)
         notice(f"job {job.job_id} leaves its nodes")
@@ -50,7 +52,7 @@ def requeue(job_id: str, *, exclude: Sequence[str], environ: Environ, notice: Ca
 def find_job(word: str, runs_dir: str, environ: Environ) -> str:
     """Return the job that a word names: a job's id itself; of a run its running job, else one that is queued.
 
-    Raises UsageError when there is no such run, or it is a sweep; ClusterError when none of its jobs is in the queue.
+    Raises UsageError when there is no such run, or it is a sweep; SlurmddpError when none of its jobs is in the queue.
     """
     if is_job_id(word):
         return word
@@ -60,7 +62,7 @@ def find_job(word: str, runs_dir: str, environ: Environ) -> str:
         raise ClusterError(f"nothing was requeued: {client.explain_silence(silence)}")
     jobs = [job for job in found if job.phase in ("queued", "running")]
     if not jobs and meant.run:
-        raise ClusterError(f"run {word} has no job that runs or waits; {_how_to_continue(meant.run)}")
+        raise SlurmddpError(f"run {word} has no job that runs or waits; {_how_to_continue(meant.run)}")
     return min(jobs, key=lambda job: job.phase != "running").job_id
 
 
@@ -82,9 +84,9 @@ def _show_job(job_id: str, environ: Environ) -> JobInfo:
 
 
 def _check_can_restart(job: JobInfo) -> None:
-    """Raise ClusterError when the job cannot be requeued, or does not have to be."""
+    """Raise SlurmddpError when the job has ended, ClusterError when it cannot or does not have to be requeued."""
     if job.phase not in ("queued", "running"):
-        raise ClusterError(f"job {job.job_id} is {job.state} and stays so; {_how_to_continue(_run_of(job))}")
+        raise SlurmddpError(f"job {job.job_id} is {job.state} and stays so; {_how_to_continue(_run_of(job))}")
     if job.phase == "running" and not job.requeue:
         raise ClusterError(
             f"job {job.job_id} has Requeue=0, so that Slurm does not take it back; "
@@ -94,6 +96,20 @@ def _check_can_restart(job: JobInfo) -> None:
         raise ClusterError(f"job {job.job_id} is {job.state} ({job.reason}) and has not run yet; wait for it")
     if re.search("held|hold", job.reason, re.IGNORECASE):
         raise ClusterError(f"job {job.job_id} is held ({job.reason}); type: scontrol release {job.job_id}")
+
+
+def _check_excluded(job: JobInfo, exclude: Sequence[str], environ: Environ) -> None:
+    """Raise UsageError for nodes that there are not, and for too many: the job would wait for ever."""
+    said = f"--exclude {','.join(exclude)}"
+    excluded = {node for text in (*exclude, job.excluded_nodes) if text for node in expand(text, option="--exclude")}
+    there = queries.node_names(environ)
+    if missing := [node for text in exclude for node in expand(text, option="--exclude") if node not in there]:
+        raise UsageError(f"{said}: there is no node {quote_value(missing[0])}; the nodes are {','.join(there)}")
+    left = set(queries.node_names(environ, job.partition)) - excluded
+    needed = job.node_count or 1
+    if len(left) < needed:
+        have = count(len(left), "node") if left else "no node"
+        raise UsageError(f"{said} leaves {have} of partition {job.partition}; the job needs {needed}")
 
 
 def _run_of(job: JobInfo) -> RunDir:

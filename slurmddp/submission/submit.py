@@ -23,7 +23,7 @@ from slurmddp.runs.layout import RunDir
 from slurmddp.runs.resume import find_state
 from slurmddp.runs.submissions import read_origin, submissions
 from slurmddp.script import snapshot
-from slurmddp.script.build import build_script, check_environment, check_program
+from slurmddp.script.build import build_script, check_environment, check_program, check_variables
 from slurmddp.script.environment import Environment, pack_environment, read_environment
 from slurmddp.script.snapshot import Code, read_code
 from slurmddp.slurm import client, queries, sbatch_command
@@ -51,6 +51,9 @@ _REFUSED: Final = {
 """The options that a refusal by sbatch is about, by words of its message."""
 _BY_CONTROLLER: Final = "allocation failure"
 """In each refusal by the controller; others are by sbatch itself, which no --force changes."""
+_TOO_LONG: Final = "parameter too long"
+_LARGE_SCRIPT_B: Final = 10**6
+"""Other values that Slurm finds too long are shorter, and so is its limit for a script, max_script_size."""
 _NO_NODE: Final = "Invalid node name"
 _ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -174,9 +177,7 @@ def _check_request(request: Request, environ: Mapping[str, str]) -> None:
         raise UsageError(
             "--launcher manual is not for the queue; type `slurmddp render --launcher manual ...` and what it prints"
         )
-    for item in spec.env:
-        if "=" not in item and item not in environ:
-            raise UsageError(f"--env {item}: {item} is not set here; export it, or give --env {item}=VALUE")
+    check_variables(spec, environ)
     for program in request.programs:
         check_program(program)
 
@@ -253,6 +254,11 @@ def _test(request: Request, text: bytes, environ: Mapping[str, str]) -> str:
         names = next((names for words, names in _REFUSED.items() if words in str(error).lower()), ())
         shapes = [nodes.names for one in (request.cluster.partitions if request.cluster else ()) for nodes in one.nodes]
         there = f"; the nodes are {','.join(dict.fromkeys(shapes))}" if shapes and _NO_NODE in str(error) else ""
+        if _TOO_LONG in str(error) and len(text) > _LARGE_SCRIPT_B:
+            raise UsageError(
+                f"the script has {len(text) / 10**6:.1f} MB, more than Slurm takes; put the lines into a file that "
+                "--setup sources"
+            ) from error
         given = [f"--{name} {value}" for name in names if (value := getattr(request.resolved.spec, name))]
         kind = RefusedError if _BY_CONTROLLER in str(error) else UsageError
         raise kind((f"{error} ({', '.join(given)})" if given else str(error)) + there) from error

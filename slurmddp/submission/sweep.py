@@ -59,7 +59,7 @@ def describe_growth(run: RunDir, request: Request) -> str:
     old, new = (" ".join(f"--{key} {table[key]}" for key in changed if table.get(key)) for table in (before, now))
     return (
         f"run {run.path.name} had {count(len(known), 'setting')}{old and f' with {old}'}; {len(added)} more "
-        f"{'is' if len(added) == 1 else 'are'} added{new and f' with {new}'}; --name gives them a run of their own"
+        f"{'is' if len(added) == 1 else 'are'} added{new and f' with {new}'}; to make a new run instead, give --name"
     )
 
 

@@ -22,6 +22,10 @@ MAX_SETTINGS: Final = 1_000_000
 """The most settings of a sweep."""
 
 _KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+_PLACEHOLDER: Final = re.compile(
+    rf"\{{\{{(?P<literal>{_KEY.pattern})\}}\}}|(?P<dollar>\$?)\{{(?P<key>{_KEY.pattern})\}}"
+)
+"""`{key}` for a value, and `{{key}}` for the text {key}. `${NAME}` may be a variable of a shell."""
 _NUMBER: Final = r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d{1,3})?"
 _RANGE: Final = re.compile(rf"({_NUMBER})\.\.({_NUMBER})(?:\.\.({_NUMBER}))?", re.ASCII)
 _BRACKETS: Final = re.compile(r"[\[(]([^][()]*,[^][()]*)[\])]")
@@ -54,7 +58,9 @@ def _parse_values(key: str, text: str) -> tuple[str, ...]:
     try:
         (words,) = csv.reader([text], strict=True) if text else ([],)
     except (csv.Error, ValueError) as error:
-        raise UsageError(f"--set {key}: {quote_value(text)} cannot be split at its commas; close the quotes") from error
+        why = "cannot be split at its commas; close the quotes"
+        why = why if text.isprintable() else "has a character that cannot be printed; leave that character out"
+        raise UsageError(f"--set {key}: {quote_value(text)} {why}") from error
     found = tuple(dict.fromkeys(value for word in words for value in _expand_range(key, word)))
     if not found or "" in found:
         raise UsageError(f"--set {key}: {quote_value(text)} holds an empty value; give at least one, as in {key}=1")
@@ -85,7 +91,7 @@ def settings(values: Values, *, side_by_side: bool) -> list[dict[str, str]]:
     """
     if side_by_side and len({len(several) for several in values.values()}) > 1:
         lengths = ", ".join(f"{key} has {len(several)}" for key, several in values.items())
-        raise UsageError(f"--zip takes as many values of each key, but {lengths}")
+        raise UsageError(f"--zip needs the same number of values for each key, but {lengths}")
     if not side_by_side and math.prod(map(len, values.values())) > MAX_SETTINGS:
         raise UsageError(f"that makes more than {MAX_SETTINGS} settings; give fewer values")
     combined = zip(*values.values(), strict=True) if side_by_side else itertools.product(*values.values())
@@ -103,8 +109,9 @@ def tasks(job: JobSpec, wanted: Sequence[Mapping[str, str]]) -> tuple[Task, ...]
 
 def check_keys(job: JobSpec, keys: Sequence[str]) -> None:
     """Raise UsageError for a key that the program does not have."""
+    found = [match for word in job.command for match in _PLACEHOLDER.finditer(word) if match["key"]]
     for key in keys:
-        is_placed = any(f"{{{key}}}" in word for word in job.command)
+        is_placed = any(match["key"] == key for match in found)
         if key in JOB_FIELDS and not is_placed:
             raise UsageError(
                 f"--set {key}: --{key} is an option of the job and the same for all settings; submit one sweep for "
@@ -116,6 +123,12 @@ def check_keys(job: JobSpec, keys: Sequence[str]) -> None:
         elif not is_placed:
             raise UsageError(
                 f"--set {key}: COMMAND has no {{{key}}}; write it there, as in: train.py --{key} {{{key}}}"
+            )
+    for match in found:
+        if not match["dollar"] and (unset := match["key"]) not in keys:
+            raise UsageError(
+                f"COMMAND has {{{unset}}}, but there is no --set {unset}; give --set {unset}=VALUE,..., or write "
+                f"{{{{{unset}}}}} if the program is to get {{{unset}}}"
             )
 
 
@@ -130,5 +143,10 @@ def _apply_setting(job: JobSpec, values: Mapping[str, str]) -> JobSpec:
 
 def _fill_placeholders(word: str, values: Mapping[str, str]) -> str:
     """Fill in all values in one pass, so that a placeholder inside a value stays as it is."""
-    keys = "|".join(map(re.escape, values))
-    return re.sub(rf"\{{({keys})\}}", lambda match: values[match[1]], word)
+
+    def fill(match: re.Match[str]) -> str:
+        if match["literal"]:
+            return f"{{{match['literal']}}}"
+        return match["dollar"] + values[match["key"]] if match["key"] in values else match[0]
+
+    return _PLACEHOLDER.sub(fill, word)

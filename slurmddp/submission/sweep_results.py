@@ -47,7 +47,7 @@ def find_sweep(name: str | None, runs_dir: str) -> RunDir:
     known = [run for run in lookup.runs(runs_dir) if any(map(settings_of, submissions(run)))]
     if name is None and known:
         return max(known, key=submitted_at)
-    said = f"{quote_value(name)} is no sweep" if name else f"there is no sweep in {runs_dir}"
+    said = f"{quote_value(name)} is not a sweep" if name is not None else f"there is no sweep in {runs_dir}"
     names = ", ".join(run.path.name for run in known[:_MOST_NAMED])
     here = f"there {'is' if len(known) == 1 else 'are'} {names}" if names else hint_elsewhere()
     raise UsageError(f"{said}; {here or '`slurmddp sweep --set KEY=VALUE,... COMMAND` makes one'}")

@@ -50,15 +50,18 @@ def test_what_cannot_be_compared_is_one_line_that_says_what_to_give(run, tmp_pat
     append_record(tmp_path / "jobs/new/submissions.jsonl", {"job": "1"})
     (tmp_path / "jobs" / "sw").mkdir()
     append_record(tmp_path / "jobs/sw/submissions.jsonl", {"job": "2", "settings": [{"lr": "1"}, {"lr": "2"}]})
+    (tmp_path / "empty.pt").touch()
     for targets, said in [
         (["exp", "sw"], "'sw' is a sweep of 2 settings; name one, as in 'sw/lr=1'"),
         ([str(run / "model.pt")], "give a second, or a run"),
         (
             ["new"],
-            "no rank of run 'new' has saved its model as rank-N.pt; the bundled training does with --save-all-ranks",
+            "no rank of run 'new' has saved its model as rank-N.pt; the bundled worker does so with",
         ),
         (["exp", "new"], "'new' has no model.pt: the bundled worker"),
-        (["exp", "none"], "'none' is no file, and no run in "),
+        (["exp", "/dev/null"], "'/dev/null' is not a regular file; give one of them"),
+        (["exp", str(tmp_path / "empty.pt")], "empty.pt' is empty; give a file that torch.save has written"),
+        (["exp", "none"], "'none' is neither a file nor a run in "),
     ]:
         with pytest.raises(UsageError, match=said):
             find_model_files(targets, str(tmp_path / "jobs"))

@@ -111,7 +111,7 @@ def test_other_commands_read_the_project_file_too(configured):
         "Error: --profile: unknown profile 'bg'; did you mean big?\n",
     )
     Path("slurmddp.toml").write_text('runs-dir = "runs"\n')
-    assert "no run in runs that was submitted;" in configured("requeue", "nobody")[2]
+    assert "nor a submitted run in runs;" in configured("requeue", "nobody")[2]
 
 
 def test_init_writes_a_job_file_for_render_and_overwrites_none(typed):

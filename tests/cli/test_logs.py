@@ -143,7 +143,7 @@ def test_json_has_one_object_per_line(logs, run):
         (["-f", "--attempt", "0.0"], "--follow continues from the newest attempt"),
         (["--attempt", "4.0"], "job 7 has no attempt 4.0; its attempts are 0.0"),
         (["--rank", "9"], "rank 9 has no output in attempt 0.0 of job 7; the last with output is 1"),
-        (["nix"], "'nix' is no job id, and no run in jobs"),
+        (["nix"], "'nix' is not a job id, nor a submitted run in jobs"),
     ],
 )
 def test_contradicting_options_are_refused(logs, words, said):
@@ -267,5 +267,5 @@ def test_of_a_job_of_no_run_it_is_slurms_file(slurm, slurm_env, wait_for_job, tm
 def test_a_job_that_nobody_knows_is_one_line(slurm_env, tmp_path):
     words = [*WORDS, "99999999"]
     done = subprocess.run(words, cwd=tmp_path, env=slurm_env, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (2, "")
+    assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith("Error: job 99999999 is of no run and Slurm does not know it")

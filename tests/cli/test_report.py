@@ -82,13 +82,16 @@ def test_a_run_without_slurm_has_a_page_too(report, tmp_path, word, job):
     ("words", "message"),
     [
         (["fashio"], "did you mean fashion?"),
-        ([""], "'' is no job id"),
+        ([""], "RUN|JOBID: an empty text is not allowed; leave it out"),
         (["99"], "job '99' is of no run in jobs"),
-        (["--runs-dir", "none"], "nothing was submitted in none yet"),
+        (["--runs-dir", "none"], "--runs-dir: 'none' is not a folder; give the one that has the runs"),
+        (["fashion", "-o", ""], "--out: an empty text is not allowed; leave it out"),
+        (["fashion", "-o", "/dev/null"], "--out: '/dev/null' is not a regular file; give another"),
+        (["fashion", "-o", "x.html", "--json"], "--out is for the page, and --json prints figures on stdout; leave"),
         (["fashion", "-o", "missing/page.html"], "--out: there is no folder 'missing'; make it first"),
         (["fashion", "-o", "jobs"], "--out: 'jobs' is a folder; give a file, as in jobs/FILE"),
     ],
-    ids=["name", "empty", "job", "folder", "file", "out"],
+    ids=["name", "empty", "job", "folder", "empty out", "device", "json", "file", "out"],
 )
 def test_a_wrong_argument_is_one_line(report, words, message):
     done = report(*words)

@@ -88,18 +88,22 @@ def test_too_few_points_are_reported(cli, tmp_path):
         (["--from-csv", "t.csv", "--csv", "new/o.csv"], "--csv: there is no folder 'new'; make it first"),
         (["--from-csv", "t.csv", "--csv", "."], "--csv: '.' is a folder; give a file, as in FILE"),
         (["--from-csv", "t.csv", "--picture", "new/o"], "--picture: there is no folder 'new'; make it first"),
+        (["--from-csv", "t.csv", "--picture", "./"], "--picture: './' is a folder; give a file, as in FILE"),
         (["--gpus", "1,x"], "--gpus: '1,x' is not a list of whole numbers"),
         (["--from-csv", "t.csv", "--gpus", "1"], "--from-csv reads finished measurements; leave --gpus out"),
         (["--from-csv", "t.csv", "train.py"], "leave train.py out"),
         (["--from-csv", "t.csv", "--time", "10"], "leave --time out"),
-        (["--from-csv", "missing.csv"], "'--from-csv': 'missing.csv': No such file or directory"),
+        (
+            ["--from-csv", "missing.csv"],
+            "--from-csv: 'missing.csv' cannot be read: No such file or directory; check the path",
+        ),
         (
             ["--gpus", "1", "--gpus-per-node", "1", "--steps", "20"],
             "--steps 20: the first 20 are left out (--warm-up); give more than 20, or a smaller --warm-up",
         ),
         (["--gpus", "1", "-N", "2"], "'-N' is an option of `slurmddp submit`"),
     ],
-    ids=range(13),
+    ids=range(14),
 )
 def test_a_wrong_request_ends_in_one_line(cli, words, said):
     done = cli(*words, status=2)

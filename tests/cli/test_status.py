@@ -81,7 +81,8 @@ source      squeue"""
     for part in parts.splitlines():
         assert part in text
     assert "why         Priority; others come first; wait" in "\n".join(format_job(WAITING))
-    assert "the run's files, 2m old" in "\n".join(format_job(job(age_s=120)))
+    assert "the run's files, 2m old" in "\n".join(format_job(job(age_s=120, run=RunDir(Path("/w/jobs/mnist")))))
+    assert "source      Slurm" in "\n".join(format_job(job(state="UNKNOWN")))
 
 
 @pytest.mark.parametrize(("pace", "words"), [(0.37, "0.37"), (12.25, "12.25"), (23456.7, "23457")])
@@ -187,7 +188,9 @@ def test_a_folder_without_runs_has_a_hint(typed):
 def test_a_named_folder_of_runs_has_to_be_one(typed):
     Path("train.py").touch()
     for given in ("nodir", "train.py"):
-        assert str(typed("status", "--runs-dir", given).exception).startswith(f"--runs-dir: '{given}' is no folder; ")
+        assert str(typed("status", "--runs-dir", given).exception).startswith(
+            f"--runs-dir: '{given}' is not a folder; "
+        )
 
 
 def test_the_newest_run_comes_first(typed):

@@ -100,6 +100,7 @@ def test_names_come_from_scripts_and_modules():
     assert name_of(("-m", "pkg.train", "x")) == "train"
     assert as_name("my train!") == "my-train-"
     assert as_name("17") == "job-17"
+    assert as_name("17_3") == "job-17_3"
     assert as_name("..") == "job-"
 
 

@@ -144,7 +144,16 @@ def test_what_is_no_file_is_ignored_and_does_not_hold_anybody_up(home):
     os.mkfifo(home / "repository" / "slurmddp.toml")
     (home / "config" / "slurmddp" / "config.toml").mkdir(parents=True)
     whys = [why for _, why in find_configuration(home / "repository").ignored]
-    assert whys == ["it is no regular file", "it is no regular file"]
+    assert whys == ["it is not a regular file", "it cannot be read: Is a directory"]
+
+
+def test_only_a_regular_file_of_a_sensible_size_is_read(tmp_path):
+    os.mkfifo(tmp_path / "pipe.toml")
+    (tmp_path / "big.toml").touch()
+    os.truncate(tmp_path / "big.toml", 11 * 10**8)
+    for name, why in (("pipe", "is not a regular file"), ("big", "has 1100 MB, more than 16")):
+        with pytest.raises(UsageError, match=f"^job file '.*{name}.toml' {why}; give a text file$"):
+            job_files.read_job_file(tmp_path / f"{name}.toml")
 
 
 @pytest.mark.parametrize(

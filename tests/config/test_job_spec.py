@@ -41,7 +41,9 @@ def test_a_cap_is_a_whole_number_from_0(key):
             convert(JOB_FIELDS[key], raw, key)
 
 
-@pytest.mark.parametrize("name", ["a/b", "-x", "a\nb", "", "17", ".", "..", "a b", "x" * 65, "a$(id)", "é", "17\n"])
+@pytest.mark.parametrize(
+    "name", ["a/b", "-x", "a\nb", "", "17", "17_3", ".", "..", "a b", "x" * 65, "a$(id)", "é", "17\n"]
+)
 def test_a_name_that_cannot_be_a_folder_is_refused(name):
     with pytest.raises(UsageError, match="not allowed|empty"):
         job(job_name=name)
@@ -130,7 +132,7 @@ def test_options_of_the_network_are_variables_that_the_users_own_come_after():
 
 
 def test_an_array_is_refused_with_the_reason():
-    with pytest.raises(UsageError, match="--sbatch: 'array=0-3': the tasks of an array are jobs of their own, which"):
+    with pytest.raises(UsageError, match="'array=0-3': the tasks of an array are jobs of their own; .* sweep --set"):
         JobSpec(job_name="x", sbatch=("array=0-3",))
 
 
@@ -139,6 +141,7 @@ def test_an_array_is_refused_with_the_reason():
     [
         ({"resume_args": "--x"}, "the bundled worker resumes by itself"),
         ({"resume_args": "'x", "command": ("t.py",)}, "No closing quotation"),
+        ({"resume_args": "--from {ckpt}", "command": ("t.py",)}, "{ckpt} is not known; {checkpoint} is"),
         ({"resume_args": "x={checkpoint}", "command": ("t.py",)}, "needs --checkpoints"),
         ({"resume_args": "--x", "command": ("t.py",), "launcher": "manual"}, "--resume-args with --launcher manual"),
         ({"stage_env": "/local", "launcher": "manual"}, "--stage-env with --launcher manual"),
@@ -150,6 +153,17 @@ def test_an_array_is_refused_with_the_reason():
 def test_arguments_to_resume_that_cannot_be_meant_are_refused(values, message):
     with pytest.raises(UsageError, match=message):
         job(**values)
+
+
+@pytest.mark.parametrize("limit", ["infinite", "unlimited", "UNLIMITED", "24855-0"])
+def test_a_time_limit_may_be_none_in_any_case_or_68_years(limit):
+    assert ("time", limit) in job(time=limit).header
+
+
+@pytest.mark.parametrize("limit", ["24855-4", "9" * 5000, "99999999999:00"])
+def test_a_longer_time_limit_is_refused(limit):
+    with pytest.raises(UsageError, match="is too long; give at most 24855 days, or UNLIMITED"):
+        job(time=limit)
 
 
 def test_an_executable_resumes_with_its_arguments_replaced():

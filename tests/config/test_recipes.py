@@ -42,6 +42,11 @@ def test_each_recipe_is_recognised_by_its_marks(recipe, folder):
     assert found.name == recipe.name and found.checkpoints.startswith("a [[]b]/")
 
 
+def test_a_device_has_no_recipe(folder):
+    (folder / "zero.py").symlink_to("/dev/zero")
+    assert find_recipe(("zero.py",)) is None
+
+
 def resolve(*words, **options):
     return config.resolve(options=options, words=words, job_file=None, environ={})
 

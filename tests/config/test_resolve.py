@@ -124,7 +124,7 @@ def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
         ('script = "x.py"', "unknown key 'script'; allowed are nodes"),
         ('nodes = "two"', "key nodes: 'two' is not a whole number, 1 or more"),
         ("nodes = 0", "key nodes: 0 is not"),
-        ("nodes = true", "key nodes: True is not"),
+        ("nodes = true", "key nodes: true is not"),
         ("nodes = 1.5", "key nodes: 1.5 is not"),
         ("requeue = 1", "key requeue: 1 is not true or false"),
         ('launcher = "mpi"', "key launcher: 'mpi' is not one of srun, fork"),
@@ -134,7 +134,7 @@ def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
         ("container = -3", "key container: -3 is not a string"),
         ('time = "soon"', "key time: 'soon' is not a Slurm time"),
         ('module = "cuda"', 'key module: \'cuda\' is not a list of strings, as in ["a", "b"]'),
-        ("nodes = 2\nnodes = 3", "(at line 2, its end); a key stands twice, keep one"),
+        ("nodes = 2\nnodes = 3", "(at the end of line 2); a key stands twice, keep one"),
         ("[job]\nnodes = 2", "there is no table [job]; write its keys without it; the tables are worker, env and"),
         ("[slurmddp]\nnodes = 2", "there is no table [slurmddp]"),
         (
@@ -146,9 +146,19 @@ def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
         ("[worker]\nepochs = 0", "table worker, key epochs: 0 is not a whole number, 1 or more"),
         ('command = ["x.py"]\n[worker]\nepochs = 1', "exclude each other"),
         ('name = "a"\njob-name = "b"', "same option"),
-        ("[env]\nA = true", "table env, key A: True is not a string or a number"),
+        ("[env]\nA = true", "table env, key A: true is not a string or a number"),
         ("recorded = 1", "not as slurmddp writes it"),
-        ('name = "a/b"', "'a/b' is not allowed"),
+        ('name = "a/b"', "exp.toml, key job-name: 'a/b' is not allowed"),
+        ('[env]\nRANK = "1"', "exp.toml, key env: RANK belongs to Slurm"),
+        ("time = 5\nsignal-lead = 600", "key signal-lead: --signal-lead 600 leaves nothing of the time limit 5"),
+        (
+            "nodes = 1\nmem = 16G # all",
+            ', line 2, column 9: 16G is not a value; write it with quotes, as in: mem = "16G"',
+        ),
+        ("time = 1:00:00", 'line 1, column 9: 1:00:00 is not a value; write it with quotes, as in: time = "1:00:00"'),
+        ("partition = gpu", 'gpu is not a value; write it with quotes, as in: partition = "gpu"'),
+        ("[env]\nHF_TOKEN = hf_1", '*** is not a value; write it with quotes, as in: HF_TOKEN = "***"'),
+        ("requeue = True", "true, false, or a list"),
         ('name = "a\\nb"', "not allowed"),
     ],
 )
@@ -157,6 +167,19 @@ def test_a_wrong_job_file_is_one_line_that_says_where_and_what(tmp_path, text, m
         resolve(job_file=file(tmp_path, text))
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_byte_order_mark_is_allowed(tmp_path):
+    assert resolve(job_file=file(tmp_path, "\ufeffnodes = 3")).spec.nodes == 3
+
+
+def test_a_wrong_variable_is_named_and_not_an_option_that_was_not_typed():
+    with pytest.raises(UsageError, match="^SLURMDDP_TIME: '99999999999' is too long"):
+        resolve(environ={"SLURMDDP_TIME": "99999999999"})
+
+
+def test_mounts_for_every_job_with_a_container_may_stand_in_a_file(tmp_path):
+    assert resolve(job_file=file(tmp_path, 'container-mount = ["/a"]')).spec.container is None
 
 
 def test_a_job_file_that_cannot_be_read_is_named(tmp_path):
@@ -317,7 +340,7 @@ def test_a_profile_that_no_file_has_is_refused_with_the_near_ones(tmp_path):
     with pytest.raises(UsageError, match="SLURMDDP_PROFILE: unknown profile 'bg'; did you mean big"):
         configured(tmp_path, PROFILES, environ={"SLURMDDP_PROFILE": "bg"})
     with pytest.raises(
-        UsageError, match=r"--profile: there is no profile 'x'; write a table \[profile.NAME\] into slurmddp.toml"
+        UsageError, match=r"--profile: there is no profile 'x'; write a table \[profile.x\] into slurmddp.toml"
     ):
         resolve(profile="x")
     with pytest.raises(UsageError, match="key profile: 3 is not a string"):

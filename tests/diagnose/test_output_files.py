@@ -204,6 +204,10 @@ def test_the_command_line(tmp_path, monkeypatch):
     done = run("x.log", "nosuch")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "Error: there is no file 'nosuch'; name the files of one job, or one RUN or JOBID\n"
+    Path("jobs/a").mkdir(parents=True)
+    Path("jobs/a/submissions.jsonl").touch()
+    done = run("jobs")
+    assert (done.returncode, done.stderr) == (2, "Error: 'jobs' is a folder of runs; name one of them\n")
 
 
 SUMMARY = """\

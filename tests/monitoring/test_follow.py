@@ -343,7 +343,7 @@ def test_output_goes_on_while_the_controller_does_not_answer(run, monkeypatch):
     monkeypatch.setattr(queries, "job", job)
     said = []
     assert follow.wait_for_job(run, "7", {}, show=said.append, notice=said.append).state == "COMPLETED"
-    silent = "Slurm does not tell how job 7 is: squeue: no answer; it is asked again"
+    silent = "Slurm does not say in which state job 7 is: squeue: no answer; it is asked again"
     assert said == ["job 7 is RUNNING", "1", silent, "2", "3", "4", "job 7 is COMPLETED"]
 
 

@@ -25,7 +25,7 @@ def test_a_new_folder_is_private_and_ignored_by_git(tmp_path):
 
 def test_a_file_in_the_folders_place_is_an_error(tmp_path):
     (tmp_path / "x").write_text("")
-    with pytest.raises(UsageError, match="/x is a file, and no folder; choose another --name"):
+    with pytest.raises(UsageError, match="/x is a file, not a folder; choose another --name"):
         RunDir(tmp_path / "x").create()
 
 
@@ -45,7 +45,7 @@ def test_a_file_among_the_folders_is_an_error_and_stays(tmp_path):
     (tmp_path / "jobs").write_text("mine")
     run = RunDir(tmp_path / "jobs" / "x")
     assert list(read_records(run.submissions)) == []
-    with pytest.raises(UsageError, match="/jobs is a file, and no folder; choose another --runs-dir"):
+    with pytest.raises(UsageError, match="/jobs is a file, not a folder; choose another --runs-dir"):
         run.create()
     assert (tmp_path / "jobs").read_text() == "mine"
 
@@ -165,3 +165,62 @@ def test_a_claim_of_a_process_that_is_gone_is_taken(tmp_path):
     with run.claimed():
         assert run.claim.read_text().split() == [socket.gethostname(), str(os.getpid())]
     assert not list(tmp_path.iterdir())
+
+
+def test_a_file_is_written_through_a_link(tmp_path):
+    (tmp_path / "link").symlink_to("target")
+    write_whole(tmp_path / "link", b"1")
+    write_whole(tmp_path / "link", b"2")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "target").read_bytes() == b"2"
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to(path)])
+def test_what_is_not_a_regular_file_is_not_replaced(make, tmp_path):
+    path = tmp_path / "out"
+    make(path)
+    before = path.lstat()
+    with pytest.raises(UsageError, match="/out' is not a regular file; give another, or remove it"):
+        write_whole(path, b"x")
+    with pytest.raises(UsageError, match=r"^--out: '.*/out' is not a regular file; give another$"):
+        layout.check_out_file(str(path), "--out")
+    assert path.lstat() == before
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to(path)])
+def test_what_is_not_a_regular_file_is_read_as_empty_with_one_warning(make, tmp_path, caplog):
+    path = tmp_path / "events.jsonl"
+    make(path)
+    for _ in range(2):
+        assert list(read_records(path)) == list(layout.last_records(path)) == []
+    assert len(caplog.messages) == 1 and caplog.messages[0].startswith(f"{path} is not read: ")
+
+
+def test_nothing_is_appended_to_a_pipe(tmp_path):
+    os.mkfifo(tmp_path / "events.jsonl")
+    reader = os.open(tmp_path / "events.jsonl", os.O_RDONLY | os.O_NONBLOCK)
+    with pytest.raises(OSError, match="not a regular file"):
+        append_record(tmp_path / "events.jsonl", {})
+    os.close(reader)
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("jobs", "is a link to itself"),
+        ("gone", "is a link to a folder that is not there"),
+        ("f", "is a link to a file"),
+    ],
+)
+def test_a_link_that_leads_to_no_folder_says_so(target, said, tmp_path):
+    (tmp_path / "f").touch()
+    (tmp_path / "jobs").symlink_to(target)
+    with pytest.raises(UsageError, match=f"/jobs {said}.*; choose another --runs-dir$"):
+        RunDir(tmp_path / "jobs" / "x").create()
+    assert (tmp_path / "jobs").is_symlink()
+
+
+def test_a_name_that_cannot_be_printed_is_refused_as_a_name():
+    with pytest.raises(
+        UsageError, match=r"^'a\\nb' is not the name of a run: it has a character that cannot be printed"
+    ):
+        RunDir.named("jobs", "a\nb")

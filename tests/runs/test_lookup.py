@@ -86,7 +86,7 @@ def test_records_that_nobody_can_have_written_hide_no_run():
 @pytest.fixture
 def of_somebody_else(monkeypatch):
     """Root may read everything: the answer of the system for the run gpt is a stand-in."""
-    may, opened = os.access, open
+    may, opened = os.access, os.open
 
     def answer(path, *args, **named):
         if "gpt" in str(path):
@@ -94,12 +94,13 @@ def of_somebody_else(monkeypatch):
         return opened(path, *args, **named)
 
     monkeypatch.setattr(os, "access", lambda path, mode: "gpt" not in str(path) and may(path, mode))
-    monkeypatch.setattr("builtins.open", answer)
+    monkeypatch.setattr(os, "open", answer)
 
 
 @pytest.mark.usefixtures("of_somebody_else")
 def test_a_run_of_somebody_else_hides_no_other():
     assert meant() == [("mnist", ("5", "7"))]
+    assert lookup.count_unreadable("jobs") == 1
 
 
 @pytest.mark.usefixtures("of_somebody_else")
@@ -128,7 +129,12 @@ def test_a_job_of_no_run_here_is_still_a_job():
 
 @pytest.mark.parametrize(
     ("word", "hint"),
-    [("mnits", "did you mean mnist?"), ("empty", "slurmddp status"), ("a/b", "no run"), ("..", "no run")],
+    [
+        ("mnits", "did you mean mnist?"),
+        ("empty", "slurmddp status"),
+        ("a/b", "nor a submitted run"),
+        ("..", "nor a submitted run"),
+    ],
 )
 def test_a_name_that_no_run_has_is_refused(word, hint):
     with pytest.raises(UsageError, match=hint):
@@ -152,7 +158,7 @@ def test_a_setting_of_a_sweep_is_a_run_of_its_own():
     assert meant("sweep/lr=1") == [("lr=1", ("20_0",))] and not Path("jobs/sweep/lr=1").exists(), "it waits"
     assert meant("sweep") == [("sweep", ("20", "21"))]
     assert meant("21_9") == [("sweep", ("21_9",))], "a task that the sweep has not"
-    with pytest.raises(UsageError, match="no run"):
+    with pytest.raises(UsageError, match="nor a submitted run"):
         lookup.find(["sweep/lr=9"], "jobs")
 
 
@@ -174,3 +180,22 @@ def test_where_one_is_wanted_a_sweep_asks_for_a_setting():
     assert lookup.find_one("mnist", "jobs").jobs == ("5", "7")
     with pytest.raises(UsageError, match="a sweep of 3 settings; name one, as in 'sweep/lr=1'"):
         lookup.find_one("sweep", "jobs")
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\x00", b'{"job": "5", "ti'])
+def test_a_run_whose_record_is_damaged_is_left_out_with_a_warning(content, caplog):
+    path = RunDir.named("jobs", "mnist").submissions
+    path.write_bytes(content)
+    assert meant() == meant() == [("gpt", ("9",))]
+    assert caplog.messages == [f"run mnist is left out: {path} is damaged"]
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_a_run_whose_record_is_not_a_file_is_left_out_with_a_warning(make, caplog):
+    path = RunDir.named("jobs", "mnist").submissions
+    path.unlink()
+    make(path)
+    assert meant() == [("gpt", ("9",))]
+    assert caplog.messages == [f"run mnist is left out: {path}: not a regular file"]
+    with pytest.raises(UsageError, match="^run mnist: .* is damaged, and its jobs are not known"):
+        lookup.find(["mnist"], "jobs")

@@ -23,7 +23,7 @@ def test_a_run_in_another_folder_is_found_by_its_name_and_its_job(tmp_path, monk
     (tmp_path / "b").mkdir()
     monkeypatch.chdir(tmp_path / "b")
     assert lookup.find(["train", "17"], "jobs") == [lookup.Target(run, ("17",))] * 2
-    with pytest.raises(UsageError, match="'other' is no job id, and no run"):
+    with pytest.raises(UsageError, match="'other' is not a job id, nor a submitted run"):
         lookup.find(["other"], "jobs")
 
 

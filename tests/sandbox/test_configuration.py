@@ -130,6 +130,7 @@ def test_without_common_nodes_there_are_the_given_partitions_alone_and_the_first
         ({"partitions": ("gpu",)}, "--partition gpu: there is already a partition of that name"),
         ({"nodes": 0, "partitions": ("a", "a")}, "--partition a: there is already a partition of that name"),
         ({"nodes": 0, "partitions": ("a:nodes=0",)}, "together 0: allowed are 1 to 200"),
+        ({"nodes": 0, "partitions": ()}, "--nodes 0: allowed are 1 to 200, or 0 with --partition"),
         ({"nodes": 199, "partitions": ("a:nodes=2",)}, "together 201: allowed are 1 to 200"),
     ],
 )

@@ -280,7 +280,7 @@ def test_a_template_of_ones_own_extends_ours_by_blocks(tmp_path):
         ("#!/bin/sh\n{{ cycler.__init__.__globals__ | shell }}", "unsafe"),
         ("echo", "begin with #!"),
         ('{% extends "/etc/passwd" %}', "etc/passwd"),
-        ('{% extends "bas.sbatch.j2" %}', "'bas.sbatch.j2' is not there; write {% extends \"base.sbatch.j2\" %}"),
+        ('{% extends "bas.sbatch.j2" %}', "'bas.sbatch.j2' is not there; only base.sbatch.j2 can be extended or"),
         ('{% include "../pyproject.toml" %}', "pyproject"),
     ],
 )

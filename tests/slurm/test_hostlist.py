@@ -29,7 +29,7 @@ def test_the_names_are_scontrols(slurm, text):
     "text", ["", "n[1", "n]1", "n[3-1]", "n[a]", "n1,,n2", ",n1", "n 1", "n[1-99999999]", "n[]", "n[1-9999]x[1-9999]"]
 )
 def test_what_is_no_list_is_refused(text):
-    with pytest.raises(UsageError, match="is no list of nodes"):
+    with pytest.raises(UsageError, match="is not a list of nodes"):
         expand(text)
 
 

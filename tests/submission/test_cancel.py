@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from slurmddp.errors import ClusterError, UsageError
+from slurmddp.errors import ClusterError
 from slurmddp.monitoring.status import JobStatus, Progress, run_progress
 from slurmddp.runs import history
 from slurmddp.runs.history import is_finished
@@ -171,13 +171,13 @@ def test_why_the_last_job_of_a_run_is_not_known_is_told(monkeypatch, tmp_path):
 
 def test_nothing_is_cancelled_blindly(monkeypatch, tmp_path):
     monkeypatch.setattr(cancel, "query_jobs", lambda *_: [job("7", silence="down")])
-    with pytest.raises(ClusterError, match=r"nothing was cancelled: the controller does not answer \(down\)"):
-        cancel.unfinished_jobs([], {})
+    with pytest.raises(ClusterError, match=r"nothing was requeued: the controller does not answer \(down\)"):
+        cancel.unfinished_jobs([], {}, verb="requeued")
     monkeypatch.setattr(cancel, "query_jobs", lambda *_: [job("7", silence=f"squeue was not found; {NO_CLUSTER}")])
     with pytest.raises(ClusterError, match=r"^nothing was cancelled: squeue was not found; log in to the cluster$"):
         cancel.unfinished_jobs([], {})
     monkeypatch.setattr(cancel, "query_jobs", lambda *_: [job("7", "UNKNOWN")])
-    with pytest.raises(UsageError, match="there is no job 7; nothing was cancelled"):
+    with pytest.raises(ClusterError, match="there is no job 7; nothing was cancelled"):
         cancel.unfinished_jobs([], {})
     forgotten = JobStatus(job_id="7", run=RunDir(tmp_path), name="a", state="UNKNOWN")
     monkeypatch.setattr(cancel, "query_jobs", lambda *_: [forgotten])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from slurmddp.cli import requeue as command
-from slurmddp.errors import ClusterError, UsageError
+from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.monitoring.status import JobStatus
 from slurmddp.runs.layout import append_record
 from slurmddp.slurm import client, queries
@@ -97,8 +98,11 @@ def test_it_keeps_off_the_excluded_nodes(job, typed, wait_for_job):
 def test_nodes_that_the_cluster_has_not_are_refused_before_anything_happens(job, typed, wait_for_job):
     number = job("-N1")
     status, out, err = typed("requeue", number, "-x", "n7")
-    assert (status, out) == (3, "")
-    assert "n7 not found" in err
+    assert (status, out) == (2, "")
+    assert err == "Error: --exclude n7: there is no node 'n7'; the nodes are n1,n2\n"
+    status, out, err = typed("requeue", number, "-x", "n[1-2]")
+    assert (status, out) == (2, "")
+    assert err == "Error: --exclude n[1-2] leaves no node of partition gpu; the job needs 1\n"
     assert wait_for_job(number, "RUNNING")["Restarts"] == "0"
 
 
@@ -127,7 +131,7 @@ def test_a_cancelled_job_is_refused_and_stays_cancelled(job, typed, slurm, wait_
     slurm("scancel", number)
     wait_for_job(number, "CANCELLED")
     status, out, err = typed("requeue", number)
-    assert (status, out) == (3, "")
+    assert (status, out) == (1, "")
     assert err == (
         f"Error: job {number} is CANCELLED and stays so; submit it again: it continues from its last checkpoint\n"
     )
@@ -158,7 +162,7 @@ def test_jobs_and_runs_that_nobody_knows(typed):
     said = "Slurm does not know job 7; `slurmddp status` lists the jobs; a run that has ended continues when it is"
     assert typed("requeue", "7") == (3, "", f"Error: {said} submitted again\n")
     status, _, err = typed("requeue", "nobody", SLURMDDP_RUNS_DIR="there")
-    assert status == 2 and err.startswith("Error: 'nobody' is no job id, and no run in there that was submitted; ")
+    assert status == 2 and err.startswith("Error: SLURMDDP_RUNS_DIR: 'there' is not a folder; give")
     status, _, err = typed("requeue", "7", PATH="/nowhere")
     assert status == 3 and err.startswith("Error: scontrol was not found; ")
 
@@ -173,7 +177,7 @@ def test_a_run_is_known_by_its_name_while_one_of_its_jobs_is_in_the_queue(here, 
     slurm("scancel", "--name", name)
     wait_for_job(number)
     status, _, err = typed("requeue", name)
-    assert status == 3
+    assert status == 1
     again = f"to go on from its last checkpoint type: slurmddp submit jobs/{name}/spec.toml\n"
     assert err == f"Error: run {name} has no job that runs or waits; {again}"
     assert typed("requeue", number)[2] == f"Error: job {number} is CANCELLED and stays so; {again}"
@@ -182,7 +186,7 @@ def test_a_run_is_known_by_its_name_while_one_of_its_jobs_is_in_the_queue(here, 
 def test_a_run_that_is_over_does_not_keep_others_from_being_named(monkeypatch):
     def find(word, *_):
         if word == "over":
-            raise ClusterError("run over has no job that runs or waits")
+            raise SlurmddpError("run over has no job that runs or waits")
         return word
 
     monkeypatch.setattr(requeue, "find_job", find)
@@ -191,6 +195,8 @@ def test_a_run_that_is_over_does_not_keep_others_from_being_named(monkeypatch):
     assert [str(error) for error in failed] == ["run over has no job that runs or waits"]
 
 
+NODES = ("n1", "n2", "n3", "n4")
+"""Of the cluster; the partition of the job has the first three."""
 RECORD = JobInfo(
     job_id="17", name="a", state="RUNNING", source="scontrol", requeue=True, restarts=2, partition="p", limit_s=60,
     node_count=1, output="/nowhere/logs/17.out",
@@ -208,6 +214,7 @@ def told(monkeypatch):
         monkeypatch.setattr(client, "order", lambda command, _: orders.append(command))
         return orders
 
+    monkeypatch.setattr(queries, "node_names", lambda _environ, part="": ["n1", "n2", "n3"] if part else [*NODES])
     monkeypatch.setattr(requeue, "_POLL_S", 0)
     monkeypatch.setattr(requeue, "_NOW_S", 0)
     return show
@@ -256,11 +263,28 @@ def test_a_start_that_never_sticks_is_left_to_slurm(told):
 def test_the_old_exclusions_stay(told):
     waiting = RECORD._replace(state="PENDING", reason="Resources", excluded_nodes="n[3-4]")
     orders = told(waiting)
-    again(exclude=("n1", "n2", "n1"))
-    assert orders == [
-        ["scontrol", "--oneliner", "show", "nodes", "n1,n2,n1"],
-        ["scontrol", "update", "JobId=17", "ExcNodeList=n[3-4],n1,n2"],
-    ]
+    again(exclude=("n1", "n1"))
+    assert orders == [["scontrol", "update", "JobId=17", "ExcNodeList=n[3-4],n1"]]
+
+
+@pytest.mark.parametrize(
+    ("exclude", "changes", "said"),
+    [
+        (("n9",), {}, "--exclude n9: there is no node 'n9'; the nodes are n1,n2,n3,n4"),
+        (("n[1-2]", "n3"), {}, "--exclude n[1-2],n3 leaves no node of partition p; the job needs 1"),
+        (
+            ("n1",),
+            {"excluded_nodes": "n2", "node_count": 2},
+            "--exclude n1 leaves 1 node of partition p; the job needs",
+        ),
+        (("n[",), {}, "--exclude: 'n[' is not a list of nodes, as in n[1-4],m2"),
+    ],
+)
+def test_an_exclusion_that_cannot_be_is_refused_before_the_job_is_requeued(told, exclude, changes, said):
+    orders = told(RECORD._replace(**changes))
+    with pytest.raises(UsageError, match=re.escape(said)):
+        again(exclude=exclude)
+    assert orders == []
 
 
 def test_an_array_is_no_job(monkeypatch):
@@ -291,7 +315,7 @@ def test_a_run_is_its_job_that_runs_else_the_first_that_waits(monkeypatch):
     known(monkeypatch, job18="PENDING", job19="PENDING")
     assert requeue.find_job("a", "jobs", {}) == "18"
     known(monkeypatch)
-    with pytest.raises(ClusterError, match="run a has no job that runs or waits; submit it again"):
+    with pytest.raises(SlurmddpError, match="run a has no job that runs or waits; submit it again"):
         requeue.find_job("a", "jobs", {})
 
 

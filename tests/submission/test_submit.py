@@ -307,6 +307,13 @@ def test_what_sbatch_itself_cannot_read_is_wrong_by_itself_and_is_not_to_be_forc
     assert submitted(name, shim("srun", "exit 1"), *words) == (2, "", f"Error: sbatch would refuse the job: {said}\n")
 
 
+def test_a_script_that_is_larger_than_slurm_takes_is_named_with_its_size(shim, name, tmp_path):
+    (tmp_path / "large.sh").write_text("# line\n" * 750_000)
+    status, out, err = submitted(name, shim("srun", "exit 1"), "--setup-file", str(tmp_path / "large.sh"))
+    said = "MB, more than Slurm takes; put the lines into a file that --setup sources\n"
+    assert (status, out) == (2, "") and err.startswith("Error: the script has 5.") and err.endswith(said)
+
+
 def test_the_id_of_a_queued_job_is_told_where_stdout_cannot_be_written(shim, name, slurm):
     environ = shim("srun", "exit 1")
     with Path("/dev/full").open("w") as full:

@@ -103,7 +103,7 @@ def test_each_setting_is_done_whatever_happens_to_its_job(cli, sandbox, slurm, t
     added = cli(*sweep("--set", "n=6..1", "--set", "last=30,40", "--hold", "--nodes=2"))
     more = added.stdout.strip()
     assert added.stderr.splitlines()[:2] == [
-        "run s had 10 settings with --nodes 1; 2 more are added with --nodes 2; --name gives them a run of their own",
+        "run s had 10 settings with --nodes 1; 2 more are added with --nodes 2; to make a new run instead, give --name",
         "n = 6, 5, 4, 3, 2, 1",
     ]
     assert added.stderr.endswith("; its results, once there are some: slurmddp sweep results s\n")
@@ -244,8 +244,10 @@ def test_results_have_the_best_first(finished, monkeypatch):
         run = RunDir(finished.path.parent / name)
         run.create()
         append_record(run.submissions, record)
-        with pytest.raises(UsageError, match=f"'{name}' is no sweep; there is s"):
+        with pytest.raises(UsageError, match=f"'{name}' is not a sweep; there is s"):
             find_sweep(name, "jobs")
+    with pytest.raises(UsageError, match="^'' is not a sweep; there is s"):
+        find_sweep("", "jobs")
     assert find_sweep(None, "jobs").path.name == "s"
     monkeypatch.setattr(registry, "known_folders", lambda: [finished.path.parent])
     assert find_sweep("s", "elsewhere").path == finished.path  # as `status` and `logs` find it

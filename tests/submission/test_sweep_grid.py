@@ -52,7 +52,7 @@ def test_values_are_given_parted_by_commas_or_counted(text, values):
         (["x=1..9..0"], "fewer"),
         (["lr=0.1..0.5"], "0.1..0.5 has no step; give one, as in 0.1..0.5..0.1"),
         (["x=1..b"], "is no range"),
-        (["x=a\nb"], "commas"),
+        (["x=a\nb"], "'a\\\\nb' has a character that cannot be printed; leave that character out"),
     ],
 )
 def test_what_cannot_be_read_is_refused(given, hint):
@@ -72,7 +72,7 @@ def test_every_combination_or_side_by_side():
 
 
 def test_lists_side_by_side_are_equally_long():
-    with pytest.raises(UsageError, match="a has 2, b has 3"):
+    with pytest.raises(UsageError, match="--zip needs the same number of values for each key, but a has 2, b has 3"):
         settings(parse(["a=1,2", "b=1,2,3"]), side_by_side=True)
 
 
@@ -85,6 +85,18 @@ def test_the_values_stand_in_command():
     (one,) = tasks(job("train.py", "--lr={lr}", "{lr}/{seed}", "{}", '{"a": 1}'), [{"lr": "{seed}", "seed": "2"}])
     assert one.job.command == ("train.py", "--lr={seed}", "{seed}/2", "{}", '{"a": 1}')
     assert one.folder == "lr=_seed_,seed=2-" + one.folder[-16:]
+
+
+def test_braces_of_the_programs_own_are_doubled():
+    (one,) = tasks(job("t.py", "{lr}", "{{lr}}/{{step}}", "${HOME}", "${lr}"), [{"lr": "1"}])
+    assert one.job.command == ("t.py", "1", "{lr}/{step}", "${HOME}", "$1")
+
+
+@pytest.mark.parametrize("word", ["{wd}", "--wd={wd}", "{lr}{wd}"])
+def test_a_place_without_values_is_refused(word):
+    hint = r"COMMAND has \{wd}, but there is no --set wd; give --set wd=VALUE,..., or write \{\{wd}} if the program"
+    with pytest.raises(UsageError, match=hint):
+        tasks(job("t.py", "{lr}", word), [{"lr": "1"}])
 
 
 def test_the_values_are_options_of_the_bundled_worker():

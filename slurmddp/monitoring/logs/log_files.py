@@ -3,7 +3,6 @@
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, Final, Literal
 from slurmddp.monitoring.status.job_identity import task_indices
 from slurmddp.runs.exit_records import read_record
 from slurmddp.runs.history import parse_events
-from slurmddp.runs.layout import RunDir
+from slurmddp.runs.layout import RunDir, open_or_empty
 
 Kind = Literal["batch", "node", "rank"]
 
@@ -120,7 +119,7 @@ class Hosts:
 def _start(run: RunDir, job_id: str, attempt: str) -> Mapping[str, Any]:
     """Return the fields of the last record of the rendezvous of this job and attempt; empty without one."""
     found: Mapping[str, Any] = {}
-    with suppress(FileNotFoundError), run.events.open("rb") as file:
+    with open_or_empty(run.events) as file:
         for event in parse_events(line for line in file if b'"start"' in line):
             if (event.kind, event.job, event.attempt) == ("start", job_id, attempt):
                 found = event.fields

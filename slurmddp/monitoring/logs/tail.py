@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from slurmddp.runs.layout import open_or_empty
+
 READ_BYTES: Final = 2**20
 """Size of one read, unless another is given."""
 LINE_BYTES: Final = 2**16
@@ -49,12 +51,9 @@ class GrowingFile:
         return size > self.at
 
     def _read(self, limit: int) -> bytes:
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self.at)
-                return file.read(max(0, min(limit, self.end - self.at)))
-        except FileNotFoundError:
-            return b""
+        with open_or_empty(self.path) as file:
+            file.seek(self.at)
+            return file.read(max(0, min(limit, self.end - self.at)))
 
 
 def file_size(path: Path) -> int:
@@ -67,22 +66,16 @@ def file_size(path: Path) -> int:
 
 def start_of_tail(path: Path, count: int, end: int) -> int:
     """Return where the last `count` lines before `end` begin, reading from there back; 0 for a missing file."""
-    try:
-        with path.open("rb") as file:
-            return _back(file.fileno(), end, count)
-    except FileNotFoundError:
-        return 0
+    with open_or_empty(path) as file:
+        return _back(file.fileno(), end, count)
 
 
 def end_of_lines(path: Path) -> int:
     """Return where the last whole line of a file ends; 0 for a missing file."""
-    try:
-        end = path.stat().st_size
-        with path.open("rb") as file:
-            is_whole = end == 0 or os.pread(file.fileno(), 1, end - 1) == b"\n"
-            return end if is_whole else _back(file.fileno(), end, 1)
-    except FileNotFoundError:
-        return 0
+    with open_or_empty(path) as file:
+        end = os.fstat(file.fileno()).st_size
+        is_whole = end == 0 or os.pread(file.fileno(), 1, end - 1) == b"\n"
+        return end if is_whole else _back(file.fileno(), end, 1)
 
 
 def _back(descriptor: int, end: int, count: int) -> int:

@@ -1,10 +1,9 @@
 """Finds where experiment trackers show a run, from the lines that they print themselves. Reads rank 0's output."""
 
 import re
-from contextlib import suppress
 from typing import Final
 
-from slurmddp.runs.layout import RunDir
+from slurmddp.runs.layout import RunDir, open_or_empty
 from slurmddp.text import clean_line, mask_secrets
 
 _READ_BYTES: Final = 2**18
@@ -21,7 +20,7 @@ _LINES: Final = {
 def find_tracker_links(run: RunDir, job_id: str) -> tuple[str, ...]:
     """Return, for each tracker of the job's newest attempt with output: its name, and an address or what to type."""
     for attempt in reversed(run.attempts(job_id)):
-        with suppress(OSError), run.rank_log(job_id, attempt, 0).open("rb") as log:
+        with open_or_empty(run.rank_log(job_id, attempt, 0)) as log:
             text = "\n".join(map(clean_line, log.read(_READ_BYTES).splitlines()))
             found = {name: line.search(text) for name, line in _LINES.items()}
             if links := tuple(f"{name}: {_target(match)}" for name, match in found.items() if match):

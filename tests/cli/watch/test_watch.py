@@ -170,4 +170,4 @@ def test_without_the_extra_it_says_what_to_install(screen, package):
 
 def test_an_unknown_run_is_refused_before_the_screen_changes(tmp_path):
     done = subprocess.run([*WORDS, "nix"], cwd=tmp_path, capture_output=True, check=False)
-    assert done.returncode == 2 and done.stderr.startswith(b"Error: 'nix' is no job id, and no run in jobs")
+    assert done.returncode == 2 and done.stderr.startswith(b"Error: 'nix' is not a job id, nor a submitted run in jobs")

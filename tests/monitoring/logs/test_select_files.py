@@ -64,7 +64,7 @@ def test_a_job_of_no_run_here_has_no_output_here():
 
 def test_an_empty_word_names_no_run():
     submit("a", "5", "2026-01-01T00:00:00+00:00")
-    with pytest.raises(UsageError, match="'' is no job id"):
+    with pytest.raises(UsageError, match="'' is not a job id"):
         meant("")
 
 
