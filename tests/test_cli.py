@@ -586,8 +586,9 @@ def test_a_path_that_the_system_refuses_is_one_line(words, tmp_path):
     assert done.stderr == f"Error: '{words[-1]}' cannot be read or written: File name too long\n"
 
 
-def test_a_removed_working_directory_is_one_line(tmp_path):
+@pytest.mark.parametrize("words", ["render x.py", "init"])
+def test_a_removed_working_directory_is_one_line(words, tmp_path):
     code = "import os, sys; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')\n"
-    code += "from slurmddp.cli import main; main(['render', 'x.py'])"
+    code += f"from slurmddp.cli import main; main({words.split()!r})"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (1, "Error: the working directory: No such file or directory\n")
+    assert (done.returncode, done.stderr) == (1, "Error: the working directory no longer exists; type: cd DIR\n")

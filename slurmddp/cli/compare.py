@@ -89,7 +89,8 @@ def _find_run(target: str, runs_dir: str) -> RunDir:
     if folder := lookup.find_folder(target, runs_dir):
         run = RunDir(folder)
         return lookup.require_one(lookup.find_all_jobs(run), target).run or run
-    what = "not a regular file" if os.path.lexists(target) and not Path(target).is_dir() else f"neither a file nor a run in {runs_dir}"
+    is_special = os.path.lexists(target) and not Path(target).is_dir()
+    what = "not a regular file" if is_special else f"neither a file nor a run in {runs_dir}"
     raise UsageError(f"{quote_value(target)} is {what}; give one of them, or --runs-dir")
 
 

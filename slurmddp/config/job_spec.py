@@ -52,11 +52,12 @@ Dependency = Annotated[
 ]
 _FIRST_PORT = 1024
 _LAST_PORT = 65535
+_PORTS = f"FIRST-LAST with {_FIRST_PORT} <= FIRST < LAST <= {_LAST_PORT}"
 PortRange = Annotated[
     str,
     msgspec.Meta(
         pattern=r"^[0-9]{1,5}-[0-9]{1,5}\Z",
-        description=f"FIRST-LAST with {_FIRST_PORT} <= FIRST < LAST <= {_LAST_PORT}, as in 20000-29999",
+        description=f"{_PORTS}, as in 20000-29999",
     ),
 ]
 Lead = Annotated[int, msgspec.Meta(ge=1, le=65535, description="whole seconds, 1 to 65535")]
@@ -584,6 +585,4 @@ def _check_hosts(key: str, hosts: str) -> None:
 def _check_ports(port_range: str) -> None:
     first, last = (int(port) for port in port_range.split("-"))
     if not _FIRST_PORT <= first < last <= _LAST_PORT:
-        raise UsageError(
-            f"--port-range: {quote_value(port_range)} is not FIRST-LAST with {_FIRST_PORT} <= FIRST < LAST <= {_LAST_PORT}"
-        )
+        raise UsageError(f"--port-range: {quote_value(port_range)} is not {_PORTS}")

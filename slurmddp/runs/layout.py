@@ -306,12 +306,12 @@ def _is_replaceable(path: Path) -> bool:
 def write_whole(path: Path, content: bytes) -> None:
     """Write a file so that a reader sees the whole new content or the old one, also after a power failure.
 
-    A link is followed. Raises UsageError for a device, a pipe or a socket, which would be replaced.
+    A link is followed. Raises OSError also for a folder, a device, a pipe or a socket, which would be replaced.
     """
     import tempfile  # noqa: PLC0415 - needed only to write, and every start would pay for it
 
     if not _is_replaceable(path):
-        raise UsageError(f"'{path}' is not a regular file; give another, or remove it")
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
     with errors_name(path):
         path = Path(os.path.realpath(path)) if path.is_symlink() else path
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")

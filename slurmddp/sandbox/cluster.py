@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Final
 
-from slurmddp.errors import ClusterError, SlurmddpError, UsageError
+from slurmddp.errors import ClusterError, UsageError
 from slurmddp.sandbox import configuration, control_channel, namespaces, preemption, programs, state_directory
 from slurmddp.sandbox.configuration import Plan
 from slurmddp.sandbox.state_directory import Files
@@ -95,8 +95,8 @@ class Sandbox:
     def preempt(self, job_id: str) -> None:
         """Preempt that job by one of higher priority, and return when Slurm has begun to preempt it.
 
-        The other job ends as soon as it has the nodes. Raises UsageError for text that is not a job id, ClusterError
-        when Slurm does not know the job, it does not run, or no job can preempt it.
+        The other job ends as soon as it has the nodes. Raises UsageError for text that is not a job id, SlurmddpError
+        when the job does not run, ClusterError when Slurm does not know it or no job can preempt it.
         """
         preemption.check_id(job_id)
         job = self._job(job_id)
@@ -126,7 +126,7 @@ class Sandbox:
             records = self._records("job", job_id)
         except ClusterError as error:
             if "Invalid job id" in str(error):
-                raise SlurmddpError(
+                raise ClusterError(
                     f"job {job_id} has ended, or there was none; `slurmddp status` lists them"
                 ) from error
             raise

@@ -80,6 +80,7 @@ def ask(
     except OSError as error:
         raise ClusterError(f"{command[0]} cannot be started: {error.strerror}; {NO_CLUSTER}") from error
     except subprocess.TimeoutExpired as error:
+        _check_configuration(environ)
         raise LostAnswerError(f"{command[0]} did not end within {timeout_s:.0f} s") from error
     finally:
         slow.cancel()

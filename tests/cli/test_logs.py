@@ -34,8 +34,9 @@ def run(tmp_path):
 
 @pytest.fixture
 def logs(run):
-    def call(*words):
-        return subprocess.run([*WORDS, *words], cwd=run.path.parent.parent, capture_output=True, check=False)
+    def call(*words, environ=None):
+        where = run.path.parent.parent
+        return subprocess.run([*WORDS, *words], cwd=where, env=environ, capture_output=True, check=False)
 
     return call
 
@@ -269,3 +270,11 @@ def test_a_job_that_nobody_knows_is_one_line(slurm_env, tmp_path):
     done = subprocess.run(words, cwd=tmp_path, env=slurm_env, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith("Error: job 99999999 is of no run and Slurm does not know it")
+
+
+@pytest.mark.parametrize(("status", "state"), [(0, "COMPLETED"), (77, "FAILED")])
+def test_a_job_that_has_ended_by_its_files_is_not_followed_where_slurm_does_not_answer(logs, run, status, state):
+    for event in ("attempt_end", "job_end"):
+        append_record(run.events, {**HEAD, "time": 2.0, "event": event, "status": status, "reason": "x"})
+    done = logs("-f", environ={**os.environ, "PATH": "/nowhere"})
+    assert (done.returncode, done.stderr) == (0, f"job 7 is {state}\n".encode())

@@ -204,6 +204,8 @@ def test_the_command_line(tmp_path, monkeypatch):
     done = run("x.log", "nosuch")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "Error: there is no file 'nosuch'; name the files of one job, or one RUN or JOBID\n"
+    Path("loop.gz").symlink_to("y.log")
+    assert run("loop.gz").stderr == "Error: 'loop.gz' cannot be read: Not a gzipped file (b'st')\n"
     Path("jobs/a").mkdir(parents=True)
     Path("jobs/a/submissions.jsonl").touch()
     done = run("jobs")

@@ -220,7 +220,7 @@ def test_the_look_asks_for_the_same_nodes_and_for_little_time(tmp_path):
     look = build_check_spec(asked, tmp_path)
     assert (look.nodes, look.gpus_per_node, look.partition, look.command) == (4, "a100:8", "gpu", in_job.NODE_CHECK)
     assert (look.time, look.runs_dir) == ("10", str(tmp_path))
-    assert not (look.requeue or look.hold or look.preflight)
+    assert not (look.requeue or look.hold or look.preflight) and look.after_signal_exit_0 == "done"
     assert build_check_spec(spec(time="5"), tmp_path).time == "5"
 
 

@@ -8,7 +8,7 @@ import pytest
 from polling import until
 
 from slurmddp import sandbox as room
-from slurmddp.errors import ClusterError, UsageError
+from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.sandbox import cluster, preemption
 
 BEATS = """
@@ -80,7 +80,7 @@ def test_a_job_that_nothing_preempts_is_refused_with_the_partitions_that_can(bea
 def test_only_one_job_that_runs_can_be_preempted(sandbox, slurm):
     array = slurm("sbatch", "--parsable", "--hold", "-p", "low", "--array=0,1", "--output=/dev/null", "--wrap=true")
     job = array.strip()
-    with pytest.raises(ClusterError, match=f"job {job}_1 is PENDING; only a running job"):
+    with pytest.raises(SlurmddpError, match=f"job {job}_1 is PENDING; only a running job"):
         sandbox.preempt(f"{job}_1")
     with pytest.raises(ClusterError, match="^job 99999999 has ended, or there was none; `slurmddp status` lists them"):
         sandbox.preempt("99999999")

@@ -79,6 +79,8 @@ def test_a_controller_that_does_not_answer_or_refuses_is_told_in_its_words(tmp_p
         client.order(queries.requeue_command("17"), says(lost))
     with pytest.raises(ClusterError, match="scontrol show job 17: slow"):
         queries.show("17", says("scontrol: error: slow"))
+    with pytest.raises(ClusterError, match="scontrol show job 17: slow"):
+        queries.output_file("17", says("scontrol: error: slow"))
     with pytest.raises(ClusterError, match="scontrol --oneliner show nodes n7: Node n7 not found"):
         client.order(queries.nodes_command("n7"), says("Node n7 not found"))
     assert queries.show("17", says("slurm_load_jobs error: Invalid job id specified")) == []
