@@ -1,6 +1,7 @@
 """`slurmddp report`: the choice of the run, the file of the page, stdout."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -21,7 +22,12 @@ def report(tmp_path):
     def run(*words: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "slurmddp", "report", *words]
         return subprocess.run(
-            command, cwd=tmp_path, env={"PATH": str(tmp_path)}, capture_output=True, text=True, check=False
+            command,
+            cwd=tmp_path,
+            env={"PATH": str(tmp_path), "XDG_STATE_HOME": str(tmp_path)},
+            capture_output=True,
+            text=True,
+            check=False,
         )
 
     return run
@@ -86,14 +92,15 @@ def test_a_run_without_slurm_has_a_page_too(report, tmp_path, word, job):
         (["99"], "job '99' is of no run in jobs"),
         (["--runs-dir", "none"], "--runs-dir: 'none' is not a folder; give the one that has the runs"),
         (["fashion", "-o", ""], "--out: an empty text is not allowed; leave it out"),
-        (["fashion", "-o", "/dev/null"], "--out: '/dev/null' is not a regular file; give another"),
+        (["fashion", "-o", "pipe"], "--out: 'pipe' is not a regular file; give another"),
         (["fashion", "-o", "x.html", "--json"], "--out is for the page, and --json prints figures on stdout; leave"),
         (["fashion", "-o", "missing/page.html"], "--out: there is no folder 'missing'; make it first"),
         (["fashion", "-o", "jobs"], "--out: 'jobs' is a folder; give a file, as in jobs/FILE"),
     ],
-    ids=["name", "empty", "job", "folder", "empty out", "device", "json", "file", "out"],
+    ids=["name", "empty", "job", "folder", "empty out", "pipe", "json", "file", "out"],
 )
-def test_a_wrong_argument_is_one_line(report, words, message):
+def test_a_wrong_argument_is_one_line(report, words, message, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
     done = report(*words)
     assert done.returncode == 2 and done.stdout == ""
     assert message in done.stderr and done.stderr.count("\n") == 1

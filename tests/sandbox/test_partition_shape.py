@@ -32,7 +32,7 @@ def test_a_shape_is_read_with_all_its_parts():
         ("p:MaxTime=1\nx", "use NAME:nodes=1"),
         ("p:cpus=0", "cpus='0': allowed are 1 to 4096"),
         ("p:nodes=201", "nodes='201': allowed are 0 to 200"),
-        ("p:gpus=x", "gpus='x' is no count"),
+        ("p:gpus=x", "gpus='x' is not a count"),
         ("p:gpus=a:100+b:100", "gpus='200': allowed are 0 to 128"),
     ],
 )
