@@ -70,14 +70,6 @@ def default_runs_dir() -> str:
     return named
 
 
-runs_dir_option: Final = click.option(
-    "--runs-dir",
-    default=default_runs_dir,
-    metavar="DIR",
-    help=f"Folder that contains the runs. [default: {JOB_FIELDS['runs-dir'].default}]",
-)
-"""For commands that read runs and describe no job."""
-
 SYNOPSIS: Final = "[JOB.toml] [OPTIONS] [COMMAND...]"
 
 

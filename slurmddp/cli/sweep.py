@@ -17,8 +17,9 @@ import click
 import msgspec
 
 from slurmddp.cli.completion import complete_target
-from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, runs_dir_option
+from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message
 from slurmddp.cli.request_options import build_request, dependency_options, sweep_options
+from slurmddp.cli.run_arguments import runs_dir_option
 from slurmddp.cli.submit import check_recorded, print_dry_run
 from slurmddp.cluster.request import Request
 from slurmddp.config.job_array import Task
