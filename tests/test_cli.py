@@ -503,8 +503,10 @@ def test_help_is_on_stdout(words, tmp_path):
 
 
 def test_a_bug_keeps_its_traceback(tmp_path):
-    code = "from slurmddp.cli import job_command, main; job_command.config = None; main(['render'])"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    code = "from slurmddp.cli import job_command, main; job_command.config = None; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "render"], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 1
     assert "Traceback" in done.stderr
     assert "AttributeError" in done.stderr
@@ -589,6 +591,6 @@ def test_a_path_that_the_system_refuses_is_one_line(words, tmp_path):
 @pytest.mark.parametrize("words", ["render x.py", "init"])
 def test_a_removed_working_directory_is_one_line(words, tmp_path):
     code = "import os, sys; os.mkdir('gone'); os.chdir('gone'); os.rmdir('../gone')\n"
-    code += f"from slurmddp.cli import main; main({words.split()!r})"
+    code += f"from slurmddp.cli import main; sys.argv[1:] = {words.split()!r}; main()"
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (1, "Error: the working directory no longer exists; type: cd DIR\n")

@@ -141,9 +141,9 @@ def test_imports_go_down_only():
 def test_the_command_line_loads_neither_torch_nor_submitit_nor_rich(words):
     code = f"""
 import sys
-from slurmddp.cli import main
+from slurmddp.cli import run_command_line
 try:
-    main({words!r})
+    run_command_line({words!r})
 finally:
     loaded = {{"torch", "submitit", "numpy", "matplotlib", "rich", "textual"}} & set(sys.modules)
     sys.exit(f"loaded {{loaded}}" if loaded else 0)

@@ -45,7 +45,7 @@ def site(wheel, tmp_path_factory):
 
 def installed(site, folder, *words):
     code = "import slurmddp; print(slurmddp.__file__, flush=True)\n"
-    code += f"from slurmddp.cli import main; main({[*words]!r})"
+    code += f"from slurmddp.cli import run_command_line; run_command_line({[*words]!r})"
     environ = {"PYTHONPATH": str(site)}
     run = [sys.executable, "-c", code]
     out = subprocess.run(run, cwd=folder, env=environ, capture_output=True, text=True, check=True).stdout.splitlines()

@@ -132,14 +132,33 @@ def group() -> None:
     """
 
 
-def main(args: list[str] | None = None) -> NoReturn:
-    """Run the command line and end the process with its exit status."""
+def main() -> NoReturn:
+    """Run the command line of this process, and end it.
+
+    It ends without taking down the interpreter, for 4 % of the time of `render`: the system frees the memory faster.
+    """
+    gc.set_threshold(100_000)  # a start makes some 30,000 objects that stay; searching them took 7 % of its time
+    os._exit(run_command_line())
+
+
+def run_command_line(args: list[str] | None = None) -> int:
+    """Run a command line, that of the process without `args`, and return its exit status."""
     if os.environ.get(COMPLETE_VARIABLE, "").endswith("_complete"):
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 open until the end; a shell shows messages as completions
-    gc.set_threshold(100_000)  # a start makes some 30,000 objects that stay; searching them took 7 % of its time
-    status = _run(args)
-    gc.freeze()  # else the interpreter searches all that was imported for cycles at its end, for some 30 ms
-    sys.exit(status)
+    if sys.stdout is None:
+        return _print_error("cannot write to standard output: it is closed", SlurmddpError.exit_status)
+    try:
+        status = _run_command(args)
+        sys.stdout.flush()
+    except BrokenPipeError as error:
+        return discard_stdout(error).exit_status
+    except OSError as error:
+        if _raised_by_echo(error):
+            return _print_error(str(discard_stdout(error)), SlurmddpError.exit_status)
+        if not (said := _explain_system_error(error)):
+            raise
+        return _print_error(said, SlurmddpError.exit_status)
+    return status
 
 
 def discard_stdout(error: OSError) -> SlurmddpError:
@@ -149,22 +168,6 @@ def discard_stdout(error: OSError) -> SlurmddpError:
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return SlurmddpError(f"cannot write to standard output: {error.strerror}")
-
-
-def _run(args: list[str] | None) -> int:
-    """Run a command and return its exit status; report an error of the system as one line, unless it is a bug."""
-    if sys.stdout is None:
-        return _print_error("cannot write to standard output: it is closed", SlurmddpError.exit_status)
-    try:
-        return _run_command(args)
-    except BrokenPipeError as error:
-        return discard_stdout(error).exit_status
-    except OSError as error:
-        if _raised_by_echo(error):
-            return _print_error(str(discard_stdout(error)), SlurmddpError.exit_status)
-        if not (said := _explain_system_error(error)):
-            raise
-        return _print_error(said, SlurmddpError.exit_status)
 
 
 def _raised_by_echo(error: OSError) -> bool:

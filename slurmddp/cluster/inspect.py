@@ -27,12 +27,11 @@ _GRES: Final = r"(?:[^,(]|\([^)]*\))+"
 
 _LIST_NODES: Final = ("sinfo", "--all", "--exact", "--noheader", f"--format={_COLUMNS}")
 """Lists each partition's nodes, in groups of equal nodes with one state."""
-_SHOW_NODES: Final = ("scontrol", "--all", "--oneliner", "show", "nodes")
-"""Shows each node with its reserved CPUs, which sinfo does not show."""
-_SHOW_PARTITIONS: Final = ("scontrol", "--all", "--oneliner", "show", "partition")
-"""Shows all partitions, also hidden ones."""
-_SHOW_CONFIG: Final = ("scontrol", "show", "config")
-"""Shows the controller's configuration."""
+_SHOW: Final = ("scontrol", "--all", "--oneliner")
+"""Answers the questions of its standard input: one process instead of three."""
+_QUESTIONS: Final = b"show config\nshow partition\nshow nodes\n"
+"""The controller's configuration; all partitions, also hidden ones; each node with its reserved CPUs, which sinfo does
+not show."""
 LIST_QOS: Final = ("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=Name,Preempt,PreemptMode,GraceTime")
 """Lists each QOS with the QOS that it preempts, and its own preemption."""
 
@@ -51,10 +50,10 @@ def query_cluster(environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, a
     Raises ClusterError when Slurm is missing or does not answer within `timeout_s` seconds. When the accounting does
     not answer, `unlearned` says so.
     """
-    questions = (_LIST_NODES, _SHOW_PARTITIONS, _SHOW_CONFIG, _SHOW_NODES)
-    nodes, partitions, config, cpus = client.query_all(questions, environ, timeout_s=timeout_s)
-    settings = parse_config(config)
-    cluster = describe(parse_nodes(nodes, parse_cpus(cpus)), parse_partitions(partitions), settings)
+    questions = ((_LIST_NODES, b""), (_SHOW, _QUESTIONS))
+    nodes, shown = client.query_all(questions, environ, timeout_s=timeout_s)
+    settings = parse_config(shown)
+    cluster = describe(parse_nodes(nodes, parse_cpus(shown)), parse_partitions(shown), settings)
     return _with_accounts(cluster, settings, environ, timeout_s) if accounts else cluster
 
 

@@ -5,7 +5,9 @@ import shlex
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import PurePath
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from slurmddp.errors import UsageError
 from slurmddp.text import quote_value
@@ -54,7 +56,7 @@ NO_PYTHON: Final = "--no-python"
 """The worker's option for a COMMAND that is an executable."""
 
 
-class Launch(NamedTuple):
+class Launch(msgspec.Struct, frozen=True):
     """What a line that begins with a launcher asks for."""
 
     name: str

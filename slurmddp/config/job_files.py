@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
+
 from slurmddp.config.option_types import find_similar
 from slurmddp.config.toml import JOB_FILE_KEYS, Source, build_source, describe_place, parse_toml
 from slurmddp.errors import UsageError
@@ -37,7 +39,7 @@ class Ignored(NamedTuple):
     why: str
 
 
-class Configuration(NamedTuple):
+class Configuration(msgspec.Struct, frozen=True):
     """The files with values for every job of a project, or of a user."""
 
     files: tuple[Source, ...] = ()

@@ -16,7 +16,7 @@ from slurmddp.config.container import Runtime, check_mount, runtime_of
 from slurmddp.config.option_types import Count, Field, Option, Tasks, fields_of
 from slurmddp.config.worker_options import WorkerOptions, arguments
 from slurmddp.errors import UsageError
-from slurmddp.slurm.environment import SCRUBBED
+from slurmddp.slurm.environment import is_of_a_job
 from slurmddp.slurm.hostlist import expand
 from slurmddp.slurm.values import parse_duration
 from slurmddp.text import MASK, quote_value
@@ -42,11 +42,11 @@ Memory = Annotated[
     ),
 ]
 _JOB = r"[0-9]+(_([0-9]+|\*))?(\+[0-9]+)?"
-_JOBS = rf"((?i:after|afterany|afterburstbuffer|aftercorr|afternotok|afterok):)?{_JOB}(:{_JOB})*|(?i:singleton)"
+_JOBS = rf"((?i:after(any|burstbuffer|corr|notok|ok)?):)?{_JOB}(:{_JOB})*|(?i:singleton)"
 Dependency = Annotated[
     str,
     msgspec.Meta(
-        pattern=rf"^({_JOBS})([,?]({_JOBS}))*\Z",
+        pattern=rf"^(({_JOBS})([,?](?!\Z)|\Z))+\Z",
         description="a list of jobs in sbatch's form, as in afterok:17; --after-ok takes the name of a run, too",
     ),
 ]
@@ -569,7 +569,7 @@ def _check_variable(item: str) -> None:
         )
     if key in _BASH_VARIABLES:
         raise UsageError(f"--env: {key} belongs to the shell that starts the ranks; choose another name")
-    if re.fullmatch(SCRUBBED, key):
+    if is_of_a_job(key):
         raise UsageError(f"--env: {key} belongs to Slurm or to slurmddp and is set for each rank; choose another name")
     if "\0" in value:
         raise UsageError(f"--env: the value of {key} has a NUL character, which is not allowed in the environment")

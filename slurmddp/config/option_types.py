@@ -8,7 +8,7 @@ import re
 import types
 import typing
 from collections.abc import Iterable
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -36,18 +36,20 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     """Whether a job file may give the text as a number, without quotes."""
 
 
-class Given(NamedTuple):
+class Given(msgspec.Struct, frozen=True):
     """A raw value, and where it was given."""
 
     raw: Any
     origin: str
 
 
-class Field(NamedTuple):
+class Field(msgspec.Struct, frozen=True):
     """One option: a field of a struct with its annotation."""
 
     name: str
     type: Any
+    bare: Any
+    """The type without `Annotated` and `| None`."""
     default: Any
     option: Option
 
@@ -64,30 +66,29 @@ class Field(NamedTuple):
     @property
     def is_list(self) -> bool:
         """Whether the option may be given several times."""
-        return typing.get_origin(_bare(self.type)) is tuple
+        return typing.get_origin(self.bare) is tuple
 
     @property
     def is_switch(self) -> bool:
         """Whether the option takes no value."""
-        return _bare(self.type) is bool
+        return self.bare is bool
 
     @property
     def is_number(self) -> bool:
         """Whether the value is a number."""
-        return _bare(self.type) in (int, float)
+        return self.bare in (int, float)
 
     @property
     def choices(self) -> tuple[str, ...]:
         """The allowed words; empty when there is no such list."""
-        bare = _bare(self.type)
-        return typing.get_args(bare) if typing.get_origin(bare) is Literal else ()
+        return typing.get_args(self.bare) if typing.get_origin(self.bare) is Literal else ()
 
     @property
     def expected(self) -> str:
         """A description of the allowed values."""
         if self.choices:
             return "one of " + ", ".join(self.choices)
-        return _meta(self.type, "description") or _WORDS.get(_bare(self.type), "a list of strings")
+        return _meta(self.type, "description") or _WORDS.get(self.bare, "a list of strings")
 
 
 _WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true or false"}
@@ -99,7 +100,7 @@ def fields_of(struct: type[msgspec.Struct]) -> dict[str, Field]:
     for info in msgspec.structs.fields(struct):
         for option in typing.get_args(info.type):
             if isinstance(option, Option):
-                field = Field(info.name, info.type, info.default, option)
+                field = Field(info.name, info.type, _bare(info.type), info.default, option)
                 found[field.key] = field
     return found
 

@@ -7,7 +7,8 @@ directory, as `uv run` takes it. Where there is neither, it is the Python that r
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+
+import msgspec
 
 from slurmddp.config import job_files
 from slurmddp.config.job_files import Ignored
@@ -58,7 +59,7 @@ def has_package(environment: Path, name: str) -> bool:
     return "include-system-site-packages = true" in settings
 
 
-class _Environment(NamedTuple):
+class _Environment(msgspec.Struct, frozen=True):
     prefix: Path
     origin: str
     advice: str

@@ -2,14 +2,16 @@
 
 import glob
 import re
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from slurmddp.config.command import script_of, script_place
 from slurmddp.config.job_files import read_named
 from slurmddp.errors import UsageError
 
 
-class Recipe(NamedTuple):
+class Recipe(msgspec.Struct, frozen=True):
     """How one kind of script resumes."""
 
     name: str
@@ -24,7 +26,7 @@ class Recipe(NamedTuple):
     """The folder without that option."""
 
 
-class Resumption(NamedTuple):
+class Resumption(msgspec.Struct, frozen=True):
     """The options `--resume-args` and `--checkpoints` of a recipe for one COMMAND."""
 
     name: str

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -39,7 +39,7 @@ _ENVIRONMENTS: Final = frozenset({"venv", "conda", "container"})
 """Options that bring a Python."""
 
 
-class Resolved(NamedTuple):
+class Resolved(msgspec.Struct, frozen=True):
     """A job, and where each of its values comes from."""
 
     spec: JobSpec
@@ -53,10 +53,10 @@ class Resolved(NamedTuple):
     def replace(self, origin: str, **values: Any) -> "Resolved":
         """Return the job with other values, all from one origin."""
         spec = msgspec.structs.replace(self.spec, **values)
-        return self._replace(spec=spec, origins={**self.origins, **dict.fromkeys(values, origin)})
+        return msgspec.structs.replace(self, spec=spec, origins={**self.origins, **dict.fromkeys(values, origin)})
 
 
-class _Program(NamedTuple):
+class _Program(msgspec.Struct, frozen=True):
     command: tuple[str, ...]
     worker: WorkerOptions
     origins: Mapping[str, str]
@@ -165,7 +165,7 @@ def _merge(layers: Iterable[Mapping[str, Given]]) -> dict[str, Given]:
 
 def _check_profile(given: Given, files: Sequence[Source]) -> str:
     """Return the name of the chosen profile. Raises UsageError when no file has it."""
-    name: str = convert(JOB_FIELDS["profile"], *given)
+    name: str = convert(JOB_FIELDS["profile"], given.raw, given.origin)
     known = list(dict.fromkeys(profile for file in files for profile in file.profiles))
     if not known:
         where = " or ".join(str(file.path) for file in files) or job_files.PROJECT_FILE
@@ -261,10 +261,11 @@ def _check_recorded_python(values: dict[str, Given], job: Source, nearer: Mappin
         return values
     if nearer.keys() & _ENVIRONMENTS and not job.table.keys() & _ENVIRONMENTS:
         return {name: given for name, given in values.items() if name != "python"}
-    python, origin = values["python"]
-    if job.table["recorded"].get("python") and not Path(str(python)).exists():
+    recorded = values["python"]
+    if job.table["recorded"].get("python") and not Path(str(recorded.raw)).exists():
         raise UsageError(
-            f"{origin}: {quote_value(python)}, which the run was made with, is gone; choose another by --python"
+            f"{recorded.origin}: {quote_value(recorded.raw)}, which the run was made with, is gone; choose another by "
+            "--python"
         )
     return values
 
@@ -278,12 +279,17 @@ def _default_name(program: _Program, job_file: Path | None) -> Given:
 
 
 def _convert(fields: Mapping[str, Field], values: Mapping[str, Given]) -> dict[str, Any]:
-    return {field.name: convert(field, *values[field.name]) for field in fields.values() if field.name in values}
+    return {
+        field.name: convert(field, given.raw, given.origin)
+        for field in fields.values()
+        if (given := values.get(field.name))
+    }
 
 
 def _convert_one(key: str, values: Mapping[str, Given]) -> Any:
     field = JOB_FIELDS[key]
-    return convert(field, *values.get(field.name, (field.default, BUILT_IN)))
+    given = values.get(field.name, Given(field.default, BUILT_IN))
+    return convert(field, given.raw, given.origin)
 
 
 def _origins(fields: Mapping[str, Field], values: Mapping[str, Given]) -> dict[str, str]:

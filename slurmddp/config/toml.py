@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeGuard
+from typing import Any, Final, TypeGuard
 
 import msgspec
 
@@ -31,7 +31,7 @@ _UNQUOTED: Final = (
 """A line whose value has neither quotes nor brackets."""
 
 
-class Layer(NamedTuple):
+class Layer(msgspec.Struct, frozen=True):
     """The raw values of one source: a file, one profile of a file, the environment, or the command line."""
 
     place: str

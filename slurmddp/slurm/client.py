@@ -3,13 +3,17 @@
 import os
 import re
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from slurmddp.errors import ClusterError
 from slurmddp.slurm.environment import submission_environment
 from slurmddp.text import quote_value
+
+if TYPE_CHECKING:
+    from subprocess import Popen
 
 TIMEOUT_S: Final = 60.0
 """Limit for one of Slurm's programs; its own message timeout is 10 s by default, with retries."""
@@ -66,32 +70,61 @@ def ask(
     A warning is logged once when a program is slow. Raises ClusterError when the program cannot be started or cannot
     read SLURM_CONF, LostAnswerError when it takes longer than `timeout_s`.
     """
+    with _started(command, environ, stdin) as process:
+        return _wait(process, command[0], timeout_s)
+
+
+@contextmanager
+def _started(command: Sequence[str], environ: Mapping[str, str], stdin: bytes) -> "Iterator[Popen[bytes]]":
+    """Start a program; when the block ends, it has ended, too, or is killed."""
     if not any(os.access(Path(folder, command[0]), os.F_OK) for folder in os.get_exec_path(environ)):
         raise ClusterError(f"{command[0]} was not found; {NO_CLUSTER}")
+    _check_configuration(environ)
     import subprocess  # noqa: PLC0415 - where no Slurm is, nothing is started
 
-    slow = threading.Timer(SLOW_S, _report_slow, [command[0]])
-    slow.daemon = True
-    slow.start()
+    with open(os.memfd_create("stdin"), "w+b", buffering=0) as file:  # noqa: PTH123 it has no path
+        file.write(stdin)
+        file.seek(0)
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=file,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=submission_environment(environ),
+            )
+        except OSError as error:
+            raise ClusterError(f"{command[0]} cannot be started: {error.strerror}; {NO_CLUSTER}") from error
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _wait(process: "Popen[bytes]", program: str, timeout_s: float) -> Answer:
+    """Return the answer of a program that was started. Raises LostAnswerError when it does not end in time."""
+    from subprocess import TimeoutExpired  # noqa: PLC0415 as above
+
+    left_s = timeout_s
+    if timeout_s > SLOW_S:
+        with suppress(TimeoutExpired):
+            return _read_answer(process, SLOW_S)
+        _report_slow(program)
+        left_s -= SLOW_S
     try:
-        done = subprocess.run(  # noqa: PLW1510 the status is part of the answer
-            command, input=stdin, capture_output=True, env=submission_environment(environ), timeout=timeout_s
-        )
-    except OSError as error:
-        raise ClusterError(f"{command[0]} cannot be started: {error.strerror}; {NO_CLUSTER}") from error
-    except subprocess.TimeoutExpired as error:
-        _check_configuration(environ)
-        raise LostAnswerError(f"{command[0]} did not end within {timeout_s:.0f} s") from error
-    finally:
-        slow.cancel()
-    answer = Answer(done.returncode, _text(done.stdout), _text(done.stderr))
-    if answer.status != 0 and re.search(_UNREACHABLE, answer.stderr):
-        _check_configuration(environ)
-    return answer
+        return _read_answer(process, left_s)
+    except TimeoutExpired as error:
+        raise LostAnswerError(f"{program} did not end within {timeout_s:.0f} s") from error
+
+
+def _read_answer(process: "Popen[bytes]", timeout_s: float) -> Answer:
+    stdout, stderr = process.communicate(timeout=timeout_s)
+    return Answer(process.returncode, _text(stdout), _text(stderr))
 
 
 def _check_configuration(environ: Mapping[str, str]) -> None:
-    """Raise ClusterError if SLURM_CONF names a file that cannot be read."""
+    """Raise ClusterError if SLURM_CONF names a file that cannot be read; Slurm's programs would try for a minute."""
     if path := environ.get("SLURM_CONF"):
         try:
             Path(path).open("rb").close()
@@ -112,46 +145,31 @@ def _report_slow(program: str) -> None:
 
 def query(command: Sequence[str], environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> str:
     """Return the output of a program. Raises ClusterError with its message when it fails, and as `ask` does."""
-    answer = ask(command, environ, timeout_s=timeout_s)
+    return query_all([(command, b"")], environ, timeout_s=timeout_s)[0]
+
+
+def query_all(
+    questions: Sequence[tuple[Sequence[str], bytes]], environ: Mapping[str, str], *, timeout_s: float
+) -> list[str]:
+    """Return the outputs of programs that run at the same time, each with its standard input.
+
+    Raises the error of the first that failed, as `query` does; the others are then killed.
+    """
+    with ExitStack() as stack:
+        running = [(stack.enter_context(_started(command, environ, stdin)), command[0]) for command, stdin in questions]
+        return [_output(_wait(process, program, timeout_s), program) for process, program in running]
+
+
+def _output(answer: Answer, program: str) -> str:
     if answer.status != 0:
         check_reached(answer)
-        raise ClusterError(f"{command[0]}: {answer.reason}")
+        raise ClusterError(f"{program}: {answer.reason}")
     return answer.stdout
-
-
-def query_all(commands: Sequence[Sequence[str]], environ: Mapping[str, str], *, timeout_s: float) -> list[str]:
-    """Return the outputs of programs that run at the same time.
-
-    When all have ended, raises the error of the first that failed, as `query` does.
-    """
-    answers: dict[int, str | Exception] = {}
-
-    def query_one(number: int) -> None:
-        try:
-            answers[number] = query(commands[number], environ, timeout_s=timeout_s)
-        except Exception as error:  # noqa: BLE001 it is raised below, in the calling thread
-            answers[number] = error
-
-    threads = [threading.Thread(target=query_one, args=(number,), daemon=True) for number in range(len(commands))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return [_output_or_error(answers[number]) for number in range(len(commands))]
-
-
-def _output_or_error(answer: str | Exception) -> str:
-    if isinstance(answer, Exception):
-        raise answer
-    return answer
 
 
 def order(command: Sequence[str], environ: Mapping[str, str]) -> None:
     """Run a program that changes something. Raises ClusterError with the command and its message when it fails."""
-    answer = ask(command, environ)
-    if answer.status != 0:
-        check_reached(answer)
-        raise ClusterError(f"{' '.join(command)}: {answer.reason}")
+    _output(ask(command, environ), " ".join(command))
 
 
 def was_lost(answer: Answer) -> bool:

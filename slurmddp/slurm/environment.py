@@ -2,18 +2,18 @@
 
 import os
 import pwd
-import re
 from collections.abc import Mapping
 from typing import Final
 
 from slurmddp import variables
 
-SCRUBBED: Final = (
-    r"(SLURM|SBATCH|SRUN|SQUEUE|SACCT|SINFO|SCONTROL|PMI|PMIX|OMPI|DDPRUN|TORCHELASTIC)_.*"
-    rf"|{'|'.join(sorted(variables.NAMES))}"
-    r"|(LOCAL_|GROUP_|ROLE_)?(RANK|WORLD_SIZE)|ROLE_NAME|MASTER_(ADDR|PORT)"
+_JOB_PREFIXES: Final = (
+    *("SLURM_", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "SINFO_", "SCONTROL_", "PMI_", "PMIX_", "OMPI_", "DDPRUN_"),
+    "TORCHELASTIC_",
 )
-"""Variables of a job or a rank; an inherited one changes or breaks a submission."""
+_RANK_VARIABLES: Final = frozenset(
+    f"{scope}{name}" for scope in ("", "LOCAL_", "GROUP_", "ROLE_") for name in ("RANK", "WORLD_SIZE")
+) | {"ROLE_NAME", "MASTER_ADDR", "MASTER_PORT"}
 
 _CLUSTER_VARIABLES: Final = frozenset(
     {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_JWT_USER"}
@@ -29,7 +29,12 @@ def submission_environment(environ: Mapping[str, str]) -> dict[str, str]:
 
 def scrubbed(environ: Mapping[str, str]) -> list[str]:
     """Return the names of the variables that are removed for Slurm's programs."""
-    return sorted(key for key in environ if key not in _CLUSTER_VARIABLES and re.fullmatch(SCRUBBED, key))
+    return sorted(key for key in environ if key not in _CLUSTER_VARIABLES and is_of_a_job(key))
+
+
+def is_of_a_job(variable: str) -> bool:
+    """Return whether a variable belongs to a job or a rank; an inherited one changes or breaks a submission."""
+    return variable in _RANK_VARIABLES | variables.NAMES or variable.startswith(_JOB_PREFIXES)
 
 
 def user() -> str:

@@ -27,9 +27,7 @@ def compare(run, monkeypatch, capsys):
     monkeypatch.chdir(run.parents[1])
 
     def typed(*words):
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["compare", *map(str, words)])
-        return ended.value.code, *capsys.readouterr()
+        return cli.run_command_line(["compare", *map(str, words)]), *capsys.readouterr()
 
     return typed
 

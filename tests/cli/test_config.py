@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.cli import _run
+from slurmddp.cli import run_command_line
 from slurmddp.cluster import inspect
 from slurmddp.config.examples import example_names, read_example
 from slurmddp.errors import ClusterError
@@ -26,7 +26,7 @@ def typed(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
 
     def run(*words: str) -> tuple[int, str, str]:
-        status = _run(list(words))
+        status = run_command_line(list(words))
         return status, *capsys.readouterr()
 
     return run

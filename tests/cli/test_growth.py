@@ -19,11 +19,11 @@ def audit(event, args):
 def profile(frame, event, arg):
     found["calls"] += event == "call"
 atexit.register(lambda: print(json.dumps(found), file=sys.stderr))
-from slurmddp.cli import main, status
+from slurmddp.cli import run_command_line, status
 sys.stdout.isatty = lambda: True
 sys.addaudithook(audit)
 sys.setprofile(profile)
-main(["status"])
+run_command_line(["status"])
 """
 """Runs `status` as on a terminal; the last line of stderr has the files of runs that it has opened, and its calls."""
 

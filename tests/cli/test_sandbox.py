@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from slurmddp import sandbox as sandboxes
-from slurmddp.cli import main
+from slurmddp.cli import run_command_line
 from slurmddp.sandbox import state_directory
 from slurmddp.sandbox.state_directory import Files, Process
 
@@ -24,10 +24,9 @@ def cli(capsys):
     """Return a function that runs a command of the sandbox and returns what it printed."""
 
     def run(*words, status=0):
-        with pytest.raises(SystemExit) as ended:
-            main(["sandbox", *words])
+        ended = run_command_line(["sandbox", *words])
         printed = capsys.readouterr()
-        assert ended.value.code == status, printed.out + printed.err
+        assert ended == status, printed.out + printed.err
         return printed
 
     return run

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from slurmddp.cli import main
+from slurmddp.cli import run_command_line
 
 MEASURED = "gpus,seconds\n1,564\n2,332\n3,249\n4,214\n"
 
@@ -19,10 +19,9 @@ def cli(tmp_path, monkeypatch, capsys):
     (tmp_path / "t.csv").write_text(MEASURED)
 
     def run(*words, status=0):
-        with pytest.raises(SystemExit) as ended:
-            main(["scale", *words])
+        ended = run_command_line(["scale", *words])
         printed = capsys.readouterr()
-        assert ended.value.code == status, printed.out + printed.err
+        assert ended == status, printed.out + printed.err
         return printed
 
     return run

@@ -21,7 +21,7 @@ SAID = {
 }
 CALLS = {
     "--help": {},
-    "render --nodes 2 --gpus-per-node 8": {"scontrol": 3, "sinfo": 1},
+    "render --nodes 2 --gpus-per-node 8": {"scontrol": 1, "sinfo": 1},
     "status": {"squeue": 1, "sacct": 1},
     "logs r1": {},
 }

@@ -14,8 +14,8 @@ REPORT = """
 import atexit, json, sys
 before = set(sys.modules)
 atexit.register(lambda: print(json.dumps(sorted({*sys.modules} - before)), file=sys.stderr))
-from slurmddp.cli import main
-main(sys.argv[1:])
+from slurmddp.cli import run_command_line
+run_command_line(sys.argv[1:])
 """
 """Runs a command line; the last line of stderr lists the modules it has loaded."""
 SUPERVISOR = """
@@ -53,7 +53,7 @@ OTHERS = "slurmddp.executor slurmddp.runtime slurmddp.doctor slurmddp.diagnose s
 JOB = "slurmddp.config slurmddp.cluster slurmddp.runs slurmddp.slurm "
 
 ALL = HEAVY + OTHERS
-VALUES = "click msgspec typing_extensions "
+VALUES = "click msgspec "
 TABLE = {
     "--help": May("click", ALL + JOB + STATUS + SUBMIT + SCRIPT + "subprocess json tempfile dataclasses"),
     "render --help": May(VALUES, ALL + STATUS + SUBMIT + SCRIPT + "subprocess json tempfile dataclasses"),
@@ -62,7 +62,10 @@ TABLE = {
         ALL + STATUS + SUBMIT + "csv difflib dataclasses subprocess slurmddp.slurm.job_info",
     ),
     "config --nodes 2": May(VALUES, ALL + STATUS + SUBMIT + SCRIPT + "tempfile csv dataclasses subprocess"),
-    "cluster": May(VALUES, ALL + STATUS + SUBMIT + SCRIPT + "slurmddp.config.resolve tempfile dataclasses subprocess"),
+    "cluster": May(
+        VALUES + "typing_extensions",
+        ALL + STATUS + SUBMIT + SCRIPT + "slurmddp.config.resolve tempfile dataclasses subprocess",
+    ),
     "status": May(VALUES, ALL + SUBMIT + SCRIPT + "slurmddp.monitoring.logs tempfile difflib"),
     "status one": May(VALUES, ALL + SUBMIT + SCRIPT + "slurmddp.monitoring.logs tempfile difflib"),
     "logs one": May(VALUES, ALL + SUBMIT + SCRIPT + "tempfile difflib"),

@@ -26,7 +26,8 @@ def environment(folder: Path, *, has_slurmddp: bool = True, sees_outside: bool =
 
 
 def find(folder: Path, *, needs: bool = True, **environ: str):
-    return python_env.find_python(environ, folder, needs_package=needs)
+    found = python_env.find_python(environ, folder, needs_package=needs)
+    return found and (found.raw, found.origin)
 
 
 def test_the_active_environment_is_the_users(tmp_path):
@@ -139,7 +140,7 @@ def test_what_everybody_may_write_of_a_uv_project_does_not_count(name, project):
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can make a Python that is somebody else's")
 def test_my_link_to_a_sites_python_counts(project, tmp_path, monkeypatch):
     foreign(tmp_path / "python3.12", monkeypatch)
-    assert find(project).raw == f"{project}/.venv/bin/python"
+    assert find(project)[0] == f"{project}/.venv/bin/python"
 
 
 def test_somebody_elses_project_does_not_hide_mine_above_it(project):
@@ -147,7 +148,7 @@ def test_somebody_elses_project_does_not_hide_mine_above_it(project):
     inner.mkdir()
     (inner / "pyproject.toml").write_text("[tool.uv]\n")
     (inner / "pyproject.toml").chmod(0o666)
-    assert find(inner).raw == f"{project}/.venv/bin/python"
+    assert find(inner)[0] == f"{project}/.venv/bin/python"
 
 
 @pytest.mark.parametrize("member", ["[tool.uv.sources]\n", "[project]\n"])
@@ -158,7 +159,7 @@ def test_a_member_of_a_uv_workspace_has_the_environment_of_the_workspace(project
     assert find(inner / "src") == (f"{project}/.venv/bin/python", f"uv project {project}")
     own = environment(inner / ".venv")
     nearest = own if "uv" in member else project / ".venv"
-    assert find(inner / "src").raw == f"{nearest}/bin/python"
+    assert find(inner / "src")[0] == f"{nearest}/bin/python"
 
 
 def test_a_uv_project_is_not_looked_for_above_the_repository_or_home(project, monkeypatch):

@@ -70,9 +70,9 @@ def test_a_set_up_that_failed_is_counted(runs):
 
 @pytest.mark.usefixtures("runs")
 def test_the_command_prints_all_failures_of_the_last_days(capsys):
-    assert cli._run(["diagnose", "--all", "--since", "99999999999999d", "--json"]) == 0
+    assert cli.run_command_line(["diagnose", "--all", "--since", "99999999999999d", "--json"]) == 0
     assert [one["run"] for one in json.loads(capsys.readouterr().out)] == ["a", "b", "c", "d"]
-    assert cli._run(["diagnose", "--all", "--since", "soon"]) == 2
+    assert cli.run_command_line(["diagnose", "--all", "--since", "soon"]) == 2
     assert "is not a number of days, hours or minutes, as in 7d" in capsys.readouterr().err
-    assert cli._run(["diagnose", "--all", "a"]) == 2
+    assert cli.run_command_line(["diagnose", "--all", "a"]) == 2
     assert "leave it out" in capsys.readouterr().err

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 
 import pytest
 
@@ -9,33 +10,20 @@ from slurmddp.errors import ClusterError
 from slurmddp.slurm import client
 
 
-def test_all_programs_run_at_the_same_time_and_their_outputs_keep_the_order(monkeypatch):
-    together = threading.Barrier(3, timeout=10)
-
-    def query(command, environ, *, timeout_s):
-        together.wait()
-        return f"{command[0]} {environ['A']} {timeout_s}"
-
-    monkeypatch.setattr(client, "query", query)
-    assert client.query_all([["a"], ["b"], ["c"]], {"A": "x"}, timeout_s=7) == ["a x 7", "b x 7", "c x 7"]
+def test_all_programs_run_at_the_same_time_and_their_outputs_keep_the_order(tmp_path):
+    """The first waits for a file that the second makes."""
+    os.mkfifo(tmp_path / "made")
+    questions = [(["cat", f"{tmp_path}/made"], b""), (["tee", f"{tmp_path}/made"], b"x")]
+    assert client.query_all(questions, os.environ, timeout_s=20) == ["x", "x"]
 
 
-@pytest.mark.parametrize("error", [ClusterError, ValueError])
-def test_the_error_of_the_first_program_is_raised_when_all_have_ended(monkeypatch, error):
-    second, ended = threading.Event(), []
-
-    def query(command, _environ, **_options):
-        if command == ["first"]:
-            assert second.wait(10)
-        else:
-            ended.append(command)
-            second.set()
-        raise error(command[0])
-
-    monkeypatch.setattr(client, "query", query)
-    with pytest.raises(error, match="first"):
-        client.query_all([["first"], ["second"]], {}, timeout_s=7)
-    assert ended == [["second"]]
+def test_the_error_of_the_first_program_that_failed_is_raised_and_the_others_are_killed():
+    start = time.monotonic()
+    with pytest.raises(ClusterError, match="first"):
+        client.query_all(
+            [(["sh", "-c", "echo first >&2; exit 1"], b""), (["sleep", "60"], b"")], os.environ, timeout_s=60
+        )
+    assert time.monotonic() - start < 30
 
 
 def test_a_slow_program_is_reported_once_while_it_is_waited_for(monkeypatch, caplog):

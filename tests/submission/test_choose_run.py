@@ -24,7 +24,7 @@ def submit(slurm, slurm_env, tmp_path, monkeypatch, capfd):
     ids = []
 
     def submit(*words, status=0, options=("--hold",)):
-        ended = cli._run(["submit", "--ntasks-per-node=1", *options, "train.py", *words])
+        ended = cli.run_command_line(["submit", "--ntasks-per-node=1", *options, "train.py", *words])
         printed = capfd.readouterr()
         assert ended == status, printed.err
         ids.extend(printed.out.split())
@@ -82,7 +82,7 @@ def test_a_job_whose_script_was_passed_to_sbatch_may_have_another_program(submit
 
 
 def test_a_rendered_script_that_was_passed_to_sbatch_is_known_by_its_text(submit, capfd):
-    assert cli._run(["render", "--ntasks-per-node=1", "--hold", "train.py", "--lr", "0.1"]) == 0
+    assert cli.run_command_line(["render", "--ntasks-per-node=1", "--hold", "train.py", "--lr", "0.1"]) == 0
     digest = hashlib.sha256(capfd.readouterr().out.encode()).hexdigest()
     run = RunDir(Path.cwd() / "jobs" / "train")
     run.create()
@@ -93,12 +93,12 @@ def test_a_rendered_script_that_was_passed_to_sbatch_is_known_by_its_text(submit
 
 def test_a_sweep_of_the_same_script_says_what_has_its_name_and_an_error_comes_alone(submit, slurm, capfd):
     submit()
-    cli._run(["sweep", "--ntasks-per-node=1", "--hold", "--set", "lr=1", "train.py", "{lr}"])
+    cli.run_command_line(["sweep", "--ntasks-per-node=1", "--hold", "--set", "lr=1", "train.py", "{lr}"])
     printed = capfd.readouterr()
     slurm("scancel", printed.out.strip())
     assert "run train is a single job already; this sweep is run train-2\n" in printed.err
     assert "--nodes 99" in submit("--lr", "9", status=3, options=["--nodes=99"]).err.splitlines()[0]
-    assert cli._run(["render", "--ntasks-per-node=1", "train.py", "--lr", "9"]) == 0
+    assert cli.run_command_line(["render", "--ntasks-per-node=1", "train.py", "--lr", "9"]) == 0
     printed = capfd.readouterr()
     assert "--job-name=train-3" in printed.out and printed.err.endswith("; this is run train-3\n")
 
@@ -131,7 +131,7 @@ def test_a_command_that_is_no_file_is_no_other_program_of_the_run(submit, slurm,
     gone(slurm, wait_for_job, pretend("train", step=1200))
     Path("train.py").rename("renamed.py")
     assert "there is no file 'train.py'" in submit("--lr", "0.2", status=2).err
-    assert cli._run(["submit", "train"]) == 2
+    assert cli.run_command_line(["submit", "train"]) == 2
     spec = RunDir.named("jobs", "train").spec
     assert capfd.readouterr().err == (
         f"Error: COMMAND: 'train' is a run, and no script; to resume it, type: slurmddp submit {spec}\n"

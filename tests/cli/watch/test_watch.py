@@ -162,7 +162,9 @@ def test_a_dumb_terminal_and_none_are_told_what_to_type(tmp_path, screen):
 
 @pytest.mark.parametrize("package", ["textual", "textual_plotext"])
 def test_without_the_extra_it_says_what_to_install(screen, package):
-    code = f"import sys; sys.modules[{package!r}] = None; from slurmddp.cli import main; main(['watch'])"
+    code = (
+        f"import sys; sys.modules[{package!r}] = None; from slurmddp.cli import main; sys.argv[1:] = ['watch']; main()"
+    )
     shown = screen(words=[sys.executable, "-c", code])
     assert shown.end() == 1
     assert shown.seen.startswith(b"Error: `slurmddp watch` needs") and b"pip install 'slurmddp[watch]'" in shown.seen
