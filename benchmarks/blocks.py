@@ -3,7 +3,8 @@
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from programs import ENVIRON
 from rows import Samples
@@ -25,11 +26,15 @@ def say_block(ddp: Session, *seconds: float) -> None:
     ddp.print(MARK, *seconds)
 
 
-def run_ranks(program: str, *words: str, ranks: int = 2) -> list[Samples]:
-    """Run `program rank WORDS` by torchrun, and return for each loop its seconds; the first block is a warm-up."""
+def run_ranks(program: str, *words: str, ranks: int = 2, path: Sequence[Path] = ()) -> list[Samples]:
+    """Run `program rank WORDS` by torchrun, and return for each loop its seconds; the first block is a warm-up.
+
+    `path` has folders of modules besides the environment's.
+    """
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}"]
+    environ = {**ENVIRON, "PYTHONPATH": ":".join(map(str, path))}
     done = subprocess.run(
-        [*launch, program, "rank", *words], check=True, stdout=subprocess.PIPE, text=True, env=ENVIRON
+        [*launch, program, "rank", *words], check=True, stdout=subprocess.PIPE, text=True, env=environ
     )
     lines = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
     return list(zip(*(map(float, line.split()[1:]) for line in lines[1:]), strict=True))

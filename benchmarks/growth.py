@@ -1,10 +1,11 @@
 """How start, end and memory of a job grow with its ranks, all on one machine by fork; prints the exponents.
 
-    python benchmarks/growth.py [RANKS...]            on one node
-    python benchmarks/growth.py nodes [NODES...]      one rank on each of so many nodes of the sandbox
+    python benchmarks/growth.py            up to 512 ranks on one node
+    python benchmarks/growth.py nodes      one rank on each of up to 64 nodes of the sandbox
 
-Up to 128 ranks the program forms a gloo group and takes a step; above, each pair of ranks
-would need a connection of gloo on this one machine, so the program forms no group.
+In a `group` the program forms a gloo group and takes a step. That has its limits on one machine: all ranks connect to
+each other, and a kernel keeps 1,024 addresses of neighbours for all its namespaces
+(net.ipv4.neigh.default.gc_thresh3). `alone` it does neither; the exponents are those of the last two.
 """
 
 import math
@@ -19,10 +20,11 @@ from typing import NamedTuple
 from slurmddp import sandbox
 from slurmddp.runs.layout import read_records
 
-RANKS = (2, 8, 32, 128, 512)
-NODES = (2, 8, 32)
-"""Each has an interpreter of its own, so that two cores import torch so many times."""
-LARGEST_GROUP = 128
+JOBS = {
+    "ranks": [(2, "group"), (8, "group"), (32, "group"), (128, "group"), (128, "alone"), (512, "alone")],
+    "nodes": [(2, "group"), (8, "group"), (32, "alone"), (64, "alone")],
+}
+"""Each node has an interpreter of its own, so that two cores import torch so many times."""
 HEAD = "ranks  imported s  forked s  met s  first step s  end s  MB a rank"
 FORM = "{:5}  {:10.1f}  {:8.1f}  {:5.1f}  {:12.1f}  {:5.1f}  {:9.1f}"
 
@@ -66,11 +68,15 @@ class Point(NamedTuple):
     private_mb: float
     """Memory of a rank that it does not share, at the end of its program; the median of the ranks."""
 
+    @property
+    def begun(self) -> float:
+        """From the first fork until all ranks have met and run the program."""
+        return self.forked + self.met
 
-def measure(nodes: int, ranks: int, folder: Path, environment: dict[str, str]) -> Point:
+
+def measure(nodes: int, ranks: int, mode: str, folder: Path, environment: dict[str, str]) -> Point:
     """Run one job and read its times from its events and its output."""
-    name = f"ranks-{ranks}"
-    mode = "group" if ranks <= LARGEST_GROUP else "alone"
+    name = f"{mode}-{ranks}"
     command = [str(Path(sys.executable).parent / "slurmddp"), "submit", f"--nodes={nodes}"]
     command += [f"--ntasks-per-node={ranks // nodes}"]
     command += ["--launcher", "fork", "--name", name, "--wait", "train.py", mode]
@@ -104,11 +110,11 @@ def _read_output(path: Path) -> dict[str, float]:
     }
 
 
-def main() -> None:
-    """Print a line for each number of ranks, and the exponents."""
-    by_nodes = sys.argv[1:2] == ["nodes"]
-    sizes = [int(word) for word in sys.argv[1 + by_nodes :]] or list(NODES if by_nodes else RANKS)
-    nodes, cpus = (max(sizes), 1) if by_nodes else (1, max(sizes))
+def main(kind: str) -> None:
+    """Print a line for each size, and the exponents."""
+    jobs = JOBS[kind]
+    largest = jobs[-1][0]
+    nodes, cpus = (largest, 1) if kind == "nodes" else (1, largest)
     plan = sandbox.Plan(name=f"benchmark-{os.getpid()}", nodes=nodes, gpus_per_node=0, cpus_per_node=cpus)
     cluster = sandbox.up(plan, die_with_parent=True)
     environment = {**os.environ, **cluster.environment(), "OMP_NUM_THREADS": "1"}
@@ -117,14 +123,13 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             Path(folder, "train.py").write_text(PROGRAM)
             print(HEAD)
-            for ranks in sizes:
-                points.append(point := measure(ranks if by_nodes else 1, ranks, Path(folder), environment))
-                print(FORM.format(*point), flush=True)
+            for size, mode in jobs:
+                points.append(measure(size if kind == "nodes" else 1, size, mode, Path(folder), environment))
+                print(FORM.format(*points[-1]), mode, flush=True)
     finally:
         cluster.down()
-    if len(points) > 1:
-        print("exponents", ", ".join(f"{field} {exponent(points, field):.2f}" for field in ("forked", "met", "end")))
+    print("exponents", ", ".join(f"{field} {exponent(points, field):.2f}" for field in ("begun", "end")))
 
 
 if __name__ == "__main__":
-    main()
+    main("nodes" if sys.argv[1:] == ["nodes"] else "ranks")

@@ -5,6 +5,7 @@ Code that has the object hands it on. `this_process` is for what the user's prog
 """
 
 import functools
+import time
 from typing import TYPE_CHECKING
 
 from slurmddp.runtime.exiting.process_exit import ProcessExit
@@ -22,6 +23,8 @@ class RankProcess:
     """The answer to stop requests; set by `begin`."""
 
     def __init__(self) -> None:
+        self.began_at = time.monotonic()
+        """When this process began, on the monotonic clock; with `fork` the parent of the node's ranks."""
         self.exit = ProcessExit()
         self.signals = StopSignals()
 

@@ -68,7 +68,7 @@ def _prepared(rank: Rank) -> Rank:
 def _run(process: RankProcess, words: list[str]) -> None:
     stopping = process.stopping
     rank = stopping.rank
-    confirm_end, ranks = _meet(stopping, words)
+    confirm_end, ranks = _meet(process, words)
     start = Start(
         world_size=rank.world_size,
         local_world_size=rank.local_world_size,
@@ -87,8 +87,9 @@ def _run(process: RankProcess, words: list[str]) -> None:
         _finish(process, lambda: True)
 
 
-def _meet(stopping: Stopping, words: list[str]) -> tuple[Callable[[], bool], dict[str, str]]:
+def _meet(process: RankProcess, words: list[str]) -> tuple[Callable[[], bool], dict[str, str]]:
     """Meet the other ranks, and look at nodes and ranks; return how to agree on the end, and which ranks are where."""
+    stopping = process.stopping
     rank = stopping.rank
     if rank.world_size == 1:
         stopping.enter(Phase.SCRIPT)
@@ -99,11 +100,11 @@ def _meet(stopping: Stopping, words: list[str]) -> tuple[Callable[[], bool], dic
     stopping.enter(Phase.RENDEZVOUS)
     from slurmddp.runtime.exiting import flight_recorder  # noqa: PLC0415 - torch, after all that is quick to refuse
     from slurmddp.runtime.rendezvous.process_group import skip_group_destructors  # noqa: PLC0415 - the same
-    from slurmddp.runtime.rendezvous.rendezvous import meet  # noqa: PLC0415 - the same
+    from slurmddp.runtime.rendezvous.rendezvous import arrival_limit, meet  # noqa: PLC0415 - the same
 
     flight_recorder.enable(rank, os.environ)
     skip_group_destructors()
-    rendezvous = meet(rank, preflight=_preflight(rank, words))
+    rendezvous = meet(rank, arrival_limit(process.began_at), _preflight(rank, words))
     stopping.confirm = rendezvous.confirm_stop
     stopping.enter(Phase.SCRIPT)
     return rendezvous.confirm_end, rendezvous.ranks_by_host

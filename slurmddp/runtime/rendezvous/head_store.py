@@ -1,6 +1,7 @@
 """The key-value store of the rendezvous: a TCPStore that rank 0 holds on the head node, or a shared file."""
 
 import contextlib
+import ctypes
 import socket
 import time
 from collections.abc import Iterator
@@ -89,15 +90,17 @@ def _create_server(rank: Rank) -> Store | None:
 
 
 def _create_store(rank: Rank, *, is_server: bool) -> Store:
-    return TCPStore(
-        rank.master_addr,
-        rank.store_port,
-        None,
-        is_master=is_server,
-        timeout=timedelta(seconds=ANSWER_LIMIT_S),
-        wait_for_workers=False,
-        master_listen_fd=listen(rank.master_addr, rank.store_port) if is_server else None,
-    )
+    socket_of_server = listen(rank.master_addr, rank.store_port) if is_server else None
+    with _short_lookups():
+        return TCPStore(
+            rank.master_addr,
+            rank.store_port,
+            None,
+            is_master=is_server,
+            timeout=timedelta(seconds=ANSWER_LIMIT_S),
+            wait_for_workers=False,
+            master_listen_fd=socket_of_server,
+        )
 
 
 def listen(head: str, port: int) -> int:
@@ -123,6 +126,31 @@ def _connect(rank: Rank, limit_s: float) -> Store:
         return run_in_background(lambda: _create_store(rank, is_server=False)).result(ANSWER_LIMIT_S)
     except (RuntimeError, TimeoutError) as error:  # of torch's errors, the distributed ones are RuntimeErrors
         raise _foreign_program(rank) from error
+
+
+@contextlib.contextmanager
+def _short_lookups() -> Iterator[None]:
+    """Let this thread wait for a server of DNS for a second, not ten.
+
+    Each client of torch's store asks for the name of the head's address twice, and of the hundreds that begin at the
+    same moment some get no answer. The first two numbers of glibc's `_res` are the seconds of a try and how many there
+    are (retrans and retry in resolver(3)); each thread has its own.
+    """
+    library = ctypes.CDLL(None)
+    try:
+        library["__res_init"]()
+        state = library["__res_state"]
+    except AttributeError:  # another C library than glibc
+        yield
+        return
+    state.restype = ctypes.POINTER(ctypes.c_int)
+    tries = state()
+    given = tries[0:2]
+    tries[0], tries[1] = 1, 1
+    try:
+        yield
+    finally:
+        tries[0], tries[1] = given
 
 
 def _await_listener(rank: Rank, limit_s: float) -> None:

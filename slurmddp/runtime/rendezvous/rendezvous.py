@@ -2,7 +2,8 @@
 
 Each process gets a number on arrival and stores its claim under it. Rank 0 reads the claims as they arrive and
 publishes one verdict. Then all ranks go on, or all fail with a line that names ranks and hosts: at the latest a minute
-after the last arrival, since nodes may import torch for minutes from a slow file system. What a rank sends and reads
+after the last arrival, or later where the ranks' own starts took long, since nodes may import torch for minutes from a
+slow file system. What a rank sends and reads
 does not grow with the number of ranks; only rank 0, and a process too many, read all claims.
 """
 
@@ -23,13 +24,20 @@ from slurmddp.runtime.rendezvous.program_store import announce_program_stores
 from slurmddp.runtime.rendezvous.srun_failures import find_unstarted_ranks
 
 ARRIVAL_LIMIT_S = 60.0
-"""How long rank 0 waits for the next of the others."""
+"""How long rank 0 waits for the next of the others, and they for it; longer where the start was slow."""
+SLOWEST_START = 3
+"""How many times longer than this rank's start that of another may take; they share a file system."""
 SRUN_CHECK_S = 2.0
 """How often it checks meanwhile whether srun has reported a rank that it could not start."""
 END_LIMIT_S = 60.0
 """How long rank 0, which holds the store, waits for the others when it has ended."""
 MARGIN_S = 1.0
 """The other ranks wait for rank 0 this much longer than rank 0 waits for them."""
+
+
+def arrival_limit(began_at: float) -> float:
+    """Return how many seconds to wait for another rank; `began_at` is when this one began, on the monotonic clock."""
+    return max(ARRIVAL_LIMIT_S, float(round(SLOWEST_START * (time.monotonic() - began_at))))
 
 
 class Rendezvous:

@@ -93,16 +93,16 @@ class Training:
         """
         self.optimizer.zero_grad()
         share = self.ddp.world_size / (after - first)
-        losses = []
+        sums = []
         for number, ((inputs, targets), weights) in enumerate(zip(batches, self._weights(first, after), strict=False)):
             with sync_gradients(self.model, last=number == len(batches) - 1):
-                loss = self._losses(inputs, targets)
-                loss = (loss if weights is None else loss * weights).sum()
-                torch.autograd.backward(self.precision.scaler.scale(loss * share))
-            losses.append(loss.detach())
+                losses = self._losses(inputs, targets)
+                shares = torch.full_like(losses, share) if weights is None else weights * torch.full_like(losses, share)
+                torch.autograd.backward(losses, self.precision.scaler.scale(shares))
+            sums.append((losses if weights is None else losses * weights).detach().sum())
         self.precision.scaler.step(self.optimizer)
         self.precision.scaler.update()
-        return sum(losses[1:], start=losses[0])
+        return sum(sums[1:], start=sums[0])
 
     def _weights(self, first: int, after: int) -> Iterable[Tensor | None]:
         """Return the weights of each batch's samples: 0 from `after` on, else 1; None when all are 1."""

@@ -3,6 +3,8 @@
 import json
 import re
 import socket
+import subprocess
+import sys
 import tempfile
 import time
 from functools import partial
@@ -104,6 +106,12 @@ def test_each_arrival_gives_the_next_rank_a_minute(monkeypatch, arrivals, missin
     monkeypatch.setattr(rendezvous, "find_unstarted_ranks", lambda _: ([], ""))
     error = rendezvous._collect(members[0], store, Claims(), 60)
     assert missing in str(error) if missing else error is None
+
+
+@pytest.mark.parametrize(("own_start", "limit"), [(2.0, 60.0), (110.4, 331.0)])
+def test_a_rank_waits_longer_for_the_others_where_its_own_start_took_long(monkeypatch, own_start, limit):
+    monkeypatch.setattr(rendezvous.time, "monotonic", lambda: 1000.0 + own_start)
+    assert rendezvous.arrival_limit(1000.0) == limit
 
 
 def test_ranks_meet_by_a_file_and_find_the_same_faults(meet, tmp_path):
@@ -323,3 +331,30 @@ def test_the_store_of_a_head_with_an_address_of_ipv4_listens_for_ipv4_alone():
     listens = re.compile(rf":{rank.store_port:04X} [0-9A-F]+:0000 0A ")
     listening = {name: bool(listens.search(Path("/proc/net", name).read_text())) for name in ("tcp", "tcp6")}
     assert (listening, store.port) == ({"tcp": True, "tcp6": False}, rank.store_port)
+
+
+SILENT_DNS = """
+import contextlib, socket, time
+from slurmddp.runtime.rendezvous.head_store import _short_lookups
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind(("127.0.0.1", 53))
+socket.getnameinfo(("127.0.0.1", 80), 0)  # torch's client has looked up names before, too
+with _short_lookups():
+    begin = time.monotonic()
+    with contextlib.suppress(socket.gaierror):
+        socket.getnameinfo(("::ffff:192.0.2.1", 80), 0)
+    took_s = time.monotonic() - begin
+server.setblocking(False)
+print(took_s < 5, b"in-addr" in server.recv(512))
+"""
+
+
+def test_a_server_of_dns_that_does_not_answer_holds_a_rank_up_for_a_second(tmp_path):
+    """In a network of its own, in which it is asked for the address of a rank; without our options it takes 10 s."""
+    (tmp_path / "resolv.conf").write_text("nameserver 127.0.0.1\n")
+    lines = f'ip link set lo up && mount --bind {tmp_path}/resolv.conf "$(realpath /etc/resolv.conf)" && exec "$@"'
+    machine = ["unshare", "--user", "--map-root-user", "--net", "--mount", "sh", "-c", lines, "sh"]
+    if subprocess.run([*machine, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("this machine gives no namespaces to an ordinary user")
+    asked = subprocess.run([*machine, sys.executable, "-c", SILENT_DNS], capture_output=True, text=True, check=True)
+    assert asked.stdout == "True True\n"
