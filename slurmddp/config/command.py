@@ -5,9 +5,7 @@ import shlex
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import PurePath
-from typing import Final
-
-import msgspec
+from typing import Final, NamedTuple
 
 from slurmddp.errors import UsageError
 from slurmddp.text import quote_value
@@ -56,7 +54,7 @@ NO_PYTHON: Final = "--no-python"
 """The worker's option for a COMMAND that is an executable."""
 
 
-class Launch(msgspec.Struct, frozen=True):
+class Launch(NamedTuple):
     """What a line that begins with a launcher asks for."""
 
     name: str

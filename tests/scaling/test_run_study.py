@@ -105,4 +105,4 @@ def test_a_dependency_of_alternatives_is_refused_unless_together(planned):
 
 def alternative(job):
     resolved = job.request.resolved
-    return resolved._replace(spec=msgspec.structs.replace(resolved.spec, dependency="after:1?after:2"))
+    return resolved.replace("--dependency", dependency="after:1?after:2")
