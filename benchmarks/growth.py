@@ -132,4 +132,7 @@ def main(kind: str) -> None:
 
 
 if __name__ == "__main__":
-    main("nodes" if sys.argv[1:] == ["nodes"] else "ranks")
+    chosen = " ".join(sys.argv[1:]) or "ranks"
+    if chosen not in JOBS:
+        sys.exit(f"{chosen!r} is not known; give nothing, or: {' '.join(JOBS)}")
+    main(chosen)

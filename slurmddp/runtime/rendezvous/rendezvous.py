@@ -3,8 +3,8 @@
 Each process gets a number on arrival and stores its claim under it. Rank 0 reads the claims as they arrive and
 publishes one verdict. Then all ranks go on, or all fail with a line that names ranks and hosts: at the latest a minute
 after the last arrival, or later where the ranks' own starts took long, since nodes may import torch for minutes from a
-slow file system. What a rank sends and reads
-does not grow with the number of ranks; only rank 0, and a process too many, read all claims.
+slow file system. What a rank sends and reads does not grow with the number of ranks; only rank 0, and a process too
+many, read all claims.
 """
 
 import json
