@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from slurmddp import sandbox
-from slurmddp.runs.layout import read_records
+from slurmddp.runs.files import read_records
 
 JOBS = {
     "ranks": [(2, "group"), (8, "group"), (32, "group"), (128, "group"), (128, "alone"), (512, "alone")],

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from slurmddp.runs.exit_records import read_records, record_line
-from slurmddp.runs.layout import RunDir, append_record
+from slurmddp.runs.files import append_record
+from slurmddp.runs.layout import RunDir
 from slurmddp.runtime.launch.rank import list_ranks
 from slurmddp.runtime.rendezvous.claims import Claim, Claims, ranks_by_host
 from slurmddp.slurm.hostlist import expand, format_ranges

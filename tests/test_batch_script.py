@@ -15,7 +15,8 @@ from polling import until
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.monitoring import follow
 from slurmddp.monitoring.status import query_jobs
-from slurmddp.runs.layout import RunDir, read_records
+from slurmddp.runs.files import read_records
+from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
 from slurmddp.script.render import render
 

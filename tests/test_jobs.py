@@ -14,7 +14,7 @@ import pytest
 import torch
 from polling import until
 
-from slurmddp.runs.layout import read_records
+from slurmddp.runs.files import read_records
 
 REPOSITORY = Path(__file__).parent.parent
 SLURMDDP = Path(sys.executable).parent / "slurmddp"

@@ -27,7 +27,8 @@ from polling import ASK_SLURM_S, until
 
 from slurmddp import sandbox as slurm_sandbox
 from slurmddp.errors import ClusterError
-from slurmddp.runs.layout import RunDir, read_records
+from slurmddp.runs.files import read_records
+from slurmddp.runs.layout import RunDir
 
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
 PROGRAMS = Path(__file__).parent / "programs"

@@ -18,7 +18,8 @@ from slurmddp.batch.controller import Controller
 from slurmddp.batch.supervisor import Supervisor, output_size, write_line
 from slurmddp.errors import UsageError
 from slurmddp.exit_codes import FAILED
-from slurmddp.runs.layout import RunDir, write_whole
+from slurmddp.runs.files import write_whole
+from slurmddp.runs.layout import RunDir
 from slurmddp.version import __version__
 
 _LIMITS: Final = ("DATA", "FSIZE", "MEMLOCK", "NOFILE", "CPU", "NPROC", "AS")

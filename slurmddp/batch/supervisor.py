@@ -26,7 +26,7 @@ from slurmddp.errors import ClusterError
 from slurmddp.exit_codes import DONE, FAILED, FENCED, RETRYABLE, STOPPED
 from slurmddp.runs import events
 from slurmddp.runs.events import Author, SupervisorEvent
-from slurmddp.runs.layout import write_whole
+from slurmddp.runs.files import write_whole
 from slurmddp.runs.ownership import Claim, HeldError, Ownership
 from slurmddp.runs.submissions import is_being_submitted, record_direct_submission, submissions
 from slurmddp.slurm.client import RefusedError, spread

@@ -15,7 +15,7 @@ from slurmddp.errors import UsageError
 from slurmddp.monitoring.logs.select_files import find_run
 from slurmddp.report.collect import collect_report, make_json
 from slurmddp.report.html import render_page
-from slurmddp.runs.layout import check_out_file, write_whole
+from slurmddp.runs.files import check_out_file, write_whole
 
 STDOUT: Final = "-"
 

@@ -13,7 +13,7 @@ from slurmddp.cli.launcher_lines import print_reading, resolve_typed
 from slurmddp.config.job_files import read_named
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.errors import UsageError
-from slurmddp.runs.layout import check_out_file, write_whole
+from slurmddp.runs.files import check_out_file, write_whole
 from slurmddp.scaling import formatting
 from slurmddp.scaling.formatting import Study
 

@@ -13,8 +13,9 @@ from slurmddp.monitoring.logs.log_files import Hosts, Source, attempt_sources, b
 from slurmddp.monitoring.logs.merge import Line
 from slurmddp.monitoring.logs.tail import GrowingFile, end_of_lines, file_size
 from slurmddp.monitoring.status import run_progress
+from slurmddp.runs.files import TAIL_BYTES
 from slurmddp.runs.history import Event
-from slurmddp.runs.layout import TAIL_BYTES, RunDir
+from slurmddp.runs.layout import RunDir
 from slurmddp.runs.supervisor_records import job_outcome, last_end, parse_supervision
 from slurmddp.slurm import queries
 from slurmddp.slurm.client import spread

@@ -20,8 +20,9 @@ from slurmddp.report.attempts import Attempt
 from slurmddp.report.downsample import read_events
 from slurmddp.report.goodput import Figures, compute_figures
 from slurmddp.report.timeline import Timeline, build_timeline
+from slurmddp.runs.files import TAIL_BYTES, open_or_empty
 from slurmddp.runs.history import Event, History
-from slurmddp.runs.layout import TAIL_BYTES, RunDir, open_or_empty
+from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target, find_all_jobs
 from slurmddp.runs.submissions import parse_time, submissions
 from slurmddp.slurm.job_info import JobInfo, JobRef

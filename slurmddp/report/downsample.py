@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from slurmddp.runs.files import open_or_empty
 from slurmddp.runs.history import Event, number, parse_events
-from slurmddp.runs.layout import open_or_empty
 
 MOST_METRICS: Final = 4000
 """Of more metrics only those that show the shape of a bucket are kept."""

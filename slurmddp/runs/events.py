@@ -9,7 +9,8 @@ import math
 import time
 from typing import Any, NamedTuple, Protocol
 
-from slurmddp.runs.layout import RunDir, append_record
+from slurmddp.runs.files import append_record
+from slurmddp.runs.layout import RunDir
 
 
 class AttemptStart(NamedTuple):

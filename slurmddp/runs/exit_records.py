@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from slurmddp.exit_codes import DONE, FAILED, FENCED, RETRYABLE, STOPPED
-from slurmddp.runs.layout import open_or_empty
+from slurmddp.runs.files import open_or_empty
 
 _FILE: Final = re.compile(r"(\d{1,6})\.end", re.ASCII)
 """A rank's record; a job has fewer than a million ranks."""

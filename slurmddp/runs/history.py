@@ -12,7 +12,8 @@ from operator import attrgetter
 from typing import Any, Final, Self
 
 from slurmddp.exit_codes import DONE
-from slurmddp.runs.layout import TAIL_BYTES, RunDir, last_records, open_or_empty, parse_records, read_records
+from slurmddp.runs.files import TAIL_BYTES, last_records, open_or_empty, parse_records, read_records
+from slurmddp.runs.layout import RunDir
 
 _WORDS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 _LARGEST: Final = 2**63

@@ -1,22 +1,18 @@
-"""Names every file of a run, reads only regular files, and writes them whole. Starts nothing; standard library only.
+"""Names every file of a run, and makes its folder. Starts nothing; standard library only.
 
 A run is one folder. The batch script (templates/base.sbatch.j2) names the same files in shell; a test compares.
 """
 
 import errno
-import json
 import os
 import re
-import stat
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from functools import cache
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from slurmddp.errors import UsageError
+from slurmddp.runs.files import write_whole
 
-TAIL_BYTES = 2**16
 MANIFEST = "manifest.json"
 """The file of a checkpoint that is written last: a checkpoint with it is whole."""
 _STEP = re.compile(r"step-[0-9]{9}")
@@ -235,28 +231,6 @@ class RunDir(_Folder):
             if folder == outermost:
                 return
 
-    @contextmanager
-    def claimed(self) -> Iterator[None]:
-        """Hold the run while a job is submitted for it, against a second submission at the same time.
-
-        Raises UsageError when another process, here or on another machine, holds it.
-        """
-        from slurmddp.runs.ownership import HeldError, take_file  # noqa: PLC0415 - for a submission alone
-
-        def describe_holder(line: str) -> str:
-            host, _, pid = line.partition(" ")
-            is_gone = host == os.uname().nodename and pid.isdecimal() and not Path(f"/proc/{pid}").exists()
-            return "" if is_gone else f"run {self.path.name} is being submitted by process {pid} on {host}"
-
-        try:
-            take_file(self.claim, f"{os.uname().nodename} {os.getpid()}", describe_holder)
-        except HeldError as error:
-            raise UsageError(f"{error}; wait for it, or remove {self.claim} if that process is gone") from error
-        try:
-            yield
-        finally:
-            self.claim.unlink(missing_ok=True)
-
     def _check_owner(self) -> None:
         owner = self.path.stat().st_uid
         if owner != os.getuid():
@@ -282,152 +256,3 @@ def _describe_wrong_folder(path: Path) -> str:
     except OSError as error:
         return "is a link to itself" if error.errno == errno.ELOOP else "is a link to a folder that cannot be read"
     return "is a link to a file, not to a folder"
-
-
-def check_out_file(path: str, option: str) -> None:
-    """Raise UsageError for a path where no file can be written.
-
-    It is a folder, a device or a pipe, or its own folder is not there.
-    """
-    if Path(path).is_dir():
-        raise UsageError(f"{option}: '{path}' is a folder; give a file, as in {Path(path, 'FILE')}")
-    if not Path(path).parent.is_dir():
-        raise UsageError(f"{option}: there is no folder '{Path(path).parent}'; make it first")
-    if not _is_replaceable(Path(path)):
-        raise UsageError(f"{option}: '{path}' is not a regular file; give another")
-
-
-def _is_replaceable(path: Path) -> bool:
-    """Return whether a path, or what a link at it names, is missing or a regular file."""
-    target = os.path.realpath(path)
-    return not os.path.lexists(target) or Path(target).is_file()
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that a reader sees the whole new content or the old one, also after a power failure.
-
-    A link is followed. Raises OSError also for a folder, a device, a pipe or a socket, which would be replaced.
-    """
-    import tempfile  # noqa: PLC0415 - needed only to write, and every start would pay for it
-
-    if not _is_replaceable(path):
-        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
-    with errors_name(path):
-        path = Path(os.path.realpath(path)) if path.is_symlink() else path
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
-    sync_folder(path.parent)
-
-
-@contextmanager
-def errors_name(path: Path) -> Iterator[None]:
-    """Let an OSError name the file that was asked for: it names a temporary one, or after a failed write none."""
-    try:
-        yield
-    except OSError as error:
-        error.filename = str(path)
-        raise
-
-
-def append_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Append one line of JSON with a single write, so that the lines of several writers do not mix.
-
-    Raises OSError, also for what is not a regular file.
-    """
-    line = (json.dumps(record, allow_nan=False) + "\n").encode("ascii")
-    descriptor = _open_descriptor(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    try:
-        with errors_name(path):
-            os.write(descriptor, line)
-    finally:
-        os.close(descriptor)
-
-
-def _open_descriptor(path: Path, flags: int) -> int:
-    """Open a regular file. Raises OSError for another, which could block or have no end."""
-    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return descriptor
-    os.close(descriptor)
-    raise OSError(errno.EINVAL, "not a regular file", str(path))
-
-
-def open_regular(path: Path, buffering: int = -1) -> BinaryIO:
-    """Open a file of a run to read. Raises OSError, also for what is not a regular file."""
-    return os.fdopen(_open_descriptor(path, os.O_RDONLY), "rb", buffering)
-
-
-def open_or_empty(path: Path) -> BinaryIO:
-    """Open a file of a run to read; an empty one in place of a missing one.
-
-    So it is, after a warning, for one that cannot be read: one damaged run does not hide the others.
-    """
-    try:
-        return open_regular(path)
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except OSError as error:
-        warn_once(f"{path} is not read: {error.strerror}")
-    return Path(os.devnull).open("rb")
-
-
-@cache
-def warn_once(line: str) -> None:
-    """Log a warning, which the commands show on stderr."""
-    import logging  # noqa: PLC0415 - it slows down every start, and is needed only when something is wrong
-
-    logging.getLogger("slurmddp").warning("%s", line)
-
-
-def read_records(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a file of JSON lines; a cut-off last line and a missing file yield nothing."""
-    with open_or_empty(path) as file:
-        yield from parse_records(file)
-
-
-def last_records(path: Path, *, size: int = TAIL_BYTES) -> Iterator[dict[str, Any]]:
-    """Yield as many of the last records as lie in the file's last `size` bytes, 64 KiB."""
-    with open_or_empty(path) as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - size))
-        yield from parse_records(file.read().split(b"\n"))
-
-
-def parse_records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    """Yield the records of lines of JSON; other lines are left out.
-
-    When a cut-off record and a whole one share a line, the whole one is yielded.
-    """
-    for line in lines:
-        record, behind = _parse(line), line.rfind(_HEAD)
-        if record is None and behind > 0:
-            record = _parse(line[behind:])
-        if isinstance(record, dict):
-            yield record
-
-
-_HEAD = b'{"time": '
-"""The beginning of each record of an event."""
-
-
-def _parse(line: bytes) -> Any:
-    try:
-        return json.loads(line.decode("utf-8", "surrogatepass"))  # of bytes it would guess the encoding
-    except (ValueError, RecursionError):  # cut off, or thousands of brackets
-        return None
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

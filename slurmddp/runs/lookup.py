@@ -11,7 +11,8 @@ from typing import Any, Final, NamedTuple, Self, cast
 from slurmddp.config.job_array import folder_name
 from slurmddp.errors import UsageError
 from slurmddp.runs import registry
-from slurmddp.runs.layout import RunDir, open_regular, warn_once
+from slurmddp.runs.files import open_regular, warn_once
+from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import parse_submissions, read_origin, settings_of, submissions
 from slurmddp.slurm.job_info import LOCAL, JobRef, is_job_id
 from slurmddp.text import quote_value

@@ -6,14 +6,15 @@ ended. Standard library only.
 
 import os
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, NamedTuple, Self
 
 from slurmddp import variables
-from slurmddp.errors import FencedError
-from slurmddp.runs.layout import open_or_empty
+from slurmddp.errors import FencedError, UsageError
+from slurmddp.runs.files import open_or_empty
+from slurmddp.runs.layout import RunDir
 
 TRIES: Final = 100
 """A try fails only while another process takes the file, which is a matter of milliseconds."""
@@ -113,6 +114,28 @@ def ownership_of(path: Path, environ: Mapping[str, str]) -> Ownership | None:
     """Return what SLURMDDP_OWNER says of the run whose owner file is `path`; None where it is unset."""
     line = environ.get(variables.OWNER)
     return Ownership(path, line) if line else None
+
+
+@contextmanager
+def hold_submission(run: RunDir) -> Iterator[None]:
+    """Hold the run while a job is submitted for it, against a second submission at the same time.
+
+    Raises UsageError when another process, here or on another machine, holds it.
+    """
+
+    def describe_holder(line: str) -> str:
+        host, _, pid = line.partition(" ")
+        is_gone = host == os.uname().nodename and pid.isdecimal() and not Path(f"/proc/{pid}").exists()
+        return "" if is_gone else f"run {run.path.name} is being submitted by process {pid} on {host}"
+
+    try:
+        take_file(run.claim, f"{os.uname().nodename} {os.getpid()}", describe_holder)
+    except HeldError as error:
+        raise UsageError(f"{error}; wait for it, or remove {run.claim} if that process is gone") from error
+    try:
+        yield
+    finally:
+        run.claim.unlink(missing_ok=True)
 
 
 def create_exclusively(path: Path, content: str) -> bool:

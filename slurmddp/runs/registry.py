@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from slurmddp.runs.layout import write_whole
+from slurmddp.runs.files import write_whole
 from slurmddp.text import count
 
 _MOST: Final = 500

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from slurmddp.runs.layout import RunDir, append_record, parse_records, read_records
+from slurmddp.runs.files import append_record, parse_records, read_records
+from slurmddp.runs.layout import RunDir
 from slurmddp.version import __version__
 
 

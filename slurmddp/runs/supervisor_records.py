@@ -12,8 +12,9 @@ from typing import BinaryIO, Final
 
 from slurmddp.exit_codes import FENCED
 from slurmddp.runs.exit_records import ExitRecord, read_batch_record
+from slurmddp.runs.files import open_or_empty
 from slurmddp.runs.history import Event, parse_events
-from slurmddp.runs.layout import RunDir, open_or_empty
+from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import attempt_order
 
 _KINDS: Final = frozenset({"attempt_start", "attempt_end", "requeue", "job_end", "fenced"})

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from slurmddp.runs.layout import append_record, read_records
+from slurmddp.runs.files import append_record, read_records
 from slurmddp.runtime.exiting.classify import Stopped
 from slurmddp.runtime.rank_process import this_process
 from slurmddp.runtime.stopping.stop_policy import Phase, Stopping

@@ -19,7 +19,8 @@ from typing import IO, Final
 
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
-from slurmddp.runs.layout import environment_archive, write_whole
+from slurmddp.runs.files import write_whole
+from slurmddp.runs.layout import environment_archive
 from slurmddp.script.quoting import shell
 from slurmddp.script.render import activation_lines, python_of
 from slurmddp.text import quote_value

@@ -20,6 +20,7 @@ from slurmddp.config.resolve import Resolved
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.runs.history import is_finished
 from slurmddp.runs.layout import RunDir
+from slurmddp.runs.ownership import hold_submission
 from slurmddp.runs.resume import find_state
 from slurmddp.runs.submissions import read_origin, submissions
 from slurmddp.script import snapshot
@@ -92,7 +93,7 @@ def submit(
         prepare(program)
     start = None if force else _ask_slurm(request, handover.script, environ, notice)
 
-    with made_folder(run) as folder, nullcontext() if is_claimed else run.claimed():
+    with made_folder(run) as folder, nullcontext() if is_claimed else hold_submission(run):
         replaced = check_idle(request, run, environ)
         _remove_copied_owner(run)
         _report_run_state(request, run, code, notice)

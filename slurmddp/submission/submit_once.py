@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from slurmddp.config.job_array import Array
 from slurmddp.runs import registry
-from slurmddp.runs.layout import RunDir, append_record, write_whole
+from slurmddp.runs.files import append_record, write_whole
+from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import folder_identity, submissions
 from slurmddp.script import git
 from slurmddp.script.environment import Environment

@@ -14,6 +14,7 @@ from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.runs.history import is_finished
 from slurmddp.runs.layout import RunDir
+from slurmddp.runs.ownership import hold_submission
 from slurmddp.runs.submissions import settings_of, submissions
 from slurmddp.slurm import queries
 from slurmddp.submission.submit import made_folder, submit
@@ -125,7 +126,7 @@ def sweep(
         folder.is_needed = True
         accepted(done)
 
-    with made_folder(run) as folder, run.claimed():
+    with made_folder(run) as folder, hold_submission(run):
         where = read_progress(run, array.tasks, environ)
         size = (request.cluster or Cluster()).max_array_size
         parts = list(replace(array, tasks=where.missing).parts(size))

@@ -10,7 +10,8 @@ from slurmddp import variables
 from slurmddp.batch import attempt
 from slurmddp.batch.attempt import Job
 from slurmddp.batch.ports import choose_ports, is_port_free
-from slurmddp.runs.layout import RunDir, append_record
+from slurmddp.runs.files import append_record
+from slurmddp.runs.layout import RunDir
 
 ENVIRON = {
     variables.JOB_ID: "17_3",

@@ -15,7 +15,8 @@ from slurmddp import variables
 from slurmddp.batch import __main__ as program
 from slurmddp.batch import arguments
 from slurmddp.batch.arguments import Options
-from slurmddp.runs.layout import RunDir, read_records
+from slurmddp.runs.files import read_records
+from slurmddp.runs.layout import RunDir
 
 counts = st.integers(min_value=0, max_value=2**31)
 

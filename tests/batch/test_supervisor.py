@@ -19,7 +19,8 @@ from slurmddp.batch.attempt import Job
 from slurmddp.batch.supervisor import Supervisor
 from slurmddp.errors import ClusterError
 from slurmddp.runs import ownership
-from slurmddp.runs.layout import RunDir, read_records
+from slurmddp.runs.files import read_records
+from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.client import RefusedError
 from slurmddp.slurm.job_info import JobInfo

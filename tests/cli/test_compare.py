@@ -8,7 +8,7 @@ import torch
 from slurmddp import cli
 from slurmddp.cli.compare import find_model_files
 from slurmddp.errors import UsageError
-from slurmddp.runs.layout import append_record
+from slurmddp.runs.files import append_record
 
 
 @pytest.fixture

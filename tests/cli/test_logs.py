@@ -11,7 +11,8 @@ import sys
 import pytest
 from polling import until
 
-from slurmddp.runs.layout import RunDir, append_record
+from slurmddp.runs.files import append_record
+from slurmddp.runs.layout import RunDir
 
 WORDS = [sys.executable, "-m", "slurmddp", "logs"]
 BEGINS = b"2026-01-01T10:00:00+0000 slurmddp: job 7, attempt 0.0, on n[1-2]\n"

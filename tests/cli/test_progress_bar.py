@@ -8,7 +8,8 @@ import subprocess
 import sys
 
 from slurmddp.cli.progress_bar import draw_progress, show_progress
-from slurmddp.runs.layout import RunDir, append_record
+from slurmddp.runs.files import append_record
+from slurmddp.runs.layout import RunDir
 
 
 def metrics(step: int, at: float, **values) -> dict:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.runs.layout import RunDir, append_record
+from slurmddp.runs.files import append_record
+from slurmddp.runs.layout import RunDir
 
 RECORDED = Path(__file__).parent.parent / "report" / "recorded" / "fashion"
 

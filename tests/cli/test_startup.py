@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
-from slurmddp.runs.layout import RunDir, append_record
+from slurmddp.runs.files import append_record
+from slurmddp.runs.layout import RunDir
 
 REPORT = """
 import atexit, json, sys

@@ -7,7 +7,8 @@ import pytest
 from slurmddp.diagnose import diagnose
 from slurmddp.diagnose import diagnosis as diagnosing
 from slurmddp.errors import ClusterError
-from slurmddp.runs.layout import RunDir, append_record
+from slurmddp.runs.files import append_record
+from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import HERE
 from slurmddp.slurm import client, queries
 from slurmddp.slurm.client import Answer

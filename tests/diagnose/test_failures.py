@@ -7,7 +7,8 @@ import pytest
 from slurmddp import cli
 from slurmddp.diagnose import compare_with_others, find_failures, format_failures
 from slurmddp.diagnose.diagnosis import diagnose_attempt
-from slurmddp.runs.layout import RunDir, append_record
+from slurmddp.runs.files import append_record
+from slurmddp.runs.layout import RunDir
 
 BEGAN = 1_795_300_000.0
 

@@ -7,7 +7,8 @@ import pytest
 
 from slurmddp.diagnose import running
 from slurmddp.diagnose.running import describe_activity
-from slurmddp.runs.layout import RunDir, append_record
+from slurmddp.runs.files import append_record
+from slurmddp.runs.layout import RunDir
 
 
 @pytest.fixture

@@ -16,7 +16,8 @@ from slurmddp.config.resolve import Resolved
 from slurmddp.doctor import in_job
 from slurmddp.doctor.in_job import build_check_spec, read_findings, step_command, step_script
 from slurmddp.errors import UsageError
-from slurmddp.runs.layout import RunDir, append_record, read_records
+from slurmddp.runs.files import append_record, read_records
+from slurmddp.runs.layout import RunDir
 
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
 OTHER_TORCH = """

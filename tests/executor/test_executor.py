@@ -23,7 +23,8 @@ from slurmddp.errors import ClusterError, RankError, UsageError
 from slurmddp.executor import job as job_module
 from slurmddp.executor import parameters, run_call
 from slurmddp.executor.job import GONE, Job, query_states
-from slurmddp.runs.layout import RunDir, read_records
+from slurmddp.runs.files import read_records
+from slurmddp.runs.layout import RunDir
 from slurmddp.runtime.exiting.classify import judge
 from slurmddp.runtime.launch.rank import read_rank
 from slurmddp.runtime.rank_process import RankProcess, this_process

@@ -11,7 +11,8 @@ import pytest
 from slurmddp.errors import ClusterError
 from slurmddp.monitoring import follow
 from slurmddp.monitoring.logs import log_files, tail
-from slurmddp.runs.layout import RunDir, append_record
+from slurmddp.runs.files import append_record
+from slurmddp.runs.layout import RunDir
 from slurmddp.slurm import client, queries
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.text import clean_line

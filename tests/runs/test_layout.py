@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmddp.errors import UsageError
-from slurmddp.runs import layout, ownership
-from slurmddp.runs.layout import RunDir, append_record, read_records, write_whole
+from slurmddp.runs import files, layout, ownership
+from slurmddp.runs.files import append_record, read_records, write_whole
+from slurmddp.runs.layout import RunDir
+from slurmddp.runs.ownership import hold_submission
 
 
 def test_a_new_folder_is_private_and_ignored_by_git(tmp_path):
@@ -162,7 +164,7 @@ def test_of_two_that_make_the_folder_at_once_both_have_it_and_one_has_made_it(tm
 def test_a_claim_of_a_process_that_is_gone_is_taken(tmp_path):
     run = RunDir(tmp_path)
     run.claim.write_text(f"{socket.gethostname()} 4194305")
-    with run.claimed():
+    with hold_submission(run):
         assert run.claim.read_text().split() == [socket.gethostname(), str(os.getpid())]
     assert not list(tmp_path.iterdir())
 
@@ -182,7 +184,7 @@ def test_what_is_not_a_regular_file_is_not_replaced(make, tmp_path):
     with pytest.raises(OSError, match="it is not a regular file: .*/out'"):
         write_whole(path, b"x")
     with pytest.raises(UsageError, match=r"^--out: '.*/out' is not a regular file; give another$"):
-        layout.check_out_file(str(path), "--out")
+        files.check_out_file(str(path), "--out")
     assert path.lstat() == before
 
 
@@ -191,7 +193,7 @@ def test_what_is_not_a_regular_file_is_read_as_empty_with_one_warning(make, tmp_
     path = tmp_path / "events.jsonl"
     make(path)
     for _ in range(2):
-        assert list(read_records(path)) == list(layout.last_records(path)) == []
+        assert list(read_records(path)) == list(files.last_records(path)) == []
     assert len(caplog.messages) == 1 and caplog.messages[0].startswith(f"{path} is not read: ")
 
 

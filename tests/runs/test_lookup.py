@@ -9,7 +9,8 @@ import pytest
 
 from slurmddp.errors import UsageError
 from slurmddp.runs import lookup
-from slurmddp.runs.layout import RunDir, append_record
+from slurmddp.runs.files import append_record
+from slurmddp.runs.layout import RunDir
 
 
 @pytest.fixture(autouse=True)

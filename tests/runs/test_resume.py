@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from slurmddp.runs.layout import RunDir, append_record
+from slurmddp.runs.files import append_record
+from slurmddp.runs.layout import RunDir
 from slurmddp.runs.resume import describe_resume, is_resumable
 
 

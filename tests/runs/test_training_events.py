@@ -5,7 +5,8 @@ import math
 
 import pytest
 
-from slurmddp.runs.layout import RunDir, read_records
+from slurmddp.runs.files import read_records
+from slurmddp.runs.layout import RunDir
 from slurmddp.runs.training_events import Metrics, Start
 from slurmddp.runtime.exiting.classify import Verdict
 from slurmddp.runtime.exiting.record import write_end, write_error, write_event

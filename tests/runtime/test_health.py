@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from slurmddp.runs.layout import RunDir, read_records
+from slurmddp.runs.files import read_records
+from slurmddp.runs.layout import RunDir
 from slurmddp.runtime.health import bandwidth, check, gpus, network, preflight, signal_check
 from slurmddp.runtime.health import facts as looking
 from slurmddp.runtime.health.check import _judge_facts

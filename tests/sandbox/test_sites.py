@@ -14,7 +14,8 @@ from accounting import up_with_accounting
 from polling import ASK_SLURM_S, until
 
 from slurmddp import sandbox as slurm_sandbox
-from slurmddp.runs.layout import RunDir, read_records
+from slurmddp.runs.files import read_records
+from slurmddp.runs.layout import RunDir
 
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
 TOTAL = 40

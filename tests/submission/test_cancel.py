@@ -7,8 +7,9 @@ import pytest
 from slurmddp.errors import ClusterError
 from slurmddp.monitoring.status import JobStatus, Progress, run_progress
 from slurmddp.runs import history
+from slurmddp.runs.files import append_record
 from slurmddp.runs.history import is_finished
-from slurmddp.runs.layout import RunDir, append_record
+from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
 from slurmddp.slurm import client, environment
 from slurmddp.slurm.client import NO_CLUSTER, Answer

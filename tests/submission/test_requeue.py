@@ -14,7 +14,7 @@ import pytest
 from slurmddp.cli import requeue as command
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.monitoring.status import JobStatus
-from slurmddp.runs.layout import append_record
+from slurmddp.runs.files import append_record
 from slurmddp.slurm import client, queries
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.submission import requeue

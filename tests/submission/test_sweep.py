@@ -19,7 +19,8 @@ from slurmddp.config.job_array import Array, Task
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.runs import registry
-from slurmddp.runs.layout import RunDir, append_record, read_records
+from slurmddp.runs.files import append_record, read_records
+from slurmddp.runs.layout import RunDir
 from slurmddp.submission import sweep as submission
 from slurmddp.submission.sweep import SweepProgress
 from slurmddp.submission.sweep_results import find_sweep, last_printed, ranked, results

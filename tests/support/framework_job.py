@@ -9,7 +9,8 @@ from pathlib import Path
 
 from polling import until
 
-from slurmddp.runs.layout import RunDir, read_records
+from slurmddp.runs.files import read_records
+from slurmddp.runs.layout import RunDir
 
 PROGRAMS = Path(__file__).parents[1] / "frameworks"
 EPOCHS, STEP_S = 10, 0.1

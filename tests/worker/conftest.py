@@ -12,7 +12,8 @@ from types import SimpleNamespace
 import pytest
 from preload import Preloaded, clean_environment
 
-from slurmddp.runs.layout import RunDir, read_records
+from slurmddp.runs.files import read_records
+from slurmddp.runs.layout import RunDir
 
 JOB, ATTEMPT = "17", "0.0"
 

@@ -10,8 +10,9 @@ from typing import Any, Final, Literal
 
 from slurmddp.monitoring.status.job_identity import task_indices
 from slurmddp.runs.exit_records import read_record
+from slurmddp.runs.files import open_or_empty
 from slurmddp.runs.history import parse_events
-from slurmddp.runs.layout import RunDir, open_or_empty
+from slurmddp.runs.layout import RunDir
 
 Kind = Literal["batch", "node", "rank"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from slurmddp.runs.layout import open_or_empty
+from slurmddp.runs.files import open_or_empty
 
 READ_BYTES: Final = 2**20
 """Size of one read, unless another is given."""

@@ -12,8 +12,9 @@ from slurmddp.monitoring.status.job_identity import RequestedJob
 from slurmddp.monitoring.status.job_status import JobStatus, Progress
 from slurmddp.monitoring.status.slurm_answers import FEW, Answers
 from slurmddp.monitoring.status.tracker_links import find_tracker_links
+from slurmddp.runs.files import TAIL_BYTES
 from slurmddp.runs.history import History, read_newest, read_outline
-from slurmddp.runs.layout import TAIL_BYTES, RunDir
+from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.hostlist import expand
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.slurm.pending_reasons import JOB_ID, explain

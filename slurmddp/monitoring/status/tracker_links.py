@@ -3,7 +3,8 @@
 import re
 from typing import Final
 
-from slurmddp.runs.layout import RunDir, open_or_empty
+from slurmddp.runs.files import open_or_empty
+from slurmddp.runs.layout import RunDir
 from slurmddp.text import clean_line, mask_secrets
 
 _READ_BYTES: Final = 2**18

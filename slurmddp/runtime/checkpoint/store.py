@@ -24,7 +24,8 @@ from typing import Any, BinaryIO
 import torch
 
 from slurmddp.errors import PeerError, RankError
-from slurmddp.runs.layout import MANIFEST, sync_folder
+from slurmddp.runs.files import sync_folder
+from slurmddp.runs.layout import MANIFEST
 from slurmddp.runs.ownership import Ownership
 
 FORMAT = 1

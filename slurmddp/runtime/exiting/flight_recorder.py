@@ -12,7 +12,7 @@ from typing import Final
 import torch
 import torch.distributed as dist
 
-from slurmddp.runs.layout import write_whole
+from slurmddp.runs.files import write_whole
 from slurmddp.runtime.launch.rank import Rank
 
 ENTRIES: Final = "2000"

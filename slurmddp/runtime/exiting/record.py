@@ -10,7 +10,7 @@ from pathlib import Path
 from slurmddp.runs import events
 from slurmddp.runs.events import Author
 from slurmddp.runs.exit_records import record_line
-from slurmddp.runs.layout import write_whole
+from slurmddp.runs.files import write_whole
 from slurmddp.runs.training_events import End, RankEvent
 from slurmddp.runtime.exiting.classify import Verdict
 from slurmddp.runtime.launch.rank import Rank

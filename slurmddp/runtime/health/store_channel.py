@@ -9,8 +9,8 @@ from typing import Any, Final
 from torch._C._distributed_c10d import FileStore, HashStore, PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
+from slurmddp.runs.files import write_whole
 from slurmddp.runs.findings import Finding
-from slurmddp.runs.layout import write_whole
 from slurmddp.runtime.launch.rank import Rank
 
 ANSWER_LIMIT: Final = timedelta(seconds=60)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from slurmddp.config.worker_options import WorkerOptions
 from slurmddp.errors import RankError
-from slurmddp.runs.layout import write_whole
+from slurmddp.runs.files import write_whole
 from slurmddp.runtime.checkpoint.checkpointer import Checkpointer
 from slurmddp.runtime.checkpoint.sampler import Sampler
 from slurmddp.runtime.checkpoint.state_dicts import full_state_dict, unwrap

@@ -16,7 +16,8 @@ from slurmddp.cli.watch import poller, run_files
 from slurmddp.cli.watch.app import WatchApp
 from slurmddp.errors import ClusterError
 from slurmddp.monitoring.status import JobStatus
-from slurmddp.runs.layout import RunDir, append_record
+from slurmddp.runs.files import append_record
+from slurmddp.runs.layout import RunDir
 
 NOW = 1_795_262_400.0  # 2026-11-21 12:00:00 UTC
 LIMIT_S = 60

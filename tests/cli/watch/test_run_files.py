@@ -7,7 +7,8 @@ import pytest
 from slurmddp.cli.watch import run_files
 from slurmddp.cli.watch.run_files import RunReader
 from slurmddp.monitoring.status import JobStatus
-from slurmddp.runs.layout import RunDir, append_record
+from slurmddp.runs.files import append_record
+from slurmddp.runs.layout import RunDir
 
 
 @pytest.fixture

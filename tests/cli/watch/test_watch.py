@@ -17,7 +17,8 @@ from pathlib import Path
 import pytest
 from polling import until
 
-from slurmddp.runs.layout import RunDir, append_record
+from slurmddp.runs.files import append_record
+from slurmddp.runs.layout import RunDir
 
 WORDS = [sys.executable, "-m", "slurmddp", "watch"]
 LIMIT_S = 60

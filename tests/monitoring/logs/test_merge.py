@@ -9,7 +9,8 @@ import pytest
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.logs import merge
 from slurmddp.monitoring.logs.merge import ALL, Selection, lines
-from slurmddp.runs.layout import RunDir, append_record
+from slurmddp.runs.files import append_record
+from slurmddp.runs.layout import RunDir
 
 BATCH = """\
 set-up says hello

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmddp.monitoring.logs.tail import LINE_BYTES, GrowingFile, end_of_lines, start_of_tail
-from slurmddp.runs import layout
+from slurmddp.runs import files
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_a_file_that_vanishes_between_its_size_and_its_opening_is_empty(path, mo
         raise FileNotFoundError
 
     path.write_bytes(b"one\n")
-    monkeypatch.setattr(layout, "open_regular", vanish)
+    monkeypatch.setattr(files, "open_regular", vanish)
     assert end_of_lines(path) == 0
 
 

@@ -15,7 +15,8 @@ from preload import Preloaded, clean_environment
 from torch._C._distributed_c10d import HashStore
 
 from slurmddp.runs.events import AttemptStart, Author, append
-from slurmddp.runs.layout import RunDir, read_records
+from slurmddp.runs.files import read_records
+from slurmddp.runs.layout import RunDir
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rendezvous import head_store, rendezvous
 from slurmddp.runtime.rendezvous.claims import Claim, Claims, find_contradiction
