@@ -3,7 +3,6 @@
 `SLURMDDP_` and the name of a job option in capitals is the user's configuration; a test keeps the two apart.
 """
 
-from collections.abc import MutableMapping
 from typing import Final
 
 RUN_DIR: Final = "SLURMDDP_RUN_DIR"
@@ -66,54 +65,8 @@ STEP_NAME: Final = "SLURMDDP_STEP_NAME"
 CONTAINER_PROGRAM: Final = "SLURMDDP_CONTAINER_PROGRAM"
 """apptainer or singularity, by its path."""
 
-_BEFORE: Final = {
-    "DDPRUN_DIR": RUN_DIR,
-    "DDPRUN_JOB": JOB_ID,
-    "DDPRUN_ATTEMPT": ATTEMPT,
-    "DDPRUN_RANKS": ATTEMPT_DIR,
-    "DDPRUN_OWNER": OWNER,
-    "DDPRUN_LAUNCHER": STARTED_BY,
-    "DDPRUN_HOSTS": HOSTS,
-    "DDPRUN_MASTER_NODEADDR": HEAD_ADDRESS,
-    "DDPRUN_STORE_PORT": STORE_PORT,
-    "DDPRUN_INIT_METHOD": RENDEZVOUS_FILE,
-    "DDPRUN_STOP_AT": STOP_AT,
-    "DDPRUN_STEPS": STEP_LIMIT,
-    "DDPRUN_RANK_LOGS": RANK_LOGS,
-    "DDPRUN_CODE": CODE,
-    "DDPRUN_CODE_OF": CODE_ORIGIN,
-    "DDPRUN_HERE": WORKDIR,
-    "DDPRUN_HERE_OF": REAL_WORKDIR,
-    "DDPRUN_STATUS": STATUS,
-}
-"""The names before 0.2, by which templates and programs of users may know the same values."""
-
-_SAID_TO_ONE: Final = (STATUS, STOP_AT, RENDEZVOUS_FILE, RESTARTS, CHECKPOINT_DIR, RESUME, CHECKPOINT)
-OF_AN_ATTEMPT: Final = frozenset({*_SAID_TO_ONE, *(old for old, new in _BEFORE.items() if new in _SAID_TO_ONE)})
+OF_AN_ATTEMPT: Final = frozenset({STATUS, STOP_AT, RENDEZVOUS_FILE, RESTARTS, CHECKPOINT_DIR, RESUME, CHECKPOINT})
 """What is said to one attempt, and must not reach another."""
 
-NAMES: Final = frozenset(
-    {
-        *_BEFORE.values(),
-        *_SAID_TO_ONE,
-        *(EXIT_0_AFTER_SIGNAL, SKIP_PREFLIGHT, SKIP_TRACKER_IDS, SWEEP_DIR, STEP_NAME, CONTAINER_PROGRAM, ENVIRONMENT),
-    }
-)
-"""All of them: what a job says to its own processes, and nobody else should hear."""
-
-
-def adopt_old_names(environ: MutableMapping[str, str]) -> None:
-    """Set the names of today from those before 0.2: a script that was queued then starts a worker of today."""
-    for old, new in _BEFORE.items():
-        if old in environ:
-            environ.setdefault(new, environ[old])
-    if environ.get("DDPRUN_PREFLIGHT") == "0":
-        environ.setdefault(SKIP_PREFLIGHT, "1")
-
-
-def with_old_names(values: dict[str, str]) -> dict[str, str]:
-    """Return variables with those before 0.2 beside them, for templates and programs that read these.
-
-    STORE_PORT stays alone: a launcher that unsets it must not find it under its old name.
-    """
-    return values | {old: values[new] for old, new in _BEFORE.items() if new in values and new != STORE_PORT}
+NAMES: Final = frozenset(value for name, value in [*globals().items()] if name.isupper() and isinstance(value, str))
+"""All of them: what a job says to its own processes, and no other job may inherit."""

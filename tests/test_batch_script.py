@@ -321,19 +321,6 @@ def test_a_supervisor_without_its_python_says_so_in_a_line(bench, wait_for_job):
     assert case.log().count("\n") == 1 and " /gone/bin/python: No such file or directory" in case.log()
 
 
-def test_a_template_of_before_is_understood(bench, wait_for_job):
-    """Its `launch` block leaves the status in a variable, and reads the names of before."""
-    block = '  bash {body} "$DDPRUN_RANKS" "$DDPRUN_DIR"\n  DDPRUN_STATUS=$?\n'
-    template = '{% extends "base.sbatch.j2" %}{% block launch %}\n' + block + "{% endblock %}"
-    template += '{% block finish %}\n  echo "own finish, $DDPRUN_STATUS"\n{% endblock %}'
-    (bench.folder / "own.j2").write_text(template.replace("{body}", str(bench.folder / "own.sh")))
-    (bench.folder / "own.sh").write_text('touch "$1/0.begin" "$2/seen"; exit 9')
-    case = bench.sbatch(render(bench.spec("x", bench.folder / "own.j2", max_restarts=0)))
-    assert ended(case, wait_for_job) == "9"
-    assert "own finish, 9\n" in case.log()
-    assert (case.run.path / "seen").exists()
-
-
 SHIM = """#!/bin/bash
 # A controller that does not answer the first question about the job.
 if [[ $* == *"show job"* ]] && mkdir {folder}/asked; then echo "Unable to contact" >&2; exit 1; fi

@@ -26,8 +26,6 @@ _LIMITS: Final = ("DATA", "FSIZE", "MEMLOCK", "NOFILE", "CPU", "NPROC", "AS")
 _REQUIRED: Final = ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", variables.JOB_ID, variables.RUN_DIR)
 _LAUNCH: Final = "launch"
 _FINISH: Final = "finish"
-_LAUNCH_STATUS: Final = "${DDPRUN_STATUS:-$?}"
-"""The status of `launch`; templates older than 0.2 leave it in a variable."""
 
 
 def main(words: list[str]) -> int:
@@ -105,7 +103,7 @@ def call_function(functions: bytes, name: str, environ: Mapping[str, str]) -> in
     `-p`, bash ignores BASH_ENV, SHELLOPTS and exported functions, which the set-up lines have already used.
     """
     _reap()
-    code = functions + f'\n{name} </dev/null; exit "{_LAUNCH_STATUS}"\n'.encode()
+    code = functions + f"\n{name} </dev/null; exit\n".encode()
     done = subprocess.run(["bash", "-ps"], input=code, env=environ, check=False)
     return done.returncode if done.returncode >= 0 else 128 - done.returncode
 

@@ -182,7 +182,7 @@ class Supervisor:
         self.say(f"{self._name}, ended with status {result.status}: {result.reason}")
         self._record(events.AttemptEnd(status=result.status, reason=result.reason))
         if self.finish and result.status != FENCED:
-            self.finish(variables.with_old_names({**environment, variables.STATUS: str(result.status)}))
+            self.finish({**environment, variables.STATUS: str(result.status)})
         return result
 
     def _decide_after(self, result: Result) -> Action:
@@ -329,7 +329,7 @@ class Supervisor:
         own["OMP_NUM_THREADS"] = self.environ.get("OMP_NUM_THREADS") or str(
             attempts.count_threads(self.job, self.environ)
         )
-        return {**variables.with_old_names({**self.environ, **values}), **own}
+        return {**self.environ, **values, **own}
 
     def _requeue(self, wanted: Requeue) -> Action:
         """Requeue the job, which ends this process; return the end of the job when it cannot be requeued."""

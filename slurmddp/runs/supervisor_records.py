@@ -1,7 +1,4 @@
-"""Reads the supervisor's events of a job: the parts of its batch log, and how the job ended.
-
-Runs from before 0.2 have no such events: neither the parts of their log nor the end of a job is known.
-"""
+"""Reads the supervisor's events of a job: the parts of its batch log, and how the job ended."""
 
 import re
 import sys

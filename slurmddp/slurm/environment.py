@@ -8,7 +8,7 @@ from typing import Final
 from slurmddp import variables
 
 _JOB_PREFIXES: Final = (
-    *("SLURM_", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "SINFO_", "SCONTROL_", "PMI_", "PMIX_", "OMPI_", "DDPRUN_"),
+    *("SLURM_", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "SINFO_", "SCONTROL_", "PMI_", "PMIX_", "OMPI_"),
     "TORCHELASTIC_",
 )
 _RANK_VARIABLES: Final = frozenset(

@@ -160,7 +160,7 @@ def _environment(
         "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS", "1"),
     }
     inherited = submission_environment(environ) | _virtual_environment(spec, environ)
-    return inherited | variables.with_old_names(ours) | file | skip | visible | given
+    return inherited | ours | file | skip | visible | given
 
 
 def _virtual_environment(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str]:

@@ -36,7 +36,6 @@ CONFIRM_LIMIT_S = 90.0
 
 def main(words: list[str], process: RankProcess) -> None:
     """Run COMMAND, or the bundled worker, as one rank; the process then exits with what became of it."""
-    variables.adopt_old_names(os.environ)
     try:
         rank = read_rank(os.environ)
     except RankError as error:

@@ -69,15 +69,6 @@ def test_a_function_of_the_script_runs_with_an_environment_and_without_input():
     assert program.call_function(code, "launch", {"A": "1", "PATH": os.environ["PATH"]}) == 7
 
 
-def test_a_launch_block_of_before_leaves_its_status_in_a_variable():
-    assert (
-        program.call_function(
-            functions("launch () { false; DDPRUN_STATUS=$?; }"), "launch", {"PATH": os.environ["PATH"]}
-        )
-        == 1
-    )
-
-
 def test_a_function_that_is_killed_has_a_shells_status():
     assert program.call_function(functions("launch () { kill -9 $$; }"), "launch", {"PATH": os.environ["PATH"]}) == 137
 
@@ -154,9 +145,9 @@ def test_the_shell_that_hands_the_functions_over_is_no_zombie(batch):
 
 def test_a_finish_function_runs_after_each_attempt(batch):
     launch = 'launch () { echo "77 rank 0 on n1: x" >"$SLURMDDP_ATTEMPT_DIR/0.end"; }'
-    done = batch(launch + '\nfinish () \n{ echo "own finish, $SLURMDDP_STATUS $DDPRUN_STATUS"; }', "--finish")
+    done = batch(launch + '\nfinish () \n{ echo "own finish, $SLURMDDP_STATUS"; }', "--finish")
     assert done.returncode == 77
-    assert "own finish, 77 77\n" in done.stdout
+    assert "own finish, 77\n" in done.stdout
 
 
 @pytest.mark.parametrize("word", ["--max-restart=1", "--max-restarts=x", "--max-restarts", "--finish=1", "17"])
@@ -168,7 +159,7 @@ def test_a_wrong_option_is_refused_in_a_line(word, capsys):
 
 def test_what_was_said_to_another_attempt_does_not_reach_this_one():
     """As where sbatch is typed in a job."""
-    said = {"DDPRUN_STATUS": "0", variables.STOP_AT: "1000", "DDPRUN_INIT_METHOD": "file:///x", "A": "1"}
+    said = {variables.STATUS: "0", variables.STOP_AT: "1000", variables.RENDEZVOUS_FILE: "file:///x", "A": "1"}
     assert program.build_rank_environment(said) == {"A": "1"}
 
 
@@ -229,10 +220,3 @@ def test_the_names_of_a_jobs_variables_are_no_options():
 
     options_by_name = {f"SLURMDDP_{field.name.upper()}" for field in JOB_FIELDS.values()}
     assert not options_by_name & variables.NAMES
-
-
-def test_a_worker_of_today_reads_the_names_of_before():
-    environ = {"DDPRUN_DIR": "/x", "DDPRUN_JOB": "7", "DDPRUN_PREFLIGHT": "0", "SLURMDDP_JOB_ID": "8"}
-    variables.adopt_old_names(environ)
-    assert environ[variables.RUN_DIR] == "/x" and environ[variables.JOB_ID] == "8"
-    assert environ[variables.SKIP_PREFLIGHT] == "1"

@@ -75,7 +75,6 @@ def test_a_copy_of_a_folder_that_was_moved_has_no_job(run):
 
 @pytest.mark.parametrize("folder", [None, "", 7])
 def test_a_folder_whose_record_does_not_say_where_it_was_has_its_job(run, folder):
-    """Records before 0.2 do not say it."""
     to = moved(run, Path("elsewhere"))
     record = submissions(RunDir(to.absolute()))[0]
     assert read_origin(RunDir(to.absolute()), record | {"folder": folder}) == Origin("elsewhere")

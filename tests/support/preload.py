@@ -14,7 +14,7 @@ from typing import IO
 
 from polling import until
 
-FOREIGN = ("SLURM", "DDPRUN", "TORCHELASTIC", "MASTER_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI")
+FOREIGN = ("SLURM", "TORCHELASTIC", "MASTER_", "RANK", "LOCAL_RANK", "WORLD_SIZE", "OMPI")
 SERVER = Path(__file__).parent.parent / "worker" / "preloaded.py"
 
 

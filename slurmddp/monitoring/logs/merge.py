@@ -81,7 +81,7 @@ class Selection:
 
     @cached_property
     def log_parts(self) -> Mapping[str, LogPart]:
-        """The part of the batch log of each attempt, which costs a look at all events; empty for runs before 0.2."""
+        """The part of the batch log of each attempt, which costs a look at all events."""
         return log_parts(read_supervision(self.run, self.job_id))
 
     @cached_property

@@ -53,7 +53,6 @@ GRACE_S = 10.0
 
 def main(words: list[str]) -> int:
     """Fork this node's ranks and end with the exit status of the first that failed; a rank returns its own."""
-    variables.adopt_old_names(os.environ)
     try:
         count, command = parse(words)
         node = _node()
