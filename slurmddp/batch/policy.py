@@ -8,14 +8,13 @@ from typing import Final, NamedTuple
 
 from slurmddp.exit_codes import DONE, FAILED, FENCED, STOPPED
 from slurmddp.slurm.job_info import JobInfo
+from slurmddp.slurm.states import holds_nodes
 from slurmddp.text import count
 
 HEALTHY_S: Final = 600
 """An attempt, or a job until its requeue, that ran this long counts as progress."""
 IDLE_REQUEUES: Final = 10
 """After this many requeues in a row without progress, the job ends."""
-_HELD_STATES: Final = frozenset({"RUNNING", "CONFIGURING", "RESIZING", "SIGNALING", "SUSPENDED", "STOPPED"})
-"""States in which a job has its allocation and keeps it."""
 
 
 class Result(NamedTuple):
@@ -65,7 +64,7 @@ def check_fenced(job: JobInfo, *, restarts: int, host: str) -> Fence | None:
 
     `restarts` and `host` are SLURM_RESTART_COUNT and SLURMD_NODENAME of this batch script.
     """
-    if job.state not in _HELD_STATES:
+    if not holds_nodes(job.state):
         return Fence(f"Slurm has the job as {job.state}")
     if (job.restarts or 0, job.batch_host) != (restarts, host):
         return Fence(f"Slurm has started the job again, restart {job.restarts} on {job.batch_host}")

@@ -27,7 +27,7 @@ from slurmddp.runs import lookup
 from slurmddp.runs.history import is_finished, read_newest
 from slurmddp.runs.lookup import Target
 from slurmddp.slurm import queries
-from slurmddp.slurm.states import OVER
+from slurmddp.slurm.states import has_ended
 from slurmddp.text import clean_line, escape_text, quote_value
 
 _BLOCK_LINES: Final = 1000
@@ -233,7 +233,7 @@ def _end_state(wanted: Selection) -> str:
     Slurm may also have given the id of the job to another one.
     """
     (found, *_) = query_jobs([Target(wanted.run, (wanted.job_id,))], os.environ)
-    return found.state if found.source == "files" and found.phase in OVER else ""
+    return found.state if found.source == "files" and has_ended(found.state) else ""
 
 
 def _choose_formatter(wanted: Selection, *, follow: bool, errors: bool, as_json: bool) -> Formatter:

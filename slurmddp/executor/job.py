@@ -13,7 +13,7 @@ from submitit.slurm import slurm as theirs
 from slurmddp.errors import ClusterError
 from slurmddp.slurm import client, queries
 from slurmddp.slurm.job_info import JobInfo, JobRef
-from slurmddp.slurm.states import OVER, phase_of
+from slurmddp.slurm.states import has_ended
 
 GONE: Final = "GONE"
 """The state of a job that Slurm no longer knows."""
@@ -36,7 +36,7 @@ class Watcher(theirs.SlurmInfoWatcher):
     def is_done(self, job_id: str, mode: str = "standard") -> bool:
         """Tell whether the job has ended and Slurm will not run it again."""
         state = self.get_state(job_id, mode)
-        return state == GONE or phase_of(state) in OVER
+        return state == GONE or has_ended(state)
 
     def update(self) -> None:
         """Ask Slurm for the jobs that have not ended; keep the known states when it does not answer."""

@@ -4,7 +4,7 @@ import re
 from datetime import datetime
 from typing import Final, Literal, NamedTuple, Self
 
-from slurmddp.slurm.states import OVER, Phase, phase_of
+from slurmddp.slurm.states import Phase, has_ended, phase_of
 
 Source = Literal["squeue", "sacct", "scontrol", "files"]
 """Which program showed the job; `files` are the run's own."""
@@ -72,7 +72,7 @@ class JobInfo(NamedTuple):
     job_id: str
     """`17`, `17_3` for a task of an array, `17_[4-9]` for tasks that wait together."""
     state: str
-    """Slurm's word; `UNKNOWN` where there is none."""
+    """Slurm's word (states.py); `UNKNOWN` where there is none."""
     source: Source
     name: str = ""
     user: str = ""
@@ -125,7 +125,7 @@ class JobInfo(NamedTuple):
     @property
     def has_ended(self) -> bool:
         """Whether it will not run again by itself."""
-        return self.phase in OVER
+        return has_ended(self.state)
 
     def correct_state(self, *, is_done: bool) -> Self:
         """Return the job as COMPLETED where its own records say that it is done, and Slurm that it was preempted.

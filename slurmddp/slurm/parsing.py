@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from slurmddp.slurm.job_info import JobInfo, Listing
+from slurmddp.slurm.states import UNKNOWN
 from slurmddp.slurm.values import KEY_VALUE, parse_duration, parse_moment, parse_record
 
 MARK: Final = "slurmddp|"
@@ -176,7 +177,7 @@ def _without_missing(fields: Mapping[str, str]) -> dict[str, str]:
 def _state(text: str) -> str:
     """Return the first word of `CANCELLED by 0` or `COMPLETED+`; UNKNOWN when it is not a state."""
     match = _STATE.fullmatch(text)
-    return match[1] if match else "UNKNOWN"
+    return match[1] if match else UNKNOWN
 
 
 def _cancelled_by(text: str) -> str:

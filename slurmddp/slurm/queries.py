@@ -18,6 +18,7 @@ from slurmddp.slurm.client import TIMEOUT_S, Answer, LostAnswerError, check_reac
 from slurmddp.slurm.environment import user
 from slurmddp.slurm.job_info import JobId, JobInfo, Listing
 from slurmddp.slurm.parsing import MARK, parse_accounting, parse_nodes_down, parse_queue, parse_show
+from slurmddp.slurm.states import UNKNOWN
 
 _NO_SUCH_JOB: Final = "Invalid job id"
 TRIES: Final = 2
@@ -70,7 +71,7 @@ def job(job_id: str, environ: Environ) -> JobInfo:
     Raises ClusterError when the controller does not answer.
     """
     known = jobs([job_id], environ) or [job for job in accounted([job_id], environ) if job.has_ended]
-    return known[-1] if known else JobInfo(job_id=job_id, state="UNKNOWN", source="squeue")
+    return known[-1] if known else JobInfo(job_id=job_id, state=UNKNOWN, source="squeue")
 
 
 def accounted(job_ids: Sequence[str], environ: Environ) -> list[JobInfo]:

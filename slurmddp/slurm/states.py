@@ -1,27 +1,94 @@
-"""The states of a job in Slurm, and the phase of each. Data."""
+"""The states of a job in Slurm, and what each means. Data, and the questions to it."""
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 Phase = Literal["queued", "running", "done", "failed", "cancelled", "unknown"]
 
-_QUEUED: Final = "PENDING REQUEUED REQUEUE_HOLD REQUEUE_FED SPECIAL_EXIT RESV_DEL_HOLD EXPEDITING"
-_RUNNING: Final = "RUNNING CONFIGURING POWER_UP_NODE COMPLETING SIGNALING STAGE_OUT STOPPED SUSPENDED RESIZING"
-_FAILED: Final = "FAILED TIMEOUT NODE_FAIL OUT_OF_MEMORY BOOT_FAIL DEADLINE PREEMPTED LAUNCH_FAILED RECONFIG_FAIL"
 
-PHASES: Final[Mapping[str, Phase]] = {
-    **dict.fromkeys(_QUEUED.split(), "queued"),
-    **dict.fromkeys(_RUNNING.split(), "running"),
-    "COMPLETED": "done",
-    **dict.fromkeys(_FAILED.split(), "failed"),
-    **dict.fromkeys(("CANCELLED", "REVOKED"), "cancelled"),
+class State(NamedTuple):
+    """One of Slurm's states."""
+
+    phase: Phase
+    meaning: str = ""
+    """In words, with `{job}` for the job's id; empty where the state's name says it."""
+    holds_nodes: bool = False
+    """Whether the job has its nodes and keeps them."""
+
+
+_RELEASE: Final = "`scontrol release {job}` lets it go on"
+
+STATES: Final[Mapping[str, State]] = {
+    "PENDING": State("queued"),
+    "REQUEUED": State("queued", "it goes back into the queue"),
+    "EXPEDITING": State("queued", "it goes back into the queue, before all other jobs"),
+    "REQUEUE_FED": State("queued", "it goes back into the queue of its federation"),
+    "REQUEUE_HOLD": State("queued", f"it was put back into the queue and is held; {_RELEASE}"),
+    "SPECIAL_EXIT": State("queued", f"it was put back into the queue for somebody to look at, and is held; {_RELEASE}"),
+    "RESV_DEL_HOLD": State("queued", f"it is held, for its reservation was deleted; {_RELEASE} without it"),
+    "RUNNING": State("running", holds_nodes=True),
+    "CONFIGURING": State("running", "its nodes are being made ready", holds_nodes=True),
+    "RESIZING": State("running", "its number of nodes is being changed", holds_nodes=True),
+    "SIGNALING": State("running", "it is being sent a signal", holds_nodes=True),
+    "SUSPENDED": State(
+        "running",
+        "it stands still: Slurm has suspended it, and lets it go on by itself or by `scontrol resume {job}`",
+        holds_nodes=True,
+    ),
+    "STOPPED": State(
+        "running",
+        "it stands still with its nodes: it was sent SIGSTOP, and `scancel -s CONT {job}` lets it go on",
+        holds_nodes=True,
+    ),
+    "POWER_UP_NODE": State("running", "its nodes are being started"),
+    "COMPLETING": State("running", "it leaves its nodes"),
+    "STAGE_OUT": State("running", "its files are being brought back from a burst buffer"),
+    "COMPLETED": State("done"),
+    "FAILED": State("failed", "its script ended with an error"),
+    "TIMEOUT": State("failed", "its time limit was reached"),
+    "NODE_FAIL": State("failed", "a node of it failed, and Slurm did not put it back into the queue"),
+    "OUT_OF_MEMORY": State("failed", "it took more memory than it may have"),
+    "BOOT_FAIL": State("failed", "a node of it did not start"),
+    "DEADLINE": State("failed", "its deadline has passed"),
+    "PREEMPTED": State("failed", "it had to leave for a more urgent job, and Slurm did not put it back into the queue"),
+    "LAUNCH_FAILED": State("failed", "a node failed to start it"),
+    "RECONFIG_FAIL": State("failed", "a node could not be set up for it"),
+    "CANCELLED": State("cancelled", "it was cancelled"),
+    "REVOKED": State("cancelled", "another cluster took it"),
 }
-"""Every state and flag that squeue(1) and sacct(1) show of a job, 22.05 to 25.11; any other word is `unknown`."""
+"""Every state and flag that squeue(1) and sacct(1) show of a job, 22.05 to 25.11."""
 
-OVER: Final[frozenset[Phase]] = frozenset({"done", "failed", "cancelled"})
-"""The phases of a job that will not run again by itself."""
+UNKNOWN: Final = "UNKNOWN"
+"""The state of a job of which no program tells one."""
+
+_NOT_LISTED: Final = State("unknown")
+
+
+def find_state(word: str) -> State:
+    """Return what is known of a state; its phase is `unknown` for any other word."""
+    return STATES.get(word, _NOT_LISTED)
 
 
 def phase_of(state: str) -> Phase:
     """Return the phase that a state belongs to."""
-    return PHASES.get(state, "unknown")
+    return find_state(state).phase
+
+
+def meaning_of(state: str, job_id: str) -> str:
+    """Return a state in words; empty where its name says it, and for an unknown state."""
+    return find_state(state).meaning.format(job=job_id)
+
+
+def holds_nodes(state: str) -> bool:
+    """Return whether a job in this state has its nodes and keeps them."""
+    return find_state(state).holds_nodes
+
+
+def has_ended(state: str) -> bool:
+    """Return whether a job in this state will not run again by itself."""
+    return phase_of(state) in ("done", "failed", "cancelled")
+
+
+def may_run(state: str) -> bool:
+    """Return whether a job in this state can still run; it can in one of Slurm's that is not listed here."""
+    return state not in ("", UNKNOWN) and not has_ended(state)

@@ -18,7 +18,7 @@ from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target, tasks
 from slurmddp.slurm import client, environment, queries
 from slurmddp.slurm.job_info import JobRef
-from slurmddp.slurm.states import phase_of
+from slurmddp.slurm.states import UNKNOWN, may_run, phase_of
 
 CANCEL_LIMIT_S: Final = 120.0
 """How long jobs may take to leave their nodes: KillWait and the site's epilog."""
@@ -56,11 +56,11 @@ def unfinished_jobs(
     for item in found:
         if item.silence:
             raise ClusterError(f"nothing was {verb}: {client.explain_silence(item.silence)}")
-        if item.state == "UNKNOWN" and item.run is None:
+        if item.state == UNKNOWN and item.run is None:
             raise ClusterError(f"there is no job {item.job_id}; nothing was {verb}; `slurmddp status` lists jobs")
-        if item.state == "UNKNOWN" and item.job_id in last:
+        if item.state == UNKNOWN and item.job_id in last:
             notice(f"job {item.job_id} of run {item.name}: {item.meaning}")
-    once = {item.job_id: item for item in found if _may_run(item.state)}
+    once = {item.job_id: item for item in found if may_run(item.state)}
     return list(once.values())[::-1]
 
 
@@ -88,7 +88,7 @@ def _cancel_until_gone(
         if active := [job_id for job_id in names if job_id in left and states[job_id] != _COMPLETING]:
             said = _run_scancel(active, environ)
         states.update(_query_states(list(left), environ))
-        left = {job_id for job_id in left if _may_run(states[job_id])}
+        left = {job_id for job_id in left if may_run(states[job_id])}
         if left and not told:
             notice(f"waiting for the end of {_format_jobs(left)}; Ctrl-C ends only the waiting")
             told = True
@@ -170,14 +170,9 @@ def _state_priority(state: str) -> int:
     """Return the priority of a state: the highest one of an array's tasks is the state of the array."""
     if state == _COMPLETING:
         return 2
-    if not _may_run(state):
+    if not may_run(state):
         return int(phase_of(state) == "cancelled")
     return 4 if phase_of(state) == "queued" else 3
-
-
-def _may_run(state: str) -> bool:
-    """Return whether a job can still run; a state that is not known here counts as one in which it can."""
-    return phase_of(state) in ("queued", "running") or (phase_of(state) == "unknown" and state not in ("", "UNKNOWN"))
 
 
 def _format_jobs(job_ids: Iterable[str]) -> str:

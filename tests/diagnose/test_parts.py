@@ -20,7 +20,7 @@ from slurmddp.diagnose.tracebacks import find_fatal_tracebacks, find_tracebacks
 from slurmddp.errors import ClusterError
 from slurmddp.slurm import client, queries
 from slurmddp.slurm.client import Answer
-from slurmddp.slurm.states import PHASES
+from slurmddp.slurm.states import STATES
 
 
 def raw(text: str) -> list[LogLine]:
@@ -299,7 +299,7 @@ def test_a_slurm_that_does_not_answer_is_said_to(monkeypatch):
 
 def test_every_state_in_which_a_job_has_failed_is_told_of_or_left_to_its_files():
     told = {state.partition(" ")[0] for state in STATE_RULES}
-    failed = {state for state, phase in PHASES.items() if phase in ("failed", "cancelled")}
+    failed = {state for state, known in STATES.items() if known.phase in ("failed", "cancelled")}
     assert failed - told == set()
     assert find_state_rule("FAILED", "1:0") is None
 

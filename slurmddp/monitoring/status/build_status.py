@@ -1,6 +1,6 @@
 """Builds the status of a job from Slurm's row and the run's files. Reads the files; Slurm is not asked."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
@@ -17,49 +17,14 @@ from slurmddp.runs.history import History, read_newest, read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.hostlist import expand
 from slurmddp.slurm.job_info import JobInfo
-from slurmddp.slurm.pending_reasons import JOB_ID, explain
-from slurmddp.slurm.states import OVER, phase_of
+from slurmddp.slurm.pending_reasons import explain
+from slurmddp.slurm.states import has_ended, meaning_of
 from slurmddp.slurm.values import LATEST_START
 
 MANY: Final = 100
 """For up to `FEW` jobs all events are read, for up to this many the last 64 KiB, for more the last 1 KiB."""
 
 _LINES_BYTES: Final = 1024
-
-_ACTIVE_MEANINGS: Final[Mapping[str, str]] = {
-    "SUSPENDED": "it stands still: Slurm has suspended it, and lets it go on by itself or by `scontrol resume JOBID`",
-    "STOPPED": "it stands still with its nodes: it was sent SIGSTOP, and `scancel -s CONT JOBID` lets it go on",
-    "CONFIGURING": "its nodes are being made ready",
-    "POWER_UP_NODE": "its nodes are being started",
-    "COMPLETING": "it leaves its nodes",
-    "SIGNALING": "it is being sent a signal",
-    "STAGE_OUT": "its files are being brought back from a burst buffer",
-    "RESIZING": "its number of nodes is being changed",
-    "REQUEUED": "it goes back into the queue",
-    "EXPEDITING": "it goes back into the queue, before all other jobs",
-    "REQUEUE_FED": "it goes back into the queue of its federation",
-    "REQUEUE_HOLD": "it was put back into the queue and is held; `scontrol release JOBID` lets it go on",
-    "SPECIAL_EXIT": "it was put back into the queue for somebody to look at, and is held; "
-    "`scontrol release JOBID` lets it go on",
-    "RESV_DEL_HOLD": "it is held, for its reservation was deleted; `scontrol release JOBID` lets it go on without it",
-}
-"""Meaning of the states of a queued or running job, where the state's name does not say it."""
-
-_END_MEANINGS: Final[Mapping[str, str]] = {
-    "COMPLETED": "",
-    "FAILED": "its script ended with an error",
-    "TIMEOUT": "its time limit was reached",
-    "NODE_FAIL": "a node of it failed, and Slurm did not put it back into the queue",
-    "OUT_OF_MEMORY": "it took more memory than it may have",
-    "BOOT_FAIL": "a node of it did not start",
-    "DEADLINE": "its deadline has passed",
-    "PREEMPTED": "it had to leave for a more urgent job, and Slurm did not put it back into the queue",
-    "LAUNCH_FAILED": "a node failed to start it",
-    "CANCELLED": "it was cancelled",
-    "REVOKED": "another cluster took it",
-    "RECONFIG_FAIL": "a node could not be set up for it",
-}
-"""Meaning of the states of an ended job, where its files do not tell more."""
 
 _PREEMPTED_NOW: Final = "it is being preempted: it has its grace time to save in"
 _DONE_WITHIN_GRACE: Final = "it is done; Slurm has it as PREEMPTED, because it ended within its grace time"
@@ -158,9 +123,9 @@ def _from_files(job: RequestedJob, answers: Answers, histories: RunHistories) ->
     runs = job.ref.is_local and end.state == "RUNNING"
     progress = histories.read_progress(job.run, job.job_id, running=runs)
     age_s = max(0.0, histories.now - seen) if seen else 0.0
-    ended = datetime.fromtimestamp(seen).astimezone() if seen and phase_of(end.state) in OVER else None
+    ended = datetime.fromtimestamp(seen).astimezone() if seen and has_ended(end.state) else None
     began = run_progress.last_start(history, job.job_id) if runs or ended else None
-    meaning = "" if end.state == "COMPLETED" else end.reason or _END_MEANINGS.get(end.state, "")
+    meaning = "" if end.state == "COMPLETED" else end.reason or meaning_of(end.state, job.job_id)
     if end.state == "UNKNOWN" and not job.ref.is_local:
         meaning = silence or _unknown_reason(job, answers.names.get(job.ref.array_id, ""))
     return replace(
@@ -180,11 +145,11 @@ def _unknown_reason(job: RequestedJob, other: str) -> str:
 
 
 def _meaning(status: JobStatus) -> str:
-    stands = _ACTIVE_MEANINGS.get(status.state, "").replace(JOB_ID, status.job_id)
-    if status.phase == "queued":
-        why = explain(status.reason, status.job_id)
-        return stands or "; ".join(part for part in (why.meaning, why.advice) if part)
-    return stands or _END_MEANINGS.get(status.state, "")
+    meaning = meaning_of(status.state, status.job_id)
+    if meaning or status.phase != "queued":
+        return meaning
+    why = explain(status.reason, status.job_id)
+    return "; ".join(part for part in (why.meaning, why.advice) if part)
 
 
 def _expected_start(row: JobInfo, now: float) -> datetime | None:
