@@ -21,7 +21,7 @@ LAYERS = (
     {"cluster", "runs"},
     {"config"},
     {"slurm", "sandbox"},
-    {"errors.py"},
+    {"errors.py", "outcome.py"},
     {"text.py", "version.py", "variables.py", "exit_codes.py", "background.py"},
 )
 """From the top down; a room imports from the layers below its own alone."""
@@ -41,7 +41,7 @@ DOORS = {
     "numpy": {"scaling"},
     "matplotlib": {"scaling"},
 }
-SMALL = {"errors", "exit_codes", "variables", "version", "text", "background"}
+SMALL = {"errors", "exit_codes", "outcome", "variables", "version", "text", "background"}
 IN_A_JOB = {"batch": {"runs", "slurm"}, "runs": {"slurm"}, "runtime": {"runs", "slurm"}}
 """The rooms whose modules run in a job, and those that each may use: they need neither msgspec nor a configuration."""
 
@@ -104,7 +104,7 @@ for name in {names!r}:
     importlib.import_module(name)
 roots = {{name.partition(".")[0] for name, module in sys.modules.items() if getattr(module, "__file__", None)}}
 known = {{name for name in sys.modules if name.startswith("slurmddp.")}}
-values = {{"slurmddp." + name for name in ("slurm", "errors", "exit_codes", "variables", "text", "version")}}
+values = {{"slurmddp." + name for name in ("slurm", "errors", "exit_codes", "outcome", "variables", "text", "version")}}
 strange = known - {{*{names!r}}} - values
 sys.exit(f"{{strange}}" if strange or {{"msgspec", "click", "jinja2"}} & roots else 0)
 """

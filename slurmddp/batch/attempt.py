@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 from slurmddp import variables
 from slurmddp.batch.policy import Result
 from slurmddp.exit_codes import DONE, RETRYABLE
+from slurmddp.runs.checkpoints import newest_program_checkpoint
 from slurmddp.runs.exit_records import decisive_record, read_decisive_record, read_records
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.program_checkpoints import newest_program_checkpoint
 from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.hostlist import format_ranges
 from slurmddp.slurm.values import parse_number
@@ -76,23 +76,6 @@ def finished_attempt(job: Job) -> str:
     newest = next(reversed(job.run.attempts(job.job_id)), "")
     record = read_decisive_record(job.run.attempt(job.job_id, newest)) if newest else None
     return newest if record and record.status == DONE else ""
-
-
-def newest_checkpoint(run: RunDir, pattern: str = "") -> str:
-    """Return the name of the newest checkpoint, which is the run's progress; `none` without one.
-
-    `pattern` is the glob of the checkpoints that the program writes by its own means, which count first.
-    """
-    if pattern and (own := newest_program_checkpoint(pattern)):
-        return str(own)
-    newest = run.newest_checkpoint
-    return newest.name if newest else "none"
-
-
-def has_no_checkpoint(run: RunDir, pattern: str) -> bool:
-    """Return whether nothing in the run's folder for checkpoints, and no match of `pattern`, can be resumed from."""
-    own = run.checkpoints.iterdir() if run.checkpoints.is_dir() else ()
-    return not any(own) and not (pattern and newest_program_checkpoint(pattern))
 
 
 def build_resume_variables(job: Job, attempt: str, pattern: str) -> dict[str, str]:

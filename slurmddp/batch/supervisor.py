@@ -25,6 +25,7 @@ from slurmddp.batch.ports import choose_ports, is_port_free
 from slurmddp.errors import ClusterError
 from slurmddp.exit_codes import DONE, FAILED, FENCED, RETRYABLE, STOPPED
 from slurmddp.runs import events
+from slurmddp.runs.checkpoints import has_checkpoint, read_progress_mark
 from slurmddp.runs.events import Author, SupervisorEvent
 from slurmddp.runs.files import write_whole
 from slurmddp.runs.ownership import Claim, HeldError, Ownership
@@ -317,7 +318,7 @@ class Supervisor:
             variables.STORE_PORT: str(store),
         }
         values |= attempts.build_resume_variables(self.job, self.attempt, self.options.checkpoints)
-        if values[variables.RESTARTS] == "1" and attempts.has_no_checkpoint(self.job.run, self.options.checkpoints):
+        if values[variables.RESTARTS] == "1" and not has_checkpoint(self.job.run, self.options.checkpoints):
             self.say(
                 "slurmddp knows no checkpoint of this run: COMMAND is started as before, and may load one of its own"
             )
@@ -404,7 +405,7 @@ class Supervisor:
 
     @property
     def _newest_checkpoint(self) -> str:
-        return attempts.newest_checkpoint(self.job.run, self.options.checkpoints)
+        return read_progress_mark(self.job.run, self.options.checkpoints)
 
     @property
     def _requeues(self) -> Path:

@@ -24,7 +24,8 @@ from slurmddp.monitoring.logs.merge import ALL, ATTEMPT, LAST, Line, Selection, 
 from slurmddp.monitoring.logs.select_files import find_target, newest_with_output, next_job
 from slurmddp.monitoring.status import query_jobs
 from slurmddp.runs import lookup
-from slurmddp.runs.history import is_finished, read_newest
+from slurmddp.runs.facts import is_finished
+from slurmddp.runs.history import read_newest
 from slurmddp.runs.lookup import Target
 from slurmddp.slurm import queries
 from slurmddp.slurm.states import has_ended
@@ -217,7 +218,7 @@ def _follow(wanted: Selection, tail: int | None, writer: _LineWriter) -> None:
     output = following.Output(wanted.run, wanted.job_id, wanted.ranks, wanted.batch)
     ends = output.skip_existing(wanted.attempts())
     writer.write_all(lines(replace(wanted, ends=ends), None if wanted.chosen else tail), tail)
-    if output.status is not None and (state := _end_state(wanted)):
+    if output.has_recorded_end and (state := _end_state(wanted)):
         print_message(f"job {wanted.job_id} is {state}")
         return
     try:

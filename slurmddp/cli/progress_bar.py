@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from slurmddp.cli.job_command import write_bytes
 from slurmddp.cli.status_format import format_metrics
 from slurmddp.monitoring.status.run_progress import read_progress
-from slurmddp.runs.history import read_newest
+from slurmddp.runs.facts import read_job
 from slurmddp.runs.layout import RunDir
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def draw_progress(run: RunDir, job_id: str) -> "RenderableType":
     from rich.progress_bar import ProgressBar
     from rich.table import Table
 
-    progress = read_progress(run, read_newest(run), job_id, running=True, now=time.time())
+    progress = read_progress(run, read_job(run, job_id), now=time.time())
     step, total = progress.step, progress.total
     if step is None or total is None:
         return ""

@@ -6,7 +6,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Final
 
 import click
@@ -18,14 +18,13 @@ from slurmddp.cli.status_format import format_job, format_jobs
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.status import JobStatus, last_submission, query_targets, submission_time
 from slurmddp.monitoring.status.job_status import json_value
+from slurmddp.outcome import Phase
 from slurmddp.runs import lookup, registry
 from slurmddp.slurm.client import explain_silence
-from slurmddp.slurm.states import Phase, phase_of
 from slurmddp.text import WIDTH, count, escape_text
 
 FAILED: Final = 1
 UNKNOWN: Final = 3
-_COLOURS: Final = {"running": "green", "queued": "yellow", "failed": "red", "cancelled": "magenta"}
 
 
 @click.command()
@@ -61,8 +60,9 @@ def status(words: tuple[str, ...], runs_dir: str, *, all_folders: bool, as_json:
 
 def status_record(item: JobStatus) -> dict[str, Any]:
     """Return a status as a value for JSON: times in ISO 8601, `nan` and `inf` as texts."""
-    fields = {**asdict(item), "run": str(item.run.path) if item.run else None, "phase": item.phase}
-    record: dict[str, Any] = json_value(fields)
+    said = {"state": item.state, "outcome": item.kind, "phase": item.phase, "exit_status": item.exit_status}
+    fields = asdict(replace(item, slurm=None)) | said | {"run": str(item.run.path) if item.run else None}
+    record: dict[str, Any] = json_value({name: value for name, value in fields.items() if name != "slurm"})
     return record
 
 
@@ -99,7 +99,7 @@ def _print(shown: Sequence[JobStatus], groups: Sequence[Sequence[JobStatus]], *,
 
 def _paint_states(lines: Iterable[str], shown: Sequence[JobStatus]) -> Iterator[str]:
     """Yield the lines with their states in colour."""
-    colours = {escape_text(state): _COLOURS.get(phase_of(state), "") for state in {item.state for item in shown}}
+    colours = {escape_text(item.state): item.outcome.meaning.colour for item in shown}
     states = "|".join(re.escape(state) for state, colour in colours.items() if colour)
     state = re.compile(rf"(?<=\s)({states})(?=\s|$)") if states and not os.environ.get("NO_COLOR") else None
     paint = lambda found: click.style(found[0], fg=colours[found[0]])  # noqa: E731

@@ -138,6 +138,8 @@ def _details(status: JobStatus) -> Iterator[tuple[str, str]]:
     if status.run:
         yield "folder", str(status.run.path)
     yield "source", _format_source(status)
+    if status.outcome.final and status.outcome.meaning.back:
+        yield "to continue", status.outcome.meaning.back
 
 
 def _reasons(status: JobStatus) -> Iterator[str]:
@@ -170,6 +172,7 @@ def _progress_details(progress: Progress) -> Iterator[tuple[str, str]]:
         age = f", {format_duration(progress.checkpoint_age_s)} old" if progress.checkpoint_age_s is not None else ""
         yield "checkpoint", (progress.checkpoint_path or f"step {progress.checkpoint_step}") + age
     yield from (("tracker", link) for link in progress.trackers)
+    yield from (("damaged", line) for line in progress.damage[:_MOST_LISTED])
     yield from _event_details("restarted", progress.restarts)
     yield from _event_details("requeued", progress.requeues)
 

@@ -178,17 +178,20 @@ def _wait(job: Submitted, result: dict[str, Any], *, show: bool, as_json: bool) 
         if isinstance(error, KeyboardInterrupt):
             print_message(f"job {number} continues; to cancel it, type: slurmddp cancel {number}")
         raise
-    succeeded = ended.phase == "done"
+    succeeded = ended.meaning.wait_status == 0
     diagnosis = None if succeeded else _diagnosis(job.run, number)
     if as_json:
         cause = asdict(diagnosis) if diagnosis else None
-        _print_result(result | {"state": ended.state, "reason": ended.reason, "diagnosis": cause}, as_json=True)
+        _print_result(
+            result | {"state": ended.word, "outcome": ended.kind, "reason": ended.reason, "diagnosis": cause},
+            as_json=True,
+        )
     for status in query_jobs([Target(job.run, (number,))], os.environ):
         for line in format_job(status):
             print_message(line)
     for line in format_diagnosis(diagnosis) if diagnosis else ():
         print_message(line)
-    return 0 if succeeded else 1
+    return ended.meaning.wait_status
 
 
 def _diagnosis(run: RunDir, job_id: str) -> "Diagnosis | None":

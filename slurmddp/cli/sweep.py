@@ -26,9 +26,8 @@ from slurmddp.config.job_array import Task
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.option_types import find_similar
 from slurmddp.errors import UsageError
-from slurmddp.monitoring.status import query_jobs
 from slurmddp.monitoring.status.job_status import json_value
-from slurmddp.runs import lookup
+from slurmddp.outcome import Kind
 from slurmddp.runs.layout import RunDir
 from slurmddp.submission.choose_run import choose_run
 from slurmddp.submission.submit_once import Submitted
@@ -172,7 +171,7 @@ def show_results(name: str | None, by: str, *, highest: bool, as_csv: bool, as_j
     Where no setting has logged a metric, the last line that rank 0 of each has printed is shown.
     """
     sweep = find_sweep(name, runs_dir)
-    found = ranked(results(sweep), by, highest=highest)
+    found = ranked(results(sweep, os.environ), by, highest=highest)
     has_metrics = any(result.metrics for result in found)
     printed = {} if has_metrics and not as_json else last_printed(sweep)
     if name is None:
@@ -182,7 +181,7 @@ def show_results(name: str | None, by: str, *, highest: bool, as_csv: bool, as_j
     elif as_csv:
         _write_csv(found)
     else:
-        for line in _format_results(found, by, _query_states(found, sweep), printed):
+        for line in _format_results(found, by, printed):
             click.echo(line)
         if not has_metrics:
             print_message(
@@ -191,19 +190,12 @@ def show_results(name: str | None, by: str, *, highest: bool, as_csv: bool, as_j
             )
 
 
-def _query_states(found: Sequence[Result], sweep: RunDir) -> dict[RunDir, str]:
-    """Return the state in Slurm, in small letters, of the settings that have not come to an end of their own."""
-    ended = {result.run for result in found if result.done or result.failed}
-    parts = [part for part in lookup.settings(lookup.find_all_jobs(sweep)) if part.run not in ended]
-    known = [item for item in query_jobs(parts, os.environ) if item.phase != "unknown"]
-    return {item.run: item.state.lower() for item in known if item.run}
-
-
 def _result_as_json(result: Result, printed: str) -> dict[str, Any]:
     return {
         "settings": dict(result.values),
         "run": str(result.run.path),
-        "done": result.done,
+        "done": result.outcome.kind is Kind.DONE,
+        "outcome": result.outcome.kind,
         "step": result.step,
         "total": result.total,
         "metrics": json_value(result.metrics),
@@ -219,19 +211,17 @@ def _write_csv(found: Sequence[Result]) -> None:
     for result in found:
         values = [result.values.get(key, "") for key in keys]
         logged = [result.metrics.get(name, "") for name in names]
-        writer.writerow([*values, int(result.done), result.step, result.total, *logged])
+        writer.writerow([*values, int(result.outcome.kind is Kind.DONE), result.step, result.total, *logged])
 
 
-def _format_results(
-    found: Sequence[Result], by: str, states: Mapping[RunDir, str], printed: Mapping[RunDir, str]
-) -> list[str]:
+def _format_results(found: Sequence[Result], by: str, printed: Mapping[RunDir, str]) -> list[str]:
     """Return the table; with what was printed, only that column is shortened to the width of a terminal."""
     keys = _setting_keys(found)
     names = sorted((name for name in _metric_names(found) if name not in keys), key=lambda name: name != by)[
         :_MOST_METRICS
     ]
     head = [*keys, *names, "step", "state", "last line of rank 0" if printed else ""]
-    rows = [[*_cells(result, keys, names, states.get(result.run, "")), printed.get(result.run, "")] for result in found]
+    rows = [[*_cells(result, keys, names), printed.get(result.run, "")] for result in found]
     table = [[escape_text(cell) for cell in row] for row in [head, *rows]]
     lines = format_table(table, right=range(len(keys), len(head) - 2))
     width = max(len(lines[0]), shutil.get_terminal_size().columns) if printed and sys.stdout.isatty() else sys.maxsize
@@ -246,11 +236,13 @@ def _metric_names(found: Sequence[Result]) -> list[str]:
     return list(dict.fromkeys(name for result in found for name in result.metrics))
 
 
-def _cells(result: Result, keys: Sequence[str], names: Sequence[str], state: str) -> list[str]:
+def _cells(result: Result, keys: Sequence[str], names: Sequence[str]) -> list[str]:
     numbers = [f"{result.metrics[name]:.6g}" if name in result.metrics else "" for name in names]
     step = f"{result.step}/{result.total}" if result.total else ""
-    if result.done or result.failed:
-        state = "done" if result.done else "failed"
-    else:
-        state = state or ("unfinished" if result.run.events.exists() else "not started")
-    return [*(result.values.get(key, "") for key in keys), *numbers, step, state]
+    return [*(result.values.get(key, "") for key in keys), *numbers, step, _describe_state(result)]
+
+
+def _describe_state(result: Result) -> str:
+    if result.outcome.kind is Kind.UNKNOWN:
+        return "unfinished" if result.run.events.exists() else "not started"
+    return result.outcome.word.lower() if result.outcome.kind is not Kind.DONE else result.outcome.meaning.label

@@ -14,16 +14,15 @@ from slurmddp.diagnose.run_evidence import read_attempt_evidence, read_script_ev
 from slurmddp.diagnose.running import Activity, describe_activity
 from slurmddp.diagnose.verdict import judge
 from slurmddp.errors import ClusterError
-from slurmddp.runs import history
-from slurmddp.runs.history import Event
+from slurmddp.outcome import Kind, Phase
+from slurmddp.runs.facts import Job, judge_by_slurm, read_job, set_up_failure
+from slurmddp.runs.history import Event, History, read_outline
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.ownership import is_running_here
 from slurmddp.runs.resume import describe_resume, is_resumable
-from slurmddp.runs.supervisor_records import read_supervision, set_up_failure
+from slurmddp.runs.supervisor_records import read_supervision
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.pending_reasons import explain
-from slurmddp.slurm.states import Phase
 from slurmddp.text import count, format_duration, mask_secrets
 
 QUERY_LIMIT_S: Final = 20.0
@@ -140,6 +139,14 @@ class _Case:
         return self.job.source == "files"
 
     @cached_property
+    def facts(self) -> Job:
+        """What happened to the job, by Slurm and by its files."""
+        known = None if self.is_forgotten else self.job
+        if self.run:
+            return read_job(self.run, self.job_id, known, history=read_outline(self.run))
+        return Job(job_id=self.job_id, outcome=judge_by_slurm(self.job), history=History(()), slurm=known)
+
+    @cached_property
     def attempts(self) -> list[str]:
         return self.run.attempts(self.job_id) if self.run else []
 
@@ -159,18 +166,13 @@ class _Case:
         return read_script_evidence(self.run, self.job_id, self.events, failure)
 
     def diagnose(self) -> Diagnosis:
-        if self.run and self.job.ref.is_local and is_running_here(self.run.owner, self.job_id):
-            found = self._diagnose_running()
-        elif self.job.phase == "queued":
-            found = self._diagnose_waiting()
-        elif self.job.phase == "running":
-            found = self._diagnose_running()
-        elif self.job.phase == "done":
-            found = self._diagnose_done()
-        elif self.job.phase == "cancelled" or (self.is_forgotten and self._cancel_event()):
-            found = self._diagnose_cancelled()
-        else:
-            found = self._diagnose_failed()
+        by_kind = {
+            Kind.PENDING: self._diagnose_waiting,
+            Kind.RUNNING: self._diagnose_running,
+            Kind.DONE: self._diagnose_done,
+            Kind.CANCELLED: self._diagnose_cancelled,
+        }
+        found = by_kind.get(self.facts.outcome.kind, self._diagnose_failed)()
         if found.cause == "out-of-memory" and self.job.max_rss:
             found = replace(found, what=f"{found.what}; the largest task had {self.job.max_rss}")
         if self.run and RESUME in found.advice and is_resumable(self.run):
@@ -229,7 +231,8 @@ class _Case:
     def _diagnose_done(self) -> Diagnosis:
         """Return that the job ended well, or that its script hid the failure of its last step."""
         if self.run:
-            return _ENDED_WELL
+            last = self.attempts[-1] if self.attempts and self.job.state != "COMPLETED" else ""
+            return replace(_ENDED_WELL, attempt=last)
         succeeded = self.job.last_step == "COMPLETED" if self.job.last_step else self.evidence.continued_after_exit
         if not self.evidence.exits or succeeded:
             return _ENDED_WELL
@@ -244,8 +247,8 @@ class _Case:
 
     def _diagnose_cancelled(self) -> Diagnosis:
         by = f" by user {self.job.cancelled_by}" if self.job.cancelled_by else "; Slurm does not say by which user"
-        if event := self._cancel_event():
-            by = f" by `slurmddp cancel` ({event.text('by')})"
+        if " by " in (reason := self.facts.outcome.reason):
+            by = reason.removeprefix("cancelled")
         found = self._diagnose_state(self.job._replace(state=self.job.state or "CANCELLED"), by=by)
         line = next((seen.line for seen in self.evidence.observations if seen.rule.key == "cancelled"), None)
         inner = judge(self.job, self.evidence)
@@ -253,14 +256,8 @@ class _Case:
         others = f"before that: {inner.what}" if is_failure else ""
         return replace(found, evidence=(line,) if line else (), others=others)
 
-    def _cancel_event(self) -> Event | None:
-        last = history.read_outline(self.run).of_job(self.job_id).decision() if self.run else None
-        return last if last and last.kind == "cancel" else None
-
     def _diagnose_failed(self) -> Diagnosis:
-        """Return the cause by the files, then by the state; one forgotten, or preempted at its end, may be done."""
-        if (self.is_forgotten or self.job.state == "PREEMPTED") and self.evidence.ended_well:
-            return replace(_ENDED_WELL, attempt=self.evidence.attempt)
+        """Return the cause by the files, then by the state."""
         found = judge(self.job, self.evidence)
         set_up = set_up_failure(self.run, self.job_id, self.events) if self.run else None
         has_rule = not set_up and find_state_rule(self.job.state, self.job.exit_status) is not None

@@ -7,15 +7,12 @@ from typing import Final
 
 from slurmddp.diagnose.diagnosis import diagnose_attempt, diagnose_set_up
 from slurmddp.diagnose.rule_types import Diagnosis
-from slurmddp.exit_codes import DONE, FENCED, STOPPED
-from slurmddp.runs.exit_records import read_batch_record
-from slurmddp.runs.history import Attempt, Event, read_outline
+from slurmddp.runs.facts import Attempt, read_run, set_up_failure
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import submissions
 from slurmddp.runs.supervisor_records import read_supervision
 from slurmddp.text import format_table
 
-_NO_FAILURE: Final = (DONE, STOPPED, FENCED)
 _RECENT: Final = 5
 """A failure is compared with so many before it."""
 _SEARCHED_RUNS: Final = 50
@@ -41,32 +38,32 @@ class Failure:
 
 def find_failures(runs: Sequence[RunDir], *, since: float) -> Iterator[Failure]:
     """Yield the attempts and the set-ups of these runs that failed after a time, in seconds since 1970."""
-    for run in runs:
-        for record in submissions(run):
-            ended = read_batch_record(run.batch_record(record["job"]))
+    for folder in runs:
+        run = read_run(folder, silent=True)
+        numbers = dict.fromkeys([*(record["job"] for record in submissions(folder)), *(job.job_id for job in run.jobs)])
+        for number in numbers:
+            ended = set_up_failure(folder, number, ())
             if ended and ended.time >= since:
-                found = diagnose_set_up(run, record["job"])
+                found = diagnose_set_up(folder, number)
                 yield Failure(
-                    run=run.path.name, job=record["job"], time=ended.time, diagnosis=found, nodes=(), lost_gpu_hours=0.0
+                    run=folder.path.name, job=number, time=ended.time, diagnosis=found, nodes=(), lost_gpu_hours=0.0
                 )
-        for attempt in read_outline(run).attempts:
-            end = next(
-                (event for event in attempt.all("attempt_end") if event.count("status") not in _NO_FAILURE), None
-            )
-            if end and end.time >= since:
-                yield _read_failure(run, attempt, end)
+        for attempt in run.attempts:
+            if attempt.outcome.kind.failed and (attempt.outcome.time or 0.0) >= since:
+                yield _read_failure(folder, attempt)
 
 
-def _read_failure(run: RunDir, attempt: Attempt, end: Event) -> Failure:
-    found = diagnose_attempt(run, attempt.job, attempt.name, read_supervision(run, attempt.job))
-    begin, ranks = attempt.last("checkpoint") or attempt.events[0], attempt.last("start")
+def _read_failure(run: RunDir, attempt: Attempt) -> Failure:
+    events, ended = attempt.events, attempt.outcome.time or attempt.events.seen
+    found = diagnose_attempt(run, attempt.job_id, attempt.name, read_supervision(run, attempt.job_id))
+    begin, ranks = events.last("checkpoint") or events.events[0], events.last("start")
     return Failure(
         run=run.path.name,
-        job=attempt.job,
-        time=end.time,
+        job=attempt.job_id,
+        time=ended,
         diagnosis=found,
         nodes=(found.host,) if found.host else (),
-        lost_gpu_hours=max(0.0, end.time - begin.time) * (ranks.count("world_size") if ranks else 0) / _HOUR_S,
+        lost_gpu_hours=max(0.0, ended - begin.time) * (ranks.count("world_size") if ranks else 0) / _HOUR_S,
     )
 
 

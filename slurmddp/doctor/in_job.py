@@ -24,9 +24,9 @@ from slurmddp.config.resolve import Resolved
 from slurmddp.config.worker_options import WorkerOptions
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.monitoring import follow
+from slurmddp.runs.facts import read_job
 from slurmddp.runs.findings import Finding
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.supervisor_records import job_outcome, read_supervision
 from slurmddp.script.render import render
 from slurmddp.slurm import client, queries
 from slurmddp.slurm.hostlist import expand
@@ -175,8 +175,7 @@ def _explain_early_end(run: RunDir, job_id: str, *, has_met: bool) -> Finding:
     """Return why a check ended early, from the supervisor's events, its set-up record and srun's errors."""
     log = run.batch_log(job_id)
     text = log.read_text("utf-8", "replace") if log.exists() else ""
-    end = job_outcome(run, job_id, read_supervision(run, job_id))
-    what = _add_srun_errors(end.reason if end else "", text)
+    what = _add_srun_errors(read_job(run, job_id).outcome.reason, text)
     lost = _LOST_NODE.search(what)
     host = lost[lost.lastindex or 0] if lost else ""
     if "could not connect IO" in text:

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Final
 
 from slurmddp.background import run_in_background
 from slurmddp.errors import ClusterError
-from slurmddp.exit_codes import DONE
 from slurmddp.monitoring.logs.log_files import Hosts, Source, attempt_sources, batch_source
 from slurmddp.monitoring.logs.merge import Line
 from slurmddp.monitoring.logs.tail import GrowingFile, end_of_lines, file_size
-from slurmddp.monitoring.status import run_progress
+from slurmddp.outcome import Outcome
+from slurmddp.runs.facts import last_end, read_job
 from slurmddp.runs.files import TAIL_BYTES
-from slurmddp.runs.history import Event
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.supervisor_records import job_outcome, last_end, parse_supervision
+from slurmddp.runs.supervisor_records import parse_supervision
 from slurmddp.slurm import queries
 from slurmddp.slurm.client import spread
 from slurmddp.slurm.job_info import JobInfo, JobRef
@@ -25,6 +24,8 @@ from slurmddp.text import clean_line
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
+    from slurmddp.runs.history import Event
 
 ASK_S: Final = 10.0
 """Pause between two questions: sites throttle users who ask the controller more often."""
@@ -48,8 +49,8 @@ Notice = Callable[[str], None]
 
 def wait_for_job(
     run: RunDir, job_id: str, environ: Mapping[str, str], *, show: Show | None = None, notice: Notice
-) -> JobInfo:
-    """Return the job when it has ended; `show` gets the output of rank 0 and of the batch script, `notice` the states.
+) -> Outcome:
+    """Return how the job ended; `show` gets the output of rank 0 and of the batch script, `notice` the states.
 
     Control characters are removed from what is shown. Raises as `follow_job` does.
     """
@@ -59,8 +60,8 @@ def wait_for_job(
 
 def follow_job(
     output: "Output", environ: Mapping[str, str], *, show: Callable[[Line], None], notice: Notice
-) -> JobInfo:
-    """Return the job when it has ended; until then, `show` gets its output and `notice` its states.
+) -> Outcome:
+    """Return how the job ended; until then, `show` gets its output and `notice` its states.
 
     Raises ClusterError when the controller has not answered for five minutes, and when it does not know the job and
     the files do not tell how it ended.
@@ -82,7 +83,7 @@ class _Follower:
     unchanged: int = 0
     """How many answers in a row have told the same."""
 
-    def follow(self) -> JobInfo:
+    def follow(self) -> Outcome:
         """Ask for the state and read the output in turn, until the job has ended."""
         unknown = 0
         while True:
@@ -91,29 +92,33 @@ class _Follower:
             if job.has_ended or self._is_gone(unknown):
                 self.held += self.output.remaining_lines()
                 self._show_held()
-                job = job.correct_state(is_done=self.output.status == DONE)
-                self._tell_state(job)
-                return job if job.has_ended else _read_outcome(self.output)
+                outcome = self.output.read_outcome(job)
+                self._tell(outcome.word)
+                return outcome
             self._tell_state(job)
             self._show_held()
             self._read_until_next_question(hold=job.phase == "queued")
 
     def _is_gone(self, unknown: int) -> bool:
         """Return whether a job that Slurm did not know the last `unknown` times has ended."""
-        files_tell = self.output.is_local or self.output.status is not None
-        return unknown == _UNKNOWN_LIMIT or (unknown > 0 and files_tell)
+        return unknown == _UNKNOWN_LIMIT or (unknown > 0 and (self.output.is_local or self.output.has_recorded_end))
 
     def _tell_state(self, job: JobInfo) -> None:
         """Tell a new state, and why a queued job may wait for ever."""
         reason = job.reason if job.phase == "queued" and job.reason != "None" else ""
-        state = f"{job.state} ({reason})" if reason else job.state
-        if state == self.state:
-            self.unchanged += 1
+        if not self._tell(f"{job.state} ({reason})" if reason else job.state):
             return
-        self.state, self.unchanged = state, 0
-        self.notice(f"job {self.output.job_id} is {state}")
         if job.phase == "queued" and (line := warning(job.reason, job.job_id)):
             self.notice(line)
+
+    def _tell(self, state: str) -> bool:
+        """Tell a state; return whether it is a new one."""
+        self.unchanged = self.unchanged + 1 if state == self.state else 0
+        if self.unchanged:
+            return False
+        self.state = state
+        self.notice(f"job {self.output.job_id} is {state}")
+        return True
 
     def _show_held(self) -> None:
         for line in self.held:
@@ -158,8 +163,10 @@ class _Follower:
     def _query(self) -> JobInfo:
         if not self.output.is_local:
             return queries.job(self.output.job_id, self.environ)
-        state = run_progress.read_local_state(self.output.run, self.output.job_id).state
-        return JobInfo(job_id=self.output.job_id, state=state, source="files")
+        outcome = read_job(self.output.run, self.output.job_id).outcome
+        return JobInfo(
+            job_id=self.output.job_id, state=outcome.word if not outcome.final else "UNKNOWN", source="files"
+        )
 
     def _wait_for_answer(self, asked: "Future[JobInfo]") -> JobInfo:
         """Return Slurm's answer; when it takes longer than HOLD_S, lines are no longer held back for it."""
@@ -173,16 +180,6 @@ class _Follower:
         return asked.result()
 
 
-def _read_outcome(output: "Output") -> JobInfo:
-    """Return how a job ended that the controller does not know any more, by the run's files."""
-    if output.status is None:
-        knows = "this machine no longer runs" if output.is_local else "Slurm no longer knows job"
-        raise ClusterError(
-            f"{knows} {output.job_id}, and its files do not tell how it ended; its output is in {output.run.logs}"
-        )
-    return JobInfo(job_id=output.job_id, state="COMPLETED" if output.status == DONE else "FAILED", source="files")
-
-
 @dataclass
 class Output:
     """The growing output of one job: the batch script's file, and those of some ranks in each attempt."""
@@ -194,7 +191,6 @@ class Output:
     batch: bool = True
     """Whether the batch script's lines are wanted; they are read in any case."""
     _events: GrowingFile | None = None
-    _supervision: list[Event] = field(default_factory=list)
     _files: dict[Path, GrowingFile] = field(default_factory=dict)
     _done: set[str] = field(default_factory=set)
     _hosts: dict[str, Hosts] = field(default_factory=dict)
@@ -230,10 +226,19 @@ class Output:
             yield from lines
 
     @property
-    def status(self) -> int | None:
-        """How the job, or its last attempt, ended by its supervisor's events; None while it has not."""
-        end = job_outcome(self.run, self.job_id, self._supervision)
-        return end.status if end else None
+    def has_recorded_end(self) -> bool:
+        """Whether the run's files say how the job, or its last attempt, ended."""
+        return read_job(self.run, self.job_id).outcome.final
+
+    def read_outcome(self, slurm: JobInfo) -> Outcome:
+        """Return how the job ended, as Slurm and its files say. Raises ClusterError if neither does."""
+        outcome = read_job(self.run, self.job_id, slurm if slurm.has_ended else None).outcome
+        if outcome.final:
+            return outcome
+        knows = "this machine no longer runs" if self.is_local else "Slurm no longer knows job"
+        raise ClusterError(
+            f"{knows} {self.job_id}, and its files do not tell how it ended; its output is in {self.run.logs}"
+        )
 
     @property
     def is_local(self) -> bool:
@@ -253,7 +258,6 @@ class Output:
         found: list[Event] = []
         while file.has_more() and (lines := file.read_lines()):
             found += parse_supervision(lines, self.job_id)
-        self._supervision += found
         return last_end(found) is not None
 
     def _sources(self) -> Iterator[Source]:

@@ -6,35 +6,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from slurmddp.exit_codes import DONE, FAILED, FENCED, STOPPED
+from slurmddp.outcome import Kind, Outcome
 from slurmddp.report.downsample import ValueCount
-from slurmddp.runs import history
-from slurmddp.runs.history import Event
+from slurmddp.runs.facts import Attempt, Run
+from slurmddp.runs.history import AttemptEvents, Event
 from slurmddp.slurm.job_info import JobInfo
 
-Kind = Literal["absent", "queued", "startup", "useful", "held", "lost", "ending", "unmeasured"]
+TimeKind = Literal["absent", "queued", "startup", "useful", "held", "lost", "ending", "unmeasured"]
 
-ALLOCATED: Final[tuple[Kind, ...]] = ("startup", "useful", "held", "lost", "ending", "unmeasured")
+ALLOCATED: Final[tuple[TimeKind, ...]] = ("startup", "useful", "held", "lost", "ending", "unmeasured")
 """The kinds of time of a job that has its nodes."""
-
-Outcome = Literal["done", "stopped", "crashed", "failed", "fenced", "cancelled", "running", "silent"]
-
-_TERMINATED: Final = 143
-"""The exit status of a program that SIGTERM ends."""
-_OUTCOMES: Final[Mapping[int, Outcome]] = {
-    DONE: "done",
-    STOPPED: "stopped",
-    _TERMINATED: "stopped",
-    FAILED: "failed",
-    FENCED: "fenced",
-}
 
 
 @dataclass(frozen=True)
 class Span:
     """A time of one kind."""
 
-    kind: Kind
+    kind: TimeKind
     begin: float
     """Seconds since 1970."""
     end: float
@@ -99,16 +87,15 @@ class StepProgress:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attempt(history.Attempt):
+class TimedAttempt(AttemptEvents):
     """One attempt, and how its time was spent."""
 
     begin: float
     """When the job got its nodes, or when the attempt before it ended on them."""
     end: float
+    outcome: Outcome
     hosts: str = ""
     """A host list; empty if it is not known."""
-    outcome: Outcome = "silent"
-    reason: str = ""
     progress: StepProgress | None = None
     counts: Mapping[str, ValueCount] = field(default_factory=dict)
     """How many values each name had; empty if `events` are all that there were."""
@@ -127,16 +114,16 @@ class Attempt(history.Attempt):
     @property
     def is_clean(self) -> bool:
         """Whether it ended by itself: it was complete, or told to stop."""
-        return self.outcome in ("done", "stopped")
+        return self.outcome.kind in (Kind.DONE, Kind.STOPPED)
 
-    def spent(self, kind: Kind) -> float:
+    def spent(self, kind: TimeKind) -> float:
         """Return the seconds of one kind in it and in the time before it."""
         return sum(span.seconds for span in (*self.before, *self.spans) if span.kind == kind)
 
 
-def build_attempts(run_history: history.History, *, known: Mapping[str, JobInfo], now: float) -> list[Attempt]:
+def build_attempts(run: Run, *, known: Mapping[str, JobInfo], now: float) -> list[TimedAttempt]:
     """Return the attempts in their order, still without spans; `known` is what Slurm says of each job."""
-    found = sorted(map(_build_attempt, run_history.attempts), key=lambda attempt: (attempt.begin, attempt.end))
+    found = sorted(map(_build_attempt, run.attempts), key=lambda attempt: (attempt.begin, attempt.end))
     newest = {attempt.job: attempt for attempt in found if attempt.job in known}
     return _separate(
         [
@@ -146,19 +133,18 @@ def build_attempts(run_history: history.History, *, known: Mapping[str, JobInfo]
     )
 
 
-def _build_attempt(attempt: history.Attempt) -> Attempt:
-    start, end = attempt.last("attempt_start"), _end_event(attempt)
-    cancel, requeue = attempt.last("cancel"), attempt.last("requeue")
-    return Attempt(
-        job=attempt.job,
+def _build_attempt(attempt: Attempt) -> TimedAttempt:
+    events = attempt.events
+    start, requeue = events.last("attempt_start"), events.last("requeue")
+    return TimedAttempt(
+        job=attempt.job_id,
         name=attempt.name,
-        begin=min([event.time for event in attempt.events] + _allocation_time(start)),
-        end=max(event.time for event in attempt.events if not (event.kind == "cancel" and requeue)),
-        events=tuple(sorted(attempt.events, key=lambda event: event.time)),
+        begin=min([event.time for event in events.events] + _allocation_time(start)),
+        end=max(event.time for event in events.events if not (event.kind == "cancel" and requeue)),
+        events=tuple(sorted(events.events, key=lambda event: event.time)),
         hosts=start.text("nodes") if start else "",
-        outcome=_outcome(end) if end else "cancelled" if cancel else "silent",
-        reason=end.text("reason") if end else "",
-        progress=build_progress(attempt),
+        outcome=attempt.outcome,
+        progress=build_progress(events),
     )
 
 
@@ -168,30 +154,18 @@ def _allocation_time(start: Event | None) -> list[float]:
     return [time] if time else []
 
 
-def _end_event(attempt: history.Attempt) -> Event | None:
-    """Return the event that says best how the ranks ended: the supervisor's, else rank 0's."""
-    kinds = ("attempt_end", "restart", "end", "requeue", "fenced", "job_end")
-    return next((event for kind in kinds if (event := attempt.last(kind))), None)
-
-
-def _outcome(end: Event) -> Outcome:
-    if end.kind in ("requeue", "fenced"):
-        return "stopped" if end.kind == "requeue" else "fenced"
-    return _OUTCOMES.get(end.count("status"), "crashed") if "status" in end.fields else "crashed"
-
-
-def _add_slurm_times(attempt: Attempt, job: JobInfo, now: float) -> Attempt:
+def _add_slurm_times(attempt: TimedAttempt, job: JobInfo, now: float) -> TimedAttempt:
     """Return the newest attempt of a job with the times and the state that Slurm gives."""
     if attempt.name.endswith(".0") and job.started is not None:
         attempt = replace(attempt, begin=min(attempt.begin, job.started.timestamp()))
-    if job.phase == "running" and not attempt.last("requeue") and attempt.outcome == "silent":
-        return replace(attempt, end=max(attempt.end, now), outcome="running")
+    if attempt.outcome.kind is Kind.RUNNING:
+        return replace(attempt, end=max(attempt.end, now))
     return replace(attempt, end=max(attempt.end, job.ended.timestamp())) if job.ended is not None else attempt
 
 
-def _separate(attempts: list[Attempt]) -> list[Attempt]:
+def _separate(attempts: list[TimedAttempt]) -> list[TimedAttempt]:
     """Order the attempts by time, and cut each where the next begins."""
-    done: list[Attempt] = []
+    done: list[TimedAttempt] = []
     for attempt in sorted(attempts, key=lambda attempt: (attempt.begin, attempt.end)):
         begin = attempt.begin
         if done:
@@ -202,11 +176,11 @@ def _separate(attempts: list[Attempt]) -> list[Attempt]:
     return done
 
 
-def _allocation(attempt: Attempt) -> tuple[str, str]:
+def _allocation(attempt: TimedAttempt) -> tuple[str, str]:
     return attempt.job, attempt.name.partition(".")[0]
 
 
-def build_progress(attempt: history.Attempt) -> StepProgress | None:
+def build_progress(attempt: AttemptEvents) -> StepProgress | None:
     """Return the steps of an attempt; None if none are known."""
     stalls = tuple(map(_build_stall, attempt.all("checkpoint")))
     points = [(event.time, event.count("step")) for event in attempt.all("metrics")]
@@ -215,7 +189,7 @@ def build_progress(attempt: history.Attempt) -> StepProgress | None:
     return StepProgress(tuple(_drop_falling(first, sorted(points))), stalls) if first else None
 
 
-def _first_point(attempt: history.Attempt, *, has_points: bool) -> tuple[float, int] | None:
+def _first_point(attempt: AttemptEvents, *, has_points: bool) -> tuple[float, int] | None:
     """Return when the first step began, and how many were finished; old records have only the resume or the start."""
     loops = attempt.all("loop")
     event = loops[0] if loops else attempt.last("resume") or (attempt.last("start") if has_points else None)

@@ -16,17 +16,18 @@ from slurmddp.monitoring import status
 from slurmddp.monitoring.logs.tail import file_size, start_of_tail
 from slurmddp.monitoring.status import JobStatus
 from slurmddp.monitoring.status.job_status import json_value
-from slurmddp.report.attempts import Attempt
+from slurmddp.outcome import Kind, Outcome, Phase
+from slurmddp.report.attempts import TimedAttempt
 from slurmddp.report.downsample import read_events
 from slurmddp.report.goodput import Figures, compute_figures
 from slurmddp.report.timeline import Timeline, build_timeline
+from slurmddp.runs.facts import read_run
 from slurmddp.runs.files import TAIL_BYTES, open_or_empty
 from slurmddp.runs.history import Event, History
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target, find_all_jobs
 from slurmddp.runs.submissions import parse_time, submissions
 from slurmddp.slurm.job_info import JobInfo, JobRef
-from slurmddp.slurm.states import Phase
 from slurmddp.text import clean_line, mask_secrets
 
 WORKER: Final = "the bundled worker"
@@ -35,14 +36,6 @@ MOST_CAUSES: Final = 20
 """How many of the attempts that failed are diagnosed."""
 LAST_LINES: Final = 40
 """Of the rank that failed first."""
-_FAILED: Final = frozenset({"crashed", "failed", "silent"})
-_BY_OUTCOME: Final[Mapping[str, Phase]] = {
-    "done": "done",
-    "crashed": "failed",
-    "failed": "failed",
-    "fenced": "failed",
-    "cancelled": "cancelled",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +63,7 @@ class Report:
     """Why attempts failed, by their labels, as far as that is known."""
 
     @property
-    def attempts(self) -> tuple[Attempt, ...]:
+    def attempts(self) -> tuple[TimedAttempt, ...]:
         """Its attempts, the oldest first."""
         return self.timeline.attempts
 
@@ -82,12 +75,16 @@ class Report:
         return next(iter(active or ran or self.statuses[-1:]), None)
 
     @property
+    def outcome(self) -> Outcome:
+        """What the run has come to: its newest job, or its last attempt on this machine."""
+        if self.status:
+            return self.status.outcome
+        return self.attempts[-1].outcome if self.attempts else Outcome(kind=Kind.UNKNOWN)
+
+    @property
     def phase(self) -> Phase:
-        """The phase of the run: the one that Slurm says, else by the end of the last attempt."""
-        known = self.status.phase if self.status else "unknown"
-        if known != "unknown" or not self.attempts:
-            return known
-        return _BY_OUTCOME.get(self.attempts[-1].outcome, "unknown")
+        """Where in its life the run is."""
+        return self.outcome.kind.phase
 
 
 def collect_report(run: RunDir, environ: Mapping[str, str], *, now: float) -> Report:
@@ -114,7 +111,9 @@ def _read_last_lines(run: RunDir, found: Diagnosis) -> tuple[str, ...]:
 
 def _diagnose_attempts(run: RunDir, report: Report) -> Iterator[tuple[str, Diagnosis]]:
     """Yield why the last attempts that failed did so, from their own files."""
-    for attempt in [attempt for attempt in report.attempts if attempt.outcome in _FAILED][-MOST_CAUSES:]:
+    unclear = (Kind.REQUEUED, Kind.UNKNOWN)
+    wanted = [one for one in report.attempts if one.outcome.kind.failed or one.outcome.kind in unclear]
+    for attempt in wanted[-MOST_CAUSES:]:
         if attempt.name in run.attempts(attempt.job):
             events = [event for event in report.events if event.job == attempt.job]
             found = diagnose_attempt(run, attempt.job, attempt.name, events)
@@ -132,12 +131,14 @@ def _mask_secrets(found: Diagnosis) -> Diagnosis:
 
 def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) -> Report:
     sampled, jobs = read_events(run.events), find_all_jobs(run).jobs
-    history = History(sampled.events)
     numbers = {JobRef.parse(job).array_id for job in jobs}  # the job of a setting is an array of its sweep
     submitted = tuple(item for item in submissions(run.sweep or run) if item["job"] in numbers)
     statuses = tuple(status.query_jobs([Target(run, jobs)], environ, now=now)) if jobs else ()
+    history = History(tuple(sorted(sampled.events, key=lambda event: event.time)))
+    answers = {item.job_id: item.slurm for item in statuses if item.slurm}
+    silent = any(item.silence for item in statuses)
     timeline = build_timeline(
-        history,
+        read_run(run, answers, silent=silent, history=history),
         {item["job"]: time.timestamp() for item in submitted if (time := parse_time(item.get("time")))},
         known={job.job_id: _job_info(job) for job in statuses},
         now=now,
@@ -152,7 +153,7 @@ def _collect_undiagnosed(run: RunDir, environ: Mapping[str, str], now: float) ->
         statuses=statuses,
         command=_format_command(spec),
         settings=tuple(_list_settings(spec)),
-        events=tuple(sorted(history.events, key=lambda event: event.time)),
+        events=history.events,
         timeline=timeline,
         figures=compute_figures(timeline),
     )
@@ -213,6 +214,7 @@ def make_json(report: Report) -> dict[str, Any]:
     return {
         "run": report.run.path.name,
         "phase": report.phase,
+        "outcome": report.outcome.kind,
         "state": report.status.state if report.status else None,
         "jobs": [item["job"] for item in report.submissions],
         "begin": report.timeline.begin,
@@ -225,14 +227,14 @@ def make_json(report: Report) -> dict[str, Any]:
     }
 
 
-def _attempt_json(attempt: Attempt, cause: Diagnosis | None) -> dict[str, Any]:
+def _attempt_json(attempt: TimedAttempt, cause: Diagnosis | None) -> dict[str, Any]:
     return {
         "job": attempt.job,
         "attempt": attempt.name,
         "begin": attempt.begin,
         "end": attempt.end,
-        "outcome": attempt.outcome,
-        "reason": attempt.reason,
+        "outcome": attempt.outcome.kind,
+        "reason": attempt.outcome.reason,
         "cause": cause.cause if cause else None,
         "steps": {"first": attempt.progress.first, "last": attempt.progress.last, "kept": attempt.kept}
         if attempt.progress

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from slurmddp.report.attempts import Attempt
+from slurmddp.report.attempts import TimedAttempt
 from slurmddp.report.downsample import RATE, ValueCount, logged_values
 
 MOST_ODD: Final = 400
@@ -43,7 +43,7 @@ Curves = Mapping[str, Sequence[Line]]
 """By name, a line for each attempt, the oldest first; at least one."""
 
 
-def build_metric_curves(attempts: Sequence[Attempt]) -> Curves:
+def build_metric_curves(attempts: Sequence[TimedAttempt]) -> Curves:
     """Return the curves of the logged values and of the steps per second: loss and throughput first, then by name."""
     lines: dict[str, list[Line]] = {}
     for attempt in attempts:
@@ -56,7 +56,7 @@ def build_metric_curves(attempts: Sequence[Attempt]) -> Curves:
     return {name: lines[name] for name in sorted(lines, key=_sort_key)}
 
 
-def build_checkpoint_curves(attempts: Sequence[Attempt]) -> Curves:
+def build_checkpoint_curves(attempts: Sequence[TimedAttempt]) -> Curves:
     """Return how long each checkpoint held up the training, and how long it was written."""
     lines: dict[str, list[Line]] = {}
     for name in (HELD, WRITE):
@@ -70,7 +70,7 @@ def _sort_key(name: str) -> tuple[int, str]:
     return (_FIRST.index(name) if name in _FIRST else len(_FIRST), name)
 
 
-def _checkpoint_points(attempt: Attempt, name: str) -> list[Point]:
+def _checkpoint_points(attempt: TimedAttempt, name: str) -> list[Point]:
     found = ((event.count("step"), event.number(name)) for event in attempt.all("checkpoint"))
     return [(step, value) for step, value in found if value is not None]
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from slurmddp.report.attempts import ALLOCATED, Attempt, Kind
+from slurmddp.report.attempts import ALLOCATED, TimedAttempt, TimeKind
 from slurmddp.report.timeline import Timeline
 
 
@@ -20,7 +20,7 @@ class Figures:
     """From the first submission to the end, or until now."""
     allocated_s: float
     """The time in which a job of the run had its nodes."""
-    seconds: Mapping[Kind, float]
+    seconds: Mapping[TimeKind, float]
     """The time of each kind; the sum is `wall_s`."""
     goodput: float | None
     """Of the allocated time; None if the steps are not known."""
@@ -38,7 +38,7 @@ class Figures:
 
 def compute_figures(timeline: Timeline) -> Figures:
     """Return the numbers of a run."""
-    seconds: dict[Kind, float] = {}
+    seconds: dict[TimeKind, float] = {}
     for span in timeline.spans:
         seconds[span.kind] = seconds.get(span.kind, 0.0) + span.seconds
     wall_s = timeline.end - timeline.begin
@@ -75,7 +75,7 @@ def _count_distinct(ranges: Iterable[tuple[int, int]]) -> int:
     return count
 
 
-def _count_requeues(attempts: Iterable[Attempt]) -> int:
+def _count_requeues(attempts: Iterable[TimedAttempt]) -> int:
     """Return how often the jobs were requeued: by the supervisor's events, or by Slurm's count in the attempts' names.
 
     The supervisor has no event of a requeue that a user asked for; and after a requeue there may be no attempt yet.
@@ -89,5 +89,5 @@ def _count_requeues(attempts: Iterable[Attempt]) -> int:
     return (events | by_name).total()
 
 
-def _count_events(attempts: Iterable[Attempt], kind: str) -> int:
+def _count_events(attempts: Iterable[TimedAttempt], kind: str) -> int:
     return sum(len(attempt.all(kind)) for attempt in attempts)

@@ -26,24 +26,15 @@ _LONGEST: Final = 4000
 MOST_ATTEMPTS: Final = 200
 MOST_ROWS: Final = 300
 
-_PHASES: Final = {
-    "done": ("\N{CHECK MARK}", "finished"),
-    "running": ("\N{BLACK RIGHT-POINTING TRIANGLE}", "running"),
-    "queued": ("\N{HORIZONTAL ELLIPSIS}", "in the queue"),
-    "failed": ("\N{BALLOT X}", "failed"),
-    "cancelled": ("\N{BLACK SQUARE}", "cancelled"),
-    "unknown": ("?", "unknown"),
+_SIGNS: Final = {
+    "done": "\N{CHECK MARK}",
+    "running": "\N{BLACK RIGHT-POINTING TRIANGLE}",
+    "queued": "\N{HORIZONTAL ELLIPSIS}",
+    "failed": "\N{BALLOT X}",
+    "cancelled": "\N{BLACK SQUARE}",
+    "unknown": "?",
 }
-OUTCOMES: Final = {
-    "done": "finished",
-    "stopped": "stopped by a signal",
-    "crashed": "crashed",
-    "failed": "failed, not to be retried",
-    "fenced": "another attempt owned the run",
-    "cancelled": "cancelled",
-    "running": "running",
-    "silent": "ended without a record",
-}
+_CLASSES: Final = {"green": "good", "red": "bad"}
 
 
 def render_page(report: Report) -> bytes:
@@ -91,7 +82,7 @@ def _template_values(report: Report) -> dict[str, Any]:
     return {
         "report": report,
         "name": report.run.path.name,
-        "phase": _PHASES[report.phase],
+        "sign": _SIGNS[report.phase],
         "submission": last,
         "start": next((event for event in reversed(report.events) if event.kind == "start"), None),
         "zone": number_format.zone(report.written),
@@ -106,7 +97,7 @@ def _template_values(report: Report) -> dict[str, Any]:
             (attempt, svg.draw_attempt(timeline, attempt), attempt.last("start"))
             for attempt in report.attempts[-MOST_ATTEMPTS:]
         ],
-        "outcomes": OUTCOMES,
+        "classes": _CLASSES,
         "charts": svg.draw_charts(curves.build_metric_curves(attempts), attempts),
         "checkpoint_charts": svg.draw_charts(curves.build_checkpoint_curves(attempts), attempts),
         "styles": list(svg.line_styles(attempts).items()),

@@ -11,7 +11,7 @@ from typing import Final
 
 from slurmddp.monitoring.event_words import describe_event
 from slurmddp.report import number_format
-from slurmddp.report.attempts import Attempt, Kind, Span
+from slurmddp.report.attempts import Span, TimedAttempt, TimeKind
 from slurmddp.report.axis import Scale, time_ticks
 from slurmddp.report.curves import HELD, STEPS_PER_S, THROUGHPUT, WRITE, Curves, Line
 from slurmddp.report.timeline import Timeline
@@ -24,7 +24,7 @@ _EDGE: Final = 0.06
 STYLES: Final = 6
 """Styles of lines, each with a colour of its own, every second one dashed; one more is for all other lines."""
 
-KINDS: Final[dict[Kind, str]] = {
+KINDS: Final[dict[TimeKind, str]] = {
     "useful": "useful steps",
     "held": "held up by checkpoints",
     "startup": "startup",
@@ -103,12 +103,12 @@ def draw_run(timeline: Timeline) -> list[Mark]:
     return _draw_bar(timeline, timeline.spans, marks)
 
 
-def draw_attempt(timeline: Timeline, attempt: Attempt) -> list[Mark]:
+def draw_attempt(timeline: Timeline, attempt: TimedAttempt) -> list[Mark]:
     """Return one attempt and the time before it, at their place in the bar of the run."""
     return _draw_bar(timeline, (*attempt.before, *attempt.spans), list(_marks(timeline, attempt)))
 
 
-def draw_shares(seconds: Sequence[tuple[Kind, float]]) -> list[Mark]:
+def draw_shares(seconds: Sequence[tuple[TimeKind, float]]) -> list[Mark]:
     """Return the kinds of time next to each other, each as its share of the total."""
     total, at, pieces = sum(value for _, value in seconds), 0.0, []
     for kind, value in seconds:
@@ -125,14 +125,14 @@ def draw_time_axis(timeline: Timeline) -> tuple[Tick, ...]:
     return tuple(_tick(at / length if length else 0.0, format_duration(at)) for at in time_ticks(length))
 
 
-def draw_charts(curves: Curves, attempts: Sequence[Attempt]) -> list[Chart]:
+def draw_charts(curves: Curves, attempts: Sequence[TimedAttempt]) -> list[Chart]:
     """Return the curves as charts with one scale of steps for all."""
     steps = [step for lines in curves.values() for line in lines for step, _ in (*line.points, *line.odd)]
     looks = line_styles(attempts)
     return [_draw_chart(name, lines, Scale.over([0, *steps]), looks) for name, lines in curves.items()]
 
 
-def line_styles(attempts: Sequence[Attempt]) -> dict[str, tuple[int, int]]:
+def line_styles(attempts: Sequence[TimedAttempt]) -> dict[str, tuple[int, int]]:
     """Return the number and the style of each attempt's lines; only the newest have styles of their own."""
     newest = [attempt.label for attempt in attempts if attempt.progress][: -STYLES - 1 : -1]
     looks = {label: style for style, label in enumerate(newest)}
@@ -163,7 +163,7 @@ def _draw_bar(timeline: Timeline, spans: Sequence[Span], marks: Sequence[Mark]) 
     return [*pieces, *marks[:: -(-len(marks) // MOST_MARKS) or 1]]
 
 
-def _marks(timeline: Timeline, attempt: Attempt) -> Iterator[Mark]:
+def _marks(timeline: Timeline, attempt: TimedAttempt) -> Iterator[Mark]:
     for event in attempt.events:
         if event.kind in _MARKED:
             words = f"{describe_event(event)}, {number_format.clock(event.time)}"

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from slurmddp.report.attempts import Attempt, Span, StepProgress, build_attempts
-from slurmddp.runs.history import History
+from slurmddp.outcome import Kind
+from slurmddp.report.attempts import Span, StepProgress, TimedAttempt, build_attempts
+from slurmddp.runs.facts import Run
 from slurmddp.slurm.job_info import JobInfo, JobRef
 
 
@@ -14,7 +15,7 @@ class Timeline:
 
     begin: float
     end: float
-    attempts: tuple[Attempt, ...]
+    attempts: tuple[TimedAttempt, ...]
     after: tuple[Span, ...] = ()
     """The time since the last attempt."""
 
@@ -25,7 +26,7 @@ class Timeline:
 
 
 def build_timeline(
-    history: History,
+    run: Run,
     submitted: Mapping[str, float] | None = None,
     *,
     known: Mapping[str, JobInfo] | None = None,
@@ -33,7 +34,7 @@ def build_timeline(
 ) -> Timeline:
     """Return when what happened; `submitted` are the times of the jobs, `known` is what Slurm says of each."""
     times, known = submitted or {}, known or {}
-    attempts = _add_spans(build_attempts(history, known=known, now=now))
+    attempts = _add_spans(build_attempts(run, known=known, now=now))
     begin = min([*times.values(), *(attempt.begin for attempt in attempts)], default=now)
     attempts = _add_waits(attempts, times, begin)
     after = _wait_after(attempts, times, known, now)
@@ -41,7 +42,7 @@ def build_timeline(
     return Timeline(begin=begin, end=end, attempts=tuple(attempts), after=after)
 
 
-def _add_spans(attempts: Sequence[Attempt]) -> list[Attempt]:
+def _add_spans(attempts: Sequence[TimedAttempt]) -> list[TimedAttempt]:
     """Return the attempts with the steps that were kept, and how their time was spent."""
     is_measured = any(attempt.progress for attempt in attempts)
     done = []
@@ -55,14 +56,14 @@ def _add_spans(attempts: Sequence[Attempt]) -> list[Attempt]:
     return done[::-1]
 
 
-def _count_kept(attempt: Attempt, progress: StepProgress, resumed_at: float) -> int:
+def _count_kept(attempt: TimedAttempt, progress: StepProgress, resumed_at: float) -> int:
     """Return the step up to which an attempt's work was used; `resumed_at` is the lowest step that others began at."""
     if resumed_at < float("inf"):
         return int(max(progress.first, min(resumed_at, progress.last)))
-    return progress.last if attempt.outcome in ("running", "done") else progress.saved
+    return progress.last if attempt.outcome.kind in (Kind.RUNNING, Kind.DONE) else progress.saved
 
 
-def _attempt_spans(attempt: Attempt, *, is_measured: bool) -> Iterator[Span]:
+def _attempt_spans(attempt: TimedAttempt, *, is_measured: bool) -> Iterator[Span]:
     """Yield how an attempt's time was spent, in order; spans may be empty."""
     progress = attempt.progress
     if progress is None:
@@ -79,9 +80,9 @@ def _attempt_spans(attempt: Attempt, *, is_measured: bool) -> Iterator[Span]:
     yield Span("ending", lost_end, attempt.end)
 
 
-def _useful_and_lost_end(attempt: Attempt, progress: StepProgress) -> tuple[float, float]:
+def _useful_and_lost_end(attempt: TimedAttempt, progress: StepProgress) -> tuple[float, float]:
     """Return when an attempt's last useful step ended, and when it ended to do work that was lost."""
-    if attempt.outcome == "running":
+    if attempt.outcome.kind is Kind.RUNNING:
         return attempt.end, attempt.end
     stall_ends = (stall.end for stall in progress.stalls if stall.step <= attempt.kept)
     useful_end = max([progress.time_of(attempt.kept), *stall_ends])
@@ -118,7 +119,7 @@ def merge_spans(spans: Iterable[Span]) -> Iterator[Span]:
         yield last
 
 
-def _add_waits(attempts: list[Attempt], times: Mapping[str, float], begin: float) -> list[Attempt]:
+def _add_waits(attempts: list[TimedAttempt], times: Mapping[str, float], begin: float) -> list[TimedAttempt]:
     """Return the attempts with the time before each: without a submitted job, and then in the queue."""
     done = []
     for before, attempt in zip([None, *attempts], attempts, strict=False):
@@ -131,7 +132,7 @@ def _add_waits(attempts: list[Attempt], times: Mapping[str, float], begin: float
 
 
 def _wait_after(
-    attempts: list[Attempt], times: Mapping[str, float], known: Mapping[str, JobInfo], now: float
+    attempts: list[TimedAttempt], times: Mapping[str, float], known: Mapping[str, JobInfo], now: float
 ) -> tuple[Span, ...]:
     """Return the time since the last attempt, if a job is in the queue."""
     queued = [job for job, state in known.items() if state.phase == "queued"]

@@ -136,12 +136,20 @@ def parse_records(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
 
     When a cut-off record and a whole one share a line, the whole one is yielded.
     """
-    for line in lines:
-        record, behind = _parse(line), line.rfind(_HEAD)
-        if record is None and behind > 0:
-            record = _parse(line[behind:])
-        if isinstance(record, dict):
-            yield record
+    return (record for line in lines if (record := parse_record(line)[0]) is not None)
+
+
+def parse_record(line: bytes) -> tuple[dict[str, Any] | None, str]:
+    """Return the record of a line of JSON, None without one; and what is wrong with the line, empty for nothing."""
+    record = _parse(line)
+    if isinstance(record, dict):
+        return record, ""
+    if record is not None:
+        return None, "is no record"
+    behind = line.rfind(_HEAD)
+    whole = _parse(line[behind:]) if behind > 0 else None
+    cut_off = "is cut off" if line.strip() else ""
+    return (whole, "begins with a record that is cut off") if isinstance(whole, dict) else (None, cut_off)
 
 
 _HEAD = b'{"time": '

@@ -11,8 +11,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, Final, Self
 
-from slurmddp.exit_codes import DONE
-from slurmddp.runs.files import TAIL_BYTES, last_records, open_or_empty, parse_records, read_records
+from slurmddp.runs.files import TAIL_BYTES, last_records, open_or_empty, parse_record, parse_records
 from slurmddp.runs.layout import RunDir
 
 _WORDS: Final = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
@@ -81,7 +80,7 @@ class _Events:
 
 
 @dataclass(frozen=True)
-class Attempt(_Events):
+class AttemptEvents(_Events):
     """The events of one start of a job's ranks; at least one."""
 
     job: str
@@ -103,13 +102,16 @@ class Attempt(_Events):
 class History(_Events):
     """All events of a run, or its newest ones."""
 
+    damage: tuple[str, ...] = ()
+    """Lines that are no events, as in `events.jsonl: line 812 is cut off`."""
+
     @cached_property
-    def attempts(self) -> tuple[Attempt, ...]:
+    def attempts(self) -> tuple[AttemptEvents, ...]:
         """The starts of its ranks, by the time of their first event."""
         found: dict[tuple[str, str], list[Event]] = {}
         for event in filter(attrgetter("attempt"), self.events):  # the cancellation of a job before its start has none
             found.setdefault((event.job, event.attempt), []).append(event)
-        made = [Attempt(tuple(events), job, name) for (job, name), events in found.items()]
+        made = [AttemptEvents(tuple(events), job, name) for (job, name), events in found.items()]
         return tuple(sorted(made, key=lambda attempt: attempt.began))
 
     def of_job(self, job_id: str) -> "History":
@@ -123,7 +125,8 @@ class History(_Events):
 
 def read(run: RunDir) -> History:
     """Return all that a run has written down."""
-    return History(tuple(_to_events(read_records(run.events))))
+    with open_or_empty(run.events) as file:
+        return _to_history(run, enumerate(file, 1))
 
 
 def read_outline(run: RunDir) -> History:
@@ -132,18 +135,30 @@ def read_outline(run: RunDir) -> History:
     They make up nearly all of a long run's gigabytes, so most of their lines are not parsed.
     """
     with open_or_empty(run.events) as file:
-        return History(tuple(parse_events(_outline_lines(file))))
+        return _to_history(run, _outline_lines(enumerate(file, 1)))
 
 
-def _outline_lines(lines: Iterable[bytes]) -> Iterator[bytes]:
-    recent: deque[bytes] = deque(maxlen=_RECENT)
-    for line in lines:
-        if any(kind in line for kind in _FREQUENT):
-            recent.append(line)
+def _to_history(run: RunDir, lines: Iterable[tuple[int, bytes]]) -> History:
+    events, damage = list[Event](), list[str]()
+    for number, line in lines:
+        record, wrong = parse_record(line)
+        event = Event.parse(record) if record is not None else None
+        if event:
+            events.append(event)
+        if wrong := wrong or ("is no event" if record is not None and event is None else ""):
+            damage.append(f"{run.events.name}: line {number} {wrong}")
+    return History(tuple(events), tuple(damage))
+
+
+def _outline_lines(lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+    recent: deque[tuple[int, bytes]] = deque(maxlen=_RECENT)
+    for numbered in lines:
+        if any(kind in numbered[1] for kind in _FREQUENT):
+            recent.append(numbered)
             continue
         yield from recent
         recent.clear()
-        yield line
+        yield numbered
     yield from recent
 
 
@@ -176,8 +191,3 @@ def _is_number(value: object) -> bool:
 
 def _is_time(value: object) -> bool:
     return _is_number(value) and isinstance(value, int | float) and 0 <= value < _LAST_TIME
-
-
-def is_finished(run: RunDir) -> bool:
-    """Return whether the run's last job ended well, by the last event."""
-    return [record.get("status") for record in last_records(run.events)][-1:] == [DONE]

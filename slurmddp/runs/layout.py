@@ -15,7 +15,6 @@ from slurmddp.runs.files import write_whole
 
 MANIFEST = "manifest.json"
 """The file of a checkpoint that is written last: a checkpoint with it is whole."""
-_STEP = re.compile(r"step-[0-9]{9}")
 _RANK_MODEL = re.compile(r"rank-([0-9]+)\.pt\Z")
 
 
@@ -152,15 +151,6 @@ class RunDir(_Folder):
     def node_mark(self, job_id: str, attempt: str, node: int) -> Path:
         """Written by a node to check that the other nodes see it; removed after the check."""
         return self.attempt(job_id, attempt) / f"node-{node}.mark"
-
-    @property
-    def newest_checkpoint(self) -> Path | None:
-        """The whole checkpoint of the highest step; None without one, and when the folder cannot be read."""
-        with suppress(OSError):
-            folder = self.checkpoints
-            names = sorted(filter(_STEP.fullmatch, os.listdir(folder)), reverse=True)  # noqa: PTH208 - paths take longer
-            return next((folder / name for name in names if (folder / name / MANIFEST).is_file()), None)
-        return None
 
     def requeues(self, job_id: str) -> Path:
         """The requeues of that job by itself: a line each, with the newest checkpoint and the seconds it had run."""

@@ -3,9 +3,9 @@
 import glob
 import shlex
 
+from slurmddp.runs.checkpoints import ProgramCheckpoint, newest_checkpoint, newest_program_checkpoint
 from slurmddp.runs.history import read_newest
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.program_checkpoints import ProgramCheckpoint, newest_program_checkpoint
 from slurmddp.runs.submissions import settings_of, submissions
 
 
@@ -24,7 +24,7 @@ def find_state(run: RunDir) -> str:
 
     A program's own one is looked for by `--checkpoints`, else in the folder of SLURMDDP_CHECKPOINT_DIR.
     """
-    if checkpoint := run.newest_checkpoint:
+    if checkpoint := newest_checkpoint(run):
         return f"the checkpoint of step {int(checkpoint.name.partition('-')[2])}"
     started = read_newest(run).last("attempt_start")
     pattern = started.text("checkpoints") if started else ""

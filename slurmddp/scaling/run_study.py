@@ -35,8 +35,8 @@ def run_jobs(plan: Plan, *, together: bool, environ: Mapping[str, str], notice: 
     waiting = list(_submit_missing(plan.jobs, together=together, environ=environ, notice=notice))
     for job, job_id in waiting:
         ended = follow.wait_for_job(job.run, job_id, environ, notice=notice)
-        if ended.phase != "done":
-            notice(f"job {job_id} for {count(job.gpus, 'GPU')} ended as {ended.state}; its output is in {job.run.logs}")
+        if ended.meaning.wait_status:
+            notice(f"job {job_id} for {count(job.gpus, 'GPU')} ended as {ended.word}; its output is in {job.run.logs}")
     return [job for job in plan.jobs if not _timing(job)]
 
 

@@ -4,7 +4,8 @@ import re
 from datetime import datetime
 from typing import Final, Literal, NamedTuple, Self
 
-from slurmddp.slurm.states import Phase, has_ended, phase_of
+from slurmddp.outcome import Phase
+from slurmddp.slurm.states import has_ended, phase_of
 
 Source = Literal["squeue", "sacct", "scontrol", "files"]
 """Which program showed the job; `files` are the run's own."""

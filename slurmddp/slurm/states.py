@@ -1,72 +1,86 @@
 """The states of a job in Slurm, and what each means. Data, and the questions to it."""
 
 from collections.abc import Mapping
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
-Phase = Literal["queued", "running", "done", "failed", "cancelled", "unknown"]
+from slurmddp.outcome import Kind, Outcome, Phase
 
 
 class State(NamedTuple):
     """One of Slurm's states."""
 
-    phase: Phase
+    kind: Kind
     meaning: str = ""
     """In words, with `{job}` for the job's id; empty where the state's name says it."""
     holds_nodes: bool = False
     """Whether the job has its nodes and keeps them."""
 
+    @property
+    def phase(self) -> Phase:
+        """Where in its life the job is."""
+        return self.kind.phase
+
 
 _RELEASE: Final = "`scontrol release {job}` lets it go on"
 
 STATES: Final[Mapping[str, State]] = {
-    "PENDING": State("queued"),
-    "REQUEUED": State("queued", "it goes back into the queue"),
-    "EXPEDITING": State("queued", "it goes back into the queue, before all other jobs"),
-    "REQUEUE_FED": State("queued", "it goes back into the queue of its federation"),
-    "REQUEUE_HOLD": State("queued", f"it was put back into the queue and is held; {_RELEASE}"),
-    "SPECIAL_EXIT": State("queued", f"it was put back into the queue for somebody to look at, and is held; {_RELEASE}"),
-    "RESV_DEL_HOLD": State("queued", f"it is held, for its reservation was deleted; {_RELEASE} without it"),
-    "RUNNING": State("running", holds_nodes=True),
-    "CONFIGURING": State("running", "its nodes are being made ready", holds_nodes=True),
-    "RESIZING": State("running", "its number of nodes is being changed", holds_nodes=True),
-    "SIGNALING": State("running", "it is being sent a signal", holds_nodes=True),
+    "PENDING": State(Kind.PENDING),
+    "REQUEUED": State(Kind.PENDING, "it goes back into the queue"),
+    "EXPEDITING": State(Kind.PENDING, "it goes back into the queue, before all other jobs"),
+    "REQUEUE_FED": State(Kind.PENDING, "it goes back into the queue of its federation"),
+    "REQUEUE_HOLD": State(Kind.PENDING, f"it was put back into the queue and is held; {_RELEASE}"),
+    "SPECIAL_EXIT": State(
+        Kind.PENDING, f"it was put back into the queue for somebody to look at, and is held; {_RELEASE}"
+    ),
+    "RESV_DEL_HOLD": State(Kind.PENDING, f"it is held, for its reservation was deleted; {_RELEASE} without it"),
+    "RUNNING": State(Kind.RUNNING, holds_nodes=True),
+    "CONFIGURING": State(Kind.RUNNING, "its nodes are being made ready", holds_nodes=True),
+    "RESIZING": State(Kind.RUNNING, "its number of nodes is being changed", holds_nodes=True),
+    "SIGNALING": State(Kind.RUNNING, "it is being sent a signal", holds_nodes=True),
     "SUSPENDED": State(
-        "running",
+        Kind.RUNNING,
         "it stands still: Slurm has suspended it, and lets it go on by itself or by `scontrol resume {job}`",
         holds_nodes=True,
     ),
     "STOPPED": State(
-        "running",
+        Kind.RUNNING,
         "it stands still with its nodes: it was sent SIGSTOP, and `scancel -s CONT {job}` lets it go on",
         holds_nodes=True,
     ),
-    "POWER_UP_NODE": State("running", "its nodes are being started"),
-    "COMPLETING": State("running", "it leaves its nodes"),
-    "STAGE_OUT": State("running", "its files are being brought back from a burst buffer"),
-    "COMPLETED": State("done"),
-    "FAILED": State("failed", "its script ended with an error"),
-    "TIMEOUT": State("failed", "its time limit was reached"),
-    "NODE_FAIL": State("failed", "a node of it failed, and Slurm did not put it back into the queue"),
-    "OUT_OF_MEMORY": State("failed", "it took more memory than it may have"),
-    "BOOT_FAIL": State("failed", "a node of it did not start"),
-    "DEADLINE": State("failed", "its deadline has passed"),
-    "PREEMPTED": State("failed", "it had to leave for a more urgent job, and Slurm did not put it back into the queue"),
-    "LAUNCH_FAILED": State("failed", "a node failed to start it"),
-    "RECONFIG_FAIL": State("failed", "a node could not be set up for it"),
-    "CANCELLED": State("cancelled", "it was cancelled"),
-    "REVOKED": State("cancelled", "another cluster took it"),
+    "POWER_UP_NODE": State(Kind.RUNNING, "its nodes are being started"),
+    "COMPLETING": State(Kind.RUNNING, "it leaves its nodes"),
+    "STAGE_OUT": State(Kind.RUNNING, "its files are being brought back from a burst buffer"),
+    "COMPLETED": State(Kind.DONE),
+    "FAILED": State(Kind.FAILED, "its script ended with an error"),
+    "TIMEOUT": State(Kind.TIME_LIMIT, "its time limit was reached"),
+    "NODE_FAIL": State(Kind.NODE_LOST, "a node of it failed, and Slurm did not put it back into the queue"),
+    "OUT_OF_MEMORY": State(Kind.OUT_OF_MEMORY, "it took more memory than it may have"),
+    "BOOT_FAIL": State(Kind.NODE_LOST, "a node of it did not start"),
+    "DEADLINE": State(Kind.TIME_LIMIT, "its deadline has passed"),
+    "PREEMPTED": State(
+        Kind.STOPPED, "it had to leave for a more urgent job, and Slurm did not put it back into the queue"
+    ),
+    "LAUNCH_FAILED": State(Kind.NODE_LOST, "a node failed to start it"),
+    "RECONFIG_FAIL": State(Kind.NODE_LOST, "a node could not be set up for it"),
+    "CANCELLED": State(Kind.CANCELLED, "it was cancelled"),
+    "REVOKED": State(Kind.CANCELLED, "another cluster took it"),
 }
 """Every state and flag that squeue(1) and sacct(1) show of a job, 22.05 to 25.11."""
 
 UNKNOWN: Final = "UNKNOWN"
 """The state of a job of which no program tells one."""
 
-_NOT_LISTED: Final = State("unknown")
+_NOT_LISTED: Final = State(Kind.UNKNOWN)
 
 
 def find_state(word: str) -> State:
     """Return what is known of a state; its phase is `unknown` for any other word."""
     return STATES.get(word, _NOT_LISTED)
+
+
+def outcome_of(state: str) -> Outcome:
+    """Return what a job in this state has come to, as far as the state alone tells."""
+    return Outcome(kind=find_state(state).kind, state=state)
 
 
 def phase_of(state: str) -> Phase:

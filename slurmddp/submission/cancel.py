@@ -13,7 +13,7 @@ from slurmddp.monitoring.status import JobStatus, query_jobs
 from slurmddp.monitoring.status.job_identity import task_indices
 from slurmddp.runs import events
 from slurmddp.runs.events import Author, Cancel
-from slurmddp.runs.history import is_finished
+from slurmddp.runs.facts import is_finished
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target, tasks
 from slurmddp.slurm import client, environment, queries

@@ -18,7 +18,7 @@ from slurmddp.config import resolve
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
-from slurmddp.runs.history import is_finished
+from slurmddp.runs.facts import is_finished
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import hold_submission
 from slurmddp.runs.resume import find_state

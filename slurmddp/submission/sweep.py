@@ -12,7 +12,7 @@ from slurmddp.config.job_array import Array, Task, folder_name
 from slurmddp.config.job_files import read_job_file
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.runs.history import is_finished
+from slurmddp.runs.facts import is_finished
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import hold_submission
 from slurmddp.runs.submissions import settings_of, submissions

@@ -1,4 +1,4 @@
-"""Reads the result of each setting of a sweep: the last metrics of its run, or its last line. Slurm is not asked."""
+"""Reads the result of each setting of a sweep: its last metrics or its last line, and how its last job ended."""
 
 import math
 from collections.abc import Mapping
@@ -9,9 +9,11 @@ from typing import Final
 from slurmddp.config.job_array import folder_name
 from slurmddp.config.option_types import unknown
 from slurmddp.errors import UsageError
-from slurmddp.exit_codes import DONE, FAILED
 from slurmddp.monitoring.logs.merge import last_lines_of_settings
+from slurmddp.monitoring.status import query_jobs
+from slurmddp.outcome import Kind, Outcome
 from slurmddp.runs import history, lookup
+from slurmddp.runs.facts import read_job
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.registry import hint_elsewhere
 from slurmddp.runs.submissions import settings_of, submissions, submitted_at
@@ -28,9 +30,8 @@ class Result:
 
     values: Mapping[str, str]
     run: RunDir
-    done: bool
-    failed: bool
-    """Whether its last attempt failed for a reason that a new attempt would meet again."""
+    outcome: Outcome
+    """What its last job has come to."""
     step: int
     total: int
     metrics: Mapping[str, float]
@@ -58,9 +59,19 @@ def settings(run: RunDir) -> list[Mapping[str, str]]:
     return list({folder_name(values): values for record in submissions(run) for values in settings_of(record)}.values())
 
 
-def results(run: RunDir) -> list[Result]:
-    """Return the result of each setting, in the order of submission."""
-    return [_read_result(RunDir(run.path / folder_name(values)), values) for values in settings(run)]
+def results(run: RunDir, environ: Mapping[str, str]) -> list[Result]:
+    """Return the result of each setting, in the order of submission; Slurm is asked of those that may still run."""
+    outcomes = _find_outcomes(run, environ)
+    found = ((RunDir(run.path / folder_name(values)), values) for values in settings(run))
+    return [_read_result(task, values, outcomes.get(task, Outcome(kind=Kind.UNKNOWN))) for task, values in found]
+
+
+def _find_outcomes(run: RunDir, environ: Mapping[str, str]) -> dict[RunDir, Outcome]:
+    parts = [part for part in lookup.settings(lookup.find_all_jobs(run)) if part.run]
+    recorded = {part: read_job(part.run, part.jobs[-1], silent=True).outcome for part in parts if part.run}
+    open_parts = [part for part, outcome in recorded.items() if not outcome.final]
+    known = {status.run: status.outcome for status in query_jobs(open_parts, environ)}
+    return {part.run: known.get(part.run, outcome) for part, outcome in recorded.items() if part.run}
 
 
 def last_printed(run: RunDir) -> dict[RunDir, str]:
@@ -84,7 +95,9 @@ def ranked(found: list[Result], by: str, *, highest: bool) -> list[Result]:
         return found
     if by not in names:
         raise unknown(by, names, "--by", what="metric")
-    return sorted(found, key=lambda one: (not one.done, *_sort_key(one.metrics.get(by), highest=highest)))
+    return sorted(
+        found, key=lambda one: (one.outcome.kind is not Kind.DONE, *_sort_key(one.metrics.get(by), highest=highest))
+    )
 
 
 def _sort_key(value: float | None, *, highest: bool) -> tuple[int, float]:
@@ -93,17 +106,15 @@ def _sort_key(value: float | None, *, highest: bool) -> tuple[int, float]:
     return (1, 0.0) if math.isnan(value) else (0, -value if highest else value)
 
 
-def _read_result(run: RunDir, values: Mapping[str, str]) -> Result:
+def _read_result(run: RunDir, values: Mapping[str, str], outcome: Outcome) -> Result:
     newest = history.read_newest(run)
     last, saved = newest.last("metrics"), newest.last("checkpoint")
     logged = last.fields.get("values") if last else None
     numbers = {name: history.number(value) for name, value in logged.items()} if isinstance(logged, dict) else {}
-    status = newest.events[-1].number("status") if newest.events else None
     return Result(
         values=values,
         run=run,
-        done=status == DONE,
-        failed=status == FAILED,
+        outcome=outcome,
         step=max((event.count("step") for event in (last, saved) if event), default=0),
         total=last.count("total") if last else 0,
         metrics={name: value for name, value in numbers.items() if value is not None},

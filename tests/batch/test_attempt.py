@@ -10,6 +10,7 @@ from slurmddp import variables
 from slurmddp.batch import attempt
 from slurmddp.batch.attempt import Job
 from slurmddp.batch.ports import choose_ports, is_port_free
+from slurmddp.runs.checkpoints import read_progress_mark
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
 
@@ -178,19 +179,19 @@ def test_a_later_job_of_a_chain_resumes(tmp_path):
 
 def test_a_checkpoint_of_the_program_counts_as_progress_each_time_it_is_written(tmp_path):
     run, pattern = RunDir(tmp_path), str(tmp_path / "my out" / "*.pt")
-    assert attempt.newest_checkpoint(run, pattern) == "none"
+    assert read_progress_mark(run, pattern) == "none"
     save(tmp_path / "my out" / "ckpt.pt", 0)
-    first = attempt.newest_checkpoint(run, pattern)
+    first = read_progress_mark(run, pattern)
     assert first == f"{tmp_path}/my out/ckpt.pt of 1970-01-01T00:00:00Z"
     save(tmp_path / "my out" / "ckpt.pt", 60)
-    assert attempt.newest_checkpoint(run, pattern) == f"{tmp_path}/my out/ckpt.pt of 1970-01-01T00:01:00Z"
+    assert read_progress_mark(run, pattern) == f"{tmp_path}/my out/ckpt.pt of 1970-01-01T00:01:00Z"
 
 
 def test_the_newest_checkpoint_is_the_highest_step_that_is_whole(tmp_path):
     run = RunDir(tmp_path)
-    assert attempt.newest_checkpoint(run) == "none"
+    assert read_progress_mark(run) == "none"
     for name in ("step-000000009", "step-000000100", ".step-000000999", "broken-step-000000500", "step-1"):
         (run.checkpoints / name).mkdir(parents=True)
         (run.checkpoints / name / "manifest.json").touch()
     (run.checkpoints / "step-000000200").mkdir()
-    assert attempt.newest_checkpoint(run) == "step-000000100"
+    assert read_progress_mark(run) == "step-000000100"

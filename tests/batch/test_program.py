@@ -212,7 +212,7 @@ def test_of_the_package_it_loads_the_values_at_the_bottom_alone():
     code = "import sys; import slurmddp.batch.__main__; print(*sorted(sys.modules), sep='\\n')"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     rooms = {name.split(".")[1] for name in done.stdout.splitlines() if name.startswith("slurmddp.")}
-    assert rooms <= {"batch", "errors", "exit_codes", "runs", "slurm", "text", "variables", "version"}
+    assert rooms <= {"batch", "errors", "exit_codes", "outcome", "runs", "slurm", "text", "variables", "version"}
 
 
 def test_the_names_of_a_jobs_variables_are_no_options():

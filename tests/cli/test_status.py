@@ -13,9 +13,11 @@ from slurmddp.cli import status as command
 from slurmddp.cli.status_format import format_job, format_jobs
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.status import JobStatus, Progress
+from slurmddp.outcome import Kind, Outcome
 from slurmddp.runs import registry
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.client import NO_CLUSTER
+from slurmddp.slurm.states import outcome_of
 
 NOON = datetime(2026, 1, 2, 12, 0, tzinfo=UTC)
 PROGRESS = Progress(
@@ -25,7 +27,7 @@ PROGRESS = Progress(
 
 
 def job(job_id="17", state="RUNNING", **fields):
-    return JobStatus(**{"job_id": job_id, "run": None, "name": "mnist", "state": state, **fields})
+    return JobStatus(**{"job_id": job_id, "run": None, "name": "mnist", "outcome": outcome_of(state), **fields})
 
 
 RUNNING = job(
@@ -36,7 +38,10 @@ WAITING = job(
     "18_[1-3]", "PENDING", reason="Priority", meaning="others come first; wait", expected_start=NOON, elapsed_s=0
 )
 FAILED = job(
-    "19", "FAILED", name="x" * 70, meaning="rank 0 on n1: \x1b[31mValueError\n" + "y" * 100, exit_status="77:0"
+    "19",
+    name="x" * 70,
+    meaning="rank 0 on n1: \x1b[31mValueError\n" + "y" * 100,
+    outcome=Outcome(kind=Kind.FAILED, status=77, state="FAILED"),
 )
 
 

@@ -319,6 +319,7 @@ def test_a_record_that_is_torn_is_none_and_the_rank_is_told_by_its_output(record
 def test_a_torn_record_of_rank_0_is_no_success(recorded):
     run, job_id = recorded("caught")
     run.rank_record(job_id, "0.0", 0).write_text("0 do")
+    run.events.unlink()
     assert diagnose(run, job_id, NO_SLURM).cause != "none"
 
 

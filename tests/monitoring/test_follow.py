@@ -93,7 +93,7 @@ def test_what_was_there_before_can_be_skipped_and_the_end_is_known_all_the_same(
     run.batch_log("7").write_text(LAST)
     end(run, 0)
     assert output.skip_existing(["0.0"]) == {log: 4, run.batch_log("7"): len(LAST)}
-    assert output.status == 0 and shown(output) == []
+    assert output.has_recorded_end and shown(output) == []
     with log.open("ab") as file:
         file.write(b" and half\n")
     assert shown(output) == ["half and half"]
@@ -125,21 +125,21 @@ def test_files_that_have_not_grown_are_not_opened(run, monkeypatch):
     assert shown(output) == []
 
 
-def test_the_supervisors_events_tell_the_status(run):
+def test_the_supervisors_events_tell_the_end(run):
     output = follow.Output(run, "7")
-    assert output.status is None and not output.is_change_expected
+    assert not output.has_recorded_end and not output.is_change_expected
     end(run, 0, job="8")
     list(output.new_lines())
-    assert output.status is None and not output.is_change_expected
+    assert not output.has_recorded_end and not output.is_change_expected
     end(run, 76, "attempt_end")
     list(output.new_lines())
-    assert output.status == 76 and output.is_change_expected
+    assert output.has_recorded_end and output.is_change_expected
     append_record(run.events, {**HEAD, "event": "attempt_start", "attempt": "1.1", "nodes": "n1", "log_offset": 0})
     list(output.new_lines())
-    assert output.status is None
+    assert not output.has_recorded_end
     append_record(run.events, {**HEAD, "event": "fenced", "attempt": "1.1", "reason": "why"})
     list(output.new_lines())
-    assert output.status == 78
+    assert output.has_recorded_end
 
 
 def test_of_many_events_only_the_newest_and_those_that_are_added_are_read(run, monkeypatch):
@@ -151,16 +151,16 @@ def test_of_many_events_only_the_newest_and_those_that_are_added_are_read(run, m
     monkeypatch.setattr(tail.GrowingFile, "_read", lambda file, limit: read.append(whole(file, limit)) or read[-1])
     output = follow.Output(run, "7")
     list(output.new_lines())
-    assert output.status == 77 and 0 < sum(map(len, read)) < size / 50
+    assert 0 < sum(map(len, read)) < size / 50
     read.clear()
     end(run, 0)
     list(output.new_lines())
-    assert output.status == 0 and sum(map(len, read)) == run.events.stat().st_size - size
+    assert sum(map(len, read)) == run.events.stat().st_size - size
 
 
-def test_a_set_up_that_failed_tells_the_status(run):
+def test_a_set_up_that_failed_is_an_end(run):
     run.batch_record("7").write_text("127 set-up failed with status 127: module load nothing\n")
-    assert follow.Output(run, "7").status == 127
+    assert follow.Output(run, "7").has_recorded_end
 
 
 def test_a_progress_bar_s_returns_end_lines_too(run):
@@ -254,7 +254,7 @@ def test_a_run_on_this_machine_is_followed_without_slurm(run, monkeypatch):
         run.rank_record(job, "0.0", 0).write_text("0 done\n")
 
     run.rank_log(job, "0.0", 0).write_text("trains\n")
-    assert follow.wait_for_job(run, job, {}, show=show, notice=lambda _: None).state == "COMPLETED"
+    assert follow.wait_for_job(run, job, {}, show=show, notice=lambda _: None).word == "COMPLETED"
     assert shown == ["trains"]
     run.rank_record(job, "0.0", 0).unlink()
     with pytest.raises(ClusterError, match=f"this machine no longer runs {job}, and"):
@@ -266,7 +266,7 @@ def test_a_job_that_was_done_within_its_grace_time_has_succeeded(run, quick, sta
     end(run, status)
     quick("RUNNING", "PREEMPTED")
     said = []
-    assert follow.wait_for_job(run, "7", {}, notice=said.append).state == state
+    assert follow.wait_for_job(run, "7", {}, notice=said.append).word == state
     assert said[-1] == f"job 7 is {state}"
 
 
@@ -278,7 +278,7 @@ def test_the_end_of_an_attempt_makes_the_next_question_soon_but_silence_does_not
         return "RUNNING"
 
     controller = quick("RUNNING", speak, "RUNNING", "FAILED")
-    assert follow.wait_for_job(run, "7", {}, notice=lambda _: None).state == "FAILED"
+    assert follow.wait_for_job(run, "7", {}, notice=lambda _: None).word == "CRASHED"
     silent, *soon = controller.pauses_s
     assert silent >= 0.4
     assert max(soon) < 0.35
@@ -319,9 +319,9 @@ def test_a_job_that_the_controller_forgot_ended_as_its_events_tell(run, monkeypa
     run.batch_log("7").write_text(LAST)
     end(run, status)
     shown, noticed = [], []
-    assert follow.wait_for_job(run, "7", {}, show=shown.append, notice=noticed.append).state == state
+    assert follow.wait_for_job(run, "7", {}, show=shown.append, notice=noticed.append).word == state
     assert shown == [LAST.rstrip("\n")]
-    assert noticed == ["job 7 is UNKNOWN"]
+    assert noticed == [f"job 7 is {state}"]
 
 
 def test_output_goes_on_while_the_controller_does_not_answer(run, monkeypatch):
@@ -343,7 +343,7 @@ def test_output_goes_on_while_the_controller_does_not_answer(run, monkeypatch):
 
     monkeypatch.setattr(queries, "job", job)
     said = []
-    assert follow.wait_for_job(run, "7", {}, show=said.append, notice=said.append).state == "COMPLETED"
+    assert follow.wait_for_job(run, "7", {}, show=said.append, notice=said.append).word == "COMPLETED"
     silent = "Slurm does not say in which state job 7 is: squeue: no answer; it is asked again"
     assert said == ["job 7 is RUNNING", "1", silent, "2", "3", "4", "job 7 is COMPLETED"]
 
@@ -358,7 +358,7 @@ def test_output_goes_on_while_a_question_hangs(run, quick, monkeypatch):
         return "COMPLETED" if seen.wait(60) else "FAILED"
 
     quick(hang)
-    assert follow.wait_for_job(run, "7", {}, show=lambda _: seen.set(), notice=lambda _: None).state == "COMPLETED"
+    assert follow.wait_for_job(run, "7", {}, show=lambda _: seen.set(), notice=lambda _: None).word == "COMPLETED"
 
 
 def test_a_controller_that_does_not_answer_ends_the_wait_after_a_while(run, monkeypatch):

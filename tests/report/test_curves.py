@@ -2,15 +2,16 @@
 
 import math
 
+from timelines import build
+
 from slurmddp.report import curves
 from slurmddp.report.curves import MOST_ODD, build_checkpoint_curves, build_metric_curves
 from slurmddp.report.downsample import downsample_events
-from slurmddp.report.timeline import build_timeline
 from slurmddp.runs.history import History
 
 
 def attempts(story):
-    return build_timeline(History(downsample_events(story.history.events, 1).events), now=999).attempts
+    return build(History(downsample_events(story.history.events, 1).events), now=999).attempts
 
 
 def test_every_name_has_a_line_an_attempt_and_loss_comes_first(story):

@@ -15,7 +15,7 @@ from slurmddp.diagnose import Diagnosis, Line
 from slurmddp.monitoring import status
 from slurmddp.monitoring.event_words import describe_event
 from slurmddp.report.collect import collect_report, make_json
-from slurmddp.report.html import OUTCOMES, render_page
+from slurmddp.report.html import render_page
 from slurmddp.runs.history import Event
 from slurmddp.runs.layout import RunDir
 
@@ -295,8 +295,7 @@ def test_a_long_text_is_cut(run):
     assert len(of(run)) < 200_000
 
 
-def test_every_outcome_and_event_has_words():
-    assert set(OUTCOMES) == {"done", "stopped", "crashed", "failed", "fenced", "cancelled", "running", "silent"}
+def test_an_event_has_words():
     assert describe_event(Event(0, "metrics", "7", "0.0", 0, "n1", {})) == ""
     assert (
         describe_event(Event(0, "requeue", "7", "0.0", None, "n1", {"reason": "preempted"}))

@@ -5,9 +5,9 @@ from datetime import datetime
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from timelines import build
 
 from slurmddp.report.goodput import compute_figures
-from slurmddp.report.timeline import build_timeline
 from slurmddp.runs.history import Event, History
 from slurmddp.slurm.job_info import JobInfo
 
@@ -38,11 +38,11 @@ def started(story, *starts):
 def test_a_run_without_trouble(story):
     story.at(20, "start", world_size=4).at(30, "loop", step=0, total=100)
     story.save(62, 50, held_s=2).save(94, 100, held_s=1, write_s=3).at(96, "end", status=0, reason="done")
-    found = build_timeline(started(story, begins(10.0)), submitted(j7=0), now=999)
+    found = build(started(story, begins(10.0)), submitted(j7=0), now=999)
     assert compute_figures(found).seconds == spent(found) == {
         "queued": 10, "startup": 20, "useful": 58, "held": 3, "ending": 5
     }  # fmt: skip
-    assert (found.begin, found.end, found.attempts[0].outcome) == (0, 96, "done")
+    assert (found.begin, found.end, found.attempts[0].outcome.kind) == (0, 96, "done")
     figure = compute_figures(found)
     assert (figure.wall_s, figure.allocated_s) == (96, 86)
     assert (figure.goodput, figure.goodput_wall) == (58 / 86, 58 / 96)
@@ -52,7 +52,7 @@ def test_a_run_without_trouble(story):
 def test_set_up_belongs_to_the_attempt_and_a_restart_has_none(story):
     crashed_once(story).save(152, 100).at(153, "end", status=0, reason="done")
     starts = begins(9.0, allocated=4.0), begins(60.0, attempt="0.1", allocated=4.0)
-    first, second = build_timeline(started(story, *starts), submitted(j7=0), now=999).attempts
+    first, second = build(started(story, *starts), submitted(j7=0), now=999).attempts
     assert (first.begin, second.begin) == (4.0, 60.0)
 
 
@@ -64,9 +64,9 @@ def crashed_once(story):
 
 def test_what_a_crash_loses_is_lost_and_done_again(story):
     crashed_once(story).save(152, 100).at(153, "end", status=0, reason="done")
-    found = build_timeline(started(story, begins(0.0), begins(60.0, attempt="0.1")), submitted(j7=0), now=999)
+    found = build(started(story, begins(0.0), begins(60.0, attempt="0.1")), submitted(j7=0), now=999)
     first, second = found.attempts
-    assert (first.outcome, first.kept, first.progress.last) == ("crashed", 20, 30)
+    assert (first.outcome.kind, first.kept, first.progress.last) == ("crashed", 20, 30)
     assert [(span.kind, span.begin, span.end) for span in first.spans] == [
         ("startup", 0, 20), ("useful", 20, 40), ("lost", 40, 60)
     ]  # fmt: skip
@@ -81,16 +81,16 @@ def test_what_a_crash_loses_is_lost_and_done_again(story):
 def test_of_a_run_that_failed_its_last_checkpoint_counts(story):
     crashed_once(story).save(112, 60).at(130, "metrics", step=80, total=100, values={})
     story.at(140, "end", status=77, reason="rank 0: ValueError")
-    found = build_timeline(started(story, begins(0.0)), submitted(j7=0), now=999)
-    assert (found.attempts[-1].outcome, found.attempts[-1].kept) == ("failed", 60)
+    found = build(started(story, begins(0.0)), submitted(j7=0), now=999)
+    assert (found.attempts[-1].outcome.kind, found.attempts[-1].kept) == ("failed", 60)
     assert found.attempts[-1].spans[-1].kind == "lost" and found.attempts[-1].spans[-1].seconds == 28
     assert compute_figures(found).steps_kept == 60
 
 
 def test_of_a_run_that_goes_on_everything_counts_so_far(story):
     crashed_once(story).at(130, "metrics", step=80, total=100, values={})
-    found = build_timeline(started(story, begins(0.0)), submitted(j7=0), known=known_as("RUNNING"), now=150)
-    assert (found.attempts[-1].outcome, found.end) == ("running", 150)
+    found = build(started(story, begins(0.0)), submitted(j7=0), known=known_as("RUNNING"), now=150)
+    assert (found.attempts[-1].outcome.kind, found.end) == ("running", 150)
     assert found.attempts[-1].spans[-1].kind == "useful" and found.attempts[-1].spans[-1].end == 150
 
 
@@ -102,7 +102,7 @@ def stopped(story):
 def test_a_requeue_waits_in_the_queue(story):
     stopped(story).on("7", "1.0").at(80, "start").at(85, "loop", step=20, total=100).save(165, 100)
     story.at(166, "end", status=0, reason="done")
-    found = build_timeline(started(story, begins(0.0), begins(70.0, attempt="1.0")), submitted(j7=0), now=999)
+    found = build(started(story, begins(0.0), begins(70.0, attempt="1.0")), submitted(j7=0), now=999)
     assert [(span.kind, span.seconds) for span in found.attempts[0].spans] == [
         ("startup", 20), ("useful", 20), ("ending", 2)
     ]  # fmt: skip
@@ -112,7 +112,7 @@ def test_a_requeue_waits_in_the_queue(story):
 
 def test_a_job_that_waits_for_its_next_start_is_in_the_queue_until_now(story):
     stopped(story)
-    found = build_timeline(started(story, begins(0.0)), submitted(j7=0), known=known_as("PENDING"), now=100)
+    found = build(started(story, begins(0.0)), submitted(j7=0), known=known_as("PENDING"), now=100)
     assert [(span.kind, span.begin, span.end) for span in found.after] == [("queued", 42, 100)]
     assert found.end == 100 == compute_figures(found).wall_s
 
@@ -121,21 +121,21 @@ def test_between_two_jobs_there_is_no_job_until_the_second_is_submitted(story):
     stopped(story).events.pop()
     story.on("8", "0.0").at(200, "start").at(210, "loop", step=20, total=100).save(290, 100)
     story.at(290, "end", status=0)
-    found = build_timeline(started(story, begins(0.0), begins(190.0, job="8")), submitted(j7=0, j8=100), now=999)
+    found = build(started(story, begins(0.0), begins(190.0, job="8")), submitted(j7=0, j8=100), now=999)
     assert [(span.kind, span.seconds) for span in found.attempts[1].before] == [("absent", 59), ("queued", 90)]
 
 
 def test_a_chained_job_was_in_the_queue_all_along(story):
     stopped(story).events.pop()
     story.on("8", "0.0").at(60, "start").at(61, "end", status=0)
-    found = build_timeline(started(story, begins(0.0), begins(50.0, job="8")), submitted(j7=0, j8=1), now=999)
+    found = build(started(story, begins(0.0), begins(50.0, job="8")), submitted(j7=0, j8=1), now=999)
     assert [(span.kind, span.seconds) for span in found.attempts[1].before] == [("queued", 9)]
 
 
 def test_a_run_that_was_started_over_keeps_nothing_of_before(story):
     stopped(story).events.pop()
     story.on("8", "0.0").at(60, "start").at(70, "loop", step=0, total=50).save(120, 50).at(120, "end", status=0)
-    found = build_timeline(started(story, begins(0.0), begins(50.0, job="8")), submitted(j7=0, j8=41), now=999)
+    found = build(started(story, begins(0.0), begins(50.0, job="8")), submitted(j7=0, j8=41), now=999)
     assert [attempt.kept for attempt in found.attempts] == [0, 50]
     assert compute_figures(found).seconds["lost"] == 20 and compute_figures(found).steps_repeated == 20
 
@@ -144,14 +144,14 @@ def test_an_attempt_that_goes_on_alone_ends_where_the_next_begins(story):
     story.at(10, "start").at(20, "loop", step=0, total=100).save(40, 20)
     story.at(300, "metrics", step=99, total=100, values={})
     story.on("7", "1.0").at(120, "start").at(130, "loop", step=20, total=100).save(210, 100).at(210, "end", status=0)
-    found = build_timeline(started(story, begins(0.0), begins(100.0, attempt="1.0")), submitted(j7=0), now=999)
+    found = build(started(story, begins(0.0), begins(100.0, attempt="1.0")), submitted(j7=0), now=999)
     assert (found.attempts[0].end, found.attempts[1].begin, found.end) == (100, 100, 210)
     assert compute_figures(found).wall_s == sum(compute_figures(found).seconds.values()) == 210
 
 
 def test_a_program_that_tells_no_steps_has_no_goodput(story):
     story.at(10, "start").at(100, "end", status=0, reason="done")
-    found = build_timeline(started(story, begins(4.0)), submitted(j7=0), now=999)
+    found = build(started(story, begins(4.0)), submitted(j7=0), now=999)
     assert compute_figures(found).seconds == {"queued": 4, "startup": 6, "unmeasured": 90}
     assert (compute_figures(found).goodput, compute_figures(found).goodput_wall) == (None, None)
 
@@ -159,28 +159,33 @@ def test_a_program_that_tells_no_steps_has_no_goodput(story):
 def test_an_attempt_that_never_came_to_its_first_step_was_all_startup(story):
     story.at(10, "start").at(15, "restart", status=76, reason="rank 1: lost")
     story.on("7", "0.1").at(20, "start").at(25, "loop", step=0, total=10).save(35, 10).at(35, "end", status=0)
-    found = build_timeline(started(story, begins(0.0)), submitted(j7=0), now=999)
+    found = build(started(story, begins(0.0)), submitted(j7=0), now=999)
     assert compute_figures(found).seconds == {"startup": 25, "useful": 10}
 
 
 def test_old_records_tell_the_first_step_by_the_checkpoint_or_the_meeting(story):
     story.at(10, "start").save(30, 20).at(31, "end", status=75, reason="told").at(31, "requeue", reason="told")
     story.on("7", "1.0").at(60, "start").at(65, "resume", step=20).save(85, 40).at(85, "end", status=0)
-    found = build_timeline(started(story, begins(0.0), begins(50.0, attempt="1.0")), submitted(j7=0), now=999)
+    found = build(started(story, begins(0.0), begins(50.0, attempt="1.0")), submitted(j7=0), now=999)
     assert [attempt.progress.began for attempt in found.attempts] == [10, 65]
 
 
 def test_slurm_tells_when_the_last_start_got_its_nodes_and_when_it_ended(story):
     story.at(10, "start").at(20, "loop", step=0, total=100).save(40, 20)
     known = known_as("FAILED", started=3.0, ended=70.0)
-    found = build_timeline(started(story, begins(8.0)), submitted(j7=0), known=known, now=999)
-    assert (found.attempts[0].begin, found.attempts[0].end, found.attempts[0].outcome) == (3, 70, "silent")
+    found = build(started(story, begins(8.0)), submitted(j7=0), known=known, now=999)
+    assert (found.attempts[0].begin, found.attempts[0].end, found.attempts[0].outcome.kind) == (3, 70, "failed")
 
 
 def test_a_start_of_which_only_the_supervisor_has_told(story):
     story.at(9, "attempt_end", status=77, reason="no such file").at(9, "job_end", status=77, reason="no such file")
-    (attempt,) = build_timeline(started(story, begins(5.0)), submitted(j7=0), now=999).attempts
-    assert (attempt.hosts, attempt.outcome, attempt.reason, attempt.end) == ("n[1-2]", "failed", "no such file", 9)
+    (attempt,) = build(started(story, begins(5.0)), submitted(j7=0), now=999).attempts
+    assert (attempt.hosts, attempt.outcome.kind, attempt.outcome.reason, attempt.end) == (
+        "n[1-2]",
+        "failed",
+        "no such file",
+        9,
+    )
     assert [span.kind for span in attempt.spans] == ["startup"]
 
 
@@ -194,36 +199,36 @@ def test_a_start_of_which_only_the_supervisor_has_told(story):
     ],
 )
 def test_how_an_attempt_ended_without_a_word_of_its_ranks(story, kind, fields, outcome):
-    (attempt,) = build_timeline(story.at(9, kind, **fields).history, now=999).attempts
-    assert (attempt.outcome, attempt.reason) == (outcome, fields["reason"])
+    (attempt,) = build(story.at(9, kind, **fields).history, now=999).attempts
+    assert (attempt.outcome.kind, attempt.outcome.reason) == (outcome, fields["reason"])
 
 
 def test_the_supervisor_knows_better_than_rank_0_how_an_attempt_ended(story):
     story.at(8, "end", status=76, reason="lost").at(9, "attempt_end", status=77, reason="rank 1: boom")
-    (attempt,) = build_timeline(story.at(9, "job_end", status=77, reason="rank 1: boom").history, now=999).attempts
-    assert (attempt.outcome, attempt.reason) == ("failed", "rank 1: boom")
+    (attempt,) = build(story.at(9, "job_end", status=77, reason="rank 1: boom").history, now=999).attempts
+    assert (attempt.outcome.kind, attempt.outcome.reason) == ("failed", "rank 1: boom")
 
 
 def test_a_task_of_an_array_was_submitted_with_the_array(story):
     story.on("7_3", "0.0").at(30, "start").at(40, "end", status=0)
-    found = build_timeline(started(story, begins(20.0, job="7_3")), submitted(j7=0), now=999)
+    found = build(started(story, begins(20.0, job="7_3")), submitted(j7=0), now=999)
     assert [(span.kind, span.seconds) for span in found.attempts[0].before] == [("queued", 20)]
 
 
 def test_attempts_whose_clocks_disagree_stand_one_after_the_other(story):
     story.on("8", "0.0").at(0, "start").at(3, "restart").on("8", "0.1").at(0, "start").at(3, "start")
     story.on("7", "1.0").at(3, "start")
-    found = build_timeline(story.history, known=known_as("UNKNOWN", started=2.0), now=9)
+    found = build(story.history, known=known_as("UNKNOWN", started=2.0), now=9)
     assert [(attempt.begin, attempt.end) for attempt in found.attempts] == [(0, 0), (0, 2), (2, 3)]
 
 
 def test_a_run_of_which_nothing_is_known(story):
-    found = build_timeline(story.history, now=50)
+    found = build(story.history, now=50)
     assert (found.begin, found.end, found.spans, compute_figures(found).goodput) == (50, 50, (), None)
 
 
 def test_a_job_that_waits_for_its_first_start(story):
-    found = build_timeline(story.history, submitted(j7=20), known=known_as("PENDING"), now=50)
+    found = build(story.history, submitted(j7=20), known=known_as("PENDING"), now=50)
     assert [(span.kind, span.seconds) for span in found.after] == [("queued", 30)]
     assert compute_figures(found).goodput_wall is None
 
@@ -263,7 +268,7 @@ EVENTS = st.builds(
 )
 def test_each_moment_of_any_history_is_spent_once(events, state, now):
     known = known_as(state, started=2.0, ended=900.0 if state == "COMPLETED" else None)
-    found = build_timeline(History((begins(5.0), *events)), submitted(j7=0, j8=40), known=known, now=now)
+    found = build(History((begins(5.0), *events)), submitted(j7=0, j8=40), known=known, now=now)
     at = found.begin
     for span in found.spans:
         assert span.begin == pytest.approx(at, abs=1e-6) and span.end > span.begin
@@ -275,14 +280,14 @@ def test_each_moment_of_any_history_is_spent_once(events, state, now):
 
 
 def test_a_job_that_was_cancelled_while_it_ran_is_said_to_be(story):
-    (attempt,) = build_timeline(story.at(0, "start").at(10, "cancel", by="ada").history, now=99).attempts
-    assert (attempt.outcome, attempt.end) == ("cancelled", 10)
+    (attempt,) = build(story.at(0, "start").at(10, "cancel", by="ada").history, now=99).attempts
+    assert (attempt.outcome.kind, attempt.end) == ("cancelled", 10)
 
 
 def test_a_job_that_was_cancelled_in_the_queue_had_left_its_nodes_when_it_was_put_there(story):
     story.at(0, "start").at(10, "requeue", status=75, reason="preempted").at(3600, "cancel", by="ada")
-    (attempt,) = build_timeline(story.history, now=9999).attempts
-    assert (attempt.outcome, attempt.end) == ("stopped", 10)
+    (attempt,) = build(story.history, now=9999).attempts
+    assert (attempt.outcome.kind, attempt.end) == ("stopped", 10)
 
 
 @pytest.mark.parametrize(
@@ -292,5 +297,5 @@ def test_a_requeue_that_somebody_asked_for_is_counted_though_the_script_told_of_
     for number, name in enumerate(names):
         story.on("7", name).at(60 * number + 10, "start").at(60 * number + 20, "loop", step=0, total=100)
     starts = [begins(60.0 * number, attempt=name) for number, name in enumerate(names)]
-    found = build_timeline(started(story, *starts), submitted(j7=0), now=200)
+    found = build(started(story, *starts), submitted(j7=0), now=200)
     assert (compute_figures(found).requeues, compute_figures(found).restarts) == (requeues, 0)

@@ -1,11 +1,9 @@
-"""How a job ended by its supervisor's events, also where attempts of one job wrote at the same time."""
+"""The parts of a batch log, by the supervisor's events."""
 
 import json
 
-import pytest
-
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.supervisor_records import job_outcome, log_parts, read_supervision
+from slurmddp.runs.supervisor_records import log_parts, read_supervision
 
 
 def events(tmp_path, *rows):
@@ -20,23 +18,6 @@ def events(tmp_path, *rows):
 
 def start(attempt, offset=0):
     return "attempt_start", attempt, {"nodes": "n1", "log_offset": offset, "allocated": None}
-
-
-STORIES = {
-    "done": ([start("0.0"), ("job_end", "0.0", {"status": 0, "reason": "done"})], 0),
-    "goes on": ([start("0.0"), ("requeue", "0.0", {"reason": "x", "excluded": []})], None),
-    "fenced": ([("fenced", "0.0", {"reason": "x"})], 78),
-    "fenced, while a later attempt runs": ([start("1.0"), ("fenced", "0.0", {"reason": "x"})], None),
-    "failed, while a later attempt runs": ([start("1.0"), ("job_end", "0.0", {"status": 77, "reason": "x"})], None),
-}
-
-
-@pytest.mark.parametrize("name", STORIES)
-def test_how_a_job_ended(tmp_path, name):
-    rows, status = STORIES[name]
-    run, found = events(tmp_path, *rows)
-    end = job_outcome(run, "17", found)
-    assert (end and end.status) == status
 
 
 def test_a_log_is_parted_where_attempts_began(tmp_path):

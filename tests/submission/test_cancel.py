@@ -5,19 +5,20 @@ from dataclasses import replace
 import pytest
 
 from slurmddp.errors import ClusterError
-from slurmddp.monitoring.status import JobStatus, Progress, run_progress
-from slurmddp.runs import history
+from slurmddp.monitoring.status import JobStatus, Progress
+from slurmddp.runs import facts, history
+from slurmddp.runs.facts import is_finished
 from slurmddp.runs.files import append_record
-from slurmddp.runs.history import is_finished
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
 from slurmddp.slurm import client, environment
 from slurmddp.slurm.client import NO_CLUSTER, Answer
+from slurmddp.slurm.states import outcome_of
 from slurmddp.submission import cancel
 
 
 def job(job_id, state="RUNNING", **fields):
-    return JobStatus(job_id=job_id, run=None, name="a", state=state, **fields)
+    return JobStatus(job_id=job_id, run=None, name="a", outcome=outcome_of(state), **fields)
 
 
 @pytest.fixture
@@ -66,8 +67,8 @@ def test_who_cancelled_a_job_is_in_its_runs_events(told, tmp_path):
         ("cancel", "18", ""),
     ]
     for job_id in ("17", "18"):
-        ended = run_progress.read_state(run, history.read(run), job_id, gone=True)
-        assert (ended.state, ended.reason) == ("CANCELLED", f"cancelled by `slurmddp cancel` ({environment.user()})")
+        ended = facts.read_job(run, job_id).outcome
+        assert (ended.word, ended.reason) == ("CANCELLED", f"cancelled by `slurmddp cancel` ({environment.user()})")
     assert history.read(run).of_job("18").attempts == ()
 
 
@@ -81,8 +82,8 @@ def test_of_a_sweep_it_is_in_the_events_of_each_setting(told, tmp_path):
     for setting, job_id, attempt in ((begun, "17_0", "1.0"), (waiting, "17_1", "")):
         (event,) = history.read(setting).events
         assert (event.kind, event.job, event.attempt) == ("cancel", job_id, attempt)
-        ended = run_progress.read_state(setting, history.read(setting), job_id, gone=True)
-        assert (ended.state, ended.reason) == ("CANCELLED", f"cancelled by `slurmddp cancel` ({environment.user()})")
+        ended = facts.read_job(setting, job_id).outcome
+        assert (ended.word, ended.reason) == ("CANCELLED", f"cancelled by `slurmddp cancel` ({environment.user()})")
     assert not (tmp_path / "lr=3").exists() and not run.events.exists()
 
 
@@ -180,6 +181,6 @@ def test_nothing_is_cancelled_blindly(monkeypatch, tmp_path):
     monkeypatch.setattr(cancel, "query_jobs", lambda *_: [job("7", "UNKNOWN")])
     with pytest.raises(ClusterError, match="there is no job 7; nothing was cancelled"):
         cancel.unfinished_jobs([], {})
-    forgotten = JobStatus(job_id="7", run=RunDir(tmp_path), name="a", state="UNKNOWN")
+    forgotten = JobStatus(job_id="7", run=RunDir(tmp_path), name="a", outcome=outcome_of("UNKNOWN"))
     monkeypatch.setattr(cancel, "query_jobs", lambda *_: [forgotten])
     assert cancel.unfinished_jobs([], {}) == []

@@ -17,6 +17,7 @@ from slurmddp.monitoring.status import JobStatus
 from slurmddp.runs.files import append_record
 from slurmddp.slurm import client, queries
 from slurmddp.slurm.job_info import JobInfo
+from slurmddp.slurm.states import outcome_of
 from slurmddp.submission import requeue
 
 SLEEPS = "#!/bin/bash\nexec srun sleep 300\n"
@@ -299,7 +300,7 @@ def known(monkeypatch, **states):
         requeue,
         "query_jobs",
         lambda targets, _: [
-            JobStatus(job_id=job, run=targets[0].run, name="a", state=states.get(f"job{job}", "UNKNOWN"))
+            JobStatus(job_id=job, run=targets[0].run, name="a", outcome=outcome_of(states.get(f"job{job}", "UNKNOWN")))
             for job in targets[0].jobs
         ],
     )
@@ -333,7 +334,7 @@ def test_a_sweeps_setting_is_a_run_too_and_the_sweep_none(monkeypatch):
 def test_a_controller_that_does_not_answer_ends_no_run(monkeypatch):
     Path("jobs/a").mkdir(parents=True)
     append_record(Path("jobs/a/submissions.jsonl"), {"job": "17"})
-    silent = JobStatus(job_id="17", run=None, name="a", state="UNKNOWN", silence="down")
+    silent = JobStatus(job_id="17", run=None, name="a", outcome=outcome_of("UNKNOWN"), silence="down")
     monkeypatch.setattr(requeue, "query_jobs", lambda *_: [silent])
     with pytest.raises(ClusterError, match=r"nothing was requeued: the controller does not answer \(down\)"):
         requeue.find_job("a", "jobs", {})

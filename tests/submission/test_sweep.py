@@ -18,6 +18,7 @@ from slurmddp.cli import sweep as command
 from slurmddp.config.job_array import Array, Task
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import ClusterError, UsageError
+from slurmddp.outcome import Kind
 from slurmddp.runs import registry
 from slurmddp.runs.files import append_record, read_records
 from slurmddp.runs.layout import RunDir
@@ -225,7 +226,7 @@ def finished(tmp_path):
     for value, loss in (("1", 0.5), ("2", 0.25), ("3", "nan")):
         task = RunDir(run.path / f"lr={value}")
         task.create()
-        head = {"job": f"7_{value}", "attempt": "0.0", "rank": 0, "host": "n1"}
+        head = {"job": f"7_{int(value) - 1}", "attempt": "0.0", "rank": 0, "host": "n1"}
         values = {"loss": loss, "accuracy": 1 - float(value) / 10, "lr": 0.1}
         append_record(task.events, {"time": 1.0, "event": "metrics", **head, "step": 8, "total": 9, "values": values})
         for kind in ("end", "attempt_end", "job_end"):
@@ -235,10 +236,10 @@ def finished(tmp_path):
 
 def test_results_have_the_best_first(finished, monkeypatch):
     monkeypatch.chdir(finished.path.parent.parent)
-    found = results(finished)
+    found = results(finished, {})
     assert [result.values["lr"] for result in ranked(found, "loss", highest=False)] == ["2", "1", "3", "=4"]
     assert [result.values["lr"] for result in ranked(found, "accuracy", highest=True)] == ["1", "2", "3", "=4"]
-    assert [result.done for result in found] == [True, True, True, False]
+    assert [result.outcome.kind for result in found] == [Kind.DONE, Kind.DONE, Kind.DONE, Kind.UNKNOWN]
     with pytest.raises(UsageError, match="unknown metric 'los'; did you mean loss?"):
         ranked(found, "los", highest=False)
     for name, record in (("t", {}), ("u", {"job": "7", "settings": ["lr"]})):
@@ -257,11 +258,11 @@ def test_results_have_the_best_first(finished, monkeypatch):
 
 
 def test_a_setting_that_cannot_succeed_is_said_to_have_failed(finished, cli):
-    head = {"job": "7_3", "attempt": "0.0", "rank": 0, "host": "n1"}
+    head = {"job": "7_2", "attempt": "0.0", "rank": 0, "host": "n1"}
     append_record(
         RunDir(finished.path / "lr=3").events, {"time": 3.0, "event": "end", **head, "status": 77, "reason": "x"}
     )
-    assert [(result.done, result.failed) for result in results(finished)][2:] == [(False, True), (False, False)]
+    assert [result.outcome.kind for result in results(finished, {})][2:] == [Kind.FAILED, Kind.UNKNOWN]
     assert "failed" in cli("sweep", "results", "s").stdout
 
 
@@ -296,7 +297,7 @@ def printed(tmp_path):
         path.parent.mkdir(parents=True)
         path.write_text(text)
     for value, status in (("1", 77), ("2", 0)):
-        end = {"time": 2.0, "event": "end", "job": f"7_{int(value) - 1}", "attempt": "0.1", "rank": 0, "host": "n1"}
+        end = {"time": 2.0, "event": "job_end", "job": f"7_{int(value) - 1}", "attempt": "0.1", "rank": 0, "host": "n1"}
         append_record(RunDir(run.path / f"lr={value}").events, {**end, "status": status, "reason": "x"})
     return run
 
@@ -321,7 +322,8 @@ def test_without_a_metric_results_have_the_last_line_of_each_setting_in_their_or
 
 def test_on_a_terminal_only_the_last_line_is_shortened(printed, monkeypatch):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    monkeypatch.setattr("slurmddp.submission.sweep_results.query_jobs", lambda *_: [])
     for columns, width in ((60, 60), (10, len("lr  step  state        last line of rank 0"))):
         monkeypatch.setenv("COLUMNS", str(columns))
-        table = command._format_results(results(printed), "loss", {}, last_printed(printed))
+        table = command._format_results(results(printed, {}), "loss", last_printed(printed))
         assert [max(map(len, table)), table[1][-5:], table[2].split()[1:]] == [width, "xx...", ["done", "loss", "0.5"]]

@@ -13,7 +13,6 @@ from slurmddp.runs.history import Event
 from slurmddp.text import count, escape_text, format_duration, shorten_text
 
 HEAD: Final = ("RUN", "JOB", "STATE", "TIME", "STEP", "SAMPLES/S", "LEFT", "LOSS", "LIMIT", "NODELIST(REASON)")
-_COLOURS: Final = {"running": "green", "queued": "yellow", "done": "cyan", "failed": "red", "cancelled": "magenta"}
 _NAME_WIDTH: Final = 20
 _REASON_WIDTH: Final = 60
 _MOST_NODES: Final = 4
@@ -25,7 +24,7 @@ def format_row(job: JobStatus, since_s: float) -> tuple[Text, ...]:
     return (
         Text(shorten_text(job.name, _NAME_WIDTH)),
         Text(escape_text(job.job_id)),
-        Text(escape_text(job.state), _COLOURS.get(job.phase, "")),
+        Text(escape_text(job.state), job.outcome.meaning.colour),
         _number(job.elapsed_s, lambda elapsed_s: format_duration(elapsed_s + is_running * since_s)),
         _number(progress.step, lambda step: f"{step:.0f}/{progress.total or '?'}"),
         _number(progress.samples_per_s if is_running else None, lambda rate: f"{rate:,.4g}"),
@@ -63,7 +62,7 @@ def format_details(job: JobStatus) -> Text:
         f"the last: {max(returns)[1]}" if returns else "",
     )
     return Text(
-        escape_text("; ".join(filter(None, words))), "" if job.phase == "running" else _COLOURS.get(job.phase, "")
+        escape_text("; ".join(filter(None, words))), "" if job.phase == "running" else job.outcome.meaning.colour
     )
 
 

@@ -9,8 +9,8 @@ from typing import Final, Literal, TypeVar
 from slurmddp.background import run_in_background
 from slurmddp.monitoring import status
 from slurmddp.monitoring.status import JobStatus
+from slurmddp.outcome import Phase
 from slurmddp.runs import lookup
-from slurmddp.slurm.states import Phase
 from slurmddp.submission import cancel, requeue
 
 POLL_S: Final = 10.0

@@ -12,6 +12,7 @@ from slurmddp.monitoring.logs.merge import Selection, lines
 from slurmddp.monitoring.logs.tail import GrowingFile, file_size
 from slurmddp.monitoring.status import JobStatus, Progress
 from slurmddp.monitoring.status.run_progress import metric, read_progress
+from slurmddp.runs.facts import read_job
 from slurmddp.runs.history import Event, History, parse_events
 from slurmddp.runs.layout import RunDir
 from slurmddp.text import clean_line
@@ -47,12 +48,14 @@ class RunReader:
             return RunView()
         try:
             events = self._read_events(job.run.events)
-            own = History(tuple(events)).of_job(job.job_id)
+            facts = read_job(
+                job.run, job.job_id, job.slurm, silent=not job.outcome.final, history=History(tuple(events))
+            )
             return RunView(
-                progress=read_progress(job.run, own, job.job_id, running=job.phase == "running", now=time.time()),
+                progress=read_progress(job.run, facts, now=time.time()),
                 loss=_curve(events, "loss"),
                 rate=_curve(events, "samples_per_s"),
-                events=tuple(event for event in own.events if event.kind != "metrics"),
+                events=tuple(event for event in facts.history.events if event.kind != "metrics"),
                 output=_read_output(job.run, job.job_id, rank),
             )
         except (OSError, UsageError) as error:

@@ -6,9 +6,9 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any
 
+from slurmddp.outcome import Kind, Outcome, Phase
 from slurmddp.runs.layout import RunDir
-from slurmddp.slurm.job_info import JobRef, Source
-from slurmddp.slurm.states import Phase, phase_of
+from slurmddp.slurm.job_info import JobInfo, JobRef, Source
 
 Happened = tuple[float, str]
 """When, in seconds since 1970, and why."""
@@ -37,6 +37,8 @@ class Progress:
     """Returns to the queue, the oldest first."""
     trackers: tuple[str, ...] = ()
     """Where experiment trackers show the run: `wandb: https://...`. Empty if many jobs were asked for."""
+    damage: tuple[str, ...] = ()
+    """Records that were left out, as in `events.jsonl: line 812 is cut off`. Empty if many jobs were asked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +49,7 @@ class JobStatus:
     """`17`, `17_3` for a task of an array, `17_[4-9]` for those that wait together."""
     run: RunDir | None
     name: str
-    state: str
-    """Slurm's word; `UNKNOWN` when neither Slurm nor the files tell."""
+    outcome: Outcome
     reason: str = ""
     """Slurm's word for why it waits, or why it ended."""
     meaning: str = ""
@@ -62,8 +63,6 @@ class JobStatus:
     """None without a limit, or when it is not known."""
     nodes: tuple[str, ...] = ()
     partition: str = ""
-    exit_status: str = ""
-    """As Slurm has it, status and signal: `77:0`."""
     restarts: int | None = None
     """How often Slurm has put it back into the queue; None when it is not known."""
     source: Source = "files"
@@ -72,16 +71,33 @@ class JobStatus:
     silence: str = ""
     """Why Slurm did not answer; empty when it did, also when it does not know the job."""
     progress: Progress | None = None
+    slurm: JobInfo | None = None
+    """Slurm's own answer; None without one."""
 
     @cached_property
     def ref(self) -> JobRef:
         """The parts of its id."""
         return JobRef.parse(self.job_id)
 
-    @cached_property
+    @property
+    def kind(self) -> Kind:
+        """What it has come to."""
+        return self.outcome.kind
+
+    @property
+    def state(self) -> str:
+        """The word for it: Slurm's own, but for an end of which the job knows more."""
+        return self.outcome.word
+
+    @property
     def phase(self) -> Phase:
         """Where in its life the job is."""
-        return phase_of(self.state)
+        return self.kind.phase
+
+    @property
+    def exit_status(self) -> str:
+        """Status and signal as Slurm has them, `77:0`; empty before the end."""
+        return self.outcome.exit_status
 
 
 def json_value(value: Any) -> Any:

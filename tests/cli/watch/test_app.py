@@ -18,6 +18,7 @@ from slurmddp.errors import ClusterError
 from slurmddp.monitoring.status import JobStatus
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
+from slurmddp.slurm.states import outcome_of
 
 NOW = 1_795_262_400.0  # 2026-11-21 12:00:00 UTC
 LIMIT_S = 60
@@ -62,9 +63,11 @@ def record(run, at, kind, **fields):
 def slurm(run, monkeypatch):
     """A stand-in for Slurm, which has three jobs and carries out requests."""
     times = {"elapsed_s": 600, "limit_s": 3600}
-    job = JobStatus(job_id="17", run=run, name="mnist", state="RUNNING", nodes=("n1", "n2"), **times)
-    waits = JobStatus(job_id="18", run=None, name="gpt", state="PENDING", meaning="what it asks for is in use")
-    failed = JobStatus(job_id="19", run=None, name="old", state="FAILED", meaning="rank 3: out of memory")
+    job = JobStatus(job_id="17", run=run, name="mnist", outcome=outcome_of("RUNNING"), nodes=("n1", "n2"), **times)
+    waits = JobStatus(
+        job_id="18", run=None, name="gpt", outcome=outcome_of("PENDING"), meaning="what it asks for is in use"
+    )
+    failed = JobStatus(job_id="19", run=None, name="old", outcome=outcome_of("FAILED"), meaning="rank 3: out of memory")
     made = SimpleNamespace(jobs=(job, waits, failed), error=None, requests=[])
 
     def answer(*_):
@@ -229,7 +232,10 @@ def test_a_slurm_that_does_not_answer_is_shown_until_it_does(slurm):
 def test_hostile_text_is_shown_as_it_is_and_never_interpreted(slurm, run):
     evil = "\x1b[2J[red]x[/red]"
     first, *others = slurm.jobs
-    slurm.jobs = (replace(first, name=evil, state=evil, nodes=(evil,)), replace(others[0], meaning=evil + "[/]"))
+    slurm.jobs = (
+        replace(first, name=evil, outcome=outcome_of(evil), nodes=(evil,)),
+        replace(others[0], meaning=evil + "[/]"),
+    )
     run.rank_log("17", "1.0", 0).write_text(f"log {evil}[/]\n")
     record(run, NOW, f"kind{evil}", reason=f"why {evil}[/]")
 

@@ -9,13 +9,14 @@ from slurmddp.cli.watch.run_files import RunReader
 from slurmddp.monitoring.status import JobStatus
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
+from slurmddp.slurm.states import outcome_of
 
 
 @pytest.fixture
 def job(tmp_path):
     run = RunDir(tmp_path / "r")
     run.create()
-    return JobStatus(job_id="7", run=run, name="r", state="RUNNING")
+    return JobStatus(job_id="7", run=run, name="r", outcome=outcome_of("RUNNING"))
 
 
 def log(job, step, loss):

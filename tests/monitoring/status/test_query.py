@@ -209,7 +209,7 @@ def test_how_long_a_job_ran_that_slurm_has_forgotten(says, attempts, took_s):
     ("status", "state", "meaning"),
     [
         (0, "COMPLETED", "it is done; Slurm has it as PREEMPTED, because it ended within its grace time"),
-        (75, "PREEMPTED", "it had to leave for a more urgent job, and Slurm did not put it back into the queue"),
+        (75, "PREEMPTED", "why"),
     ],
 )
 def test_a_run_that_is_done_was_not_preempted(says, status, state, meaning):
@@ -252,7 +252,7 @@ def test_every_state_has_a_phase_and_all_but_those_that_say_it_plain_words(says)
     [
         ({0: "0 rank 0 on n1: done"}, "COMPLETED"),
         ({0: "76 rank 0 on n1: peer lost", 1: "77 rank 1 on n1: boom"}, "FAILED"),
-        ({0: "75 rank 0 on n1: stop signal received"}, "CANCELLED"),
+        ({0: "75 rank 0 on n1: stop signal received"}, "STOPPED"),
         ({}, "UNKNOWN"),
         (None, "RUNNING"),
     ],

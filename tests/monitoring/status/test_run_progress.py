@@ -1,4 +1,4 @@
-"""A run's own files tell how far it is, and how a job of it ended where Slurm does not."""
+"""A run's own files tell how far it is."""
 
 import json
 import os
@@ -6,8 +6,9 @@ import os
 import pytest
 
 from slurmddp.monitoring.status import run_progress
-from slurmddp.runs import history
+from slurmddp.runs import facts, history
 from slurmddp.runs.layout import RunDir
+from slurmddp.slurm.job_info import JobInfo
 
 HEAD = {"job": "7", "attempt": "0.0", "rank": 0, "host": "n1"}
 
@@ -31,13 +32,9 @@ def write(run, *lines):
     run.events.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def progress(run, *, running=True, now=100.0):
-    return run_progress.read_progress(run, history.read(run), "7", running=running, now=now)
-
-
-def ending(run, *, gone=True):
-    found = run_progress.read_state(run, history.read(run), "7", gone=gone)
-    return found.state, found.exit_status
+def progress(run, *, state="RUNNING", now=100.0):
+    job = facts.read_job(run, "7", JobInfo(job_id="7", state=state, source="squeue"), history=history.read(run))
+    return run_progress.read_progress(run, job, now=now)
 
 
 def test_how_far_a_job_is(run):
@@ -46,7 +43,7 @@ def test_how_far_a_job_is(run):
     assert (found.attempt, found.step, found.total, found.samples_per_s) == ("0.0", 40, 100, None)
     assert found.loss != found.loss, "nan"
     assert found.left_s == 60 * 90 / 30
-    assert progress(run, running=False).left_s is None
+    assert progress(run, state="PENDING").left_s is None
     assert progress(run, now=190.0).left_s == 90.0
 
 
@@ -106,89 +103,9 @@ def test_restarts_and_requeues_have_their_reasons(run):
     )
     found = progress(run)
     assert found.restarts == ((2.0, "peer lost"),)
-    assert found.requeues == ((3.0, "preempted"), (20.0, run_progress.UNRECORDED))
+    assert found.requeues == ((3.0, "preempted"), (9.0, facts.BY_SLURM))
 
 
-def started(attempt="0.0"):
-    return {**event("attempt_start", 1, nodes="n1", log_offset=0), "attempt": attempt}
-
-
-def ended(status, kind="attempt_end", attempt="0.0"):
-    return {**event(kind, 2, status=status, reason="why"), "attempt": attempt}
-
-
-def fenced(attempt="0.0"):
-    return {**event("fenced", 3, reason="the run belongs to job 8"), "attempt": attempt}
-
-
-RETRY = ended(76)
-
-
-@pytest.mark.parametrize(
-    ("lines", "gone", "alive"),
-    [
-        ([ended(0), ended(0, "job_end")], ("COMPLETED", "0:0"), ("COMPLETED", "0:0")),
-        ([ended(77), ended(77, "job_end")], ("FAILED", "77:0"), ("FAILED", "77:0")),
-        ([RETRY], ("FAILED", "76:0"), ("RUNNING", "")),
-        ([RETRY, ended(76, "job_end")], ("FAILED", "76:0"), ("FAILED", "76:0")),
-        ([RETRY, event("restart", 3), started("0.1")], ("UNKNOWN", ""), ("RUNNING", "")),
-        ([ended(75), event("requeue", 3)], ("UNKNOWN", ""), ("PENDING", "")),
-        ([ended(75), event("requeue", 3), fenced("1.0")], ("FAILED", "78:0"), ("FAILED", "78:0")),
-        ([started("1.0"), ended(0, "job_end", "1.0"), fenced()], ("COMPLETED", "0:0"), ("COMPLETED", "0:0")),
-        ([ended(77, "job_end"), started("1.0")], ("UNKNOWN", ""), ("RUNNING", "")),
-        ([], ("UNKNOWN", ""), ("RUNNING", "")),
-    ],
-    ids=["done", "failed", "retry", "gave-up", "again", "requeued", "fenced", "fenced-late", "by-hand", "silent"],
-)
-def test_the_supervisors_events_tell_the_end(run, lines, gone, alive):
-    """While Slurm does not answer, the end of an attempt after which the job can go on is no end."""
-    write(run, started(), *lines)
-    assert ending(run) == gone
-    assert ending(run, gone=False) == alive
-
-
-def test_a_set_up_that_failed_ends_the_job_unless_it_was_started_again_since(run):
-    run.batch_record("7").write_text("127 set-up failed with status 127: module load nothing\n")
-    write(run)
-    found = run_progress.read_state(run, history.read(run), "7", gone=False)
-    assert (found.state, found.exit_status) == ("FAILED", "127:0")
-    assert found.reason == "set-up failed with status 127: module load nothing"
-    os.utime(run.batch_record("7"), (0, 0))
-    write(run, started())
-    assert ending(run, gone=False) == ("RUNNING", "")
-    run.batch_record("7").write_text("127 set-up fai")
-    assert ending(run) == ("UNKNOWN", "")
-
-
-@pytest.mark.parametrize(
-    ("said", "gone", "alive"),
-    [
-        ({0: "0 done", 1: "0 done"}, ("COMPLETED", "0:0"), ("COMPLETED", "0:0")),
-        ({0: "76 rank 0 on n1: lost", 1: "77 rank 1 on n1: boom"}, ("FAILED", "77:0"), ("FAILED", "77:0")),
-        ({0: "76 rank 0 on n1: lost"}, ("FAILED", "76:0"), ("RUNNING", "")),
-    ],
-)
-def test_without_a_supervisors_events_the_ranks_of_the_last_attempt_tell_the_end(run, said, gone, alive):
-    """As in runs that were made before there were such events."""
-    write(run, event("start", 1))
-    for attempt, records_of in (("0.0", {0: "0 done"}), ("0.1", said)):
-        run.attempt("7", attempt).mkdir(parents=True)
-        for rank, text in records_of.items():
-            run.rank_record("7", attempt, rank).write_text(f"{text}\n")
-    assert ending(run) == gone
-    assert ending(run, gone=False) == alive
-
-
-def test_a_job_that_was_told_that_it_is_cancelled_was(run):
-    write(run, event("notice", 5, cause="SIGTERM", reason="cancelled"), event("end", 6, status=75, reason="x"))
-    assert ending(run) == ("CANCELLED", "")
-    write(run, started(), event("notice", 5, cause="SIGTERM", reason="cancelled"), ended(75))
-    assert ending(run) == ("CANCELLED", "")
-    write(run, event("notice", 5, cause="SIGTERM", reason="preempted"))
-    assert ending(run) == ("UNKNOWN", "")
-
-
-def test_a_job_without_any_file_is_unknown(tmp_path):
+def test_a_job_without_any_file_was_never_seen(tmp_path):
     nothing = RunDir(tmp_path / "none")
-    assert ending(nothing) == ending(nothing, gone=False) == ("UNKNOWN", "")
-    assert run_progress.last_seen(nothing, history.read(nothing), "7") is None
+    assert run_progress.last_seen(nothing, facts.read_job(nothing, "7")) is None

@@ -1,0 +1,65 @@
+"""The checkpoints of a run: those of slurmddp, and those that the program writes by its own means. Reads folders."""
+
+import glob
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from slurmddp.runs.layout import MANIFEST, RunDir
+
+_STEP: Final = re.compile(r"step-[0-9]{9}")
+
+
+class ProgramCheckpoint(NamedTuple):
+    """A file or a folder that the program has written."""
+
+    saved_at: float
+    """Seconds since 1970."""
+    path: str
+    """As the glob gives it: relative to the working directory where the glob is."""
+
+    def __str__(self) -> str:
+        """Return its path and time, which differ from those of an earlier one in the same file."""
+        return f"{self.path} of {datetime.fromtimestamp(self.saved_at, UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def newest_program_checkpoint(pattern: str) -> ProgramCheckpoint | None:
+    """Return the newest match of the glob; None without one. A folder is as new as the newest file directly in it."""
+    return max(_matches(pattern), default=None)
+
+
+def _matches(pattern: str) -> Iterator[ProgramCheckpoint]:
+    for path in glob.iglob(pattern, recursive=True):  # noqa: PTH207 - keeps the path as the pattern has it
+        with suppress(OSError):  # the program may remove an old one meanwhile
+            files = Path(path).iterdir() if Path(path).is_dir() else ()
+            yield ProgramCheckpoint(max(file.stat().st_mtime for file in (Path(path), *files)), path)
+
+
+def newest_checkpoint(run: RunDir) -> Path | None:
+    """Return the whole checkpoint of the highest step; None without one, and when the folder cannot be read."""
+    with suppress(OSError):
+        folder = run.checkpoints
+        names = sorted(filter(_STEP.fullmatch, os.listdir(folder)), reverse=True)  # noqa: PTH208 - paths take longer
+        return next((folder / name for name in names if (folder / name / MANIFEST).is_file()), None)
+    return None
+
+
+def read_progress_mark(run: RunDir, pattern: str = "") -> str:
+    """Return what a run has saved, as a text that differs after each newer checkpoint; `none` without one.
+
+    `pattern` is the glob of the checkpoints that the program writes by its own means, which count first.
+    """
+    if pattern and (own := newest_program_checkpoint(pattern)):
+        return str(own)
+    newest = newest_checkpoint(run)
+    return newest.name if newest else "none"
+
+
+def has_checkpoint(run: RunDir, pattern: str) -> bool:
+    """Return whether the run's folder for checkpoints has anything in it, or the program has written a match."""
+    own = run.checkpoints.iterdir() if run.checkpoints.is_dir() else ()
+    return any(own) or bool(pattern and newest_program_checkpoint(pattern))

@@ -1,0 +1,353 @@
+"""What happened in a run, as values: Run > Job > Attempt > RankEnd, each with its outcome.
+
+One pass over the run's folder; what Slurm says of the jobs is handed in. Every view reads these values. Records that
+were cut off or are wrong are in `damage`, and raise nothing. Slurm is not asked; standard library only.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final
+
+from slurmddp import exit_codes
+from slurmddp.outcome import MEANINGS, Kind, Outcome, kind_of_status
+from slurmddp.runs.exit_records import ExitRecord, decisive_record, read_batch_record, read_records
+from slurmddp.runs.history import AttemptEvents, Event, History, read_newest, read_outline
+from slurmddp.runs.layout import RunDir
+from slurmddp.runs.ownership import attempt_order, is_running_here
+from slurmddp.slurm.job_info import LOCAL, JobInfo, JobRef, is_job_id
+from slurmddp.slurm.states import meaning_of, outcome_of
+from slurmddp.text import quote_value
+
+BY_SLURM: Final = "not by the job itself: by `scontrol requeue`, a preemption without grace time, or a lost node"
+"""Why a job came back of which no event says so."""
+PREEMPTED: Final = "it is done; Slurm has it as PREEMPTED, because it ended within its grace time"
+
+_ENDS: Final = ("attempt_end", "restart", "end", "requeue", "fenced", "job_end")
+"""The events that say how an attempt ended, the best first: the supervisor's, then that of rank 0."""
+_OF_A_JOB: Final = frozenset({"attempt_start", "attempt_end", "requeue", "job_end", "fenced"})
+_GOES_ON: Final = frozenset({"attempt_start", "requeue"})
+_LOCAL: Final = re.compile(rf"{LOCAL}[0-9]+(-[0-9]+)*")
+_PLACE: Final = re.compile(r"rank (\d{1,6}) on (\S+): ")
+_SHELL_OFFSET: Final = 128
+"""A shell's exit status for a command that a signal ended is this plus the number of the signal."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankEnd:
+    """How one rank ended, by its own exit record."""
+
+    rank: int
+    outcome: Outcome
+    record: ExitRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attempt:
+    """One start of a job's ranks."""
+
+    run: RunDir
+    job_id: str
+    name: str
+    """`<SLURM_RESTART_COUNT>.<n>`; n counts the starts in one allocation."""
+    outcome: Outcome
+    events: AttemptEvents
+
+    @cached_property
+    def ranks(self) -> tuple[RankEnd, ...]:
+        """The ranks that left a record, the first that ended first; read when they are asked for."""
+        return tuple(map(_rank_end, read_records(self.run.attempt(self.job_id, self.name))))
+
+    @property
+    def decisive(self) -> RankEnd | None:
+        """The rank whose record decides about the attempt; None without one."""
+        record = decisive_record(end.record for end in self.ranks)
+        return _rank_end(record) if record else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """One job of a run."""
+
+    job_id: str
+    outcome: Outcome
+    history: History
+    """The job's own events."""
+    attempts: tuple[Attempt, ...] = ()
+    """Those that have events, the oldest first."""
+    slurm: JobInfo | None = None
+    """What Slurm says of it; None when Slurm does not know it, or did not answer."""
+
+    @property
+    def restarts(self) -> tuple[tuple[float, str], ...]:
+        """The starts of its ranks again in the same allocation, the oldest first: when, and why."""
+        return tuple((event.time, event.text("reason")) for event in self.history.all("restart"))
+
+    @property
+    def requeues(self) -> tuple[tuple[float, str], ...]:
+        """Its returns to the queue, also those that only a later start shows, the oldest first: when, and why."""
+        return tuple(
+            (end.time or 0.0, end.reason) for attempt in self.attempts if (end := _return_to_queue(attempt)) is not None
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """A run, as far as its records and Slurm say."""
+
+    folder: RunDir
+    jobs: tuple[Job, ...] = ()
+    """In the order of their first event."""
+    damage: tuple[str, ...] = field(default=())
+    """Records that were left out, as in `events.jsonl: line 812 is cut off`."""
+
+    def job(self, job_id: str) -> Job | None:
+        """Return a job; None for one without records and without an answer of Slurm."""
+        return next((job for job in self.jobs if job.job_id == job_id), None)
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        """The attempts of all jobs, by the time of their first event."""
+        found = (attempt for job in self.jobs for attempt in job.attempts)
+        return tuple(sorted(found, key=lambda attempt: attempt.events.began))
+
+
+def _return_to_queue(attempt: Attempt) -> Outcome | None:
+    if ordered := attempt.events.last("requeue"):
+        return _of_event(ordered)
+    return attempt.outcome if attempt.outcome.kind is Kind.REQUEUED else None
+
+
+def read_run(
+    folder: RunDir,
+    answers: Mapping[str, JobInfo] | None = None,
+    *,
+    silent: bool = False,
+    history: History | None = None,
+) -> Run:
+    """Return what happened in a run.
+
+    `answers` is what Slurm says of its jobs; `silent`, that Slurm did not answer: a job that it does not name may still
+    run. `history` are the run's events if they are known already, or the newest of them.
+    """
+    events, known = history or read_outline(folder), answers or {}
+    ids = dict.fromkeys([*(event.job for event in events.events if event.job), *known])
+    foreign = [job_id for job_id in ids if not (is_job_id(job_id) or _LOCAL.fullmatch(job_id))]
+    jobs = tuple(
+        read_job(folder, job_id, known.get(job_id), silent=silent, history=events)
+        for job_id in ids
+        if job_id not in foreign
+    )
+    damage = tuple(f"{folder.events.name}: {quote_value(job_id)} is the id of no job" for job_id in foreign)
+    return Run(folder=folder, jobs=jobs, damage=events.damage + damage)
+
+
+def read_job(
+    folder: RunDir, job_id: str, slurm: JobInfo | None = None, *, silent: bool = False, history: History | None = None
+) -> Job:
+    """Return what happened to one job of a run; `slurm`, `silent` and `history` as for `read_run`."""
+    own = (history or read_newest(folder)).of_job(job_id)
+    outcome = (
+        _judge_local(folder, job_id)
+        if JobRef.parse(job_id).is_local
+        else _judge(folder, own, job_id, slurm, silent=silent)
+    )
+    step = own.last("checkpoint")
+    outcome = outcome._replace(step=step.count("step") if step else None)
+    starts = own.attempts
+    attempts = tuple(
+        Attempt(
+            run=folder,
+            job_id=job_id,
+            name=one.name,
+            events=one,
+            outcome=_judge_attempt(one, starts[place + 1 :], outcome),
+        )
+        for place, one in enumerate(starts)
+    )
+    return Job(job_id=job_id, outcome=outcome, history=own, attempts=attempts, slurm=slurm)
+
+
+def read_attempt(folder: RunDir, job_id: str, name: str) -> Attempt:
+    """Return one attempt by the records of its ranks alone, of which there may be none."""
+    records = read_records(folder.attempt(job_id, name))
+    record = decisive_record(records)
+    outcome = _of_record(record) if record else Outcome(kind=Kind.UNKNOWN)
+    return Attempt(run=folder, job_id=job_id, name=name, outcome=outcome, events=AttemptEvents((), job_id, name))
+
+
+def is_finished(folder: RunDir) -> bool:
+    """Return whether the run's last job ended well, by the last event."""
+    last = read_newest(folder).events[-1:]
+    return any(event.number("status") == exit_codes.DONE for event in last)
+
+
+def set_up_failure(folder: RunDir, job_id: str, events: Sequence[Event]) -> ExitRecord | None:
+    """Return how a set-up line failed; None when none did, or when the job has a newer event."""
+    record = read_batch_record(folder.batch_record(job_id))
+    return record if record and all(event.time <= record.time for event in events[-1:]) else None
+
+
+def _judge(folder: RunDir, own: History, job_id: str, slurm: JobInfo | None, *, silent: bool) -> Outcome:
+    """Return what a job of Slurm has come to: what Slurm says, and of a failure what the job has recorded."""
+    if slurm is None:
+        return _judge_by_files(folder, own, job_id, gone=not silent)
+    said = judge_by_slurm(slurm)
+    if said.kind is Kind.CANCELLED:
+        return said._replace(reason=_cancellation(own.decision()) or said.reason)
+    if said.kind is Kind.STOPPED or slurm.state == "FAILED":
+        return _add_recorded(said, _judge_by_files(folder, own, job_id, gone=True))
+    return said
+
+
+def _add_recorded(said: Outcome, recorded: Outcome) -> Outcome:
+    """Return how a job ended that failed or was preempted, as Slurm says, with what it has recorded itself."""
+    if said.state == "FAILED":
+        knows = recorded.final and recorded.kind not in (Kind.DONE, Kind.CANCELLED)
+        return recorded._replace(state=said.state, time=recorded.time or said.time) if knows else said
+    if recorded.kind is Kind.DONE:
+        return recorded._replace(state=MEANINGS[Kind.DONE].word, reason=PREEMPTED)
+    is_same = recorded.kind is said.kind
+    return said._replace(status=recorded.status, reason=recorded.reason if is_same else said.reason)
+
+
+def judge_by_slurm(slurm: JobInfo) -> Outcome:
+    """Return what a job has come to by Slurm's answer alone: of a failure, by the status of its batch script."""
+    said = outcome_of(slurm.state)
+    if said.final:
+        ended = slurm.ended.timestamp() if slurm.ended else None
+        said = said._replace(reason=meaning_of(slurm.state, slurm.job_id), time=ended)
+    if slurm.state != "FAILED":
+        return said
+    first, _, second = slurm.exit_status.partition(":")
+    status, signal = (int(part) if part.isdecimal() else 0 for part in (first, second))
+    signal = signal or max(0, status - _SHELL_OFFSET)
+    said = said._replace(status=status, signal=signal if not status else 0)
+    if signal:
+        return said._replace(kind=Kind.KILLED, reason=f"its batch script was ended by signal {signal}")
+    return said
+
+
+def _judge_by_files(folder: RunDir, own: History, job_id: str, *, gone: bool) -> Outcome:
+    """Return what a job has come to by its own records alone.
+
+    `gone` says that Slurm does not know it any more: it has ended. Else it may continue after an attempt.
+    """
+    if cancelled := _cancellation(own.decision()):
+        return Outcome(kind=Kind.CANCELLED, reason=cancelled)
+    end, is_final = _recorded_end(folder, own, job_id)
+    if end and (is_final or gone):
+        return end
+    if own.events and not gone:
+        return Outcome(kind=Kind.PENDING if own.events[-1].kind == "requeue" else Kind.RUNNING)
+    return Outcome(kind=Kind.UNKNOWN)
+
+
+def _recorded_end(folder: RunDir, own: History, job_id: str) -> tuple[Outcome | None, bool]:
+    """Return how a job or its last attempt ended, and whether that was the end of the job.
+
+    Without events of a supervisor, that of rank 0 or the records of the ranks tell.
+    """
+    supervision = [event for event in own.events if event.kind in _OF_A_JOB]
+    if record := set_up_failure(folder, job_id, supervision):
+        return Outcome(kind=Kind.FAILED, status=record.status, reason=record.reason, time=record.time), True
+    if event := last_end(supervision):
+        return _of_event(event), event.kind != "attempt_end"
+    if supervision:
+        return None, False
+    outcome = _last_attempt(folder, job_id) if folder.attempts(job_id) else _end_of_rank_0(own)
+    return outcome, outcome is not None and outcome.kind in (Kind.DONE, Kind.FAILED, Kind.FENCED)
+
+
+def last_end(events: Sequence[Event]) -> Event | None:
+    """Return the last event that can be a job's end; None when the job continued after it.
+
+    An event of an earlier attempt, for example on a disconnected node, does not end the job.
+    """
+    end: Event | None = None
+    newest: list[int] = []
+    for event in events:
+        if event.kind not in _OF_A_JOB or attempt_order(event.attempt) < newest:
+            continue
+        if event.kind == "attempt_start":
+            newest = attempt_order(event.attempt)
+        end = None if event.kind in _GOES_ON else event
+    return end
+
+
+def _last_attempt(folder: RunDir, job_id: str) -> Outcome | None:
+    names = folder.attempts(job_id)
+    outcome = read_attempt(folder, job_id, names[-1]).outcome if names else None
+    return outcome if outcome and outcome.final else None
+
+
+def _end_of_rank_0(own: History) -> Outcome | None:
+    last = own.events[-1:]
+    return _of_event(last[0]) if last and last[0].kind == "end" else None
+
+
+def _judge_local(folder: RunDir, job_id: str) -> Outcome:
+    """Return what a run on this machine has come to: it runs while its process exists."""
+    if is_running_here(folder.owner, job_id):
+        return Outcome(kind=Kind.RUNNING)
+    unknown = "it does not run on this machine, and no rank left a record of its end"
+    return _last_attempt(folder, job_id) or Outcome(kind=Kind.UNKNOWN, reason=unknown)
+
+
+def _judge_attempt(attempt: AttemptEvents, later: Sequence[AttemptEvents], job: Outcome) -> Outcome:
+    """Return how an attempt ended: by its events; else by what came after it, or by the job's outcome."""
+    if end := next((event for kind in _ENDS if (event := attempt.last(kind))), None):
+        return _of_event(end)
+    notice, seen = attempt.last("notice"), attempt.seen
+    if attempt.last("cancel"):
+        return Outcome(kind=Kind.CANCELLED, time=seen)
+    if any(one.name.partition(".")[0] != attempt.name.partition(".")[0] for one in later):
+        return Outcome(kind=Kind.REQUEUED, time=seen, reason=notice.text("reason") if notice else BY_SLURM)
+    if later or job.kind in (Kind.UNKNOWN, Kind.DONE, Kind.FENCED):
+        return Outcome(kind=Kind.KILLED, time=seen)
+    if job.kind is Kind.PENDING:
+        return Outcome(kind=Kind.REQUEUED, time=seen, reason=notice.text("reason") if notice else BY_SLURM)
+    return job._replace(step=None, time=job.time or seen)
+
+
+def _of_event(event: Event) -> Outcome:
+    """Return the outcome that an event of `_ENDS` tells."""
+    reason = event.text("reason")
+    if event.kind == "requeue":
+        return Outcome(kind=Kind.STOPPED, status=exit_codes.STOPPED, reason=reason, time=event.time)
+    if event.kind == "fenced":
+        return Outcome(kind=Kind.FENCED, status=exit_codes.FENCED, reason=reason, time=event.time)
+    known = "status" in event.fields
+    status = event.count("status")
+    place = _PLACE.match(reason)
+    return Outcome(
+        kind=kind_of_status(status) if known else Kind.CRASHED,
+        status=status if known else None,
+        reason=reason,
+        time=event.time,
+        rank=int(place[1]) if place else None,
+        host=place[2] if place else "",
+    )
+
+
+def _of_record(record: ExitRecord) -> Outcome:
+    return Outcome(
+        kind=kind_of_status(record.status),
+        status=record.status,
+        reason=record.text,
+        time=record.time,
+        rank=record.rank,
+        host=record.host,
+    )
+
+
+def _rank_end(record: ExitRecord) -> RankEnd:
+    return RankEnd(rank=record.rank, outcome=_of_record(record), record=record)
+
+
+def _cancellation(last: Event | None) -> str:
+    """Return how a job was cancelled; empty when something other than the ranks' end is on record after that."""
+    if last and last.kind == "cancel":
+        return f"cancelled by `slurmddp cancel` ({last.text('by')})"
+    return "cancelled" if last and last.kind == "notice" and last.text("reason") == "cancelled" else ""

@@ -1,0 +1,226 @@
+"""What happened in a run is read once, and has one outcome."""
+
+import json
+import os
+
+import pytest
+
+from slurmddp.outcome import MEANINGS, Kind, Outcome, kind_of_status
+from slurmddp.runs import facts, history
+from slurmddp.runs.layout import RunDir
+from slurmddp.slurm.job_info import JobInfo
+
+HEAD = {"job": "7", "attempt": "0.0", "rank": 0, "host": "n1"}
+
+
+@pytest.fixture
+def run(tmp_path):
+    made = RunDir(tmp_path / "r")
+    made.create()
+    return made
+
+
+def event(kind, time, **fields):
+    return {"time": time, "event": kind, **HEAD, **fields}
+
+
+def write(run, *lines):
+    run.events.write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def ending_of(run, *, gone=True):
+    return facts.read_job(run, "7", silent=not gone, history=history.read(run)).outcome
+
+
+def ending(run, *, gone=True):
+    found = ending_of(run, gone=gone)
+    return found.word, found.exit_status
+
+
+def by_slurm(run, state, exit_status="", **fields):
+    job = JobInfo(job_id="7", state=state, source="squeue", exit_status=exit_status, **fields)
+    return facts.read_job(run, "7", job, history=history.read(run)).outcome
+
+
+def started(attempt="0.0"):
+    return {**event("attempt_start", 1, nodes="n1", log_offset=0), "attempt": attempt}
+
+
+def ended(status, kind="attempt_end", attempt="0.0"):
+    return {**event(kind, 2, status=status, reason="why"), "attempt": attempt}
+
+
+def fenced(attempt="0.0"):
+    return {**event("fenced", 3, reason="the run belongs to job 8"), "attempt": attempt}
+
+
+RETRY = ended(76)
+
+
+@pytest.mark.parametrize(
+    ("lines", "gone", "alive"),
+    [
+        ([ended(0), ended(0, "job_end")], ("COMPLETED", "0:0"), ("COMPLETED", "0:0")),
+        ([ended(77), ended(77, "job_end")], ("FAILED", "77:0"), ("FAILED", "77:0")),
+        ([RETRY], ("CRASHED", "76:0"), ("RUNNING", "")),
+        ([RETRY, ended(76, "job_end")], ("CRASHED", "76:0"), ("CRASHED", "76:0")),
+        ([RETRY, event("restart", 3), started("0.1")], ("UNKNOWN", ""), ("RUNNING", "")),
+        ([ended(75), event("requeue", 3)], ("UNKNOWN", ""), ("PENDING", "")),
+        ([ended(75), event("requeue", 3), fenced("1.0")], ("FENCED", "78:0"), ("FENCED", "78:0")),
+        ([started("1.0"), ended(0, "job_end", "1.0"), fenced()], ("COMPLETED", "0:0"), ("COMPLETED", "0:0")),
+        ([ended(77, "job_end"), started("1.0")], ("UNKNOWN", ""), ("RUNNING", "")),
+        ([], ("UNKNOWN", ""), ("RUNNING", "")),
+        ([started("1.0"), ended(77, "job_end")], ("UNKNOWN", ""), ("RUNNING", "")),
+    ],
+    ids=[
+        *("done", "failed", "retry", "gave-up", "again", "requeued", "fenced", "fenced-late", "by-hand", "silent"),
+        "failed-late",
+    ],
+)
+def test_the_supervisors_events_tell_the_end(run, lines, gone, alive):
+    """While Slurm does not answer, the end of an attempt after which the job can go on is no end."""
+    write(run, started(), *lines)
+    assert ending(run) == gone
+    assert ending(run, gone=False) == alive
+
+
+def test_a_set_up_that_failed_ends_the_job_unless_it_was_started_again_since(run):
+    run.batch_record("7").write_text("127 set-up failed with status 127: module load nothing\n")
+    write(run)
+    found = ending_of(run, gone=False)
+    assert (found.word, found.exit_status) == ("FAILED", "127:0")
+    assert found.reason == "set-up failed with status 127: module load nothing"
+    os.utime(run.batch_record("7"), (0, 0))
+    write(run, started())
+    assert ending(run, gone=False) == ("RUNNING", "")
+    run.batch_record("7").write_text("127 set-up fai")
+    assert ending(run) == ("UNKNOWN", "")
+
+
+@pytest.mark.parametrize(
+    ("said", "gone", "alive"),
+    [
+        ({0: "0 done", 1: "0 done"}, ("COMPLETED", "0:0"), ("COMPLETED", "0:0")),
+        ({0: "76 rank 0 on n1: lost", 1: "77 rank 1 on n1: boom"}, ("FAILED", "77:0"), ("FAILED", "77:0")),
+        ({0: "76 rank 0 on n1: lost"}, ("CRASHED", "76:0"), ("RUNNING", "")),
+    ],
+)
+def test_without_a_supervisors_events_the_ranks_of_the_last_attempt_tell_the_end(run, said, gone, alive):
+    """As in runs that were made before there were such events."""
+    write(run, event("start", 1))
+    for attempt, records_of in (("0.0", {0: "0 done"}), ("0.1", said)):
+        run.attempt("7", attempt).mkdir(parents=True)
+        for rank, text in records_of.items():
+            run.rank_record("7", attempt, rank).write_text(f"{text}\n")
+    assert ending(run) == gone
+    assert ending(run, gone=False) == alive
+
+
+def test_a_job_that_was_told_that_it_is_cancelled_was(run):
+    write(run, event("notice", 5, cause="SIGTERM", reason="cancelled"), event("end", 6, status=75, reason="x"))
+    assert ending(run) == ("CANCELLED", "")
+    write(run, started(), event("notice", 5, cause="SIGTERM", reason="cancelled"), ended(75))
+    assert ending(run) == ("CANCELLED", "")
+    write(run, event("notice", 5, cause="SIGTERM", reason="preempted"))
+    assert ending(run) == ("UNKNOWN", "")
+
+
+def test_a_job_without_any_file_is_unknown(tmp_path):
+    nothing = RunDir(tmp_path / "none")
+    assert ending(nothing) == ending(nothing, gone=False) == ("UNKNOWN", "")
+
+
+@pytest.mark.parametrize(
+    ("state", "exit_status", "kind"),
+    [
+        ("COMPLETED", "0:0", Kind.DONE),
+        ("PENDING", "0:0", Kind.PENDING),
+        ("REQUEUE_HOLD", "0:0", Kind.PENDING),
+        ("SUSPENDED", "0:0", Kind.RUNNING),
+        ("TIMEOUT", "0:0", Kind.TIME_LIMIT),
+        ("NODE_FAIL", "0:0", Kind.NODE_LOST),
+        ("OUT_OF_MEMORY", "0:125", Kind.OUT_OF_MEMORY),
+        ("CANCELLED", "0:15", Kind.CANCELLED),
+        ("PREEMPTED", "0:15", Kind.STOPPED),
+        ("FAILED", "3:0", Kind.FAILED),
+        ("FAILED", "0:9", Kind.KILLED),
+        ("FAILED", "143:0", Kind.KILLED),
+        ("ANOTHER", "", Kind.UNKNOWN),
+    ],
+)
+def test_a_job_without_records_has_come_to_what_slurm_says(run, state, exit_status, kind):
+    write(run, started())
+    found = by_slurm(run, state, exit_status)
+    assert found.kind is kind
+    assert found.word == (state if state != "FAILED" else MEANINGS[kind].word)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(75, Kind.STOPPED), (76, Kind.CRASHED), (77, Kind.FAILED), (78, Kind.FENCED), (137, Kind.CRASHED)],
+)
+def test_of_a_failure_the_job_knows_more_than_slurm(run, status, kind):
+    reason = "rank 3 on n2: boom"
+    write(run, started(), {**ended(status, "job_end"), "reason": reason})
+    found = by_slurm(run, "FAILED", f"{status}:0")
+    assert (found.kind, found.status, found.reason, found.rank, found.host) == (kind, status, reason, 3, "n2")
+
+
+def test_a_job_that_was_done_within_its_grace_time_was_not_preempted(run):
+    write(run, started(), ended(0, "job_end"))
+    found = by_slurm(run, "PREEMPTED", "0:0")
+    assert (found.kind, found.word, found.reason) == (Kind.DONE, "COMPLETED", facts.PREEMPTED)
+
+
+def test_a_cancelled_job_says_who_cancelled_it(run):
+    write(run, started(), event("cancel", 3, by="ada"))
+    assert by_slurm(run, "CANCELLED").reason == "cancelled by `slurmddp cancel` (ada)"
+
+
+def attempts(run, state):
+    job = JobInfo(job_id="7", state=state, source="squeue")
+    found = facts.read_run(run, {"7": job}, history=history.read(run))
+    return [(attempt.name, attempt.outcome.kind) for attempt in found.attempts]
+
+
+def test_an_attempt_without_an_end_has_that_of_its_job_or_was_requeued(run):
+    write(run, started(), started("1.0"))
+    assert attempts(run, "RUNNING") == [("0.0", Kind.REQUEUED), ("1.0", Kind.RUNNING)]
+    assert attempts(run, "TIMEOUT") == [("0.0", Kind.REQUEUED), ("1.0", Kind.TIME_LIMIT)]
+    assert attempts(run, "PENDING") == [("0.0", Kind.REQUEUED), ("1.0", Kind.REQUEUED)]
+    assert attempts(run, "ANOTHER") == [("0.0", Kind.REQUEUED), ("1.0", Kind.KILLED)]
+
+
+def test_the_last_durable_step_and_the_first_rank_are_facts(run):
+    write(run, started(), event("checkpoint", 2, step=40, held_s=0, write_s=0), ended(76), ended(76, "job_end"))
+    run.attempt("7", "0.0").mkdir(parents=True)
+    run.rank_record("7", "0.0", 1).write_text("76 rank 1 on n2: lost rank 0\n")
+    (job,) = facts.read_run(run).jobs
+    assert job.outcome.step == 40
+    (end,) = job.attempts[0].ranks
+    assert (end.rank, end.outcome.host, end.outcome.kind) == (1, "n2", Kind.CRASHED)
+    assert job.attempts[0].decisive == end
+
+
+def test_a_record_that_cannot_be_read_is_a_fact(run):
+    whole = json.dumps(started()).encode()
+    run.events.write_bytes(
+        b"\n".join([whole, b'{"time": 1, "eve', b'{"time": 2, "ev' + whole, b"7", b'{"time": "x"}', whole])
+    )
+    found = facts.read_run(run)
+    assert found.damage == (
+        "events.jsonl: line 2 is cut off",
+        "events.jsonl: line 3 begins with a record that is cut off",
+        "events.jsonl: line 4 is no record",
+        "events.jsonl: line 5 is no event",
+    )
+    assert len(found.jobs[0].history.events) == 3
+
+
+def test_each_kind_has_one_meaning_for_every_view():
+    assert set(MEANINGS) == set(Kind)
+    assert [kind for kind in Kind if not kind.final] == [Kind.PENDING, Kind.RUNNING, Kind.UNKNOWN]
+    assert [kind for kind in Kind if MEANINGS[kind].wait_status == 0] == [Kind.DONE]
+    assert {kind for kind in Kind if kind.failed} == {kind for kind in Kind if MEANINGS[kind].colour == "red"}
+    assert kind_of_status(139) is Kind.CRASHED
+    assert Outcome(kind=Kind.KILLED, status=0, signal=9).exit_status == "0:9"

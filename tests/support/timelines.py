@@ -1,0 +1,22 @@
+"""The timeline of a run that is known by its events alone."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from slurmddp.report.timeline import Timeline, build_timeline
+from slurmddp.runs.facts import read_run
+from slurmddp.runs.history import History
+from slurmddp.runs.layout import RunDir
+from slurmddp.slurm.job_info import JobInfo
+
+
+def build(
+    history: History,
+    submitted: Mapping[str, float] | None = None,
+    *,
+    known: Mapping[str, JobInfo] | None = None,
+    now: float,
+) -> Timeline:
+    """Return the timeline of a run that has these events and no other file."""
+    run = read_run(RunDir(Path("/nonexistent")), known, history=history)
+    return build_timeline(run, submitted, known=known, now=now)
