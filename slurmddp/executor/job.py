@@ -1,7 +1,6 @@
 """The state and the result of an executor's job: from Slurm, else from its files. Works without slurmdbd."""
 
 import os
-import pickletools
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +10,9 @@ from submitit.core import logger, utils
 from submitit.slurm import slurm as theirs
 
 from slurmddp.errors import ClusterError
+from slurmddp.outcome import Kind
+from slurmddp.runs.facts import read_job
+from slurmddp.runs.layout import RunDir
 from slurmddp.slurm import client, queries
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.states import has_ended
@@ -65,7 +67,9 @@ class Job(theirs.SlurmJob[Any]):
         state = str(super().state)
         if state not in (GONE, "PREEMPTED"):
             return state
-        if all(_has_succeeded(job.paths.result_pickle) for job in self._sub_jobs or [self]):
+        run = RunDir(self.paths.folder.with_name(f"{self.paths.folder.name}.runs") / self.job_id)
+        known = JobInfo(job_id=self.job_id, state=state, source="squeue") if state != GONE else None
+        if read_job(run, self.job_id, known).outcome.kind is Kind.DONE:
             return "COMPLETED"
         return "FAILED" if state == GONE else state
 
@@ -108,16 +112,6 @@ class Job(theirs.SlurmJob[Any]):
         """Return the printed text; replace bytes that are not UTF-8."""
         path = self.paths.stdout if name == "stdout" else self.paths.stderr
         return path.read_text("utf-8", "replace") if path.exists() else None
-
-
-def _has_succeeded(result: Path) -> bool:
-    """Tell by the first string of a result file. It is not unpickled, because that could run any code."""
-    try:
-        with result.open("rb") as file:
-            words = (word for _, word, _ in pickletools.genops(file) if isinstance(word, str))
-            return next(words, "") == "success"
-    except (OSError, ValueError):
-        return False
 
 
 def query_states(job_ids: Iterable[str]) -> dict[str, str]:

@@ -40,6 +40,9 @@ PAUSE_LIMIT_S: Final = 3.0
 SAVE_LIMIT_S: Final = 20.0
 """Time to save such a callable."""
 POLL_S: Final = 0.1
+SAVED: Final = "call"
+"""The file in the run's folder of checkpoints whose time says when the call was saved last: by it a requeue counts as
+progress."""
 
 
 def main() -> None:
@@ -111,7 +114,7 @@ class Files:
         """Write the call with which the job continues. Raises FencedError when another attempt owns the job."""
         self._write(self._paths.submitted_pickle, call)
         if self._rank.run_dir:
-            self._count_progress(self._rank.run_dir.checkpoints)
+            (self._rank.run_dir.checkpoints / SAVED).touch()
 
     def wait_for_peers(self) -> None:
         """Wait until all other ranks have a result; srun ends this rank when one fails."""
@@ -133,12 +136,6 @@ class Files:
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
-
-    def _count_progress(self, folder: Path) -> None:
-        """Create what the batch script counts as a checkpoint, so that it continues to requeue the job."""
-        folder.mkdir(exist_ok=True)
-        count = len(list(folder.iterdir()))
-        (folder / f"step-{count:09d}").touch()
 
 
 class Call:

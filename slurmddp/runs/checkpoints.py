@@ -48,15 +48,23 @@ def newest_checkpoint(run: RunDir) -> Path | None:
     return None
 
 
+def newest_in_folder(run: RunDir) -> ProgramCheckpoint | None:
+    """Return the newest file or folder in the run's folder of checkpoints that is not one of slurmddp's own steps."""
+    paths = (path for path in run.checkpoints.glob("*") if not path.name.startswith(("step-", ".", "broken-")))
+    found = (newest_program_checkpoint(glob.escape(str(path))) for path in paths)
+    return max(filter(None, found), default=None)
+
+
 def read_progress_mark(run: RunDir, pattern: str = "") -> str:
     """Return what a run has saved, as a text that differs after each newer checkpoint; `none` without one.
 
-    `pattern` is the glob of the checkpoints that the program writes by its own means, which count first.
+    `pattern` is the glob of the checkpoints that the program writes by its own means, which count first; else
+    slurmddp's own steps do, else what the program has written into the run's folder of checkpoints.
     """
     if pattern and (own := newest_program_checkpoint(pattern)):
         return str(own)
     newest = newest_checkpoint(run)
-    return newest.name if newest else "none"
+    return newest.name if newest else str(newest_in_folder(run) or "none")
 
 
 def has_checkpoint(run: RunDir, pattern: str) -> bool:

@@ -1,9 +1,8 @@
 """How a run is resumed: the command to type, and what its next job finds. Reads the run's folder."""
 
-import glob
 import shlex
 
-from slurmddp.runs.checkpoints import ProgramCheckpoint, newest_checkpoint, newest_program_checkpoint
+from slurmddp.runs.checkpoints import newest_checkpoint, newest_in_folder, newest_program_checkpoint
 from slurmddp.runs.history import read_newest
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import settings_of, submissions
@@ -28,15 +27,8 @@ def find_state(run: RunDir) -> str:
         return f"the checkpoint of step {int(checkpoint.name.partition('-')[2])}"
     started = read_newest(run).last("attempt_start")
     pattern = started.text("checkpoints") if started else ""
-    own = newest_program_checkpoint(pattern) if pattern else _in_given_folder(run)
+    own = newest_program_checkpoint(pattern) if pattern else newest_in_folder(run)
     return f"the checkpoint {own.path}" if own else ""
-
-
-def _in_given_folder(run: RunDir) -> ProgramCheckpoint | None:
-    """Return the newest file or folder in the run's folder of checkpoints that is not one of slurmddp's own steps."""
-    paths = (path for path in run.checkpoints.glob("*") if not path.name.startswith(("step-", ".")))
-    found = (newest_program_checkpoint(glob.escape(str(path))) for path in paths)
-    return max(filter(None, found), default=None)
 
 
 def describe_resume(run: RunDir) -> str:

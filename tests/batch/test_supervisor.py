@@ -589,6 +589,26 @@ def test_preemptions_do_not_count_as_requeues_without_progress(case):
     assert len(case.slurm.orders) == 20
 
 
+def test_what_a_program_saves_in_the_runs_folder_of_checkpoints_is_progress(case):
+    """By it, an executor's call that saves at each of fifteen short requeues is not given up."""
+    case.run.checkpoints.mkdir(parents=True)
+    saved = case.run.checkpoints / "call"
+    for restarts in range(15):
+        case.restarts = restarts
+        case.asked(restarts=restarts)
+        saved.touch()
+        os.utime(saved, (restarts, restarts))
+        case.attempts = [says(STOPPED)]
+        assert case.supervise() is None, case.log
+    assert len(case.slurm.orders) == 15
+    for restarts in range(15, 26):
+        case.restarts = restarts
+        case.asked(restarts=restarts)
+        case.attempts = [says(STOPPED)]
+        ended = case.supervise()
+    assert ended == 75 and "requeued itself 10 times in a row without a new checkpoint" in case.log[-1]
+
+
 def test_a_requeue_that_is_not_answered_is_asked_again(case):
     case.slurm.requeues = [ClusterError("busy"), ClusterError("busy")]
     case.attempts = [says(STOPPED)]

@@ -471,12 +471,20 @@ def test_a_thousand_calls_are_one_submission(tmp_path, slurm):
     assert set(query_states([job.job_id for job in thousand]).values()) == {"CANCELLED"}
 
 
+def record_end(folder, job_id, text):
+    """Write the record of rank 0 where the batch script of an executor's job has it."""
+    run = RunDir(folder.with_name(f"{folder.name}.runs") / job_id)
+    run.attempt(job_id, "0.0").mkdir(parents=True)
+    run.rank_record(job_id, "0.0", 0).write_text(text)
+
+
 @pytest.mark.usefixtures("jobs")
 def test_what_slurm_has_forgotten_is_told_by_the_files(tmp_path):
     """Without slurmdbd a job is known for MinJobAge only."""
     assert query_states(["1", "2_3"]) == {"1": GONE, "2_3": GONE}
     lost, done, torn = Job(tmp_path, "1"), Job(tmp_path, "2_3"), Job(tmp_path, "4")
-    torn.paths.result_pickle.write_bytes(b"\x80")
+    record_end(tmp_path, "4", "0 do")
+    record_end(tmp_path, "2_3", "0 done\n")
     utils.cloudpickle_dump(("success", 5), done.paths.result_pickle)
     assert (lost.done(), lost.state) == (True, "FAILED")
     assert (done.done(), done.state, done.result()) == (True, "COMPLETED", 5)
@@ -485,29 +493,11 @@ def test_what_slurm_has_forgotten_is_told_by_the_files(tmp_path):
         lost.result()
 
 
-class Bomb:
-    """Does something when it is unpickled."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self) -> tuple:  # noqa: D105
-        return Path.touch, (self.path,)
-
-
-def test_a_state_makes_no_result_anew(tmp_path, monkeypatch):
-    """Which may be large, or need what is not there, or do harm."""
-    monkeypatch.setattr(job_module, "query_states", lambda ids: dict.fromkeys(ids, GONE))
-    job = Job(tmp_path, "5")
-    utils.cloudpickle_dump(("success", Bomb(tmp_path / "done")), job.paths.result_pickle)
-    assert (job.state, (tmp_path / "done").exists()) == ("COMPLETED", False)
-
-
 def test_a_call_that_was_done_when_its_job_was_preempted_is_done(tmp_path, monkeypatch):
     """From 24.05 on, Slurm has a job as PREEMPTED that ended within its grace time."""
     monkeypatch.setattr(job_module, "query_states", lambda ids: dict.fromkeys(ids, "PREEMPTED"))
     killed, done = Job(tmp_path, "8"), Job(tmp_path, "9")
-    utils.cloudpickle_dump(("success", 1), done.paths.result_pickle)
+    record_end(tmp_path, "9", "0 done\n")
     assert (killed.state, done.state) == ("PREEMPTED", "COMPLETED")
 
 
