@@ -18,7 +18,8 @@ from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.python_env import environment_of
 from slurmddp.errors import UsageError
 from slurmddp.exit_codes import DONE
-from slurmddp.runs.exit_records import read_decisive_record
+from slurmddp.outcome import Kind, Outcome
+from slurmddp.runs.facts import read_attempt
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import HERE, Claim, HeldError, Ownership
 from slurmddp.slurm.environment import submission_environment
@@ -126,17 +127,22 @@ def _hold_ownership(local: LocalRun) -> Iterator[None]:
 
 def _exit_status(local: LocalRun, torchrun: int) -> int:
     """Return the exit status: DONE when the decisive record says so, as in a job; else that of torchrun."""
-    record = read_decisive_record(local.console_log.parent)
-    return DONE if record and record.status == DONE else torchrun
+    return DONE if _read_end(local).kind is Kind.DONE else torchrun
 
 
 def failure_reason(local: LocalRun) -> str | None:
-    """Return why a run did not finish, by the decisive record, and where that rank's output is.
+    """Return why a run did not finish, and where that rank's output is.
 
     None when no rank left such a record, or the run is done.
     """
-    record = read_decisive_record(local.console_log.parent)
-    return f"{record.text}; see {record.output}" if record and record.status != DONE else None
+    end = _read_end(local)
+    if not end.final or end.kind is Kind.DONE or end.rank is None:
+        return None
+    return f"{end.reason}; see {local.run.rank_log(local.job_id, ATTEMPT, end.rank)}"
+
+
+def _read_end(local: LocalRun) -> Outcome:
+    return read_attempt(local.run, local.job_id, ATTEMPT).outcome
 
 
 def _environment(

@@ -23,7 +23,7 @@ from slurmddp.monitoring.logs import log_files
 from slurmddp.monitoring.logs.log_files import Source
 from slurmddp.monitoring.logs.tail import READ_BYTES, GrowingFile, file_size, start_of_tail
 from slurmddp.runs import lookup
-from slurmddp.runs.exit_records import read_decisive_record
+from slurmddp.runs.facts import read_attempt
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.supervisor_records import LogPart, log_parts, read_supervision
 from slurmddp.runs.timestamps import TimestampReader
@@ -162,8 +162,8 @@ def _attempt_lines(wanted: Selection, attempt: str, tail: int | None) -> Iterato
     streams = [_rank_lines(source, _read(wanted, source, block, tail), wanted) for source in found]
     if wanted.batch:
         streams.append(_batch_lines(wanted, attempt, tail))
-    record = read_decisive_record(wanted.run.attempt(wanted.job_id, attempt)) if wanted.failed_first else None
-    key = partial(_failed_first_key, record.rank) if record and record.failed else _sort_key
+    first = read_attempt(wanted.run, wanted.job_id, attempt).decisive if wanted.failed_first else None
+    key = partial(_failed_first_key, first.rank) if first and first.record.failed else _sort_key
     return (line for _, line in heapq.merge(*streams, key=key))
 
 
