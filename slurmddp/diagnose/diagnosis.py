@@ -19,7 +19,6 @@ from slurmddp.runs.facts import Job, judge_by_slurm, read_job, set_up_failure
 from slurmddp.runs.history import Event, History, read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.resume import describe_resume, is_resumable
-from slurmddp.runs.supervisor_records import read_supervision
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.pending_reasons import explain
@@ -68,7 +67,7 @@ def diagnose_attempt(run: RunDir, job_id: str, attempt: str, events: Sequence[Ev
 
 def diagnose_set_up(run: RunDir, job_id: str) -> Diagnosis:
     """Return why the set-up lines of a job failed, from its files alone. Slurm is not asked."""
-    job, events = _unknown_job(job_id)._replace(name=run.path.name), read_supervision(run, job_id)
+    job, events = _unknown_job(job_id)._replace(name=run.path.name), read_outline(run).of_job(job_id).supervision
     return judge(job, read_script_evidence(run, job_id, events, set_up_failure(run, job_id, events)))
 
 
@@ -153,7 +152,7 @@ class _Case:
     @cached_property
     def events(self) -> Sequence[Event]:
         """The supervisor's events of the job."""
-        return read_supervision(self.run, self.job_id) if self.run else ()
+        return self.facts.history.supervision
 
     @cached_property
     def evidence(self) -> Evidence:

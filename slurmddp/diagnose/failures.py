@@ -8,9 +8,9 @@ from typing import Final
 from slurmddp.diagnose.diagnosis import diagnose_attempt, diagnose_set_up
 from slurmddp.diagnose.rule_types import Diagnosis
 from slurmddp.runs.facts import Attempt, read_run, set_up_failure
+from slurmddp.runs.history import read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import submissions
-from slurmddp.runs.supervisor_records import read_supervision
 from slurmddp.text import format_table
 
 _RECENT: Final = 5
@@ -55,7 +55,7 @@ def find_failures(runs: Sequence[RunDir], *, since: float) -> Iterator[Failure]:
 
 def _read_failure(run: RunDir, attempt: Attempt) -> Failure:
     events, ended = attempt.events, attempt.outcome.time or attempt.events.seen
-    found = diagnose_attempt(run, attempt.job_id, attempt.name, read_supervision(run, attempt.job_id))
+    found = diagnose_attempt(run, attempt.job_id, attempt.name, read_outline(run).of_job(attempt.job_id).supervision)
     begin, ranks = events.last("checkpoint") or events.events[0], events.last("start")
     return Failure(
         run=run.path.name,

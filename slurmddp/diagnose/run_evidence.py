@@ -37,9 +37,8 @@ from slurmddp.diagnose.tracebacks import find_own_frame, find_tracebacks
 from slurmddp.errors import UsageError
 from slurmddp.exit_codes import DONE, STOPPED
 from slurmddp.runs.exit_records import ExitRecord, decisive_record, read_records
-from slurmddp.runs.history import Event
+from slurmddp.runs.history import Event, History, LogPart
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.supervisor_records import LogPart, log_parts
 from slurmddp.slurm.hostlist import expand
 from slurmddp.slurm.job_info import JobRef
 
@@ -82,7 +81,7 @@ def read_attempt_evidence(run: RunDir, job_id: str, attempt: str, events: Sequen
     files = _Attempt(run, job_id, attempt)
     numbers, records = _list_files(files.folder), read_records(files.folder)
     own_events = _attempt_events(events, attempt)
-    log = _read_batch_log(run, job_id, log_parts(events).get(attempt, LogPart()))
+    log = _read_batch_log(run, job_id, History(tuple(events)).log_parts.get(attempt, LogPart()))
     nodes = [
         line for node in numbers.get("node", ())[:READ_NODES] for line in read_lines(files.folder / f"node-{node}.out")
     ]

@@ -10,12 +10,12 @@ from slurmddp.background import run_in_background
 from slurmddp.errors import ClusterError
 from slurmddp.monitoring.logs.log_files import Hosts, Source, attempt_sources, batch_source
 from slurmddp.monitoring.logs.merge import Line
-from slurmddp.monitoring.logs.tail import GrowingFile, end_of_lines, file_size
 from slurmddp.outcome import Outcome
 from slurmddp.runs.facts import last_end, read_job
 from slurmddp.runs.files import TAIL_BYTES
+from slurmddp.runs.history import parse_events
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.supervisor_records import parse_supervision
+from slurmddp.runs.log_tail import GrowingFile, end_of_lines, file_size
 from slurmddp.slurm import queries
 from slurmddp.slurm.client import spread
 from slurmddp.slurm.job_info import JobInfo, JobRef
@@ -257,7 +257,7 @@ class Output:
         )
         found: list[Event] = []
         while file.has_more() and (lines := file.read_lines()):
-            found += parse_supervision(lines, self.job_id)
+            found += [event for event in parse_events(lines) if event.job == self.job_id]
         return last_end(found) is not None
 
     def _sources(self) -> Iterator[Source]:

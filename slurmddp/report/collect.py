@@ -13,7 +13,6 @@ from typing import Any, Final
 from slurmddp.diagnose import NONE, UNKNOWN, Diagnosis, diagnose, diagnose_attempt
 from slurmddp.errors import ClusterError
 from slurmddp.monitoring import status
-from slurmddp.monitoring.logs.tail import file_size, start_of_tail
 from slurmddp.monitoring.status import JobStatus
 from slurmddp.monitoring.status.job_status import json_value
 from slurmddp.outcome import Kind, Outcome, Phase
@@ -25,6 +24,7 @@ from slurmddp.runs.facts import read_run
 from slurmddp.runs.files import TAIL_BYTES, open_or_empty
 from slurmddp.runs.history import Event, History
 from slurmddp.runs.layout import RunDir
+from slurmddp.runs.log_tail import file_size, start_of_tail
 from slurmddp.runs.lookup import Target, find_all_jobs
 from slurmddp.runs.submissions import parse_time, submissions
 from slurmddp.slurm.job_info import JobInfo, JobRef

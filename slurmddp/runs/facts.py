@@ -13,7 +13,7 @@ from typing import Final
 from slurmddp import exit_codes
 from slurmddp.outcome import MEANINGS, Kind, Outcome, kind_of_status
 from slurmddp.runs.exit_records import ExitRecord, decisive_record, read_batch_record, read_records
-from slurmddp.runs.history import AttemptEvents, Event, History, read_newest, read_outline
+from slurmddp.runs.history import SUPERVISION, AttemptEvents, Event, History, read_newest, read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import attempt_order, is_running_here
 from slurmddp.slurm.job_info import LOCAL, JobInfo, JobRef, is_job_id
@@ -26,7 +26,6 @@ PREEMPTED: Final = "it is done; Slurm has it as PREEMPTED, because it ended with
 
 _ENDS: Final = ("attempt_end", "restart", "end", "requeue", "fenced", "job_end")
 """The events that say how an attempt ended, the best first: the supervisor's, then that of rank 0."""
-_OF_A_JOB: Final = frozenset({"attempt_start", "attempt_end", "requeue", "job_end", "fenced"})
 _GOES_ON: Final = frozenset({"attempt_start", "requeue"})
 _LOCAL: Final = re.compile(rf"{LOCAL}[0-9]+(-[0-9]+)*")
 _PLACE: Final = re.compile(r"rank (\d{1,6}) on (\S+): ")
@@ -249,7 +248,7 @@ def _recorded_end(folder: RunDir, own: History, job_id: str) -> tuple[Outcome | 
 
     Without events of a supervisor, that of rank 0 or the records of the ranks tell.
     """
-    supervision = [event for event in own.events if event.kind in _OF_A_JOB]
+    supervision = own.supervision
     if record := set_up_failure(folder, job_id, supervision):
         return Outcome(kind=Kind.FAILED, status=record.status, reason=record.reason, time=record.time), True
     if event := last_end(supervision):
@@ -268,7 +267,7 @@ def last_end(events: Sequence[Event]) -> Event | None:
     end: Event | None = None
     newest: list[int] = []
     for event in events:
-        if event.kind not in _OF_A_JOB or attempt_order(event.attempt) < newest:
+        if event.kind not in SUPERVISION or attempt_order(event.attempt) < newest:
             continue
         if event.kind == "attempt_start":
             newest = attempt_order(event.attempt)

@@ -4,12 +4,14 @@ The writers may have been killed: a record that was cut off, or has wrong values
 """
 
 import math
+import sys
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from operator import attrgetter
-from typing import Any, Final, Self
+from typing import Any, BinaryIO, Final, NamedTuple, Self
 
 from slurmddp.runs.files import TAIL_BYTES, last_records, open_or_empty, parse_record, parse_records
 from slurmddp.runs.layout import RunDir
@@ -21,7 +23,9 @@ _LAST_TIME: Final = 1e11
 """Seconds since 1970 in the year 5138; what comes later is no time."""
 _FREQUENT: Final = (b'"event": "metrics"', b'"event": "checkpoint"')
 _TRAILING_KINDS: Final = frozenset({"end", "attempt_end", "checkpoint", "metrics"})
+SUPERVISION: Final = frozenset({"attempt_start", "attempt_end", "requeue", "job_end", "fenced"})
 _RECENT: Final = 64
+_BLOCK_BYTES: Final = 2**20
 _HEAD: Final = frozenset({"time", "event", "job", "attempt", "rank", "host"})
 
 
@@ -98,6 +102,13 @@ class AttemptEvents(_Events):
         return self.events[-1].time
 
 
+class LogPart(NamedTuple):
+    """The bytes of a batch log that belong to one attempt."""
+
+    begin: int = 0
+    end: int = sys.maxsize
+
+
 @dataclass(frozen=True)
 class History(_Events):
     """All events of a run, or its newest ones."""
@@ -118,6 +129,18 @@ class History(_Events):
         """Return the events of one job of the run."""
         return History(tuple(event for event in self.events if event.job == job_id))
 
+    @property
+    def supervision(self) -> list[Event]:
+        """The events of the supervisor by which a job starts and ends."""
+        return [event for event in self.events if event.kind in SUPERVISION]
+
+    @property
+    def log_parts(self) -> dict[str, LogPart]:
+        """The part of one job's batch log of each attempt, up to where the next one begins."""
+        starts = self.all("attempt_start")
+        limits = [*(max(0, start.count("log_offset")) for start in starts), sys.maxsize]
+        return {start.attempt: LogPart(*part) for start, part in zip(starts, pairwise(limits), strict=True)}
+
     def decision(self) -> Event | None:
         """Return the newest event that is no metric, checkpoint or end: a start, a notice, a `cancel`."""
         return next((event for event in reversed(self.events) if event.kind not in _TRAILING_KINDS), None)
@@ -132,10 +155,10 @@ def read(run: RunDir) -> History:
 def read_outline(run: RunDir) -> History:
     """Return a run's events without most metrics and checkpoints: only the last few before each other event are read.
 
-    They make up nearly all of a long run's gigabytes, so most of their lines are not parsed.
+    They make up nearly all of a long run's gigabytes, so most blocks of the file are passed over whole.
     """
     with open_or_empty(run.events) as file:
-        return _to_history(run, _outline_lines(enumerate(file, 1)))
+        return _to_history(run, _outline_lines(file))
 
 
 def _to_history(run: RunDir, lines: Iterable[tuple[int, bytes]]) -> History:
@@ -150,16 +173,29 @@ def _to_history(run: RunDir, lines: Iterable[tuple[int, bytes]]) -> History:
     return History(tuple(events), tuple(damage))
 
 
-def _outline_lines(lines: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+def _outline_lines(file: BinaryIO) -> Iterator[tuple[int, bytes]]:
     recent: deque[tuple[int, bytes]] = deque(maxlen=_RECENT)
-    for numbered in lines:
-        if any(kind in numbered[1] for kind in _FREQUENT):
-            recent.append(numbered)
+    before = 0
+    while block := file.read(_BLOCK_BYTES) + file.readline():
+        count, lines = block.count(b"\n"), block.removesuffix(b"\n").split(b"\n")
+        if sum(map(block.count, _FREQUENT)) == count == len(lines):
+            recent.extend(enumerate(lines[-_RECENT:], before + max(0, count - _RECENT) + 1))
+        else:
+            yield from _outline_of_block(lines, before, recent)
+        before += count
+    yield from recent
+
+
+def _outline_of_block(
+    lines: Iterable[bytes], before: int, recent: deque[tuple[int, bytes]]
+) -> Iterator[tuple[int, bytes]]:
+    for number, line in enumerate(lines, before + 1):
+        if any(kind in line for kind in _FREQUENT):
+            recent.append((number, line))
             continue
         yield from recent
         recent.clear()
-        yield numbered
-    yield from recent
+        yield number, line
 
 
 def read_newest(run: RunDir, *, size: int = TAIL_BYTES) -> History:

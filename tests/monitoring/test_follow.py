@@ -10,8 +10,10 @@ import pytest
 
 from slurmddp.errors import ClusterError
 from slurmddp.monitoring import follow
-from slurmddp.monitoring.logs import log_files, tail
+from slurmddp.monitoring.logs import log_files
+from slurmddp.runs import log_tail as tail
 from slurmddp.runs.files import append_record
+from slurmddp.runs.history import History
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm import client, queries
 from slurmddp.slurm.job_info import JobInfo
@@ -79,7 +81,7 @@ def test_all_ranks_are_followed_and_where_they_run_is_known_once_they_have_met(r
 
 def test_where_ranks_run_is_looked_for_once_a_look(run, monkeypatch):
     made = []
-    monkeypatch.setattr(log_files, "_start", lambda *_: made.append(1) or {})
+    monkeypatch.setattr(log_files, "read_outline", lambda _: made.append(1) or History(()))
     output = follow.Output(run, "7", ranks=None)
     for rank in range(5):
         run.rank_log("7", "0.0", rank).write_text("one\n")

@@ -120,3 +120,21 @@ def test_the_newest_part_is_enough_for_a_long_run(run):
     write(run, *[{**LINES[1], "time": float(number), "step": number} for number in range(2000)])
     newest = history.read_newest(run)
     assert newest.last("metrics").count("step") == 1999 and len(newest.events) < 2000
+
+
+def test_a_log_is_parted_where_attempts_began(run):
+    starts = [{**HEAD, "time": 1.0, "event": "attempt_start", "log_offset": 0}]
+    starts.append({**starts[0], "time": 2.0, "attempt": "0.1", "log_offset": 500})
+    write(run, *starts)
+    parts = history.read(run).of_job("7").log_parts
+    assert (parts["0.0"].begin, parts["0.0"].end, parts["0.1"].begin) == (0, 500, 500)
+
+
+def test_blocks_of_metrics_alone_are_passed_over_and_lines_keep_their_numbers(run, monkeypatch):
+    monkeypatch.setattr(history, "_BLOCK_BYTES", 300)
+    many = [{**LINES[1], "step": step} for step in range(500)]
+    write(run, *many, "{torn", *many, LINES[5], *many)
+    outline = history.read_outline(run)
+    assert [event.count("step") for event in outline.all("metrics")] == [*range(436, 500)] * 3
+    assert outline.damage == ("events.jsonl: line 501 is cut off",)
+    assert outline.last("end")

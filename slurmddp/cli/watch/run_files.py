@@ -9,12 +9,12 @@ from typing import Final
 from slurmddp.cli.watch.curves import Point
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.logs.merge import Selection, lines
-from slurmddp.monitoring.logs.tail import GrowingFile, file_size
 from slurmddp.monitoring.status import JobStatus, Progress
 from slurmddp.monitoring.status.run_progress import metric, read_progress
 from slurmddp.runs.facts import read_job
 from slurmddp.runs.history import Event, History, parse_events
 from slurmddp.runs.layout import RunDir
+from slurmddp.runs.log_tail import GrowingFile, file_size
 from slurmddp.text import clean_line
 
 _OUTPUT_LINES: Final = 2000

@@ -10,8 +10,7 @@ from typing import Any, Final, Literal
 
 from slurmddp.monitoring.status.job_identity import task_indices
 from slurmddp.runs.exit_records import read_record
-from slurmddp.runs.files import open_or_empty
-from slurmddp.runs.history import parse_events
+from slurmddp.runs.history import read_outline
 from slurmddp.runs.layout import RunDir
 
 Kind = Literal["batch", "node", "rank"]
@@ -96,12 +95,14 @@ class Hosts:
     @property
     def are_known(self) -> bool:
         """Whether the rendezvous is on record, so that nothing more will be known."""
-        return bool(self._ranks)
+        return bool(self._nodes)
 
     @cached_property
     def _ranks(self) -> Mapping[str, Any]:
         """The ranks of each host, in the order of the nodes."""
-        ranks = _start(self._run, self._job_id, self._attempt).get("ranks")
+        events = read_outline(self._run).of_job(self._job_id).attempts
+        start = next((one.last("start") for one in events if one.name == self._attempt), None)
+        ranks = start.fields.get("ranks") if start else None
         return ranks if isinstance(ranks, dict) else {}
 
     @cached_property
@@ -115,13 +116,3 @@ class Hosts:
     def _of_record(self, rank: int) -> str:
         record = read_record(self._run.rank_record(self._job_id, self._attempt, rank))
         return record.host if record else ""
-
-
-def _start(run: RunDir, job_id: str, attempt: str) -> Mapping[str, Any]:
-    """Return the fields of the last record of the rendezvous of this job and attempt; empty without one."""
-    found: Mapping[str, Any] = {}
-    with open_or_empty(run.events) as file:
-        for event in parse_events(line for line in file if b'"start"' in line):
-            if (event.kind, event.job, event.attempt) == ("start", job_id, attempt):
-                found = event.fields
-    return found

@@ -21,11 +21,11 @@ from typing import Final, Literal, NamedTuple
 from slurmddp.errors import UsageError
 from slurmddp.monitoring.logs import log_files
 from slurmddp.monitoring.logs.log_files import Source
-from slurmddp.monitoring.logs.tail import READ_BYTES, GrowingFile, file_size, start_of_tail
 from slurmddp.runs import lookup
 from slurmddp.runs.facts import read_attempt
+from slurmddp.runs.history import LogPart, read_outline
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.supervisor_records import LogPart, log_parts, read_supervision
+from slurmddp.runs.log_tail import READ_BYTES, GrowingFile, file_size, start_of_tail
 from slurmddp.runs.timestamps import TimestampReader
 from slurmddp.slurm.job_info import JobRef
 
@@ -82,7 +82,7 @@ class Selection:
     @cached_property
     def log_parts(self) -> Mapping[str, LogPart]:
         """The part of the batch log of each attempt, which costs a look at all events."""
-        return log_parts(read_supervision(self.run, self.job_id))
+        return read_outline(self.run).of_job(self.job_id).log_parts
 
     @cached_property
     def since(self) -> float:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmddp.monitoring.logs.tail import LINE_BYTES, GrowingFile, end_of_lines, start_of_tail
 from slurmddp.runs import files
+from slurmddp.runs.log_tail import LINE_BYTES, GrowingFile, end_of_lines, start_of_tail
 
 
 @pytest.fixture
