@@ -7,7 +7,6 @@ from itertools import accumulate, islice
 from pathlib import Path
 from typing import Final
 
-from slurmddp.diagnose.catalogue import find_rule
 from slurmddp.diagnose.flight_recorder import Divergence, find_lagging_rank
 from slurmddp.diagnose.log_reader import (
     LogLine,
@@ -20,6 +19,7 @@ from slurmddp.diagnose.log_reader import (
 from slurmddp.diagnose.prefixes import stream_of, strip_prefixes
 from slurmddp.diagnose.rank_exits import RankExit, parse_rank_exits
 from slurmddp.diagnose.rule_types import Line, Observation, Rule
+from slurmddp.diagnose.rules import find_rule
 from slurmddp.diagnose.tracebacks import (
     MOST_AFTER_FATAL,
     OUTLIVED_LINES,
@@ -138,17 +138,24 @@ def make_observation(
 ) -> Observation:
     """Return the observation of a rule; a rank and a host that the line itself names replace the given ones."""
     named = groups.get("rank", "")
-    match = rule.regex.search(line.text)
+    match = rule.search(line.text)
     line = replace(line, text=cut_around(line.text, match.start() if match else 0))
     is_other_rank = named.isdecimal() and int(named) != rank
     return Observation(
         rule=rule,
+        role=rule.role,
+        sure=rule.sure,
         what=rule.what.format(**groups).strip(": "),
         line=line,
         time=time,
         rank=int(named) if named.isdecimal() else rank,
         host=groups.get("host") or ("" if is_other_rank else host),
     )
+
+
+def weaken(seen: Observation) -> Observation:
+    """Return an observation as likely, and a cause as a symptom: the program may have gone on after it."""
+    return replace(seen, role="symptom" if seen.is_cause else seen.role, sure="likely")
 
 
 def read_time(line: LogLine, near: float) -> float | None:
@@ -178,15 +185,14 @@ def observe_tracebacks(
         match = find_exception_rule([line.text for line in traceback.exceptions])
         if match:
             index, rule, groups = match
-            if traceback.lines_after > MOST_AFTER_FATAL:
-                rule = replace(rule, role="symptom" if rule.role == "cause" else rule.role, sure="likely")
             line = traceback.exceptions[index]
             evidence = make_evidence(line)
             observation = make_observation(rule, groups, evidence, time=line.time, rank=rank, host=host or line.host)
             frame = (
                 make_evidence(traceback.own_frame) if traceback.own_frame and line is traceback.exceptions[-1] else None
             )
-            yield replace(observation, lines_after=traceback.lines_after, frame=frame)
+            observation = replace(observation, lines_after=traceback.lines_after, frame=frame)
+            yield weaken(observation) if traceback.lines_after > MOST_AFTER_FATAL else observation
 
 
 def observe_lines(
@@ -206,13 +212,13 @@ def observe_lines(
             rule, groups = match
             seen.add((rule.key, rule.general))
             after = None if _BY_SLURM.match(line.text) else len(ordinary_lines(lines[index + 1 :]))
-            if rule.role == "cause" and after is not None and after > OUTLIVED_LINES:
-                rule = replace(rule, role="symptom", sure="likely")
             time = read_time(line, near or 0.0) if line.time is None else line.time
             own_rank = line.rank if rank is None else rank
             place = host or line.host
             observation = make_observation(rule, groups, make_evidence(line), time=time, rank=own_rank, host=place)
-            yield replace(observation, lines_after=after)
+            observation = replace(observation, lines_after=after)
+            is_outlived = observation.is_cause and after is not None and after > OUTLIVED_LINES
+            yield weaken(observation) if is_outlived else observation
 
 
 def observe_last_words(lines: Sequence[LogLine], *, has_ended: bool = False) -> Iterator[Observation]:
@@ -235,11 +241,12 @@ def observe_last_words(lines: Sequence[LogLine], *, has_ended: bool = False) -> 
             goes_on = bool(after) and (text != line.text or rule.place == "end" or _shows_steps(lines, after))
             if is_weak and (goes_on or _WARNING.search(text)):
                 continue
-            rule = replace(rule, role="symptom" if is_vague else rule.role, sure="likely")
             evidence = replace(make_evidence(line), text=text.strip())
             seen = make_observation(rule, groups, evidence, time=line.time, rank=line.rank, host=line.host)
             if is_vague or rule.place == "end" or rule.key not in found:
-                found[rule.key] = replace(seen, lines_after=after)
+                found[rule.key] = replace(
+                    seen, role="symptom" if is_vague else seen.role, sure="likely", lines_after=after
+                )
             break
     yield from found.values()
 

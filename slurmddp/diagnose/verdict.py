@@ -9,13 +9,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from slurmddp.diagnose.catalogue import RULES
-from slurmddp.diagnose.catalogue.states import END_RULES, RESUME, STOP_REASONS
-from slurmddp.diagnose.evidence import Evidence
+from slurmddp.diagnose.evidence import Evidence, weaken
 from slurmddp.diagnose.flight_recorder import Divergence
 from slurmddp.diagnose.log_reader import make_evidence
 from slurmddp.diagnose.rank_exits import RankExit
-from slurmddp.diagnose.rule_types import EXIT_STATUS, UNKNOWN, Diagnosis, Line, Observation
+from slurmddp.diagnose.rule_types import EXIT_STATUS, RESUME, UNKNOWN, Diagnosis, Line, Observation
+from slurmddp.diagnose.rules import end_causes, load_rules
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.text import count
 
@@ -23,6 +22,8 @@ SHOWN_LINES: Final = 4
 """How many lines of evidence are shown."""
 SHOWN_PEERS: Final = 2
 SHOWN_ABSENT: Final = 8
+STOP_REASONS: Final = ("time limit", "preempted", "requeued", "cancelled")
+"""What rank 0's record says in brackets of being told to stop; with `-` for the blank it is the cause."""
 _OTHER_JOB: Final = re.compile(r"(?:slurmstepd|\] error: ).*\*\*\* (?:JOB|STEP) (\d+)")
 _PEER_LOST: Final = frozenset({"peer-lost", "aborted"})
 _WAITED: Final = frozenset({"collective-timeout", "rank-missing", "mesh-failed"})
@@ -88,16 +89,16 @@ def _weigh_cause(evidence: Evidence, state: str, seen: Observation) -> Observati
     first, own = next(iter(evidence.exits), None), _find_exit(evidence, seen)
     external = first is not None and first.signal and (seen.lines_after > 0 or first.signal in _EXTERNAL_ENDS)
     if first is not None and external and not _explains(seen, first):
-        return replace(seen, rule=replace(seen.rule, role="symptom", sure="likely"))
+        return weaken(seen)
     exited_itself = own is None or own.status == _UNCAUGHT_STATUS
     if seen.lines_after == 0 and exited_itself and state not in _EXTERNAL_STATES:
         return seen
-    return replace(seen, rule=replace(seen.rule, sure="likely"))
+    return replace(seen, sure="likely")
 
 
 def _explains(seen: Observation, end: RankExit) -> bool:
     """Tell whether an observation and the exit of a rank have the same cause."""
-    rule = END_RULES.get(end.signal)
+    rule = end_causes().get(end.signal)
     return (rule is not None and rule.key == seen.rule.key) or seen.rule.key in _KILLERS.get(end.signal, ())
 
 
@@ -123,7 +124,7 @@ def _judge_causes(evidence: Evidence) -> Diagnosis | None:
         causes = [seen for seen in causes if seen.rule.key != "cancelled"]
     if any(seen.rule.key == _OUT_OF_MEMORY for seen in causes):
         causes = [seen for seen in causes if not (seen.rule.general and seen.rule.place == "exception")]
-    specific = [seen for seen in causes if not (seen.rule.general and seen.rule.sure == "likely")]
+    specific = [seen for seen in causes if not (seen.rule.general and seen.sure == "likely")]
     first = _find_root_cause(evidence, specific or causes) or _find_earliest(specific or causes)
     return _diagnose_observation(evidence, first) if first else None
 
@@ -152,6 +153,7 @@ def _diagnose_observation(evidence: Evidence, seen: Observation) -> Diagnosis:
     more = _suspicious_lines_of(evidence, rank) if seen.rule.key == EXIT_STATUS else _peer_lines(evidence)
     return seen.rule.make_diagnosis(
         seen.what,
+        sure=seen.sure,
         rank=rank,
         host=seen.host or (end.host if end else ""),
         evidence=_select_lines([seen.line, *([seen.frame] if seen.frame else []), *more]),
@@ -185,7 +187,7 @@ def _judge_exits(evidence: Evidence) -> Diagnosis | None:
         return None
     if end.signal == "SIGABRT" and has_symptoms:
         return None  # torch's watchdog aborted the rank after it had waited
-    rule = END_RULES.get(end.signal)
+    rule = end_causes().get(end.signal or "status")
     if rule is None:
         return None
     rank = _rank_of_exit(evidence, end)
@@ -196,7 +198,7 @@ def _judge_exits(evidence: Evidence) -> Diagnosis | None:
 
 
 def _symptoms(evidence: Evidence) -> list[Observation]:
-    return [seen for seen in evidence.observations if seen.rule.role == "symptom"]
+    return [seen for seen in evidence.observations if seen.role == "symptom"]
 
 
 def _vagueness(seen: Observation) -> int:
@@ -240,7 +242,7 @@ def _diagnose_divergence(evidence: Evidence, waited: Observation, divergence: Di
     )
     if not divergence.differs:
         return replace(found, what=f"{divergence.what}: it hangs, is slow, or went another way")
-    rule = next(rule for rule in RULES if rule.key == "collective-mismatch")
+    rule = next(rule for rule in load_rules().own if rule.key == "collective-mismatch")
     return replace(found, cause=rule.key, what=divergence.what, sure="certain", advice=rule.advice, again=False)
 
 
@@ -251,12 +253,12 @@ def _diagnose_missing_rank(evidence: Evidence, waited: Observation) -> Diagnosis
         there = f"there are {evidence.world_size}"
         what = f"ranks disagree on the world size: one waits for rank {waited.rank}, and {there}"
         return replace(found, cause="world-size", what=what, rank=None, host="")
-    if "rank" in waited.rule.regex.groupindex or waited.rule.key not in _WAITED:
+    if "rank" in waited.rule.names or waited.rule.key not in _WAITED:
         return found
     came = {
         seen.rank
         for seen in evidence.observations
-        if seen.rule.role == "symptom" or seen.rule.key in _PEER_LOST
+        if seen.role == "symptom" or seen.rule.key in _PEER_LOST
     }  # fmt: skip
     absent = sorted(set(range(evidence.world_size)) - came)
     came_count = len(came - {None})
@@ -273,12 +275,12 @@ def _judge_silence(evidence: Evidence) -> Diagnosis | None:
     """Return the first rank without a record, if the others say no more than that they lost it."""
     if not evidence.silent_ranks or not evidence.failed_count:
         return None
-    rule, rank = END_RULES["silent"], evidence.silent_ranks[0]
+    rule, rank = end_causes()["silent"], evidence.silent_ranks[0]
     return rule.make_diagnosis(f"rank {rank}: {rule.what}", rank=rank, evidence=_select_lines(_peer_lines(evidence)))
 
 
 def _report_unknown(evidence: Evidence) -> Diagnosis:
-    first = _find_earliest([seen for seen in evidence.observations if seen.rule.role == "consequence"])
+    first = _find_earliest([seen for seen in evidence.observations if seen.role == "consequence"])
     lines = [first.line, *evidence.suspicious_lines] if first else evidence.suspicious_lines
     what, advice = "the cause is not known", "read the lines above: they are the first that look wrong"
     if first and first.rule.key in _PEER_LOST:
