@@ -41,6 +41,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """One sentence; names in braces are filled in by the named groups of the regex."""
     advice: str = ""
     """What to type or to do next."""
+    link: str = ""
+    """The address of a page that says more."""
     again: bool | Literal["unknown"] = False
     """Whether an unchanged new start can help."""
     sure: Sure = "certain"
@@ -60,6 +62,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """The signal that ended a rank, `status` or `silent`. `{status}` is filled in."""
 
     def __post_init__(self) -> None:
+        """Raise ValueError for fields that do not go together."""
         if sum(map(bool, (self.regex, self.state, self.end))) != 1:
             raise ValueError("it needs a regex, or else a state or an end")
         if self.regex and not self.example:
@@ -89,7 +92,8 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def make_diagnosis(self, what: str, *, sure: Sure | None = None, **more: Any) -> "Diagnosis":
         """Return the diagnosis of this cause, with its sentence filled in."""
         again = None if self.again == "unknown" else self.again
-        return Diagnosis(cause=self.key, what=what, sure=sure or self.sure, advice=self.advice, again=again, **more)
+        advice = "; see ".join(filter(None, (self.advice, self.link)))
+        return Diagnosis(cause=self.key, what=what, sure=sure or self.sure, advice=advice, again=again, **more)
 
 
 @dataclass(frozen=True)

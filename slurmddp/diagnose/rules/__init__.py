@@ -5,7 +5,7 @@ tried in the order of their names, and the causes in their order in a file; thos
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import chain, groupby
 from pathlib import Path
@@ -61,10 +61,7 @@ def load_rules() -> RuleBook:
         place = describe_place(_KIND, path)
         try:
             raw, why = read_and_check_owner(path)
-            rules = () if why else parse_rules(raw, place)[1]
-            for rule in rules:
-                check_rule(rule, place)
-            site += rules
+            site += () if why else parse_rules(raw, place, check=check_rule)[1]
         except OSError as error:
             why = f"it cannot be read: {error.strerror}"
         except UsageError as error:
@@ -74,36 +71,33 @@ def load_rules() -> RuleBook:
     return RuleBook(topics, tuple(site), tuple(ignored))
 
 
-def parse_rules(raw: bytes, place: str) -> tuple[str, tuple[Rule, ...]]:
+def parse_rules(raw: bytes, place: str, check: Callable[[Rule], None] = lambda _: None) -> tuple[str, tuple[Rule, ...]]:
     """Return the title of a file and its rules. Raises UsageError that names the cause and the pattern."""
     tables = parse_toml(raw, place)
     title = str(tables.pop(_TITLE, ""))
-    return title, tuple(rule for key, cause in tables.items() for rule in _parse_cause(key, cause, place))
+    return title, tuple(rule for key, cause in tables.items() for rule in _parse_cause(key, cause, place, check))
 
 
-def _parse_cause(key: str, cause: Any, place: str) -> Iterator[Rule]:
+def _parse_cause(key: str, cause: Any, place: str, check: Callable[[Rule], None]) -> Iterator[Rule]:
     where = f"{place}, cause {key}"
     try:
         shared = msgspec.convert(cause, dict[str, Any])
         patterns = msgspec.convert(shared.pop(_PATTERNS, [{}]), list[dict[str, Any]])
         for number, own in enumerate(patterns, start=1):
             where = f"{place}, cause {key}, pattern {number}"
-            yield msgspec.convert({"key": key, **shared, **own}, Rule)
-    except msgspec.ValidationError as error:
+            check(rule := msgspec.convert({"key": key, **shared, **own}, Rule))
+            yield rule
+    except (msgspec.ValidationError, re.error, ValueError) as error:
         raise UsageError(f"{where}: {error}") from error
 
 
-def check_rule(rule: Rule, place: str) -> None:
-    """Raise UsageError for a rule whose regex is none, does not match its example, or cannot fill its sentence."""
-    where = f"{place}, cause {rule.key}"
-    try:
-        filled = {name for _, name, _, _ in Formatter().parse(rule.what) if name is not None}
-        if wrong := filled - rule.names:
-            raise UsageError(f"{where}: what names {{{min(wrong)}}}, which no group of the regex has")
-        if rule.regex and rule.match(rule.example) is None:
-            raise UsageError(f"{where}: the regex is not found in its example: {rule.example}")
-    except (re.error, ValueError) as error:
-        raise UsageError(f"{where}: {error}") from error
+def check_rule(rule: Rule) -> None:
+    """Raise ValueError or re.error for a regex that is none or is not in its example, and for an unknown `{name}`."""
+    filled = {name for _, name, _, _ in Formatter().parse(rule.what) if name is not None}
+    if rule.regex and (wrong := filled - rule.names):
+        raise ValueError(f"what names {{{min(wrong)}}}, which no group of the regex has")
+    if rule.regex and rule.match(rule.example) is None:
+        raise ValueError(f"the regex is not found in its example: {rule.example}")
 
 
 @lru_cache(maxsize=4096)
