@@ -8,7 +8,7 @@ import pytest
 
 from slurmddp.diagnose import diagnose, diagnosis, format_diagnosis
 from slurmddp.diagnose.evidence import read_log_evidence
-from slurmddp.diagnose.rules import find_rule, load_rules, words_pattern
+from slurmddp.diagnose.rules import find_rule, load_rules
 from slurmddp.diagnose.verdict import judge
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobInfo

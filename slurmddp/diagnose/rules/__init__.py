@@ -5,7 +5,7 @@ tried in the order of their names, and the causes in their order in a file; thos
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
 from itertools import chain, groupby
 from pathlib import Path
@@ -21,8 +21,6 @@ from slurmddp.errors import UsageError
 
 _FOLDER: Final = Path(__file__).parent
 _KIND: Final = "rules file"
-_TITLE: Final = "title"
-_PATTERNS: Final = "patterns"
 _TAKE_ANY: Final = frozenset({"exception", "exit-status", "refused"})
 """Their patterns take nearly any text for an exception."""
 _TRIED: Final[Mapping[Place, tuple[Place, ...]]] = {
@@ -51,10 +49,8 @@ class RuleBook(NamedTuple):
 @cache
 def load_rules() -> RuleBook:
     """Return all rules. A broken file of the site is ignored, as one that another user can write to is."""
-    topics = {}
-    for path in sorted(_FOLDER.glob("*.toml")):
-        title, rules = parse_rules(path.read_bytes(), describe_place(_KIND, path))
-        topics[title] = rules
+    own = sorted(_FOLDER.glob("*.toml"))
+    topics = dict(parse_rules(path.read_bytes(), describe_place(_KIND, path)) for path in own)
     site: list[Rule] = []
     ignored: list[str] = []
     for path in (path for folder in configuration_folders() for path in sorted(folder.glob("rules/*.toml"))):
@@ -74,7 +70,7 @@ def load_rules() -> RuleBook:
 def parse_rules(raw: bytes, place: str, check: Callable[[Rule], None] = lambda _: None) -> tuple[str, tuple[Rule, ...]]:
     """Return the title of a file and its rules. Raises UsageError that names the cause and the pattern."""
     tables = parse_toml(raw, place)
-    title = str(tables.pop(_TITLE, ""))
+    title = str(tables.pop("title", ""))
     return title, tuple(rule for key, cause in tables.items() for rule in _parse_cause(key, cause, place, check))
 
 
@@ -82,7 +78,7 @@ def _parse_cause(key: str, cause: Any, place: str, check: Callable[[Rule], None]
     where = f"{place}, cause {key}"
     try:
         shared = msgspec.convert(cause, dict[str, Any])
-        patterns = msgspec.convert(shared.pop(_PATTERNS, [{}]), list[dict[str, Any]])
+        patterns = msgspec.convert(shared.pop("patterns", [{}]), list[dict[str, Any]])
         for number, own in enumerate(patterns, start=1):
             where = f"{place}, cause {key}, pattern {number}"
             check(rule := msgspec.convert({"key": key, **shared, **own}, Rule))
@@ -107,7 +103,7 @@ def find_rule(text: str, place: Place = "line") -> tuple[Rule, Mapping[str, str]
     With the place `exception` the line is the last one of an exception; rules for any line are tried too. With `end` it
     is one of the last lines of an output: all rules are tried but those that take any text for an exception.
     """
-    may_be_ours = place != "line" or _words_regex().search(text.lower()) is not None
+    may_be_ours = place != "line" or words_regex().search(text.lower()) is not None
     for rule in _rules_for(place, ours=may_be_ours):
         groups = rule.match(text)
         if groups is not None:
@@ -126,23 +122,15 @@ def _rules_for(place: Place, *, ours: bool) -> tuple[Rule, ...]:
 
 
 @cache
-def _words_regex() -> re.Pattern[str]:
-    return re.compile(words_pattern())
-
-
-@cache
-def words_pattern() -> str:
+def words_regex() -> re.Pattern[str]:
     """Return what finds a word in small letters that is in each line that one of our rules for any line matches.
 
     Other lines are skipped fast: a search for a few first letters takes a tenth of that for all words.
     """
-    words = (_FOLDER / "words.txt").read_text().splitlines()
-    groups = groupby(sorted(words), key=lambda word: word[0])
-    return "|".join(f"{re.escape(first)}(?:{_one_of([word[1:] for word in own])})" for first, own in groups)
-
-
-def _one_of(words: Sequence[str]) -> str:
-    return "|".join(map(re.escape, words))
+    words = sorted((_FOLDER / "words.txt").read_text().splitlines())
+    groups = (list(group) for _, group in groupby(words, key=lambda word: word[0]))
+    parts = (f"{re.escape(own[0][0])}(?:{'|'.join(re.escape(word[1:]) for word in own)})" for own in groups)
+    return re.compile("|".join(parts))
 
 
 def find_state_rule(state: str, exit_code: str) -> Rule | None:

@@ -6,7 +6,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 
-from slurmddp.diagnose.rules import load_rules, words_pattern
+from slurmddp.diagnose.rules import load_rules, words_regex
 
 _GENERAL: Final = (
     r"\b(?:[Ee]rror|ERROR|[Ff]atal|FATAL|CRITICAL|Traceback|Killed|Aborted|core dumped)\b",
@@ -60,7 +60,7 @@ def _may_look_wrong(shape: bytes) -> bool:
 @cache
 def _worth() -> re.Pattern[bytes]:
     """Return what finds, in small letters, a part of every line that any of the texts is in."""
-    return re.compile(rf"{_GENERAL_WORDS}|{words_pattern()}".encode())
+    return re.compile(rf"{_GENERAL_WORDS}|{words_regex().pattern}".encode())
 
 
 @cache
