@@ -50,10 +50,8 @@ def find_failures(runs: Sequence[RunDir], *, since: float) -> Iterator[Failure]:
                     run=run.path.name, job=record["job"], time=ended.time, diagnosis=found, nodes=(), lost_gpu_hours=0.0
                 )
         for attempt in read_outline(run).attempts:
-            end = next(
-                (event for event in attempt.all("attempt_end") if event.count("status") not in _NO_FAILURE), None
-            )
-            if end and end.time >= since:
+            ends = (event for event in attempt.all("attempt_end") if event.count("status") not in _NO_FAILURE)
+            if (end := next(ends, None)) and end.time >= since:
                 yield _read_failure(run, attempt, end)
 
 
@@ -76,13 +74,10 @@ def compare_with_others(found: Diagnosis, run: RunDir) -> Diagnosis:
     words = [found.others] if found.others else []
     same_node = [failure for failure in others if found.host and found.host in failure.nodes]
     if same_node:
-        words.append(
-            f"{found.host} had a part in {len(same_node)} of the {len(others)} failures of other runs before it"
-        )
-    same = sorted(
-        {other.run for other in others if (other.diagnosis.cause, other.diagnosis.what) == (found.cause, found.what)}
-    )
-    if same:
+        many = f"{len(same_node)} of the {len(others)} failures"
+        words.append(f"{found.host} had a part in {many} of other runs before it")
+    alike = (other for other in others if (other.diagnosis.cause, other.diagnosis.what) == (found.cause, found.what))
+    if same := sorted({other.run for other in alike}):
         words.append(f"the same in {', '.join(same)}")
     return replace(found, others="; ".join(words))
 
