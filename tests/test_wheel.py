@@ -18,7 +18,7 @@ def wheel(tmp_path_factory):
     return next(folder.glob("*.whl"))
 
 
-def test_the_wheel_holds_the_package_its_templates_its_examples_and_its_data(wheel):
+def test_the_wheel_holds_the_package_its_templates_its_examples_its_rules_and_its_data(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     modules = {str(path.relative_to(REPOSITORY)) for path in (REPOSITORY / "slurmddp").rglob("*.py")}
     templates = {f"slurmddp/templates/{path.name}" for path in (REPOSITORY / "templates").glob("*.j2")}
@@ -27,8 +27,13 @@ def test_the_wheel_holds_the_package_its_templates_its_examples_and_its_data(whe
         f"slurmddp/worker/bundled/data/digits/{path.name}"
         for path in (REPOSITORY / "slurmddp/worker/bundled/data/digits").iterdir()
     }
+    rules = {
+        str(path.relative_to(REPOSITORY))
+        for path in (REPOSITORY / "slurmddp/diagnose/rules").iterdir()
+        if path.suffix in (".toml", ".txt")
+    }
     page = {"slurmddp/report/page.html.j2", "slurmddp/report/page.css"}
-    assert modules | templates | examples | digits | page | {"slurmddp/py.typed"} <= names
+    assert modules | templates | examples | digits | rules | page | {"slurmddp/py.typed"} <= names
     assert {name.split("/")[0].split("-")[0] for name in names} == {"slurmddp"}
     assert {name for name in names if name.startswith("slurmddp/examples/")} == examples
     assert not [name for name in names if "__pycache__" in name]

@@ -55,6 +55,8 @@ def diagnose(targets: tuple[str, ...], runs_dir: str, *, of_all: bool, since: st
         if run and found.cause not in diagnosing.NO_FAILURE:
             found = diagnosing.compare_with_others(found, run)
     click.echo(json.dumps(asdict(found)) if as_json else "\n".join(diagnosing.format_diagnosis(found)))
+    for message in diagnosing.load_rules().ignored:
+        print_message(message)
     return 1 if found.cause == diagnosing.UNKNOWN else 0
 
 

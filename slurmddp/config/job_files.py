@@ -136,9 +136,15 @@ def find_configuration(folder: Path) -> Configuration:
 
 def user_file() -> Path:
     """Return the path of the user file, which may not exist."""
-    configured = os.environ.get("XDG_CONFIG_HOME", "")  # a relative one counts as unset (XDG Base Directory)
-    folder = configured if os.path.isabs(configured) else os.path.expanduser("~/.config")  # noqa: PTH111, PTH117 as above
-    return Path(folder, "slurmddp", "config.toml")
+    return next(configuration_folders()) / "config.toml"
+
+
+def configuration_folders() -> Iterator[Path]:
+    """Yield the folder of the user's configuration, then those of the machine's, which may not exist."""
+    own = os.environ.get("XDG_CONFIG_HOME", "")  # a relative path counts as unset (XDG Base Directory)
+    yield Path(own if os.path.isabs(own) else os.path.expanduser("~/.config"), "slurmddp")  # noqa: PTH111, PTH117 as above
+    shared = (os.environ.get("XDG_CONFIG_DIRS") or "/etc/xdg").split(":")
+    yield from (Path(folder, "slurmddp") for folder in shared if os.path.isabs(folder))  # noqa: PTH117 as above
 
 
 def iterate_project_folders(folder: Path) -> Iterator[Path]:

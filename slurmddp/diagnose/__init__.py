@@ -1,6 +1,6 @@
 """Why a job failed: the cause, the first rank, its host, and what to type next. Reads files and asks Slurm.
 
-The known failures are data in `catalogue`; a new one is a rule in the module of its topic there.
+The known failures are data in `rules`; a new one is a pattern in the file of its topic there.
 """
 
 from slurmddp.diagnose.diagnosis import diagnose, diagnose_attempt
@@ -8,6 +8,7 @@ from slurmddp.diagnose.failures import compare_with_others, find_failures, forma
 from slurmddp.diagnose.formatting import format_diagnosis
 from slurmddp.diagnose.output_files import diagnose_output
 from slurmddp.diagnose.rule_types import NO_FAILURE, NONE, UNKNOWN, Diagnosis, Line
+from slurmddp.diagnose.rules import load_rules
 
 __all__ = [
     "NONE",
@@ -22,4 +23,5 @@ __all__ = [
     "find_failures",
     "format_diagnosis",
     "format_failures",
+    "load_rules",
 ]

@@ -7,9 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from slurmddp.diagnose.catalogue.states import RESUME, find_state_rule
 from slurmddp.diagnose.evidence import Evidence, read_log_evidence
-from slurmddp.diagnose.rule_types import NONE, UNKNOWN, Diagnosis, Line
+from slurmddp.diagnose.rule_types import NONE, RESUME, UNKNOWN, Diagnosis, Line
+from slurmddp.diagnose.rules import find_state_rule
 from slurmddp.diagnose.run_evidence import read_attempt_evidence, read_script_evidence
 from slurmddp.diagnose.running import Activity, describe_activity
 from slurmddp.diagnose.verdict import judge

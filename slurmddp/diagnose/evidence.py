@@ -7,7 +7,6 @@ from itertools import accumulate, islice
 from pathlib import Path
 from typing import Final
 
-from slurmddp.diagnose.catalogue import find_rule
 from slurmddp.diagnose.flight_recorder import Divergence, find_lagging_rank
 from slurmddp.diagnose.log_reader import (
     LogLine,
@@ -20,6 +19,7 @@ from slurmddp.diagnose.log_reader import (
 from slurmddp.diagnose.prefixes import stream_of, strip_prefixes
 from slurmddp.diagnose.rank_exits import RankExit, parse_rank_exits
 from slurmddp.diagnose.rule_types import Line, Observation, Rule
+from slurmddp.diagnose.rules import find_rule
 from slurmddp.diagnose.tracebacks import (
     MOST_AFTER_FATAL,
     OUTLIVED_LINES,
@@ -37,21 +37,9 @@ SUSPICIOUS_LINES: Final = 3
 """How many lines are shown when the cause is not known."""
 _BY_SLURM: Final = re.compile(r"srun: |slurmstepd|\[\d{4}-\S+\] error: \*\*\*|\S+ slurmddp: ")
 """Lines of Slurm and slurmddp are no warnings of the program, so it cannot outlive them."""
-_SUSPICIOUS_WORDS: Final = (
-    *("error", "fatal", "exception", "traceback", "failed", "cannot", "abort", "panic", "denied", "invalid"),
-)
-_DOUBTFUL_WORDS: Final = (
-    "killed",
-    "unable",
-    "could not",
-    "not found",
-    "lost",
-    "refused",
-    "timed out",
-    "unexpected",
-    "nan",
-    "watchdog",
-    "timing out",
+_WRONG: Final = re.compile(r"error|fatal|exception|traceback|failed|cannot|abort|panic|denied|invalid")
+_DOUBTFUL: Final = re.compile(
+    r"\b(?:killed|unable|could not|not found|lost|refused|timed out|unexpected|nan|watchdog|timing out)\b"
 )
 """Words of failures that healthy runs print, too."""
 _CLOSING_LINES: Final = 3
@@ -134,21 +122,26 @@ class Evidence:
 
 
 def make_observation(
-    rule: Rule, groups: Mapping[str, str], line: Line, *, time: float | None, rank: int | None, host: str = ""
+    rule: Rule, groups: Mapping[str, str], line: Line, *, time: float | None, rank: int | None = None, host: str = ""
 ) -> Observation:
     """Return the observation of a rule; a rank and a host that the line itself names replace the given ones."""
-    named = groups.get("rank", "")
-    match = rule.regex.search(line.text)
-    line = replace(line, text=cut_around(line.text, match.start() if match else 0))
-    is_other_rank = named.isdecimal() and int(named) != rank
+    match, named = rule.search(line.text), groups.get("rank", "")
+    own_rank = int(named) if named.isdecimal() else rank
     return Observation(
         rule=rule,
+        role=rule.role,
+        sure=rule.sure,
         what=rule.what.format(**groups).strip(": "),
-        line=line,
+        line=replace(line, text=cut_around(line.text, match.start() if match else 0)),
         time=time,
-        rank=int(named) if named.isdecimal() else rank,
-        host=groups.get("host") or ("" if is_other_rank else host),
+        rank=own_rank,
+        host=groups.get("host") or (host if own_rank == rank else ""),
     )
+
+
+def weaken(seen: Observation) -> Observation:
+    """Return an observation as likely, and a cause as a symptom: the program may have gone on after it."""
+    return replace(seen, role="symptom" if seen.is_cause else seen.role, sure="likely")
 
 
 def read_time(line: LogLine, near: float) -> float | None:
@@ -175,18 +168,17 @@ def observe_tracebacks(
     for traceback in find_fatal_tracebacks(drop_ignored(lines)):
         if traceback.exceptions[-1].text in caught:
             continue
-        match = find_exception_rule([line.text for line in traceback.exceptions])
-        if match:
+        if match := find_exception_rule([line.text for line in traceback.exceptions]):
             index, rule, groups = match
-            if traceback.lines_after > MOST_AFTER_FATAL:
-                rule = replace(rule, role="symptom" if rule.role == "cause" else rule.role, sure="likely")
-            line = traceback.exceptions[index]
-            evidence = make_evidence(line)
-            observation = make_observation(rule, groups, evidence, time=line.time, rank=rank, host=host or line.host)
-            frame = (
-                make_evidence(traceback.own_frame) if traceback.own_frame and line is traceback.exceptions[-1] else None
+            line, frame = traceback.exceptions[index], traceback.own_frame
+            seen = make_observation(
+                rule, groups, make_evidence(line), time=line.time, rank=rank, host=host or line.host
             )
-            yield replace(observation, lines_after=traceback.lines_after, frame=frame)
+            has_frame = frame and line is traceback.exceptions[-1]
+            seen = replace(
+                seen, lines_after=traceback.lines_after, frame=make_evidence(frame) if frame and has_frame else None
+            )
+            yield weaken(seen) if traceback.lines_after > MOST_AFTER_FATAL else seen
 
 
 def observe_lines(
@@ -199,20 +191,17 @@ def observe_lines(
     """
     if near is None:
         near = modification_time(lines[0].path) if lines else None
-    seen: set[tuple[str, bool]] = set()
+    known: set[tuple[str, bool]] = set()
     for index, line in enumerate(lines):
         match = find_rule(line.text)
-        if match and (match[0].key, match[0].general) not in seen:
-            rule, groups = match
-            seen.add((rule.key, rule.general))
+        if match and (match[0].key, match[0].general) not in known:
+            known.add((match[0].key, match[0].general))
             after = None if _BY_SLURM.match(line.text) else len(ordinary_lines(lines[index + 1 :]))
-            if rule.role == "cause" and after is not None and after > OUTLIVED_LINES:
-                rule = replace(rule, role="symptom", sure="likely")
             time = read_time(line, near or 0.0) if line.time is None else line.time
-            own_rank = line.rank if rank is None else rank
-            place = host or line.host
-            observation = make_observation(rule, groups, make_evidence(line), time=time, rank=own_rank, host=place)
-            yield replace(observation, lines_after=after)
+            own_rank, place = line.rank if rank is None else rank, host or line.host
+            seen = make_observation(*match, make_evidence(line), time=time, rank=own_rank, host=place)
+            seen = replace(seen, lines_after=after)
+            yield weaken(seen) if seen.is_cause and (after or 0) > OUTLIVED_LINES else seen
 
 
 def observe_last_words(lines: Sequence[LogLine], *, has_ended: bool = False) -> Iterator[Observation]:
@@ -235,11 +224,12 @@ def observe_last_words(lines: Sequence[LogLine], *, has_ended: bool = False) -> 
             goes_on = bool(after) and (text != line.text or rule.place == "end" or _shows_steps(lines, after))
             if is_weak and (goes_on or _WARNING.search(text)):
                 continue
-            rule = replace(rule, role="symptom" if is_vague else rule.role, sure="likely")
             evidence = replace(make_evidence(line), text=text.strip())
             seen = make_observation(rule, groups, evidence, time=line.time, rank=line.rank, host=line.host)
             if is_vague or rule.place == "end" or rule.key not in found:
-                found[rule.key] = replace(seen, lines_after=after)
+                found[rule.key] = replace(
+                    seen, role="symptom" if is_vague else seen.role, sure="likely", lines_after=after
+                )
             break
     yield from found.values()
 
@@ -282,16 +272,14 @@ def _phrases(text: str) -> Iterator[str]:
 def find_suspicious_lines(lines: Sequence[LogLine]) -> tuple[Line, ...]:
     """Return the first lines that look wrong; the last lines if none does."""
     printed = [line for line in lines if line.text.strip()]
-    wrong = [line for line in printed if _looks_wrong(line)] or [line for line in printed if _looks_doubtful(line)]
+    wrong = [line for line in printed if _looks_wrong(line)] or [
+        line for line in printed if _DOUBTFUL.search(line.text.lower())
+    ]
     return tuple(map(make_evidence, wrong[:SUSPICIOUS_LINES] or printed[-SUSPICIOUS_LINES:]))
 
 
-def _looks_doubtful(line: LogLine) -> bool:
-    return any(re.search(rf"\b{word}\b", line.text.lower()) for word in _DOUBTFUL_WORDS)
-
-
 def _looks_wrong(line: LogLine) -> bool:
-    return any(word in line.text.lower() for word in _SUSPICIOUS_WORDS)
+    return _WRONG.search(line.text.lower()) is not None
 
 
 def read_log_evidence(
@@ -326,7 +314,7 @@ def read_log_evidence(
         divergence=find_lagging_rank(line.text for line in lines),
         world_size=max(numbers, default=-1) + 1,
         suspicious_lines=find_suspicious_lines(lines),
-        has_wrong_lines=bool(found) or any(_looks_wrong(line) or _looks_doubtful(line) for line in lines),
+        has_wrong_lines=bool(found) or any(_looks_wrong(line) or _DOUBTFUL.search(line.text.lower()) for line in lines),
         has_wrong_end=has_wrong_end or len(lines) <= _HEAD_LINES + _LAST_LINES,
         continued_after_exit=_continues_after_exit(lines),
     )

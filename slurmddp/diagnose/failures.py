@@ -73,13 +73,10 @@ def compare_with_others(found: Diagnosis, run: RunDir) -> Diagnosis:
     words = [found.others] if found.others else []
     same_node = [failure for failure in others if found.host and found.host in failure.nodes]
     if same_node:
-        words.append(
-            f"{found.host} had a part in {len(same_node)} of the {len(others)} failures of other runs before it"
-        )
-    same = sorted(
-        {other.run for other in others if (other.diagnosis.cause, other.diagnosis.what) == (found.cause, found.what)}
-    )
-    if same:
+        many = f"{len(same_node)} of the {len(others)} failures"
+        words.append(f"{found.host} had a part in {many} of other runs before it")
+    alike = (other for other in others if (other.diagnosis.cause, other.diagnosis.what) == (found.cause, found.what))
+    if same := sorted({other.run for other in alike}):
         words.append(f"the same in {', '.join(same)}")
     return replace(found, others="; ".join(words))
 

@@ -47,14 +47,12 @@ def load_dumps(paths: Sequence[Path]) -> dict[Path, FlightRecord]:
     except subprocess.TimeoutExpired as late:
         printed = late.stdout or b""
     lines = printed[: printed.rfind(b"\n") + 1].splitlines()
+    dumps = {path: json.loads(line) for path, line in zip(paths, lines, strict=False)}
     return {
-        path: record for path, line in zip(paths, lines, strict=False) if (record := _parse_record(line)) is not None
+        path: {number: (kind, sizes) for number, kind, sizes in entries}
+        for path, entries in dumps.items()
+        if entries is not None
     }
-
-
-def _parse_record(line: bytes) -> FlightRecord | None:
-    entries = json.loads(line)
-    return {number: (kind, sizes) for number, kind, sizes in entries} if entries is not None else None
 
 
 def find_divergence(records: Mapping[int, FlightRecord]) -> Divergence | None:
@@ -73,9 +71,8 @@ def find_divergence(records: Mapping[int, FlightRecord]) -> Divergence | None:
     missed = last[rank] + 1
     known = (record[number] for number in (missed, ahead) for record in records.values() if number in record)
     kind, sizes = next(known)
-    return Divergence(
-        rank=rank, what=f"rank {rank} did not enter collective {missed} ({kind} of {sizes})", differs=False
-    )
+    what = f"rank {rank} did not enter collective {missed} ({kind} of {sizes})"
+    return Divergence(rank=rank, what=what, differs=False)
 
 
 def find_lagging_rank(texts: Iterable[str]) -> Divergence | None:

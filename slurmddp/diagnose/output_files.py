@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -57,7 +57,7 @@ def _name(words: Sequence[str]) -> str:
 
 def _files_of(words: Sequence[str]) -> list[str]:
     """Return the files that the words name, those below a folder instead of the folder."""
-    found = []
+    found: list[str] = []
     for word in words:
         inside = (
             sorted(str(path) for path in Path(word).rglob("*") if path.is_file()) if Path(word).is_dir() else [word]
@@ -75,27 +75,24 @@ def _make_readable(word: str, stdin: BinaryIO, plain: Path) -> Path:
         if word != STDIN and suffix not in (*_OPENERS, _ZSTD):
             path.open("rb").close()
             return path
-        with plain.open("wb") as copy:
-            if word == STDIN:
-                shutil.copyfileobj(stdin, copy)
-            elif suffix == _ZSTD:
+        if word != STDIN and suffix == _ZSTD:
+            with plain.open("wb") as copy:
                 subprocess.run(["zstd", "-dc", "--", path], stdout=copy, stderr=subprocess.PIPE, check=True)
-            else:
-                with _OPENERS[suffix](path) as source:
-                    shutil.copyfileobj(source, copy)
-    except FileNotFoundError as error:
-        if error.filename == "zstd":
-            raise UsageError(
-                f"{quote_value(word)} needs the program zstd; install it, or decompress the file"
-            ) from error
-        raise UsageError(f"{quote_value(word)} cannot be read: {error.strerror}") from error
+            return plain
+        with plain.open("wb") as copy, nullcontext(stdin) if word == STDIN else _OPENERS[suffix](path) as source:
+            shutil.copyfileobj(source, copy)
     except subprocess.CalledProcessError as error:
-        raise UsageError(
-            f"{quote_value(word)} cannot be read: {error.stderr.decode(errors='replace').strip()}"
-        ) from error
+        raise _unreadable(word, error.stderr.decode(errors="replace").strip()) from error
     except (OSError, EOFError, lzma.LZMAError) as error:
-        raise UsageError(f"{quote_value(word)} cannot be read: {getattr(error, 'strerror', None) or error}") from error
+        if getattr(error, "filename", "") == "zstd":
+            needs = f"{quote_value(word)} needs the program zstd; install it, or decompress the file"
+            raise UsageError(needs) from error
+        raise _unreadable(word, getattr(error, "strerror", None) or error) from error
     return plain
+
+
+def _unreadable(word: str, why: object) -> UsageError:
+    return UsageError(f"{quote_value(word)} cannot be read: {why}")
 
 
 def _find_ranks(paths: Mapping[Path, str]) -> dict[Path, int]:

@@ -4,7 +4,7 @@ A prefix is found by its repetition: nearly all lines begin with it, or the head
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Final
@@ -68,8 +68,8 @@ def strip_prefixes(lines: Sequence[LogLine]) -> list[LogLine]:
         kind = _find_repeated(found)
         if kind is None:
             break
-        found = [_strip(line, kind.match) for line in found]
-    return [_strip(line, _RANK_LABEL.match) for line in _strip_around_tracebacks(found)]
+        found = [_strip(line, kind) for line in found]
+    return [_strip(line, _RANK_LABEL) for line in _strip_around_tracebacks(found)]
 
 
 def stream_of(line: LogLine) -> str:
@@ -93,24 +93,25 @@ def _find_repeated(lines: Sequence[LogLine]) -> re.Pattern[str] | None:
 
 def _strip_around_tracebacks(lines: Sequence[LogLine]) -> list[LogLine]:
     """Remove prefixes that the header of a traceback and the line below it share."""
-    shapes: dict[str, re.Pattern[str]] = {}
+    shapes: list[str] = []
     for line, below in pairwise(lines):
         prefix = line.text.removesuffix(HEADER)
         if prefix and prefix != line.text and prefix.strip():
             shape = re.sub(r"\\?\d+", r"\\d+", re.escape(prefix))
             if re.match(shape, below.text):
-                shapes[shape] = re.compile(shape)
-    for pattern in shapes.values():
-        lines = [_strip(line, pattern.match) for line in lines]
+                shapes.append(shape)
+    for shape in dict.fromkeys(shapes):
+        lines = [_strip(line, re.compile(shape)) for line in lines]
     return list(lines)
 
 
-def _strip(line: LogLine, match: Callable[[str], re.Match[str] | None]) -> LogLine:
-    found = match(line.text)
-    if not found or (found.end() == len(line.text) and not found.groupdict().get("rank")):
+def _strip(line: LogLine, prefix: re.Pattern[str]) -> LogLine:
+    found = prefix.match(line.text)
+    groups = found.groupdict() if found else {}
+    if not found or (found.end() == len(line.text) and not groups.get("rank")):
         return line
-    groups = found.groupdict()
-    named = groups.get("rank") or next(filter(None, _named_ranks(found[0])), None)
+    in_prefix = _RANK_IN_PREFIX.search(found[0])
+    named = groups.get("rank") or (in_prefix and next(filter(None, in_prefix.groups()), None))
     host = groups.get("host") or ""
     return replace(
         line,
@@ -119,8 +120,3 @@ def _strip(line: LogLine, match: Callable[[str], re.Match[str] | None]) -> LogLi
         rank=int(named) if named else line.rank,
         host=host if re.search(r"\d", host) else line.host,  # a word without a number may be that of a program
     )
-
-
-def _named_ranks(prefix: str) -> tuple[str | None, ...]:
-    found = _RANK_IN_PREFIX.search(prefix)
-    return found.groups() if found else ()

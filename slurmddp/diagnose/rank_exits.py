@@ -1,7 +1,7 @@
 """How ranks ended, by the messages of their launchers: srun, torchrun, mpirun, bash and slurmddp's own. Pure."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -10,50 +10,56 @@ from slurmddp.diagnose.log_reader import LogLine, cut_around
 from slurmddp.errors import UsageError
 from slurmddp.slurm.hostlist import expand
 
-_SRUN = re.compile(
-    r"srun: error: (?P<host>[\w.,[\]-]+): tasks? (?P<tasks>[\d,-]+): "
-    r"(?:Exited with exit code (?P<status>\d+)|(?P<word>.+))"
+_TASKS: Final = r"srun: error: (?P<host>[\w.,[\]-]+): tasks? (?P<tasks>[\d,-]+): "
+_CODE: Final = r"(?i:return ?code|exit ?code|exit status|exited with(?: code)?)[ =:]*"
+_ENDED_BY: Final = (
+    r"(?:terminated|died|killed|received|crashed|exited)(?: with| by| on| due to)?(?: signal)? <?(?:Signals\.)?"
 )
-_TORCHRUN = re.compile(
-    r"torchrun: rank (?P<rank>\d+) \(pid \d+\) (?:was killed by (?P<signal>\w+)|ended with (?P<status>\d+))"
+_SIGNAL: Final = "SIG(?:KILL|SEGV|ABRT|BUS|ILL)"
+_SHELL: Final = r"(?:\S+: line \d+: +\d+ |^\[\d+\] +(?:\+ +)?\d+ |^zsh: )"
+_OF_A_RANK: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
+        rf"{_TASKS}Exited with exit code (?P<status>\d+)",
+        rf"{_TASKS}(?P<word>.+)",
+        r"torchrun: rank (?P<rank>\d+) \(pid \d+\) (?:was killed by (?P<signal>\w+)|ended with (?P<status>\d+))",
+        r"rank (?P<rank>\d+) \(pid \d+\) ended with status (?P<status>\d+); stopping the others",
+        r"\S*ProcessExitedException: process (?P<rank>\d+) terminated with signal (?P<signal>SIG\w+)",
+        r"\w+ noticed that process rank (?P<rank>\d+) .*on node (?P<host>\S+) exited on signal (?P<number>\d+)",
+    )
 )
-_FORK = re.compile(r"rank (?P<rank>\d+) \(pid \d+\) ended with status (?P<status>\d+); stopping the others")
-_SHELL = re.compile(
-    r"(?:\S+: line \d+: +\d+ |^\[\d+\] +(?:\+ +)?\d+ |^zsh: )"
-    r"(?P<word>[Kk]illed|[Ss]egmentation fault|[Bb]us error|[Aa]bort(?:ed)?|[Ii]llegal (?:hardware )?instruction)\b"
+"""For the beginning of a line that names the rank or the tasks."""
+_OF_ANY: Final = tuple(
+    re.compile(pattern)
+    for pattern in (
+        rf"{_CODE}-(?P<number>4|6|7|9|11)(?![\w.,]\d)\b",
+        rf"{_CODE}(?P<status>13[24579])(?![\w.,]\d)\b",
+        r"(?i:(?:killed|terminated|interrupted) by signal:?|caught signal|failed with signal) (?P<number>4|6|7|9|11)\b",
+        r"(?i:WTERMSIG|received signal:?|EXIT STRING.*\(signal) (?P<number>4|6|7|9|11)\b",
+        r"\b[Ss]ignal (?P<number>4|6|7|9|11) \((?!SIG\w+\) received by)",
+        rf"(?:{_ENDED_BY}|exit codes? .*|\*\*\* |Signal \d+ \()(?P<signal>{_SIGNAL})\b(?! by OOM| or )",
+        rf"{_SHELL}(?P<word>[Kk]illed|[Ss]egmentation fault|[Bb]us error|[Aa]bort(?:ed)?)\b",
+        rf"{_SHELL}(?P<word>[Ii]llegal (?:hardware )?instruction)\b",
+    )
 )
-_LAST_WORD = re.compile(
+"""For any part of a line that names no rank."""
+_LAST_WORD: Final = re.compile(
     r"(?:^|[])%|/]) ?(?P<word>Killed|Segmentation fault|Bus error|Aborted|Illegal instruction|Terminated)"
     r"(?: \(core dumped\))?$"
 )
-_PROMPT = re.compile(r"(?:\([\w.-]+\) ?)?[\w\[].*[@:~\]].*[$#%>](?: |$)|(?:real|user|sys)\s+\d|\W*$")
-_CODE = re.compile(
-    r"(?i:return ?code|exit ?code|exit status|exited with(?: code)?)[ =:]*(?P<code>-(?:4|6|7|9|11)|"
-    r"13[24579])(?![\w.,]\d)\b|"
-    r"(?i:WTERMSIG|(?:killed|terminated|interrupted) by signal:?|received signal:?|caught signal|failed with signal|"
-    r"EXIT STRING.*\(signal) "
-    r"(?P<number>4|6|7|9|11)\b|\b[Ss]ignal (?P<told>4|6|7|9|11) \((?!SIG\w+\) received by)"
-)
-_SIGNAL = re.compile(
-    r"(?:(?:terminated|died|killed|received|crashed|exited)(?: with| by| on| due to)?(?: signal)? <?(?:Signals\.)?|"
-    r"exit codes? .*|\*\*\* |Signal \d+ \()"
-    r"(?P<signal>SIG(?:KILL|SEGV|ABRT|BUS|ILL))\b(?! by OOM| or )"
-)
-_SPAWN = re.compile(r"\S*ProcessExitedException: process (?P<rank>\d+) terminated with signal (?P<signal>SIG\w+)")
-_MPI = re.compile(r"\w+ noticed that process rank (?P<rank>\d+) .*on node (?P<host>\S+) exited on signal (?P<code>\d+)")
+_PROMPT: Final = re.compile(r"(?:\([\w.-]+\) ?)?[\w\[].*[@:~\]].*[$#%>](?: |$)|(?:real|user|sys)\s+\d|\W*$")
 _ROOT_CAUSE: Final = "Root Cause (first observed failure):"
-_ROOT_CAUSE_FIELD = re.compile(r"\s+(?:(?P<name>time|host|rank)\s+: (?P<value>\S+)|exitcode\s+: (?P<code>-?\d{1,9})\b)")
+_ROOT_CAUSE_FIELD: Final = re.compile(r"\s+(?P<name>time|host|rank|exitcode)\s+: (?P<value>\S+)")
+_ROOT_CAUSE_LINES: Final = 8
 _SIGNALS: Final = {9: "SIGKILL", 11: "SIGSEGV", 7: "SIGBUS", 6: "SIGABRT", 4: "SIGILL", 15: "SIGTERM"}
 _SIGNAL_WORDS: Final = {
-    "Killed": "SIGKILL",
-    "Segmentation fault": "SIGSEGV",
-    "Bus error": "SIGBUS",
-    "Aborted": "SIGABRT",
-    "Illegal instruction": "SIGILL",
-    "Terminated": "SIGTERM",
-    "Abort": "SIGABRT",
-    "Illegal hardware instruction": "SIGILL",
-    "Out Of Memory": "out of memory",
+    **dict.fromkeys(("abort", "aborted"), "SIGABRT"),
+    **dict.fromkeys(("illegal instruction", "illegal hardware instruction"), "SIGILL"),
+    "killed": "SIGKILL",
+    "segmentation fault": "SIGSEGV",
+    "bus error": "SIGBUS",
+    "terminated": "SIGTERM",
+    "out of memory": "out of memory",
 }
 _LAST_LINES: Final = 5
 """A shell names a signal in one of so many lines at the end, below which are only its prompts."""
@@ -94,7 +100,7 @@ def _parse_last_line(lines: Sequence[LogLine]) -> Iterator[RankExit]:
     """Yield the exit that a shell prints among the last lines, without a rank: `Killed`, also behind a progress bar."""
     last = next((line for line in reversed(lines[-_LAST_LINES:]) if not _PROMPT.match(line.text)), None)
     if last and (match := _LAST_WORD.search(last.text.strip())):
-        yield RankExit(line=last, number=None, signal=_SIGNAL_WORDS[match["word"]])
+        yield RankExit(line=last, number=None, signal=_SIGNAL_WORDS[match["word"].lower()])
 
 
 def _earliest_first(causes: list[RankExit]) -> list[RankExit]:
@@ -107,65 +113,47 @@ def _earliest_first(causes: list[RankExit]) -> list[RankExit]:
 
 
 def _parse_line(line: LogLine, *, tasks_are_nodes: bool) -> RankExit | None:
-    if match := _SRUN.match(line.text):
-        signal, status = _parse_end(match["word"], match["status"])
+    if match := next((match for regex in _OF_A_RANK if (match := regex.match(line.text))), None):
+        named = match.groupdict()
+        host, tasks = named.get("host") or "", named.get("tasks")
+        signal, status = _parse_end(**named)
         return RankExit(
             line=line,
-            number=_first_task(match["tasks"]),
-            host=_single_host(match["host"]),
+            number=_first_task(tasks) if tasks else int(named["rank"]),
+            host="" if "[" in host or "," in host else host,  # srun may name several, as in gpu[01-02]
             signal=signal,
             status=status,
-            is_node=tasks_are_nodes,
+            is_node=tasks_are_nodes and tasks is not None,
         )
-    if match := _TORCHRUN.match(line.text) or _FORK.match(line.text):
-        groups = match.groupdict()
-        signal, status = _parse_end(groups.get("signal"), groups.get("status"))
-        return RankExit(line=line, number=int(match["rank"]), signal=signal, status=status)
-    if match := _SPAWN.match(line.text):
-        return RankExit(line=line, number=int(match["rank"]), signal=match["signal"])
-    if match := _MPI.match(line.text):
-        signal = _signal_name(int(match["code"]))
-        return RankExit(line=line, number=int(match["rank"]), host=match["host"], signal=signal)
-    if match := _CODE.search(line.text) or _SIGNAL.search(line.text) or _SHELL.search(line.text):
+    if match := next((match for regex in _OF_ANY if (match := regex.search(line.text))), None):
         shown = replace(line, text=cut_around(line.text, match.start()))
-        return RankExit(line=shown, number=None, signal=_signal_of(match.groupdict()))
+        return RankExit(line=shown, number=None, signal=_parse_end(**match.groupdict())[0])
     return None
 
 
-def _signal_of(groups: Mapping[str, str | None]) -> str:
-    """Return the signal that a report names by its name, its number, an exit code, or the word of a shell."""
-    if word := groups.get("word"):
-        return _SIGNAL_WORDS[word.capitalize()]
-    number = abs(int(groups.get("code") or groups.get("number") or groups.get("told") or 0))
-    return groups.get("signal") or _signal_name(number - _SHELL_OFFSET if number > _SHELL_OFFSET else number)
+def _parse_end(
+    *, word: str | None = None, status: str | None = None, number: str | None = None, signal: str = "", **_: str | None
+) -> tuple[str, int | None]:
+    """Return the signal that ended a rank, or the status with which it exited by itself."""
+    if status is not None:
+        ended_by = _SIGNALS.get(int(status) - _SHELL_OFFSET, "")
+        return ended_by, None if ended_by else int(status)
+    text = (word or "").removesuffix(" (core dumped)")
+    return (_signal_name(int(number)) if number else signal or _SIGNAL_WORDS.get(text.lower(), text)), None
 
 
 def _signal_name(number: int) -> str:
     return _SIGNALS.get(number, f"signal {number}")
 
 
-def _single_host(names: str) -> str:
-    """Return the node; empty if srun names several, for example `gpu[01-02]`."""
-    return "" if "[" in names or "," in names else names
-
-
-def _parse_end(word: str | None, status: str | None) -> tuple[str, int | None]:
-    """Return the signal that ended a rank, or the status with which it exited by itself."""
-    if status is None:
-        text = (word or "").removesuffix(" (core dumped)")
-        return _SIGNAL_WORDS.get(text, text), None
-    number = int(status)
-    signal = _SIGNALS.get(number - _SHELL_OFFSET, "")
-    return (signal, None) if signal else ("", number)
-
-
 def _parse_root_causes(lines: Sequence[LogLine]) -> Iterator[RankExit]:
     """Yield the root cause in torchrun's summary of a failure: the first failure that it saw."""
     for index, line in enumerate(lines):
         if line.text.strip() == _ROOT_CAUSE:
-            below = lines[index + 1 : index + 9]
-            fields = dict(_root_cause_fields(below))
-            code = int(fields.get("exitcode", "1"))
+            below = lines[index + 1 : index + 1 + _ROOT_CAUSE_LINES]
+            matches = [match for one in below if (match := _ROOT_CAUSE_FIELD.match(one.text))]
+            fields = {match["name"]: match["value"] for match in matches}
+            code = int(fields["exitcode"]) if re.fullmatch(r"-?\d{1,9}", fields.get("exitcode", "")) else 1
             yield RankExit(
                 line=next((one for one in below if one.text.strip().startswith("exitcode")), line),
                 number=int(fields["rank"]) if fields.get("rank", "").isdecimal() else None,
@@ -174,12 +162,6 @@ def _parse_root_causes(lines: Sequence[LogLine]) -> Iterator[RankExit]:
                 status=code if code >= 0 else None,
                 time=_parse_time(fields.get("time", "")),
             )
-
-
-def _root_cause_fields(lines: Iterable[LogLine]) -> Iterator[tuple[str, str]]:
-    for line in lines:
-        if match := _ROOT_CAUSE_FIELD.match(line.text):
-            yield (match["name"], match["value"]) if match["name"] else ("exitcode", match["code"])
 
 
 def _first_task(tasks: str) -> int:

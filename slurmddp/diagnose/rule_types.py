@@ -1,10 +1,12 @@
-"""The values of a diagnosis: a rule of the catalogue, where it matched, and the result. Values only."""
+"""The values of a diagnosis: a rule, where it matched, and the result. Values only."""
 
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, Final, Literal
+
+import msgspec
 
 Role = Literal["cause", "symptom", "consequence"]
 """A symptom (a time-out) is the cause only if nothing better is found; a consequence is never the cause."""
@@ -21,58 +23,77 @@ EXIT_STATUS: Final = "exit-status"
 """The cause of a program that ended with a status of its own and says no more."""
 NONE: Final = "none"
 """The cause of a job that did not fail."""
+RESUME: Final = "submit it again; a program that finds its checkpoint continues there"
+"""Advice after a stop from outside, also in rules: for a job of a run, the diagnosis names the command instead."""
 NO_FAILURE: Final = frozenset({NONE, "waiting", "running", "slow", "stuck", "held"})
 """The causes of jobs that have not failed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Cause:
-    """What a failure means, and what to do next."""
+class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+    """A pattern, a state or an end by which a cause is recognised; what it means, and what to do next.
+
+    Has exactly one of `regex`, `state` and `end`.
+    """
 
     key: str
     """The name of the cause; several rules may have the same key."""
     what: str
-    """One sentence; names in braces are filled in."""
+    """One sentence; names in braces are filled in by the named groups of the regex."""
     advice: str = ""
     """What to type or to do next."""
-    again: bool | None = False
-    """Whether an unchanged new start can help; None if that is not known."""
+    link: str = ""
+    """The address of a page that says more."""
+    again: bool | Literal["unknown"] = False
+    """Whether an unchanged new start can help."""
     sure: Sure = "certain"
-
-    def make_diagnosis(self, what: str, **more: Any) -> "Diagnosis":
-        """Return the diagnosis of this cause, with its sentence filled in."""
-        return Diagnosis(cause=self.key, what=what, sure=self.sure, advice=self.advice, again=self.again, **more)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rule(Cause):
-    """A pattern by which a failure is recognised; the named groups of the pattern fill in the sentence."""
-
-    pattern: str
-    """A regular expression, searched for in a line without its rank's prefix."""
-    example: str
-    """A line that a program has really printed."""
     role: Role = "cause"
-    place: Place = "exception"
+    regex: str | tuple[str, ...] = ()
+    """Searched for in a line without its rank's prefix; of several the first that matches counts."""
+    unless: str = ""
+    """A regular expression: a line with it is not meant."""
+    example: str = ""
+    """A line that a program has really printed."""
+    place: Place = "line"
     general: bool = False
     """Whether the rule is tried only after all rules that are not general."""
+    state: str = ""
+    """Slurm's state of a job, or state and exit code. `{nodes}` and `{by}` are filled in."""
+    end: str = ""
+    """The signal that ended a rank, `status` or `silent`. `{status}` is filled in."""
+
+    def __post_init__(self) -> None:
+        """Raise ValueError for fields that do not go together."""
+        if sum(map(bool, (self.regex, self.state, self.end))) != 1:
+            raise ValueError("it needs a regex, or else a state or an end")
+        if self.regex and not self.example:
+            raise ValueError("its regex needs an example: a line that a program has printed")
 
     @cached_property
-    def regex(self) -> re.Pattern[str]:
-        """The compiled pattern."""
-        return re.compile(self.pattern)
+    def regexes(self) -> tuple[re.Pattern[str], ...]:
+        """The compiled patterns."""
+        return tuple(map(re.compile, (self.regex,) if isinstance(self.regex, str) else self.regex))
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """What can be filled in: the named groups of the patterns."""
+        return frozenset(name for regex in self.regexes for name in regex.groupindex)
+
+    def search(self, text: str) -> re.Match[str] | None:
+        """Return where a line matches."""
+        match = next((match for regex in self.regexes if (match := regex.search(text))), None)
+        return None if match and self.unless and re.search(self.unless, text) else match
 
     def match(self, text: str) -> Mapping[str, str] | None:
-        """Return what the pattern's named groups matched in a line; None if the pattern is not in it."""
-        match = self.regex.search(text)
-        return {name: value or "" for name, value in match.groupdict().items()} if match else None
+        """Return what the named groups matched in a line, empty for the others; None if the line is not meant."""
+        match = self.search(text)
+        found = match.groupdict() if match else {}
+        return {name: found.get(name) or "" for name in self.names} if match else None
 
-
-line_rule = partial(Rule, place="line")
-"""Makes a rule whose pattern is searched for in any line of output."""
-
-end_rule = partial(Rule, place="end", role="symptom", sure="likely", again=None)
-"""Makes a rule for the last lines of an output that shows no cause otherwise."""
+    def make_diagnosis(self, what: str, *, sure: Sure | None = None, **more: Any) -> "Diagnosis":
+        """Return the diagnosis of this cause, with its sentence filled in."""
+        again = None if self.again == "unknown" else self.again
+        advice = "; see ".join(filter(None, (self.advice, self.link)))
+        return Diagnosis(cause=self.key, what=what, sure=sure or self.sure, advice=advice, again=again, **more)
 
 
 @dataclass(frozen=True)
@@ -96,6 +117,8 @@ class Observation:
     """A rule that matched a line."""
 
     rule: Rule
+    role: Role
+    sure: Sure
     what: str
     """The rule's sentence, filled in."""
     line: Line
@@ -111,7 +134,7 @@ class Observation:
     @property
     def is_cause(self) -> bool:
         """Whether it can be the cause of everything else."""
-        return self.rule.role == "cause"
+        return self.role == "cause"
 
 
 @dataclass(frozen=True, kw_only=True)

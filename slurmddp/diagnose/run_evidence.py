@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp.diagnose import flight_recorder
-from slurmddp.diagnose.catalogue import find_rule
 from slurmddp.diagnose.evidence import (
     Evidence,
     find_exception_rule,
@@ -33,6 +32,7 @@ from slurmddp.diagnose.log_reader import (
 from slurmddp.diagnose.prefixes import strip_prefixes
 from slurmddp.diagnose.rank_exits import parse_rank_exits
 from slurmddp.diagnose.rule_types import EXIT_STATUS, Line, Observation, Rule
+from slurmddp.diagnose.rules import find_rule
 from slurmddp.diagnose.tracebacks import find_own_frame, find_tracebacks
 from slurmddp.errors import UsageError
 from slurmddp.exit_codes import DONE, STOPPED

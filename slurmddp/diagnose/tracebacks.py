@@ -64,22 +64,15 @@ class Traceback:
 def drop_ignored(lines: Sequence[LogLine]) -> Sequence[LogLine]:
     """Return the lines without the tracebacks of exceptions that Python ignored, which a destructor raises."""
     kept: list[LogLine] = []
-    index = 0
-    while index < len(lines):
-        if lines[index].text.startswith(_IGNORED):
-            index = _end_of_ignored(lines, index)
-        else:
-            kept.append(lines[index])
-        index += 1
+    end = -1
+    for index, line in enumerate(lines):
+        if index > end and line.text.startswith(_IGNORED):
+            below = range(index, min(index + _MOST_FRAME_LINES, len(lines)))
+            head = next((at for at in below if lines[at].text.endswith(HEADER)), None)
+            end = index if head is None else _find_exception(lines, head + 1) or head
+        elif index > end:
+            kept.append(line)
     return kept
-
-
-def _end_of_ignored(lines: Sequence[LogLine], start: int) -> int:
-    """Return the index of the exception that follows the line at `start`; that line's own if there is none."""
-    for index, line in enumerate(lines[start : start + _MOST_FRAME_LINES], start):
-        if line.text.endswith(HEADER):
-            return _find_exception(lines, index + 1) or index
-    return start
 
 
 def find_tracebacks(lines: Sequence[LogLine]) -> list[Traceback]:
@@ -156,12 +149,11 @@ def find_fatal_tracebacks(lines: Sequence[LogLine]) -> list[Traceback]:
     """
     found = find_tracebacks(lines)
     exceptions = {line.text for traceback in found for line in traceback.exceptions}
-    ordinary = [is_ordinary(line) and not (is_exception(line) and _is_told(line, exceptions)) for line in lines]
+    ordinary = [is_ordinary(line) and not (names_exception(line.text) and _is_told(line, exceptions)) for line in lines]
     after = [*accumulate(reversed(ordinary), initial=0)][::-1]  # one pass: programs log thousands of caught exceptions
-    counted = (replace(traceback, lines_after=after[traceback.end]) for traceback in found)
-    every = list(counted)
-    fatal = [traceback for traceback in every if traceback.lines_after <= MOST_AFTER_FATAL]
-    return fatal or [traceback for traceback in every[-1:] if _precedes_summary(traceback, lines)]
+    found = [replace(traceback, lines_after=after[traceback.end]) for traceback in found]
+    fatal = [traceback for traceback in found if traceback.lines_after <= MOST_AFTER_FATAL]
+    return fatal or [traceback for traceback in found[-1:] if _precedes_summary(traceback, lines)]
 
 
 def find_own_frame(lines: Sequence[LogLine], exception: int) -> LogLine | None:
@@ -181,9 +173,8 @@ def line_shape(text: str) -> str:
 
 def _is_told(line: LogLine, exceptions: set[str]) -> bool:
     """Return whether other ranks printed this exception in their tracebacks, too."""
-    return line.text in exceptions or (
-        line.text.endswith(":") and any(told.startswith(line.text) for told in exceptions)
-    )
+    is_head = line.text.endswith(":")
+    return line.text in exceptions or (is_head and any(told.startswith(line.text) for told in exceptions))
 
 
 def _precedes_summary(traceback: Traceback, lines: Sequence[LogLine]) -> bool:
@@ -196,11 +187,6 @@ def _precedes_summary(traceback: Traceback, lines: Sequence[LogLine]) -> bool:
 def ordinary_lines(lines: Sequence[LogLine]) -> list[LogLine]:
     """Return the lines that neither launchers nor dying programs print."""
     return [line for line in lines if is_ordinary(line)]
-
-
-def is_exception(line: LogLine) -> bool:
-    """Return whether a line begins with a usual name of an exception."""
-    return names_exception(line.text)
 
 
 def names_exception(text: str) -> bool:

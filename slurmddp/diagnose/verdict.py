@@ -5,17 +5,16 @@ can be a cause; the first rank that its launcher saw fail; the first time-out; a
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Final
 
-from slurmddp.diagnose.catalogue import RULES
-from slurmddp.diagnose.catalogue.states import END_RULES, RESUME, STOP_REASONS
-from slurmddp.diagnose.evidence import Evidence
+from slurmddp.diagnose.evidence import Evidence, weaken
 from slurmddp.diagnose.flight_recorder import Divergence
 from slurmddp.diagnose.log_reader import make_evidence
 from slurmddp.diagnose.rank_exits import RankExit
-from slurmddp.diagnose.rule_types import EXIT_STATUS, UNKNOWN, Diagnosis, Line, Observation
+from slurmddp.diagnose.rule_types import EXIT_STATUS, RESUME, UNKNOWN, Diagnosis, Line, Observation
+from slurmddp.diagnose.rules import end_causes, load_rules
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.text import count
 
@@ -23,6 +22,8 @@ SHOWN_LINES: Final = 4
 """How many lines of evidence are shown."""
 SHOWN_PEERS: Final = 2
 SHOWN_ABSENT: Final = 8
+STOP_REASONS: Final = ("time limit", "preempted", "requeued", "cancelled")
+"""What rank 0's record says in brackets of being told to stop; with `-` for the blank it is the cause."""
 _OTHER_JOB: Final = re.compile(r"(?:slurmstepd|\] error: ).*\*\*\* (?:JOB|STEP) (\d+)")
 _PEER_LOST: Final = frozenset({"peer-lost", "aborted"})
 _WAITED: Final = frozenset({"collective-timeout", "rank-missing", "mesh-failed"})
@@ -31,10 +32,11 @@ _VAGUE: Final = frozenset({"nccl-failed", "gave-up"})
 """Symptoms that count only if there is no other symptom."""
 _OUT_OF_MEMORY: Final = "out-of-memory"
 """The kernel killed a process: the others raise exceptions that say no more than that they lost it."""
-_LATER_ENDS: Final = frozenset({"time-limit", "preempted", "node-lost", "controller-silent"})
-"""Ends of a job that had set up its shell and was submitted: these may have failed, and did not end it."""
-_REASONS: Final = frozenset({"time-limit", "preempted", "node-lost"})
-"""Why Slurm cancels a job: they say more than that it was cancelled."""
+_STRONGER: Final = (
+    ({"time-limit", "preempted", "node-lost", "controller-silent"}, {"shell-setup", "submission-options"}),
+    ({"time-limit", "preempted", "node-lost"}, {"cancelled"}),
+)
+"""Beside the first of two, the second is no cause: a job that ended later, and why Slurm cancelled it."""
 _EXTERNAL_ENDS: Final = frozenset({"SIGKILL", "SIGBUS", "out of memory"})
 """Ends that no exception of the rank itself causes; other signals can follow from its fatal traceback."""
 _KILLERS: Final = {
@@ -88,16 +90,16 @@ def _weigh_cause(evidence: Evidence, state: str, seen: Observation) -> Observati
     first, own = next(iter(evidence.exits), None), _find_exit(evidence, seen)
     external = first is not None and first.signal and (seen.lines_after > 0 or first.signal in _EXTERNAL_ENDS)
     if first is not None and external and not _explains(seen, first):
-        return replace(seen, rule=replace(seen.rule, role="symptom", sure="likely"))
+        return weaken(seen)
     exited_itself = own is None or own.status == _UNCAUGHT_STATUS
     if seen.lines_after == 0 and exited_itself and state not in _EXTERNAL_STATES:
         return seen
-    return replace(seen, rule=replace(seen.rule, sure="likely"))
+    return replace(seen, sure="likely")
 
 
 def _explains(seen: Observation, end: RankExit) -> bool:
     """Tell whether an observation and the exit of a rank have the same cause."""
-    rule = END_RULES.get(end.signal)
+    rule = end_causes().get(end.signal)
     return (rule is not None and rule.key == seen.rule.key) or seen.rule.key in _KILLERS.get(end.signal, ())
 
 
@@ -117,21 +119,22 @@ def _judge_stop(evidence: Evidence) -> Diagnosis | None:
 
 def _judge_causes(evidence: Evidence) -> Diagnosis | None:
     causes = _drop_outlived([seen for seen in evidence.observations if seen.is_cause])
-    if any(seen.rule.key in _LATER_ENDS for seen in causes):
-        causes = [seen for seen in causes if seen.rule.key not in ("shell-setup", "submission-options")]
-    if any(seen.rule.key in _REASONS for seen in causes):
-        causes = [seen for seen in causes if seen.rule.key != "cancelled"]
-    if any(seen.rule.key == _OUT_OF_MEMORY for seen in causes):
+    keys = {seen.rule.key for seen in causes}
+    weaker = {key for stronger, dropped in _STRONGER if keys & stronger for key in dropped}
+    causes = [seen for seen in causes if seen.rule.key not in weaker]
+    if _OUT_OF_MEMORY in keys:
         causes = [seen for seen in causes if not (seen.rule.general and seen.rule.place == "exception")]
-    specific = [seen for seen in causes if not (seen.rule.general and seen.rule.sure == "likely")]
+    specific = [seen for seen in causes if not (seen.rule.general and seen.sure == "likely")]
     first = _find_root_cause(evidence, specific or causes) or _find_earliest(specific or causes)
     return _diagnose_observation(evidence, first) if first else None
 
 
 def _drop_outlived(causes: Sequence[Observation]) -> list[Observation]:
     """Return the causes without the exceptions of ranks that printed a fatal one later."""
-    final = {seen.rank for seen in causes if seen.lines_after == 0 and seen.rule.place == "exception"}
-    return [seen for seen in causes if not (seen.lines_after and seen.rule.place == "exception" and seen.rank in final)]
+    raised = [seen for seen in causes if seen.rule.place == "exception"]
+    final = {seen.rank for seen in raised if seen.lines_after == 0}
+    outlived = [seen for seen in raised if seen.lines_after and seen.rank in final]
+    return [seen for seen in causes if seen not in outlived]
 
 
 def _find_earliest(observations: Sequence[Observation]) -> Observation | None:
@@ -149,9 +152,11 @@ def _find_root_cause(evidence: Evidence, causes: Sequence[Observation]) -> Obser
 def _diagnose_observation(evidence: Evidence, seen: Observation) -> Diagnosis:
     end = _find_exit(evidence, seen)
     rank = seen.rank if seen.rank is not None else end.number if end and not end.is_node else None
-    more = _suspicious_lines_of(evidence, rank) if seen.rule.key == EXIT_STATUS else _peer_lines(evidence)
+    suspicious = [line for line in evidence.suspicious_lines if rank is None or line.file.endswith(f"/{rank}.out")]
+    more = suspicious if seen.rule.key == EXIT_STATUS else _peer_lines(evidence)
     return seen.rule.make_diagnosis(
         seen.what,
+        sure=seen.sure,
         rank=rank,
         host=seen.host or (end.host if end else ""),
         evidence=_select_lines([seen.line, *([seen.frame] if seen.frame else []), *more]),
@@ -168,8 +173,7 @@ def _find_exit(evidence: Evidence, seen: Observation) -> RankExit | None:
     if seen.rule.key != "out-of-memory":
         return None
     killed = [end for end in evidence.exits if end.signal in ("SIGKILL", "out of memory")]
-    same_host = [end for end in killed if end.host == seen.host]
-    return next(iter(same_host or killed), None)
+    return next((end for end in killed if end.host == seen.host), next(iter(killed), None))
 
 
 def _judge_exits(evidence: Evidence) -> Diagnosis | None:
@@ -179,24 +183,26 @@ def _judge_exits(evidence: Evidence) -> Diagnosis | None:
         return None
     has_symptoms = bool(_symptoms(evidence))
     observed = any(seen.rank == end.number and not end.is_node for seen in evidence.observations)
-    if end.status is not None and (observed or evidence.failed_count or has_symptoms):
-        return None  # the rank exited by itself, and an observation says why
-    if end.signal == "SIGTERM" and _was_stopped_before(evidence, end):
-        return None
-    if end.signal == "SIGABRT" and has_symptoms:
-        return None  # torch's watchdog aborted the rank after it had waited
-    rule = END_RULES.get(end.signal)
-    if rule is None:
+    rule = end_causes().get(end.signal or "status")
+    if (
+        rule is None
+        or (end.status is not None and (observed or evidence.failed_count or has_symptoms))  # an observation says why
+        or (end.signal == "SIGTERM" and _was_stopped_before(evidence, end))
+        or (end.signal == "SIGABRT" and has_symptoms)  # torch's watchdog aborted the rank after it had waited
+    ):
         return None
     rank = _rank_of_exit(evidence, end)
     who = f"rank {rank}" if rank is not None else f"a rank of node {end.number}" if end.is_node else "a process"
-    lines = _select_lines([make_evidence(end.line), *_peer_lines(evidence)])
-    what = f"{who}: {rule.what.format(status=end.status)}"
-    return rule.make_diagnosis(what, rank=rank, host=end.host, evidence=lines)
+    what, lines = f"{who}: {rule.what.format(status=end.status)}", [make_evidence(end.line), *_peer_lines(evidence)]
+    return rule.make_diagnosis(what, rank=rank, host=end.host, evidence=_select_lines(lines))
+
+
+def _observations_of(evidence: Evidence, keys: Container[str]) -> list[Observation]:
+    return [seen for seen in evidence.observations if seen.rule.key in keys]
 
 
 def _symptoms(evidence: Evidence) -> list[Observation]:
-    return [seen for seen in evidence.observations if seen.rule.role == "symptom"]
+    return [seen for seen in evidence.observations if seen.role == "symptom"]
 
 
 def _vagueness(seen: Observation) -> int:
@@ -230,7 +236,7 @@ def _judge_symptoms(evidence: Evidence) -> Diagnosis | None:
 
 def _diagnose_divergence(evidence: Evidence, waited: Observation, divergence: Divergence) -> Diagnosis:
     """Return which rank diverged by the flight recorder, while the others waited."""
-    same = [seen for seen in evidence.observations if seen.rule.key == waited.rule.key]
+    same = _observations_of(evidence, {waited.rule.key})
     found = replace(
         _diagnose_observation(evidence, waited),
         rank=divergence.rank,
@@ -240,7 +246,7 @@ def _diagnose_divergence(evidence: Evidence, waited: Observation, divergence: Di
     )
     if not divergence.differs:
         return replace(found, what=f"{divergence.what}: it hangs, is slow, or went another way")
-    rule = next(rule for rule in RULES if rule.key == "collective-mismatch")
+    rule = next(rule for rule in load_rules().own if rule.key == "collective-mismatch")
     return replace(found, cause=rule.key, what=divergence.what, sure="certain", advice=rule.advice, again=False)
 
 
@@ -248,24 +254,20 @@ def _diagnose_missing_rank(evidence: Evidence, waited: Observation) -> Diagnosis
     """Return which rank the others waited for: one that neither waited itself nor lost a peer."""
     found = _diagnose_observation(evidence, waited)
     if waited.rank is not None and waited.rank >= evidence.world_size > 0:
-        there = f"there are {evidence.world_size}"
-        what = f"ranks disagree on the world size: one waits for rank {waited.rank}, and {there}"
-        return replace(found, cause="world-size", what=what, rank=None, host="")
-    if "rank" in waited.rule.regex.groupindex or waited.rule.key not in _WAITED:
+        differ = f"one waits for rank {waited.rank}, and there are {evidence.world_size}"
+        return replace(
+            found, cause="world-size", what=f"ranks disagree on the world size: {differ}", rank=None, host=""
+        )
+    if "rank" in waited.rule.names or waited.rule.key not in _WAITED:
         return found
-    came = {
-        seen.rank
-        for seen in evidence.observations
-        if seen.rule.role == "symptom" or seen.rule.key in _PEER_LOST
-    }  # fmt: skip
+    came = {seen.rank for seen in [*_symptoms(evidence), *_observations_of(evidence, _PEER_LOST)]} - {None}
     absent = sorted(set(range(evidence.world_size)) - came)
-    came_count = len(came - {None})
-    if not 0 < len(absent) <= came_count:  # most ranks print nothing if they are ended before they time out
-        same = {seen.rank for seen in evidence.observations if seen.rule.key == waited.rule.key}
+    if not 0 < len(absent) <= len(came):  # most ranks print nothing if they are ended before they time out
+        same = {seen.rank for seen in _observations_of(evidence, {waited.rule.key})}
         return replace(found, rank=None, host="", others=_describe_waiting(len(same - {None})))
     names = f"rank{'s' if len(absent) > 1 else ''} {', '.join(map(str, absent[:SHOWN_ABSENT]))}"
     names += f" and {len(absent) - SHOWN_ABSENT} more" if len(absent) > SHOWN_ABSENT else ""
-    others = f"{count(came_count, 'rank')} waited for {'it' if len(absent) == 1 else 'them'}"
+    others = f"{count(len(came), 'rank')} waited for {'it' if len(absent) == 1 else 'them'}"
     return replace(found, what=f"{found.what}; {names} did not come", rank=absent[0], host="", others=others)
 
 
@@ -273,12 +275,12 @@ def _judge_silence(evidence: Evidence) -> Diagnosis | None:
     """Return the first rank without a record, if the others say no more than that they lost it."""
     if not evidence.silent_ranks or not evidence.failed_count:
         return None
-    rule, rank = END_RULES["silent"], evidence.silent_ranks[0]
+    rule, rank = end_causes()["silent"], evidence.silent_ranks[0]
     return rule.make_diagnosis(f"rank {rank}: {rule.what}", rank=rank, evidence=_select_lines(_peer_lines(evidence)))
 
 
 def _report_unknown(evidence: Evidence) -> Diagnosis:
-    first = _find_earliest([seen for seen in evidence.observations if seen.rule.role == "consequence"])
+    first = _find_earliest([seen for seen in evidence.observations if seen.role == "consequence"])
     lines = [first.line, *evidence.suspicious_lines] if first else evidence.suspicious_lines
     what, advice = "the cause is not known", "read the lines above: they are the first that look wrong"
     if first and first.rule.key in _PEER_LOST:
@@ -293,14 +295,9 @@ def _report_unknown(evidence: Evidence) -> Diagnosis:
     )
 
 
-def _suspicious_lines_of(evidence: Evidence, rank: int | None) -> list[Line]:
-    """Return the suspicious lines that a rank printed; all of them if the rank is not known."""
-    return [line for line in evidence.suspicious_lines if rank is None or line.file.endswith(f"/{rank}.out")]
-
-
 def _peer_lines(evidence: Evidence) -> list[Line]:
     """Return the first lines in which other ranks say that they lost a peer."""
-    return [seen.line for seen in evidence.observations if seen.rule.key in _PEER_LOST][:SHOWN_PEERS]
+    return [seen.line for seen in _observations_of(evidence, _PEER_LOST)][:SHOWN_PEERS]
 
 
 def _select_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
@@ -309,9 +306,8 @@ def _select_lines(lines: Sequence[Line]) -> tuple[Line, ...]:
 
 def _describe_others(evidence: Evidence, rank: int | None, cause: Observation | None = None) -> str:
     """Return what the other ranks show, in one sentence."""
-    key = cause.rule.key if cause else None
-    same = {seen.rank for seen in evidence.observations if seen.rule.key == key} - {None, rank}
-    lost = {seen.rank for seen in evidence.observations if seen.rule.key in _PEER_LOST} - {None, rank} - same
+    same = {seen.rank for seen in _observations_of(evidence, {cause.rule.key} if cause else ())} - {None, rank}
+    lost = {seen.rank for seen in _observations_of(evidence, _PEER_LOST)} - {None, rank} - same
     rest = evidence.failed_count - len(same) - len(lost) - (rank is not None and rank not in evidence.silent_ranks)
     parts = []
     if same:

@@ -10,7 +10,6 @@ import pytest
 
 from slurmddp.diagnose import Diagnosis, Line, format_diagnosis
 from slurmddp.diagnose import flight_recorder as flights
-from slurmddp.diagnose.catalogue.states import STATE_RULES, find_state_rule
 from slurmddp.diagnose.diagnosis import query_job
 from slurmddp.diagnose.flight_recorder import find_divergence, find_lagging_rank, load_dumps
 from slurmddp.diagnose.log_reader import LogLine, make_evidence, read_lines
@@ -20,7 +19,6 @@ from slurmddp.diagnose.tracebacks import find_fatal_tracebacks, find_tracebacks
 from slurmddp.errors import ClusterError
 from slurmddp.slurm import client, queries
 from slurmddp.slurm.client import Answer
-from slurmddp.slurm.states import STATES
 
 
 def raw(text: str) -> list[LogLine]:
@@ -295,13 +293,6 @@ def test_a_slurm_that_does_not_answer_is_said_to(monkeypatch):
     monkeypatch.setattr(client, "ask", silent)
     assert query_job("17", {})[1] == "scontrol did not end within 20 s"
     assert queries.lost_nodes("n[1-2]", {}, timeout_s=1) == ()
-
-
-def test_every_state_in_which_a_job_has_failed_is_told_of_or_left_to_its_files():
-    told = {state.partition(" ")[0] for state in STATE_RULES}
-    failed = {state for state, known in STATES.items() if known.phase in ("failed", "cancelled")}
-    assert failed - told == set()
-    assert find_state_rule("FAILED", "1:0") is None
 
 
 def test_a_diagnosis_for_people_says_all_that_json_does():

@@ -8,7 +8,7 @@ from slurmddp.diagnose.evidence import read_log_evidence
 from slurmddp.diagnose.formatting import format_diagnosis
 from slurmddp.diagnose.output_files import diagnose_output
 
-from .test_catalogue import HEALTHY
+from .test_rules import HEALTHY
 
 STEPS = "".join(f"step {step}: loss {3 - step / 10:.3f}\n" for step in range(6))
 FRAME = 'Traceback (most recent call last):\n  File "/home/me/train.py", line 9, in <module>\n    main()\n'
@@ -27,7 +27,7 @@ def tell(text: str) -> str:
     return format_diagnosis(diagnose_output(["-"], io.BytesIO(text.encode())))[0].removeprefix("standard input: ")
 
 
-@pytest.mark.parametrize("line", HEALTHY.splitlines())
+@pytest.mark.parametrize("line", HEALTHY)
 def test_no_line_of_a_run_that_went_well_is_its_cause(line):
     for text in (f"{line}\n", f"{STEPS}{line}\n", f"{line}\n{STEPS}"):
         assert tell(text).endswith("[unknown]"), tell(text)

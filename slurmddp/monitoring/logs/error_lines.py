@@ -6,7 +6,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Final
 
-from slurmddp.diagnose.catalogue import RULES, WORDS
+from slurmddp.diagnose.rules import load_rules, words_regex
 
 _GENERAL: Final = (
     r"\b(?:[Ee]rror|ERROR|[Ff]atal|FATAL|CRITICAL|Traceback|Killed|Aborted|core dumped)\b",
@@ -15,10 +15,10 @@ _GENERAL: Final = (
     r"slurmddp: .* status [1-9]",
 )
 """Beside the texts of known failures; the third is glog's."""
-_WORTH: Final = re.compile(
-    rf"exception|interrupt|traceback|critical|fatal|core dumped|status|[ef]\d{{4}} |{WORDS}".encode()
+_GENERAL_WORDS: Final = (
+    "error|exception|interrupt|traceback|critical|fatal|killed|aborted|core dumped|status|[ef]0000 |: nan|nccl warn"
 )
-"""One of these, in small letters, is in every line that any of the texts is in; the rest is passed over quickly."""
+"""One of these is in every line that one of `_GENERAL` is in, with zeros for digits, or a rule for the last lines."""
 _DIGIT: Final = re.compile(r"(\{[0-9,]+\})|[0-9]")
 """A digit that stands for itself in a pattern; or how often something may come, which stays."""
 _TRACEBACK: Final = re.compile(rb"Traceback \(most recent call last\):")
@@ -54,7 +54,13 @@ def _may_look_wrong(shape: bytes) -> bool:
 
     A training prints the same few lines millions of times, with other numbers.
     """
-    return _WORTH.search(shape.lower()) is not None and _any_digits().search(shape) is not None
+    return _worth().search(shape.lower()) is not None and _any_digits().search(shape) is not None
+
+
+@cache
+def _worth() -> re.Pattern[bytes]:
+    """Return what finds, in small letters, a part of every line that any of the texts is in."""
+    return re.compile(rf"{_GENERAL_WORDS}|{words_regex().pattern}".encode())
 
 
 @cache
@@ -71,7 +77,8 @@ def _any_digits() -> re.Pattern[bytes]:
 
 def _texts() -> Iterator[str]:
     """Yield the patterns, without the groups' names, which several rules share."""
-    return (re.sub(r"\(\?P<\w+>", "(?:", text) for text in (*_GENERAL, *(rule.pattern for rule in RULES)))
+    known = (regex.pattern for rule in load_rules().own for regex in rule.regexes)
+    return (re.sub(r"\(\?P<\w+>", "(?:", text) for text in (*_GENERAL, *known))
 
 
 def _one_of(texts: Iterable[str]) -> bytes:

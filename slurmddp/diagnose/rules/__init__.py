@@ -1,0 +1,145 @@
+"""The rules of `diagnose`: TOML files of slurmddp beside this module, and those of a site. Reads files.
+
+A file has a topic: a table for each cause, and below it the patterns by which the cause is recognised. The files are
+tried in the order of their names, and the causes in their order in a file; those of a site come before ours.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, lru_cache
+from itertools import chain, groupby
+from pathlib import Path
+from string import Formatter
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from slurmddp.config.job_files import configuration_folders, read_and_check_owner
+from slurmddp.config.toml import describe_place, parse_toml
+from slurmddp.diagnose.rule_types import Place, Rule
+from slurmddp.errors import UsageError
+
+_FOLDER: Final = Path(__file__).parent
+_KIND: Final = "rules file"
+_TAKE_ANY: Final = frozenset({"exception", "exit-status", "refused"})
+"""Their patterns take nearly any text for an exception."""
+_TRIED: Final[Mapping[Place, tuple[Place, ...]]] = {
+    "line": ("line",),
+    "exception": ("exception", "line"),
+    "end": ("exception", "line", "end"),
+}
+
+
+class RuleBook(NamedTuple):
+    """All rules."""
+
+    topics: Mapping[str, tuple[Rule, ...]]
+    """Our own by the title of their file, in the order in which they are tried."""
+    site: tuple[Rule, ...] = ()
+    """Those of the user and of the site, which are tried before ours."""
+    ignored: tuple[str, ...] = ()
+    """Which files of the user or the site do not count, and why."""
+
+    @property
+    def own(self) -> tuple[Rule, ...]:
+        """Our own rules."""
+        return tuple(chain.from_iterable(self.topics.values()))
+
+
+@cache
+def load_rules() -> RuleBook:
+    """Return all rules. A broken file of the site is ignored, as one that another user can write to is."""
+    own = sorted(_FOLDER.glob("*.toml"))
+    topics = dict(parse_rules(path.read_bytes(), describe_place(_KIND, path)) for path in own)
+    site: list[Rule] = []
+    ignored: list[str] = []
+    for path in (path for folder in configuration_folders() for path in sorted(folder.glob("rules/*.toml"))):
+        place = describe_place(_KIND, path)
+        try:
+            raw, why = read_and_check_owner(path)
+            site += () if why else parse_rules(raw, place, check=check_rule)[1]
+        except OSError as error:
+            why = f"it cannot be read: {error.strerror}"
+        except UsageError as error:
+            why = str(error).removeprefix(place).lstrip(":, ")
+        if why:
+            ignored.append(f"{place} is ignored: {why}")
+    return RuleBook(topics, tuple(site), tuple(ignored))
+
+
+def parse_rules(raw: bytes, place: str, check: Callable[[Rule], None] = lambda _: None) -> tuple[str, tuple[Rule, ...]]:
+    """Return the title of a file and its rules. Raises UsageError that names the cause and the pattern."""
+    tables = parse_toml(raw, place)
+    title = str(tables.pop("title", ""))
+    return title, tuple(rule for key, cause in tables.items() for rule in _parse_cause(key, cause, place, check))
+
+
+def _parse_cause(key: str, cause: Any, place: str, check: Callable[[Rule], None]) -> Iterator[Rule]:
+    where = f"{place}, cause {key}"
+    try:
+        shared = msgspec.convert(cause, dict[str, Any])
+        patterns = msgspec.convert(shared.pop("patterns", [{}]), list[dict[str, Any]])
+        for number, own in enumerate(patterns, start=1):
+            where = f"{place}, cause {key}, pattern {number}"
+            check(rule := msgspec.convert({"key": key, **shared, **own}, Rule))
+            yield rule
+    except (msgspec.ValidationError, re.error, ValueError) as error:
+        raise UsageError(f"{where}: {error}") from error
+
+
+def check_rule(rule: Rule) -> None:
+    """Raise ValueError or re.error for a regex that is none or is not in its example, and for an unknown `{name}`."""
+    filled = {name for _, name, _, _ in Formatter().parse(rule.what) if name is not None}
+    if rule.regex and (wrong := filled - rule.names):
+        raise ValueError(f"what names {{{min(wrong)}}}, which no group of the regex has")
+    if rule.regex and rule.match(rule.example) is None:
+        raise ValueError(f"the regex is not found in its example: {rule.example}")
+
+
+@lru_cache(maxsize=4096)
+def find_rule(text: str, place: Place = "line") -> tuple[Rule, Mapping[str, str]] | None:
+    """Return the rule that matches a line, and what its groups matched; None for an ordinary line.
+
+    With the place `exception` the line is the last one of an exception; rules for any line are tried too. With `end` it
+    is one of the last lines of an output: all rules are tried but those that take any text for an exception.
+    """
+    may_be_ours = place != "line" or words_regex().search(text.lower()) is not None
+    for rule in _rules_for(place, ours=may_be_ours):
+        groups = rule.match(text)
+        if groups is not None:
+            return rule, groups
+    return None
+
+
+@cache
+def _rules_for(place: Place, *, ours: bool) -> tuple[Rule, ...]:
+    """Return the rules to try for a line: general ones after the others, and among both those for the end last."""
+    book = load_rules()
+    rules = [rule for rule in (*book.site, *(book.own if ours else ())) if rule.regex and rule.place in _TRIED[place]]
+    if place == "end":
+        rules = [rule for rule in rules if not (rule.key in _TAKE_ANY and rule.place == "exception")]
+    return tuple(sorted(rules, key=lambda rule: (rule.general, rule.place == "end")))
+
+
+@cache
+def words_regex() -> re.Pattern[str]:
+    """Return what finds a word in small letters that is in each line that one of our rules for any line matches.
+
+    Other lines are skipped fast: a search for a few first letters takes a tenth of that for all words.
+    """
+    words = sorted((_FOLDER / "words.txt").read_text().splitlines())
+    groups = (list(group) for _, group in groupby(words, key=lambda word: word[0]))
+    parts = (f"{re.escape(own[0][0])}(?:{'|'.join(re.escape(word[1:]) for word in own)})" for own in groups)
+    return re.compile("|".join(parts))
+
+
+def find_state_rule(state: str, exit_code: str) -> Rule | None:
+    """Return the cause of a job that ended so, `status:signal`; None if the state says nothing by itself."""
+    named = (state, f"{state} {exit_code}")
+    return next((rule for rule in load_rules().own if rule.state and rule.state in named), None)
+
+
+@cache
+def end_causes() -> Mapping[str, Rule]:
+    """Return what the ends of ranks mean: by the signal, `status` for an exit status, `silent` for no record at all."""
+    return {rule.end: rule for rule in load_rules().own if rule.end}

@@ -1,0 +1,173 @@
+"""The rules: each example is told by its own rule, a healthy line by none. As a program: writes what follows."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from slurmddp.diagnose import rules
+from slurmddp.diagnose.evidence import observe_last_words
+from slurmddp.diagnose.log_reader import LogLine
+from slurmddp.diagnose.rule_types import RESUME
+from slurmddp.diagnose.rules import check_rule, find_rule, find_state_rule, load_rules
+from slurmddp.slurm.states import STATES
+
+WORDS = Path(rules.__file__).with_name("words.txt")
+PAGE = Path(__file__).parents[2] / "docs" / "diagnose.md"
+MARK = "<!-- what is recognised: from the rules -->\n"
+AGAIN = {True: "yes", False: "no", "unknown": ""}
+ENDS = {"status": "a rank ended with a status", "silent": "a rank left no record"}
+RULES = load_rules().own
+HEALTHY = (Path(__file__).parent / "fixtures" / "healthy.txt").read_text().splitlines()
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if rule.regex], ids=lambda rule: rule.key)
+def test_a_rule_knows_its_example_and_fills_its_sentence_from_it(rule):
+    check_rule(rule)
+    found = rule.match(rule.example)
+    assert rule.what.format(**found).strip(": ")
+    assert find_rule(rule.example, rule.place) == (rule, found)
+
+
+@pytest.mark.parametrize("rule", [rule for rule in RULES if not rule.regex], ids=lambda rule: rule.state or rule.end)
+def test_a_state_and_an_end_fill_their_sentence(rule):
+    assert "{" not in rule.what.format(nodes="n1", by="", status=1)
+
+
+def test_the_causes_are_in_good_order():
+    """So that a key means one thing to a script: whether it is a cause, and whether trying again can help.
+
+    Any exception has the key `exception`, and only for Python's own kinds is it known that the same comes again.
+    """
+    assert all(load_rules().topics)
+    assert all(rule.advice and "{" not in rule.advice for rule in RULES if rule.role != "consequence")
+    assert all(re.fullmatch(r"[a-z]+(-[a-z]+)*", rule.key) for rule in RULES)
+    for key in {rule.key for rule in RULES}:
+        alike = [rule for rule in RULES if rule.key == key and rule.state != "REVOKED"]
+        assert len({rule.again for rule in alike}) == 1 or key == "exception", key
+        assert len({rule.role == "consequence" for rule in alike}) == 1, key
+
+
+def test_every_state_in_which_a_job_has_failed_is_told_of_or_left_to_its_files():
+    told = {rule.state.partition(" ")[0] for rule in RULES if rule.state}
+    failed = {state for state, known in STATES.items() if known.phase in ("failed", "cancelled")}
+    assert failed - told == set()
+    assert find_state_rule("FAILED", "1:0") is None
+    resumable = [rule for rule in RULES if rule.state in ("TIMEOUT", "PREEMPTED", "CANCELLED")]
+    assert all(rule.advice.startswith(RESUME) for rule in resumable)
+
+
+@pytest.mark.parametrize("line", HEALTHY)
+def test_a_line_of_a_run_that_went_well_accuses_nothing(line):
+    path = Path("x")
+    assert find_rule(line) is None
+    assert list(observe_last_words([LogLine(path, 0, "step 1"), LogLine(path, 7, line)])) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("epoch 3: loss 0.2, error rate 0.11", "INFO no error", "Traceback", "", "Killed it"),
+        "train.py: error: --bf16 and --fp16 are mutually exclusive",
+        "FileNotFoundError: [Errno 2] No such file or directory: 'x'",
+        "/python" * 5000,  # in a time that grows with its length, and not with its cube
+    ],
+)
+def test_an_ordinary_line_is_none(line):
+    assert find_rule(line) is None
+
+
+def test_an_exception_counts_only_where_one_ends_a_traceback():
+    rule, found = find_rule("FileNotFoundError: [Errno 2] No such file or directory: 'x'", "exception")
+    assert (rule.key, found) == ("file-missing", {"path": "'x'"})
+
+
+def test_what_a_program_says_while_it_cleans_up_is_no_cause():
+    for line in ("OSError: [Errno 16] Device or resource busy: '.nfs00000000001c07850000000b'", "ConnectionResetError"):
+        found = find_rule(line, "exception")
+        assert found is not None and (found[0].role == "consequence" or found[0].general)
+
+
+@pytest.mark.parametrize(
+    ("number", "key"), [(13, "illegal-address"), (48, "gpu-broken"), (94, "gpu-broken"), (79, "gpu-broken"), (92, None)]
+)
+def test_an_xid_is_told_by_its_number(number, key):
+    found = find_rule(f"NVRM: Xid (PCI:0000:3b:00): {number}, pid=4711, name=python")
+    assert (found[0].key if found else None) == key
+
+
+def needed_texts(parsed) -> list[str]:
+    """For a parsed pattern: texts in small letters, one of which is in what it matches, with `~` for anything else."""
+    texts = [""]
+    for kind, value in parsed:
+        match str(kind):
+            case "LITERAL":
+                more = [chr(value).lower()]
+            case "BRANCH":
+                more = [text for branch in value[1] for text in needed_texts(branch)]
+            case "SUBPATTERN":
+                more = needed_texts(value[-1])
+            case "MAX_REPEAT" | "MIN_REPEAT" if value[0]:
+                more = [f"{text}~" for text in needed_texts(value[2])]
+            case "IN":
+                letters = {chr(member).lower() if str(name) == "LITERAL" else "~" for name, member in value}
+                more = sorted(letters) if len(letters) <= 2 else ["~"]
+            case "ASSERT" | "ASSERT_NOT" | "AT":
+                more = [""]
+            case _:
+                more = ["~"]
+        texts = [text + tail for text in texts for tail in more]
+    return texts
+
+
+def find_words() -> str:
+    """Words without digits, one of which is in each line that a rule knows: the longest part of each needed text."""
+    known = [rule for rule in RULES if rule.place != "end" and rule.key not in rules._TAKE_ANY]
+    parse = importlib.import_module("re._parser").parse
+    texts = {text for rule in known for regex in rule.regexes for text in needed_texts(parse(regex.pattern))}
+    words = {max(re.split("[~0-9]", text), key=lambda part: len(part.strip())).strip()[:24].strip() for text in texts}
+    shortest = {word for word in words if not any(other in word for other in words - {word})}
+    return "\n".join(sorted(shortest)) + "\n"
+
+
+def page() -> str:
+    """docs/diagnose.md with what is recognised: a table for each topic, a line for each rule."""
+    parts = []
+    for topic, known in load_rules().topics.items():
+        lost = all(rule.role == "consequence" for rule in known)
+        head = "| name | text, as an example |" + ("\n|---|---|" if lost else " again |\n|---|---|---|")
+        rows = [
+            _row(rule.key, _code(rule.example), *([] if lost else [AGAIN[rule.again]])) for rule in known if rule.regex
+        ]
+        parts.append(f"### {topic}\n\n{head}\n" + "\n".join(rows))
+    states = [_row(rule.key, rule.state, AGAIN[rule.again]) for rule in RULES if rule.state]
+    ends = [
+        _row(rule.key, ENDS.get(rule.end, f"a rank ended by {rule.end}"), AGAIN[rule.again])
+        for rule in RULES
+        if rule.end
+    ]
+    head = "### Slurm's states, and how a rank ended\n\n| name | state or end | again |\n|---|---|---|\n"
+    parts.append(head + "\n".join(states + ends))
+    return PAGE.read_text().partition(MARK)[0] + MARK + "\n" + "\n\n".join(parts) + "\n"
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
+
+
+def _code(text: str) -> str:
+    short = text if len(text) <= 90 else f"{text[:90].rstrip()}..."
+    return f"`{re.sub('`', '', short)}`"
+
+
+def test_what_is_made_of_the_rules_is_up_to_date():
+    """If this fails: `python tests/diagnose/test_rules.py`."""
+    assert WORDS.read_text() == find_words()
+    assert min(map(len, WORDS.read_text().splitlines())) > 2
+    assert PAGE.read_text() == page()
+
+
+if __name__ == "__main__":
+    WORDS.write_text(find_words())
+    PAGE.write_text(page())
