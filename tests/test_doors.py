@@ -38,7 +38,7 @@ DOORS = {
     "textual": {"cli"},
     "textual_plotext": {"cli"},
     "tensorboard": {"cli", "worker"},
-    "numpy": {"scaling"},
+    "numpy": set(),
     "matplotlib": {"scaling"},
 }
 SMALL = {"errors", "exit_codes", "outcome", "variables", "version", "text", "background"}

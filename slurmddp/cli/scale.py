@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -12,14 +12,15 @@ from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_me
 from slurmddp.cli.launcher_lines import print_reading, resolve_typed
 from slurmddp.config.job_files import read_named
 from slurmddp.config.job_spec import JOB_FIELDS
+from slurmddp.config.resolve import Resolved
 from slurmddp.errors import UsageError
 from slurmddp.runs.files import check_out_file, write_whole
 from slurmddp.scaling import formatting
 from slurmddp.scaling.formatting import Study
 
 if TYPE_CHECKING:
-    from slurmddp.scaling.measurements import Scaling
-    from slurmddp.scaling.plan import Plan, PlannedJob
+    from slurmddp.scaling.measurements import Point, Scaling
+    from slurmddp.scaling.plan import Plan
 
 _EXCLUDED: Final = ("nodes", "hold")
 """Options without a use here: each size has its own nodes, and a study waits for its jobs."""
@@ -45,7 +46,6 @@ _EXCLUDED: Final = ("nodes", "hold")
     metavar="SHARE",
     help="Efficiency that a recommended size must reach. [default: 0.8]",
 )
-@click.option("--predict", metavar="N,N...", help="Sizes to predict. [default: 2 to 64 times the largest]")
 @click.option(
     "--from-csv",
     metavar="FILE",
@@ -64,7 +64,6 @@ def scale(  # noqa: PLR0913 - an argument for each option
     repeat: int,
     together: bool,
     min_efficiency: float,
-    predict: str | None,
     from_csv: str | None,
     csv_file: str | None,
     picture_file: str | None,
@@ -76,11 +75,7 @@ def scale(  # noqa: PLR0913 - an argument for each option
     Each size is a job, NAME-scale-N, that fills a node before it uses the next, and ends after --steps (100) steps. The
     same command again collects the existing measurements and submits the missing jobs.
     """
-    from slurmddp.cluster.request import fill_from_cluster
-    from slurmddp.scaling import csvfile, run_study
-    from slurmddp.scaling.fit import predict_sizes
     from slurmddp.scaling.measurements import compare_sizes
-    from slurmddp.scaling.plan import STEPS, parse_sizes, plan_study
 
     if not 0 < min_efficiency <= 1:
         raise UsageError(f"--efficiency {min_efficiency:g} is not a share, above 0 to 1; for 80 % give 0.8")
@@ -89,35 +84,65 @@ def scale(  # noqa: PLR0913 - an argument for each option
     if picture_file:
         is_folder = picture_file.endswith("/") and Path(picture_file).is_dir()
         check_out_file(picture_file if is_folder else f"{picture_file}.png", "--picture")
-    wanted = parse_sizes(predict, "--predict") if predict else ()
     if from_csv:
         _check_alone(gpus, job_file, words, parameters)
-        raw = sys.stdin.buffer.read() if from_csv == "-" else read_named(from_csv, "--from-csv:")
-        points, scaling = csvfile.parse_csv(raw.decode("utf-8", "replace"), from_csv, scaling)
-        name, node_size, is_complete = Path(from_csv).stem, None, True
+        measured = _read_csv(from_csv, scaling)
     elif gpus:
         scaling = scaling or "weak"
-        (resolved, launch), sizes = resolve_typed(job_file, words, parameters), parse_sizes(gpus, "--gpus")
+        resolved, launch = resolve_typed(job_file, words, parameters)
         if launch:
             print_reading(launch, f"COMMAND alone; the sizes are --gpus {gpus}")
-        plan = plan_study(resolved, fill_from_cluster(resolved, os.environ), sizes, scaling=scaling, repeats=repeat)
-        if warm_up >= (plan.jobs[0].spec.steps or STEPS):
-            left_out = f"--steps {plan.jobs[0].spec.steps}: the first {warm_up} are left out (--warm-up)"
-            raise UsageError(f"{left_out}; give more than {warm_up}, or a smaller --warm-up")
-        unmeasured = _run_jobs(plan, together=together)
-        points, reasons = run_study.read_points(plan, warm_up=warm_up)
-        for reason in reasons:
-            print_message(reason)
-        if not points:
-            return 1
-        name, node_size, is_complete = plan.name, plan.node_size, not (unmeasured or reasons)
+        measured = _measure(_plan(resolved, gpus, scaling, warm_up, repeat), scaling, warm_up, together=together)
     else:
         raise UsageError("give the sizes to measure, as in --gpus 1,2,4,8, or --from-csv FILE")
-    results = compare_sizes(points, scaling)
-    prediction = predict_sizes(points, scaling, node_size=node_size, sizes=wanted)
-    study = Study(name=name, scaling=scaling, results=results, prediction=prediction, min_efficiency=min_efficiency)
+    if not measured.points:
+        return 1
+    results = compare_sizes(measured.points, measured.scaling)
+    study = Study(name=measured.name, scaling=measured.scaling, results=results, min_efficiency=min_efficiency)
     _print_study(study, csv_file, picture_file, as_json=as_json)
-    return 0 if is_complete else 1
+    return 0 if measured.is_complete else 1
+
+
+class _Measured(NamedTuple):
+    name: str
+    scaling: "Scaling"
+    points: "list[Point]"
+    is_complete: bool = True
+
+
+def _read_csv(path: str, scaling: "Scaling | None") -> _Measured:
+    from slurmddp.scaling import csvfile
+
+    raw = sys.stdin.buffer.read() if path == "-" else read_named(path, "--from-csv:")
+    points, found = csvfile.parse_csv(raw.decode("utf-8", "replace"), path, scaling)
+    return _Measured(Path(path).stem, found, points)
+
+
+def _plan(resolved: Resolved, gpus: str, scaling: "Scaling", warm_up: int, repeats: int) -> "Plan":
+    from slurmddp.cluster.request import fill_from_cluster
+    from slurmddp.scaling.plan import STEPS, parse_sizes, plan_study
+
+    sizes = parse_sizes(gpus)
+    plan = plan_study(resolved, fill_from_cluster(resolved, os.environ), sizes, scaling=scaling, repeats=repeats)
+    if warm_up >= (plan.jobs[0].spec.steps or STEPS):
+        left_out = f"--steps {plan.jobs[0].spec.steps}: the first {warm_up} are left out (--warm-up)"
+        raise UsageError(f"{left_out}; give more than {warm_up}, or a smaller --warm-up")
+    return plan
+
+
+def _measure(plan: "Plan", scaling: "Scaling", warm_up: int, *, together: bool) -> _Measured:
+    """Run the jobs that are missing, and read what all of them have measured."""
+    from slurmddp.scaling import run_study
+
+    try:
+        unmeasured = run_study.run_jobs(plan, together=together, environ=os.environ, notice=print_message)
+    except KeyboardInterrupt:
+        print_message("the jobs go on without this command; type it again to collect their measurements")
+        raise
+    points, reasons = run_study.read_points(plan, warm_up=warm_up)
+    for reason in reasons:
+        print_message(reason)
+    return _Measured(plan.name, scaling, points, is_complete=not (unmeasured or reasons))
 
 
 def _check_alone(gpus: str | None, job_file: Path | None, words: tuple[str, ...], parameters: dict[str, Any]) -> None:
@@ -126,16 +151,6 @@ def _check_alone(gpus: str | None, job_file: Path | None, words: tuple[str, ...]
     named += [str(word) for word in (job_file, *words) if word]
     if named:
         raise UsageError(f"--from-csv reads finished measurements; leave {named[0]} out")
-
-
-def _run_jobs(plan: "Plan", *, together: bool) -> "list[PlannedJob]":
-    from slurmddp.scaling import run_study
-
-    try:
-        return run_study.run_jobs(plan, together=together, environ=os.environ, notice=print_message)
-    except KeyboardInterrupt:
-        print_message("the jobs go on without this command; type it again to collect their measurements")
-        raise
 
 
 def _print_study(study: Study, csv_file: str | None, picture_file: str | None, *, as_json: bool) -> None:

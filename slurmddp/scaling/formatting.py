@@ -1,13 +1,11 @@
 """The results of a scaling study, as lines for people or as JSON. Pure."""
 
-import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from slurmddp.text import count, format_table
 
 if TYPE_CHECKING:
-    from slurmddp.scaling.fit import Law, PredictedSize, Prediction
     from slurmddp.scaling.measurements import Scaling, SizeResult
 
 _SUPERLINEAR: Final = 1.02
@@ -16,12 +14,11 @@ _SUPERLINEAR: Final = 1.02
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """The measured sizes, the prediction, and the recommended size."""
+    """The measured sizes, and the recommended one."""
 
     name: str
     scaling: "Scaling"
     results: "tuple[SizeResult, ...]"
-    prediction: "Prediction"
     min_efficiency: float
 
     @property
@@ -34,11 +31,10 @@ class Study:
 def format_study(study: Study) -> list[str]:
     """Return the table and its explanations as lines."""
     head = ("GPUs", "nodes", "seconds", "samples/s", "speed-up", "efficiency", "waiting", "GPU-hours")
-    rows = [head, *map(_measured_cells, study.results), *map(_predicted_cells, study.prediction.predicted)]
-    return [*format_table(rows, right=range(len(head))), *_explanations(study)]
+    return [*format_table([head, *map(_cells, study.results)], right=range(len(head))), *_explanations(study)]
 
 
-def _measured_cells(one: "SizeResult") -> tuple[str, ...]:
+def _cells(one: "SizeResult") -> tuple[str, ...]:
     point = one.point
     return (
         str(point.gpus),
@@ -52,17 +48,12 @@ def _measured_cells(one: "SizeResult") -> tuple[str, ...]:
     )
 
 
-def _predicted_cells(one: "PredictedSize") -> tuple[str, ...]:
-    share = f"~{one.low / one.gpus:.0%}..{one.high / one.gpus:.0%}"
-    return str(one.gpus), "", f"~{one.time_s:.4g}", "", f"~{one.speed_up:.2f}", share, "", ""
-
-
 def _or_dash(value: float | None, form: str) -> str:
     return "-" if value is None else format(value, form)
 
 
 def _explanations(study: Study) -> list[str]:
-    lines = [_recommendation(study), *_predicted_recommendation(study)]
+    lines = [_recommendation(study)]
     base = study.results[0].point.gpus
     if base > 1:
         lines.append(
@@ -72,27 +63,13 @@ def _explanations(study: Study) -> list[str]:
         lines.append(
             "More than 100%: something slows down the smallest size more than the larger ones (memory, caches, a disk)."
         )
-    if study.prediction.predicted:
-        lines.append("~: predicted by the fitted law, with its 90 % interval; not measured.")
-    if study.prediction.silence:
-        lines.append(f"{'' if study.prediction.predicted else 'No prediction: '}{study.prediction.silence}.")
     return lines
 
 
-def _predicted_recommendation(study: Study) -> list[str]:
-    """Return the largest predicted size that reaches the efficiency even at the lower end of its interval."""
-    above = study.recommended.point.gpus
-    good = [
-        one for one in study.prediction.predicted if one.gpus > above and one.low / one.gpus >= study.min_efficiency
-    ]
-    return [f"According to the law, {good[-1].gpus} GPUs reach it, too; measure to be sure."] if good else []
-
-
 def _recommendation(study: Study) -> str:
-    best = study.recommended
+    best, first = study.recommended, study.results[0]
     gpus, efficiency = count(best.point.gpus, "GPU"), f"{study.min_efficiency:.0%}"
     text = f"Use {gpus}: the largest size measured with {efficiency} efficiency or more"
-    first = study.results[0]
     if best.gpu_hours is not None and first.gpu_hours is not None and best is not first:
         text += f"; {best.gpu_hours:.3g} GPU-hours, {first.gpu_hours:.3g} on {first.point.gpus}"
     return f"{text}."
@@ -105,24 +82,4 @@ def as_json(study: Study) -> dict[str, Any]:
         "scaling": study.scaling,
         "points": [one.record for one in study.results],
         "advice": {"efficiency": study.min_efficiency, "gpus": study.recommended.point.gpus},
-        "law": _law_as_json(study.prediction.law) if study.prediction.law else None,
-        "silence": study.prediction.silence,
-        "predicted": [
-            {
-                "gpus": one.gpus,
-                "seconds": one.time_s,
-                "seconds_low": one.low_s,
-                "seconds_high": one.high_s,
-                "speed_up": one.speed_up,
-                "speed_up_low": one.low,
-                "speed_up_high": one.high if math.isfinite(one.high) else None,
-                "efficiency": one.efficiency,
-            }
-            for one in study.prediction.predicted
-        ],
     }
-
-
-def _law_as_json(law: "Law") -> dict[str, Any]:
-    terms = {"compute" if term == "step" else term: s for term, s in zip(law.terms, law.seconds, strict=True)}
-    return {"seconds": terms, "error": law.error}

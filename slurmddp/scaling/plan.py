@@ -56,8 +56,6 @@ class Plan:
 
     name: str
     jobs: tuple[PlannedJob, ...]
-    node_size: int
-    """GPUs, or ranks, that fill a node."""
 
 
 def plan_study(resolved: Resolved, fitted: Request, sizes: Sequence[int], *, scaling: Scaling, repeats: int) -> Plan:
@@ -75,7 +73,7 @@ def plan_study(resolved: Resolved, fitted: Request, sizes: Sequence[int], *, sca
             name = f"{resolved.spec.job_name}-scale-{gpus}" + (f"-r{repeat}" if repeat > 1 else "")
             jobs.append(PlannedJob(gpus, _request(one.replace("scale", job_name=name), fitted)))
     _check_limits(jobs, fitted.cluster)
-    return Plan(resolved.spec.job_name, tuple(jobs), node_size)
+    return Plan(resolved.spec.job_name, tuple(jobs))
 
 
 def _check(spec: JobSpec, sizes: Sequence[int]) -> None:
@@ -154,9 +152,9 @@ def _check_limits(jobs: Sequence[PlannedJob], cluster: Cluster | None) -> None:
             raise ClusterError(f"--gpus {job.gpus}: {'; '.join(found)}")
 
 
-def parse_sizes(text: str, option: str) -> tuple[int, ...]:
+def parse_sizes(text: str) -> tuple[int, ...]:
     """Return the sizes in a text like `1,2,4`; raise UsageError for any other text."""
     words = [word.strip() for word in text.split(",")]
     if not all(re.fullmatch(r"0*[1-9][0-9]{0,5}", word) for word in words):
-        raise UsageError(f"{option}: {quote_value(text)} is not a list of whole numbers, 1 to 999999, as in 1,2,4,8")
+        raise UsageError(f"--gpus: {quote_value(text)} is not a list of whole numbers, 1 to 999999, as in 1,2,4,8")
     return tuple(sorted({int(word) for word in words}))

@@ -4,10 +4,7 @@ import io
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from slurmddp.errors import UsageError
-from slurmddp.scaling.fit import COVERED
 from slurmddp.scaling.formatting import Study
 from slurmddp.scaling.measurements import SizeResult
 
@@ -15,7 +12,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 FORMATS: Final = ("png", "svg")
-_INK, _GREY, _MEASURED, _LAW = "#222222", "#8a8a8a", "#0b5fa5", "#d1661c"
+_INK, _GREY, _MEASURED = "#222222", "#8a8a8a", "#0b5fa5"
 _SIZE_IN: Final = (10.0, 4.6)
 _DPI: Final = 150
 _MOST_TICKS: Final = 9
@@ -50,7 +47,7 @@ def _encode(figure: Any, kind: str) -> bytes:
 def _draw_speed_up(axes: "Axes", study: Study) -> None:
     sizes = _sizes(study)
     axes.plot(sizes, sizes, color=_GREY, linestyle="--", linewidth=1.2, label="ideal")
-    _draw_curves(axes, study, lambda _: 1.0)
+    _draw_sizes(axes, study, lambda _: 1.0)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.set_ylabel("speed-up")
@@ -62,31 +59,24 @@ def _draw_efficiency(axes: "Axes", study: Study) -> None:
     axes.axhline(100 * study.min_efficiency, color=_GREY, linestyle=":", linewidth=1.2)
     text, right_edge = f"wanted: {100 * study.min_efficiency:.0f} % ", axes.get_yaxis_transform()
     axes.text(1, 100 * study.min_efficiency, text, transform=right_edge, ha="right", va="bottom", color=_GREY)
-    _draw_curves(axes, study, lambda gpus: 100 / gpus)
+    _draw_sizes(axes, study, lambda gpus: 100 / gpus)
     _draw_recommended(axes, study)
     axes.set_ylim(0, max(110.0, 105 * max(one.efficiency * _time_over_shortest(one) for one in study.results)))
     axes.set_ylabel("efficiency (%)")
 
 
-def _draw_curves(axes: "Axes", study: Study, share: Callable[[int], float]) -> None:
-    """Draw the law and the measured sizes: the speed-up, times the share that it counts for at a size.
+def _draw_sizes(axes: "Axes", study: Study, share: Callable[[int], float]) -> None:
+    """Draw the measured sizes with their spreads: the speed-up, times the share that it counts for at a size.
 
-    Each measured size has its spread; a shorter time is a larger speed-up.
+    A shorter time is a larger speed-up.
     """
-    if curve := study.prediction.curve:
-        sizes = [one.gpus for one in curve]
-        shares = np.array([share(gpus) for gpus in sizes])
-        low, middle, high = shares * np.array([(one.low, one.speed_up, one.high) for one in curve]).T
-        label = f"{100 * COVERED:.0f} % interval"
-        axes.fill_between(sizes, low, high, color=_LAW, alpha=0.18, linewidth=0, label=label)
-        axes.plot(sizes, middle, color=_LAW, linewidth=1.6, label="fitted law")
-    values = np.array([one.speed_up * share(one.point.gpus) for one in study.results])
+    values = [one.speed_up * share(one.point.gpus) for one in study.results]
     below = [max(0.0, 1 - one.point.time_s / one.point.spread_s[1]) for one in study.results]
     above = [max(0.0, _time_over_shortest(one) - 1) for one in study.results]
     axes.errorbar(
-        [one.point.gpus for one in study.results],
+        _sizes(study),
         values,
-        yerr=values * np.array([below, above]),
+        yerr=[[value * part for value, part in zip(values, parts, strict=True)] for parts in (below, above)],
         fmt="o",
         color=_MEASURED,
         capsize=3,
@@ -121,8 +111,7 @@ def _format_axes(axes: "Axes", sizes: Sequence[int]) -> None:
 
 
 def _sizes(study: Study) -> list[int]:
-    """Return all sizes on the axis, sorted."""
-    return sorted({one.point.gpus for one in study.results} | {one.gpus for one in study.prediction.curve})
+    return [one.point.gpus for one in study.results]
 
 
 def _ticks(sizes: Sequence[int]) -> list[int]:

@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slurmddp.errors import UsageError
-from slurmddp.scaling.fit import Prediction
 from slurmddp.scaling.formatting import Study
 from slurmddp.scaling.measurements import Point, compare_sizes
 
@@ -90,7 +89,7 @@ def test_incomparable_points_are_refused(points, scaling, said):
 
 def study(least):
     results = compare_sizes(MEASURED, "strong")
-    return Study(name="t", scaling="strong", results=results, prediction=Prediction(), min_efficiency=least)
+    return Study(name="t", scaling="strong", results=results, min_efficiency=least)
 
 
 @pytest.mark.parametrize(("least", "gpus"), [(0.8, 2), (0.5, 4), (0.7, 3), (1.0, 1)])
