@@ -1,7 +1,8 @@
 """What the exit status of a rank, and of the batch script, means. No I/O.
 
-Ranks leave these numbers in their exit records, and the supervisor decides by them. 75 is EX_TEMPFAIL of
-sysexits.h, its neighbours were free.
+Ranks write these numbers into their exit records, and the supervisor decides by them. Python, shells and most programs
+end with smaller numbers of their own, a program that a signal ends has 128 or more. 75 means "try again later" in
+sysexits.h, too (EX_TEMPFAIL); 76 to 78 do not follow that file.
 """
 
 from typing import Final

@@ -142,7 +142,7 @@ def test_taking_back_stops_at_the_first_folder_that_somebody_uses(tmp_path):
 
 @pytest.mark.parametrize("name", ["back\\slash", "new\nline", "\udcff"])
 def test_a_path_that_slurm_loses_logs_in_is_refused(name, tmp_path):
-    with pytest.raises(UsageError, match="Slurm loses such logs"):
+    with pytest.raises(UsageError, match="Slurm writes no log to such a path; choose"):
         RunDir.named(str(tmp_path / name), "r")
 
 

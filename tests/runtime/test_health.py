@@ -68,7 +68,7 @@ def test_healthy_ranks_give_no_finding():
         ),
         (
             four(2, 3, failure="E: x", cpus=[]),
-            ("preflight", "warning", "n2", "the look at the ranks failed (E: x)"),
+            ("preflight", "warning", "n2", "the check of the ranks failed (E: x)"),
         ),
         (
             four(2, 3, versions={"torch": "2.4.0"}),
@@ -382,7 +382,8 @@ def test_a_look_that_fails_is_a_warning(rank, monkeypatch, capsys):
     look = Preflight(rank, [], {})
     assert look.judge([look.facts]) is None
     assert (
-        "WARNING: rank 0 on n1: the look at the ranks failed (AttributeError: no such thing)" in capsys.readouterr().out
+        "WARNING: rank 0 on n1: the check of the ranks failed (AttributeError: no such thing)"
+        in capsys.readouterr().out
     )
 
 

@@ -26,7 +26,6 @@ def shapes(found):
 def test_a_node_is_filled_before_the_next_is_taken():
     found = planned([16, 1, 8, 4], gpus_per_node="a100:8")
     assert shapes(found) == [(1, 1, "a100:1", 1), (4, 1, "a100:4", 4), (8, 1, "a100:8", 8), (16, 2, "a100:8", 16)]
-    assert found.node_size == 8
 
 
 def test_ranks_without_gpus_fill_nodes_too():
@@ -109,7 +108,7 @@ def test_a_program_that_cannot_be_measured_is_refused(tmp_path, monkeypatch):
 
 
 def test_sizes_are_unique_and_sorted():
-    assert parse_sizes("4, 1,2,4", "--gpus") == (1, 2, 4)
+    assert parse_sizes("4, 1,2,4") == (1, 2, 4)
     for wrong in ("", "1,,2", "0", "a", "1.5", "-1", "٣", "1000000"):
         with pytest.raises(UsageError, match="--gpus: .* is not a list of whole numbers"):
-            parse_sizes(wrong, "--gpus")
+            parse_sizes(wrong)

@@ -66,12 +66,12 @@ def judge_clocks(began: float, ended: float, times: Sequence[tuple[str, float]])
 
 
 def failed_check(error: str, host: str = "", rank: int | None = None) -> Finding:
-    """Return that a look came to no end, and why."""
+    """Return the finding for a check that could not be completed, with its error."""
     return _warning(
         check="preflight",
         host=host,
         rank=rank,
-        what=f"the look at the ranks failed ({error})",
+        what=f"the check of the ranks failed ({error})",
         why="what it would have found is not known; the job starts all the same",
     )
 
