@@ -82,8 +82,8 @@ class RunDir(_Folder):
             )
         if "\\" in str(path) or not str(path).isprintable():
             raise UsageError(
-                f"the run's folder {str(path)!a} has a backslash or an unprintable character in its path, and Slurm writes "
-                "no log to such a path; choose another folder: --runs-dir"
+                f"the run's folder {str(path)!a} has a backslash or an unprintable character in its path, and Slurm "
+                "writes no log to such a path; choose another folder: --runs-dir"
             )
         return cls(path)
 
