@@ -10,7 +10,7 @@ from typing import Any, Final
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.doctor.storage import file_system_type, is_shared
 from slurmddp.runs.findings import Finding
-from slurmddp.script.render import supervisor_python
+from slurmddp.script.setup_lines import supervisor_python
 from slurmddp.version import __version__
 
 OLDEST: Final = (3, 11)

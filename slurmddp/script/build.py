@@ -17,7 +17,8 @@ from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.python_env import environment_of
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
-from slurmddp.script.render import python_of, render
+from slurmddp.script.render import render
+from slurmddp.script.setup_lines import python_of
 from slurmddp.text import quote_value
 
 if TYPE_CHECKING:

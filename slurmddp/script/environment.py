@@ -22,7 +22,7 @@ from slurmddp.errors import UsageError
 from slurmddp.runs.files import write_whole
 from slurmddp.runs.layout import environment_archive
 from slurmddp.script.quoting import shell
-from slurmddp.script.render import activation_lines, python_of
+from slurmddp.script.setup_lines import activation_lines, python_of
 from slurmddp.text import quote_value
 
 _SYSTEM: Final = ("/", "/usr", "/usr/local")

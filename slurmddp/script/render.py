@@ -22,11 +22,12 @@ from slurmddp import variables
 from slurmddp.batch.arguments import Options, build_arguments
 from slurmddp.config import container
 from slurmddp.config.job_files import read_named_text
-from slurmddp.config.job_spec import CHECKPOINT_WORD, NODE_TMPDIR, JobSpec, check_line_end
+from slurmddp.config.job_spec import CHECKPOINT_WORD, NODE_TMPDIR, JobSpec
 from slurmddp.config.python_env import environment_of
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
 from slurmddp.script import quoting
+from slurmddp.script.setup_lines import python_of, setup_lines, supervisor_python
 from slurmddp.slurm.hostlist import expand
 from slurmddp.text import quote_value
 from slurmddp.version import __version__
@@ -44,10 +45,6 @@ _PACKAGED = _PACKAGE / "templates"
 TEMPLATES: Final = _PACKAGED if _PACKAGED.is_dir() else _PACKAGE.parent / "templates"
 """In the package when it is installed; next to the package in a checkout."""
 _TASK_PROGRAM: Final = '"${slurmddp_program[@]}"'
-_MODULES = """\
-# A shell function that zsh, for one, does not hand down; MODULESHOME is Lmod's and Environment Modules' own.
-# shellcheck disable=SC1091
-[ "$(type -t module)" ] || source "${MODULESHOME:-/usr/share/modules}/init/bash" 2>/dev/null || true"""
 
 
 def render(
@@ -66,21 +63,14 @@ def render(
     an existing allocation: it starts the ranks once. Raises UsageError for a template or a set-up file that cannot be
     used.
     """
-    templates = _environment()
-    context = _context(spec, reset_number, code, array, environment, single_attempt=single_attempt)
-    try:
-        if spec.launcher == "manual":
-            return templates.get_template(MANUAL).render(context | _manual_context(spec))
-        script = _template(templates, spec.template).render(context)
-    except jinja2.TemplateError as error:
-        raise UsageError(_template_message(spec.template, error)) from error
-    except Exception as error:
-        if not spec.template or isinstance(error, UsageError):
-            raise
-        raise UsageError(
-            _template_message(spec.template, error)
-        ) from error  # a template's own code can raise any error
-    return _check_shebang(script, spec.template)
+    options = _supervisor_options(spec, reset_number, single_attempt=single_attempt)
+    context = _context(spec, options, code, array, environment)
+    templates = _templates()
+    if spec.launcher == "manual":
+        return templates.get_template(MANUAL).render(context | _manual_context(spec))
+    if spec.template:
+        return _render_own(templates, spec.template, context)
+    return templates.get_template(BASE).render(context)
 
 
 class Callables(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,28 +95,23 @@ def render_callables(spec: JobSpec, callables: Callables) -> str:
 
     Raises UsageError for a value that a script cannot have.
     """
-    context = _context(spec, 1, None, None, None) | {
+    words = shlex.split(callables.python)  # code of several words may start a container, which has no Slurm
+    context = _context(spec, _supervisor_options(spec, record=False)) | {
         "run_dir_word": _path_word(callables.folder),
-        "supervisor_python": quoting.shell(_host_python(callables.python)),
-        "supervisor_words": tuple(
-            build_arguments(build_supervisor_options(spec, 1, single_attempt=False, record=False))
-        ),
+        "supervisor_python": quoting.shell(words[0] if len(words) == 1 else sys.executable),
         "indices": callables.array,
         "callables": callables,
         "python_code": quoting.lines(callables.python),
         "teardown_lines": [quoting.lines(line) for line in callables.teardown],
     }
-    return _environment().get_template(CALLABLES).render(context)
-
-
-def _host_python(code: str) -> str:
-    """Return the Python of the supervisor; code of several words may start a container, which has no Slurm."""
-    given = shlex.split(code)
-    return given[0] if len(given) == 1 else sys.executable
+    return _templates().get_template(CALLABLES).render(context)
 
 
 class _CompiledTemplates(jinja2.FileSystemBytecodeCache):
-    """Keeps compiled templates as Python keeps compiled modules: in `__pycache__`, if that can be written."""
+    """Keeps compiled templates as Python keeps compiled modules: in `__pycache__`, if that can be written.
+
+    Jinja gives the file the mode 0600. Where a shared installation is used by others, each call of theirs compiles.
+    """
 
     def get_source_checksum(self, source: str) -> str:
         """Return a checksum that also changes with the versions and the settings of the environment in this module."""
@@ -141,26 +126,21 @@ class _CompiledTemplates(jinja2.FileSystemBytecodeCache):
             bucket.reset()
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        """Write the compiled template, unless Python writes no bytecode or the folder cannot be written.
-
-        The file gets the mode of the template, as Python's compiled modules get that of their source: in a shared
-        installation other users read it too, and jinja2 gives it the mode 0600.
-        """
+        """Write the compiled template, unless Python writes no bytecode or the folder cannot be written."""
         if not sys.dont_write_bytecode:
             with contextlib.suppress(OSError):
                 Path(self.directory).mkdir(exist_ok=True)
                 super().dump_bytecode(bucket)
-                Path(self._get_cache_filename(bucket)).chmod((TEMPLATES / BASE).stat().st_mode & 0o666)
 
 
-class _Environment(ImmutableSandboxedEnvironment):
+class _Templates(ImmutableSandboxedEnvironment):
     """What a block, a macro or `super()` returns was written through the filters already."""
 
     concat = staticmethod(lambda parts: quoting.Quoted("".join(parts)))
 
 
-def _environment() -> _Environment:
-    environment = _Environment(
+def _templates() -> _Templates:
+    found = _Templates(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         bytecode_cache=_CompiledTemplates(str(TEMPLATES / "__pycache__"), "%s.cache"),
         undefined=jinja2.StrictUndefined,
@@ -171,42 +151,8 @@ def _environment() -> _Environment:
         autoescape=False,
         optimized=False,  # a template is used once, and to optimize it takes longer than it saves
     )
-    environment.filters = {
-        "number_of": quoting.number_of,
-        "header": quoting.header,
-        "shell": quoting.shell,
-        "lines": quoting.lines,
-    }
-    return environment
-
-
-def _template(environment: _Environment, path: str | None) -> jinja2.Template:
-    """Return the base template, or that of `--template`; raises UsageError for a block that the base does not have."""
-    base = environment.get_template(BASE)
-    if path is None:
-        return base
-    try:
-        source = read_named_text(path, "--template")
-    except UsageError as error:
-        raise UsageError(f"{error}; the template to extend is {TEMPLATES / BASE}") from error
-    tree = environment.parse(source)
-    unknown = [node for node in tree.body if isinstance(node, nodes.Block) and node.name not in base.blocks]
-    if unknown and any(tree.find_all(nodes.Extends)):
-        raise UsageError(
-            f"template {quote_value(path)}, line {unknown[0].lineno}: {BASE} has no block "
-            f"{quote_value(unknown[0].name)}; its blocks are {', '.join(base.blocks)}, see {TEMPLATES / BASE}"
-        )
-    for block in tree.find_all(nodes.Block):
-        _end_line(block)
-    return jinja2.Template.from_code(environment, environment.compile(tree), environment.make_globals(None))
-
-
-def _end_line(block: nodes.Block) -> None:
-    """End the last line of a block that is written on one line, for what follows it in the base is another line."""
-    last = block.body[-1] if block.body else None
-    text = last.nodes[-1] if isinstance(last, nodes.Output) else None
-    if isinstance(text, nodes.TemplateData) and not text.data.endswith("\n"):
-        text.data += "\n"
+    found.filters = {"number_of": quoting.number_of, "header": quoting.header, "shell": quoting.shell}
+    return found
 
 
 def _only_filtered(value: Any) -> Any:
@@ -217,21 +163,70 @@ def _only_filtered(value: Any) -> Any:
     )
 
 
+def _render_own(templates: _Templates, path: str, context: dict[str, Any]) -> str:
+    """Render the template of `--template`. Raises UsageError for any error in it; its code can raise any."""
+    try:
+        source = read_named_text(path, "--template")
+    except UsageError as error:
+        raise UsageError(f"{error}; the template to extend is {TEMPLATES / BASE}") from error
+    try:
+        script = _compile_own(templates, path, source).render(context)
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(_template_message(path, error)) from error
+    if not script.startswith("#!"):  # sbatch would refuse it with an unclear message
+        raise UsageError(f"template {quote_value(path)}: the script must begin with #!; extend {BASE}")
+    return script
+
+
+def _compile_own(templates: _Templates, path: str, source: str) -> jinja2.Template:
+    tree, known = templates.parse(source), templates.get_template(BASE).blocks
+    unknown = [node for node in tree.body if isinstance(node, nodes.Block) and node.name not in known]
+    if unknown and any(tree.find_all(nodes.Extends)):
+        raise UsageError(
+            f"template {quote_value(path)}, line {unknown[0].lineno}: {BASE} has no block "
+            f"{quote_value(unknown[0].name)}; its blocks are {', '.join(known)}, see {TEMPLATES / BASE}"
+        )
+    for block in tree.find_all(nodes.Block):
+        _end_line(block)
+    return jinja2.Template.from_code(templates, templates.compile(tree), templates.make_globals(None))
+
+
+def _end_line(block: nodes.Block) -> None:
+    """End the last line of a block that is written on one line, for what follows it in the base is another line."""
+    last = block.body[-1] if block.body else None
+    text = last.nodes[-1] if isinstance(last, nodes.Output) else None
+    if isinstance(text, nodes.TemplateData) and not text.data.endswith("\n"):
+        text.data += "\n"
+
+
+def _template_message(path: str, error: Exception) -> str:
+    import traceback  # noqa: PLC0415 needed only for an error
+
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"]
+    lines += [error.lineno] if isinstance(error, jinja2.TemplateSyntaxError) else []
+    line = f", line {lines[-1]}" if lines else ""
+    said = error.message if isinstance(error, jinja2.TemplateError) else str(error)
+    if isinstance(error, jinja2.UndefinedError):
+        said = f"{said}; {TEMPLATES / BASE} shows the names"
+    if isinstance(error, jinja2.TemplateNotFound):
+        said = f"{quote_value(error.name)} is not there; only {BASE} can be extended or included"
+    return f"template {quote_value(path)}{line}: {said or type(error).__name__}"
+
+
 def _context(
     spec: JobSpec,
-    reset_number: int,
-    code: "Code | None",
-    array: "Array | None",
-    environment: "Environment | None",
-    *,
-    single_attempt: bool = False,
+    options: Options,
+    code: "Code | None" = None,
+    array: "Array | None" = None,
+    environment: "Environment | None" = None,
 ) -> dict[str, Any]:
     python = python_of(spec)
-    options = build_supervisor_options(spec, reset_number, single_attempt=single_attempt)
-    return {
+    context = {
         "job": spec,
         "version": __version__,
-        "single_attempt": single_attempt,
+        "single_attempt": options.single_attempt,
         "run_dir_word": _path_word(f"{spec.runs_dir.rstrip('/')}/{spec.job_name}"),
         "run_variable": quoting.lines(f"${variables.SWEEP_DIR if array else variables.RUN_DIR}"),
         "supervisor_python": quoting.shell(supervisor_python(spec)),
@@ -244,20 +239,20 @@ def _context(
         "indices": array.indices if array else "",
         "tasks": [
             {"folder": task.folder, "program": _words(task.job), "resumed_program": _resumed_words(task.job)}
-            for task in array.tasks
-        ]
-        if array
-        else [],
-        "setup_lines": _setup_lines(spec),
+            for task in (array.tasks if array else ())
+        ],
+        "setup_lines": setup_lines(spec),
         "variables": [item.partition("=") for item in spec.variables],
         "code": code,
         "teardown_lines": (),
         "environment": environment,
-    } | (_container_context(spec) if spec.container else _staging_context(spec, environment))
+    }
+    if environment:
+        context |= _staging_context(spec, environment)
+    return context | _container_context(spec, spec.container) if spec.container else context
 
 
-def build_supervisor_options(spec: JobSpec, reset_number: int, *, single_attempt: bool, record: bool = True) -> Options:
-    """Return the supervisor's options for a job."""
+def _supervisor_options(spec: JobSpec, reset_number: int = 1, **more: bool) -> Options:
     return Options(
         max_restarts=spec.max_restarts,
         max_requeues=spec.max_requeues,
@@ -268,20 +263,14 @@ def build_supervisor_options(spec: JobSpec, reset_number: int, *, single_attempt
         checkpoints=spec.checkpoints or "",
         reset=reset_number if spec.reset else None,
         require_env=tuple(item for item in spec.variables if "=" not in item),
-        record=record,
-        single_attempt=single_attempt,
+        **more,
     )
 
 
-def supervisor_python(spec: JobSpec) -> str:
-    """Return the Python of the supervisor: that of the ranks, but with a container the Python that runs slurmddp."""
-    return spec.supervisor_python or (sys.executable if spec.container else python_of(spec))
-
-
-def _path_word(path: str) -> quoting.Quoted:
+def _path_word(path: str, here: str = "$PWD") -> quoting.Quoted:
     """Return a path as a shell word; a relative path begins in the job's working directory."""
     word = quoting.shell(path)
-    return word if path.startswith("/") else quoting.lines(f"$PWD/{word}")
+    return word if path.startswith("/") else quoting.lines(f"{here}/{word}")
 
 
 def _words(spec: JobSpec) -> tuple[str, ...]:
@@ -297,26 +286,14 @@ def _resumed_words(spec: JobSpec) -> quoting.Quoted | None:
     return quoting.shell_with_variable(words, CHECKPOINT_WORD, quoting.Quoted(checkpoint)) if words else None
 
 
-def python_of(spec: JobSpec) -> str:
-    """Return the Python of the ranks as the script names it."""
-    if spec.container:
-        return spec.python or "python3"
-    return spec.python or ("python" if spec.conda or spec.venv else sys.executable)
-
-
-def _staging_context(spec: JobSpec, environment: "Environment | None") -> dict[str, Any]:
+def _staging_context(spec: JobSpec, environment: "Environment") -> dict[str, Any]:
     """Return the archive of a job's environment, and the folder of the copies on a node."""
-    if environment is None:
-        return {}
-    given = quoting.lines('"${TMPDIR:-/tmp}"') if spec.stage_env == NODE_TMPDIR else quoting.shell(spec.stage_env)
-    archive = quoting.shell(f"{spec.runs_dir.rstrip('/')}/.environments/{environment.key}.tar")
-    return {
-        "archive_word": archive if spec.runs_dir.startswith("/") else quoting.lines(f'"$PWD"/{archive}'),
-        "stage_word": quoting.lines(f'{given}/slurmddp-"$UID"'),
-    }
+    folder = quoting.lines('"${TMPDIR:-/tmp}"') if spec.stage_env == NODE_TMPDIR else quoting.shell(spec.stage_env)
+    archive = f"{spec.runs_dir.rstrip('/')}/.environments/{environment.key}.tar"
+    return {"archive_word": _path_word(archive, '"$PWD"'), "stage_word": quoting.lines(f'{folder}/slurmddp-"$UID"')}
 
 
-def _container_context(spec: JobSpec) -> dict[str, Any]:
+def _container_context(spec: JobSpec, image: str) -> dict[str, Any]:
     """Return the image and the mounts: our own package, and the user's mounts.
 
     Raises UsageError for folders that cannot be mounted.
@@ -325,14 +302,15 @@ def _container_context(spec: JobSpec) -> dict[str, Any]:
     container.check_mountable(str(RunDir.named(spec.runs_dir, spec.job_name).path), "the run's folder")
     container.check_mountable(str(_PACKAGE), "slurmddp itself")
     return {
-        "image": container.image_word(spec.container or ""),
+        "image": container.image_word(image),
         "mounts": [f"{_PACKAGE}:{container.PACKAGE}/slurmddp:ro", *map(container.complete_mount, spec.container_mount)],
         "package_path": container.PACKAGE,
     }
 
 
 def _manual_context(spec: JobSpec) -> dict[str, Any]:
-    hosts = expand(spec.nodelist) if spec.nodelist else _placeholders(spec.nodes)
+    placeholders = ("localhost",) if spec.nodes == 1 else tuple(f"NODE{number}" for number in range(spec.nodes))
+    hosts = expand(spec.nodelist) if spec.nodelist else placeholders
     if len(hosts) != spec.nodes:
         raise UsageError(f"--nodelist names {len(hosts)} nodes, but --nodes is {spec.nodes}; give the same number")
     return {
@@ -342,52 +320,3 @@ def _manual_context(spec: JobSpec) -> dict[str, Any]:
         "directory": str(Path.cwd()),
         "run_path": str(RunDir.named(spec.runs_dir, spec.job_name).path),
     }
-
-
-def _placeholders(nodes: int) -> tuple[str, ...]:
-    return ("localhost",) if nodes == 1 else tuple(f"NODE{number}" for number in range(nodes))
-
-
-def activation_lines(spec: JobSpec) -> list[str]:
-    """Return the shell lines that activate the environment of --conda or --venv."""
-    lines = []
-    if spec.conda:
-        lines += ['eval "$(conda shell.bash hook)"', f"conda activate {quoting.shell(spec.conda)}"]
-    if spec.venv:
-        lines += [f"source {quoting.shell(spec.venv.rstrip('/') + '/bin/activate')}"]
-    return lines
-
-
-def _setup_lines(spec: JobSpec) -> list[quoting.Quoted]:
-    """Return the shell lines that set up the ranks' environment, in their order."""
-    lines = [_MODULES] if spec.module else []
-    lines += [f"module load {quoting.shell(module)}" for module in spec.module]
-    lines += activation_lines(spec)
-    if spec.setup_file:
-        lines += [read_named_text(spec.setup_file, "--setup-file").rstrip("\n")]
-        if "\r" in lines[-1]:
-            name, typed = quote_value(spec.setup_file), shlex.quote(spec.setup_file)
-            raise UsageError(f"--setup-file: {name} has carriage returns, as Windows writes; type: dos2unix {typed}")
-        check_line_end(lines[-1], f"--setup-file: {quote_value(spec.setup_file)}")
-    return [quoting.lines(line) for line in [*lines, *spec.setup]]
-
-
-def _template_message(path: str | None, error: Exception) -> str:
-    import traceback  # noqa: PLC0415 needed only for an error
-
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == "<template>"]
-    lines += [error.lineno] if isinstance(error, jinja2.TemplateSyntaxError) else []
-    line = f", line {lines[-1]}" if lines else ""
-    said = error.message if isinstance(error, jinja2.TemplateError) else str(error)
-    if isinstance(error, jinja2.UndefinedError):
-        said = f"{said}; {TEMPLATES / BASE} shows the names"
-    if isinstance(error, jinja2.TemplateNotFound):
-        said = f"{quote_value(error.name)} is not there; only {BASE} can be extended or included"
-    return f"template {quote_value(path or BASE)}{line}: {said or type(error).__name__}"
-
-
-def _check_shebang(script: str, path: str | None) -> str:
-    """Raise UsageError for a script that sbatch would refuse with an unclear message."""
-    if not script.startswith("#!"):
-        raise UsageError(f"template {quote_value(path or BASE)}: the script must begin with #!; extend {BASE}")
-    return script
