@@ -30,7 +30,7 @@ def render(job_file: Path | None, words: tuple[str, ...], *, explain: bool, **pa
         from slurmddp.submission.choose_run import choose_run
 
         request = choose_run(request, os.environ, notice=print_message, ask=lambda _: None)
-    write_bytes(sys.stdout, build_script(request.resolved.spec, array=request.array))
+    write_bytes(sys.stdout, build_script(request.resolved.spec, request.array).text)
     if explain:
         for line in request.explained():
             print_message(line)

@@ -20,7 +20,7 @@ def check_job(request: Request, environ: Mapping[str, str]) -> Iterator[Finding]
     spec = request.resolved.spec
     batch_script = None
     try:
-        batch_script = build_script(spec)
+        batch_script = build_script(spec).text
         yield Finding(check="program", level="ok", what="the script and the known data are here")
     except UsageError as error:
         yield Finding(check="program", level="error", what=str(error), status=2)

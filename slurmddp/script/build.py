@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from slurmddp.config.command import is_worker, script_of
 from slurmddp.config.container import is_path
@@ -32,50 +32,55 @@ _NO_PYTHON: Final = re.compile(
 """How other programs begin. A shell's `#!` with a quote in the next line is pip's, for a long path of Python."""
 
 
-def build_script(
-    spec: JobSpec,
-    code: "Code | None" = None,
-    array: "Array | None" = None,
-    environment: "Environment | None" = None,
-) -> bytes:
-    """Return the batch script of a job.
+class Script(NamedTuple):
+    """A batch script, and what must be copied for it."""
 
-    `code` is the code of a job with a snapshot, `environment` that of a job which stages it; they are read here when
-    they are not given. `array` has the programs of an
-    array's tasks. Raises UsageError when the training script or the data is missing, and for the user's own shell
-    lines that bash cannot parse.
+    text: bytes
+    code: "Code | None" = None
+    """The code of a job with a snapshot."""
+    environment: "Environment | None" = None
+    """The Python environment that the job stages on its nodes."""
+
+
+def build_script(spec: JobSpec, array: "Array | None" = None) -> Script:
+    """Return the batch script of a job; `array` has the programs of an array's tasks.
+
+    Raises UsageError when the training script or the data is missing, for code or an environment that cannot be copied,
+    and for the user's own shell lines that bash cannot parse.
     """
     for program in array.programs if array else (spec,):
         check_program(program)
-    if code is None and spec.snapshot:
-        from slurmddp.script.snapshot import read_code  # noqa: PLC0415 most jobs have no snapshot, and its import slows down every start
+    code, environment = None, None
+    if spec.snapshot:
+        from slurmddp.script.snapshot import read_code  # noqa: PLC0415 few jobs need it, and it slows down every start
 
         code = read_code(spec)
-    if environment is None and spec.stage_env:
-        from slurmddp.script.environment import read_environment  # noqa: PLC0415 most jobs stage none, as above
+    if spec.stage_env:
+        from slurmddp.script.environment import read_environment  # noqa: PLC0415 as above
 
         environment = read_environment(spec)
-    run = RunDir.named(spec.runs_dir, spec.job_name)
-    script = render(spec, reset_number=run.next_reset, code=code, array=array, environment=environment)
-    setup = read_named_text(spec.setup_file, "--setup-file") if spec.setup_file else ""
-    _check_shell("--setup-file: bash cannot parse these lines", setup)
-    _check_shell("--setup: bash cannot parse these lines", "\n".join(spec.setup))
-    by_template = f"template {quote_value(spec.template)}: bash cannot parse the script that it makes"
-    _check_shell(by_template, script if spec.template else "")
-    return script.encode()
+    reset_number = RunDir.named(spec.runs_dir, spec.job_name).next_reset
+    script = render(spec, reset_number=reset_number, code=code, array=array, environment=environment)
+    if spec.setup_file:
+        _check_shell("--setup-file: bash cannot parse these lines", read_named_text(spec.setup_file, "--setup-file"))
+    if spec.setup:
+        _check_shell("--setup: bash cannot parse these lines", "\n".join(spec.setup))
+    if spec.template:
+        _check_shell(f"template {quote_value(spec.template)}: bash cannot parse the script that it makes", script)
+    return Script(script.encode(), code, environment)
 
 
 def check_program(spec: JobSpec) -> None:
     """Raise UsageError when the script or the data is missing; absolute paths in a container are not checked."""
-    if is_worker(spec.command):
-        if not _may_be_inside(spec, spec.worker.data):
-            find_data(spec.worker)
-    elif _may_be_inside(spec, spec.command[0]):
+    path = spec.worker.data if is_worker(spec.command) else spec.command[0]
+    if spec.container and path and path.startswith("/"):
         return
+    if is_worker(spec.command):
+        find_data(spec.worker)
     elif spec.no_python:
         _check_executable(spec)
-    else:
-        _check_script(script_of(spec.command), spec.runs_dir)
+    elif script := script_of(spec.command):
+        _check_script(script, spec.runs_dir)
 
 
 def check_environment(spec: JobSpec) -> None:
@@ -98,8 +103,6 @@ def check_environment(spec: JobSpec) -> None:
 
 def _check_shell(message: str, lines: str) -> None:
     """Raise UsageError, which begins with the message, when bash cannot parse shell lines; none of them is run."""
-    if not lines:
-        return
     import subprocess  # noqa: PLC0415 most jobs have no shell lines of their own
 
     parse = ["bash", "--norc", "-O", "extglob", "-n"]
@@ -110,26 +113,19 @@ def _check_shell(message: str, lines: str) -> None:
             raise UsageError(f"{message}: {said}; correct them")
 
 
-def _may_be_inside(spec: JobSpec, path: str | None) -> bool:
-    return spec.container is not None and path is not None and path.startswith("/")
-
-
-def _check_script(path: str | None, runs_dir: str) -> None:
-    if path is None:
-        return
+def _check_script(path: str, runs_dir: str) -> None:
     if Path(path).is_file():
         _check_is_python(path)
         return
     from slurmddp.runs.resume import is_resumable, resume_command  # noqa: PLC0415 needed only when something is wrong
 
+    given = f"COMMAND: {quote_value(path)}"
     if run := next(filter(is_resumable, (RunDir.named(runs_dir, path), RunDir.named(".", path))), None):
-        raise UsageError(
-            f"COMMAND: {quote_value(path)} is a run, and no script; to resume it, type: {resume_command(run)}"
-        )
+        raise UsageError(f"{given} is a run, and no script; to resume it, type: {resume_command(run)}")
     if Path(path).is_dir():
-        raise UsageError(f"COMMAND: {quote_value(path)} is a folder; name a script, as in: {path.rstrip('/')}/train.py")
+        raise UsageError(f"{given} is a folder; name a script, as in: {path.rstrip('/')}/train.py")
     if Path(path).exists():
-        raise UsageError(f"COMMAND: {quote_value(path)} is not a regular file; name a script, as in: train.py")
+        raise UsageError(f"{given} is not a regular file; name a script, as in: train.py")
     raise UsageError(f"COMMAND: there is no file {quote_value(path)} in {Path.cwd()}; {_suggest_program(path)}")
 
 
@@ -172,10 +168,11 @@ def _check_executable(spec: JobSpec) -> None:
 
 def _is_program(path: str, spec: JobSpec) -> bool:
     """Return whether a path, or a name in PATH, is an executable file; a name also where the set-up may bring it."""
+    if "/" not in path and (spec.has_setup or spec.container):
+        return True
     environment = Path(spec.venv) if spec.venv else environment_of(python_of(spec))
     places = [str(environment / "bin")] if environment else []
-    found = shutil.which(path, path=os.pathsep.join([*places, os.environ.get("PATH", os.defpath)]))
-    return bool(found) or ("/" not in path and (spec.has_setup or spec.container is not None))
+    return shutil.which(path, path=os.pathsep.join([*places, os.environ.get("PATH", os.defpath)])) is not None
 
 
 def check_pythons(spec: JobSpec, advice: str) -> None:

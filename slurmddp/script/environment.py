@@ -95,13 +95,11 @@ class Environment:
         return "include-system-site-packages = true" in self._settings
 
 
-def read_environment(spec: JobSpec) -> Environment | None:
-    """Return the environment of a job with `--stage-env`; None for another job.
+def read_environment(spec: JobSpec) -> Environment:
+    """Return the environment of the ranks.
 
     Raises UsageError when its Python does not start here, and for a Python of the system.
     """
-    if not spec.stage_env:
-        return None
     prefix, base = _ask_python(spec)
     if prefix in _SYSTEM or not Path(prefix, "bin", "python3").exists():
         raise UsageError(

@@ -61,13 +61,11 @@ class Code:
         return whole.hexdigest()[:_DIGITS]
 
 
-def read_code(spec: JobSpec) -> Code | None:
-    """Return the code of a job with a snapshot; None for another job.
+def read_code(spec: JobSpec) -> Code:
+    """Return the code of a job.
 
     Raises UsageError when the code is too large, cannot be read, or does not have the job's script.
     """
-    if not spec.snapshot:
-        return None
     script = _script(spec)
     top, paths = _list_code(_find_start(script))
     if script:

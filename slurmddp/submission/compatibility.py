@@ -73,7 +73,7 @@ def _read_record(run: RunDir) -> dict[str, Any]:
 
 def _digest_script(run: RunDir, resolved: Resolved) -> str:
     script = build_script(resolved.replace("the run", job_name=run.path.name).spec)
-    return hashlib.sha256(script).hexdigest()
+    return hashlib.sha256(script.text).hexdigest()
 
 
 def check_kind(request: Request, run: RunDir) -> None:

@@ -25,8 +25,8 @@ from slurmddp.runs.resume import find_state
 from slurmddp.runs.submissions import read_origin, submissions
 from slurmddp.script import snapshot
 from slurmddp.script.build import build_script, check_environment, check_program, check_variables
-from slurmddp.script.environment import Environment, pack_environment, read_environment
-from slurmddp.script.snapshot import Code, read_code
+from slurmddp.script.environment import Environment, pack_environment
+from slurmddp.script.snapshot import Code
 from slurmddp.slurm import client, queries, sbatch_command
 from slurmddp.slurm.client import LostAnswerError, RefusedError
 from slurmddp.slurm.job_info import JobId, JobInfo
@@ -34,7 +34,7 @@ from slurmddp.slurm.pending_reasons import explain, warning
 from slurmddp.slurm.values import LATEST_START, slurm_time
 from slurmddp.submission.compatibility import check_idle, check_kind, check_same
 from slurmddp.submission.prepare_data import prepare
-from slurmddp.submission.submit_once import Handover, Notice, Submitted
+from slurmddp.submission.submit_once import Handover, Notice, Submitted, remove_leftovers
 from slurmddp.version import __version__
 
 _FORCE_HINT: Final = "--force submits it all the same"
@@ -84,23 +84,22 @@ def submit(
     notice = _unfailing(notice)
     _check_request(request, environ)
     handover = _describe(request, environ, notice)
-    run, code = handover.run, handover.code
-    _check_run(request, run, change=change)
-    if not force:
-        check_environment(request.resolved.spec)
-        _check_limits(request)
+    run, script = handover.run, handover.script
+    for check in _checks(request, run, change=change, force=force):
+        check()
     for program in request.programs:
         prepare(program)
-    start = None if force else _ask_slurm(request, handover.script, environ, notice)
+    start = None if force else _ask_slurm(request, script.text, environ, notice)
 
     with made_folder(run) as folder, nullcontext() if is_claimed else hold_submission(run):
+        remove_leftovers(run)
         replaced = check_idle(request, run, environ)
         _remove_copied_owner(run)
-        _report_run_state(request, run, code, notice)
-        if code:
-            folder.code_copy = snapshot.copy_code(code, run)
-        if handover.environment:
-            _pack(handover.environment, request, notice)
+        _report_run_state(request, run, script.code, notice)
+        if script.code:
+            folder.code_copy = snapshot.copy_code(script.code, run)
+        if script.environment:
+            _pack(script.environment, run, notice)
         with _held_signals():
             first = handover.submit()
             folder.is_needed = True
@@ -121,36 +120,33 @@ def dry_run(
     Raises what `submit` would, with a line for each problem and not only for the first, those in `found` before.
     """
     problems: list[SlurmddpError] = list(found)
+    said: list[str] = []
     with _noted(problems):
         _check_request(request, environ)
     handover = _describe(request, environ, lambda _: None)
-    with _noted(problems):
-        _check_run(request, handover.run, change=change)
-    with _noted(problems):
-        check_idle(request, handover.run, environ)
-    if not force:
+    run, text = handover.run, handover.script.text
+    for check in _checks(request, run, change=change, force=force):
         with _noted(problems):
-            check_environment(request.resolved.spec)
-        with _noted(problems):
-            _check_limits(request)
-    said = ""
+            check()
     with _noted(problems):
-        said = _test(request, handover.script, environ)
-        if (start := sbatch_command.expected_start(said)) and start - datetime.now(UTC) >= LATEST_START:
-            said = "it starts when the jobs before it end, which have no time limit"
-        said += "".join(
-            f"\nSlurm does not know job {job}: this job would not wait for it" for job in _unknown(request, environ)
-        )
+        check_idle(request, run, environ)
+    with _noted(problems):
+        said.extend(_explain_answer(request, text, environ))
     if problems:
         kind = next((UsageError for error in problems if isinstance(error, UsageError)), ClusterError)
         raise kind("\n".join(map(str, problems)))
-    return handover.script, said
+    return text, "\n".join(said)
 
 
-def _unknown(request: Request, environ: Mapping[str, str]) -> list[str]:
-    """Return the jobs that this one depends on and that Slurm does not know, or not any more."""
-    jobs = re.findall(r"(?<![+\w])\d+", request.resolved.spec.dependency or "")
-    return [job for job in jobs if not queries.show(job, environ)]
+def _explain_answer(request: Request, script: bytes, environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield what sbatch says to the script, and the jobs that it depends on and that Slurm does not know."""
+    said = _test(request, script, environ)
+    start = sbatch_command.expected_start(said)
+    far = start is not None and start - datetime.now(UTC) >= LATEST_START
+    yield "it starts when the jobs before it end, which have no time limit" if far else said
+    for job in re.findall(r"(?<![+\w])\d+", request.resolved.spec.dependency or ""):
+        if not queries.show(job, environ):
+            yield f"Slurm does not know job {job}: this job would not wait for it"
 
 
 @contextmanager
@@ -162,7 +158,7 @@ def _noted(problems: list[SlurmddpError]) -> Iterator[None]:
 
 
 def _unfailing(notice: Notice) -> Notice:
-    """Return a notice that goes on when the terminal is closed: the submission must not end with it."""
+    """Return a function that prints as `notice`, and ignores that stderr is closed: the submission must go on."""
 
     def write(line: str) -> None:
         with suppress(OSError):
@@ -183,11 +179,14 @@ def _check_request(request: Request, environ: Mapping[str, str]) -> None:
         check_program(program)
 
 
-def _check_run(request: Request, run: RunDir, *, change: bool) -> None:
-    """Refuse a run that another program, or another kind of job, was started in. Raises UsageError."""
-    check_kind(request, run)
+def _checks(request: Request, run: RunDir, *, change: bool, force: bool) -> Iterator[Callable[[], object]]:
+    """Yield the checks of the run, of this machine and of the cluster's limits; each raises what is wrong."""
+    yield lambda: check_kind(request, run)
     if not change and not request.resolved.spec.reset:
-        check_same(run, request.resolved)
+        yield lambda: check_same(run, request.resolved)
+    if not force:
+        yield lambda: check_environment(request.resolved.spec)
+        yield lambda: _check_limits(request)
 
 
 def _check_limits(request: Request) -> None:
@@ -200,23 +199,20 @@ def _check_limits(request: Request) -> None:
 def _describe(request: Request, environ: Mapping[str, str], notice: Notice) -> Handover:
     """Return everything that goes to sbatch and into the run's folder."""
     spec = request.resolved.spec
-    code, environment = read_code(spec), read_environment(spec)
     return Handover(
         run=RunDir.named(spec.runs_dir, spec.job_name),
-        script=build_script(spec, code, request.array, environment),
+        script=build_script(spec, request.array),
         spec=_spec_toml(request.resolved),
-        code=code,
         array=request.array,
-        environment=environment,
         environ=environ,
         notice=notice,
     )
 
 
-def _pack(environment: Environment, request: Request, notice: Notice) -> None:
+def _pack(environment: Environment, run: RunDir, notice: Notice) -> None:
     """Pack the environment that the job stages, and say so, since it takes a while. Raises UsageError."""
     begin = time.monotonic()
-    if archive := pack_environment(environment, request.resolved.spec.runs_dir):
+    if archive := pack_environment(environment, str(run.path.parent)):
         size = f"{archive.stat().st_size / 2**20:.0f} MB"
         notice(f"packed {environment.prefix} for --stage-env in {time.monotonic() - begin:.0f} s: {archive}, {size}")
 

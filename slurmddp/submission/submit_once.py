@@ -1,6 +1,7 @@
 """Submits a script exactly once, also when sbatch's answer is lost, and records the job in the run's folder."""
 
 import hashlib
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -15,8 +16,7 @@ from slurmddp.runs.files import append_record, write_whole
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import folder_identity, submissions
 from slurmddp.script import git
-from slurmddp.script.environment import Environment
-from slurmddp.script.snapshot import Code
+from slurmddp.script.build import Script
 from slurmddp.slurm import environment, queries, sbatch_command
 from slurmddp.slurm.client import LostAnswerError
 from slurmddp.slurm.job_info import JobId
@@ -31,6 +31,9 @@ FIND_PAUSES_S: Final = (0.0, 2.0, 8.0)
 SETTLED_S: Final = 60.0
 """A log that was written within this time before the submission may belong to a running job."""
 
+_TEMPORARY: Final = re.compile(r"\.(job\.sbatch|\d+\.sbatch|spec\.toml)\.[a-z0-9_]{8}")
+"""The temporary files in which a submission writes the files of a run (`write_whole`)."""
+
 Notice = Callable[[str], None]
 
 
@@ -42,6 +45,14 @@ def set_aside(log: Path, before: float) -> None:
     info = log.stat()
     if info.st_size and info.st_mtime < before:
         log.rename(f"{log}.before-{info.st_mtime_ns}")
+
+
+def remove_leftovers(run: RunDir) -> None:
+    """Remove the temporary files of submissions that were killed while they wrote; call it with the run claimed."""
+    with suppress(OSError):
+        for path in run.path.iterdir():
+            if _TEMPORARY.fullmatch(path.name):
+                path.unlink()
 
 
 @dataclass(frozen=True)
@@ -124,15 +135,11 @@ class Handover:
     """What goes to sbatch, and what is written down when it was accepted."""
 
     run: RunDir
-    script: bytes
+    script: Script
     spec: bytes
     """The text of spec.toml."""
-    code: Code | None
-    """The code that the job has its own copy of; None without a copy."""
     array: Array | None
     """The tasks, where it is an array."""
-    environment: Environment | None
-    """The Python environment that the job stages on its nodes; None without."""
     environ: Mapping[str, str]
     notice: Notice
 
@@ -144,7 +151,7 @@ class Handover:
         origin, began = self._origin(), time.time()  # read first: once the job is queued, nothing may fail
         known = [record["job"] for record in submissions(self.run)]
         job_id = sbatch(
-            self.script,
+            self.script.text,
             name=self.run.path.name,
             output=self.run.batch_log("%A_%a" if self.array else "%j"),
             dependency=f"afterany:{after}" if after else "",
@@ -163,7 +170,7 @@ class Handover:
             **folder_identity(self.run),
             "commit": commit,
             "dirty": dirty,
-            "code": self.code.digest if self.code else None,
+            "code": self.script.code.digest if self.script.code else None,
         }
 
     def _record(self, job_id: JobId, after: str, origin: dict[str, Any]) -> str:
@@ -173,15 +180,15 @@ class Handover:
             "job": job_id.number,
             "cluster": job_id.cluster,
             "after": after or None,
-            "sha256": hashlib.sha256(self.script).hexdigest(),
+            "sha256": hashlib.sha256(self.script.text).hexdigest(),
             **origin,
             "version": __version__,
             **({"settings": [dict(task.values) for task in self.array.tasks]} if self.array else {}),
         }
         try:
             append_record(self.run.submissions, submission)
-            write_whole(self.run.submitted_script(job_id.number), self.script)
-            write_whole(self.run.job_script, self.script)
+            write_whole(self.run.submitted_script(job_id.number), self.script.text)
+            write_whole(self.run.job_script, self.script.text)
             write_whole(self.run.spec, self.spec)
         except OSError as error:
             return f"{error.filename or self.run.path}: {error.strerror}"

@@ -71,10 +71,6 @@ def test_of_two_copies_made_at_once_the_first_one_stays(tmp_path, monkeypatch):
     assert list(run.codes.iterdir()) == made and (made[0] / "train.py").read_text() == "one"
 
 
-def test_a_job_without_a_snapshot_reads_nothing():
-    assert snapshot.read_code(JobSpec(job_name="x", command=("none.py",))) is None
-
-
 def test_a_work_tree_is_what_git_does_not_ignore_as_it_is_now(repository):
     wanted = [".gitignore", "new.py", "pkg/__init__.py", "pkg/model.py", "train.py"]
     assert paths("train.py") == wanted
@@ -276,7 +272,7 @@ def test_names_of_any_bytes_are_carried(repository, tmp_path):
 
 def test_the_script_says_where_the_code_comes_from(repository):
     spec = JobSpec(job_name="x", snapshot=True, command=("train.py",), python="python3")
-    text = build_script(spec).decode()
+    text = build_script(spec).text.decode()
     digest = snapshot.read_code(spec).digest
     assert f"export SLURMDDP_CODE=$SLURMDDP_RUN_DIR/code/{digest} SLURMDDP_CODE_ORIGIN={repository}\n" in text
     assert "-m slurmddp.worker \\\n    train.py\n" in text

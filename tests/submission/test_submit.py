@@ -19,6 +19,7 @@ from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
 from slurmddp.sandbox import configuration
+from slurmddp.script.build import Script
 from slurmddp.slurm import queries
 from slurmddp.slurm.client import LostAnswerError
 from slurmddp.slurm.job_info import JobId, JobInfo
@@ -229,8 +230,8 @@ def test_a_dry_run_refuses_what_submit_refuses_and_writes_nothing(shim, name, tm
     before = sorted(path.name for path in tmp_path.rglob("*"))
     said = submitted(name, environ, "--dry-run", "--partition=short", "--time=2:00:00", "train.py", "x")[2].splitlines()
     assert "started with another command: 'x' was added" in said[0]
-    assert "belongs to job" in said[1]
-    assert "--time 2:00:00: partition short allows at most" in said[2]
+    assert "--time 2:00:00: partition short allows at most" in said[1]
+    assert "belongs to job" in said[2]
     said = submitted(f"{name}-b", environ, "--dry-run", "--after=99999999", "--time=0", "train.py")[2]
     assert "Slurm does not know job 99999999: this job would not wait for it" in said
     status, out, _ = submitted(f"{name}-b", environ, "--dry-run", "--json", "train.py")
@@ -369,16 +370,43 @@ def test_a_submission_sets_the_old_log_of_its_job_number_aside(tmp_path, monkeyp
     monkeypatch.setattr(submit_once, "sbatch", lambda *_, **__: JobId("17"))
     handover = submit_once.Handover(
         run=run,
-        script=b"",
+        script=Script(b""),
         spec=b"",
-        code=None,
         array=None,
-        environment=None,
         environ={},
         notice=lambda _: None,
     )
     assert handover.submit().unrecorded == ""
     assert not log.exists() and log.with_name("17.out.before-1000000000000").read_text() == "old"
+
+
+KILLED = """
+import os, tempfile
+from slurmddp.cli import main
+
+make = tempfile.mkstemp
+
+def mkstemp(**where):
+    made = make(**where)
+    if where["prefix"].startswith(".job.sbatch"):
+        os.kill(os.getpid(), 9)
+    return made
+
+tempfile.mkstemp = mkstemp
+main()
+"""
+"""`slurmddp`, killed while it writes the script of an accepted job."""
+
+
+def test_a_temporary_file_of_a_submission_that_was_killed_is_removed_by_the_next(name, slurm, slurm_env, tmp_path):
+    command = [sys.executable, "-c", KILLED, "submit", "--hold", "--name", name]
+    assert subprocess.run(command, env=slurm_env, cwd=tmp_path, check=False).returncode == -signal.SIGKILL
+    run = RunDir(tmp_path / "jobs" / name)
+    assert len(list(run.path.glob(".job.sbatch.*"))) == 1
+    slurm("scancel", queued(slurm, name)[0])
+    command = [sys.executable, "-m", "slurmddp", "submit", "--hold", "--name", name]
+    subprocess.run(command, env=slurm_env, cwd=tmp_path, check=True)
+    assert list(run.path.glob(".*")) == [run.path / ".gitignore"] and run.job_script.is_file()
 
 
 def test_a_controller_that_does_not_show_the_job_fails_nothing(shim, name):
