@@ -4,8 +4,10 @@ A copy is named by a key of the environment's files. While they do not change, t
 """
 
 import hashlib
+import io
 import json
 import os
+import re
 import stat
 import subprocess
 import tarfile
@@ -59,17 +61,15 @@ class Environment:
         """Yield each file, link and folder with its path in the archive, in a fixed order."""
         yield from _walk(self.prefix, "env", _conda_folders(self.prefix))
         if self.base:
-            packages = () if self._uses_packages_of_base else tuple(self.base.glob("lib/python3*/site-packages"))
+            is_used = "include-system-site-packages = true" in self._settings
+            packages = () if is_used else tuple(self.base.glob("lib/python3*/site-packages"))
             yield from _walk(self.base, "base", (*_conda_folders(self.base), *packages))
 
     @property
     def home(self) -> str:
         """The folder of the base interpreter in the archive; empty if it stays where it is."""
-        for line in self._settings.splitlines():
-            name, _, value = line.partition("=")
-            if name.strip() == "home" and self.base:
-                return self._place(Path(value.strip())) or ""
-        return ""
+        named = re.search(r"(?m)^\s*home\s*=\s*(.*?)\s*$", self._settings)
+        return (self._place(Path(named[1])) or "") if named and self.base else ""
 
     def link_target(self, link: Path, place: str) -> str:
         """Return the target of a link in the archive: relative to the link within the copied folders, else absolute."""
@@ -89,10 +89,6 @@ class Environment:
     def _settings(self) -> str:
         file = self.prefix / "pyvenv.cfg"
         return file.read_text("utf-8", "replace") if file.is_file() else ""
-
-    @property
-    def _uses_packages_of_base(self) -> bool:
-        return "include-system-site-packages = true" in self._settings
 
 
 def read_environment(spec: JobSpec) -> Environment:
@@ -148,13 +144,11 @@ class _Summed:
 def _write(environment: Environment, file: IO[bytes]) -> int:
     """Write the archive, and return its checksum; what a node needs to move the environment is its first file."""
     summed = _Summed(file)
-    with (
-        tempfile.NamedTemporaryFile() as note,
-        tarfile.open(fileobj=summed, mode="w|", format=tarfile.PAX_FORMAT) as tar,  # type: ignore[call-overload] # it needs only write()
-    ):
-        note.write(json.dumps({"prefix": str(environment.prefix), "home": environment.home}).encode())
-        note.flush()
-        tar.add(note.name, "staged.json")
+    note = json.dumps({"prefix": str(environment.prefix), "home": environment.home}).encode()
+    with tarfile.open(fileobj=summed, mode="w|", format=tarfile.PAX_FORMAT) as tar:  # type: ignore[call-overload] # it needs only write()
+        member = tarfile.TarInfo("staged.json")
+        member.size = len(note)
+        tar.addfile(member, io.BytesIO(note))
         for place, path in environment.entries():
             _add(tar, environment, place, path)
     file.flush()

@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -66,10 +66,13 @@ def read_code(spec: JobSpec) -> Code:
 
     Raises UsageError when the code is too large, cannot be read, or does not have the job's script.
     """
-    script = _script(spec)
-    top, paths = _list_code(_find_start(script))
-    if script:
-        _check_has(top, paths, script)
+    script, here = _script(spec), Path.cwd().resolve()
+    top, paths = _list_code(here if script is None or script.is_relative_to(here) else script.parent)
+    if script and not (script.is_relative_to(top) and str(script.relative_to(top)) in set(paths)):
+        raise UsageError(
+            f"--snapshot: COMMAND's {quote_value(script_of(spec.command))} is not part of the code in {top}: git "
+            "ignores it, or it is in another folder; add it to git, or leave --snapshot out"
+        )
     _check_size(top, paths)
     return Code(top, tuple(_read_entry(top, path) for path in paths))
 
@@ -92,23 +95,16 @@ def copy_code(code: Code, run: RunDir) -> Path | None:
             _copy(code.top, entry, part / entry.path)
         if was_there:
             _restore(missing, part, place)
-        elif _move_copy(part, place):
-            return place
-    finally:
-        if part.exists():
-            remove_copy(part)
-    return None
-
-
-def _move_copy(part: Path, place: Path) -> bool:
-    """Move a complete copy to its place; return False when another process has put the same copy there."""
-    try:
+            return None
         part.rename(place)
     except OSError as error:
         if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
             raise
-        return False
-    return True
+        return None  # another process has put the same copy there
+    finally:
+        if part.exists():
+            remove_copy(part)
+    return place
 
 
 def remove_copy(copy: Path) -> None:
@@ -125,34 +121,21 @@ def _restore(entries: Sequence[Entry], part: Path, place: Path) -> None:
 
 
 def _script(spec: JobSpec) -> Path | None:
-    """Return the script; None for a module, the bundled worker, and an executable outside of the code."""
+    """Return the full path of the script; None for a module, the bundled worker, and an executable elsewhere."""
     script = script_of(spec.command)
     if script is None or (spec.no_python and (script.startswith("/") or "/" not in script)):
         return None
-    return Path(script)
-
-
-def _find_start(script: Path | None) -> Path:
-    """Return the working directory, or the folder of a script that is not in it."""
-    here = Path.cwd().resolve()
-    if script is None or (here / script).resolve().is_relative_to(here):
-        return here
-    return (here / script).resolve().parent
+    return (Path.cwd() / script).resolve()
 
 
 def _list_code(start: Path) -> tuple[Path, list[str]]:
     """Return the top of the code and its sorted paths."""
-    top = git.find_work_tree(start)
-    if top is None:
-        return start, sorted(_check_count(start, _in_folder(start, "")))
-    return top.resolve(), sorted(set(_check_count(top, _in_work_tree(top, ""))))
-
-
-def _check_count(top: Path, paths: Iterator[str]) -> Iterator[str]:
-    for number, path in enumerate(paths):
-        if number == MOST_FILES:
-            raise UsageError(f"--snapshot: {top} has more than {MOST_FILES} files; {_advice(top)}")
-        yield path
+    work_tree = git.find_work_tree(start)
+    top = work_tree.resolve() if work_tree else start
+    found = list(islice(_in_work_tree(top, "") if work_tree else _in_folder(top, ""), MOST_FILES + 1))
+    if len(found) > MOST_FILES:
+        raise UsageError(f"--snapshot: {top} has more than {MOST_FILES} files; {_advice(top)}")
+    return top, sorted(set(found))
 
 
 def _in_work_tree(top: Path, prefix: str) -> Iterator[str]:
@@ -164,7 +147,7 @@ def _in_work_tree(top: Path, prefix: str) -> Iterator[str]:
         if place.is_dir() and not place.is_symlink():
             if place != top / prefix and _is_work_tree(place):  # a submodule, or another repository
                 yield from _in_work_tree(top, f"{prefix}{path.rstrip('/')}/")
-        elif _is_source(place):
+        elif place.is_symlink() or place.is_file():
             yield prefix + path
 
 
@@ -187,7 +170,7 @@ def _in_folder(top: Path, prefix: str) -> Iterator[str]:
             if entry.is_dir(follow_symlinks=False):
                 if not _is_excluded(Path(entry.path)):
                     yield from _in_folder(top, f"{prefix}{entry.name}/")
-            elif _is_source(Path(entry.path)):
+            elif entry.is_symlink() or entry.is_file():
                 yield prefix + entry.name
 
 
@@ -200,27 +183,14 @@ def _is_excluded(folder: Path) -> bool:
     )
 
 
-def _is_source(path: Path) -> bool:
-    return path.is_symlink() or path.is_file()
-
-
-def _check_has(top: Path, paths: list[str], script: Path) -> None:
-    place = (Path.cwd() / script).resolve()
-    if not place.is_relative_to(top) or str(place.relative_to(top)) not in set(paths):
-        raise UsageError(
-            f"--snapshot: COMMAND's {quote_value(str(script))} is not part of the code in {top}: git ignores it, or it "
-            "is in another folder; add it to git, or leave --snapshot out"
-        )
-
-
 def _check_size(top: Path, paths: list[str]) -> None:
     sizes = [((top / path).lstat().st_size, path) for path in paths]
     whole = sum(size for size, _ in sizes)
     if whole > MOST_BYTES:
         size, path = max(sizes)
         raise UsageError(
-            f"--snapshot: {top} has {_mb(whole)} MB, at most {_mb(MOST_BYTES)} are allowed; the largest file is "
-            f"{quote_value(path)} with {_mb(size)}; {_advice(top)}"
+            f"--snapshot: {top} has {whole // 2**20} MB, at most {MOST_BYTES // 2**20} are allowed; the largest file "
+            f"is {quote_value(path)} with {size // 2**20}; {_advice(top)}"
         )
 
 
@@ -228,10 +198,6 @@ def _advice(top: Path) -> str:
     if git.find_work_tree(top):
         return "list the files that are not code in .gitignore"
     return "move the files that are not code, or make the folder a git repository and list them in .gitignore"
-
-
-def _mb(size: int) -> int:
-    return size // 2**20
 
 
 def _read_entry(top: Path, path: str) -> Entry:

@@ -159,7 +159,7 @@ def test_a_script_elsewhere_brings_its_own_folder(project, monkeypatch):
 
 def test_an_executable_elsewhere_is_no_code(project):
     assert code("/bin/sh", "x", no_python=True).top == code("sh", no_python=True).top == project
-    with pytest.raises(UsageError, match="'gone' is not part of the code"):
+    with pytest.raises(UsageError, match="'./gone' is not part of the code"):
         code("./gone", no_python=True)
 
 
