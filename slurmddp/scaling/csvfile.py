@@ -3,7 +3,7 @@
 import csv
 import io
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from slurmddp.errors import UsageError
@@ -49,29 +49,27 @@ def parse_csv(content: str, place: str, scaling: Scaling | None) -> tuple[list[P
         raise UsageError(
             f"{place}: column scaling holds {quote_value(', '.join(sorted(in_file)))}; weak or strong is allowed"
         )
-    declared = next((known for known in ("weak", "strong") if known in in_file), None)
+    declared: Scaling | None = "weak" if "weak" in in_file else "strong" if in_file else None
     if scaling and declared and declared != scaling:
         raise UsageError(f"{place}: column scaling says {declared}, and --{scaling} was given; leave one out")
-    chosen: Scaling = scaling or declared or "strong"  # type: ignore[assignment]  # checked above
+    chosen = scaling or declared or "strong"
     sizes: dict[int, list[Mapping[str, float]]] = {}
-    for values in _parse_rows(rows, place):
+    for line, row in enumerate(rows, start=2):
+        values = _parse_row(row, f"{place}, line {line}")
         sizes.setdefault(int(values["gpus"]), []).append(values)
     return [_build_point(gpus, repeats, chosen) for gpus, repeats in sizes.items()], chosen
 
 
-def _parse_rows(rows: Sequence[Mapping[str, str | None]], place: str) -> Iterator[Mapping[str, float]]:
-    """Yield the numbers of each line, by column."""
-    for line, row in enumerate(rows, start=2):
-        found = {}
-        for name in ("gpus", "nodes", "seconds", "samples_per_s", "communication", "training_s"):
-            cell = (row.get(name) or "").strip()
-            if cell or name in ("gpus", "seconds"):
-                found[name] = _parse_number(cell, name, f"{place}, line {line}")
-        if found.get("nodes", 0) > found["gpus"]:
-            raise UsageError(
-                f"{place}, line {line}: {found['nodes']:.0f} nodes are more than {count(int(found['gpus']), 'GPU')}"
-            )
-        yield found
+def _parse_row(row: Mapping[str, str | None], place: str) -> Mapping[str, float]:
+    """Return the numbers of a line, by column."""
+    found = {}
+    for name in ("gpus", "nodes", "seconds", "samples_per_s", "communication", "training_s"):
+        cell = (row.get(name) or "").strip()
+        if cell or name in ("gpus", "seconds"):
+            found[name] = _parse_number(cell, name, place)
+    if found.get("nodes", 0) > found["gpus"]:
+        raise UsageError(f"{place}: {found['nodes']:.0f} nodes are more than {count(int(found['gpus']), 'GPU')}")
+    return found
 
 
 def _parse_number(cell: str, name: str, place: str) -> float:
@@ -87,13 +85,12 @@ def _parse_number(cell: str, name: str, place: str) -> float:
 
 def _build_point(gpus: int, repeats: Sequence[Mapping[str, float]], scaling: Scaling) -> Point:
     first = repeats[0]
-    known = {name: first[name] for name in ("nodes", "samples_per_s", "communication", "training_s") if name in first}
-    samples, training_s = known.get("samples_per_s"), known.get("training_s")
+    nodes, samples, training_s = first.get("nodes"), first.get("samples_per_s"), first.get("training_s")
     return Point(
         gpus=gpus,
-        nodes=int(known["nodes"]) if "nodes" in known else None,
+        nodes=None if nodes is None else int(nodes),
         repeats_s=tuple((row["seconds"],) for row in repeats),
         samples=round(samples * first["seconds"]) if samples else None,
-        communication=known.get("communication"),
+        communication=first.get("communication"),
         steps=training_s / first["seconds"] if training_s else 1.0 if scaling == "strong" and not samples else None,
     )

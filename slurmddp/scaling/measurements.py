@@ -1,7 +1,7 @@
 """The measured time at each size, and the speed-up, efficiency and cost that follow. Pure."""
 
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -12,6 +12,8 @@ Scaling = Literal["weak", "strong"]
 """weak: the batch of a rank is constant, so a step takes more samples. strong: the samples of a step are constant."""
 
 HOUR_S: Final = 3600.0
+_ROUNDING: Final = 0.01
+"""A batch that is divided among ranks is rounded: so much may the samples of a step differ from the expected number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,7 +102,8 @@ def compare_sizes(points: Iterable[Point], scaling: Scaling) -> tuple[SizeResult
     """Return the results of each size relative to the smallest one; sorted by size.
 
     The speed-up is T(1)/T(n) for strong scaling, and n T(1)/T(n) for weak scaling. If the smallest size has n GPUs, its
-    speed-up is n. Raises UsageError without points, or for two points of one size.
+    speed-up is n. Raises UsageError without points, for two points of one size, and for samples per step that
+    contradict the kind of scaling.
     """
     ordered = sorted(points, key=lambda point: point.gpus)
     sizes = [point.gpus for point in ordered]
@@ -108,30 +111,13 @@ def compare_sizes(points: Iterable[Point], scaling: Scaling) -> tuple[SizeResult
         raise UsageError("no size was measured")
     if len(set(sizes)) < len(sizes):
         raise UsageError(f"a size was given twice: {', '.join(map(str, sizes))}")
-    _check_work(ordered, scaling)
-    base = ordered[0]
-    per_time = [relative_work(point.gpus, scaling) / point.time_s for point in ordered]
-    return tuple(
-        SizeResult(point=point, speed_up=base.gpus * rate / per_time[0])
-        for point, rate in zip(ordered, per_time, strict=True)
-    )
-
-
-def relative_work(gpus: int, scaling: Scaling) -> float:
-    """Return the work that is done in the measured time of a size, in any unit."""
-    return float(gpus) if scaling == "weak" else 1.0
-
-
-def _check_work(ordered: Sequence[Point], scaling: Scaling) -> None:
-    """Raise UsageError if the samples per step contradict the kind of scaling."""
-    base = ordered[0]
-    for point in ordered[1:]:
-        if not (base.samples and point.samples):
-            continue
-        grown = point.samples / base.samples
-        expected = relative_work(point.gpus, scaling) / relative_work(base.gpus, scaling)
-        if abs(grown / expected - 1) > 0.01:  # noqa: PLR2004 - batches are rounded
+    base, results = ordered[0], []
+    for point in ordered:
+        work = point.gpus / base.gpus if scaling == "weak" else 1.0
+        if base.samples and point.samples and abs(point.samples / base.samples / work - 1) > _ROUNDING:
             raise UsageError(
                 f"--{scaling}: a step took {base.samples} samples on {count(base.gpus, 'GPU')} and "
                 f"{point.samples} on {point.gpus}; with --weak they grow with the GPUs, with --strong they are constant"
             )
+        results.append(SizeResult(point=point, speed_up=base.gpus * work * base.time_s / point.time_s))
+    return tuple(results)

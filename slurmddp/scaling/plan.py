@@ -64,39 +64,34 @@ def plan_study(resolved: Resolved, fitted: Request, sizes: Sequence[int], *, sca
     `fitted` is the same job fitted to the cluster. Raises UsageError for sizes that fill a node only partly, and for a
     batch that cannot be divided; ClusterError for a size that the cluster does not have.
     """
-    _check(resolved.spec, sizes)
-    node_size = _node_size(resolved.spec, fitted)
+    _check(resolved.spec)
+    node_size, cluster = _node_size(resolved.spec, fitted), fitted.cluster
     jobs: list[PlannedJob] = []
     for gpus in sorted(set(sizes)):
-        one = _resize(resolved, gpus, node_size, min(sizes), scaling)
+        sized = _resize(resolved, gpus, node_size, min(sizes), scaling)
         for repeat in range(1, repeats + 1):
             name = f"{resolved.spec.job_name}-scale-{gpus}" + (f"-r{repeat}" if repeat > 1 else "")
-            jobs.append(PlannedJob(gpus, _request(one.replace("scale", job_name=name), fitted)))
-    _check_limits(jobs, fitted.cluster)
+            one = sized.replace("scale", job_name=name)
+            request = build_request(one, cluster) if cluster else Request(one, silence=fitted.silence)
+            jobs.append(PlannedJob(gpus, request))
+    if cluster:
+        _check_limits(jobs, cluster)
     return Plan(resolved.spec.job_name, tuple(jobs))
 
 
-def _check(spec: JobSpec, sizes: Sequence[int]) -> None:
-    if not sizes:
-        raise UsageError("scale needs sizes to measure, as in --gpus 1,2,4,8")
+def _check(spec: JobSpec) -> None:
+    """Raise UsageError for a job that is not one rank for each GPU, or whose steps cannot be measured."""
     if spec.is_one_process:
         raise UsageError("--strategy dp is one process on one node; a scaling study needs --strategy ddp or fsdp")
-    _check_measurable(spec)
-    if spec.gpus and spec.ntasks_per_node not in (None, spec.gpus):
-        raise UsageError("scale gives each GPU one rank; leave --ntasks-per-node out")
-
-
-def _check_measurable(spec: JobSpec) -> None:
-    """Raise UsageError for a script that does not use slurmddp, so that its steps cannot be measured."""
     script = script_of(spec.command)
-    if script is None or not Path(script).is_file():
-        return
-    if spec.no_python or b"slurmddp" not in read_named(script, "COMMAND:"):
+    if script and Path(script).is_file() and (spec.no_python or b"slurmddp" not in read_named(script, "COMMAND:")):
         raise UsageError(
             f"COMMAND: {quote_value(script)} does not use slurmddp, so its steps cannot be measured; iterate over "
             "run.steps of slurmddp.Checkpointer, or measure the times yourself and give --from-csv (a script whose "
             "loop is in a module needs `import slurmddp`)"
         )
+    if spec.gpus and spec.ntasks_per_node not in (None, spec.gpus):
+        raise UsageError("scale gives each GPU one rank; leave --ntasks-per-node out")
 
 
 def _node_size(spec: JobSpec, fitted: Request) -> int:
@@ -117,10 +112,9 @@ def _resize(resolved: Resolved, gpus: int, node_size: int, smallest: int, scalin
             "--gpus-per-node"
         )
     each, nodes = min(gpus, node_size), max(1, gpus // node_size)
-    by_ranks = not spec.gpus and spec.ntasks_per_node
-    size = (
-        {"ntasks_per_node": each} if by_ranks else {"gpus_per_node": ":".join(filter(None, (spec.gpu_type, str(each))))}
-    )
+    on_cpus = not spec.gpus and spec.ntasks_per_node
+    typed = f"{spec.gpu_type}:{each}" if spec.gpu_type else str(each)
+    size = {"ntasks_per_node": each} if on_cpus else {"gpus_per_node": typed}
     worker = _divide_batch(spec.worker, smallest, gpus) if scaling == "strong" and not spec.command else spec.worker
     return resolved.replace("scale", nodes=nodes, steps=spec.steps or STEPS, worker=worker, **size)
 
@@ -136,19 +130,15 @@ def _divide_batch(worker: WorkerOptions, smallest: int, gpus: int) -> WorkerOpti
     return msgspec.structs.replace(worker, batch_size=batch // gpus)
 
 
-def _request(resolved: Resolved, whole: Request) -> Request:
-    return build_request(resolved, whole.cluster) if whole.cluster else Request(resolved, silence=whole.silence)
-
-
-def _check_limits(jobs: Sequence[PlannedJob], cluster: Cluster | None) -> None:
+def _check_limits(jobs: Sequence[PlannedJob], cluster: Cluster) -> None:
     """Raise ClusterError, before the first job is submitted, if the cluster cannot run one of the sizes."""
     for job in jobs:
-        partition = next(cluster.partitions_of(job.spec.partition), None) if cluster else None
+        partition = next(cluster.partitions_of(job.spec.partition), None)
         if partition and job.spec.gpus and job.spec.nodes > partition.node_count:
             most = partition.node_count * job.spec.gpus
             has = f"--gpus {job.gpus}: partition {partition.name} has {count(most, 'GPU')}"
             raise ClusterError(f"{has}; give at most {most}, or another --partition")
-        if cluster and (found := find_problems(job.spec, cluster)):
+        if found := find_problems(job.spec, cluster):
             raise ClusterError(f"--gpus {job.gpus}: {'; '.join(found)}")
 
 

@@ -55,12 +55,17 @@ def _draw_speed_up(axes: "Axes", study: Study) -> None:
 
 
 def _draw_efficiency(axes: "Axes", study: Study) -> None:
+    wanted = 100 * study.min_efficiency
     axes.axhline(100, color=_GREY, linestyle="--", linewidth=1.2)
-    axes.axhline(100 * study.min_efficiency, color=_GREY, linestyle=":", linewidth=1.2)
-    text, right_edge = f"wanted: {100 * study.min_efficiency:.0f} % ", axes.get_yaxis_transform()
-    axes.text(1, 100 * study.min_efficiency, text, transform=right_edge, ha="right", va="bottom", color=_GREY)
+    axes.axhline(wanted, color=_GREY, linestyle=":", linewidth=1.2)
+    right_edge = axes.get_yaxis_transform()
+    axes.text(1, wanted, f"wanted: {wanted:.0f} % ", transform=right_edge, ha="right", va="bottom", color=_GREY)
     _draw_sizes(axes, study, lambda gpus: 100 / gpus)
-    _draw_recommended(axes, study)
+    best = study.recommended
+    place = (best.point.gpus, 100 * best.efficiency)
+    axes.plot(*place, "o", markersize=14, fillstyle="none", color=_MEASURED)
+    text = f"use {best.point.gpus}"
+    axes.annotate(text, place, xytext=(11, 3), textcoords="offset points", color=_MEASURED, fontweight="bold")
     axes.set_ylim(0, max(110.0, 105 * max(one.efficiency * _time_over_shortest(one) for one in study.results)))
     axes.set_ylabel("efficiency (%)")
 
@@ -89,14 +94,6 @@ def _draw_sizes(axes: "Axes", study: Study, share: Callable[[int], float]) -> No
 def _time_over_shortest(one: SizeResult) -> float:
     """Return the time of a size relative to its shortest time."""
     return one.point.time_s / one.point.spread_s[0]
-
-
-def _draw_recommended(axes: "Axes", study: Study) -> None:
-    best = study.recommended
-    place = (best.point.gpus, 100 * best.efficiency)
-    axes.plot(*place, "o", markersize=14, fillstyle="none", color=_MEASURED)
-    text = f"use {best.point.gpus}"
-    axes.annotate(text, place, xytext=(11, 3), textcoords="offset points", color=_MEASURED, fontweight="bold")
 
 
 def _format_axes(axes: "Axes", sizes: Sequence[int]) -> None:

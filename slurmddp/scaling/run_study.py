@@ -87,7 +87,7 @@ def read_points(plan: Plan, *, warm_up: int) -> tuple[list[Point], list[str]]:
     for gpus, group in groupby(plan.jobs, key=lambda job: job.gpus):
         jobs = list(group)
         timings = [timing for job in jobs if (timing := _timing(job))]
-        measured = [(timing, times) for timing in timings if (times := _times_after_warm_up(timing, warm_up))]
+        measured = [timing for timing in timings if _blocks(timing, "times_s", warm_up)]
         if measured:
             points.append(_build_point(gpus, jobs[0].spec.nodes, measured, warm_up))
         else:
@@ -95,43 +95,38 @@ def read_points(plan: Plan, *, warm_up: int) -> tuple[list[Point], list[str]]:
     return points, missing
 
 
-def _build_point(gpus: int, nodes: int, measured: Sequence[tuple[Event, tuple[float, ...]]], warm_up: int) -> Point:
-    newest = measured[-1][0]
-    shares = [share for timing, times in measured for share in _wait_shares(timing, times, warm_up)]
+def _build_point(gpus: int, nodes: int, measured: Sequence[Event], warm_up: int) -> Point:
+    shares = [share for timing in measured for share in _wait_shares(timing, warm_up)]
     if gpus == 1:  # a single rank waits for no other; what DDP measures there is its own overhead
         shares = [0.0]
     return Point(
         gpus=gpus,
         nodes=nodes,
-        repeats_s=tuple(times for _, times in measured),
-        samples=newest.count("samples") or None,
+        repeats_s=tuple(_blocks(timing, "times_s", warm_up) for timing in measured),
+        samples=measured[-1].count("samples") or None,
         communication=statistics.median(shares) if shares else None,
-        steps=newest.count("total") or None,
+        steps=measured[-1].count("total") or None,
     )
 
 
-def _times_after_warm_up(timing: Event, warm_up: int) -> tuple[float, ...]:
-    """Return the times of the blocks of steps that begin after the warm-up."""
-    return _numbers(timing, "times_s")[-(-warm_up // max(1, timing.count("block"))) :]
+def _wait_shares(timing: Event, warm_up: int) -> list[float]:
+    """Return the share of each block's time that was spent waiting for other ranks."""
+    times, waits = (_blocks(timing, name, warm_up) for name in ("times_s", "waits_s"))
+    return [min(1.0, wait / time) for wait, time in zip(waits, times, strict=True)] if len(waits) == len(times) else []
 
 
-def _wait_shares(timing: Event, times: Sequence[float], warm_up: int) -> Iterator[float]:
-    """Yield the share of each block's time that was spent waiting for other ranks."""
-    waits = _numbers(timing, "waits_s")[-(-warm_up // max(1, timing.count("block"))) :]
-    if len(waits) == len(times):
-        yield from (min(1.0, wait / time) for wait, time in zip(waits, times, strict=True))
-
-
-def _numbers(timing: Event, name: str) -> tuple[float, ...]:
+def _blocks(timing: Event, name: str, warm_up: int = 0) -> tuple[float, ...]:
+    """Return the numbers of the blocks of steps that begin after the warm-up."""
     values = timing.fields.get(name)
     found = [number(value) for value in values] if isinstance(values, list) else []
-    return tuple(value for value in found if value is not None and 0 <= value < math.inf)
+    known = [value for value in found if value is not None and 0 <= value < math.inf]
+    return tuple(known[-(-warm_up // max(1, timing.count("block"))) :])
 
 
 def _explain_missing(job: PlannedJob, timings: Sequence[Event], warm_up: int) -> str:
     size, run = count(job.gpus, "GPU"), job.spec.job_name
     if timings:
-        steps = max(timing.count("block") * len(_numbers(timing, "times_s")) for timing in timings)
+        steps = max(timing.count("block") * len(_blocks(timing, "times_s")) for timing in timings)
         return (
             f"{size}: the training ended after {steps} steps, of which {warm_up} are warm-up; make it longer "
             "(--epochs of the bundled worker), or give a smaller --warm-up"

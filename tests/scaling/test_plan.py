@@ -73,7 +73,6 @@ def test_a_job_can_wait_for_another():
 @pytest.mark.parametrize(
     ("numbers", "options", "error", "said"),
     [
-        ([], {}, UsageError, "scale needs sizes to measure, as in --gpus 1,2,4,8"),
         ([12], {"gpus_per_node": "8"}, UsageError, "--gpus 12 leaves a node of 8 partly empty; give 8 or 16"),
         ([1], {"gpus_per_node": "8", "ntasks_per_node": 4}, UsageError, "leave --ntasks-per-node out"),
         ([1], {}, ClusterError, f"how many GPUs fill a node is not known .{SILENT}.; give --gpus-per-node"),
@@ -88,7 +87,7 @@ def test_a_job_can_wait_for_another():
         ([1, 3], {"gpus_per_node": "8", "scaling": "strong"}, UsageError, "32 samples of a step cannot be divided"),
         ([1], {"gpus_per_node": "1", "job_name": "x" * 60}, UsageError, "job name .* at most 64"),
     ],
-    ids=range(9),
+    ids=range(8),
 )
 def test_an_impossible_study_is_refused_as_a_whole(numbers, options, error, said):
     with pytest.raises(error, match=said):
