@@ -3,7 +3,7 @@
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -105,35 +105,32 @@ def _record_cancellations(jobs: Iterable[JobStatus]) -> None:
     Without accounting this is the only record. A run whose last event is a successful end stays finished: its job was
     about to end, or had ended.
     """
-    runs = cache(tasks)
+    settings = cache(tasks)
     for job in jobs:
-        if job.run is None:
-            continue
-        for job_id in _job_ids(job, runs(job.run)):
-            run = runs(job.run).get(job_id, job.run)
-            attempt = (job.progress.attempt if job.progress else "") or _newest_attempt(run, job_id)
-            if not is_finished(run):
-                if not run.path.exists():  # a setting whose task has not started
-                    run.create()
-                author = Author(job=job_id, attempt=attempt, host=os.uname().nodename)
-                events.append(run, author, Cancel(by=environment.user()))
+        for job_id, run in _runs_of(job, settings(job.run)) if job.run else ():
+            if is_finished(run):
+                continue
+            if not run.path.exists():  # a setting whose task has not started
+                run.create()
+            attempt = job.progress.attempt if job.progress else ""
+            newest = attempt or next(reversed(run.attempts(job_id)), "")
+            author = Author(job=job_id, attempt=newest, host=os.uname().nodename)
+            events.append(run, author, Cancel(by=environment.user()))
 
 
-def _job_ids(job: JobStatus, known: Collection[str]) -> Sequence[str]:
-    """Return the ids of a sweep's tasks that wait together, else the job's own; none where Slurm shortened the list."""
+def _runs_of(job: JobStatus, settings: Mapping[str, RunDir]) -> Iterator[tuple[str, RunDir]]:
+    """Yield a job with its run, or each of a sweep's tasks that wait together with the run of its setting.
+
+    None of these is yielded where Slurm shortened the list of the tasks.
+    """
     if not job.ref.is_task_list:
-        return (job.job_id,)
+        if run := settings.get(job.job_id, job.run):
+            yield job.job_id, run
+        return
     waited = task_indices(job.job_id) or frozenset()
-    return [
-        job_id
-        for job_id in known
-        if (ref := JobRef.parse(job_id)).array_id == job.ref.array_id and ref.task_index in waited
-    ]
-
-
-def _newest_attempt(run: RunDir, job_id: str) -> str:
-    """Return the newest attempt that has a folder; empty before the first attempt."""
-    return next(reversed(run.attempts(job_id)), "")
+    for job_id, run in settings.items():
+        if (ref := JobRef.parse(job_id)).array_id == job.ref.array_id and ref.task_index in waited:
+            yield job_id, run
 
 
 def _scancel_id(job_id: str) -> str:

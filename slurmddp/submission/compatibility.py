@@ -54,10 +54,8 @@ def find_change(run: RunDir, resolved: Resolved) -> str:
         return ""
     before = _program(_read_record(run))
     now = _program(resolve.build_record(resolved, directory=str(Path.cwd()), version=__version__))
-    for key in ("command", "worker"):
-        if before.get(key) != now.get(key):
-            return f"another {key}: {difference(before.get(key), now.get(key))}"
-    return ""
+    changed = (key for key in ("command", "worker") if before.get(key) != now.get(key))
+    return next((f"another {key}: {difference(before.get(key), now.get(key))}" for key in changed), "")
 
 
 def _read_record(run: RunDir) -> dict[str, Any]:

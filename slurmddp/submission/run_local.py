@@ -68,40 +68,34 @@ def plan(spec: JobSpec, *, devices: str | None, environ: Mapping[str, str]) -> L
 
 
 def perform(local: LocalRun, *, show: Callable[[bytes], None]) -> int:
-    """Run it, pass its output on and return its status; Ctrl-C stops it with its state saved, and is raised again.
+    """Run it, pass its output on, and return DONE when the ranks' records say so, else the status of torchrun.
 
-    Raises UsageError when something else is writing to the run.
+    Ctrl-C stops it with its state saved, and is raised again. Raises UsageError when something else is writing to the
+    run.
     """
     local.run.create()
-    with (
-        _hold_ownership(local),
-        _open_log(local) as log,
-        subprocess.Popen(
-            local.command,
-            env=local.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        ) as process,
-    ):
-        try:
-            for line in process.stdout or ():
-                log.write(line)
-                show(line)
-            return _exit_status(local, process.wait())
-        except BaseException:
-            rest = threading.Thread(target=_drain_output, args=(process, log), daemon=True)
-            rest.start()
-            _stop_process(process)
-            rest.join(timeout=REST_LIMIT_S)
-            raise
-
-
-def _open_log(local: LocalRun) -> RawIOBase:
-    """Return a new file in a new folder; called after the ownership, so that a refused run leaves no folder."""
-    local.console_log.parent.mkdir(parents=True)
-    local.run.checkpoints.mkdir(exist_ok=True)
-    return local.console_log.open("ab", buffering=0)
+    with _hold_ownership(local):  # first, so that a refused run leaves no folder
+        local.console_log.parent.mkdir(parents=True)
+        local.run.checkpoints.mkdir(exist_ok=True)
+        pipe, end = subprocess.PIPE, subprocess.STDOUT
+        with (
+            local.console_log.open("ab", buffering=0) as log,
+            subprocess.Popen(
+                local.command, env=local.environment, stdout=pipe, stderr=end, start_new_session=True
+            ) as process,
+        ):
+            try:
+                for line in process.stdout or ():
+                    log.write(line)
+                    show(line)
+                status = process.wait()
+            except BaseException:
+                rest = threading.Thread(target=_drain_output, args=(process, log), daemon=True)
+                rest.start()
+                _stop_process(process)
+                rest.join(timeout=REST_LIMIT_S)
+                raise
+    return DONE if _read_end(local).kind is Kind.DONE else status
 
 
 @contextmanager
@@ -125,11 +119,6 @@ def _hold_ownership(local: LocalRun) -> Iterator[None]:
         ownership.release()
 
 
-def _exit_status(local: LocalRun, torchrun: int) -> int:
-    """Return the exit status: DONE when the decisive record says so, as in a job; else that of torchrun."""
-    return DONE if _read_end(local).kind is Kind.DONE else torchrun
-
-
 def failure_reason(local: LocalRun) -> str | None:
     """Return why a run did not finish, and where that rank's output is.
 
@@ -148,12 +137,7 @@ def _read_end(local: LocalRun) -> Outcome:
 def _environment(
     spec: JobSpec, run: RunDir, job_id: str, devices: list[str], environ: Mapping[str, str]
 ) -> dict[str, str]:
-    given = dict(item.split("=", 1) for item in spec.variables if "=" in item)
-    visible = {"CUDA_VISIBLE_DEVICES": ",".join(devices)} if devices else {}
-    meeting = f"file://{run.rendezvous_file(job_id, ATTEMPT)}"
-    file = {variables.RENDEZVOUS_FILE: meeting} if spec.rendezvous == "file" else {}
-    skip = {} if spec.preflight else {variables.SKIP_PREFLIGHT: "1"}
-    ours = {
+    values = {
         variables.STARTED_BY: "torchrun",
         variables.RUN_DIR: str(run.path),
         variables.JOB_ID: job_id,
@@ -165,14 +149,16 @@ def _environment(
         "PYTHONUNBUFFERED": "1",
         "OMP_NUM_THREADS": environ.get("OMP_NUM_THREADS", "1"),
     }
-    inherited = submission_environment(environ) | _virtual_environment(spec, environ)
-    return inherited | ours | file | skip | visible | given
-
-
-def _virtual_environment(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables by which programs that the ranks start find the virtual environment of their Python."""
-    folder = environment_of(spec.python or sys.executable)
-    return {"VIRTUAL_ENV": str(folder), "PATH": f"{folder}/bin:{environ.get('PATH', os.defpath)}"} if folder else {}
+    if spec.rendezvous == "file":
+        values[variables.RENDEZVOUS_FILE] = f"file://{run.rendezvous_file(job_id, ATTEMPT)}"
+    if not spec.preflight:
+        values[variables.SKIP_PREFLIGHT] = "1"
+    if devices:
+        values["CUDA_VISIBLE_DEVICES"] = ",".join(devices)
+    if folder := environment_of(spec.python or sys.executable):  # programs that the ranks start find it, too
+        values |= {"VIRTUAL_ENV": str(folder), "PATH": f"{folder}/bin:{environ.get('PATH', os.defpath)}"}
+    given = dict(item.split("=", 1) for item in spec.variables if "=" in item)
+    return submission_environment(environ) | values | given
 
 
 def _devices(text: str | None, gpus: int) -> list[str]:

@@ -107,8 +107,8 @@ def submit(
             accepted(done)
         _cancel_replaced(replaced, environ, notice)
 
-    _report_start(request, start, notice)
-    _report_changes(request, first.job_id, environ, notice)
+    _report_start(request.resolved.spec, start, notice)
+    _report_changes(request.resolved.spec, first.job_id, environ, notice)
     return done
 
 
@@ -228,18 +228,25 @@ def _spec_toml(resolved: Resolved) -> bytes:
 
 
 def _ask_slurm(request: Request, text: bytes, environ: Mapping[str, str], notice: Notice) -> datetime | None:
-    """Return when Slurm expects the job to start; None when it does not say. Raises ClusterError when it refuses."""
+    """Return when Slurm expects the job to start; None when it does not say.
+
+    Raises ClusterError when it refuses, and for ranks and GPUs that depend on a cluster that did not answer.
+    """
+    spec = request.resolved.spec
     try:
         start = sbatch_command.expected_start(_test(request, text, environ))
     except LostAnswerError:
         start = None
     except RefusedError as error:
-        if not (request.cluster and waits_for_nodes(request.resolved.spec, request.cluster)):
+        if not (request.cluster and waits_for_nodes(spec, request.cluster)):
             hint = "" if _NO_NODE in str(error) else f"; {_FORCE_HINT}"
             raise ClusterError(f"{error}{hint}") from error
         notice(f"the job waits for nodes that are down or drained now ({error})")
         return None
-    _check_node_is_known(request)
+    if request.silence and not (spec.gpus_per_node or spec.ntasks_per_node):
+        raise ClusterError(
+            f"what a node has is not known ({request.silence}); give --gpus-per-node or --ntasks-per-node"
+        )
     return start
 
 
@@ -259,15 +266,6 @@ def _test(request: Request, text: bytes, environ: Mapping[str, str]) -> str:
         given = [f"--{name} {value}" for name in names if (value := getattr(request.resolved.spec, name))]
         kind = RefusedError if _BY_CONTROLLER in str(error) else UsageError
         raise kind((f"{error} ({', '.join(given)})" if given else str(error)) + there) from error
-
-
-def _check_node_is_known(request: Request) -> None:
-    """Refuse a job whose ranks and GPUs depend on a cluster that did not answer. Raises ClusterError."""
-    spec = request.resolved.spec
-    if request.silence and not (spec.gpus_per_node or spec.ntasks_per_node):
-        raise ClusterError(
-            f"what a node has is not known ({request.silence}); give --gpus-per-node or --ntasks-per-node"
-        )
 
 
 @dataclass
@@ -319,17 +317,17 @@ def _remove_copied_owner(run: RunDir) -> None:
 
 def _submit_chain(first: Submitted, count: int, handover: Handover) -> Submitted:
     """Submit the jobs that follow; when one is refused, those before it stay."""
-    chain, broken, last = [], "", first
+    done = first
     for _ in range(count):
-        if last.unrecorded:  # a lost answer of the next job could not be told from this one: they share the script
+        if done.unrecorded:  # a lost answer of the next job could not be told from this one: they share the script
             break
+        last = done.chain[-1] if done.chain else done.job_id
         try:
-            last = handover.submit(after=last.job_id.number)
+            following = handover.submit(after=last.number)
         except ClusterError as error:
-            broken = str(error)
-            break
-        chain.append(last.job_id)
-    return replace(first, chain=tuple(chain), unrecorded=last.unrecorded, broken=broken)
+            return replace(done, broken=str(error))
+        done = replace(done, chain=(*done.chain, following.job_id), unrecorded=following.unrecorded)
+    return done
 
 
 def _cancel_replaced(jobs: Sequence[JobInfo], environ: Mapping[str, str], notice: Notice) -> None:
@@ -359,43 +357,39 @@ def _report_run_state(request: Request, run: RunDir, code: Code | None, notice: 
         notice(f"run {run.path.name} is finished and has no checkpoint: COMMAND runs again from its beginning")
 
 
-def _report_start(request: Request, start: datetime | None, notice: Notice) -> None:
+def _report_start(spec: JobSpec, start: datetime | None, notice: Notice) -> None:
     """Say when Slurm expects the job to start."""
-    spec, now = request.resolved.spec, datetime.now(UTC)
+    now = datetime.now(UTC)
     if start and start - now < LATEST_START and not spec.hold and not spec.dependency:
         notice(f"Slurm expects it to start {'at once' if start - now < _AT_ONCE else f'at {start:%Y-%m-%d %H:%M}'}")
 
 
-def _report_changes(request: Request, job_id: JobId, environ: Mapping[str, str], notice: Notice) -> None:
+def _report_changes(spec: JobSpec, job_id: JobId, environ: Mapping[str, str], notice: Notice) -> None:
     """Say what the site has changed, and why the job may wait for ever. The job is queued: no error is raised."""
-    spec = request.resolved.spec
     with suppress(ClusterError):
         for job in queries.show(job_id.number, environ)[:1]:
             for line in site_changes(spec, job):
                 notice(line)
-            why = warning(job.reason, job.job_id) if job.state == "PENDING" and not spec.hold else ""
-            if why:
+            if job.state == "PENDING" and not spec.hold and (why := warning(job.reason, job.job_id)):
                 notice(f"job {job.job_id} waits ({job.reason}): {why}")
 
 
 def site_changes(spec: JobSpec, job: JobInfo) -> Iterator[str]:
     """Yield a line for each important value that Slurm has accepted otherwise than it was asked for."""
+    accepted = f"job {job.job_id} was accepted with"
     if spec.requeue and not job.requeue:
         yield (
-            f"job {job.job_id} was accepted with Requeue=0: after a preemption or the time limit it does not start "
-            "again; `--chain N` queues N jobs that continue in its place"
+            f"{accepted} Requeue=0: after a preemption or the time limit it does not start again; `--chain N` queues N "
+            "jobs that continue in its place"
         )
     if spec.dependency and not job.dependency:
         known = f"Slurm does not know those of {spec.dependency}, or they have ended"
         yield f"job {job.job_id} waits for no other job: {known}"
-    asked_s, limit_s = spec.time_s, job.limit_s
-    limit = "UNLIMITED" if limit_s is None else slurm_time(limit_s)
-    partitions = spec.partition or ""  # before the job starts, Slurm shows all of them
-    pairs = (
-        ("partition", spec.partition, job.partition, job.partition not in (partitions, *partitions.split(","))),
-        ("time limit", spec.time, limit, asked_s != limit_s and -(-(asked_s or 0) // 60) * 60 != limit_s),
-        ("number of nodes", spec.nodes, job.node_count, spec.nodes != job.node_count),
-    )
-    for what, asked, given, differs in pairs:
-        if asked and given and differs:
-            yield f"job {job.job_id} was accepted with the {what} {given} where {asked} was asked for"
+    # before the job starts, Slurm shows all the partitions that were asked for
+    if spec.partition and job.partition and job.partition not in (spec.partition, *spec.partition.split(",")):
+        yield f"{accepted} the partition {job.partition} where {spec.partition} was asked for"
+    if spec.time and job.limit_s not in (spec.time_s, -(-(spec.time_s or 0) // 60) * 60):
+        limit = "UNLIMITED" if job.limit_s is None else slurm_time(job.limit_s)
+        yield f"{accepted} the time limit {limit} where {spec.time} was asked for"
+    if job.node_count and spec.nodes != job.node_count:
+        yield f"{accepted} the number of nodes {job.node_count} where {spec.nodes} was asked for"
