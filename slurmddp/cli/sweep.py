@@ -22,7 +22,7 @@ from slurmddp.cli.request_options import build_request, dependency_options, swee
 from slurmddp.cli.run_arguments import runs_dir_option
 from slurmddp.cli.submit import check_recorded, print_dry_run
 from slurmddp.cluster.request import Request
-from slurmddp.config.job_array import Task
+from slurmddp.config.job_array import Array, Task
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.option_types import find_similar
 from slurmddp.errors import UsageError
@@ -100,7 +100,7 @@ def sweep(
                 print_message(_count_settings(settings, dry_run=True))
             return 0
     else:
-        settings, jobs = _submit(request, chosen, change=change, force=force, as_json=as_json)
+        settings, jobs = _submit(request, array, chosen, change=change, force=force, as_json=as_json)
     print_message(_count_settings(settings, dry_run=dry_run))
     if as_json:
         click.echo(json.dumps(_as_json(run, settings, jobs)))
@@ -125,7 +125,7 @@ def _explain_values(sets: Sequence[str], tasks: Sequence[Task]) -> Iterator[str]
 
 
 def _submit(
-    request: Request, chosen: list[str], *, change: bool, force: bool, as_json: bool
+    request: Request, array: Array, chosen: list[str], *, change: bool, force: bool, as_json: bool
 ) -> tuple[SweepProgress, list[Submitted]]:
     def print_id(job: Submitted) -> None:
         try:
@@ -137,7 +137,7 @@ def _submit(
             chosen.clear()
 
     return submit_sweep(
-        request, change=change, force=force, environ=os.environ, notice=print_message, accepted=print_id
+        request, array, change=change, force=force, environ=os.environ, notice=print_message, accepted=print_id
     )
 
 

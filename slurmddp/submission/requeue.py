@@ -73,6 +73,11 @@ def _how_to_continue(run: RunDir) -> str:
     return f"to go on from its last checkpoint type: slurmddp submit {spec}"
 
 
+def _run_of(job: JobInfo) -> RunDir:
+    """Return the folder of the job's run, if it has one: its output lies in the folder `logs` there."""
+    return RunDir(Path(job.output).parent.parent)
+
+
 def _show_job(job_id: str, environ: Environ) -> JobInfo:
     found = queries.show(job_id, environ)
     if not found:
@@ -85,12 +90,13 @@ def _show_job(job_id: str, environ: Environ) -> JobInfo:
 
 def _check_can_restart(job: JobInfo) -> None:
     """Raise SlurmddpError when the job has ended, ClusterError when it cannot or does not have to be requeued."""
+    run = _run_of(job)
     if job.phase not in ("queued", "running"):
-        raise SlurmddpError(f"job {job.job_id} is {job.state} and stays so; {_how_to_continue(_run_of(job))}")
+        raise SlurmddpError(f"job {job.job_id} is {job.state} and stays so; {_how_to_continue(run)}")
     if job.phase == "running" and not job.requeue:
         raise ClusterError(
             f"job {job.job_id} has Requeue=0, so that Slurm does not take it back; "
-            f"`slurmddp cancel {job.job_id}`, then {_how_to_continue(_run_of(job))}"
+            f"`slurmddp cancel {job.job_id}`, then {_how_to_continue(run)}"
         )
     if job.phase == "queued" and not job.restarts:
         raise ClusterError(f"job {job.job_id} is {job.state} ({job.reason}) and has not run yet; wait for it")
@@ -101,20 +107,14 @@ def _check_can_restart(job: JobInfo) -> None:
 def _check_excluded(job: JobInfo, exclude: Sequence[str], environ: Environ) -> None:
     """Raise UsageError for nodes that there are not, and for too many: the job would wait for ever."""
     said = f"--exclude {','.join(exclude)}"
-    excluded = {node for text in (*exclude, job.excluded_nodes) if text for node in expand(text, option="--exclude")}
-    there = queries.node_names(environ)
-    if missing := [node for text in exclude for node in expand(text, option="--exclude") if node not in there]:
+    named, there = expand(",".join(exclude), option="--exclude"), queries.node_names(environ)
+    if missing := [node for node in named if node not in there]:
         raise UsageError(f"{said}: there is no node {quote_value(missing[0])}; the nodes are {','.join(there)}")
-    left = set(queries.node_names(environ, job.partition)) - excluded
-    needed = job.node_count or 1
+    before = expand(job.excluded_nodes) if job.excluded_nodes else ()
+    left, needed = set(queries.node_names(environ, job.partition)).difference(named, before), job.node_count or 1
     if len(left) < needed:
         have = count(len(left), "node") if left else "no node"
         raise UsageError(f"{said} leaves {have} of partition {job.partition}; the job needs {needed}")
-
-
-def _run_of(job: JobInfo) -> RunDir:
-    """Return the folder of the job's run, if it has one: its output lies in the folder `logs` there."""
-    return RunDir(Path(job.output).parent.parent)
 
 
 def _wait_until_queued(job: JobInfo, environ: Environ) -> JobInfo:

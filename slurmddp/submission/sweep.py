@@ -11,7 +11,7 @@ from slurmddp.cluster.request import Request
 from slurmddp.config.job_array import Array, Task, folder_name
 from slurmddp.config.job_files import read_job_file
 from slurmddp.config.job_spec import JOB_FIELDS
-from slurmddp.errors import ClusterError, UsageError
+from slurmddp.errors import ClusterError
 from slurmddp.runs.facts import is_finished
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import hold_submission
@@ -39,13 +39,12 @@ def read_progress(run: RunDir, tasks: Sequence[Task], environ: Mapping[str, str]
 
     Raises ClusterError when the controller does not answer.
     """
-    busy = _active_folders(run, environ)
-    done = {task.folder for task in tasks if is_finished(RunDir(run.path / task.folder))}
-    return SweepProgress(
-        done=tuple(task for task in tasks if task.folder in done),
-        queued=tuple(task for task in tasks if task.folder in busy - done),
-        missing=tuple(task for task in tasks if task.folder not in done | busy),
-    )
+    busy = {folder_name(record["settings"][index]) for record, index in _active_tasks(run, environ)}
+    states: dict[str, list[Task]] = {"done": [], "queued": [], "missing": []}
+    for task in tasks:
+        is_done = is_finished(RunDir(run.path / task.folder))
+        states["done" if is_done else "queued" if task.folder in busy else "missing"].append(task)
+    return SweepProgress(**{state: tuple(found) for state, found in states.items()})
 
 
 def describe_growth(run: RunDir, request: Request) -> str:
@@ -72,10 +71,6 @@ def active_arrays(run: RunDir, environ: Mapping[str, str]) -> set[str]:
     return {record["job"] for record, _ in _active_tasks(run, environ)}
 
 
-def _active_folders(run: RunDir, environ: Mapping[str, str]) -> set[str]:
-    return {folder_name(record["settings"][index]) for record, index in _active_tasks(run, environ)}
-
-
 def _active_tasks(run: RunDir, environ: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], int]]:
     """Yield the queued and running tasks with the record of their array.
 
@@ -93,6 +88,7 @@ def _active_tasks(run: RunDir, environ: Mapping[str, str]) -> Iterator[tuple[dic
 
 def sweep(
     request: Request,
+    array: Array,
     *,
     change: bool,
     force: bool,
@@ -100,18 +96,16 @@ def sweep(
     notice: Notice,
     accepted: Callable[[Submitted], None],
 ) -> tuple[SweepProgress, list[Submitted]]:
-    """Submit the tasks of the request's array that are neither done nor in the queue; return what was, and the jobs.
+    """Submit the tasks of an array that are neither done nor in the queue; return the state before, and the jobs.
 
     The run is held meanwhile, so that no other process submits for the sweep. More tasks than MaxArraySize
     make several arrays. `accepted` gets each array at once. Raises UsageError and ClusterError as `submit` does, with
     the number of settings that were queued before.
     """
-    array, job = request.array, request.resolved.spec
-    if array is None:
-        raise UsageError("there is nothing to sweep over; give --set KEY=VALUE,...")
-    run = RunDir.named(job.runs_dir, job.job_name)
+    spec = request.resolved.spec
+    run, size = RunDir.named(spec.runs_dir, spec.job_name), (request.cluster or Cluster()).max_array_size
 
-    def one(part: Array) -> Submitted:
+    def submit_part(part: Array) -> Submitted:
         return submit(
             msgspec.structs.replace(request, array=part),
             change=change,
@@ -128,9 +122,7 @@ def sweep(
 
     with made_folder(run) as folder, hold_submission(run):
         where = read_progress(run, array.tasks, environ)
-        size = (request.cluster or Cluster()).max_array_size
-        parts = list(replace(array, tasks=where.missing).parts(size))
-        return where, _submit_parts(parts, one)
+        return where, _submit_parts(list(replace(array, tasks=where.missing).parts(size)), submit_part)
 
 
 def _submit_parts(parts: Sequence[Array], one: Callable[[Array], Submitted]) -> list[Submitted]:
