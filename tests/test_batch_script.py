@@ -59,26 +59,15 @@ class Bench:
         self.folder = folder
         self.environ = environ
 
-    def script(self, body: str, *, name: str = "x", reset_number: int = 1, **values) -> str:
+    def script(self, body: str, *, name: str = "x", **values) -> str:
         ranks, template = self.folder / f"{name}.sh", self.folder / f"{name}.j2"
         ranks.write_text(body)
         template.write_text(RANKS.format(body=ranks))
-        return render(self.spec(name, template, **values), reset_number=reset_number)
-
-    def spec(self, name: str, template: Path, **values) -> JobSpec:
-        runs_dir = str(self.folder / "jobs")
-        return JobSpec(job_name=name, template=str(template), runs_dir=runs_dir, **values)
+        return render(JobSpec(job_name=name, template=str(template), runs_dir=str(self.folder / "jobs"), **values))
 
     def sbatch(self, script: str, *words: str, name: str = "x", environ: dict[str, str] | None = None) -> Case:
-        done = subprocess.run(
-            ["sbatch", "--parsable", *words],
-            input=script,
-            cwd=self.folder,
-            env=self.environ | (environ or {}),
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        options = {"cwd": self.folder, "env": self.environ | (environ or {}), "capture_output": True, "text": True}
+        done = subprocess.run(["sbatch", "--parsable", *words], input=script, **options, check=True)
         return Case(done.stdout.strip(), self.run_dir(name))
 
     def run_dir(self, name: str = "x") -> RunDir:
@@ -307,7 +296,9 @@ def test_a_lost_node_is_left_out(bench, node_fails, wait_for_job):
 
 
 def test_a_set_up_line_that_fails_ends_the_job_with_its_status_and_a_record(bench, wait_for_job):
-    case = bench.submit("true", setup=("source /dev/null", "(exit 9)"))
+    (bench.folder / "site.sh").write_text("false\ntrue\n")
+    setup = (f"source {bench.folder}/site.sh", "export A=1", "false || true", "(exit 9)", "true")
+    case = bench.submit("true", setup=setup)
     assert ended(case, wait_for_job) == "9"
     line = "set-up failed with status 9: (exit 9)\n"
     assert case.log() == f"slurmddp: {line}"

@@ -33,17 +33,9 @@ def cli(slurm_env, tmp_path, monkeypatch):
     """Run slurmddp in an empty folder, pointed at the sandbox."""
     monkeypatch.chdir(tmp_path)
 
-    def run(*words, status=0, environ=None, timeout_s=300):
-        environment = {**slurm_env, "OMP_NUM_THREADS": "1"} | (environ or {})
-        done = subprocess.run(
-            [SLURMDDP, *words],
-            env=environment,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            check=False,
-        )
+    def run(*words, status=0, environ=None):
+        options = {"env": {**slurm_env, "OMP_NUM_THREADS": "1"} | (environ or {}), "cwd": tmp_path, "timeout": 300}
+        done = subprocess.run([SLURMDDP, *words], **options, capture_output=True, text=True, check=False)
         assert done.returncode == status, done.stdout + done.stderr + logs(tmp_path)
         return done
 
@@ -109,14 +101,8 @@ def every_way(sandbox, tmp_path_factory):
     environment = {**os.environ, **sandbox.environment(), "OMP_NUM_THREADS": "1"}
     training = ["--task=linear", "--epochs=1"]
     manual = ["--name=manual", "--nodes=2", "--launcher=manual", "--nodelist=n[1-2]", "--port-range=31000-31999"]
-    text = subprocess.run(
-        [SLURMDDP, "render", *manual, *training],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    command = [SLURMDDP, "render", *manual, *training]
+    text = subprocess.run(command, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=True).stdout
     parts = [part.partition("\n") for part in text.split("# --- On ")[1:]]
     typed = [["srun", "-N1", "-n1", f"--nodelist={host}", "bash", "-c", part] for host, _, part in parts]
     ways = [["run", "--name=run", "--gpus-per-node=2"]]
@@ -159,17 +145,7 @@ def test_a_notice_to_an_executable_that_does_not_hear_it_brings_the_job_back(cli
 
 def test_what_render_prints_is_what_slurm_holds(cli, slurm, tmp_path):
     (tmp_path / "train.py").write_text("")
-    words = [
-        "--nodes",
-        "2",
-        "--hold",
-        "--name",
-        "held",
-        "--sbatch",
-        "comment=a 'b' \"c\" \\ #d $(e) é",
-        "train.py",
-        "é \n",
-    ]
+    words = ["--nodes=2", "--hold", "--name=held", "--sbatch", "comment=a 'b' \"c\" \\ #d $(e) é", "train.py", "é \n"]
     rendered = cli("render", *words).stdout
     job_id = cli("submit", *words).stdout.strip()
     assert slurm("scontrol", "write", "batch_script", job_id, "-") == rendered
@@ -194,15 +170,7 @@ def test_the_script_works_when_handed_to_sbatch_by_hand(cli, slurm_env, tmp_path
     script = cli("render", ONE, "--", "--task", "linear", "--epochs", "2").stdout
     empty = tmp_path / "empty"
     empty.mkdir()
-    subprocess.run(
-        ["sbatch", "--wait"],
-        input=script.encode(),
-        cwd=empty,
-        env=slurm_env,
-        check=True,
-        capture_output=True,
-        timeout=300,
-    )
+    subprocess.run(["sbatch", "--wait"], input=script.encode(), cwd=empty, env=slurm_env, check=True, timeout=300)
     assert (empty / "jobs" / "linear" / "model.pt").is_file()
     assert (empty / "jobs" / "linear").stat().st_mode & 0o777 == 0o700
     assert [file.stat().st_size for file in empty.glob("slurm-*.out")] == [0]
@@ -247,13 +215,6 @@ def test_what_the_cluster_refuses_is_one_line_and_leaves_nothing(cli, tmp_path, 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_seems_never_to_start_is_queued_by_force(cli, slurm, wait_for_job, tmp_path):
-    (tmp_path / "train.py").write_text("")
-    job_id = cli("submit", "--force", "--partition", "short", "--time", "2:00:00", "train.py").stdout.strip()
-    until(lambda: wait_for_job(job_id, "PENDING")["Reason"] == "PartitionTimeLimit")
-    slurm("scancel", job_id)
-
-
 def test_the_expected_start_is_told(cli, slurm, wait_for_job, tmp_path):
     (tmp_path / "train.py").write_text("import time\ntime.sleep(600)\n")
     first = cli("submit", "--name=first", "--nodes=2", "--time=10", "train.py")
@@ -269,27 +230,6 @@ def test_a_failing_script_fails_the_job_and_the_wait(cli, tmp_path):
     done = cli("submit", "--ntasks-per-node", "2", "--follow", "--json", "bad.py", status=1)
     assert json.loads(done.stdout)["state"] == "FAILED"
     assert re.search("ended with status 77: rank 1 on n[12]: exit status 3; see ", done.stderr), done.stderr
-
-
-def test_a_failing_set_up_line_ends_the_job_with_its_status(cli, wait_for_job, tmp_path):
-    (tmp_path / "x.py").write_text("print('never')\n")
-    (tmp_path / "site.sh").write_text("false\ntrue\n")
-    lines = ["source site.sh", "export A=1", "false || true", "(exit 9)", "true"]
-    job_id = cli("submit", ONE, *(word for line in lines for word in ("--setup", line)), "x.py").stdout.strip()
-    assert wait_for_job(job_id)["ExitCode"] == "9:0"
-    assert "set-up failed with status 9" in logs(tmp_path)
-    assert ranks(tmp_path / "jobs" / "x") == {}
-
-
-def test_a_run_has_one_job_at_a_time_and_one_program(cli, slurm, wait_for_job, tmp_path):
-    (tmp_path / "train.py").write_text("")
-    job_id = cli("submit", "--hold", "train.py").stdout.strip()
-    assert f"belongs to job {job_id}, which is PENDING" in cli("submit", "train.py", status=2).stderr
-    slurm("scancel", job_id)
-    wait_for_job(job_id)
-    again = cli("submit", "--hold", "train.py", "x").stdout.strip()
-    assert not (tmp_path / "jobs" / "train-2").exists(), "no rank of the first job had started"
-    slurm("scancel", again)
 
 
 def test_a_recorded_run_is_repeated_by_its_spec(cli, slurm, wait_for_job, tmp_path):
@@ -317,10 +257,8 @@ def test_ctrl_c_leaves_the_job_running(slurm_env, slurm, tmp_path):
 
 
 LOSING_SBATCH = """#!/bin/bash
-# The real sbatch, whose answer is lost: {how}.
-if [ ! -e "{folder}/lost" ]; then
-  touch "{folder}/lost"
-  {act}
+# The real sbatch; the first time the job is not accepted, and the answer is lost.
+if [ "${{1:-}}" != --test-only ] && mkdir "{folder}/lost"; then
   echo "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation" >&2
   exit 1
 fi
@@ -328,18 +266,14 @@ PATH="${{PATH#*:}}" exec sbatch "$@"
 """
 
 
-@pytest.mark.parametrize(
-    ("how", "act"), [("after", 'PATH="${PATH#*:}" sbatch "$@" >/dev/null || exit 9'), ("before", ":")]
-)
-def test_a_lost_answer_submits_nothing_twice(cli, slurm, slurm_env, tmp_path, how, act):
-    """Once the job was accepted before the answer was lost, once it was not."""
+def test_a_job_that_was_not_accepted_is_submitted_again(cli, slurm, slurm_env, tmp_path):
+    """tests/submission has answers that are lost after the job was accepted."""
     (tmp_path / "train.py").write_text("")
     shim = tmp_path / "bin" / "sbatch"
     shim.parent.mkdir()
-    shim.write_text(LOSING_SBATCH.format(how=how, act=act, folder=tmp_path))
+    shim.write_text(LOSING_SBATCH.format(folder=tmp_path))
     shim.chmod(0o755)
-    name = f"lost-{how}-{os.getpid()}"
-    environ = {"PATH": f"{shim.parent}:{slurm_env['PATH']}"}
+    name, environ = f"lost-{os.getpid()}", {"PATH": f"{shim.parent}:{slurm_env['PATH']}"}
     job_id = cli("submit", "--hold", "--name", name, "train.py", environ=environ).stdout.strip()
     assert (tmp_path / "lost").exists()
     assert slurm("squeue", "-h", "--states=all", "-n", name, "-o", "%i").split() == [job_id]
@@ -366,7 +300,6 @@ def test_two_jobs_at_once_on_one_node_do_not_meet(cli, wait_for_job, tmp_path):
         assert all(json.loads(text.splitlines()[-1])["sum"] == 3 for text in ranks(tmp_path / "jobs" / name).values())
 
 
-@pytest.mark.skipif(not FASHION.is_dir(), reason="Debian's dataset-fashion-mnist is not installed")
 def shorten(data: Path, folder: Path, count: int) -> None:
     """Write the first pictures of a data set, and their classes, into the folder."""
     for path in data.glob("*-ubyte.gz"):
@@ -376,6 +309,7 @@ def shorten(data: Path, folder: Path, count: int) -> None:
         (folder / path.name).write_bytes(gzip.compress(raw[:4] + count.to_bytes(4) + raw[8:head] + kept, 1))
 
 
+@pytest.mark.skipif(not FASHION.is_dir(), reason="Debian's dataset-fashion-mnist is not installed")
 def test_fashion_mnist_reaches_80_percent_in_one_epoch_on_two_by_two(cli, tmp_path):
     """Of the first 10,000 of its pictures."""
     data = tmp_path / "data"

@@ -46,6 +46,24 @@ def repository(project):
     return project
 
 
+@pytest.fixture
+def run(tmp_path):
+    """A run's folder."""
+    run = RunDir(tmp_path / "run")
+    run.path.mkdir()
+    return run
+
+
+@pytest.fixture
+def library(tmp_path):
+    """A repository beside the project."""
+    write(tmp_path / "lib", {"lib.py": "", "noise.log": "", ".gitignore": "*.log"})
+    git(tmp_path / "lib", "init", "-q")
+    git(tmp_path / "lib", "add", ".")
+    git(tmp_path / "lib", "commit", "-qm", "x")
+    return str(tmp_path / "lib")
+
+
 def code(*command: str, **values) -> snapshot.Code:
     return snapshot.read_code(JobSpec(job_name="x", snapshot=True, command=command, **values))
 
@@ -55,9 +73,8 @@ def paths(*command: str, **values) -> list[str]:
 
 
 @pytest.mark.usefixtures("project")
-def test_of_two_copies_made_at_once_the_first_one_stays(tmp_path, monkeypatch):
-    run, found = RunDir(tmp_path / "run"), code("train.py")
-    run.path.mkdir()
+def test_of_two_copies_made_at_once_the_first_one_stays(run, monkeypatch):
+    found = code("train.py")
     copy_file, made = snapshot._copy, []
 
     def copy_while_another_does(top, entry, place):
@@ -84,23 +101,13 @@ def test_a_folder_without_git_is_whole_but_for_caches_environments_and_runs(proj
     assert paths("train.py") == ["jobs/exp.toml", "pkg/__init__.py", "pkg/model.py", "sub/b.py", "train.py"]
 
 
-def test_submodules_and_repositories_within_are_part_of_it(repository, tmp_path):
-    write(tmp_path / "lib", {"lib.py": "", "noise.log": "", ".gitignore": "*.log"})
-    git(tmp_path / "lib", "init", "-q")
-    git(tmp_path / "lib", "add", ".")
-    git(tmp_path / "lib", "commit", "-qm", "x")
-    git(repository, "submodule", "add", "-q", str(tmp_path / "lib"), "module")
-    git(tmp_path, "clone", "-q", str(tmp_path / "lib"), str(repository / "other"))
+def test_submodules_and_repositories_within_are_part_of_it_and_one_that_was_not_fetched_is_not(
+    repository, library, tmp_path
+):
+    git(repository, "submodule", "add", "-q", library, "module")
+    git(tmp_path, "clone", "-q", library, str(repository / "other"))
     write(repository, {"other/own.py": ""})
     assert {"module/lib.py", "other/lib.py", "other/own.py"} <= set(paths())
-
-
-def test_a_submodule_that_was_not_fetched_is_left_out(repository, tmp_path):
-    write(tmp_path / "lib", {"lib.py": ""})
-    git(tmp_path / "lib", "init", "-q")
-    git(tmp_path / "lib", "add", ".")
-    git(tmp_path / "lib", "commit", "-qm", "x")
-    git(repository, "submodule", "add", "-q", str(tmp_path / "lib"), "module")
     git(repository, "commit", "-qm", "module")
     git(tmp_path, "clone", "-q", str(repository), "clone")
     os.chdir(tmp_path / "clone")
@@ -110,11 +117,9 @@ def test_a_submodule_that_was_not_fetched_is_left_out(repository, tmp_path):
     assert code().top == tmp_path / "clone"
 
 
-def test_a_tracked_folder_that_is_now_a_link_is_the_link_alone(repository, tmp_path):
+def test_a_tracked_folder_that_is_now_a_link_is_the_link_alone(repository, run, tmp_path):
     (repository / "pkg").rename(tmp_path / "elsewhere")
     (repository / "pkg").symlink_to("../elsewhere")
-    run = RunDir(tmp_path / "run")
-    run.path.mkdir()
     assert [path for path in paths("train.py") if path.startswith("pkg")] == ["pkg"]
     assert (snapshot.copy_code(code("train.py"), run) / "pkg").readlink() == tmp_path / "elsewhere"
 
@@ -174,11 +179,9 @@ def test_the_name_is_of_the_content_alone(repository, tmp_path):
         assert code("train.py").digest != before
 
 
-def test_the_copy_is_read_only_and_can_be_removed(repository, tmp_path):
+def test_the_copy_is_read_only_and_can_be_removed(repository, run):
     (repository / "run.sh").write_text("#!/bin/sh\n")
     (repository / "run.sh").chmod(0o755)
-    run = RunDir(tmp_path / "run")
-    run.path.mkdir()
     found = code("train.py")
     copy = snapshot.copy_code(found, run)
     assert copy == run.code(found.digest)
@@ -191,10 +194,8 @@ def test_the_copy_is_read_only_and_can_be_removed(repository, tmp_path):
     assert not run.codes.exists()
 
 
-def test_what_was_deleted_of_a_copy_is_put_back_and_the_rest_stays(project, tmp_path):
+def test_what_was_deleted_of_a_copy_is_put_back_and_the_rest_stays(project, run):
     (project / "link.py").symlink_to("train.py")
-    run = RunDir(tmp_path / "run")
-    run.path.mkdir()
     found = code("train.py")
     copy = snapshot.copy_code(found, run)
     kept = (copy / "train.py").stat().st_ino
@@ -207,13 +208,11 @@ def test_what_was_deleted_of_a_copy_is_put_back_and_the_rest_stays(project, tmp_
     assert [path.name for path in run.codes.iterdir()] == [found.digest]
 
 
-def test_links_within_the_code_lead_into_the_copy_and_others_to_where_they_led(project, tmp_path):
+def test_links_within_the_code_lead_into_the_copy_and_others_to_where_they_led(project, run, tmp_path):
     (project / "inside.py").symlink_to("train.py")
     (project / "absolute.py").symlink_to(project / "train.py")
     (project / "data").symlink_to("../big")
     (tmp_path / "big").mkdir()
-    run = RunDir(tmp_path / "run")
-    run.path.mkdir()
     copy = snapshot.copy_code(code("train.py"), run)
     assert {name: str((copy / name).readlink()) for name in ("inside.py", "absolute.py", "data")} == {
         "inside.py": "train.py",
@@ -222,11 +221,9 @@ def test_links_within_the_code_lead_into_the_copy_and_others_to_where_they_led(p
     }
 
 
-def test_a_file_that_changes_while_it_is_copied_leaves_nothing(project, tmp_path):
+def test_a_file_that_changes_while_it_is_copied_leaves_nothing(project, run):
     found = code("train.py")
     (project / "train.py").write_text("later")
-    run = RunDir(tmp_path / "run")
-    run.path.mkdir()
     with pytest.raises(UsageError, match=r"train.py changed while it was copied; submit again"):
         snapshot.copy_code(found, run)
     assert not run.codes.exists()
@@ -262,11 +259,9 @@ def test_what_cannot_be_read_is_named(project):
     assert "loop.py" in paths("train.py")
 
 
-def test_names_of_any_bytes_are_carried(repository, tmp_path):
+def test_names_of_any_bytes_are_carried(repository, run):
     name = os.fsdecode(b"\xff\n'.py")
     (repository / name).write_text("odd")
-    run = RunDir(tmp_path / "run")
-    run.path.mkdir()
     assert (snapshot.copy_code(code("train.py"), run) / name).read_text() == "odd"
 
 

@@ -54,23 +54,25 @@ def test_an_own_tasks_prepare_is_called_once_here(hills, capfd):
 
 
 @pytest.mark.usefixtures("hills")
-def test_what_it_lacks_is_its_own_line(capfd):
-    with pytest.raises(UsageError, match="^there are no hills$"):
-        prepare(own("none"))
-    assert "Traceback" not in capfd.readouterr().err
-
-
-@pytest.mark.usefixtures("hills")
-def test_an_error_of_its_own_is_shown_whole(capfd):
-    with pytest.raises(UsageError, match="--task hills:Mine: looking for it and its data failed; see above"):
-        prepare(own("bug"))
-    assert "ValueError: mine" in capfd.readouterr().err
-
-
-@pytest.mark.usefixtures("hills")
-def test_a_module_that_is_not_there_is_one_line():
-    with pytest.raises(UsageError, match=r"there is no module valleys in .* nor among those installed"):
-        prepare(job(worker=WorkerOptions(task="valleys:Mine")))
+@pytest.mark.parametrize(
+    ("spec", "message", "shown"),
+    [
+        (own("none"), "^there are no hills$", ""),
+        (own("bug"), "--task hills:Mine: looking for it and its data failed; see above", "ValueError: mine"),
+        (
+            job(worker=WorkerOptions(task="valleys:Mine")),
+            "there is no module valleys in .* nor among those installed",
+            "",
+        ),
+        (own("rolling", python="/nowhere/python"), "--python /nowhere/python cannot be started: No such file", ""),
+    ],
+    ids=["data", "bug", "module", "python"],
+)
+def test_what_is_missing_is_one_line_and_an_error_of_the_task_is_shown_whole(spec, message, shown, capfd):
+    with pytest.raises(UsageError, match=message):
+        prepare(spec)
+    said = capfd.readouterr().err
+    assert ("Traceback" in said) == bool(shown) and shown in said
 
 
 @pytest.mark.parametrize(
@@ -89,12 +91,6 @@ def test_nothing_is_started_where_this_python_cannot_know(values):
     """A COMMAND, a bundled task, and a job that makes itself another environment."""
     spec = {"worker": WorkerOptions(task="none:None"), "python": "/nowhere/python"} | values
     prepare(job(**spec))
-
-
-@pytest.mark.usefixtures("hills")
-def test_a_python_that_is_not_there_is_one_line():
-    with pytest.raises(UsageError, match="--python /nowhere/python cannot be started: No such file"):
-        prepare(own("rolling", python="/nowhere/python"))
 
 
 def test_the_jobs_python_is_asked(hills):

@@ -103,8 +103,9 @@ def test_nothing_is_tried_again_while_the_controller_does_not_say_whether_it_has
     assert len(queued(slurm, name)) == 1
 
 
-def test_the_job_is_found_whatever_the_shell_calls_its_user_and_filters(shim, name, slurm):
-    environ = shim("sbatch", f'{REAL} sbatch "$@" >/dev/null; {TIMED_OUT}')
+@pytest.mark.parametrize("answer", [TIMED_OUT, "echo Submitted"], ids=["none", "no id"])
+def test_the_job_is_found_whatever_the_shell_calls_its_user_and_filters(shim, name, slurm, answer):
+    environ = shim("sbatch", f'{REAL} sbatch "$@" >/dev/null; {answer}')
     status, out, err = submitted(name, environ | {"LOGNAME": "nobody", "USER": "nobody", "SQUEUE_USERS": "nobody"})
     assert status == 0, err
     assert out.split() == queued(slurm, name)
@@ -120,15 +121,6 @@ def test_two_submissions_at_once_of_one_name_are_one(shim, name, slurm):
     assert f"is being submitted by process {first.pid} on " in err
     assert ended(first)[1].split() == queued(slurm, name)
     assert not list(Path("jobs", name).glob(".submitting*"))
-
-
-def test_a_claim_that_a_dead_process_left_is_no_obstacle(shim, name):
-    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
-    Path("jobs", name, "logs").mkdir(parents=True)
-    dead = subprocess.Popen(["true"])
-    dead.wait()
-    Path("jobs", name, ".submitting").write_text(f"{os.uname().nodename} {dead.pid}")
-    assert submitted(name, environ)[0] == 0
 
 
 def test_a_refusal_takes_back_nothing_of_another_run(shim, name):
@@ -152,18 +144,13 @@ def test_ctrl_c_while_sbatch_works_comes_after_the_id(shim, name, slurm):
     assert json.loads(Path("jobs", name, "submissions.jsonl").read_text())["job"] == out.strip()
 
 
-def test_a_job_that_cannot_be_recorded_is_told_all_the_same(shim, name, slurm):
+def test_a_job_that_cannot_be_recorded_is_told_all_the_same_and_ends_its_chain(shim, name, slurm):
     environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
     Path("jobs", name, "job.sbatch", "in-the-way").mkdir(parents=True)
-    status, out, err = submitted(name, environ)
+    status, out, err = submitted(name, environ, "--chain", "2")
     assert status == 1
     assert out.split() == queued(slurm, name)
     assert f"Error: job {out.strip()} is queued, but could not be recorded: " in err
-
-
-def test_what_sbatch_warns_of_is_passed_on(shim, name):
-    environ = shim("sbatch", f'echo "sbatch: warning: the project runs out of hours" >&2; {REAL} exec sbatch "$@"')
-    assert "warning: the project runs out of hours" in submitted(name, environ)[2]
 
 
 def test_a_dependent_of_the_runs_own_job_is_accepted(shim, name, slurm):
@@ -239,40 +226,33 @@ def test_a_dry_run_refuses_what_submit_refuses_and_writes_nothing(shim, name, tm
     assert sorted(path.name for path in tmp_path.rglob("*")) == before
 
 
-def accepted(**changes) -> JobInfo:
-    asked = {"requeue": True, "partition": "gpu", "limit_s": 60, "node_count": 2}
-    return JobInfo(job_id="17", name="x", state="PENDING", source="scontrol", restarts=0, **asked | changes)
+ASKED = {"job_name": "x", "nodes": 2, "partition": "gpu", "time": "0:50"}
+DEPENDENT = ASKED | {"dependency": "afterok:16"}
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("asked", "change", "told"),
     [
-        ({}, []),
-        ({"requeue": False}, ["job 17 was accepted with Requeue=0: .* `--chain N` queues N jobs"]),
-        ({"partition": "gpu2"}, ["with the partition gpu2 where gpu was asked for"]),
-        ({"limit_s": 30}, ["with the time limit 00:00:30 where 0:50 was asked for"]),
-        ({"node_count": 1}, ["with the number of nodes 1 where 2 was asked for"]),
-        ({"partition": "a", "node_count": 4}, ["partition a", "nodes 4"]),
-        ({"limit_s": None}, ["with the time limit UNLIMITED where 0:50 was asked for"]),
-        ({"partition": "", "node_count": None}, []),
+        (ASKED, {}, []),
+        (ASKED, {"requeue": False}, ["job 17 was accepted with Requeue=0: .* `--chain N` queues N jobs"]),
+        (ASKED, {"partition": "gpu2"}, ["with the partition gpu2 where gpu was asked for"]),
+        (ASKED, {"limit_s": 30}, ["with the time limit 00:00:30 where 0:50 was asked for"]),
+        (ASKED, {"node_count": 1}, ["with the number of nodes 1 where 2 was asked for"]),
+        (ASKED, {"partition": "a", "node_count": 4}, ["partition a", "nodes 4"]),
+        (ASKED, {"limit_s": None}, ["with the time limit UNLIMITED where 0:50 was asked for"]),
+        (ASKED, {"partition": "", "node_count": None}, []),
+        ({"job_name": "x", "requeue": False}, {"node_count": 1, "requeue": False, "limit_s": None}, []),
+        (DEPENDENT, {"dependency": "afterok:16(unfulfilled)"}, []),
+        (DEPENDENT, {}, ["job 17 waits for no other job: Slurm does not know those of afterok:16, or they have ended"]),
     ],
 )
-def test_what_a_site_has_changed_is_told(change, told):
-    """Slurm rounds 50 s up to a minute; that is no change. The records stand for a job_submit plugin's doing."""
-    spec = JobSpec(job_name="x", nodes=2, partition="gpu", time="0:50")
-    lines = list(submit.site_changes(spec, accepted(**change)))
+def test_what_a_site_has_changed_is_told(asked, change, told):
+    """Slurm rounds 50 s up to a minute; that is no change. It accepts the number of a job that never was (22.05)."""
+    shown = {"requeue": True, "partition": "gpu", "limit_s": 60, "node_count": 2} | change
+    job = JobInfo(job_id="17", name="x", state="PENDING", source="scontrol", restarts=0, **shown)
+    lines = list(submit.site_changes(JobSpec(**asked), job))
     assert len(lines) == len(told)
     assert all(re.search(words, line) for words, line in zip(told, lines, strict=True))
-
-
-@pytest.mark.parametrize(("shown", "lines"), [("", 1), ("afterok:16(unfulfilled)", 0)])
-def test_a_job_that_waits_for_none_of_its_dependencies_is_told_of(shown, lines):
-    """Slurm 22.05 accepts the number of a job that never was, and starts the job at once."""
-    spec = JobSpec(job_name="x", nodes=2, partition="gpu", time="0:50", dependency="afterok:16")
-    told = list(submit.site_changes(spec, accepted(dependency=shown)))
-    assert (
-        told == ["job 17 waits for no other job: Slurm does not know those of afterok:16, or they have ended"][:lines]
-    )
 
 
 def test_what_sbatch_refuses_in_any_case_is_not_to_be_forced(shim, name):
@@ -324,11 +304,6 @@ def test_the_id_of_a_queued_job_is_told_where_stdout_cannot_be_written(shim, nam
     assert f"(job {queued(slurm, name)[0]})\n" in done.stderr
 
 
-def test_what_was_not_asked_for_cannot_be_changed():
-    spec = JobSpec(job_name="x", requeue=False)
-    assert not list(submit.site_changes(spec, accepted(node_count=1, requeue=False, limit_s=None)))
-
-
 def test_a_site_that_takes_requeue_away_is_told_of_and_the_job_is_submitted(shim, name):
     shim("scontrol", f'{REAL} scontrol "$@" | sed "s/Requeue=1/Requeue=0/"')
     environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
@@ -350,32 +325,17 @@ def test_a_job_that_may_wait_for_ever_is_told_of_at_once(name, slurm_env, tmp_pa
     assert told[-1].startswith(f"job {job_id} waits (PartitionTimeLimit)")
 
 
-def test_the_log_of_an_earlier_job_of_the_same_number_is_set_aside(tmp_path):
-    log = tmp_path / "17.out"
-    log.write_text("old")
-    os.utime(log, (1000, 1000))
-    submit_once.set_aside(log, before=1000)
-    assert log.exists(), "as old as that it may be the job's own"
-    submit_once.set_aside(log, before=1001)
-    assert [path.name for path in tmp_path.iterdir()] == ["17.out.before-1000000000000"]
-
-
-def test_a_submission_sets_the_old_log_of_its_job_number_aside(tmp_path, monkeypatch):
+def test_the_log_of_an_earlier_job_of_the_same_number_is_set_aside(tmp_path, monkeypatch):
     run = RunDir(tmp_path / "run")
     run.create()
     log = run.batch_log("17")
     log.write_text("old")
     os.utime(log, (1000, 1000))
+    submit_once.set_aside(log, before=1000)
+    assert log.exists(), "as old as that it may be the job's own"
     monkeypatch.setattr(submit_once, "sbatch", lambda *_, **__: JobId("17"))
-    handover = submit_once.Handover(
-        run=run,
-        script=Script(b""),
-        spec=b"",
-        array=None,
-        environ={},
-        notice=lambda _: None,
-    )
-    assert handover.submit().unrecorded == ""
+    plain = {"script": Script(b""), "spec": b"", "array": None, "environ": {}, "notice": lambda _: None}
+    assert submit_once.Handover(run=run, **plain).submit().unrecorded == ""
     assert not log.exists() and log.with_name("17.out.before-1000000000000").read_text() == "old"
 
 
@@ -433,12 +393,13 @@ def test_an_ordinary_jobs_requeue_wins_where_the_cluster_has_it_off(tmp_path, mo
 
 def test_a_chain_waits_one_behind_the_other_and_the_run_is_theirs(shim, name, slurm):
     environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
-    status, out, err = submitted(name, environ, "--chain", "2")
-    first = out.strip()
+    status, out, err = submitted(name, environ, "--chain", "2", "--json")
+    result = json.loads(out)
+    first = result["job"]
     records = [json.loads(line) for line in Path("jobs", name, "submissions.jsonl").read_text().splitlines()]
     numbers = [record["job"] for record in records]
     assert status == 0 and numbers[0] == first and len(numbers) == 3
-    assert [record["after"] for record in records] == [None, *numbers[:2]]
+    assert [record["after"] for record in records] == [None, *numbers[:2]] and result["chain"] == numbers[1:]
     assert f"after it: {numbers[1]} {numbers[2]}\n" in err
     assert all(Path("jobs", name, f"{number}.sbatch").is_file() for number in numbers)
     waits = dict(line.split() for line in slurm("squeue", "-h", "-n", name, "-o", "%i %E").splitlines())
@@ -446,12 +407,6 @@ def test_a_chain_waits_one_behind_the_other_and_the_run_is_theirs(shim, name, sl
     slurm("scancel", first)
     status, out, err = submitted(name, environ)
     assert (status, out) == (2, "") and "belongs to job" in err
-
-
-def test_a_chain_is_all_in_json(shim, name):
-    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
-    result = json.loads(submitted(name, environ, "--chain", "1", "--json")[1])
-    assert len(result["chain"]) == 1 and result["chain"][0] != result["job"]
 
 
 def test_a_chain_that_is_refused_leaves_what_was_accepted_and_says_so(shim, name, slurm):
@@ -467,14 +422,6 @@ def test_a_chain_that_is_refused_leaves_what_was_accepted_and_says_so(shim, name
     assert "QOSMaxSubmitJobPerUserLimit" in err
 
 
-def test_a_chain_ends_where_a_job_cannot_be_recorded(shim, name, slurm):
-    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
-    Path("jobs", name, "job.sbatch", "in-the-way").mkdir(parents=True)
-    status, out, err = submitted(name, environ, "--chain", "2")
-    assert status == 1 and "could not be recorded" in err
-    assert out.split() == queued(slurm, name)
-
-
 def test_a_terminal_that_is_gone_costs_no_job_its_folder(shim, name, slurm):
     environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
     with Path("/dev/full").open("w") as full:
@@ -484,17 +431,12 @@ def test_a_terminal_that_is_gone_costs_no_job_its_folder(shim, name, slurm):
     assert Path("jobs", name, "logs").is_dir()
 
 
-def test_git_that_cannot_be_asked_is_no_obstacle(shim, name, slurm):
-    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+def test_a_warning_of_sbatch_is_passed_on_and_a_git_that_cannot_be_asked_is_no_obstacle(shim, name, slurm):
+    environ = shim("sbatch", f'echo "sbatch: warning: the project runs out of hours" >&2; {REAL} exec sbatch "$@"')
     Path("bin", "git").write_text("")
     status, out, err = submitted(name, environ)
     assert (status, out.split()) == (0, queued(slurm, name)), err
-
-
-def test_an_answer_without_an_id_is_a_lost_one(shim, name, slurm):
-    environ = shim("sbatch", f'{REAL} sbatch "$@" >/dev/null; echo Submitted')
-    status, out, err = submitted(name, environ)
-    assert (status, out.split()) == (0, queued(slurm, name)), err
+    assert "warning: the project runs out of hours" in err
 
 
 def test_ctrl_c_before_sbatch_submits_nothing(shim, name, slurm):
