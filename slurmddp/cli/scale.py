@@ -4,7 +4,7 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -19,8 +19,10 @@ from slurmddp.scaling import formatting
 from slurmddp.scaling.formatting import Study
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from slurmddp.scaling.measurements import Point, Scaling
-    from slurmddp.scaling.plan import Plan
+    from slurmddp.scaling.plan import PlannedJob
 
 _EXCLUDED: Final = ("nodes", "hold")
 """Options without a use here: each size has its own nodes, and a study waits for its jobs."""
@@ -75,6 +77,7 @@ def scale(  # noqa: PLR0913 - an argument for each option
     Each size is a job, NAME-scale-N, that fills a node before it uses the next, and ends after --steps (100) steps. The
     same command again collects the existing measurements and submits the missing jobs.
     """
+    from slurmddp.scaling import csvfile
     from slurmddp.scaling.measurements import compare_sizes
 
     if not 0 < min_efficiency <= 1:
@@ -86,63 +89,52 @@ def scale(  # noqa: PLR0913 - an argument for each option
         check_out_file(picture_file if is_folder else f"{picture_file}.png", "--picture")
     if from_csv:
         _check_alone(gpus, job_file, words, parameters)
-        measured = _read_csv(from_csv, scaling)
+        raw = sys.stdin.buffer.read() if from_csv == "-" else read_named(from_csv, "--from-csv:")
+        points, scaling = csvfile.parse_csv(raw.decode("utf-8", "replace"), from_csv, scaling)
+        name, is_complete = Path(from_csv).stem, True
     elif gpus:
         scaling = scaling or "weak"
         resolved, launch = resolve_typed(job_file, words, parameters)
         if launch:
             print_reading(launch, f"COMMAND alone; the sizes are --gpus {gpus}")
-        measured = _measure(_plan(resolved, gpus, scaling, warm_up, repeat), scaling, warm_up, together=together)
+        points, is_complete = _measure(_plan(resolved, gpus, scaling, warm_up, repeat), warm_up, together=together)
+        name = resolved.spec.job_name
     else:
         raise UsageError("give the sizes to measure, as in --gpus 1,2,4,8, or --from-csv FILE")
-    if not measured.points:
+    if not points:
         return 1
-    results = compare_sizes(measured.points, measured.scaling)
-    study = Study(name=measured.name, scaling=measured.scaling, results=results, min_efficiency=min_efficiency)
+    results = compare_sizes(points, scaling)
+    study = Study(name=name, scaling=scaling, results=results, min_efficiency=min_efficiency)
     _print_study(study, csv_file, picture_file, as_json=as_json)
-    return 0 if measured.is_complete else 1
+    return 0 if is_complete else 1
 
 
-class _Measured(NamedTuple):
-    name: str
-    scaling: "Scaling"
-    points: "list[Point]"
-    is_complete: bool = True
-
-
-def _read_csv(path: str, scaling: "Scaling | None") -> _Measured:
-    from slurmddp.scaling import csvfile
-
-    raw = sys.stdin.buffer.read() if path == "-" else read_named(path, "--from-csv:")
-    points, found = csvfile.parse_csv(raw.decode("utf-8", "replace"), path, scaling)
-    return _Measured(Path(path).stem, found, points)
-
-
-def _plan(resolved: Resolved, gpus: str, scaling: "Scaling", warm_up: int, repeats: int) -> "Plan":
+def _plan(resolved: Resolved, gpus: str, scaling: "Scaling", warm_up: int, repeats: int) -> "Sequence[PlannedJob]":
     from slurmddp.cluster.request import fill_from_cluster
     from slurmddp.scaling.plan import STEPS, parse_sizes, plan_study
 
     sizes = parse_sizes(gpus)
-    plan = plan_study(resolved, fill_from_cluster(resolved, os.environ), sizes, scaling=scaling, repeats=repeats)
-    if warm_up >= (plan.jobs[0].spec.steps or STEPS):
-        left_out = f"--steps {plan.jobs[0].spec.steps}: the first {warm_up} are left out (--warm-up)"
+    jobs = plan_study(resolved, fill_from_cluster(resolved, os.environ), sizes, scaling=scaling, repeats=repeats)
+    steps = resolved.spec.steps or STEPS
+    if warm_up >= steps:
+        left_out = f"--steps {steps}: the first {warm_up} are left out (--warm-up)"
         raise UsageError(f"{left_out}; give more than {warm_up}, or a smaller --warm-up")
-    return plan
+    return jobs
 
 
-def _measure(plan: "Plan", scaling: "Scaling", warm_up: int, *, together: bool) -> _Measured:
-    """Run the jobs that are missing, and read what all of them have measured."""
+def _measure(jobs: "Sequence[PlannedJob]", warm_up: int, *, together: bool) -> "tuple[list[Point], bool]":
+    """Run the jobs that are missing; return what all of them have measured, and whether none is missing."""
     from slurmddp.scaling import run_study
 
     try:
-        unmeasured = run_study.run_jobs(plan, together=together, environ=os.environ, notice=print_message)
+        unmeasured = run_study.run_jobs(jobs, together=together, environ=os.environ, notice=print_message)
     except KeyboardInterrupt:
         print_message("the jobs go on without this command; type it again to collect their measurements")
         raise
-    points, reasons = run_study.read_points(plan, warm_up=warm_up)
+    points, reasons = run_study.read_points(jobs, warm_up=warm_up)
     for reason in reasons:
         print_message(reason)
-    return _Measured(plan.name, scaling, points, is_complete=not (unmeasured or reasons))
+    return points, not (unmeasured or reasons)
 
 
 def _check_alone(gpus: str | None, job_file: Path | None, words: tuple[str, ...], parameters: dict[str, Any]) -> None:

@@ -50,15 +50,9 @@ class PlannedJob:
         return replace(self, request=msgspec.structs.replace(self.request, resolved=resolved))
 
 
-@dataclass(frozen=True)
-class Plan:
-    """The jobs of a study, sorted by size."""
-
-    name: str
-    jobs: tuple[PlannedJob, ...]
-
-
-def plan_study(resolved: Resolved, fitted: Request, sizes: Sequence[int], *, scaling: Scaling, repeats: int) -> Plan:
+def plan_study(
+    resolved: Resolved, fitted: Request, sizes: Sequence[int], *, scaling: Scaling, repeats: int
+) -> list[PlannedJob]:
     """Return the jobs that measure these sizes; each fills a node before it uses the next.
 
     `fitted` is the same job fitted to the cluster. Raises UsageError for sizes that fill a node only partly, and for a
@@ -76,7 +70,7 @@ def plan_study(resolved: Resolved, fitted: Request, sizes: Sequence[int], *, sca
             jobs.append(PlannedJob(gpus, request))
     if cluster:
         _check_limits(jobs, cluster)
-    return Plan(resolved.spec.job_name, tuple(jobs))
+    return jobs
 
 
 def _check(spec: JobSpec) -> None:

@@ -14,7 +14,7 @@ from slurmddp.runs import history
 from slurmddp.runs.history import Event, number
 from slurmddp.runs.submissions import submissions
 from slurmddp.scaling.measurements import Point
-from slurmddp.scaling.plan import Plan, PlannedJob
+from slurmddp.scaling.plan import PlannedJob
 from slurmddp.submission.compatibility import active_jobs, check_same
 from slurmddp.submission.submit import submit
 from slurmddp.text import count, quote_value
@@ -22,22 +22,24 @@ from slurmddp.text import count, quote_value
 Notice = Callable[[str], None]
 
 
-def run_jobs(plan: Plan, *, together: bool, environ: Mapping[str, str], notice: Notice) -> list[PlannedJob]:
+def run_jobs(
+    jobs: Sequence[PlannedJob], *, together: bool, environ: Mapping[str, str], notice: Notice
+) -> list[PlannedJob]:
     """Submit the jobs without a measurement and wait for their end; return the jobs that still have none.
 
     Each job waits for the one before it, so that they do not affect each other, unless `together` is set. Raises
     UsageError if a run was made with another program, ClusterError if Slurm refuses a job or does not answer.
     """
-    _check_dependency(plan.jobs, together=together)
-    for job in plan.jobs:
+    _check_dependency(jobs, together=together)
+    for job in jobs:
         if not job.spec.reset:
             check_same(job.run, job.request.resolved, instead="--reset to measure again")
-    waiting = list(_submit_missing(plan.jobs, together=together, environ=environ, notice=notice))
+    waiting = list(_submit_missing(jobs, together=together, environ=environ, notice=notice))
     for job, job_id in waiting:
         ended = follow.wait_for_job(job.run, job_id, environ, notice=notice)
         if ended.meaning.wait_status:
             notice(f"job {job_id} for {count(job.gpus, 'GPU')} ended as {ended.word}; its output is in {job.run.logs}")
-    return [job for job in plan.jobs if not _timing(job)]
+    return [job for job in jobs if not _timing(job)]
 
 
 def _check_dependency(jobs: Sequence[PlannedJob], *, together: bool) -> None:
@@ -81,17 +83,17 @@ def _timing(job: PlannedJob) -> Event | None:
     return found if same else None
 
 
-def read_points(plan: Plan, *, warm_up: int) -> tuple[list[Point], list[str]]:
+def read_points(jobs: Sequence[PlannedJob], *, warm_up: int) -> tuple[list[Point], list[str]]:
     """Return the measured sizes, without the first `warm_up` steps of each job, and why the others are missing."""
     points, missing = [], []
-    for gpus, group in groupby(plan.jobs, key=lambda job: job.gpus):
-        jobs = list(group)
-        timings = [timing for job in jobs if (timing := _timing(job))]
+    for gpus, group in groupby(jobs, key=lambda job: job.gpus):
+        repeats = list(group)
+        timings = [timing for job in repeats if (timing := _timing(job))]
         measured = [timing for timing in timings if _blocks(timing, "times_s", warm_up)]
         if measured:
-            points.append(_build_point(gpus, jobs[0].spec.nodes, measured, warm_up))
+            points.append(_build_point(gpus, repeats[0].spec.nodes, measured, warm_up))
         else:
-            missing.append(_explain_missing(jobs[0], timings, warm_up))
+            missing.append(_explain_missing(repeats[0], timings, warm_up))
     return points, missing
 
 

@@ -24,7 +24,7 @@ from slurmddp.runs.ownership import hold_submission
 from slurmddp.runs.resume import find_state
 from slurmddp.runs.submissions import read_origin, submissions
 from slurmddp.script import snapshot
-from slurmddp.script.build import build_script, check_environment, check_program, check_variables
+from slurmddp.script.build import build_script, check_environment, check_variables
 from slurmddp.script.environment import Environment, pack_environment
 from slurmddp.script.snapshot import Code
 from slurmddp.slurm import client, queries, sbatch_command
@@ -82,10 +82,9 @@ def submit(
     The order matters: describe, check, act, report. Until the run's folder is made, nothing is written.
     """
     notice = _unfailing(notice)
-    _check_request(request, environ)
     handover = _describe(request, environ, notice)
     run, script = handover.run, handover.script
-    for check in _checks(request, run, change=change, force=force):
+    for check in _checks(request, run, environ, change=change, force=force):
         check()
     for program in request.programs:
         prepare(program)
@@ -121,11 +120,9 @@ def dry_run(
     """
     problems: list[SlurmddpError] = list(found)
     said: list[str] = []
-    with _noted(problems):
-        _check_request(request, environ)
     handover = _describe(request, environ, lambda _: None)
     run, text = handover.run, handover.script.text
-    for check in _checks(request, run, change=change, force=force):
+    for check in _checks(request, run, environ, change=change, force=force):
         with _noted(problems):
             check()
     with _noted(problems):
@@ -167,26 +164,26 @@ def _unfailing(notice: Notice) -> Notice:
     return write
 
 
-def _check_request(request: Request, environ: Mapping[str, str]) -> None:
-    """Refuse what is wrong by itself. Raises UsageError."""
+def _checks(
+    request: Request, run: RunDir, environ: Mapping[str, str], *, change: bool, force: bool
+) -> Iterator[Callable[[], object]]:
+    """Yield the checks of the request, the run, this machine and the cluster's limits; each raises what is wrong."""
     spec = request.resolved.spec
+    yield lambda: _check_launcher(spec)
+    yield lambda: check_variables(spec, environ)
+    yield lambda: check_kind(request, run)
+    if not change and not spec.reset:
+        yield lambda: check_same(run, request.resolved)
+    if not force:
+        yield lambda: check_environment(spec)
+        yield lambda: _check_limits(request)
+
+
+def _check_launcher(spec: JobSpec) -> None:
     if spec.launcher == "manual":
         raise UsageError(
             "--launcher manual is not for the queue; type `slurmddp render --launcher manual ...` and what it prints"
         )
-    check_variables(spec, environ)
-    for program in request.programs:
-        check_program(program)
-
-
-def _checks(request: Request, run: RunDir, *, change: bool, force: bool) -> Iterator[Callable[[], object]]:
-    """Yield the checks of the run, of this machine and of the cluster's limits; each raises what is wrong."""
-    yield lambda: check_kind(request, run)
-    if not change and not request.resolved.spec.reset:
-        yield lambda: check_same(run, request.resolved)
-    if not force:
-        yield lambda: check_environment(request.resolved.spec)
-        yield lambda: _check_limits(request)
 
 
 def _check_limits(request: Request) -> None:

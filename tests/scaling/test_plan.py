@@ -20,7 +20,7 @@ def planned(numbers, *, words=(), worker=None, cluster=None, scaling="weak", rep
 
 
 def shapes(found):
-    return [(job.gpus, job.spec.nodes, job.spec.gpus_per_node, job.spec.world_size) for job in found.jobs]
+    return [(job.gpus, job.spec.nodes, job.spec.gpus_per_node, job.spec.world_size) for job in found]
 
 
 def test_a_node_is_filled_before_the_next_is_taken():
@@ -30,7 +30,7 @@ def test_a_node_is_filled_before_the_next_is_taken():
 
 def test_ranks_without_gpus_fill_nodes_too():
     found = planned([1, 4, 8], ntasks_per_node=4)
-    assert [(job.spec.nodes, job.spec.ntasks_per_node, job.spec.gpus) for job in found.jobs] == [
+    assert [(job.spec.nodes, job.spec.ntasks_per_node, job.spec.gpus) for job in found] == [
         (1, 1, 0),
         (1, 4, 0),
         (2, 4, 0),
@@ -39,17 +39,17 @@ def test_ranks_without_gpus_fill_nodes_too():
 
 def test_each_size_and_repeat_is_a_run_of_its_own():
     found = planned([1, 2], repeats=2, gpus_per_node="2")
-    assert [job.run.path.name for job in found.jobs] == ["t-scale-1", "t-scale-1-r2", "t-scale-2", "t-scale-2-r2"]
+    assert [job.run.path.name for job in found] == ["t-scale-1", "t-scale-1-r2", "t-scale-2", "t-scale-2-r2"]
 
 
 def test_each_size_gets_its_share_of_a_nodes_cpus():
     found = planned([1, 8, 16], cluster=CLUSTER, gpus_per_node="8")
-    assert [job.spec.cpus_per_task for job in found.jobs] == [8, 8, 8]
+    assert [job.spec.cpus_per_task for job in found] == [8, 8, 8]
 
 
 def test_a_job_ends_after_a_hundred_steps_unless_others_are_given():
-    assert planned([1], gpus_per_node="1").jobs[0].spec.steps == 100
-    (job,) = planned([1], gpus_per_node="1", steps=30).jobs
+    assert planned([1], gpus_per_node="1")[0].spec.steps == 100
+    (job,) = planned([1], gpus_per_node="1", steps=30)
     assert "SLURMDDP_STEP_LIMIT=30" in job.spec.variables
 
 
@@ -57,7 +57,7 @@ def test_the_batch_of_a_rank_is_constant_or_divided():
     batches = {
         scaling: [
             job.spec.worker.batch_size
-            for job in planned([2, 4, 8], scaling=scaling, gpus_per_node="8", worker={"batch_size": 64}).jobs
+            for job in planned([2, 4, 8], scaling=scaling, gpus_per_node="8", worker={"batch_size": 64})
         ]
         for scaling in ("weak", "strong")
     }
@@ -65,9 +65,9 @@ def test_the_batch_of_a_rank_is_constant_or_divided():
 
 
 def test_a_job_can_wait_for_another():
-    (job,) = planned([1], gpus_per_node="1", dependency="afterok:3").jobs
+    (job,) = planned([1], gpus_per_node="1", dependency="afterok:3")
     assert job.after("17").spec.dependency == "afterok:3,afterany:17"
-    assert planned([1], gpus_per_node="1").jobs[0].after("17").spec.dependency == "afterany:17"
+    assert planned([1], gpus_per_node="1")[0].after("17").spec.dependency == "afterany:17"
 
 
 @pytest.mark.parametrize(
@@ -102,8 +102,8 @@ def test_a_program_that_cannot_be_measured_is_refused(tmp_path, monkeypatch):
         planned([1], words=("plain.py",), gpus_per_node="1")
     with pytest.raises(UsageError, match="does not use slurmddp"):
         planned([1], words=("./ours.py",), gpus_per_node="1", no_python=True)
-    assert planned([1], words=("ours.py",), gpus_per_node="1").jobs
-    assert planned([1], words=("-m", "pkg.train"), gpus_per_node="1").jobs
+    assert planned([1], words=("ours.py",), gpus_per_node="1")
+    assert planned([1], words=("-m", "pkg.train"), gpus_per_node="1")
 
 
 def test_sizes_are_unique_and_sorted():

@@ -47,23 +47,23 @@ def timing(world_size, times_s, waits_s=(), *, asked=40, job="7", samples=64):
 
 
 def test_the_warm_up_is_left_out_and_repeats_are_kept_apart(planned):
-    write_events(planned.jobs[0], timing(1, [9.0, 1.0, 2.0, 3.0], [9.0, 0.1, 0.5, 1.5]))
-    write_events(planned.jobs[1], timing(1, [9.0, 5.0, 5.0, 5.0], [9.0, 0.5, 0.5, 0.5]))
+    write_events(planned[0], timing(1, [9.0, 1.0, 2.0, 3.0], [9.0, 0.1, 0.5, 1.5]))
+    write_events(planned[1], timing(1, [9.0, 5.0, 5.0, 5.0], [9.0, 0.5, 0.5, 0.5]))
     (point,), lost = read_points(planned, warm_up=10)
     assert point.repeats_s == ((1.0, 2.0, 3.0), (5.0, 5.0, 5.0)) and point.time_s == 3.5
     assert (point.gpus, point.nodes, point.samples, point.steps) == (1, 1, 64, 640)
     assert point.communication == 0
-    assert lost == ["2 GPUs: run t-scale-2 has no measurement; its output is in " + str(planned.jobs[2].run.logs)]
+    assert lost == ["2 GPUs: run t-scale-2 has no measurement; its output is in " + str(planned[2].run.logs)]
 
 
 def test_the_wait_share_is_the_median_of_the_blocks_and_zero_for_one_rank(planned):
-    write_events(planned.jobs[2], timing(2, [9.0, 1.0, 2.0, 4.0], [9.0, 0.1, 0.5, 3.0]))
-    write_events(planned.jobs[0], timing(1, [9.0, 1.0, 2.0, 4.0], [9.0, 0.1, 0.5, 3.0]))
+    write_events(planned[2], timing(2, [9.0, 1.0, 2.0, 4.0], [9.0, 0.1, 0.5, 3.0]))
+    write_events(planned[0], timing(1, [9.0, 1.0, 2.0, 4.0], [9.0, 0.1, 0.5, 3.0]))
     assert [point.communication for point in read_points(planned, warm_up=10)[0]] == [0, 0.25]
 
 
 def test_a_block_that_begins_in_the_warm_up_is_left_out(planned):
-    write_events(planned.jobs[2], timing(2, [9.0, 9.0, 2.0, 3.0]))
+    write_events(planned[2], timing(2, [9.0, 9.0, 2.0, 3.0]))
     (point,), _ = read_points(planned, warm_up=11)
     assert point.repeats_s == ((2.0, 3.0),) and point.communication is None
 
@@ -74,33 +74,31 @@ def test_a_block_that_begins_in_the_warm_up_is_left_out(planned):
     ids=["other steps", "other ranks", "an older job"],
 )
 def test_a_measurement_with_other_settings_does_not_count(planned, record):
-    write_events(planned.jobs[0], record)
+    write_events(planned[0], record)
     assert read_points(planned, warm_up=0)[0] == []
 
 
 def test_a_training_that_is_too_short_is_reported(planned):
-    write_events(planned.jobs[0], timing(1, [1.0]))
+    write_events(planned[0], timing(1, [1.0]))
     found, lost = read_points(planned, warm_up=20)
     assert found == [] and "1 GPU: the training ended after 10 steps, of which 20 are warm-up" in lost[0]
 
 
 def test_a_program_without_run_steps_is_reported(planned):
-    write_events(planned.jobs[0], {**HEAD, "event": "end", "status": 0, "reason": "done"})
+    write_events(planned[0], {**HEAD, "event": "end", "status": 0, "reason": "done"})
     assert "succeeded without a measurement; only programs that iterate over" in read_points(planned, warm_up=0)[1][0]
 
 
 @pytest.mark.parametrize("times", [None, "x", [None, "inf"], [[1.0]]])
 def test_a_record_without_valid_times_is_no_measurement(planned, times):
-    write_events(planned.jobs[0], {**timing(1, []), "times_s": times})
+    write_events(planned[0], {**timing(1, []), "times_s": times})
     assert read_points(planned, warm_up=0)[0] == []
 
 
 def test_a_dependency_of_alternatives_is_refused_unless_together(planned):
-    jobs = [
-        replace(job, request=msgspec.structs.replace(job.request, resolved=alternative(job))) for job in planned.jobs
-    ]
+    jobs = [replace(job, request=msgspec.structs.replace(job.request, resolved=alternative(job))) for job in planned]
     with pytest.raises(UsageError, match=r"^--dependency 'after:1\?after:2': .* give --together"):
-        run_jobs(replace(planned, jobs=tuple(jobs)), together=False, environ={}, notice=print)
+        run_jobs(jobs, together=False, environ={}, notice=print)
 
 
 def alternative(job):
