@@ -232,31 +232,23 @@ def test_a_second_job_of_a_run_ends_at_once(bench, wait_for_job):
     assert list(first.run.path.glob(".owner*")) == []
 
 
-def preset_owner(bench: Bench, line: str) -> RunDir:
+def test_of_several_jobs_that_take_over_at_once_one_does(bench, wait_for_job, slurm):
+    cluster = re.search(r"ClusterName\s*=\s*(\S+)", slurm("scontrol", "show", "config"))[1]
     run = bench.run_dir()
     run.create()
-    run.owner.write_text(line)
-    return run
-
-
-def cluster_name(slurm) -> str:
-    return re.search(r"ClusterName\s*=\s*(\S+)", slurm("scontrol", "show", "config"))[1]
-
-
-def test_of_several_jobs_that_take_over_at_once_one_does(bench, wait_for_job, slurm):
-    preset_owner(bench, f"{cluster_name(slurm)} 4000000 0.0\n")
+    run.owner.write_text(f"{cluster} 4000000 0.0\n")
     script = bench.script(WAIT + 'echo "0 done" >$1/0.end')
     cases = [bench.sbatch(script) for _ in range(6)]
-    owner, jobs = cases[0].run.owner, ",".join(case.job_id for case in cases)
+    jobs = ",".join(case.job_id for case in cases)
 
     def queued() -> list[str]:
         return slurm("squeue", "-h", "-o", "%i %T %r", "-j", jobs).splitlines()
 
     until(lambda: len(queued()) == 1, otherwise=queued)
-    assert queued()[0].split()[:2] == [owner.read_text().split()[1], "RUNNING"]
+    assert queued()[0].split()[:2] == [run.owner.read_text().split()[1], "RUNNING"]
     cases[0].go()
     assert sorted(ended(case, wait_for_job) for case in cases) == ["0"] + ["78"] * 5
-    assert not owner.exists()
+    assert not run.owner.exists()
 
 
 @pytest.fixture

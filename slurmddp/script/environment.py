@@ -14,6 +14,7 @@ import tarfile
 import tempfile
 import zlib
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -161,11 +162,8 @@ def _add(tar: tarfile.TarFile, environment: Environment, place: str, path: Path)
     if member.issym():
         member.linkname = environment.link_target(path, place)
     member.mode |= stat.S_IRWXU if member.isdir() else stat.S_IRUSR | stat.S_IWUSR  # the copy can be removed
-    if member.isreg():
-        with path.open("rb") as content:
-            tar.addfile(member, content)
-    else:
-        tar.addfile(member)
+    with path.open("rb") if member.isreg() else nullcontext() as content:
+        tar.addfile(member, content)
 
 
 def _ask_python(spec: JobSpec) -> tuple[str, str]:

@@ -1,8 +1,7 @@
 """Chooses the run of a job that was given no name: that with the same program, else a new one. Writes nothing."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from itertools import count
 
 import msgspec
 
@@ -37,12 +36,10 @@ def choose_run(request: Request, environ: Mapping[str, str], notice: Notice, *, 
             check_program(program)
     others: dict[RunDir, str] = {}
     """Why they cannot take the job, as what the run is or has."""
-    for name in _names(spec.job_name):
-        run = RunDir.named(spec.runs_dir, name)
-        why = _why_not(run, request, environ)
-        if not why:
-            break
+    run = RunDir.named(spec.runs_dir, spec.job_name)
+    while why := _why_not(run, request, environ):
         others[run] = why
+        run = RunDir.named(spec.runs_dir, f"{spec.job_name[:58]}-{len(others) + 1}")
     if not others:
         return request
     newest = max(others, key=submitted_at)
@@ -63,11 +60,6 @@ def choose_run(request: Request, environ: Mapping[str, str], notice: Notice, *, 
     instead = f"; to continue {shown.path.name} from {state}: --name {shown.path.name} --continue" if state else ""
     notice(f"run {shown.path.name} {others[shown]}; {this} is run {run.path.name}{replaced}{instead}")
     return msgspec.structs.replace(request, resolved=request.resolved.replace(origin, job_name=run.path.name))
-
-
-def _names(name: str) -> Iterator[str]:
-    yield name
-    yield from (f"{name[:58]}-{number}" for number in count(2))
 
 
 def _why_not(run: RunDir, request: Request, environ: Mapping[str, str]) -> str:

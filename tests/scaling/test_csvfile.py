@@ -30,11 +30,6 @@ def test_what_is_written_is_read_back(scaling, samples):
         assert (after.point.nodes, after.point.communication) == (before.point.nodes, before.point.communication)
 
 
-def test_weak_times_alone_give_no_gpu_hours():
-    points, _ = csvfile.parse_csv("gpus,seconds\n1,1\n2,1.1\n", "t.csv", "weak")
-    assert [one.gpu_hours for one in compare_sizes(points, "weak")] == [None, None]
-
-
 @pytest.mark.parametrize(
     ("text", "scaling", "said"),
     [
@@ -45,11 +40,7 @@ def test_weak_times_alone_give_no_gpu_hours():
         ("gpus,seconds\n1,2\n0,2\n", None, "line 3, column gpus: '0' is not a whole number, 1 or more"),
         ("gpus,seconds\n1.5,2\n", None, "line 2, column gpus: '1.5' is not"),
         (f"gpus,seconds\n{'9' * 400},2\n", None, "column gpus: .* is not a whole number"),
-        (
-            "gpus,seconds\n1000000000000000000000000,2\n",
-            None,
-            "column gpus: .* is not a whole number, 1 or more, 999999",
-        ),
+        ("gpus,seconds\n1000000,2\n", None, "column gpus: .* is not a whole number, 1 or more, 999999"),
         ("gpus,seconds\n1,1e-300\n", None, "column seconds: '1e-300' is not a number above 0"),
         ("gpus,seconds,communication\n1,1,55\n", None, "column communication: '55' is not a share, 0 to 1"),
         ("gpus,seconds,nodes\n2,1,8\n", None, "line 2: 8 nodes are more than 2 GPUs"),

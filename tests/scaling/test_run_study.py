@@ -96,11 +96,9 @@ def test_a_record_without_valid_times_is_no_measurement(planned, times):
 
 
 def test_a_dependency_of_alternatives_is_refused_unless_together(planned):
-    jobs = [replace(job, request=msgspec.structs.replace(job.request, resolved=alternative(job))) for job in planned]
+    jobs = []
+    for job in planned:
+        resolved = job.request.resolved.replace("--dependency", dependency="after:1?after:2")
+        jobs.append(replace(job, request=msgspec.structs.replace(job.request, resolved=resolved)))
     with pytest.raises(UsageError, match=r"^--dependency 'after:1\?after:2': .* give --together"):
         run_jobs(jobs, together=False, environ={}, notice=print)
-
-
-def alternative(job):
-    resolved = job.request.resolved
-    return resolved.replace("--dependency", dependency="after:1?after:2")

@@ -124,17 +124,13 @@ def test_a_real_environment_runs_from_its_copy(tmp_path, monkeypatch):
     assert str(tmp_path / "venv") not in said
 
 
-def test_a_python_that_cannot_be_staged_is_refused(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match="does not start here"):
-        read_environment(JobSpec(job_name="x", python="/no/python", stage_env="/local"))
-    (tmp_path / "python").write_text('#!/bin/sh\necho \'["/usr", "/usr"]\'\n')
-    (tmp_path / "python").chmod(0o700)
-    with pytest.raises(UsageError, match="no environment of its own"):
-        build_script(JobSpec(job_name="x", python="./python", stage_env="/local"))
-
-
-def test_an_archive_that_cannot_be_written_is_refused(venv, tmp_path):
+def test_a_python_that_cannot_be_staged_and_an_archive_that_cannot_be_written_are_refused(venv, tmp_path):
     (tmp_path / "jobs").write_text("a file")
     with pytest.raises(UsageError, match="--stage-env: .*jobs"):
         pack_environment(venv, "jobs")
+    with pytest.raises(UsageError, match="does not start here"):
+        read_environment(JobSpec(job_name="x", python="/no/python", stage_env="/local"))
+    (tmp_path / "usr").write_text('#!/bin/sh\necho \'["/usr", "/usr"]\'\n')
+    (tmp_path / "usr").chmod(0o700)
+    with pytest.raises(UsageError, match="no environment of its own"):
+        build_script(JobSpec(job_name="x", python="./usr", stage_env="/local"))

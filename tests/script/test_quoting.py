@@ -10,26 +10,9 @@ from slurmddp.errors import UsageError
 from slurmddp.script.quoting import header, lines, shell
 
 HOSTILE = [
-    "two words",
-    "$(touch injected)",
-    "`touch injected`",
-    "a'b\"c",
-    "back\\slash\\",
-    "*",
-    "~",
-    "line\nbreak",
-    "carriage\r\nreturn",
-    "",
-    "-n",
-    "$HOME",
-    "!!",
-    "é ü 漢",
-    "\udcff\udc80",
-    "\x01\x7f",
-    "\u202e",
-    "#x",
-    ";&|<>(){}[]",
-]
+    "two words", "$(touch injected)", "`touch injected`", "a'b\"c", "back\\slash\\", "*", "~", "line\nbreak",
+    "carriage\r\nreturn", "", "-n", "$HOME", "!!", "é ü 漢", "\udcff\udc80", "\x01\x7f", "\u202e", "#x", ";&|<>(){}[]",
+]  # fmt: skip
 words = st.lists(
     st.binary(max_size=20).map(lambda raw: raw.replace(b"\0", b"").decode("utf-8", "surrogateescape"))
     | st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20),

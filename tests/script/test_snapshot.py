@@ -229,7 +229,9 @@ def test_a_file_that_changes_while_it_is_copied_leaves_nothing(project, run):
     assert not run.codes.exists()
 
 
-def test_a_script_that_git_ignores_is_refused(repository):
+def test_a_script_that_is_missing_or_that_git_ignores_is_refused(repository):
+    with pytest.raises(UsageError, match="COMMAND: there is no file 'gone.py' in "):
+        build_script(JobSpec(job_name="x", snapshot=True, command=("gone.py",)))
     write(repository, {"scratch.log": ""})
     with pytest.raises(UsageError, match=r"'scratch.log' is not part of the code in .*add it to git"):
         code("scratch.log")

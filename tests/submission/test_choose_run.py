@@ -143,12 +143,8 @@ def test_a_finished_program_without_a_checkpoint_runs_again_from_its_beginning(s
     gone(slurm, wait_for_job, pretend("train", status=0))
     said = submit("--lr", "0.1").err
     assert "run train is finished and has no checkpoint: COMMAND runs again from its beginning\n" in said
-
-
-def test_a_finished_run_is_no_question(submit, slurm, wait_for_job):
-    submit("--lr", "0.1")
     gone(slurm, wait_for_job, pretend("train", step=1200, status=0))
-    assert "this is run train-2" in submit("--lr", "0.2").err
+    assert "this is run train-2" in submit("--lr", "0.2").err, "a finished run is no question"
 
 
 def test_a_run_that_never_started_is_replaced(submit, slurm, wait_for_job):

@@ -97,8 +97,8 @@ def test_the_cause_is_the_oldest_record_of_a_failure_that_is_no_lost_peer(tmp_pa
 def test_a_run_has_one_owner(tmp_path):
     run = RunDir(tmp_path / "run")
     run.create()
-    here = str(run_local.LocalRun(run, f"local-x-{os.getpid()}", [], {}).claim)
     mine = run_local.LocalRun(run, f"local-x-{os.getpid()}", [], {})
+    here = str(mine.claim)
     with (
         run_local._hold_ownership(mine),
         pytest.raises(UsageError, match="belongs to 'local:"),

@@ -479,10 +479,3 @@ def test_a_refused_look_leaves_no_folder(shim):
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (3, ""), done.stderr
     assert sorted(Path().iterdir()) == before
-
-
-def test_a_copy_of_a_missing_script_is_a_missing_script(shim, name):
-    environ = shim("srun", "exit 1")
-    status, out, err = submitted(name, environ, "--snapshot", "gone.py")
-    assert (status, out) == (2, "")
-    assert err.startswith("Error: COMMAND: there is no file 'gone.py' in ")
