@@ -1,61 +1,38 @@
 """Submits a job: checks it, hands its script to sbatch, records it in the run's folder. A refusal leaves no files."""
 
-import re
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 import tomli_w
 
-from slurmddp.cluster.limits import find_problems, names_no_partition, waits_for_nodes
+from slurmddp.cluster.limits import find_problems, names_no_partition
 from slurmddp.cluster.request import Request
 from slurmddp.config import resolve
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
-from slurmddp.runs.facts import is_finished
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import hold_submission
-from slurmddp.runs.resume import find_state
 from slurmddp.runs.submissions import read_origin, submissions
 from slurmddp.script import snapshot
 from slurmddp.script.build import build_script, check_environment, check_variables
 from slurmddp.script.environment import Environment, pack_environment
-from slurmddp.script.snapshot import Code
-from slurmddp.slurm import client, queries, sbatch_command
-from slurmddp.slurm.client import LostAnswerError, RefusedError
-from slurmddp.slurm.job_info import JobId, JobInfo
-from slurmddp.slurm.pending_reasons import explain, warning
-from slurmddp.slurm.values import LATEST_START, slurm_time
+from slurmddp.slurm import client
+from slurmddp.slurm.client import LostAnswerError
+from slurmddp.slurm.job_info import JobInfo
+from slurmddp.slurm.pending_reasons import explain
 from slurmddp.submission.compatibility import check_idle, check_kind, check_same
+from slurmddp.submission.notices import report_changes, report_run_state, report_start
 from slurmddp.submission.prepare_data import prepare
 from slurmddp.submission.submit_once import Handover, Notice, Submitted, remove_leftovers
+from slurmddp.submission.trial import FORCE_HINT, ask_start, explain_answer
 from slurmddp.version import __version__
 
-_FORCE_HINT: Final = "--force submits it all the same"
-_AT_ONCE: Final = timedelta(minutes=2)
-_REFUSED: Final = {
-    "node name": ("nodelist", "exclude"),
-    "number of nodes": ("nodes", "nodelist"),
-    "node configuration": ("constraint", "nodelist", "exclude"),
-    "dependency": ("dependency",),
-    "feature": ("constraint",),
-    "reservation": ("reservation",),
-    "account": ("account", "partition", "qos"),
-    "qos": ("qos", "partition"),
-}
-"""The options that a refusal by sbatch is about, by words of its message."""
-_BY_CONTROLLER: Final = "allocation failure"
-"""In each refusal by the controller; others are by sbatch itself, which no --force changes."""
-_TOO_LONG: Final = "parameter too long"
-_LARGE_SCRIPT_B: Final = 10**6
-"""Other values that Slurm finds too long are shorter, and so is its limit for a script, max_script_size."""
-_NO_NODE: Final = "Invalid node name"
 _ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -75,7 +52,7 @@ def submit(
     `chain` more jobs of the same script follow; each starts when the one before it has ended, whatever its end.
     `force` submits a job that seems never to start. `notice` gets what sbatch says beside the id, the expected start,
     and what the site has changed. `accepted` gets the jobs as soon as they are queued; a signal that would end this
-    process is held back until then, so that no job is lost. A caller that holds the run by `RunDir.claimed` itself
+    process is held back until then, so that no job is lost. A caller that holds the run by `hold_submission` itself
     sets `is_claimed`. Raises UsageError when the request is wrong by itself or the run is another's, ClusterError
     when the cluster rules it out or Slurm refuses.
 
@@ -88,13 +65,13 @@ def submit(
         check()
     for program in request.programs:
         prepare(program)
-    start = None if force else _ask_slurm(request, script.text, environ, notice)
+    start = None if force else ask_start(request, script.text, environ, notice)
 
     with made_folder(run) as folder, nullcontext() if is_claimed else hold_submission(run):
         remove_leftovers(run)
         replaced = check_idle(request, run, environ)
         _remove_copied_owner(run)
-        _report_run_state(request, run, script.code, notice)
+        report_run_state(request, run, script.code, notice)
         if script.code:
             folder.code_copy = snapshot.copy_code(script.code, run)
         if script.environment:
@@ -106,8 +83,8 @@ def submit(
             accepted(done)
         _cancel_replaced(replaced, environ, notice)
 
-    _report_start(request.resolved.spec, start, notice)
-    _report_changes(request.resolved.spec, first.job_id, environ, notice)
+    report_start(request.resolved.spec, start, notice)
+    report_changes(request.resolved.spec, first.job_id, environ, notice)
     return done
 
 
@@ -128,22 +105,11 @@ def dry_run(
     with _noted(problems):
         check_idle(request, run, environ)
     with _noted(problems):
-        said.extend(_explain_answer(request, text, environ))
+        said.extend(explain_answer(request, text, environ))
     if problems:
         kind = next((UsageError for error in problems if isinstance(error, UsageError)), ClusterError)
         raise kind("\n".join(map(str, problems)))
     return text, "\n".join(said)
-
-
-def _explain_answer(request: Request, script: bytes, environ: Mapping[str, str]) -> Iterator[str]:
-    """Yield what sbatch says to the script, and the jobs that it depends on and that Slurm does not know."""
-    said = _test(request, script, environ)
-    start = sbatch_command.expected_start(said)
-    far = start is not None and start - datetime.now(UTC) >= LATEST_START
-    yield "it starts when the jobs before it end, which have no time limit" if far else said
-    for job in re.findall(r"(?<![+\w])\d+", request.resolved.spec.dependency or ""):
-        if not queries.show(job, environ):
-            yield f"Slurm does not know job {job}: this job would not wait for it"
 
 
 @contextmanager
@@ -189,7 +155,7 @@ def _check_launcher(spec: JobSpec) -> None:
 def _check_limits(request: Request) -> None:
     """Refuse what no part of the cluster can ever give. Raises ClusterError."""
     if request.cluster and (found := find_problems(request.resolved.spec, request.cluster)):
-        hint = () if names_no_partition(request.resolved.spec, request.cluster) else (_FORCE_HINT,)
+        hint = () if names_no_partition(request.resolved.spec, request.cluster) else (FORCE_HINT,)
         raise ClusterError("; ".join((*found, *hint)))
 
 
@@ -222,47 +188,6 @@ def _spec_toml(resolved: Resolved) -> bytes:
     except UnicodeEncodeError as error:
         given = ascii(error.object[error.start : error.end])
         raise UsageError(f"a value holds bytes that are no UTF-8 text ({given}); only COMMAND may") from error
-
-
-def _ask_slurm(request: Request, text: bytes, environ: Mapping[str, str], notice: Notice) -> datetime | None:
-    """Return when Slurm expects the job to start; None when it does not say.
-
-    Raises ClusterError when it refuses, and for ranks and GPUs that depend on a cluster that did not answer.
-    """
-    spec = request.resolved.spec
-    try:
-        start = sbatch_command.expected_start(_test(request, text, environ))
-    except LostAnswerError:
-        start = None
-    except RefusedError as error:
-        if not (request.cluster and waits_for_nodes(spec, request.cluster)):
-            hint = "" if _NO_NODE in str(error) else f"; {_FORCE_HINT}"
-            raise ClusterError(f"{error}{hint}") from error
-        notice(f"the job waits for nodes that are down or drained now ({error})")
-        return None
-    if request.silence and not (spec.gpus_per_node or spec.ntasks_per_node):
-        raise ClusterError(
-            f"what a node has is not known ({request.silence}); give --gpus-per-node or --ntasks-per-node"
-        )
-    return start
-
-
-def _test(request: Request, text: bytes, environ: Mapping[str, str]) -> str:
-    """Return what sbatch says to the script. Raises RefusedError or UsageError with the options that it is about."""
-    try:
-        return sbatch_command.test_only(text, environ)
-    except RefusedError as error:
-        names = next((names for words, names in _REFUSED.items() if words in str(error).lower()), ())
-        shapes = [nodes.names for one in (request.cluster.partitions if request.cluster else ()) for nodes in one.nodes]
-        there = f"; the nodes are {','.join(dict.fromkeys(shapes))}" if shapes and _NO_NODE in str(error) else ""
-        if _TOO_LONG in str(error) and len(text) > _LARGE_SCRIPT_B:
-            raise UsageError(
-                f"the script has {len(text) / 10**6:.1f} MB, more than Slurm takes; put the lines into a file that "
-                "--setup sources"
-            ) from error
-        given = [f"--{name} {value}" for name in names if (value := getattr(request.resolved.spec, name))]
-        kind = RefusedError if _BY_CONTROLLER in str(error) else UsageError
-        raise kind((f"{error} ({', '.join(given)})" if given else str(error)) + there) from error
 
 
 @dataclass
@@ -337,56 +262,3 @@ def _cancel_replaced(jobs: Sequence[JobInfo], environ: Mapping[str, str], notice
             notice(f"job {job.job_id} can never start ({why}), and was not cancelled: {error}")
         else:
             notice(f"job {job.job_id}, which could never start ({why}), is cancelled")
-
-
-def _report_run_state(request: Request, run: RunDir, code: Code | None, notice: Notice) -> None:
-    """Say where the run goes on, and when it does so with other code than its last job."""
-    for last in submissions(run)[-1:]:
-        if code and last.get("code") not in (None, code.digest):
-            said = f"run {run.path.name} continues with the code as it is now, {code.digest}"
-            notice(f"{said}; job {last['job']} has {last['code']}")
-    if request.resolved.spec.reset or request.array:
-        return
-    if state := find_state(run):
-        finished = "had finished; it " if is_finished(run) else ""
-        notice(f"run {run.path.name} {finished}continues from {state}; --reset starts it over")
-    elif is_finished(run):
-        notice(f"run {run.path.name} is finished and has no checkpoint: COMMAND runs again from its beginning")
-
-
-def _report_start(spec: JobSpec, start: datetime | None, notice: Notice) -> None:
-    """Say when Slurm expects the job to start."""
-    now = datetime.now(UTC)
-    if start and start - now < LATEST_START and not spec.hold and not spec.dependency:
-        notice(f"Slurm expects it to start {'at once' if start - now < _AT_ONCE else f'at {start:%Y-%m-%d %H:%M}'}")
-
-
-def _report_changes(spec: JobSpec, job_id: JobId, environ: Mapping[str, str], notice: Notice) -> None:
-    """Say what the site has changed, and why the job may wait for ever. The job is queued: no error is raised."""
-    with suppress(ClusterError):
-        for job in queries.show(job_id.number, environ)[:1]:
-            for line in site_changes(spec, job):
-                notice(line)
-            if job.state == "PENDING" and not spec.hold and (why := warning(job.reason, job.job_id)):
-                notice(f"job {job.job_id} waits ({job.reason}): {why}")
-
-
-def site_changes(spec: JobSpec, job: JobInfo) -> Iterator[str]:
-    """Yield a line for each important value that Slurm has accepted otherwise than it was asked for."""
-    accepted = f"job {job.job_id} was accepted with"
-    if spec.requeue and not job.requeue:
-        yield (
-            f"{accepted} Requeue=0: after a preemption or the time limit it does not start again; `--chain N` queues N "
-            "jobs that continue in its place"
-        )
-    if spec.dependency and not job.dependency:
-        known = f"Slurm does not know those of {spec.dependency}, or they have ended"
-        yield f"job {job.job_id} waits for no other job: {known}"
-    # before the job starts, Slurm shows all the partitions that were asked for
-    if spec.partition and job.partition and job.partition not in (spec.partition, *spec.partition.split(",")):
-        yield f"{accepted} the partition {job.partition} where {spec.partition} was asked for"
-    if spec.time and job.limit_s not in (spec.time_s, -(-(spec.time_s or 0) // 60) * 60):
-        limit = "UNLIMITED" if job.limit_s is None else slurm_time(job.limit_s)
-        yield f"{accepted} the time limit {limit} where {spec.time} was asked for"
-    if job.node_count and spec.nodes != job.node_count:
-        yield f"{accepted} the number of nodes {job.node_count} where {spec.nodes} was asked for"

@@ -23,7 +23,7 @@ from slurmddp.script.build import Script
 from slurmddp.slurm import queries
 from slurmddp.slurm.client import LostAnswerError
 from slurmddp.slurm.job_info import JobId, JobInfo
-from slurmddp.submission import submit, submit_once
+from slurmddp.submission import notices, submit, submit_once
 
 REAL = 'PATH="${PATH#*:}" '
 TIMED_OUT = "echo 'sbatch: error: Socket timed out on send/recv operation' >&2; exit 1\n"
@@ -250,7 +250,7 @@ def test_what_a_site_has_changed_is_told(asked, change, told):
     """Slurm rounds 50 s up to a minute; that is no change. It accepts the number of a job that never was (22.05)."""
     shown = {"requeue": True, "partition": "gpu", "limit_s": 60, "node_count": 2} | change
     job = JobInfo(job_id="17", name="x", state="PENDING", source="scontrol", restarts=0, **shown)
-    lines = list(submit.site_changes(JobSpec(**asked), job))
+    lines = list(notices.site_changes(JobSpec(**asked), job))
     assert len(lines) == len(told)
     assert all(re.search(words, line) for words, line in zip(told, lines, strict=True))
 
@@ -320,7 +320,7 @@ def test_a_job_that_may_wait_for_ever_is_told_of_at_once(name, slurm_env, tmp_pa
     job_id, told = done.stdout.strip(), []
     assert done.returncode == 0, done.stderr
     until(lambda: queries.show(job_id, slurm_env)[0].reason == "PartitionTimeLimit", pause_s=ASK_SLURM_S)
-    submit._report_changes(JobSpec(job_name=name, partition="short"), JobId(job_id), slurm_env, told.append)
+    notices.report_changes(JobSpec(job_name=name, partition="short"), JobId(job_id), slurm_env, told.append)
     assert f"`slurmddp cancel {job_id}` and submit again" in told[-1]
     assert told[-1].startswith(f"job {job_id} waits (PartitionTimeLimit)")
 
