@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -48,11 +49,16 @@ def set_aside(log: Path, before: float) -> None:
 
 
 def remove_leftovers(run: RunDir) -> None:
-    """Remove the temporary files of submissions that were killed while they wrote; call it with the run claimed."""
+    """Remove what submissions left that were killed while they wrote; call it with the run claimed.
+
+    That is a temporary file of the run, or a copy of the code that is not complete.
+    """
     with suppress(OSError):
         for path in run.path.iterdir():
             if _TEMPORARY.fullmatch(path.name):
                 path.unlink()
+    for path in run.codes.glob(".*"):
+        shutil.rmtree(path, ignore_errors=True)
 
 
 @dataclass(frozen=True)

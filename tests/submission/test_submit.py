@@ -357,15 +357,18 @@ main()
 """`slurmddp`, killed while it writes the script of an accepted job."""
 
 
-def test_a_temporary_file_of_a_submission_that_was_killed_is_removed_by_the_next(name, slurm, slurm_env, tmp_path):
+def test_what_a_submission_left_that_was_killed_is_removed_by_the_next(name, slurm, slurm_env, tmp_path):
     command = [sys.executable, "-c", KILLED, "submit", "--hold", "--name", name]
     assert subprocess.run(command, env=slurm_env, cwd=tmp_path, check=False).returncode == -signal.SIGKILL
     run = RunDir(tmp_path / "jobs" / name)
     assert len(list(run.path.glob(".job.sbatch.*"))) == 1
+    (run.codes / ".0123.part" / "pkg").mkdir(parents=True)
+    (run.codes / "4567").mkdir()
     slurm("scancel", queued(slurm, name)[0])
     command = [sys.executable, "-m", "slurmddp", "submit", "--hold", "--name", name]
     subprocess.run(command, env=slurm_env, cwd=tmp_path, check=True)
     assert list(run.path.glob(".*")) == [run.path / ".gitignore"] and run.job_script.is_file()
+    assert list(run.codes.iterdir()) == [run.codes / "4567"]
 
 
 def test_a_controller_that_does_not_show_the_job_fails_nothing(shim, name):
