@@ -146,24 +146,19 @@ def _check_alone(gpus: str | None, job_file: Path | None, words: tuple[str, ...]
 
 
 def _print_study(study: Study, csv_file: str | None, picture_file: str | None, *, as_json: bool) -> None:
-    from slurmddp.scaling import csvfile
+    from slurmddp.scaling import csvfile, plot
 
     if csv_file:
         write_whole(Path(csv_file).absolute(), csvfile.format_csv(study.results, study.scaling).encode())
         print_message(f"table: {csv_file}")
     if picture_file:
-        _write_plots(study, picture_file)
+        suffix = Path(picture_file).suffix
+        stem = picture_file.removesuffix(suffix) if suffix[1:] in plot.FORMATS else picture_file
+        for kind, content in plot.draw_files(study).items():
+            write_whole(Path(f"{stem}.{kind}").absolute(), content)
+            print_message(f"picture: {stem}.{kind}")
     if as_json:
         click.echo(json.dumps(formatting.as_json(study)))
         return
     for line in formatting.format_study(study):
         click.echo(line)
-
-
-def _write_plots(study: Study, path: str) -> None:
-    from slurmddp.scaling.plot import FORMATS, draw_files
-
-    stem = path.removesuffix(Path(path).suffix) if Path(path).suffix[1:] in FORMATS else path
-    for kind, content in draw_files(study).items():
-        write_whole(Path(f"{stem}.{kind}").absolute(), content)
-        print_message(f"picture: {stem}.{kind}")

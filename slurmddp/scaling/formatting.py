@@ -10,6 +10,17 @@ if TYPE_CHECKING:
 
 _SUPERLINEAR: Final = 1.02
 """An efficiency above this is no measurement error."""
+_COLUMNS: Final = (
+    ("GPUs", "gpus", "d"),
+    ("nodes", "nodes", "d"),
+    ("seconds", "seconds", ".4g"),
+    ("samples/s", "samples_per_s", ".0f"),
+    ("speed-up", "speed_up", ".2f"),
+    ("efficiency", "efficiency", ".0%"),
+    ("waiting", "communication", ".0%"),
+    ("GPU-hours", "gpu_hours", ".3g"),
+)
+"""The head of a column, the number in it by its name in JSON, and its form."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,27 +40,13 @@ class Study:
 
 
 def format_study(study: Study) -> list[str]:
-    """Return the table and its explanations as lines."""
-    head = ("GPUs", "nodes", "seconds", "samples/s", "speed-up", "efficiency", "waiting", "GPU-hours")
-    return [*format_table([head, *map(_cells, study.results)], right=range(len(head))), *_explanations(study)]
+    """Return the table and its explanations as lines; `-` stands for an unknown number."""
+    rows = [tuple(head for head, _, _ in _COLUMNS), *(_cells(one.record) for one in study.results)]
+    return [*format_table(rows, right=range(len(_COLUMNS))), *_explanations(study)]
 
 
-def _cells(one: "SizeResult") -> tuple[str, ...]:
-    point = one.point
-    return (
-        str(point.gpus),
-        _or_dash(point.nodes, "d"),
-        f"{point.time_s:.4g}",
-        _or_dash(one.samples_per_s, ".0f"),
-        f"{one.speed_up:.2f}",
-        f"{one.efficiency:.0%}",
-        _or_dash(point.communication, ".0%"),
-        _or_dash(one.gpu_hours, ".3g"),
-    )
-
-
-def _or_dash(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)
+def _cells(record: dict[str, Any]) -> tuple[str, ...]:
+    return tuple("-" if record[name] is None else format(record[name], form) for _, name, form in _COLUMNS)
 
 
 def _explanations(study: Study) -> list[str]:
