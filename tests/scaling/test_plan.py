@@ -29,12 +29,8 @@ def test_a_node_is_filled_before_the_next_is_taken():
 
 
 def test_ranks_without_gpus_fill_nodes_too():
-    found = planned([1, 4, 8], ntasks_per_node=4)
-    assert [(job.spec.nodes, job.spec.ntasks_per_node, job.spec.gpus) for job in found] == [
-        (1, 1, 0),
-        (1, 4, 0),
-        (2, 4, 0),
-    ]
+    found = [(job.spec.nodes, job.spec.ntasks_per_node, job.spec.gpus) for job in planned([1, 4, 8], ntasks_per_node=4)]
+    assert found == [(1, 1, 0), (1, 4, 0), (2, 4, 0)]
 
 
 def test_each_size_and_repeat_is_a_run_of_its_own():

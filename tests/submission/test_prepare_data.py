@@ -59,11 +59,7 @@ def test_an_own_tasks_prepare_is_called_once_here(hills, capfd):
     [
         (own("none"), "^there are no hills$", ""),
         (own("bug"), "--task hills:Mine: looking for it and its data failed; see above", "ValueError: mine"),
-        (
-            job(worker=WorkerOptions(task="valleys:Mine")),
-            "there is no module valleys in .* nor among those installed",
-            "",
-        ),
+        (job(worker=WorkerOptions(task="valleys:Mine")), "there is no module valleys in .* nor among those", ""),
         (own("rolling", python="/nowhere/python"), "--python /nowhere/python cannot be started: No such file", ""),
     ],
     ids=["data", "bug", "module", "python"],
