@@ -15,6 +15,7 @@ from polling import until
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.monitoring import follow
 from slurmddp.monitoring.status import query_jobs
+from slurmddp.outcome import Kind
 from slurmddp.runs.files import read_records
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target
@@ -142,7 +143,7 @@ def test_a_training_that_is_done_within_the_grace_time_has_succeeded(bench, sand
     case.go()
     ended = follow.wait_for_job(case.run, case.job_id, bench.environ, notice=lambda _: None)
     (status,) = query_jobs([Target(case.run, (case.job_id,))], bench.environ)
-    assert (ended.phase, status.state) == ("done", "COMPLETED"), case.log()
+    assert (ended.kind, status.state) == (Kind.DONE, "COMPLETED"), case.log()
     assert case.attempts() == ["0.0"]
     assert wait_for_job(dependent)["JobState"] == "COMPLETED", case.log()
 
