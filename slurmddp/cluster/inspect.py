@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from slurmddp.cluster import preemption
 from slurmddp.cluster.partitions import Cluster, Nodes, Partition, Qos
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.slurm import client, environment
+from slurmddp.slurm import client, commands
 from slurmddp.slurm.hostlist import expand
 from slurmddp.slurm.values import Record, parse_duration, parse_names, parse_number, parse_record, parse_word
 
@@ -25,15 +25,11 @@ _COLUMNS: Final = _SEPARATOR.join(("%R", "%D", "%T", "%c", "%m", "%G", "%f", "%N
 _SETTING: Final = r"(?m)^(\w+) *= ?(.*)$"
 _GRES: Final = r"(?:[^,(]|\([^)]*\))+"
 
-_LIST_NODES: Final = ("sinfo", "--all", "--exact", "--noheader", f"--format={_COLUMNS}")
-"""Lists each partition's nodes, in groups of equal nodes with one state."""
-_SHOW: Final = ("scontrol", "--all", "--oneliner")
-"""Answers the questions of its standard input: one process instead of three."""
 _QUESTIONS: Final = b"show config\nshow partition\nshow nodes\n"
 """The controller's configuration; all partitions, also hidden ones; each node with its reserved CPUs, which sinfo does
-not show."""
-LIST_QOS: Final = ("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=Name,Preempt,PreemptMode,GraceTime")
-"""Lists each QOS with the QOS that it preempts, and its own preemption."""
+not show. scontrol answers them in one process."""
+QOS_COLUMNS: Final = "Name,Preempt,PreemptMode,GraceTime"
+"""Each QOS with the QOS that it preempts, and its own preemption."""
 
 
 class Membership(NamedTuple):
@@ -47,11 +43,12 @@ class Membership(NamedTuple):
 def query_cluster(environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, accounts: bool = False) -> Cluster:
     """Return the cluster; with `accounts` also the accounts and QOS of this user.
 
-    Raises ClusterError when Slurm is missing or does not answer within `timeout_s` seconds. When the accounting does
-    not answer, `unlearned` says so.
+    Raises ClusterError when Slurm is missing or one of its programs does not answer within `timeout_s` seconds. When
+    the accounting does not answer, `unlearned` says so.
     """
-    questions = ((_LIST_NODES, b""), (_SHOW, _QUESTIONS))
-    nodes, shown = client.query_all(questions, environ, timeout_s=timeout_s)
+    groups = commands.list_nodes("--all", "--exact", columns=_COLUMNS)
+    nodes = client.query(groups, environ, timeout_s=timeout_s)
+    shown = client.query(commands.show_by_input(), environ, stdin=_QUESTIONS, timeout_s=timeout_s)
     settings = parse_config(shown)
     cluster = describe(parse_nodes(nodes, parse_cpus(shown)), parse_partitions(shown), settings)
     return _with_accounts(cluster, settings, environ, timeout_s) if accounts else cluster
@@ -61,8 +58,12 @@ def _with_accounts(cluster: Cluster, config: Record, environ: Mapping[str, str],
     if parse_word(config.get("AccountingStorageType", "")).rpartition("/")[2] in ("", "none"):
         return _without(cluster, "this cluster has no accounting")
     try:
-        user = client.query(membership_command(environment.user(), cluster.name), environ, timeout_s=timeout_s)
-        qos = client.query(LIST_QOS, environ, timeout_s=timeout_s) if cluster.preempts_by_qos else ""
+        user = client.query(commands.list_membership(cluster.name), environ, timeout_s=timeout_s)
+        qos = (
+            client.query(commands.list_qos(QOS_COLUMNS), environ, timeout_s=timeout_s)
+            if cluster.preempts_by_qos
+            else ""
+        )
     except ClusterError as error:
         return _without(cluster, str(error))
     return replace(
@@ -218,12 +219,6 @@ def _default_memory(record: Record) -> str:
     known = {**record, **dict(item.partition("=")[::2] for item in record.get("JobDefaults", "").split(","))}
     keys = ("DefMemPerGPU", "DefMemPerCPU", "DefMemPerNode")
     return next((f"{key}={known[key]}" for key in keys if parse_number(known.get(key, ""))), "")
-
-
-def membership_command(user: str, cluster: str) -> list[str]:
-    """Return the command that lists the accounts and QOS of a user."""
-    where = ["show", "user", f"name={user}", f"cluster={cluster}", "withassoc"]
-    return ["sacctmgr", "--noheader", "--parsable2", *where, "format=DefaultAccount,Account,QOS"]
 
 
 def parse_membership(stdout: str) -> Membership:

@@ -27,7 +27,7 @@ from slurmddp.script import snapshot
 from slurmddp.script.build import build_script, check_environment, check_program, check_variables
 from slurmddp.script.environment import Environment, pack_environment, read_environment
 from slurmddp.script.snapshot import Code, read_code
-from slurmddp.slurm import client, queries, sbatch_command
+from slurmddp.slurm import client, commands, queries, sbatch_command
 from slurmddp.slurm.client import LostAnswerError, RefusedError
 from slurmddp.slurm.job_info import JobId, JobInfo
 from slurmddp.slurm.pending_reasons import explain, warning
@@ -341,7 +341,7 @@ def _cancel_replaced(jobs: Sequence[JobInfo], environ: Mapping[str, str], notice
     for job in jobs:
         why = explain(job.reason).meaning
         try:
-            client.order(["scancel", job.job_id], environ)
+            client.order(commands.cancel(job.job_id), environ)
         except ClusterError as error:
             notice(f"job {job.job_id} can never start ({why}), and was not cancelled: {error}")
         else:

@@ -93,7 +93,7 @@ RECORDED = (
     "JobId=2804394 JobName=two Requeue=7 UserId=root(0) GroupId=root(0) JobState=PENDING Reason=Dependency "
     "Dependency=afterany:2804393(unfulfilled) Requeue=1 Restarts=0 TimeLimit=00:01:00 TimeMin=N/A "
     "SubmitTime=2026-11-21T14:03:27 EligibleTime=Unknown StartTime=Unknown Partition=gpu ReqNodeList=(null) "
-    "ExcNodeList=(null) NodeList= NumNodes=1 StdOut=/w/jobs/two/logs/2804394.out Power= \n"
+    "ExcNodeList=(null) NodeList= NumNodes=1 StdOut=/w/my jobs/two/logs/2804394.out Power= \n"
     "JobId=2804400 ArrayJobId=2804400 ArrayTaskId=1 JobName=s UserId=root(0) JobState=RUNNING Reason=None Requeue=0 "
     "Restarts=3 TimeLimit=365-00:00:00 EligibleTime=2026-11-21T14:04:19 PreemptEligibleTime=2026-11-21T15:00:00 "
     "Partition=low ExcNodeList=n[1-2] NodeList=n3 NumNodes=2-4 StdOut=/dev/null Power= \n"
@@ -111,7 +111,7 @@ def test_what_the_controller_holds_of_jobs_is_read():
     )
     assert (first.requeue, first.restarts, first.excluded_nodes, first.eligible) == (True, 0, "", None)
     assert (first.partition, first.limit_s, first.node_count, first.nodes) == ("gpu", 60, 1, "")
-    assert first.output == "/w/jobs/two/logs/2804394.out"
+    assert first.output == "/w/my jobs/two/logs/2804394.out"
     assert (second.job_id, second.phase, second.reason, second.requeue) == ("2804400_1", "running", "", False)
     assert (second.restarts, second.node_count, second.excluded_nodes) == (3, 2, "n[1-2]")
     assert second.eligible is not None and second.eligible.replace(tzinfo=None).isoformat() == "2026-11-21T14:04:19"

@@ -1,0 +1,152 @@
+"""The commands for Slurm's programs; `sbatch_command.py` has those that submit. Pure."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from slurmddp.slurm.environment import user
+
+MARK: Final = "slurmddp|"
+"""Begins each line that squeue prints, by its `--format`."""
+MANY: Final = 500
+"""With more jobs than this, all jobs of the user are listed: squeue compares each job with each id, and Linux limits
+an argument to 128 KiB."""
+
+_FIELDS: Final = {
+    "id": "%i",
+    "state": "%T",
+    "submit": "%V",
+    "start": "%S",
+    "end": "%e",
+    "elapsed": "%M",
+    "limit": "%l",
+    "nodes": "%N",
+    "partition": "%P",
+    "user": "%u",
+    "reason": "%r",
+    "name": "%j",
+}
+_LAYOUT: Final = f"--format={MARK}{'|'.join(f'{key}={field}' for key, field in _FIELDS.items())}"
+_COLUMNS: Final = "JobID,State,Submit,Start,End,ElapsedRaw,TimelimitRaw,ExitCode,Partition,NodeList,User,Reason,JobName"
+_STEPS_COLUMNS: Final = "JobID,State,Submit,ExitCode,NodeList,Reason,MaxRSS,JobName"
+
+_SQUEUE: Final = ("squeue", "--noheader")
+_SINFO: Final = ("sinfo", "--noheader")
+_SACCT: Final = ("sacct", "--parsable2")
+_SACCTMGR: Final = ("sacctmgr", "--noheader", "--parsable2", "show")
+
+
+def list_queue(*which: str, states: str = "all") -> list[str]:
+    """Return the command that lists jobs, each in a line that begins with MARK; `which` are options that choose."""
+    return [*_SQUEUE, f"--states={states}", *which, _LAYOUT]
+
+
+def list_jobs(job_ids: Sequence[str]) -> list[str]:
+    """Return the command that lists these jobs, with ended ones that the controller still knows; of many, all."""
+    return list_queue(f"--user={user()}" if len(job_ids) > MANY else f"--jobs={','.join(job_ids)}")
+
+
+def list_waiting_conditions() -> list[str]:
+    """Return the command that lists the user's queued jobs and what each waits for."""
+    return [*_SQUEUE, "--states=PENDING", f"--user={user()}", "--format=%F %E"]
+
+
+def list_own_numbers() -> list[str]:
+    """Return the command that lists the numbers of the user's jobs in the queue, waiting or running."""
+    return [*_SQUEUE, "--array", f"--user={user()}", "--format=%A"]
+
+
+def list_steps(job_id: str) -> list[str]:
+    """Return the command that lists the steps of a job, each with its name."""
+    return [*_SQUEUE, "--steps", f"--jobs={job_id}", "--format=%i %j"]
+
+
+def list_accounted(job_ids: Sequence[str], since: datetime | None = None) -> list[str]:
+    """Return the command that lists jobs of the accounting; of many, all that the user has submitted `since`."""
+    which = [f"--jobs={','.join(job_ids)}"]
+    if len(job_ids) > MANY:
+        start = (since or datetime.fromtimestamp(0).astimezone()).strftime("%Y-%m-%dT%H:%M:%S")
+        which = [f"--user={user()}", f"--starttime={start}"]
+    return [*_SACCT, "--allocations", "--duplicates", *which, f"--format={_COLUMNS}"]
+
+
+def list_accounted_steps(job_id: str) -> list[str]:
+    """Return the command that lists a job of the accounting since its last requeue, and its steps."""
+    return [*_SACCT, f"--jobs={job_id}", f"--format={_STEPS_COLUMNS}"]
+
+
+def list_associations() -> list[str]:
+    """Return the command that lists the accounts of the user."""
+    return [*_SACCTMGR, "associations", f"user={user()}", "format=account"]
+
+
+def list_membership(cluster: str) -> list[str]:
+    """Return the command that lists the user's default account, and the accounts and QOS on a cluster."""
+    where = ("user", f"name={user()}", f"cluster={cluster}", "withassoc")
+    return [*_SACCTMGR, *where, "format=DefaultAccount,Account,QOS"]
+
+
+def list_qos(columns: str = "Name") -> list[str]:
+    """Return the command that lists each QOS."""
+    return [*_SACCTMGR, "qos", f"format={columns}"]
+
+
+def list_nodes(*which: str, columns: str = "%N") -> list[str]:
+    """Return the command that lists nodes in groups by partition; with `--Node` in `which` each has a line."""
+    return [*_SINFO, *which, f"--format={columns}"]
+
+
+def show_job(job_id: str) -> list[str]:
+    """Return the command that shows one job with all values of the controller, in one line."""
+    return ["scontrol", "--oneliner", "show", "job", job_id]
+
+
+def show_nodes(host_list: str) -> list[str]:
+    """Return the command that shows nodes; it fails for a node that the cluster does not have."""
+    return ["scontrol", "--oneliner", "show", "nodes", host_list]
+
+
+def show_hostnames(host_list: str) -> list[str]:
+    """Return the command that expands a host list."""
+    return ["scontrol", "show", "hostnames", host_list]
+
+
+def show_configuration() -> list[str]:
+    """Return the command that shows the controller's configuration."""
+    return ["scontrol", "show", "config"]
+
+
+def write_script(job_id: str) -> list[str]:
+    """Return the command that prints the controller's copy of a job's script."""
+    return ["scontrol", "write", "batch_script", job_id, "-"]
+
+
+def show_by_input() -> list[str]:
+    """Return the command that answers the questions of its standard input, about hidden partitions, too."""
+    return ["scontrol", "--all", "--oneliner"]
+
+
+def requeue(job_id: str) -> list[str]:
+    """Return the command that requeues a running job; a cancelled job stays cancelled."""
+    return ["scontrol", "requeue", "Incomplete", job_id]
+
+
+def update(job_id: str, key: str, value: str) -> list[str]:
+    """Return the command that changes one value of a job in the queue."""
+    return ["scontrol", "update", f"JobId={job_id}", f"{key}={value}"]
+
+
+def cancel(*job_ids: str, signal: str = "") -> list[str]:
+    """Return the command that cancels jobs or steps; with a signal it sends that instead."""
+    return ["scancel", *([f"--signal={signal}"] if signal else []), *job_ids]
+
+
+def run_on_each_node(nodes: int, *words: str) -> list[str]:
+    """Return the command that runs a program once on each node of the job."""
+    return ["srun", f"--ntasks={nodes}", "--ntasks-per-node=1", "--mpi=none", "--export=ALL", *words]
+
+
+def broadcast(file: Path, target: Path) -> list[str]:
+    """Return the command that copies a file to the disk of each node of the job."""
+    return ["sbcast", "--force", str(file), str(target)]
