@@ -27,7 +27,7 @@ class Controller:
 
         Raises ClusterError when it does not answer.
         """
-        answer = client.ask(commands.show_job(job_id), self._environ)
+        answer = client.ask(commands.show("job", job_id), self._environ)
         found = parsing.parse_show(answer.stdout) if answer.status == 0 else []
         if not found and "Invalid job id" not in answer.stderr:
             raise ClusterError(answer.reason)
@@ -65,11 +65,11 @@ class Controller:
 
     def hostnames(self, host_list: str) -> tuple[str, ...]:
         """Return the names of a host list; none when Slurm does not say."""
-        return tuple(self._text(commands.show_hostnames(host_list)).split())
+        return tuple(self._text(commands.show("hostnames", host_list)).split())
 
     def address(self, node: str) -> str:
         """Return NodeAddr of a node; empty when Slurm does not say."""
-        found = re.search(r"(?<!\S)NodeAddr=(\S+)", self._text(commands.show_nodes(node)))
+        found = re.search(r"(?<!\S)NodeAddr=(\S+)", self._text(commands.show("nodes", node)))
         return found[1] if found else ""
 
     def script_digest(self, job_id: str) -> str | None:

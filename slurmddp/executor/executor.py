@@ -214,5 +214,5 @@ def _make_runs(folder: Path) -> None:
 
 def _array_size() -> int:
     """Return the cluster's largest number of tasks in an array."""
-    match = re.search(r"MaxArraySize\s*=\s*([1-9]\d*)", client.query(commands.show_configuration(), os.environ))
+    match = re.search(r"MaxArraySize\s*=\s*([1-9]\d*)", client.query(commands.show("config"), os.environ))
     return int(match[1]) if match else _USUAL_MAX_ARRAY

@@ -19,11 +19,12 @@ from slurmddp.errors import ClusterError, UsageError
 from slurmddp.sandbox import configuration, control_channel, namespaces, preemption, programs, state_directory
 from slurmddp.sandbox.configuration import Plan
 from slurmddp.sandbox.state_directory import Files
+from slurmddp.slurm import client, commands
+from slurmddp.slurm.values import Record, parse_record
 
 _UP_DEADLINE_S: Final = 120
 _NODE_DEADLINE_S: Final = 50
 """Time for a node to become usable, in addition to three times SlurmdTimeout."""
-_PREEMPT_DEADLINE_S: Final = 30
 _POLL_S: Final = 0.05
 
 Say = Callable[[str], None]
@@ -93,49 +94,8 @@ class Sandbox:
         self._poll_nodes([node], _is_usable, on=True)
 
     def preempt(self, job_id: str) -> None:
-        """Preempt that job by one of higher priority, and return when Slurm has begun to preempt it.
-
-        The other job ends as soon as it has the nodes. Raises UsageError for text that is not a job id, SlurmddpError
-        when the job does not run, ClusterError when Slurm does not know it or no job can preempt it.
-        """
-        preemption.check_id(job_id)
-        job = self._job(job_id)
-        preemption.check_preemptible(job_id, job, self._partitions())
-        if preemption.has_begun(job):
-            return
-        preemptor = self._client("sbatch", *preemption.preemptor_options(job_id, job)).strip()
-        try:
-            self._wait_for_preemption(job_id, preemptor)
-        except BaseException:
-            self._client("scancel", preemptor)
-            raise
-
-    def _wait_for_preemption(self, job_id: str, preemptor: str) -> None:
-        deadline = time.monotonic() + _PREEMPT_DEADLINE_S
-        while not preemption.has_begun(self._job(job_id)):
-            if time.monotonic() > deadline:
-                reason = self._job(preemptor)["Reason"]
-                raise ClusterError(
-                    f"job {job_id} was not preempted within {_PREEMPT_DEADLINE_S} s: the job that wants its nodes "
-                    f"waits for {reason}; does another job hold one of them?"
-                )
-            time.sleep(_POLL_S)
-
-    def _job(self, job_id: str) -> dict[str, str]:
-        try:
-            records = self._records("job", job_id)
-        except ClusterError as error:
-            if "Invalid job id" in str(error):
-                raise ClusterError(
-                    f"job {job_id} has ended, or there was none; `slurmddp status` lists them"
-                ) from error
-            raise
-        if len(records) > 1:
-            raise UsageError(f"job {job_id} is an array; give one task of it, as in {job_id}_0")
-        return records[0]
-
-    def _partitions(self) -> dict[str, dict[str, str]]:
-        return {record["PartitionName"]: record for record in self._records("partitions")}
+        """Preempt that job by one of higher priority; return, and raise, as `preemption.preempt` does."""
+        preemption.preempt(job_id, self._environ())
 
     def daemons(self) -> dict[str, dict[str, bool]]:
         """Return which `daemons` and `nodes` run, and which nodes are `disconnected`."""
@@ -145,21 +105,12 @@ class Sandbox:
         """Return Slurm's state of each node; raise ClusterError when the controller does not answer."""
         return {name: record["State"] for name, record in self._node_records().items()}
 
-    def _node_records(self) -> dict[str, dict[str, str]]:
-        return {record["NodeName"]: record for record in self._records("nodes")}
+    def _node_records(self) -> dict[str, Record]:
+        shown = client.query(commands.show("nodes"), self._environ())
+        return {record["NodeName"]: record for record in map(parse_record, shown.splitlines()) if record}
 
-    def _records(self, *what: str) -> list[dict[str, str]]:
-        lines = self._client("scontrol", "--oneliner", "show", *what).splitlines()
-        return [dict(_KEY_VALUE.findall(line)) for line in lines if line]
-
-    def _client(self, program: str, *words: str) -> str:
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("SBATCH_", "SLURM_"))}
-        environment = {**inherited, **self.environment(), "SLURM_TIME_FORMAT": "standard"}
-        command = [str(self.files.bin / program), *words]
-        result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        if result.returncode:
-            raise ClusterError(f"{program} {' '.join(words)}: {result.stderr.strip()}")
-        return result.stdout
+    def _environ(self) -> dict[str, str]:
+        return {**os.environ, **self.environment()}
 
     def wait_for_nodes(self, names: Iterable[str], since: dt.datetime) -> None:
         """Return when Slurm can use each node through a slurmd that was started at `since` or later.
@@ -168,7 +119,7 @@ class Sandbox:
         """
         self._poll_nodes(names, lambda record: _is_usable(record) and _slurmd_start(record) >= since, on=True)
 
-    def _poll_nodes(self, names: Iterable[str], done: Callable[[dict[str, str]], bool], *, on: bool) -> None:
+    def _poll_nodes(self, names: Iterable[str], done: Callable[[Record], bool], *, on: bool) -> None:
         """Return when `done` is true for each node; with `on`, raise ClusterError for a node that ends meanwhile."""
         waiting = set(names)
         deadline = time.monotonic() + _NODE_DEADLINE_S + 3 * self.plan.slurmd_timeout_s
@@ -194,21 +145,18 @@ def _now() -> dt.datetime:
     return dt.datetime.now().replace(microsecond=0)  # noqa: DTZ005  # Slurm's times are local
 
 
-_KEY_VALUE: Final = re.compile(r"(\w+)=(\S*)")
-
-
-def _slurmd_start(record: dict[str, str]) -> dt.datetime:
+def _slurmd_start(record: Record) -> dt.datetime:
     """Return when the node's slurmd was started; datetime.min when Slurm knows of none."""
     start = record["SlurmdStartTime"]
     return dt.datetime.min if start == "None" else dt.datetime.fromisoformat(start)  # noqa: DTZ901  # as above
 
 
-def _is_usable(record: dict[str, str]) -> bool:
+def _is_usable(record: Record) -> bool:
     base, *flags = re.split(r"[+*]", record["State"])
     return base in {"IDLE", "MIXED", "ALLOCATED"} and not {"", "NOT_RESPONDING"} & set(flags)
 
 
-def _has_jobs(record: dict[str, str]) -> bool:
+def _has_jobs(record: Record) -> bool:
     base, *flags = re.split(r"[+*]", record["State"])
     return base in {"MIXED", "ALLOCATED"} or (base == "IDLE" and "COMPLETING" in flags)
 
@@ -231,12 +179,11 @@ def up(plan: Plan, *, say: Say = lambda _: None, die_with_parent: bool = False) 
         files.remove()
         try:
             return _start(plan, files, say, die_with_parent=die_with_parent)
-        except ClusterError as error:
+        except BaseException as error:
             files.remove()
-            removed = rf" \({re.escape(str(files.folder))}\S*\)"
-            raise ClusterError(re.sub(removed, "", str(error))) from error
-        except BaseException:
-            files.remove()
+            if isinstance(error, ClusterError):
+                removed = rf" \({re.escape(str(files.folder))}\S*\)"
+                raise ClusterError(re.sub(removed, "", str(error))) from error
             raise
 
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
@@ -25,6 +26,7 @@ from slurmddp.sandbox.configuration import HEAD
 from slurmddp.sandbox.node import Node, make_network
 from slurmddp.sandbox.programs import run_command
 from slurmddp.sandbox.state_directory import Files, Process
+from slurmddp.slurm import client, commands
 
 _DEADLINE_S: Final = 60
 _POLL_S: Final = 0.02
@@ -46,10 +48,10 @@ class Supervisor:
         self._mount_files()
         run_command("hostname", HEAD)
         make_network()
-        self._start("munged", daemons.munged(self.files), ["test", "-S", str(self.files.munge_socket)])
+        self._start("munged", daemons.munged(self.files), self.files.munge_socket)
         if self.plan.accounting:
             self._start_accounting()
-        self._start("slurmctld", daemons.slurmctld(), ["scontrol", "ping"])
+        self._start("slurmctld", daemons.slurmctld(), commands.PING)
         for node in self.plan.node_names:
             _print_line(node)
             self.boot(node)
@@ -112,10 +114,10 @@ class Supervisor:
     def _write_clients(self) -> None:
         outside = Process.current()
         options = namespaces.nsenter_options(outside, rootless=self.files.passwd.exists())
-        enter = [programs.require("nsenter"), *options]
+        enter = [programs.find("nsenter") or "nsenter", *options]
         for name, place in programs.clients().items():
-            client = self.files.bin / name
-            client.write_text(
+            stand_in = self.files.bin / name
+            stand_in.write_text(
                 namespaces.client_program(
                     python=self.files.python,
                     program=place,
@@ -124,7 +126,7 @@ class Supervisor:
                     slurm_conf=self.files.slurm_conf,
                 )
             )
-            client.chmod(0o755)
+            stand_in.chmod(0o755)
 
     def _mount_files(self) -> None:
         covers = {self.files.bin: self.files.empty, Path("/etc/hosts"): self.files.hosts}
@@ -138,23 +140,30 @@ class Supervisor:
     def _start_accounting(self) -> None:
         _print_line("database")
         run_command(*daemons.make_database(self.files))
-        self._start("mariadbd", daemons.mariadbd(self.files), ["test", "-S", str(self.files.database_socket)])
-        self._start("slurmdbd", daemons.slurmdbd(self.files), ["sacctmgr", "-n", "list", "cluster"])
-        run_command("sacctmgr", "-i", "add", "cluster", self.plan.cluster)
+        self._start("mariadbd", daemons.mariadbd(self.files), self.files.database_socket)
+        self._start("slurmdbd", daemons.slurmdbd(self.files), commands.LIST_CLUSTERS)
+        client.order(commands.add_cluster(self.plan.cluster), os.environ)
 
-    def _start(self, name: str, command: list[str], test: list[str]) -> None:
-        """Start a daemon; return when the command `test` succeeds."""
+    def _start(self, name: str, command: list[str], test: Path | Sequence[str]) -> None:
+        """Start a daemon; return when its socket `test` is there, or Slurm's program `test` gets an answer from it."""
         _print_line(name)
         with self.files.output(name).open("ab") as output:
             daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         self.daemons[name] = daemon
         deadline = time.monotonic() + _DEADLINE_S
-        while (answer := subprocess.run(test, capture_output=True, text=True, check=False)).returncode:
+        while said := _why_not_ready(test):
             if daemon.poll() is not None:
                 raise ClusterError(f"{name} ended: {self.files.last_log_lines(name)}")
             if time.monotonic() > deadline:
-                raise ClusterError(f"{name} does not answer: {answer.stderr.strip()} ({self.files.log(name)})")
+                raise ClusterError(f"{name} does not answer: {said} ({self.files.log(name)})")
             time.sleep(_POLL_S)
+
+
+def _why_not_ready(test: Path | Sequence[str]) -> str:
+    if isinstance(test, Path):
+        return "" if test.is_socket() else f"there is no {test}"
+    answer = client.ask(test, os.environ)
+    return answer.reason if answer.status else ""
 
 
 def main() -> None:

@@ -6,10 +6,10 @@ import signal
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, cast
 
 from slurmddp.errors import ClusterError
-from slurmddp.sandbox import namespaces, programs
+from slurmddp.sandbox import daemons, namespaces, programs
 from slurmddp.sandbox.configuration import HEAD_ADDRESS
 
 _BRIDGE: Final = "nodes"
@@ -37,10 +37,9 @@ class Node:
     def boot(cls, name: str, address: str, output: Path) -> "Node":
         """Create the node's namespaces and its network link, and start slurmd."""
         with output.open("ab") as log:
-            command = namespaces.node_command(name, address)
-            pipe = subprocess.PIPE
-            unshare = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log)
-        stdin, stdout = _pipes(unshare)
+            command = [*namespaces.node_command(name, address), *daemons.slurmd(name)]
+            unshare = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+        stdin, stdout = cast("IO[bytes]", unshare.stdin), cast("IO[bytes]", unshare.stdout)
         with stdin, stdout:
             pid = int(stdout.readline())
             first = _pid_in_sandbox(pid)
@@ -69,12 +68,6 @@ class Node:
         if self.is_on:
             os.kill(self.first, signal.SIGKILL)
         self.unshare.wait()
-
-
-def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
-    if process.stdin is None or process.stdout is None:
-        raise ValueError("the process was started without pipes")
-    return process.stdin, process.stdout
 
 
 def _pid_in_sandbox(pid: int) -> int:

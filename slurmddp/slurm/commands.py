@@ -36,6 +36,10 @@ _SINFO: Final = ("sinfo", "--noheader")
 _SACCT: Final = ("sacct", "--parsable2")
 _SACCTMGR: Final = ("sacctmgr", "--noheader", "--parsable2", "show")
 
+SHOW_VERSION: Final = ("slurmd", "-V")
+PING: Final = ("scontrol", "ping")
+LIST_CLUSTERS: Final = (*_SACCTMGR, "cluster")
+
 
 def list_queue(*which: str, states: str = "all") -> list[str]:
     """Return the command that lists jobs, each in a line that begins with MARK; `which` are options that choose."""
@@ -92,29 +96,19 @@ def list_qos(columns: str = "Name") -> list[str]:
     return [*_SACCTMGR, "qos", f"format={columns}"]
 
 
+def add_cluster(name: str) -> list[str]:
+    """Return the command that makes a cluster known to the accounting."""
+    return ["sacctmgr", "--immediate", "add", "cluster", name]
+
+
 def list_nodes(*which: str, columns: str = "%N") -> list[str]:
     """Return the command that lists nodes in groups by partition; with `--Node` in `which` each has a line."""
     return [*_SINFO, *which, f"--format={columns}"]
 
 
-def show_job(job_id: str) -> list[str]:
-    """Return the command that shows one job with all values of the controller, in one line."""
-    return ["scontrol", "--oneliner", "show", "job", job_id]
-
-
-def show_nodes(host_list: str) -> list[str]:
-    """Return the command that shows nodes; it fails for a node that the cluster does not have."""
-    return ["scontrol", "--oneliner", "show", "nodes", host_list]
-
-
-def show_hostnames(host_list: str) -> list[str]:
-    """Return the command that expands a host list."""
-    return ["scontrol", "show", "hostnames", host_list]
-
-
-def show_configuration() -> list[str]:
-    """Return the command that shows the controller's configuration."""
-    return ["scontrol", "show", "config"]
+def show(*what: str) -> list[str]:
+    """Return the command that shows all values of jobs, nodes, partitions or the configuration, each in one line."""
+    return ["scontrol", "--oneliner", "show", *what]
 
 
 def write_script(job_id: str) -> list[str]:

@@ -53,7 +53,7 @@ def show(job_id: str, environ: Environ) -> list[JobInfo]:
 
     Raises ClusterError when it does not answer.
     """
-    return parse_show(_ask_about_jobs(commands.show_job(job_id), f"scontrol show job {job_id}", environ).stdout)
+    return parse_show(_ask_about_jobs(commands.show("job", job_id), f"scontrol show job {job_id}", environ).stdout)
 
 
 def output_file(job_id: str, environ: Environ) -> Path | None:
@@ -94,7 +94,7 @@ def last_run(job_id: str, environ: Environ, *, timeout_s: float) -> Listing:
 
 def controller(job_id: str, environ: Environ, *, timeout_s: float) -> Listing:
     """Return one job, or all tasks of an array, from the controller."""
-    return _list(commands.show_job(job_id), _parse_rows(parse_show), environ, timeout_s)
+    return _list(commands.show("job", job_id), _parse_rows(parse_show), environ, timeout_s)
 
 
 def _parse_rows(parse: Callable[[str], list[JobInfo]]) -> Callable[[str], Listing]:

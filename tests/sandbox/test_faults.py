@@ -9,7 +9,10 @@ from polling import until
 
 from slurmddp import sandbox as room
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
-from slurmddp.sandbox import cluster, preemption
+from slurmddp.sandbox import preemption
+from slurmddp.slurm.job_info import JobInfo
+
+RUNNING = JobInfo(job_id="17", state="RUNNING", source="scontrol", partition="p")
 
 BEATS = """
 import signal, sys, time
@@ -102,7 +105,7 @@ def test_a_preemption_that_does_not_happen_is_an_error_and_leaves_no_job(beating
     """Another job, which nothing preempts, holds a part of the node."""
     job, _ = beating("-p", "low", "-N1", "-w", "n1")
     other, _ = beating("-p", "gpu", "-N1", "-w", "n1")
-    monkeypatch.setattr(cluster, "_PREEMPT_DEADLINE_S", 2)
+    monkeypatch.setattr(preemption, "_DEADLINE_S", 2)
     with pytest.raises(ClusterError, match=f"job {job} was not preempted within 2 s: .* does another job hold"):
         sandbox.preempt(job)
     until(lambda: sorted(slurm("squeue", "-h", "-o", "%i").split()) == sorted([job, other]))
@@ -118,19 +121,20 @@ def test_whatever_the_shell_says_to_sbatch_is_not_the_urgent_jobs(beating, sandb
 
 def test_without_an_urgent_partition_nothing_is_preempted_and_the_message_says_how_to_make_one():
     with pytest.raises(ClusterError, match="has no partition 'high'; make one, as in: slurmddp sandbox up --partition"):
-        preemption.check_preemptible("17", {"JobState": "RUNNING", "Partition": "p"}, {"p": {"PreemptMode": "REQUEUE"}})
+        preemption.check_preemptible(RUNNING, {"p": {"PreemptMode": "REQUEUE"}})
 
 
 def test_where_no_partition_can_be_preempted_the_message_says_how_to_make_one():
     off = {"PreemptMode": "OFF"}
     said = "no job can preempt it; make a partition for it, as in: slurmddp sandbox up --partition low:nodes=0"
     with pytest.raises(ClusterError, match=said):
-        preemption.check_preemptible("17", {"JobState": "RUNNING", "Partition": "p"}, {"p": off, "high": off})
+        preemption.check_preemptible(RUNNING, {"p": off, "high": off})
 
 
 def test_an_urgent_job_asks_for_all_the_nodes_and_ends_at_once():
-    words = preemption.preemptor_options("17", {"NodeList": "n[1-2]", "NumNodes": "2"})
-    assert {"--partition=high", "--nodelist=n[1-2]", "--nodes=2", "--exclusive", "--wrap=true"} <= set(words)
+    script = preemption.preemptor_script(RUNNING._replace(nodes="n[1-2]", node_count=2)).decode()
+    assert {"--partition=high", "--nodelist=n[1-2]", "--nodes=2", "--exclusive"} <= set(script.split())
+    assert script.endswith("\ntrue\n")
 
 
 @pytest.mark.usefixtures("slurm_programs")

@@ -306,11 +306,6 @@ def test_status_of_what_never_was(name):
     assert report.text().startswith(f"sandbox '{name}' is not up")
 
 
-def test_a_client_that_fails_is_an_error_in_its_words(sandbox):
-    with pytest.raises(ClusterError, match="scontrol show job 987654: .*Invalid job id"):
-        sandbox._client("scontrol", "show", "job", "987654")
-
-
 def test_the_environment_names_no_other_sandbox(sandbox, monkeypatch):
     other = state_directory.base_folder() / "other" / "bin"
     monkeypatch.setenv("PATH", f"{other}:/usr/bin:/bin")

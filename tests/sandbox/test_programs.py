@@ -8,7 +8,7 @@ from slurmddp.sandbox import programs, state_directory
 
 def _without(monkeypatch, *missing):
     monkeypatch.setattr(programs, "find", lambda name: None if name in missing else f"/usr/bin/{name}")
-    monkeypatch.setattr(programs, "_find_refusal", lambda _: "")
+    monkeypatch.setattr(programs, "find_error", lambda _: "")
 
 
 def test_only_what_is_missing_is_named_each_package_once(monkeypatch):
@@ -43,7 +43,7 @@ def test_accounting_needs_its_own_packages(monkeypatch):
 )
 def test_refused_namespaces_are_one_line_with_advice(monkeypatch, uid, refused, advice):
     _without(monkeypatch)
-    monkeypatch.setattr(programs, "_find_refusal", lambda words: "Not permitted" if refused in words else "")
+    monkeypatch.setattr(programs, "find_error", lambda words: "Not permitted" if refused in words else "")
     monkeypatch.setattr(programs.os, "getuid", lambda: uid)
     with pytest.raises(ClusterError, match=advice) as caught:
         programs.check_machine()
@@ -51,9 +51,12 @@ def test_refused_namespaces_are_one_line_with_advice(monkeypatch, uid, refused, 
     assert "\n" not in str(caught.value)
 
 
-def test_a_refusal_is_what_the_command_said():
-    assert programs._find_refusal(["env"]) == ""
-    assert "No such file" in programs._find_refusal(["env", "-C", "/nowhere", "true"])
+def test_a_command_that_fails_is_an_error_in_its_own_words():
+    programs.run_command("true")
+    with pytest.raises(ClusterError, match="env -C /nowhere true: .*No such file"):
+        programs.run_command("env", "-C", "/nowhere", "true")
+    with pytest.raises(ClusterError, match="^false: it ends with status 1$"):
+        programs.run_command("false")
 
 
 def test_programs_of_sandboxes_are_not_the_machines_own(monkeypatch, tmp_path):
@@ -66,18 +69,12 @@ def test_programs_of_sandboxes_are_not_the_machines_own(monkeypatch, tmp_path):
     assert programs.outside_path() == ["/usr/bin"]
 
 
-def test_a_program_that_must_be_there_and_is_not_is_named():
-    assert programs.require("env")
-    with pytest.raises(ClusterError, match="not installed on this machine: no-such-program"):
-        programs.require("no-such-program")
-
-
 @pytest.mark.parametrize(("said", "version"), [("slurm-wlm 22.05.8", (22, 5)), ("slurm 24.11.5-1", (24, 11))])
 def test_the_version_is_what_slurmd_says(monkeypatch, tmp_path, said, version):
     slurmd = tmp_path / "slurmd"
     slurmd.write_text(f"#!/bin/sh\necho '{said}'\n")
     slurmd.chmod(0o755)
-    monkeypatch.setattr(programs, "find", lambda _: str(slurmd))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     assert programs.slurm_version() == version
     slurmd.write_text("#!/bin/sh\n")
     with pytest.raises(ClusterError, match="slurmd -V says no version: ''"):

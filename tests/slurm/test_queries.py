@@ -81,7 +81,7 @@ def test_a_controller_that_does_not_answer_or_refuses_is_told_in_its_words(tmp_p
     with pytest.raises(ClusterError, match="scontrol show job 17: slow"):
         queries.output_file("17", says("scontrol: error: slow"))
     with pytest.raises(ClusterError, match="scontrol --oneliner show nodes n7: Node n7 not found"):
-        client.order(commands.show_nodes("n7"), says("Node n7 not found"))
+        client.order(commands.show("nodes", "n7"), says("Node n7 not found"))
     assert queries.show("17", says("slurm_load_jobs error: Invalid job id specified")) == []
 
 

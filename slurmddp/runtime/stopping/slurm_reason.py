@@ -39,5 +39,5 @@ def _judge(job: JobInfo | None, cause: str, *, restarts: str) -> StopReason:
 
 
 def _show(job_id: str) -> JobInfo | None:
-    said = client.try_query(commands.show_job(job_id), os.environ, timeout_s=ASK_LIMIT_S)
+    said = client.try_query(commands.show("job", job_id), os.environ, timeout_s=ASK_LIMIT_S)
     return next(reversed(parse_show(said)), None)
