@@ -7,6 +7,7 @@ from typing import Final
 from slurmddp.errors import ClusterError
 from slurmddp.slurm import client, commands, parsing, queries
 from slurmddp.slurm.client import RefusedError
+from slurmddp.slurm.environment import user
 from slurmddp.slurm.job_info import JobInfo
 
 _REFUSED: Final = re.compile("denied|permi|disabled|invalid", re.IGNORECASE)
@@ -49,8 +50,9 @@ class Controller:
 
         Raises as `requeue` does.
         """
+        waiting = commands.list_queue("--states=PENDING", f"--user={user()}", columns="%F %E")
         released = []
-        for line in self._text(commands.list_waiting_conditions()).splitlines():
+        for line in self._text(waiting).splitlines():
             dependent, _, condition = line.partition(" ")
             condition = _DEPENDENCY_STATE.sub("", condition)
             later = re.sub(rf"\bafterok:{job_id}(?![\w+])", f"afterany:{job_id}", condition)

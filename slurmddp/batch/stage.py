@@ -17,6 +17,7 @@ from slurmddp.batch import unpack
 from slurmddp.batch.unpack import MISSING, READY
 from slurmddp.errors import ClusterError
 from slurmddp.slurm import client, commands
+from slurmddp.slurm.environment import user
 
 _LIMIT_S: Final = 900.0
 """For each step; a file system that is slower than this is no help."""
@@ -82,9 +83,10 @@ def _broadcast(archive: Path, target: Path, environ: Mapping[str, str]) -> None:
 def _queued(environ: Mapping[str, str]) -> str:
     """Return the user's jobs in the queue in one word, so that their copies stay."""
     try:
-        jobs = ",".join(client.query(commands.list_own_numbers(), environ).split())
+        listed = client.query(commands.list_queue("--array", f"--user={user()}", columns="%A"), environ)
     except ClusterError:
         return unpack.UNKNOWN
+    jobs = ",".join(listed.split())
     return jobs if len(jobs) < _MOST_WORD else unpack.UNKNOWN
 
 

@@ -11,6 +11,7 @@ from slurmddp.config.option_types import Field
 from slurmddp.errors import SlurmddpError
 from slurmddp.slurm import client
 from slurmddp.slurm import commands as slurm_commands
+from slurmddp.slurm.environment import user
 
 _LIMIT_S: Final = 2.0
 """A shell waits for the answer."""
@@ -28,8 +29,8 @@ def _find_values(key: str) -> list[str]:
         "partition": slurm_commands.list_nodes(columns="%R"),
         "nodelist": nodes,
         "exclude": nodes,
-        "account": slurm_commands.list_associations(),
-        "qos": slurm_commands.list_qos(),
+        "account": slurm_commands.list_accounts("associations", f"user={user()}", columns="account"),
+        "qos": slurm_commands.list_accounts("qos", columns="name"),
     }
     with suppress(SlurmddpError, OSError):
         if key == "profile":

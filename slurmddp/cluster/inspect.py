@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from slurmddp.cluster import preemption
 from slurmddp.cluster.partitions import Cluster, Nodes, Partition, Qos
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.slurm import client, commands
+from slurmddp.slurm import client, commands, environment
 from slurmddp.slurm.hostlist import expand
 from slurmddp.slurm.values import Record, parse_duration, parse_names, parse_number, parse_record, parse_word
 
@@ -28,7 +28,7 @@ _GRES: Final = r"(?:[^,(]|\([^)]*\))+"
 _QUESTIONS: Final = b"show config\nshow partition\nshow nodes\n"
 """The controller's configuration; all partitions, also hidden ones; each node with its reserved CPUs, which sinfo does
 not show. scontrol answers them in one process."""
-QOS_COLUMNS: Final = "Name,Preempt,PreemptMode,GraceTime"
+LIST_QOS: Final = commands.list_accounts("qos", columns="Name,Preempt,PreemptMode,GraceTime")
 """Each QOS with the QOS that it preempts, and its own preemption."""
 
 
@@ -48,7 +48,7 @@ def query_cluster(environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, a
     """
     groups = commands.list_nodes("--all", "--exact", columns=_COLUMNS)
     nodes = client.query(groups, environ, timeout_s=timeout_s)
-    shown = client.query(commands.show_by_input(), environ, stdin=_QUESTIONS, timeout_s=timeout_s)
+    shown = client.query(commands.SHOW_BY_INPUT, environ, stdin=_QUESTIONS, timeout_s=timeout_s)
     settings = parse_config(shown)
     cluster = describe(parse_nodes(nodes, parse_cpus(shown)), parse_partitions(shown), settings)
     return _with_accounts(cluster, settings, environ, timeout_s) if accounts else cluster
@@ -57,13 +57,11 @@ def query_cluster(environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, a
 def _with_accounts(cluster: Cluster, config: Record, environ: Mapping[str, str], timeout_s: float) -> Cluster:
     if parse_word(config.get("AccountingStorageType", "")).rpartition("/")[2] in ("", "none"):
         return _without(cluster, "this cluster has no accounting")
+    where = ("user", f"name={environment.user()}", f"cluster={cluster.name}", "withassoc")
+    membership = commands.list_accounts(*where, columns="DefaultAccount,Account,QOS")
     try:
-        user = client.query(commands.list_membership(cluster.name), environ, timeout_s=timeout_s)
-        qos = (
-            client.query(commands.list_qos(QOS_COLUMNS), environ, timeout_s=timeout_s)
-            if cluster.preempts_by_qos
-            else ""
-        )
+        user = client.query(membership, environ, timeout_s=timeout_s)
+        qos = client.query(LIST_QOS, environ, timeout_s=timeout_s) if cluster.preempts_by_qos else ""
     except ClusterError as error:
         return _without(cluster, str(error))
     return replace(

@@ -116,7 +116,7 @@ def _cancel_job(number: str, environ: Mapping[str, str]) -> None:
 
 def _cancel_step(job: str, name: str, environ: Mapping[str, str]) -> None:
     """Cancel the step of that name, and no other step of the allocation."""
-    steps = client.query(commands.list_steps(job), environ)
+    steps = client.query(commands.list_queue("--steps", f"--jobs={job}", columns="%i %j"), environ)
     for step, _, step_name in (line.strip().partition(" ") for line in steps.splitlines()):
         if step_name.strip() == name:
             client.order(commands.cancel(step), environ)

@@ -53,9 +53,11 @@ class Sandbox:
                 os.close(self.keepalive)
 
     def kill(self, node: str) -> None:
-        """Switch a node off: all its processes end at once, and send no message."""
-        self.plan.address(node)
-        control_channel.send_request(self.files.control, do="kill", node=node)
+        """Switch a node off: all its processes end at once, and send no message.
+
+        As all methods for one node, it raises UsageError when there is no such node.
+        """
+        self._request("kill", node)
 
     def boot(self, node: str) -> None:
         """Switch a node on, unless it is on, and return when Slurm can use it.
@@ -64,7 +66,7 @@ class Sandbox:
         machine that boots slowly. Otherwise Slurm believes for a minute that they still run. The wait is SlurmdTimeout:
         10 s unless the plan says otherwise.
 
-        Raises UsageError when there is no such node and ClusterError when it does not start.
+        Raises ClusterError when it does not start.
         """
         self.plan.address(node)
         if self.daemons()["nodes"][node]:
@@ -73,25 +75,27 @@ class Sandbox:
         last_start = _slurmd_start(self._node_records()[node])
         while (since := _now()) <= last_start:  # Slurm records the start of slurmd in whole seconds
             time.sleep(_POLL_S)
-        control_channel.send_request(self.files.control, do="boot", node=node)
+        self._request("boot", node)
         self.wait_for_nodes([node], since)
 
     def disconnect(self, node: str) -> None:
         """Disconnect a node from Slurm and from the other nodes; its processes continue.
 
-        Raises UsageError when there is no such node and ClusterError when it is off.
+        Raises ClusterError when it is off.
         """
-        self.plan.address(node)
-        control_channel.send_request(self.files.control, do="disconnect", node=node)
+        self._request("disconnect", node)
 
     def reconnect(self, node: str) -> None:
         """Connect a node to the network again, and return when Slurm can use it.
 
-        Raises UsageError when there is no such node and ClusterError when it is off or does not become usable.
+        Raises ClusterError when it is off or does not become usable.
         """
-        self.plan.address(node)
-        control_channel.send_request(self.files.control, do="reconnect", node=node)
+        self._request("reconnect", node)
         self._poll_nodes([node], _is_usable, on=True)
+
+    def _request(self, action: str, node: str) -> None:
+        self.plan.address(node)  # which refuses a node that there is not
+        control_channel.send_request(self.files.control, do=action, node=node)
 
     def preempt(self, job_id: str) -> None:
         """Preempt that job by one of higher priority; return, and raise, as `preemption.preempt` does."""
@@ -194,7 +198,7 @@ def find(name: str = "default") -> Sandbox | None:
 
 
 def down(name: str = "default") -> bool:
-    """End the sandbox of that name and remove its files; tell whether it was up."""
+    """End the sandbox of that name, or what a crash has left of it; tell whether it was up."""
     with state_directory.exclusive():
         return _end(Files.of_sandbox(name))
 

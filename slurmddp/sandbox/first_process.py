@@ -39,8 +39,7 @@ class Supervisor:
         self.files = files
         self.plan = files.read_plan()
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
-        self.nodes: dict[str, Node] = {}
-        self.disconnected: set[str] = set()
+        self.nodes = {name: Node(name, self.plan.address(name), files.output(name)) for name in self.plan.node_names}
 
     def start(self) -> None:
         """Start all daemons and nodes; raise ClusterError when a daemon does not start."""
@@ -52,64 +51,34 @@ class Supervisor:
         if self.plan.accounting:
             self._start_accounting()
         self._start("slurmctld", daemons.slurmctld(), commands.PING)
-        for node in self.plan.node_names:
-            _print_line(node)
-            self.boot(node)
-
-    def boot(self, node: str) -> None:
-        """Switch a node on, unless it is on."""
-        if not self._is_on(node):
-            self.kill(node)
-            self.nodes[node] = Node.boot(node, self.plan.address(node), self.files.output(node))
-
-    def kill(self, node: str) -> None:
-        """Switch a node off, if it is on: all its processes end at once."""
-        self.disconnected.discard(node)
-        if running := self.nodes.pop(node, None):
-            running.kill()
-
-    def disconnect(self, node: str) -> None:
-        """Disconnect a node from the network; raise ClusterError when the node is off."""
-        self._running_node(node).disconnect()
-        self.disconnected.add(node)
-
-    def reconnect(self, node: str) -> None:
-        """Connect a node to the network again; raise ClusterError when the node is off."""
-        self._running_node(node).reconnect()
-        self.disconnected.discard(node)
+        for name, node in self.nodes.items():
+            _print_line(name)
+            node.boot()
 
     def handle_request(self, request: dict[str, str]) -> dict[str, Any]:
         """Do what a request asks for; return which daemons and nodes run then, and which nodes are disconnected."""
-        actions = {name: getattr(self, name) for name in ("boot", "kill", "disconnect", "reconnect")}
+        actions = {"boot": Node.boot, "kill": Node.kill, "disconnect": Node.disconnect, "reconnect": Node.reconnect}
         try:
             if action := actions.get(request["do"]):
-                action(request["node"])
+                action(self.nodes[request["node"]])
         except ClusterError as error:
             return {"error": str(error)}
         return {
             "daemons": {name: daemon.poll() is None for name, daemon in self.daemons.items()},
-            "nodes": {name: self._is_on(name) for name in self.plan.node_names},
-            "disconnected": {name: name in self.disconnected for name in self.plan.node_names},
+            "nodes": {name: node.is_on for name, node in self.nodes.items()},
+            "disconnected": {name: node.disconnected for name, node in self.nodes.items()},
         }
 
     def reap(self) -> None:
         """Collect the exit statuses of ended processes; the first process of a namespace inherits all orphans."""
-        own = [*self.daemons.values(), *(node.unshare for node in self.nodes.values())]
-        known = {process.pid: process for process in own}
+        own = [*self.daemons.values(), *(node.process for node in self.nodes.values())]
+        known = {process.pid: process for process in own if process}
         with contextlib.suppress(ChildProcessError):
             while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
                 if process := known.get(ended.si_pid):
                     process.poll()
                 else:
                     os.waitpid(ended.si_pid, 0)
-
-    def _running_node(self, node: str) -> Node:
-        if not self._is_on(node):
-            raise ClusterError(f"node {node} is off; switch it on with: slurmddp sandbox boot {node}")
-        return self.nodes[node]
-
-    def _is_on(self, node: str) -> bool:
-        return node in self.nodes and self.nodes[node].is_on
 
     def _write_clients(self) -> None:
         outside = Process.current()
@@ -141,7 +110,7 @@ class Supervisor:
         _print_line("database")
         run_command(*daemons.make_database(self.files))
         self._start("mariadbd", daemons.mariadbd(self.files), self.files.database_socket)
-        self._start("slurmdbd", daemons.slurmdbd(self.files), commands.LIST_CLUSTERS)
+        self._start("slurmdbd", daemons.slurmdbd(self.files), commands.list_accounts("cluster", columns="Cluster"))
         client.order(commands.add_cluster(self.plan.cluster), os.environ)
 
     def _start(self, name: str, command: list[str], test: Path | Sequence[str]) -> None:

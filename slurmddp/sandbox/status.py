@@ -32,14 +32,10 @@ class Report:
     """This user's other sandboxes."""
 
     def text(self) -> str:
-        """Return the report as a table for people."""
+        """Return the report of a sandbox that is up as a table for people."""
         rows = [("NAME", "STATE", "LOG"), *((part.name, part.state, part.log) for part in self.daemons + self.nodes)]
-        return "\n".join([*self._headline(), *(format_table(rows) if self.up else ())])
-
-    def _headline(self) -> Iterator[str]:
-        yield f"sandbox '{self.name}' is {'up in ' + self.folder if self.up else 'not up'}"
-        if self.others:
-            yield f"other sandboxes: {' '.join(self.others)}"
+        others = [f"other sandboxes: {' '.join(self.others)}"] if self.others else []
+        return "\n".join([f"sandbox '{self.name}' is up in {self.folder}", *others, *format_table(rows)])
 
 
 def report(name: str = "default") -> Report:

@@ -27,43 +27,25 @@ _FIELDS: Final = {
     "reason": "%r",
     "name": "%j",
 }
-_LAYOUT: Final = f"--format={MARK}{'|'.join(f'{key}={field}' for key, field in _FIELDS.items())}"
+_LAYOUT: Final = MARK + "|".join(f"{key}={field}" for key, field in _FIELDS.items())
 _COLUMNS: Final = "JobID,State,Submit,Start,End,ElapsedRaw,TimelimitRaw,ExitCode,Partition,NodeList,User,Reason,JobName"
 _STEPS_COLUMNS: Final = "JobID,State,Submit,ExitCode,NodeList,Reason,MaxRSS,JobName"
 
-_SQUEUE: Final = ("squeue", "--noheader")
-_SINFO: Final = ("sinfo", "--noheader")
-_SACCT: Final = ("sacct", "--parsable2")
-_SACCTMGR: Final = ("sacctmgr", "--noheader", "--parsable2", "show")
-
 SHOW_VERSION: Final = ("slurmd", "-V")
 PING: Final = ("scontrol", "ping")
-LIST_CLUSTERS: Final = (*_SACCTMGR, "cluster")
+SHOW_BY_INPUT: Final = ("scontrol", "--all", "--oneliner")
+"""Answers the questions of its standard input, about hidden partitions, too."""
 
 
-def list_queue(*which: str, states: str = "all") -> list[str]:
-    """Return the command that lists jobs, each in a line that begins with MARK; `which` are options that choose."""
-    return [*_SQUEUE, f"--states={states}", *which, _LAYOUT]
+def list_queue(*which: str, columns: str = _LAYOUT) -> list[str]:
+    """Return the command that lists jobs or steps; `which` are options that choose. A job begins with MARK."""
+    return ["squeue", "--noheader", *which, f"--format={columns}"]
 
 
 def list_jobs(job_ids: Sequence[str]) -> list[str]:
     """Return the command that lists these jobs, with ended ones that the controller still knows; of many, all."""
-    return list_queue(f"--user={user()}" if len(job_ids) > MANY else f"--jobs={','.join(job_ids)}")
-
-
-def list_waiting_conditions() -> list[str]:
-    """Return the command that lists the user's queued jobs and what each waits for."""
-    return [*_SQUEUE, "--states=PENDING", f"--user={user()}", "--format=%F %E"]
-
-
-def list_own_numbers() -> list[str]:
-    """Return the command that lists the numbers of the user's jobs in the queue, waiting or running."""
-    return [*_SQUEUE, "--array", f"--user={user()}", "--format=%A"]
-
-
-def list_steps(job_id: str) -> list[str]:
-    """Return the command that lists the steps of a job, each with its name."""
-    return [*_SQUEUE, "--steps", f"--jobs={job_id}", "--format=%i %j"]
+    which = f"--user={user()}" if len(job_ids) > MANY else f"--jobs={','.join(job_ids)}"
+    return list_queue("--states=all", which)
 
 
 def list_accounted(job_ids: Sequence[str], since: datetime | None = None) -> list[str]:
@@ -72,28 +54,17 @@ def list_accounted(job_ids: Sequence[str], since: datetime | None = None) -> lis
     if len(job_ids) > MANY:
         start = (since or datetime.fromtimestamp(0).astimezone()).strftime("%Y-%m-%dT%H:%M:%S")
         which = [f"--user={user()}", f"--starttime={start}"]
-    return [*_SACCT, "--allocations", "--duplicates", *which, f"--format={_COLUMNS}"]
+    return ["sacct", "--parsable2", "--allocations", "--duplicates", *which, f"--format={_COLUMNS}"]
 
 
 def list_accounted_steps(job_id: str) -> list[str]:
     """Return the command that lists a job of the accounting since its last requeue, and its steps."""
-    return [*_SACCT, f"--jobs={job_id}", f"--format={_STEPS_COLUMNS}"]
+    return ["sacct", "--parsable2", f"--jobs={job_id}", f"--format={_STEPS_COLUMNS}"]
 
 
-def list_associations() -> list[str]:
-    """Return the command that lists the accounts of the user."""
-    return [*_SACCTMGR, "associations", f"user={user()}", "format=account"]
-
-
-def list_membership(cluster: str) -> list[str]:
-    """Return the command that lists the user's default account, and the accounts and QOS on a cluster."""
-    where = ("user", f"name={user()}", f"cluster={cluster}", "withassoc")
-    return [*_SACCTMGR, *where, "format=DefaultAccount,Account,QOS"]
-
-
-def list_qos(columns: str = "Name") -> list[str]:
-    """Return the command that lists each QOS."""
-    return [*_SACCTMGR, "qos", f"format={columns}"]
+def list_accounts(*what: str, columns: str) -> list[str]:
+    """Return the command that lists users, QOS or clusters of the accounting."""
+    return ["sacctmgr", "--noheader", "--parsable2", "show", *what, f"format={columns}"]
 
 
 def add_cluster(name: str) -> list[str]:
@@ -103,7 +74,7 @@ def add_cluster(name: str) -> list[str]:
 
 def list_nodes(*which: str, columns: str = "%N") -> list[str]:
     """Return the command that lists nodes in groups by partition; with `--Node` in `which` each has a line."""
-    return [*_SINFO, *which, f"--format={columns}"]
+    return ["sinfo", "--noheader", *which, f"--format={columns}"]
 
 
 def show(*what: str) -> list[str]:
@@ -114,11 +85,6 @@ def show(*what: str) -> list[str]:
 def write_script(job_id: str) -> list[str]:
     """Return the command that prints the controller's copy of a job's script."""
     return ["scontrol", "write", "batch_script", job_id, "-"]
-
-
-def show_by_input() -> list[str]:
-    """Return the command that answers the questions of its standard input, about hidden partitions, too."""
-    return ["scontrol", "--all", "--oneliner"]
 
 
 def requeue(job_id: str) -> list[str]:

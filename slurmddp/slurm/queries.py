@@ -30,7 +30,7 @@ def jobs(job_ids: Sequence[str], environ: Environ) -> list[JobInfo]:
 
     Raises ClusterError when it does not answer.
     """
-    command = commands.list_queue("--array", f"--jobs={','.join(job_ids)}")
+    command = commands.list_queue("--states=all", "--array", f"--jobs={','.join(job_ids)}")
     return parse_queue(_ask_about_jobs(command, "squeue", environ).stdout)
 
 
@@ -136,7 +136,7 @@ def find_job(
 
     `since` is the start of sbatch by the clock of this machine, which may differ by five minutes from the controller's.
     """
-    answer = client.ask(commands.list_queue(f"--user={user}", f"--name={name}"), environ)
+    answer = client.ask(commands.list_queue("--states=all", f"--user={user}", f"--name={name}"), environ)
     if answer.status != 0:
         raise LostAnswerError(answer.reason)
     digest = _sha256(script)
@@ -173,13 +173,13 @@ def _sha256(content: bytes) -> str:
 def running_on(partition: str, environ: Environ, *, timeout_s: float) -> list[JobInfo]:
     """Return the jobs on the nodes of a partition, as far as Slurm shows them to this user; none without an answer."""
     nodes = client.try_query(commands.list_nodes(f"--partition={partition}"), environ, timeout_s=timeout_s).split()
-    command = commands.list_queue(f"--nodelist={','.join(nodes)}", states="RUNNING")
+    command = commands.list_queue("--states=RUNNING", f"--nodelist={','.join(nodes)}")
     return parse_queue(client.try_query(command, environ, timeout_s=timeout_s)) if nodes else []
 
 
 def pending_before(job: JobInfo, environ: Environ, *, timeout_s: float) -> list[JobInfo]:
     """Return the jobs of its partition that wait for nodes before it, the next one first; none without an answer."""
-    command = commands.list_queue(f"--partition={job.partition}", "--sort=-p,i", states="PENDING")
+    command = commands.list_queue("--states=PENDING", f"--partition={job.partition}", "--sort=-p,i")
     waiting = parse_queue(client.try_query(command, environ, timeout_s=timeout_s))
     before = takewhile(lambda other: other.number != job.number, waiting)
     return [other for other in before if other.reason in ("Resources", "Priority")]

@@ -17,7 +17,7 @@ from slurmddp.cluster.inspect import query_cluster
 from slurmddp.errors import ClusterError
 from slurmddp.monitoring import status
 from slurmddp.runs.lookup import Target
-from slurmddp.slurm import client, commands, environment
+from slurmddp.slurm import client, environment
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_the_accounting_says_what_the_user_may_charge(accounting):
     assert query_cluster(env).accounts is None
     subprocess.run(["sacctmgr", "-i", "modify", "qos", "urgent", "set", "preempt=normal"], env=env, check=True)
     subprocess.run(["sacctmgr", "-i", "modify", "qos", "normal", "set", "gracetime=90"], env=env, check=True)
-    rows = client.query(commands.list_qos(inspect.QOS_COLUMNS), env)
+    rows = client.query(inspect.LIST_QOS, env)
     assert inspect.parse_qos(rows, {"PreemptMode": "REQUEUE"}) == (
         Qos(name="normal", preempted_by=("urgent",), preemption="requeue", grace_s=90),
     )
