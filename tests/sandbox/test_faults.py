@@ -170,9 +170,3 @@ def test_a_node_can_be_killed_while_it_is_cut_off_and_has_a_cable_when_it_is_on_
             act("n2")
     sandbox.boot("n2")
     assert not sandbox.daemons()["disconnected"]["n2"]
-
-
-def test_an_unknown_node_can_be_neither_cut_nor_healed(sandbox):
-    for act in (sandbox.disconnect, sandbox.reconnect):
-        with pytest.raises(UsageError, match="its nodes are n1 n2"):
-            act("n3")

@@ -63,26 +63,21 @@ def test_many_jobs_are_asked_for_by_their_user():
     assert all("--jobs=1,2" in command for command in few)
 
 
-def test_a_controller_that_does_not_answer_or_refuses_is_told_in_its_words(tmp_path):
-    scontrol = tmp_path / "scontrol"
-
-    def says(words, status=1):
-        scontrol.write_text(f"#!/bin/sh\necho '{words}' >&{2 if 'error' in words else 1}\nexit {status}\n")
-        scontrol.chmod(0o755)
-        return {"PATH": f"{tmp_path}:/bin:/usr/bin"}
+def test_a_controller_that_does_not_answer_or_refuses_is_told_in_its_words(says):
+    def refusing(words):
+        return says("scontrol", f"echo '{words}' >&2; exit 1")
 
     lost = "scontrol: error: Unable to contact slurm controller (connect failure)"
     with pytest.raises(ClusterError, match="no Slurm controller answers"):
-        queries.show("17", says(lost))
+        queries.show("17", refusing(lost))
     with pytest.raises(ClusterError, match="no Slurm controller answers"):
-        client.order(commands.requeue("17"), says(lost))
-    with pytest.raises(ClusterError, match="scontrol show job 17: slow"):
-        queries.show("17", says("scontrol: error: slow"))
-    with pytest.raises(ClusterError, match="scontrol show job 17: slow"):
-        queries.output_file("17", says("scontrol: error: slow"))
+        client.order(commands.requeue("17"), refusing(lost))
+    for ask in (queries.show, queries.output_file):
+        with pytest.raises(ClusterError, match="scontrol show job 17: slow"):
+            ask("17", refusing("scontrol: error: slow"))
     with pytest.raises(ClusterError, match="scontrol --oneliner show nodes n7: Node n7 not found"):
-        client.order(commands.show("nodes", "n7"), says("Node n7 not found"))
-    assert queries.show("17", says("slurm_load_jobs error: Invalid job id specified")) == []
+        client.order(commands.show("nodes", "n7"), refusing("Node n7 not found"))
+    assert queries.show("17", refusing("slurm_load_jobs error: Invalid job id specified")) == []
 
 
 @pytest.mark.parametrize(
