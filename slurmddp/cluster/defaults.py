@@ -9,8 +9,7 @@ from typing import Final
 from slurmddp.cluster.partitions import Cluster, Nodes, Partition
 from slurmddp.config.job_spec import DEFAULT_LEAD_S, JobSpec
 from slurmddp.config.resolve import Resolved
-from slurmddp.errors import UsageError
-from slurmddp.slurm.hostlist import expand
+from slurmddp.slurm.hostlist import try_expand
 from slurmddp.slurm.values import slurm_time
 
 _CPU_OPTIONS: Final = (
@@ -63,10 +62,7 @@ def _fits(spec: JobSpec, nodes: Nodes) -> bool:
 
 def _expanded(names: str | None) -> frozenset[str]:
     """Return the names in a host list; none for a file of names, and for a list that cannot be read."""
-    try:
-        return frozenset(expand(names)) if names else frozenset()
-    except UsageError:
-        return frozenset()
+    return frozenset(try_expand(names or "") or ())
 
 
 def features_of(constraint: str | None) -> set[str]:

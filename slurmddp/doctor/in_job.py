@@ -117,9 +117,9 @@ def _cancel_job(number: str, environ: Mapping[str, str]) -> None:
 def _cancel_step(job: str, name: str, environ: Mapping[str, str]) -> None:
     """Cancel the step of that name, and no other step of the allocation."""
     steps = client.query(commands.list_queue("--steps", f"--jobs={job}", columns="%i %j"), environ)
-    for step, _, step_name in (line.strip().partition(" ") for line in steps.splitlines()):
-        if step_name.strip() == name:
-            client.order(commands.cancel(step), environ)
+    named = (line.split() for line in steps.splitlines())
+    if own := [step for step, *words in named if words == [name]]:
+        client.order(commands.cancel(*own), environ)
 
 
 def build_check_spec(spec: JobSpec, folder: Path) -> JobSpec:
@@ -179,10 +179,8 @@ def _explain_early_end(run: RunDir, job_id: str, *, has_met: bool) -> Finding:
     lost = _LOST_NODE.search(what)
     host = lost[lost.lastindex or 0] if lost else ""
     if "could not connect IO" in text:
-        check, why = (
-            "folder",
-            "srun could not open the output of its ranks: the run's folder is missing or read-only there",
-        )
+        check = "folder"
+        why = "srun could not open the output of its ranks: the run's folder is missing or read-only there"
         advice = "choose a folder that all nodes can write to (--runs-dir), or exclude the node (--exclude)"
     else:
         check, why = "ranks" if has_met else "meeting", "the ranks of a job on these nodes would end the same way"

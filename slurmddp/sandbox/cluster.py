@@ -5,15 +5,14 @@ import datetime as dt
 import os
 import pwd
 import re
-import select
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, cast
 
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.sandbox import configuration, control_channel, namespaces, preemption, programs, state_directory
@@ -22,7 +21,6 @@ from slurmddp.sandbox.state_directory import Files
 from slurmddp.slurm import client, commands
 from slurmddp.slurm.values import Record, parse_record
 
-_UP_DEADLINE_S: Final = 120
 _NODE_DEADLINE_S: Final = 50
 """Time for a node to become usable, in addition to three times SlurmdTimeout."""
 _POLL_S: Final = 0.05
@@ -215,13 +213,15 @@ def _start(plan: Plan, files: Files, say: Say, *, die_with_parent: bool) -> Sand
     since = _now()
     _write_files(plan, files)
     supervisor, keepalive = _start_supervisor(files)
-    with supervisor:
+    with supervisor, cast("IO[bytes]", supervisor.stdout) as reports:
         try:
-            _wait_until_ready(supervisor, files, say)
+            _wait_until_ready(reports, files, say)
             Sandbox(plan, files).wait_for_nodes(plan.node_names, since)
         except BaseException:
             os.close(keepalive)
-            _abort_start(supervisor, files)
+            if process := files.supervisor():
+                process.kill()
+            reports.read()  # its end is that of a supervisor that has not yet written its pid, too
             raise
     if die_with_parent:
         return Sandbox(plan, files, keepalive)
@@ -245,17 +245,9 @@ def _start_supervisor(files: Files) -> tuple[subprocess.Popen[bytes], int]:
     return process, keepalive
 
 
-def _abort_start(supervisor: subprocess.Popen[bytes], files: Files) -> None:
-    """End a supervisor that was not fully started, even before it has written its pid."""
-    if process := files.supervisor():
-        process.kill()
-    for _ in _lines(supervisor.stdout, time.monotonic() + _UP_DEADLINE_S):
-        pass
-
-
-def _wait_until_ready(process: subprocess.Popen[bytes], files: Files, say: Say) -> None:
-    """Report each part that starts until all have; raise ClusterError when the supervisor fails or is too slow."""
-    for line in _lines(process.stdout, time.monotonic() + _UP_DEADLINE_S):
+def _wait_until_ready(reports: IO[bytes], files: Files, say: Say) -> None:
+    """Report each part that starts until all have; raise ClusterError when the supervisor fails or ends."""
+    for line in (raw.decode().rstrip("\n") for raw in reports):
         if line == control_channel.READY:
             return
         if line.startswith(control_channel.FAILED):
@@ -264,17 +256,6 @@ def _wait_until_ready(process: subprocess.Popen[bytes], files: Files, say: Say) 
             raise ClusterError(f"the sandbox did not start: {line.removeprefix(control_channel.FAILED)}")
         say(line)
     raise ClusterError(f"the sandbox did not start: {files.last_log_lines('supervisor')}")
-
-
-def _lines(stream: IO[bytes] | None, deadline: float) -> Iterator[str]:
-    """Yield lines until the stream ends or the deadline has passed."""
-    pending = b""
-    while stream and select.select([stream], [], [], max(0, deadline - time.monotonic()))[0]:
-        chunk = os.read(stream.fileno(), 4096)
-        *lines, pending = (pending + chunk).split(b"\n")
-        yield from (line.decode() for line in lines)
-        if not chunk:
-            return
 
 
 def _write_files(plan: Plan, files: Files) -> None:

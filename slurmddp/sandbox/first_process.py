@@ -8,7 +8,7 @@ line for each daemon and node.
 import contextlib
 import json
 import os
-import selectors
+import select
 import signal
 import socket
 import subprocess
@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from slurmddp.errors import ClusterError
 from slurmddp.sandbox import control_channel, daemons, namespaces, programs
@@ -30,6 +30,7 @@ from slurmddp.slurm import client, commands
 
 _DEADLINE_S: Final = 60
 _POLL_S: Final = 0.02
+_REAP_S: Final = 1.0
 
 
 class Supervisor:
@@ -71,14 +72,12 @@ class Supervisor:
 
     def reap(self) -> None:
         """Collect the exit statuses of ended processes; the first process of a namespace inherits all orphans."""
-        own = [*self.daemons.values(), *(node.process for node in self.nodes.values())]
-        known = {process.pid: process for process in own if process}
+        for process in (*self.daemons.values(), *(node.process for node in self.nodes.values())):
+            if process:
+                process.poll()
         with contextlib.suppress(ChildProcessError):
-            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                if process := known.get(ended.si_pid):
-                    process.poll()
-                else:
-                    os.waitpid(ended.si_pid, 0)
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
 
     def _write_clients(self) -> None:
         outside = Process.current()
@@ -160,34 +159,16 @@ def main() -> None:
 
 def _serve(supervisor: Supervisor, server: socket.socket) -> None:
     """Answer requests and collect ended processes until the caller ends, or for good after the line STAY."""
-    child_ends = _open_child_pipe()
-
-    def reap() -> None:
-        os.read(child_ends, 4096)
+    watched: list[socket.socket | TextIO] = [server, sys.stdin]
+    while True:
+        ready, _, _ = select.select(watched, [], [], _REAP_S)
         supervisor.reap()
-
-    with selectors.DefaultSelector() as events:
-        events.register(
-            server, selectors.EVENT_READ, lambda: control_channel.answer_request(server, supervisor.handle_request)
-        )
-        events.register(child_ends, selectors.EVENT_READ, reap)
-        events.register(sys.stdin, selectors.EVENT_READ)
-        while True:
-            for key, _ in events.select():
-                if key.data:
-                    key.data()
-                elif sys.stdin.buffer.readline() == control_channel.STAY:
-                    events.unregister(sys.stdin)
-                else:
-                    return
-
-
-def _open_child_pipe() -> int:
-    """Return a descriptor that becomes readable when a child has ended."""
-    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    return reading
+        if server in ready:
+            control_channel.answer_request(server, supervisor.handle_request)
+        if sys.stdin in ready:
+            if sys.stdin.buffer.readline() != control_channel.STAY:
+                return
+            watched.remove(sys.stdin)
 
 
 def _end_all(files: Files) -> None:

@@ -329,8 +329,8 @@ def test_a_partition_that_gives_whole_nodes_is_known(config, partition, whole):
 
 def test_membership_is_each_account_and_qos_once():
     found = inspect.parse_membership("ml|ml|normal,high\nml|bio|normal\nml||\n")
-    assert found == ("ml", ("ml", "bio"), ("normal", "high"))
-    assert inspect.parse_membership("") == ("", (), ())
+    assert found == {"default_account": "ml", "accounts": ("ml", "bio"), "qos": ("normal", "high")}
+    assert inspect.parse_membership("") == {"default_account": "", "accounts": (), "qos": ()}
 
 
 def test_qos_whose_jobs_can_be_preempted_are_those_that_another_one_names():
