@@ -1,4 +1,5 @@
 import os
+from contextlib import nullcontext
 
 import pytest
 
@@ -11,26 +12,20 @@ def _without(monkeypatch, *missing):
     monkeypatch.setattr(programs, "find_error", lambda _: "")
 
 
-def test_only_what_is_missing_is_named_each_package_once(monkeypatch):
-    _without(monkeypatch, "slurmctld", "slurmd", "ip")
-    with pytest.raises(ClusterError, match=r"ip, slurmctld, slurmd; type: apt install iproute2 slurm-wlm$"):
-        programs.check_machine()
-
-
-def test_an_ordinary_user_needs_uidmap_and_root_does_not(monkeypatch):
-    _without(monkeypatch, "newuidmap")
-    monkeypatch.setattr(programs.os, "getuid", lambda: 1000)
-    with pytest.raises(ClusterError, match=r"apt install uidmap$"):
-        programs.check_machine()
-    monkeypatch.setattr(programs.os, "getuid", lambda: 0)
-    programs.check_machine()
-
-
-def test_accounting_needs_its_own_packages(monkeypatch):
-    _without(monkeypatch, "mariadbd", "mariadb-install-db", "slurmdbd")
-    programs.check_machine()
-    with pytest.raises(ClusterError, match=r"apt install mariadb-server slurmdbd$"):
-        programs.check_machine(accounting=True)
+@pytest.mark.parametrize(
+    ("missing", "uid", "accounting", "said"),
+    [
+        (("slurmctld", "slurmd", "ip"), 0, False, "ip, slurmctld, slurmd; type: apt install iproute2 slurm-wlm"),
+        (("newuidmap",), 1000, False, "apt install uidmap"),
+        (("newuidmap", "mariadbd", "slurmdbd"), 0, False, ""),
+        (("mariadbd", "mariadb-install-db", "slurmdbd"), 0, True, "apt install mariadb-server slurmdbd"),
+    ],
+)
+def test_what_is_missing_and_needed_is_named_each_package_once(monkeypatch, missing, uid, accounting, said):
+    _without(monkeypatch, *missing)
+    monkeypatch.setattr(programs.os, "getuid", lambda: uid)
+    with pytest.raises(ClusterError, match=f"{said}$") if said else nullcontext():
+        programs.check_machine(accounting=accounting)
 
 
 @pytest.mark.parametrize(
