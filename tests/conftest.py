@@ -14,7 +14,7 @@ from preload import server
 
 from slurmddp import sandbox as slurm_sandbox
 from slurmddp.errors import ClusterError
-from slurmddp.slurm.queries import show_command
+from slurmddp.slurm.commands import show
 from slurmddp.slurm.values import parse_record
 
 _ENDED = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "TIMEOUT"}
@@ -145,4 +145,4 @@ def wait_for_job(slurm: Callable[..., str]) -> Callable[..., Job]:
 
 
 def _record(slurm: Callable[..., str], job_id: str | int) -> Job:
-    return dict(parse_record(slurm(*show_command(str(job_id)))))
+    return dict(parse_record(slurm(*show("job", str(job_id)))))

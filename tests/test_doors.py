@@ -20,7 +20,8 @@ LAYERS = (
     {"diagnose", "batch", "runtime"},
     {"cluster", "runs"},
     {"config"},
-    {"slurm", "sandbox"},
+    {"sandbox"},
+    {"slurm"},
     {"errors.py", "outcome.py"},
     {"text.py", "version.py", "variables.py", "exit_codes.py", "background.py"},
 )
@@ -29,9 +30,6 @@ DOORS = {
     "jinja2": {"script", "report"},
     "click": {"cli"},
     "torch": {"runtime", "worker"},
-    "subprocess": {
-        *("slurm", "batch", "submission", "script", "monitoring", "diagnose", "doctor", "sandbox", "worker", "runtime")
-    },
     "torchvision": {"worker"},
     "submitit": {"executor"},
     "rich": {"cli"},
@@ -40,6 +38,21 @@ DOORS = {
     "tensorboard": {"cli", "worker"},
     "numpy": set(),
     "matplotlib": {"scaling"},
+}
+STARTERS = {
+    "slurm/client.py",
+    *("sandbox/cluster.py", "sandbox/first_process.py", "sandbox/node.py", "sandbox/programs.py"),
+    "batch/__main__.py",
+    *("script/build.py", "script/environment.py", "script/git.py"),
+    *("submission/prepare_data.py", "submission/run_local.py"),
+    *("diagnose/flight_recorder.py", "diagnose/output_files.py"),
+    *("doctor/python_check.py", "doctor/storage.py"),
+    *("runtime/stopping/children.py", "worker/run_executable.py"),
+}
+"""The modules that import subprocess."""
+SLURM = {
+    *("sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol", "sdiag", "sinfo", "sprio"),
+    *("squeue", "sreport", "srun", "sshare", "sstat", "strigger", "slurmctld", "slurmd", "slurmdbd", "slurmstepd"),
 }
 SMALL = {"errors", "exit_codes", "outcome", "variables", "version", "text", "background"}
 IN_A_JOB = {"batch": {"runs", "slurm"}, "runs": {"slurm"}, "runtime": {"runs", "slurm"}}
@@ -51,10 +64,15 @@ def room(module: Path) -> str:
 
 
 @cache
+def nodes(module: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(module.read_text())))
+
+
+@cache
 def imports(module: Path) -> set[str]:
     """Every module imported anywhere in the file, in full."""
     found = set()
-    for node in ast.walk(ast.parse(module.read_text())):
+    for node in nodes(module):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -91,9 +109,23 @@ def test_what_runs_in_a_job_needs_no_configuration(name):
         assert rooms_used(module) <= {name} | IN_A_JOB[name] | SMALL, module
 
 
-def test_slurms_programs_are_started_in_one_place():
-    users = {module.name for module in (PACKAGE / "slurm").iterdir() if module.suffix == ".py"}
-    assert {name for name in users if "subprocess" in libraries(PACKAGE / "slurm" / name)} == {"client.py"}
+def test_who_starts_processes():
+    users = {str(module.relative_to(PACKAGE)) for module in MODULES if "subprocess" in libraries(module)}
+    assert users == STARTERS
+
+
+def test_slurms_programs_are_named_where_their_commands_are_and_started_by_the_client():
+    """A command is a list or a tuple; `sbatch` and `srun` are words of ours, too, so of these only lists count."""
+    named = [module for module in MODULES if any(is_command(node) for node in nodes(module))]
+    elsewhere = {str(module.relative_to(PACKAGE)) for module in named if room(module) != "slurm"}
+    assert elsewhere == {"sandbox/daemons.py", "sandbox/programs.py"}
+    assert {name for name in STARTERS if name.startswith("slurm/")} == {"slurm/client.py"}
+
+
+def is_command(node):
+    first = node.elts[0] if isinstance(node, ast.List | ast.Tuple) and node.elts else None
+    programs = SLURM if isinstance(node, ast.List) else SLURM - {"sbatch", "srun"}
+    return isinstance(first, ast.Constant) and first.value in programs
 
 
 def test_slurms_modules_load_the_standard_library_alone():

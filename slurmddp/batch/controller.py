@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from slurmddp.errors import ClusterError
-from slurmddp.slurm import client, parsing, queries
+from slurmddp.slurm import client, commands, parsing, queries
 from slurmddp.slurm.client import RefusedError
+from slurmddp.slurm.environment import user
 from slurmddp.slurm.job_info import JobInfo
 
 _REFUSED: Final = re.compile("denied|permi|disabled|invalid", re.IGNORECASE)
@@ -27,7 +28,7 @@ class Controller:
 
         Raises ClusterError when it does not answer.
         """
-        answer = client.ask(queries.show_command(job_id), self._environ)
+        answer = client.ask(commands.show("job", job_id), self._environ)
         found = parsing.parse_show(answer.stdout) if answer.status == 0 else []
         if not found and "Invalid job id" not in answer.stderr:
             raise ClusterError(answer.reason)
@@ -38,24 +39,25 @@ class Controller:
 
         Raises RefusedError when Slurm refuses, ClusterError when it does not answer.
         """
-        self._order(queries.requeue_command(job_id))
+        self._order(commands.requeue(job_id))
 
     def exclude(self, job_id: str, nodes: str) -> None:
         """Set the excluded nodes of a queued job. Raises as `requeue` does."""
-        self._order(queries.update_command(job_id, "ExcNodeList", nodes))
+        self._order(commands.update(job_id, "ExcNodeList", nodes))
 
     def release_dependents(self, job_id: str) -> list[str]:
         """Let the user's queued jobs that wait for the success of a job wait for its end; return their ids.
 
         Raises as `requeue` does.
         """
+        waiting = commands.list_queue("--states=PENDING", f"--user={user()}", columns="%F %E")
         released = []
-        for line in self._text(queries.dependencies_command()).splitlines():
+        for line in self._text(waiting).splitlines():
             dependent, _, condition = line.partition(" ")
             condition = _DEPENDENCY_STATE.sub("", condition)
             later = re.sub(rf"\bafterok:{job_id}(?![\w+])", f"afterany:{job_id}", condition)
             if later != condition:
-                self._order(queries.update_command(dependent, "Dependency", later))
+                self._order(commands.update(dependent, "Dependency", later))
                 released.append(dependent)
         return released
 
@@ -65,11 +67,11 @@ class Controller:
 
     def hostnames(self, host_list: str) -> tuple[str, ...]:
         """Return the names of a host list; none when Slurm does not say."""
-        return tuple(self._text(["scontrol", "show", "hostnames", host_list]).split())
+        return tuple(self._text(commands.show("hostnames", host_list)).split())
 
     def address(self, node: str) -> str:
         """Return NodeAddr of a node; empty when Slurm does not say."""
-        found = re.search(r"(?<!\S)NodeAddr=(\S+)", self._text(queries.nodes_command(node)))
+        found = re.search(r"(?<!\S)NodeAddr=(\S+)", self._text(commands.show("nodes", node)))
         return found[1] if found else ""
 
     def script_digest(self, job_id: str) -> str | None:
@@ -77,10 +79,7 @@ class Controller:
         return queries.script_digest(job_id, self._environ)
 
     def _text(self, command: list[str]) -> str:
-        try:
-            return client.ask(command, self._environ).stdout
-        except ClusterError:
-            return ""
+        return client.try_query(command, self._environ)
 
     def _order(self, command: list[str]) -> None:
         answer = client.ask(command, self._environ)

@@ -7,7 +7,6 @@ batch script goes on with the shared environment.
 """
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -17,7 +16,8 @@ from typing import Final
 from slurmddp.batch import unpack
 from slurmddp.batch.unpack import MISSING, READY
 from slurmddp.errors import ClusterError
-from slurmddp.slurm import client, queries
+from slurmddp.slurm import client, commands
+from slurmddp.slurm.environment import user
 
 _LIMIT_S: Final = 900.0
 """For each step; a file system that is slower than this is no help."""
@@ -31,7 +31,7 @@ def main(words: list[str]) -> int:
     begin = time.monotonic()
     try:
         was_there = stage(archive, folder, os.environ)
-    except (OSError, ValueError, subprocess.SubprocessError) as error:
+    except (OSError, ValueError, ClusterError) as error:
         _say(f"--stage-env: {error}; the ranks use the shared environment")
         return 1
     how = "was there" if was_there else f"unpacked in {time.monotonic() - begin:.1f} s"
@@ -43,13 +43,13 @@ def main(words: list[str]) -> int:
 def stage(archive: Path, folder: Path, environ: Mapping[str, str]) -> bool:
     """Let each node have its copy; return whether all had it before.
 
-    Raises OSError or ValueError with the reason of the first node that cannot have it.
+    Raises OSError or ValueError with the reason of the first node that cannot have it, ClusterError if srun fails.
     """
     words = [str(folder), str(archive), archive.with_suffix(".crc32").read_text().strip(), _queued(environ)]
     if MISSING not in _on_nodes("check", words, (READY, MISSING), environ):
         return True
     if int(environ["SLURM_NNODES"]) > 1:
-        _broadcast(archive, unpack.broadcast_path(folder, environ["SLURM_JOB_ID"]))
+        _broadcast(archive, unpack.broadcast_path(folder, environ["SLURM_JOB_ID"]), environ)
     _on_nodes("unpack", words, (READY,), environ)
     return False
 
@@ -57,25 +57,24 @@ def stage(archive: Path, folder: Path, environ: Mapping[str, str]) -> bool:
 def _on_nodes(step: str, words: list[str], expected: tuple[str, ...], environ: Mapping[str, str]) -> list[str]:
     """Run a step of `slurmddp.batch.unpack` once on each node; return the answers, which must be among these."""
     nodes = int(environ["SLURM_NNODES"])
-    command = ["srun", f"--ntasks={nodes}", "--ntasks-per-node=1", "--mpi=none", "--export=ALL"]
-    command += [sys.executable, "-P", "-m", "slurmddp.batch.unpack", step, *words]
+    command = commands.run_on_each_node(nodes, sys.executable, "-P", "-m", "slurmddp.batch.unpack", step, *words)
     own = {name: value for name, value in environ.items() if name != "SLURM_CPUS_PER_TASK"}
-    done = subprocess.run(command, env=own, stdout=subprocess.PIPE, text=True, timeout=_LIMIT_S, check=False)
+    done = client.run_step(command, own, timeout_s=_LIMIT_S)
+    sys.stderr.write(done.stderr)
     answers = done.stdout.splitlines()
     if wrong := [answer for answer in answers if answer not in expected]:
         raise ValueError(wrong[0])
     if len(answers) != nodes:
-        raise ValueError(f"{len(answers)} of {nodes} nodes answered; srun ended with status {done.returncode}")
+        raise ValueError(f"{len(answers)} of {nodes} nodes answered; srun ended with status {done.status}")
     return answers
 
 
-def _broadcast(archive: Path, target: Path) -> None:
+def _broadcast(archive: Path, target: Path, environ: Mapping[str, str]) -> None:
     """Let Slurm copy the archive to the nodes; where it cannot, each node reads the shared file."""
-    command = ["sbcast", "--force", str(archive), str(target)]
     try:
-        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=_LIMIT_S, check=False)
-        said = done.stderr.strip().partition("\n")[0] if done.returncode else ""
-    except (OSError, subprocess.TimeoutExpired) as error:
+        done = client.run_step(commands.broadcast(archive, target), environ, timeout_s=_LIMIT_S)
+        said = done.reason if done.status else ""
+    except ClusterError as error:
         said = str(error)
     if said:
         _say(f"--stage-env: each node reads the archive itself: {said}")
@@ -84,9 +83,10 @@ def _broadcast(archive: Path, target: Path) -> None:
 def _queued(environ: Mapping[str, str]) -> str:
     """Return the user's jobs in the queue in one word, so that their copies stay."""
     try:
-        jobs = ",".join(client.query(queries.own_jobs_command(), environ).split())
+        listed = client.query(commands.list_queue("--array", f"--user={user()}", columns="%A"), environ)
     except ClusterError:
         return unpack.UNKNOWN
+    jobs = ",".join(listed.split())
     return jobs if len(jobs) < _MOST_WORD else unpack.UNKNOWN
 
 

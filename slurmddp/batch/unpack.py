@@ -69,7 +69,7 @@ def main(words: list[str]) -> int:
 
 
 def check(node: Node) -> str:
-    """Make the folder, remove what nobody uses, and say whether the copy is there. Raises OSError."""
+    """Make the folder, remove copies that no job uses, and say whether this copy is there. Raises OSError."""
     node.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     info = node.folder.lstat()
     if info.st_uid != os.getuid() or info.st_mode & 0o022:

@@ -10,11 +10,11 @@ from slurmddp.config import job_files
 from slurmddp.config.option_types import Field
 from slurmddp.errors import SlurmddpError
 from slurmddp.slurm import client
+from slurmddp.slurm import commands as slurm_commands
 from slurmddp.slurm.environment import user
 
 _LIMIT_S: Final = 2.0
 """A shell waits for the answer."""
-_ACCOUNTING: Final = ("sacctmgr", "--noheader", "--parsable2", "show")
 
 
 def complete_value(field: Field, incomplete: str) -> list[str]:
@@ -24,13 +24,13 @@ def complete_value(field: Field, incomplete: str) -> list[str]:
 
 
 def _find_values(key: str) -> list[str]:
-    nodes = ("sinfo", "--noheader", "--Node", "--format=%N")
+    nodes = slurm_commands.list_nodes("--Node")
     commands = {
-        "partition": ("sinfo", "--noheader", "--format=%R"),
+        "partition": slurm_commands.list_nodes(columns="%R"),
         "nodelist": nodes,
         "exclude": nodes,
-        "account": (*_ACCOUNTING, "associations", f"user={user()}", "format=account"),
-        "qos": (*_ACCOUNTING, "qos", "format=name"),
+        "account": slurm_commands.list_accounts("associations", f"user={user()}", columns="account"),
+        "qos": slurm_commands.list_accounts("qos", columns="name"),
     }
     with suppress(SlurmddpError, OSError):
         if key == "profile":

@@ -3,13 +3,13 @@
 A given value never changes, and a value that cannot be determined is left to Slurm.
 """
 
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from slurmddp.cluster.partitions import Cluster, Nodes, Partition
 from slurmddp.config.job_spec import DEFAULT_LEAD_S, JobSpec
 from slurmddp.config.resolve import Resolved
-from slurmddp.errors import UsageError
-from slurmddp.slurm.hostlist import expand
+from slurmddp.slurm.hostlist import try_expand
 from slurmddp.slurm.values import slurm_time
 
 _CPU_OPTIONS: Final = (
@@ -62,10 +62,7 @@ def _fits(spec: JobSpec, nodes: Nodes) -> bool:
 
 def _expanded(names: str | None) -> frozenset[str]:
     """Return the names in a host list; none for a file of names, and for a list that cannot be read."""
-    try:
-        return frozenset(expand(names)) if names else frozenset()
-    except UsageError:
-        return frozenset()
+    return frozenset(try_expand(names or "") or ())
 
 
 def features_of(constraint: str | None) -> set[str]:
@@ -88,16 +85,12 @@ def _gpus(spec: JobSpec, partition: Partition) -> Size | None:
 def _cpus(spec: JobSpec, partition: Partition) -> Size | None:
     if spec.cpus_per_task or _has(spec, *_CPU_OPTIONS):
         return None
-    shares = [
-        (_share(spec, partition, nodes, usable_cpus(nodes, partition)), nodes)
-        for nodes in fitting_nodes(spec, partition)
-    ]
-    share, nodes = min(shares, key=lambda found: found[0], default=(0, None))
-    if nodes is None or share < spec.tasks_per_node:
+    found = _shares(spec, partition, lambda nodes: usable_cpus(nodes, partition))
+    share, whole, gpus = min(found, default=(0, 0, 0))
+    if share < spec.tasks_per_node:
         return None
-    whole = f"{usable_cpus(nodes, partition)} CPUs a node"
-    part = "" if share == usable_cpus(nodes, partition) else f", for {spec.gpus} of its {nodes.gpus} GPUs {share}"
-    reason = f"partition {partition.name}: {whole}{part} / {spec.tasks_per_node} ranks"
+    part = "" if share == whole else f", for {spec.gpus} of its {gpus} GPUs {share}"
+    reason = f"partition {partition.name}: {whole} CPUs a node{part} / {spec.tasks_per_node} ranks"
     return "cpus_per_task", share // spec.tasks_per_node, reason
 
 
@@ -106,14 +99,16 @@ def usable_cpus(nodes: Nodes, partition: Partition) -> int:
     return min(nodes.cpus, partition.max_cpus_per_node or nodes.cpus)
 
 
-def _share(spec: JobSpec, partition: Partition, nodes: Nodes, amount: int) -> int:
-    """Return the part of a node's amount that belongs to the GPUs asked for; all of it for a job with whole nodes.
+def _shares(spec: JobSpec, partition: Partition, amount_of: Callable[[Nodes], int]) -> Iterator[tuple[int, int, int]]:
+    """Yield for the fitting nodes what a job gets of an amount of theirs, the amount, and the number of GPUs.
 
-    With `exclusive=user` the user's other jobs may share the node, so the job gets the part.
+    A job gets the part that belongs to its GPUs, and all of it with whole nodes. With `exclusive=user` the user's other
+    jobs may share the node, so the job gets the part.
     """
     whole = partition.whole_nodes or "exclusive" in spec.sbatch
-    shared = 0 < spec.gpus < nodes.gpus and not whole
-    return amount * spec.gpus // nodes.gpus if shared else amount
+    for nodes in fitting_nodes(spec, partition):
+        amount, shared = amount_of(nodes), 0 < spec.gpus < nodes.gpus and not whole
+        yield amount * spec.gpus // nodes.gpus if shared else amount, amount, nodes.gpus
 
 
 def _time(spec: JobSpec, partition: Partition) -> Size | None:
@@ -127,19 +122,14 @@ def _time(spec: JobSpec, partition: Partition) -> Size | None:
 
 def _memory(spec: JobSpec, partition: Partition) -> Size | None:
     """Return the memory that belongs to the GPUs; None for CPU jobs, and where the site has a default."""
-    if spec.mem or not spec.gpus or partition.default_memory or _has(spec, *_MEMORY_OPTIONS):
+    site_decides = partition.default_memory or partition.max_memory_per_node_mb
+    if spec.mem or not spec.gpus or site_decides or _has(spec, *_MEMORY_OPTIONS):
         return None
-    sizes = [(_share(spec, partition, nodes, nodes.memory_mb), nodes) for nodes in fitting_nodes(spec, partition)]
-    size, nodes = min(sizes, key=lambda found: found[0], default=(0, None))
-    if nodes is None or partition.max_memory_per_node_mb:
-        return None
-    if all(whole == group.memory_mb for whole, group in sizes):
-        return "mem", "0", f"all memory of a node in partition {partition.name}"
-    return (
-        "mem",
-        str(size),
-        f"partition {partition.name}: {nodes.memory_mb} MB a node, for {spec.gpus} of its {nodes.gpus} GPUs",
-    )
+    sizes = list(_shares(spec, partition, lambda nodes: nodes.memory_mb))
+    if all(size == whole for size, whole, _ in sizes):
+        return ("mem", "0", f"all memory of a node in partition {partition.name}") if sizes else None
+    size, whole, gpus = min(sizes)
+    return "mem", str(size), f"partition {partition.name}: {whole} MB a node, for {spec.gpus} of its {gpus} GPUs"
 
 
 def _has(spec: JobSpec, *keys: str) -> bool:

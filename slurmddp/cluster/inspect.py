@@ -5,15 +5,15 @@ The formats are those of Slurm 20.11 to 25.x; a field that is missing or unknown
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from slurmddp.cluster import preemption
 from slurmddp.cluster.partitions import Cluster, Nodes, Partition, Qos
-from slurmddp.errors import ClusterError, UsageError
-from slurmddp.slurm import client, environment
-from slurmddp.slurm.hostlist import expand
+from slurmddp.errors import ClusterError
+from slurmddp.slurm import client, commands, environment
+from slurmddp.slurm.hostlist import try_expand
 from slurmddp.slurm.values import Record, parse_duration, parse_names, parse_number, parse_record, parse_word
 
 TIMEOUT_S: Final = 30.0
@@ -25,33 +25,22 @@ _COLUMNS: Final = _SEPARATOR.join(("%R", "%D", "%T", "%c", "%m", "%G", "%f", "%N
 _SETTING: Final = r"(?m)^(\w+) *= ?(.*)$"
 _GRES: Final = r"(?:[^,(]|\([^)]*\))+"
 
-_LIST_NODES: Final = ("sinfo", "--all", "--exact", "--noheader", f"--format={_COLUMNS}")
-"""Lists each partition's nodes, in groups of equal nodes with one state."""
-_SHOW: Final = ("scontrol", "--all", "--oneliner")
-"""Answers the questions of its standard input: one process instead of three."""
 _QUESTIONS: Final = b"show config\nshow partition\nshow nodes\n"
 """The controller's configuration; all partitions, also hidden ones; each node with its reserved CPUs, which sinfo does
-not show."""
-LIST_QOS: Final = ("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=Name,Preempt,PreemptMode,GraceTime")
-"""Lists each QOS with the QOS that it preempts, and its own preemption."""
-
-
-class Membership(NamedTuple):
-    """The accounts and QOS that a user may use."""
-
-    default_account: str
-    accounts: tuple[str, ...]
-    qos: tuple[str, ...]
+not show. scontrol answers them in one process."""
+LIST_QOS: Final = commands.list_accounts("qos", columns="Name,Preempt,PreemptMode,GraceTime")
+"""Each QOS with the QOS that it preempts, and its own preemption."""
 
 
 def query_cluster(environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, accounts: bool = False) -> Cluster:
     """Return the cluster; with `accounts` also the accounts and QOS of this user.
 
-    Raises ClusterError when Slurm is missing or does not answer within `timeout_s` seconds. When the accounting does
-    not answer, `unlearned` says so.
+    Raises ClusterError when Slurm is missing or one of its programs does not answer within `timeout_s` seconds. When
+    the accounting does not answer, `unlearned` says so.
     """
-    questions = ((_LIST_NODES, b""), (_SHOW, _QUESTIONS))
-    nodes, shown = client.query_all(questions, environ, timeout_s=timeout_s)
+    groups = commands.list_nodes("--all", "--exact", columns=_COLUMNS)
+    nodes = client.query(groups, environ, timeout_s=timeout_s)
+    shown = client.query(commands.SHOW_BY_INPUT, environ, stdin=_QUESTIONS, timeout_s=timeout_s)
     settings = parse_config(shown)
     cluster = describe(parse_nodes(nodes, parse_cpus(shown)), parse_partitions(shown), settings)
     return _with_accounts(cluster, settings, environ, timeout_s) if accounts else cluster
@@ -60,16 +49,14 @@ def query_cluster(environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, a
 def _with_accounts(cluster: Cluster, config: Record, environ: Mapping[str, str], timeout_s: float) -> Cluster:
     if parse_word(config.get("AccountingStorageType", "")).rpartition("/")[2] in ("", "none"):
         return _without(cluster, "this cluster has no accounting")
+    where = ("user", f"name={environment.user()}", f"cluster={cluster.name}", "withassoc")
+    membership = commands.list_accounts(*where, columns="DefaultAccount,Account,QOS")
     try:
-        user = client.query(membership_command(environment.user(), cluster.name), environ, timeout_s=timeout_s)
+        user = client.query(membership, environ, timeout_s=timeout_s)
         qos = client.query(LIST_QOS, environ, timeout_s=timeout_s) if cluster.preempts_by_qos else ""
     except ClusterError as error:
         return _without(cluster, str(error))
-    return replace(
-        cluster,
-        **parse_membership(user)._asdict(),
-        preemptable_qos=parse_qos(qos, config),
-    )
+    return replace(cluster, **parse_membership(user), preemptable_qos=parse_qos(qos, config))
 
 
 def _without(cluster: Cluster, why: str) -> Cluster:
@@ -145,10 +132,8 @@ def _count(line: str, key: str, missing: int) -> int:
 
 def _least_cpus(hosts: str, cpus: int, limits: Mapping[str, int]) -> int:
     """Return the CPUs that jobs can have on each of these nodes."""
-    try:
-        return min((limits.get(host, cpus) for host in expand(hosts)), default=cpus) if limits else cpus
-    except UsageError:
-        return cpus
+    names = try_expand(hosts) if limits else None
+    return min((limits.get(name, cpus) for name in names or ()), default=cpus)
 
 
 def parse_partitions(stdout: str) -> list[Record]:
@@ -220,18 +205,13 @@ def _default_memory(record: Record) -> str:
     return next((f"{key}={known[key]}" for key in keys if parse_number(known.get(key, ""))), "")
 
 
-def membership_command(user: str, cluster: str) -> list[str]:
-    """Return the command that lists the accounts and QOS of a user."""
-    where = ["show", "user", f"name={user}", f"cluster={cluster}", "withassoc"]
-    return ["sacctmgr", "--noheader", "--parsable2", *where, "format=DefaultAccount,Account,QOS"]
-
-
-def parse_membership(stdout: str) -> Membership:
-    """Parse lines of `default account|account|QOS,QOS`."""
+def parse_membership(stdout: str) -> dict[str, Any]:
+    """Parse lines of `default account|account|QOS,QOS` into fields of Cluster."""
     rows = [line.split("|") for line in stdout.split("\n") if line.count("|") == 2]  # noqa: PLR2004 three columns
     accounts = dict.fromkeys(account for _, account, _ in rows if account)
     qos = dict.fromkeys(name for *_, listed in rows for name in listed.split(",") if name)
-    return Membership(next((default for default, *_ in rows if default), ""), tuple(accounts), tuple(qos))
+    default = next((default for default, *_ in rows if default), "")
+    return {"default_account": default, "accounts": tuple(accounts), "qos": tuple(qos)}
 
 
 def parse_qos(stdout: str, config: Record) -> tuple[Qos, ...]:

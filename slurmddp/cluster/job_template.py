@@ -13,7 +13,7 @@ from slurmddp.config import command
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved
 from slurmddp.slurm.values import slurm_time
-from slurmddp.text import quote_value
+from slurmddp.text import escape_text
 
 DEFAULT: Final = "job.toml"
 
@@ -60,7 +60,7 @@ def choose_name(file: Path, script: str | None) -> str:
 def build_job_file(cluster: Cluster | None, *, script: str | None, name: str, file: str) -> str:
     """Return the text of a job file for a script or the bundled worker; without a cluster it has general values."""
     partition = choose_partition(cluster) if cluster else None
-    where = f" for cluster {_plain(cluster.name)} (Slurm {_plain(cluster.version)})" if cluster else ""
+    where = f" for cluster {escape_text(cluster.name)} (Slurm {escape_text(cluster.version)})" if cluster else ""
     values = _VALUES if cluster is None or partition is None else "\n".join(_for_partition(cluster, partition))
     program = _COMMAND.format(script=_toml(script)) if script else _WORKER
     head = _HEAD.format(where=where, file=file) + ("" if cluster else _NO_CLUSTER)
@@ -85,7 +85,7 @@ def _is_open(partition: Partition, cluster: Cluster) -> bool:
         and bool(partition.usable)
         and not partition.hidden
         and partition.name.isprintable()
-        and () not in (_own_accounts(cluster, partition), _own_qos(cluster, partition))
+        and () not in _own(cluster, partition)
     )
 
 
@@ -94,29 +94,27 @@ def _rank(partition: Partition) -> tuple[bool, bool, bool, int]:
     return partition.groups is not None, not partition.default, partition.preemption != "off", -count
 
 
-def _own_accounts(cluster: Cluster, partition: Partition) -> Names:
-    return _allowed(partition.accounts, partition.denied_accounts, cluster.accounts)
-
-
-def _own_qos(cluster: Cluster, partition: Partition) -> Names:
-    return _allowed(partition.qos, partition.denied_qos, cluster.qos)
+def _own(cluster: Cluster, partition: Partition) -> tuple[Names, Names]:
+    """Return which of the user's accounts and QOS the partition accepts; None for those that are unknown."""
+    return (
+        _allowed(partition.accounts, partition.denied_accounts, cluster.accounts),
+        _allowed(partition.qos, partition.denied_qos, cluster.qos),
+    )
 
 
 def _allowed(only: Names, denied: tuple[str, ...], mine: Names) -> Names:
-    """Return which of `mine` the partition accepts; None when `mine` is unknown."""
-    if not mine:
-        return None
-    return tuple(name for name in mine if name not in denied and (only is None or name in only))
+    return tuple(name for name in mine if name not in denied and (only is None or name in only)) if mine else None
 
 
 def _for_partition(cluster: Cluster, partition: Partition) -> Iterator[str]:
-    others = [_plain(other.name) for other in cluster.partitions if other != partition and not other.hidden]
+    others = [escape_text(other.name) for other in cluster.partitions if other != partition and not other.hidden]
     listed = "others: " + ", ".join(others[:_NAMED]) + (", ..." if len(others) > _NAMED else "")
     yield _line("partition", partition.name, "the default" if partition.default else listed)
-    accounts = sorted(_own_accounts(cluster, partition) or (), key=lambda name: name != cluster.default_account)
+    own_accounts, own_qos = _own(cluster, partition)
+    accounts = sorted(own_accounts or (), key=lambda name: name != cluster.default_account)
     known = len(accounts) == 1 or cluster.default_account in accounts
     yield from _choice("account", accounts, needed=known or partition.accounts is not None)
-    yield from _choice("qos", _own_qos(cluster, partition) or (), needed=partition.qos is not None)
+    yield from _choice("qos", own_qos or (), needed=partition.qos is not None)
     yield _line("nodes", max(1, partition.min_nodes), f"of {partition.node_count}")
     yield from _ranks(cluster, partition)
     limit_s = partition.max_time_s or _TIME_S
@@ -126,7 +124,7 @@ def _for_partition(cluster: Cluster, partition: Partition) -> Iterator[str]:
 
 def _choice(key: str, names: Sequence[str], *, needed: bool) -> Iterator[str]:
     """Yield a line with the first name, or only a comment with all names where Slurm's default is enough."""
-    every = f"one of {', '.join(map(_plain, names))}" if len(names) > 1 else ""
+    every = f"one of {', '.join(map(escape_text, names))}" if len(names) > 1 else ""
     if names and needed:
         yield _line(key, names[0], every)
     elif every:
@@ -148,7 +146,7 @@ def _ranks(cluster: Cluster, partition: Partition) -> Iterator[str]:
     for name in ("cpus_per_task", "mem"):
         if name in full.origins:
             text = _line(name, getattr(full.spec, name), "")
-            yield _align(f"# {text}", f"when left out; {_plain(full.origins[name])}")
+            yield _align(f"# {text}", f"when left out; {escape_text(full.origins[name])}")
 
 
 _HEAD: Final = """\
@@ -194,8 +192,3 @@ def _align(text: str, remark: str) -> str:
 
 def _toml(value: str | int) -> str:
     return tomli_w.dumps({"x": value}).removeprefix("x = ").rstrip("\n")
-
-
-def _plain(name: str) -> str:
-    """Return a name that is safe in a comment."""
-    return name if name.isprintable() else quote_value(name)

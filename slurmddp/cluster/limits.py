@@ -13,7 +13,7 @@ from slurmddp.cluster.partitions import Cluster, Nodes, Partition
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.option_types import find_similar
 from slurmddp.slurm.values import slurm_time
-from slurmddp.text import count, quote_value
+from slurmddp.text import count, escape_text, quote_value
 
 _MEGABYTES: Final = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2}
 _MOST_NAMED: Final = 10
@@ -182,6 +182,6 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 def _some(names: Iterable[str]) -> str:
     """Return a few of the names, safe to print."""
-    listed = [quote_value(name)[1:-1] for name in names]
+    listed = [escape_text(name) for name in names]
     more = f" and {len(listed) - _MOST_NAMED} more" if len(listed) > _MOST_NAMED else ""
     return ", ".join(listed[:_MOST_NAMED]) + more

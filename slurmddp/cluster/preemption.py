@@ -6,8 +6,7 @@ from functools import cache
 from typing import Final
 
 from slurmddp.cluster.partitions import Preemption
-from slurmddp.errors import UsageError
-from slurmddp.slurm.hostlist import expand
+from slurmddp.slurm.hostlist import try_expand
 from slurmddp.slurm.values import NO_VALUE, Record, parse_number
 
 _MODES: Final[tuple[tuple[str, Preemption], ...]] = (
@@ -63,10 +62,8 @@ def is_outranked(partition: Record, partitions: Sequence[Record]) -> bool:
 @cache
 def _node_names(nodes: str) -> frozenset[str] | None:
     """Return the names in a host list; None, which stands for any node, when it cannot be read."""
-    try:
-        return frozenset(() if nodes in NO_VALUE else expand(nodes))
-    except UsageError:
-        return None
+    names = () if nodes in NO_VALUE else try_expand(nodes)
+    return None if names is None else frozenset(names)
 
 
 def _tier(partition: Record) -> int:

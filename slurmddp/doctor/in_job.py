@@ -28,7 +28,8 @@ from slurmddp.runs.facts import read_job
 from slurmddp.runs.findings import Finding
 from slurmddp.runs.layout import RunDir
 from slurmddp.script.render import render
-from slurmddp.slurm import client, queries
+from slurmddp.slurm import client, commands, queries
+from slurmddp.slurm.environment import submission_environment
 from slurmddp.slurm.hostlist import expand
 from slurmddp.submission import submit as submitting
 from slurmddp.submission.submit_once import Notice
@@ -94,9 +95,9 @@ def check_by_step(resolved: Resolved, environ: Mapping[str, str], notice: Notice
         run.create()
         run.job_script.write_bytes(step_script(spec))
         notice(f"a step of job {job} checks its nodes; set-up lines run on this node, {platform.node()}")
-        command = ["env", f"{variables.STEP_NAME}={folder.name}", *step_command(spec, environ), str(run.job_script)]
+        step = {**submission_environment(environ), **step_variables(spec, environ), variables.STEP_NAME: folder.name}
         try:
-            client.ask(command, environ, timeout_s=_STEP_LIMIT_S)
+            client.run_step(["bash", str(run.job_script)], step, timeout_s=_STEP_LIMIT_S)
         except BaseException:  # srun does not end with the script that started it
             with suppress(ClusterError):
                 _cancel_step(job, folder.name, environ)
@@ -108,17 +109,17 @@ def _cancel_job(number: str, environ: Mapping[str, str]) -> None:
     """Cancel a job, and wait a little for its end, so that it writes nothing more."""
     deadline = time.monotonic() + _CANCEL_LIMIT_S
     with suppress(ClusterError):
-        client.order(["scancel", number], environ)
+        client.order(commands.cancel(number), environ)
         while time.monotonic() < deadline and any(not job.has_ended for job in queries.jobs([number], environ)):
             time.sleep(_POLL_S)
 
 
 def _cancel_step(job: str, name: str, environ: Mapping[str, str]) -> None:
     """Cancel the step of that name, and no other step of the allocation."""
-    steps = client.query(["squeue", "--steps", "--noheader", f"--jobs={job}", "--format=%i %j"], environ)
-    for step, _, step_name in (line.strip().partition(" ") for line in steps.splitlines()):
-        if step_name.strip() == name:
-            client.order(["scancel", step], environ)
+    steps = client.query(commands.list_queue("--steps", f"--jobs={job}", columns="%i %j"), environ)
+    named = (line.split() for line in steps.splitlines())
+    if own := [step for step, *words in named if words == [name]]:
+        client.order(commands.cancel(*own), environ)
 
 
 def build_check_spec(spec: JobSpec, folder: Path) -> JobSpec:
@@ -149,18 +150,17 @@ def step_script(spec: JobSpec) -> bytes:
     return render(msgspec.structs.replace(spec, launcher=launcher), single_attempt=True).encode()
 
 
-def step_command(spec: JobSpec, environ: Mapping[str, str]) -> list[str]:
-    """Return the command that starts a batch script with the job's ranks on each node of the current allocation."""
+def step_variables(spec: JobSpec, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables with which a batch script starts the job's ranks on each node of the current allocation."""
     nodes, cpus = len(expand(environ["SLURM_JOB_NODELIST"])), spec.cpus_per_task or environ.get("SLURM_CPUS_PER_TASK")
-    variables = {
+    return {
         "SLURM_JOB_ID": environ["SLURM_JOB_ID"],
         "SLURM_JOB_NODELIST": environ["SLURM_JOB_NODELIST"],
-        "SLURM_NNODES": nodes,
-        "SLURM_NTASKS": nodes * spec.tasks_per_node,
-        "SLURM_NTASKS_PER_NODE": spec.tasks_per_node,
-        "SLURM_OVERLAP": 1,
-    } | ({"SLURM_CPUS_PER_TASK": cpus} if cpus else {})
-    return ["env", *(f"{key}={value}" for key, value in variables.items()), "bash"]
+        "SLURM_NNODES": f"{nodes}",
+        "SLURM_NTASKS": f"{nodes * spec.tasks_per_node}",
+        "SLURM_NTASKS_PER_NODE": f"{spec.tasks_per_node}",
+        "SLURM_OVERLAP": "1",
+    } | ({"SLURM_CPUS_PER_TASK": f"{cpus}"} if cpus else {})
 
 
 def read_findings(run: RunDir, job_id: str) -> Iterator[Finding]:
@@ -179,10 +179,8 @@ def _explain_early_end(run: RunDir, job_id: str, *, has_met: bool) -> Finding:
     lost = _LOST_NODE.search(what)
     host = lost[lost.lastindex or 0] if lost else ""
     if "could not connect IO" in text:
-        check, why = (
-            "folder",
-            "srun could not open the output of its ranks: the run's folder is missing or read-only there",
-        )
+        check = "folder"
+        why = "srun could not open the output of its ranks: the run's folder is missing or read-only there"
         advice = "choose a folder that all nodes can write to (--runs-dir), or exclude the node (--exclude)"
     else:
         check, why = "ranks" if has_met else "meeting", "the ranks of a job on these nodes would end the same way"

@@ -6,7 +6,7 @@ from typing import Final
 
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.runs.findings import Finding
-from slurmddp.slurm.environment import submission_environment
+from slurmddp.slurm.environment import scrubbed
 
 SLOWING: Final = {
     "CUDA_LAUNCH_BLOCKING": "the program waits for every kernel",
@@ -19,47 +19,34 @@ SLOWING: Final = {
 _OFF: Final = ("", "0", "OFF", "off", "INFO")
 _CHOOSING: Final = ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_NET", "NCCL_ALGO", "NCCL_PROTO")
 _NAMED: Final = 6
-_warning = partial(Finding, check="variables", level="warning")
-_note = partial(Finding, check="variables", level="note")
+_finding = partial(Finding, check="variables")
 
 
 def check_variables(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Yield which variables the job does not inherit, and which inherited ones change its behaviour."""
     own = {item.partition("=")[0] for item in spec.variables}
     for name in sorted(own - set(environ) - {item.partition("=")[0] for item in spec.variables if "=" in item}):
-        yield Finding(
-            check="variables",
-            level="error",
-            what=f"--env {name}: {name} is not set here",
-            why="the job would not have it",
-            advice=f"export {name}, or type --env {name}=VALUE",
-            status=2,
-        )
-    removed = sorted(set(environ) - set(submission_environment(environ)))
+        what, advice = f"--env {name}: {name} is not set here", f"export {name}, or type --env {name}=VALUE"
+        yield _finding(level="error", what=what, why="the job would not have it", advice=advice, status=2)
+    removed = scrubbed(environ)
     if removed:
         more = f" and {len(removed) - _NAMED} more" if len(removed) > _NAMED else ""
         names = ", ".join(removed[:_NAMED])
         what = f"the job does not inherit {len(removed)} variables of another job or of sbatch: {names}{more}"
-        yield _note(what=what)
+        yield _finding(level="note", what=what)
     for name, effect in SLOWING.items():
         if name not in own and environ.get(name, "") not in _OFF:
-            yield _warning(
-                what=f"the job inherits {name}={environ[name]}: {effect}",
-                why="it makes each step slower",
-                advice=f"unset {name}",
-            )
+            what = f"the job inherits {name}={environ[name]}: {effect}"
+            yield _finding(level="warning", what=what, why="it makes each step slower", advice=f"unset {name}")
     for name in _CHOOSING:
         if name not in own and environ.get(name):
-            yield _note(
-                what=f"the job inherits {name}={environ[name]}, which must be correct on the nodes too",
-                advice=f"unset {name}, or confirm it with --env {name}",
-            )
+            what = f"the job inherits {name}={environ[name]}, which must be correct on the nodes too"
+            yield _finding(level="note", what=what, advice=f"unset {name}, or confirm it with --env {name}")
     if not spec.gpus and environ.get("CUDA_VISIBLE_DEVICES") and "CUDA_VISIBLE_DEVICES" not in own:
-        yield _warning(
-            what=f"a job without GPUs inherits CUDA_VISIBLE_DEVICES={environ['CUDA_VISIBLE_DEVICES']}",
-            why="its ranks use GPUs that Slurm has not allocated to them",
-            advice="ask for GPUs with --gpus-per-node, or unset CUDA_VISIBLE_DEVICES",
-        )
+        what = f"a job without GPUs inherits CUDA_VISIBLE_DEVICES={environ['CUDA_VISIBLE_DEVICES']}"
+        why = "its ranks use GPUs that Slurm has not allocated to them"
+        advice = "ask for GPUs with --gpus-per-node, or unset CUDA_VISIBLE_DEVICES"
+        yield _finding(level="warning", what=what, why=why, advice=advice)
 
 
 def check_stop_notice(spec: JobSpec) -> Iterator[Finding]:
@@ -69,10 +56,7 @@ def check_stop_notice(spec: JobSpec) -> Iterator[Finding]:
     if spec.requeue:
         yield Finding(check="notice", level="ok", what=f"{what}; the job is then requeued")
         return
-    yield Finding(
-        check="notice",
-        level="warning",
-        what=f"{what}; with --no-requeue the job does not start again",
-        why="the rest of the training is not done unless you submit the job again",
-        advice="remove --no-requeue, or queue jobs that continue it: `submit --chain N`",
-    )
+    what += "; with --no-requeue the job does not start again"
+    why = "the rest of the training is not done unless you submit the job again"
+    advice = "remove --no-requeue, or queue jobs that continue it: `submit --chain N`"
+    yield Finding(check="notice", level="warning", what=what, why=why, advice=advice)

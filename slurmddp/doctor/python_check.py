@@ -28,12 +28,8 @@ def check_python(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]
     python = find_python(spec)
     if python is None:
         what = "is in its container" if spec.container else "is chosen by set-up lines that run only on the nodes"
-        yield Finding(
-            check="python",
-            level="note",
-            what=f"the job's Python {what}",
-            advice="`slurmddp doctor --in-job` checks it there",
-        )
+        advice = "`slurmddp doctor --in-job` checks it there"
+        yield Finding(check="python", level="note", what=f"the job's Python {what}", advice=advice)
         return
     found = probe_python(python, spec, environ)
     if isinstance(found, str):
@@ -105,8 +101,7 @@ def check_packages(python: str, found: Found, spec: JobSpec) -> Iterator[Finding
     yield from _check_command(python, found, spec)
     yield from _check_slurmddp(python, found)
     yield from _check_torch(found, spec)
-    what = f"{python} is Python {version} with torch {found['torch']}"
-    yield Finding(check="python", level="ok", what=what)
+    yield Finding(check="python", level="ok", what=f"{python} is Python {version} with torch {found['torch']}")
 
 
 def _check_command(python: str, found: Found, spec: JobSpec) -> Iterator[Finding]:
@@ -120,33 +115,24 @@ def _check_command(python: str, found: Found, spec: JobSpec) -> Iterator[Finding
 
 def _check_slurmddp(python: str, found: Found) -> Iterator[Finding]:
     if found["slurmddp"] not in (None, __version__):
-        yield Finding(
-            check="python",
-            level="warning",
-            what=f"{python} has slurmddp {found['slurmddp']}, and you use {__version__}",
-            why="the batch script and the ranks may not understand each other",
-            advice=f"{python} -m pip install slurmddp=={__version__}",
-        )
+        what = f"{python} has slurmddp {found['slurmddp']}, and you use {__version__}"
+        why = "the batch script and the ranks may not understand each other"
+        advice = f"{python} -m pip install slurmddp=={__version__}"
+        yield Finding(check="python", level="warning", what=what, why=why, advice=advice)
 
 
 def _check_torch(found: Found, spec: JobSpec) -> Iterator[Finding]:
     if spec.gpus and found["torch"].endswith("+cpu"):
-        yield Finding(
-            check="cuda",
-            level="warning",
-            what=f"torch {found['torch']} is built for CPUs, and the job asks for GPUs",
-            why="on a node with a driver the ranks refuse to start; on one without they train on the CPU",
-            advice="install a torch with CUDA (https://pytorch.org/get-started/locally), or remove --gpus-per-node",
-        )
+        what = f"torch {found['torch']} is built for CPUs, and the job asks for GPUs"
+        why = "on a node with a driver the ranks refuse to start; on one without they train on the CPU"
+        advice = "install a torch with CUDA (https://pytorch.org/get-started/locally), or remove --gpus-per-node"
+        yield Finding(check="cuda", level="warning", what=what, why=why, advice=advice)
     place = Path(found["torch in"] or "/").parent
     if is_shared(place) and spec.tasks_per_node > 1 and spec.launcher != "fork":
-        yield Finding(
-            check="imports",
-            level="note",
-            what=f"{spec.world_size} ranks import torch from a network file system ({file_system_type(place)})",
-            why="an import of torch opens 20,000 files, which can take minutes",
-            advice="use --launcher fork, which imports it once on each node",
-        )
+        what = f"{spec.world_size} ranks import torch from a network file system ({file_system_type(place)})"
+        why = "an import of torch opens 20,000 files, which can take minutes"
+        advice = "use --launcher fork, which imports it once on each node"
+        yield Finding(check="imports", level="note", what=what, why=why, advice=advice)
 
 
 def _error(what: str, advice: str) -> Finding:

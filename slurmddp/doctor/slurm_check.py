@@ -38,13 +38,9 @@ def _describe_version(cluster: Cluster) -> Finding:
     release = re.match(r"\d\d\.\d\d", cluster.version)
     if release is None or TESTED[0] <= release[0] <= TESTED[-1]:
         return Finding(check="slurm", level="ok", what=what)
-    return Finding(
-        check="slurm",
-        level="note",
-        what=what,
-        why=f"slurmddp is tested with Slurm {', '.join(TESTED)}, and not with this version",
-        advice="try a short job first: `submit --steps 10`",
-    )
+    why = f"slurmddp is tested with Slurm {', '.join(TESTED)}, and not with this version"
+    advice = "try a short job first: `submit --steps 10`"
+    return Finding(check="slurm", level="note", what=what, why=why, advice=advice)
 
 
 def _test_sbatch(script: bytes, environ: Mapping[str, str]) -> Finding:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp.config.job_spec import JobSpec
-from slurmddp.runs.findings import Finding
+from slurmddp.runs.findings import Finding, Level
 from slurmddp.runs.layout import RunDir
 
 LEAST_BYTES: Final = 2**30
@@ -43,12 +43,8 @@ def check_storage(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding
     run = RunDir.named(spec.runs_dir, spec.job_name)
     existing = next(folder for folder in (run.path, *run.path.parents) if folder.exists())
     if not os.access(existing, os.W_OK | os.X_OK):
-        yield _folder_finding(
-            level="error",
-            what=f"{existing} cannot be written to, and the run's folder {run.path} must be made there",
-            advice="choose another folder: --runs-dir",
-            status=2,
-        )
+        what = f"{existing} cannot be written to, and the run's folder {run.path} must be made there"
+        yield _folder_finding(level="error", what=what, advice="choose another folder: --runs-dir", status=2)
         return
     yield _check_sharing(run.path, existing)
     yield _check_room(run, existing, spec)
@@ -97,21 +93,14 @@ def needed_bytes(run: RunDir, spec: JobSpec) -> int:
 
 def _check_quota() -> Iterator[Finding]:
     """Yield the exceeded limits that quota(1) prints, if that program is installed."""
-    if shutil.which("quota") is None:
-        return
     try:
         done = subprocess.run(["quota", "-q"], capture_output=True, text=True, timeout=QUOTA_LIMIT_S, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return
-    exceeded = " ".join(done.stdout.split())
-    if exceeded:
-        yield Finding(
-            check="quota",
-            level="warning",
-            what=f"quota reports: {exceeded[:200]}",
-            why="a checkpoint that has no room is lost",
-            advice="remove files that you do not need; `quota -s` shows the limits",
-        )
+    if exceeded := " ".join(done.stdout.split()):
+        what, why = f"quota reports: {exceeded[:200]}", "a checkpoint that has no room is lost"
+        advice = "remove files that you do not need; `quota -s` shows the limits"
+        yield Finding(check="quota", level="warning", what=what, why=why, advice=advice)
 
 
 def _check_caches(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -121,14 +110,12 @@ def _check_caches(spec: JobSpec, environ: Mapping[str, str]) -> Iterator[Finding
         value = given.get(name)
         folder = Path(os.path.expanduser(value or default))  # noqa: PTH111 there may be no such user
         if is_shared(folder):
-            found = f"{name}={value} is" if value else f"{compiler} keeps compiled files in {folder},"
-            yield Finding(
-                check="caches",
-                level="warning" if value else "note",
-                what=f"{found} on a network file system ({file_system_type(folder)})",
-                why="nodes replace each other's compiled files, and ranks fail with `Stale file handle`",
-                advice=f"--env {name}=/tmp/{name.partition('_')[0].lower()} keeps them on each node",
-            )
+            what = f"{name}={value} is" if value else f"{compiler} keeps compiled files in {folder},"
+            what += f" on a network file system ({file_system_type(folder)})"
+            why = "nodes replace each other's compiled files, and ranks fail with `Stale file handle`"
+            advice = f"--env {name}=/tmp/{name.partition('_')[0].lower()} keeps them on each node"
+            level: Level = "warning" if value else "note"
+            yield Finding(check="caches", level=level, what=what, why=why, advice=advice)
 
 
 def file_system_type(path: Path) -> str:

@@ -18,7 +18,7 @@ from slurmddp.errors import ClusterError, UsageError
 from slurmddp.executor import parameters
 from slurmddp.executor.job import CALL_VARIABLE, Job, call_file
 from slurmddp.script.render import render_callables
-from slurmddp.slurm import client
+from slurmddp.slurm import client, commands
 from slurmddp.slurm.client import LostAnswerError
 from slurmddp.submission.submit_once import sbatch
 from slurmddp.text import quote_value
@@ -214,5 +214,5 @@ def _make_runs(folder: Path) -> None:
 
 def _array_size() -> int:
     """Return the cluster's largest number of tasks in an array."""
-    match = re.search(r"MaxArraySize\s*=\s*([1-9]\d*)", client.query(["scontrol", "show", "config"], os.environ))
+    match = re.search(r"MaxArraySize\s*=\s*([1-9]\d*)", client.query(commands.show("config"), os.environ))
     return int(match[1]) if match else _USUAL_MAX_ARRAY

@@ -13,7 +13,7 @@ from slurmddp.errors import ClusterError
 from slurmddp.outcome import Kind
 from slurmddp.runs.facts import read_job
 from slurmddp.runs.layout import RunDir
-from slurmddp.slurm import client, queries
+from slurmddp.slurm import client, commands, queries
 from slurmddp.slurm.job_info import JobInfo, JobRef
 from slurmddp.slurm.states import has_ended
 
@@ -98,7 +98,7 @@ class Job(theirs.SlurmJob[Any]):
     def cancel(self, check: bool = True) -> None:  # noqa: FBT001, FBT002 - submitit's signature
         """Cancel the job without a requeue; with `check`, raise ClusterError when Slurm refuses."""
         try:
-            client.order(["scancel", self.job_id], os.environ)
+            client.order(commands.cancel(self.job_id), os.environ)
         except ClusterError:
             if check:
                 raise
@@ -106,7 +106,7 @@ class Job(theirs.SlurmJob[Any]):
     def _interrupt(self, timeout: bool = False) -> None:  # noqa: FBT001, FBT002 - submitit's signature
         """Send the signals of a preemption, or with `timeout` the signal before the time limit."""
         for name in ["USR2"] if timeout else ["TERM", "USR2"]:
-            client.order(["scancel", f"--signal={name}", self.job_id], os.environ)
+            client.order(commands.cancel(self.job_id, signal=name), os.environ)
 
     def _get_logs_string(self, name: str) -> str | None:
         """Return the printed text; replace bytes that are not UTF-8."""

@@ -5,25 +5,24 @@ import datetime as dt
 import os
 import pwd
 import re
-import select
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, cast
 
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.sandbox import configuration, control_channel, namespaces, preemption, programs, state_directory
 from slurmddp.sandbox.configuration import Plan
 from slurmddp.sandbox.state_directory import Files
+from slurmddp.slurm import client, commands
+from slurmddp.slurm.values import Record, parse_record
 
-_UP_DEADLINE_S: Final = 120
 _NODE_DEADLINE_S: Final = 50
 """Time for a node to become usable, in addition to three times SlurmdTimeout."""
-_PREEMPT_DEADLINE_S: Final = 30
 _POLL_S: Final = 0.05
 
 Say = Callable[[str], None]
@@ -52,9 +51,11 @@ class Sandbox:
                 os.close(self.keepalive)
 
     def kill(self, node: str) -> None:
-        """Switch a node off: all its processes end at once, and send no message."""
-        self.plan.address(node)
-        control_channel.send_request(self.files.control, do="kill", node=node)
+        """Switch a node off: all its processes end at once, and send no message.
+
+        As all methods for one node, it raises UsageError when there is no such node.
+        """
+        self._request("kill", node)
 
     def boot(self, node: str) -> None:
         """Switch a node on, unless it is on, and return when Slurm can use it.
@@ -63,7 +64,7 @@ class Sandbox:
         machine that boots slowly. Otherwise Slurm believes for a minute that they still run. The wait is SlurmdTimeout:
         10 s unless the plan says otherwise.
 
-        Raises UsageError when there is no such node and ClusterError when it does not start.
+        Raises ClusterError when it does not start.
         """
         self.plan.address(node)
         if self.daemons()["nodes"][node]:
@@ -72,70 +73,31 @@ class Sandbox:
         last_start = _slurmd_start(self._node_records()[node])
         while (since := _now()) <= last_start:  # Slurm records the start of slurmd in whole seconds
             time.sleep(_POLL_S)
-        control_channel.send_request(self.files.control, do="boot", node=node)
+        self._request("boot", node)
         self.wait_for_nodes([node], since)
 
     def disconnect(self, node: str) -> None:
         """Disconnect a node from Slurm and from the other nodes; its processes continue.
 
-        Raises UsageError when there is no such node and ClusterError when it is off.
+        Raises ClusterError when it is off.
         """
-        self.plan.address(node)
-        control_channel.send_request(self.files.control, do="disconnect", node=node)
+        self._request("disconnect", node)
 
     def reconnect(self, node: str) -> None:
         """Connect a node to the network again, and return when Slurm can use it.
 
-        Raises UsageError when there is no such node and ClusterError when it is off or does not become usable.
+        Raises ClusterError when it is off or does not become usable.
         """
-        self.plan.address(node)
-        control_channel.send_request(self.files.control, do="reconnect", node=node)
+        self._request("reconnect", node)
         self._poll_nodes([node], _is_usable, on=True)
 
+    def _request(self, action: str, node: str) -> None:
+        self.plan.address(node)  # which refuses a node that there is not
+        control_channel.send_request(self.files.control, do=action, node=node)
+
     def preempt(self, job_id: str) -> None:
-        """Preempt that job by one of higher priority, and return when Slurm has begun to preempt it.
-
-        The other job ends as soon as it has the nodes. Raises UsageError for text that is not a job id, SlurmddpError
-        when the job does not run, ClusterError when Slurm does not know it or no job can preempt it.
-        """
-        preemption.check_id(job_id)
-        job = self._job(job_id)
-        preemption.check_preemptible(job_id, job, self._partitions())
-        if preemption.has_begun(job):
-            return
-        preemptor = self._client("sbatch", *preemption.preemptor_options(job_id, job)).strip()
-        try:
-            self._wait_for_preemption(job_id, preemptor)
-        except BaseException:
-            self._client("scancel", preemptor)
-            raise
-
-    def _wait_for_preemption(self, job_id: str, preemptor: str) -> None:
-        deadline = time.monotonic() + _PREEMPT_DEADLINE_S
-        while not preemption.has_begun(self._job(job_id)):
-            if time.monotonic() > deadline:
-                reason = self._job(preemptor)["Reason"]
-                raise ClusterError(
-                    f"job {job_id} was not preempted within {_PREEMPT_DEADLINE_S} s: the job that wants its nodes "
-                    f"waits for {reason}; does another job hold one of them?"
-                )
-            time.sleep(_POLL_S)
-
-    def _job(self, job_id: str) -> dict[str, str]:
-        try:
-            records = self._records("job", job_id)
-        except ClusterError as error:
-            if "Invalid job id" in str(error):
-                raise ClusterError(
-                    f"job {job_id} has ended, or there was none; `slurmddp status` lists them"
-                ) from error
-            raise
-        if len(records) > 1:
-            raise UsageError(f"job {job_id} is an array; give one task of it, as in {job_id}_0")
-        return records[0]
-
-    def _partitions(self) -> dict[str, dict[str, str]]:
-        return {record["PartitionName"]: record for record in self._records("partitions")}
+        """Preempt that job by one of higher priority; return, and raise, as `preemption.preempt` does."""
+        preemption.preempt(job_id, self._environ())
 
     def daemons(self) -> dict[str, dict[str, bool]]:
         """Return which `daemons` and `nodes` run, and which nodes are `disconnected`."""
@@ -145,21 +107,12 @@ class Sandbox:
         """Return Slurm's state of each node; raise ClusterError when the controller does not answer."""
         return {name: record["State"] for name, record in self._node_records().items()}
 
-    def _node_records(self) -> dict[str, dict[str, str]]:
-        return {record["NodeName"]: record for record in self._records("nodes")}
+    def _node_records(self) -> dict[str, Record]:
+        shown = client.query(commands.show("nodes"), self._environ())
+        return {record["NodeName"]: record for record in map(parse_record, shown.splitlines()) if record}
 
-    def _records(self, *what: str) -> list[dict[str, str]]:
-        lines = self._client("scontrol", "--oneliner", "show", *what).splitlines()
-        return [dict(_KEY_VALUE.findall(line)) for line in lines if line]
-
-    def _client(self, program: str, *words: str) -> str:
-        inherited = {key: value for key, value in os.environ.items() if not key.startswith(("SBATCH_", "SLURM_"))}
-        environment = {**inherited, **self.environment(), "SLURM_TIME_FORMAT": "standard"}
-        command = [str(self.files.bin / program), *words]
-        result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        if result.returncode:
-            raise ClusterError(f"{program} {' '.join(words)}: {result.stderr.strip()}")
-        return result.stdout
+    def _environ(self) -> dict[str, str]:
+        return {**os.environ, **self.environment()}
 
     def wait_for_nodes(self, names: Iterable[str], since: dt.datetime) -> None:
         """Return when Slurm can use each node through a slurmd that was started at `since` or later.
@@ -168,7 +121,7 @@ class Sandbox:
         """
         self._poll_nodes(names, lambda record: _is_usable(record) and _slurmd_start(record) >= since, on=True)
 
-    def _poll_nodes(self, names: Iterable[str], done: Callable[[dict[str, str]], bool], *, on: bool) -> None:
+    def _poll_nodes(self, names: Iterable[str], done: Callable[[Record], bool], *, on: bool) -> None:
         """Return when `done` is true for each node; with `on`, raise ClusterError for a node that ends meanwhile."""
         waiting = set(names)
         deadline = time.monotonic() + _NODE_DEADLINE_S + 3 * self.plan.slurmd_timeout_s
@@ -194,21 +147,18 @@ def _now() -> dt.datetime:
     return dt.datetime.now().replace(microsecond=0)  # noqa: DTZ005  # Slurm's times are local
 
 
-_KEY_VALUE: Final = re.compile(r"(\w+)=(\S*)")
-
-
-def _slurmd_start(record: dict[str, str]) -> dt.datetime:
+def _slurmd_start(record: Record) -> dt.datetime:
     """Return when the node's slurmd was started; datetime.min when Slurm knows of none."""
     start = record["SlurmdStartTime"]
     return dt.datetime.min if start == "None" else dt.datetime.fromisoformat(start)  # noqa: DTZ901  # as above
 
 
-def _is_usable(record: dict[str, str]) -> bool:
+def _is_usable(record: Record) -> bool:
     base, *flags = re.split(r"[+*]", record["State"])
     return base in {"IDLE", "MIXED", "ALLOCATED"} and not {"", "NOT_RESPONDING"} & set(flags)
 
 
-def _has_jobs(record: dict[str, str]) -> bool:
+def _has_jobs(record: Record) -> bool:
     base, *flags = re.split(r"[+*]", record["State"])
     return base in {"MIXED", "ALLOCATED"} or (base == "IDLE" and "COMPLETING" in flags)
 
@@ -231,12 +181,11 @@ def up(plan: Plan, *, say: Say = lambda _: None, die_with_parent: bool = False) 
         files.remove()
         try:
             return _start(plan, files, say, die_with_parent=die_with_parent)
-        except ClusterError as error:
+        except BaseException as error:
             files.remove()
-            removed = rf" \({re.escape(str(files.folder))}\S*\)"
-            raise ClusterError(re.sub(removed, "", str(error))) from error
-        except BaseException:
-            files.remove()
+            if isinstance(error, ClusterError):
+                removed = rf" \({re.escape(str(files.folder))}\S*\)"
+                raise ClusterError(re.sub(removed, "", str(error))) from error
             raise
 
 
@@ -247,7 +196,7 @@ def find(name: str = "default") -> Sandbox | None:
 
 
 def down(name: str = "default") -> bool:
-    """End the sandbox of that name and remove its files; tell whether it was up."""
+    """End the sandbox of that name, or what a crash has left of it; tell whether it was up."""
     with state_directory.exclusive():
         return _end(Files.of_sandbox(name))
 
@@ -264,13 +213,15 @@ def _start(plan: Plan, files: Files, say: Say, *, die_with_parent: bool) -> Sand
     since = _now()
     _write_files(plan, files)
     supervisor, keepalive = _start_supervisor(files)
-    with supervisor:
+    with supervisor, cast("IO[bytes]", supervisor.stdout) as reports:
         try:
-            _wait_until_ready(supervisor, files, say)
+            _wait_until_ready(reports, files, say)
             Sandbox(plan, files).wait_for_nodes(plan.node_names, since)
         except BaseException:
             os.close(keepalive)
-            _abort_start(supervisor, files)
+            if process := files.supervisor():
+                process.kill()
+            reports.read()  # its end is that of a supervisor that has not yet written its pid, too
             raise
     if die_with_parent:
         return Sandbox(plan, files, keepalive)
@@ -294,17 +245,9 @@ def _start_supervisor(files: Files) -> tuple[subprocess.Popen[bytes], int]:
     return process, keepalive
 
 
-def _abort_start(supervisor: subprocess.Popen[bytes], files: Files) -> None:
-    """End a supervisor that was not fully started, even before it has written its pid."""
-    if process := files.supervisor():
-        process.kill()
-    for _ in _lines(supervisor.stdout, time.monotonic() + _UP_DEADLINE_S):
-        pass
-
-
-def _wait_until_ready(process: subprocess.Popen[bytes], files: Files, say: Say) -> None:
-    """Report each part that starts until all have; raise ClusterError when the supervisor fails or is too slow."""
-    for line in _lines(process.stdout, time.monotonic() + _UP_DEADLINE_S):
+def _wait_until_ready(reports: IO[bytes], files: Files, say: Say) -> None:
+    """Report each part that starts until all have; raise ClusterError when the supervisor fails or ends."""
+    for line in (raw.decode().rstrip("\n") for raw in reports):
         if line == control_channel.READY:
             return
         if line.startswith(control_channel.FAILED):
@@ -313,17 +256,6 @@ def _wait_until_ready(process: subprocess.Popen[bytes], files: Files, say: Say) 
             raise ClusterError(f"the sandbox did not start: {line.removeprefix(control_channel.FAILED)}")
         say(line)
     raise ClusterError(f"the sandbox did not start: {files.last_log_lines('supervisor')}")
-
-
-def _lines(stream: IO[bytes] | None, deadline: float) -> Iterator[str]:
-    """Yield lines until the stream ends or the deadline has passed."""
-    pending = b""
-    while stream and select.select([stream], [], [], max(0, deadline - time.monotonic()))[0]:
-        chunk = os.read(stream.fileno(), 4096)
-        *lines, pending = (pending + chunk).split(b"\n")
-        yield from (line.decode() for line in lines)
-        if not chunk:
-            return
 
 
 def _write_files(plan: Plan, files: Files) -> None:

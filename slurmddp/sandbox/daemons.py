@@ -1,4 +1,4 @@
-"""The command lines of a sandbox's daemons. Text only."""
+"""The command lines of a sandbox's daemons, which the sandbox starts by itself. Text only."""
 
 from slurmddp.sandbox.state_directory import Files
 
@@ -45,3 +45,8 @@ def slurmdbd(files: Files) -> list[str]:
 def slurmctld() -> list[str]:
     """Return the command of the controller."""
     return ["slurmctld", "-D"]
+
+
+def slurmd(node: str) -> list[str]:
+    """Return the command of a node's daemon."""
+    return ["slurmd", "-D", "-N", node]

@@ -8,16 +8,17 @@ line for each daemon and node.
 import contextlib
 import json
 import os
-import selectors
+import select
 import signal
 import socket
 import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 from slurmddp.errors import ClusterError
 from slurmddp.sandbox import control_channel, daemons, namespaces, programs
@@ -25,9 +26,11 @@ from slurmddp.sandbox.configuration import HEAD
 from slurmddp.sandbox.node import Node, make_network
 from slurmddp.sandbox.programs import run_command
 from slurmddp.sandbox.state_directory import Files, Process
+from slurmddp.slurm import client, commands
 
 _DEADLINE_S: Final = 60
 _POLL_S: Final = 0.02
+_REAP_S: Final = 1.0
 
 
 class Supervisor:
@@ -37,8 +40,7 @@ class Supervisor:
         self.files = files
         self.plan = files.read_plan()
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
-        self.nodes: dict[str, Node] = {}
-        self.disconnected: set[str] = set()
+        self.nodes = {name: Node(name, self.plan.address(name), files.output(name)) for name in self.plan.node_names}
 
     def start(self) -> None:
         """Start all daemons and nodes; raise ClusterError when a daemon does not start."""
@@ -46,76 +48,44 @@ class Supervisor:
         self._mount_files()
         run_command("hostname", HEAD)
         make_network()
-        self._start("munged", daemons.munged(self.files), ["test", "-S", str(self.files.munge_socket)])
+        self._start("munged", daemons.munged(self.files), self.files.munge_socket)
         if self.plan.accounting:
             self._start_accounting()
-        self._start("slurmctld", daemons.slurmctld(), ["scontrol", "ping"])
-        for node in self.plan.node_names:
-            _print_line(node)
-            self.boot(node)
-
-    def boot(self, node: str) -> None:
-        """Switch a node on, unless it is on."""
-        if not self._is_on(node):
-            self.kill(node)
-            self.nodes[node] = Node.boot(node, self.plan.address(node), self.files.output(node))
-
-    def kill(self, node: str) -> None:
-        """Switch a node off, if it is on: all its processes end at once."""
-        self.disconnected.discard(node)
-        if running := self.nodes.pop(node, None):
-            running.kill()
-
-    def disconnect(self, node: str) -> None:
-        """Disconnect a node from the network; raise ClusterError when the node is off."""
-        self._running_node(node).disconnect()
-        self.disconnected.add(node)
-
-    def reconnect(self, node: str) -> None:
-        """Connect a node to the network again; raise ClusterError when the node is off."""
-        self._running_node(node).reconnect()
-        self.disconnected.discard(node)
+        self._start("slurmctld", daemons.slurmctld(), commands.PING)
+        for name, node in self.nodes.items():
+            _print_line(name)
+            node.boot()
 
     def handle_request(self, request: dict[str, str]) -> dict[str, Any]:
         """Do what a request asks for; return which daemons and nodes run then, and which nodes are disconnected."""
-        actions = {name: getattr(self, name) for name in ("boot", "kill", "disconnect", "reconnect")}
+        actions = {"boot": Node.boot, "kill": Node.kill, "disconnect": Node.disconnect, "reconnect": Node.reconnect}
         try:
             if action := actions.get(request["do"]):
-                action(request["node"])
+                action(self.nodes[request["node"]])
         except ClusterError as error:
             return {"error": str(error)}
         return {
             "daemons": {name: daemon.poll() is None for name, daemon in self.daemons.items()},
-            "nodes": {name: self._is_on(name) for name in self.plan.node_names},
-            "disconnected": {name: name in self.disconnected for name in self.plan.node_names},
+            "nodes": {name: node.is_on for name, node in self.nodes.items()},
+            "disconnected": {name: node.disconnected for name, node in self.nodes.items()},
         }
 
     def reap(self) -> None:
         """Collect the exit statuses of ended processes; the first process of a namespace inherits all orphans."""
-        own = [*self.daemons.values(), *(node.unshare for node in self.nodes.values())]
-        known = {process.pid: process for process in own}
+        for process in (*self.daemons.values(), *(node.process for node in self.nodes.values())):
+            if process:
+                process.poll()
         with contextlib.suppress(ChildProcessError):
-            while ended := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
-                if process := known.get(ended.si_pid):
-                    process.poll()
-                else:
-                    os.waitpid(ended.si_pid, 0)
-
-    def _running_node(self, node: str) -> Node:
-        if not self._is_on(node):
-            raise ClusterError(f"node {node} is off; switch it on with: slurmddp sandbox boot {node}")
-        return self.nodes[node]
-
-    def _is_on(self, node: str) -> bool:
-        return node in self.nodes and self.nodes[node].is_on
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
 
     def _write_clients(self) -> None:
         outside = Process.current()
         options = namespaces.nsenter_options(outside, rootless=self.files.passwd.exists())
-        enter = [programs.require("nsenter"), *options]
+        enter = [programs.find("nsenter") or "nsenter", *options]
         for name, place in programs.clients().items():
-            client = self.files.bin / name
-            client.write_text(
+            stand_in = self.files.bin / name
+            stand_in.write_text(
                 namespaces.client_program(
                     python=self.files.python,
                     program=place,
@@ -124,7 +94,7 @@ class Supervisor:
                     slurm_conf=self.files.slurm_conf,
                 )
             )
-            client.chmod(0o755)
+            stand_in.chmod(0o755)
 
     def _mount_files(self) -> None:
         covers = {self.files.bin: self.files.empty, Path("/etc/hosts"): self.files.hosts}
@@ -138,23 +108,30 @@ class Supervisor:
     def _start_accounting(self) -> None:
         _print_line("database")
         run_command(*daemons.make_database(self.files))
-        self._start("mariadbd", daemons.mariadbd(self.files), ["test", "-S", str(self.files.database_socket)])
-        self._start("slurmdbd", daemons.slurmdbd(self.files), ["sacctmgr", "-n", "list", "cluster"])
-        run_command("sacctmgr", "-i", "add", "cluster", self.plan.cluster)
+        self._start("mariadbd", daemons.mariadbd(self.files), self.files.database_socket)
+        self._start("slurmdbd", daemons.slurmdbd(self.files), commands.list_accounts("cluster", columns="Cluster"))
+        client.order(commands.add_cluster(self.plan.cluster), os.environ)
 
-    def _start(self, name: str, command: list[str], test: list[str]) -> None:
-        """Start a daemon; return when the command `test` succeeds."""
+    def _start(self, name: str, command: list[str], test: Path | Sequence[str]) -> None:
+        """Start a daemon; return when its socket `test` is there, or Slurm's program `test` gets an answer from it."""
         _print_line(name)
         with self.files.output(name).open("ab") as output:
             daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         self.daemons[name] = daemon
         deadline = time.monotonic() + _DEADLINE_S
-        while (answer := subprocess.run(test, capture_output=True, text=True, check=False)).returncode:
+        while said := _why_not_ready(test):
             if daemon.poll() is not None:
                 raise ClusterError(f"{name} ended: {self.files.last_log_lines(name)}")
             if time.monotonic() > deadline:
-                raise ClusterError(f"{name} does not answer: {answer.stderr.strip()} ({self.files.log(name)})")
+                raise ClusterError(f"{name} does not answer: {said} ({self.files.log(name)})")
             time.sleep(_POLL_S)
+
+
+def _why_not_ready(test: Path | Sequence[str]) -> str:
+    if isinstance(test, Path):
+        return "" if test.is_socket() else f"there is no {test}"
+    answer = client.ask(test, os.environ)
+    return answer.reason if answer.status else ""
 
 
 def main() -> None:
@@ -182,34 +159,16 @@ def main() -> None:
 
 def _serve(supervisor: Supervisor, server: socket.socket) -> None:
     """Answer requests and collect ended processes until the caller ends, or for good after the line STAY."""
-    child_ends = _open_child_pipe()
-
-    def reap() -> None:
-        os.read(child_ends, 4096)
+    watched: list[socket.socket | TextIO] = [server, sys.stdin]
+    while True:
+        ready, _, _ = select.select(watched, [], [], _REAP_S)
         supervisor.reap()
-
-    with selectors.DefaultSelector() as events:
-        events.register(
-            server, selectors.EVENT_READ, lambda: control_channel.answer_request(server, supervisor.handle_request)
-        )
-        events.register(child_ends, selectors.EVENT_READ, reap)
-        events.register(sys.stdin, selectors.EVENT_READ)
-        while True:
-            for key, _ in events.select():
-                if key.data:
-                    key.data()
-                elif sys.stdin.buffer.readline() == control_channel.STAY:
-                    events.unregister(sys.stdin)
-                else:
-                    return
-
-
-def _open_child_pipe() -> int:
-    """Return a descriptor that becomes readable when a child has ended."""
-    reading, writing = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
-    return reading
+        if server in ready:
+            control_channel.answer_request(server, supervisor.handle_request)
+        if sys.stdin in ready:
+            if sys.stdin.buffer.readline() != control_channel.STAY:
+                return
+            watched.remove(sys.stdin)
 
 
 def _end_all(files: Files) -> None:

@@ -17,10 +17,11 @@ hostname "$1"
 ip link set lo up
 ip address add "$2/24" dev eth0
 ip link set eth0 up
-slurmd -D -N "$1" &
+shift 2
+"$@" &
 wait "$!"
 """
-"""A node's first process: prints its pid, waits for its network link, runs slurmd, inherits orphans."""
+"""A node's first process: prints its pid, waits for its network link, runs its command, inherits orphans."""
 
 
 def unshare(*, rootless: bool) -> list[str]:
@@ -33,7 +34,7 @@ def unshare(*, rootless: bool) -> list[str]:
 
 
 def node_command(node: str, address: str) -> list[str]:
-    """Return the command that starts a node, for use inside the sandbox's namespaces."""
+    """Return the beginning of the command that starts a node inside the sandbox; slurmd's own command follows."""
     return [*unshare(rootless=False), "sh", "-e", "-c", NODE_SCRIPT, "node", node, address]
 
 

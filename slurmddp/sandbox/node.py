@@ -4,12 +4,11 @@ import contextlib
 import os
 import signal
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Final
+from typing import IO, Final, cast
 
 from slurmddp.errors import ClusterError
-from slurmddp.sandbox import namespaces, programs
+from slurmddp.sandbox import daemons, namespaces, programs
 from slurmddp.sandbox.configuration import HEAD_ADDRESS
 
 _BRIDGE: Final = "nodes"
@@ -23,58 +22,61 @@ def make_network() -> None:
     _ip(f"link set {_BRIDGE} up")
 
 
-@dataclass(frozen=True)
 class Node:
-    """One node that was switched on. Its network link has, outside of the node, the name of the node."""
+    """One node, which is off at first. Its network link has, outside of the node, the name of the node."""
 
-    name: str
-    unshare: subprocess.Popen[bytes]
-    """The process that holds the node; it ends when the node's first process ends, and with it all others."""
-    first: int
-    """The pid of the node's first process in the sandbox's namespace."""
-
-    @classmethod
-    def boot(cls, name: str, address: str, output: Path) -> "Node":
-        """Create the node's namespaces and its network link, and start slurmd."""
-        with output.open("ab") as log:
-            command = namespaces.node_command(name, address)
-            pipe = subprocess.PIPE
-            unshare = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log)
-        stdin, stdout = _pipes(unshare)
-        with stdin, stdout:
-            pid = int(stdout.readline())
-            first = _pid_in_sandbox(pid)
-            _ip(f"link add {name} type veth peer name eth0 netns /proc/{pid}/ns/net")
-            _ip(f"link set {name} master {_BRIDGE} up")
-            stdin.write(b"go\n")
-        return cls(name, unshare, first)
+    def __init__(self, name: str, address: str, output: Path) -> None:
+        self.name, self._address, self._output = name, address, output
+        self.process: subprocess.Popen[bytes] | None = None
+        """What holds the node; it ends when the node's first process ends, and with it all others. None when off."""
+        self._first = 0
+        """The pid of the node's first process in the sandbox's namespace."""
+        self.disconnected = False
 
     @property
     def is_on(self) -> bool:
         """Whether the node runs."""
-        return self.unshare.poll() is None
+        return self.process is not None and self.process.poll() is None
 
-    def disconnect(self) -> None:
-        """Disconnect the network link; the processes continue."""
-        _ip(f"link set {self.name} down")
-
-    def reconnect(self) -> None:
-        """Connect the network link again."""
-        _ip(f"link set {self.name} up")
+    def boot(self) -> None:
+        """Create the node's namespaces and its network link, and start slurmd; nothing for a node that is on."""
+        if self.is_on:
+            return
+        self.kill()
+        command = [*namespaces.node_command(self.name, self._address), *daemons.slurmd(self.name)]
+        with self._output.open("ab") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+        with cast("IO[bytes]", self.process.stdin) as stdin, cast("IO[bytes]", self.process.stdout) as stdout:
+            pid = int(stdout.readline())
+            self._first = _pid_in_sandbox(pid)
+            _ip(f"link add {self.name} type veth peer name eth0 netns /proc/{pid}/ns/net")
+            _ip(f"link set {self.name} master {_BRIDGE} up")
+            stdin.write(b"go\n")
 
     def kill(self) -> None:
         """Remove the network link, so that no message leaves the node, and end all its processes."""
+        if self.process is None:
+            return
         with contextlib.suppress(ClusterError):  # a node that ended by itself loses its link
             _ip(f"link delete {self.name}")
         if self.is_on:
-            os.kill(self.first, signal.SIGKILL)
-        self.unshare.wait()
+            os.kill(self._first, signal.SIGKILL)
+        self.process.wait()
+        self.process, self.disconnected = None, False
 
+    def disconnect(self) -> None:
+        """Disconnect the network link; the processes continue. Raises ClusterError when the node is off."""
+        self._set_link("down")
 
-def _pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
-    if process.stdin is None or process.stdout is None:
-        raise ValueError("the process was started without pipes")
-    return process.stdin, process.stdout
+    def reconnect(self) -> None:
+        """Connect the network link again. Raises ClusterError when the node is off."""
+        self._set_link("up")
+
+    def _set_link(self, state: str) -> None:
+        if not self.is_on:
+            raise ClusterError(f"node {self.name} is off; switch it on with: slurmddp sandbox boot {self.name}")
+        _ip(f"link set {self.name} {state}")
+        self.disconnected = state == "down"
 
 
 def _pid_in_sandbox(pid: int) -> int:

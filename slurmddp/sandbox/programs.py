@@ -4,12 +4,13 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from slurmddp.errors import ClusterError
 from slurmddp.sandbox.namespaces import unshare
 from slurmddp.sandbox.state_directory import base_folder
+from slurmddp.slurm import client, commands
 
 _CLIENTS: Final = (
     *("sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol", "sdiag", "sinfo"),
@@ -50,13 +51,6 @@ def find(program: str) -> str | None:
     return shutil.which(program, path=search_path())
 
 
-def require(program: str) -> str:
-    """Return the path of the machine's own `program`; raise ClusterError when it is not installed."""
-    if path := find(program):
-        return path
-    raise ClusterError(f"not installed on this machine: {program}")
-
-
 def clients() -> dict[str, str]:
     """Return the installed client programs of Slurm, each with its path."""
     return {name: path for name in _CLIENTS if (path := find(name))}
@@ -64,7 +58,7 @@ def clients() -> dict[str, str]:
 
 def slurm_version() -> tuple[int, int]:
     """Return the version of the installed Slurm, for example (22, 5); raise ClusterError when it does not say it."""
-    said = subprocess.run([require("slurmd"), "-V"], capture_output=True, text=True, check=False).stdout
+    said = client.query(commands.SHOW_VERSION, {"PATH": search_path()})
     if found := re.search(r"(\d+)\.(\d+)", said):
         return int(found[1]), int(found[2])
     raise ClusterError(f"slurmd -V says no version: {said.strip()!r}")
@@ -72,9 +66,15 @@ def slurm_version() -> tuple[int, int]:
 
 def run_command(*command: str) -> None:
     """Run a command to its end; raise ClusterError with its error text when it fails."""
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    if result.returncode:
-        raise ClusterError(f"{' '.join(command)}: {(result.stderr or result.stdout).strip()}")
+    if said := find_error(command):
+        raise ClusterError(f"{' '.join(command)}: {said}")
+
+
+def find_error(command: Sequence[str]) -> str:
+    """Run a command to its end; return its error text in one line, empty when it works."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = (done.stderr or done.stdout).strip().replace("\n", "; ")
+    return (said or f"it ends with status {done.returncode}") if done.returncode else ""
 
 
 def check_machine(*, accounting: bool = False) -> None:
@@ -87,14 +87,14 @@ def check_machine(*, accounting: bool = False) -> None:
         raise ClusterError(f"not installed on this machine: {', '.join(missing)}; type: apt install {packages}")
     if rootless:
         _check_user_namespaces()
-    elif reason := _find_refusal(unshare(rootless=False)):
+    elif reason := find_error([*unshare(rootless=False), "true"]):
         raise ClusterError(f"root cannot create namespaces here ({reason}); use a machine or container that allows it")
 
 
 def _check_user_namespaces() -> None:
-    if reason := _find_refusal(["unshare", "--user", "--map-root-user"]):
+    if reason := find_error(["unshare", "--user", "--map-root-user", "true"]):
         raise ClusterError(f"ordinary users cannot create user namespaces here ({reason}); {_ALLOW}")
-    if reason := _find_refusal(unshare(rootless=True)):
+    if reason := find_error([*unshare(rootless=True), "true"]):
         raise ClusterError(f"this user cannot start a sandbox ({reason}); {_ADD}")
 
 
@@ -103,9 +103,3 @@ _ALLOW: Final = (
     "(leave out the one that does not exist), or start the sandbox as root"
 )
 _ADD: Final = "type as root: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER"
-
-
-def _find_refusal(unshare_words: list[str]) -> str:
-    """Return the error of a command that creates namespaces; empty when it works."""
-    result = subprocess.run([*unshare_words, "true"], capture_output=True, text=True, check=False)
-    return result.stderr.strip().replace("\n", "; ") if result.returncode else ""

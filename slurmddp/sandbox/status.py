@@ -1,10 +1,9 @@
 """Reports the present state of a sandbox."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from slurmddp.sandbox import state_directory
-from slurmddp.sandbox.cluster import Sandbox, find
+from slurmddp.sandbox.cluster import find
 from slurmddp.sandbox.state_directory import Files
 from slurmddp.text import format_table
 
@@ -32,14 +31,10 @@ class Report:
     """This user's other sandboxes."""
 
     def text(self) -> str:
-        """Return the report as a table for people."""
+        """Return the report of a sandbox that is up as a table for people."""
         rows = [("NAME", "STATE", "LOG"), *((part.name, part.state, part.log) for part in self.daemons + self.nodes)]
-        return "\n".join([*self._headline(), *(format_table(rows) if self.up else ())])
-
-    def _headline(self) -> Iterator[str]:
-        yield f"sandbox '{self.name}' is {'up in ' + self.folder if self.up else 'not up'}"
-        if self.others:
-            yield f"other sandboxes: {' '.join(self.others)}"
+        others = [f"other sandboxes: {' '.join(self.others)}"] if self.others else []
+        return "\n".join([f"sandbox '{self.name}' is up in {self.folder}", *others, *format_table(rows)])
 
 
 def report(name: str = "default") -> Report:
@@ -49,24 +44,18 @@ def report(name: str = "default") -> Report:
     if sandbox is None:
         return Report(name=name, up=False, folder=str(Files.of_sandbox(name).folder), others=others)
     running = sandbox.daemons()
+    states = sandbox.node_states() if running["daemons"]["slurmctld"] else {}
+    seen = {node: states.get(node, "UNKNOWN") if is_on else "off" for node, is_on in running["nodes"].items()}
+    cut = {node: " (cut)" if is_cut else "" for node, is_cut in running["disconnected"].items()}
+    log = sandbox.files.log
     return Report(
         name=name,
         up=True,
         folder=str(sandbox.files.folder),
-        nodes=tuple(_nodes(sandbox, running)),
-        daemons=tuple(_daemons(sandbox, running["daemons"])),
+        nodes=tuple(Part(name=node, state=state + cut[node], log=str(log(node))) for node, state in seen.items()),
+        daemons=tuple(
+            Part(name=daemon, state="running" if runs else "ended", log=str(log(daemon)))
+            for daemon, runs in running["daemons"].items()
+        ),
         others=others,
     )
-
-
-def _nodes(sandbox: Sandbox, running: dict[str, dict[str, bool]]) -> Iterator[Part]:
-    states = sandbox.node_states() if running["daemons"]["slurmctld"] else {}
-    for name, is_on in running["nodes"].items():
-        state = states.get(name, "UNKNOWN") if is_on else "off"
-        state += " (cut)" if running["disconnected"][name] else ""
-        yield Part(name=name, state=state, log=str(sandbox.files.log(name)))
-
-
-def _daemons(sandbox: Sandbox, running: dict[str, bool]) -> Iterator[Part]:
-    for name, runs in running.items():
-        yield Part(name=name, state="running" if runs else "ended", log=str(sandbox.files.log(name)))

@@ -1,10 +1,14 @@
-"""Starts Slurm's programs, the only module that does: the processes, their answers and errors. No files."""
+"""Runs Slurm's client programs, each within a time, and returns its answer or its error. No files.
+
+No other module starts one. What is started elsewhere: Slurm's daemons, by the sandbox (`sandbox/daemons.py`), and the
+`srun` line of a batch script, by its bash. The commands are in `commands.py` and `sbatch_command.py`.
+"""
 
 import os
 import re
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -20,9 +24,6 @@ TIMEOUT_S: Final = 60.0
 
 SLOW_S: Final = 2.5
 """A program that takes longer is reported, while it is waited for."""
-
-_first_report: Final = threading.Lock()
-"""Taken by the first report of a slow program, and not given back: one is enough."""
 
 NO_CLUSTER: Final = "log in to a cluster, try `slurmddp sandbox up`, or train on this machine with `slurmddp run`"
 
@@ -70,57 +71,45 @@ def ask(
     A warning is logged once when a program is slow. Raises ClusterError when the program cannot be started or cannot
     read SLURM_CONF, LostAnswerError when it takes longer than `timeout_s`.
     """
-    with _started(command, environ, stdin) as process:
-        return _wait(process, command[0], timeout_s)
+    _check_configuration(environ)
+    return _run(command, submission_environment(environ), stdin, timeout_s, slow_s=SLOW_S)
 
 
-@contextmanager
-def _started(command: Sequence[str], environ: Mapping[str, str], stdin: bytes) -> "Iterator[Popen[bytes]]":
-    """Start a program; when the block ends, it has ended, too, or is killed."""
+def run_step(command: Sequence[str], environ: Mapping[str, str], *, timeout_s: float) -> Answer:
+    """Run a program of a job to its end, as srun, with the job's variables, which `ask` removes. Raises as `ask`."""
+    return _run(command, environ, b"", timeout_s, slow_s=timeout_s)
+
+
+def _run(
+    command: Sequence[str], environ: Mapping[str, str], stdin: bytes, timeout_s: float, *, slow_s: float
+) -> Answer:
+    """Run a program, which has ended or is killed when this returns; after `slow_s` say that it is waited for."""
     if not any(os.access(Path(folder, command[0]), os.F_OK) for folder in os.get_exec_path(environ)):
         raise ClusterError(f"{command[0]} was not found; {NO_CLUSTER}")
-    _check_configuration(environ)
-    import subprocess  # noqa: PLC0415 - where no Slurm is, nothing is started
+    import subprocess  # noqa: PLC0415 - it takes 5 ms to load, and where no Slurm is, nothing is started
 
-    with open(os.memfd_create("stdin"), "w+b", buffering=0) as file:  # noqa: PTH123 it has no path
-        file.write(stdin)
-        file.seek(0)
-        try:
-            process = subprocess.Popen(
-                command,
-                stdin=file,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=submission_environment(environ),
-            )
-        except OSError as error:
-            raise ClusterError(f"{command[0]} cannot be started: {error.strerror}; {NO_CLUSTER}") from error
+    pipe = subprocess.PIPE
+    try:
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environ)
+    except OSError as error:
+        raise ClusterError(f"{command[0]} cannot be started: {error.strerror}; {NO_CLUSTER}") from error
     with process:
         try:
-            yield process
+            if slow_s < timeout_s:
+                with suppress(subprocess.TimeoutExpired):
+                    return _answer(process, slow_s, stdin)
+                _report_slow(command[0])
+                return _answer(process, timeout_s - slow_s)
+            return _answer(process, timeout_s, stdin)
+        except subprocess.TimeoutExpired as error:
+            raise LostAnswerError(f"{command[0]} did not end within {timeout_s:.0f} s") from error
         finally:
             process.kill()
 
 
-def _wait(process: "Popen[bytes]", program: str, timeout_s: float) -> Answer:
-    """Return the answer of a program that was started. Raises LostAnswerError when it does not end in time."""
-    from subprocess import TimeoutExpired  # noqa: PLC0415 as above
-
-    left_s = timeout_s
-    if timeout_s > SLOW_S:
-        with suppress(TimeoutExpired):
-            return _read_answer(process, SLOW_S)
-        _report_slow(program)
-        left_s -= SLOW_S
-    try:
-        return _read_answer(process, left_s)
-    except TimeoutExpired as error:
-        raise LostAnswerError(f"{program} did not end within {timeout_s:.0f} s") from error
-
-
-def _read_answer(process: "Popen[bytes]", timeout_s: float) -> Answer:
-    stdout, stderr = process.communicate(timeout=timeout_s)
-    return Answer(process.returncode, _text(stdout), _text(stderr))
+def _answer(process: "Popen[bytes]", timeout_s: float, stdin: bytes | None = None) -> Answer:
+    out, err = process.communicate(stdin, timeout_s)
+    return Answer(process.returncode, out.decode("utf-8", "surrogateescape"), err.decode("utf-8", "surrogateescape"))
 
 
 def _check_configuration(environ: Mapping[str, str]) -> None:
@@ -135,41 +124,39 @@ def _check_configuration(environ: Mapping[str, str]) -> None:
             ) from error
 
 
+@cache
 def _report_slow(program: str) -> None:
-    if not _first_report.acquire(blocking=False):
-        return
+    """Log, once for each program, that it is waited for."""
     import logging  # noqa: PLC0415 needed only when Slurm is slow
 
     logging.getLogger("slurmddp").warning("Slurm has not answered %s yet; waiting for it", program)
 
 
-def query(command: Sequence[str], environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> str:
+def query(
+    command: Sequence[str], environ: Mapping[str, str], *, stdin: bytes = b"", timeout_s: float = TIMEOUT_S
+) -> str:
     """Return the output of a program. Raises ClusterError with its message when it fails, and as `ask` does."""
-    return query_all([(command, b"")], environ, timeout_s=timeout_s)[0]
+    return _output(ask(command, environ, stdin=stdin, timeout_s=timeout_s), command[0])
 
 
-def query_all(
-    questions: Sequence[tuple[Sequence[str], bytes]], environ: Mapping[str, str], *, timeout_s: float
-) -> list[str]:
-    """Return the outputs of programs that run at the same time, each with its standard input.
-
-    Raises the error of the first that failed, as `query` does; the others are then killed.
-    """
-    with ExitStack() as stack:
-        running = [(stack.enter_context(_started(command, environ, stdin)), command[0]) for command, stdin in questions]
-        return [_output(_wait(process, program, timeout_s), program) for process, program in running]
-
-
-def _output(answer: Answer, program: str) -> str:
-    if answer.status != 0:
-        check_reached(answer)
-        raise ClusterError(f"{program}: {answer.reason}")
-    return answer.stdout
+def try_query(command: Sequence[str], environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> str:
+    """Return the output of a program; empty when it cannot be started or does not end."""
+    try:
+        return ask(command, environ, timeout_s=timeout_s).stdout
+    except ClusterError:
+        return ""
 
 
 def order(command: Sequence[str], environ: Mapping[str, str]) -> None:
     """Run a program that changes something. Raises ClusterError with the command and its message when it fails."""
     _output(ask(command, environ), " ".join(command))
+
+
+def _output(answer: Answer, what: str) -> str:
+    if answer.status != 0:
+        check_reached(answer)
+        raise ClusterError(f"{what}: {answer.reason}")
+    return answer.stdout
 
 
 def was_lost(answer: Answer) -> bool:
@@ -188,7 +175,3 @@ def explain_silence(silence: str) -> str:
     """Return why jobs that were submitted are not known; `run` and `sandbox` are no help for those."""
     reason = silence.removesuffix(f"; {NO_CLUSTER}")
     return f"the controller does not answer ({silence})" if reason == silence else f"{reason}; log in to the cluster"
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "surrogateescape")

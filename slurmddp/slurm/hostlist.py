@@ -18,11 +18,18 @@ def expand(text: str, *, option: str = "--nodelist") -> tuple[str, ...]:
 
     Raises UsageError with the option for a text that is not a host list.
     """
+    names = try_expand(text)
+    if names is None:
+        raise UsageError(f"{option}: {quote_value(text)} is not a list of nodes, as in n[1-4],m2")
+    return names
+
+
+def try_expand(text: str) -> tuple[str, ...] | None:
+    """Return the names in a host list, in its order; None for a text that is not a host list."""
     with suppress(ValueError):
         names = tuple(islice((name for item in _items(text) for name in _names(item)), _LONGEST + 1))
-        if len(names) <= _LONGEST:
-            return names
-    raise UsageError(f"{option}: {quote_value(text)} is not a list of nodes, as in n[1-4],m2")
+        return names if len(names) <= _LONGEST else None
+    return None
 
 
 def _items(text: str) -> list[str]:

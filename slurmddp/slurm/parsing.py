@@ -1,59 +1,102 @@
 """Parses the jobs and nodes that squeue, sacct, scontrol and sinfo print; lines that a site adds are skipped. Pure."""
 
 import re
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
+from slurmddp.slurm.commands import MARK
 from slurmddp.slurm.job_info import JobInfo, Listing
 from slurmddp.slurm.states import UNKNOWN
-from slurmddp.slurm.values import KEY_VALUE, parse_duration, parse_moment, parse_record
-
-MARK: Final = "slurmddp|"
-"""Begins each line that squeue prints, by its `--format`."""
+from slurmddp.slurm.values import parse_duration, parse_moment, parse_record
 
 _ID: Final = re.compile(r"(\d+)(?:_(?:\d+|\[[^|]*))?(?:\+\d+)?")
 _STATE: Final = re.compile(r"([A-Z][A-Z_]*)\+?(?: by (?P<by>\d+))?")
+_PHRASES: Final = re.compile(r"(?<!\S)([A-Z][\w/:]*)=(.*?)(?=\s+[A-Z][\w/:]*=|\s*$)")
+"""Finds the pairs in a line of scontrol; a value may have blanks, as a reason or a path."""
 _AMOUNT: Final = re.compile(r"([\d.]+)([KMGT]?)")
-_REASON: Final = re.compile(r"(?<!\S)Reason=(.*?)(?= [A-Z]\w*=|$)")
 _NO_JOB_VALUE: Final = frozenset({"", "(null)", "None", "N/A", "Unknown", "None assigned"})
 """Words for a missing value of a job."""
-_NO_LIMIT: Final = "365-00:00:00"
-_NO_LIMIT_MINUTES: Final = "525600"
-"""A year is the limit that Slurm shows for a job without one that was cancelled or preempted (22.05)."""
+_YEAR_S: Final = 365 * 86400
+"""The limit that Slurm shows for a job without one that was cancelled or preempted (22.05)."""
 _PLACEHOLDER: Final = "allocation"
 """The job's name in the accounting until the accounting knows that the job has started (22.05)."""
+
+
+def _state(text: str) -> str:
+    """Return the first word of `CANCELLED by 0` or `COMPLETED+`; UNKNOWN when it is not a state."""
+    match = _STATE.fullmatch(text)
+    return match[1] if match else UNKNOWN
+
+
+def _cancelled_by(text: str) -> str:
+    match = _STATE.fullmatch(text)
+    return (match["by"] or "") if match else ""
+
+
+def _limit(text: str) -> int | None:
+    """Return a time limit in seconds, or None; squeue and scontrol print INVALID for one in the past."""
+    limit_s = 0 if text == "INVALID" else parse_duration(text)
+    return None if limit_s == _YEAR_S else limit_s
+
+
+def _count(text: str) -> int | None:
+    """Return a number; of a range as `2-4`, the first."""
+    first = text.partition("-")[0]
+    return int(first) if first.isdecimal() else None
+
+
+_FIELDS: Final[tuple[tuple[str, Callable[[str], Any], str], ...]] = (
+    ("state", _state, "state State JobState"),
+    ("name", str, "name JobName"),
+    ("user", str, "user User"),
+    ("submitted", parse_moment, "submit Submit SubmitTime"),
+    ("started", parse_moment, "start Start StartTime"),
+    ("ended", parse_moment, "end End EndTime"),
+    ("eligible", parse_moment, "EligibleTime"),
+    ("elapsed_s", parse_duration, "elapsed RunTime"),
+    ("elapsed_s", _count, "ElapsedRaw"),
+    ("limit_s", _limit, "limit TimelimitRaw TimeLimit"),
+    ("nodes", str, "nodes NodeList"),
+    ("node_count", _count, "NumNodes"),
+    ("partition", str, "partition Partition"),
+    ("reason", str, "reason Reason"),
+    ("exit_status", str, "ExitCode"),
+    ("cancelled_by", _cancelled_by, "State"),
+    ("restarts", _count, "Restarts"),
+    ("requeue", "1".__eq__, "Requeue"),
+    ("batch_host", str, "BatchHost"),
+    ("preempted", bool, "PreemptTime"),
+    ("dependency", str, "Dependency"),
+    ("excluded_nodes", str, "ExcNodeList"),
+    ("required_nodes", str, "ReqNodeList"),
+    ("output", str, "StdOut"),
+    ("errors", str, "StdErr"),
+)
+"""The fields of JobInfo, how each is read, and its names in the output of squeue, sacct and scontrol."""
+_NAMED: Final = tuple((name, field, parse) for field, parse, names in _FIELDS for name in names.split())
+
+
+def _read_fields(shown: Mapping[str, str]) -> dict[str, Any]:
+    """Return the fields of JobInfo that have a value."""
+    known = {name: text for name, text in shown.items() if text not in _NO_JOB_VALUE}
+    return {"state": UNKNOWN} | {field: parse(known[name]) for name, field, parse in _NAMED if name in known}
 
 
 def parse_queue(stdout: str) -> list[JobInfo]:
     """Parse the lines of squeue that begin with MARK."""
     lines = (line.removeprefix(MARK) for line in stdout.splitlines() if line.startswith(MARK))
-    found = (_split_labels(line) for line in lines)
-    return [_from_queue(fields) for fields in found if _ID.fullmatch(fields.get("id", ""))]
+    found = map(_split_labels, lines)
+    return [
+        JobInfo(job_id=labels["id"], source="squeue", **_read_fields(labels))
+        for labels in found
+        if _ID.fullmatch(labels.get("id", ""))
+    ]
 
 
 def _split_labels(line: str) -> dict[str, str]:
     head, _, name = line.partition("|name=")
     pairs = (part.partition("=") for part in head.split("|"))
     return {key: value.strip() for key, _, value in pairs} | {"name": name}
-
-
-def _from_queue(fields: Mapping[str, str]) -> JobInfo:
-    known = _without_missing(fields)
-    return JobInfo(
-        job_id=fields["id"],
-        state=_state(known.get("state", "")),
-        source="squeue",
-        name=known.get("name", ""),
-        user=known.get("user", ""),
-        submitted=parse_moment(known.get("submit", "")),
-        started=parse_moment(known.get("start", "")),
-        ended=parse_moment(known.get("end", "")),
-        elapsed_s=parse_duration(known.get("elapsed", "")),
-        limit_s=_limit(known.get("limit", "")),
-        nodes=known.get("nodes", ""),
-        partition=known.get("partition", ""),
-        reason=known.get("reason", ""),
-    )
 
 
 def parse_accounting(stdout: str) -> Listing:
@@ -94,26 +137,14 @@ def _amount(text: str) -> float:
 
 
 def _from_accounting(row: Mapping[str, str], memory: Mapping[str, str], steps: Mapping[str, str]) -> JobInfo:
-    job_id, known = row["JobID"], _without_missing(row)
-    name, minutes, elapsed = known.get("JobName", ""), known.get("TimelimitRaw", ""), known.get("ElapsedRaw", "")
+    job_id = row["JobID"]
+    own = {key: text for key, text in row.items() if (key, text) != ("JobName", _PLACEHOLDER)}
     return JobInfo(
         job_id=job_id,
-        state=_state(known.get("State", "")),
         source="sacct",
-        name="" if name == _PLACEHOLDER else name,
-        user=known.get("User", ""),
-        submitted=parse_moment(known.get("Submit", "")),
-        started=parse_moment(known.get("Start", "")),
-        ended=parse_moment(known.get("End", "")),
-        elapsed_s=int(elapsed) if elapsed.isdecimal() else None,
-        limit_s=60 * int(minutes) if minutes.isdecimal() and minutes != _NO_LIMIT_MINUTES else None,
-        nodes=known.get("NodeList", ""),
-        partition=known.get("Partition", ""),
-        reason=known.get("Reason", ""),
-        exit_status=known.get("ExitCode", ""),
         max_rss=memory.get(job_id, ""),
         last_step=steps.get(job_id, ""),
-        cancelled_by=_cancelled_by(known.get("State", "")),
+        **_read_fields(own),
     )
 
 
@@ -125,42 +156,16 @@ def parse_show(stdout: str) -> list[JobInfo]:
 def _from_show(line: str) -> JobInfo:
     """Parse one line; a job's name may look like keys, so the keys are read from UserId on."""
     head, _, rest = line.partition(" UserId=")
-    known = _without_missing(dict(reversed(KEY_VALUE.findall(rest))))
     own, _, name = head.partition(" JobName=")
     ids = parse_record(own)
+    shown = dict(reversed(_PHRASES.findall(rest)))
     return JobInfo(
         job_id=f"{ids['ArrayJobId']}_{ids['ArrayTaskId']}" if "ArrayTaskId" in ids else ids["JobId"],
-        state=_state(known.get("JobState", "")),
         source="scontrol",
         name=name,
         user=re.sub(r"\(\d+\)$", "", rest.partition(" ")[0]),
-        submitted=parse_moment(known.get("SubmitTime", "")),
-        started=parse_moment(known.get("StartTime", "")),
-        ended=parse_moment(known.get("EndTime", "")),
-        eligible=parse_moment(known.get("EligibleTime", "")),
-        elapsed_s=parse_duration(known.get("RunTime", "")),
-        limit_s=_limit(known.get("TimeLimit", "")),
-        nodes=known.get("NodeList", ""),
-        node_count=_count(known.get("NumNodes", "").partition("-")[0]),
-        partition=known.get("Partition", ""),
-        reason=_reason(rest),
-        exit_status=known.get("ExitCode", ""),
-        restarts=_count(known.get("Restarts", "")),
-        requeue=known["Requeue"] == "1" if "Requeue" in known else None,
-        batch_host=known.get("BatchHost", ""),
-        preempted="PreemptTime" in known,
-        dependency=known.get("Dependency", ""),
-        excluded_nodes=known.get("ExcNodeList", ""),
-        required_nodes=known.get("ReqNodeList", ""),
-        output=known.get("StdOut", ""),
-        errors=known.get("StdErr", ""),
+        **_read_fields(shown),
     )
-
-
-def _reason(text: str) -> str:
-    """Return the reason; a reason with several words ends at the next key."""
-    match = _REASON.search(text)
-    return match[1] if match and match[1] not in _NO_JOB_VALUE else ""
 
 
 def parse_nodes_down(stdout: str) -> tuple[str, ...]:
@@ -168,27 +173,3 @@ def parse_nodes_down(stdout: str) -> tuple[str, ...]:
     rows = [line.split() for line in stdout.splitlines()]
     down = (row[0] for row in rows if len(row) > 1 and (row[1].startswith(("down", "fail")) or row[1].endswith("*")))
     return tuple(dict.fromkeys(down))
-
-
-def _without_missing(fields: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in fields.items() if value not in _NO_JOB_VALUE}
-
-
-def _state(text: str) -> str:
-    """Return the first word of `CANCELLED by 0` or `COMPLETED+`; UNKNOWN when it is not a state."""
-    match = _STATE.fullmatch(text)
-    return match[1] if match else UNKNOWN
-
-
-def _cancelled_by(text: str) -> str:
-    match = _STATE.fullmatch(text)
-    return (match["by"] or "") if match else ""
-
-
-def _limit(text: str) -> int | None:
-    """Return a time limit in seconds, or None; squeue and scontrol print INVALID for one in the past."""
-    return 0 if text == "INVALID" else None if text == _NO_LIMIT else parse_duration(text)
-
-
-def _count(text: str) -> int | None:
-    return int(text) if text.isdecimal() else None

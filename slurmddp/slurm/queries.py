@@ -1,10 +1,9 @@
-"""Queries Slurm about jobs: the commands, and functions that run them and parse the answers. No files.
+"""Asks Slurm about jobs and nodes: runs the commands and parses the answers. No files.
 
 `queue`, `accounting`, `last_run` and `controller` raise nothing. Each has one time limit, and tries a second time when
 the answer was lost and there is time left.
 """
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -13,56 +12,26 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp.errors import ClusterError
-from slurmddp.slurm import client
+from slurmddp.slurm import client, commands
 from slurmddp.slurm.client import TIMEOUT_S, Answer, LostAnswerError, check_reached, was_lost
-from slurmddp.slurm.environment import user
 from slurmddp.slurm.job_info import JobId, JobInfo, Listing
-from slurmddp.slurm.parsing import MARK, parse_accounting, parse_nodes_down, parse_queue, parse_show
+from slurmddp.slurm.parsing import parse_accounting, parse_nodes_down, parse_queue, parse_show
 from slurmddp.slurm.states import UNKNOWN
 
 _NO_SUCH_JOB: Final = "Invalid job id"
 TRIES: Final = 2
 PAUSE_S: Final = 0.5
-MANY: Final = 500
-"""With more jobs than this, all jobs of the user are listed: squeue compares each job with each id, and Linux limits
-an argument to 128 KiB."""
-
-_FIELDS: Final = {
-    "id": "%i",
-    "state": "%T",
-    "submit": "%V",
-    "start": "%S",
-    "end": "%e",
-    "elapsed": "%M",
-    "limit": "%l",
-    "nodes": "%N",
-    "partition": "%P",
-    "user": "%u",
-    "reason": "%r",
-    "name": "%j",
-}
-_LAYOUT: Final = MARK + "|".join(f"{key}={field}" for key, field in _FIELDS.items())
-_COLUMNS: Final = "JobID,State,Submit,Start,End,ElapsedRaw,TimelimitRaw,ExitCode,Partition,NodeList,User,Reason,JobName"
-_STATE_COLUMNS: Final = "JobID,State,Submit,Reason"
-_STEPS_COLUMNS: Final = "JobID,State,Submit,ExitCode,NodeList,Reason,MaxRSS,JobName"
 
 Environ = Mapping[str, str]
 
 
-def jobs_command(job_ids: Sequence[str]) -> list[str]:
-    """Return the command that lists these jobs, with ended ones that the controller still knows.
-
-    An array has a line for each task.
-    """
-    return ["squeue", "--noheader", "--array", "--states=all", f"--jobs={','.join(job_ids)}", f"--format={_LAYOUT}"]
-
-
 def jobs(job_ids: Sequence[str], environ: Environ) -> list[JobInfo]:
-    """Return the jobs that the controller still knows. Raises ClusterError when it does not answer."""
-    answer = client.ask(jobs_command(job_ids), environ)
-    if not _has_answered(answer):
-        raise ClusterError(f"squeue: {answer.reason}")
-    return parse_queue(answer.stdout)
+    """Return the jobs that the controller still knows; an array has a row for each task.
+
+    Raises ClusterError when it does not answer.
+    """
+    command = commands.list_queue("--states=all", "--array", f"--jobs={','.join(job_ids)}")
+    return parse_queue(_ask_about_jobs(command, "squeue", environ).stdout)
 
 
 def job(job_id: str, environ: Environ) -> JobInfo:
@@ -74,19 +43,9 @@ def job(job_id: str, environ: Environ) -> JobInfo:
     return known[-1] if known else JobInfo(job_id=job_id, state=UNKNOWN, source="squeue")
 
 
-def accounted(job_ids: Sequence[str], environ: Environ) -> list[JobInfo]:
+def accounted(job_ids: Sequence[str], environ: Environ) -> tuple[JobInfo, ...]:
     """Return what the accounting knows of these jobs; nothing where there is none, or it does not answer."""
-    which = f"--jobs={','.join(job_ids)}"
-    try:
-        answer = client.ask(["sacct", "--allocations", "--parsable2", which, f"--format={_STATE_COLUMNS}"], environ)
-    except ClusterError:
-        return []
-    return list(parse_accounting(answer.stdout).jobs) if answer.status == 0 else []
-
-
-def show_command(job_id: str) -> list[str]:
-    """Return the command that shows one job with all values of the controller."""
-    return ["scontrol", "--oneliner", "show", "job", job_id]
+    return parse_accounting(client.try_query(commands.list_accounted(job_ids), environ)).jobs
 
 
 def show(job_id: str, environ: Environ) -> list[JobInfo]:
@@ -94,11 +53,7 @@ def show(job_id: str, environ: Environ) -> list[JobInfo]:
 
     Raises ClusterError when it does not answer.
     """
-    answer = client.ask(show_command(job_id), environ)
-    check_reached(answer)
-    if not _has_answered(answer):
-        raise ClusterError(f"scontrol show job {job_id}: {answer.reason}")
-    return parse_show(answer.stdout) if answer.status == 0 else []
+    return parse_show(_ask_about_jobs(commands.show("job", job_id), f"scontrol show job {job_id}", environ).stdout)
 
 
 def output_file(job_id: str, environ: Environ) -> Path | None:
@@ -106,42 +61,22 @@ def output_file(job_id: str, environ: Environ) -> Path | None:
 
     Raises ClusterError when it does not answer.
     """
-    answer = client.ask(["scontrol", "show", "job", job_id], environ)
+    found = [job.output for job in show(job_id, environ) if job.output.startswith("/")]
+    return Path(found[0]) if found else None
+
+
+def _ask_about_jobs(command: Sequence[str], what: str, environ: Environ) -> Answer:
+    """Return an answer, which may be that there is no such job. Raises ClusterError without one."""
+    answer = client.ask(command, environ)
     check_reached(answer)
     if not _has_answered(answer):
-        raise ClusterError(f"scontrol show job {job_id}: {answer.reason}")
-    found = re.search(r"^\s*StdOut=(/.+)$", answer.stdout, re.MULTILINE)
-    return Path(found[1]) if found else None
-
-
-def queue_command(job_ids: Sequence[str]) -> list[str]:
-    """Return the command that lists jobs, each in a line that begins with MARK."""
-    which = f"--user={user()}" if len(job_ids) > MANY else f"--jobs={','.join(job_ids)}"
-    return ["squeue", "--noheader", "--states=all", which, f"--format={_LAYOUT}"]
-
-
-def dependencies_command() -> list[str]:
-    """Return the command that lists the user's queued jobs and what each waits for."""
-    return ["squeue", "--noheader", "--states=PENDING", f"--user={user()}", "--format=%F %E"]
-
-
-def own_jobs_command() -> list[str]:
-    """Return the command that lists the numbers of the user's jobs in the queue, waiting or running."""
-    return ["squeue", "--noheader", "--array", f"--user={user()}", "--format=%A"]
+        raise ClusterError(f"{what}: {answer.reason}")
+    return answer
 
 
 def queue(job_ids: Sequence[str], environ: Environ, *, timeout_s: float) -> Listing:
     """Return these jobs from squeue, with ended ones; for many, all jobs of the user."""
-    return _list(queue_command(job_ids), lambda said: Listing(tuple(parse_queue(said))), environ, timeout_s)
-
-
-def accounting_command(job_ids: Sequence[str], since: datetime | None) -> list[str]:
-    """Return the command that lists jobs of the accounting, with a line of column names."""
-    which = [f"--jobs={','.join(job_ids)}"]
-    if len(job_ids) > MANY:
-        start = (since or datetime.fromtimestamp(0).astimezone()).strftime("%Y-%m-%dT%H:%M:%S")
-        which = [f"--user={user()}", f"--starttime={start}"]
-    return ["sacct", "--allocations", "--parsable2", "--duplicates", *which, f"--format={_COLUMNS}"]
+    return _list(commands.list_jobs(job_ids), _parse_rows(parse_queue), environ, timeout_s)
 
 
 def accounting(job_ids: Sequence[str], since: datetime | None, environ: Environ, *, timeout_s: float) -> Listing:
@@ -149,18 +84,21 @@ def accounting(job_ids: Sequence[str], since: datetime | None, environ: Environ,
 
     For many, return all jobs that the user has submitted `since`.
     """
-    return _list(accounting_command(job_ids, since), parse_accounting, environ, timeout_s)
+    return _list(commands.list_accounted(job_ids, since), parse_accounting, environ, timeout_s)
 
 
 def last_run(job_id: str, environ: Environ, *, timeout_s: float) -> Listing:
     """Return one job from sacct since its last requeue, with the memory of its steps."""
-    command = ["sacct", "--parsable2", f"--jobs={job_id}", f"--format={_STEPS_COLUMNS}"]
-    return _list(command, parse_accounting, environ, timeout_s)
+    return _list(commands.list_accounted_steps(job_id), parse_accounting, environ, timeout_s)
 
 
 def controller(job_id: str, environ: Environ, *, timeout_s: float) -> Listing:
     """Return one job, or all tasks of an array, from the controller."""
-    return _list(show_command(job_id), lambda said: Listing(tuple(parse_show(said))), environ, timeout_s)
+    return _list(commands.show("job", job_id), _parse_rows(parse_show), environ, timeout_s)
+
+
+def _parse_rows(parse: Callable[[str], list[JobInfo]]) -> Callable[[str], Listing]:
+    return lambda said: Listing(tuple(parse(said)))
 
 
 def _list(command: Sequence[str], parse: Callable[[str], Listing], environ: Environ, timeout_s: float) -> Listing:
@@ -198,10 +136,7 @@ def find_job(
 
     `since` is the start of sbatch by the clock of this machine, which may differ by five minutes from the controller's.
     """
-    answer = client.ask(
-        ["squeue", "--noheader", "--states=all", f"--user={user}", f"--name={name}", f"--format={_LAYOUT}"],
-        environ,
-    )
+    answer = client.ask(commands.list_queue("--states=all", f"--user={user}", f"--name={name}"), environ)
     if answer.status != 0:
         raise LostAnswerError(answer.reason)
     digest = _sha256(script)
@@ -215,7 +150,7 @@ def find_job(
 
 def batch_script(job_id: str, environ: Environ, *, timeout_s: float = TIMEOUT_S) -> bytes:
     """Return the controller's copy of a job's script. Raises ClusterError when it has none."""
-    answer = client.ask(["scontrol", "write", "batch_script", job_id, "-"], environ, timeout_s=timeout_s)
+    answer = client.ask(commands.write_script(job_id), environ, timeout_s=timeout_s)
     if answer.status != 0:
         raise ClusterError(f"scontrol write batch_script {job_id}: {answer.reason}")
     return answer.stdout.encode("utf-8", "surrogateescape")
@@ -229,64 +164,34 @@ def script_digest(job_id: str, environ: Environ, *, timeout_s: float = TIMEOUT_S
         return None
 
 
-def running_on(partition: str, environ: Environ, *, timeout_s: float) -> list[JobInfo]:
-    """Return the jobs on the nodes of a partition, as far as Slurm shows them to this user; none without an answer."""
-    try:
-        nodes = client.ask(
-            ["sinfo", "--noheader", f"--partition={partition}", "--format=%N"], environ, timeout_s=timeout_s
-        )
-        which = f"--nodelist={','.join(nodes.stdout.split())}"
-        answer = client.ask(
-            ["squeue", "--noheader", "--states=RUNNING", which, f"--format={_LAYOUT}"], environ, timeout_s=timeout_s
-        )
-    except ClusterError:
-        return []
-    return parse_queue(answer.stdout)
-
-
-def pending_before(job: JobInfo, environ: Environ, *, timeout_s: float) -> list[JobInfo]:
-    """Return the jobs of its partition that wait for nodes before it, the next one first; none without an answer."""
-    command = ["squeue", "--noheader", "--states=PENDING", f"--partition={job.partition}", "--sort=-p,i"]
-    try:
-        answer = client.ask([*command, f"--format={_LAYOUT}"], environ, timeout_s=timeout_s)
-    except ClusterError:
-        return []
-    before = takewhile(lambda other: other.number != job.number, parse_queue(answer.stdout))
-    return [other for other in before if other.reason in ("Resources", "Priority")]
-
-
-def lost_nodes(host_list: str, environ: Environ, *, timeout_s: float) -> tuple[str, ...]:
-    """Return the nodes of a host list that are down, failing, or do not respond; none when Slurm does not answer."""
-    command = ["sinfo", "--noheader", "--Node", f"--nodes={host_list}", "--format=%N %T"]
-    try:
-        answer = client.ask(command, environ, timeout_s=timeout_s)
-    except ClusterError:
-        return ()
-    return parse_nodes_down(answer.stdout)
-
-
 def _sha256(content: bytes) -> str:
     import hashlib  # noqa: PLC0415 - it loads OpenSSL, and few queries need it
 
     return hashlib.sha256(content).hexdigest()
 
 
-def requeue_command(job_id: str) -> list[str]:
-    """Return the command that requeues a running job; a cancelled job stays cancelled."""
-    return ["scontrol", "requeue", "Incomplete", job_id]
+def running_on(partition: str, environ: Environ, *, timeout_s: float) -> list[JobInfo]:
+    """Return the jobs on the nodes of a partition, as far as Slurm shows them to this user; none without an answer."""
+    nodes = client.try_query(commands.list_nodes(f"--partition={partition}"), environ, timeout_s=timeout_s).split()
+    command = commands.list_queue("--states=RUNNING", f"--nodelist={','.join(nodes)}")
+    return parse_queue(client.try_query(command, environ, timeout_s=timeout_s)) if nodes else []
 
 
-def update_command(job_id: str, key: str, value: str) -> list[str]:
-    """Return the command that changes one value of a job in the queue."""
-    return ["scontrol", "update", f"JobId={job_id}", f"{key}={value}"]
+def pending_before(job: JobInfo, environ: Environ, *, timeout_s: float) -> list[JobInfo]:
+    """Return the jobs of its partition that wait for nodes before it, the next one first; none without an answer."""
+    command = commands.list_queue("--states=PENDING", f"--partition={job.partition}", "--sort=-p,i")
+    waiting = parse_queue(client.try_query(command, environ, timeout_s=timeout_s))
+    before = takewhile(lambda other: other.number != job.number, waiting)
+    return [other for other in before if other.reason in ("Resources", "Priority")]
 
 
-def nodes_command(host_list: str) -> list[str]:
-    """Return the command that shows nodes; it fails for a node that the cluster does not have."""
-    return ["scontrol", "--oneliner", "show", "nodes", host_list]
+def lost_nodes(host_list: str, environ: Environ, *, timeout_s: float) -> tuple[str, ...]:
+    """Return the nodes of a host list that are down, failing, or do not respond; none when Slurm does not answer."""
+    command = commands.list_nodes("--Node", f"--nodes={host_list}", columns="%N %T")
+    return parse_nodes_down(client.try_query(command, environ, timeout_s=timeout_s))
 
 
 def node_names(environ: Environ, partitions: str = "") -> list[str]:
     """Return the names of the nodes, of all or of some partitions. Raises ClusterError when Slurm does not answer."""
     which = [f"--partition={partitions}"] if partitions else []
-    return sorted(set(client.query(["sinfo", "--noheader", "--Node", *which, "--format=%N"], environ).split()))
+    return sorted(set(client.query(commands.list_nodes("--Node", *which), environ).split()))

@@ -8,7 +8,7 @@ from typing import Final
 Record = Mapping[str, str]
 """One line of `scontrol --oneliner show`, by key."""
 
-KEY_VALUE: Final = re.compile(r"(?<!\S)([A-Za-z][\w/:]*)=(\S*)")
+_KEY_VALUE: Final = re.compile(r"(?<!\S)([A-Za-z][\w/:]*)=(\S*)")
 """Finds the pairs in a line of `scontrol --oneliner show`."""
 _NUMBER: Final = re.compile(r"(?a)(\d+(?:\.\d+)?)([KMG]?)\+?")
 _DURATION: Final = re.compile(r"(\d+-)?\d+(:\d+){0,2}", re.ASCII)
@@ -21,7 +21,7 @@ NO_VALUE: Final = frozenset({"", "(null)", "N/A", "n/a", "NONE", "None"})
 
 def parse_record(line: str) -> Record:
     """Return the pairs `Key=value` of one line."""
-    return dict(KEY_VALUE.findall(line))
+    return dict(_KEY_VALUE.findall(line))
 
 
 def parse_number(text: str) -> int | None:

@@ -16,7 +16,7 @@ from slurmddp.runs.events import Author, Cancel
 from slurmddp.runs.facts import is_finished
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.lookup import Target, tasks
-from slurmddp.slurm import client, environment, queries
+from slurmddp.slurm import client, commands, environment, queries
 from slurmddp.slurm.job_info import JobRef
 from slurmddp.slurm.states import UNKNOWN, may_run, phase_of
 
@@ -141,7 +141,7 @@ def _scancel_id(job_id: str) -> str:
 
 def _run_scancel(job_ids: Sequence[str], environ: Environ) -> str:
     """Cancel jobs, and return what scancel says; that a job has just ended is no error."""
-    answer = client.ask(["scancel", *job_ids], environ)
+    answer = client.ask(commands.cancel(*job_ids), environ)
     said = answer.reason if answer.stderr.strip() else ""
     if answer.status != 0 and _REFUSED.search(said):
         raise ClusterError(f"scancel: {said}")

@@ -11,7 +11,7 @@ from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.monitoring.status import query_jobs
 from slurmddp.runs import lookup
 from slurmddp.runs.layout import RunDir
-from slurmddp.slurm import client, queries
+from slurmddp.slurm import client, commands, queries
 from slurmddp.slurm.hostlist import expand
 from slurmddp.slurm.job_info import JobInfo, is_job_id
 from slurmddp.text import count, quote_value
@@ -41,7 +41,7 @@ def requeue(job_id: str, *, exclude: Sequence[str], environ: Environ, notice: Ca
     if exclude:
         _check_excluded(job, exclude, environ)
     if job.phase == "running":
-        client.order(queries.requeue_command(job.job_id), environ)
+        client.order(commands.requeue(job.job_id), environ)
         notice(f"job {job.job_id} leaves its nodes")
         job = _wait_until_queued(job, environ)
     if exclude:
@@ -139,7 +139,7 @@ def _exclude_nodes(job: JobInfo, exclude: Sequence[str], environ: Environ) -> Jo
     if job.phase != "queued":
         raise ClusterError(f"job {job.job_id} has started again before --exclude could be set; type the same again")
     nodes = dict.fromkeys(([job.excluded_nodes] if job.excluded_nodes else []) + list(exclude))
-    client.order(queries.update_command(job.job_id, "ExcNodeList", ",".join(nodes)), environ)
+    client.order(commands.update(job.job_id, "ExcNodeList", ",".join(nodes)), environ)
     return _show_job(job.job_id, environ)
 
 
@@ -148,7 +148,7 @@ def _start_early(job: JobInfo, environ: Environ, notice: Callable[[str], None]) 
     for _ in range(TRIES):
         if not _starts_later(job):
             break
-        client.order(queries.update_command(job.job_id, "StartTime", f"now+{START_S}"), environ)
+        client.order(commands.update(job.job_id, "StartTime", f"now+{START_S}"), environ)
         time.sleep(_NOW_S)
         job = _show_job(job.job_id, environ)
     waits = job.phase == "queued" and job.eligible and job.eligible > datetime.now(UTC)

@@ -22,7 +22,7 @@ from slurmddp.runs.submissions import read_origin, submissions
 from slurmddp.script import snapshot
 from slurmddp.script.build import build_script, check_environment, check_variables
 from slurmddp.script.environment import Environment, pack_environment
-from slurmddp.slurm import client
+from slurmddp.slurm import client, commands
 from slurmddp.slurm.client import LostAnswerError
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.slurm.pending_reasons import explain
@@ -257,7 +257,7 @@ def _cancel_replaced(jobs: Sequence[JobInfo], environ: Mapping[str, str], notice
     for job in jobs:
         why = explain(job.reason).meaning
         try:
-            client.order(["scancel", job.job_id], environ)
+            client.order(commands.cancel(job.job_id), environ)
         except ClusterError as error:
             notice(f"job {job.job_id} can never start ({why}), and was not cancelled: {error}")
         else:

@@ -167,42 +167,35 @@ def test_states_lose_their_marks(shown, state):
     assert nodes["p"][0].state == state
 
 
-PREEMPTION = [
-    ("preempt/none", "OFF", "REQUEUE", "off"),
-    ("preempt/partition_prio", "REQUEUE", "REQUEUE", "requeue"),
-    ("preempt/partition_prio", "REQUEUE", "OFF", "off"),
-    ("preempt/partition_prio", "SUSPEND,GANG", "CANCEL", "cancel"),
-    ("preempt/partition_prio", "SUSPEND,GANG", "", "suspend"),
-    ("preempt/qos", "CANCEL", "OFF", "cancel"),
-]
-
-
-@pytest.mark.parametrize(("kind", "cluster_mode", "mode", "effective"), PREEMPTION)
-def test_what_preemption_does_is_the_partitions_own_mode_before_the_clusters(kind, cluster_mode, mode, effective):
-    own = f"PreemptMode={mode}" if mode else ""
+@pytest.mark.parametrize(
+    ("kind", "cluster_mode", "partition", "effective"),
+    [
+        ("preempt/none", "OFF", "PreemptMode=REQUEUE", "off"),
+        ("preempt/partition_prio", "REQUEUE", "PreemptMode=REQUEUE", "requeue"),
+        ("preempt/partition_prio", "REQUEUE", "PreemptMode=OFF", "off"),
+        ("preempt/partition_prio", "SUSPEND,GANG", "PreemptMode=CANCEL", "cancel"),
+        ("preempt/partition_prio", "SUSPEND,GANG", "", "suspend"),
+        ("preempt/partition_prio", "REQUEUE", "Nodes=n[1-2", "requeue"),
+        ("preempt/partition_prio", "REQUEUE", "Nodes=n1", "off"),
+        ("preempt/qos", "CANCEL", "PreemptMode=OFF", "cancel"),
+    ],
+)
+def test_what_preemption_does_is_the_partitions_own_mode_before_the_clusters(kind, cluster_mode, partition, effective):
+    """Nodes whose names cannot be read may be those of any partition."""
     found = cluster_of(
         f"PreemptType             = {kind}\nPreemptMode             = {cluster_mode}\n",
-        f"PartitionName=low Nodes=n[1-2] PriorityTier=1 {own}\nPartitionName=high Nodes=n2 PriorityTier=2\n",
+        f"PartitionName=low Nodes=n[1-2] PriorityTier=1 {partition}\nPartitionName=high Nodes=n2 PriorityTier=2\n",
     )
     assert found.partitions[0].preemption == effective
 
 
-@pytest.mark.parametrize(
-    ("config", "sends"),
-    [
+def test_the_users_signal_at_preemption_has_two_names():
+    for parameters, sends in (
         ("PreemptParameters       = send_user_signal,youngest_first\n", True),
         ("SlurmctldParameters     = enable_configless,preempt_send_user_signal\n", True),
         ("PreemptParameters       = (null)\nSlurmctldParameters     = (null)\n", False),
-    ],
-)
-def test_the_users_signal_at_preemption_has_two_names(config, sends):
-    assert cluster_of(config).signals_on_preemption is sends
-
-
-def test_nodes_whose_names_cannot_be_read_may_be_anybodys():
-    config = "PreemptType             = preempt/partition_prio\nPreemptMode             = REQUEUE\n"
-    partitions = "PartitionName=low Nodes=n[1-2 PriorityTier=1\nPartitionName=high Nodes=x PriorityTier=2\n"
-    assert cluster_of(config, partitions).partitions[0].preemption == "requeue"
+    ):
+        assert cluster_of(parameters).signals_on_preemption is sends
 
 
 def test_nodes_that_a_site_does_not_show_are_not_taken_for_none():
@@ -329,8 +322,8 @@ def test_a_partition_that_gives_whole_nodes_is_known(config, partition, whole):
 
 def test_membership_is_each_account_and_qos_once():
     found = inspect.parse_membership("ml|ml|normal,high\nml|bio|normal\nml||\n")
-    assert found == ("ml", ("ml", "bio"), ("normal", "high"))
-    assert inspect.parse_membership("") == ("", (), ())
+    assert found == {"default_account": "ml", "accounts": ("ml", "bio"), "qos": ("normal", "high")}
+    assert inspect.parse_membership("") == {"default_account": "", "accounts": (), "qos": ()}
 
 
 def test_qos_whose_jobs_can_be_preempted_are_those_that_another_one_names():

@@ -22,19 +22,10 @@ def written(*partitions, script="train.py", **values):
     return tomllib.loads(job_template.build_job_file(cluster, script=script, name="x", file="job.toml"))
 
 
-def test_a_partition_with_gpus_is_preferred_to_the_default_one_without():
+def test_a_partition_with_gpus_is_preferred_then_the_default_one_then_one_without_preemption():
     table = written(partition("cpu", CPUS, default=True), partition("gpu", GPUS, max_time_s=1800))
-    assert table == {
-        "name": "x",
-        "partition": "gpu",
-        "nodes": 1,
-        "gpus-per-node": 8,
-        "time": "00:30:00",
-        "command": ["train.py"],
-    }
-
-
-def test_the_default_partition_is_kept_where_it_has_gpus():
+    chosen = {"name": "x", "partition": "gpu", "nodes": 1, "gpus-per-node": 8, "time": "00:30:00"}
+    assert table == {**chosen, "command": ["train.py"]}
     more = Nodes(names="h[1-50]", count=50, state="idle", cpus=40, memory_mb=250000, gpus=8)
     assert written(partition("big", more), partition("gpu", GPUS, default=True))["partition"] == "gpu"
     assert written(partition("low", more, preemption="requeue"), partition("safe", GPUS))["partition"] == "safe"

@@ -105,13 +105,10 @@ def test_all_that_is_wrong_is_said():
     assert [line.split()[0] for line in lines] == ["--nodes", "--time", "--account:"]
 
 
-def test_without_a_default_partition_one_is_to_be_named():
+def test_without_a_default_partition_one_is_to_be_named_and_without_any_nothing_is_known():
+    assert found(Cluster()) == ()
     cluster = Cluster(partitions=(Partition(name="a"), Partition(name="b\x1b[2J")))
     assert found(cluster) == ("this cluster has no default partition; name one by --partition: a, b\\x1b[2J",)
-
-
-def test_of_a_cluster_that_says_nothing_nothing_is_known():
-    assert found(Cluster()) == ()
 
 
 def test_of_nodes_that_a_site_does_not_show_only_the_number_is_known():

@@ -14,7 +14,7 @@ from polling import ASK_SLURM_S, until
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved
 from slurmddp.doctor import in_job
-from slurmddp.doctor.in_job import build_check_spec, read_findings, step_command, step_script
+from slurmddp.doctor.in_job import build_check_spec, read_findings, step_script, step_variables
 from slurmddp.errors import UsageError
 from slurmddp.runs.files import append_record, read_records
 from slurmddp.runs.layout import RunDir
@@ -227,10 +227,10 @@ def test_the_look_asks_for_the_same_nodes_and_for_little_time(tmp_path):
 
 def test_a_step_has_the_ranks_and_cpus_asked_for_on_each_node():
     environ = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "n[1-3]", "SLURM_CPUS_PER_TASK": "4"}
-    words = step_command(spec(gpus_per_node="2"), environ)
-    assert {"SLURM_JOB_ID=17", "SLURM_NNODES=3", "SLURM_NTASKS=6", "SLURM_NTASKS_PER_NODE=2"} <= set(words)
-    assert "SLURM_CPUS_PER_TASK=4" in words
-    assert "SLURM_CPUS_PER_TASK=3" in step_command(spec(cpus_per_task=3), environ)
+    step = step_variables(spec(gpus_per_node="2"), environ)
+    assert (step["SLURM_JOB_ID"], step["SLURM_NNODES"], step["SLURM_NTASKS"]) == ("17", "3", "6")
+    assert (step["SLURM_NTASKS_PER_NODE"], step["SLURM_CPUS_PER_TASK"]) == ("2", "4")
+    assert step_variables(spec(cpus_per_task=3), environ)["SLURM_CPUS_PER_TASK"] == "3"
 
 
 def test_a_step_is_started_as_the_job_would_be_and_leaves_the_allocation_alone():
@@ -256,31 +256,41 @@ def test_a_job_id_without_nodes_is_no_allocation(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def ended(run, status, reason):
-    head = {"time": 1.0, "job": "17", "attempt": "0.0", "rank": None, "host": "n1"}
-    for kind in ("attempt_end", "job_end"):
-        append_record(run.events, {**head, "event": kind, "status": status, "reason": reason})
+NO_RECORD = "the job left no record of its end"
+LATE = "rank 0 on n1: rank 1 (n2) did not arrive within 60 s"
+NO_IO = "srun: error: task 1 launch failed: Slurmd could not connect IO\n"
+CUT = "srun: error: Task launch for StepId=17.0 failed on node n2: Communication connection failure\n"
+FAILED = "srun: error: Node failure on n2\nsrun: error: n1: task 0: Exited with exit code 76\n"
+"""Words of Slurm 22.05: for a folder that is read-only on one node, and when a link is cut."""
 
 
 @pytest.mark.parametrize(
-    ("log", "reason", "what"),
+    ("log", "reason", "check", "host", "what"),
     [
-        ("", "rank 1 on n2: no way", "rank 1 on n2: no way"),
-        ("srun: error: launch failed\n", "", "the job left no record of its end; srun: error: launch failed"),
-        ("srun: error: n2: no file\n", "the status is srun's", "the status is srun's; srun: error: n2: no file"),
-        ("", "", "the job left no record of its end"),
+        ("", "rank 1 on n2: no way", "meeting", "", "rank 1 on n2: no way"),
+        ("srun: error: launch failed\n", "", "meeting", "", f"{NO_RECORD}; srun: error: launch failed"),
+        (
+            *("srun: error: n2: no file\n", "the status is srun's", "meeting", ""),
+            "the status is srun's; srun: error: n2: no file",
+        ),
+        ("", "", "meeting", "", NO_RECORD),
+        (NO_IO, LATE, "folder", "n2", LATE),
+        (FAILED, "", "meeting", "n2", "; ".join([NO_RECORD, *FAILED.splitlines()])),
+        (CUT, "", "meeting", "n2", f"{NO_RECORD}; {CUT.strip()}"),
     ],
 )
-def test_a_look_that_did_not_end_says_why(tmp_path, log, reason, what):
+def test_a_look_that_did_not_end_says_why(tmp_path, log, reason, check, host, what):
     run = RunDir(tmp_path)
     run.logs.mkdir()
     run.batch_log("17").write_text(log)
-    if reason:
-        ended(run, 76, reason)
+    head = {"time": 1.0, "job": "17", "attempt": "0.0", "rank": None, "host": "n1"}
+    for kind in ("attempt_end", "job_end") if reason else ():
+        append_record(run.events, {**head, "event": kind, "status": 76, "reason": reason})
     (error,) = read_findings(run, "17")
-    assert (error.check, error.level, error.what) == ("meeting", "error", what)
+    assert (error.check, error.level, error.host, error.what) == (check, "error", host, what)
+    assert ("--runs-dir" in error.advice) == (check == "folder")
     run.findings.write_text(json.dumps({"complete": False, "findings": [{"check": "x", "level": "ok", "what": "y"}]}))
-    assert [each.check for each in read_findings(run, "17")] == ["x", "ranks"]
+    assert [each.check for each in read_findings(run, "17")] == ["x", "folder" if check == "folder" else "ranks"]
 
 
 def test_a_look_whose_set_up_failed_says_so(tmp_path):
@@ -288,33 +298,6 @@ def test_a_look_whose_set_up_failed_says_so(tmp_path):
     run.logs.mkdir()
     run.batch_record("17").write_text("1 set-up failed with status 1: module load gcc\n")
     assert [each.what for each in read_findings(run, "17")] == ["set-up failed with status 1: module load gcc"]
-
-
-def test_a_node_that_cannot_write_the_ranks_output_is_told_by_sruns_words(tmp_path):
-    """As Slurm 22.05 says it of a folder that is read-only on one node."""
-    run = RunDir(tmp_path)
-    run.logs.mkdir()
-    run.batch_log("17").write_text("srun: error: task 1 launch failed: Slurmd could not connect IO\n")
-    ended(run, 76, "rank 0 on n1: rank 1 (n2) did not arrive within 60 s")
-    (error,) = read_findings(run, "17")
-    assert (error.check, error.level, error.host) == ("folder", "error", "n2")
-    assert "--runs-dir" in error.advice
-
-
-@pytest.mark.parametrize(
-    "said",
-    [
-        "srun: error: Node failure on n2\nsrun: error: n1: task 0: Exited with exit code 76\n",
-        "srun: error: Task launch for StepId=17.0 failed on node n2: Communication connection failure\n",
-    ],
-)
-def test_a_node_that_srun_lost_is_named(tmp_path, said):
-    """As Slurm 22.05 says it when a link is cut."""
-    run = RunDir(tmp_path)
-    run.logs.mkdir()
-    run.batch_log("17").write_text(said)
-    (error,) = read_findings(run, "17")
-    assert (error.check, error.host) == ("meeting", "n2")
 
 
 def test_a_look_takes_back_every_folder_that_it_has_made(tmp_path):

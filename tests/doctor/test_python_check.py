@@ -78,9 +78,11 @@ def test_the_supervisors_python_is_looked_at_where_the_ranks_is_in_a_container(t
     assert lacks.what == f"the supervisor's Python {bare} has no slurmddp"
 
 
-def test_an_environment_made_on_the_nodes_is_left_to_the_job():
+def test_a_python_of_the_nodes_or_of_a_container_is_left_to_the_job():
     (found,) = check_python(spec(conda="exp"), os.environ)
     assert found.level == "note" and "--in-job" in found.advice
+    (_, found) = check_python(spec(container="torch.sif", python="/no/such/python"), os.environ)
+    assert (found.level, found.what) == ("note", "the job's Python is in its container")
 
 
 @pytest.mark.parametrize(
@@ -110,6 +112,7 @@ def test_a_python_that_does_not_answer_says_why(tmp_path, monkeypatch, script, w
         ({"slurmddp": "0.0.1"}, {}, "warning", f"has slurmddp 0.0.1, and you use {__version__}"),
         ({"torch": "2.13.0+cpu"}, {"gpus_per_node": "2"}, "warning", "torch 2.13.0+cpu is built for CPUs"),
         ({"modules": {"pkg.train": False}}, {}, "error", "names the module pkg.train"),
+        ({"modules": {"pkg.train": False}}, {"setup": ("source env.sh",)}, "note", "names the module pkg.train"),
     ],
 )
 def test_what_is_wrong_with_a_python_is_said(changes, asked, level, words):
@@ -126,18 +129,7 @@ def test_a_torch_on_a_network_file_system_is_imported_once_a_node(monkeypatch):
     ]
 
 
-def test_a_container_keeps_its_python_to_itself():
-    (_, found) = check_python(spec(container="torch.sif", python="/no/such/python"), os.environ)
-    assert (found.level, found.what) == ("note", "the job's Python is in its container")
-
-
 def test_the_python_is_asked_with_the_jobs_variables(tmp_path):
     (tmp_path / "mine.py").touch()
     asked = spec(command=("-m", "mine"), env=(f"PYTHONPATH={tmp_path}", "HOME"))
     assert probe_python(sys.executable, asked, os.environ)["modules"] == {"mine": True}
-
-
-def test_a_module_that_set_up_lines_may_lead_to_is_noted():
-    asked = spec(python="/opt/python", setup=("source env.sh",))
-    found = list(check_packages("/opt/python", answer(modules={"pkg.train": False}), asked))
-    assert found[0].level == "note" and "names the module pkg.train" in found[0].what

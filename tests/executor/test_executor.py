@@ -789,8 +789,7 @@ def test_a_second_array_that_is_refused_leaves_word_of_the_first(tmp_path, monke
 def test_the_accounting_is_asked_where_there_is_one(monkeypatch):
     """A stand-in for a cluster with slurmdbd that has forgotten its jobs otherwise."""
 
-    def ask(command, environ):
-        del environ
+    def ask(command, *_, **__):
         said = "JobID|State|Submit|Reason\n5_1|TIMEOUT|2026-11-21T00:00:00|None\n" if command[0] == "sacct" else ""
         return Answer(0 if said else 1, said, "" if said else "error: Invalid job id specified")
 

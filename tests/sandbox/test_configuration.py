@@ -38,12 +38,20 @@ def test_what_is_no_line_of_slurm_conf_is_refused(line):
         Plan(slurm_conf=(line,))
 
 
+def conf(first_job_id=1, **plan):
+    return configuration.slurm_conf(Plan(**plan), FOLDER, first_job_id).splitlines()
+
+
+def gres(**plan):
+    return configuration.gres_conf(Plan(**plan), FOLDER).splitlines()
+
+
 def test_lines_of_the_user_replace_those_of_the_sandbox():
     lines = ("selecttype=select/linear", "SelectTypeParameters=", "RequeueExitHold=9")
-    text = configuration.slurm_conf(Plan(slurm_conf=lines), FOLDER, 1).splitlines()
+    text = conf(slurm_conf=lines)
     assert [line for line in text if line.lower().startswith("selecttype")] == ["selecttype=select/linear"]
     assert "RequeueExitHold=9" in text
-    assert set(configuration.slurm_conf(Plan(), FOLDER, 1).splitlines()) > set(text) - set(lines)
+    assert set(conf()) > set(text) - set(lines)
 
 
 def test_an_unknown_node_is_refused_with_the_names_of_the_nodes():
@@ -67,61 +75,59 @@ def test_every_node_has_its_own_address_and_name_in_the_hosts_file():
     ]
 
 
-def test_slurm_conf_claims_what_the_plan_says():
-    lines = configuration.slurm_conf(
-        Plan(name="ci", nodes=4, cpus_per_node=32, memory_per_node=9), FOLDER, 1
-    ).splitlines()
-    assert "ClusterName=sandbox-ci" in lines
-    assert "NodeName=n[1-4] NodeAddr=10.77.0.[1-4] CPUs=32 RealMemory=9 Gres=gpu:8 State=UNKNOWN" in lines, lines
-    assert "AuthInfo=cred_expire=5,socket=/s/munge.socket" in lines
+@pytest.mark.parametrize(
+    ("plan", "wanted"),
+    [
+        ({"name": "ci"}, {"ClusterName=sandbox-ci", "AuthInfo=cred_expire=5,socket=/s/munge.socket"}),
+        (
+            {"nodes": 4, "cpus_per_node": 32, "memory_per_node": 9},
+            {"NodeName=n[1-4] NodeAddr=10.77.0.[1-4] CPUs=32 RealMemory=9 Gres=gpu:8 State=UNKNOWN"},
+        ),
+        ({"nodes": 1}, {"NodeName=n1 NodeAddr=10.77.0.1 CPUs=16 RealMemory=16000 Gres=gpu:8 State=UNKNOWN"}),
+        ({}, {"KillWait=5", "SlurmdTimeout=10", "SelectTypeParameters=CR_Core"}),
+        ({"kill_wait_s": 30, "slurmd_timeout_s": 60}, {"KillWait=30", "SlurmdTimeout=60"}),
+        ({"memory_limits": True}, {"SelectTypeParameters=CR_Core_Memory", "JobAcctGatherParams=OverMemoryKill"}),
+        ({"accounting": True}, {"AccountingStorageType=accounting_storage/slurmdbd"}),
+        ({"first_job_id": 42}, {"FirstJobId=42"}),
+    ],
+)
+def test_slurm_conf_claims_what_the_plan_says(plan, wanted):
+    assert wanted <= set(conf(**plan))
+
+
+def test_what_was_not_asked_for_is_left_out():
+    assert not [line for line in conf() if "AccountingStorage" in line or "OverMemoryKill" in line]
+    assert not [line for line in conf(gpus_per_node=0) if "Gres" in line]
+    assert gres(gpus_per_node=0) == []
 
 
 def test_slurm_conf_has_a_partition_for_each_kind_of_preemption():
-    lines = configuration.slurm_conf(Plan(), FOLDER, 1).splitlines()
-    names = [line.split()[0] for line in lines if line.startswith("PartitionName=")]
-    assert names == [f"PartitionName={name}" for name in ("gpu", "low", "nograce", "cancel", "high", "short")]
-    steady = [line.split()[0].partition("=")[2] for line in lines if "PreemptMode=OFF" in line]
+    partitions = [line for line in conf() if line.startswith("PartitionName=")]
+    names = [line.split()[0].partition("=")[2] for line in partitions]
+    assert names == ["gpu", "low", "nograce", "cancel", "high", "short"]
+    steady = [name for name, line in zip(names, partitions, strict=True) if "PreemptMode=OFF" in line]
     assert steady == ["gpu", "high", "short"]
 
 
-def test_slurm_conf_has_the_waits_of_the_plan():
-    assert {"KillWait=5", "SlurmdTimeout=10"} <= set(configuration.slurm_conf(Plan(), FOLDER, 1).splitlines())
-    real = Plan(kill_wait_s=30, slurmd_timeout_s=60)
-    assert {"KillWait=30", "SlurmdTimeout=60"} <= set(configuration.slurm_conf(real, FOLDER, 1).splitlines())
-
-
-def test_one_node_is_no_range():
-    assert "NodeName=n1 NodeAddr=10.77.0.1 " in configuration.slurm_conf(Plan(nodes=1), FOLDER, 1)
-
-
-def test_without_gpus_nothing_speaks_of_gpus():
-    none = Plan(gpus_per_node=0)
-    assert configuration.gres_conf(none, FOLDER) == ""
-    assert "Gres" not in configuration.slurm_conf(none, FOLDER, 1)
-
-
 def test_partitions_besides_the_six_have_nodes_of_their_own():
-    shaped = Plan(nodes=2, partitions=(Shape.parse("a:nodes=2,gpus=t4:1+l4:2"), Shape.parse("b:cpus=1,MaxNodes=1")))
-    lines = configuration.slurm_conf(shaped, FOLDER, 1).splitlines()
-    assert (
-        "NodeName=n[3-4] NodeAddr=10.77.0.[3-4] CPUs=16 RealMemory=16000 Gres=gpu:t4:1,gpu:l4:2 State=UNKNOWN" in lines
-    )
-    assert "PartitionName=b State=UP MaxTime=INFINITE PriorityTier=10 PreemptMode=OFF MaxNodes=1 Nodes=n5" in lines
-    assert configuration.gres_conf(shaped, FOLDER).splitlines()[1:] == [
+    shapes = {"nodes": 2, "partitions": (Shape.parse("a:nodes=2,gpus=t4:1+l4:2"), Shape.parse("b:cpus=1,MaxNodes=1"))}
+    assert {
+        "NodeName=n[3-4] NodeAddr=10.77.0.[3-4] CPUs=16 RealMemory=16000 Gres=gpu:t4:1,gpu:l4:2 State=UNKNOWN",
+        "PartitionName=b State=UP MaxTime=INFINITE PriorityTier=10 PreemptMode=OFF MaxNodes=1 Nodes=n5",
+    } <= set(conf(**shapes))
+    assert gres(**shapes)[1:] == [
         "NodeName=n[3-4] Name=gpu Type=t4 File=/s/dev/nvidia0",
         "NodeName=n[3-4] Name=gpu Type=l4 File=/s/dev/nvidia[1-2]",
     ]
-    assert shaped.node_names == ("n1", "n2", "n3", "n4", "n5")
+    assert Plan(**shapes).node_names == ("n1", "n2", "n3", "n4", "n5")
 
 
 def test_without_common_nodes_there_are_the_given_partitions_alone_and_the_first_is_the_default():
-    alone = Plan(nodes=0, partitions=(Shape.parse("a"), Shape.parse("b:nodes=0,Nodes=ALL")))
-    lines = [
-        line for line in configuration.slurm_conf(alone, FOLDER, 1).splitlines() if line.startswith("PartitionName=")
-    ]
-    assert [line.split()[:2] for line in lines] == [["PartitionName=a", "Default=YES"], ["PartitionName=b", "State=UP"]]
-    assert lines[1].endswith("Nodes=ALL")
-    assert alone.most_gpus == 0 and "Gres" not in configuration.slurm_conf(alone, FOLDER, 1)
+    alone = {"nodes": 0, "partitions": (Shape.parse("a"), Shape.parse("b:nodes=0,Nodes=ALL"))}
+    first, second = (line for line in conf(**alone) if line.startswith("PartitionName="))
+    assert first.startswith("PartitionName=a Default=YES ")
+    assert second.startswith("PartitionName=b State=UP ") and second.endswith("Nodes=ALL")
+    assert Plan(**alone).most_gpus == 0 and not [line for line in conf(**alone) if "Gres" in line]
 
 
 @pytest.mark.parametrize(
@@ -141,21 +147,7 @@ def test_partitions_that_do_not_fit_together_are_refused(options, said):
 
 @pytest.mark.parametrize(("gpus", "files"), [(1, "nvidia0"), (8, "nvidia[0-7]")])
 def test_gres_conf_names_the_files_that_stand_for_gpus(gpus, files):
-    text = configuration.gres_conf(Plan(gpus_per_node=gpus), FOLDER)
-    assert text == f"NodeName=n[1-2] Name=gpu File=/s/dev/{files}\n"
-
-
-def test_memory_is_given_out_and_watched_only_where_asked_for():
-    without, with_limits = (configuration.slurm_conf(Plan(memory_limits=asked), FOLDER, 1) for asked in (False, True))
-    assert "SelectTypeParameters=CR_Core\n" in without and "OverMemoryKill" not in without
-    assert "SelectTypeParameters=CR_Core_Memory\n" in with_limits and "OverMemoryKill" in with_limits
-
-
-def test_accounting_is_off_unless_asked_for():
-    assert "AccountingStorage" not in configuration.slurm_conf(Plan(), FOLDER, 1)
-    assert "AccountingStorageType=accounting_storage/slurmdbd" in configuration.slurm_conf(
-        Plan(accounting=True), FOLDER, 1
-    )
+    assert gres(gpus_per_node=gpus) == [f"NodeName=n[1-2] Name=gpu File=/s/dev/{files}"]
 
 
 def test_slurmdbd_conf_names_the_owner_and_a_database_of_its_own():
@@ -178,7 +170,6 @@ def test_each_sandbox_numbers_its_jobs_from_the_time_it_was_made():
     assert configuration.first_job_id(1767225600 + 25) == 3
     assert 1 <= configuration.first_job_id(0) < 67043328
     assert 1 <= configuration.first_job_id(2**40) < 67043328
-    assert "FirstJobId=42" in configuration.slurm_conf(Plan(), FOLDER, 42).splitlines()
 
 
 def test_cgroups_are_switched_off_where_slurmd_would_read_them():

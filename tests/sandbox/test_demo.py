@@ -40,46 +40,26 @@ esac
     return run
 
 
-def test_it_trains_on_a_cluster_of_its_own_and_ends_that(demo):
-    done, calls = demo(up=0)
-    assert done.returncode == 0
-    assert calls == [
-        "sandbox status",
-        "sandbox up",
-        "sandbox env",
-        "submit jobs/mnist.toml",
-        "sandbox down",
-    ]
-    assert "4711" not in done.stdout
+UP = ["sandbox status", "sandbox up"]
+TRAINED = [*UP, "sandbox env", "submit jobs/mnist.toml"]
 
 
-def test_it_keeps_the_cluster_when_asked(demo):
-    done, calls = demo(up=0, KEEP="1")
-    assert "sandbox down" not in calls
-    assert "still up" in done.stdout
-
-
-def test_it_uses_the_cluster_that_is_up_and_leaves_it(demo):
-    done, calls = demo(status=0)
-    assert done.returncode == 0
-    assert calls == ["sandbox status", "sandbox env", "submit jobs/mnist.toml"]
-    assert "is up; it is used" in done.stdout and "still up" in done.stdout
-
-
-def test_without_slurm_it_trains_here(demo):
-    done, calls = demo(up=3)
-    assert done.returncode == 0
-    assert calls == ["sandbox status", "sandbox up", "run jobs/mnist.toml"]
-
-
-@pytest.mark.parametrize("up", [1, 2, 130])
-def test_any_other_failure_is_the_demos(demo, up):
-    done, calls = demo(up=up)
-    assert done.returncode == up
-    assert not {"run jobs/mnist.toml", "submit jobs/mnist.toml"} & set(calls)
-
-
-def test_a_job_that_fails_fails_the_demo_and_ends_the_cluster(demo):
-    done, calls = demo(up=0, submit=1)
-    assert done.returncode == 1
-    assert calls[-1] == "sandbox down"
+@pytest.mark.parametrize(
+    ("options", "status", "calls", "said"),
+    [
+        ({}, 0, [*TRAINED, "sandbox down"], ""),
+        ({"KEEP": "1"}, 0, TRAINED, "still up"),
+        ({"status": 0}, 0, ["sandbox status", "sandbox env", "submit jobs/mnist.toml"], "is up; it is used"),
+        ({"up": 3}, 0, [*UP, "run jobs/mnist.toml"], ""),
+        ({"up": 1}, 1, UP, ""),
+        ({"up": 2}, 2, UP, ""),
+        ({"up": 130}, 130, UP, ""),
+        ({"submit": 1}, 1, [*TRAINED, "sandbox down"], ""),
+    ],
+    ids=["its own cluster", "kept", "one that is up", "without Slurm", *("no cluster",) * 3, "a job that fails"],
+)
+def test_it_trains_on_slurm_or_here_and_ends_what_it_started(demo, options, status, calls, said):
+    done, called = demo(**options)
+    assert (done.returncode, called) == (status, calls)
+    assert said in done.stdout and "4711" not in done.stdout
+    assert ("still up" in done.stdout) == (options.get("KEEP") == "1" or options.get("status") == 0)

@@ -9,7 +9,10 @@ from polling import until
 
 from slurmddp import sandbox as room
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
-from slurmddp.sandbox import cluster, preemption
+from slurmddp.sandbox import preemption
+from slurmddp.slurm.job_info import JobInfo
+
+RUNNING = JobInfo(job_id="17", state="RUNNING", source="scontrol", partition="p")
 
 BEATS = """
 import signal, sys, time
@@ -45,8 +48,11 @@ def beating(slurm, wait_for_job, tmp_path):
         wait_for_job(job)
 
 
-def test_a_preempted_job_is_told_and_has_a_time_of_preemption(beating, sandbox, slurm, wait_for_job):
+def test_a_preempted_job_is_told_and_has_a_time_of_preemption(beating, sandbox, slurm, wait_for_job, monkeypatch):
+    """Whatever the shell says to sbatch is not the urgent job's."""
     job, output = beating("-p", "low", "-N2", stay="stay")
+    monkeypatch.setenv("SBATCH_DEPENDENCY", f"afterany:{job}")
+    monkeypatch.setenv("SBATCH_GPUS_PER_NODE", "99")
     sandbox.preempt(job)
     record = wait_for_job(job, "RUNNING")
     assert record["PreemptTime"] != "None" and record["Restarts"] == "0"
@@ -65,36 +71,19 @@ def test_a_job_preempted_without_grace_comes_back_as_soon_as_it_may(beating, san
     assert slurm("squeue", "-h", "-p", "high") == ""
 
 
-@pytest.mark.parametrize("partition", ["gpu", "high", "short"])
-def test_a_job_that_nothing_preempts_is_refused_with_the_partitions_that_can(beating, sandbox, slurm, partition):
-    job, _ = beating("-p", partition, "-N1")
-    said = (
-        f"in partition {partition}, where no job can preempt it; submit it to one of: low nograce cancel, "
-        r"as in: slurmddp submit -p low \.\.\.$"
-    )
-    with pytest.raises(ClusterError, match=said):
-        sandbox.preempt(job)
-    assert slurm("squeue", "-h", "-o", "%i").split() == [job]
-
-
-def test_only_one_job_that_runs_can_be_preempted(sandbox, slurm):
-    array = slurm("sbatch", "--parsable", "--hold", "-p", "low", "--array=0,1", "--output=/dev/null", "--wrap=true")
-    job = array.strip()
-    with pytest.raises(SlurmddpError, match=f"job {job}_1 is PENDING; only a running job"):
-        sandbox.preempt(f"{job}_1")
-    with pytest.raises(ClusterError, match="^job 99999999 has ended, or there was none; `slurmddp status` lists them"):
-        sandbox.preempt("99999999")
-    with pytest.raises(UsageError, match="'n1' is not a job id; give one, as in 17 or"):
-        sandbox.preempt("n1")
-    slurm("scancel", job)
-
-
-def test_a_task_of_an_array_is_asked_for(sandbox, slurm, wait_for_job):
-    array = slurm("sbatch", "--parsable", "-p", "low", "--array=0,1", "--output=/dev/null", "--wrap=sleep 99").strip()
+def test_only_one_job_that_runs_can_be_preempted(sandbox, slurm, wait_for_job):
+    submit = ("sbatch", "--parsable", "-p", "low", "--output=/dev/null", "--wrap=sleep 99")
+    array, held = slurm(*submit, "--array=0,1").strip(), slurm(*submit, "--hold").strip()
     wait_for_job(f"{array}_1", "RUNNING")
-    with pytest.raises(UsageError, match=f"is an array; give one task of it, as in {array}_0"):
-        sandbox.preempt(array)
-    slurm("scancel", array)
+    for job, error, said in (
+        (held, SlurmddpError, f"job {held} is PENDING; only a running job"),
+        ("99999999", ClusterError, "^job 99999999 has ended, or there was none; `slurmddp status` lists them"),
+        ("n1", UsageError, "'n1' is not a job id; give one, as in 17 or"),
+        (array, UsageError, f"is an array; give one task of it, as in {array}_0"),
+    ):
+        with pytest.raises(error, match=said):
+            sandbox.preempt(job)
+    slurm("scancel", array, held)
     until(lambda: not slurm("squeue", "-h"))
 
 
@@ -102,35 +91,35 @@ def test_a_preemption_that_does_not_happen_is_an_error_and_leaves_no_job(beating
     """Another job, which nothing preempts, holds a part of the node."""
     job, _ = beating("-p", "low", "-N1", "-w", "n1")
     other, _ = beating("-p", "gpu", "-N1", "-w", "n1")
-    monkeypatch.setattr(cluster, "_PREEMPT_DEADLINE_S", 2)
+    monkeypatch.setattr(preemption, "_DEADLINE_S", 2)
     with pytest.raises(ClusterError, match=f"job {job} was not preempted within 2 s: .* does another job hold"):
         sandbox.preempt(job)
     until(lambda: sorted(slurm("squeue", "-h", "-o", "%i").split()) == sorted([job, other]))
 
 
-def test_whatever_the_shell_says_to_sbatch_is_not_the_urgent_jobs(beating, sandbox, monkeypatch, wait_for_job):
-    job, _ = beating("-p", "low", "-N1", stay="stay")
-    monkeypatch.setenv("SBATCH_DEPENDENCY", f"afterany:{job}")
-    monkeypatch.setenv("SBATCH_GPUS_PER_NODE", "99")
-    sandbox.preempt(job)
-    assert wait_for_job(job, "RUNNING")["PreemptTime"] != "None"
+OFF, ON = {"PreemptMode": "OFF"}, {"PreemptMode": "REQUEUE"}
 
 
-def test_without_an_urgent_partition_nothing_is_preempted_and_the_message_says_how_to_make_one():
-    with pytest.raises(ClusterError, match="has no partition 'high'; make one, as in: slurmddp sandbox up --partition"):
-        preemption.check_preemptible("17", {"JobState": "RUNNING", "Partition": "p"}, {"p": {"PreemptMode": "REQUEUE"}})
-
-
-def test_where_no_partition_can_be_preempted_the_message_says_how_to_make_one():
-    off = {"PreemptMode": "OFF"}
-    said = "no job can preempt it; make a partition for it, as in: slurmddp sandbox up --partition low:nodes=0"
+@pytest.mark.parametrize(
+    ("partitions", "said"),
+    [
+        ({"p": ON}, "has no partition 'high'; make one, as in: slurmddp sandbox up --partition"),
+        ({"p": OFF, "high": OFF}, "make a partition for it, as in: slurmddp sandbox up --partition low:nodes=0"),
+        (
+            {"p": OFF, "low": ON, "cancel": ON, "high": OFF},
+            r"submit it to one of: low cancel, as in: slurmddp submit -p low \.\.\.$",
+        ),
+    ],
+)
+def test_a_job_that_nothing_can_preempt_is_refused_with_what_to_type(partitions, said):
     with pytest.raises(ClusterError, match=said):
-        preemption.check_preemptible("17", {"JobState": "RUNNING", "Partition": "p"}, {"p": off, "high": off})
+        preemption.check_preemptible(RUNNING, partitions)
 
 
 def test_an_urgent_job_asks_for_all_the_nodes_and_ends_at_once():
-    words = preemption.preemptor_options("17", {"NodeList": "n[1-2]", "NumNodes": "2"})
-    assert {"--partition=high", "--nodelist=n[1-2]", "--nodes=2", "--exclusive", "--wrap=true"} <= set(words)
+    script = preemption.preemptor_script(RUNNING._replace(nodes="n[1-2]", node_count=2)).decode()
+    assert {"--partition=high", "--nodelist=n[1-2]", "--nodes=2", "--exclusive"} <= set(script.split())
+    assert script.endswith("\ntrue\n")
 
 
 @pytest.mark.usefixtures("slurm_programs")
@@ -166,9 +155,3 @@ def test_a_node_can_be_killed_while_it_is_cut_off_and_has_a_cable_when_it_is_on_
             act("n2")
     sandbox.boot("n2")
     assert not sandbox.daemons()["disconnected"]["n2"]
-
-
-def test_an_unknown_node_can_be_neither_cut_nor_healed(sandbox):
-    for act in (sandbox.disconnect, sandbox.reconnect):
-        with pytest.raises(UsageError, match="its nodes are n1 n2"):
-            act("n3")

@@ -89,30 +89,29 @@ def test_the_nodes_of_a_job_are_in_the_order_of_its_ranks(name, tmp_path):
     assert hosts[1] == ranks["2"] == ranks["3"]
 
 
-def _host():
-    links = subprocess.run(["ip", "-oneline", "link"], capture_output=True, text=True, check=True).stdout
-    return links, Path("/etc/hosts").read_text(), Path("/proc/self/mounts").read_text()
-
-
-def test_the_host_is_not_touched(name):
-    before = _host()
-    running = room.up(room.Plan(name=name), die_with_parent=True)
-    assert _host() == before
-    running.down()
-
-
 def test_one_that_is_up_is_not_started_again(sandbox):
     with pytest.raises(UsageError, match=f"down --name {sandbox.plan.name}"):
         room.up(sandbox.plan)
 
 
-def test_down_ends_all_of_it_and_nothing_else(sandbox, name):
-    other = room.up(_small(name))
+def _machine():
+    """Return what of the machine and of this process a sandbox must leave alone."""
+    links = subprocess.run(["ip", "-oneline", "link"], capture_output=True, text=True, check=True).stdout
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    return links, Path("/etc/hosts").read_text(), Path("/proc/self/mounts").read_text(), descriptors
+
+
+def test_the_machine_is_not_touched_and_down_ends_all_of_it_and_nothing_else(sandbox, name):
+    assert not room.down(name) and not room.report(name).up
+    before = _machine()
+    other = room.up(_small(name), die_with_parent=True)
+    assert _machine()[:3] == before[:3]
     assert set(_processes(other.files.folder)) >= DAEMONS - {"slurmstepd"}
     other.down()
     assert _processes(other.files.folder) == []
     assert not other.files.folder.exists()
     assert all(sandbox.daemons()["daemons"].values())
+    assert _machine() == before
     assert not room.down(name)
 
 
@@ -174,18 +173,21 @@ def test_an_up_that_is_killed_leaves_nothing(name):
     assert _processes(folder) == []
 
 
-def test_a_daemon_that_does_not_start_is_named_with_its_last_log_lines_and_nothing_is_left(name, monkeypatch):
-    monkeypatch.setattr(
-        cluster.configuration, "slurm_conf", lambda *_: "ClusterName=x\nSlurmctldHost=login\nNoSuchKey=1\n"
-    )
-    with pytest.raises(UsageError, match="^Slurm has no option 'NoSuchKey'; see --partition, --slurm-conf and --etc$"):
-        room.up(_small(name))
-    assert not Files.of_sandbox(name).folder.exists()
-
-
-def test_a_node_that_does_not_start_is_named_with_its_last_log_lines_and_nothing_is_left(name, monkeypatch):
-    monkeypatch.setattr(cluster.configuration, "gres_conf", lambda *_: "NodeName=n1 Name=gpu NoSuchKey=1\n")
-    with pytest.raises(ClusterError, match=r"n1 ended: .*NoSuchKey.*gres.conf$"):
+@pytest.mark.parametrize(
+    ("file", "text", "error", "said"),
+    [
+        (
+            *("slurm_conf", "ClusterName=x\nSlurmctldHost=login\nNoSuchKey=1\n", UsageError),
+            "^Slurm has no option 'NoSuchKey'; see --partition, --slurm-conf and --etc$",
+        ),
+        ("gres_conf", "NodeName=n1 Name=gpu NoSuchKey=1\n", ClusterError, r"n1 ended: .*NoSuchKey.*gres.conf$"),
+    ],
+)
+def test_a_daemon_that_does_not_start_is_told_in_its_words_and_nothing_is_left(
+    name, monkeypatch, file, text, error, said
+):
+    monkeypatch.setattr(cluster.configuration, file, lambda *_: text)
+    with pytest.raises(error, match=said):
         room.up(room.Plan(name=name, nodes=1))
     assert not Files.of_sandbox(name).folder.exists()
 
@@ -290,38 +292,16 @@ def _outside(sandbox, pid):
     raise AssertionError
 
 
-def test_an_unknown_node_cannot_be_killed_or_booted(sandbox):
-    for act in (sandbox.kill, sandbox.boot):
+def test_an_unknown_node_is_refused(sandbox):
+    for act in (sandbox.kill, sandbox.boot, sandbox.disconnect, sandbox.reconnect):
         with pytest.raises(UsageError, match="its nodes are n1 n2"):
             act("n3")
-
-
-def test_down_of_what_never_was_is_fine():
-    assert not room.down("never-was")
-
-
-def test_status_of_what_never_was(name):
-    report = room.report(name)
-    assert not report.up
-    assert report.text().startswith(f"sandbox '{name}' is not up")
-
-
-def test_a_client_that_fails_is_an_error_in_its_words(sandbox):
-    with pytest.raises(ClusterError, match="scontrol show job 987654: .*Invalid job id"):
-        sandbox._client("scontrol", "show", "job", "987654")
 
 
 def test_the_environment_names_no_other_sandbox(sandbox, monkeypatch):
     other = state_directory.base_folder() / "other" / "bin"
     monkeypatch.setenv("PATH", f"{other}:/usr/bin:/bin")
     assert sandbox.environment()["PATH"] == f"{sandbox.files.bin}:/usr/bin:/bin"
-
-
-def test_both_ends_of_the_wire_are_closed_after_down(name):
-    """No descriptor stays behind in the caller."""
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    room.up(_small(name), die_with_parent=True).down()
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_files_that_cannot_be_written_are_not_left(name, monkeypatch):

@@ -26,27 +26,19 @@ def _identity(pid):
     return Process(pid, state_directory._start(pid))
 
 
-def test_a_process_is_itself():
+def test_a_process_is_itself_and_a_later_one_of_the_same_number_is_another(child):
     assert Process.current().alive
     assert Process.current().pid == os.getpid()
-
-
-def test_a_later_process_of_the_same_number_is_another_and_is_not_killed(child):
     other = Process(child.pid, _identity(child.pid).start - 1)
     assert not other.alive
     other.kill()
     assert child.poll() is None
 
 
-def test_killed_means_gone(child):
+def test_killed_means_gone_and_can_be_said_again(child):
     process = _identity(child.pid)
     process.kill()
     assert not process.alive
-
-
-def test_killing_what_has_ended_is_fine(child):
-    process = _identity(child.pid)
-    child.kill()
     child.wait()
     process.kill()
 
@@ -74,23 +66,16 @@ def test_the_folder_of_all_sandboxes_is_private(place):
     assert place.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_folder_that_others_can_enter_is_refused(place):
-    place.mkdir(mode=0o755)
-    with pytest.raises(ClusterError, match="not a folder that only you can enter"):
-        state_directory.ensure_base_folder()
-
-
-def test_a_link_is_refused(place, tmp_path):
-    (tmp_path / "elsewhere").mkdir(mode=0o700)
-    place.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ClusterError, match="not a folder that only you can enter"):
-        state_directory.ensure_base_folder()
-
-
-def test_somebody_elses_folder_is_refused(place, monkeypatch):
-    place.mkdir(mode=0o700)
-    monkeypatch.setattr(state_directory, "base_folder", lambda: place)
-    monkeypatch.setattr(state_directory.os, "getuid", lambda: 12345)
+@pytest.mark.parametrize("what", ["open to others", "a link", "another user's"])
+def test_another_folder_of_that_name_is_refused(place, tmp_path, monkeypatch, what):
+    if what == "a link":
+        (tmp_path / "elsewhere").mkdir(mode=0o700)
+        place.symlink_to(tmp_path / "elsewhere")
+    else:
+        place.mkdir(mode=0o755 if what == "open to others" else 0o700)
+    if what == "another user's":
+        monkeypatch.setattr(state_directory, "base_folder", lambda: place)
+        monkeypatch.setattr(state_directory.os, "getuid", lambda: 12345)
     with pytest.raises(ClusterError, match="not a folder that only you can enter"):
         state_directory.ensure_base_folder()
 
@@ -101,24 +86,18 @@ def test_a_name_cannot_lead_out_of_the_folder():
 
 
 @pytest.mark.usefixtures("place")
-def test_a_plan_is_read_as_written():
+def test_a_plan_is_read_as_written_and_without_its_process_the_sandbox_is_not_up():
     state_directory.ensure_base_folder()
     files = Files.of_sandbox("a")
     plan = Plan(name="a", nodes=3, accounting=True, partitions=(Shape.parse("p:gpus=t4:1+l4:2,MaxTime=1"),))
     files.make(plan)
     assert files.read_plan() == plan
-    assert state_directory.names() == ["a"]
-    files.remove()
-    assert state_directory.names() == []
-
-
-@pytest.mark.usefixtures("place")
-def test_a_sandbox_whose_process_is_gone_is_not_up():
-    files = Files.of_sandbox("a")
-    files.make(Plan(name="a"))
     assert files.supervisor() is None
     files.process.write_text('{"pid": 1, "start": 0}')
     assert files.supervisor() is None
+    assert state_directory.names() == ["a"]
+    files.remove()
+    assert state_directory.names() == []
 
 
 def test_the_last_log_lines_of_a_daemon_are_its_logs_else_its_output(tmp_path):

@@ -1,37 +1,31 @@
-"""Several programs of Slurm run at the same time: outputs are in order, and the first error is raised."""
+"""Slurm's programs are run within a time, and what goes wrong is told."""
 
 import os
-import threading
-import time
 
 import pytest
 
 from slurmddp.errors import ClusterError
 from slurmddp.slurm import client
-
-
-def test_all_programs_run_at_the_same_time_and_their_outputs_keep_the_order(tmp_path):
-    """The first waits for a file that the second makes."""
-    os.mkfifo(tmp_path / "made")
-    questions = [(["cat", f"{tmp_path}/made"], b""), (["tee", f"{tmp_path}/made"], b"x")]
-    assert client.query_all(questions, os.environ, timeout_s=20) == ["x", "x"]
-
-
-def test_the_error_of_the_first_program_that_failed_is_raised_and_the_others_are_killed():
-    start = time.monotonic()
-    with pytest.raises(ClusterError, match="first"):
-        client.query_all(
-            [(["sh", "-c", "echo first >&2; exit 1"], b""), (["sleep", "60"], b"")], os.environ, timeout_s=60
-        )
-    assert time.monotonic() - start < 30
+from slurmddp.slurm.client import LostAnswerError
 
 
 def test_a_slow_program_is_reported_once_while_it_is_waited_for(monkeypatch, caplog):
     monkeypatch.setattr(client, "SLOW_S", 0.01)
-    monkeypatch.setattr(client, "_first_report", threading.Lock())
+    client._report_slow.cache_clear()
     for _ in range(2):
         client.ask(["sleep", "0.3"], os.environ)
     assert caplog.messages == ["Slurm has not answered sleep yet; waiting for it"]
+    client.run_step(["sleep", "0.3"], os.environ, timeout_s=20)
+    assert len(caplog.messages) == 1, "a step of a job may take long"
+
+
+def test_a_step_has_the_variables_of_its_job_and_a_query_has_not():
+    command, environ = ["sh", "-c", "cat; echo $SLURM_JOB_ID"], {**os.environ, "SLURM_JOB_ID": "17"}
+    assert client.run_step(command, environ, timeout_s=20).stdout == "17\n"
+    assert client.query(command, environ, stdin=b"asked") == "asked\n"
+    assert client.try_query(["no-such-program"], environ) == ""
+    with pytest.raises(LostAnswerError, match="^sleep did not end within 0 s$"):
+        client.run_step(["sleep", "60"], environ, timeout_s=0.1)
 
 
 @pytest.mark.usefixtures("slurm_programs")

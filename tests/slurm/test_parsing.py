@@ -2,7 +2,6 @@
 
 from datetime import datetime
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -58,12 +57,6 @@ def test_columns_that_are_missing_or_new_change_no_state():
     assert (row.job_id, row.state, row.limit_s) == ("18", "TIMEOUT", None)
 
 
-@pytest.mark.parametrize("state", ["", "r", "Running", "17", "?", "NOT A STATE"])
-def test_what_is_no_state_is_unknown(state):
-    (row,) = parse_queue(f"slurmddp|id=17|state={state}|name=x")
-    assert row.state == "UNKNOWN"
-
-
 def test_states_fall_to_unknown():
     states = {"17": "CANCELLED by 0", "18": "COMPLETED+", "19": "BLURRED", "20": "EXPEDITING"}
     table = "".join(f"{job}|{state}|Unknown\n" for job, state in states.items())
@@ -75,6 +68,8 @@ def test_states_fall_to_unknown():
         ("20", "queued", False),
     ]
     assert (found[0].cancelled_by, found[0].submitted) == ("0", None)
+    strange = parse_queue("".join(f"slurmddp|id=1|state={word}|name=x\n" for word in ("", "r", "17", "?", "NOT A")))
+    assert {job.state for job in strange} == {"UNKNOWN"} and len(strange) == 5
 
 
 def test_an_answer_without_a_table_is_none():
@@ -93,7 +88,7 @@ RECORDED = (
     "JobId=2804394 JobName=two Requeue=7 UserId=root(0) GroupId=root(0) JobState=PENDING Reason=Dependency "
     "Dependency=afterany:2804393(unfulfilled) Requeue=1 Restarts=0 TimeLimit=00:01:00 TimeMin=N/A "
     "SubmitTime=2026-11-21T14:03:27 EligibleTime=Unknown StartTime=Unknown Partition=gpu ReqNodeList=(null) "
-    "ExcNodeList=(null) NodeList= NumNodes=1 StdOut=/w/jobs/two/logs/2804394.out Power= \n"
+    "ExcNodeList=(null) NodeList= NumNodes=1 StdOut=/w/my jobs/two/logs/2804394.out Power= \n"
     "JobId=2804400 ArrayJobId=2804400 ArrayTaskId=1 JobName=s UserId=root(0) JobState=RUNNING Reason=None Requeue=0 "
     "Restarts=3 TimeLimit=365-00:00:00 EligibleTime=2026-11-21T14:04:19 PreemptEligibleTime=2026-11-21T15:00:00 "
     "Partition=low ExcNodeList=n[1-2] NodeList=n3 NumNodes=2-4 StdOut=/dev/null Power= \n"
@@ -111,7 +106,7 @@ def test_what_the_controller_holds_of_jobs_is_read():
     )
     assert (first.requeue, first.restarts, first.excluded_nodes, first.eligible) == (True, 0, "", None)
     assert (first.partition, first.limit_s, first.node_count, first.nodes) == ("gpu", 60, 1, "")
-    assert first.output == "/w/jobs/two/logs/2804394.out"
+    assert first.output == "/w/my jobs/two/logs/2804394.out"
     assert (second.job_id, second.phase, second.reason, second.requeue) == ("2804400_1", "running", "", False)
     assert (second.restarts, second.node_count, second.excluded_nodes) == (3, 2, "n[1-2]")
     assert second.eligible is not None and second.eligible.replace(tzinfo=None).isoformat() == "2026-11-21T14:04:19"
@@ -134,9 +129,6 @@ def test_every_value_of_a_job_is_read():
     assert (job.elapsed_s, job.limit_s, job.exit_status, job.preempted) == (90, None, "0:0", False)
     assert (job.output, job.errors) == ("/o", "/e")
     assert (job.ended - job.started).total_seconds() == 60
-
-
-def test_a_job_that_is_preempted_and_a_limit_in_the_past_are_told():
     (job,) = parse_show(ALL.format(limit="INVALID", preempted="2026-11-21T14:01:30"))
     assert (job.limit_s, job.preempted) == (0, True)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from slurmddp.slurm import queries
-from slurmddp.slurm.pending_reasons import explain
+from slurmddp.slurm.pending_reasons import Explanation, explain
 
 REASONS = Path(__file__).parent / "fixtures" / "reasons.txt"
 RESOURCES = ("Mem", "Memory", "Node", "GRES", "Energy", "License", "BB", "Billing", "Unknown")
@@ -75,13 +75,7 @@ def test_a_reason_says_whether_it_ends_by_itself_and_what_to_type(reason, by_its
 
 
 def test_an_unknown_reason_falls_to_its_own_name():
-    found = explain("Something_New")
-    assert (found.reason, found.meaning, found.advice, found.by_itself) == (
-        "Something_New",
-        "Something New",
-        "",
-        "perhaps",
-    )
+    assert explain("Something_New") == Explanation(reason="Something_New", meaning="Something New")
 
 
 REAL = [

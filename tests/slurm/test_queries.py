@@ -3,7 +3,7 @@
 import pytest
 
 from slurmddp.errors import ClusterError
-from slurmddp.slurm import client, queries
+from slurmddp.slurm import client, commands, queries
 from slurmddp.slurm.client import Answer, LostAnswerError
 from slurmddp.slurm.job_info import Listing
 
@@ -57,33 +57,27 @@ def test_without_slurm_there_is_silence():
 
 def test_many_jobs_are_asked_for_by_their_user():
     ids = [str(number) for number in range(10000)]
-    commands = queries.queue_command(ids), queries.accounting_command(ids, None)
-    assert all(sum(map(len, command)) < 1000 and any("--user=" in word for word in command) for command in commands)
-    assert "--jobs=1,2" in queries.queue_command(["1", "2"]) and "--jobs=1,2" in queries.accounting_command(
-        ["1", "2"], None
-    )
+    for command in (commands.list_jobs(ids), commands.list_accounted(ids)):
+        assert sum(map(len, command)) < 1000 and any("--user=" in word for word in command)
+    few = commands.list_jobs(["1", "2"]), commands.list_accounted(["1", "2"])
+    assert all("--jobs=1,2" in command for command in few)
 
 
-def test_a_controller_that_does_not_answer_or_refuses_is_told_in_its_words(tmp_path):
-    scontrol = tmp_path / "scontrol"
-
-    def says(words, status=1):
-        scontrol.write_text(f"#!/bin/sh\necho '{words}' >&{2 if 'error' in words else 1}\nexit {status}\n")
-        scontrol.chmod(0o755)
-        return {"PATH": f"{tmp_path}:/bin:/usr/bin"}
+def test_a_controller_that_does_not_answer_or_refuses_is_told_in_its_words(says):
+    def refusing(words):
+        return says("scontrol", f"echo '{words}' >&2; exit 1")
 
     lost = "scontrol: error: Unable to contact slurm controller (connect failure)"
     with pytest.raises(ClusterError, match="no Slurm controller answers"):
-        queries.show("17", says(lost))
+        queries.show("17", refusing(lost))
     with pytest.raises(ClusterError, match="no Slurm controller answers"):
-        client.order(queries.requeue_command("17"), says(lost))
-    with pytest.raises(ClusterError, match="scontrol show job 17: slow"):
-        queries.show("17", says("scontrol: error: slow"))
-    with pytest.raises(ClusterError, match="scontrol show job 17: slow"):
-        queries.output_file("17", says("scontrol: error: slow"))
+        client.order(commands.requeue("17"), refusing(lost))
+    for ask in (queries.show, queries.output_file):
+        with pytest.raises(ClusterError, match="scontrol show job 17: slow"):
+            ask("17", refusing("scontrol: error: slow"))
     with pytest.raises(ClusterError, match="scontrol --oneliner show nodes n7: Node n7 not found"):
-        client.order(queries.nodes_command("n7"), says("Node n7 not found"))
-    assert queries.show("17", says("slurm_load_jobs error: Invalid job id specified")) == []
+        client.order(commands.show("nodes", "n7"), refusing("Node n7 not found"))
+    assert queries.show("17", refusing("slurm_load_jobs error: Invalid job id specified")) == []
 
 
 @pytest.mark.parametrize(
@@ -98,7 +92,7 @@ def test_a_controller_that_does_not_answer_or_refuses_is_told_in_its_words(tmp_p
 def test_what_the_controller_has_forgotten_does_not_run(sacct, state, monkeypatch):
     """Slurm's programs are stand-ins."""
 
-    def ask(command, _environ):
+    def ask(command, _environ, **_):
         if command[0] == "squeue":
             return Answer(1, "", "slurm_load_jobs error: Invalid job id specified")
         if isinstance(sacct, Exception):

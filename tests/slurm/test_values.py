@@ -15,10 +15,6 @@ def test_time_limits_are_read_as_sbatch_reads_them(limit, expected):
     assert parse_duration(limit) == expected
 
 
-def test_an_unlimited_time_has_no_seconds():
-    assert parse_duration("UNLIMITED") is None
-
-
 @pytest.mark.parametrize("text", ["", "UNLIMITED", "INVALID", "Partition_Limit", "1:2:3:4", "x"])
 def test_a_text_that_is_no_duration_is_none(text):
     assert parse_duration(text) is None

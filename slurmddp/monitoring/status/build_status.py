@@ -6,7 +6,6 @@ from datetime import datetime
 from functools import cache
 from typing import Final
 
-from slurmddp.errors import UsageError
 from slurmddp.monitoring.status.job_identity import RequestedJob
 from slurmddp.monitoring.status.job_status import JobStatus, Progress
 from slurmddp.monitoring.status.run_progress import last_seen, last_start, read_progress
@@ -17,7 +16,7 @@ from slurmddp.runs.facts import Job, judge_by_slurm, read_job
 from slurmddp.runs.files import TAIL_BYTES
 from slurmddp.runs.history import History, read_newest, read_outline
 from slurmddp.runs.layout import RunDir
-from slurmddp.slurm.hostlist import expand
+from slurmddp.slurm.hostlist import try_expand
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.slurm.pending_reasons import explain
 from slurmddp.slurm.states import meaning_of
@@ -157,7 +156,4 @@ def _expected_start(row: JobInfo, now: float) -> datetime | None:
 
 @cache
 def _expand_hosts(text: str) -> tuple[str, ...]:
-    try:
-        return expand(text) if text else ()
-    except UsageError:
-        return (text,)
+    return (try_expand(text) or (text,)) if text else ()

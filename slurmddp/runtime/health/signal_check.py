@@ -10,7 +10,7 @@ from slurmddp.errors import ClusterError
 from slurmddp.runs.findings import Finding
 from slurmddp.runtime.health.store_channel import StoreChannel
 from slurmddp.runtime.launch.rank import Rank
-from slurmddp.slurm import client
+from slurmddp.slurm import client, commands
 
 REACH_LIMIT_S: Final = 30.0
 _ASK_LIMIT_S: Final = 10.0
@@ -46,7 +46,7 @@ def _send(rank: Rank) -> str:
         return "the ranks were not started by srun"
     step = os.environ.get("SLURM_STEP_ID")
     job = os.environ.get("SLURM_JOB_ID", rank.job)
-    command = ["scancel", "--signal=USR2", f"{job}.{step}" if step else job]
+    command = commands.cancel(f"{job}.{step}" if step else job, signal="USR2")
     try:
         answer = client.ask(command, os.environ, timeout_s=_ASK_LIMIT_S)
     except ClusterError as error:

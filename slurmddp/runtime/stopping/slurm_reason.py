@@ -3,12 +3,10 @@
 import os
 from typing import Literal, NamedTuple
 
-from slurmddp.errors import ClusterError
 from slurmddp.runtime.launch.rank import Rank
-from slurmddp.slurm import client
+from slurmddp.slurm import client, commands
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.slurm.parsing import parse_show
-from slurmddp.slurm.queries import show_command
 
 ASK_LIMIT_S = 5.0
 
@@ -41,8 +39,5 @@ def _judge(job: JobInfo | None, cause: str, *, restarts: str) -> StopReason:
 
 
 def _show(job_id: str) -> JobInfo | None:
-    try:
-        answer = client.ask(show_command(job_id), os.environ, timeout_s=ASK_LIMIT_S)
-    except ClusterError:
-        return None
-    return next(reversed(parse_show(answer.stdout)), None)
+    said = client.try_query(commands.show("job", job_id), os.environ, timeout_s=ASK_LIMIT_S)
+    return next(reversed(parse_show(said)), None)

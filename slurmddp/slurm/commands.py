@@ -1,0 +1,112 @@
+"""The commands for Slurm's programs; `sbatch_command.py` has those that submit. Pure."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from slurmddp.slurm.environment import user
+
+MARK: Final = "slurmddp|"
+"""Begins each line that squeue prints, by its `--format`."""
+MANY: Final = 500
+"""With more jobs than this, all jobs of the user are listed: squeue compares each job with each id, and Linux limits
+an argument to 128 KiB."""
+
+_FIELDS: Final = {
+    "id": "%i",
+    "state": "%T",
+    "submit": "%V",
+    "start": "%S",
+    "end": "%e",
+    "elapsed": "%M",
+    "limit": "%l",
+    "nodes": "%N",
+    "partition": "%P",
+    "user": "%u",
+    "reason": "%r",
+    "name": "%j",
+}
+_LAYOUT: Final = MARK + "|".join(f"{key}={field}" for key, field in _FIELDS.items())
+_COLUMNS: Final = "JobID,State,Submit,Start,End,ElapsedRaw,TimelimitRaw,ExitCode,Partition,NodeList,User,Reason,JobName"
+_STEPS_COLUMNS: Final = "JobID,State,Submit,ExitCode,NodeList,Reason,MaxRSS,JobName"
+
+SHOW_VERSION: Final = ("slurmd", "-V")
+PING: Final = ("scontrol", "ping")
+SHOW_BY_INPUT: Final = ("scontrol", "--all", "--oneliner")
+"""Answers the questions of its standard input, about hidden partitions, too."""
+
+
+def list_queue(*which: str, columns: str = _LAYOUT) -> list[str]:
+    """Return the command that lists jobs or steps; `which` are options that choose. A job begins with MARK."""
+    return ["squeue", "--noheader", *which, f"--format={columns}"]
+
+
+def list_jobs(job_ids: Sequence[str]) -> list[str]:
+    """Return the command that lists these jobs, with ended ones that the controller still knows; of many, all."""
+    which = f"--user={user()}" if len(job_ids) > MANY else f"--jobs={','.join(job_ids)}"
+    return list_queue("--states=all", which)
+
+
+def list_accounted(job_ids: Sequence[str], since: datetime | None = None) -> list[str]:
+    """Return the command that lists jobs of the accounting; of many, all that the user has submitted `since`."""
+    which = [f"--jobs={','.join(job_ids)}"]
+    if len(job_ids) > MANY:
+        start = (since or datetime.fromtimestamp(0).astimezone()).strftime("%Y-%m-%dT%H:%M:%S")
+        which = [f"--user={user()}", f"--starttime={start}"]
+    return ["sacct", "--parsable2", "--allocations", "--duplicates", *which, f"--format={_COLUMNS}"]
+
+
+def list_accounted_steps(job_id: str) -> list[str]:
+    """Return the command that lists a job of the accounting since its last requeue, and its steps."""
+    return ["sacct", "--parsable2", f"--jobs={job_id}", f"--format={_STEPS_COLUMNS}"]
+
+
+def list_accounts(*what: str, columns: str) -> list[str]:
+    """Return the command that lists users, QOS or clusters of the accounting."""
+    return ["sacctmgr", "--noheader", "--parsable2", "show", *what, f"format={columns}"]
+
+
+def add_cluster(name: str) -> list[str]:
+    """Return the command that makes a cluster known to the accounting."""
+    return ["sacctmgr", "--immediate", "add", "cluster", name]
+
+
+def list_nodes(*which: str, columns: str = "%N") -> list[str]:
+    """Return the command that lists nodes in groups by partition; with `--Node` in `which` each has a line."""
+    return ["sinfo", "--noheader", *which, f"--format={columns}"]
+
+
+def show(*what: str) -> list[str]:
+    """Return the command that shows all values of jobs, nodes, partitions or the configuration, each in one line."""
+    return ["scontrol", "--oneliner", "show", *what]
+
+
+def write_script(job_id: str) -> list[str]:
+    """Return the command that prints the controller's copy of a job's script."""
+    return ["scontrol", "write", "batch_script", job_id, "-"]
+
+
+def requeue(job_id: str) -> list[str]:
+    """Return the command that requeues a running job; a cancelled job stays cancelled."""
+    return ["scontrol", "requeue", "Incomplete", job_id]
+
+
+def update(job_id: str, key: str, value: str) -> list[str]:
+    """Return the command that changes one value of a job in the queue."""
+    return ["scontrol", "update", f"JobId={job_id}", f"{key}={value}"]
+
+
+def cancel(*job_ids: str, signal: str = "") -> list[str]:
+    """Return the command that cancels jobs or steps; with a signal it sends that instead."""
+    return ["scancel", *([f"--signal={signal}"] if signal else []), *job_ids]
+
+
+def run_on_each_node(nodes: int, *words: str) -> list[str]:
+    """Return the command that runs a program once on each node of the job."""
+    return ["srun", f"--ntasks={nodes}", "--ntasks-per-node=1", "--mpi=none", "--export=ALL", *words]
+
+
+def broadcast(file: Path, target: Path) -> list[str]:
+    """Return the command that copies a file to the disk of each node of the job."""
+    return ["sbcast", "--force", str(file), str(target)]
