@@ -16,6 +16,7 @@ from slurmddp.runs.exit_records import ExitRecord, decisive_record, read_batch_r
 from slurmddp.runs.history import SUPERVISION, AttemptEvents, Event, History, read_newest, read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import attempt_order, is_running_here
+from slurmddp.runs.submissions import settings_of, submissions
 from slurmddp.slurm.job_info import LOCAL, JobInfo, JobRef, is_job_id
 from slurmddp.slurm.states import meaning_of, outcome_of
 from slurmddp.text import quote_value
@@ -97,7 +98,7 @@ class Run:
 
     folder: RunDir
     jobs: tuple[Job, ...] = ()
-    """In the order of their first event."""
+    """In the order of their first event; those without events follow in the order of their submission."""
     damage: tuple[str, ...] = field(default=())
     """Records that were left out, as in `events.jsonl: line 812 is cut off`."""
 
@@ -131,7 +132,8 @@ def read_run(
     run. `history` are the run's events if they are known already, or the newest of them.
     """
     events, known = history or read_outline(folder), answers or {}
-    ids = dict.fromkeys([*(event.job for event in events.events if event.job), *known])
+    submitted = (record["job"] for record in submissions(folder) if not settings_of(record))
+    ids = dict.fromkeys([*(event.job for event in events.events if event.job), *submitted, *known])
     foreign = [job_id for job_id in ids if not (is_job_id(job_id) or _LOCAL.fullmatch(job_id))]
     jobs = tuple(
         read_job(folder, job_id, known.get(job_id), silent=silent, history=events)
