@@ -1,4 +1,7 @@
-"""docs/reference.md is what the program says of itself. After a change: python tests/test_docs.py writes it anew."""
+"""docs/reference.md is what the program says of itself, and a table of docs/exit-codes.md what it calls each end.
+
+After a change: python tests/test_docs.py writes them anew.
+"""
 
 import ast
 import os
@@ -17,9 +20,12 @@ from slurmddp.cli import group
 from slurmddp.cli.job_command import _GROUPS
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.worker_options import WORKER_FIELDS
+from slurmddp.outcome import MEANINGS
+from slurmddp.report.html import CLASSES
 
 REPOSITORY = Path(__file__).parent.parent
 REFERENCE = REPOSITORY / "docs" / "reference.md"
+EXIT_CODES = REPOSITORY / "docs" / "exit-codes.md"
 README = REPOSITORY / "README.md"
 EVENTS = [REPOSITORY / "slurmddp" / "runs" / name for name in ("training_events.py", "events.py")]
 TRAINING = REPOSITORY / "docs" / "training.md"
@@ -169,6 +175,28 @@ def test_the_reference_is_what_the_program_says():
     assert REFERENCE.read_text() == reference()
 
 
+def outcomes() -> str:
+    """Return the table of the kinds of outcomes: a row for each."""
+    head = ("outcome", "STATE", "in the report, colour", "`submit --wait`", "failure", "what brings it back")
+    rows = []
+    for kind, means in MEANINGS.items():
+        label = f"{means.label}, {means.colour if means.colour in CLASSES else 'grey'}"
+        status = str(means.wait_status) if kind.final and kind.phase != "queued" else ""
+        rows.append((f"`{kind}`", means.word, label, status, "yes" if means.failed else "no", means.back))
+    lines = [f"| {' | '.join(row)} |\n" for row in (head, *rows)]
+    return "".join([lines[0], f"|{'---|' * len(head)}\n", *lines[1:]])
+
+
+def exit_codes() -> str:
+    """Return docs/exit-codes.md with the table as it is now."""
+    return re.sub(r"(?s)\| outcome \|.*?\n(?=\n)", lambda _: outcomes(), EXIT_CODES.read_text(), count=1)
+
+
+def test_the_page_of_exit_codes_has_each_kind_of_outcome():
+    assert "| outcome |" in EXIT_CODES.read_text()
+    assert EXIT_CODES.read_text() == exit_codes()
+
+
 @pytest.mark.parametrize("path", commands(group), ids=" ".join)
 def test_every_command_has_a_help_that_fits_80_columns(path):
     assert all(len(line) <= 80 for line in help_of(path).splitlines())
@@ -305,5 +333,6 @@ def test_the_tutorials_diff_makes_its_first_script_resumable(tmp_path):
 
 if __name__ == "__main__":
     REFERENCE.write_text(reference())
+    EXIT_CODES.write_text(exit_codes())
     with tempfile.TemporaryDirectory() as folder:
         README.write_text(readme(Path(folder)))

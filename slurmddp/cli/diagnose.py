@@ -5,6 +5,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -16,10 +17,13 @@ from slurmddp.cli.job_command import print_message
 from slurmddp.cli.run_arguments import TEXT, runs_dir_option
 from slurmddp.diagnose.output_files import STDIN
 from slurmddp.errors import UsageError
+from slurmddp.monitoring.status import query_jobs
+from slurmddp.outcome import Kind
+from slurmddp.runs import lookup
+from slurmddp.runs.facts import read_job
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.lookup import find, runs, tasks
 from slurmddp.runs.registry import other_folders
-from slurmddp.slurm.job_info import JobRef, is_job_id
+from slurmddp.slurm.job_info import JobInfo, JobRef, is_job_id
 from slurmddp.text import count, quote_value
 
 _WEEK: Final = "7d"
@@ -62,10 +66,9 @@ def diagnose(targets: tuple[str, ...], runs_dir: str, *, of_all: bool, since: st
 
 def _show_all(runs_dir: str, since: float, *, as_json: bool) -> int:
     folders = dict.fromkeys([str(Path.cwd() / runs_dir), *map(str, other_folders(runs_dir))])
-    found = [run for folder in folders for run in runs(folder)]
-    failures = list(
-        diagnosing.find_failures([one for run in found for one in (run, *tasks(run).values())], since=since)
-    )
+    found = [run for folder in folders for run in lookup.runs(folder)]
+    settings = [one for run in found for one in (run, *lookup.tasks(run).values())]
+    failures = list(diagnosing.find_failures(settings, since=since, answers=_ask_for_ends(found), environ=os.environ))
     if as_json:
         click.echo(json.dumps([asdict(failure) for failure in failures]))
     elif failures:
@@ -73,6 +76,27 @@ def _show_all(runs_dir: str, since: float, *, as_json: bool) -> int:
     else:
         print_message(f"no attempt of {count(len(found), 'run')} failed in this time")
     return 0
+
+
+def _ask_for_ends(found: Sequence[RunDir]) -> dict[RunDir, dict[str, JobInfo]]:
+    """Return what Slurm says of the jobs that have recorded no end, as with a lost node or a time limit.
+
+    It is asked of cancelled ones too: to the ranks, a batch script that was ended by a signal looks the same.
+    """
+    parts = [part for run in found for part in lookup.settings(lookup.find_all_jobs(run))]
+    unended = [part.only(jobs) for part in parts if (jobs := tuple(_unended_jobs(part)))]
+    answers: dict[RunDir, dict[str, JobInfo]] = {}
+    for status in query_jobs(unended, os.environ):
+        if status.run and status.slurm:
+            answers.setdefault(status.run, {})[status.job_id] = status.slurm
+    return answers
+
+
+def _unended_jobs(part: lookup.Target) -> Iterator[str]:
+    for job_id in part.jobs:
+        outcome = read_job(part.run, job_id, silent=True).outcome if part.run else None
+        if outcome and (not outcome.final or outcome.kind is Kind.CANCELLED):
+            yield job_id
 
 
 def _parse_age(text: str) -> float:
@@ -120,7 +144,7 @@ def _find_job(target: str | None, runs_dir: str) -> tuple[RunDir | None, str]:
         if local:
             return local
     try:
-        found = find([target], runs_dir)[0]
+        found = lookup.find([target], runs_dir)[0]
     except UsageError as error:
         raise UsageError(f"there is no file {quote_value(target)}, and {error}") from error
     return found.run, found.jobs[-1]

@@ -24,8 +24,6 @@ from slurmddp.monitoring.logs.merge import ALL, ATTEMPT, LAST, Line, Selection, 
 from slurmddp.monitoring.logs.select_files import find_target, newest_with_output, next_job
 from slurmddp.monitoring.status import query_jobs
 from slurmddp.runs import lookup
-from slurmddp.runs.facts import is_finished
-from slurmddp.runs.history import read_newest
 from slurmddp.runs.lookup import Target
 from slurmddp.slurm import queries
 from slurmddp.slurm.states import has_ended
@@ -137,8 +135,9 @@ def _write_tails(sweep: Target, tail: int) -> None:
 def _explain_none(wanted: Selection, *, errors: bool) -> str:
     run, job_id = wanted.run, wanted.job_id
     what = "no line that looks like an error" if errors else f"no output in {_relative_path(run.logs)}"
-    if is_finished(run) and read_newest(run).of_job(job_id).events:
-        return f"job {job_id} is done and has {what}"
+    (job, *_) = query_jobs([Target(run, (job_id,))], os.environ)
+    if job.outcome.final:
+        return f"job {job_id} is {job.state} and has {what}"
     return f"job {job_id} has {what} yet; to wait for more, type: slurmddp logs -f {job_id}"
 
 

@@ -239,10 +239,11 @@ def _metric_names(found: Sequence[Result]) -> list[str]:
 def _cells(result: Result, keys: Sequence[str], names: Sequence[str]) -> list[str]:
     numbers = [f"{result.metrics[name]:.6g}" if name in result.metrics else "" for name in names]
     step = f"{result.step}/{result.total}" if result.total else ""
-    return [*(result.values.get(key, "") for key in keys), *numbers, step, _describe_state(result)]
+    return [*(result.values.get(key, "") for key in keys), *numbers, step, describe_state(result)]
 
 
-def _describe_state(result: Result) -> str:
+def describe_state(result: Result) -> str:
+    """Return how a setting ended, or Slurm's word while its job waits or runs."""
     if result.outcome.kind is Kind.UNKNOWN:
         return "unfinished" if result.run.events.exists() else "not started"
-    return result.outcome.word.lower() if result.outcome.kind is not Kind.DONE else result.outcome.meaning.label
+    return result.outcome.meaning.label if result.outcome.final else result.outcome.word.lower()

@@ -71,6 +71,11 @@ def diagnose_set_up(run: RunDir, job_id: str) -> Diagnosis:
     return judge(job, read_script_evidence(run, job_id, events, set_up_failure(run, job_id, events)))
 
 
+def diagnose_ended(run: RunDir, job: JobInfo, environ: Mapping[str, str]) -> Diagnosis:
+    """Return why a job of a run ended, of which Slurm has said `job`. Slurm is asked for lost nodes at most."""
+    return _Case(run, job._replace(name=run.path.name), "", environ).diagnose()
+
+
 def query_job(job_id: str, environ: Mapping[str, str]) -> tuple[JobInfo, str]:
     """Return what the controller and the accounting know of a job; and why Slurm did not answer, or an empty string.
 
@@ -176,7 +181,12 @@ class _Case:
             found = replace(found, what=f"{found.what}; the largest task had {self.job.max_rss}")
         if self.run and RESUME in found.advice and is_resumable(self.run):
             found = replace(found, advice=found.advice.replace(RESUME, describe_resume(self.run)))
-        return replace(found, job_id=self.job_id, name=self.job.name, state=self.job.state)
+        return replace(found, job_id=self.job_id, name=self.job.name, state=self._state)
+
+    @property
+    def _state(self) -> str:
+        """The word for what the job has come to; empty where neither Slurm nor its files tell."""
+        return "" if self.facts.outcome.kind is Kind.UNKNOWN else self.facts.outcome.word
 
     def _diagnose_waiting(self) -> Diagnosis:
         reason = explain(self.job.reason, self.job_id)

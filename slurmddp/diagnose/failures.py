@@ -1,16 +1,20 @@
-"""The failures of several runs: what they have in common, and what they cost. Reads the runs' files; asks no Slurm."""
+"""The failures of several runs: what they have in common, and what they cost. Reads the runs' files.
+
+What Slurm says of jobs that have recorded no end is handed in.
+"""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from slurmddp.diagnose.diagnosis import diagnose_attempt, diagnose_set_up
+from slurmddp.diagnose.diagnosis import diagnose_attempt, diagnose_ended, diagnose_set_up
 from slurmddp.diagnose.rule_types import Diagnosis
 from slurmddp.runs.facts import Attempt, read_run, set_up_failure
 from slurmddp.runs.history import read_outline
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import submissions
+from slurmddp.slurm.job_info import JobInfo
 from slurmddp.text import format_table
 
 _RECENT: Final = 5
@@ -36,10 +40,20 @@ class Failure:
     """The time since its last checkpoint, or since its start, times its ranks."""
 
 
-def find_failures(runs: Sequence[RunDir], *, since: float) -> Iterator[Failure]:
-    """Yield the attempts and the set-ups of these runs that failed after a time, in seconds since 1970."""
+def find_failures(
+    runs: Sequence[RunDir],
+    *,
+    since: float,
+    answers: Mapping[RunDir, Mapping[str, JobInfo]] | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Iterator[Failure]:
+    """Yield the attempts and the set-ups of these runs that failed after a time, in seconds since 1970.
+
+    `answers` is what Slurm says of jobs that have recorded no end, which is that of their last attempt; with `environ`
+    it is asked which nodes these have lost.
+    """
     for folder in runs:
-        run = read_run(folder, silent=True)
+        run = read_run(folder, (answers or {}).get(folder), silent=True)
         numbers = dict.fromkeys([*(record["job"] for record in submissions(folder)), *(job.job_id for job in run.jobs)])
         for number in numbers:
             ended = set_up_failure(folder, number, ())
@@ -48,22 +62,34 @@ def find_failures(runs: Sequence[RunDir], *, since: float) -> Iterator[Failure]:
                 yield Failure(
                     run=folder.path.name, job=number, time=ended.time, diagnosis=found, nodes=(), lost_gpu_hours=0.0
                 )
-        for attempt in run.attempts:
-            if attempt.outcome.kind.failed and (attempt.outcome.time or 0.0) >= since:
-                yield _read_failure(folder, attempt)
+        for job in run.jobs:
+            ended_by_slurm = job.slurm if job.slurm and job.outcome.final else None
+            for attempt in job.attempts[:-1] if ended_by_slurm else job.attempts:
+                if attempt.outcome.kind.failed and (attempt.outcome.time or 0.0) >= since:
+                    yield _read_failure(folder, attempt)
+            if ended_by_slurm and job.outcome.kind.failed and (job.outcome.time or 0.0) >= since:
+                found = diagnose_ended(folder, ended_by_slurm, environ or {})
+                yield _make_failure(folder, job.job_id, found, job.attempts[-1:], job.outcome.time or 0.0)
 
 
 def _read_failure(run: RunDir, attempt: Attempt) -> Failure:
-    events, ended = attempt.events, attempt.outcome.time or attempt.events.seen
     found = diagnose_attempt(run, attempt.job_id, attempt.name, read_outline(run).of_job(attempt.job_id).supervision)
-    begin, ranks = events.last("checkpoint") or events.events[0], events.last("start")
+    return _make_failure(run, attempt.job_id, found, [attempt], attempt.outcome.time or attempt.events.seen)
+
+
+def _make_failure(run: RunDir, job_id: str, found: Diagnosis, attempts: Sequence[Attempt], ended: float) -> Failure:
+    """Return the failure of one attempt, or of a job that has made none."""
+    gpu_hours = 0.0
+    for events in (attempt.events for attempt in attempts):
+        begin, ranks = events.last("checkpoint") or events.events[0], events.last("start")
+        gpu_hours = max(0.0, ended - begin.time) * (ranks.count("world_size") if ranks else 0) / _HOUR_S
     return Failure(
         run=run.path.name,
-        job=attempt.job_id,
+        job=job_id,
         time=ended,
         diagnosis=found,
         nodes=(found.host,) if found.host else (),
-        lost_gpu_hours=max(0.0, ended - begin.time) * (ranks.count("world_size") if ranks else 0) / _HOUR_S,
+        lost_gpu_hours=gpu_hours,
     )
 
 

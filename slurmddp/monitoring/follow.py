@@ -92,7 +92,7 @@ class _Follower:
             if job.has_ended or self._is_gone(unknown):
                 self.held += self.output.remaining_lines()
                 self._show_held()
-                outcome = self.output.read_outcome(job)
+                outcome = self.output.read_outcome(job, self.environ)
                 self._tell(outcome.word)
                 return outcome
             self._tell_state(job)
@@ -230,9 +230,12 @@ class Output:
         """Whether the run's files say how the job, or its last attempt, ended."""
         return read_job(self.run, self.job_id).outcome.final
 
-    def read_outcome(self, slurm: JobInfo) -> Outcome:
+    def read_outcome(self, slurm: JobInfo, environ: Mapping[str, str]) -> Outcome:
         """Return how the job ended, as Slurm and its files say. Raises ClusterError if neither does."""
         outcome = read_job(self.run, self.job_id, slurm if slurm.has_ended else None).outcome
+        if outcome.needs_exit_status:
+            slurm = queries.add_exit_status(slurm, environ, timeout_s=ASK_S)
+            outcome = read_job(self.run, self.job_id, slurm).outcome
         if outcome.final:
             return outcome
         knows = "this machine no longer runs" if self.is_local else "Slurm no longer knows job"

@@ -34,7 +34,8 @@ _SIGNS: Final = {
     "cancelled": "\N{BLACK SQUARE}",
     "unknown": "?",
 }
-_CLASSES: Final = {"green": "good", "red": "bad"}
+CLASSES: Final = {"green": "good", "red": "bad"}
+"""Of the page's style, by the colour of an outcome; `soft` for any other."""
 
 
 def render_page(report: Report) -> bytes:
@@ -97,7 +98,7 @@ def _template_values(report: Report) -> dict[str, Any]:
             (attempt, svg.draw_attempt(timeline, attempt), attempt.last("start"))
             for attempt in report.attempts[-MOST_ATTEMPTS:]
         ],
-        "classes": _CLASSES,
+        "classes": CLASSES,
         "charts": svg.draw_charts(curves.build_metric_curves(attempts), attempts),
         "checkpoint_charts": svg.draw_charts(curves.build_checkpoint_curves(attempts), attempts),
         "styles": list(svg.line_styles(attempts).items()),

@@ -32,6 +32,7 @@ _LOCAL: Final = re.compile(rf"{LOCAL}[0-9]+(-[0-9]+)*")
 _PLACE: Final = re.compile(r"rank (\d{1,6}) on (\S+): ")
 _SHELL_OFFSET: Final = 128
 """A shell's exit status for a command that a signal ended is this plus the number of the signal."""
+_OF_SIGNALS: Final = range(_SHELL_OFFSET + 1, _SHELL_OFFSET + 65)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,11 +220,11 @@ def judge_by_slurm(slurm: JobInfo) -> Outcome:
     if said.final:
         ended = slurm.ended.timestamp() if slurm.ended else None
         said = said._replace(reason=meaning_of(slurm.state, slurm.job_id), time=ended)
-    if slurm.state != "FAILED":
+    if slurm.state != "FAILED" or not slurm.exit_status:
         return said
     first, _, second = slurm.exit_status.partition(":")
     status, signal = (int(part) if part.isdecimal() else 0 for part in (first, second))
-    signal = signal or max(0, status - _SHELL_OFFSET)
+    signal = signal or (status - _SHELL_OFFSET if status in _OF_SIGNALS else 0)
     said = said._replace(status=status, signal=signal if not status else 0)
     if signal:
         return said._replace(kind=Kind.KILLED, reason=f"its batch script was ended by signal {signal}")

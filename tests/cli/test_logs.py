@@ -165,9 +165,9 @@ def test_a_job_that_has_printed_nothing_says_so(logs, run):
 
 
 def test_a_job_that_has_ended_without_output_is_not_waited_for(logs, run):
-    append_record(run.events, {**HEAD, "event": "end", "rank": 0, "status": 0})
+    append_record(run.events, {**HEAD, "event": "job_end", "rank": None, "status": 0})
     shutil.rmtree(run.logs)
-    assert logs("7").stderr == b"job 7 is done and has no output in jobs/r/logs\n"
+    assert logs("7").stderr == b"job 7 is COMPLETED and has no output in jobs/r/logs\n"
 
 
 def test_a_closed_pipe_ends_it_without_a_message(run):

@@ -1,6 +1,7 @@
 """Failures of several runs: what they cost, and what they have in common."""
 
 import json
+from datetime import UTC, datetime
 
 import pytest
 
@@ -9,6 +10,7 @@ from slurmddp.diagnose import compare_with_others, find_failures, format_failure
 from slurmddp.diagnose.diagnosis import diagnose_attempt
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
+from slurmddp.slurm.job_info import JobInfo
 
 BEGAN = 1_795_300_000.0
 
@@ -67,6 +69,19 @@ def test_a_set_up_that_failed_is_counted(runs):
     found = [one for one in find_failures(runs[:1], since=0.0) if not one.nodes]
     assert [one.lost_gpu_hours for one in found] == [0.0]
     assert "module load nosuch/1" in found[0].diagnosis.what or "module" in found[0].diagnosis.evidence[0].text
+
+
+def test_an_end_that_slurm_alone_knows_is_counted_once(runs):
+    """As that of a node that was lost: the last attempt has recorded none."""
+    lines = runs[0].events.read_text().splitlines()[:-2]
+    runs[0].events.write_text("\n".join(lines) + "\n")
+    runs[0].rank_record("11", "0.0", 1).unlink()
+    runs[0].rank_log("11", "0.0", 1).write_text("")
+    assert list(find_failures(runs[:1], since=0.0)) == []
+    ended = datetime.fromtimestamp(BEGAN + 5400, UTC)
+    answer = JobInfo(job_id="11", state="NODE_FAIL", source="squeue", name="a", nodes="n[1-2]", ended=ended)
+    (found,) = find_failures(runs[:1], since=0.0, answers={runs[0]: {"11": answer}}, environ={"PATH": ""})
+    assert (found.diagnosis.cause, found.time, found.lost_gpu_hours) == ("node-lost", BEGAN + 5400, 1.0)
 
 
 @pytest.mark.usefixtures("runs")

@@ -145,6 +145,8 @@ def test_a_job_without_any_file_is_unknown(tmp_path):
         ("FAILED", "3:0", Kind.FAILED),
         ("FAILED", "0:9", Kind.KILLED),
         ("FAILED", "143:0", Kind.KILLED),
+        ("FAILED", "255:0", Kind.FAILED),
+        ("FAILED", "", Kind.FAILED),
         ("ANOTHER", "", Kind.UNKNOWN),
     ],
 )
@@ -153,6 +155,7 @@ def test_a_job_without_records_has_come_to_what_slurm_says(run, state, exit_stat
     found = by_slurm(run, state, exit_status)
     assert found.kind is kind
     assert found.word == (state if state != "FAILED" else MEANINGS[kind].word)
+    assert found.needs_exit_status == (state == "FAILED" and not exit_status)
 
 
 @pytest.mark.parametrize(

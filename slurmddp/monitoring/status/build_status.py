@@ -1,4 +1,7 @@
-"""Builds the status of a job from Slurm's row and the run's files. Reads the files; Slurm is not asked."""
+"""Builds the status of a job from Slurm's row and the run's files. Reads the files.
+
+Slurm is asked only for the exit status of a job that failed and has recorded nothing.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -88,7 +91,10 @@ def _from_row(job: RequestedJob, row: JobInfo, answers: Answers, histories: RunH
     if job.run is None:
         return replace(status, meaning=_meaning(status, row))
     facts = histories.read_job(job.run, job_id, row, silent=False)
-    status = replace(status, outcome=facts.outcome, progress=histories.read_progress(job.run, facts))
+    if facts.outcome.needs_exit_status:
+        row = answers.add_exit_status(row)
+        facts = histories.read_job(job.run, job_id, row, silent=False)
+    status = replace(status, slurm=row, outcome=facts.outcome, progress=histories.read_progress(job.run, facts))
     age_s = 0.0
     if status.silence and not status.outcome.final:
         last = last_seen(job.run, facts)

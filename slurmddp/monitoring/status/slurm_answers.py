@@ -84,6 +84,10 @@ class Answers:
         rows = self.rows[job]
         return not rows or (rows[0].ref.suffix.startswith("_") and not job.ref.is_task)
 
+    def add_exit_status(self, row: JobInfo) -> JobInfo:
+        """Return a row with the exit status, if the controller answers."""
+        return row if self.queue.silence else queries.add_exit_status(row, self.environ, timeout_s=self.timeout_s)
+
     def _accounting(self, missing: Sequence[RequestedJob]) -> tuple[JobInfo, ...]:
         since = job_identity.earliest_submission(job.submitted for job in missing)
         ids = list(dict.fromkeys(job.ref.array_id for job in missing))
