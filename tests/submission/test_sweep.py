@@ -260,7 +260,7 @@ def test_results_have_the_best_first(finished, monkeypatch):
 def test_a_setting_that_cannot_succeed_is_said_to_have_failed(finished, cli):
     head = {"job": "7_2", "attempt": "0.0", "rank": 0, "host": "n1"}
     append_record(
-        RunDir(finished.path / "lr=3").events, {"time": 3.0, "event": "end", **head, "status": 77, "reason": "x"}
+        RunDir(finished.path / "lr=3").events, {"time": 3.0, "event": "job_end", **head, "status": 77, "reason": "x"}
     )
     assert [result.outcome.kind for result in results(finished, {})][2:] == [Kind.FAILED, Kind.UNKNOWN]
     assert "failed" in cli("sweep", "results", "s").stdout
