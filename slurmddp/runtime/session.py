@@ -4,7 +4,6 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -16,8 +15,8 @@ from slurmddp.runs.layout import RunDir
 from slurmddp.runtime.launch.output import print_line
 from slurmddp.runtime.launch.rank import Rank, read_rank
 from slurmddp.runtime.rank_process import this_process
-from slurmddp.runtime.rendezvous.process_group import choose_device, form_group, leave_group
-from slurmddp.runtime.stopping.stop_policy import Stopping
+from slurmddp.runtime.rendezvous.process_group import choose_device, form_control_group, form_group, leave_group
+from slurmddp.runtime.stopping.stopping import Stopping
 
 
 @dataclass(frozen=True)
@@ -92,10 +91,6 @@ class Session:
         self.folders.add(resolved)
 
 
-CONTROL_LIMIT = timedelta(days=1)
-"""For a collective of the control group: a rank may be busy alone, as with an evaluation; a dead one fails at once."""
-
-
 def current() -> Session:
     """Return the session of this process; raise RankError when there is none."""
     if Session.current is None:
@@ -117,7 +112,7 @@ def init(device: Literal["auto", "cpu", "cuda"] = "auto") -> Iterator[Session]:
     rank = stopping.rank
     chosen = choose_device(device, rank)
     form_group(rank, chosen)
-    control = dist.new_group(backend="gloo", timeout=CONTROL_LIMIT) if rank.world_size > 1 else None
+    control = form_control_group(rank.world_size)
     Session.current = Session(rank, stopping, chosen, control)
     try:
         yield Session.current

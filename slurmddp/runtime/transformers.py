@@ -22,7 +22,8 @@ from typing import Any, NamedTuple
 from slurmddp.runs.layout import append_record, read_records
 from slurmddp.runtime.exiting.classify import Stopped
 from slurmddp.runtime.rank_process import this_process
-from slurmddp.runtime.stopping.stop_policy import Phase, Stopping
+from slurmddp.runtime.stopping.policy import Phase
+from slurmddp.runtime.stopping.stopping import Stopping
 
 TRAINER = "transformers.trainer"
 STATE = "trainer_state.json"
@@ -106,9 +107,9 @@ class _SaveAtStop:
     """Does by Trainer's hooks what `Checkpointer.steps` does at a stop request."""
 
     def __init__(self, trainer: Any, stopping: Stopping, record: "_Record") -> None:
-        from slurmddp.runtime.trainer_stop import TrainerStop  # noqa: PLC0415 - torch, which Trainer has imported
+        from slurmddp.runtime.stopping.consensus import LoopStop  # noqa: PLC0415 - torch, which Trainer has imported
 
-        self.stop = TrainerStop(stopping)
+        self.stop = LoopStop(stopping)
         self._trainer = trainer
         self._record = record
         self._is_stopping = self._leaves_at_save = False
@@ -141,11 +142,13 @@ class _SaveAtStop:
         elif self.stop.stopping.rank.is_main:
             self._record.begin(args.world_size)
         if self.stop.stopping.signals.all_handlers_ours:
-            self.stop.begin(state.global_step, args.world_size)
+            from slurmddp.runtime.rendezvous.process_group import form_control_group  # noqa: PLC0415 - as above
+
+            self.stop.begin(state.global_step, form_control_group(args.world_size))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Save after the step that all ranks agreed on; at the last one of an epoch, after the epoch's evaluation."""
-        decided = self.stop.decide(state.global_step)
+        decided = self.stop.poll(state.global_step).stop
         if state.global_step >= state.max_steps:
             decided = self.stop.conclude() or decided
         self._is_stopping = self._is_stopping or decided

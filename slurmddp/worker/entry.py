@@ -20,7 +20,8 @@ from slurmddp.runtime.launch.output import print_line
 from slurmddp.runtime.launch.rank import Rank, export, read_rank
 from slurmddp.runtime.launch.trackers import export_ids
 from slurmddp.runtime.rank_process import RankProcess
-from slurmddp.runtime.stopping.stop_policy import NOTICE_LIMIT_S, SETTLE_LIMIT_S, Phase, Stopping
+from slurmddp.runtime.stopping.policy import Phase
+from slurmddp.runtime.stopping.stopping import NOTICE_LIMIT_S, SETTLE_LIMIT_S, Stopping
 from slurmddp.worker import run_executable, run_script, snapshot_paths
 
 if TYPE_CHECKING:
@@ -105,8 +106,7 @@ def _meet(process: RankProcess, words: list[str]) -> tuple[Callable[[], bool], d
     flight_recorder.enable(rank, os.environ)
     skip_group_destructors()
     rendezvous = meet(rank, arrival_limit(process.began_at), _preflight(rank, words))
-    stopping.confirm = rendezvous.confirm_stop
-    stopping.enter(Phase.SCRIPT)
+    stopping.enter(Phase.SCRIPT, confirm=rendezvous.confirm_stop)
     return rendezvous.confirm_end, rendezvous.ranks_by_host
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import torch.distributed as dist
 from torch import nn
@@ -30,13 +30,11 @@ from slurmddp.runtime.checkpoint.saver import make_saver
 from slurmddp.runtime.checkpoint.state_dicts import Stateful
 from slurmddp.runtime.checkpoint.store import Store, ensure_identity
 from slurmddp.runtime.checkpoint.training_state import TrainingState
-from slurmddp.runtime.exiting.classify import Stopped
 from slurmddp.runtime.exiting.record import write_event
-from slurmddp.runtime.launch.trackers import record_mlflow_run
 from slurmddp.runtime.metrics import step_timer
 from slurmddp.runtime.metrics.stragglers import Stragglers
-from slurmddp.runtime.stopping.consensus import Consensus
-from slurmddp.runtime.stopping.stop_policy import Phase, Progress
+from slurmddp.runtime.stopping.consensus import LoopStop
+from slurmddp.runtime.stopping.policy import Phase
 
 EVERY_S: Final = 600.0
 """Seconds between two checkpoints when neither steps nor seconds are given."""
@@ -78,7 +76,7 @@ class Checkpointer:
             self._sampler.check_unused()
         self._training = TrainingState(model=model, shared=shared, own=own or {}, device=self._session.device)
         self._cadence = _Cadence(every_steps, EVERY_S if every_steps is every_s is None else every_s)
-        self._progress = Progress()
+        self._loop = LoopStop(self._session.stopping)
         self._stragglers = Stragglers(self._training.modules.values(), self._session.who)
         self._step_timer: step_timer.StepTimer | None = None
         self.step = 0
@@ -101,7 +99,6 @@ class Checkpointer:
         """
         whole_total = self._count_steps(total, epochs)
         self.total = self._begin_measurement(whole_total)
-        consensus = Consensus(self._session.control, self._stragglers.measure)
         self._begin_loop()
         try:
             while self.step < self.total:
@@ -109,16 +106,15 @@ class Checkpointer:
                 self._in_step = True
                 yield self.step
                 self._finish_step()
-                self._save_or_stop(consensus)
-            if consensus.conclude(stop=self._session.stopping.signals.stop_requested):
+                self._save_or_stop()
+            if self._loop.conclude():
                 self._stop()
             self._write_measurement(whole_total)
             self.save()
-            self._session.stopping.describe_saved = partial(self._saver.describe_saved, self.step)
-            self._session.stopping.enter(Phase.SCRIPT)
+            self._loop.end(describe_saved=partial(self._saver.describe_saved, self.step))
         except GeneratorExit:  # the program left the loop, by `break` or an exception; its step is not finished
             self._in_step = False
-            self._session.stopping.enter(Phase.LEFT_LOOP)
+            self._loop.end(Phase.LEFT_LOOP)
             self._finish_write()
             raise
 
@@ -164,28 +160,24 @@ class Checkpointer:
         if self.total >= self.step:
             self._training.restore_random()
         self._cadence.restart()
-        record_mlflow_run(self._session.who)
         write_event(self._session.who, Loop(step=self.step, total=self.total))
-        self._progress.begin()
-        self._session.stopping.progress = self._progress
-        self._session.stopping.describe_saved = self._saver.describe_saved
-        self._session.stopping.enter(Phase.LOOP)
+        measure, describe_saved = self._stragglers.measure, self._saver.describe_saved
+        self._loop.begin(self.step, self._session.control, measure, describe_saved=describe_saved)
 
     def _finish_step(self) -> None:
         self._training.settle_gradients()
         self._in_step = False
         self.step += 1
-        self._progress.finish_step()
         if self._sampler:
             self._sampler.advance()
         if self._step_timer:
             self._step_timer.count()
 
-    def _save_or_stop(self, consensus: Consensus) -> None:
+    def _save_or_stop(self) -> None:
         """Do after a step what all ranks agreed on: stop, begin a checkpoint, or nothing."""
         self._saver.check(self.step)
-        is_due = self._saver.is_idle and self._cadence.is_due_by_time(self._progress.finished_at)
-        agreed = consensus.poll(stop=self._session.stopping.signals.stop_requested, save=is_due)
+        is_due = self._saver.is_idle and self._cadence.is_due_by_time()
+        agreed = self._loop.poll(self.step, save=is_due)
         self._stragglers.compare(agreed.step_us, agreed.backwards_us)
         if agreed.stop:
             self._stop()
@@ -193,11 +185,9 @@ class Checkpointer:
             self._save_asked = False
             self._begin_save()
 
-    def _stop(self) -> None:
+    def _stop(self) -> NoReturn:
         self.save()
-        self._session.stopping.enter(Phase.EXIT)
-        reason = f"stop signal received at step {self.step} ({self._session.stopping.reason})"
-        raise Stopped(self.step, f"{reason}; {self._saver.describe_saved(self.step)}")
+        self._loop.leave(self._saver.describe_saved(self.step))
 
     def _finish_write(self) -> None:
         """Finish a checkpoint that is being written when the job is to stop: the process ends soon."""
@@ -226,9 +216,9 @@ class _Cadence:
         """Tell by the number of steps, which is the same on all ranks."""
         return self._every_steps is not None and step % self._every_steps == 0
 
-    def is_due_by_time(self, now: float) -> bool:
+    def is_due_by_time(self) -> bool:
         """Tell by the clock; only rank 0's counts."""
-        return self._every_s is not None and now >= self._last_s + self._every_s
+        return self._every_s is not None and time.monotonic() >= self._last_s + self._every_s
 
 
 def _check_counts(every_steps: int | None, keep: int) -> None:

@@ -13,8 +13,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import torch.distributed as dist
-
 from slurmddp.background import run_in_background
 from slurmddp.runs.training_events import Checkpoint, CheckpointFailed
 from slurmddp.runtime.checkpoint import state_dicts
@@ -23,7 +21,8 @@ from slurmddp.runtime.checkpoint.store import Store
 from slurmddp.runtime.checkpoint.training_state import RANKS, TrainingState
 from slurmddp.runtime.exiting.classify import one_line
 from slurmddp.runtime.exiting.record import write_event
-from slurmddp.runtime.session import CONTROL_LIMIT, Session
+from slurmddp.runtime.rendezvous.process_group import form_control_group
+from slurmddp.runtime.session import Session
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -132,7 +131,7 @@ class ShardedSaver(MainSaver):
         from slurmddp.runtime.checkpoint.collective_save import CollectiveSave  # noqa: PLC0415 - slow, rarely needed
 
         super().__init__(training, session, store)
-        group = dist.new_group(backend="gloo", timeout=CONTROL_LIMIT) if session.control else None
+        group = form_control_group(session.world_size)
         self._collective = CollectiveSave(training.divided, store.folder, session.who, group)
         _check_files(self._collective.collect_share().frame)
 

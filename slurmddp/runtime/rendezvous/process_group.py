@@ -23,6 +23,8 @@ FORM_LIMIT = timedelta(seconds=60)
 """For the group to form; all ranks have just met, so that only the network can be slow."""
 COLLECTIVE_LIMIT = timedelta(minutes=10)
 """For each collective afterwards; torch's default for NCCL."""
+CONTROL_LIMIT = timedelta(days=1)
+"""For a collective of a control group: a rank may be busy alone, as with an evaluation; a dead one fails at once."""
 
 DRIVER_SIGNS = (Path("/proc/driver/nvidia"), Path("/dev/nvidiactl"))
 _DESTROYED_GROUPS: Final[list[Any]] = []
@@ -112,6 +114,11 @@ def form_group(rank: Rank, device: torch.device) -> None:
         device_id=device_id,
     )
     dist.distributed_c10d._set_pg_timeout(COLLECTIVE_LIMIT)  # noqa: SLF001 - torch has no public name for it
+
+
+def form_control_group(world_size: int) -> dist.ProcessGroup | None:
+    """Return one more group of all ranks, by gloo; None where this process is alone."""
+    return dist.new_group(backend="gloo", timeout=CONTROL_LIMIT) if world_size > 1 else None
 
 
 def leave_group(group: dist.ProcessGroup | None) -> None:
