@@ -17,7 +17,7 @@ import torch.distributed as dist
 import slurmddp
 from slurmddp.config.worker_options import parse
 from slurmddp.runs.layout import RunDir
-from slurmddp.runtime.checkpoint.state_dicts import unwrap
+from slurmddp.runtime.checkpoint.training_state import unwrap
 from slurmddp.runtime.session import Session
 from slurmddp.worker.bundled.tasks import make_task
 from slurmddp.worker.bundled.train import Training

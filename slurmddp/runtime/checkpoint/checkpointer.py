@@ -27,9 +27,8 @@ from slurmddp.runtime import session
 from slurmddp.runtime.checkpoint.restore import restore_newest
 from slurmddp.runtime.checkpoint.sampler import Sampler
 from slurmddp.runtime.checkpoint.saver import make_saver
-from slurmddp.runtime.checkpoint.state_dicts import Stateful
 from slurmddp.runtime.checkpoint.store import Store, ensure_identity
-from slurmddp.runtime.checkpoint.training_state import TrainingState
+from slurmddp.runtime.checkpoint.training_state import Stateful, TrainingState
 from slurmddp.runtime.exiting.record import write_event
 from slurmddp.runtime.metrics import step_timer
 from slurmddp.runtime.metrics.stragglers import Stragglers

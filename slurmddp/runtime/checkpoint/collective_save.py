@@ -9,11 +9,10 @@ from typing import Any
 
 import torch.distributed as dist
 
-from slurmddp.runtime.checkpoint import sharded, state_dicts
+from slurmddp.runtime.checkpoint import sharded, staging
 from slurmddp.runtime.checkpoint.sharded import Entry, Share
-from slurmddp.runtime.checkpoint.staging import check_plain
-from slurmddp.runtime.checkpoint.state_dicts import Stateful
 from slurmddp.runtime.checkpoint.store import INDEX, Files, Store, save_bytes, save_parts, save_states
+from slurmddp.runtime.checkpoint.training_state import Stateful
 from slurmddp.runtime.launch.rank import Rank
 
 Report = dict[str, Any]
@@ -42,7 +41,7 @@ class CollectiveSave:
         def fill(folder: Path) -> Files:
             nonlocal named
             named = True
-            state_dicts.broadcast(folder.name, self._group)
+            staging.broadcast(folder.name, self._group)
             reports = self._gather(lambda: self._write(folder, share, parts))
             return self._finish(folder, reports)
 
@@ -54,17 +53,16 @@ class CollectiveSave:
 
     def skip(self) -> None:
         """Tell the other ranks, as rank 0, that there is no checkpoint to write."""
-        state_dicts.broadcast("", self._group)
+        staging.broadcast("", self._group)
 
     def write_as_peer(self, share: Share) -> None:
         """Write this rank's file, as a rank other than 0, if rank 0 writes a checkpoint."""
-        name = state_dicts.broadcast("", self._group)
+        name = staging.broadcast("", self._group)
         if name:
             self._gather(lambda: self._write(self._folder / name, share, {}))
 
     def _write(self, folder: Path, share: Share, parts: Mapping[str, Any]) -> Report:
-        for part, frame in share.frame.items():
-            check_plain(frame, part)
+        staging.check_plain(share.frame)
         name = f"rank-{self._who.rank:05d}.distcp"
         files = save_parts(parts, folder)
         files[name], spans = save_states(share.tensors, folder / name)
@@ -84,7 +82,7 @@ class CollectiveSave:
         except OSError as error:
             reason = f"{error.strerror} (rank {self._who.rank} on {self._who.host})"
             report = {"error": [error.errno, reason, str(error.filename or self._folder)]}
-        return state_dicts.gather(report, self._group)
+        return staging.gather(report, self._group)
 
     def _finish(self, folder: Path, reports: list[Report]) -> Files:
         """Write the index when all ranks have written; raise the error of the first rank that could not."""

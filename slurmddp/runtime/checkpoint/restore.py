@@ -4,9 +4,9 @@ import torch.distributed as dist
 
 from slurmddp.errors import PeerError
 from slurmddp.runs.training_events import Resume
-from slurmddp.runtime.checkpoint.state_dicts import broadcast
-from slurmddp.runtime.checkpoint.store import Saved, Store
-from slurmddp.runtime.checkpoint.training_state import TrainingState
+from slurmddp.runtime.checkpoint.staging import State, broadcast
+from slurmddp.runtime.checkpoint.store import INDEX, Saved, Store
+from slurmddp.runtime.checkpoint.training_state import MODEL, RANKS, STATE, TrainingState
 from slurmddp.runtime.exiting.record import write_event
 from slurmddp.runtime.session import Session
 
@@ -21,7 +21,8 @@ def restore_newest(training: TrainingState, store: Store, session: Session) -> i
     saved = _find_newest(store, session)
     if saved is None:
         return None
-    step, own_states = training.restore(store, saved)
+    own_states = store.load(saved, RANKS)
+    step = training.restore(store.load(saved, STATE), _load_parts(training, store, saved))
     world_size = len(own_states)
     if world_size == session.world_size:
         training.restore_own(own_states[session.rank])
@@ -33,6 +34,16 @@ def restore_newest(training: TrainingState, store: Store, session: Session) -> i
     session.print(f"resumed at step {step} from {saved.folder.name}")
     write_event(session.who, Resume(step=step, checkpoint=saved.folder.name, from_world_size=world_size))
     return step
+
+
+def _load_parts(training: TrainingState, store: Store, saved: Saved) -> State:
+    """Return the states that have files of their own, those of divided parts included."""
+    states: State = {"model": store.load(saved, MODEL)} if MODEL in saved.files else {}
+    if INDEX in saved.files:
+        from slurmddp.runtime.checkpoint import sharded  # noqa: PLC0415 - its imports are slow, and rarely needed
+
+        states |= sharded.load(saved.folder, store.load(saved, INDEX), training.parts)
+    return states
 
 
 def _find_newest(store: Store, session: Session) -> Saved | None:

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from slurmddp.background import run_in_background
 from slurmddp.runs.training_events import Checkpoint, CheckpointFailed
-from slurmddp.runtime.checkpoint import state_dicts
-from slurmddp.runtime.checkpoint.staging import Snapshot, check_plain
+from slurmddp.runtime.checkpoint.staging import Snapshot, State, check_plain, gather
 from slurmddp.runtime.checkpoint.store import Store
 from slurmddp.runtime.checkpoint.training_state import RANKS, TrainingState
 from slurmddp.runtime.exiting.classify import one_line
@@ -67,8 +66,8 @@ class PeerSaver(NoSaver):
         del step
         self._gather_own_states()
 
-    def _gather_own_states(self) -> list[state_dicts.State]:
-        return state_dicts.gather(self._training.collect_own(), self._session.control)
+    def _gather_own_states(self) -> list[State]:
+        return gather(self._training.collect_own(), self._session.control)
 
 
 class MainSaver(PeerSaver):
@@ -117,7 +116,7 @@ class MainSaver(PeerSaver):
 
     def _write(self, step: int, files: Mapping[str, Any], held_s: float, write: Callable[[], object]) -> None:
         began = time.monotonic()
-        _check_files(files)
+        check_plain(files)
         write()
         self.last_saved = step
         event = Checkpoint(step=step, held_s=held_s, write_s=time.monotonic() - began)
@@ -133,7 +132,7 @@ class ShardedSaver(MainSaver):
         super().__init__(training, session, store)
         group = form_control_group(session.world_size)
         self._collective = CollectiveSave(training.divided, store.folder, session.who, group)
-        _check_files(self._collective.collect_share().frame)
+        check_plain(self._collective.collect_share().frame)
 
     def begin(self, step: int) -> None:
         """Copy this rank's pieces, and on rank 0 the other files; start to write them."""
@@ -161,9 +160,3 @@ def make_saver(store: Store | None, training: TrainingState, session: Session) -
     if training.divided:
         return ShardedSaver(training, session, store)
     return MainSaver(training, session, store) if session.is_main else PeerSaver(training, session)
-
-
-def _check_files(files: Mapping[str, Any]) -> None:
-    """Raise RankError for a value that a checkpoint cannot hold: a value may change its type during the training."""
-    for name, content in files.items():
-        check_plain(content, name)

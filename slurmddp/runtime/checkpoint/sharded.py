@@ -29,8 +29,8 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor import empty as empty_dtensor
 
 from slurmddp.errors import RankError
-from slurmddp.runtime.checkpoint.staging import StatePath, map_tensors
-from slurmddp.runtime.checkpoint.state_dicts import State, Stateful, is_zero, state_of
+from slurmddp.runtime.checkpoint.staging import State, StatePath, map_tensors
+from slurmddp.runtime.checkpoint.training_state import Stateful, is_zero, state_of
 
 METADATA = ".metadata"
 """The index for the tools of torch.distributed.checkpoint; never read here, because it is a pickle."""

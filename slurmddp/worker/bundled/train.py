@@ -14,7 +14,7 @@ from slurmddp.errors import RankError
 from slurmddp.runs.layout import write_whole
 from slurmddp.runtime.checkpoint.checkpointer import Checkpointer
 from slurmddp.runtime.checkpoint.sampler import Sampler
-from slurmddp.runtime.checkpoint.state_dicts import full_state_dict, unwrap
+from slurmddp.runtime.checkpoint.training_state import full_state_dict, unwrap
 from slurmddp.runtime.launch.output import print_line
 from slurmddp.runtime.session import Session, init
 from slurmddp.worker.bundled.batches import Batch, test_batches, training_batches
