@@ -11,7 +11,6 @@ import torch
 import torch.distributed as dist
 
 from slurmddp.errors import RankError
-from slurmddp.runs.layout import RunDir
 from slurmddp.runtime.launch.output import print_line
 from slurmddp.runtime.launch.rank import Rank, read_rank
 from slurmddp.runtime.rank_process import this_process
@@ -19,14 +18,13 @@ from slurmddp.runtime.rendezvous.process_group import choose_device, form_contro
 from slurmddp.runtime.stopping.stopping import Stopping
 
 
-@dataclass(frozen=True)
-class Session:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Session(Rank):
     """One rank of a training whose group is up."""
 
     current: ClassVar["Session | None"] = None
     """The training inside of `with slurmddp.init()`."""
 
-    who: Rank
     stopping: Stopping
     device: torch.device
     """This rank's GPU, or the CPU; already current."""
@@ -34,46 +32,6 @@ class Session:
     """A second group of all ranks, by gloo; None where this process is alone."""
     folders: set[Path] = field(default_factory=set)
     """Checkpoint folders in use by Checkpointers of this process."""
-
-    @property
-    def rank(self) -> int:
-        """0 to world_size - 1."""
-        return self.who.rank
-
-    @property
-    def local_rank(self) -> int:
-        """0 to the node's ranks - 1."""
-        return self.who.local_rank
-
-    @property
-    def world_size(self) -> int:
-        """Ranks of the whole job."""
-        return self.who.world_size
-
-    @property
-    def is_main(self) -> bool:
-        """Whether this is global rank 0, which writes and prints."""
-        return self.who.is_main
-
-    @property
-    def host(self) -> str:
-        """This node's name."""
-        return self.who.host
-
-    @property
-    def nodes(self) -> int:
-        """Number of nodes that the ranks run on."""
-        return self.who.nodes
-
-    @property
-    def launcher(self) -> str:
-        """srun, fork, torchrun, mpi or single."""
-        return self.who.launcher
-
-    @property
-    def run_dir(self) -> RunDir | None:
-        """The run's folder; None for a process that slurmddp did not start."""
-        return self.who.run_dir
 
     def print(self, *words: object) -> None:
         """Print on rank 0 alone; a full disk does not raise."""
@@ -113,7 +71,7 @@ def init(device: Literal["auto", "cpu", "cuda"] = "auto") -> Iterator[Session]:
     chosen = choose_device(device, rank)
     form_group(rank, chosen)
     control = form_control_group(rank.world_size)
-    Session.current = Session(rank, stopping, chosen, control)
+    Session.current = Session(**vars(rank), stopping=stopping, device=chosen, control=control)
     try:
         yield Session.current
     finally:

@@ -6,20 +6,19 @@ enough: each rank leaves after a different step, and the program ends with statu
 """
 
 import contextlib
-import functools
-import importlib
 import itertools
 import json
 import os
 import sys
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from slurmddp.runs.layout import append_record, read_records
+from slurmddp.runtime import patches
 from slurmddp.runtime.exiting.classify import Stopped
 from slurmddp.runtime.rank_process import this_process
 from slurmddp.runtime.stopping.policy import Phase
@@ -56,35 +55,27 @@ def _adopt(module: Any) -> None:
     process = this_process()
     if not process.has_begun or process.stopping.rank.run_dir is None:
         return
-    checkpoints = process.stopping.rank.run_dir.checkpoints
-    train, calls = module.Trainer.train, itertools.count(1)
+    stopping, checkpoints = process.stopping, process.stopping.rank.run_dir.checkpoints
+    calls = itertools.count(1)
 
-    @functools.wraps(train)
-    def train_and_stop(
-        trainer: Any, resume_from_checkpoint: Any = None, trial: Any = None, *words: Any, **more: Any
-    ) -> Any:
-        if trial is not None:
-            return train(trainer, resume_from_checkpoint, trial, *words, **more)
-        record = _Record(
-            checkpoints / f"transformers-{next(calls)}.jsonl", str(Path(trainer.args.output_dir).resolve())
-        )
-        with _callback(trainer, module.TrainerCallback, process.stopping, record) as callback:
-            return train(trainer, callback.choose(resume_from_checkpoint or None), trial, *words, **more)
+    def wrap_train(train: Callable[..., Any]) -> Callable[..., Any]:
+        def train_and_stop(
+            trainer: Any, resume_from_checkpoint: Any = None, trial: Any = None, *words: Any, **more: Any
+        ) -> Any:
+            if trial is not None:
+                return train(trainer, resume_from_checkpoint, trial, *words, **more)
+            folder = str(Path(trainer.args.output_dir).resolve())
+            record = _Record(checkpoints / f"transformers-{next(calls)}.jsonl", folder)
+            with _callback(trainer, module.TrainerCallback, stopping, record) as callback:
+                return train(trainer, callback.choose(resume_from_checkpoint or None), trial, *words, **more)
 
-    module.Trainer.train = train_and_stop
-    with contextlib.suppress(ImportError):
-        _replace_own_handler(importlib.import_module("transformers.trainer_jit_checkpoint"), process.stopping)
+        return train_and_stop
 
+    def wrap_install(install: Callable[[Any], None]) -> Callable[[Any], None]:
+        return lambda manager: None if stopping.signals.all_handlers_ours else install(manager)
 
-def _replace_own_handler(module: Any, stopping: Stopping) -> None:
-    """Let `enable_jit_checkpoint` install its handler only where the program has replaced ours before."""
-    install = module.CheckpointManager.setup_signal_handler
-
-    def install_unless_ours(manager: Any) -> None:
-        if not stopping.signals.all_handlers_ours:
-            install(manager)
-
-    module.CheckpointManager.setup_signal_handler = install_unless_ours
+    patches.replace(patches.TRAINER, wrap_train)
+    patches.replace(patches.TRAINER_HANDLER, wrap_install)
 
 
 @contextlib.contextmanager

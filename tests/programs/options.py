@@ -41,8 +41,7 @@ class Watched(Training):
 
 
 def train(ddp, options, folder: Path, crash_at: int = -1) -> Watched:
-    who = dataclasses.replace(ddp.who, run_dir=RunDir(folder))
-    Session.current = dataclasses.replace(ddp, who=who, folders=set())
+    Session.current = dataclasses.replace(ddp, run_dir=RunDir(folder), folders=set())
     training = Watched(Session.current, options, make_task(options))
     training.losses, training.crash_at = [], crash_at
     try:

@@ -24,9 +24,8 @@ from slurmddp.errors import RankError
 from slurmddp.runs.ownership import ownership_of
 from slurmddp.runs.training_events import Loop, Metrics
 from slurmddp.runtime import session
-from slurmddp.runtime.checkpoint.restore import restore_newest
 from slurmddp.runtime.checkpoint.sampler import Sampler
-from slurmddp.runtime.checkpoint.saver import make_saver
+from slurmddp.runtime.checkpoint.saver import make_saver, restore_newest
 from slurmddp.runtime.checkpoint.store import Store, ensure_identity
 from slurmddp.runtime.checkpoint.training_state import Stateful, TrainingState
 from slurmddp.runtime.exiting.record import write_event
@@ -76,7 +75,7 @@ class Checkpointer:
         self._training = TrainingState(model=model, shared=shared, own=own or {}, device=self._session.device)
         self._cadence = _Cadence(every_steps, EVERY_S if every_steps is every_s is None else every_s)
         self._loop = LoopStop(self._session.stopping)
-        self._stragglers = Stragglers(self._training.modules.values(), self._session.who)
+        self._stragglers = Stragglers(self._training.modules.values(), self._session)
         self._step_timer: step_timer.StepTimer | None = None
         self.step = 0
         """Steps finished, since the weights were new."""
@@ -133,7 +132,7 @@ class Checkpointer:
     def log(self, **values: float | None) -> None:
         """Write numbers into the run's events, by rank 0; the values of the other ranks are ignored."""
         numbers = {name: None if value is None else float(value) for name, value in values.items()}
-        write_event(self._session.who, Metrics(step=self.step, total=self.total, values=numbers))
+        write_event(self._session, Metrics(step=self.step, total=self.total, values=numbers))
 
     def _count_steps(self, total: int | None, epochs: int | None) -> int:
         if total is not None:
@@ -153,13 +152,13 @@ class Checkpointer:
             timing = self._step_timer.event(
                 step=self.step, total=whole_total, world_size=self._session.world_size, samples=samples
             )
-            write_event(self._session.who, timing)
+            write_event(self._session, timing)
 
     def _begin_loop(self) -> None:
         if self.total >= self.step:
             self._training.restore_random()
         self._cadence.restart()
-        write_event(self._session.who, Loop(step=self.step, total=self.total))
+        write_event(self._session, Loop(step=self.step, total=self.total))
         measure, describe_saved = self._stragglers.measure, self._saver.describe_saved
         self._loop.begin(self.step, self._session.control, measure, describe_saved=describe_saved)
 

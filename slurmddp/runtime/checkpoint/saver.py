@@ -1,4 +1,4 @@
-"""Saves checkpoints in the background, by one class for each kind of rank.
+"""Saves checkpoints in the background, by one class for each kind of rank, and restores the newest.
 
 NoSaver        no rank has a folder for checkpoints: nothing is saved
 PeerSaver      each rank has the whole state, this is not rank 0: it sends its own state to rank 0 and writes nothing
@@ -13,11 +13,14 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch.distributed as dist
+
 from slurmddp.background import run_in_background
-from slurmddp.runs.training_events import Checkpoint, CheckpointFailed
-from slurmddp.runtime.checkpoint.staging import Snapshot, State, check_plain, gather
-from slurmddp.runtime.checkpoint.store import Store
-from slurmddp.runtime.checkpoint.training_state import RANKS, TrainingState
+from slurmddp.errors import PeerError
+from slurmddp.runs.training_events import Checkpoint, CheckpointFailed, Resume
+from slurmddp.runtime.checkpoint.staging import Snapshot, State, broadcast, check_plain, gather
+from slurmddp.runtime.checkpoint.store import INDEX, Saved, Store
+from slurmddp.runtime.checkpoint.training_state import MODEL, RANKS, STATE, TrainingState
 from slurmddp.runtime.exiting.classify import one_line
 from slurmddp.runtime.exiting.record import write_event
 from slurmddp.runtime.rendezvous.process_group import form_control_group
@@ -25,6 +28,11 @@ from slurmddp.runtime.session import Session
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
+
+VISIBLE_LIMIT_S = 60.0
+"""Time for a checkpoint that rank 0 sees to become visible on the other nodes."""
+_FAILED = "failed"
+"""Sent in place of a checkpoint when rank 0 cannot use one."""
 
 
 class NoSaver:
@@ -78,8 +86,7 @@ class MainSaver(PeerSaver):
         self._store = store
         self._snapshot = Snapshot()
         self._writing: Future[None] | None = None
-        who = session.who
-        self._note = {"job": who.job, "attempt": who.attempt, "world_size": who.world_size}
+        self._note = {"job": session.job, "attempt": session.attempt, "world_size": session.world_size}
 
     @property
     def is_idle(self) -> bool:
@@ -112,7 +119,7 @@ class MainSaver(PeerSaver):
         except OSError as error:
             reason = one_line(f"{error.strerror or error}: {error.filename or self._store.folder}")
             self._session.print(f"WARNING: a checkpoint could not be saved: {reason}; the one before stays")
-            write_event(self._session.who, CheckpointFailed(step=step, reason=reason))
+            write_event(self._session, CheckpointFailed(step=step, reason=reason))
 
     def _write(self, step: int, files: Mapping[str, Any], held_s: float, write: Callable[[], object]) -> None:
         began = time.monotonic()
@@ -120,7 +127,7 @@ class MainSaver(PeerSaver):
         write()
         self.last_saved = step
         event = Checkpoint(step=step, held_s=held_s, write_s=time.monotonic() - began)
-        write_event(self._session.who, event)
+        write_event(self._session, event)
 
 
 class ShardedSaver(MainSaver):
@@ -131,7 +138,7 @@ class ShardedSaver(MainSaver):
 
         super().__init__(training, session, store)
         group = form_control_group(session.world_size)
-        self._collective = CollectiveSave(training.divided, store.folder, session.who, group)
+        self._collective = CollectiveSave(training.divided, store.folder, session, group)
         check_plain(self._collective.collect_share().frame)
 
     def begin(self, step: int) -> None:
@@ -160,3 +167,59 @@ def make_saver(store: Store | None, training: TrainingState, session: Session) -
     if training.divided:
         return ShardedSaver(training, session, store)
     return MainSaver(training, session, store) if session.is_main else PeerSaver(training, session)
+
+
+def restore_newest(training: TrainingState, store: Store, session: Session) -> int | None:
+    """Restore the newest checkpoint, all ranks together; return its step, None when there is no checkpoint."""
+    saved = _find_newest(store, session)
+    if saved is None:
+        return None
+    own_states = store.load(saved, RANKS)
+    step = training.restore(store.load(saved, STATE), _load_parts(training, store, saved))
+    world_size = len(own_states)
+    if world_size == session.world_size:
+        training.restore_own(own_states[session.rank])
+    else:
+        session.print(
+            f"saved by {world_size} ranks, continuing with {session.world_size}: "
+            "random numbers, buffers and `own` of each rank start fresh"
+        )
+    session.print(f"resumed at step {step} from {saved.folder.name}")
+    write_event(session, Resume(step=step, checkpoint=saved.folder.name, from_world_size=world_size))
+    return step
+
+
+def _load_parts(training: TrainingState, store: Store, saved: Saved) -> State:
+    """Return the states that have files of their own, those of divided parts included."""
+    states: State = {"model": store.load(saved, MODEL)} if MODEL in saved.files else {}
+    if INDEX in saved.files:
+        from slurmddp.runtime.checkpoint import sharded  # noqa: PLC0415 - its imports are slow, and rarely needed
+
+        states |= sharded.load(saved.folder, store.load(saved, INDEX), training.parts)
+    return states
+
+
+def _find_newest(store: Store, session: Session) -> Saved | None:
+    """Let rank 0 choose the newest checkpoint; return it on each rank as soon as its node sees the same files."""
+    if session.control is None:
+        return store.newest()
+    if session.is_main:
+        return _choose_for_all(store, session.control)
+    chosen = broadcast(None, session.control)
+    if chosen == _FAILED:
+        raise PeerError("rank 0 found no checkpoint that can be used, and says why")
+    if chosen is None:
+        return None
+    step, digest = chosen
+    return store.wait_for(step, digest, VISIBLE_LIMIT_S)
+
+
+def _choose_for_all(store: Store, group: dist.ProcessGroup) -> Saved | None:
+    """Send step and digest of the newest checkpoint to the other ranks, as rank 0; tell them also when this fails."""
+    chosen: str | tuple[int, str] | None = _FAILED
+    try:
+        saved = store.newest()
+        chosen = (saved.step, saved.digest) if saved else None
+        return saved
+    finally:
+        broadcast(chosen, group)

@@ -1,4 +1,4 @@
-"""Copies a training's state into host memory, where it is written while the training goes on, or to rank 0. No files."""
+"""Copies a training's state into host memory, where it is written while the training goes on, and to rank 0."""
 
 import copy
 import io
