@@ -21,20 +21,16 @@ Report = dict[str, Any]
 class CollectiveSave:
     """The ranks of one Checkpointer that write. All ranks call it together: rank 0 one method, the others another."""
 
-    def __init__(self, parts: Mapping[str, Stateful], folder: Path, who: Rank, group: dist.ProcessGroup | None) -> None:
+    def __init__(self, parts: Mapping[str, Stateful], store: Store, who: Rank, group: dist.ProcessGroup | None) -> None:
         """`group` is a gloo group with no other use; None when the world size is 1."""
-        self._parts = parts
-        self._folder = folder
-        self._who = who
+        self._parts, self._store, self._who = parts, store, who
         self._group = group
 
     def collect_share(self) -> Share:
         """Return what this rank saves of the present state; nothing is copied or sent."""
         return sharded.collect_share(self._parts, main=self._who.is_main)
 
-    def write_as_main(
-        self, store: Store, step: int, parts: Mapping[str, Any], share: Share, note: Mapping[str, Any]
-    ) -> None:
+    def write_as_main(self, step: int, parts: Mapping[str, Any], share: Share, note: Mapping[str, Any]) -> None:
         """Write a checkpoint, as rank 0; raise as `Store.write` does, also when another rank could not write."""
         named = False
 
@@ -46,7 +42,7 @@ class CollectiveSave:
             return self._finish(folder, reports)
 
         try:
-            store.write_with(step, fill, note)
+            self._store.write_with(step, fill, note)
         finally:
             if not named:
                 self.skip()
@@ -59,7 +55,7 @@ class CollectiveSave:
         """Write this rank's file, as a rank other than 0, if rank 0 writes a checkpoint."""
         name = staging.broadcast("", self._group)
         if name:
-            self._gather(lambda: self._write(self._folder / name, share, {}))
+            self._gather(lambda: self._write(self._store.folder / name, share, {}))
 
     def _write(self, folder: Path, share: Share, parts: Mapping[str, Any]) -> Report:
         staging.check_plain(share.frame)
@@ -81,7 +77,7 @@ class CollectiveSave:
             report = write()
         except OSError as error:
             reason = f"{error.strerror} (rank {self._who.rank} on {self._who.host})"
-            report = {"error": [error.errno, reason, str(error.filename or self._folder)]}
+            report = {"error": [error.errno, reason, str(error.filename or self._store.folder)]}
         return staging.gather(report, self._group)
 
     def _finish(self, folder: Path, reports: list[Report]) -> Files:

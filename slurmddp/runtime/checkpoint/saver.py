@@ -1,9 +1,4 @@
-"""Saves checkpoints in the background, by one class for each kind of rank, and restores the newest.
-
-NoSaver        no rank has a folder for checkpoints: nothing is saved
-PeerSaver      each rank has the whole state, this is not rank 0: it sends its own state to rank 0 and writes nothing
-MainSaver      each rank has the whole state, this is rank 0: it writes all files
-ShardedSaver   parts are divided among the ranks: each rank writes its pieces, rank 0 also all other files
+"""Saves checkpoints in the background, and restores the newest.
 
 All ranks call `begin` after the same step. It copies the state into host memory; a thread writes the copy to disk.
 """
@@ -35,54 +30,15 @@ _FAILED = "failed"
 """Sent in place of a checkpoint when rank 0 cannot use one."""
 
 
-class NoSaver:
-    """Saves nothing."""
+class Saver:
+    """Saves a state that each rank has as a whole: each sends its own state to rank 0, which writes all files."""
 
-    last_saved: int | None = None
-    """The step of the newest checkpoint, as far as this rank knows."""
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether this is the rank that decides when to save, and no write is in progress."""
-        return False
-
-    def begin(self, step: int) -> None:
-        """Copy the state and start to write the copy, all ranks together; wait for the write before."""
-
-    def check(self, step: int) -> None:
-        """Report a write that has failed; do not wait for one in progress."""
-
-    def finish(self, step: int) -> None:
-        """Wait until nothing is being written; report a write that has failed."""
-
-    def describe_saved(self, step: int | None = None) -> str:
-        """Return what was saved, for the message of a stop after `step`, or before its end; rank 0 knows it."""
-        if step is not None and self.last_saved == step:
-            return f"saved step {step}"
-        return "nothing was saved" if self.last_saved is None else f"nothing was saved since step {self.last_saved}"
-
-
-class PeerSaver(NoSaver):
-    """Takes part in each save by sending this rank's own state to rank 0."""
-
-    def __init__(self, training: TrainingState, session: Session) -> None:
+    def __init__(self, training: TrainingState, session: Session, store: Store | None) -> None:
+        """`store` is None when the process has no folder for checkpoints: then nothing is saved."""
+        self.last_saved: int | None = None
+        """The step of the newest checkpoint, as far as this rank knows."""
         self._training = training
         self._session = session
-
-    def begin(self, step: int) -> None:
-        """Send this rank's own state."""
-        del step
-        self._gather_own_states()
-
-    def _gather_own_states(self) -> list[State]:
-        return gather(self._training.collect_own(), self._session.control)
-
-
-class MainSaver(PeerSaver):
-    """Writes all files of a checkpoint."""
-
-    def __init__(self, training: TrainingState, session: Session, store: Store) -> None:
-        super().__init__(training, session)
         self._store = store
         self._snapshot = Snapshot()
         self._writing: Future[None] | None = None
@@ -90,20 +46,19 @@ class MainSaver(PeerSaver):
 
     @property
     def is_idle(self) -> bool:
-        """Whether this is rank 0, and no write is in progress."""
-        return self._session.is_main and (self._writing is None or self._writing.done())
+        """Whether this is the rank that decides when to save, and no write is in progress."""
+        return bool(self._store) and self._session.is_main and (self._writing is None or self._writing.done())
 
     def begin(self, step: int) -> None:
-        """Copy all files, and start to write them unless this step is saved already."""
-        began = time.monotonic()
-        ranks = self._gather_own_states()
-        self.finish(step)
-        if self.last_saved == step:
+        """Copy the state and start to write the copy, all ranks together; wait for the write before."""
+        if self._store is None:
             return
-        files = self._snapshot.take({**self._training.collect_files(step), RANKS: ranks})
-        held_s = time.monotonic() - began
-        write = partial(self._store.write, step, files, self._note)
-        self._writing = run_in_background(lambda: self._write(step, files, held_s, write))
+        began = time.monotonic()
+        ranks = gather(self._training.collect_own(), self._session.control)
+        self.finish(step)
+        if self._session.is_main and self.last_saved != step:
+            files = self._snapshot.take({**self._training.collect_files(step), RANKS: ranks})
+            self._start(step, files, time.monotonic() - began, partial(self._store.write, step, files, self._note))
 
     def check(self, step: int) -> None:
         """Report a write that has failed; do not wait for one in progress."""
@@ -117,20 +72,31 @@ class MainSaver(PeerSaver):
             if writing:
                 writing.result()
         except OSError as error:
-            reason = one_line(f"{error.strerror or error}: {error.filename or self._store.folder}")
+            reason = one_line(f"{error.strerror or error}: {error.filename or (self._store and self._store.folder)}")
             self._session.print(f"WARNING: a checkpoint could not be saved: {reason}; the one before stays")
             write_event(self._session, CheckpointFailed(step=step, reason=reason))
 
-    def _write(self, step: int, files: Mapping[str, Any], held_s: float, write: Callable[[], object]) -> None:
-        began = time.monotonic()
-        check_plain(files)
-        write()
-        self.last_saved = step
-        event = Checkpoint(step=step, held_s=held_s, write_s=time.monotonic() - began)
-        write_event(self._session, event)
+    def describe_saved(self, step: int | None = None) -> str:
+        """Return what was saved, for the message of a stop after `step`, or before its end; rank 0 knows it."""
+        if step is not None and self.last_saved == step:
+            return f"saved step {step}"
+        return "nothing was saved" if self.last_saved is None else f"nothing was saved since step {self.last_saved}"
+
+    def _start(self, step: int, files: Mapping[str, Any], held_s: float, write: Callable[[], object]) -> None:
+        """Write in the background; `held_s` is how long the training was held up by the copy."""
+
+        def write_checkpoint() -> None:
+            began = time.monotonic()
+            check_plain(files)  # a value may change its type during the training
+            write()
+            self.last_saved = step
+            event = Checkpoint(step=step, held_s=held_s, write_s=time.monotonic() - began)
+            write_event(self._session, event)
+
+        self._writing = run_in_background(write_checkpoint)
 
 
-class ShardedSaver(MainSaver):
+class ShardedSaver(Saver):
     """Writes this rank's pieces of the divided parts; on rank 0 also all other files."""
 
     def __init__(self, training: TrainingState, session: Session, store: Store) -> None:
@@ -138,35 +104,25 @@ class ShardedSaver(MainSaver):
 
         super().__init__(training, session, store)
         group = form_control_group(session.world_size)
-        self._collective = CollectiveSave(training.divided, store.folder, session, group)
+        self._collective = CollectiveSave(training.divided, store, session, group)
         check_plain(self._collective.collect_share().frame)
 
     def begin(self, step: int) -> None:
         """Copy this rank's pieces, and on rank 0 the other files; start to write them."""
         began = time.monotonic()
-        ranks = self._gather_own_states()
+        ranks = gather(self._training.collect_own(), self._session.control)
         self.finish(step)
         is_main, share = self._session.is_main, self._collective.collect_share()
         files = {**self._training.collect_files(step), RANKS: ranks} if is_main else {}
         files, tensors = self._snapshot.take([files, share.tensors])
         share = share.with_tensors(tensors)
-        held_s = time.monotonic() - began
         if not is_main:
             self._writing = run_in_background(lambda: self._collective.write_as_peer(share))
         elif self.last_saved == step:
             self._writing = run_in_background(self._collective.skip)
         else:
-            write = partial(self._collective.write_as_main, self._store, step, files, share, self._note)
-            self._writing = run_in_background(lambda: self._write(step, files, held_s, write))
-
-
-def make_saver(store: Store | None, training: TrainingState, session: Session) -> NoSaver:
-    """Return the saver of this kind of rank; `store` is None when the process has no folder for checkpoints."""
-    if store is None:
-        return NoSaver()
-    if training.divided:
-        return ShardedSaver(training, session, store)
-    return MainSaver(training, session, store) if session.is_main else PeerSaver(training, session)
+            write = partial(self._collective.write_as_main, step, files, share, self._note)
+            self._start(step, files, time.monotonic() - began, write)
 
 
 def restore_newest(training: TrainingState, store: Store, session: Session) -> int | None:

@@ -92,8 +92,8 @@ def write(parts, folder: Path):
     divided = {name: part for name, part in parts.items() if training_state.is_divided(part)}
     store = Store(folder, identity="1", keep=1, owner=None, say=print)
     whole = {f"{name}.pt": training_state.state_of(part) for name, part in parts.items() if name not in divided}
-    writers = CollectiveSave(divided, folder, WHO, None)
-    writers.write_as_main(store, 3, whole, writers.collect_share(), {})
+    writers = CollectiveSave(divided, store, WHO, None)
+    writers.write_as_main(3, whole, writers.collect_share(), {})
     return store, store.newest()
 
 
