@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from ranks import make_rank
 
 from slurmddp.runs.layout import RunDir, read_records
 from slurmddp.runtime.health import bandwidth, check, gpus, network, preflight, signal_check
@@ -18,7 +19,6 @@ from slurmddp.runtime.health.check import _judge_facts
 from slurmddp.runtime.health.facts import SHM, Facts, digest, gather_facts, script_in, versions
 from slurmddp.runtime.health.preflight import Preflight
 from slurmddp.runtime.health.rules import judge, judge_clocks, judge_marks
-from slurmddp.runtime.launch.rank import Rank
 from slurmddp.worker import entry
 
 
@@ -156,21 +156,7 @@ def test_without_a_driver_the_words_of_the_variable_speak():
 def rank(tmp_path):
     run = RunDir(tmp_path / "run")
     run.attempt("17", "0.0").mkdir(parents=True)
-    return Rank(
-        rank=0,
-        local_rank=0,
-        world_size=1,
-        local_world_size=1,
-        node_rank=0,
-        host="n1",
-        launcher="srun",
-        run_dir=run,
-        job="17",
-        attempt="0.0",
-        master_addr="n1",
-        master_port=1,
-        store_port=2,
-    )
+    return make_rank(run_dir=run, job="17", attempt="0.0", master_addr="n1")
 
 
 def test_a_rank_knows_its_versions_cpus_script_and_folder(rank, tmp_path):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from ranks import make_rank
 from torch import nn
 from torch.distributed.checkpoint import load as load_by_torch
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
@@ -19,20 +20,6 @@ from slurmddp.errors import RankError
 from slurmddp.runtime.checkpoint import collective_save, sharded, training_state
 from slurmddp.runtime.checkpoint.collective_save import CollectiveSave
 from slurmddp.runtime.checkpoint.store import INDEX, Store
-from slurmddp.runtime.launch.rank import Rank
-
-WHO = Rank(
-    rank=0,
-    world_size=1,
-    local_rank=0,
-    local_world_size=1,
-    node_rank=0,
-    host="n1",
-    launcher="single",
-    master_addr="127.0.0.1",
-    master_port=1,
-    store_port=2,
-)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -92,7 +79,7 @@ def write(parts, folder: Path):
     divided = {name: part for name, part in parts.items() if training_state.is_divided(part)}
     store = Store(folder, identity="1", keep=1, owner=None, say=print)
     whole = {f"{name}.pt": training_state.state_of(part) for name, part in parts.items() if name not in divided}
-    writers = CollectiveSave(divided, store, WHO, None)
+    writers = CollectiveSave(divided, store, make_rank(), None)
     writers.write_as_main(3, whole, writers.collect_share(), {})
     return store, store.newest()
 

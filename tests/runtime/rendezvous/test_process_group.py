@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from ranks import make_rank
 
 from slurmddp.errors import RankError
 from slurmddp.runtime.launch.rank import Rank
@@ -12,18 +13,7 @@ from slurmddp.runtime.rendezvous import process_group
 
 
 def rank(number: int = 0, local_world_size: int = 2) -> Rank:
-    return Rank(
-        rank=number,
-        local_rank=number,
-        world_size=local_world_size,
-        local_world_size=local_world_size,
-        node_rank=0,
-        host="n1",
-        launcher="srun",
-        master_addr="n1",
-        master_port=1,
-        store_port=2,
-    )
+    return make_rank(number, local_world_size)
 
 
 @pytest.fixture
