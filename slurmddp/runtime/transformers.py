@@ -131,7 +131,7 @@ class _SaveAtStop:
         if self._record.is_complete(state.global_step, state.max_steps):
             self._trainer._run_epoch = lambda *_, **__: None  # noqa: SLF001 - it would take one more step
         elif self.stop.stopping.rank.is_main:
-            self._record.begin(args.world_size)
+            self._record.append(world_size=args.world_size)  # before this attempt writes there
         if self.stop.stopping.signals.all_handlers_ours:
             from slurmddp.runtime.rendezvous.process_group import form_control_group  # noqa: PLC0415 - as above
 
@@ -163,8 +163,8 @@ class _SaveAtStop:
     def on_train_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         """Note that this call of `train` is complete; the script goes on."""
         del args
-        if self.stop.stopping.rank.is_main:
-            self._record.end(state.global_step, state.max_steps)
+        if self.stop.stopping.rank.is_main and not self._record.ended:
+            self._record.append(ended=[state.global_step, state.max_steps])
         self.stop.end()
 
     def _save_if_stopping(self, args: Any, control: Any) -> None:
@@ -185,18 +185,9 @@ class _Record(NamedTuple):
     folder: str
     """The script's `output_dir`."""
 
-    def begin(self, world_size: int) -> None:
-        """Note what lies in the folder before this attempt writes there."""
-        self._append(world_size=world_size)
-
-    def end(self, step: int, max_steps: int) -> None:
-        """Note that the training is complete."""
-        if not self._ended():
-            self._append(ended=[step, max_steps])
-
     def is_complete(self, step: int, max_steps: int) -> bool:
         """Return whether a training that resumes at this step was at its end there."""
-        return step >= max_steps or self._ended() == [step, max_steps]
+        return step >= max_steps or self.ended == [step, max_steps]
 
     def sort(self, world_size: int) -> tuple[str | None, list[Path]]:
         """Return the newest complete checkpoint of this run, and those that are not complete."""
@@ -213,14 +204,17 @@ class _Record(NamedTuple):
         lines = list(read_records(self.file))
         for folder, before in {line["folder"]: line["found"] for line in reversed(lines)}.items():
             now = _list(folder)
-            at_end = lines[-1]["found"] if self._ended() else now
+            at_end = lines[-1]["found"] if self.ended else now
             yield from (Path(path) for path in now if now[path] == at_end.get(path) != before.get(path))
 
-    def _ended(self) -> Any:
+    @property
+    def ended(self) -> Any:
+        """The step at which the training was complete and its last step; None before."""
         lines = list(read_records(self.file))
         return lines[-1].get("ended") if lines else None
 
-    def _append(self, **values: Any) -> None:
+    def append(self, **values: Any) -> None:
+        """Note what lies in the folder now."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
         append_record(self.file, {"folder": self.folder, "found": _list(self.folder), **values})
 

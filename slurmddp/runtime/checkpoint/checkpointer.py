@@ -66,14 +66,16 @@ class Checkpointer:
         Raises RankError when the checkpoint does not fit, belongs to another run, or a state cannot be saved;
         PeerError when another node does not see the checkpoint that rank 0 sees.
         """
-        _check_counts(every_steps, keep)
+        if keep < 1 or (every_steps is not None and every_steps < 1):
+            raise RankError(f"Checkpointer: every_steps {every_steps}, keep {keep}; both must be at least 1")
         self._session = session.current()
         sampler = shared.get("sampler")
         self._sampler = sampler if isinstance(sampler, Sampler) else None
         if self._sampler:
             self._sampler.check_unused()
         self._training = TrainingState(model=model, shared=shared, own=own or {}, device=self._session.device)
-        self._cadence = _Cadence(every_steps, EVERY_S if every_steps is every_s is None else every_s)
+        self._every_steps, self._every_s = every_steps, EVERY_S if every_steps is every_s is None else every_s
+        self._saved_at = time.monotonic()
         self._loop = LoopStop(self._session.stopping)
         self._stragglers = Stragglers(self._training.modules.values(), self._session)
         self._step_timer: step_timer.StepTimer | None = None
@@ -100,7 +102,8 @@ class Checkpointer:
         SystemExit, which ends the program. The state after the last step is saved, too.
         """
         whole_total = self._count_steps(total, epochs)
-        self.total = self._begin_measurement(whole_total)
+        self._step_timer = step_timer.from_environment(self._training.modules.values(), self._session.device)
+        self.total = min(whole_total, self.step + self._step_timer.asked) if self._step_timer else whole_total
         self._begin_loop()
         try:
             while self.step < self.total:
@@ -111,13 +114,20 @@ class Checkpointer:
                 self._save_or_stop()
             if self._loop.conclude():
                 self._stop()
-            self._write_measurement(whole_total)
+            if self._step_timer:
+                samples = self._sampler.global_batch if self._sampler else None
+                timing = self._step_timer.event(
+                    step=self.step, total=whole_total, world_size=self._session.world_size, samples=samples
+                )
+                write_event(self._session, timing)
             self.save()
             self._loop.end(describe_saved=partial(self._saver.describe_saved, self.step))
         except GeneratorExit:  # the program left the loop, by `break` or an exception; its step is not finished
             self._in_step = False
             self._loop.end(Phase.LEFT_LOOP)
-            self._finish_write()
+            if self._session.stopping.signals.stop_requested:
+                with suppress(Exception):  # a checkpoint that is being written: the process ends soon
+                    self._saver.finish(self.step)
             raise
 
     def save(self) -> None:
@@ -145,23 +155,10 @@ class Checkpointer:
             raise RankError("steps(): give total, or epochs and a slurmddp.Sampler as `sampler`")
         return self.step + self._sampler.steps_until(epochs)
 
-    def _begin_measurement(self, total: int) -> int:
-        """Start the step timer if a measurement was asked for; return the step at which the loop ends."""
-        self._step_timer = step_timer.from_environment(self._training.modules.values(), self._session.device)
-        return min(total, self.step + self._step_timer.asked) if self._step_timer else total
-
-    def _write_measurement(self, whole_total: int) -> None:
-        if self._step_timer:
-            samples = self._sampler.global_batch if self._sampler else None
-            timing = self._step_timer.event(
-                step=self.step, total=whole_total, world_size=self._session.world_size, samples=samples
-            )
-            write_event(self._session, timing)
-
     def _begin_loop(self) -> None:
         if self.total >= self.step:
             self._training.restore_random()
-        self._cadence.restart()
+        self._saved_at = time.monotonic()
         write_event(self._session, Loop(step=self.step, total=self.total))
         measure, describe_saved = self._stragglers.measure, self._saver.describe_saved
         self._loop.begin(self.step, self._session.control, measure, describe_saved=describe_saved)
@@ -178,12 +175,13 @@ class Checkpointer:
     def _save_or_stop(self) -> None:
         """Do after a step what all ranks agreed on: stop, begin a checkpoint, or nothing."""
         self._saver.check(self.step)
-        is_due = self._saver.is_idle and self._cadence.is_due_by_time()
-        agreed = self._loop.poll(self.step, save=is_due)
+        late = self._every_s is not None and time.monotonic() >= self._saved_at + self._every_s
+        agreed = self._loop.poll(self.step, save=self._saver.is_idle and late)  # only rank 0's clock counts
         self._stragglers.compare(agreed.step_us, agreed.backwards_us)
         if agreed.stop:
             self._stop()
-        if (agreed.save or self._save_asked or self._cadence.is_due_by_step(self.step)) and self.step < self.total:
+        is_due = agreed.save or (self._every_steps is not None and self.step % self._every_steps == 0)
+        if (is_due or self._save_asked) and self.step < self.total:
             self._save_asked = False
             self._begin_save()
 
@@ -191,41 +189,9 @@ class Checkpointer:
         self.save()
         self._loop.leave(self._saver.describe_saved(self.step))
 
-    def _finish_write(self) -> None:
-        """Finish a checkpoint that is being written when the job is to stop: the process ends soon."""
-        if self._session.stopping.signals.stop_requested:
-            with suppress(Exception):
-                self._saver.finish(self.step)
-
     def _begin_save(self) -> None:
-        self._cadence.restart()
+        self._saved_at = time.monotonic()
         self._saver.begin(self.step)
-
-
-class _Cadence:
-    """When the next checkpoint is due."""
-
-    def __init__(self, every_steps: int | None, every_s: float | None) -> None:
-        self._every_steps = every_steps
-        self._every_s = every_s
-        self._last_s = time.monotonic()
-
-    def restart(self) -> None:
-        """Count the seconds from now."""
-        self._last_s = time.monotonic()
-
-    def is_due_by_step(self, step: int) -> bool:
-        """Tell by the number of steps, which is the same on all ranks."""
-        return self._every_steps is not None and step % self._every_steps == 0
-
-    def is_due_by_time(self) -> bool:
-        """Tell by the clock; only rank 0's counts."""
-        return self._every_s is not None and time.monotonic() >= self._last_s + self._every_s
-
-
-def _check_counts(every_steps: int | None, keep: int) -> None:
-    if keep < 1 or (every_steps is not None and every_steps < 1):
-        raise RankError(f"Checkpointer: every_steps {every_steps}, keep {keep}; both must be at least 1")
 
 
 def _open_store(given: str | Path | None, keep: int, ours: session.Session) -> Store | None:

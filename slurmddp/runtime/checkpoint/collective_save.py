@@ -3,6 +3,7 @@
 Rank 0 names the folder, and each rank writes into it and reports. It becomes a checkpoint when all have succeeded.
 """
 
+import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -88,5 +89,5 @@ class CollectiveSave:
         index = sharded.build_index(reports)
         files: Files = {name: file for report in reports for name, file in report["files"].items()}
         files |= save_parts({INDEX: index}, folder)
-        files[sharded.METADATA] = save_bytes(sharded.encode_metadata(index), folder / sharded.METADATA)
+        files[sharded.METADATA] = save_bytes(pickle.dumps(sharded.metadata_of(index)), folder / sharded.METADATA)
         return files

@@ -7,7 +7,6 @@ Its collectives are not used, because they send pickles over the network.
 """
 
 import dataclasses
-import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -113,11 +112,6 @@ def build_index(shares: Iterable[Mapping[str, Any]]) -> State:
     return {"frame": frame, "divided": first["divided"], "entries": list(entries.values())}
 
 
-def encode_metadata(index: State) -> bytes:
-    """Return the content of METADATA."""
-    return pickle.dumps(_metadata(index))
-
-
 def load(folder: Path, index: State, parts: Mapping[str, Stateful]) -> State:
     """Return this rank's state of each part, from the pieces in `folder`."""
     targets: dict[str, Tensor] = {}
@@ -126,7 +120,7 @@ def load(folder: Path, index: State, parts: Mapping[str, Stateful]) -> State:
         if name in index["frame"]:
             visit = _make_allocator(targets, _target_by_path(part), index["divided"])
             loaded[name] = map_tensors(_drop_remote(index["frame"][name], part), visit, (name,))
-    _read(folder, _metadata(index), targets)
+    _read(folder, metadata_of(index), targets)
     return loaded
 
 
@@ -225,7 +219,8 @@ def _split_pieces(tensors: dict[str, Tensor]) -> list[Piece]:
     return found
 
 
-def _metadata(index: State) -> Metadata:
+def metadata_of(index: State) -> Metadata:
+    """Return the content of METADATA, before it is pickled."""
     paths: dict[str, StatePath] = {}
     tensors: dict[str, TensorStorageMetadata] = {}
 

@@ -95,8 +95,15 @@ def open_store(rank: Rank, limit_s: float) -> tuple[Store, bool]:
     if rank.identity_file:
         store = FileStore(str(rank.identity_file))
     elif rank.is_main and not rank.agent_store:
-        store = _create_server(rank)
-        judges = store is not None  # the port is taken: by a second rank 0, or by another program
+        if not is_local(rank.master_addr):
+            raise RankError(
+                f"rank 0 runs on {rank.host}, but MASTER_ADDR {rank.master_addr} is another host; "
+                "export MASTER_ADDR as the first host of the job"
+            )
+        try:
+            store = _create_store(rank, is_server=True)
+        except OSError:
+            store, judges = None, False  # the port is taken: by a second rank 0, or by another program
     else:
         store = None
     store = _prefix(rank, store or _connect(rank, limit_s))
@@ -140,19 +147,6 @@ def lost_connection_as(message: str) -> Iterator[None]:
 def _prefix(rank: Rank, store: Store) -> Store:
     """Return our part of a store; the store of torchrun's agent outlives a restart of the ranks."""
     return PrefixStore(f"slurmddp/{rank.restarts if rank.agent_store else 0}", store)
-
-
-def _create_server(rank: Rank) -> Store | None:
-    """Open the store on this host; None when its port is taken."""
-    if not is_local(rank.master_addr):
-        raise RankError(
-            f"rank 0 runs on {rank.host}, but MASTER_ADDR {rank.master_addr} is another host; "
-            "export MASTER_ADDR as the first host of the job"
-        )
-    try:
-        return _create_store(rank, is_server=True)
-    except OSError:
-        return None
 
 
 def _create_store(rank: Rank, *, is_server: bool) -> Store:
