@@ -140,7 +140,7 @@ def check_plain(parts: Mapping[str, Any]) -> None:
 def _find_refusal(value: Any) -> Exception | None:
     file = io.BytesIO()
     try:
-        torch.save(_drop_data(value), file)
+        torch.save(map_tensors(value, _drop_data), file)
         file.seek(0)
         torch.load(file, weights_only=True)
     except Exception as error:  # noqa: BLE001 pickling calls the value's own code, which may raise anything
@@ -148,17 +148,9 @@ def _find_refusal(value: Any) -> Exception | None:
     return None
 
 
-def _drop_data(value: Any) -> Any:
-    """Return the state with an empty tensor in place of each plain tensor."""
-    if isinstance(value, torch.Tensor):
-        return torch.empty(0, dtype=value.dtype) if type(value) in _PLAIN_TENSORS else value
-    if type(value) in (dict, OrderedDict):
-        emptied = copy.copy(value)
-        emptied.update({key: _drop_data(item) for key, item in value.items()})
-        return emptied
-    if type(value) in (list, tuple):
-        return [_drop_data(item) for item in value]
-    return value
+def _drop_data(_: StatePath, tensor: torch.Tensor) -> torch.Tensor:
+    """Return an empty tensor in place of a plain one."""
+    return torch.empty(0, dtype=tensor.dtype) if type(tensor) in _PLAIN_TENSORS else tensor
 
 
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)

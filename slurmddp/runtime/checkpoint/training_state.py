@@ -80,7 +80,10 @@ class TrainingState:
         """Return the state of this rank only: random numbers, buffers, communication hooks, and `own`."""
         return {
             "random": _random(self._device),
-            "buffers": {name: _buffers(module) for name, module in self.modules.items()},
+            "buffers": {
+                name: {path: buffer.detach().cpu() for path, buffer in unwrap(module).named_buffers()}
+                for name, module in self.modules.items()
+            },
             "hooks": {name: [_hook_state(hook) for hook in _hooks(module)] for name, module in self.modules.items()},
             "own": _states_of(self._own),
         }
@@ -253,11 +256,6 @@ def _numpy_state(state: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
-
-
-def _buffers(module: nn.Module) -> State:
-    """Return all buffers, including those that are not in the module's state_dict."""
-    return {name: buffer.detach().cpu() for name, buffer in unwrap(module).named_buffers()}
 
 
 def _hooks(module: nn.Module) -> list[Any]:

@@ -28,6 +28,9 @@ MARGIN_S = 1.0
 """The other ranks wait for rank 0 this much longer than rank 0 waits for them."""
 
 
+_RESOLVER = patches.find(patches.RESOLVER)
+
+
 class Rendezvous:
     """The ranks that have met, and the store that they share until they end."""
 
@@ -196,11 +199,10 @@ def _short_lookups() -> Iterator[None]:
     same moment some get no answer. The first two numbers of glibc's `_res` are the seconds of a try and how many there
     are (retrans and retry in resolver(3)); each thread has its own.
     """
-    found = patches.find(patches.RESOLVER)
-    if not found:  # another C library than glibc
+    if not _RESOLVER:  # another C library than glibc
         yield
         return
-    initialize, state = found
+    initialize, state = _RESOLVER
     initialize()
     state.restype = ctypes.POINTER(ctypes.c_int)
     tries = state()

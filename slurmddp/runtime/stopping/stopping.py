@@ -97,16 +97,16 @@ class Stopping:
             if self._answered:
                 return
             self._answered, self._answered_phase = True, self._phase
-        known = self._look(Known(phase=self._answered_phase, rank=self.rank, cause=self.signals.cause, now=0))
-        while learned := self._perform(policy.decide(known), known):
-            known = self._look(learned)
-
-    def _look(self, known: Known) -> Known:
-        """Add what this rank sees at this moment."""
-        progress = self._hooks.progress
-        is_stuck = progress.finished_at < self.signals.requested_at
-        saved = self._hooks.describe_saved()
-        return replace(known, now=time.time(), saved=saved, longest_step_s=progress.longest_s, is_stuck=is_stuck)
+        known: Known | None = Known(phase=self._answered_phase, rank=self.rank, cause=self.signals.cause, now=0)
+        while known:
+            progress, saved = self._hooks.progress, self._hooks.describe_saved()
+            stuck = progress.finished_at < self.signals.requested_at
+            known = replace(known, now=time.time(), saved=saved, longest_step_s=progress.longest_s, is_stuck=stuck)
+            known = self._perform(policy.decide(known), known)
+            if known and (known.silent or (known.silent is not None and known.slurm)):
+                with self._changed:
+                    self._confirmed = not known.silent
+                    self._changed.notify_all()
 
     def _perform(self, action: policy.Action, known: Known) -> Known | None:
         """Do one thing; return what is known then, None when nothing is left to do."""
@@ -115,9 +115,9 @@ class Stopping:
         if isinstance(action, Leave):
             self._leave(action)
         elif action == "confirm":
-            return self._note(replace(known, silent=self._hooks.confirm(policy.CONFIRM_LIMIT_S)))
+            return replace(known, silent=self._hooks.confirm(policy.CONFIRM_LIMIT_S))
         elif action == "ask slurm":
-            return self._note(replace(known, slurm=self.record_request()))
+            return replace(known, slurm=self.record_request())
         elif action == "answer executable":
             self._hooks.answer_executable()
         elif action == "save call" and (verdict := self._hooks.end_call(self.reason)):
@@ -127,14 +127,6 @@ class Stopping:
                 self.signals.dismiss()
                 self._answered = False
         return None
-
-    def _note(self, known: Known) -> Known:
-        """Say whether all ranks were asked to stop, as soon as the reason is known too, or a rank is silent."""
-        if known.silent or (known.silent is not None and known.slurm):
-            with self._changed:
-                self._confirmed = not known.silent
-                self._changed.notify_all()
-        return known
 
     def record_request(self) -> StopReason:
         """On rank 0, ask Slurm for the reason and write it down; return what it says."""
