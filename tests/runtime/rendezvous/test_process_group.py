@@ -80,23 +80,19 @@ def test_a_broken_driver_is_never_a_silent_cpu_run(gpus, driver, monkeypatch):
         process_group.choose_device("auto", rank(), {})
 
 
-def test_cuda_on_request_without_a_driver_is_refused(gpus, driver):
-    gpus(0)
+@pytest.mark.parametrize(
+    ("seen", "device", "given", "message"),
+    [
+        (0, "cuda", {}, "no CUDA on n1: there is no NVIDIA driver; or ask for --device cpu"),
+        (8, "auto", {"SLURM_GPUS_ON_NODE": "2"}, "8 GPUs are visible on n1, but Slurm gave this job SLURM_GPUS_ON_NOD"),
+        (1, "auto", {}, "2 ranks on n1 see 1 GPU; ask for --gpus-per-node 2"),
+    ],
+)
+def test_other_gpus_than_the_ranks_need_are_refused(gpus, driver, seen, device, given, message):
+    gpus(seen)
     driver(None)
-    with pytest.raises(RankError, match="no CUDA on n1: there is no NVIDIA driver; or ask for --device cpu"):
-        process_group.choose_device("cuda", rank(), {})
-
-
-def test_more_gpus_than_slurm_gave_are_refused(gpus):
-    gpus(8)
-    with pytest.raises(RankError, match="8 GPUs are visible on n1, but Slurm gave this job SLURM_GPUS_ON_NODE=2"):
-        process_group.choose_device("auto", rank(), {"SLURM_GPUS_ON_NODE": "2"})
-
-
-def test_fewer_gpus_than_ranks_are_refused(gpus):
-    gpus(1)
-    with pytest.raises(RankError, match="2 ranks on n1 see 1 GPU; ask for --gpus-per-node 2"):
-        process_group.choose_device("auto", rank(), {})
+    with pytest.raises(RankError, match=message):
+        process_group.choose_device(device, rank(), given)
 
 
 def test_signs_of_a_driver_are_looked_for(monkeypatch, tmp_path):
