@@ -12,7 +12,6 @@ from typing import Any
 
 from slurmddp.runtime.exiting.classify import Stopped
 from slurmddp.runtime.rank_process import this_process
-from slurmddp.runtime.rendezvous.process_group import form_control_group
 from slurmddp.runtime.stopping.consensus import LoopStop
 from slurmddp.runtime.stopping.policy import Phase
 from slurmddp.runtime.stopping.signals import SIGNALS
@@ -70,7 +69,7 @@ class _SaveAtStop:
         if self._has_signals:
             for number, handler in self._handlers.items():
                 signal.signal(number, handler)
-            self._stop.begin(trainer.global_step, form_control_group(trainer.world_size))
+            self._stop.begin(trainer.global_step, world_size=trainer.world_size)
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """Stop after the step that all ranks agreed on; a batch that only accumulates gradients is no step."""

@@ -133,9 +133,7 @@ class _SaveAtStop:
         elif self.stop.stopping.rank.is_main:
             self._record.append(world_size=args.world_size)  # before this attempt writes there
         if self.stop.stopping.signals.all_handlers_ours:
-            from slurmddp.runtime.rendezvous.process_group import form_control_group  # noqa: PLC0415 - as above
-
-            self.stop.begin(state.global_step, form_control_group(args.world_size))
+            self.stop.begin(state.global_step, world_size=args.world_size)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Save after the step that all ranks agreed on; at the last one of an epoch, after the epoch's evaluation."""

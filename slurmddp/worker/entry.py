@@ -37,7 +37,7 @@ CONFIRM_LIMIT_S = 90.0
 
 
 def main(words: list[str], process: RankProcess) -> None:
-    """Run COMMAND, or the bundled worker, as one rank; the process then exits with what became of it."""
+    """Run COMMAND, or the bundled worker, as one rank; the process then exits with the status of its end."""
     try:
         rank = read_rank(os.environ)
     except RankError as error:
@@ -240,7 +240,7 @@ def _judge(stopping: Stopping, error: BaseException) -> Verdict:
 
 
 def _record(rank: Rank, verdict: Verdict) -> int:
-    """Write how the rank ended and return its status; a good end that nobody can read is none."""
+    """Write how the rank ended and return its status; a good end that is not recorded is none."""
     try:
         write_end(rank, verdict)
     except OSError as error:

@@ -161,7 +161,7 @@ class Checkpointer:
         self._saved_at = time.monotonic()
         write_event(self._session, Loop(step=self.step, total=self.total))
         measure, describe_saved = self._stragglers.measure, self._saver.describe_saved
-        self._loop.begin(self.step, self._session.control, measure, describe_saved=describe_saved)
+        self._loop.begin(self.step, group=self._session.control, measure=measure, describe_saved=describe_saved)
 
     def _finish_step(self) -> None:
         self._training.settle_gradients()

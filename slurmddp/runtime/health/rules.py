@@ -60,7 +60,7 @@ def judge_clocks(began: float, ended: float, times: Sequence[tuple[str, float]])
 
 
 def failed_check(error: str, host: str = "", rank: int | None = None) -> Finding:
-    """Return that a look came to no end, and why."""
+    """Return that the checks failed, and why."""
     what = f"the look at the ranks failed ({error})"
     why = "what it would have found is not known; the job starts all the same"
     return _warning(check="preflight", host=host, rank=rank, what=what, why=why)

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from slurmddp.runs.ownership import ownership_of
 from slurmddp.runtime.exiting.classify import Stopped
 from slurmddp.runtime.launch.trackers import record_mlflow_run
+from slurmddp.runtime.rendezvous.process_group import form_control_group
 from slurmddp.runtime.stopping.policy import Phase
 from slurmddp.runtime.stopping.stopping import Progress, Stopping
 
@@ -99,11 +100,21 @@ class LoopStop:
         self._progress = Progress()
 
     def begin(
-        self, step: int, group: dist.ProcessGroup | None, measure: Callable[[], int] = lambda: 0, **hooks: Any
+        self,
+        step: int,
+        *,
+        world_size: int = 1,
+        group: dist.ProcessGroup | None = None,
+        measure: Callable[[], int] = lambda: 0,
+        **hooks: Any,
     ) -> None:
-        """Answer stop requests from now on by a step that all ranks agree on; `hooks` are those of the phase."""
+        """Answer stop requests from now on by a step that all ranks agree on; `hooks` are those of the phase.
+
+        They agree by `group`, or by a new one of `world_size` ranks.
+        """
         record_mlflow_run(self.stopping.rank)
-        self.step, self._progress, self._consensus = step, Progress(), Consensus(group, measure)
+        self._consensus = Consensus(group or form_control_group(world_size), measure)
+        self.step, self._progress = step, Progress()
         self.stopping.enter(Phase.LOOP, progress=self._progress, **hooks)
 
     def poll(self, step: int, *, save: bool = False) -> Decision:
