@@ -113,23 +113,22 @@ def build_index(shares: Iterable[Mapping[str, Any]]) -> State:
 
 
 def load(folder: Path, index: State, parts: Mapping[str, Stateful]) -> State:
-    """Return this rank's state of each part, from the pieces in `folder`."""
+    """Return this rank's state of each part, from the pieces in `folder`, which may be divided in another way."""
     targets: dict[str, Tensor] = {}
     loaded: State = {}
     for name, part in parts.items():
         if name in index["frame"]:
             visit = _make_allocator(targets, _target_by_path(part), index["divided"])
             loaded[name] = map_tensors(_drop_remote(index["frame"][name], part), visit, (name,))
-    _read(folder, metadata_of(index), targets)
-    return loaded
-
-
-def _read(folder: Path, metadata: Metadata, targets: dict[str, Tensor]) -> None:
-    """Fill this rank's pieces from the saved ones, which may be divided in another way."""
-    planner, reader = DefaultLoadPlanner(flatten_state_dict=False), FileSystemReader(folder)
+    planner, reader, metadata = (
+        DefaultLoadPlanner(flatten_state_dict=False),
+        FileSystemReader(folder),
+        metadata_of(index),
+    )
     planner.set_up_planner(targets, metadata, is_coordinator=True)
     reader.set_up_storage_reader(metadata, is_coordinator=True)
     reader.read_data(planner.finish_plan(planner.create_local_plan()), planner).wait()
+    return loaded
 
 
 def _name(path: StatePath) -> str:

@@ -41,7 +41,9 @@ Seen = tuple[str, str, float | None]
 def check_ports(rank: Rank, channel: StoreChannel) -> list[Finding]:
     """Let each node listen at a port near the job's, and all others connect to it; rank 0 returns what failed."""
     listener = _listen(rank) if rank.local_rank == 0 else None
-    nodes = channel.share("listens", [rank.host, _own_address(rank), listener.getsockname()[1]] if listener else None)
+    another = next((host for host in reversed(rank.hosts) if host != rank.host), rank.master_addr)
+    own = source_address(rank.master_addr if rank.node_rank else another) or ""
+    nodes = channel.share("listens", [rank.host, own, listener.getsockname()[1]] if listener else None)
     others = [node for node in nodes if node[0] != rank.host] if listener else []
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         answers = channel.gather("reached", list(pool.map(partial(_reach, rank.host), others)))
@@ -57,12 +59,6 @@ def _listen(rank: Rank) -> socket.socket:
         with suppress(OSError):
             return socket.create_server(("", port), backlog=4096)
     return socket.create_server(("", 0), backlog=4096)
-
-
-def _own_address(rank: Rank) -> str:
-    """Return this node's address on the way to the other nodes."""
-    target = next((host for host in reversed(rank.hosts) if host != rank.host), rank.master_addr)
-    return source_address(rank.master_addr if rank.node_rank else target) or ""
 
 
 def _reach(host: str, node: tuple[str, str, int]) -> Tried:

@@ -120,7 +120,9 @@ def read_rank(environment: Environment) -> Rank:
     launcher = _launcher(environment)
     numbers = _READERS[launcher](environment)
     if launcher == "single":
-        environment = {**environment, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            free_port = str(listener.getsockname()[1])
+        environment = {**environment, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port}
     port = _port(environment, "MASTER_PORT")
     in_own_step = launcher == "torchrun" and _in_own_step(environment)
     agent_store = launcher == "torchrun" and environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
@@ -367,10 +369,3 @@ def _text(environment: Environment, name: str, *, wanted: bool) -> str:
 def _check_below(what: str, value: int, limit_name: str, limit: int) -> None:
     if not 0 <= value < limit:
         raise RankError(f"{what} {value} is not below the {limit_name} {limit}")
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
