@@ -16,7 +16,7 @@ from rows import Row, in_turn, seconds
 
 from slurmddp.runs.layout import RunDir
 from slurmddp.runtime.health.facts import Facts
-from slurmddp.runtime.health.gpus import list_visible
+from slurmddp.runtime.health.gpus import list_uuids, select_visible
 from slurmddp.runtime.health.preflight import Preflight
 from slurmddp.runtime.launch.rank import read_rank
 
@@ -44,7 +44,7 @@ def lines(bench: Bench) -> Iterator[Line]:
 
 
 def list_gpus() -> list[str]:
-    return list_visible(os.environ)
+    return select_visible(list_uuids(), os.environ.get("CUDA_VISIBLE_DEVICES"))
 
 
 def facts(found: Facts) -> Iterator[Line]:

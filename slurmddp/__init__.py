@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from slurmddp.executor.executor import Executor as Executor
     from slurmddp.runtime.checkpoint.checkpointer import Checkpointer as Checkpointer
     from slurmddp.runtime.checkpoint.sampler import Sampler as Sampler
-    from slurmddp.runtime.checkpoint.state_dicts import full_state_dict as full_state_dict
+    from slurmddp.runtime.checkpoint.training_state import full_state_dict as full_state_dict
     from slurmddp.runtime.session import init as init
 
 __all__ = ["Checkpointer", "Executor", "Sampler", "full_state_dict", "init"]
@@ -20,7 +20,7 @@ _PLACES = {
     "Checkpointer": "runtime.checkpoint.checkpointer",
     "Executor": "executor.executor",
     "Sampler": "runtime.checkpoint.sampler",
-    "full_state_dict": "runtime.checkpoint.state_dicts",
+    "full_state_dict": "runtime.checkpoint.training_state",
     "init": "runtime.session",
 }
 

@@ -26,8 +26,8 @@ from slurmddp.runs.ownership import ownership_of
 from slurmddp.runtime.exiting.classify import Verdict, judge
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rank_process import this_process
-from slurmddp.runtime.stopping.slurm_reason import Reason
-from slurmddp.runtime.stopping.stop_policy import HEARD_LIMIT_S, Phase, Stopping
+from slurmddp.runtime.stopping.policy import Phase, Reason
+from slurmddp.runtime.stopping.stopping import HEARD_LIMIT_S, Stopping
 
 HANDOVER_LIMIT_S: Final = 10.0
 """Time for the submitting program to hand the call over; after it, the job takes the call itself."""
@@ -73,8 +73,7 @@ def _call(stopping: Stopping, files: "Files") -> None:
     """Write what the callable returns; rank 0 does so last, so that until then a stop signal finds all ranks."""
     call = Call(files.load_call(), files)
     signal.signal(PAUSE, call.pause)
-    stopping.end_call = call.stop
-    stopping.enter(Phase.CALL)
+    stopping.enter(Phase.CALL, end_call=call.stop)
     if stopping.rank.is_main:
         result = call.run(files.wait_for_peers)
         stopping.enter(Phase.EXIT)

@@ -1,1 +1,1 @@
-"""Inside the job: who a rank is, how ranks meet, and how they end. Imports nothing above rundir."""
+"""Inside the job: who a rank is, how ranks meet, and how they end. Imports no room above `runs`."""

@@ -12,9 +12,10 @@ from typing import Any
 
 from slurmddp.runtime.exiting.classify import Stopped
 from slurmddp.runtime.rank_process import this_process
+from slurmddp.runtime.stopping.consensus import LoopStop
+from slurmddp.runtime.stopping.policy import Phase
 from slurmddp.runtime.stopping.signals import SIGNALS
-from slurmddp.runtime.stopping.stop_policy import Phase, Stopping
-from slurmddp.runtime.trainer_stop import TrainerStop
+from slurmddp.runtime.stopping.stopping import Stopping
 
 _trainers = itertools.count(1)
 
@@ -49,7 +50,7 @@ class _SaveAtStop:
     """Does by Lightning's hooks what `Checkpointer.steps` does at a stop request."""
 
     def __init__(self, stopping: Stopping, file: Path) -> None:
-        self._stop = TrainerStop(stopping)
+        self._stop = LoopStop(stopping)
         self._file = file
         self._has_signals = False
 
@@ -68,11 +69,11 @@ class _SaveAtStop:
         if self._has_signals:
             for number, handler in self._handlers.items():
                 signal.signal(number, handler)
-            self._stop.begin(trainer.global_step, trainer.world_size)
+            self._stop.begin(trainer.global_step, world_size=trainer.world_size)
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
         """Stop after the step that all ranks agreed on; a batch that only accumulates gradients is no step."""
-        if self._stop.decide(trainer.global_step):
+        if self._stop.poll(trainer.global_step).stop:
             _count_epoch(trainer)
             self._save_and_leave(trainer)
 

@@ -13,7 +13,7 @@ from slurmddp.runtime.stopping.signals import StopSignals
 
 if TYPE_CHECKING:
     from slurmddp.runtime.launch.rank import Rank
-    from slurmddp.runtime.stopping.stop_policy import Stopping
+    from slurmddp.runtime.stopping.stopping import Stopping
 
 
 class RankProcess:
@@ -50,7 +50,7 @@ class RankProcess:
 
     def begin(self, rank: "Rank") -> "Stopping":
         """Answer stop requests as this rank from now on."""
-        from slurmddp.runtime.stopping.stop_policy import Stopping  # noqa: PLC0415 - the signals are taken over before
+        from slurmddp.runtime.stopping.stopping import Stopping  # noqa: PLC0415 - the signals are taken over before
 
         self.listen()
         if rank.stop_at:

@@ -4,7 +4,6 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -12,22 +11,20 @@ import torch
 import torch.distributed as dist
 
 from slurmddp.errors import RankError
-from slurmddp.runs.layout import RunDir
 from slurmddp.runtime.launch.output import print_line
 from slurmddp.runtime.launch.rank import Rank, read_rank
 from slurmddp.runtime.rank_process import this_process
-from slurmddp.runtime.rendezvous.process_group import choose_device, form_group, leave_group
-from slurmddp.runtime.stopping.stop_policy import Stopping
+from slurmddp.runtime.rendezvous.process_group import choose_device, form_control_group, form_group, leave_group
+from slurmddp.runtime.stopping.stopping import Stopping
 
 
-@dataclass(frozen=True)
-class Session:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Session(Rank):
     """One rank of a training whose group is up."""
 
     current: ClassVar["Session | None"] = None
     """The training inside of `with slurmddp.init()`."""
 
-    who: Rank
     stopping: Stopping
     device: torch.device
     """This rank's GPU, or the CPU; already current."""
@@ -35,46 +32,6 @@ class Session:
     """A second group of all ranks, by gloo; None where this process is alone."""
     folders: set[Path] = field(default_factory=set)
     """Checkpoint folders in use by Checkpointers of this process."""
-
-    @property
-    def rank(self) -> int:
-        """0 to world_size - 1."""
-        return self.who.rank
-
-    @property
-    def local_rank(self) -> int:
-        """0 to the node's ranks - 1."""
-        return self.who.local_rank
-
-    @property
-    def world_size(self) -> int:
-        """Ranks of the whole job."""
-        return self.who.world_size
-
-    @property
-    def is_main(self) -> bool:
-        """Whether this is global rank 0, which writes and prints."""
-        return self.who.is_main
-
-    @property
-    def host(self) -> str:
-        """This node's name."""
-        return self.who.host
-
-    @property
-    def nodes(self) -> int:
-        """Number of nodes that the ranks run on."""
-        return self.who.nodes
-
-    @property
-    def launcher(self) -> str:
-        """srun, fork, torchrun, mpi or single."""
-        return self.who.launcher
-
-    @property
-    def run_dir(self) -> RunDir | None:
-        """The run's folder; None for a process that slurmddp did not start."""
-        return self.who.run_dir
 
     def print(self, *words: object) -> None:
         """Print on rank 0 alone; a full disk does not raise."""
@@ -90,10 +47,6 @@ class Session:
                 f"a Checkpointer of this program keeps its checkpoints in {folder}; give this one a folder="
             )
         self.folders.add(resolved)
-
-
-CONTROL_LIMIT = timedelta(days=1)
-"""For a collective of the control group: a rank may be busy alone, as with an evaluation; a dead one fails at once."""
 
 
 def current() -> Session:
@@ -117,8 +70,8 @@ def init(device: Literal["auto", "cpu", "cuda"] = "auto") -> Iterator[Session]:
     rank = stopping.rank
     chosen = choose_device(device, rank)
     form_group(rank, chosen)
-    control = dist.new_group(backend="gloo", timeout=CONTROL_LIMIT) if rank.world_size > 1 else None
-    Session.current = Session(rank, stopping, chosen, control)
+    control = form_control_group(rank.world_size)
+    Session.current = Session(**vars(rank), stopping=stopping, device=chosen, control=control)
     try:
         yield Session.current
     finally:

@@ -6,23 +6,23 @@ enough: each rank leaves after a different step, and the program ends with statu
 """
 
 import contextlib
-import functools
-import importlib
 import itertools
 import json
 import os
 import sys
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 from slurmddp.runs.files import append_record, read_records
+from slurmddp.runtime import patches
 from slurmddp.runtime.exiting.classify import Stopped
 from slurmddp.runtime.rank_process import this_process
-from slurmddp.runtime.stopping.stop_policy import Phase, Stopping
+from slurmddp.runtime.stopping.policy import Phase
+from slurmddp.runtime.stopping.stopping import Stopping
 
 TRAINER = "transformers.trainer"
 STATE = "trainer_state.json"
@@ -55,35 +55,27 @@ def _adopt(module: Any) -> None:
     process = this_process()
     if not process.has_begun or process.stopping.rank.run_dir is None:
         return
-    checkpoints = process.stopping.rank.run_dir.checkpoints
-    train, calls = module.Trainer.train, itertools.count(1)
+    stopping, checkpoints = process.stopping, process.stopping.rank.run_dir.checkpoints
+    calls = itertools.count(1)
 
-    @functools.wraps(train)
-    def train_and_stop(
-        trainer: Any, resume_from_checkpoint: Any = None, trial: Any = None, *words: Any, **more: Any
-    ) -> Any:
-        if trial is not None:
-            return train(trainer, resume_from_checkpoint, trial, *words, **more)
-        record = _Record(
-            checkpoints / f"transformers-{next(calls)}.jsonl", str(Path(trainer.args.output_dir).resolve())
-        )
-        with _callback(trainer, module.TrainerCallback, process.stopping, record) as callback:
-            return train(trainer, callback.choose(resume_from_checkpoint or None), trial, *words, **more)
+    def wrap_train(train: Callable[..., Any]) -> Callable[..., Any]:
+        def train_and_stop(
+            trainer: Any, resume_from_checkpoint: Any = None, trial: Any = None, *words: Any, **more: Any
+        ) -> Any:
+            if trial is not None:
+                return train(trainer, resume_from_checkpoint, trial, *words, **more)
+            folder = str(Path(trainer.args.output_dir).resolve())
+            record = _Record(checkpoints / f"transformers-{next(calls)}.jsonl", folder)
+            with _callback(trainer, module.TrainerCallback, stopping, record) as callback:
+                return train(trainer, callback.choose(resume_from_checkpoint or None), trial, *words, **more)
 
-    module.Trainer.train = train_and_stop
-    with contextlib.suppress(ImportError):
-        _replace_own_handler(importlib.import_module("transformers.trainer_jit_checkpoint"), process.stopping)
+        return train_and_stop
 
+    def wrap_install(install: Callable[[Any], None]) -> Callable[[Any], None]:
+        return lambda manager: None if stopping.signals.all_handlers_ours else install(manager)
 
-def _replace_own_handler(module: Any, stopping: Stopping) -> None:
-    """Let `enable_jit_checkpoint` install its handler only where the program has replaced ours before."""
-    install = module.CheckpointManager.setup_signal_handler
-
-    def install_unless_ours(manager: Any) -> None:
-        if not stopping.signals.all_handlers_ours:
-            install(manager)
-
-    module.CheckpointManager.setup_signal_handler = install_unless_ours
+    patches.replace(patches.TRAINER, wrap_train)
+    patches.replace(patches.TRAINER_HANDLER, wrap_install)
 
 
 @contextlib.contextmanager
@@ -106,9 +98,9 @@ class _SaveAtStop:
     """Does by Trainer's hooks what `Checkpointer.steps` does at a stop request."""
 
     def __init__(self, trainer: Any, stopping: Stopping, record: "_Record") -> None:
-        from slurmddp.runtime.trainer_stop import TrainerStop  # noqa: PLC0415 - torch, which Trainer has imported
+        from slurmddp.runtime.stopping.consensus import LoopStop  # noqa: PLC0415 - torch, which Trainer has imported
 
-        self.stop = TrainerStop(stopping)
+        self.stop = LoopStop(stopping)
         self._trainer = trainer
         self._record = record
         self._is_stopping = self._leaves_at_save = False
@@ -139,13 +131,13 @@ class _SaveAtStop:
         if self._record.is_complete(state.global_step, state.max_steps):
             self._trainer._run_epoch = lambda *_, **__: None  # noqa: SLF001 - it would take one more step
         elif self.stop.stopping.rank.is_main:
-            self._record.begin(args.world_size)
+            self._record.append(world_size=args.world_size)  # before this attempt writes there
         if self.stop.stopping.signals.all_handlers_ours:
-            self.stop.begin(state.global_step, args.world_size)
+            self.stop.begin(state.global_step, world_size=args.world_size)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Save after the step that all ranks agreed on; at the last one of an epoch, after the epoch's evaluation."""
-        decided = self.stop.decide(state.global_step)
+        decided = self.stop.poll(state.global_step).stop
         if state.global_step >= state.max_steps:
             decided = self.stop.conclude() or decided
         self._is_stopping = self._is_stopping or decided
@@ -169,8 +161,8 @@ class _SaveAtStop:
     def on_train_end(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         """Note that this call of `train` is complete; the script goes on."""
         del args
-        if self.stop.stopping.rank.is_main:
-            self._record.end(state.global_step, state.max_steps)
+        if self.stop.stopping.rank.is_main and not self._record.ended:
+            self._record.append(ended=[state.global_step, state.max_steps])
         self.stop.end()
 
     def _save_if_stopping(self, args: Any, control: Any) -> None:
@@ -191,18 +183,9 @@ class _Record(NamedTuple):
     folder: str
     """The script's `output_dir`."""
 
-    def begin(self, world_size: int) -> None:
-        """Note what lies in the folder before this attempt writes there."""
-        self._append(world_size=world_size)
-
-    def end(self, step: int, max_steps: int) -> None:
-        """Note that the training is complete."""
-        if not self._ended():
-            self._append(ended=[step, max_steps])
-
     def is_complete(self, step: int, max_steps: int) -> bool:
         """Return whether a training that resumes at this step was at its end there."""
-        return step >= max_steps or self._ended() == [step, max_steps]
+        return step >= max_steps or self.ended == [step, max_steps]
 
     def sort(self, world_size: int) -> tuple[str | None, list[Path]]:
         """Return the newest complete checkpoint of this run, and those that are not complete."""
@@ -219,14 +202,17 @@ class _Record(NamedTuple):
         lines = list(read_records(self.file))
         for folder, before in {line["folder"]: line["found"] for line in reversed(lines)}.items():
             now = _list(folder)
-            at_end = lines[-1]["found"] if self._ended() else now
+            at_end = lines[-1]["found"] if self.ended else now
             yield from (Path(path) for path in now if now[path] == at_end.get(path) != before.get(path))
 
-    def _ended(self) -> Any:
+    @property
+    def ended(self) -> Any:
+        """The step at which the training was complete and its last step; None before."""
         lines = list(read_records(self.file))
         return lines[-1].get("ended") if lines else None
 
-    def _append(self, **values: Any) -> None:
+    def append(self, **values: Any) -> None:
+        """Note what lies in the folder now."""
         self.file.parent.mkdir(parents=True, exist_ok=True)
         append_record(self.file, {"folder": self.folder, "found": _list(self.folder), **values})
 

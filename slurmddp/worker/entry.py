@@ -1,5 +1,6 @@
 """The life of a rank: find out who it is, meet the others, run, and leave a record of how it ended."""
 
+import contextlib
 import dataclasses
 import os
 import sys
@@ -20,7 +21,8 @@ from slurmddp.runtime.launch.output import print_line
 from slurmddp.runtime.launch.rank import Rank, export, read_rank
 from slurmddp.runtime.launch.trackers import export_ids
 from slurmddp.runtime.rank_process import RankProcess
-from slurmddp.runtime.stopping.stop_policy import NOTICE_LIMIT_S, SETTLE_LIMIT_S, Phase, Stopping
+from slurmddp.runtime.stopping.policy import Phase
+from slurmddp.runtime.stopping.stopping import NOTICE_LIMIT_S, SETTLE_LIMIT_S, Stopping
 from slurmddp.worker import run_executable, run_script, snapshot_paths
 
 if TYPE_CHECKING:
@@ -35,7 +37,7 @@ CONFIRM_LIMIT_S = 90.0
 
 
 def main(words: list[str], process: RankProcess) -> None:
-    """Run COMMAND, or the bundled worker, as one rank; the process then exits with what became of it."""
+    """Run COMMAND, or the bundled worker, as one rank; the process then exits with the status of its end."""
     try:
         rank = read_rank(os.environ)
     except RankError as error:
@@ -78,12 +80,12 @@ def _run(process: RankProcess, words: list[str]) -> None:
     write_event(rank, start)
     write_begin(rank)
     snapshot_paths.redirect(os.environ)
-    if run_script.is_command(words):
+    is_command = run_script.is_command(words)
+    if is_command:
         _run_command(words, stopping)
-        _finish(process, confirm_end)
     else:
         _run_bundled(words)
-        _finish(process, lambda: True)
+    _finish(process, confirm_end if is_command else lambda: True)
 
 
 def _meet(process: RankProcess, words: list[str]) -> tuple[Callable[[], bool], dict[str, str]]:
@@ -104,8 +106,7 @@ def _meet(process: RankProcess, words: list[str]) -> tuple[Callable[[], bool], d
     flight_recorder.enable(rank, os.environ)
     skip_group_destructors()
     rendezvous = meet(rank, arrival_limit(process.began_at), _preflight(rank, words))
-    stopping.confirm = rendezvous.confirm_stop
-    stopping.enter(Phase.SCRIPT)
+    stopping.enter(Phase.SCRIPT, confirm=rendezvous.confirm_stop)
     return rendezvous.confirm_end, rendezvous.ranks_by_host
 
 
@@ -121,22 +122,18 @@ def _run_command(words: list[str], stopping: Stopping) -> None:
     try:
         if words[0] == NO_PYTHON:
             run_executable.run(words[1:], stopping)
-        else:
-            transformers.watch_import()
-            run_script.run(_script_words(words, stopping.rank))
+            return
+        transformers.watch_import()
+        if tuple(words[:2]) == ACCELERATE_LAUNCH:
+            from slurmddp.worker import accelerate_launch  # noqa: PLC0415 - only this COMMAND needs it
+
+            words = accelerate_launch.prepare(words[2:], stopping.rank)
+        run_script.run(words)
     except SystemExit as error:
         if not isinstance(error.code, int | None):
             print(error.code, file=sys.stderr)  # noqa: T201 - as python does
         if exit_status(error):
             raise
-
-
-def _script_words(words: list[str], rank: Rank) -> list[str]:
-    if tuple(words[:2]) != ACCELERATE_LAUNCH:
-        return words
-    from slurmddp.worker import accelerate_launch  # noqa: PLC0415 - only this COMMAND needs it
-
-    return accelerate_launch.prepare(words[2:], rank)
 
 
 def _run_bundled(words: list[str]) -> None:
@@ -164,7 +161,8 @@ def _finish(process: RankProcess, confirm_end: Callable[[], bool]) -> None:
         process.stopping.enter(Phase.EXIT)
         if not (confirmed and rank.is_main):
             return exit_codes.DONE
-        _remove_meeting(rank)
+        for path in filter(None, (rank.init_file, rank.identity_file)):
+            path.unlink(missing_ok=True)
         return _record(rank, _judge_good_end(process.stopping))
 
     process.exit.last_handler = finish
@@ -185,12 +183,6 @@ def _judge_good_end(stopping: Stopping) -> Verdict:
         f"stop signal received ({stopping.reason}); the program handled it by itself and ended with status 0, which "
         "does not say that it is complete (--after-signal-exit-0)",
     )
-
-
-def _remove_meeting(rank: Rank) -> None:
-    for path in (rank.init_file, rank.identity_file):
-        if path:
-            path.unlink(missing_ok=True)
 
 
 def _fail(process: RankProcess, error: BaseException) -> None:
@@ -239,17 +231,16 @@ def _judge(stopping: Stopping, error: BaseException) -> Verdict:
     run_dir = stopping.rank.run_dir
     owner = ownership_of(run_dir.owner, os.environ) if run_dir else None
     if verdict.status == exit_codes.RETRYABLE and owner:
-        try:
-            owner.check()
-        except FencedError as fenced:
-            return judge(fenced)
-        except OSError:
-            return verdict
+        with contextlib.suppress(OSError):
+            try:
+                owner.check()
+            except FencedError as fenced:
+                return judge(fenced)
     return verdict
 
 
 def _record(rank: Rank, verdict: Verdict) -> int:
-    """Write how the rank ended and return its status; a good end that nobody can read is none."""
+    """Write how the rank ended and return its status; a good end that is not recorded is none."""
     try:
         write_end(rank, verdict)
     except OSError as error:

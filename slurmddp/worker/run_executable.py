@@ -10,15 +10,9 @@ from pathlib import Path
 
 from slurmddp.errors import PeerError, RankError
 from slurmddp.runtime.launch.child_process import die_with_parent
+from slurmddp.runtime.stopping.policy import Phase
 from slurmddp.runtime.stopping.signals import CLOCK, SIGNALS
-from slurmddp.runtime.stopping.stop_policy import (
-    HEARD_LIMIT_S,
-    NOTICE_LIMIT_S,
-    SETTLE_LIMIT_S,
-    SOON_S,
-    Phase,
-    Stopping,
-)
+from slurmddp.runtime.stopping.stopping import HEARD_LIMIT_S, NOTICE_LIMIT_S, SETTLE_LIMIT_S, SOON_S, Stopping
 from slurmddp.worker import snapshot_paths
 
 
@@ -30,8 +24,7 @@ def run(words: list[str], stopping: Stopping) -> None:
     """
     stopping.enter(Phase.START)  # a stop request in these milliseconds is for the program, which no answer knows yet
     program = _Program(words, stopping)
-    stopping.answer_executable = program.answer_stop
-    stopping.enter(Phase.EXECUTABLE)
+    stopping.enter(Phase.EXECUTABLE, answer_executable=program.answer_stop)
     status = program.wait()
     if status < 0:
         raise PeerError(f"{words[0]} was killed by {_name(-status)}")

@@ -28,7 +28,7 @@ from slurmddp.runs.layout import RunDir
 from slurmddp.runtime.exiting.classify import judge
 from slurmddp.runtime.launch.rank import read_rank
 from slurmddp.runtime.rank_process import RankProcess, this_process
-from slurmddp.runtime.stopping.stop_policy import Stopping
+from slurmddp.runtime.stopping.stopping import Stopping
 from slurmddp.slurm import client, queries, sbatch_command
 from slurmddp.slurm.client import Answer, LostAnswerError
 from slurmddp.slurm.job_info import JobId

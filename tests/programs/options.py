@@ -17,7 +17,7 @@ import torch.distributed as dist
 import slurmddp
 from slurmddp.config.worker_options import parse
 from slurmddp.runs.layout import RunDir
-from slurmddp.runtime.checkpoint.state_dicts import unwrap
+from slurmddp.runtime.checkpoint.training_state import unwrap
 from slurmddp.runtime.session import Session
 from slurmddp.worker.bundled.tasks import make_task
 from slurmddp.worker.bundled.train import Training
@@ -41,8 +41,7 @@ class Watched(Training):
 
 
 def train(ddp, options, folder: Path, crash_at: int = -1) -> Watched:
-    who = dataclasses.replace(ddp.who, run_dir=RunDir(folder))
-    Session.current = dataclasses.replace(ddp, who=who, folders=set())
+    Session.current = dataclasses.replace(ddp, run_dir=RunDir(folder), folders=set())
     training = Watched(Session.current, options, make_task(options))
     training.losses, training.crash_at = [], crash_at
     try:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from ranks import make_rank
 
 from slurmddp.runs.files import read_records
 from slurmddp.runs.layout import RunDir
@@ -19,7 +20,6 @@ from slurmddp.runtime.health.check import _judge_facts
 from slurmddp.runtime.health.facts import SHM, Facts, digest, gather_facts, script_in, versions
 from slurmddp.runtime.health.preflight import Preflight
 from slurmddp.runtime.health.rules import judge, judge_clocks, judge_marks
-from slurmddp.runtime.launch.rank import Rank
 from slurmddp.worker import entry
 
 
@@ -50,10 +50,6 @@ def four(*numbers: int, **changes) -> list[Facts]:
 
 def said(ranks) -> list[tuple[str, str, str, str]]:
     return [(found.check, found.level, found.place, found.what) for found in judge(ranks)]
-
-
-def test_healthy_ranks_give_no_finding():
-    assert said(four()) == []
 
 
 @pytest.mark.parametrize(
@@ -104,17 +100,27 @@ def test_what_does_not_fit_is_named_with_its_host(ranks, finding):
     assert said(ranks) == [finding]
 
 
-def test_cpus_are_not_judged_where_slurm_believes_in_more_than_there_are():
-    assert said(four(0, 1, 2, 3, cpus=[0, 1], cpus_of_node=0)) == []
-
-
-def test_one_mask_for_all_ranks_of_a_node_may_be_meant():
-    assert said(four(2, 3, cpus=list(range(8)))) == []
-
-
-def test_a_script_that_no_rank_has_or_one_cannot_read_is_left_to_python():
-    assert said(four(0, 1, 2, 3, digest="missing")) == []
-    assert said(four(3, digest="")) == []
+@pytest.mark.parametrize(
+    "ranks",
+    [
+        four(),
+        four(0, 1, 2, 3, cpus=[0, 1], cpus_of_node=0),
+        four(2, 3, cpus=list(range(8))),
+        four(0, 1, 2, 3, digest="missing"),
+        four(3, digest=""),
+        four(0, 1, 2, 3, gpus=["GPU-a"], gpus_asked=False),
+    ],
+    ids=[
+        "healthy",
+        "Slurm has more CPUs",
+        "one mask",
+        "no script",
+        "a script that cannot be read",
+        "no GPUs asked for",
+    ],
+)
+def test_what_may_be_meant_or_python_says_itself_gives_no_finding(ranks):
+    assert said(ranks) == []
 
 
 def test_a_mark_that_is_not_seen_names_its_node():
@@ -157,21 +163,7 @@ def test_without_a_driver_the_words_of_the_variable_speak():
 def rank(tmp_path):
     run = RunDir(tmp_path / "run")
     run.attempt("17", "0.0").mkdir(parents=True)
-    return Rank(
-        rank=0,
-        local_rank=0,
-        world_size=1,
-        local_world_size=1,
-        node_rank=0,
-        host="n1",
-        launcher="srun",
-        run_dir=run,
-        job="17",
-        attempt="0.0",
-        master_addr="n1",
-        master_port=1,
-        store_port=2,
-    )
+    return make_rank(run_dir=run, job="17", attempt="0.0", master_addr="n1")
 
 
 def test_a_rank_knows_its_versions_cpus_script_and_folder(rank, tmp_path):
@@ -356,10 +348,6 @@ def test_facts_that_cannot_be_judged_do_not_end_the_look(texts, monkeypatch):
     monkeypatch.setattr(check, "judge", broken)
     (found,) = _judge_facts(texts)
     assert (found.check, found.level) == ("preflight", "warning")
-
-
-def test_ranks_without_gpus_asked_for_do_not_share_any():
-    assert said(four(0, 1, 2, 3, gpus=["GPU-a"], gpus_asked=False)) == []
 
 
 def test_gpus_are_asked_for_by_what_slurm_says(rank):

@@ -26,10 +26,11 @@ from pathlib import Path
 import lightning.pytorch as lightning
 import torch
 from slurmddp.runtime.lightning import _SaveAtStop
+from slurmddp.runtime.stopping.consensus import Decision
 
 class Stop:
     def __init__(self, at): self.at = at
-    def decide(self, step): return step == self.at
+    def poll(self, step): return Decision(stop=step == self.at, save=False)
     def check_owner(self): pass
     def leave(self): raise KeyboardInterrupt
     def end(self, *_): pass

@@ -1,6 +1,7 @@
 """Starts ranks on loopback as srun would, by its variables, and collects what they leave."""
 
 import contextlib
+import signal
 import socket
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from polling import until
 from preload import Preloaded, clean_environment
 
 from slurmddp.runs.files import read_records
@@ -81,7 +83,18 @@ class Started:
 
     processes: list[subprocess.Popen | Preloaded]
     run: RunDir
-    attempt: str = ATTEMPT
+    attempt: str
+    ranks: int
+
+    def until_said(self, word: str) -> None:
+        """Wait until each rank has written the word into its log."""
+        logs = [self.run.rank_log(JOB, self.attempt, rank) for rank in range(self.ranks)]
+        until(lambda: all(log.exists() and word in log.read_text() for log in logs))
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal as Slurm does, to each task."""
+        for process in self.processes:
+            process.send_signal(number)
 
     def wait(self, timeout_s: float = 120) -> Ended:
         outputs = [process.communicate(timeout=timeout_s) for process in self.processes]
@@ -145,7 +158,7 @@ def start(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[.
                 )
             processes.append(process)
         started.extend(processes)
-        return Started(processes, run, attempt)
+        return Started(processes, run, attempt, count)
 
     yield begin
     for process in started:

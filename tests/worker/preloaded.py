@@ -18,6 +18,7 @@ import runpy  # noqa: E402
 import socket  # noqa: E402
 import sys  # noqa: E402
 
+from slurmddp.runtime.exiting.process_exit import freeze_imports  # noqa: E402
 from slurmddp.runtime.launch.child_process import signal_at_parent_death  # noqa: E402
 
 IMPORTED = ("torch", "torch._dynamo", "torch.distributed.fsdp", "slurmddp.runtime.health.preflight")
@@ -28,7 +29,7 @@ def main(path: str) -> None:
     signal_at_parent_death(signal.SIGKILL)
     for module in IMPORTED:
         importlib.import_module(module)
-    this_process().exit.freeze_objects()
+    freeze_imports()
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(f"{path}.new")
         listener.listen(64)

@@ -5,10 +5,10 @@ import pickle
 from pathlib import Path
 
 import pytest
+from ranks import make_rank
 
 from slurmddp.runs.layout import RunDir
 from slurmddp.runtime.exiting import flight_recorder
-from slurmddp.runtime.launch.rank import Rank
 
 MISMATCH = """
 import datetime, sys, torch, torch.distributed as dist
@@ -66,9 +66,7 @@ def test_a_good_end_leaves_no_dump(start, tmp_path):
 
 @pytest.fixture
 def rank(tmp_path):
-    numbers = {"rank": 0, "local_rank": 0, "world_size": 2, "local_world_size": 2, "node_rank": 0}
-    ports = {"master_addr": "n1", "master_port": 1, "store_port": 2}
-    return Rank(**numbers, **ports, host="n1", launcher="srun", run_dir=RunDir(tmp_path), job="17", attempt="0.0")
+    return make_rank(0, 2, run_dir=RunDir(tmp_path), job="17", attempt="0.0")
 
 
 @pytest.mark.parametrize(

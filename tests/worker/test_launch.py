@@ -25,11 +25,6 @@ def script(tmp_path):
     return write
 
 
-def all_said(run, count: int, word: str) -> bool:
-    logs = [run.rank_log("17", "0.0", rank) for rank in range(count)]
-    return all(log.exists() and word in log.read_text() for log in logs)
-
-
 def is_alive(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -147,10 +142,10 @@ def test_signals_reach_every_rank(start, script):
     )
     go = path.with_name("go")
     running = start("fork", 2, path, str(go), SLURMDDP_EXIT_0_AFTER_SIGNAL="done")
-    until(lambda: all_said(running.run, 2, "ready"))
+    running.until_said("ready")
     for name in ("SIGUSR1", "SIGUSR2", "SIGTERM", "SIGINT", "SIGCONT"):
         running.processes[0].send_signal(signal.Signals[name])
-        until(lambda name=name: all_said(running.run, 2, name))
+        running.until_said(name)
     go.touch()
     assert running.wait().statuses == [0]
 
@@ -162,9 +157,8 @@ def test_a_notice_ends_a_program_that_does_not_handle_it(start, script, launcher
     """It is asleep in one rank and in a collective in the other; its own checkpoints count, and it comes back."""
     waits = "import torch.distributed as dist\ndist.init_process_group('gloo')\nprint('ready', flush=True)\n"
     running = start(launcher, 2, script(waits + "time.sleep(600) if rank else dist.barrier()"))
-    until(lambda: all_said(running.run, 2, "ready"))
-    for process in running.processes:
-        process.send_signal(notice)
+    running.until_said("ready")
+    running.signal(notice)
     ended = running.wait()
     assert set(ended.statuses) == {75}
     assert ended.record(0).startswith("75 rank 0 on n1: stop signal received (")
@@ -193,9 +187,8 @@ def test_a_program_that_handles_the_notice_itself_comes_back(start, script, stat
     """143 is what SIGTERM means to a shell. Without a notice these are failures: it would come back for ever."""
     text = f"signal.signal(signal.SIGUSR2, lambda *_: sys.exit({status}))\nprint('ready', flush=True)\n"
     running = start("srun", 2, script(text + f"time.sleep(60 if len(sys.argv) > 1 else 0)\nsys.exit({status})"), "long")
-    until(lambda: all_said(running.run, 2, "ready"))
-    for process in running.processes:
-        process.send_signal(signal.SIGUSR2)
+    running.until_said("ready")
+    running.signal(signal.SIGUSR2)
     ended = running.wait()
     assert ended.statuses == [75, 75]
     assert ended.record(0).startswith(
@@ -209,9 +202,8 @@ def test_a_program_that_handles_the_notice_itself_comes_back(start, script, stat
 def test_a_program_that_handles_the_notice_may_not_be_complete(start, script, status, known, recorded):
     text = f"signal.signal(signal.SIGTERM, lambda *_: sys.exit({status}))\nprint('ready', flush=True)\ntime.sleep(60)"
     running = start("srun", 2, script(text), SLURMDDP_EXIT_0_AFTER_SIGNAL=known)
-    until(lambda: all_said(running.run, 2, "ready"))
-    for process in running.processes:
-        process.send_signal(signal.SIGTERM)
+    running.until_said("ready")
+    running.signal(signal.SIGTERM)
     assert running.wait().record(0).startswith(f"{recorded} ")
 
 
@@ -219,7 +211,7 @@ def test_a_program_that_handles_the_notice_may_not_be_complete(start, script, st
 def test_a_program_that_ignores_the_notice_and_ends_is_complete(start, script):
     waits = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\ntime.sleep(1)"
     running = start("srun", 1, script(waits))
-    until(lambda: all_said(running.run, 1, "ready"))
+    running.until_said("ready")
     running.processes[0].send_signal(signal.SIGTERM)
     assert running.wait().record(0) == "0 done\n"
 
@@ -256,7 +248,7 @@ def test_a_signal_to_all_leaves_a_loaders_workers_to_the_rank(start, script):
     path = script(CHILDREN)
     go = path.with_name("go")
     running = start("srun", 1, path, str(go))
-    until(lambda: "child " in running.run.rank_log("17", "0.0", 0).read_text())
+    running.until_said("child ")
     words = running.run.rank_log("17", "0.0", 0).read_text().split()
     child = int(words[words.index("child") + 1])
     for notice in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM):
@@ -271,7 +263,7 @@ def test_a_signal_to_all_leaves_a_loaders_workers_to_the_rank(start, script):
 @PRELOADED
 def test_ranks_do_not_outlive_their_launcher(start, script):
     running = start("fork", 2, script("print('ready', os.getpid(), flush=True); time.sleep(60)"))
-    until(lambda: all_said(running.run, 2, "ready"))
+    running.until_said("ready")
     pids = [int(running.run.rank_log("17", "0.0", rank).read_text().split()[1]) for rank in range(2)]
     running.processes[0].kill()
     assert running.wait().statuses == [-signal.SIGKILL]

@@ -216,22 +216,29 @@ def script(tmp_path):
     return write
 
 
-def test_without_a_session_there_is_no_checkpointer(alone, script):
-    ended = alone(script("slurmddp.Checkpointer(model=model)"))
-    assert ended.record(0) == (
-        "77 rank 0 on n1: there is no session; put the training into `with slurmddp.init() as ddp:`\n"
-    )
-
-
-def test_a_state_that_is_no_plain_data_is_named_at_once(alone, script):
-    text = """
+ODD = """
 class Odd:
     def state_dict(self): return {"when": {"then": print}}
     def load_state_dict(self, state): pass
-with slurmddp.init():
-    slurmddp.Checkpointer(model=model, odd=Odd())
 """
-    assert "odd.when.then" in alone(script(text)).record(0)
+INIT = "with slurmddp.init():\n    "
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("slurmddp.Checkpointer(model=model)", "no session; put the training into `with slurmddp.init() as ddp:`\n"),
+        (ODD + INIT + "slurmddp.Checkpointer(model=model, odd=Odd())", "odd.when.then"),
+        (INIT + "next(slurmddp.Checkpointer(model=model).steps(epochs=1))", "give total, or epochs and a slurmddp.S"),
+        ("with slurmddp.init(), slurmddp.init(): pass", "already in use"),
+        (INIT + "for _ in range(2): slurmddp.Checkpointer(model=model)", "give this one a folder="),
+        (INIT + "slurmddp.Checkpointer(model=model, keep=0)", "both must be at least 1"),
+        (INIT + "slurmddp.Checkpointer(model=model, every_steps=0)", "both must be at least 1"),
+    ],
+)
+def test_a_wrong_use_is_refused_at_once(alone, script, text, words):
+    record = alone(script(text)).record(0)
+    assert record.startswith("77 rank 0 on n1: ") and words in record
 
 
 def test_a_state_that_becomes_no_plain_data_is_named_when_it_would_be_saved(alone, script):
@@ -251,16 +258,6 @@ with slurmddp.init():
     assert ended.statuses == [77]
     assert "parts.odd.best is a numpy.float64" in ended.record(0)
     assert any(ended.run.checkpoints.glob("step-000000002"))
-
-
-def test_steps_wants_a_total_or_epochs_of_a_sampler(alone, script):
-    ended = alone(script("with slurmddp.init():\n    next(slurmddp.Checkpointer(model=model).steps(epochs=1))"))
-    assert "give total, or epochs and a slurmddp.Sampler" in ended.record(0)
-
-
-def test_one_session_at_a_time(alone, script):
-    ended = alone(script("with slurmddp.init(), slurmddp.init(): pass"))
-    assert "already in use" in ended.record(0)
 
 
 def test_a_checkpoint_of_another_model_is_refused(alone, script, tmp_path):
@@ -286,7 +283,7 @@ with slurmddp.init() as ddp:
 """
     path = script(text)
     going = start("srun", 1, path)
-    until(lambda: "after" in going.run.rank_log("17", "0.0", 0).read_text())
+    going.until_said("after")
     going.processes[0].send_signal(signal.SIGTERM)
     assert going.wait().statuses == [75]
     again = start("srun", 1, path, run=going.run, attempt="1.0").wait()
@@ -302,9 +299,8 @@ with slurmddp.init() as ddp:
     print("after", flush=True)
 """
     going = start("srun", 2, script(text))
-    until(lambda: "step 3" in going.run.rank_log("17", "0.0", 0).read_text())
-    for process in going.processes:
-        process.send_signal(signal.SIGTERM)
+    going.until_said("step 3")
+    going.signal(signal.SIGTERM)
     ended = going.wait()
     assert ended.statuses == [75, 75]
     assert "after" not in ended.log(0) + ended.log(1)
@@ -334,9 +330,8 @@ with slurmddp.init() as ddp:
 def test_a_failure_in_the_loop_after_a_notice_is_its_consequence(start, script, failing, error, cause):
     """As when the notice ends a program that a rank has started. No step can be saved; the message says so."""
     going = start("srun", 2, script(FAILS.replace("ERROR", error)), failing)
-    until(lambda: "step 7" in going.run.rank_log("17", "0.0", 0).read_text())
-    for process in going.processes:
-        process.send_signal(signal.SIGTERM)
+    going.until_said("step 7")
+    going.signal(signal.SIGTERM)
     ended = going.wait()
     assert ended.statuses == [75, 75], ended.log(0) + ended.log(1)
     (saved,) = re.findall(
@@ -353,7 +348,7 @@ def test_a_failure_in_the_loop_without_a_notice_to_all_is_none(start, script, er
         "import torch", "from slurmddp.errors import RankError\nimport torch", 1
     )
     going = start("srun", 2, script(text), "0")
-    until(lambda: "step 3" in going.run.rank_log("17", "0.0", 0).read_text())
+    going.until_said("step 3")
     going.processes[0].send_signal(signal.SIGTERM)
     if error.startswith("Connection"):
         going.processes[1].kill()
@@ -384,17 +379,6 @@ def differing(first, second, rank: int) -> list[str]:
     return [name for before, after in pairs for name in before if not torch.equal(before[name], after[name])]
 
 
-def test_two_checkpointers_do_not_share_a_folder(alone, script):
-    text = "with slurmddp.init():\n    for _ in range(2): slurmddp.Checkpointer(model=model)"
-    assert "give this one a folder=" in alone(script(text)).record(0)
-
-
-@pytest.mark.parametrize("wrong", ["keep=0", "every_steps=0"])
-def test_counts_below_one_are_refused(alone, script, wrong):
-    ended = alone(script(f"with slurmddp.init():\n    slurmddp.Checkpointer(model=model, {wrong})"))
-    assert "both must be at least 1" in ended.record(0)
-
-
 def test_a_part_that_is_frozen_at_first_is_no_obstacle(alone, script):
     text = """
 with slurmddp.init():
@@ -414,7 +398,7 @@ with slurmddp.init():
     time.sleep(60)
 """
     going = start("srun", 1, script(text))
-    until(lambda: "broke" in going.run.rank_log("17", "0.0", 0).read_text())
+    going.until_said("broke")
     going.processes[0].send_signal(signal.SIGTERM)
     assert going.wait().statuses == [75]
 

@@ -14,8 +14,9 @@ from polling import until
 
 from slurmddp.runs.layout import RunDir
 from slurmddp.runtime.launch.rank import read_rank
+from slurmddp.runtime.stopping.policy import Phase
 from slurmddp.runtime.stopping.signals import StopSignals
-from slurmddp.runtime.stopping.stop_policy import Phase, Stopping
+from slurmddp.runtime.stopping.stopping import Stopping
 from slurmddp.worker import run_executable
 
 HOSTILE = ["a b", "x\ny", "", "-m", "--task", "$(id)", "$$", "*", b"\xff".decode("utf-8", "surrogateescape")]

@@ -39,14 +39,16 @@ def two(tmp_path):
     return tmp_path / "live", tmp_path / "copy"
 
 
+def names(two, imports) -> dict[str, str]:
+    """Return the variables of a copy; `imports` is the root of PYTHONPATH."""
+    live, copy = map(str, two)
+    return {"SLURMDDP_CODE": copy, "SLURMDDP_CODE_ORIGIN": live, "PYTHONPATH": f"{imports}/src:{imports}"}
+
+
 @pytest.mark.parametrize("words", [("train.py", "a"), ("-m", "train", "a")])
 def test_the_copy_is_run_and_imported_from(alone, two, words):
     live, copy = two
-    environ = {
-        "SLURMDDP_CODE": str(copy),
-        "SLURMDDP_CODE_ORIGIN": str(live),
-        "PYTHONPATH": f"{live}/src:{live}",
-    }
+    environ = names(two, live)
     ended = alone(*words, cwd=live / "sub", **environ)
     assert ended.statuses == [0], ended.stderr
     said = json.loads(ended.stdout)
@@ -63,8 +65,7 @@ def test_a_container_has_the_code_under_the_name_of_a_link_to_it(alone, two, tmp
     here = tmp_path / "home" / "live"
     here.parent.mkdir()
     live.rename(here)
-    environ = {"SLURMDDP_CODE": str(copy), "SLURMDDP_CODE_ORIGIN": str(live), "PYTHONPATH": f"{here}/src:{here}"}
-    environ |= {"SLURMDDP_WORKDIR": str(here / cwd), "SLURMDDP_REAL_WORKDIR": str(live / cwd)}
+    environ = names(two, here) | {"SLURMDDP_WORKDIR": str(here / cwd), "SLURMDDP_REAL_WORKDIR": str(live / cwd)}
     (here / "sitecustomize.py").unlink()
     for words in ((script, "a"), (here / "sub" / "train.py", "a")):
         ended = alone(*words, cwd=here / cwd, **environ)
@@ -76,8 +77,10 @@ def test_a_container_has_the_code_under_the_name_of_a_link_to_it(alone, two, tmp
 def test_a_link_into_the_code_is_known_in_a_container_too(alone, two, tmp_path):
     live, copy = two
     (live / "sub").rename(tmp_path / "mine")
-    environ = {"SLURMDDP_CODE": str(copy), "SLURMDDP_CODE_ORIGIN": str(live), "PYTHONPATH": f"{copy}/src:{copy}"}
-    environ |= {"SLURMDDP_WORKDIR": str(tmp_path / "mine"), "SLURMDDP_REAL_WORKDIR": str(live / "sub")}
+    environ = names(two, copy) | {
+        "SLURMDDP_WORKDIR": str(tmp_path / "mine"),
+        "SLURMDDP_REAL_WORKDIR": str(live / "sub"),
+    }
     ended = alone("train.py", cwd=tmp_path / "mine", **environ)
     assert ended.statuses == [0], ended.stderr
     assert json.loads(ended.stdout)["file"] == f"{copy}/sub/train.py"
@@ -88,16 +91,16 @@ def test_an_executable_is_the_copys(alone, two):
     for folder, says in ((live, "new"), (copy, "old")):
         (folder / "run.sh").write_text(f"#!/bin/sh\necho {says} $1\n")
         (folder / "run.sh").chmod(0o755)
-    environ = {"SLURMDDP_CODE": str(copy), "SLURMDDP_CODE_ORIGIN": str(live)}
+    environ = names(two, copy)
     assert alone("--no-python", "./run.sh", "x", cwd=live, **environ).stdout == "old x\n"
     assert alone("--no-python", "echo", "x", cwd=live, **environ).stdout == "x\n"
 
 
 def test_a_script_that_is_not_in_the_code_is_refused(alone, two, tmp_path):
     """Its folder may have another name on the nodes; the live file must not run for the copy."""
-    live, copy = two
+    _, copy = two
     (tmp_path / "other.py").write_text("print('ran')\n")
-    environ = {"SLURMDDP_CODE": str(copy), "SLURMDDP_CODE_ORIGIN": str(live)}
+    environ = names(two, copy)
     ended = alone(tmp_path / "other.py", cwd=tmp_path, **environ)
     assert (ended.statuses, ended.stdout) == ([77], "")
     assert "other.py is not in" in ended.stderr

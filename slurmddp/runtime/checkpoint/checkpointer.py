@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import torch.distributed as dist
 from torch import nn
@@ -24,19 +24,15 @@ from slurmddp.errors import RankError
 from slurmddp.runs.ownership import ownership_of
 from slurmddp.runs.training_events import Loop, Metrics
 from slurmddp.runtime import session
-from slurmddp.runtime.checkpoint.restore import restore_newest
 from slurmddp.runtime.checkpoint.sampler import Sampler
-from slurmddp.runtime.checkpoint.saver import make_saver
-from slurmddp.runtime.checkpoint.state_dicts import Stateful
+from slurmddp.runtime.checkpoint.saver import Saver, ShardedSaver, restore_newest
 from slurmddp.runtime.checkpoint.store import Store, ensure_identity
-from slurmddp.runtime.checkpoint.training_state import TrainingState
-from slurmddp.runtime.exiting.classify import Stopped
+from slurmddp.runtime.checkpoint.training_state import Stateful, TrainingState
 from slurmddp.runtime.exiting.record import write_event
-from slurmddp.runtime.launch.trackers import record_mlflow_run
 from slurmddp.runtime.metrics import step_timer
 from slurmddp.runtime.metrics.stragglers import Stragglers
-from slurmddp.runtime.stopping.consensus import Consensus
-from slurmddp.runtime.stopping.stop_policy import Phase, Progress
+from slurmddp.runtime.stopping.consensus import LoopStop
+from slurmddp.runtime.stopping.policy import Phase
 
 EVERY_S: Final = 600.0
 """Seconds between two checkpoints when neither steps nor seconds are given."""
@@ -70,16 +66,18 @@ class Checkpointer:
         Raises RankError when the checkpoint does not fit, belongs to another run, or a state cannot be saved;
         PeerError when another node does not see the checkpoint that rank 0 sees.
         """
-        _check_counts(every_steps, keep)
+        if keep < 1 or (every_steps is not None and every_steps < 1):
+            raise RankError(f"Checkpointer: every_steps {every_steps}, keep {keep}; both must be at least 1")
         self._session = session.current()
         sampler = shared.get("sampler")
         self._sampler = sampler if isinstance(sampler, Sampler) else None
         if self._sampler:
             self._sampler.check_unused()
         self._training = TrainingState(model=model, shared=shared, own=own or {}, device=self._session.device)
-        self._cadence = _Cadence(every_steps, EVERY_S if every_steps is every_s is None else every_s)
-        self._progress = Progress()
-        self._stragglers = Stragglers(self._training.modules.values(), self._session.who)
+        self._every_steps, self._every_s = every_steps, EVERY_S if every_steps is every_s is None else every_s
+        self._saved_at = time.monotonic()
+        self._loop = LoopStop(self._session.stopping)
+        self._stragglers = Stragglers(self._training.modules.values(), self._session)
         self._step_timer: step_timer.StepTimer | None = None
         self.step = 0
         """Steps finished, since the weights were new."""
@@ -87,7 +85,11 @@ class Checkpointer:
         """Steps of the whole training; 0 before the loop."""
         self._in_step = self._save_asked = False
         store = _open_store(folder, keep, self._session)
-        self._saver = make_saver(store, self._training, self._session)
+        self._saver = (
+            ShardedSaver(self._training, self._session, store)
+            if store and self._training.divided
+            else Saver(self._training, self._session, store)
+        )
         self._training.check_plain()
         restored = restore_newest(self._training, store, self._session) if store else None
         self._saver.last_saved, self.step = restored, restored or 0
@@ -100,8 +102,8 @@ class Checkpointer:
         SystemExit, which ends the program. The state after the last step is saved, too.
         """
         whole_total = self._count_steps(total, epochs)
-        self.total = self._begin_measurement(whole_total)
-        consensus = Consensus(self._session.control, self._stragglers.measure)
+        self._step_timer = step_timer.from_environment(self._training.modules.values(), self._session.device)
+        self.total = min(whole_total, self.step + self._step_timer.asked) if self._step_timer else whole_total
         self._begin_loop()
         try:
             while self.step < self.total:
@@ -109,17 +111,23 @@ class Checkpointer:
                 self._in_step = True
                 yield self.step
                 self._finish_step()
-                self._save_or_stop(consensus)
-            if consensus.conclude(stop=self._session.stopping.signals.stop_requested):
+                self._save_or_stop()
+            if self._loop.conclude():
                 self._stop()
-            self._write_measurement(whole_total)
+            if self._step_timer:
+                samples = self._sampler.global_batch if self._sampler else None
+                timing = self._step_timer.event(
+                    step=self.step, total=whole_total, world_size=self._session.world_size, samples=samples
+                )
+                write_event(self._session, timing)
             self.save()
-            self._session.stopping.describe_saved = partial(self._saver.describe_saved, self.step)
-            self._session.stopping.enter(Phase.SCRIPT)
+            self._loop.end(describe_saved=partial(self._saver.describe_saved, self.step))
         except GeneratorExit:  # the program left the loop, by `break` or an exception; its step is not finished
             self._in_step = False
-            self._session.stopping.enter(Phase.LEFT_LOOP)
-            self._finish_write()
+            self._loop.end(Phase.LEFT_LOOP)
+            if self._session.stopping.signals.stop_requested:
+                with suppress(Exception):  # a checkpoint that is being written: the process ends soon
+                    self._saver.finish(self.step)
             raise
 
     def save(self) -> None:
@@ -138,7 +146,7 @@ class Checkpointer:
     def log(self, **values: float | None) -> None:
         """Write numbers into the run's events, by rank 0; the values of the other ranks are ignored."""
         numbers = {name: None if value is None else float(value) for name, value in values.items()}
-        write_event(self._session.who, Metrics(step=self.step, total=self.total, values=numbers))
+        write_event(self._session, Metrics(step=self.step, total=self.total, values=numbers))
 
     def _count_steps(self, total: int | None, epochs: int | None) -> int:
         if total is not None:
@@ -147,93 +155,43 @@ class Checkpointer:
             raise RankError("steps(): give total, or epochs and a slurmddp.Sampler as `sampler`")
         return self.step + self._sampler.steps_until(epochs)
 
-    def _begin_measurement(self, total: int) -> int:
-        """Start the step timer if a measurement was asked for; return the step at which the loop ends."""
-        self._step_timer = step_timer.from_environment(self._training.modules.values(), self._session.device)
-        return min(total, self.step + self._step_timer.asked) if self._step_timer else total
-
-    def _write_measurement(self, whole_total: int) -> None:
-        if self._step_timer:
-            samples = self._sampler.global_batch if self._sampler else None
-            timing = self._step_timer.event(
-                step=self.step, total=whole_total, world_size=self._session.world_size, samples=samples
-            )
-            write_event(self._session.who, timing)
-
     def _begin_loop(self) -> None:
         if self.total >= self.step:
             self._training.restore_random()
-        self._cadence.restart()
-        record_mlflow_run(self._session.who)
-        write_event(self._session.who, Loop(step=self.step, total=self.total))
-        self._progress.begin()
-        self._session.stopping.progress = self._progress
-        self._session.stopping.describe_saved = self._saver.describe_saved
-        self._session.stopping.enter(Phase.LOOP)
+        self._saved_at = time.monotonic()
+        write_event(self._session, Loop(step=self.step, total=self.total))
+        measure, describe_saved = self._stragglers.measure, self._saver.describe_saved
+        self._loop.begin(self.step, group=self._session.control, measure=measure, describe_saved=describe_saved)
 
     def _finish_step(self) -> None:
         self._training.settle_gradients()
         self._in_step = False
         self.step += 1
-        self._progress.finish_step()
         if self._sampler:
             self._sampler.advance()
         if self._step_timer:
             self._step_timer.count()
 
-    def _save_or_stop(self, consensus: Consensus) -> None:
+    def _save_or_stop(self) -> None:
         """Do after a step what all ranks agreed on: stop, begin a checkpoint, or nothing."""
         self._saver.check(self.step)
-        is_due = self._saver.is_idle and self._cadence.is_due_by_time(self._progress.finished_at)
-        agreed = consensus.poll(stop=self._session.stopping.signals.stop_requested, save=is_due)
+        late = self._every_s is not None and time.monotonic() >= self._saved_at + self._every_s
+        agreed = self._loop.poll(self.step, save=self._saver.is_idle and late)  # only rank 0's clock counts
         self._stragglers.compare(agreed.step_us, agreed.backwards_us)
         if agreed.stop:
             self._stop()
-        if (agreed.save or self._save_asked or self._cadence.is_due_by_step(self.step)) and self.step < self.total:
+        is_due = agreed.save or (self._every_steps is not None and self.step % self._every_steps == 0)
+        if (is_due or self._save_asked) and self.step < self.total:
             self._save_asked = False
             self._begin_save()
 
-    def _stop(self) -> None:
+    def _stop(self) -> NoReturn:
         self.save()
-        self._session.stopping.enter(Phase.EXIT)
-        reason = f"stop signal received at step {self.step} ({self._session.stopping.reason})"
-        raise Stopped(self.step, f"{reason}; {self._saver.describe_saved(self.step)}")
-
-    def _finish_write(self) -> None:
-        """Finish a checkpoint that is being written when the job is to stop: the process ends soon."""
-        if self._session.stopping.signals.stop_requested:
-            with suppress(Exception):
-                self._saver.finish(self.step)
+        self._loop.leave(self._saver.describe_saved(self.step))
 
     def _begin_save(self) -> None:
-        self._cadence.restart()
+        self._saved_at = time.monotonic()
         self._saver.begin(self.step)
-
-
-class _Cadence:
-    """When the next checkpoint is due."""
-
-    def __init__(self, every_steps: int | None, every_s: float | None) -> None:
-        self._every_steps = every_steps
-        self._every_s = every_s
-        self._last_s = time.monotonic()
-
-    def restart(self) -> None:
-        """Count the seconds from now."""
-        self._last_s = time.monotonic()
-
-    def is_due_by_step(self, step: int) -> bool:
-        """Tell by the number of steps, which is the same on all ranks."""
-        return self._every_steps is not None and step % self._every_steps == 0
-
-    def is_due_by_time(self, now: float) -> bool:
-        """Tell by the clock; only rank 0's counts."""
-        return self._every_s is not None and now >= self._last_s + self._every_s
-
-
-def _check_counts(every_steps: int | None, keep: int) -> None:
-    if keep < 1 or (every_steps is not None and every_steps < 1):
-        raise RankError(f"Checkpointer: every_steps {every_steps}, keep {keep}; both must be at least 1")
 
 
 def _open_store(given: str | Path | None, keep: int, ours: session.Session) -> Store | None:

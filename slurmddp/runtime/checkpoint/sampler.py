@@ -109,11 +109,7 @@ class Sampler(TorchSampler[list[int]]):
     def _order(self, epoch: int) -> torch.Tensor:
         if epoch not in self._orders:
             self._orders = {number: order for number, order in self._orders.items() if number == epoch - 1}
-            self._orders[epoch] = self._permutation(epoch)
+            generator = torch.Generator().manual_seed((self.seed * _PRIME + epoch) % 2**63)
+            order = torch.randperm(self.samples, generator=generator) if self.shuffle else torch.arange(self.samples)
+            self._orders[epoch] = order
         return self._orders[epoch]
-
-    def _permutation(self, epoch: int) -> torch.Tensor:
-        if not self.shuffle:
-            return torch.arange(self.samples)
-        seed = (self.seed * _PRIME + epoch) % 2**63
-        return torch.randperm(self.samples, generator=torch.Generator().manual_seed(seed))

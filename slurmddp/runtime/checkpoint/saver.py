@@ -1,9 +1,4 @@
-"""Saves checkpoints in the background, by one class for each kind of rank.
-
-NoSaver        no rank has a folder for checkpoints: nothing is saved
-PeerSaver      each rank has the whole state, this is not rank 0: it sends its own state to rank 0 and writes nothing
-MainSaver      each rank has the whole state, this is rank 0: it writes all files
-ShardedSaver   parts are divided among the ranks: each rank writes its pieces, rank 0 also all other files
+"""Saves checkpoints in the background, and restores the newest.
 
 All ranks call `begin` after the same step. It copies the state into host memory; a thread writes the copy to disk.
 """
@@ -16,89 +11,54 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 
 from slurmddp.background import run_in_background
-from slurmddp.runs.training_events import Checkpoint, CheckpointFailed
-from slurmddp.runtime.checkpoint import state_dicts
-from slurmddp.runtime.checkpoint.staging import Snapshot, check_plain
-from slurmddp.runtime.checkpoint.store import Store
-from slurmddp.runtime.checkpoint.training_state import RANKS, TrainingState
+from slurmddp.errors import PeerError
+from slurmddp.runs.training_events import Checkpoint, CheckpointFailed, Resume
+from slurmddp.runtime.checkpoint.staging import Snapshot, State, broadcast, check_plain, gather
+from slurmddp.runtime.checkpoint.store import INDEX, Saved, Store
+from slurmddp.runtime.checkpoint.training_state import MODEL, RANKS, STATE, TrainingState
 from slurmddp.runtime.exiting.classify import one_line
 from slurmddp.runtime.exiting.record import write_event
-from slurmddp.runtime.session import CONTROL_LIMIT, Session
+from slurmddp.runtime.rendezvous.process_group import form_control_group
+from slurmddp.runtime.session import Session
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+VISIBLE_LIMIT_S = 60.0
+"""Time for a checkpoint that rank 0 sees to become visible on the other nodes."""
+_FAILED = "failed"
+"""Sent in place of a checkpoint when rank 0 cannot use one."""
 
-class NoSaver:
-    """Saves nothing."""
 
-    last_saved: int | None = None
-    """The step of the newest checkpoint, as far as this rank knows."""
+class Saver:
+    """Saves a state that each rank has as a whole: each sends its own state to rank 0, which writes all files."""
+
+    def __init__(self, training: TrainingState, session: Session, store: Store | None) -> None:
+        """`store` is None when the process has no folder for checkpoints: then nothing is saved."""
+        self.last_saved: int | None = None
+        """The step of the newest checkpoint, as far as this rank knows."""
+        self._training = training
+        self._session = session
+        self._store = store
+        self._snapshot = Snapshot()
+        self._writing: Future[None] | None = None
+        self._note = {"job": session.job, "attempt": session.attempt, "world_size": session.world_size}
 
     @property
     def is_idle(self) -> bool:
         """Whether this is the rank that decides when to save, and no write is in progress."""
-        return False
+        return bool(self._store) and self._session.is_main and (self._writing is None or self._writing.done())
 
     def begin(self, step: int) -> None:
         """Copy the state and start to write the copy, all ranks together; wait for the write before."""
-
-    def check(self, step: int) -> None:
-        """Report a write that has failed; do not wait for one in progress."""
-
-    def finish(self, step: int) -> None:
-        """Wait until nothing is being written; report a write that has failed."""
-
-    def describe_saved(self, step: int | None = None) -> str:
-        """Return what was saved, for the message of a stop after `step`, or before its end; rank 0 knows it."""
-        if step is not None and self.last_saved == step:
-            return f"saved step {step}"
-        return "nothing was saved" if self.last_saved is None else f"nothing was saved since step {self.last_saved}"
-
-
-class PeerSaver(NoSaver):
-    """Takes part in each save by sending this rank's own state to rank 0."""
-
-    def __init__(self, training: TrainingState, session: Session) -> None:
-        self._training = training
-        self._session = session
-
-    def begin(self, step: int) -> None:
-        """Send this rank's own state."""
-        del step
-        self._gather_own_states()
-
-    def _gather_own_states(self) -> list[state_dicts.State]:
-        return state_dicts.gather(self._training.collect_own(), self._session.control)
-
-
-class MainSaver(PeerSaver):
-    """Writes all files of a checkpoint."""
-
-    def __init__(self, training: TrainingState, session: Session, store: Store) -> None:
-        super().__init__(training, session)
-        self._store = store
-        self._snapshot = Snapshot()
-        self._writing: Future[None] | None = None
-        who = session.who
-        self._note = {"job": who.job, "attempt": who.attempt, "world_size": who.world_size}
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether this is rank 0, and no write is in progress."""
-        return self._session.is_main and (self._writing is None or self._writing.done())
-
-    def begin(self, step: int) -> None:
-        """Copy all files, and start to write them unless this step is saved already."""
-        began = time.monotonic()
-        ranks = self._gather_own_states()
-        self.finish(step)
-        if self.last_saved == step:
+        if self._store is None:
             return
-        files = self._snapshot.take({**self._training.collect_files(step), RANKS: ranks})
-        held_s = time.monotonic() - began
-        write = partial(self._store.write, step, files, self._note)
-        self._writing = run_in_background(lambda: self._write(step, files, held_s, write))
+        began = time.monotonic()
+        ranks = gather(self._training.collect_own(), self._session.control)
+        self.finish(step)
+        if self._session.is_main and self.last_saved != step:
+            files = self._snapshot.take({**self._training.collect_files(step), RANKS: ranks})
+            self._start(step, files, time.monotonic() - began, partial(self._store.write, step, files, self._note))
 
     def check(self, step: int) -> None:
         """Report a write that has failed; do not wait for one in progress."""
@@ -112,59 +72,110 @@ class MainSaver(PeerSaver):
             if writing:
                 writing.result()
         except OSError as error:
-            reason = one_line(f"{error.strerror or error}: {error.filename or self._store.folder}")
+            reason = one_line(f"{error.strerror or error}: {error.filename or (self._store and self._store.folder)}")
             self._session.print(f"WARNING: a checkpoint could not be saved: {reason}; the one before stays")
-            write_event(self._session.who, CheckpointFailed(step=step, reason=reason))
+            write_event(self._session, CheckpointFailed(step=step, reason=reason))
 
-    def _write(self, step: int, files: Mapping[str, Any], held_s: float, write: Callable[[], object]) -> None:
-        began = time.monotonic()
-        _check_files(files)
-        write()
-        self.last_saved = step
-        event = Checkpoint(step=step, held_s=held_s, write_s=time.monotonic() - began)
-        write_event(self._session.who, event)
+    def describe_saved(self, step: int | None = None) -> str:
+        """Return what was saved, for the message of a stop after `step`, or before its end; rank 0 knows it."""
+        if step is not None and self.last_saved == step:
+            return f"saved step {step}"
+        return "nothing was saved" if self.last_saved is None else f"nothing was saved since step {self.last_saved}"
+
+    def _start(self, step: int, files: Mapping[str, Any], held_s: float, write: Callable[[], object]) -> None:
+        """Write in the background; `held_s` is how long the training was held up by the copy."""
+
+        def write_checkpoint() -> None:
+            began = time.monotonic()
+            check_plain(files)  # a value may change its type during the training
+            write()
+            self.last_saved = step
+            event = Checkpoint(step=step, held_s=held_s, write_s=time.monotonic() - began)
+            write_event(self._session, event)
+
+        self._writing = run_in_background(write_checkpoint)
 
 
-class ShardedSaver(MainSaver):
+class ShardedSaver(Saver):
     """Writes this rank's pieces of the divided parts; on rank 0 also all other files."""
 
     def __init__(self, training: TrainingState, session: Session, store: Store) -> None:
         from slurmddp.runtime.checkpoint.collective_save import CollectiveSave  # noqa: PLC0415 - slow, rarely needed
 
         super().__init__(training, session, store)
-        group = dist.new_group(backend="gloo", timeout=CONTROL_LIMIT) if session.control else None
-        self._collective = CollectiveSave(training.divided, store.folder, session.who, group)
-        _check_files(self._collective.collect_share().frame)
+        group = form_control_group(session.world_size)
+        self._collective = CollectiveSave(training.divided, store, session, group)
+        check_plain(self._collective.collect_share().frame)
 
     def begin(self, step: int) -> None:
         """Copy this rank's pieces, and on rank 0 the other files; start to write them."""
         began = time.monotonic()
-        ranks = self._gather_own_states()
+        ranks = gather(self._training.collect_own(), self._session.control)
         self.finish(step)
         is_main, share = self._session.is_main, self._collective.collect_share()
         files = {**self._training.collect_files(step), RANKS: ranks} if is_main else {}
         files, tensors = self._snapshot.take([files, share.tensors])
         share = share.with_tensors(tensors)
-        held_s = time.monotonic() - began
         if not is_main:
             self._writing = run_in_background(lambda: self._collective.write_as_peer(share))
         elif self.last_saved == step:
             self._writing = run_in_background(self._collective.skip)
         else:
-            write = partial(self._collective.write_as_main, self._store, step, files, share, self._note)
-            self._writing = run_in_background(lambda: self._write(step, files, held_s, write))
+            write = partial(self._collective.write_as_main, step, files, share, self._note)
+            self._start(step, files, time.monotonic() - began, write)
 
 
-def make_saver(store: Store | None, training: TrainingState, session: Session) -> NoSaver:
-    """Return the saver of this kind of rank; `store` is None when the process has no folder for checkpoints."""
-    if store is None:
-        return NoSaver()
-    if training.divided:
-        return ShardedSaver(training, session, store)
-    return MainSaver(training, session, store) if session.is_main else PeerSaver(training, session)
+def restore_newest(training: TrainingState, store: Store, session: Session) -> int | None:
+    """Restore the newest checkpoint, all ranks together; return its step, None when there is no checkpoint."""
+    saved = _find_newest(store, session)
+    if saved is None:
+        return None
+    own_states = store.load(saved, RANKS)
+    step = training.restore(store.load(saved, STATE), _load_parts(training, store, saved))
+    world_size = len(own_states)
+    if world_size == session.world_size:
+        training.restore_own(own_states[session.rank])
+    else:
+        session.print(
+            f"saved by {world_size} ranks, continuing with {session.world_size}: "
+            "random numbers, buffers and `own` of each rank start fresh"
+        )
+    session.print(f"resumed at step {step} from {saved.folder.name}")
+    write_event(session, Resume(step=step, checkpoint=saved.folder.name, from_world_size=world_size))
+    return step
 
 
-def _check_files(files: Mapping[str, Any]) -> None:
-    """Raise RankError for a value that a checkpoint cannot hold: a value may change its type during the training."""
-    for name, content in files.items():
-        check_plain(content, name)
+def _load_parts(training: TrainingState, store: Store, saved: Saved) -> State:
+    """Return the states that have files of their own, those of divided parts included."""
+    states: State = {"model": store.load(saved, MODEL)} if MODEL in saved.files else {}
+    if INDEX in saved.files:
+        from slurmddp.runtime.checkpoint import sharded  # noqa: PLC0415 - its imports are slow, and rarely needed
+
+        states |= sharded.load(saved.folder, store.load(saved, INDEX), training.parts)
+    return states
+
+
+def _find_newest(store: Store, session: Session) -> Saved | None:
+    """Let rank 0 choose the newest checkpoint; return it on each rank as soon as its node sees the same files."""
+    if session.control is None:
+        return store.newest()
+    if session.is_main:
+        return _choose_for_all(store, session.control)
+    chosen = broadcast(None, session.control)
+    if chosen == _FAILED:
+        raise PeerError("rank 0 found no checkpoint that can be used, and says why")
+    if chosen is None:
+        return None
+    step, digest = chosen
+    return store.wait_for(step, digest, VISIBLE_LIMIT_S)
+
+
+def _choose_for_all(store: Store, group: dist.ProcessGroup) -> Saved | None:
+    """Send step and digest of the newest checkpoint to the other ranks, as rank 0; tell them also when this fails."""
+    chosen: str | tuple[int, str] | None = _FAILED
+    try:
+        saved = store.newest()
+        chosen = (saved.step, saved.digest) if saved else None
+        return saved
+    finally:
+        broadcast(chosen, group)

@@ -7,7 +7,6 @@ Its collectives are not used, because they send pickles over the network.
 """
 
 import dataclasses
-import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -29,8 +28,8 @@ from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor import empty as empty_dtensor
 
 from slurmddp.errors import RankError
-from slurmddp.runtime.checkpoint.staging import StatePath, map_tensors
-from slurmddp.runtime.checkpoint.state_dicts import State, Stateful, is_zero, state_of
+from slurmddp.runtime.checkpoint.staging import State, StatePath, map_tensors
+from slurmddp.runtime.checkpoint.training_state import Stateful, is_zero, state_of
 
 METADATA = ".metadata"
 """The index for the tools of torch.distributed.checkpoint; never read here, because it is a pickle."""
@@ -113,29 +112,23 @@ def build_index(shares: Iterable[Mapping[str, Any]]) -> State:
     return {"frame": frame, "divided": first["divided"], "entries": list(entries.values())}
 
 
-def encode_metadata(index: State) -> bytes:
-    """Return the content of METADATA."""
-    return pickle.dumps(_metadata(index))
-
-
 def load(folder: Path, index: State, parts: Mapping[str, Stateful]) -> State:
-    """Return this rank's state of each part, from the pieces in `folder`."""
+    """Return this rank's state of each part, from the pieces in `folder`, which may be divided in another way."""
     targets: dict[str, Tensor] = {}
     loaded: State = {}
     for name, part in parts.items():
         if name in index["frame"]:
             visit = _make_allocator(targets, _target_by_path(part), index["divided"])
             loaded[name] = map_tensors(_drop_remote(index["frame"][name], part), visit, (name,))
-    _read(folder, _metadata(index), targets)
-    return loaded
-
-
-def _read(folder: Path, metadata: Metadata, targets: dict[str, Tensor]) -> None:
-    """Fill this rank's pieces from the saved ones, which may be divided in another way."""
-    planner, reader = DefaultLoadPlanner(flatten_state_dict=False), FileSystemReader(folder)
+    planner, reader, metadata = (
+        DefaultLoadPlanner(flatten_state_dict=False),
+        FileSystemReader(folder),
+        metadata_of(index),
+    )
     planner.set_up_planner(targets, metadata, is_coordinator=True)
     reader.set_up_storage_reader(metadata, is_coordinator=True)
     reader.read_data(planner.finish_plan(planner.create_local_plan()), planner).wait()
+    return loaded
 
 
 def _name(path: StatePath) -> str:
@@ -225,7 +218,8 @@ def _split_pieces(tensors: dict[str, Tensor]) -> list[Piece]:
     return found
 
 
-def _metadata(index: State) -> Metadata:
+def metadata_of(index: State) -> Metadata:
+    """Return the content of METADATA, before it is pickled."""
     paths: dict[str, StatePath] = {}
     tensors: dict[str, TensorStorageMetadata] = {}
 

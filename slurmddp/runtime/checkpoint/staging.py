@@ -1,15 +1,17 @@
-"""Copies a training's state into host memory, so that it can be written while the training continues. No files."""
+"""Copies a training's state into host memory, where it is written while the training goes on, and to rank 0."""
 
 import copy
 import io
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from slurmddp.errors import RankError
 
+State = dict[str, Any]
 StatePath = tuple[Any, ...]
 """The keys and places that lead to a value of a state."""
 
@@ -76,26 +78,69 @@ def map_tensors(value: Any, visit: Callable[[StatePath, torch.Tensor], torch.Ten
     return copy.deepcopy(value)
 
 
-def check_plain(state: Any, name: str) -> None:
-    """Raise RankError when `torch.load(weights_only=True)` would not read `state` back; do not copy tensors' data.
+def gather(state: State, group: dist.ProcessGroup | None) -> list[State]:
+    """Return the states of all ranks, in order, on rank 0; an empty list on the other ranks.
 
-    The error names the path of the first value that it would refuse, beginning with `name`.
+    They are sent as tensors and read with weights_only, so that no code from the network is executed. All ranks call
+    this together.
     """
-    if _find_refusal(state) is None:
-        return
-    for path, leaf in _leaves(state, name):
-        refusal = _find_refusal(leaf)
-        if refusal is not None:
-            raise RankError(
-                f"{path} is a {type(leaf).__module__}.{type(leaf).__qualname__}, which a checkpoint cannot hold; "
-                "keep tensors, numbers, texts, lists and dicts in it"
-            ) from refusal
+    if group is None:
+        return [state]
+    mine = _to_bytes(state)
+    sizes = [torch.zeros(1, dtype=torch.int64, device="cpu") for _ in range(dist.get_world_size(group))]
+    dist.all_gather(sizes, torch.tensor([len(mine)], device="cpu"), group)
+    longest = max(int(size) for size in sizes)
+    padded = torch.nn.functional.pad(mine, (0, longest - len(mine)))
+    if dist.get_rank(group):
+        dist.gather(padded, None, 0, group)
+        return []
+    received = [torch.empty_like(padded) for _ in sizes]
+    dist.gather(padded, received, 0, group)
+    return [_from_bytes(content[: int(size)]) for content, size in zip(received, sizes, strict=True)]
+
+
+def broadcast(value: Any, group: dist.ProcessGroup | None) -> Any:
+    """Return rank 0's value, which all ranks together send and receive as `gather` does."""
+    if group is None:
+        return value
+    content = _to_bytes(value)
+    size = torch.tensor([len(content)], device="cpu")
+    dist.broadcast(size, 0, group)
+    if dist.get_rank(group):
+        content = torch.empty(int(size), dtype=torch.uint8, device="cpu")
+    dist.broadcast(content, 0, group)
+    return _from_bytes(content)
+
+
+def _to_bytes(state: Any) -> torch.Tensor:
+    content = io.BytesIO()
+    torch.save(state, content)
+    return torch.frombuffer(content.getbuffer(), dtype=torch.uint8)
+
+
+def _from_bytes(content: torch.Tensor) -> Any:
+    return torch.load(io.BytesIO(content.numpy().tobytes()), map_location="cpu", weights_only=True)
+
+
+def check_plain(parts: Mapping[str, Any]) -> None:
+    """Raise RankError when `torch.load(weights_only=True)` would not read a part's state back; copy no tensor's data.
+
+    The error names the path of the first value that it would refuse, beginning with the part's name.
+    """
+    for name, state in parts.items():
+        leaves = _leaves(state, name) if _find_refusal(state) else ()
+        for path, leaf in leaves:
+            if refusal := _find_refusal(leaf):
+                raise RankError(
+                    f"{path} is a {type(leaf).__module__}.{type(leaf).__qualname__}, which a checkpoint cannot hold; "
+                    "keep tensors, numbers, texts, lists and dicts in it"
+                ) from refusal
 
 
 def _find_refusal(value: Any) -> Exception | None:
     file = io.BytesIO()
     try:
-        torch.save(_drop_data(value), file)
+        torch.save(map_tensors(value, _drop_data), file)
         file.seek(0)
         torch.load(file, weights_only=True)
     except Exception as error:  # noqa: BLE001 pickling calls the value's own code, which may raise anything
@@ -103,17 +148,9 @@ def _find_refusal(value: Any) -> Exception | None:
     return None
 
 
-def _drop_data(value: Any) -> Any:
-    """Return the state with an empty tensor in place of each plain tensor."""
-    if isinstance(value, torch.Tensor):
-        return torch.empty(0, dtype=value.dtype) if type(value) in _PLAIN_TENSORS else value
-    if type(value) in (dict, OrderedDict):
-        emptied = copy.copy(value)
-        emptied.update({key: _drop_data(item) for key, item in value.items()})
-        return emptied
-    if type(value) in (list, tuple):
-        return [_drop_data(item) for item in value]
-    return value
+def _drop_data(_: StatePath, tensor: torch.Tensor) -> torch.Tensor:
+    """Return an empty tensor in place of a plain one."""
+    return torch.empty(0, dtype=tensor.dtype) if type(tensor) in _PLAIN_TENSORS else tensor
 
 
 _PLAIN_TENSORS = (torch.Tensor, torch.nn.Parameter)

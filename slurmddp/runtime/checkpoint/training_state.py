@@ -4,21 +4,38 @@ A checkpoint has these files, and those of `sharded` when a part is divided amon
 model.pt    the model's state_dict; left out when the model is divided
 state.pt    the step, the states of the other parts that are not divided, the order of the gradients
 ranks.pt    for each rank, the state that only this rank has
+
+The model's entries have the names of the plain module, without `module.` of DistributedDataParallel or DataParallel
+and without `_orig_mod.` of torch.compile. So `torch.load(".../model.pt")` fits the model of the training script.
 """
 
-from collections.abc import Mapping
-from typing import Any
+import random
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
 
 import torch
-from torch import nn
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
-from slurmddp.runtime.checkpoint import state_dicts
+from slurmddp.errors import RankError
 from slurmddp.runtime.checkpoint.ddp_buckets import find_layouts
-from slurmddp.runtime.checkpoint.staging import check_plain
-from slurmddp.runtime.checkpoint.state_dicts import State, Stateful
-from slurmddp.runtime.checkpoint.store import INDEX, Saved, Store
+from slurmddp.runtime.checkpoint.staging import State, check_plain
 
 MODEL, STATE, RANKS = "model.pt", "state.pt", "ranks.pt"
+
+
+class Stateful(Protocol):
+    """An object with a state: an optimizer, a scheduler, a scaler, a sampler, a module."""
+
+    def state_dict(self) -> State:
+        """Return the state, of plain values and tensors."""
+        ...
+
+    def load_state_dict(self, state_dict: State) -> Any:
+        """Restore a state."""
+        ...
 
 
 class TrainingState:
@@ -28,9 +45,10 @@ class TrainingState:
         self, *, model: nn.Module, shared: Mapping[str, Stateful], own: Mapping[str, Stateful], device: torch.device
     ) -> None:
         self._model, self._own, self._device = model, own, device
-        self._parts: dict[str, Stateful] = {"model": model, **shared}
-        self.modules = {name: part for name, part in self._parts.items() if isinstance(part, nn.Module)}
-        self.divided = {name: part for name, part in self._parts.items() if state_dicts.is_divided(part)}
+        self.parts: dict[str, Stateful] = {"model": model, **shared}
+        """All parts whose state is the same on all ranks, or divided among them."""
+        self.modules = {name: part for name, part in self.parts.items() if isinstance(part, nn.Module)}
+        self.divided = {name: part for name, part in self.parts.items() if is_divided(part)}
         """Parts of which each rank holds only pieces."""
         self._replicated = {name: part for name, part in shared.items() if name not in self.divided}
         self._layouts = find_layouts(self.modules)
@@ -48,43 +66,215 @@ class TrainingState:
 
     def check_plain(self) -> None:
         """Raise RankError when a checkpoint cannot hold a state that this rank has in full."""
-        for name, content in {**state_dicts.collect(self._replicated), **state_dicts.collect(self._own)}.items():
-            check_plain(content, name)
+        check_plain(_states_of(self._replicated))
+        check_plain(_states_of(self._own))
 
     def collect_files(self, step: int) -> dict[str, Any]:
         """Return the contents of model.pt and state.pt; nothing is copied."""
-        shared = {
-            "step": step,
-            "layouts": {name: layout.order for name, layout in self._layouts.items()},
-            "parts": state_dicts.collect(self._replicated),
-        }
-        model = {} if "model" in self.divided else {MODEL: state_dicts.state_of(self._model)}
+        layouts = {name: layout.order for name, layout in self._layouts.items()}
+        shared = {"step": step, "layouts": layouts, "parts": _states_of(self._replicated)}
+        model = {} if "model" in self.divided else {MODEL: state_of(self._model)}
         return {**model, STATE: shared}
 
     def collect_own(self) -> State:
-        """Return the state that only this rank has."""
-        return state_dicts.collect_own(self.modules, self._own, self._device)
+        """Return the state of this rank only: random numbers, buffers, communication hooks, and `own`."""
+        return {
+            "random": _random(self._device),
+            "buffers": {
+                name: {path: buffer.detach().cpu() for path, buffer in unwrap(module).named_buffers()}
+                for name, module in self.modules.items()
+            },
+            "hooks": {name: [_hook_state(hook) for hook in _hooks(module)] for name, module in self.modules.items()},
+            "own": _states_of(self._own),
+        }
 
-    def restore(self, store: Store, saved: Saved) -> tuple[int, list[State]]:
-        """Restore everything but the ranks' own states; return the step and the own state of each rank."""
-        shared, ranks = (store.load(saved, name) for name in (STATE, RANKS))
-        states = {"model": store.load(saved, MODEL)} if MODEL in saved.files else {}
-        if INDEX in saved.files:
-            from slurmddp.runtime.checkpoint import sharded  # noqa: PLC0415 - its imports are slow, and rarely needed
-
-            states |= sharded.load(saved.folder, store.load(saved, INDEX), self._parts)
-        state_dicts.restore(self._parts, {**states, **shared["parts"]})
+    def restore(self, shared: State, states: State) -> int:
+        """Restore the content of state.pt and the `states` of the parts that are not in it; return the step."""
+        restore(self.parts, {**states, **shared["parts"]})
         for name, layout in self._layouts.items():
             layout.restore(shared["layouts"].get(name, []))
-        return shared["step"], ranks
+        step: int = shared["step"]
+        return step
 
     def restore_own(self, own: State) -> None:
         """Restore the state that only this rank has; its random numbers wait for `restore_random`."""
-        state_dicts.restore_own(self.modules, self._own, self._device, own)
+        for name, module in self.modules.items():
+            buffers = own["buffers"].get(name, {})
+            for path, buffer in unwrap(module).named_buffers():
+                if path in buffers:
+                    buffer.copy_(buffers[path])
+            for hook, saved in zip(_hooks(module), own["hooks"].get(name, []), strict=False):
+                _restore_hook(hook, saved, self._device)
+        restore(self._own, own["own"])
         self._random = own["random"]
 
     def restore_random(self) -> None:
-        """Restore the random number generators once, just before the first step."""
-        if self._random is not None:
-            state_dicts.restore_random(self._random, self._device)
-            self._random = None
+        """Restore the generators of torch, the GPU, Python, and numpy if it is loaded, once before the first step."""
+        state, self._random = self._random, None
+        if state is None:
+            return
+        torch.set_rng_state(state["torch"])
+        if self._device.type == "cuda" and "cuda" in state:
+            torch.cuda.set_rng_state(state["cuda"], self._device)
+        random.setstate(_tuples(state["python"]))
+        if "numpy" in state and "numpy" in sys.modules:
+            sys.modules["numpy"].random.set_state(_numpy_state(state["numpy"]))
+
+
+def unwrap(module: nn.Module) -> nn.Module:
+    """Return the module inside the wrappers of data parallelism and torch.compile."""
+    while True:
+        if isinstance(module, DistributedDataParallel | nn.DataParallel):
+            module = module.module
+        elif hasattr(module, "_orig_mod"):
+            module = module._orig_mod  # type: ignore[assignment]  # noqa: SLF001 - torch.compile's only name for it
+        else:
+            return module
+
+
+def state_of(part: Stateful) -> State:
+    """Return a part's state; of a ZeroRedundancyOptimizer only this rank's, numbered as in the whole optimizer."""
+    if is_zero(part):
+        return _zero_state(part)
+    return (unwrap(part) if isinstance(part, nn.Module) else part).state_dict()
+
+
+def full_state_dict(model: nn.Module) -> State:
+    """Return the model's whole state on rank 0, as plain tensors in host memory; an empty dict on the other ranks.
+
+    It fits the plain model, which is not wrapped, compiled or sharded. All ranks call this together.
+    """
+    main = not dist.is_initialized() or dist.get_rank() == 0
+    whole: State = {}
+    for name, value in unwrap(model).state_dict().items():
+        gathered = value.to(value.device_mesh.device_type).full_tensor() if _is_dtensor(value) else value
+        if main:
+            whole[name] = gathered.detach().cpu() if isinstance(gathered, Tensor) else gathered
+    return whole
+
+
+def _states_of(parts: Mapping[str, Stateful]) -> State:
+    return {name: state_of(part) for name, part in parts.items()}
+
+
+def is_zero(part: Any) -> bool:
+    """Tell whether a part is a ZeroRedundancyOptimizer."""
+    return _is(part, "torch.distributed.optim.zero_redundancy_optimizer", "ZeroRedundancyOptimizer")
+
+
+def is_divided(part: Stateful) -> bool:
+    """Tell whether each rank holds only pieces of a part's state.
+
+    Raises RankError for a FullyShardedDataParallel, whose state would be gathered on every rank.
+    """
+    inner = part.modules() if isinstance(part, nn.Module) else ()
+    if any(_is(module, "torch.distributed.fsdp", "FullyShardedDataParallel") for module in inner):
+        raise RankError("a FullyShardedDataParallel cannot be saved; use torch.distributed.fsdp.fully_shard instead")
+    return is_zero(part) or any(map(_is_dtensor, _tensors(part)))
+
+
+def _is_dtensor(value: Any) -> bool:
+    return _is(value, "torch.distributed.tensor", "DTensor")
+
+
+def _is(value: Any, module: str, name: str) -> bool:
+    """Tell whether a value is an instance of a class, without importing the class's module."""
+    loaded = sys.modules.get(module)
+    return loaded is not None and isinstance(value, getattr(loaded, name))
+
+
+def _tensors(part: Stateful) -> list[Any]:
+    if isinstance(part, torch.optim.Optimizer):
+        return [parameter for group in part.param_groups for parameter in group["params"]]
+    return list(_leaves(state_of(part)))
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _leaves(item)
+    else:
+        yield value
+
+
+def _zero_state(zero: Any) -> State:
+    if not hasattr(zero, "optim"):
+        raise RankError("a ZeroRedundancyOptimizer with overlap_with_ddp=True cannot be saved; leave that option out")
+    parameters = [parameter for group in zero.param_groups for parameter in group["params"]]
+    numbers = {id(parameter): number for number, parameter in enumerate(parameters)}
+    state = {numbers[id(parameter)]: dict(values) for parameter, values in zero.optim.state.items()}
+    return {"state": state, "param_groups": torch.optim.Optimizer.state_dict(zero)["param_groups"]}
+
+
+def restore(parts: Mapping[str, Stateful], state: State) -> None:
+    """Restore each part; raise RankError when `state` has no entry for a part, or the entry does not fit."""
+    for name, part in parts.items():
+        if name not in state:
+            raise RankError(f"the checkpoint holds no {name}; it has {', '.join(state)}; --reset starts over")
+        try:
+            (unwrap(part) if isinstance(part, nn.Module) else part).load_state_dict(state[name])
+        except (RuntimeError, ValueError, KeyError) as error:
+            what = " ".join(str(error).split())
+            raise RankError(f"the checkpoint does not fit this {name}: {what}; --reset starts over") from error
+        if is_zero(part):
+            part.state.clear()  # type: ignore[attr-defined]  # a second copy, which no step reads
+        elif isinstance(part, torch.optim.Optimizer):
+            _keep_precision(part, state[name])
+
+
+def _keep_precision(optimizer: torch.optim.Optimizer, saved: State) -> None:
+    """Restore the saved precision where torch has rounded to that of the parameters: fp32 masters of bf16 weights."""
+    numbers = [number for group in saved["param_groups"] for number in group["params"]]
+    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    for number, parameter in zip(numbers, parameters, strict=True):
+        for key, value in saved["state"].get(number, {}).items():
+            loaded = optimizer.state[parameter].get(key)
+            if isinstance(value, Tensor) and isinstance(loaded, Tensor) and loaded.dtype != value.dtype:
+                optimizer.state[parameter][key] = value.to(loaded.device)
+
+
+def _random(device: torch.device) -> State:
+    state: State = {"torch": torch.get_rng_state(), "python": random.getstate()}
+    if device.type == "cuda":
+        state["cuda"] = torch.cuda.get_rng_state(device)
+    if "numpy" in sys.modules:
+        state["numpy"] = _plain_state(sys.modules["numpy"].random)
+    return state
+
+
+def _plain_state(generator: Any) -> tuple[Any, ...]:
+    """Return the state of one of numpy's generators with a tensor in place of the array."""
+    kind, keys, *rest = generator.get_state()
+    return (kind, torch.from_numpy(keys.astype("int64")), *rest)
+
+
+def _numpy_state(state: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return what `_plain_state` was given."""
+    kind, keys, *rest = state
+    return (kind, keys.numpy().astype("uint32"), *rest)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
+
+
+def _hooks(module: nn.Module) -> list[Any]:
+    """Return the states of a module's communication hooks that keep values from step to step."""
+    wrapped = [part for part in module.modules() if isinstance(part, DistributedDataParallel)]
+    states = [state for part in wrapped for _, state in getattr(part, "_comm_hooks", [])]
+    return [state for state in states if hasattr(state, "error_dict")]
+
+
+def _hook_state(hook: Any) -> State:
+    """Return the fields of a PowerSGDState; its generator becomes plain values."""
+    state: State = {name: getattr(hook, name) for name in hook.__slots__ if name != "process_group"}
+    return {**state, "rng": _plain_state(hook.rng)}
+
+
+def _restore_hook(hook: Any, state: State, device: torch.device) -> None:
+    hook.rng.set_state(_numpy_state(state["rng"]))
+    for name, value in state.items():
+        if isinstance(value, dict):
+            setattr(hook, name, {index: item.to(device) for index, item in value.items()})
+        elif name != "rng":
+            setattr(hook, name, value)

@@ -50,18 +50,11 @@ def dump(rank: Rank) -> None:
     if rank.run_dir is None or not dist.is_initialized():
         return
     path = Path(f"{rank.run_dir.flight_prefix(rank.job, rank.attempt)}{rank.rank}")
-    content = _read_recorder()
+    # Without stack traces: for those torch would import its compiler, 1.6 s of each rank's CPU. The functions have no
+    # public names; gloo's came with torch 2.8, and a test checks that they exist.
+    name = "_dump_nccl_trace" if dist.get_backend() == "nccl" else "_dump_fr_trace"
+    take = getattr(torch._C._distributed_c10d, name, None)  # noqa: SLF001 - as above
+    content = bytes(take(includeStackTraces=False)) if take else b""
     if content and not path.exists():
         with contextlib.suppress(OSError):
             write_whole(path, content)
-
-
-def _read_recorder() -> bytes:
-    """Return the dump of the default group's recorder; empty if this torch has none for its backend.
-
-    Without stack traces: for those torch would import its compiler, 1.6 s of each rank's CPU. torch has no public names
-    for the functions: gloo's came with 2.8; a test checks that they exist.
-    """
-    name = "_dump_nccl_trace" if dist.get_backend() == "nccl" else "_dump_fr_trace"
-    take = getattr(torch._C._distributed_c10d, name, None)  # noqa: SLF001 - as above
-    return bytes(take(includeStackTraces=False)) if take else b""

@@ -6,17 +6,14 @@ First the threads that the user's program started are joined and its exit handle
 
 import atexit
 import contextlib
-import fcntl
 import gc
 import io
 import os
 import queue
-import stat
 import sys
 import threading
 import weakref
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NoReturn
 
 from slurmddp import exit_codes
@@ -38,7 +35,6 @@ class ProcessExit:
         self.last_handler: LastHandler = lambda: exit_codes.FAILED
         self._process = 0
         self._limits: queue.SimpleQueue[tuple[float | None, int]] | None = None
-        self._frozen_files: list[Any] = []
         atexit.register(self._leave_at_exit)
 
     def arm(self) -> None:
@@ -62,20 +58,8 @@ class ProcessExit:
     def leave(self, status: int) -> NoReturn:
         """Leave from any thread, without the program's exit handlers; its open text files are flushed."""
         self.set_exit_deadline(FLUSH_LIMIT_S, status)
-        _flush(self._open_files(io.TextIOWrapper), "flush")
+        _flush(_open_files(io.TextIOWrapper), "flush")
         _exit(status)
-
-    def freeze_objects(self) -> None:
-        """Hide all objects from the garbage collector; files that are open now are still flushed at the end.
-
-        After a fork, the collector and the exit would copy each page of the objects that the processes share. So would
-        the finalizers of what is imported now: torch has one for each of its 174 libraries of operators.
-        """
-        for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # noqa: SLF001 - no public list
-            finalizer.atexit = False
-        if _has_open_output():
-            self._frozen_files = self._open_files(io.TextIOWrapper, io.BufferedWriter, *_archives())
-        gc.freeze()
 
     def _leave_at_exit(self) -> None:
         if not self.is_armed_here():
@@ -85,21 +69,19 @@ class ProcessExit:
             status = self.last_handler()
             if self._limits:
                 self.set_exit_deadline(FLUSH_LIMIT_S, status)
-            self._flush_files()
+            _flush_open_files()
         finally:
             _exit(status)
 
-    def _flush_files(self) -> None:
-        """Write out the buffers of open files, as the interpreter would; destroy nothing else."""
-        files = self._open_files(io.TextIOWrapper, io.BufferedWriter, *_archives())
-        _flush([file for file in files if isinstance(file, io.TextIOWrapper)], "flush")
-        _flush([file for file in files if isinstance(file, _archives())], "close")
-        _flush([file for file in files if isinstance(file, io.BufferedWriter)], "flush")
 
-    def _open_files(self, *kinds: type) -> list[Any]:
-        objects = [*self._frozen_files, *gc.get_objects()]
-        wanted = {each for each in set(map(type, objects)) if issubclass(each, kinds)}
-        return [item for item in objects if type(item) in wanted]
+def freeze_imports() -> None:
+    """Keep the collector and the finalizers off all objects, before a fork: each would copy the pages that ranks share.
+
+    That is half a second for each rank; torch alone has a finalizer for each of its 174 libraries of operators.
+    """
+    for finalizer in list(weakref.finalize._registry):  # type: ignore[attr-defined]  # noqa: SLF001 - no public list
+        finalizer.atexit = False
+    gc.freeze()
 
 
 def _enforce_deadlines(limits: "queue.SimpleQueue[tuple[float | None, int]]") -> None:
@@ -112,23 +94,19 @@ def _enforce_deadlines(limits: "queue.SimpleQueue[tuple[float | None, int]]") ->
             _exit(status)
 
 
-def _has_open_output() -> bool:
-    """Return whether a regular file is open for writing beside the standard streams.
-
-    To look for the files among all objects that torch has made takes a tenth of a second.
-    """
-    for descriptor in (int(path.name) for path in Path("/proc/self/fd").iterdir()):
-        with contextlib.suppress(OSError):  # that of the listing is closed
-            is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
-            flags = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
-            if descriptor > 2 and is_file and flags != os.O_RDONLY:  # noqa: PLR2004 - standard error
-                return True
-    return False
+def _flush_open_files() -> None:
+    """Write out the buffers of open files, as the interpreter would; destroy nothing else."""
+    # a program may set a module to None
+    archives = tuple(getattr(sys.modules[module], name) for module, name in ARCHIVES if sys.modules.get(module))
+    files = _open_files(io.TextIOWrapper, io.BufferedWriter, *archives)
+    for kind, finish in ((io.TextIOWrapper, "flush"), (archives, "close"), (io.BufferedWriter, "flush")):
+        _flush([file for file in files if isinstance(file, kind)], finish)
 
 
-def _archives() -> tuple[type, ...]:
-    """Return the ARCHIVES that the program has imported; a program may set a module to None."""
-    return tuple(getattr(sys.modules[module], name) for module, name in ARCHIVES if sys.modules.get(module))
+def _open_files(*kinds: type) -> list[Any]:
+    objects = gc.get_objects()
+    wanted = {each for each in set(map(type, objects)) if issubclass(each, kinds)}
+    return [item for item in objects if type(item) in wanted]
 
 
 def _flush(files: list[Any], finish: str) -> None:
@@ -138,7 +116,7 @@ def _flush(files: list[Any], finish: str) -> None:
 
 
 def _exit(status: int) -> NoReturn:
-    for stream in (sys.stdout, sys.stderr):
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__):
         with contextlib.suppress(OSError, ValueError, AttributeError):
-            stream.flush()
+            stream.flush()  # type: ignore[union-attr]  # None, if a program has closed it
     os._exit(status)

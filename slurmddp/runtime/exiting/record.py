@@ -49,12 +49,9 @@ def write_error(rank: Rank, error: BaseException) -> None:
     text = "".join(traceback.format_exception(error))
     extra = {"py_callstack": text, "timestamp": str(int(time.time()))}
     content = {"message": {"message": f"{type(error).__name__}: {error}", "extraInfo": extra}}
-    for path in _error_files(rank):
+    paths = {rank.run_dir.rank_error(rank.job, rank.attempt, rank.rank)} if rank.run_dir else set()
+    if agents := os.environ.get("TORCHELASTIC_ERROR_FILE"):
+        paths.add(Path(agents))
+    for path in paths:
         with contextlib.suppress(OSError):
             write_whole(path, json.dumps(content).encode("ascii"))
-
-
-def _error_files(rank: Rank) -> set[Path]:
-    ours = {rank.run_dir.rank_error(rank.job, rank.attempt, rank.rank)} if rank.run_dir else set()
-    agents = os.environ.get("TORCHELASTIC_ERROR_FILE")
-    return ours | {Path(agents)} if agents else ours

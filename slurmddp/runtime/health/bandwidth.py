@@ -105,15 +105,10 @@ def judge_products(computed: Sequence[tuple[int, str, float]]) -> Iterator[Findi
     median_s = statistics.median(seconds for _, _, seconds in computed)
     slow = [each for each in computed if each[2] > SLOW_RANK * median_s]
     for number, host, seconds in slow:
-        yield Finding(
-            check="compute",
-            level="warning",
-            host=host,
-            rank=number,
-            what=f"a matrix product takes {seconds * 1000:.2f} ms, the median is {median_s * 1000:.2f} ms",
-            why="all ranks wait for the slowest in every step",
-            advice=f"look for another program or a throttled GPU there, or leave the node out by --exclude {host}",
-        )
+        what = f"a matrix product takes {seconds * 1000:.2f} ms, the median is {median_s * 1000:.2f} ms"
+        why = "all ranks wait for the slowest in every step"
+        advice = f"look for another program or a throttled GPU there, or leave the node out by --exclude {host}"
+        yield Finding(check="compute", level="warning", host=host, rank=number, what=what, why=why, advice=advice)
     if not slow:
         slowest_s = max(seconds for _, _, seconds in computed)
         what = f"a matrix product takes {median_s * 1000:.2f} ms in the median, {slowest_s * 1000:.2f} ms at most"
@@ -127,14 +122,10 @@ def judge_links(links: Sequence[tuple[str, str, float]], size: int) -> Iterator[
     median_s = statistics.median_low(seconds for _, _, seconds in links)
     slow = [link for link in links if len(links) >= _FEWEST_LINKS and link[2] > SLOW_LINK * median_s]
     for first, second, seconds in slow:
-        yield Finding(
-            check="links",
-            level="warning",
-            host=first,
-            what=f"exchanges {size / seconds / 1e9:.2f} GB/s with {second}, in the median {size / median_s / 1e9:.2f}",
-            why="every all-reduce is as slow as the slowest link",
-            advice="choose the fast network by --interface, or leave the node out by --exclude",
-        )
+        what = f"exchanges {size / seconds / 1e9:.2f} GB/s with {second}, in the median {size / median_s / 1e9:.2f}"
+        why = "every all-reduce is as slow as the slowest link"
+        advice = "choose the fast network by --interface, or leave the node out by --exclude"
+        yield Finding(check="links", level="warning", host=first, what=what, why=why, advice=advice)
     if not slow:
         rates = [size / seconds / 1e9 for _, _, seconds in links]
         what = f"neighbouring nodes exchange {min(rates):.2f} to {max(rates):.2f} GB/s, each way"

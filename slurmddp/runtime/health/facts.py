@@ -15,7 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, Self
 
-from slurmddp.runtime.health.gpus import list_visible
+from slurmddp.runtime.health.gpus import list_uuids, select_visible
 from slurmddp.runtime.launch.addresses import FALLBACKS
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.slurm.values import parse_number
@@ -93,7 +93,7 @@ def _measure(rank: Rank, words: Sequence[str], environment: Mapping[str, str]) -
         "versions": versions(),
         "script": script,
         "digest": digest(script) if script else "",
-        "gpus": list_visible(environment),
+        "gpus": select_visible(list_uuids(), environment.get("CUDA_VISIBLE_DEVICES")),
         "gpus_asked": "SLURM_GPUS_ON_NODE" in environment,
         "cpus": sorted(os.sched_getaffinity(0)),
         "cpus_wanted": _cpus_wanted(rank, environment),
@@ -155,13 +155,8 @@ def write_mark(rank: Rank) -> str:
     try:
         rank.run_dir.node_mark(rank.job, rank.attempt, rank.node_rank).touch(mode=0o600)
     except OSError as error:
-        return error_name(error)
+        return errno.errorcode.get(error.errno or 0, str(error))
     return ""
-
-
-def error_name(error: OSError) -> str:
-    """Return the name of errno, such as ENOSPC."""
-    return errno.errorcode.get(error.errno or 0, str(error))
 
 
 def _cpus_wanted(rank: Rank, environment: Mapping[str, str]) -> int:

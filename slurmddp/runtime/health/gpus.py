@@ -4,18 +4,12 @@ A CUDA context would cost seconds and memory, and the program could no longer ch
 """
 
 import ctypes
-from collections.abc import Mapping
 from typing import Final
 
 _UUID_BYTES: Final = 96
 """NVML_DEVICE_UUID_V2_BUFFER_SIZE of nvml.h."""
 HIDDEN: Final = ("", "-1", "NoDevFiles")
 """Values of CUDA_VISIBLE_DEVICES that hide all GPUs."""
-
-
-def list_visible(environment: Mapping[str, str]) -> list[str]:
-    """Return this process's GPUs in order, each by its UUID, or by its word in CUDA_VISIBLE_DEVICES."""
-    return select_visible(_list_uuids(), environment.get("CUDA_VISIBLE_DEVICES"))
 
 
 def select_visible(present: list[str], wanted: str | None) -> list[str]:
@@ -48,7 +42,7 @@ def _find_uuid(present: list[str], word: str) -> str | None:
     return next((uuid for uuid in present if word and uuid.startswith(word)), None)
 
 
-def _list_uuids() -> list[str]:
+def list_uuids() -> list[str]:
     """Return the UUIDs of the GPUs that this process may open; empty without NVIDIA's driver."""
     try:
         nvml = ctypes.CDLL("libnvidia-ml.so.1")

@@ -5,7 +5,6 @@ One more: that a tracker's server can be reached.
 
 import os
 import socket
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -42,7 +41,9 @@ Seen = tuple[str, str, float | None]
 def check_ports(rank: Rank, channel: StoreChannel) -> list[Finding]:
     """Let each node listen at a port near the job's, and all others connect to it; rank 0 returns what failed."""
     listener = _listen(rank) if rank.local_rank == 0 else None
-    nodes = channel.share("listens", [rank.host, _own_address(rank), listener.getsockname()[1]] if listener else None)
+    another = next((host for host in reversed(rank.hosts) if host != rank.host), rank.master_addr)
+    own = source_address(rank.master_addr if rank.node_rank else another) or ""
+    nodes = channel.share("listens", [rank.host, own, listener.getsockname()[1]] if listener else None)
     others = [node for node in nodes if node[0] != rank.host] if listener else []
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         answers = channel.gather("reached", list(pool.map(partial(_reach, rank.host), others)))
@@ -53,24 +54,11 @@ def check_ports(rank: Rank, channel: StoreChannel) -> list[Finding]:
 
 
 def _listen(rank: Rank) -> socket.socket:
+    """Return a listening socket; the kernel accepts as many connections as its backlog holds."""
     for port in range(rank.master_port + 2, rank.master_port + 2 + _PORTS):
         with suppress(OSError):
-            listener = socket.create_server(("", port), backlog=128)
-            threading.Thread(target=_accept, args=[listener], daemon=True).start()
-            return listener
-    return socket.create_server(("", 0), backlog=128)
-
-
-def _accept(listener: socket.socket) -> None:
-    with suppress(OSError):
-        while True:
-            listener.accept()[0].close()
-
-
-def _own_address(rank: Rank) -> str:
-    """Return this node's address on the way to the other nodes."""
-    target = next((host for host in reversed(rank.hosts) if host != rank.host), rank.master_addr)
-    return source_address(rank.master_addr if rank.node_rank else target) or ""
+            return socket.create_server(("", port), backlog=4096)
+    return socket.create_server(("", 0), backlog=4096)
 
 
 def _reach(host: str, node: tuple[str, str, int]) -> Tried:
@@ -91,15 +79,13 @@ def judge_ports(tried: Sequence[Tried]) -> Iterator[Finding]:
         if not each["addresses"]:
             yield name_finding(each["host"], each["other"], f"the name {each['other']} does not resolve")
         if each["why"]:
-            yield Finding(
-                check="ports",
-                level="error",
-                host=each["host"],
-                what=f"{each['other']} ({each['target']}) cannot be reached: {each['why']}",
-                why="the ranks of the two nodes never meet",
-                advice="choose ports that the firewall lets through by --port-range, a network by --interface, or "
-                f"leave a node out by --exclude {each['other']}",
+            what = f"{each['other']} ({each['target']}) cannot be reached: {each['why']}"
+            why = "the ranks of the two nodes never meet"
+            advice = (
+                "choose ports that the firewall lets through by --port-range, a network by --interface, or "
+                f"leave a node out by --exclude {each['other']}"
             )
+            yield Finding(check="ports", level="error", host=each["host"], what=what, why=why, advice=advice)
     names = {each["other"]: "/".join(each["addresses"]) for each in tried}
     if tried and all(each["addresses"] for each in tried):
         listed = ", ".join(f"{host} {addresses}" for host, addresses in sorted(names.items())[:4])
@@ -113,7 +99,10 @@ def check_folder(rank: Rank, channel: StoreChannel) -> list[Finding]:
     if rank.run_dir is None:
         return []
     leads, own = rank.local_rank == 0, _fresh_mark(rank.run_dir, rank, rank.node_rank)
-    nodes = channel.share("write", [rank.host, rank.node_rank, _can_write(own, rank.host)] if leads else None)
+    written = False
+    with suppress(OSError):  # why a node cannot write is among the facts
+        written = leads and bool(own.write_text(rank.host))
+    nodes = channel.share("write", [rank.host, rank.node_rank, written] if leads else None)
     marks = {host: _fresh_mark(rank.run_dir, rank, node) for host, node, written in nodes if written}
     seen = channel.gather("read", _await_marks(rank.host, marks) if leads else [])
     channel.share("folder")
@@ -124,14 +113,6 @@ def check_folder(rank: Rank, channel: StoreChannel) -> list[Finding]:
 def _fresh_mark(run: RunDir, rank: Rank, node: int) -> Path:
     """Return a file that no earlier check has written, since the time until it is seen is measured."""
     return run.node_mark(rank.job, rank.attempt, node).with_suffix(".seen")
-
-
-def _can_write(path: Path, text: str) -> bool:
-    """Write a file; return whether that worked: why it did not is among the facts."""
-    with suppress(OSError):
-        path.write_text(text)
-        return True
-    return False
 
 
 def _await_marks(reader: str, marks: Mapping[str, Path]) -> list[Seen]:
@@ -186,13 +167,8 @@ def check_tracker(rank: Rank, _: StoreChannel) -> list[Finding]:
     try:
         socket.create_connection((host, port), timeout=CONNECT_LIMIT_S).close()
     except OSError as error:
-        finding = Finding(
-            check="tracker",
-            level="warning",
-            host=rank.host,
-            what=f"wandb's server {host} port {port} cannot be reached: {error}",
-            why="a program that uses wandb waits for it, and then fails",
-            advice="let it write files: --env WANDB_MODE=offline; `slurmddp status RUN` says how to upload them",
-        )
-        return [finding]
+        what = f"wandb's server {host} port {port} cannot be reached: {error}"
+        why = "a program that uses wandb waits for it, and then fails"
+        advice = "let it write files: --env WANDB_MODE=offline; `slurmddp status RUN` says how to upload them"
+        return [Finding(check="tracker", level="warning", host=rank.host, what=what, why=why, advice=advice)]
     return [Finding(check="tracker", level="ok", host=rank.host, what=f"wandb's server {host} port {port} answers")]

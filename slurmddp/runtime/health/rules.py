@@ -39,13 +39,10 @@ def judge_marks(ranks: All, seen: Callable[[int], bool]) -> Iterator[Finding]:
     """Yield the nodes whose mark in the run's folder is not `seen` on the first node."""
     for facts in ranks:
         if facts.is_leader and not (facts.folder_error or facts.failure) and not seen(facts.node_rank):
-            yield _warning(
-                check="folder",
-                host=facts.host,
-                what=f"what it wrote into the run's folder is not seen on {ranks[0].host}",
-                why="records and checkpoints of one node are lost for the others",
-                advice="put the run's folder on a file system that all nodes share, by --runs-dir",
-            )
+            what = f"what it wrote into the run's folder is not seen on {ranks[0].host}"
+            why = "records and checkpoints of one node are lost for the others"
+            advice = "put the run's folder on a file system that all nodes share, by --runs-dir"
+            yield _warning(check="folder", host=facts.host, what=what, why=why, advice=advice)
 
 
 def judge_clocks(began: float, ended: float, times: Sequence[tuple[str, float]]) -> Iterator[Finding]:
@@ -56,35 +53,24 @@ def judge_clocks(began: float, ended: float, times: Sequence[tuple[str, float]])
     for host, time_s in times:
         skew_s = time_s - began if time_s < began else max(time_s - ended, 0.0)
         if abs(skew_s) > LEAST_SKEW_S:
-            yield _warning(
-                check="clock",
-                host=host,
-                what=f"its clock is {abs(skew_s):.1f} s {'ahead of' if skew_s > 0 else 'behind'} the first node's",
-                why="ranks stop at the wrong time before the time limit, and records are out of order",
-                advice="tell the site: NTP does not work there",
-            )
+            what = f"its clock is {abs(skew_s):.1f} s {'ahead of' if skew_s > 0 else 'behind'} the first node's"
+            why = "ranks stop at the wrong time before the time limit, and records are out of order"
+            advice = "tell the site: NTP does not work there"
+            yield _warning(check="clock", host=host, what=what, why=why, advice=advice)
 
 
 def failed_check(error: str, host: str = "", rank: int | None = None) -> Finding:
-    """Return the finding for a check that could not be completed, with its error."""
-    return _warning(
-        check="preflight",
-        host=host,
-        rank=rank,
-        what=f"the check of the ranks failed ({error})",
-        why="what it would have found is not known; the job starts all the same",
-    )
+    """Return that the checks failed, and why."""
+    what = f"the check of the ranks failed ({error})"
+    why = "what it would have found is not known; the job starts all the same"
+    return _warning(check="preflight", host=host, rank=rank, what=what, why=why)
 
 
 def name_finding(host: str, name: str, what: str) -> Finding:
     """Return the warning of a host on which the name of another node does not resolve."""
-    return _warning(
-        check="names",
-        host=host,
-        what=what,
-        why="programs that use the name fail; slurmddp uses the address that Slurm has",
-        advice=f"tell the site: {name} belongs into DNS or /etc/hosts",
-    )
+    why = "programs that use the name fail; slurmddp uses the address that Slurm has"
+    advice = f"tell the site: {name} belongs into DNS or /etc/hosts"
+    return _warning(check="names", host=host, what=what, why=why, advice=advice)
 
 
 def _failures(ranks: All) -> Iterator[Finding]:
@@ -118,13 +104,10 @@ def _versions(ranks: All) -> Iterator[Finding]:
     for name in sorted({name for facts in ranks for name in facts.versions}):
         by_value = _groups(ranks, lambda facts: facts.versions.get(name, "none"))  # noqa: B023 - called at once
         if len(by_value) > 1:
-            yield _warning(
-                check="versions",
-                host=_odd_host(by_value),
-                what=f"{name} differs: {_list_groups(by_value)}",
-                why="ranks of different versions can compute differently, or wait for each other forever",
-                advice="give all nodes the same environment, by --venv, --conda or --python on a shared file system",
-            )
+            what = f"{name} differs: {_list_groups(by_value)}"
+            why = "ranks of different versions can compute differently, or wait for each other forever"
+            advice = "give all nodes the same environment, by --venv, --conda or --python on a shared file system"
+            yield _warning(check="versions", host=_odd_host(by_value), what=what, why=why, advice=advice)
 
 
 def _script(ranks: All) -> Iterator[Finding]:
@@ -179,26 +162,22 @@ def _affinity(ranks: All) -> Iterator[Finding]:
         used = len({cpu for facts in members for cpu in facts.cpus})
         wanted = sum(facts.cpus_wanted for facts in members)
         if used < min(wanted, members[0].cpus_of_node):
-            yield _warning(
-                check="affinity",
-                host=host,
-                what=f"its {count(len(members), 'rank')} may run on {count(used, 'CPU')} of the {wanted} asked for",
-                why="loaders and threads of all its ranks share what is left",
-                advice="start it by the batch script of slurmddp, whose srun repeats --cpus-per-task; leave --cpu-bind "
-                "and SLURM_CPU_BIND to Slurm",
+            what = f"its {count(len(members), 'rank')} may run on {count(used, 'CPU')} of the {wanted} asked for"
+            why = "loaders and threads of all its ranks share what is left"
+            advice = (
+                "start it by the batch script of slurmddp, whose srun repeats --cpus-per-task; leave --cpu-bind "
+                "and SLURM_CPU_BIND to Slurm"
             )
+            yield _warning(check="affinity", host=host, what=what, why=why, advice=advice)
 
 
 def _shared_memory(ranks: All) -> Iterator[Finding]:
     for facts in ranks:
         if facts.is_leader and facts.shm_mb < LEAST_SHM_MB:
-            yield _warning(
-                check="shm",
-                host=facts.host,
-                what=f"{SHM} has {facts.shm_mb} MB",
-                why="workers of a DataLoader pass batches through it, and die of `Bus error` when it is full",
-                advice="use num_workers=0, or start the container with a larger one (--shm-size)",
-            )
+            what = f"{SHM} has {facts.shm_mb} MB"
+            why = "workers of a DataLoader pass batches through it, and die of `Bus error` when it is full"
+            advice = "use num_workers=0, or start the container with a larger one (--shm-size)"
+            yield _warning(check="shm", host=facts.host, what=what, why=why, advice=advice)
 
 
 def _groups(ranks: All, key: Callable[[Facts], str]) -> dict[str, list[Facts]]:

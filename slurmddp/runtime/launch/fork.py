@@ -25,10 +25,10 @@ import runpy  # noqa: E402
 import sys  # noqa: E402
 import time  # noqa: E402
 from pathlib import Path  # noqa: E402
-from typing import NoReturn  # noqa: E402
 
 from slurmddp import exit_codes, variables  # noqa: E402
 from slurmddp.errors import RankError  # noqa: E402
+from slurmddp.runtime.exiting.process_exit import freeze_imports  # noqa: E402
 from slurmddp.runtime.health.facts import versions  # noqa: E402
 from slurmddp.runtime.launch.child_process import die_with_parent, redirect_output  # noqa: E402
 from slurmddp.runtime.launch.output import print_line  # noqa: E402
@@ -49,6 +49,7 @@ PRELOADED = (
 FORWARDED = (BLOCKED_DURING_FORKS | BLOCKED_DURING_IMPORTS) - {signal.SIGCHLD}
 GRACE_S = 10.0
 """Between SIGTERM to the other ranks, after one has failed, and SIGKILL."""
+FOREVER_S = 3600.0
 
 
 def main(words: list[str]) -> int:
@@ -68,17 +69,13 @@ def main(words: list[str]) -> int:
     for local_rank in range(count):
         pid = os.fork()
         if pid == 0:
-            _become_rank(node, local_rank, count, parent, cpus, command)
+            _become_rank(node, local_rank, count, parent, cpus[local_rank], command)
             return exit_codes.FAILED
         children[pid] = node.node_rank * count + local_rank
-    return _leave(_Supervisor(children).wait())
-
-
-def _leave(status: int) -> NoReturn:
-    """End without a finalization of torch's modules, which takes a second in which the job's grace time passes."""
+    status = _Supervisor(children).wait()
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(status)
+    os._exit(status)  # to finalize torch's modules takes a second in which the job's grace time passes
 
 
 def parse(words: list[str]) -> tuple[int, list[str]]:
@@ -121,7 +118,7 @@ def _preload() -> None:
     for name in PRELOADED:
         importlib.import_module(name)
     versions()
-    this_process().exit.freeze_objects()
+    freeze_imports()
     gc.enable()
     if limited:
         del os.environ["OPENBLAS_NUM_THREADS"]
@@ -133,33 +130,22 @@ def _check_threads() -> None:
         raise RankError(f"{threads} threads run after the imports and would not survive a fork; use --launcher srun")
 
 
-def _become_rank(
-    node: Rank, local_rank: int, count: int, parent: int, cpus: list[list[int]], command: list[str]
-) -> None:
+def _become_rank(node: Rank, local_rank: int, count: int, parent: int, cpus: list[int], command: list[str]) -> None:
     """Turn this forked process into a rank, and run `slurmddp.worker`."""
     die_with_parent(parent)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGCHLD, signal.SIGCONT})
     os.environ.update(rank_variables(node, local_rank, count))
-    os.sched_setaffinity(0, cpus[local_rank])
-    _separate_streams(node, node.node_rank * count + local_rank)
-    _reset_seed_and_threads(len(cpus[local_rank]))
-    sys.argv[1:] = command
-    runpy.run_module("slurmddp.worker", run_name="__main__")
-
-
-def _separate_streams(node: Rank, rank: int) -> None:
+    os.sched_setaffinity(0, cpus)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     if node.run_dir:
-        redirect_output(node.run_dir.rank_log(node.job, node.attempt, rank))
-
-
-def _reset_seed_and_threads(cpus: int) -> None:
-    """Set what a new interpreter would set: numpy's seed from the system, and as many threads as CPUs."""
-    importlib.import_module("numpy").random.seed()
+        redirect_output(node.run_dir.rank_log(node.job, node.attempt, node.node_rank * count + local_rank))
+    importlib.import_module("numpy").random.seed()  # from the system, as in a new interpreter
     if "OMP_NUM_THREADS" not in os.environ:
-        importlib.import_module("torch").set_num_threads(cpus)
+        importlib.import_module("torch").set_num_threads(len(cpus))
+    sys.argv[1:] = command
+    runpy.run_module("slurmddp.worker", run_name="__main__")
 
 
 class _Supervisor:
@@ -173,20 +159,16 @@ class _Supervisor:
     def wait(self) -> int:
         """Wait for all ranks; return the status of the first that failed, 128 + n for signal n."""
         while self._children:
-            info = self._next_signal()
-            if info is None:
+            limit_s = max(0.0, self._kill_at - time.monotonic()) if self._kill_at else FOREVER_S
+            info = signal.sigtimedwait(FORWARDED | {signal.SIGCHLD}, limit_s)
+            if info is None and self._kill_at:
                 self._kill_at = None
                 self._send(signal.SIGKILL)
-            elif info.si_signo == signal.SIGCHLD:
+            elif info and info.si_signo == signal.SIGCHLD:
                 self._reap()
-            else:
+            elif info:
                 self._send(info.si_signo)
         return self._status
-
-    def _next_signal(self) -> signal.struct_siginfo | None:
-        if self._kill_at is None:
-            return signal.sigwaitinfo(FORWARDED | {signal.SIGCHLD})
-        return signal.sigtimedwait(FORWARDED | {signal.SIGCHLD}, max(0.0, self._kill_at - time.monotonic()))
 
     def _send(self, number: int) -> None:
         for pid in self._children:
@@ -201,13 +183,10 @@ class _Supervisor:
             code = os.waitstatus_to_exitcode(wait_status)
             status = 128 - code if code < 0 else code
             if status and not self._status:
-                self._fail(rank, pid, status)
-
-    def _fail(self, rank: int, pid: int, status: int) -> None:
-        print_line(f"rank {rank} (pid {pid}) ended with status {status}; stopping the others")
-        self._status = status
-        self._kill_at = time.monotonic() + GRACE_S
-        self._send(signal.SIGTERM)
+                print_line(f"rank {rank} (pid {pid}) ended with status {status}; stopping the others")
+                self._status = status
+                self._kill_at = time.monotonic() + GRACE_S
+                self._send(signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -117,7 +117,35 @@ def read_rank(environment: Environment) -> Rank:
 
     Raises RankError when the variables contradict each other, are missing, or show that srun was forgotten.
     """
-    return _READERS[_launcher(environment)](environment)
+    launcher = _launcher(environment)
+    numbers = _READERS[launcher](environment)
+    if launcher == "single":
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            free_port = str(listener.getsockname()[1])
+        environment = {**environment, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port}
+    port = _port(environment, "MASTER_PORT")
+    in_own_step = launcher == "torchrun" and _in_own_step(environment)
+    agent_store = launcher == "torchrun" and environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    own_port = variables.STORE_PORT in environment
+    folder = environment.get(variables.RUN_DIR)
+    host = environment.get("SLURMD_NODENAME") if launcher in ("srun", "fork") or in_own_step else None
+    return Rank(
+        **numbers,
+        host=host or socket.gethostname(),
+        launcher=launcher,
+        hosts=tuple(environment.get(variables.HOSTS, "").split()),
+        run_dir=RunDir(Path(folder)) if folder else None,
+        job=_text(environment, variables.JOB_ID, wanted=bool(folder)),
+        attempt=_text(environment, variables.ATTEMPT, wanted=bool(folder)),
+        master_addr=_text(environment, "MASTER_ADDR", wanted=True),
+        master_port=port,
+        store_port=_port(environment, variables.STORE_PORT) if own_port else port + (not agent_store),
+        agent_store=agent_store and not own_port,
+        agent_in_step=in_own_step,
+        init_file=_init_file(environment),
+        restarts=_restarts(environment, launcher),
+        stop_at=_number(environment, variables.STOP_AT) if environment.get(variables.STOP_AT) else None,
+    )
 
 
 def export(rank: Rank, environment: MutableMapping[str, str]) -> None:
@@ -169,25 +197,20 @@ def _torch_names(rank: Rank) -> dict[str, str]:
 
 def _leaked(launcher: Launcher, environment: Environment) -> list[str]:
     """Return the variables of other launchers, which could mislead the user's program."""
-    torchrun = re.compile(
-        r"TORCHELASTIC_|TORCH_NCCL_ASYNC_ERROR_HANDLING$|ROLE_(RANK|WORLD_SIZE|NAME)$|GROUP_(RANK|WORLD_SIZE)$"
+    torchrun = r"TORCHELASTIC_|TORCH_NCCL_ASYNC_ERROR_HANDLING$|ROLE_(RANK|WORLD_SIZE|NAME)$|GROUP_(RANK|WORLD_SIZE)$"
+    slurm = r"SLURM_(PROCID|LOCALID|NODEID|NTASKS|NPROCS|STEP_ID|STEPID|STEP_NUM_TASKS)$"
+    others = {"torchrun": f"{slurm}|{MPI_PREFIX}", "mpi": f"{slurm}|{torchrun}"}.get(
+        launcher, f"{torchrun}|{MPI_PREFIX}"
     )
-    slurm = re.compile(r"SLURM_(PROCID|LOCALID|NODEID|NTASKS|NPROCS|STEP_ID|STEPID|STEP_NUM_TASKS)$")
-    patterns = {
-        "torchrun": (slurm, re.compile(MPI_PREFIX)),
-        "mpi": (slurm, torchrun),
-        "single": (torchrun, re.compile(MPI_PREFIX)),
-    }.get(launcher, (torchrun, re.compile(MPI_PREFIX)))
-    return [name for name in environment if any(pattern.match(name) for pattern in patterns)]
+    return [name for name in environment if re.match(others, name)]
 
 
 def _launcher(environment: Environment) -> Launcher:
     named = environment.get(variables.STARTED_BY)
     if named is None:
         return _guess_launcher(environment)
-    for launcher in _READERS:
-        if named == launcher:
-            return launcher
+    if found := next((launcher for launcher in _READERS if launcher == named), None):
+        return found
     raise RankError(f"SLURMDDP_STARTED_BY={named!r} is none of {', '.join(_READERS)}")
 
 
@@ -216,47 +239,44 @@ def _is_alone(environment: Environment) -> bool:
     return tasks == "1" and "MASTER_ADDR" not in environment
 
 
-def _read_srun(environment: Environment) -> Rank:
-    if _step(environment) is None:
+def _read_task(environment: Environment) -> dict[str, int]:
+    """Return the numbers of a task of srun."""
+    if _step(environment) is None and environment.get(variables.STARTED_BY) != "fork":
         raise RankError(f"not started by srun: SLURM_STEP_ID is not set; {SRUN_LINE}")
-    return _read_fork(environment)
+    node, world_size = _number(environment, "SLURM_NODEID"), _number(environment, "SLURM_NTASKS", least=1)
+    return {
+        "rank": _number(environment, "SLURM_PROCID"),
+        "local_rank": _number(environment, "SLURM_LOCALID"),
+        "world_size": world_size,
+        "local_world_size": _tasks_of_node(environment, node, world_size),
+        "node_rank": place_of_node(environment),
+    }
 
 
-def _read_fork(environment: Environment) -> Rank:
-    node = _number(environment, "SLURM_NODEID")
-    world_size = _number(environment, "SLURM_NTASKS", least=1)
-    return _build_rank(
-        environment,
-        "fork" if environment.get(variables.STARTED_BY) == "fork" else "srun",
-        rank=_number(environment, "SLURM_PROCID"),
-        local_rank=_number(environment, "SLURM_LOCALID"),
-        world_size=world_size,
-        local_world_size=_tasks_of_node(environment, node, world_size),
-        node_rank=place_of_node(environment),
-    )
-
-
-def _read_torchrun(environment: Environment) -> Rank:
+def _read_torchrun(environment: Environment) -> dict[str, int]:
     """Read torchrun's numbers; under the job's own srun, ranks are numbered by the job's order of nodes.
 
     The agents' rendezvous orders nodes by name as text, n10 before n2 (torch.distributed.elastic.rendezvous).
     """
-    numbers = _read_numbers(environment, "", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+    numbers = _read_by_blocks(environment, "", "WORLD_SIZE")
     if _in_own_step(environment):
         node = place_of_node(environment)
-        numbers["rank"] = node * numbers["local_world_size"] + numbers["local_rank"]
-    else:
-        node = _number(environment, "GROUP_RANK", default=numbers["rank"] // numbers["local_world_size"])
-    return _build_rank(environment, "torchrun", **numbers, node_rank=node)
+        return {**numbers, "node_rank": node, "rank": node * numbers["local_world_size"] + numbers["local_rank"]}
+    return {**numbers, "node_rank": _number(environment, "GROUP_RANK", default=numbers["node_rank"])}
 
 
-def _read_numbers(environment: Environment, prefix: str, world_size: str, local_world_size: str) -> dict[str, int]:
-    """Return what torchrun and mpirun name alike; the last two are their names of the numbers of ranks."""
+def _read_by_blocks(environment: Environment, prefix: str = MPI_PREFIX, size: str = "SIZE") -> dict[str, int]:
+    """Return what torchrun and mpirun name alike, for ranks that come node by node."""
+    rank, local_world_size = (
+        _number(environment, prefix + "RANK"),
+        _number(environment, f"{prefix}LOCAL_{size}", least=1),
+    )
     return {
-        "rank": _number(environment, prefix + "RANK"),
+        "rank": rank,
         "local_rank": _number(environment, prefix + "LOCAL_RANK"),
-        "world_size": _number(environment, prefix + world_size, least=1),
-        "local_world_size": _number(environment, prefix + local_world_size, least=1),
+        "world_size": _number(environment, prefix + size, least=1),
+        "local_world_size": local_world_size,
+        "node_rank": rank // local_world_size,
     }
 
 
@@ -266,55 +286,17 @@ def _in_own_step(environment: Environment) -> bool:
     return _step(environment) is not None and JobRef.parse(environment.get(variables.JOB_ID, "")).array_id in jobs
 
 
-def _read_mpi(environment: Environment) -> Rank:
-    numbers = _read_numbers(environment, MPI_PREFIX, "SIZE", "LOCAL_SIZE")
-    return _build_rank(environment, "mpi", **numbers, node_rank=numbers["rank"] // numbers["local_world_size"])
+def _read_single(_: Environment) -> dict[str, int]:
+    return {"rank": 0, "local_rank": 0, "world_size": 1, "local_world_size": 1, "node_rank": 0}
 
 
-def _read_single(environment: Environment) -> Rank:
-    alone = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
-    numbers = {"rank": 0, "local_rank": 0, "world_size": 1, "local_world_size": 1, "node_rank": 0}
-    return _build_rank({**environment, **alone}, "single", **numbers)
-
-
-_READERS: dict[Launcher, Callable[[Environment], Rank]] = {
-    "srun": _read_srun,
-    "fork": _read_fork,
+_READERS: dict[Launcher, Callable[[Environment], dict[str, int]]] = {
+    "srun": _read_task,
+    "fork": _read_task,
     "torchrun": _read_torchrun,
-    "mpi": _read_mpi,
+    "mpi": _read_by_blocks,
     "single": _read_single,
 }
-
-
-def _build_rank(environment: Environment, launcher: Launcher, **numbers: int) -> Rank:
-    """Return a rank from its numbers and the variables that all launchers share."""
-    port = _port(environment, "MASTER_PORT")
-    agent_store = launcher == "torchrun" and environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    own_port = variables.STORE_PORT in environment
-    folder = environment.get(variables.RUN_DIR)
-    return Rank(
-        **numbers,
-        host=_host(environment, launcher),
-        launcher=launcher,
-        hosts=tuple(environment.get(variables.HOSTS, "").split()),
-        run_dir=RunDir(Path(folder)) if folder else None,
-        job=_text(environment, variables.JOB_ID, wanted=bool(folder)),
-        attempt=_text(environment, variables.ATTEMPT, wanted=bool(folder)),
-        master_addr=_text(environment, "MASTER_ADDR", wanted=True),
-        master_port=port,
-        store_port=_port(environment, variables.STORE_PORT) if own_port else port + (not agent_store),
-        agent_store=agent_store and not own_port,
-        agent_in_step=launcher == "torchrun" and _in_own_step(environment),
-        init_file=_init_file(environment),
-        restarts=_restarts(environment, launcher),
-        stop_at=_number(environment, variables.STOP_AT) if environment.get(variables.STOP_AT) else None,
-    )
-
-
-def _host(environment: Environment, launcher: Launcher) -> str:
-    by_srun = launcher in ("srun", "fork") or (launcher == "torchrun" and _in_own_step(environment))
-    by_slurm = environment.get("SLURMD_NODENAME") if by_srun else None
-    return by_slurm or socket.gethostname()
 
 
 def _restarts(environment: Environment, launcher: Launcher) -> int:
@@ -387,10 +369,3 @@ def _text(environment: Environment, name: str, *, wanted: bool) -> str:
 def _check_below(what: str, value: int, limit_name: str, limit: int) -> None:
     if not 0 <= value < limit:
         raise RankError(f"{what} {value} is not below the {limit_name} {limit}")
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port

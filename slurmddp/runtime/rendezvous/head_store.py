@@ -1,7 +1,11 @@
-"""The key-value store of the rendezvous: a TCPStore that rank 0 holds on the head node, or a shared file."""
+"""The key-value store of the rendezvous: a TCPStore that rank 0 holds on the head node, or a shared file.
+
+The ranks share it until they end: by it they confirm a stop request, and their ends.
+"""
 
 import contextlib
 import ctypes
+import json
 import socket
 import time
 from collections.abc import Iterator
@@ -12,11 +16,76 @@ from torch._C._distributed_c10d import FileStore, PrefixStore, Store, TCPStore
 
 from slurmddp.background import run_in_background
 from slurmddp.errors import PeerError, RankError
+from slurmddp.runtime import patches
 from slurmddp.runtime.launch.addresses import is_local, resolve
 from slurmddp.runtime.launch.rank import Rank
 
 ANSWER_LIMIT_S = 10.0
 """How long a store that accepted the connection may take to answer."""
+END_LIMIT_S = 60.0
+"""How long rank 0, which holds the store, waits for the others when it has ended."""
+MARGIN_S = 1.0
+"""The other ranks wait for rank 0 this much longer than rank 0 waits for them."""
+
+
+_RESOLVER = patches.find(patches.RESOLVER)
+
+
+class Rendezvous:
+    """The ranks that have met, and the store that they share until they end."""
+
+    def __init__(self, rank: Rank, store: Store, ranks: dict[str, str]) -> None:
+        self._rank, self._store = rank, store
+        self.ranks_by_host = ranks
+        """As `claims.ranks_by_host` returns them; known to rank 0 alone."""
+
+    def confirm_end(self, limit_s: float = END_LIMIT_S) -> bool:
+        """Report that this rank ended well; return whether that arrived, on rank 0 whether all reported it in time.
+
+        The others do not wait for an answer, because rank 0 may leave as soon as it has all reports. Starts no thread:
+        an interpreter that ends allows none.
+        """
+        rank = self._rank
+        try:
+            # Kept until the process ends: a file store that is dropped writes its file once more, which rank 0 may have
+            # removed by then.
+            self._end_store = self._store if rank.is_main else reconnect(rank)
+            self._end_store.set(f"ended/{rank.rank}", "well")
+            keys = [f"ended/{number}" for number in range(rank.world_size)]
+            return not rank.is_main or wait_for_keys(self._store, keys, limit_s)
+        except (PeerError, RuntimeError):
+            return False
+
+    def confirm_stop(self, limit_s: float) -> list[int]:
+        """Report that this rank was asked to stop; return the ranks that did not report it within `limit_s` seconds.
+
+        Rank 0 waits for all reports and publishes which are missing; if rank 0 does not answer, it is the missing one.
+        Called by the signal thread, over a connection of its own, because the main thread may be using the store.
+        """
+        rank = self._rank
+        try:
+            store = reconnect(rank, limit_s)
+            store.set(f"noticed/{rank.rank}", "yes")
+            if rank.is_main:
+                return _publish_silent_ranks(rank, store, limit_s)
+            if not wait_for_keys(store, ["silent"], limit_s + MARGIN_S):
+                return [0]
+            silent: list[int] = json.loads(store.get("silent"))
+            store.set(f"told/{rank.rank}", "yes")
+        except (PeerError, RuntimeError):
+            return [0]
+        return silent
+
+
+def _publish_silent_ranks(rank: Rank, store: Store, limit_s: float) -> list[int]:
+    """As rank 0: publish the ranks that did not report in time; return them when the others have read it."""
+    reports = {number: f"noticed/{number}" for number in range(rank.world_size)}
+    in_time = wait_for_keys(store, [*reports.values()], limit_s)
+    silent = [] if in_time else [number for number, key in reports.items() if not store.check([key])]
+    store.set("silent", json.dumps(silent))
+    readers = [f"told/{number}" for number in range(1, rank.world_size) if number not in silent]
+    wait_for_keys(store, readers, MARGIN_S)
+    return silent
 
 
 def open_store(rank: Rank, limit_s: float) -> tuple[Store, bool]:
@@ -29,8 +98,15 @@ def open_store(rank: Rank, limit_s: float) -> tuple[Store, bool]:
     if rank.identity_file:
         store = FileStore(str(rank.identity_file))
     elif rank.is_main and not rank.agent_store:
-        store = _create_server(rank)
-        judges = store is not None  # the port is taken: by a second rank 0, or by another program
+        if not is_local(rank.master_addr):
+            raise RankError(
+                f"rank 0 runs on {rank.host}, but MASTER_ADDR {rank.master_addr} is another host; "
+                "export MASTER_ADDR as the first host of the job"
+            )
+        try:
+            store = _create_store(rank, is_server=True)
+        except OSError:
+            store, judges = None, False  # the port is taken: by a second rank 0, or by another program
     else:
         store = None
     store = _prefix(rank, store or _connect(rank, limit_s))
@@ -74,19 +150,6 @@ def lost_connection_as(message: str) -> Iterator[None]:
 def _prefix(rank: Rank, store: Store) -> Store:
     """Return our part of a store; the store of torchrun's agent outlives a restart of the ranks."""
     return PrefixStore(f"slurmddp/{rank.restarts if rank.agent_store else 0}", store)
-
-
-def _create_server(rank: Rank) -> Store | None:
-    """Open the store on this host; None when its port is taken."""
-    if not is_local(rank.master_addr):
-        raise RankError(
-            f"rank 0 runs on {rank.host}, but MASTER_ADDR {rank.master_addr} is another host; "
-            "export MASTER_ADDR as the first host of the job"
-        )
-    try:
-        return _create_store(rank, is_server=True)
-    except OSError:
-        return None
 
 
 def _create_store(rank: Rank, *, is_server: bool) -> Store:
@@ -136,13 +199,11 @@ def _short_lookups() -> Iterator[None]:
     same moment some get no answer. The first two numbers of glibc's `_res` are the seconds of a try and how many there
     are (retrans and retry in resolver(3)); each thread has its own.
     """
-    library = ctypes.CDLL(None)
-    try:
-        library["__res_init"]()
-        state = library["__res_state"]
-    except AttributeError:  # another C library than glibc
+    if not _RESOLVER:  # another C library than glibc
         yield
         return
+    initialize, state = _RESOLVER
+    initialize()
     state.restype = ctypes.POINTER(ctypes.c_int)
     tries = state()
     given = tries[0:2]

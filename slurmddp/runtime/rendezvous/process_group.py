@@ -2,9 +2,8 @@
 
 import contextlib
 import ctypes
-import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -15,6 +14,7 @@ from torch._C._distributed_c10d import FileStore, HashStore, Store
 from torch.distributed import distributed_c10d
 
 from slurmddp.errors import RankError
+from slurmddp.runtime import patches
 from slurmddp.runtime.health.gpus import HIDDEN
 from slurmddp.runtime.launch.output import print_line
 from slurmddp.runtime.launch.rank import Rank
@@ -23,6 +23,8 @@ FORM_LIMIT = timedelta(seconds=60)
 """For the group to form; all ranks have just met, so that only the network can be slow."""
 COLLECTIVE_LIMIT = timedelta(minutes=10)
 """For each collective afterwards; torch's default for NCCL."""
+CONTROL_LIMIT = timedelta(days=1)
+"""For a collective of a control group: a rank may be busy alone, as with an evaluation; a dead one fails at once."""
 
 DRIVER_SIGNS = (Path("/proc/driver/nvidia"), Path("/dev/nvidiactl"))
 _DESTROYED_GROUPS: Final[list[Any]] = []
@@ -114,6 +116,11 @@ def form_group(rank: Rank, device: torch.device) -> None:
     dist.distributed_c10d._set_pg_timeout(COLLECTIVE_LIMIT)  # noqa: SLF001 - torch has no public name for it
 
 
+def form_control_group(world_size: int) -> dist.ProcessGroup | None:
+    """Return one more group of all ranks, by gloo; None where this process is alone."""
+    return dist.new_group(backend="gloo", timeout=CONTROL_LIMIT) if world_size > 1 else None
+
+
 def leave_group(group: dist.ProcessGroup | None) -> None:
     """Wait at the end for all other ranks; not if the program has destroyed its groups."""
     if group is not None and dist.is_initialized():
@@ -126,12 +133,12 @@ def skip_group_destructors() -> None:
     The destructor of a gloo group joins its threads while it holds the interpreter lock, and one of them may be waiting
     for that lock (torch 2.13): a rank that had finished hung in `destroy_process_group`, which torch's examples call.
     """
-    destroy = dist.destroy_process_group
 
-    @functools.wraps(destroy)
-    def destroy_and_keep(group: dist.ProcessGroup | None = None) -> None:
-        _DESTROYED_GROUPS.extend(distributed_c10d._world.pg_map)  # noqa: SLF001 - torch has no public list of the groups
-        destroy(group)
+    def wrap(destroy: Callable[..., None]) -> Callable[..., None]:
+        def destroy_and_keep(group: dist.ProcessGroup | None = None) -> None:
+            _DESTROYED_GROUPS.extend(distributed_c10d._world.pg_map)  # noqa: SLF001 - torch has no public list of them
+            destroy(group)
 
-    for module in (dist, distributed_c10d):
-        vars(module)["destroy_process_group"] = destroy_and_keep
+        return destroy_and_keep
+
+    patches.replace(patches.GROUP_DESTRUCTORS, wrap)

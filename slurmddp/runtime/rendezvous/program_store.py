@@ -7,13 +7,14 @@ ExponentialBackoffWithJitter). All ranks leave the rendezvous at the same time, 
 import contextlib
 import os
 import socket
-import sys
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Final
 
 from torch._C._distributed_c10d import Store
 
+from slurmddp.runtime import patches
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rendezvous.head_store import listen, lost_connection_as
 
@@ -28,26 +29,30 @@ def announce_program_stores(rank: Rank, store: Store) -> None:
 
     Raises PeerError in the program when rank 0 is lost meanwhile.
     """
-    module = sys.modules["torch.distributed.rendezvous"]  # the package hides it behind a function of this name
-    create = vars(module).get("TCPStore")
-    if create is None or rank.agent_store:
+    if rank.agent_store:
         return
     pid = os.getpid()
 
-    def create_store(**options: Any) -> Store:
+    def prepare(options: dict[str, Any]) -> None:
         port = options["port"]
-        if port and os.getpid() == pid:  # the child of a fork would share the connection
-            if options["is_master"]:
-                with contextlib.suppress(OSError):  # a second store at this port shares the server of the first
-                    options["master_listen_fd"] = listen(rank.master_addr, port)
-                store.set(_key(port), "yes")
-            else:
-                with lost_connection_as(f"rank 0 on {rank.master_addr} left before its store listened at port {port}"):
-                    options["timeout"] -= _await_store(store, options["host_name"], port, options["timeout"])
-        created: Store = create(**options)
-        return created
+        if not port or os.getpid() != pid:  # the child of a fork would share the connection
+            return
+        if options["is_master"]:
+            with contextlib.suppress(OSError):  # a second store at this port shares the server of the first
+                options["master_listen_fd"] = listen(rank.master_addr, port)
+            store.set(_key(port), "yes")
+        else:
+            with lost_connection_as(f"rank 0 on {rank.master_addr} left before its store listened at port {port}"):
+                options["timeout"] -= _await_store(store, options["host_name"], port, options["timeout"])
 
-    vars(module)["TCPStore"] = create_store
+    def wrap(create: Callable[..., Store]) -> Callable[..., Store]:
+        def create_store(**options: Any) -> Store:
+            prepare(options)
+            return create(**options)
+
+        return create_store
+
+    patches.replace(patches.PROGRAM_STORE, wrap)
 
 
 def _key(port: int) -> str:

@@ -9,19 +9,21 @@ many, read all claims.
 
 import json
 import os
+import re
 import time
 from dataclasses import asdict
+from typing import Final
 
 from torch._C._distributed_c10d import Store
 
 from slurmddp.errors import PeerError, RankError
+from slurmddp.runs.history import read_newest
 from slurmddp.runtime.health.preflight import Preflight
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rendezvous import head_store
 from slurmddp.runtime.rendezvous.claims import Claim, Claims, ranks_by_host, refusal_of
-from slurmddp.runtime.rendezvous.head_store import lost_connection_as, open_store, reconnect, wait_for_keys
+from slurmddp.runtime.rendezvous.head_store import Rendezvous, lost_connection_as, open_store, wait_for_keys
 from slurmddp.runtime.rendezvous.program_store import announce_program_stores
-from slurmddp.runtime.rendezvous.srun_failures import find_unstarted_ranks
 
 ARRIVAL_LIMIT_S = 60.0
 """How long rank 0 waits for the next of the others, and they for it; longer where the start was slow."""
@@ -29,61 +31,14 @@ SLOWEST_START = 3
 """How many times longer than this rank's start that of another may take; they share a file system."""
 SRUN_CHECK_S = 2.0
 """How often it checks meanwhile whether srun has reported a rank that it could not start."""
-END_LIMIT_S = 60.0
-"""How long rank 0, which holds the store, waits for the others when it has ended."""
-MARGIN_S = 1.0
-"""The other ranks wait for rank 0 this much longer than rank 0 waits for them."""
+_LAUNCH_FAILED: Final = re.compile(r"^srun: error: task (\d+) launch failed: (.*)$", re.MULTILINE)
+_READ_BYTES: Final = 2**16
+"""Read from the end of the log; srun's messages before the rendezvous are shorter."""
 
 
 def arrival_limit(began_at: float) -> float:
     """Return how many seconds to wait for another rank; `began_at` is when this one began, on the monotonic clock."""
     return max(ARRIVAL_LIMIT_S, float(round(SLOWEST_START * (time.monotonic() - began_at))))
-
-
-class Rendezvous:
-    """The ranks that have met, and the store that they share until they end."""
-
-    def __init__(self, rank: Rank, store: Store, ranks: dict[str, str]) -> None:
-        self._rank, self._store = rank, store
-        self.ranks_by_host = ranks
-        """As `claims.ranks_by_host` returns them; known to rank 0 alone."""
-
-    def confirm_end(self, limit_s: float = END_LIMIT_S) -> bool:
-        """Report that this rank ended well; return whether that arrived, on rank 0 whether all reported it in time.
-
-        The others do not wait for an answer, because rank 0 may leave as soon as it has all reports. Starts no thread:
-        an interpreter that ends allows none.
-        """
-        rank = self._rank
-        try:
-            # Kept until the process ends: a file store that is dropped writes its file once more, which rank 0 may have
-            # removed by then.
-            self._end_store = self._store if rank.is_main else reconnect(rank)
-            self._end_store.set(f"ended/{rank.rank}", "well")
-            keys = [f"ended/{number}" for number in range(rank.world_size)]
-            return not rank.is_main or wait_for_keys(self._store, keys, limit_s)
-        except (PeerError, RuntimeError):
-            return False
-
-    def confirm_stop(self, limit_s: float) -> list[int]:
-        """Report that this rank was asked to stop; return the ranks that did not report it within `limit_s` seconds.
-
-        Rank 0 waits for all reports and publishes which are missing; if rank 0 does not answer, it is the missing one.
-        Called by the signal thread, over a connection of its own, because the main thread may be using the store.
-        """
-        rank = self._rank
-        try:
-            store = reconnect(rank, limit_s)
-            store.set(f"noticed/{rank.rank}", "yes")
-            if rank.is_main:
-                return _publish_silent_ranks(rank, store, limit_s)
-            if not wait_for_keys(store, ["silent"], limit_s + MARGIN_S):
-                return [0]
-            silent: list[int] = json.loads(store.get("silent"))
-            store.set(f"told/{rank.rank}", "yes")
-        except (PeerError, RuntimeError):
-            return [0]
-        return silent
 
 
 def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S, preflight: Preflight | None = None) -> Rendezvous:
@@ -178,7 +133,7 @@ def _await_arrival(rank: Rank, store: Store, key: str, deadline: float) -> bool:
         if now > deadline:
             return False
         if now > check_at:
-            if find_unstarted_ranks(rank)[0]:
+            if _find_unstarted_ranks(rank)[0]:
                 return False
             check_at = now + SRUN_CHECK_S
         time.sleep(0.01)
@@ -186,7 +141,7 @@ def _await_arrival(rank: Rank, store: Store, key: str, deadline: float) -> bool:
 
 
 def _missing_ranks(rank: Rank, claims: list[Claim], limit_s: float) -> PeerError:
-    unstarted, reason = find_unstarted_ranks(rank)
+    unstarted, reason = _find_unstarted_ranks(rank)
     if unstarted:
         return PeerError(f"{rank.list_ranks(unstarted)} could not be started; srun says: {reason}")
     missing = sorted(set(range(rank.world_size)) - {claim.rank for claim in claims})
@@ -209,12 +164,30 @@ def _await_verdict(rank: Rank, claim: Claim, store: Store, sequence: int, limit_
         raise refusal_of(claim, [Claim(**entry) for entry in json.loads(store.get("accepted"))])
 
 
-def _publish_silent_ranks(rank: Rank, store: Store, limit_s: float) -> list[int]:
-    """As rank 0: publish the ranks that did not report in time; return them when the others have read it."""
-    reports = {number: f"noticed/{number}" for number in range(rank.world_size)}
-    in_time = wait_for_keys(store, [*reports.values()], limit_s)
-    silent = [] if in_time else [number for number, key in reports.items() if not store.check([key])]
-    store.set("silent", json.dumps(silent))
-    readers = [f"told/{number}" for number in range(1, rank.world_size) if number not in silent]
-    wait_for_keys(store, readers, MARGIN_S)
-    return silent
+def _find_unstarted_ranks(rank: Rank) -> tuple[list[int], str]:
+    """Return the ranks that srun could not start in this attempt, and the reason; nothing if it started all.
+
+    srun of Slurm 22.05 starts the other ranks all the same, for example when a node cannot open the output files of its
+    ranks; they would wait for these.
+    """
+    log = _read_log_of_attempt(rank) if rank.under_srun else ""
+    failed = [(int(task), reason) for task, reason in _LAUNCH_FAILED.findall(log)]
+    ranks_per_task = 1 if rank.launcher == "srun" else rank.local_world_size
+    ranks = [task * ranks_per_task + number for task, _ in failed for number in range(ranks_per_task)]
+    return ranks, failed[0][1] if failed else ""
+
+
+def _read_log_of_attempt(rank: Rank) -> str:
+    """Return the log from the offset that the supervisor's event of this attempt gives."""
+    if rank.run_dir is None:
+        return ""
+    own = read_newest(rank.run_dir).of_job(rank.job).all("attempt_start")
+    offset = next((event.count("log_offset") for event in reversed(own) if event.attempt == rank.attempt), None)
+    if offset is None:
+        return ""
+    try:
+        with rank.run_dir.batch_log(rank.job).open("rb") as log:
+            log.seek(max(offset, log.seek(0, os.SEEK_END) - _READ_BYTES))
+            return log.read().decode("utf-8", "replace")
+    except OSError:
+        return ""

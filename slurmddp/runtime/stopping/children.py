@@ -6,8 +6,6 @@ signals: they could not tell Slurm's SIGTERM from that of `Popen.terminate`.
 """
 
 import ctypes
-import functools
-import multiprocessing.popen_fork
 import multiprocessing.process
 import multiprocessing.util
 import os
@@ -21,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from slurmddp.runtime import patches
 from slurmddp.runtime.launch.child_process import LIBC
 from slurmddp.runtime.stopping.signals import SIGNALS
 
@@ -49,9 +48,9 @@ def protect_children() -> _Protection:
     protection = _Protection()
     multiprocessing.process.current_process()._config[__name__] = protection  # type: ignore[attr-defined]  # noqa: SLF001 - each Process copies it
     multiprocessing.util.register_after_fork(protection, lambda _: _end_by_parent_alone(os.getppid()))
-    multiprocessing.popen_fork.Popen._launch = _with_mask([signal.SIGTERM], multiprocessing.popen_fork.Popen._launch)  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public door
-    multiprocessing.util.spawnv_passfds = _with_mask(SIGNALS, multiprocessing.util.spawnv_passfds)
-    subprocess.Popen.__init__ = _with_protected_services(subprocess.Popen.__init__)  # type: ignore[method-assign]
+    patches.replace(patches.FORKED_PROCESS, lambda start: _with_mask([signal.SIGTERM], start))
+    patches.replace(patches.SPAWNED_PROCESS, lambda start: _with_mask(SIGNALS, start))
+    patches.replace(patches.STARTED_PROGRAM, _with_protected_services)
     return protection
 
 
@@ -102,7 +101,6 @@ def _with_mask(numbers: Iterable[int], start: Callable[..., Any]) -> Callable[..
     The fork server keeps them blocked: it ends when the processes that use it have ended.
     """
 
-    @functools.wraps(start)
     def start_masked(*args: Any) -> Any:
         with _signal_mask(signal.SIG_BLOCK, numbers):
             return start(*args)
@@ -114,7 +112,6 @@ def _with_protected_services(start: Callable[..., None]) -> Callable[..., None]:
     """Start programs as usual, without the mask of a protected process, and SERVICES deaf to SIGTERM."""
     deafen = _make_deafen()
 
-    @functools.wraps(start)
     def start_protected(self: subprocess.Popen[Any], args: Any, *rest: Any, **options: Any) -> None:
         if isinstance(args, list | tuple) and args and Path(os.fsdecode(args[0])).name in SERVICES:
             options.setdefault("preexec_fn", deafen)

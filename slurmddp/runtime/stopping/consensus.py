@@ -1,16 +1,24 @@
-"""Consensus of all ranks on a decision at the same step, by an all-reduce that the training does not wait for.
+"""The stop of a training loop: all ranks decide on the same step, by an all-reduce that the training does not wait for.
 
 Every few steps each rank submits its values to an all-reduce of maxima, and reads the result some steps later, when it
 has arrived. To submit one integer by gloo takes 14 us; to wait for it would take 290 us. The message also has one place
 for each rank, which it alone fills, so that all ranks know the numbers of all.
 """
 
+import os
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 import torch.distributed as dist
+
+from slurmddp.runs.ownership import ownership_of
+from slurmddp.runtime.exiting.classify import Stopped
+from slurmddp.runtime.launch.trackers import record_mlflow_run
+from slurmddp.runtime.rendezvous.process_group import form_control_group
+from slurmddp.runtime.stopping.policy import Phase
+from slurmddp.runtime.stopping.stopping import Progress, Stopping
 
 ROUND_S = 0.25
 """Length of a round, of one step at least; a decision takes two rounds at most."""
@@ -79,3 +87,63 @@ class Consensus:
         self._sent = torch.tensor([stop, save, step_us, *backwards_us], dtype=torch.int64)
         self._work = dist.all_reduce(self._sent, dist.ReduceOp.MAX, self._group, async_op=True)
         self._steps, self._began = 0, now
+
+
+class LoopStop:
+    """The stop of one training loop, of `Checkpointer` or of a framework's Trainer."""
+
+    def __init__(self, stopping: Stopping) -> None:
+        self.stopping = stopping
+        self.step = 0
+        """Optimizer steps finished."""
+        self._consensus: Consensus | None = None
+        self._progress = Progress()
+
+    def begin(
+        self,
+        step: int,
+        *,
+        world_size: int = 1,
+        group: dist.ProcessGroup | None = None,
+        measure: Callable[[], int] = lambda: 0,
+        **hooks: Any,
+    ) -> None:
+        """Answer stop requests from now on by a step that all ranks agree on; `hooks` are those of the phase.
+
+        They agree by `group`, or by a new one of `world_size` ranks.
+        """
+        record_mlflow_run(self.stopping.rank)
+        self._consensus = Consensus(group or form_control_group(world_size), measure)
+        self.step, self._progress = step, Progress()
+        self.stopping.enter(Phase.LOOP, progress=self._progress, **hooks)
+
+    def poll(self, step: int, *, save: bool = False) -> Decision:
+        """Count a finished step; return what all ranks do after it. A batch without a step decides nothing."""
+        if self._consensus is None or step == self.step:
+            return NOTHING
+        self._progress.finish_step()
+        self.step = step
+        return self._consensus.poll(stop=self.stopping.signals.stop_requested, save=save)
+
+    def conclude(self) -> bool:
+        """Return whether all ranks stop after the last step; each rank waits for the others."""
+        return self._consensus is not None and self._consensus.conclude(stop=self.stopping.signals.stop_requested)
+
+    def end(self, phase: Phase = Phase.SCRIPT, **hooks: Any) -> None:
+        """Leave the loop: the script goes on, or an exception does."""
+        if self._consensus:
+            self._consensus = None
+            self.stopping.enter(phase, **hooks)
+
+    def check_owner(self) -> None:
+        """Raise FencedError on rank 0 if another attempt owns the run: this one must not write then."""
+        rank = self.stopping.rank
+        owner = ownership_of(rank.run_dir.owner, os.environ) if rank.run_dir and rank.is_main else None
+        if owner:
+            owner.check()
+
+    def leave(self, saved: str = "") -> NoReturn:
+        """End the program, now that its state is saved."""
+        self.stopping.enter(Phase.EXIT)
+        reason = f"stop signal received at step {self.step} ({self.stopping.reason})"
+        raise Stopped(self.step, f"{reason}; {saved or f'saved step {self.step}'}")

@@ -67,10 +67,13 @@ class Board:
 
         A write error ends the writing, but not the training. Raises RankError when the package is not installed.
         """
-        make = _summary_writer()
+        try:
+            from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra, and slow to import
+        except ImportError as error:
+            raise RankError(HINT) from error
         self._writer: Any = None
         try:
-            self._writer = make(str(run_dir.tensorboard), purge_step=step)
+            self._writer = SummaryWriter(str(run_dir.tensorboard), purge_step=step)
         except OSError as error:
             self._give_up(error)
 
@@ -89,11 +92,3 @@ class Board:
     def _give_up(self, error: OSError) -> None:
         self._writer = None
         print_line(f"WARNING: the metrics for TensorBoard can no longer be written: {error.strerror or error}")
-
-
-def _summary_writer() -> Any:
-    try:
-        from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415 - an extra, and slow to import
-    except ImportError as error:
-        raise RankError(HINT) from error
-    return SummaryWriter

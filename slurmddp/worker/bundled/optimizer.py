@@ -48,12 +48,6 @@ def scheduled_rate(options: WorkerOptions, world_size: int, *, step: int, progre
     return scaled_rate(options, world_size) * warm * fall[options.schedule]
 
 
-def set_rate(optimizer: torch.optim.Optimizer, value: float) -> None:
-    """Give all parameters this learning rate."""
-    for group in optimizer.param_groups:
-        group["lr"] = value
-
-
 class Precision:
     """The arithmetic of the steps: fp32, fp64, or mixed with bf16 or fp16."""
 

@@ -14,15 +14,15 @@ from slurmddp.errors import RankError
 from slurmddp.runs.files import write_whole
 from slurmddp.runtime.checkpoint.checkpointer import Checkpointer
 from slurmddp.runtime.checkpoint.sampler import Sampler
-from slurmddp.runtime.checkpoint.state_dicts import full_state_dict, unwrap
+from slurmddp.runtime.checkpoint.training_state import full_state_dict, unwrap
 from slurmddp.runtime.launch.output import print_line
 from slurmddp.runtime.session import Session, init
 from slurmddp.worker.bundled.batches import Batch, test_batches, training_batches
 from slurmddp.worker.bundled.metrics import Board, StepMetrics
-from slurmddp.worker.bundled.optimizer import Precision, make_optimizer, scaled_rate, scheduled_rate, set_rate
+from slurmddp.worker.bundled.optimizer import Precision, make_optimizer, scaled_rate, scheduled_rate
 from slurmddp.worker.bundled.parallelize import sync_gradients, wrap
 from slurmddp.worker.bundled.tasks import make_task
-from slurmddp.worker.task import Batched, Examples, Task
+from slurmddp.worker.task import Batched, Task
 
 TEST_BATCH = 512
 FIRST_LOG_S = 1.0
@@ -35,10 +35,8 @@ class Training:
     def __init__(self, ddp: Session, options: WorkerOptions, task: Task) -> None:
         torch.manual_seed(options.seed)
         self.ddp, self.options, self.task = ddp, options, task
-        self.examples, self.test = (
-            _move_to(task.train, ddp.device),
-            _move_to(task.test, ddp.device) if task.test is not None else None,
-        )
+        self.examples = task.train.to(ddp.device) if isinstance(task.train, Batched) else task.train
+        self.test = task.test.to(ddp.device) if isinstance(task.test, Batched) else task.test
         self.sampler = Sampler(len(task.train), options.batch_size * options.accumulate, seed=options.seed)
         self.samples = options.epochs * self.sampler.samples
         self.precision = Precision(options, ddp.device)
@@ -75,7 +73,9 @@ class Training:
         for step in self.run.steps(epochs=options.epochs):
             first = self.sampler.consumed
             after = min(first + self.sampler.global_batch, self.samples)
-            set_rate(self.optimizer, self._rate(step, first))
+            rate = scheduled_rate(options, self.ddp.world_size, step=step, progress=first / self.samples)
+            for group in self.optimizer.param_groups:
+                group["lr"] = rate
             loss = self._step([next(batches) for _ in range(options.accumulate)], first, after)
             self.metrics.add(loss, after - first)
             if after // self.sampler.samples > first // self.sampler.samples:
@@ -132,9 +132,6 @@ class Training:
         images = self.options.channels_last and inputs.dim() == 4  # noqa: PLR2004 - samples, channels, height, width
         return inputs.contiguous(memory_format=torch.channels_last) if images else inputs
 
-    def _rate(self, step: int, first: int) -> float:
-        return scheduled_rate(self.options, self.ddp.world_size, step=step, progress=first / self.samples)
-
     def _report_epoch(self, epoch: int) -> None:
         """Print and log the loss and the metrics of an epoch."""
         total = self.metrics.loss.clone()
@@ -185,10 +182,6 @@ def train(options: WorkerOptions) -> None:
         training = Training(ddp, options, task)
         training.train()
         _save_model(training)
-
-
-def _move_to(examples: Examples, device: torch.device) -> Examples:
-    return examples.to(device) if isinstance(examples, Batched) else examples
 
 
 def _print_header(ddp: Session, options: WorkerOptions, task: Task) -> None:

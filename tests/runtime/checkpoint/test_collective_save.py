@@ -33,12 +33,12 @@ def write(rank, number, first, said):
     dist.init_process_group("gloo", store=store_of_group, rank=rank, world_size=2, timeout=timedelta(seconds=20))
     who = Rank(rank=rank, world_size=2, local_rank=rank, local_world_size=2, node_rank=0, host="n1", launcher="srun",
         master_addr="127.0.0.1", master_port=1, store_port=2)
-    joint = CollectiveSave({}, folder, who, dist.group.WORLD)
+    joint = CollectiveSave({}, store, who, dist.group.WORLD)
     for step in range(first, first + 10_000):
         if rank:
             joint.write_as_peer(share(rank, step))
         else:
-            joint.write_as_main(store, step, {"state.pt": step}, share(rank, step), {})
+            joint.write_as_main(step, {"state.pt": step}, share(rank, step), {})
             os.write(said, b"%9d" % step)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from ranks import make_rank
 from torch import nn
 from torch.distributed.checkpoint import load as load_by_torch
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
@@ -16,23 +17,9 @@ from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.tensor import DTensor
 
 from slurmddp.errors import RankError
-from slurmddp.runtime.checkpoint import collective_save, sharded, state_dicts
+from slurmddp.runtime.checkpoint import collective_save, sharded, training_state
 from slurmddp.runtime.checkpoint.collective_save import CollectiveSave
 from slurmddp.runtime.checkpoint.store import INDEX, Store
-from slurmddp.runtime.launch.rank import Rank
-
-WHO = Rank(
-    rank=0,
-    world_size=1,
-    local_rank=0,
-    local_world_size=1,
-    node_rank=0,
-    host="n1",
-    launcher="single",
-    master_addr="127.0.0.1",
-    master_port=1,
-    store_port=2,
-)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -89,11 +76,11 @@ def plain(model):
 
 def write(parts, folder: Path):
     """Write the divided ones of the parts as the only rank; return the store and what was found."""
-    divided = {name: part for name, part in parts.items() if state_dicts.is_divided(part)}
+    divided = {name: part for name, part in parts.items() if training_state.is_divided(part)}
     store = Store(folder, identity="1", keep=1, owner=None, say=print)
-    whole = {f"{name}.pt": state_dicts.state_of(part) for name, part in parts.items() if name not in divided}
-    writers = CollectiveSave(divided, folder, WHO, None)
-    writers.write_as_main(store, 3, whole, writers.collect_share(), {})
+    whole = {f"{name}.pt": training_state.state_of(part) for name, part in parts.items() if name not in divided}
+    writers = CollectiveSave(divided, store, make_rank(), None)
+    writers.write_as_main(3, whole, writers.collect_share(), {})
     return store, store.newest()
 
 
@@ -131,9 +118,9 @@ def test_what_was_divided_comes_back(tmp_path, saved, resumed):
     store, found = write(before, tmp_path)
     loaded = sharded.load(found.folder, store.load(found, INDEX), after)
     whole = {name: store.load(found, f"{name}.pt") for name in after if name not in loaded}
-    state_dicts.restore(after, {**whole, **loaded})
+    training_state.restore(after, {**whole, **loaded})
     for name, part in before.items():
-        check_same(state_dicts.state_of(part), state_dicts.state_of(after[name]))
+        check_same(training_state.state_of(part), training_state.state_of(after[name]))
 
 
 def test_torchs_own_load_reads_it(tmp_path):
@@ -150,15 +137,15 @@ def test_no_file_of_it_is_unpickled_to_be_read(tmp_path):
     before, after = trained(fully_shard, adam), fresh(fully_shard, adam)
     store, found = write(before, tmp_path)
     (found.folder / ".metadata").write_bytes(b"not even a pickle")
-    state_dicts.restore(after, sharded.load(found.folder, store.load(found, INDEX), after))
-    check_same(state_dicts.state_of(before["optimizer"]), state_dicts.state_of(after["optimizer"]))
+    training_state.restore(after, sharded.load(found.folder, store.load(found, INDEX), after))
+    check_same(training_state.state_of(before["optimizer"]), training_state.state_of(after["optimizer"]))
 
 
 def test_another_model_is_refused(tmp_path):
     store, found = write(trained(fully_shard, adam), tmp_path)
     other = {"model": fully_shard(nn.Sequential(nn.Linear(5, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)))}
     with pytest.raises(RankError, match="does not fit this model: .*size mismatch"):
-        state_dicts.restore(other, sharded.load(found.folder, store.load(found, INDEX), other))
+        training_state.restore(other, sharded.load(found.folder, store.load(found, INDEX), other))
 
 
 def test_a_model_is_divided_also_if_its_state_is_a_kind_of_dict():
@@ -166,14 +153,14 @@ def test_a_model_is_divided_also_if_its_state_is_a_kind_of_dict():
         def state_dict(self, *given, **named):
             return Counter(super().state_dict(*given, **named))
 
-    assert state_dicts.is_divided(fully_shard(Model(2, 2)))
+    assert training_state.is_divided(fully_shard(Model(2, 2)))
 
 
 def test_a_whole_model_is_not_divided_by_a_resume():
     """The line says what to do instead."""
     whole, after = trained(plain, adam), fresh(fully_shard, adam)
     with pytest.raises(RankError, match="the checkpoint does not fit this model: .* --reset starts over"):
-        state_dicts.restore(after, {name: state_dicts.state_of(part) for name, part in whole.items()})
+        training_state.restore(after, {name: training_state.state_of(part) for name, part in whole.items()})
 
 
 def test_what_a_checkpoint_does_not_take_is_named(tmp_path):
@@ -225,23 +212,23 @@ def test_an_optimizer_that_steps_within_backward_is_refused():
     model = nn.parallel.DistributedDataParallel(nn.Linear(2, 2))
     zero = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, overlap_with_ddp=True)
     with pytest.raises(RankError, match="overlap_with_ddp=True cannot be saved; leave that option out"):
-        state_dicts.state_of(zero)
+        training_state.state_of(zero)
 
 
 def test_the_older_sharding_is_refused():
     model = nn.Sequential(FullyShardedDataParallel(nn.Linear(2, 2), device_id=torch.device("cpu")))
     with pytest.raises(RankError, match="use torch.distributed.fsdp.fully_shard instead"):
-        state_dicts.is_divided(model)
+        training_state.is_divided(model)
 
 
 def test_a_whole_state_is_that_of_the_plain_model():
     model = trained(fully_shard, adam)["model"]
-    whole = state_dicts.full_state_dict(model)
+    whole = training_state.full_state_dict(model)
     again = nn.Sequential(nn.Linear(5, 7), nn.BatchNorm1d(7), nn.Linear(7, 3))
     again.load_state_dict(whole)
     check_same(model.state_dict(), again.state_dict())
     for wrap in (plain, nn.DataParallel, nn.parallel.DistributedDataParallel):
-        check_same(again.state_dict(), state_dicts.full_state_dict(wrap(again)))
+        check_same(again.state_dict(), training_state.full_state_dict(wrap(again)))
 
 
 def test_a_training_without_divided_parts_does_not_import_what_they_need():

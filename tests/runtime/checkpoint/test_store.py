@@ -2,7 +2,6 @@
 
 import errno
 import json
-import os
 import re
 import resource
 import shutil
@@ -91,23 +90,37 @@ FILES = st.sampled_from(["manifest.json", "model.pt", "state.pt"])
 PLACES = st.floats(0, 1, exclude_max=True)
 
 
-@settings(deadline=None, max_examples=200)
-@given(FILES, PLACES)
-def test_a_file_cut_off_anywhere_is_seen(two, name, place):
-    with copy_of(two) as folder:
-        path = folder / "step-000000200" / name
-        os.truncate(path, int(path.stat().st_size * place))
-        check_falls_back(folder, name)
+CUT = st.builds(lambda place: lambda content: content[: int(len(content) * place)], PLACES)
+MORE = st.builds(lambda more: lambda content: content + more, st.binary(min_size=1, max_size=9))
+ZEROS = st.builds(
+    lambda place, length: lambda content: _zeroed(content, int(len(content) * place), length),
+    *(PLACES, st.integers(1, 4096)),
+)
+FLIPPED = st.builds(
+    lambda place, bit: lambda content: _flipped(content, 8 * int(len(content) * place) + bit),
+    *(PLACES, st.integers(0, 7)),
+)
 
 
-@settings(deadline=None, max_examples=400)
-@given(FILES, PLACES, st.integers(0, 7))
-def test_a_bit_flipped_anywhere_is_seen(two, name, place, bit):
+def _zeroed(content: bytes, begin: int, length: int) -> bytes:
+    return (content[:begin] + bytes(length) + content[begin + length :])[: len(content)]
+
+
+def _flipped(content: bytes, bit: int) -> bytes:
+    changed = bytearray(content)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+@settings(deadline=None, max_examples=800)
+@given(FILES, CUT | MORE | ZEROS | FLIPPED)
+def test_a_file_that_is_damaged_anywhere_is_seen(two, name, damage):
+    """Cut off, with bytes too many, with a range of zeros, with one other bit."""
     with copy_of(two) as folder:
         path = folder / "step-000000200" / name
-        content = bytearray(path.read_bytes())
-        content[int(len(content) * place)] ^= 1 << bit
-        path.write_bytes(content)
+        damaged = damage(path.read_bytes())
+        assume(damaged != path.read_bytes())
+        path.write_bytes(damaged)
         check_falls_back(folder, name)
 
 
@@ -115,32 +128,8 @@ def test_every_bit_of_a_manifest_counts(two):
     with copy_of(two) as folder:
         manifest = (folder / "step-000000200" / "manifest.json").read_bytes()
         for position in range(len(manifest) * 8):
-            flipped = bytearray(manifest)
-            flipped[position // 8] ^= 1 << position % 8
             with pytest.raises(checkpoints._BrokenError):
-                checkpoints._decode(bytes(flipped))
-
-
-@settings(deadline=None, max_examples=200)
-@given(FILES, PLACES, st.integers(1, 4096))
-def test_a_range_of_zeros_is_seen(two, name, place, length):
-    with copy_of(two) as folder:
-        path = folder / "step-000000200" / name
-        content = path.read_bytes()
-        begin = int(len(content) * place)
-        zeroed = (content[:begin] + bytes(length) + content[begin + length :])[: len(content)]
-        assume(zeroed != content)
-        path.write_bytes(zeroed)
-        check_falls_back(folder, name)
-
-
-@settings(deadline=None, max_examples=30)
-@given(FILES, st.binary(min_size=1, max_size=9))
-def test_bytes_too_many_are_seen(two, name, more):
-    with copy_of(two) as folder:
-        with (folder / "step-000000200" / name).open("ab") as file:
-            file.write(more)
-        check_falls_back(folder, name)
+                checkpoints._decode(_flipped(manifest, position))
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "model.pt", "state.pt"])

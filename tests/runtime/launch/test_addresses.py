@@ -3,6 +3,7 @@
 import socket
 
 import pytest
+from ranks import make_rank
 
 from slurmddp.errors import PeerError
 from slurmddp.runtime.launch import addresses
@@ -10,20 +11,8 @@ from slurmddp.runtime.launch.rank import Rank
 
 
 def rank_on(node: int, **changes) -> Rank:
-    values = {
-        "rank": node,
-        "local_rank": 0,
-        "world_size": 2,
-        "local_world_size": 1,
-        "node_rank": node,
-        "host": f"n{node + 1}",
-        "hosts": ("n1", "n2"),
-        "launcher": "srun",
-        "master_addr": "n1",
-        "master_port": 20000,
-        "store_port": 20001,
-    }
-    return Rank(**{**values, **changes})
+    place = {"rank": node, "local_rank": 0, "node_rank": node, "host": f"n{node + 1}", "master_addr": "n1"}
+    return make_rank(**{"world_size": 2, "local_world_size": 1, "hosts": ("n1", "n2"), **place, **changes})
 
 
 def resolve_head(rank: Rank, environment: dict[str, str]) -> str:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from ranks import make_rank
 
 from slurmddp.errors import RankError
 from slurmddp.runs.layout import RunDir
@@ -177,18 +178,7 @@ def test_a_step_of_one_task_started_by_hand_is_alone():
 
 def test_a_rank_beyond_its_world_is_refused():
     with pytest.raises(RankError, match="rank 2 is not below the world size 2"):
-        Rank(
-            rank=2,
-            local_rank=0,
-            world_size=2,
-            local_world_size=1,
-            node_rank=0,
-            host="n1",
-            launcher="srun",
-            master_addr="n1",
-            master_port=1,
-            store_port=2,
-        )
+        make_rank(2, world_size=2)
 
 
 def test_torchs_names_are_exported_and_leaked_ones_unset():

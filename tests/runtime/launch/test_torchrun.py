@@ -19,6 +19,8 @@ os.write(1, b"ready\\n")
 os.write(1, signal.sigwait(waited).name.encode() + b"\\n")
 """
 READY_S = 120
+COMMAND = [sys.executable, "-P", "-m", "slurmddp.runtime.launch.torchrun", "--standalone", "--local-addr=localhost"]
+ONE_THREAD = {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 @pytest.fixture
@@ -29,10 +31,8 @@ def agent(tmp_path):
     started = []
 
     def start() -> subprocess.Popen:
-        words = ["--standalone", "--local-addr=localhost", "--nproc-per-node=2", f"--log-dir={tmp_path}"]
-        command = [sys.executable, "-P", "-m", "slurmddp.runtime.launch.torchrun", *words, path]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment))
+        command = [*COMMAND, "--nproc-per-node=2", f"--log-dir={tmp_path}", path]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ONE_THREAD))
         return started[-1]
 
     yield start
@@ -63,24 +63,17 @@ def test_a_notice_during_the_agents_imports_is_not_lost(agent):
 def test_a_rank_that_fails_is_one_line_of_the_agents(tmp_path):
     path = tmp_path / "train.py"
     path.write_text("import os, sys; sys.exit(3 if os.environ['RANK'] == '1' else 0)")
-    words = ["--standalone", "--local-addr=localhost", "--nproc-per-node=2", f"--log-dir={tmp_path}", path]
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "slurmddp.runtime.launch.torchrun", *words],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    command = [*COMMAND, "--nproc-per-node=2", f"--log-dir={tmp_path}", path]
+    done = subprocess.run(command, env=ONE_THREAD, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert re.fullmatch(r"torchrun: rank 1 \(pid \d+\) ended with 3, the first to fail\n", done.stderr)
 
 
 def test_the_agent_ends_with_what_started_it_and_tells_its_ranks(tmp_path):
-    """As when the shell of `slurmddp run` is killed: the ranks are stop signal received, not left behind."""
+    """As when the shell of `slurmddp run` is killed: the ranks get the signal, and are not left behind."""
     path = tmp_path / "train.py"
     path.write_text(PROGRAM)
-    words = ["--standalone", "--local-addr=localhost", "--nproc-per-node=1", f"--log-dir={tmp_path}", str(path)]
-    command = [sys.executable, "-P", "-m", "slurmddp.runtime.launch.torchrun", *words]
+    command = [*COMMAND, "--nproc-per-node=1", f"--log-dir={tmp_path}", str(path)]
     starter = f"import subprocess; subprocess.run({command!r})"
     with subprocess.Popen([sys.executable, "-c", starter], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "ready\n"

@@ -3,26 +3,14 @@
 import pytest
 import torch
 import torch.distributed as dist
+from ranks import make_rank
 from torch import nn
 from torch._C._distributed_c10d import HashStore
 from torch.nn.parallel import DistributedDataParallel
 
-from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.metrics.stragglers import TIMES, Comparison, Slow, Stragglers
 
-WHO = Rank(
-    rank=0,
-    local_rank=0,
-    world_size=4,
-    local_world_size=2,
-    node_rank=0,
-    host="n1",
-    hosts=("n1", "n2"),
-    launcher="srun",
-    master_addr="n1",
-    master_port=1,
-    store_port=2,
-)
+WHO = make_rank(0, 4, local_world_size=2, hosts=("n1", "n2"))
 
 
 def compared(*rounds, step_us=10_000):

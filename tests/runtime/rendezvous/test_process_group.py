@@ -5,6 +5,7 @@ import sys
 
 import pytest
 import torch
+from ranks import make_rank
 
 from slurmddp.errors import RankError
 from slurmddp.runtime.launch.rank import Rank
@@ -12,18 +13,7 @@ from slurmddp.runtime.rendezvous import process_group
 
 
 def rank(number: int = 0, local_world_size: int = 2) -> Rank:
-    return Rank(
-        rank=number,
-        local_rank=number,
-        world_size=local_world_size,
-        local_world_size=local_world_size,
-        node_rank=0,
-        host="n1",
-        launcher="srun",
-        master_addr="n1",
-        master_port=1,
-        store_port=2,
-    )
+    return make_rank(number, local_world_size)
 
 
 @pytest.fixture
@@ -90,23 +80,19 @@ def test_a_broken_driver_is_never_a_silent_cpu_run(gpus, driver, monkeypatch):
         process_group.choose_device("auto", rank(), {})
 
 
-def test_cuda_on_request_without_a_driver_is_refused(gpus, driver):
-    gpus(0)
+@pytest.mark.parametrize(
+    ("seen", "device", "given", "message"),
+    [
+        (0, "cuda", {}, "no CUDA on n1: there is no NVIDIA driver; or ask for --device cpu"),
+        (8, "auto", {"SLURM_GPUS_ON_NODE": "2"}, "8 GPUs are visible on n1, but Slurm gave this job SLURM_GPUS_ON_NOD"),
+        (1, "auto", {}, "2 ranks on n1 see 1 GPU; ask for --gpus-per-node 2"),
+    ],
+)
+def test_other_gpus_than_the_ranks_need_are_refused(gpus, driver, seen, device, given, message):
+    gpus(seen)
     driver(None)
-    with pytest.raises(RankError, match="no CUDA on n1: there is no NVIDIA driver; or ask for --device cpu"):
-        process_group.choose_device("cuda", rank(), {})
-
-
-def test_more_gpus_than_slurm_gave_are_refused(gpus):
-    gpus(8)
-    with pytest.raises(RankError, match="8 GPUs are visible on n1, but Slurm gave this job SLURM_GPUS_ON_NODE=2"):
-        process_group.choose_device("auto", rank(), {"SLURM_GPUS_ON_NODE": "2"})
-
-
-def test_fewer_gpus_than_ranks_are_refused(gpus):
-    gpus(1)
-    with pytest.raises(RankError, match="2 ranks on n1 see 1 GPU; ask for --gpus-per-node 2"):
-        process_group.choose_device("auto", rank(), {})
+    with pytest.raises(RankError, match=message):
+        process_group.choose_device(device, rank(), given)
 
 
 def test_signs_of_a_driver_are_looked_for(monkeypatch, tmp_path):

@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import pytest
 import torch
-from torch._C._distributed_c10d import HashStore, TCPStore
+from ranks import make_rank
+from torch._C._distributed_c10d import HashStore
 from torch.distributed import rendezvous
 
 from slurmddp.errors import PeerError
-from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rendezvous import program_store
 
 MODULE = sys.modules[rendezvous.__module__]
@@ -32,17 +32,11 @@ def port():
 def announce(monkeypatch, store, made, **rank):
     """Announce over this store; what torch would create is put into `made`."""
     monkeypatch.setitem(vars(MODULE), "TCPStore", lambda **options: made.append(options))
-    given = {"rank": 1, "local_rank": 1, "world_size": 2, "local_world_size": 2, "node_rank": 0, **rank}
-    there = {"host": "n1", "launcher": "srun", "master_addr": "127.0.0.1", "master_port": 1, "store_port": 2}
-    program_store.announce_program_stores(Rank(**given, **there), store)
+    program_store.announce_program_stores(make_rank(**{"rank": 1, "world_size": 2, **rank}), store)
 
 
 def create(port, rank, timeout_s=60):
     MODULE._create_c10d_store("127.0.0.1", port, rank, 2, timedelta(seconds=timeout_s))
-
-
-def test_torch_creates_the_stores_of_groups_by_this_name():
-    assert vars(MODULE)["TCPStore"] is TCPStore
 
 
 def test_rank_0_gives_its_store_a_socket_that_listens_and_says_so(monkeypatch):

@@ -10,12 +10,11 @@ HEAD = """
 import os, signal, sys, threading, time
 from slurmddp.runtime.launch.rank import read_rank
 from slurmddp.runtime.rank_process import this_process
-from slurmddp.runtime.stopping.stop_policy import Phase
+from slurmddp.runtime.stopping.policy import Phase
 stopping = this_process().begin(read_rank({}))
 signals = stopping.signals
 def answer(word):
-    stopping.answer_executable = lambda: print(word, signals.cause, flush=True)
-    stopping.enter(Phase.EXECUTABLE)
+    stopping.enter(Phase.EXECUTABLE, answer_executable=lambda: print(word, signals.cause, flush=True))
 def me(number):
     os.kill(os.getpid(), number)
 """

@@ -53,26 +53,16 @@ print("trained")
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert [
-        line.partition(": the metrics for TensorBoard can no longer be written")[0] for line in done.stdout.splitlines()
-    ] == [
-        "WARNING",
-        "WARNING",
-        "trained",
-    ]
+    lines = [line.partition(": the metrics for TensorBoard can no longer")[0] for line in done.stdout.splitlines()]
+    assert lines == ["WARNING", "WARNING", "trained"]
 
 
-@pytest.fixture
-def without_tensorboard(tmp_path):
-    """Return the folder of a tensorboard that cannot be imported, as PYTHONPATH has it."""
+def test_without_the_package_there_is_one_line(alone, tmp_path):
     (tmp_path / "none" / "tensorboard").mkdir(parents=True)
     (tmp_path / "none" / "tensorboard" / "__init__.py").write_text("raise ModuleNotFoundError('tensorboard')\n")
-    return str(tmp_path / "none")
-
-
-def test_without_the_package_there_is_one_line(alone, without_tensorboard):
-    ended = alone("--task=linear", "--epochs=1", "--tensorboard", PYTHONPATH=without_tensorboard)
+    words = ("--task=linear", "--epochs=1")
+    ended = alone(*words, "--tensorboard", PYTHONPATH=str(tmp_path / "none"))
     assert ended.statuses == [77]
     assert ended.stderr.splitlines()[-1].startswith("Error: --tensorboard needs the package tensorboard")
     assert "Traceback" not in ended.stderr
-    assert alone("--task=linear", "--epochs=1", PYTHONPATH=without_tensorboard).statuses == [0]
+    assert alone(*words, PYTHONPATH=str(tmp_path / "none")).statuses == [0]

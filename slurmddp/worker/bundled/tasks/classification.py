@@ -73,16 +73,13 @@ class Mnist(Classification):
 
     def __init__(self, options: WorkerOptions) -> None:
         super().__init__(options)
-        files = find_data(options)
-        train, test = self._synthetic() if files is None else _read(files)
+        files, shape = find_data(options), (self.SYNTHETIC_SIZE, self.SYNTHETIC_SIZE)
+        sizes = (self.SYNTHETIC_TRAIN, self.SYNTHETIC_TEST)
+        train, test = synthesize(*sizes, shape=shape, seed=options.seed) if files is None else _read(files)
         mean, deviation = train[0].float().mean(), train[0].float().std().clamp(min=1.0)
         self.train = InMemory(((train[0] - mean) / deviation).unsqueeze(1), train[1].long())
         self.test = InMemory(((test[0] - mean) / deviation).unsqueeze(1), test[1].long())
         self._classes = int(torch.cat((self.train.targets, self.test.targets)).max()) + 1
-
-    def _synthetic(self) -> tuple[tuple[Tensor, Tensor], ...]:
-        shape = (self.SYNTHETIC_SIZE, self.SYNTHETIC_SIZE)
-        return synthesize(self.SYNTHETIC_TRAIN, self.SYNTHETIC_TEST, shape=shape, seed=self.options.seed)
 
     def model(self) -> nn.Module:
         """Return three convolutions and a linear layer; with large images the first convolution has stride 2."""
@@ -120,15 +117,13 @@ class Cifar10(Classification):
 
     def __init__(self, options: WorkerOptions) -> None:
         super().__init__(options)
-        train, test = self._read()
-        self.train, self.test = CifarImages(*train), CifarImages(*test)
-
-    def _read(self) -> tuple[tuple[Tensor, Tensor], ...]:
-        files = find_data(self.options)
-        if files is None:
+        files = find_data(options)
+        if files:
+            train, test = read_cifar(files[:-1]), read_cifar(files[-1:])
+        else:
             sizes, shape = (self.SYNTHETIC_TRAIN, self.SYNTHETIC_TEST), (3, CIFAR_SIZE, CIFAR_SIZE)
-            return synthesize(*sizes, shape=shape, classes=CIFAR_CLASSES, seed=self.options.seed)
-        return read_cifar(files[:-1]), read_cifar(files[-1:])
+            train, test = synthesize(*sizes, shape=shape, classes=CIFAR_CLASSES, seed=options.seed)
+        self.train, self.test = CifarImages(*train), CifarImages(*test)
 
     def model(self) -> nn.Module:
         """Return a fresh ResNet-18."""

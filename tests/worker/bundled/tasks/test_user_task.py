@@ -80,28 +80,6 @@ def test_a_module_that_the_users_module_lacks_is_its_own_error(module):
         load_class(f"{name}:Mine")
 
 
-@pytest.mark.parametrize(
-    ("init", "message"),
-    [
-        ("pass", "own_task:Mine: __init__ sets no self.train, the samples to train on"),
-        ("self.train = InMemory(torch.zeros(0, 1), torch.zeros(0, 1))", "own_task:Mine: self.train is empty"),
-    ],
-)
-def test_a_task_without_samples_is_refused(module, init, message):
-    module("class Base(Task):\n" + WHOLE + f"class Mine(Base):\n    def __init__(self, options):\n        {init}\n")
-    with pytest.raises(UsageError, match=message):
-        make_task(WorkerOptions(task="own_task:Mine"))
-
-
-def test_losses_of_another_shape_are_one_line(module, tmp_path, alone):
-    """A mean over the batch would weigh the ranks' samples wrongly, without a sound."""
-    module("class Base(Task):\n" + WHOLE + "class Mine(Base):\n    def losses(self, o, t): return (o - t).mean()\n")
-    ended = alone("--task=own_task:Mine", "--epochs=1", cwd=tmp_path)
-    assert ended.statuses == [77]
-    assert "losses" in ended.stderr and "Traceback" not in ended.stderr
-    assert ended.stderr.count("\n") <= 2, ended.stderr
-
-
 def test_the_task_of_the_docs_trains_on_two_ranks(tmp_path, start):
     (text,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     (tmp_path / "hills.py").write_text(text)
@@ -137,19 +115,30 @@ def test_ranks_draw_numbers_of_their_own_and_hold_the_same_model(module, tmp_pat
     assert all(torch.equal(models[0][name], models[1][name]) for name in models[0])
 
 
-def test_metrics_of_another_shape_are_one_line(module, tmp_path, alone):
-    """They would be weighed wrongly, and a wrong mean be told."""
-    module(DRAWS.replace("SHAPE", ", 1"))
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (DRAWS.replace("SHAPE", ", 1"), r"metrics\(\) for one gave a tensor of shape \(8, 1\)"),
+        (
+            DRAWS.replace("targets).squeeze(1)", "targets).mean()").replace("SHAPE", ""),
+            r"losses\(\) gave a tensor of shape",
+        ),
+    ],
+    ids=["metrics", "losses"],
+)
+def test_numbers_of_another_shape_are_one_line(module, tmp_path, alone, text, message):
+    """They would be weighed wrongly, without a sound."""
+    module(text)
     ended = alone("--task=own_task:Mine", "--epochs=1", cwd=tmp_path)
-    assert ended.statuses == [77]
-    assert re.search(
-        r"^Error: --task own_task:Mine: metrics\(\) for one gave a tensor of shape \(8, 1\)", ended.stderr, re.MULTILINE
-    )
+    assert ended.statuses == [77] and "Traceback" not in ended.stderr
+    assert re.search(f"^Error: --task own_task:Mine: {message}", ended.stderr, re.MULTILINE)
 
 
 @pytest.mark.parametrize(
     ("init", "message"),
     [
+        ("pass", "own_task:Mine: __init__ sets no self.train, the samples to train on"),
+        ("self.train = InMemory(torch.zeros(0, 1), torch.zeros(0, 1))", "own_task:Mine: self.train is empty"),
         ("self.train = InMemory(torch.zeros(3, 1), torch.zeros(2, 1))", "InMemory: 3 inputs and 2 targets"),
         ("self.train = [{'x': 1}]", r"self.train\[0\] is no pair of an input and its target"),
         ("self.train = iter([1])", "self.train has no length or no samples by number; give a map-style dataset"),
@@ -159,7 +148,7 @@ def test_metrics_of_another_shape_are_one_line(module, tmp_path, alone):
         ),
     ],
 )
-def test_samples_that_are_no_pairs_are_refused(module, init, message):
+def test_samples_that_are_missing_or_no_pairs_are_refused(module, init, message):
     text = WHOLE.replace("self.train = InMemory(torch.zeros(3, 1), torch.zeros(3, 1))", init)
     module("class Mine(Task):\n" + text)
     with pytest.raises(UsageError, match=message):

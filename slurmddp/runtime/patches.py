@@ -1,0 +1,99 @@
+"""The names of other libraries that a rank replaces, as data; the modules that replace them call `replace`.
+
+A patch is applied in any version that has its names: each wraps the original and passes calls on. Where a name is
+missing, all of the patch is left out. tests/runtime/test_patches.py checks that the installed versions have every name.
+Standard library only.
+"""
+
+import ctypes
+import functools
+import importlib
+import sys
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any, Final, NamedTuple
+
+from slurmddp.runtime.launch.output import print_line
+
+
+class Patch(NamedTuple):
+    """Names of one library that are replaced together, for one reason."""
+
+    names: tuple[str, ...]
+    """`module:name`, or `libc:name` of the C library."""
+    why: str
+    checked: str
+    """The versions with which it was tried."""
+    without: str = ""
+    """What a rank says where a name is missing; empty: nothing, the program runs as well, or slower."""
+
+
+FORKED_PROCESS: Final = Patch(
+    ("multiprocessing.popen_fork:Popen._launch",),
+    "a forked process of multiprocessing starts with SIGTERM blocked, until it is protected",
+    "Python 3.11",
+)
+SPAWNED_PROCESS: Final = Patch(
+    ("multiprocessing.util:spawnv_passfds",),
+    "a spawned process of multiprocessing, and the fork server, start with the stop signals blocked",
+    "Python 3.11",
+)
+STARTED_PROGRAM: Final = Patch(
+    ("subprocess:Popen.__init__",),
+    "programs start without the mask of a protected process, and the services of trackers deaf to SIGTERM",
+    "Python 3.11",
+)
+GROUP_DESTRUCTORS: Final = Patch(
+    ("torch.distributed:destroy_process_group", "torch.distributed.distributed_c10d:destroy_process_group"),
+    "the destructor of a gloo group can wait forever for the interpreter lock",
+    "torch 2.13",
+)
+PROGRAM_STORE: Final = Patch(
+    ("torch.distributed.rendezvous:TCPStore",),
+    "a client that is refused waits long before it tries again, so no rank connects before rank 0 listens",
+    "torch 2.13",
+)
+RESOLVER: Final = Patch(
+    ("libc:__res_init", "libc:__res_state"),
+    "the thread that opens a store waits for a server of DNS for a second, not ten",
+    "glibc 2.36",
+)
+TRAINER: Final = Patch(
+    ("transformers.trainer:Trainer.train",),
+    "a training saves and stops at a stop request, and resumes, without a change of the script",
+    "transformers 5.23",
+    "WARNING: this transformers has no Trainer.train: nothing is saved when the job must stop",
+)
+TRAINER_HANDLER: Final = Patch(
+    ("transformers.trainer_jit_checkpoint:CheckpointManager.setup_signal_handler",),
+    "enable_jit_checkpoint installs its handler only where the program has replaced ours before",
+    "transformers 5.23",
+)
+PATCHES: Final = tuple(value for value in tuple(globals().values()) if isinstance(value, Patch))
+
+
+def find(patch: Patch) -> list[Any]:
+    """Return what the names of a patch stand for; nothing where one of them is missing."""
+    try:
+        return [_look_up(*name.split(":")) for name in patch.names]
+    except (ImportError, AttributeError):
+        if patch.without:
+            print_line(patch.without, sys.stderr)
+        return []
+
+
+def replace(patch: Patch, wrap: Callable[[Any], Any]) -> None:
+    """Replace each name of a patch by what `wrap` makes of it; leave the patch out where one of them is missing."""
+    for name, original in zip(patch.names, find(patch), strict=False):
+        module, _, path = name.partition(":")
+        *holders, last = path.split(".")
+        replacement = functools.wraps(original, updated=())(wrap(original))
+        setattr(functools.reduce(getattr, holders, _module(module)), last, replacement)
+
+
+def _look_up(module: str, path: str) -> Any:
+    return ctypes.CDLL(None)[path] if module == "libc" else attrgetter(path)(_module(module))
+
+
+def _module(name: str) -> Any:
+    return sys.modules.get(name) or importlib.import_module(name)
