@@ -344,7 +344,7 @@ def _read_last_start(path: Path, rank: int | None) -> list[LogLine]:
     for line in lines:
         own = read_time(line, near)
         time = time if own is None else own
-        found.append(replace(line, time=time, rank=line.rank if rank is None else rank))
+        found.append(line._replace(time=time, rank=line.rank if rank is None else rank))
     return found
 
 
