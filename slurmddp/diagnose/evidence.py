@@ -251,11 +251,6 @@ def _last_words(lines: Sequence[LogLine]) -> Iterator[tuple[LogLine, int]]:
             yield line, number - own
 
 
-def shows_end(lines: Sequence[LogLine]) -> bool:
-    """Return whether a line shows that a program ended badly."""
-    return any(_ENDED.search(line.text) for line in lines)
-
-
 def _shows_steps(lines: Sequence[LogLine], number: int) -> bool:
     """Return whether most of the last ordinary lines, `number` of them, have the shape of another."""
     shapes = [line_shape(line.text) for line in ordinary_lines(lines)[-number:] if "NCCL" not in line.text]
@@ -300,7 +295,8 @@ def read_log_evidence(
     found = [seen for file, outlived in zip(files, caught, strict=True) for seen in _observe_file(file, outlived)]
     has_wrong_end = any(_looks_wrong(line) for file in files for line in file[_HEAD_LINES:][-_LAST_LINES:])
     may_be_well = may_go_on and not has_wrong_end
-    has_ended = not may_go_on or any(map(shows_end, map(_lines_after, files, caught)))
+    last = [line for file, outlived in zip(files, caught, strict=True) for line in _lines_after(file, outlived)]
+    has_ended = not may_go_on or any(_ENDED.search(line.text) for line in last)
 
     def counts(seen: Observation) -> bool:
         return not (may_be_well and _is_outlived(seen, files)) and (has_ended or not _is_warning(seen, lines))
@@ -344,7 +340,7 @@ def _read_last_start(path: Path, rank: int | None) -> list[LogLine]:
     for line in lines:
         own = read_time(line, near)
         time = time if own is None else own
-        found.append(replace(line, time=time, rank=line.rank if rank is None else rank))
+        found.append(line._replace(time=time, rank=line.rank if rank is None else rank))
     return found
 
 

@@ -5,9 +5,8 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from slurmddp.diagnose.rule_types import Line
 from slurmddp.text import clean_line
@@ -24,8 +23,7 @@ _BLOCK_BYTES: Final = 2**22
 _BAR: Final = re.compile(rb"\d+%|\bit/s|s/it|\d+/\d+ \[")
 
 
-@dataclass(frozen=True)
-class LogLine:
+class LogLine(NamedTuple):
     """A line of a log file."""
 
     path: Path

@@ -5,7 +5,6 @@ A prefix is found by its repetition: nearly all lines begin with it, or the head
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import Final
 
@@ -63,7 +62,7 @@ _RANK_IN_PREFIX: Final = re.compile(r"\brank[ _:=]*(\d+)|\[\d+,(\d+)\]|\[default
 
 def strip_prefixes(lines: Sequence[LogLine]) -> list[LogLine]:
     """Return the lines of one file without what stands before them; ranks that a prefix names are set."""
-    found = [replace(line, text=_RAY_COUNT.sub("", line.text)) for line in _dedent(lines)]
+    found = [line._replace(text=_RAY_COUNT.sub("", line.text)) for line in _dedent(lines)]
     for _ in range(_MOST_PREFIXES):
         kind = _find_repeated(found)
         if kind is None:
@@ -80,7 +79,7 @@ def stream_of(line: LogLine) -> str:
 def _dedent(lines: Sequence[LogLine]) -> list[LogLine]:
     """Remove the indentation that all lines have."""
     indent = min((len(line.text) - len(line.text.lstrip()) for line in lines), default=0)
-    return [replace(line, text=line.text[indent:]) for line in lines]
+    return [line._replace(text=line.text[indent:]) for line in lines]
 
 
 def _find_repeated(lines: Sequence[LogLine]) -> re.Pattern[str] | None:
@@ -113,8 +112,7 @@ def _strip(line: LogLine, prefix: re.Pattern[str]) -> LogLine:
     in_prefix = _RANK_IN_PREFIX.search(found[0])
     named = groups.get("rank") or (in_prefix and next(filter(None, in_prefix.groups()), None))
     host = groups.get("host") or ""
-    return replace(
-        line,
+    return line._replace(
         text=line.text[found.end() :],
         prefix=line.prefix + found[0],
         rank=int(named) if named else line.rank,

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
@@ -126,7 +126,7 @@ def _parse_line(line: LogLine, *, tasks_are_nodes: bool) -> RankExit | None:
             is_node=tasks_are_nodes and tasks is not None,
         )
     if match := next((match for regex in _OF_ANY if (match := regex.search(line.text))), None):
-        shown = replace(line, text=cut_around(line.text, match.start()))
+        shown = line._replace(text=cut_around(line.text, match.start()))
         return RankExit(line=shown, number=None, signal=_parse_end(**match.groupdict())[0])
     return None
 

@@ -207,9 +207,8 @@ def _observe_recorded_rank(files: _Attempt, record: ExitRecord) -> Iterator[Obse
     texts, time = _read_exceptions(error) or [record.reason], modification_time(error) or record.time
     index, rule, groups = find_exception_rule(texts) or (0, *_find_reason_rule(record.reason))
     lines = strip_prefixes(read_lines(files.output(rank), head=RANK_BYTES, tail=RANK_BYTES))
-    line, frame = _find_line(lines, texts[index])
-    own = make_observation(rule, groups, line or _record_line(record), time=time, rank=rank, host=host)
-    own = replace(own, frame=frame)
+    line, frame = _find_line(lines, texts[index], _record_line(record))
+    own = replace(make_observation(rule, groups, line, time=time, rank=rank, host=host), frame=frame)
     if own.is_cause and rule.key != EXIT_STATUS:
         yield own
         return
@@ -227,8 +226,7 @@ def _observe_silent_rank(files: _Attempt, rank: int, host: str) -> list[Observat
     texts = _read_exceptions(error)
     if match := find_exception_rule(texts):
         index, rule, groups = match
-        line, frame = _find_line(lines, texts[index])
-        line = line or Line(relative_path(error), 0, texts[index])
+        line, frame = _find_line(lines, texts[index], Line(relative_path(error), 0, texts[index]))
         own = make_observation(rule, groups, line, time=modification_time(error), rank=rank, host=host)
         return [replace(own, frame=frame)]
     found = [*observe_tracebacks(lines, rank=rank, host=host), *observe_lines(lines, rank=rank, host=host)]
@@ -262,14 +260,14 @@ def _read_exceptions(path: Path) -> list[str]:
     return []
 
 
-def _find_line(lines: Sequence[LogLine], exception: str) -> tuple[Line | None, Line | None]:
+def _find_line(lines: Sequence[LogLine], exception: str, missing: Line) -> tuple[Line, Line | None]:
     """Return the last line of a rank's output that begins with the exception, and the program's own line above it."""
     start = exception[:_COMPARED_CHARS]
     for index in reversed(range(len(lines))):
         if lines[index].text.startswith(start):
             frame = find_own_frame(lines, index)
             return make_evidence(lines[index]), make_evidence(frame) if frame else None
-    return None, None
+    return missing, None
 
 
 def _stop_line(record: ExitRecord | None) -> Line | None:

@@ -119,7 +119,7 @@ def join_message(lines: Sequence[LogLine], index: int) -> LogLine:
         goes_on = line.text.endswith(":") or is_indented or is_broken or _GOES_ON.match(text) is not None
         if not goes_on or not text or text.endswith(HEADER) or _SYSTEM.match(text) or names_exception(text):
             break
-        line = replace(line, text=f"{line.text} {text.strip()}")
+        line = line._replace(text=f"{line.text} {text.strip()}")
         is_broken = is_broken and len(text) >= _BROKEN_AT
     return line
 

@@ -51,14 +51,9 @@ def test_what_a_program_caught_and_logged_in_thousands_ended_nothing():
     assert [traceback.lines_after for traceback in find_fatal_tracebacks(raw(caught * 10_000))] == [*range(12, 0, -1)]
 
 
-def test_colours_and_progress_bars_are_taken_out_of_lines(tmp_path):
-    (tmp_path / "x").write_bytes(b"\x1b[31mred\x1b[0m\n 10%|#\r 20%|##\r 30%|###\n")
-    assert [line.text for line in read_lines(tmp_path / "x")] == ["red", " 30%|###"]
-
-
-def test_a_line_may_end_as_on_windows(tmp_path):
-    (tmp_path / "x").write_bytes(b"ValueError: x\r\nlast")
-    assert [line.text for line in read_lines(tmp_path / "x")] == ["ValueError: x", "last"]
+def test_colours_progress_bars_and_the_ends_of_lines_of_windows_are_taken_out(tmp_path):
+    (tmp_path / "x").write_bytes(b"\x1b[31mred\x1b[0m\n 10%|#\r 20%|##\r 30%|###\nValueError: x\r\nlast")
+    assert [line.text for line in read_lines(tmp_path / "x")] == ["red", " 30%|###", "ValueError: x", "last"]
 
 
 def test_labels_say_whose_a_line_is():
@@ -90,6 +85,7 @@ mine.Wrong: no
 def test_what_came_after_a_traceback_tells_whether_it_ended_something():
     caught = 'Traceback (most recent call last):\n  File "a", line 1\nKeyError: 1\n'
     assert len(find_fatal_tracebacks(raw(caught + "srun: error: n1: task 0: Exited with exit code 1\n" * 30))) == 1
+    assert find_tracebacks(raw("Traceback (most recent call last):\n  File")) == []  # cut off
     assert find_fatal_tracebacks(raw(caught + "epoch 1\n" * 30)) == []
 
 
@@ -98,10 +94,6 @@ def test_a_script_with_a_wrong_syntax_has_no_traceback_and_is_found():
     assert [traceback.exceptions[0].text for traceback in find_fatal_tracebacks(raw(text))] == [
         "SyntaxError: invalid syntax"
     ]
-
-
-def test_a_traceback_that_was_cut_off_is_none():
-    assert find_tracebacks(raw("Traceback (most recent call last):\n  File")) == []
 
 
 def test_torchruns_page_names_the_first_that_failed():

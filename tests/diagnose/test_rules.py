@@ -1,4 +1,4 @@
-"""The rules: each example is told by its own rule, a healthy line by none. As a program: writes what follows."""
+"""The rules: each example is told by its own rule. As a program: writes words.txt and the tables of the page."""
 
 import importlib
 import re

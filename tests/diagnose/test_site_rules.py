@@ -67,6 +67,7 @@ def test_rules_of_the_user_come_before_those_of_the_site_and_those_before_ours(p
         ("[x]\npatterns = 1\n", "cause x: Expected `array`, got `int`"),
         ("[x]\n" + RULE, "cause x, pattern 1: .*missing required field `what`"),
         (CAUSE, "cause x, pattern 1: it needs a regex, or else a state or an end"),
+        (CAUSE + "state = 'FAILED'\n", "cause x, pattern 1: it needs a regex"),
         (CAUSE + "regex = 'boom'\n", "cause x, pattern 1: its regex needs an example: .*"),
         (CAUSE + RULE + "role = 'reason'\n", "cause x, pattern 1: Invalid enum value 'reason' .*"),
         (CAUSE + RULE + "advise = 'a'\n", "cause x, pattern 1: .*unknown field `advise`"),

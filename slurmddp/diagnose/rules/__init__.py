@@ -89,10 +89,12 @@ def _parse_cause(key: str, cause: Any, place: str, check: Callable[[Rule], None]
 
 def check_rule(rule: Rule) -> None:
     """Raise ValueError or re.error for a regex that is none or is not in its example, and for an unknown `{name}`."""
+    if not rule.regex:
+        raise ValueError("it needs a regex")
     filled = {name for _, name, _, _ in Formatter().parse(rule.what) if name is not None}
-    if rule.regex and (wrong := filled - rule.names):
+    if wrong := filled - rule.names:
         raise ValueError(f"what names {{{min(wrong)}}}, which no group of the regex has")
-    if rule.regex and rule.match(rule.example) is None:
+    if rule.match(rule.example) is None:
         raise ValueError(f"the regex is not found in its example: {rule.example}")
 
 
