@@ -19,6 +19,7 @@ from slurmddp.errors import UsageError
 from slurmddp.slurm.environment import is_of_a_job
 from slurmddp.slurm.hostlist import expand
 from slurmddp.slurm.values import parse_duration
+from slurmddp.supervisor_options import DEFAULTS
 from slurmddp.text import MASK, quote_value
 
 Gpus = Annotated[
@@ -82,10 +83,6 @@ CHECKPOINT_WORD: Final = "{checkpoint}"
 
 NODE_TMPDIR: Final = "TMPDIR"
 """Stands in --stage-env for the folder of temporary files on the nodes."""
-
-DEFAULT_LEAD_S: Final = 120
-LEAD_MARGIN_S: Final = 60
-"""Seconds that a job must have before the stop signal; with less it would stop soon after its start."""
 
 _HYPHENATED: Final = (
     *("cores-per-socket", "cpu-freq", "cpus-per-gpu", "delay-boot", "kill-on-invalid-dep", "mail-type", "mail-user"),
@@ -244,15 +241,17 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     signal_lead: Annotated[
         Lead | None,
         Option(
-            help=f"Stop signal before the time limit [default: {DEFAULT_LEAD_S}, or a quarter of a short limit].",
+            help=f"Stop signal before the time limit [default: {DEFAULTS.signal_lead}, or a quarter of a short limit].",
             metavar="SECONDS",
         ),
     ] = None
-    max_restarts: Annotated[Limit, Option(help="Restarts of the ranks in a row without a new checkpoint.")] = 3
+    max_restarts: Annotated[Limit, Option(help="Restarts of the ranks in a row without a new checkpoint.")] = (
+        DEFAULTS.max_restarts
+    )
     max_requeues: Annotated[
         Limit | None,
         Option(help="Requeues by the job itself [default: unlimited while checkpoints advance]."),
-    ] = None
+    ] = DEFAULTS.max_requeues
     after_signal_exit_0: Annotated[
         Literal["requeue", "done"],
         Option(help="What an end with status 0 means after a stop signal that COMMAND has handled by itself."),
@@ -274,7 +273,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     ] = True
     reset: Annotated[bool, Option(help="Start over: move the run's checkpoints to another folder, once.")] = False
     port_range: Annotated[PortRange, Option(help="Range for the ranks' two ports.", metavar="FIRST-LAST")] = (
-        "20000-29999"
+        DEFAULTS.port_range
     )
     interface: Annotated[
         str | None,
@@ -316,9 +315,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             check_line_end(line, f"--setup: {quote_value(line)}")
         for item in self.env:
             _check_variable(item)
-        _check_ports(self.port_range)
         for key in ("nodelist", "exclude"):
             _check_hosts(key, getattr(self, key) or "")
+        if not _FIRST_PORT <= self.ports[0] < self.ports[1] <= _LAST_PORT:
+            raise UsageError(f"--port-range: {quote_value(self.port_range)} is not {_PORTS}")
         self._check_time()
         self._check_lead()
         self._check_launch()
@@ -335,11 +335,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     def _check_lead(self) -> None:
         if self.signal_lead is None or self.time_s is None:
             return
-        if self.signal_lead + LEAD_MARGIN_S >= self.time_s:
+        if self.signal_lead + DEFAULTS.signal_margin >= self.time_s:
             raise UsageError(
                 f"--signal-lead {self.signal_lead} leaves nothing of the time limit {self.time} ({self.time_s} s); "
-                f"less than {self.time_s - LEAD_MARGIN_S} is allowed, or leave it out"
-                if self.time_s > LEAD_MARGIN_S
+                f"less than {self.time_s - DEFAULTS.signal_margin} is allowed, or leave it out"
+                if self.time_s > DEFAULTS.signal_margin
                 else f"--signal-lead is not possible with a time limit of {self.time_s} s; leave it out"
             )
 
@@ -467,18 +467,17 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Seconds between the stop signal to the ranks and the time limit."""
         if self.signal_lead:
             return self.signal_lead
-        return DEFAULT_LEAD_S if self.time_s is None else max(1, min(DEFAULT_LEAD_S, self.time_s // 4))
+        return DEFAULTS.signal_lead if self.time_s is None else max(1, min(DEFAULTS.signal_lead, self.time_s // 4))
 
     @property
     def margin_s(self) -> int:
         """Seconds that the job must have before the stop signal."""
-        return LEAD_MARGIN_S if self.time_s is None else min(LEAD_MARGIN_S, self.time_s - self.lead_s)
+        return DEFAULTS.signal_margin if self.time_s is None else min(DEFAULTS.signal_margin, self.time_s - self.lead_s)
 
     @property
     def ports(self) -> tuple[int, int]:
         """First and last port of the range."""
-        first, _, last = self.port_range.partition("-")
-        return int(first), int(last)
+        return DEFAULTS._replace(port_range=self.port_range).ports
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -580,9 +579,3 @@ def _check_variable(item: str) -> None:
 def _check_hosts(key: str, hosts: str) -> None:
     if hosts and "/" not in hosts:  # else it is a file with the list
         expand(",".join(re.split(r"[\s,]+", hosts.strip(", "))), option=f"--{key}")
-
-
-def _check_ports(port_range: str) -> None:
-    first, last = (int(port) for port in port_range.split("-"))
-    if not _FIRST_PORT <= first < last <= _LAST_PORT:
-        raise UsageError(f"--port-range: {quote_value(port_range)} is not {_PORTS}")
