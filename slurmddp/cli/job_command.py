@@ -14,8 +14,8 @@ import click
 from slurmddp.cli import commands_with, discard_stdout
 from slurmddp.config import job_files
 from slurmddp.config import resolve as config
-from slurmddp.config.command import explain_option
-from slurmddp.config.job_spec import JOB_FIELDS, OURS
+from slurmddp.config.foreign_options import advise
+from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.option_types import Field, convert, find_similar
 from slurmddp.config.toml import Source
 from slurmddp.config.worker_options import WORKER_FIELDS
@@ -25,19 +25,6 @@ from slurmddp.text import quote_value
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-_EQUIVALENTS: Final = {
-    **dict.fromkeys(("--gpus", "-G", "--gres", "--gpus-per-task"), "--gpus-per-node"),
-    **dict.fromkeys(
-        ("-n", "--ntasks", "--nproc-per-node", "--nproc_per_node"), "--ntasks-per-node (ranks on each node)"
-    ),
-    "--nnodes": "--nodes",
-    "--export": "--env",
-    "--signal": "--signal-lead",
-    "--test-only": "--dry-run",
-}
-"""The option to use here, by its name in sbatch and torchrun."""
-_SBATCH_SWITCHES: Final = ("contiguous", "exclusive", "overcommit", "oversubscribe", "spread-job", "use-min-nodes")
-"""Options of sbatch that need no value."""
 _JOB_ONLY: Final = frozenset(
     {"-N", "--nodes", "--ntasks-per-node", "--gpus-per-node", "--cpus-per-task", "--partition", "--account", "--qos"}
     | {"--time", "--launcher", "--hold", "--after", "--after-ok", "--dry-run", "--wait", "--follow", "--stage-env"}
@@ -48,13 +35,6 @@ _SHORT: Final = {field.option.short: field for field in JOB_FIELDS.values() if f
 _NAMED: Final = ("partition", "account", "qos", "nodelist", "exclude", "constraint", "job-name")
 """Options whose value is a name."""
 _NAME: Final = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
-_INSTEAD: Final = {
-    **dict.fromkeys(("-o", "--output", "-e", "--error"), "the output is in the run's folder, jobs/NAME/logs"),
-    **dict.fromkeys(("-a", "--array", "--set"), "use `slurmddp sweep --set KEY=VALUE,...`"),
-    **dict.fromkeys(("-D", "--chdir"), "the job runs in the folder where it is submitted; cd there first"),
-    "--wrap": "write the program behind the options, as in: train.py --lr 0.1",
-}
-"""What to do instead of an option of sbatch, by its name."""
 
 
 def default_runs_dir() -> str:
@@ -352,27 +332,14 @@ def write_bytes(stream: TextIO, raw: bytes) -> None:
 def _explain_unknown_option(error: click.NoSuchOption, known: Collection[str]) -> str:
     """Return the message for an option that the command does not have, with what to type instead."""
     name = error.option_name
-    equivalent = _EQUIVALENTS.get(name, "")
-    instead = f"use {equivalent}" if equivalent.split(" ")[0] in known else _INSTEAD.get(name)
+    instead = advise(name, known)
     if not instead and (having := commands_with(name)):
         return f"{quote_value(name)} is an option of `slurmddp {having[0]}`, but not of this command; leave it out"
-    return f"No such option {quote_value(name)}; {instead or _advise(name, known)}"
-
-
-def _advise(name: str, known: Collection[str]) -> str:
-    """Return what to do instead of an option of sbatch or of a launcher, or of a misspelled one."""
-    key, takes_sbatch = name.lstrip("-"), "--sbatch" in known
-    near = find_similar(name, [option for option in known if option.startswith("--")], cutoff=0.75)
-    advice = (
-        explain_option(name) if "--nodes" in known else "",
-        "slurmddp sets it itself, leave it out" if key in OURS else "",
-        f"use --sbatch {key}" if takes_sbatch and key in _SBATCH_SWITCHES else "",
-        f"did you mean {' or '.join(near)}?" if near else "",
-        f"if it is one of sbatch's, use --sbatch {key}=VALUE; --help-all lists the options"
-        if takes_sbatch and re.fullmatch("--[a-z-]+", name)
-        else "",
-    )
-    return next(filter(None, advice), "--help-all lists the options")
+    if not instead and (near := find_similar(name, [one for one in known if one.startswith("--")], cutoff=0.75)):
+        instead = f"did you mean {' or '.join(near)}?"
+    if not instead and "--sbatch" in known and re.fullmatch("--[a-z-]+", name):
+        instead = f"if it is one of sbatch's, use --sbatch {name[2:]}=VALUE; --help-all lists the options"
+    return f"No such option {quote_value(name)}; {instead or '--help-all lists the options'}"
 
 
 def _click_option(field: Field, kind: type[click.Option], name: str) -> Callable[[Any], Any]:

@@ -2,13 +2,11 @@
 
 import os
 from collections.abc import Collection
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from slurmddp.cli.job_command import print_message, resolve_job
-from slurmddp.config.command import Launch, read_launch
+from slurmddp.cli.job_command import print_message
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.resolve import Resolved
 from slurmddp.errors import UsageError
@@ -18,20 +16,7 @@ if TYPE_CHECKING:
     from slurmddp.cluster.request import Request
 
 
-def resolve_typed(
-    job_file: Path | None, words: tuple[str, ...], parameters: dict[str, Any]
-) -> tuple[Resolved, Launch | None]:
-    """Return the job that a command line describes, and the launcher that its COMMAND begins with.
-
-    The job has the launcher's number of nodes. Raises UsageError when --nodes is another number.
-    """
-    launch = None if parameters.get("no_python") else read_launch(words)
-    if launch:
-        words, parameters = launch.command, _with_nodes(launch, parameters)
-    return resolve_job(job_file, words, parameters), launch
-
-
-def fill(resolved: Resolved, launch: Launch | None) -> "Request":
+def fill(resolved: Resolved) -> "Request":
     """Return the job with the values of the cluster, and with the launcher's number of ranks.
 
     A rank has a GPU where the partition has GPUs. Prints how the launcher's line was read. Raises UsageError when the
@@ -40,9 +25,7 @@ def fill(resolved: Resolved, launch: Launch | None) -> "Request":
     from slurmddp.cluster.request import build_request, fill_from_cluster
 
     request = fill_from_cluster(resolved, os.environ)
-    if launch is None:
-        return request
-    changed = with_ranks(request.resolved, launch, computed=request.computed)
+    changed = with_ranks(request.resolved, computed=request.computed)
     if changed is not request.resolved:
         request = (
             build_request(changed, request.cluster)
@@ -51,17 +34,18 @@ def fill(resolved: Resolved, launch: Launch | None) -> "Request":
         )
     spec = request.resolved.spec
     size = f"--gpus-per-node {spec.gpus_per_node}" if spec.gpus_per_node else f"--ntasks-per-node {spec.tasks_per_node}"
-    print_reading(launch, f"--nodes {spec.nodes} {size}")
+    print_reading(resolved, f"--nodes {spec.nodes} {size}")
     return request
 
 
-def with_ranks(resolved: Resolved, launch: Launch, computed: Collection[str] = ()) -> Resolved:
-    """Return the job with the launcher's number of ranks; the options in `computed` are open again.
+def with_ranks(resolved: Resolved, computed: Collection[str] = ()) -> Resolved:
+    """Return the job with the number of ranks that COMMAND's launcher asks for; the options in `computed` are open.
 
     Raises UsageError when the job has another number of ranks.
     """
-    spec, ranks = resolved.spec, launch.ranks_per_node
-    if ranks is None or ranks == spec.tasks_per_node:
+    spec, launch = resolved.spec, resolved.launch
+    ranks = launch and launch.ranks_per_node
+    if launch is None or ranks is None or ranks == spec.tasks_per_node:
         return resolved
     if spec.ntasks_per_node or (spec.gpus_per_node and "gpus-per-node" not in computed):
         own = count(spec.tasks_per_node, "rank")
@@ -71,16 +55,8 @@ def with_ranks(resolved: Resolved, launch: Launch, computed: Collection[str] = (
     return resolved.replace(f"the options of {launch.name}", **open_again | number)
 
 
-def print_reading(launch: Launch, meaning: str) -> None:
-    """Print what a launcher's line means here, and which of its options have no meaning."""
-    left_out = f"; left out: {' '.join(launch.left_out)}" if launch.left_out else ""
-    print_message(f"slurmddp starts the ranks itself: {launch.name} is read as {meaning}{left_out}")
-
-
-def _with_nodes(launch: Launch, parameters: dict[str, Any]) -> dict[str, Any]:
-    typed = parameters.get("nodes")
-    if launch.nodes is None or typed == str(launch.nodes):
-        return parameters
-    if typed is not None:
-        raise UsageError(f"--nodes {typed}, but {launch.name} asks for {launch.nodes} nodes; give one of them")
-    return parameters | {"nodes": str(launch.nodes)}
+def print_reading(resolved: Resolved, meaning: str) -> None:
+    """Print what the launcher that COMMAND begins with means here, and which of its options have no meaning."""
+    if launch := resolved.launch:
+        left_out = f"; left out: {' '.join(launch.left_out)}" if launch.left_out else ""
+        print_message(f"slurmddp starts the ranks itself: {launch.name} is read as {meaning}{left_out}")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from slurmddp.cli.job_command import print_message
-from slurmddp.cli.launcher_lines import fill, resolve_typed
+from slurmddp.cli.job_command import print_message, resolve_job
+from slurmddp.cli.launcher_lines import fill
 from slurmddp.config.resolve import RECIPE, Resolved
 from slurmddp.errors import UsageError
 from slurmddp.text import quote_value
@@ -52,12 +52,11 @@ def sweep_options(function: Any) -> Any:
 
 def build_request(job_file: Path | None, words: tuple[str, ...], parameters: dict[str, Any]) -> "Request":
     """Return the job that a command line describes: with its dependencies, the values of the cluster, and its array."""
-    resolved, launch = resolve_typed(job_file, words, parameters)
-    resolved = add_dependencies(resolved, parameters["after"], parameters["after_ok"])
+    resolved = add_dependencies(resolve_job(job_file, words, parameters), parameters["after"], parameters["after_ok"])
     if parameters.get("sets") and resolved.origins["resume_args"].startswith(RECIPE):
         resolved = resolved.replace("a sweep has no recipe", resume_args=None, checkpoints=None)
     _print_recipe(resolved)
-    request = fill(resolved, launch)
+    request = fill(resolved)
     if "sets" not in parameters:
         return request
     return expand_sweep(request, parameters["sets"], zipped=parameters["zipped"], at_once=parameters["max_parallel"])

@@ -11,8 +11,9 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from slurmddp import variables
-from slurmddp.config.command import NO_PYTHON, is_worker, replace_arguments
+from slurmddp.config.command import NO_PYTHON, Command, parse, replace_arguments
 from slurmddp.config.container import Runtime, check_mount, runtime_of
+from slurmddp.config.foreign_options import refuse_sbatch
 from slurmddp.config.option_types import Count, Field, Option, Tasks, fields_of
 from slurmddp.config.worker_options import WorkerOptions, arguments
 from slurmddp.errors import UsageError
@@ -83,27 +84,6 @@ CHECKPOINT_WORD: Final = "{checkpoint}"
 
 NODE_TMPDIR: Final = "TMPDIR"
 """Stands in --stage-env for the folder of temporary files on the nodes."""
-
-_HYPHENATED: Final = (
-    *("cores-per-socket", "cpu-freq", "cpus-per-gpu", "delay-boot", "kill-on-invalid-dep", "mail-type", "mail-user"),
-    *("mem-bind", "mem-per-cpu", "mem-per-gpu", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket", "core-spec"),
-    *("sockets-per-node", "spread-job", "thread-spec", "threads-per-core", "time-min", "use-min-nodes"),
-)
-"""Options of sbatch with a hyphen, which is easily left out."""
-
-OURS: Final = (
-    *("array", "chdir", "error", "export", "gpu-bind", "gpus", "gpus-per-task", "input", "ntasks", "open-mode"),
-    *("output", "parsable", "no-requeue", "signal", "tasks-per-node", "test-only", "wait", "wrap"),
-)
-"""Options of sbatch that the script itself needs; `--sbatch` refuses them and their abbreviations."""
-_OURS_INSTEAD = {
-    "array": "the tasks of an array are jobs of their own; for ranks use --nodes and --ntasks-per-node, for settings "
-    "`slurmddp sweep --set KEY=VALUE,...`",
-    "test-only": "use `slurmddp submit --dry-run`",
-    "wait": "use `slurmddp submit --wait`",
-    "wrap": "write the program behind the options, as in: train.py --lr 0.1",
-}
-"""What to use instead of some of them."""
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -344,7 +324,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             )
 
     def _check_launch(self) -> None:
-        if self.no_python and is_worker(self.command):
+        if self.no_python and not self.command:
             raise UsageError("--no-python: COMMAND is missing; name an executable, as in: --no-python ./train --lr 0.1")
         if self.launcher != "manual":
             return
@@ -361,7 +341,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     def _check_resume(self) -> None:
         if self.resume_args is None:
             return
-        if is_worker(self.command):
+        if not self.command:
             raise UsageError("--resume-args without COMMAND: the bundled worker resumes by itself; leave it out")
         try:
             shlex.split(self.resume_args)
@@ -396,9 +376,14 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(f"--stage-env with --python {self.python}, which is no path; give its path, or --venv")
 
     @property
+    def parsed_command(self) -> Command:
+        """COMMAND as a value."""
+        return parse(self.command, executable=self.no_python)
+
+    @property
     def program(self) -> tuple[str, ...]:
         """The words after `python -m slurmddp.worker`."""
-        if is_worker(self.command):
+        if not self.command:
             return tuple(arguments(self.worker))
         return (NO_PYTHON, *self.command) if self.no_python else self.command
 
@@ -541,15 +526,10 @@ def _check_sbatch(item: str) -> None:
         )
     if equals and not value:
         raise UsageError(f"--sbatch: {quote_value(item)} has an empty value; write {key} alone, or a value")
-    if near := next(
-        (name for name in _HYPHENATED if name != key and name.replace("-", "") == key.replace("-", "")), ""
-    ):
-        raise UsageError(f"--sbatch: {quote_value(item)}: sbatch has no --{key}; did you mean {near}?")
     own = next((name for name in JOB_FIELDS if name.startswith(key) and name not in _NOT_OF_SBATCH), None)
     if own:
         raise UsageError(f"--sbatch: {quote_value(item)}: slurmddp has an option for this, --{own}")
-    if any(name.startswith(key) for name in OURS) or (key == "gres" and "gpu" in value):
-        hint = "use --gpus-per-node" if key.startswith("g") else _OURS_INSTEAD.get(key, "slurmddp sets this itself")
+    if hint := refuse_sbatch(key, value):
         raise UsageError(f"--sbatch: {quote_value(item)}: {hint}")
 
 

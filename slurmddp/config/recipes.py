@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from slurmddp.config.command import script_of, script_place
+from slurmddp.config.command import Command
 from slurmddp.config.job_files import read_named
 from slurmddp.errors import UsageError
 
@@ -80,30 +80,29 @@ _RESUMES_BY_ITSELF: Final = ("slurmddp", "SLURMDDP_", "lightning", "Trainer")
 """Words of a script that slurmddp resumes, or that asks slurmddp."""
 
 
-def find_recipe(command: tuple[str, ...]) -> Resumption | None:
+def find_recipe(command: Command) -> Resumption | None:
     """Return what the script of COMMAND needs to resume; None when it is not known."""
-    place = script_place(command)
-    text = _read(command[place]) if place is not None else ""
+    text = _read(command.script or "")
     for recipe in RECIPES:
         if all(mark in text for mark in recipe.marks):
-            folder = glob.escape(_find_folder(recipe, text, command))
+            folder = glob.escape(_find_folder(recipe, text, command.words))
             return Resumption(recipe.name, recipe.resume_args, recipe.checkpoints.format(folder=folder))
     return None
 
 
-def starts_anew(command: tuple[str, ...]) -> bool:
+def starts_anew(command: Command) -> bool:
     """Return whether the script of COMMAND is readable and has nothing that is known to resume."""
-    text = _read(script_of(command) or "")
+    text = _read(command.script or "")
     return bool(text) and not any(word in text for word in _RESUMES_BY_ITSELF)
 
 
-def _find_folder(recipe: Recipe, text: str, command: tuple[str, ...]) -> str:
+def _find_folder(recipe: Recipe, text: str, words: tuple[str, ...]) -> str:
     """Return the folder that COMMAND saves to: by its option, else as a Python file of nanoGPT assigns it."""
-    for index, word in reversed([*enumerate(command)]):
+    for index, word in reversed([*enumerate(words)]):
         name, equals, value = word.partition("=")
         if name == f"--{recipe.folder}":
-            return value if equals else "".join(command[index + 1 : index + 2])
-    texts = [text, *(_read(word) for word in command if not word.startswith("-"))]
+            return value if equals else "".join(words[index + 1 : index + 2])
+    texts = [text, *(_read(word) for word in words if not word.startswith("-"))]
     found = [
         match for one in texts for match in re.findall(rf"^{recipe.folder} *= *['\"](.+?)['\"]", one, re.MULTILINE)
     ]

@@ -17,7 +17,6 @@ from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from slurmddp.config.command import script_of
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
@@ -122,10 +121,10 @@ def _restore(entries: Sequence[Entry], part: Path, place: Path) -> None:
 
 def _script(spec: JobSpec) -> Path | None:
     """Return the full path of the script; None for a module, the bundled worker, and an executable elsewhere."""
-    script = script_of(spec.command)
-    if script is None or (spec.no_python and (script.startswith("/") or "/" not in script)):
+    command = spec.parsed_command
+    if command.path_place is None or (command.kind == "executable" and command.words[0].startswith("/")):
         return None
-    return (Path.cwd() / script).resolve()
+    return (Path.cwd() / command.words[command.path_place]).resolve()
 
 
 def _list_code(start: Path) -> tuple[Path, list[str]]:

@@ -104,6 +104,22 @@ def test_the_python_that_command_names_by_its_path_is_the_ranks(tmp_path):
     assert resolve(job_file=path, words=["other.py"]).spec.python is None
 
 
+def test_a_launcher_that_begins_the_command_of_a_file_says_the_nodes(tmp_path):
+    (tmp_path / "sub").mkdir()
+    text = 'command = ["torchrun", "--nnodes=2", "--nproc-per-node=4", "train.py"]\n'
+    resolved = resolve(job_file=file(tmp_path / "sub", text))
+    assert (resolved.spec.command, resolved.spec.nodes) == ((str(tmp_path / "sub/train.py"),), 2)
+    assert (resolved.origins["nodes"], resolved.launch.ranks_per_node) == ("the options of torchrun", 4)
+    assert resolve(job_file=tmp_path / "sub" / "exp.toml", words=["other.py"]).spec.nodes == 1
+    with pytest.raises(UsageError, match="key nodes 3, but torchrun asks for 2 nodes; give one of them"):
+        resolve(job_file=file(tmp_path / "sub", f"nodes = 3\n{text}"))
+
+
+def test_an_executable_of_a_file_is_a_path_only_with_a_slash(tmp_path):
+    for words, command in (('"uv", "run", "x.py"', ("uv", "run", "x.py")), ('"bin/fit"', (str(tmp_path / "bin/fit"),))):
+        assert resolve(job_file=file(tmp_path, f"no-python = true\ncommand = [{words}]")).spec.command == command
+
+
 def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "sub").mkdir()
