@@ -56,11 +56,7 @@ _FIRST_PORT = 1024
 _LAST_PORT = 65535
 _PORTS = f"FIRST-LAST with {_FIRST_PORT} <= FIRST < LAST <= {_LAST_PORT}"
 PortRange = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^[0-9]{1,5}-[0-9]{1,5}\Z",
-        description=f"{_PORTS}, as in 20000-29999",
-    ),
+    str, msgspec.Meta(pattern=r"^[0-9]{1,5}-[0-9]{1,5}\Z", description=f"{_PORTS}, as in 20000-29999")
 ]
 Lead = Annotated[int, msgspec.Meta(ge=1, le=65535, description="whole seconds, 1 to 65535")]
 Limit = Annotated[int, msgspec.Meta(ge=0, description="a whole number, 0 or more")]
@@ -89,33 +85,31 @@ NODE_TMPDIR: Final = "TMPDIR"
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One job: the options of sbatch, the launcher of the ranks, and the program of each rank."""
 
-    nodes: Annotated[Count, Option(help="Number of nodes.", short="-N")] = 1
+    nodes: Annotated[Count, Option("Number of nodes.", short="-N")] = 1
     gpus_per_node: Annotated[
         Gpus | None,
         Option(
-            help="GPUs on each node, as a count or type:count [default: all of a node's].",
+            "GPUs on each node, as a count or type:count [default: all of a node's].",
             metavar="[TYPE:]N",
             slurm_variable="SBATCH_GPUS_PER_NODE",
             accepts_number=True,
         ),
     ] = None
-    ntasks_per_node: Annotated[Tasks | None, Option(help="Ranks on each node [default: its GPUs, or 1].")] = None
-    cpus_per_task: Annotated[Count | None, Option(help="CPUs for each rank.", short="-c")] = None
-    partition: Annotated[str | None, Option(help="Partition.", short="-p", slurm_variable="SBATCH_PARTITION")] = None
-    account: Annotated[str | None, Option(help="Account to charge.", short="-A", slurm_variable="SBATCH_ACCOUNT")] = (
-        None
-    )
-    qos: Annotated[str | None, Option(help="Quality of service.", short="-q", slurm_variable="SBATCH_QOS")] = None
+    ntasks_per_node: Annotated[Tasks | None, Option("Ranks on each node [default: its GPUs, or 1].")] = None
+    cpus_per_task: Annotated[Count | None, Option("CPUs for each rank.", short="-c")] = None
+    partition: Annotated[str | None, Option("Partition.", short="-p", slurm_variable="SBATCH_PARTITION")] = None
+    account: Annotated[str | None, Option("Account to charge.", short="-A", slurm_variable="SBATCH_ACCOUNT")] = None
+    qos: Annotated[str | None, Option("Quality of service.", short="-q", slurm_variable="SBATCH_QOS")] = None
     constraint: Annotated[
-        str | None, Option(help="Node features wanted.", short="-C", slurm_variable="SBATCH_CONSTRAINT")
+        str | None, Option("Node features wanted.", short="-C", slurm_variable="SBATCH_CONSTRAINT")
     ] = None
-    reservation: Annotated[str | None, Option(help="Reservation to use.", slurm_variable="SBATCH_RESERVATION")] = None
-    nodelist: Annotated[str | None, Option(help="Nodes to use, as in n[1-4].", short="-w")] = None
-    exclude: Annotated[str | None, Option(help="Nodes to leave out.", short="-x")] = None
+    reservation: Annotated[str | None, Option("Reservation to use.", slurm_variable="SBATCH_RESERVATION")] = None
+    nodelist: Annotated[str | None, Option("Nodes to use, as in n[1-4].", short="-w")] = None
+    exclude: Annotated[str | None, Option("Nodes to leave out.", short="-x")] = None
     time: Annotated[
         SlurmTime | None,
         Option(
-            help="Time limit: minutes, HH:MM:SS or D-HH:MM:SS.",
+            "Time limit: minutes, HH:MM:SS or D-HH:MM:SS.",
             short="-t",
             slurm_variable="SBATCH_TIMELIMIT",
             accepts_number=True,
@@ -124,7 +118,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     mem: Annotated[
         Memory | None,
         Option(
-            help="Memory of each node: megabytes, or with K, M, G, T.",
+            "Memory of each node: megabytes, or with K, M, G, T.",
             metavar="SIZE",
             slurm_variable="SBATCH_MEM_PER_NODE",
             accepts_number=True,
@@ -133,79 +127,75 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     job_name: Annotated[
         str,
         Option(
-            help="Name of the job and of its run's folder [default: the name of the job file, script or task].",
+            "Name of the job and of its run's folder [default: the name of the job file, script or task].",
             short="-J",
             also="name",
         ),
     ]
-    dependency: Annotated[
-        Dependency | None, Option(help="Jobs to wait for, in sbatch's form: afterok:17.", short="-d")
-    ] = None
-    hold: Annotated[bool, Option(help="Submit held; scontrol release starts it.")] = False
+    dependency: Annotated[Dependency | None, Option("Jobs to wait for, in sbatch's form: afterok:17.", short="-d")] = (
+        None
+    )
+    hold: Annotated[bool, Option("Submit held; scontrol release starts it.")] = False
     sbatch: Annotated[
-        tuple[str, ...], Option(help="Another option of sbatch, by its long name.", metavar="KEY[=VALUE]")
+        tuple[str, ...], Option("Another option of sbatch, by its long name.", metavar="KEY[=VALUE]")
     ] = ()
     launcher: Annotated[
         Literal["srun", "fork", "torchrun", "manual"],
         Option(
-            help="srun: one task a rank. fork: one task a node imports torch once and forks its ranks. torchrun: one "
+            "srun: one task a rank. fork: one task a node imports torch once and forks its ranks. torchrun: one "
             "task a node is torchrun. manual: `render` prints what to type on each node."
         ),
     ] = "srun"
     rendezvous: Annotated[
         Literal["tcp", "file"],
-        Option(
-            help="Rendezvous of the ranks: at a port of the first node, or by a file in the run's folder.", also="init"
-        ),
+        Option("Rendezvous of the ranks: at a port of the first node, or by a file in the run's folder.", also="init"),
     ] = "tcp"
-    no_python: Annotated[bool, Option(help="COMMAND is an executable, not a Python script.")] = False
+    no_python: Annotated[bool, Option("COMMAND is an executable, not a Python script.")] = False
     template: Annotated[
         str | None,
         Option(
-            help="Your own Jinja template. It extends base.sbatch.j2, whose blocks are header, folder, output, setup, "
+            "Your own Jinja template. It extends base.sbatch.j2, whose blocks are header, folder, output, setup, "
             "environment, launch, finish; this one adds a line before the ranks start: {% extends "
             "'base.sbatch.j2' %}{% block setup %}{{ super() }}echo hello{% endblock %}",
             metavar="FILE",
         ),
     ] = None
-    module: Annotated[tuple[str, ...], Option(help="Environment module to load.")] = ()
-    conda: Annotated[str | None, Option(help="Conda environment to activate.", metavar="ENV")] = None
-    venv: Annotated[str | None, Option(help="Virtual environment to activate.", metavar="DIR")] = None
+    module: Annotated[tuple[str, ...], Option("Environment module to load.")] = ()
+    conda: Annotated[str | None, Option("Conda environment to activate.", metavar="ENV")] = None
+    venv: Annotated[str | None, Option("Virtual environment to activate.", metavar="DIR")] = None
     setup_file: Annotated[
-        str | None, Option(help="Shell lines to run before the ranks start, from a file.", metavar="FILE")
+        str | None, Option("Shell lines to run before the ranks start, from a file.", metavar="FILE")
     ] = None
-    setup: Annotated[tuple[str, ...], Option(help="A shell line to run before the ranks start.", metavar="LINE")] = ()
+    setup: Annotated[tuple[str, ...], Option("A shell line to run before the ranks start.", metavar="LINE")] = ()
     python: Annotated[
         str | None,
         Option(
-            help="Python of the ranks [default: the one that runs slurmddp, or that of --conda or --venv].",
-            metavar="EXE",
+            "Python of the ranks [default: the one that runs slurmddp, or that of --conda or --venv].", metavar="EXE"
         ),
     ] = None
     supervisor_python: Annotated[
         str | None,
         Option(
-            help="Python of the supervisor, on the host [default: that of the ranks; with --container slurmddp's].",
+            "Python of the supervisor, on the host [default: that of the ranks; with --container slurmddp's].",
             metavar="EXE",
         ),
     ] = None
     container: Annotated[
-        str | None,
-        Option(help="Container image of the ranks; --python is then the Python inside it.", metavar="IMAGE"),
+        str | None, Option("Container image of the ranks; --python is then the Python inside it.", metavar="IMAGE")
     ] = None
     container_runtime: Annotated[
         Literal["apptainer", "pyxis"] | None,
-        Option(help="Program that runs the image [default: by its name; apptainer for a path, .sif and docker://]."),
+        Option("Program that runs the image [default: by its name; apptainer for a path, .sif and docker://]."),
     ] = None
     container_mount: Annotated[
         tuple[str, ...],
-        Option(help="A folder to mount besides the run's folder and the working directory.", metavar="SRC[:DST][:ro]"),
+        Option("A folder to mount besides the run's folder and the working directory.", metavar="SRC[:DST][:ro]"),
     ] = ()
-    snapshot: Annotated[bool, Option(help="Run a copy of the code, made when the job is submitted.")] = False
+    snapshot: Annotated[bool, Option("Run a copy of the code, made when the job is submitted.")] = False
     stage_env: Annotated[
         str | None,
         Option(
-            help="Copy the Python environment to each node's disk, below DIR [default: $TMPDIR or /tmp].",
+            "Copy the Python environment to each node's disk, below DIR [default: $TMPDIR or /tmp].",
             metavar="[=DIR]",
             bare=NODE_TMPDIR,
         ),
@@ -213,69 +203,64 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     env: Annotated[
         tuple[str, ...],
         Option(
-            help="Environment variable of the ranks; without VALUE it is passed on and not written to a file.",
+            "Environment variable of the ranks; without VALUE it is passed on and not written to a file.",
             metavar="KEY[=VALUE]",
         ),
     ] = ()
-    requeue: Annotated[bool, Option(help="Whether Slurm may requeue the job.")] = True
+    requeue: Annotated[bool, Option("Whether Slurm may requeue the job.")] = True
     signal_lead: Annotated[
         Lead | None,
         Option(
-            help=f"Stop signal before the time limit [default: {DEFAULTS.signal_lead}, or a quarter of a short limit].",
+            f"Stop signal before the time limit [default: {DEFAULTS.signal_lead}, or a quarter of a short limit].",
             metavar="SECONDS",
         ),
     ] = None
-    max_restarts: Annotated[Limit, Option(help="Restarts of the ranks in a row without a new checkpoint.")] = (
+    max_restarts: Annotated[Limit, Option("Restarts of the ranks in a row without a new checkpoint.")] = (
         DEFAULTS.max_restarts
     )
     max_requeues: Annotated[
-        Limit | None,
-        Option(help="Requeues by the job itself [default: unlimited while checkpoints advance]."),
+        Limit | None, Option("Requeues by the job itself [default: unlimited while checkpoints advance].")
     ] = DEFAULTS.max_requeues
     after_signal_exit_0: Annotated[
         Literal["requeue", "done"],
-        Option(help="What an end with status 0 means after a stop signal that COMMAND has handled by itself."),
+        Option("What an end with status 0 means after a stop signal that COMMAND has handled by itself."),
     ] = "requeue"
     resume_args: Annotated[
         str | None,
         Option(
-            help="Arguments of COMMAND from its second start on; they replace those of the same names. {checkpoint} is "
+            "Arguments of COMMAND from its second start on; they replace those of the same names. {checkpoint} is "
             "the newest match of --checkpoints.",
             metavar="ARGUMENTS",
         ),
     ] = None
     checkpoints: Annotated[
-        str | None,
-        Option(help="Checkpoints that COMMAND writes by its own means, as in 'out/*.pt'.", metavar="GLOB"),
+        str | None, Option("Checkpoints that COMMAND writes by its own means, as in 'out/*.pt'.", metavar="GLOB")
     ] = None
     recipe: Annotated[
-        bool, Option(help="Whether --resume-args and --checkpoints of a well-known script are set by themselves.")
+        bool, Option("Whether --resume-args and --checkpoints of a well-known script are set by themselves.")
     ] = True
-    reset: Annotated[bool, Option(help="Start over: move the run's checkpoints to another folder, once.")] = False
-    port_range: Annotated[PortRange, Option(help="Range for the ranks' two ports.", metavar="FIRST-LAST")] = (
+    reset: Annotated[bool, Option("Start over: move the run's checkpoints to another folder, once.")] = False
+    port_range: Annotated[PortRange, Option("Range for the ranks' two ports.", metavar="FIRST-LAST")] = (
         DEFAULTS.port_range
     )
     interface: Annotated[
-        str | None,
-        Option(help="Network interface of NCCL and gloo, as in ib0 [default: their own choice].", metavar="NAME"),
+        str | None, Option("Network interface of NCCL and gloo, as in ib0 [default: their own choice].", metavar="NAME")
     ] = None
     nccl_debug: Annotated[
-        Literal["VERSION", "WARN", "INFO", "TRACE"] | None,
-        Option(help="Messages of NCCL in the ranks' output."),
+        Literal["VERSION", "WARN", "INFO", "TRACE"] | None, Option("Messages of NCCL in the ranks' output.")
     ] = None
     preflight: Annotated[
-        bool, Option(help="Whether nodes and ranks are checked, in less than a second, before COMMAND starts.")
+        bool, Option("Whether nodes and ranks are checked, in less than a second, before COMMAND starts.")
     ] = True
-    tracker_ids: Annotated[
-        bool, Option(help="Whether wandb and MLflow go on with one run of theirs over all attempts.")
-    ] = True
+    tracker_ids: Annotated[bool, Option("Whether wandb and MLflow go on with one run of theirs over all attempts.")] = (
+        True
+    )
     steps: Annotated[
-        Count | None,
-        Option(help="End Checkpointer's loop after N steps, and record their times.", metavar="N"),
+        Count | None, Option("End Checkpointer's loop after N steps, and record their times.", metavar="N")
     ] = None
-    runs_dir: Annotated[str, Option(help="Folder with the folders of the runs.", metavar="DIR")] = "jobs"
+    runs_dir: Annotated[str, Option("Folder with the folders of the runs.", metavar="DIR")] = "jobs"
     profile: Annotated[
-        str | None, Option(help="Use the tables [profile.NAME] of the configuration files.", metavar="NAME")
+        str | None, Option("Use the tables [profile.NAME] of the configuration files.", metavar="NAME")
     ] = None
 
     command: tuple[str, ...] = ()

@@ -19,7 +19,7 @@ Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1, description="a whole num
 Tasks = Annotated[int, msgspec.Meta(ge=1, le=9999, description="a whole number, 1 to 9999")]
 
 
-class Option(msgspec.Struct, frozen=True, kw_only=True):
+class Option(msgspec.Struct, frozen=True):
     """The annotation of a field besides its type."""
 
     help: str
