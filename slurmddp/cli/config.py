@@ -10,7 +10,7 @@ import click
 
 from slurmddp import text
 from slurmddp.cli.job_command import SYNOPSIS, JobCommand, find_configuration, job_options, resolve_job
-from slurmddp.cli.launcher_lines import fill
+from slurmddp.cli.request_options import fill
 from slurmddp.cluster.request import Request
 from slurmddp.config import job_files
 from slurmddp.config.job_spec import JOB_FIELDS

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, resolve_job
-from slurmddp.cli.launcher_lines import fill
+from slurmddp.cli.request_options import fill
 from slurmddp.config.resolve import Resolved
 from slurmddp.runs.findings import Finding, worst
 from slurmddp.text import WIDTH, escape_text, wrap_text

@@ -362,7 +362,7 @@ def _click_option(field: Field, kind: type[click.Option], name: str) -> Callable
 
 
 def _complete_value(field: Field, incomplete: str) -> list[str]:
-    from slurmddp.cli.option_values import complete_value  # only a shell that completes needs it
+    from slurmddp.cli.completion import complete_value  # only a shell that completes needs it
 
     return complete_value(field, incomplete)
 

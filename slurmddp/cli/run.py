@@ -9,8 +9,8 @@ from typing import Any, TextIO
 import click
 
 from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, resolve_job
-from slurmddp.cli.launcher_lines import print_reading, with_ranks
 from slurmddp.cli.progress_bar import show_progress
+from slurmddp.cli.request_options import print_reading, with_ranks
 from slurmddp.script.build import check_program, check_pythons, check_variables
 from slurmddp.submission import run_local
 from slurmddp.submission.prepare_data import prepare

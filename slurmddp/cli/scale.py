@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, resolve_job
-from slurmddp.cli.launcher_lines import print_reading
+from slurmddp.cli.request_options import print_reading
 from slurmddp.config.job_files import read_named
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.resolve import Resolved
