@@ -87,7 +87,7 @@ def job_options() -> str:
 
 def job_keys() -> str:
     rows = [
-        f"| `{key}` | {field.expected} | `SLURMDDP_{field.name.upper()}` | {field.option.slurm_variable} |"
+        f"| `{key}` | {field.expected} | `SLURMDDP_{field.name.upper()}` | {field.option.variable} |"
         for key, field in JOB_FIELDS.items()
     ]
     return (

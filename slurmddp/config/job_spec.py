@@ -23,6 +23,8 @@ from slurmddp.slurm.values import parse_duration
 from slurmddp.supervisor_options import DEFAULTS
 from slurmddp.text import MASK, quote_value
 
+Text = str | None
+Texts = tuple[str, ...]
 Gpus = Annotated[
     str,
     msgspec.Meta(
@@ -91,28 +93,24 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             "GPUs on each node, as a count or type:count [default: all of a node's].",
             metavar="[TYPE:]N",
-            slurm_variable="SBATCH_GPUS_PER_NODE",
-            accepts_number=True,
+            variable="SBATCH_GPUS_PER_NODE",
         ),
     ] = None
     ntasks_per_node: Annotated[Tasks | None, Option("Ranks on each node [default: its GPUs, or 1].")] = None
     cpus_per_task: Annotated[Count | None, Option("CPUs for each rank.", short="-c")] = None
-    partition: Annotated[str | None, Option("Partition.", short="-p", slurm_variable="SBATCH_PARTITION")] = None
-    account: Annotated[str | None, Option("Account to charge.", short="-A", slurm_variable="SBATCH_ACCOUNT")] = None
-    qos: Annotated[str | None, Option("Quality of service.", short="-q", slurm_variable="SBATCH_QOS")] = None
-    constraint: Annotated[
-        str | None, Option("Node features wanted.", short="-C", slurm_variable="SBATCH_CONSTRAINT")
-    ] = None
-    reservation: Annotated[str | None, Option("Reservation to use.", slurm_variable="SBATCH_RESERVATION")] = None
-    nodelist: Annotated[str | None, Option("Nodes to use, as in n[1-4].", short="-w")] = None
-    exclude: Annotated[str | None, Option("Nodes to leave out.", short="-x")] = None
+    partition: Annotated[Text, Option("Partition.", short="-p", variable="SBATCH_PARTITION")] = None
+    account: Annotated[Text, Option("Account to charge.", short="-A", variable="SBATCH_ACCOUNT")] = None
+    qos: Annotated[Text, Option("Quality of service.", short="-q", variable="SBATCH_QOS")] = None
+    constraint: Annotated[Text, Option("Node features wanted.", short="-C", variable="SBATCH_CONSTRAINT")] = None
+    reservation: Annotated[Text, Option("Reservation to use.", variable="SBATCH_RESERVATION")] = None
+    nodelist: Annotated[Text, Option("Nodes to use, as in n[1-4].", short="-w")] = None
+    exclude: Annotated[Text, Option("Nodes to leave out.", short="-x")] = None
     time: Annotated[
         SlurmTime | None,
         Option(
             "Time limit: minutes, HH:MM:SS or D-HH:MM:SS.",
             short="-t",
-            slurm_variable="SBATCH_TIMELIMIT",
-            accepts_number=True,
+            variable="SBATCH_TIMELIMIT",
         ),
     ] = None
     mem: Annotated[
@@ -120,8 +118,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         Option(
             "Memory of each node: megabytes, or with K, M, G, T.",
             metavar="SIZE",
-            slurm_variable="SBATCH_MEM_PER_NODE",
-            accepts_number=True,
+            variable="SBATCH_MEM_PER_NODE",
         ),
     ] = None
     job_name: Annotated[
@@ -136,9 +133,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         None
     )
     hold: Annotated[bool, Option("Submit held; scontrol release starts it.")] = False
-    sbatch: Annotated[
-        tuple[str, ...], Option("Another option of sbatch, by its long name.", metavar="KEY[=VALUE]")
-    ] = ()
+    sbatch: Annotated[Texts, Option("Another option of sbatch, by its long name.", metavar="KEY[=VALUE]")] = ()
     launcher: Annotated[
         Literal["srun", "fork", "torchrun", "manual"],
         Option(
@@ -152,7 +147,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     ] = "tcp"
     no_python: Annotated[bool, Option("COMMAND is an executable, not a Python script.")] = False
     template: Annotated[
-        str | None,
+        Text,
         Option(
             "Your own Jinja template. It extends base.sbatch.j2, whose blocks are header, folder, output, setup, "
             "environment, launch, finish; this one adds a line before the ranks start: {% extends "
@@ -160,40 +155,40 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             metavar="FILE",
         ),
     ] = None
-    module: Annotated[tuple[str, ...], Option("Environment module to load.")] = ()
-    conda: Annotated[str | None, Option("Conda environment to activate.", metavar="ENV")] = None
-    venv: Annotated[str | None, Option("Virtual environment to activate.", metavar="DIR")] = None
-    setup_file: Annotated[
-        str | None, Option("Shell lines to run before the ranks start, from a file.", metavar="FILE")
-    ] = None
-    setup: Annotated[tuple[str, ...], Option("A shell line to run before the ranks start.", metavar="LINE")] = ()
+    module: Annotated[Texts, Option("Environment module to load.")] = ()
+    conda: Annotated[Text, Option("Conda environment to activate.", metavar="ENV")] = None
+    venv: Annotated[Text, Option("Virtual environment to activate.", metavar="DIR")] = None
+    setup_file: Annotated[Text, Option("Shell lines to run before the ranks start, from a file.", metavar="FILE")] = (
+        None
+    )
+    setup: Annotated[Texts, Option("A shell line to run before the ranks start.", metavar="LINE")] = ()
     python: Annotated[
-        str | None,
+        Text,
         Option(
             "Python of the ranks [default: the one that runs slurmddp, or that of --conda or --venv].", metavar="EXE"
         ),
     ] = None
     supervisor_python: Annotated[
-        str | None,
+        Text,
         Option(
             "Python of the supervisor, on the host [default: that of the ranks; with --container slurmddp's].",
             metavar="EXE",
         ),
     ] = None
     container: Annotated[
-        str | None, Option("Container image of the ranks; --python is then the Python inside it.", metavar="IMAGE")
+        Text, Option("Container image of the ranks; --python is then the Python inside it.", metavar="IMAGE")
     ] = None
     container_runtime: Annotated[
         Literal["apptainer", "pyxis"] | None,
         Option("Program that runs the image [default: by its name; apptainer for a path, .sif and docker://]."),
     ] = None
     container_mount: Annotated[
-        tuple[str, ...],
+        Texts,
         Option("A folder to mount besides the run's folder and the working directory.", metavar="SRC[:DST][:ro]"),
     ] = ()
     snapshot: Annotated[bool, Option("Run a copy of the code, made when the job is submitted.")] = False
     stage_env: Annotated[
-        str | None,
+        Text,
         Option(
             "Copy the Python environment to each node's disk, below DIR [default: $TMPDIR or /tmp].",
             metavar="[=DIR]",
@@ -201,7 +196,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     env: Annotated[
-        tuple[str, ...],
+        Texts,
         Option(
             "Environment variable of the ranks; without VALUE it is passed on and not written to a file.",
             metavar="KEY[=VALUE]",
@@ -226,7 +221,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         Option("What an end with status 0 means after a stop signal that COMMAND has handled by itself."),
     ] = "requeue"
     resume_args: Annotated[
-        str | None,
+        Text,
         Option(
             "Arguments of COMMAND from its second start on; they replace those of the same names. {checkpoint} is "
             "the newest match of --checkpoints.",
@@ -234,7 +229,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = None
     checkpoints: Annotated[
-        str | None, Option("Checkpoints that COMMAND writes by its own means, as in 'out/*.pt'.", metavar="GLOB")
+        Text, Option("Checkpoints that COMMAND writes by its own means, as in 'out/*.pt'.", metavar="GLOB")
     ] = None
     recipe: Annotated[
         bool, Option("Whether --resume-args and --checkpoints of a well-known script are set by themselves.")
@@ -244,7 +239,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         DEFAULTS.port_range
     )
     interface: Annotated[
-        str | None, Option("Network interface of NCCL and gloo, as in ib0 [default: their own choice].", metavar="NAME")
+        Text, Option("Network interface of NCCL and gloo, as in ib0 [default: their own choice].", metavar="NAME")
     ] = None
     nccl_debug: Annotated[
         Literal["VERSION", "WARN", "INFO", "TRACE"] | None, Option("Messages of NCCL in the ranks' output.")
@@ -259,9 +254,7 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         Count | None, Option("End Checkpointer's loop after N steps, and record their times.", metavar="N")
     ] = None
     runs_dir: Annotated[str, Option("Folder with the folders of the runs.", metavar="DIR")] = "jobs"
-    profile: Annotated[
-        str | None, Option("Use the tables [profile.NAME] of the configuration files.", metavar="NAME")
-    ] = None
+    profile: Annotated[Text, Option("Use the tables [profile.NAME] of the configuration files.", metavar="NAME")] = None
 
     command: tuple[str, ...] = ()
     """The program of each rank: a script and its arguments, or `-m` and a module; empty for the bundled worker."""
@@ -317,11 +310,16 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(
                 "--rendezvous file with --launcher manual: nothing makes a new file for each attempt; leave it out"
             )
-        for given in ("reset", "template", "snapshot", "resume_args", "stage_env"):
-            if getattr(self, given):
-                raise UsageError(
-                    f"--{given.replace('_', '-')} with --launcher manual, which makes no batch script; leave it out"
-                )
+        self._check_absent(
+            ("reset", "template", "snapshot", "resume-args", "stage-env"),
+            "--launcher manual, which makes no batch script; leave it out",
+        )
+
+    def _check_absent(self, keys: tuple[str, ...], reason: str) -> None:
+        """Raise UsageError for options that the one at the beginning of the reason excludes."""
+        for key in keys:
+            if getattr(self, JOB_FIELDS[key].name):
+                raise UsageError(f"--{key} with {reason}")
 
     def _check_resume(self) -> None:
         if self.resume_args is None:
@@ -342,9 +340,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             check_mount(mount)
         if self.container is None:
             return
-        for key in ("venv", "conda"):
-            if getattr(self, key):
-                raise UsageError(f"--{key} with --container, which brings a Python of its own; leave one of them out")
+        self._check_absent(
+            ("venv", "conda", "stage-env"), "--container, which brings a Python of its own; leave one of them out"
+        )
         if self.launcher == "manual" and self.runtime == "pyxis":
             raise UsageError("--launcher manual with pyxis, which is part of srun; give --container-runtime apptainer")
 
@@ -355,8 +353,6 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(
                 f"--stage-env: {quote_value(self.stage_env)} is not an absolute path, as in --stage-env=/local"
             )
-        if self.container:
-            raise UsageError("--stage-env with --container, which brings a Python of its own; leave one of them out")
         if self.python and "/" not in self.python:
             raise UsageError(f"--stage-env with --python {self.python}, which is no path; give its path, or --venv")
 

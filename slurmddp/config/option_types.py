@@ -30,10 +30,8 @@ class Option(msgspec.Struct, frozen=True):
     metavar: str = ""
     bare: str = ""
     """The value of an option that was typed alone; another value then follows a `=`."""
-    slurm_variable: str = ""
+    variable: str = ""
     """The environment variable of sbatch for this option."""
-    accepts_number: bool = False
-    """Whether a job file may give the text as a number, without quotes."""
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -112,7 +110,7 @@ def convert(field: Field, raw: Any, origin: str) -> Any:
     """
     if isinstance(raw, dt.date | dt.time):
         raise UsageError(f'{origin}: a date or a time is not {field.expected}; write it with quotes, as in "{raw}"')
-    if field.option.accepts_number and isinstance(raw, int) and not isinstance(raw, bool):
+    if type(raw) is int and _meta(field.type, "pattern"):  # as `time = 30` in a job file
         raw = str(raw)
     try:
         return msgspec.convert(raw, field.type, strict=not _is_text(raw))

@@ -29,6 +29,8 @@ BUILT_IN: Final = "built-in"
 _NOTHING_TYPED: Final = Layer("command line", {})
 DERIVED_NAMES: Final = ("the job file's name", "COMMAND", "the worker's task")
 """Where the name of a job comes from when none was given."""
+_FILE_OR_VARIABLE: Final = r"(?!COMMAND)[A-Z_]{2,}\Z|(job|project|user) file "
+"""How the origin of a value begins that was given elsewhere than on the command line."""
 RECIPE: Final = "the recipe of "
 COMMAND_LINE: Final = "the command line"
 _PREFIX: Final = "SLURMDDP_"
@@ -112,7 +114,8 @@ def _build_spec(values: Mapping[str, Given], program: _Program) -> JobSpec:
         words = () if program.command.kind == "worker" else program.command.words
         spec = JobSpec(**converted, command=words, worker=program.worker)
     except UsageError as error:
-        raise UsageError(_with_origin(str(error), values)) from error
+        origins = {name: given.origin for name, given in values.items()}
+        raise UsageError(with_origin(str(error), origins)) from error
     for key, needed, is_given in (
         ("container-mount", "--container", spec.container),
         ("container-runtime", "--container", spec.container),
@@ -124,13 +127,13 @@ def _build_spec(values: Mapping[str, Given], program: _Program) -> JobSpec:
     return spec
 
 
-def _with_origin(message: str, values: Mapping[str, Given]) -> str:
+def with_origin(message: str, origins: Mapping[str, str]) -> str:
     """Return a message on an option with the file or the variable where its value was given."""
     said = message.replace("job name", "--job-name:", 1) if message.startswith("job name") else message
     found = re.match("--([a-z-]+)", said)
     field = JOB_FIELDS.get(found[1]) if found else None
-    origin = values[field.name].origin if field and field.name in values else ""
-    if not found or not origin or origin.startswith("--") or origin in DERIVED_NAMES:
+    origin = origins.get(field.name, "") if field else ""
+    if not found or not re.match(_FILE_OR_VARIABLE, origin):
         return message
     rest = said[found.end() :]
     return f"{origin}{rest}" if rest.startswith(":") else f"{origin}: {message}"
@@ -187,7 +190,7 @@ def _read_environment(environ: Mapping[str, str], without: Sequence[str] = ()) -
     """Return the values of the environment; our own variable beats sbatch's. A list has an item a line."""
     options = {}
     for key, field in JOB_FIELDS.items():
-        for variable in (field.option.slurm_variable, *field.variables):
+        for variable in (field.option.variable, *field.variables):
             if (text := environ.get(variable)) and key not in without:
                 raw = tuple(text.splitlines()) if field.is_list else text
                 options[field.name] = Given(_expand_home(key, raw), variable)
