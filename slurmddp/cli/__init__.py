@@ -132,8 +132,11 @@ def group() -> None:
 
 
 def main() -> NoReturn:
-    """Run the command line of this process, and end it."""
-    sys.exit(run_command_line())
+    """Run the command line of this process, and end it.
+
+    It ends without taking down the interpreter, which takes a fifth of the time of `render`.
+    """
+    os._exit(run_command_line())
 
 
 def run_command_line(args: list[str] | None = None) -> int:
