@@ -307,7 +307,7 @@ def test_several_words_in_quotes_are_told_apart(words, tmp_path):
 
 
 def test_a_variable_like_no_option_gets_no_guess(tmp_path):
-    said = typed("render", cwd=tmp_path, SLURMDDP_BOGUS="1").stderr
+    said = typed("render", cwd=tmp_path, SLURMDDP_BOGUS="1", SLURMDDP_NODES="2", SLURMDDP_TESTS_X="1").stderr
     assert said == "variable SLURMDDP_BOGUS is ignored: no option has this variable\n"
 
 
