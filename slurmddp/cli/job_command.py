@@ -58,27 +58,6 @@ _COMMON: Final = (
     *("job-name", "launcher", "venv", "env"),
 )
 """The options of the job that `--help` shows."""
-_GROUPS: Final = {
-    "Resources": ("nodes", "gpus-per-node", "ntasks-per-node", "cpus-per-task", "mem", "time"),
-    "Queue": (
-        *("partition", "account", "qos", "constraint", "reservation", "nodelist", "exclude"),
-        *("job-name", "dependency", "hold", "sbatch"),
-    ),
-    "Environment of the ranks": (
-        *("module", "conda", "venv", "setup", "setup-file", "env", "python", "supervisor-python"),
-        *("container", "container-runtime", "container-mount", "snapshot", "stage-env"),
-    ),
-    "Launch": (
-        *("launcher", "no-python", "rendezvous", "port-range", "interface", "nccl-debug", "preflight"),
-        *("tracker-ids", "template"),
-    ),
-    "Requeue and checkpoints": (
-        *("requeue", "signal-lead", "max-restarts", "max-requeues", "after-signal-exit-0"),
-        *("resume-args", "checkpoints", "recipe", "reset", "steps"),
-    ),
-    "Files": ("runs-dir", "profile"),
-}
-"""The options of the job as `--help-all` shows them."""
 _HELP_SCOPE: Final = "slurmddp.help_scope"
 _HELP_EPILOG: Final = "Options end at COMMAND's first word. A typical line:"
 
@@ -146,9 +125,12 @@ class JobCommand(click.Command):
         if scope == "help-worker":
             sections = {"Options of the bundled worker": [one for one in self.params if isinstance(one, _WorkerOption)]}
         else:
-            groups = _GROUPS if scope == "help-all" else {"Common options of the job": _COMMON}
+            shown = [job[key] for key in (JOB_FIELDS if scope == "help-all" else _COMMON) if key in job]
             own = [item for item in self.get_params(ctx) if not isinstance(item, _JobOption | _WorkerOption)]
-            sections = {title: [job[key] for key in keys if key in job] for title, keys in groups.items()}
+            sections = {}
+            for item in shown:
+                title = JOB_FIELDS[item.key].group if scope == "help-all" else "Common options of the job"
+                sections.setdefault(title, []).append(item)
             sections["Options of this command"] = sorted(own, key=lambda item: (item.name or "").startswith("help"))
         for title, items in sections.items():
             if records := [record for item in items if (record := item.get_help_record(ctx))]:

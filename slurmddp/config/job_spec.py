@@ -87,7 +87,7 @@ NODE_TMPDIR: Final = "TMPDIR"
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One job: the options of sbatch, the launcher of the ranks, and the program of each rank."""
 
-    nodes: Annotated[Count, Option("Number of nodes.", short="-N")] = 1
+    nodes: Annotated[Count, Option("Number of nodes.", short="-N", group="Resources")] = 1
     gpus_per_node: Annotated[
         Gpus | None,
         Option(
@@ -98,21 +98,6 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
     ntasks_per_node: Annotated[Tasks | None, Option("Ranks on each node [default: its GPUs, or 1].")] = None
     cpus_per_task: Annotated[Count | None, Option("CPUs for each rank.", short="-c")] = None
-    partition: Annotated[Text, Option("Partition.", short="-p", variable="SBATCH_PARTITION")] = None
-    account: Annotated[Text, Option("Account to charge.", short="-A", variable="SBATCH_ACCOUNT")] = None
-    qos: Annotated[Text, Option("Quality of service.", short="-q", variable="SBATCH_QOS")] = None
-    constraint: Annotated[Text, Option("Node features wanted.", short="-C", variable="SBATCH_CONSTRAINT")] = None
-    reservation: Annotated[Text, Option("Reservation to use.", variable="SBATCH_RESERVATION")] = None
-    nodelist: Annotated[Text, Option("Nodes to use, as in n[1-4].", short="-w")] = None
-    exclude: Annotated[Text, Option("Nodes to leave out.", short="-x")] = None
-    time: Annotated[
-        SlurmTime | None,
-        Option(
-            "Time limit: minutes, HH:MM:SS or D-HH:MM:SS.",
-            short="-t",
-            variable="SBATCH_TIMELIMIT",
-        ),
-    ] = None
     mem: Annotated[
         Memory | None,
         Option(
@@ -121,6 +106,21 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             variable="SBATCH_MEM_PER_NODE",
         ),
     ] = None
+    time: Annotated[
+        SlurmTime | None,
+        Option(
+            "Time limit: minutes, HH:MM:SS or D-HH:MM:SS.",
+            short="-t",
+            variable="SBATCH_TIMELIMIT",
+        ),
+    ] = None
+    partition: Annotated[Text, Option("Partition.", short="-p", variable="SBATCH_PARTITION", group="Queue")] = None
+    account: Annotated[Text, Option("Account to charge.", short="-A", variable="SBATCH_ACCOUNT")] = None
+    qos: Annotated[Text, Option("Quality of service.", short="-q", variable="SBATCH_QOS")] = None
+    constraint: Annotated[Text, Option("Node features wanted.", short="-C", variable="SBATCH_CONSTRAINT")] = None
+    reservation: Annotated[Text, Option("Reservation to use.", variable="SBATCH_RESERVATION")] = None
+    nodelist: Annotated[Text, Option("Nodes to use, as in n[1-4].", short="-w")] = None
+    exclude: Annotated[Text, Option("Nodes to leave out.", short="-x")] = None
     job_name: Annotated[
         str,
         Option(
@@ -134,34 +134,20 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     )
     hold: Annotated[bool, Option("Submit held; scontrol release starts it.")] = False
     sbatch: Annotated[Texts, Option("Another option of sbatch, by its long name.", metavar="KEY[=VALUE]")] = ()
-    launcher: Annotated[
-        Literal["srun", "fork", "torchrun", "manual"],
-        Option(
-            "srun: one task a rank. fork: one task a node imports torch once and forks its ranks. torchrun: one "
-            "task a node is torchrun. manual: `render` prints what to type on each node."
-        ),
-    ] = "srun"
-    rendezvous: Annotated[
-        Literal["tcp", "file"],
-        Option("Rendezvous of the ranks: at a port of the first node, or by a file in the run's folder.", also="init"),
-    ] = "tcp"
-    no_python: Annotated[bool, Option("COMMAND is an executable, not a Python script.")] = False
-    template: Annotated[
-        Text,
-        Option(
-            "Your own Jinja template. It extends base.sbatch.j2, whose blocks are header, folder, output, setup, "
-            "environment, launch, finish; this one adds a line before the ranks start: {% extends "
-            "'base.sbatch.j2' %}{% block setup %}{{ super() }}echo hello{% endblock %}",
-            metavar="FILE",
-        ),
-    ] = None
-    module: Annotated[Texts, Option("Environment module to load.")] = ()
+    module: Annotated[Texts, Option("Environment module to load.", group="Environment of the ranks")] = ()
     conda: Annotated[Text, Option("Conda environment to activate.", metavar="ENV")] = None
     venv: Annotated[Text, Option("Virtual environment to activate.", metavar="DIR")] = None
+    setup: Annotated[Texts, Option("A shell line to run before the ranks start.", metavar="LINE")] = ()
     setup_file: Annotated[Text, Option("Shell lines to run before the ranks start, from a file.", metavar="FILE")] = (
         None
     )
-    setup: Annotated[Texts, Option("A shell line to run before the ranks start.", metavar="LINE")] = ()
+    env: Annotated[
+        Texts,
+        Option(
+            "Environment variable of the ranks; without VALUE it is passed on and not written to a file.",
+            metavar="KEY[=VALUE]",
+        ),
+    ] = ()
     python: Annotated[
         Text,
         Option(
@@ -195,14 +181,44 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             bare=NODE_TMPDIR,
         ),
     ] = None
-    env: Annotated[
-        Texts,
+    launcher: Annotated[
+        Literal["srun", "fork", "torchrun", "manual"],
         Option(
-            "Environment variable of the ranks; without VALUE it is passed on and not written to a file.",
-            metavar="KEY[=VALUE]",
+            "srun: one task a rank. fork: one task a node imports torch once and forks its ranks. torchrun: one "
+            "task a node is torchrun. manual: `render` prints what to type on each node.",
+            group="Launch",
         ),
-    ] = ()
-    requeue: Annotated[bool, Option("Whether Slurm may requeue the job.")] = True
+    ] = "srun"
+    no_python: Annotated[bool, Option("COMMAND is an executable, not a Python script.")] = False
+    rendezvous: Annotated[
+        Literal["tcp", "file"],
+        Option("Rendezvous of the ranks: at a port of the first node, or by a file in the run's folder.", also="init"),
+    ] = "tcp"
+    port_range: Annotated[PortRange, Option("Range for the ranks' two ports.", metavar="FIRST-LAST")] = (
+        DEFAULTS.port_range
+    )
+    interface: Annotated[
+        Text, Option("Network interface of NCCL and gloo, as in ib0 [default: their own choice].", metavar="NAME")
+    ] = None
+    nccl_debug: Annotated[
+        Literal["VERSION", "WARN", "INFO", "TRACE"] | None, Option("Messages of NCCL in the ranks' output.")
+    ] = None
+    preflight: Annotated[
+        bool, Option("Whether nodes and ranks are checked, in less than a second, before COMMAND starts.")
+    ] = True
+    tracker_ids: Annotated[bool, Option("Whether wandb and MLflow go on with one run of theirs over all attempts.")] = (
+        True
+    )
+    template: Annotated[
+        Text,
+        Option(
+            "Your own Jinja template. It extends base.sbatch.j2, whose blocks are header, folder, output, setup, "
+            "environment, launch, finish; this one adds a line before the ranks start: {% extends "
+            "'base.sbatch.j2' %}{% block setup %}{{ super() }}echo hello{% endblock %}",
+            metavar="FILE",
+        ),
+    ] = None
+    requeue: Annotated[bool, Option("Whether Slurm may requeue the job.", group="Requeue and checkpoints")] = True
     signal_lead: Annotated[
         Lead | None,
         Option(
@@ -235,25 +251,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         bool, Option("Whether --resume-args and --checkpoints of a well-known script are set by themselves.")
     ] = True
     reset: Annotated[bool, Option("Start over: move the run's checkpoints to another folder, once.")] = False
-    port_range: Annotated[PortRange, Option("Range for the ranks' two ports.", metavar="FIRST-LAST")] = (
-        DEFAULTS.port_range
-    )
-    interface: Annotated[
-        Text, Option("Network interface of NCCL and gloo, as in ib0 [default: their own choice].", metavar="NAME")
-    ] = None
-    nccl_debug: Annotated[
-        Literal["VERSION", "WARN", "INFO", "TRACE"] | None, Option("Messages of NCCL in the ranks' output.")
-    ] = None
-    preflight: Annotated[
-        bool, Option("Whether nodes and ranks are checked, in less than a second, before COMMAND starts.")
-    ] = True
-    tracker_ids: Annotated[bool, Option("Whether wandb and MLflow go on with one run of theirs over all attempts.")] = (
-        True
-    )
     steps: Annotated[
         Count | None, Option("End Checkpointer's loop after N steps, and record their times.", metavar="N")
     ] = None
-    runs_dir: Annotated[str, Option("Folder with the folders of the runs.", metavar="DIR")] = "jobs"
+    runs_dir: Annotated[str, Option("Folder with the folders of the runs.", metavar="DIR", group="Files")] = "jobs"
     profile: Annotated[Text, Option("Use the tables [profile.NAME] of the configuration files.", metavar="NAME")] = None
 
     command: tuple[str, ...] = ()

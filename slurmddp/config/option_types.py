@@ -30,6 +30,8 @@ class Option(msgspec.Struct, frozen=True):
     metavar: str = ""
     bare: str = ""
     """The value of an option that was typed alone; another value then follows a `=`."""
+    group: str = ""
+    """The heading of `--help-all` that begins with this option."""
     variable: str = ""
     """The environment variable of sbatch for this option."""
 
@@ -50,6 +52,8 @@ class Field(msgspec.Struct, frozen=True):
     """The type without `Annotated` and `| None`."""
     default: Any
     option: Option
+    group: str
+    """The heading of `--help-all` above the option."""
 
     @property
     def key(self) -> str:
@@ -94,11 +98,13 @@ _WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true
 
 def fields_of(struct: type[msgspec.Struct]) -> dict[str, Field]:
     """Return the options of a struct by key, in their order; fields without an `Option` are left out."""
-    found = {}
+    found: dict[str, Field] = {}
+    group = ""
     for info in msgspec.structs.fields(struct):
         for option in typing.get_args(info.type):
             if isinstance(option, Option):
-                field = Field(info.name, info.type, _bare(info.type), info.default, option)
+                group = option.group or group
+                field = Field(info.name, info.type, _bare(info.type), info.default, option, group)
                 found[field.key] = field
     return found
 
