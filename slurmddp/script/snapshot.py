@@ -68,8 +68,9 @@ def read_code(spec: JobSpec) -> Code:
     script, here = _script(spec), Path.cwd().resolve()
     top, paths = _list_code(here if script is None or script.is_relative_to(here) else script.parent)
     if script and not (script.is_relative_to(top) and str(script.relative_to(top)) in set(paths)):
+        typed = spec.command[spec.parsed_command.place]
         raise UsageError(
-            f"--snapshot: COMMAND's {quote_value(script_of(spec.command))} is not part of the code in {top}: git "
+            f"--snapshot: COMMAND's {quote_value(typed)} is not part of the code in {top}: git "
             "ignores it, or it is in another folder; add it to git, or leave --snapshot out"
         )
     _check_size(top, paths)
