@@ -10,6 +10,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from command_line import typed
 
 from slurmddp import __version__
 from slurmddp.cli import _explain_system_error
@@ -19,7 +20,7 @@ from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
 from slurmddp.script.build import check_program
 
-TAKES = {"-N": True, "--nodes": True, "--hold": False, "--requeue": False, "--no-requeue": False}
+TAKES = {"-N": True, "--nodes": True, "--stage-env": False, "--hold": False, "--requeue": False, "--no-requeue": False}
 
 
 @pytest.mark.parametrize(
@@ -37,22 +38,12 @@ TAKES = {"-N": True, "--nodes": True, "--hold": False, "--requeue": False, "--no
         ("--hold", "--hold", None, ""),
         ("-N", "-N", None, ""),
         ("--unknown train.py", "--unknown", None, "train.py"),
+        ("--stage-env train.py", "--stage-env", None, "train.py"),
+        ("--stage-env=/local train.py", "--stage-env=/local", None, "train.py"),
     ],
 )
 def test_options_end_at_the_command(words, own, job_file, command):
     assert split_command_line(words.split(), TAKES) == (own.split(), job_file, tuple(command.split()))
-
-
-def slurmddp(*words: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess:
-    """Run the program without a cluster, in an almost empty environment."""
-    return subprocess.run(
-        [sys.executable, "-m", "slurmddp", *words],
-        cwd=cwd,
-        env={"PATH": "/nowhere", "HOME": str(cwd), **environ},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
 
 
 USER_ERRORS = [
@@ -96,8 +87,8 @@ USER_ERRORS = [
     ("submit --nodess 2", "No such option '--nodess'; did you mean --nodes or --nodelist?"),
     ("submit --gpu 2", "No such option '--gpu'; did you mean --gpus-per-node?"),
     ("submit --wrap x", "No such option '--wrap'; write the program behind the options, as in: train.py --lr 0.1"),
-    ("submit --gres gpu:2 --time 5 train.py", "No such option '--gres'; use --gpus-per-node"),
     ("run --nodes 2 --gpus-per-node 8 train.py", "'--nodes' is an option of `slurmddp submit`, but not of this"),
+    ("run --stage-env train.py", "'--stage-env' is an option of `slurmddp submit`, but not of this command"),
     (
         "submit job.toml",
         "job file 'job.toml' cannot be read: No such file or directory; `slurmddp init job.toml` writes one",
@@ -129,7 +120,6 @@ USER_ERRORS = [
     ("submit --python .", "--python: there is no program '.' here"),
     ("run --python none", "--python: there is no program 'none' here; check the path"),
     ("run --env NOT_SET", "--env NOT_SET: NOT_SET is not set here; export it, or give --env NOT_SET=VALUE"),
-    ("run --no-python none", "COMMAND: there is no program 'none' in PATH; check its name, or write ./none"),
     ("submit --no-python none", "COMMAND: there is no program 'none' in PATH; check its name, or write ./none"),
     (
         "render --job-name 17_3",
@@ -173,6 +163,8 @@ USER_ERRORS = [
     ("cluster gpu", "Got unexpected extra argument (gpu); allowed is: slurmddp cluster [OPTIONS]"),
     ("cluster --partition gpu", "No such option '--partition'; `slurmddp cluster --help`"),
     ("completion", "Choose from: bash, zsh, fish; `slurmddp completion --help`"),
+    ("completion tcsh", "'tcsh' is not one of 'bash', 'zsh', 'fish'; `slurmddp completion --help` shows"),
+    ("completion --shell tcsh", "the shell stands alone, one of bash, zsh, fish; type: slurmddp completion bash"),
     ("--runs-dir X status a", "the command; write it behind, as in: slurmddp status --runs-dir X a"),
     ("-N 2 train.py", "'-N' stands before the command; write it behind, as in: slurmddp submit -N 2 train.py"),
     ("--verison", "No such option '--verison'; did you mean '--version'?"),
@@ -189,7 +181,6 @@ USER_ERRORS = [
     ("diagnose /dev/null", "'/dev/null' is not a regular file; name another, or give - for standard input"),
     ("diagnose --since 7d", "--since needs --all; add it, or leave --since out"),
     ("submit --venv none", "--venv: 'none' is not a virtual environment here: it has no bin/python"),
-    ("submit --container ./none.sif", "--container: there is no file './none.sif' here"),
     ("log", "there is no command 'log'; did you mean logs?"),
     ("train.py --lr 1", "there is no command 'train.py'; to submit it, type: slurmddp submit train.py --lr 1"),
     ("sweep result train", "did you mean results? type: slurmddp sweep results train"),
@@ -201,21 +192,18 @@ USER_ERRORS = [
         "the job has 3 ranks on a node, but torchrun asks for 2; give one of them",
     ),
     ("submit -- --data none", "is not a folder; allowed are digits"),
-    ("submit --env NO_SUCH_VARIABLE", "NO_SUCH_VARIABLE is not set here"),
-    ("submit --nodess 2", "No such option '--nodess'"),
     ("submit --launcher mpi", "'mpi' is not one of srun, fork, torchrun, manual"),
     ("submit --time never", "'never' is not a Slurm time"),
     ("render -N", "requires an argument"),
     ("render python", "alone; name a script"),
     ("run -- --data .", "has neither train-images-idx3-ubyte"),
     ("run --devices 0,0", "--devices 0,0: not a list"),
-    ("nothing", "there is no command 'nothing'; slurmddp --help lists the commands"),
 ]
 
 
 @pytest.mark.parametrize(("words", "message"), USER_ERRORS)
 def test_a_wrong_command_line_is_one_line_with_status_2_and_leaves_no_files(words, message, tmp_path):
-    done = slurmddp(*words.split(), cwd=tmp_path)
+    done = typed(*words.split(), cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1
     assert message in done.stderr
@@ -282,7 +270,7 @@ def test_a_wrong_file_is_named_with_those_that_are_spelled_alike(words, message,
     for name in ("train.py", "job.toml"):
         (tmp_path / name).touch()
     before = sorted(tmp_path.iterdir())
-    done = slurmddp(*words.split(), cwd=tmp_path, PATH="/bin:/usr/bin")
+    done = typed(*words.split(), cwd=tmp_path, PATH="/bin:/usr/bin")
     assert (done.returncode, done.stdout) == (2, "")
     assert message.format(tmp_path) in done.stderr
     assert sorted(tmp_path.iterdir()) == before
@@ -316,34 +304,43 @@ def test_a_script_that_cannot_be_read_is_refused(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("words", ["train.py --lr 0.1", "python train.py"])
 def test_several_words_in_quotes_are_told_apart(words, tmp_path):
-    done = slurmddp("submit", words, cwd=tmp_path)
+    done = typed("submit", words, cwd=tmp_path)
     assert done.stderr.endswith(f"; it is one word; type it without quotes: {words}\n")
 
 
 def test_a_variable_like_no_option_gets_no_guess(tmp_path):
-    said = slurmddp("render", cwd=tmp_path, SLURMDDP_BOGUS="1").stderr
+    said = typed("render", cwd=tmp_path, SLURMDDP_BOGUS="1", SLURMDDP_NODES="2", SLURMDDP_TESTS_X="1").stderr
     assert said == "variable SLURMDDP_BOGUS is ignored: no option has this variable\n"
 
 
 def test_a_header_value_with_a_tab_is_refused_by_its_option(tmp_path):
-    said = slurmddp("render", "-A", "x\ty", cwd=tmp_path).stderr
+    said = typed("render", "-A", "x\ty", cwd=tmp_path).stderr
     assert said == "Error: --account: 'x\\ty' has an unprintable character; leave that character out\n"
 
 
 def test_a_program_that_the_set_up_may_bring_is_not_searched(tmp_path):
     words = ["--module", "cuda", "--python", "python9", "--no-python", "nosuch"]
-    assert slurmddp("render", *words, cwd=tmp_path).returncode == 0
+    assert typed("render", *words, cwd=tmp_path).returncode == 0
 
 
 def test_a_variable_that_sets_nothing_is_named_by_every_job_command(tmp_path):
-    done = slurmddp("render", cwd=tmp_path, SLURMDDP_NODE="2", SLURMDDP_HOSTS="a b")
+    done = typed("render", cwd=tmp_path, SLURMDDP_NODE="2", SLURMDDP_HOSTS="a b")
     said = "variable SLURMDDP_NODE is ignored: no option has this variable; did you mean SLURMDDP_NODES or "
     assert done.returncode == 0 and done.stderr.startswith(said) and done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "folder"), [(["--stage-env"], '"${TMPDIR:-/tmp}"'), (["--stage-env=/a b"], "'/a b'")]
+)
+def test_the_folder_of_a_staged_environment_stands_behind_an_equals_sign(words, folder, tmp_path):
+    (tmp_path / "train.py").touch()
+    done = typed("render", "--nodes=2", *words, "-c2", "train.py", cwd=tmp_path, PATH=os.environ["PATH"])
+    assert f'{folder}/slurmddp-"$UID") ||' in done.stdout, done.stderr
+
+
 def test_a_value_of_a_sweep_behind_the_command_is_the_programs(tmp_path):
     (tmp_path / "train.py").touch()
-    done = slurmddp("render", "--set", "nodes=1,2", "train.py", "--nodes", "{nodes}", cwd=tmp_path)
+    done = typed("render", "--set", "nodes=1,2", "train.py", "--nodes", "{nodes}", cwd=tmp_path)
     assert done.returncode == 0 and "train.py --nodes 2" in done.stdout
 
 
@@ -371,15 +368,15 @@ def test_an_error_of_the_system_says_what_to_do(error, message):
     ],
 )
 def test_the_typical_line_of_each_command_has_only_its_options(command, message, tmp_path):
-    help_text = " ".join(slurmddp(command, "--help", cwd=tmp_path).stdout.split())
+    help_text = " ".join(typed(command, "--help", cwd=tmp_path).stdout.split())
     typical = help_text.rpartition("A typical line: slurmddp ")[2].replace("gpus-per- node", "gpus-per-node")
-    done = slurmddp(*typical.split(), cwd=tmp_path)
+    done = typed(*typical.split(), cwd=tmp_path)
     assert message in done.stderr
 
 
 @pytest.mark.parametrize("words", ["run --mail-user=me", "run --nnodes 2"])
 def test_run_gives_no_advice_about_sbatch(words, tmp_path):
-    done = slurmddp(*words.split(), cwd=tmp_path)
+    done = typed(*words.split(), cwd=tmp_path)
     assert done.returncode == 2
     assert "--sbatch" not in done.stderr and "use --nodes" not in done.stderr
 
@@ -418,7 +415,7 @@ def test_a_closed_pipe_gives_no_message(words, tmp_path):
 @pytest.mark.parametrize("value", ["x\n#SBATCH --wrap=id", "x\r", "\x1b]0;x\x07"])
 @pytest.mark.parametrize("option", ["--name", "--partition", "--mem", "--dependency", "--setup", "--template"])
 def test_a_hostile_value_is_shown_harmlessly_on_one_line(option, value, tmp_path):
-    done = slurmddp("submit", option, value, cwd=tmp_path)
+    done = typed("submit", option, value, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1 and done.stderr.rstrip("\n").isprintable()
     assert list(tmp_path.iterdir()) == []
@@ -426,7 +423,7 @@ def test_a_hostile_value_is_shown_harmlessly_on_one_line(option, value, tmp_path
 
 @pytest.mark.parametrize("words", [["submit"], ["submit", "--dry-run"]])
 def test_no_slurm_is_status_3_and_leaves_no_files(words, tmp_path):
-    done = slurmddp(*words, cwd=tmp_path)
+    done = typed(*words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith("Error: sbatch was not found; ") and done.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
@@ -437,13 +434,13 @@ def test_control_characters_from_slurm_are_escaped(tmp_path):
     squeue = tmp_path / "squeue"
     squeue.write_text('#!/bin/sh\nprintf "squeue: error: \\033[2Jgone\\n" >&2; exit 1\n')
     squeue.chmod(0o755)
-    done = slurmddp("cancel", "17", cwd=tmp_path, PATH=f"{tmp_path}:/bin:/usr/bin")
+    done = typed("cancel", "17", cwd=tmp_path, PATH=f"{tmp_path}:/bin:/usr/bin")
     said = "Error: nothing was cancelled: the controller does not answer (\\x1b[2Jgone)\n"
     assert (done.returncode, done.stderr) == (3, said)
 
 
 def test_render_needs_no_cluster_and_writes_nothing_but_the_script(tmp_path):
-    done = slurmddp("render", "--nodes", "2", "--gpus-per-node", "8", cwd=tmp_path)
+    done = typed("render", "--nodes", "2", "--gpus-per-node", "8", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("#!/bin/bash\n# mnist: ")
     assert list(tmp_path.iterdir()) == []
@@ -451,14 +448,14 @@ def test_render_needs_no_cluster_and_writes_nothing_but_the_script(tmp_path):
 
 def test_an_option_of_the_job_behind_the_command_is_refused_with_the_corrected_line(tmp_path):
     (tmp_path / "train.py").write_text("")
-    done = slurmddp("render", "-t", "5", "train.py", "--lr=1", "-N", "2", "--seed", "a b", "--nodes=3", cwd=tmp_path)
+    done = typed("render", "-t", "5", "train.py", "--lr=1", "-N", "2", "--seed", "a b", "--nodes=3", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
         "Error: '-N' stands behind COMMAND, and 'train.py' would get it; type: "
         "slurmddp render -t 5 -N 2 --nodes=3 train.py --lr=1 --seed 'a b'; or, if the program is to get it: "
         "slurmddp render -t 5 -- train.py --lr=1 -N 2 --seed 'a b' --nodes=3\n"
     )
-    meant = slurmddp("render", "-t", "5", "--", "train.py", "--nodes=3", cwd=tmp_path)
+    meant = typed("render", "-t", "5", "--", "train.py", "--nodes=3", cwd=tmp_path)
     assert meant.returncode == 0 and "\n    train.py --nodes=3\n" in meant.stdout
 
 
@@ -470,10 +467,10 @@ def test_each_spelling_of_a_short_option_that_fits_the_job_is_refused_behind_the
     (tmp_path / "train.py").write_text("")
     (tmp_path / "sinfo").write_text("#!/bin/sh\necho gpu; echo low\n")
     (tmp_path / "sinfo").chmod(0o755)
-    done = slurmddp("render", "train.py", *option, cwd=tmp_path, PATH=f"{tmp_path}:/bin:/usr/bin")
+    done = typed("render", "train.py", *option, cwd=tmp_path, PATH=f"{tmp_path}:/bin:/usr/bin")
     assert (done.returncode, done.stdout) == (2, "")
     assert f"type: slurmddp render {' '.join(option)} train.py; or" in done.stderr
-    meant = slurmddp("render", "--", "train.py", *option, cwd=tmp_path)
+    meant = typed("render", "--", "train.py", *option, cwd=tmp_path)
     assert (meant.returncode, meant.stderr) == (0, "")
 
 
@@ -482,13 +479,13 @@ def test_each_spelling_of_a_short_option_that_fits_the_job_is_refused_behind_the
 )
 def test_a_short_option_that_does_not_fit_the_job_goes_to_the_program(option, tmp_path):
     (tmp_path / "train.py").write_text("")
-    done = slurmddp("render", "train.py", *option, cwd=tmp_path)
+    done = typed("render", "train.py", *option, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "") and f"train.py {' '.join(option)}" in done.stdout
 
 
 def test_a_name_behind_a_short_option_that_may_be_meant_for_the_job_is_said(tmp_path):
     (tmp_path / "train.py").write_text("")
-    done = slurmddp("render", "train.py", "-p", "low", cwd=tmp_path)
+    done = typed("render", "train.py", "-p", "low", cwd=tmp_path)
     said = "'-p low' goes to train.py; if it is one for the job, write it before that\n"
     assert (done.returncode, done.stderr) == (0, said) and "train.py -p low" in done.stdout
 
@@ -497,7 +494,7 @@ def test_a_name_behind_a_short_option_that_may_be_meant_for_the_job_is_said(tmp_
     "words", [[], ["-h"], ["render", "-h"], ["submit", "--help"], ["run", "--help"], ["--version"]]
 )
 def test_help_is_on_stdout(words, tmp_path):
-    done = slurmddp(*words, cwd=tmp_path)
+    done = typed(*words, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout
 
@@ -537,7 +534,7 @@ def test_run_trains_and_prints_its_folder_where_the_machines_name_does_not_resol
 
 def test_a_failing_script_fails_the_run(tmp_path):
     (tmp_path / "bad.py").write_text("raise ValueError('no')\n")
-    done = slurmddp("run", "--ntasks-per-node", "2", "bad.py", cwd=tmp_path, OMP_NUM_THREADS="1")
+    done = typed("run", "--ntasks-per-node", "2", "bad.py", cwd=tmp_path, OMP_NUM_THREADS="1")
     assert done.returncode == 1
     assert "ValueError: no" in done.stdout
     logs = re.escape(str(tmp_path / "jobs" / "bad" / "logs"))
@@ -553,7 +550,7 @@ def fake_python(folder: Path, *lines: str) -> str:
 
 
 def test_a_run_that_no_rank_explains_names_its_log(tmp_path):
-    done = slurmddp("run", "--python", fake_python(tmp_path, "exit 3"), "--name", "x", cwd=tmp_path)
+    done = typed("run", "--python", fake_python(tmp_path, "exit 3"), "--name", "x", cwd=tmp_path)
     assert done.returncode == 1
     assert "status 3, and no rank left a reason; see " in done.stderr.splitlines()[-1]
 
@@ -578,12 +575,12 @@ def test_an_interrupted_run_says_where_its_output_is(tmp_path):
 def test_the_project_names_its_version_once():
     project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
     assert project["project"]["dynamic"] == ["version"]
-    assert slurmddp("--version", cwd=Path("/")).stdout == f"slurmddp {__version__}\n"
+    assert typed("--version", cwd=Path("/")).stdout == f"slurmddp {__version__}\n"
 
 
 @pytest.mark.parametrize("words", [["render", "x" * 300 + ".py"], ["render", "--", "--data", "x" * 300]])
 def test_a_path_that_the_system_refuses_is_one_line(words, tmp_path):
-    done = slurmddp(*words, cwd=tmp_path)
+    done = typed(*words, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == f"Error: '{words[-1]}' cannot be read or written: File name too long\n"
 

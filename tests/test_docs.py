@@ -17,7 +17,6 @@ import torch
 from click.testing import CliRunner
 
 from slurmddp.cli import group
-from slurmddp.cli.job_command import _GROUPS
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.worker_options import WORKER_FIELDS
 from slurmddp.outcome import MEANINGS
@@ -93,7 +92,7 @@ def job_options() -> str:
 
 def job_keys() -> str:
     rows = [
-        f"| `{key}` | {field.expected} | `SLURMDDP_{field.name.upper()}` | {field.option.slurm_variable} |"
+        f"| `{key}` | {field.expected} | `SLURMDDP_{field.name.upper()}` | {field.option.variable} |"
         for key, field in JOB_FIELDS.items()
     ]
     return (
@@ -202,8 +201,9 @@ def test_every_command_has_a_help_that_fits_80_columns(path):
     assert all(len(line) <= 80 for line in help_of(path).splitlines())
 
 
-def test_the_groups_of_the_help_have_every_option_of_the_job():
-    assert sorted(key for keys in _GROUPS.values() for key in keys) == sorted(JOB_FIELDS)
+def test_the_whole_help_has_every_option_of_the_job():
+    shown = help_of(("submit",), "--help-all")
+    assert all(re.search(rf"^  (-\w, )?--{key}\b", shown, re.MULTILINE) and JOB_FIELDS[key].group for key in JOB_FIELDS)
     assert all(
         len(line) <= 80 for scope in ("all", "worker") for line in help_of(("run",), f"--help-{scope}").splitlines()
     )

@@ -21,7 +21,7 @@ LAYERS = (
     {"cluster", "runs"},
     {"config"},
     {"sandbox"},
-    {"slurm"},
+    {"slurm", "supervisor_options.py"},
     {"errors.py", "outcome.py"},
     {"text.py", "version.py", "variables.py", "exit_codes.py", "background.py"},
 )
@@ -54,7 +54,7 @@ SLURM = {
     *("sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol", "sdiag", "sinfo", "sprio"),
     *("squeue", "sreport", "srun", "sshare", "sstat", "strigger", "slurmctld", "slurmd", "slurmdbd", "slurmstepd"),
 }
-SMALL = {"errors", "exit_codes", "outcome", "variables", "version", "text", "background"}
+SMALL = {"errors", "exit_codes", "outcome", "supervisor_options", "variables", "version", "text", "background"}
 IN_A_JOB = {"batch": {"runs", "slurm"}, "runs": {"slurm"}, "runtime": {"runs", "slurm"}}
 """The rooms whose modules run in a job, and those that each may use: they need neither msgspec nor a configuration."""
 

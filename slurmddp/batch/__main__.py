@@ -11,8 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from slurmddp import variables
-from slurmddp.batch import arguments
+from slurmddp import supervisor_options, variables
 from slurmddp.batch.attempt import Job
 from slurmddp.batch.controller import Controller
 from slurmddp.batch.supervisor import Supervisor, output_size, write_line
@@ -34,14 +33,14 @@ def main(words: list[str]) -> int:
         signal.signal(number, signal.SIG_DFL)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
-    if (protocol := arguments.read_protocol(words)) != arguments.PROTOCOL:
+    if (protocol := supervisor_options.read_protocol(words)) != supervisor_options.PROTOCOL:
         return _refuse(
             f"this script speaks protocol {protocol}, and slurmddp {__version__} in {Path(__file__).parents[1]} "
-            f"speaks {arguments.PROTOCOL}; submit the job again, or give the Python that made it by --python",
+            f"speaks {supervisor_options.PROTOCOL}; submit the job again, or give the Python that made it by --python",
             os.environ,
         )
     try:
-        given = arguments.parse(words)
+        given = supervisor_options.parse(words)
         _check_in_job(os.environ)
     except UsageError as error:
         write_line(str(error))

@@ -17,7 +17,6 @@ from typing import Final, Protocol
 from slurmddp import variables
 from slurmddp.batch import attempt as attempts
 from slurmddp.batch import policy
-from slurmddp.batch.arguments import Options
 from slurmddp.batch.attempt import Job
 from slurmddp.batch.controller import Controller
 from slurmddp.batch.policy import Action, End, Fence, Requeue, Requeued, Restart, Result, Start
@@ -32,6 +31,7 @@ from slurmddp.runs.ownership import Claim, HeldError, Ownership
 from slurmddp.runs.submissions import is_being_submitted, record_direct_submission, submissions
 from slurmddp.slurm.client import RefusedError, spread
 from slurmddp.slurm.job_info import JobInfo, JobRef
+from slurmddp.supervisor_options import Options
 
 ASK_AGAIN_S: Final = 10.0
 LONGEST_PAUSE_S: Final = 60.0
@@ -307,7 +307,7 @@ class Supervisor:
             self.clock.sleep(HOLDER_ENDS_S)
 
     def _build_environment(self, folder: Path) -> dict[str, str]:
-        port, store = choose_ports(self.job, self.number, self.options.port_range, is_port_free)
+        port, store = choose_ports(self.job, self.number, self.options.ports, is_port_free)
         values = {
             variables.ATTEMPT: self.attempt,
             variables.ATTEMPT_DIR: str(folder),

@@ -6,10 +6,9 @@ from dataclasses import asdict
 
 import click
 
-from slurmddp.cli.bulk_options import all_option, check_targets, confirm, yes_option
 from slurmddp.cli.completion import targets_argument
 from slurmddp.cli.job_command import print_message
-from slurmddp.cli.run_arguments import runs_dir_option
+from slurmddp.cli.run_arguments import all_option, check_targets, confirm, runs_dir_option, yes_option
 from slurmddp.runs import lookup
 from slurmddp.submission import cancel as cancelling
 from slurmddp.text import escape_text

@@ -1,6 +1,7 @@
-"""`slurmddp completion`: print the completion script of a shell; complete the names of runs and jobs."""
+"""`slurmddp completion`: print the completion script of a shell; what it offers for names of runs and for values."""
 
 import glob
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -13,15 +14,28 @@ from click.shell_completion import CompletionItem, get_completion_class
 from slurmddp.cli import COMPLETE_VARIABLE
 from slurmddp.cli.job_command import default_runs_dir
 from slurmddp.cli.run_arguments import TEXT
+from slurmddp.config import job_files
 from slurmddp.config.job_spec import NAME
-from slurmddp.errors import SlurmddpError
+from slurmddp.config.option_types import Field
+from slurmddp.errors import SlurmddpError, UsageError
 from slurmddp.runs import lookup
 from slurmddp.runs.submissions import submissions
+from slurmddp.slurm import client
+from slurmddp.slurm import commands as slurm_commands
+from slurmddp.slurm.environment import user
 
 SHELLS: Final = ("bash", "zsh", "fish")
+_LIMIT_S: Final = 2.0
+"""A shell waits for the answer."""
+
+
+def _refuse_option(_context: click.Context, _option: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        raise UsageError(f"the shell stands alone, one of {', '.join(SHELLS)}; type: slurmddp completion bash")
 
 
 @click.command()
+@click.option("--shell", "refused", hidden=True, is_eager=True, expose_value=False, callback=_refuse_option)
 @click.argument("shell", type=click.Choice(SHELLS))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
@@ -61,3 +75,26 @@ def targets_argument(function: Callable[..., Any]) -> Callable[..., Any]:
     return click.argument("words", type=TEXT, metavar="[RUN|JOBID]...", nargs=-1, shell_complete=complete_target)(
         function
     )
+
+
+def complete_value(field: Field, incomplete: str) -> list[str]:
+    """Return the values of a job's option that begin with a text; none when Slurm does not answer soon."""
+    found = field.choices or _find_values(field.key)
+    return sorted({word for word in found if word.startswith(incomplete) and re.fullmatch(r"[\w.:+-]+", word)})
+
+
+def _find_values(key: str) -> list[str]:
+    nodes = slurm_commands.list_nodes("--Node")
+    commands = {
+        "partition": slurm_commands.list_nodes(columns="%R"),
+        "nodelist": nodes,
+        "exclude": nodes,
+        "account": slurm_commands.list_accounts("associations", f"user={user()}", columns="account"),
+        "qos": slurm_commands.list_accounts("qos", columns="name"),
+    }
+    with suppress(SlurmddpError, OSError):
+        if key == "profile":
+            return [name for file in job_files.find_configuration(Path.cwd()).files for name in file.profiles]
+        if key in commands:
+            return client.query(commands[key], os.environ, timeout_s=_LIMIT_S).split()
+    return []

@@ -10,7 +10,8 @@ import click
 
 from slurmddp import text
 from slurmddp.cli.job_command import SYNOPSIS, JobCommand, find_configuration, job_options, resolve_job
-from slurmddp.cluster.request import Request, fill_from_cluster
+from slurmddp.cli.request_options import fill
+from slurmddp.cluster.request import Request
 from slurmddp.config import job_files
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.resolve import BUILT_IN, Resolved, unknown_variables
@@ -32,7 +33,7 @@ def config(job_file: Path | None, words: tuple[str, ...], *, as_json: bool, **pa
     The arguments are those of `submit`. The value of a variable or option is hidden if its name looks like a secret.
     """
     found = find_configuration()
-    request = fill_from_cluster(resolve_job(job_file, words, parameters, found.files), os.environ)
+    request = fill(resolve_job(job_file, words, parameters, found.files))
     report = _as_json(request, found)
     click.echo(json.dumps(report) if as_json else "\n".join(_format_report(report)))
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message
-from slurmddp.cli.launcher_lines import fill, resolve_typed
+from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, resolve_job
+from slurmddp.cli.request_options import fill
 from slurmddp.config.resolve import Resolved
 from slurmddp.runs.findings import Finding, worst
 from slurmddp.text import WIDTH, escape_text, wrap_text
@@ -34,11 +34,11 @@ def doctor(job_file: Path | None, words: tuple[str, ...], *, in_job: bool, as_js
     Each finding says what was found, why it matters, and what to type. Exit status: 0 without errors, 2 for an error in
     the job's description, 3 if the cluster cannot run the job, 1 for any other error.
     """
-    resolved, launch = resolve_typed(job_file, words, parameters)
+    resolved = resolve_job(job_file, words, parameters)
     if in_job:
-        findings = _check_on_nodes(fill(resolved, launch).resolved if launch else resolved)
+        findings = _check_on_nodes(fill(resolved).resolved if resolved.launch else resolved)
     else:
-        findings = _check_here(fill(resolved, launch))
+        findings = _check_here(fill(resolved))
     if as_json:
         click.echo(json.dumps({"status": worst(findings), "findings": [asdict(finding) for finding in findings]}))
     else:

@@ -19,18 +19,6 @@ from slurmddp.text import quote_value
 _TIMEOUT_S: Final = 20.0
 
 
-class _Example(click.Choice[str]):
-    """The name of an example; the error for another one names similar ones."""
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        del param, ctx
-        if not value:
-            raise UsageError(f"--example requires a name; there are {', '.join(self.choices)}")
-        if value not in self.choices:
-            raise unknown(value, self.choices, "--example", what="example")
-        return value
-
-
 class _Files(NamedTuple):
     """What is written."""
 
@@ -60,7 +48,6 @@ class _Files(NamedTuple):
 @click.argument("file", type=TEXT, required=False, metavar="[FILE]")
 @click.option(
     "--example",
-    type=_Example(example_names()),
     metavar="NAME",
     is_flag=False,
     flag_value="",
@@ -75,7 +62,7 @@ def init(file: str | None, example: str | None) -> None:
     bundled worker trains. With --example, FILE names both files: `init --example steps exp` writes exp.py and exp.toml.
     Existing files are not overwritten.
     """
-    files = _name_example(file, example) if example else _name_job_file(file)
+    files = _name_job_file(file) if example is None else _name_example(file, example)
     _check(files)
     typed = shlex.quote(str(files.job))
     name = job_template.choose_name(files.job, files.script)
@@ -88,6 +75,10 @@ def init(file: str | None, example: str | None) -> None:
 
 def _name_example(file: str | None, example: str) -> _Files:
     """Return the files of an example: FILE's name, or the example's own, with `.toml` and `.py`."""
+    if not example:
+        raise UsageError(f"--example requires a name; there are {', '.join(example_names())}")
+    if example not in example_names():
+        raise unknown(example, example_names(), "--example", what="example")
     path = Path(file or example)
     if path.is_dir():
         path /= example
@@ -148,35 +139,18 @@ def _write(files: _Files, text: str) -> None:
     if files.example:  # its docstring shows how to start it
         texts.insert(0, read_example(files.example).replace(f"{files.example}.py", str(files.script)))
     created: list[Path] = []
-    try:
-        for path, content in zip(files.new, texts, strict=True):
-            _create(path, content, files.hint)
-            created.append(path)
-    except SlurmddpError:
-        for path in created:
-            path.unlink()
-        raise
-
-
-def _create(path: Path, text: str, hint: str) -> None:
-    """Create the file; leave none if it cannot be written completely."""
-    try:
-        file = path.open("xb")
-    except FileExistsError as error:  # created while the cluster was inspected
-        raise _already_exists(path, hint) from error
-    except OSError as error:
-        raise _cannot_be_written(path, error) from error
-    try:
-        with file:
-            file.write(text.encode())
-    except OSError as error:
-        path.unlink()
-        raise _cannot_be_written(path, error) from error
+    for path, content in zip(files.new, texts, strict=True):
+        try:
+            with path.open("xb") as file:
+                created.append(path)
+                file.write(content.encode())
+        except OSError as error:
+            for made in created:
+                made.unlink()
+            if isinstance(error, FileExistsError):  # created while the cluster was inspected
+                raise _already_exists(path, files.hint) from error
+            raise SlurmddpError(f"{quote_value(str(path))} cannot be written: {error.strerror}") from error
 
 
 def _already_exists(path: Path, hint: str) -> UsageError:
     return UsageError(f"{quote_value(str(path))} exists already and is not changed; {hint}")
-
-
-def _cannot_be_written(path: Path, error: OSError) -> SlurmddpError:
-    return SlurmddpError(f"{quote_value(str(path))} cannot be written: {error.strerror}")

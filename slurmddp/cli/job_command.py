@@ -14,8 +14,8 @@ import click
 from slurmddp.cli import commands_with, discard_stdout
 from slurmddp.config import job_files
 from slurmddp.config import resolve as config
-from slurmddp.config.command import explain_option
-from slurmddp.config.job_spec import JOB_FIELDS, OURS
+from slurmddp.config.foreign_options import advise
+from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.option_types import Field, convert, find_similar
 from slurmddp.config.toml import Source
 from slurmddp.config.worker_options import WORKER_FIELDS
@@ -25,19 +25,6 @@ from slurmddp.text import quote_value
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-_EQUIVALENTS: Final = {
-    **dict.fromkeys(("--gpus", "-G", "--gres", "--gpus-per-task"), "--gpus-per-node"),
-    **dict.fromkeys(
-        ("-n", "--ntasks", "--nproc-per-node", "--nproc_per_node"), "--ntasks-per-node (ranks on each node)"
-    ),
-    "--nnodes": "--nodes",
-    "--export": "--env",
-    "--signal": "--signal-lead",
-    "--test-only": "--dry-run",
-}
-"""The option to use here, by its name in sbatch and torchrun."""
-_SBATCH_SWITCHES: Final = ("contiguous", "exclusive", "overcommit", "oversubscribe", "spread-job", "use-min-nodes")
-"""Options of sbatch that need no value."""
 _JOB_ONLY: Final = frozenset(
     {"-N", "--nodes", "--ntasks-per-node", "--gpus-per-node", "--cpus-per-task", "--partition", "--account", "--qos"}
     | {"--time", "--launcher", "--hold", "--after", "--after-ok", "--dry-run", "--wait", "--follow", "--stage-env"}
@@ -48,13 +35,6 @@ _SHORT: Final = {field.option.short: field for field in JOB_FIELDS.values() if f
 _NAMED: Final = ("partition", "account", "qos", "nodelist", "exclude", "constraint", "job-name")
 """Options whose value is a name."""
 _NAME: Final = re.compile(r"[A-Za-z][\w-]*", re.ASCII)
-_INSTEAD: Final = {
-    **dict.fromkeys(("-o", "--output", "-e", "--error"), "the output is in the run's folder, jobs/NAME/logs"),
-    **dict.fromkeys(("-a", "--array", "--set"), "use `slurmddp sweep --set KEY=VALUE,...`"),
-    **dict.fromkeys(("-D", "--chdir"), "the job runs in the folder where it is submitted; cd there first"),
-    "--wrap": "write the program behind the options, as in: train.py --lr 0.1",
-}
-"""What to do instead of an option of sbatch, by its name."""
 
 
 def default_runs_dir() -> str:
@@ -78,27 +58,6 @@ _COMMON: Final = (
     *("job-name", "launcher", "venv", "env"),
 )
 """The options of the job that `--help` shows."""
-_GROUPS: Final = {
-    "Resources": ("nodes", "gpus-per-node", "ntasks-per-node", "cpus-per-task", "mem", "time"),
-    "Queue": (
-        *("partition", "account", "qos", "constraint", "reservation", "nodelist", "exclude"),
-        *("job-name", "dependency", "hold", "sbatch"),
-    ),
-    "Environment of the ranks": (
-        *("module", "conda", "venv", "setup", "setup-file", "env", "python", "supervisor-python"),
-        *("container", "container-runtime", "container-mount", "snapshot", "stage-env"),
-    ),
-    "Launch": (
-        *("launcher", "no-python", "rendezvous", "port-range", "interface", "nccl-debug", "preflight"),
-        *("tracker-ids", "template"),
-    ),
-    "Requeue and checkpoints": (
-        *("requeue", "signal-lead", "max-restarts", "max-requeues", "after-signal-exit-0"),
-        *("resume-args", "checkpoints", "recipe", "reset", "steps"),
-    ),
-    "Files": ("runs-dir", "profile"),
-}
-"""The options of the job as `--help-all` shows them."""
 _HELP_SCOPE: Final = "slurmddp.help_scope"
 _HELP_EPILOG: Final = "Options end at COMMAND's first word. A typical line:"
 
@@ -166,9 +125,12 @@ class JobCommand(click.Command):
         if scope == "help-worker":
             sections = {"Options of the bundled worker": [one for one in self.params if isinstance(one, _WorkerOption)]}
         else:
-            groups = _GROUPS if scope == "help-all" else {"Common options of the job": _COMMON}
+            shown = [job[key] for key in (JOB_FIELDS if scope == "help-all" else _COMMON) if key in job]
             own = [item for item in self.get_params(ctx) if not isinstance(item, _JobOption | _WorkerOption)]
-            sections = {title: [job[key] for key in keys if key in job] for title, keys in groups.items()}
+            sections = {}
+            for item in shown:
+                title = JOB_FIELDS[item.key].group if scope == "help-all" else "Common options of the job"
+                sections.setdefault(title, []).append(item)
             sections["Options of this command"] = sorted(own, key=lambda item: (item.name or "").startswith("help"))
         for title, items in sections.items():
             if records := [record for item in items if (record := item.get_help_record(ctx))]:
@@ -352,27 +314,14 @@ def write_bytes(stream: TextIO, raw: bytes) -> None:
 def _explain_unknown_option(error: click.NoSuchOption, known: Collection[str]) -> str:
     """Return the message for an option that the command does not have, with what to type instead."""
     name = error.option_name
-    equivalent = _EQUIVALENTS.get(name, "")
-    instead = f"use {equivalent}" if equivalent.split(" ")[0] in known else _INSTEAD.get(name)
+    instead = advise(name, known)
     if not instead and (having := commands_with(name)):
         return f"{quote_value(name)} is an option of `slurmddp {having[0]}`, but not of this command; leave it out"
-    return f"No such option {quote_value(name)}; {instead or _advise(name, known)}"
-
-
-def _advise(name: str, known: Collection[str]) -> str:
-    """Return what to do instead of an option of sbatch or of a launcher, or of a misspelled one."""
-    key, takes_sbatch = name.lstrip("-"), "--sbatch" in known
-    near = find_similar(name, [option for option in known if option.startswith("--")], cutoff=0.75)
-    advice = (
-        explain_option(name) if "--nodes" in known else "",
-        "slurmddp sets it itself, leave it out" if key in OURS else "",
-        f"use --sbatch {key}" if takes_sbatch and key in _SBATCH_SWITCHES else "",
-        f"did you mean {' or '.join(near)}?" if near else "",
-        f"if it is one of sbatch's, use --sbatch {key}=VALUE; --help-all lists the options"
-        if takes_sbatch and re.fullmatch("--[a-z-]+", name)
-        else "",
-    )
-    return next(filter(None, advice), "--help-all lists the options")
+    if not instead and (near := find_similar(name, [one for one in known if one.startswith("--")], cutoff=0.75)):
+        instead = f"did you mean {' or '.join(near)}?"
+    if not instead and "--sbatch" in known and re.fullmatch("--[a-z-]+", name):
+        instead = f"if it is one of sbatch's, use --sbatch {name[2:]}=VALUE; --help-all lists the options"
+    return f"No such option {quote_value(name)}; {instead or '--help-all lists the options'}"
 
 
 def _click_option(field: Field, kind: type[click.Option], name: str) -> Callable[[Any], Any]:
@@ -395,7 +344,7 @@ def _click_option(field: Field, kind: type[click.Option], name: str) -> Callable
 
 
 def _complete_value(field: Field, incomplete: str) -> list[str]:
-    from slurmddp.cli.option_values import complete_value  # only a shell that completes needs it
+    from slurmddp.cli.completion import complete_value  # only a shell that completes needs it
 
     return complete_value(field, incomplete)
 

@@ -7,10 +7,9 @@ from typing import Any
 
 import click
 
-from slurmddp.cli.bulk_options import all_option, check_targets, confirm, yes_option
 from slurmddp.cli.completion import targets_argument
 from slurmddp.cli.job_command import print_message
-from slurmddp.cli.run_arguments import TEXT, runs_dir_option
+from slurmddp.cli.run_arguments import TEXT, all_option, check_targets, confirm, runs_dir_option, yes_option
 from slurmddp.errors import SlurmddpError, UsageError
 from slurmddp.runs import lookup
 from slurmddp.slurm.job_info import JobInfo

@@ -8,9 +8,9 @@ from typing import Any, TextIO
 
 import click
 
-from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message
-from slurmddp.cli.launcher_lines import print_reading, resolve_typed, with_ranks
+from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, resolve_job
 from slurmddp.cli.progress_bar import show_progress
+from slurmddp.cli.request_options import print_reading, with_ranks
 from slurmddp.script.build import check_program, check_pythons, check_variables
 from slurmddp.submission import run_local
 from slurmddp.submission.prepare_data import prepare
@@ -42,11 +42,9 @@ def run(job_file: Path | None, words: tuple[str, ...], *, devices: str | None, a
     The output of rank 0 is printed here; each rank also has a file in the run's folder. Options for nodes, queues and
     set-up in a job file are ignored.
     """
-    resolved, launch = resolve_typed(job_file, words, parameters)
-    if launch:
-        resolved = with_ranks(resolved, launch)
-        print_reading(launch, f"--ntasks-per-node {resolved.spec.tasks_per_node}")
+    resolved = with_ranks(resolve_job(job_file, words, parameters))
     spec = resolved.spec
+    print_reading(resolved, f"--ntasks-per-node {spec.tasks_per_node}")
     check_program(spec)
     check_pythons(spec, "check the path")
     check_variables(spec, os.environ)

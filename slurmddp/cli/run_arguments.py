@@ -1,21 +1,24 @@
-"""What the commands share that name runs: the check of a text, and `--runs-dir`."""
+"""What the commands share that name runs: the check of a text, `--runs-dir`, `--all` and its confirmation."""
 
 import os
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
 from click.core import ParameterSource
 
-from slurmddp.cli.job_command import default_runs_dir
+from slurmddp.cli.job_command import default_runs_dir, print_message
 from slurmddp.config import job_files
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.errors import UsageError
 from slurmddp.runs.registry import GivenFolder
-from slurmddp.text import quote_value
+from slurmddp.text import count, escape_text, quote_value
 
 _KEY: Final = "runs-dir"
 _VARIABLE: Final = "SLURMDDP_RUNS_DIR"
+_MOST_LISTED: Final = 10
 
 
 class _Text(click.ParamType[str]):
@@ -62,3 +65,31 @@ runs_dir_option: Final = click.option(
     help=f"Folder that contains the runs. [default: {JOB_FIELDS[_KEY].default}]",
 )
 """For commands that read runs and describe no job."""
+
+yes_option: Final = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+
+
+def all_option(text: str) -> Callable[[Any], Any]:
+    """Return the option `--all`, with a help text that says which jobs it selects."""
+    return click.option("--all", "every", is_flag=True, help=text)
+
+
+def check_targets(words: Sequence[str], *, every: bool) -> None:
+    """Raise UsageError unless either jobs are named or `--all` is given."""
+    if every and words:
+        raise UsageError(f"--all cannot be combined with names ({' '.join(map(escape_text, words))}); give one of them")
+    if not (every or words):
+        raise UsageError("name the runs or jobs, or give --all; `slurmddp status` lists them")
+
+
+def confirm(verb: str, jobs: Sequence[str], *, yes: bool) -> None:
+    """Ask for confirmation; raise Abort if it is refused, UsageError if there is no terminal to ask on."""
+    if yes or not jobs:
+        return
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise UsageError(f"--all selects {count(len(jobs), 'job')}, and there is no terminal to ask; add --yes")
+    for job in jobs[:_MOST_LISTED]:
+        print_message(f"  {escape_text(job)}")
+    if len(jobs) > _MOST_LISTED:
+        print_message(f"  and {len(jobs) - _MOST_LISTED} more")
+    click.confirm(f"{verb} {count(len(jobs), 'job')}?", abort=True, err=True)

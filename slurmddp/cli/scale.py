@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message
-from slurmddp.cli.launcher_lines import print_reading, resolve_typed
+from slurmddp.cli.job_command import SYNOPSIS, JobCommand, job_options, print_message, resolve_job
+from slurmddp.cli.request_options import print_reading
 from slurmddp.config.job_files import read_named
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.config.resolve import Resolved
@@ -94,9 +94,8 @@ def scale(  # noqa: PLR0913 - an argument for each option
         name, is_complete = Path(from_csv).stem, True
     elif gpus:
         scaling = scaling or "weak"
-        resolved, launch = resolve_typed(job_file, words, parameters)
-        if launch:
-            print_reading(launch, f"COMMAND alone; the sizes are --gpus {gpus}")
+        resolved = resolve_job(job_file, words, parameters)
+        print_reading(resolved, f"COMMAND alone; the sizes are --gpus {gpus}")
         points, is_complete = _measure(_plan(resolved, gpus, scaling, warm_up, repeat), warm_up, together=together)
         name = resolved.spec.job_name
     else:

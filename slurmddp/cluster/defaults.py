@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from slurmddp.cluster.partitions import Cluster, Nodes, Partition
-from slurmddp.config.job_spec import DEFAULT_LEAD_S, JobSpec
+from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved
 from slurmddp.slurm.hostlist import try_expand
 from slurmddp.slurm.values import slurm_time
+from slurmddp.supervisor_options import DEFAULTS
 
 _CPU_OPTIONS: Final = (
     *("cpus-per-gpu", "hint", "ntasks-per-core", "cores-per-socket", "threads-per-core"),
@@ -18,7 +19,7 @@ _CPU_OPTIONS: Final = (
 )
 _MEMORY_OPTIONS: Final = ("mem-per-cpu", "mem-per-gpu")
 
-SHORT_S: Final = 4 * DEFAULT_LEAD_S
+SHORT_S: Final = 4 * DEFAULTS.signal_lead
 """The default lead before the time limit is shorter for time limits below this."""
 
 Size = tuple[str, str | int, str]

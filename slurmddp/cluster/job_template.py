@@ -9,7 +9,7 @@ import tomli_w
 
 from slurmddp.cluster import Cluster, Partition
 from slurmddp.cluster.defaults import fill_open_values
-from slurmddp.config import command
+from slurmddp.config.command import as_name, parse
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved
 from slurmddp.slurm.values import slurm_time
@@ -53,8 +53,8 @@ def _is_program(path: Path) -> bool:
 def choose_name(file: Path, script: str | None) -> str:
     """Return the job's name: that of the file unless it is job.toml, else that of the script or the worker's task."""
     if file.stem != Path(DEFAULT).stem:
-        return command.as_name(file.stem)
-    return command.name_of((script,)) if script else "mnist"
+        return as_name(file.stem)
+    return parse((script,)).name if script else "mnist"
 
 
 def build_job_file(cluster: Cluster | None, *, script: str | None, name: str, file: str) -> str:
@@ -64,7 +64,7 @@ def build_job_file(cluster: Cluster | None, *, script: str | None, name: str, fi
     values = _VALUES if cluster is None or partition is None else "\n".join(_for_partition(cluster, partition))
     program = _COMMAND.format(script=_toml(script)) if script else _WORKER
     head = _HEAD.format(where=where, file=file) + ("" if cluster else _NO_CLUSTER)
-    is_default = name == command.as_name(Path(file).stem)
+    is_default = name == as_name(Path(file).stem)
     name_line = f"{'# ' if is_default else ''}{_line('name', name, f'of the job, and of its folder: jobs/{name}')}"
     return f"{head}\n{name_line}\n\n{values}\n\n{_SETUP}\n\n{program}\n"
 

@@ -11,16 +11,20 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from slurmddp import variables
-from slurmddp.config.command import NO_PYTHON, is_worker, replace_arguments
+from slurmddp.config.command import NO_PYTHON, Command, parse, replace_arguments
 from slurmddp.config.container import Runtime, check_mount, runtime_of
+from slurmddp.config.foreign_options import refuse_sbatch
 from slurmddp.config.option_types import Count, Field, Option, Tasks, fields_of
 from slurmddp.config.worker_options import WorkerOptions, arguments
 from slurmddp.errors import UsageError
 from slurmddp.slurm.environment import is_of_a_job
 from slurmddp.slurm.hostlist import expand
 from slurmddp.slurm.values import parse_duration
+from slurmddp.supervisor_options import DEFAULTS
 from slurmddp.text import MASK, quote_value
 
+Text = str | None
+Texts = tuple[str, ...]
 Gpus = Annotated[
     str,
     msgspec.Meta(
@@ -54,11 +58,7 @@ _FIRST_PORT = 1024
 _LAST_PORT = 65535
 _PORTS = f"FIRST-LAST with {_FIRST_PORT} <= FIRST < LAST <= {_LAST_PORT}"
 PortRange = Annotated[
-    str,
-    msgspec.Meta(
-        pattern=r"^[0-9]{1,5}-[0-9]{1,5}\Z",
-        description=f"{_PORTS}, as in 20000-29999",
-    ),
+    str, msgspec.Meta(pattern=r"^[0-9]{1,5}-[0-9]{1,5}\Z", description=f"{_PORTS}, as in 20000-29999")
 ]
 Lead = Annotated[int, msgspec.Meta(ge=1, le=65535, description="whole seconds, 1 to 65535")]
 Limit = Annotated[int, msgspec.Meta(ge=0, description="a whole number, 0 or more")]
@@ -83,221 +83,179 @@ CHECKPOINT_WORD: Final = "{checkpoint}"
 NODE_TMPDIR: Final = "TMPDIR"
 """Stands in --stage-env for the folder of temporary files on the nodes."""
 
-DEFAULT_LEAD_S: Final = 120
-LEAD_MARGIN_S: Final = 60
-"""Seconds that a job must have before the stop signal; with less it would stop soon after its start."""
-
-_HYPHENATED: Final = (
-    *("cores-per-socket", "cpu-freq", "cpus-per-gpu", "delay-boot", "kill-on-invalid-dep", "mail-type", "mail-user"),
-    *("mem-bind", "mem-per-cpu", "mem-per-gpu", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket", "core-spec"),
-    *("sockets-per-node", "spread-job", "thread-spec", "threads-per-core", "time-min", "use-min-nodes"),
-)
-"""Options of sbatch with a hyphen, which is easily left out."""
-
-OURS: Final = (
-    *("array", "chdir", "error", "export", "gpu-bind", "gpus", "gpus-per-task", "input", "ntasks", "open-mode"),
-    *("output", "parsable", "no-requeue", "signal", "tasks-per-node", "test-only", "wait", "wrap"),
-)
-"""Options of sbatch that the script itself needs; `--sbatch` refuses them and their abbreviations."""
-_OURS_INSTEAD = {
-    "array": "the tasks of an array are jobs of their own; for ranks use --nodes and --ntasks-per-node, for settings "
-    "`slurmddp sweep --set KEY=VALUE,...`",
-    "test-only": "use `slurmddp submit --dry-run`",
-    "wait": "use `slurmddp submit --wait`",
-    "wrap": "write the program behind the options, as in: train.py --lr 0.1",
-}
-"""What to use instead of some of them."""
-
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     """One job: the options of sbatch, the launcher of the ranks, and the program of each rank."""
 
-    nodes: Annotated[Count, Option(help="Number of nodes.", short="-N")] = 1
+    nodes: Annotated[Count, Option("Number of nodes.", short="-N", group="Resources")] = 1
     gpus_per_node: Annotated[
         Gpus | None,
         Option(
-            help="GPUs on each node, as a count or type:count [default: all of a node's].",
+            "GPUs on each node, as a count or type:count [default: all of a node's].",
             metavar="[TYPE:]N",
-            slurm_variable="SBATCH_GPUS_PER_NODE",
-            accepts_number=True,
+            variable="SBATCH_GPUS_PER_NODE",
         ),
     ] = None
-    ntasks_per_node: Annotated[Tasks | None, Option(help="Ranks on each node [default: its GPUs, or 1].")] = None
-    cpus_per_task: Annotated[Count | None, Option(help="CPUs for each rank.", short="-c")] = None
-    partition: Annotated[str | None, Option(help="Partition.", short="-p", slurm_variable="SBATCH_PARTITION")] = None
-    account: Annotated[str | None, Option(help="Account to charge.", short="-A", slurm_variable="SBATCH_ACCOUNT")] = (
-        None
-    )
-    qos: Annotated[str | None, Option(help="Quality of service.", short="-q", slurm_variable="SBATCH_QOS")] = None
-    constraint: Annotated[
-        str | None, Option(help="Node features wanted.", short="-C", slurm_variable="SBATCH_CONSTRAINT")
-    ] = None
-    reservation: Annotated[str | None, Option(help="Reservation to use.", slurm_variable="SBATCH_RESERVATION")] = None
-    nodelist: Annotated[str | None, Option(help="Nodes to use, as in n[1-4].", short="-w")] = None
-    exclude: Annotated[str | None, Option(help="Nodes to leave out.", short="-x")] = None
-    time: Annotated[
-        SlurmTime | None,
-        Option(
-            help="Time limit: minutes, HH:MM:SS or D-HH:MM:SS.",
-            short="-t",
-            slurm_variable="SBATCH_TIMELIMIT",
-            accepts_number=True,
-        ),
-    ] = None
+    ntasks_per_node: Annotated[Tasks | None, Option("Ranks on each node [default: its GPUs, or 1].")] = None
+    cpus_per_task: Annotated[Count | None, Option("CPUs for each rank.", short="-c")] = None
     mem: Annotated[
         Memory | None,
         Option(
-            help="Memory of each node: megabytes, or with K, M, G, T.",
+            "Memory of each node: megabytes, or with K, M, G, T.",
             metavar="SIZE",
-            slurm_variable="SBATCH_MEM_PER_NODE",
-            accepts_number=True,
+            variable="SBATCH_MEM_PER_NODE",
         ),
     ] = None
+    time: Annotated[
+        SlurmTime | None,
+        Option(
+            "Time limit: minutes, HH:MM:SS or D-HH:MM:SS.",
+            short="-t",
+            variable="SBATCH_TIMELIMIT",
+        ),
+    ] = None
+    partition: Annotated[Text, Option("Partition.", short="-p", variable="SBATCH_PARTITION", group="Queue")] = None
+    account: Annotated[Text, Option("Account to charge.", short="-A", variable="SBATCH_ACCOUNT")] = None
+    qos: Annotated[Text, Option("Quality of service.", short="-q", variable="SBATCH_QOS")] = None
+    constraint: Annotated[Text, Option("Node features wanted.", short="-C", variable="SBATCH_CONSTRAINT")] = None
+    reservation: Annotated[Text, Option("Reservation to use.", variable="SBATCH_RESERVATION")] = None
+    nodelist: Annotated[Text, Option("Nodes to use, as in n[1-4].", short="-w")] = None
+    exclude: Annotated[Text, Option("Nodes to leave out.", short="-x")] = None
     job_name: Annotated[
         str,
         Option(
-            help="Name of the job and of its run's folder [default: the name of the job file, script or task].",
+            "Name of the job and of its run's folder [default: the name of the job file, script or task].",
             short="-J",
             also="name",
         ),
     ]
-    dependency: Annotated[
-        Dependency | None, Option(help="Jobs to wait for, in sbatch's form: afterok:17.", short="-d")
-    ] = None
-    hold: Annotated[bool, Option(help="Submit held; scontrol release starts it.")] = False
-    sbatch: Annotated[
-        tuple[str, ...], Option(help="Another option of sbatch, by its long name.", metavar="KEY[=VALUE]")
+    dependency: Annotated[Dependency | None, Option("Jobs to wait for, in sbatch's form: afterok:17.", short="-d")] = (
+        None
+    )
+    hold: Annotated[bool, Option("Submit held; scontrol release starts it.")] = False
+    sbatch: Annotated[Texts, Option("Another option of sbatch, by its long name.", metavar="KEY[=VALUE]")] = ()
+    module: Annotated[Texts, Option("Environment module to load.", group="Environment of the ranks")] = ()
+    conda: Annotated[Text, Option("Conda environment to activate.", metavar="ENV")] = None
+    venv: Annotated[Text, Option("Virtual environment to activate.", metavar="DIR")] = None
+    setup: Annotated[Texts, Option("A shell line to run before the ranks start.", metavar="LINE")] = ()
+    setup_file: Annotated[Text, Option("Shell lines to run before the ranks start, from a file.", metavar="FILE")] = (
+        None
+    )
+    env: Annotated[
+        Texts,
+        Option(
+            "Environment variable of the ranks; without VALUE it is passed on and not written to a file.",
+            metavar="KEY[=VALUE]",
+        ),
     ] = ()
+    python: Annotated[
+        Text,
+        Option(
+            "Python of the ranks [default: the one that runs slurmddp, or that of --conda or --venv].", metavar="EXE"
+        ),
+    ] = None
+    supervisor_python: Annotated[
+        Text,
+        Option(
+            "Python of the supervisor, on the host [default: that of the ranks; with --container slurmddp's].",
+            metavar="EXE",
+        ),
+    ] = None
+    container: Annotated[
+        Text, Option("Container image of the ranks; --python is then the Python inside it.", metavar="IMAGE")
+    ] = None
+    container_runtime: Annotated[
+        Literal["apptainer", "pyxis"] | None,
+        Option("Program that runs the image [default: by its name; apptainer for a path, .sif and docker://]."),
+    ] = None
+    container_mount: Annotated[
+        Texts,
+        Option("A folder to mount besides the run's folder and the working directory.", metavar="SRC[:DST][:ro]"),
+    ] = ()
+    snapshot: Annotated[bool, Option("Run a copy of the code, made when the job is submitted.")] = False
+    stage_env: Annotated[
+        Text,
+        Option(
+            "Copy the Python environment to each node's disk, below DIR [default: $TMPDIR or /tmp].",
+            metavar="[=DIR]",
+            bare=NODE_TMPDIR,
+        ),
+    ] = None
     launcher: Annotated[
         Literal["srun", "fork", "torchrun", "manual"],
         Option(
-            help="srun: one task a rank. fork: one task a node imports torch once and forks its ranks. torchrun: one "
-            "task a node is torchrun. manual: `render` prints what to type on each node."
+            "srun: one task a rank. fork: one task a node imports torch once and forks its ranks. torchrun: one "
+            "task a node is torchrun. manual: `render` prints what to type on each node.",
+            group="Launch",
         ),
     ] = "srun"
+    no_python: Annotated[bool, Option("COMMAND is an executable, not a Python script.")] = False
     rendezvous: Annotated[
         Literal["tcp", "file"],
-        Option(
-            help="Rendezvous of the ranks: at a port of the first node, or by a file in the run's folder.", also="init"
-        ),
+        Option("Rendezvous of the ranks: at a port of the first node, or by a file in the run's folder.", also="init"),
     ] = "tcp"
-    no_python: Annotated[bool, Option(help="COMMAND is an executable, not a Python script.")] = False
+    port_range: Annotated[PortRange, Option("Range for the ranks' two ports.", metavar="FIRST-LAST")] = (
+        DEFAULTS.port_range
+    )
+    interface: Annotated[
+        Text, Option("Network interface of NCCL and gloo, as in ib0 [default: their own choice].", metavar="NAME")
+    ] = None
+    nccl_debug: Annotated[
+        Literal["VERSION", "WARN", "INFO", "TRACE"] | None, Option("Messages of NCCL in the ranks' output.")
+    ] = None
+    preflight: Annotated[
+        bool, Option("Whether nodes and ranks are checked, in less than a second, before COMMAND starts.")
+    ] = True
+    tracker_ids: Annotated[bool, Option("Whether wandb and MLflow go on with one run of theirs over all attempts.")] = (
+        True
+    )
     template: Annotated[
-        str | None,
+        Text,
         Option(
-            help="Your own Jinja template. It extends base.sbatch.j2, whose blocks are header, folder, output, setup, "
+            "Your own Jinja template. It extends base.sbatch.j2, whose blocks are header, folder, output, setup, "
             "environment, launch, finish; this one adds a line before the ranks start: {% extends "
             "'base.sbatch.j2' %}{% block setup %}{{ super() }}echo hello{% endblock %}",
             metavar="FILE",
         ),
     ] = None
-    module: Annotated[tuple[str, ...], Option(help="Environment module to load.")] = ()
-    conda: Annotated[str | None, Option(help="Conda environment to activate.", metavar="ENV")] = None
-    venv: Annotated[str | None, Option(help="Virtual environment to activate.", metavar="DIR")] = None
-    setup_file: Annotated[
-        str | None, Option(help="Shell lines to run before the ranks start, from a file.", metavar="FILE")
-    ] = None
-    setup: Annotated[tuple[str, ...], Option(help="A shell line to run before the ranks start.", metavar="LINE")] = ()
-    python: Annotated[
-        str | None,
-        Option(
-            help="Python of the ranks [default: the one that runs slurmddp, or that of --conda or --venv].",
-            metavar="EXE",
-        ),
-    ] = None
-    supervisor_python: Annotated[
-        str | None,
-        Option(
-            help="Python of the supervisor, on the host [default: that of the ranks; with --container slurmddp's].",
-            metavar="EXE",
-        ),
-    ] = None
-    container: Annotated[
-        str | None,
-        Option(help="Container image of the ranks; --python is then the Python inside it.", metavar="IMAGE"),
-    ] = None
-    container_runtime: Annotated[
-        Literal["apptainer", "pyxis"] | None,
-        Option(help="Program that runs the image [default: by its name; apptainer for a path, .sif and docker://]."),
-    ] = None
-    container_mount: Annotated[
-        tuple[str, ...],
-        Option(help="A folder to mount besides the run's folder and the working directory.", metavar="SRC[:DST][:ro]"),
-    ] = ()
-    snapshot: Annotated[bool, Option(help="Run a copy of the code, made when the job is submitted.")] = False
-    stage_env: Annotated[
-        str | None,
-        Option(
-            help="Copy the Python environment to each node's disk, below DIR [default: $TMPDIR or /tmp].",
-            metavar="[=DIR]",
-            bare=NODE_TMPDIR,
-        ),
-    ] = None
-    env: Annotated[
-        tuple[str, ...],
-        Option(
-            help="Environment variable of the ranks; without VALUE it is passed on and not written to a file.",
-            metavar="KEY[=VALUE]",
-        ),
-    ] = ()
-    requeue: Annotated[bool, Option(help="Whether Slurm may requeue the job.")] = True
+    requeue: Annotated[bool, Option("Whether Slurm may requeue the job.", group="Requeue and checkpoints")] = True
     signal_lead: Annotated[
         Lead | None,
         Option(
-            help=f"Stop signal before the time limit [default: {DEFAULT_LEAD_S}, or a quarter of a short limit].",
+            f"Stop signal before the time limit [default: {DEFAULTS.signal_lead}, or a quarter of a short limit].",
             metavar="SECONDS",
         ),
     ] = None
-    max_restarts: Annotated[Limit, Option(help="Restarts of the ranks in a row without a new checkpoint.")] = 3
+    max_restarts: Annotated[Limit, Option("Restarts of the ranks in a row without a new checkpoint.")] = (
+        DEFAULTS.max_restarts
+    )
     max_requeues: Annotated[
-        Limit | None,
-        Option(help="Requeues by the job itself [default: unlimited while checkpoints advance]."),
-    ] = None
+        Limit | None, Option("Requeues by the job itself [default: unlimited while checkpoints advance].")
+    ] = DEFAULTS.max_requeues
     after_signal_exit_0: Annotated[
         Literal["requeue", "done"],
-        Option(help="What an end with status 0 means after a stop signal that COMMAND has handled by itself."),
+        Option("What an end with status 0 means after a stop signal that COMMAND has handled by itself."),
     ] = "requeue"
     resume_args: Annotated[
-        str | None,
+        Text,
         Option(
-            help="Arguments of COMMAND from its second start on; they replace those of the same names. {checkpoint} is "
+            "Arguments of COMMAND from its second start on; they replace those of the same names. {checkpoint} is "
             "the newest match of --checkpoints.",
             metavar="ARGUMENTS",
         ),
     ] = None
     checkpoints: Annotated[
-        str | None,
-        Option(help="Checkpoints that COMMAND writes by its own means, as in 'out/*.pt'.", metavar="GLOB"),
+        Text, Option("Checkpoints that COMMAND writes by its own means, as in 'out/*.pt'.", metavar="GLOB")
     ] = None
     recipe: Annotated[
-        bool, Option(help="Whether --resume-args and --checkpoints of a well-known script are set by themselves.")
+        bool, Option("Whether --resume-args and --checkpoints of a well-known script are set by themselves.")
     ] = True
-    reset: Annotated[bool, Option(help="Start over: move the run's checkpoints to another folder, once.")] = False
-    port_range: Annotated[PortRange, Option(help="Range for the ranks' two ports.", metavar="FIRST-LAST")] = (
-        "20000-29999"
-    )
-    interface: Annotated[
-        str | None,
-        Option(help="Network interface of NCCL and gloo, as in ib0 [default: their own choice].", metavar="NAME"),
-    ] = None
-    nccl_debug: Annotated[
-        Literal["VERSION", "WARN", "INFO", "TRACE"] | None,
-        Option(help="Messages of NCCL in the ranks' output."),
-    ] = None
-    preflight: Annotated[
-        bool, Option(help="Whether nodes and ranks are checked, in less than a second, before COMMAND starts.")
-    ] = True
-    tracker_ids: Annotated[
-        bool, Option(help="Whether wandb and MLflow go on with one run of theirs over all attempts.")
-    ] = True
+    reset: Annotated[bool, Option("Start over: move the run's checkpoints to another folder, once.")] = False
     steps: Annotated[
-        Count | None,
-        Option(help="End Checkpointer's loop after N steps, and record their times.", metavar="N"),
+        Count | None, Option("End Checkpointer's loop after N steps, and record their times.", metavar="N")
     ] = None
-    runs_dir: Annotated[str, Option(help="Folder with the folders of the runs.", metavar="DIR")] = "jobs"
-    profile: Annotated[
-        str | None, Option(help="Use the tables [profile.NAME] of the configuration files.", metavar="NAME")
-    ] = None
+    runs_dir: Annotated[str, Option("Folder with the folders of the runs.", metavar="DIR", group="Files")] = "jobs"
+    profile: Annotated[Text, Option("Use the tables [profile.NAME] of the configuration files.", metavar="NAME")] = None
 
     command: tuple[str, ...] = ()
     """The program of each rank: a script and its arguments, or `-m` and a module; empty for the bundled worker."""
@@ -316,9 +274,10 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             check_line_end(line, f"--setup: {quote_value(line)}")
         for item in self.env:
             _check_variable(item)
-        _check_ports(self.port_range)
         for key in ("nodelist", "exclude"):
             _check_hosts(key, getattr(self, key) or "")
+        if not _FIRST_PORT <= self.ports[0] < self.ports[1] <= _LAST_PORT:
+            raise UsageError(f"--port-range: {quote_value(self.port_range)} is not {_PORTS}")
         self._check_time()
         self._check_lead()
         self._check_launch()
@@ -335,16 +294,16 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     def _check_lead(self) -> None:
         if self.signal_lead is None or self.time_s is None:
             return
-        if self.signal_lead + LEAD_MARGIN_S >= self.time_s:
+        if self.signal_lead + DEFAULTS.signal_margin >= self.time_s:
             raise UsageError(
                 f"--signal-lead {self.signal_lead} leaves nothing of the time limit {self.time} ({self.time_s} s); "
-                f"less than {self.time_s - LEAD_MARGIN_S} is allowed, or leave it out"
-                if self.time_s > LEAD_MARGIN_S
+                f"less than {self.time_s - DEFAULTS.signal_margin} is allowed, or leave it out"
+                if self.time_s > DEFAULTS.signal_margin
                 else f"--signal-lead is not possible with a time limit of {self.time_s} s; leave it out"
             )
 
     def _check_launch(self) -> None:
-        if self.no_python and is_worker(self.command):
+        if self.no_python and not self.command:
             raise UsageError("--no-python: COMMAND is missing; name an executable, as in: --no-python ./train --lr 0.1")
         if self.launcher != "manual":
             return
@@ -352,16 +311,21 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(
                 "--rendezvous file with --launcher manual: nothing makes a new file for each attempt; leave it out"
             )
-        for given in ("reset", "template", "snapshot", "resume_args", "stage_env"):
-            if getattr(self, given):
-                raise UsageError(
-                    f"--{given.replace('_', '-')} with --launcher manual, which makes no batch script; leave it out"
-                )
+        self._check_absent(
+            ("reset", "template", "snapshot", "resume-args", "stage-env"),
+            "--launcher manual, which makes no batch script; leave it out",
+        )
+
+    def _check_absent(self, keys: tuple[str, ...], reason: str) -> None:
+        """Raise UsageError for options that the one at the beginning of the reason excludes."""
+        for key in keys:
+            if getattr(self, JOB_FIELDS[key].name):
+                raise UsageError(f"--{key} with {reason}")
 
     def _check_resume(self) -> None:
         if self.resume_args is None:
             return
-        if is_worker(self.command):
+        if not self.command:
             raise UsageError("--resume-args without COMMAND: the bundled worker resumes by itself; leave it out")
         try:
             shlex.split(self.resume_args)
@@ -377,9 +341,9 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             check_mount(mount)
         if self.container is None:
             return
-        for key in ("venv", "conda"):
-            if getattr(self, key):
-                raise UsageError(f"--{key} with --container, which brings a Python of its own; leave one of them out")
+        self._check_absent(
+            ("venv", "conda", "stage-env"), "--container, which brings a Python of its own; leave one of them out"
+        )
         if self.launcher == "manual" and self.runtime == "pyxis":
             raise UsageError("--launcher manual with pyxis, which is part of srun; give --container-runtime apptainer")
 
@@ -390,15 +354,18 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError(
                 f"--stage-env: {quote_value(self.stage_env)} is not an absolute path, as in --stage-env=/local"
             )
-        if self.container:
-            raise UsageError("--stage-env with --container, which brings a Python of its own; leave one of them out")
         if self.python and "/" not in self.python:
             raise UsageError(f"--stage-env with --python {self.python}, which is no path; give its path, or --venv")
 
     @property
+    def parsed_command(self) -> Command:
+        """COMMAND as a value."""
+        return parse(self.command, executable=self.no_python)
+
+    @property
     def program(self) -> tuple[str, ...]:
         """The words after `python -m slurmddp.worker`."""
-        if is_worker(self.command):
+        if not self.command:
             return tuple(arguments(self.worker))
         return (NO_PYTHON, *self.command) if self.no_python else self.command
 
@@ -467,18 +434,17 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Seconds between the stop signal to the ranks and the time limit."""
         if self.signal_lead:
             return self.signal_lead
-        return DEFAULT_LEAD_S if self.time_s is None else max(1, min(DEFAULT_LEAD_S, self.time_s // 4))
+        return DEFAULTS.signal_lead if self.time_s is None else max(1, min(DEFAULTS.signal_lead, self.time_s // 4))
 
     @property
     def margin_s(self) -> int:
         """Seconds that the job must have before the stop signal."""
-        return LEAD_MARGIN_S if self.time_s is None else min(LEAD_MARGIN_S, self.time_s - self.lead_s)
+        return DEFAULTS.signal_margin if self.time_s is None else min(DEFAULTS.signal_margin, self.time_s - self.lead_s)
 
     @property
     def ports(self) -> tuple[int, int]:
         """First and last port of the range."""
-        first, _, last = self.port_range.partition("-")
-        return int(first), int(last)
+        return DEFAULTS._replace(port_range=self.port_range).ports
 
     @property
     def variables(self) -> tuple[str, ...]:
@@ -542,15 +508,10 @@ def _check_sbatch(item: str) -> None:
         )
     if equals and not value:
         raise UsageError(f"--sbatch: {quote_value(item)} has an empty value; write {key} alone, or a value")
-    if near := next(
-        (name for name in _HYPHENATED if name != key and name.replace("-", "") == key.replace("-", "")), ""
-    ):
-        raise UsageError(f"--sbatch: {quote_value(item)}: sbatch has no --{key}; did you mean {near}?")
     own = next((name for name in JOB_FIELDS if name.startswith(key) and name not in _NOT_OF_SBATCH), None)
     if own:
         raise UsageError(f"--sbatch: {quote_value(item)}: slurmddp has an option for this, --{own}")
-    if any(name.startswith(key) for name in OURS) or (key == "gres" and "gpu" in value):
-        hint = "use --gpus-per-node" if key.startswith("g") else _OURS_INSTEAD.get(key, "slurmddp sets this itself")
+    if hint := refuse_sbatch(key, value):
         raise UsageError(f"--sbatch: {quote_value(item)}: {hint}")
 
 
@@ -580,9 +541,3 @@ def _check_variable(item: str) -> None:
 def _check_hosts(key: str, hosts: str) -> None:
     if hosts and "/" not in hosts:  # else it is a file with the list
         expand(",".join(re.split(r"[\s,]+", hosts.strip(", "))), option=f"--{key}")
-
-
-def _check_ports(port_range: str) -> None:
-    first, last = (int(port) for port in port_range.split("-"))
-    if not _FIRST_PORT <= first < last <= _LAST_PORT:
-        raise UsageError(f"--port-range: {quote_value(port_range)} is not {_PORTS}")

@@ -19,7 +19,7 @@ Count = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1, description="a whole num
 Tasks = Annotated[int, msgspec.Meta(ge=1, le=9999, description="a whole number, 1 to 9999")]
 
 
-class Option(msgspec.Struct, frozen=True, kw_only=True):
+class Option(msgspec.Struct, frozen=True):
     """The annotation of a field besides its type."""
 
     help: str
@@ -30,10 +30,10 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     metavar: str = ""
     bare: str = ""
     """The value of an option that was typed alone; another value then follows a `=`."""
-    slurm_variable: str = ""
+    group: str = ""
+    """The heading of `--help-all` that begins with this option."""
+    variable: str = ""
     """The environment variable of sbatch for this option."""
-    accepts_number: bool = False
-    """Whether a job file may give the text as a number, without quotes."""
 
 
 class Given(msgspec.Struct, frozen=True):
@@ -52,6 +52,8 @@ class Field(msgspec.Struct, frozen=True):
     """The type without `Annotated` and `| None`."""
     default: Any
     option: Option
+    group: str
+    """The heading of `--help-all` above the option."""
 
     @property
     def key(self) -> str:
@@ -96,11 +98,13 @@ _WORDS = {str: "a string", int: "a whole number", float: "a number", bool: "true
 
 def fields_of(struct: type[msgspec.Struct]) -> dict[str, Field]:
     """Return the options of a struct by key, in their order; fields without an `Option` are left out."""
-    found = {}
+    found: dict[str, Field] = {}
+    group = ""
     for info in msgspec.structs.fields(struct):
         for option in typing.get_args(info.type):
             if isinstance(option, Option):
-                field = Field(info.name, info.type, _bare(info.type), info.default, option)
+                group = option.group or group
+                field = Field(info.name, info.type, _bare(info.type), info.default, option, group)
                 found[field.key] = field
     return found
 
@@ -112,7 +116,7 @@ def convert(field: Field, raw: Any, origin: str) -> Any:
     """
     if isinstance(raw, dt.date | dt.time):
         raise UsageError(f'{origin}: a date or a time is not {field.expected}; write it with quotes, as in "{raw}"')
-    if field.option.accepts_number and isinstance(raw, int) and not isinstance(raw, bool):
+    if type(raw) is int and _meta(field.type, "pattern"):  # as `time = 30` in a job file
         raw = str(raw)
     try:
         return msgspec.convert(raw, field.type, strict=not _is_text(raw))

@@ -15,7 +15,8 @@ from typing import Any, Final
 
 import msgspec
 
-from slurmddp.config import command, job_files, python_env, recipes
+from slurmddp.config import job_files, python_env, recipes
+from slurmddp.config.command import Command, Launch, as_name, parse
 from slurmddp.config.job_spec import JOB_FIELDS, JobSpec
 from slurmddp.config.option_types import Field, Given, convert, find_similar, unknown
 from slurmddp.config.toml import PATH_KEYS, Layer, Source
@@ -28,6 +29,8 @@ BUILT_IN: Final = "built-in"
 _NOTHING_TYPED: Final = Layer("command line", {})
 DERIVED_NAMES: Final = ("the job file's name", "COMMAND", "the worker's task")
 """Where the name of a job comes from when none was given."""
+_FILE_OR_VARIABLE: Final = r"(?!COMMAND)[A-Z_]{2,}\Z|(job|project|user) file "
+"""How the origin of a value begins that was given elsewhere than on the command line."""
 RECIPE: Final = "the recipe of "
 COMMAND_LINE: Final = "the command line"
 _PREFIX: Final = "SLURMDDP_"
@@ -49,6 +52,8 @@ class Resolved(msgspec.Struct, frozen=True):
     """Of `command`; for the bundled worker by field of WorkerOptions."""
     files: tuple[Source, ...] = ()
     """The files that were searched for values; the first beats the second."""
+    launch: Launch | None = None
+    """The launcher that COMMAND began with."""
 
     def replace(self, origin: str, **values: Any) -> "Resolved":
         """Return the job with other values, all from one origin."""
@@ -57,7 +62,7 @@ class Resolved(msgspec.Struct, frozen=True):
 
 
 class _Program(msgspec.Struct, frozen=True):
-    command: tuple[str, ...]
+    command: Command
     worker: WorkerOptions
     origins: Mapping[str, str]
 
@@ -88,26 +93,29 @@ def resolve(
     executable = bool(_convert_one("no-python", values))
     program = _choose_program(layers, executable=executable)
     if not executable:
-        values = _merge(_options_and_interpreter(layer, program) for layer in layers)
+        values = _merge({**_implied_options(layer, program), **layer.options} for layer in layers)
     if job and is_recorded:
         values = _check_recorded_python(values, job, {**environment.options, **command_line.options})
     if not values.keys() & {"python", *_ENVIRONMENTS}:
-        needs_package = bool(program.command and not executable) or program.worker.is_own_task
+        needs_package = program.command.kind in ("script", "module") or program.worker.is_own_task
         if found := python_env.find_python(environ, Path.cwd(), needs_package=needs_package):
             values["python"] = found
     values = {"job_name": _default_name(program, job_file)} | values
 
     spec = _build_spec(values, program)
-    return _apply_recipe(Resolved(spec, _origins(JOB_FIELDS, values), program.origins, files))
+    launch = program.command.launch
+    return _apply_recipe(Resolved(spec, _origins(JOB_FIELDS, values), program.origins, files, launch), program.command)
 
 
 def _build_spec(values: Mapping[str, Given], program: _Program) -> JobSpec:
     """Return the job. Raises UsageError, with the file or variable that a wrong value is from, and for unused ones."""
     converted = _convert(JOB_FIELDS, values)
     try:
-        spec = JobSpec(**converted, command=program.command, worker=program.worker)
+        words = () if program.command.kind == "worker" else program.command.words
+        spec = JobSpec(**converted, command=words, worker=program.worker)
     except UsageError as error:
-        raise UsageError(_with_origin(str(error), values)) from error
+        origins = {name: given.origin for name, given in values.items()}
+        raise UsageError(with_origin(str(error), origins)) from error
     for key, needed, is_given in (
         ("container-mount", "--container", spec.container),
         ("container-runtime", "--container", spec.container),
@@ -119,24 +127,24 @@ def _build_spec(values: Mapping[str, Given], program: _Program) -> JobSpec:
     return spec
 
 
-def _with_origin(message: str, values: Mapping[str, Given]) -> str:
+def with_origin(message: str, origins: Mapping[str, str]) -> str:
     """Return a message on an option with the file or the variable where its value was given."""
     said = message.replace("job name", "--job-name:", 1) if message.startswith("job name") else message
     found = re.match("--([a-z-]+)", said)
     field = JOB_FIELDS.get(found[1]) if found else None
-    origin = values[field.name].origin if field and field.name in values else ""
-    if not found or not origin or origin.startswith("--") or origin in DERIVED_NAMES:
+    origin = origins.get(field.name, "") if field else ""
+    if not found or not re.match(_FILE_OR_VARIABLE, origin):
         return message
     rest = said[found.end() :]
     return f"{origin}{rest}" if rest.startswith(":") else f"{origin}: {message}"
 
 
-def _apply_recipe(resolved: Resolved) -> Resolved:
+def _apply_recipe(resolved: Resolved, command: Command) -> Resolved:
     """Return the job with the options by which a well-known script resumes, unless one of them was given."""
     spec = resolved.spec
-    if not spec.recipe or not spec.command or spec.no_python or spec.launcher == "manual":
+    if not spec.recipe or spec.launcher == "manual":
         return resolved
-    if spec.resume_args or spec.checkpoints or not (found := recipes.find_recipe(spec.command)):
+    if spec.resume_args or spec.checkpoints or not (found := recipes.find_recipe(command)):
         return resolved
     return resolved.replace(f"{RECIPE}{found.name}", resume_args=found.resume_args, checkpoints=found.checkpoints)
 
@@ -182,7 +190,7 @@ def _read_environment(environ: Mapping[str, str], without: Sequence[str] = ()) -
     """Return the values of the environment; our own variable beats sbatch's. A list has an item a line."""
     options = {}
     for key, field in JOB_FIELDS.items():
-        for variable in (field.option.slurm_variable, *field.variables):
+        for variable in (field.option.variable, *field.variables):
             if (text := environ.get(variable)) and key not in without:
                 raw = tuple(text.splitlines()) if field.is_list else text
                 options[field.name] = Given(_expand_home(key, raw), variable)
@@ -217,14 +225,13 @@ def _choose_program(layers: Sequence[Layer], *, executable: bool) -> _Program:
 
     Raises UsageError for options of the bundled worker that were given to another command.
     """
-    read = command.check_executable if executable else command.normalise
     worker_words = [given.origin for given in layers[-1].worker.values()]
     for layer in reversed(layers):
-        words = read(layer.command)
-        if not command.is_worker(words):
-            _check_unused(worker_words, layer, words)
-            return _Program(words, WorkerOptions(), {"command": layer.command_origin})
-        worker_words += words
+        command = parse(layer.command, executable=executable)
+        if command.kind != "worker":
+            _check_unused(worker_words, layer, command.words)
+            return _Program(command, WorkerOptions(), {"command": layer.command_origin})
+        worker_words += command.words
     return _merge_worker(layers)
 
 
@@ -232,8 +239,8 @@ def _merge_worker(layers: Sequence[Layer]) -> _Program:
     found: dict[str, Given] = {}
     for layer in layers:
         origin = "" if layer.place == COMMAND_LINE else layer.command_origin
-        found |= {**layer.worker, **parse_words(command.normalise(layer.command), origin)}
-    return _Program((), WorkerOptions(**_convert(WORKER_FIELDS, found)), _origins(WORKER_FIELDS, found))
+        found |= {**layer.worker, **parse_words(layer.command, origin)}
+    return _Program(Command(), WorkerOptions(**_convert(WORKER_FIELDS, found)), _origins(WORKER_FIELDS, found))
 
 
 def _check_unused(worker_words: Sequence[str], layer: Layer, words: Sequence[str]) -> None:
@@ -245,11 +252,25 @@ def _check_unused(worker_words: Sequence[str], layer: Layer, words: Sequence[str
         )
 
 
-def _options_and_interpreter(layer: Layer, program: _Program) -> Mapping[str, Given]:
-    """Return the options of a layer; the Python that its command begins with counts unless `python` is among them."""
-    is_used = program.command and program.origins["command"] == layer.command_origin
-    python = command.interpreter(layer.command) if is_used else None
-    return {"python": Given(python, "COMMAND"), **layer.options} if python else layer.options
+def _implied_options(layer: Layer, program: _Program) -> dict[str, Given]:
+    """Return the options that the program of this layer implies: the Python and the nodes that COMMAND begins with.
+
+    Raises UsageError when the layer has another number of nodes.
+    """
+    implied: dict[str, Given] = {}
+    if not layer.command or program.origins.get("command") != layer.command_origin:
+        return implied
+    if program.command.python:
+        implied["python"] = Given(program.command.python, "COMMAND")
+    launch = program.command.launch
+    if launch and launch.nodes:
+        implied["nodes"] = Given(launch.nodes, f"the options of {launch.name}")
+        given = layer.options.get("nodes", implied["nodes"])
+        if str(given.raw) != str(launch.nodes):
+            raise UsageError(
+                f"{given.origin} {given.raw}, but {launch.name} asks for {launch.nodes} nodes; give one of them"
+            )
+    return implied
 
 
 def _check_recorded_python(values: dict[str, Given], job: Source, nearer: Mapping[str, Given]) -> dict[str, Given]:
@@ -272,10 +293,10 @@ def _check_recorded_python(values: dict[str, Given], job: Source, nearer: Mappin
 
 def _default_name(program: _Program, job_file: Path | None) -> Given:
     if job_file:
-        return Given(command.as_name(job_file.stem), DERIVED_NAMES[0])
-    if program.command:
-        return Given(command.name_of(program.command), DERIVED_NAMES[1])
-    return Given(command.as_name(program.worker.task.rpartition(":")[2]), DERIVED_NAMES[2])
+        return Given(as_name(job_file.stem), DERIVED_NAMES[0])
+    if program.command.kind != "worker":
+        return Given(program.command.name, DERIVED_NAMES[1])
+    return Given(as_name(program.worker.task.rpartition(":")[2]), DERIVED_NAMES[2])
 
 
 def _convert(fields: Mapping[str, Field], values: Mapping[str, Given]) -> dict[str, Any]:

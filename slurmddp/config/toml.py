@@ -8,7 +8,7 @@ from typing import Any, Final, TypeGuard
 
 import msgspec
 
-from slurmddp.config import command
+from slurmddp.config.command import parse
 from slurmddp.config.container import is_path
 from slurmddp.config.job_spec import ALIASES, JOB_FIELDS
 from slurmddp.config.option_types import Field, Given, unknown
@@ -236,7 +236,9 @@ def _relocate(table: dict[str, Any], base: Path) -> dict[str, Any]:
         table["worker"] = _relocate_path(table["worker"], "data", base)
     if _is_table(table.get("profile")):
         table["profile"] = {name: _relocate(profile, base) for name, profile in table["profile"].items()}
-    return table | {"command": _relocate_command(table["command"], base)} if "command" in table else table
+    if "command" in table:
+        table = table | {"command": _relocate_command(table["command"], base, executable=bool(table.get("no-python")))}
+    return table
 
 
 def _is_data_path(data: Any) -> bool:
@@ -264,14 +266,12 @@ def _recorded_directory(table: Mapping[str, Any], place: str) -> str:
     return directory
 
 
-def _relocate_command(words: Any, base: Path) -> Any:
-    """Make the script's path, which may stand after `python`, relative to the working directory."""
+def _relocate_command(words: Any, base: Path, *, executable: bool) -> Any:
+    """Make the program's path, which may stand after `python`, relative to the working directory."""
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words[:2]):
         return words
-    typed = tuple(str(word) for word in words)
-    taken = command.normalise(typed)
-    place = command.script_place(taken)
-    places = {0} if command.interpreter(typed) else set()
-    if place is not None:
-        places.add(place + len(typed) - len(taken))
+    command = parse(tuple(str(word) for word in words), executable=executable)
+    places = {0} if command.python else set()
+    if command.path_place is not None:  # what stands in front of it may have been left out
+        places.add(command.path_place + len(words) - len(command.words))
     return [_from_working_directory(base, word) if at in places else word for at, word in enumerate(words)]

@@ -36,72 +36,67 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
     task: Annotated[
         TaskName,
         Option(
-            help="What to train: linear, mnist, cifar10, gpt, torchvision:MODEL, or package.module:Class, your own.",
+            "What to train: linear, mnist, cifar10, gpt, torchvision:MODEL, or package.module:Class, your own.",
             metavar="NAME|MODULE:CLASS",
         ),
     ] = "mnist"
     data: Annotated[
         str | None,
         Option(
-            help="Training data: synthetic, a folder or a file; slurmddp includes mnist's digits "
+            "Training data: synthetic, a folder or a file; slurmddp includes mnist's digits "
             "[default: digits for mnist].",
             metavar="NAME|PATH",
         ),
     ] = None
-    epochs: Annotated[Count, Option(help="Passes over the training data.")] = 10
-    batch_size: Annotated[Count, Option(help="Samples of a rank in one batch.")] = 32
-    accumulate: Annotated[Count, Option(help="Batches of a rank for one optimizer step.")] = 1
-    optimizer: Annotated[Literal["sgd", "adam", "adamw"], Option(help="Optimizer.")] = "sgd"
-    momentum: Annotated[Share, Option(help="Momentum of sgd.")] = 0.9
+    epochs: Annotated[Count, Option("Passes over the training data.")] = 10
+    batch_size: Annotated[Count, Option("Samples of a rank in one batch.")] = 32
+    accumulate: Annotated[Count, Option("Batches of a rank for one optimizer step.")] = 1
+    optimizer: Annotated[Literal["sgd", "adam", "adamw"], Option("Optimizer.")] = "sgd"
+    momentum: Annotated[Share, Option("Momentum of sgd.")] = 0.9
     weight_decay: Annotated[
-        Annotated[float, msgspec.Meta(ge=0, le=1e9, description="a finite number, 0 or more")],
-        Option(help="Weight decay."),
+        Annotated[float, msgspec.Meta(ge=0, le=1e9, description="a finite number, 0 or more")], Option("Weight decay.")
     ] = 0.0
-    lr: Annotated[Rate, Option(help="Learning rate.")] = 0.03
+    lr: Annotated[Rate, Option("Learning rate.")] = 0.03
     lr_scaling: Annotated[
         Literal["none", "linear", "sqrt"],
-        Option(help="How lr, which is for one rank's batch, grows with ranks times accumulate."),
+        Option("How lr, which is for one rank's batch, grows with ranks times accumulate."),
     ] = "none"
     schedule: Annotated[
-        Literal["constant", "linear", "cosine"], Option(help="Decay of the learning rate to 0 at the last step.")
+        Literal["constant", "linear", "cosine"], Option("Decay of the learning rate to 0 at the last step.")
     ] = "constant"
-    warmup_steps: Annotated[Many, Option(help="Steps in which the learning rate rises from 0.")] = 0
+    warmup_steps: Annotated[Many, Option("Steps in which the learning rate rises from 0.")] = 0
     precision: Annotated[
         Literal["fp32", "bf16", "fp16", "fp64"],
-        Option(help="fp32; bf16 and fp16: mixed, fp16 on a GPU only; fp64: double precision, for comparisons."),
+        Option("fp32; bf16 and fp16: mixed, fp16 on a GPU only; fp64: double precision, for comparisons."),
     ] = "fp32"
     strategy: Annotated[
         Literal["ddp", "fsdp", "dp"],
-        Option(help="ddp: DistributedDataParallel. fsdp: fully_shard. dp: DataParallel, one process, as a baseline."),
+        Option("ddp: DistributedDataParallel. fsdp: fully_shard. dp: DataParallel, one process, as a baseline."),
     ] = "ddp"
-    workers: Annotated[Many, Option(help="Loader processes of a rank, for data that is not in memory.")] = 0
-    sync_bn: Annotated[bool, Option(help="Batch statistics over all ranks (on GPUs).")] = False
-    compile: Annotated[bool, Option(help="Compile the model.")] = False
-    channels_last: Annotated[bool, Option(help="Memory format channels-last for images and weights.")] = False
-    bucket_mb: Annotated[Megabytes, Option(help="DDP: size of a gradient bucket.", metavar="MB")] = 25.0
-    gradient_as_bucket_view: Annotated[bool, Option(help="DDP: gradients are views of the buckets.")] = False
-    static_graph: Annotated[bool, Option(help="DDP: every step uses the same parameters.")] = False
-    find_unused_parameters: Annotated[bool, Option(help="DDP: some steps do not use all parameters.")] = False
-    comm_hook: Annotated[
-        Literal["none", "fp16", "bf16", "powersgd"], Option(help="DDP: compression of the gradients.")
-    ] = "none"
-    zero: Annotated[bool, Option(help="DDP: each rank has a part of the optimizer's state (ZeRO-1).")] = False
+    workers: Annotated[Many, Option("Loader processes of a rank, for data that is not in memory.")] = 0
+    sync_bn: Annotated[bool, Option("Batch statistics over all ranks (on GPUs).")] = False
+    compile: Annotated[bool, Option("Compile the model.")] = False
+    channels_last: Annotated[bool, Option("Memory format channels-last for images and weights.")] = False
+    bucket_mb: Annotated[Megabytes, Option("DDP: size of a gradient bucket.", metavar="MB")] = 25.0
+    gradient_as_bucket_view: Annotated[bool, Option("DDP: gradients are views of the buckets.")] = False
+    static_graph: Annotated[bool, Option("DDP: every step uses the same parameters.")] = False
+    find_unused_parameters: Annotated[bool, Option("DDP: some steps do not use all parameters.")] = False
+    comm_hook: Annotated[Literal["none", "fp16", "bf16", "powersgd"], Option("DDP: compression of the gradients.")] = (
+        "none"
+    )
+    zero: Annotated[bool, Option("DDP: each rank has a part of the optimizer's state (ZeRO-1).")] = False
     checkpoint_every_steps: Annotated[
-        Count | None, Option(help="Steps between checkpoints, in addition to the seconds.")
+        Count | None, Option("Steps between checkpoints, in addition to the seconds.")
     ] = None
     checkpoint_every_s: Annotated[
-        Seconds, Option(help="Seconds between checkpoints; further ones at a stop signal and at the end.")
+        Seconds, Option("Seconds between checkpoints; further ones at a stop signal and at the end.")
     ] = 600
-    keep_checkpoints: Annotated[Count, Option(help="How many of the newest checkpoints to keep.")] = 2
-    log_every_s: Annotated[
-        Seconds, Option(help="Seconds between metrics in the run's events; the first come sooner.")
-    ] = 10
-    tensorboard: Annotated[bool, Option(help="Also write the metrics for TensorBoard.")] = False
-    save_all_ranks: Annotated[bool, Option(help="At the end save every rank's model, for `slurmddp compare`.")] = False
-    seed: Annotated[Seed, Option(help="Seed of the weights, the order of the data and synthetic data.")] = 0
-    device: Annotated[Literal["auto", "cpu", "cuda"], Option(help="auto: CUDA when the machine has it, else CPU.")] = (
-        "auto"
-    )
+    keep_checkpoints: Annotated[Count, Option("How many of the newest checkpoints to keep.")] = 2
+    log_every_s: Annotated[Seconds, Option("Seconds between metrics in the run's events; the first come sooner.")] = 10
+    tensorboard: Annotated[bool, Option("Also write the metrics for TensorBoard.")] = False
+    save_all_ranks: Annotated[bool, Option("At the end save every rank's model, for `slurmddp compare`.")] = False
+    seed: Annotated[Seed, Option("Seed of the weights, the order of the data and synthetic data.")] = 0
+    device: Annotated[Literal["auto", "cpu", "cuda"], Option("auto: CUDA when the machine has it, else CPU.")] = "auto"
 
     def __post_init__(self) -> None:
         """Check options that exclude each other. Raises UsageError."""

@@ -64,7 +64,8 @@ def find_python(spec: JobSpec) -> str | None:
 
 def probe_python(python: str, spec: JobSpec, environ: Mapping[str, str]) -> Found | str:
     """Return the probe's answer from a Python; a text with the reason if there is none."""
-    words = [spec.command[1]] if spec.command[:1] == ("-m",) else []
+    command = spec.parsed_command
+    words = [command.words[command.place]] if command.kind == "module" else []
     try:
         done = subprocess.run(
             [python, "-c", _PROBE.read_text(), *words],

@@ -11,7 +11,6 @@ import msgspec
 from slurmddp.cluster import Cluster
 from slurmddp.cluster.limits import find_problems
 from slurmddp.cluster.request import Request, build_request
-from slurmddp.config.command import script_of
 from slurmddp.config.job_files import read_named
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.resolve import Resolved
@@ -77,7 +76,8 @@ def _check(spec: JobSpec) -> None:
     """Raise UsageError for a job that is not one rank for each GPU, or whose steps cannot be measured."""
     if spec.is_one_process:
         raise UsageError("--strategy dp is one process on one node; a scaling study needs --strategy ddp or fsdp")
-    script = script_of(spec.command)
+    command = spec.parsed_command
+    script = None if command.path_place is None else command.words[command.path_place]
     if script and Path(script).is_file() and (spec.no_python or b"slurmddp" not in read_named(script, "COMMAND:")):
         raise UsageError(
             f"COMMAND: {quote_value(script)} does not use slurmddp, so its steps cannot be measured; iterate over "

@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from slurmddp.config.command import is_worker, script_of
 from slurmddp.config.container import is_path
 from slurmddp.config.datasets import find_data
 from slurmddp.config.job_files import OTHER_FORMATS, explain_unreadable, read_named_text, suggest_file
@@ -72,14 +71,14 @@ def build_script(spec: JobSpec, array: "Array | None" = None) -> Script:
 
 def check_program(spec: JobSpec) -> None:
     """Raise UsageError when the script or the data is missing; absolute paths in a container are not checked."""
-    path = spec.worker.data if is_worker(spec.command) else spec.command[0]
+    path = spec.worker.data if not spec.command else spec.command[0]
     if spec.container and path and path.startswith("/"):
         return
-    if is_worker(spec.command):
+    if not spec.command:
         find_data(spec.worker)
     elif spec.no_python:
         _check_executable(spec)
-    elif script := script_of(spec.command):
+    elif script := spec.parsed_command.script:
         _check_script(script, spec.runs_dir)
 
 

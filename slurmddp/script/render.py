@@ -19,7 +19,6 @@ from jinja2.bccache import Bucket
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from slurmddp import variables
-from slurmddp.batch.arguments import Options, build_arguments
 from slurmddp.config import container
 from slurmddp.config.job_files import read_named_text
 from slurmddp.config.job_spec import CHECKPOINT_WORD, NODE_TMPDIR, JobSpec
@@ -29,6 +28,7 @@ from slurmddp.runs.layout import RunDir
 from slurmddp.script import quoting
 from slurmddp.script.setup_lines import python_of, setup_lines, supervisor_python
 from slurmddp.slurm.hostlist import expand
+from slurmddp.supervisor_options import Options, build_arguments
 from slurmddp.text import quote_value
 from slurmddp.version import __version__
 
@@ -258,7 +258,7 @@ def _supervisor_options(spec: JobSpec, reset_number: int = 1, **more: bool) -> O
         max_requeues=spec.max_requeues,
         signal_lead=spec.lead_s,
         signal_margin=spec.margin_s,
-        port_range=spec.ports,
+        port_range=spec.port_range,
         rendezvous_file=spec.rendezvous == "file",
         checkpoints=spec.checkpoints or "",
         reset=reset_number if spec.reset else None,

@@ -17,7 +17,6 @@ from itertools import chain, islice
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from slurmddp.config.command import script_of
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
@@ -69,8 +68,9 @@ def read_code(spec: JobSpec) -> Code:
     script, here = _script(spec), Path.cwd().resolve()
     top, paths = _list_code(here if script is None or script.is_relative_to(here) else script.parent)
     if script and not (script.is_relative_to(top) and str(script.relative_to(top)) in set(paths)):
+        typed = spec.command[spec.parsed_command.place]
         raise UsageError(
-            f"--snapshot: COMMAND's {quote_value(script_of(spec.command))} is not part of the code in {top}: git "
+            f"--snapshot: COMMAND's {quote_value(typed)} is not part of the code in {top}: git "
             "ignores it, or it is in another folder; add it to git, or leave --snapshot out"
         )
     _check_size(top, paths)
@@ -122,10 +122,10 @@ def _restore(entries: Sequence[Entry], part: Path, place: Path) -> None:
 
 def _script(spec: JobSpec) -> Path | None:
     """Return the full path of the script; None for a module, the bundled worker, and an executable elsewhere."""
-    script = script_of(spec.command)
-    if script is None or (spec.no_python and (script.startswith("/") or "/" not in script)):
+    command = spec.parsed_command
+    if command.path_place is None or (command.kind == "executable" and command.words[0].startswith("/")):
         return None
-    return (Path.cwd() / script).resolve()
+    return (Path.cwd() / command.words[command.path_place]).resolve()
 
 
 def _list_code(start: Path) -> tuple[Path, list[str]]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from slurmddp.cluster.request import Request
 from slurmddp.config import resolve
-from slurmddp.config.command import script_place
+from slurmddp.config.command import parse
 from slurmddp.config.job_files import read_job_file
 from slurmddp.config.resolve import Resolved
 from slurmddp.errors import UsageError
@@ -158,7 +158,7 @@ def _format_words(words: Sequence[str]) -> str:
 def _program(table: dict[str, Any]) -> dict[str, Any]:
     """Return a job's table with the full path of its script, which does not depend on the working directory."""
     words = table.get("command", [])
-    place = script_place(tuple(words)) if words else None
+    place = parse(tuple(words), executable=bool(table.get("no-python"))).path_place
     if place is None:
         return table
     return table | {"command": [*words[:place], str(Path.cwd() / words[place]), *words[place + 1 :]]}

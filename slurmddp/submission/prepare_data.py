@@ -4,7 +4,6 @@ import importlib.util
 import subprocess
 import sys
 
-from slurmddp.config.command import is_worker
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.config.worker_options import BUNDLED, arguments
 from slurmddp.errors import UsageError
@@ -16,7 +15,7 @@ def prepare(spec: JobSpec) -> None:
     A job with its own environment (modules, conda, container) is not checked here. Raises UsageError with what is
     missing.
     """
-    if not is_worker(spec.command) or spec.has_setup or spec.venv or spec.container:
+    if spec.command or spec.has_setup or spec.venv or spec.container:
         return
     if spec.worker.tensorboard and spec.python is None and not importlib.util.find_spec("tensorboard"):
         raise UsageError(

@@ -156,7 +156,8 @@ def _check_limits(request: Request) -> None:
     """Refuse what no part of the cluster can ever give. Raises ClusterError."""
     if request.cluster and (found := find_problems(request.resolved.spec, request.cluster)):
         hint = () if names_no_partition(request.resolved.spec, request.cluster) else (FORCE_HINT,)
-        raise ClusterError("; ".join((*found, *hint)))
+        named = [resolve.with_origin(problem, request.resolved.origins) for problem in found]
+        raise ClusterError("; ".join((*named, *hint)))
 
 
 def _describe(request: Request, environ: Mapping[str, str], notice: Notice) -> Handover:

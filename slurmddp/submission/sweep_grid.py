@@ -10,7 +10,6 @@ from typing import Final
 
 import msgspec
 
-from slurmddp.config.command import is_worker
 from slurmddp.config.job_array import Task
 from slurmddp.config.job_spec import JOB_FIELDS, JobSpec
 from slurmddp.config.option_types import convert, unknown
@@ -117,7 +116,7 @@ def check_keys(job: JobSpec, keys: Sequence[str]) -> None:
                 f"--set {key}: --{key} is an option of the job and the same for all settings; submit one sweep for "
                 f"each value, or for a program's own --{key} type: -- train.py --{key} {{{key}}}"
             )
-        if is_worker(job.command):
+        if not job.command:
             if key not in WORKER_FIELDS:
                 raise unknown(key, WORKER_FIELDS, f"--set {key}", what="option of the bundled worker")
         elif not is_placed:
@@ -133,7 +132,7 @@ def check_keys(job: JobSpec, keys: Sequence[str]) -> None:
 
 
 def _apply_setting(job: JobSpec, values: Mapping[str, str]) -> JobSpec:
-    if is_worker(job.command):
+    if not job.command:
         given = {
             WORKER_FIELDS[key].name: convert(WORKER_FIELDS[key], raw, f"--set {key}") for key, raw in values.items()
         }

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from slurmddp import exit_codes, variables
-from slurmddp.config.command import ACCELERATE_LAUNCH, NO_PYTHON
+from slurmddp.config.command import ACCELERATE_LAUNCH, Kind, parse_worker_words
 from slurmddp.errors import FencedError, RankError, SlurmddpError
 from slurmddp.runs.ownership import ownership_of
 from slurmddp.runs.training_events import Start
@@ -80,12 +80,13 @@ def _run(process: RankProcess, words: list[str]) -> None:
     write_event(rank, start)
     write_begin(rank)
     snapshot_paths.redirect(os.environ)
-    is_command = run_script.is_command(words)
-    if is_command:
-        _run_command(words, stopping)
-    else:
+    kind = parse_worker_words(tuple(words)).kind
+    if kind == "worker":
         _run_bundled(words)
-    _finish(process, confirm_end if is_command else lambda: True)
+        _finish(process, lambda: True)
+    else:
+        _run_command(words, kind, stopping)
+        _finish(process, confirm_end)
 
 
 def _meet(process: RankProcess, words: list[str]) -> tuple[Callable[[], bool], dict[str, str]]:
@@ -118,9 +119,9 @@ def _preflight(rank: Rank, words: list[str]) -> "Preflight | None":
     return Preflight(rank, [*map(snapshot_paths.map_to_snapshot, words[:1]), *words[1:]], os.environ)
 
 
-def _run_command(words: list[str], stopping: Stopping) -> None:
+def _run_command(words: list[str], kind: Kind, stopping: Stopping) -> None:
     try:
-        if words[0] == NO_PYTHON:
+        if kind == "executable":
             run_executable.run(words[1:], stopping)
             return
         transformers.watch_import()

@@ -7,16 +7,10 @@ import types
 from pathlib import Path
 from types import TracebackType
 
-from slurmddp.config.command import NO_PYTHON
 from slurmddp.worker import snapshot_paths
 
 CANNOT_OPEN = 2
 """Python's exit status for a script it cannot open."""
-
-
-def is_command(words: list[str]) -> bool:
-    """Tell whether the words are a COMMAND, and not options of the bundled worker."""
-    return bool(words) and (words[0] in ("-m", NO_PYTHON) or not words[0].startswith("-"))
 
 
 def run(words: list[str]) -> None:
@@ -46,8 +40,6 @@ def trace_of_program(error: BaseException) -> TracebackType | None:
 
 
 def _run_module(words: list[str]) -> None:
-    if not words:
-        sys.exit("Argument expected for the -m option")
     import runpy  # noqa: PLC0415 the command line reads this module for its names alone
 
     sys.argv = ["-m", *words[1:]]

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slurmddp import variables
+from slurmddp import supervisor_options, variables
 from slurmddp.batch import __main__ as program
-from slurmddp.batch import arguments
-from slurmddp.batch.arguments import Options
 from slurmddp.runs.files import read_records
 from slurmddp.runs.layout import RunDir
+from slurmddp.supervisor_options import Options
 
 counts = st.integers(min_value=0, max_value=2**31)
 
@@ -24,22 +23,21 @@ counts = st.integers(min_value=0, max_value=2**31)
 @given(
     st.builds(
         Options,
-        protocol=st.just(arguments.PROTOCOL),
-        finish=st.just(False),  # noqa: FBT003 - the template alone writes it
         max_restarts=counts,
         max_requeues=st.none() | counts,
         signal_lead=counts,
         signal_margin=counts,
-        port_range=st.tuples(counts, counts),
+        port_range=st.tuples(counts, counts).map(lambda ports: "{}-{}".format(*ports)),
         rendezvous_file=st.booleans(),
         reset=st.none() | counts,
         require_env=st.lists(st.from_regex(r"[A-Z_]+", fullmatch=True)).map(tuple),
         record=st.booleans(),
         single_attempt=st.booleans(),
+        finish=st.booleans(),
     )
 )
 def test_what_the_script_writes_is_what_the_supervisor_reads(given_options):
-    assert arguments.parse(list(arguments.build_arguments(given_options))) == given_options
+    assert supervisor_options.parse(supervisor_options.build_arguments(given_options)) == given_options
 
 
 def test_a_script_of_another_protocol_is_refused_in_a_line(capsys):
@@ -212,7 +210,8 @@ def test_of_the_package_it_loads_the_values_at_the_bottom_alone():
     code = "import sys; import slurmddp.batch.__main__; print(*sorted(sys.modules), sep='\\n')"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     rooms = {name.split(".")[1] for name in done.stdout.splitlines() if name.startswith("slurmddp.")}
-    assert rooms <= {"batch", "errors", "exit_codes", "outcome", "runs", "slurm", "text", "variables", "version"}
+    values = {"errors", "exit_codes", "outcome", "supervisor_options", "text", "variables", "version"}
+    assert rooms <= {"batch", "runs", "slurm"} | values
 
 
 def test_the_names_of_a_jobs_variables_are_no_options():

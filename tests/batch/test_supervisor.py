@@ -14,7 +14,6 @@ import pytest
 
 from slurmddp import variables
 from slurmddp.batch import attempt as attempts
-from slurmddp.batch.arguments import Options
 from slurmddp.batch.attempt import Job
 from slurmddp.batch.supervisor import Supervisor
 from slurmddp.errors import ClusterError
@@ -24,6 +23,7 @@ from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.client import RefusedError
 from slurmddp.slurm.job_info import JobInfo
+from slurmddp.supervisor_options import Options
 
 JOB = JobInfo(job_id="17", state="RUNNING", source="scontrol", restarts=0, requeue=True, batch_host="n1", elapsed_s=0)
 

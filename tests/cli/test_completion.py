@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.cli.option_values import complete_value
+from slurmddp.cli.completion import complete_value
 from slurmddp.config.job_spec import JOB_FIELDS
 from slurmddp.runs.layout import RunDir
 

@@ -1,9 +1,8 @@
 """`slurmddp doctor`: its table, and its exit status without a cluster."""
 
 import json
-import os
-import subprocess
-import sys
+
+from command_line import typed
 
 from slurmddp.cli.doctor import format_findings
 from slurmddp.runs.findings import Finding
@@ -26,9 +25,7 @@ def test_the_table_fits_80_columns_and_carries_no_control_characters():
 
 
 def test_without_slurm_the_other_checks_run_and_the_status_is_3(tmp_path):
-    environment = {**os.environ, "PATH": str(tmp_path)}
-    words = [sys.executable, "-m", "slurmddp", "doctor", "--json", "--", "--task", "linear"]
-    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = typed("doctor", "--json", "--", "--task", "linear", cwd=tmp_path)
     result = json.loads(done.stdout)
     assert (done.returncode, done.stderr) == (result["status"], "") and result["status"] == 3
     found = {each["check"]: each["level"] for each in result["findings"]}
@@ -37,8 +34,6 @@ def test_without_slurm_the_other_checks_run_and_the_status_is_3(tmp_path):
 
 
 def test_a_missing_script_is_an_error_of_the_job(tmp_path):
-    words = [sys.executable, "-m", "slurmddp", "doctor", "train.py"]
-    environment = {**os.environ, "PATH": str(tmp_path)}
-    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = typed("doctor", "train.py", cwd=tmp_path)
     assert done.returncode == 2
     assert "error    program     COMMAND: there is no file 'train.py'" in done.stdout

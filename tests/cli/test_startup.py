@@ -54,7 +54,7 @@ OTHERS = "slurmddp.executor slurmddp.runtime slurmddp.doctor slurmddp.diagnose s
 JOB = "slurmddp.config slurmddp.cluster slurmddp.runs slurmddp.slurm "
 
 ALL = HEAVY + OTHERS
-VALUES = "click msgspec "
+VALUES = "click msgspec typing_extensions "
 TABLE = {
     "--help": May("click", ALL + JOB + STATUS + SUBMIT + SCRIPT + "subprocess json tempfile dataclasses"),
     "render --help": May(VALUES, ALL + STATUS + SUBMIT + SCRIPT + "subprocess json tempfile dataclasses"),
@@ -64,7 +64,7 @@ TABLE = {
     ),
     "config --nodes 2": May(VALUES, ALL + STATUS + SUBMIT + SCRIPT + "tempfile csv dataclasses subprocess"),
     "cluster": May(
-        VALUES + "typing_extensions",
+        VALUES,
         ALL + STATUS + SUBMIT + SCRIPT + "slurmddp.config.resolve tempfile dataclasses subprocess",
     ),
     "status": May(VALUES, ALL + SUBMIT + SCRIPT + "slurmddp.monitoring.logs tempfile difflib"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import click.testing
 import pytest
 
-from slurmddp.cli import bulk_options, group
+from slurmddp.cli import group, run_arguments
 from slurmddp.cli import status as command
 from slurmddp.cli.status_format import format_job, format_jobs
 from slurmddp.errors import UsageError
@@ -213,19 +213,19 @@ def test_the_runs_of_all_folders_stand_below_their_folder(typed):
 
 def test_all_asks_for_confirmation_and_excludes_names(monkeypatch):
     with pytest.raises(UsageError, match="name the runs or jobs, or give --all"):
-        bulk_options.check_targets((), every=False)
+        run_arguments.check_targets((), every=False)
     with pytest.raises(UsageError, match=r"--all cannot be combined with names \(mnist\)"):
-        bulk_options.check_targets(("mnist",), every=True)
+        run_arguments.check_targets(("mnist",), every=True)
     with pytest.raises(UsageError, match="--all selects 2 jobs, and there is no terminal to ask; add --yes"):
-        bulk_options.confirm("Cancel", ["17 (a)", "18 (b)"], yes=False)
+        run_arguments.confirm("Cancel", ["17 (a)", "18 (b)"], yes=False)
     with monkeypatch.context() as closed:
         closed.setattr("sys.stdin", None)
         with pytest.raises(UsageError, match="there is no terminal to ask"):
-            bulk_options.confirm("Cancel", ["17 (a)"], yes=False)
-    bulk_options.confirm("Cancel", ["17 (a)"], yes=True)
-    bulk_options.confirm("Cancel", [], yes=False)
-    monkeypatch.setattr(bulk_options.sys.stdin, "isatty", lambda: True)
+            run_arguments.confirm("Cancel", ["17 (a)"], yes=False)
+    run_arguments.confirm("Cancel", ["17 (a)"], yes=True)
+    run_arguments.confirm("Cancel", [], yes=False)
+    monkeypatch.setattr(run_arguments.sys.stdin, "isatty", lambda: True)
     asked = []
     monkeypatch.setattr(click, "confirm", lambda text, **_: asked.append(text))
-    bulk_options.confirm("Cancel", [f"{number} (a)" for number in range(12)], yes=False)
+    run_arguments.confirm("Cancel", [f"{number} (a)" for number in range(12)], yes=False)
     assert asked == ["Cancel 12 jobs?"]

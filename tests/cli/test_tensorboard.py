@@ -10,6 +10,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
+from command_line import typed
 
 COMMAND = [sys.executable, "-m", "slurmddp", "tensorboard"]
 
@@ -60,7 +61,7 @@ def test_the_address_has_a_secret_that_no_command_line_shows(runs, words):
     ],
 )
 def test_an_unknown_run_is_one_line(runs, words, said):
-    done = subprocess.run([*COMMAND, *words], cwd=runs, capture_output=True, text=True, check=False)
+    done = typed("tensorboard", *words, cwd=runs)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith(f"Error: {said}")
 

@@ -2,17 +2,7 @@
 
 import pytest
 
-from slurmddp.config.command import (
-    as_name,
-    check_executable,
-    interpreter,
-    is_worker,
-    name_of,
-    normalise,
-    read_launch,
-    replace_arguments,
-    script_of,
-)
+from slurmddp.config.command import as_name, parse, parse_worker_words, replace_arguments
 from slurmddp.errors import UsageError
 
 
@@ -39,7 +29,9 @@ from slurmddp.errors import UsageError
     ],
 )
 def test_the_leading_word_is_understood_and_dropped(typed, taken):
-    assert normalise(tuple(typed.split())) == tuple(taken.split())
+    words = tuple(taken.split())
+    assert parse(tuple(typed.split())).words == words
+    assert parse(words).words == words, "what was read once is read the same again"
 
 
 @pytest.mark.parametrize(
@@ -47,19 +39,21 @@ def test_the_leading_word_is_understood_and_dropped(typed, taken):
     [
         (("python",), "alone"),
         (
-            ("torchrun", "--nnodes=2", "train.py"),
+            ("torchrun", "--nnodes=2", "--tee", "3", "train.py"),
             "torchrun starts ranks, and so does slurmddp; .* options: --nodes 2 train.py$",
         ),
         (("python", "-O", "train.py"), "of python's options only -u and -m are allowed; leave '-O' out"),
         (("accelerate", "launch", "--cpu"), "has no script"),
         (("-m",), "needs a module"),
         (("", "x"), "empty word"),
+        (("-",), "a script cannot be read from standard input"),
         (("train.py", "a\0b"), "NUL"),
+        (("uv", "run", "train.py", "--x"), "--no-python before it, .*: --venv .venv train.py --x"),
     ],
 )
 def test_what_would_be_lost_is_refused(words, message):
     with pytest.raises(UsageError, match=message):
-        normalise(words)
+        parse(words)
 
 
 @pytest.mark.parametrize(
@@ -76,42 +70,56 @@ def test_what_would_be_lost_is_refused(words, message):
     ],
 )
 def test_a_python_that_is_named_by_its_path_is_the_one_that_is_meant(typed, python):
-    assert interpreter(tuple(typed.split())) == python
+    assert parse(tuple(typed.split())).python == python
 
 
-def test_the_kinds_of_command_are_told_apart():
-    assert is_worker(()) and is_worker(("--task", "mnist"))
-    assert not is_worker(("-m", "x")) and not is_worker(("train.py",))
-    assert script_of(("dir/train.py", "-x")) == "dir/train.py"
-    assert script_of(("-m", "x")) is None and script_of(()) is None
+@pytest.mark.parametrize(
+    ("typed", "kind", "script", "name"),
+    [
+        ("", "worker", None, ""),
+        ("--task mnist", "worker", None, ""),
+        ("exp/train.v2.py -x", "script", "exp/train.v2.py", "train.v2"),
+        ("-m pkg.train x", "module", None, "train"),
+        ("accelerate launch --mixed_precision bf16 a/fine.py b.py", "script", "a/fine.py", "fine"),
+        ("accelerate launch --module pkg.train b.py", "module", None, "train"),
+        ("--no-python bin/fit x.py", "executable", None, "fit"),
+        ("--no-python python -u -m", "executable", None, "python"),
+        ("--no-python uv run train.py", "executable", None, "uv"),
+    ],
+)
+def test_the_kind_of_a_command_says_what_its_script_and_its_name_are(typed, kind, script, name):
+    command = parse_worker_words(tuple(typed.split()))
+    assert (command.kind, command.script) == (kind, script)
+    assert kind == "worker" or command.name == name
 
 
-def test_the_script_of_accelerate_launch_is_known():
-    words = normalise(("accelerate", "launch", "--mixed_precision", "bf16", "a/fine.py", "b.py"))
-    assert (script_of(words), name_of(words)) == ("a/fine.py", "fine")
-    words = normalise(("accelerate", "launch", "-m", "pkg.train", "b.py"))
-    assert (script_of(words), name_of(words)) == (None, "train")
-    with pytest.raises(UsageError, match="without --no-python, accelerate launch is understood"):
-        check_executable(("accelerate", "launch", "train.py"))
+@pytest.mark.parametrize(
+    ("typed", "path"),
+    [
+        ("a.py", "a.py"),
+        ("accelerate launch a.py", "a.py"),
+        ("-m a", None),
+        ("--no-python ./a", "./a"),
+        ("--no-python a", None),
+        ("", None),
+    ],
+)
+def test_the_path_of_a_file_is_known(typed, path):
+    command = parse_worker_words(tuple(typed.split()))
+    assert (None if command.path_place is None else command.words[command.path_place]) == path
 
 
-def test_names_come_from_scripts_and_modules():
-    assert name_of(("exp/train.v2.py",)) == "train.v2"
-    assert name_of(("-m", "pkg.train", "x")) == "train"
-    assert as_name("my train!") == "my-train-"
-    assert as_name("17") == "job-17"
-    assert as_name("17_3") == "job-17_3"
-    assert as_name("..") == "job-"
-
-
-def test_an_executable_is_taken_as_it_is():
-    assert check_executable(("python", "-u", "-m")) == ("python", "-u", "-m")
+@pytest.mark.parametrize(
+    ("text", "name"), [("my train!", "my-train-"), ("17", "job-17"), ("17_3", "job-17_3"), ("..", "job-")]
+)
+def test_the_nearest_name_that_is_allowed_is_found(text, name):
+    assert as_name(text) == name
 
 
 @pytest.mark.parametrize("words", [("",), ("-m", "x"), ("prog", "\0")])
 def test_what_can_be_no_executable_is_refused(words):
     with pytest.raises(UsageError):
-        check_executable(words)
+        parse(words, executable=True)
 
 
 @pytest.mark.parametrize(
@@ -138,21 +146,22 @@ def test_arguments_are_replaced_by_those_of_the_same_name(command, more, result)
 @pytest.mark.parametrize(
     ("typed", "instead"),
     [
-        ("torchrun --standalone --nproc_per_node=8 train.py --lr 1", ": --ntasks-per-node 8 train.py --lr 1"),
-        ("python -m torch.distributed.run --nnodes 2 -m pkg.train", ": --nodes 2 -m pkg.train"),
-        ("torchrun --nproc-per-node gpu train.py", "options: train.py"),
+        ("torchrun --tee 3 --nproc_per_node=8 train.py --lr 1", ": --ntasks-per-node 8 train.py --lr 1"),
+        ("python -m torch.distributed.run --nnodes 2 -x -m pkg.train", ": --nodes 2 -m pkg.train"),
+        ("torchrun --nproc-per-node cpu train.py", "options: train.py"),
         (
-            "/opt/bin/deepspeed --num_gpus=4 train.py --nodes 9",
+            "/opt/bin/deepspeed --hostfile=h --num_gpus=4 train.py --nodes 9",
             ": --ntasks-per-node 4 train.py --nodes 9; .*LOCAL_RANK",
         ),
-        ("composer -n 8 train.py 'a b'", "options: train.py"),
+        ("mpirun -np 8 -x A=1 python a.py", "options: --ntasks-per-node 8 a.py"),
+        ("srun -n 3 -N 2 python a.py", "options: --nodes 2 --ntasks-per-node 1 a.py"),
         ("srun ./train", "options: train.py --lr 0.1"),
     ],
 )
 def test_another_launcher_is_refused_with_the_words_to_type(typed, instead):
-    for read in (normalise, check_executable):
+    for executable in (False, True):
         with pytest.raises(UsageError, match="starts ranks, and so does slurmddp.*" + instead):
-            read(tuple(typed.split()))
+            parse(tuple(typed.split()), executable=executable)
 
 
 @pytest.mark.parametrize(
@@ -165,20 +174,14 @@ def test_another_launcher_is_refused_with_the_words_to_type(typed, instead):
     ],
 )
 def test_a_launcher_without_a_script_or_with_a_range_of_nodes_is_refused(typed, message):
-    for read in (normalise, check_executable):
+    for executable in (False, True):
         with pytest.raises(UsageError, match=message):
-            read(tuple(typed.split()))
+            parse(tuple(typed.split()), executable=executable)
 
 
-def test_the_numbers_of_accelerate_launch_are_told_as_our_options():
-    with pytest.raises(UsageError, match="and type --nodes 2 --ntasks-per-node 4 accelerate launch ... train.py$"):
-        normalise(("accelerate", "launch", "--num_machines", "2", "--num_processes=8", "train.py"))
-
-
-def test_uv_is_an_executable():
-    with pytest.raises(UsageError, match="--no-python before it, .*: --venv .venv train.py --x"):
-        normalise(("uv", "run", "train.py", "--x"))
-    assert check_executable(("uv", "run", "train.py")) == ("uv", "run", "train.py")
+def test_a_launcher_as_an_executable_is_refused_with_what_is_understood_without_it():
+    with pytest.raises(UsageError, match="without --no-python, accelerate launch is understood"):
+        parse(("accelerate", "launch", "train.py"), executable=True)
 
 
 @pytest.mark.parametrize(
@@ -194,20 +197,19 @@ def test_uv_is_an_executable():
         ("mpirun -np 8 python train.py", ("train.py", None, 8, ())),
         ("srun -N 2 -n 16 python3 train.py", ("train.py", 2, 8, ())),
         ("deepspeed train.py --deepspeed", ("train.py --deepspeed", None, None, ())),
+        ("composer -n 8 train.py", ("train.py", None, 8, ())),
         (
             "accelerate launch --num_processes 8 --num_machines 2 --mixed_precision bf16 a.py",
-            ("accelerate launch --mixed_precision bf16 a.py", 2, 4, ()),
+            ("-m accelerate.commands.launch --mixed_precision bf16 a.py", 2, 4, ()),
         ),
-        ("torchrun train.py", None),
-        ("accelerate launch --mixed_precision bf16 a.py", None),
-        ("torchrun --nnodes 1:4 a.py", None),
-        ("srun -n 3 -N 2 python a.py", None),
-        ("deepspeed --hostfile=hosts a.py", None),
-        ("mpirun -np 8 -x A=1 python a.py", None),
-        ("train.py --nproc-per-node 8", None),
     ],
 )
 def test_a_launchers_line_is_read(typed, read):
-    found = read_launch(tuple(typed.split()))
-    launch = found and (" ".join(found.command), found.nodes, found.ranks_per_node, found.left_out)
-    assert launch == read
+    command = parse(tuple(typed.split()))
+    assert command.launch
+    assert (" ".join(command.words), *command.launch[1:]) == read
+
+
+@pytest.mark.parametrize("typed", ["torchrun train.py", "accelerate launch --cpu a.py", "train.py --nproc-per-node 8"])
+def test_a_line_that_asks_for_nothing_has_no_launch(typed):
+    assert parse(tuple(typed.split())).launch is None

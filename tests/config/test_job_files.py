@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from ownership import foreign
 
 from slurmddp.config import job_files, resolve
 from slurmddp.config.job_files import find_configuration
@@ -30,14 +31,6 @@ def write(path, text):
 
 def paths(found):
     return [file.path for file in found.files]
-
-
-def foreign(path, monkeypatch):
-    """Make a file somebody else's; without root it is us who become somebody else."""
-    if os.getuid() == 0:
-        os.chown(path, 12345, -1, follow_symlinks=False)
-    else:
-        monkeypatch.setattr(os, "geteuid", lambda: 12345)
 
 
 def test_the_nearest_project_file_up_to_the_repositorys_root_counts(home):

@@ -18,7 +18,7 @@ class Example(msgspec.Struct):
     switch: Annotated[bool, Option(help="x")] = False
     some_texts: Annotated[tuple[str, ...], Option(help="x")] = ()
     word: Annotated[Literal["a", "b"], Option(help="x")] = "a"
-    size: Annotated[str, Option(help="x", accepts_number=True)] = ""
+    size: Annotated[str, msgspec.Meta(pattern="^[0-9]+$"), Option("x")] = ""
     name: Annotated[str, Option(help="x")] = ""
     internal: int = 0
 

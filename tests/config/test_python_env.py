@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from ownership import foreign
 
 from slurmddp.config import python_env, resolve
 from slurmddp.config.job_spec import JobSpec
@@ -94,14 +95,6 @@ def test_what_the_ranks_start_finds_their_environment_too(tmp_path):
     )
     assert done.stdout.decode() == f"{folder} {folder}/bin:/x\n"
     assert "VIRTUAL_ENV" not in render(JobSpec(job_name="x", python="python3"))
-
-
-def foreign(path, monkeypatch):
-    """Make a file somebody else's; without root it is us who become somebody else."""
-    if os.getuid() == 0:
-        os.chown(path, 12345, -1, follow_symlinks=False)
-    else:
-        monkeypatch.setattr(os, "geteuid", lambda: 12345)
 
 
 @pytest.fixture

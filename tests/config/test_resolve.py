@@ -27,17 +27,6 @@ def file(folder: Path, text: str, name: str = "exp.toml") -> Path:
     return path
 
 
-def test_the_command_line_beats_the_environment_beats_the_file_beats_the_built_in(tmp_path):
-    path = file(tmp_path, 'nodes = 2\npartition = "a"\ntime = 30\nmem = "1G"\n')
-    environ = {"SLURMDDP_NODES": "3", "SLURMDDP_PARTITION": "b"}
-    resolved = resolve(job_file=path, environ=environ, nodes="4")
-    assert (resolved.spec.nodes, resolved.spec.partition, resolved.spec.time) == (4, "b", "30")
-    assert resolved.origins["nodes"] == "--nodes"
-    assert resolved.origins["partition"] == "SLURMDDP_PARTITION"
-    assert resolved.origins["mem"] == f"job file {path}, key mem"
-    assert resolved.origins["launcher"] == "built-in"
-
-
 def test_a_sites_variables_for_sbatch_count_below_ours():
     environ = {"SBATCH_ACCOUNT": "site", "SBATCH_PARTITION": "site", "SLURMDDP_PARTITION": "mine"}
     spec = resolve(environ=environ).spec
@@ -83,10 +72,13 @@ def test_a_command_beats_the_files(tmp_path):
 def test_every_path_in_a_file_is_relative_to_it_and_a_name_is_none(tmp_path, monkeypatch):
     (tmp_path / "sub").mkdir()
     monkeypatch.setenv("HOME", "/home/me")
-    text = 'command = ["python", "-u", "train.py"]\nconda = "./env"\nruns-dir = "~/runs"\ntemplate = "t.j2"\n'
-    spec = resolve(job_file=file(tmp_path / "sub", text)).spec
-    assert spec.command == (str(tmp_path / "sub" / "train.py"),)
+    text = 'command = ["python", "-u", "train.py", "a.bin"]\nconda = "./env"\nruns-dir = "~/runs"\nvenv = "ve"\n'
+    spec = resolve(job_file=file(tmp_path / "sub", f'{text}python = "python3"\n')).spec
+    assert spec.command == (str(tmp_path / "sub" / "train.py"), "a.bin")
     assert (spec.conda, spec.runs_dir) == (str(tmp_path / "sub" / "env"), "/home/me/runs")
+    assert (spec.venv, spec.python) == (str(tmp_path / "sub" / "ve"), "python3")
+    monkeypatch.chdir(tmp_path)
+    assert resolve(job_file=Path(file(tmp_path, text).name)).spec.command == ("train.py", "a.bin")
     assert resolve(job_file=file(tmp_path / "sub", 'conda = "ml"')).spec.conda == "ml"
     data = resolve(job_file=file(tmp_path / "sub", '[worker]\ndata = "images"')).spec.worker.data
     assert data == str(tmp_path / "sub" / "images")
@@ -104,14 +96,20 @@ def test_the_python_that_command_names_by_its_path_is_the_ranks(tmp_path):
     assert resolve(job_file=path, words=["other.py"]).spec.python is None
 
 
-def test_paths_are_relative_to_the_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_launcher_that_begins_the_command_of_a_file_says_the_nodes(tmp_path):
     (tmp_path / "sub").mkdir()
-    text = 'command = ["train.py", "data.bin"]\nvenv = "ve"\nruns-dir = "/abs"\npython = "python3"\n'
-    spec = resolve(job_file=file(tmp_path / "sub", text)).spec
-    assert spec.command == (str(tmp_path / "sub" / "train.py"), "data.bin")
-    assert (spec.venv, spec.runs_dir, spec.python) == (str(tmp_path / "sub" / "ve"), "/abs", "python3")
-    assert resolve(job_file=Path(file(tmp_path, text).name)).spec.command == ("train.py", "data.bin")
+    text = 'command = ["torchrun", "--nnodes=2", "--nproc-per-node=4", "train.py"]\n'
+    resolved = resolve(job_file=file(tmp_path / "sub", text))
+    assert (resolved.spec.command, resolved.spec.nodes) == ((str(tmp_path / "sub/train.py"),), 2)
+    assert (resolved.origins["nodes"], resolved.launch.ranks_per_node) == ("the options of torchrun", 4)
+    assert resolve(job_file=tmp_path / "sub" / "exp.toml", words=["other.py"]).spec.nodes == 1
+    with pytest.raises(UsageError, match="key nodes 3, but torchrun asks for 2 nodes; give one of them"):
+        resolve(job_file=file(tmp_path / "sub", f"nodes = 3\n{text}"))
+
+
+def test_an_executable_of_a_file_is_a_path_only_with_a_slash(tmp_path):
+    for words, command in (('"uv", "run", "x.py"', ("uv", "run", "x.py")), ('"bin/fit"', (str(tmp_path / "bin/fit"),))):
+        assert resolve(job_file=file(tmp_path, f"no-python = true\ncommand = [{words}]")).spec.command == command
 
 
 @pytest.mark.parametrize(
@@ -173,9 +171,26 @@ def test_a_byte_order_mark_is_allowed(tmp_path):
     assert resolve(job_file=file(tmp_path, "\ufeffnodes = 3")).spec.nodes == 3
 
 
-def test_a_wrong_variable_is_named_and_not_an_option_that_was_not_typed():
-    with pytest.raises(UsageError, match="^SLURMDDP_TIME: '99999999999' is too long"):
-        resolve(environ={"SLURMDDP_TIME": "99999999999"})
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [("TIME", "99999999999", "'99999999999' is too long"), ("NODES", "many", "'many' is not a whole number")],
+)
+def test_a_wrong_variable_is_named_and_not_an_option_that_was_not_typed(name, text, message):
+    with pytest.raises(UsageError, match=f"^SLURMDDP_{name}: {message}"):
+        resolve(environ={f"SLURMDDP_{name}": text})
+
+
+@pytest.mark.parametrize(
+    ("origin", "named"),
+    [
+        ("SBATCH_PARTITION", "SBATCH_PARTITION: "),
+        ("job file a.toml, key partition", "job file a.toml, key partition: "),
+        *((other, "--partition: ") for other in ("--partition", "built-in", "COMMAND", "the free nodes of gpu")),
+    ],
+)
+def test_a_message_on_an_option_names_the_variable_or_the_file_of_its_value(origin, named):
+    said = config.with_origin("--partition: 'x' does not exist", {"partition": origin})
+    assert said == f"{named}'x' does not exist"
 
 
 def test_mounts_for_every_job_with_a_container_may_stand_in_a_file(tmp_path):
@@ -193,11 +208,6 @@ def test_a_job_file_that_cannot_be_read_is_named(tmp_path):
 def test_words_for_the_worker_beside_a_files_command_are_refused(tmp_path):
     with pytest.raises(UsageError, match="has a command"):
         resolve(job_file=file(tmp_path, 'command = ["x.py"]'), words=["--epochs", "1"])
-
-
-def test_a_wrong_value_names_its_variable():
-    with pytest.raises(UsageError, match="SLURMDDP_NODES: 'many' is not a whole number"):
-        resolve(environ={"SLURMDDP_NODES": "many"})
 
 
 words = st.binary(min_size=1, max_size=8).map(lambda raw: raw.replace(b"\0", b"x").decode("utf-8", "surrogateescape"))
@@ -425,13 +435,6 @@ def test_the_folder_of_runs_is_found_as_the_jobs_are(tmp_path):
     assert config.find_runs_dir(files, {"SLURMDDP_PROFILE": "p"}) == str(folder / "b")
     assert config.find_runs_dir(files, {"SLURMDDP_RUNS_DIR": "c"}) == "c"
     assert config.find_runs_dir((), {}) == "jobs"
-
-
-def test_a_variable_that_only_looks_like_ours_is_named_with_the_near_ones():
-    environ = {"SLURMDDP_NODE": "2", "SLURMDDP_NODES": "2", "SLURMDDP_TESTS_X": "1", "HOME": "/"}
-    ((name, why),) = config.unknown_variables(environ)
-    assert name == "SLURMDDP_NODE"
-    assert why.startswith("no option has this variable; did you mean SLURMDDP_NODES")
 
 
 def test_a_tilde_that_the_shell_has_left_is_home(monkeypatch):

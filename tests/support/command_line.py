@@ -1,8 +1,14 @@
 """Runs `slurmddp` as a user does."""
 
+import contextlib
+import io
+import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
+
+from slurmddp.cli import run_command_line
 
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
 
@@ -19,3 +25,17 @@ def slurmddp(*command: str, cwd: Path, environ: dict[str, str], status: int = 0)
     )
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout
+
+
+def typed(*words: str, cwd: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run a command line in this process: without a cluster, and in an almost empty environment."""
+    out, said = (io.TextIOWrapper(io.BytesIO(), "utf-8", "surrogateescape", write_through=True) for _ in range(2))
+    with (
+        contextlib.chdir(cwd),
+        mock.patch.dict(os.environ, {"PATH": "/nowhere", "HOME": str(cwd), **environ}, clear=True),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(said),
+    ):
+        status = run_command_line(list(words))
+    printed, errors = (stream.buffer.getvalue().decode("utf-8", "replace") for stream in (out, said))
+    return subprocess.CompletedProcess(words, status, printed, errors)

@@ -130,7 +130,6 @@ def test_a_users_excepthook_is_called(alone, script):
     [
         (["missing.py"], "can't open file"),
         (["-m", "no_such_module"], "No module named no_such_module"),
-        (["-m"], "Argument expected for the -m option"),
     ],
 )
 def test_what_is_not_there_gives_what_python_gives(alone, words, stderr):

@@ -1,0 +1,96 @@
+"""Options of sbatch and of other launchers that are not options here, and what to type instead. Values; no I/O."""
+
+from collections.abc import Container
+from typing import Final, Literal, NamedTuple
+
+Meaning = Literal["", "nodes", "ranks_per_node", "ranks", "rendezvous"]
+
+
+class Foreign(NamedTuple):
+    """An option of sbatch or of another launcher."""
+
+    instead: str
+    """Our option, or what to do; `{option}` is the option as it was typed."""
+    meaning: Meaning = ""
+    """What it says behind a launcher; `ranks` is the number on all nodes, `rendezvous` the work of slurmddp."""
+    of_sbatch: bool = False
+    """Whether sbatch has it, so that `--sbatch` must refuse it."""
+    takes_value: bool = True
+
+    @property
+    def advice(self) -> str:
+        """The whole advice, to be read behind the option's name."""
+        return f"use {self.instead}" if self.instead.startswith("--") else self.instead
+
+
+_RENDEZVOUS: Final = "it is an option of torchrun or accelerate, and slurmddp sets the rendezvous itself; leave it out"
+_ACCELERATE: Final = "it is an option of accelerate; leave it out, or type: accelerate launch {option} ... train.py"
+_OUTPUT: Final = "the output is in the run's folder, jobs/NAME/logs"
+_ITSELF: Final = "slurmddp sets it itself, leave it out"
+_ARRAY: Final = (
+    "the tasks of an array are jobs of their own; for ranks use --nodes and --ntasks-per-node, for settings "
+    "use `slurmddp sweep --set KEY=VALUE,...`"
+)
+_CHDIR: Final = "the job runs in the folder where it is submitted; cd there first"
+_EACH: Final = "--ntasks-per-node (ranks on each node)"
+_TOTAL: Final = "--nodes and --ntasks-per-node"
+
+_ENTRIES: Final = (
+    ("nnodes num-machines num-nodes nodes N", Foreign("--nodes", "nodes")),
+    ("nproc-per-node nproc num-gpus ntasks-per-node", Foreign(_EACH, "ranks_per_node")),
+    ("num-processes np", Foreign(_TOTAL, "ranks")),
+    ("n ntasks", Foreign(_EACH, "ranks", of_sbatch=True)),
+    ("tasks-per-node", Foreign(_EACH, of_sbatch=True)),
+    ("gpus G gpus-per-task", Foreign("--gpus-per-node", of_sbatch=True)),
+    ("gres", Foreign("--gpus-per-node")),
+    ("rdzv-backend rdzv-endpoint rdzv-id rdzv-conf master-addr master-port", Foreign(_RENDEZVOUS, "rendezvous")),
+    ("node-rank machine-rank main-process-ip main-process-port local-addr", Foreign(_RENDEZVOUS, "rendezvous")),
+    ("standalone", Foreign(_RENDEZVOUS, "rendezvous", takes_value=False)),
+    ("config-file mixed-precision multi-gpu", Foreign(_ACCELERATE)),
+    ("export", Foreign("--env", of_sbatch=True)),
+    ("signal", Foreign("--signal-lead", of_sbatch=True)),
+    ("no-requeue", Foreign("--no-requeue", of_sbatch=True)),
+    ("output o error e", Foreign(_OUTPUT, of_sbatch=True)),
+    ("array a", Foreign(_ARRAY, of_sbatch=True)),
+    ("set", Foreign("use `slurmddp sweep --set KEY=VALUE,...`")),
+    ("chdir D", Foreign(_CHDIR, of_sbatch=True)),
+    ("test-only", Foreign("use `slurmddp submit --dry-run`", of_sbatch=True)),
+    ("wait", Foreign("use `slurmddp submit --wait`", of_sbatch=True)),
+    ("wrap", Foreign("write the program behind the options, as in: train.py --lr 0.1", of_sbatch=True)),
+    ("gpu-bind input open-mode parsable", Foreign(_ITSELF, of_sbatch=True)),
+)
+FOREIGN: Final = {name: entry for names, entry in _ENTRIES for name in names.split()}
+"""By the option's name without dashes, spelled with hyphens."""
+
+_SWITCHES: Final = ("contiguous", "exclusive", "overcommit", "oversubscribe", "spread-job", "use-min-nodes")
+"""Options that sbatch takes without a value."""
+_HYPHENATED: Final = (
+    *("cores-per-socket", "cpu-freq", "cpus-per-gpu", "delay-boot", "kill-on-invalid-dep", "mail-type", "mail-user"),
+    *("mem-bind", "mem-per-cpu", "mem-per-gpu", "ntasks-per-core", "ntasks-per-gpu", "ntasks-per-socket", "core-spec"),
+    *("sockets-per-node", "spread-job", "thread-spec", "threads-per-core", "time-min", "use-min-nodes"),
+)
+"""Options of sbatch whose hyphen is easily left out."""
+
+
+def key_of(option: str) -> str:
+    """Return the key in FOREIGN of an option as it was typed; torchrun and accelerate also take `_` for a hyphen."""
+    return option.lstrip("-").replace("_", "-")
+
+
+def advise(option: str, known: Container[str]) -> str:
+    """Return what to type instead of an option; empty if it is not in the table, or if `known` lacks that option."""
+    key = key_of(option)
+    found = FOREIGN.get(key)
+    if found and (found.instead.split()[0] in known or not found.instead.startswith("--")):
+        return found.advice.format(option=option)
+    return f"use --sbatch {key}" if key in _SWITCHES and "--sbatch" in known else ""
+
+
+def refuse_sbatch(key: str, value: str) -> str:
+    """Return why `--sbatch` cannot have an option, or an abbreviation of it; empty if it can."""
+    for name in _HYPHENATED:
+        if name != key and name.replace("-", "") == key.replace("-", ""):
+            return f"sbatch has no --{key}; did you mean {name}?"
+    if key == "gres" and "gpu" in value:
+        return FOREIGN[key].advice
+    return next((found.advice for name, found in FOREIGN.items() if found.of_sbatch and name.startswith(key)), "")
