@@ -20,15 +20,21 @@ class Kind(StrEnum):
     UNKNOWN = auto()
     DONE = auto()
     STOPPED = auto()
+    """Told to stop, and not put back into the queue; or, of an attempt, stopped before its job went back."""
     REQUEUED = auto()
+    """An attempt that Slurm ended to put its job back into the queue."""
     CANCELLED = auto()
     FENCED = auto()
+    """Another attempt owned the run, so this one wrote nothing more."""
     TIME_LIMIT = auto()
     NODE_LOST = auto()
     OUT_OF_MEMORY = auto()
     FAILED = auto()
+    """The program, a set-up line, or a configuration is wrong: the next start would end the same way."""
     CRASHED = auto()
+    """Ranks were killed or lost a peer, and no restart was left."""
     KILLED = auto()
+    """The batch script itself was killed by a signal; or, of an attempt, there is no record of its end."""
 
     @property
     def final(self) -> bool:
