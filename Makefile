@@ -7,7 +7,7 @@
 # make check   formatting, lint and types
 # make bench   benchmarks beside submitit, torchx and others, into docs/benchmarks.md; ARGS='startup save' for some parts
 #              not in it: python benchmarks/gpu.py, on a machine with a GPU
-# make docs    the site of docs/ in site/: open site/index.html; a warning is an error
+# make docs    writes what README.md and docs/ repeat of the code, then the site of docs/ in site/; a warning is an error
 .ONESHELL:
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -83,7 +83,8 @@ bench: $(VENV)/installed .venv-bench/installed slurm
 	@PATH="$(CURDIR)/$(BIN):$$PATH" OMP_NUM_THREADS=1 $(BIN)/python benchmarks/run.py $(ARGS)
 
 docs: $(VENV)/installed
-	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
+	@$(BIN)/cog -r --verbosity=1 -I docs README.md docs/*.md
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	if grep -rlE '(src|<link[^>]*href)="?(https?:)?//' site --include=*.html; then
 	  echo "these pages load something from the network"

@@ -40,13 +40,13 @@ class RunDir(_Folder):
     job_script = _File("job.sbatch")
     """The script last submitted, byte for byte."""
     spec = _File("spec.toml")
-    """The resolved job: every value and where it came from."""
+    """Every value of the job, and its source; `slurmddp submit jobs/NAME/spec.toml` repeats the job."""
     submissions = _File("submissions.jsonl")
-    """A line of JSON for each submission."""
+    """A line of JSON for each submission, with the commit and the digest of the code."""
     logs = _File("logs")
     """All output, in files named by job, attempt and rank."""
     findings = _File("findings.json")
-    """The findings of `slurmddp doctor --in-job`, as JSON."""
+    """The findings of the last `slurmddp doctor --in-job`, as JSON."""
     events = _File("events.jsonl")
     """The run's events, one line of JSON each; `slurmddp.runs.events` and `training_events` define the fields."""
     report = _File("report.html")
@@ -66,7 +66,7 @@ class RunDir(_Folder):
     mlflow_run_id = _File("mlflow-run-id")
     """The id of the run in MLflow."""
     codes = _File("code")
-    """The copies of code that jobs were submitted with."""
+    """The copies of the code that jobs were submitted with."""
 
     @classmethod
     def named(cls, runs_dir: str, name: str) -> Self:
@@ -102,7 +102,7 @@ class RunDir(_Folder):
         return self.path / f"{job_id}.sbatch"
 
     def batch_log(self, job_id: str) -> Path:
-        """The output of the batch script."""
+        """The output of the batch script and of srun."""
         return self.logs / f"{job_id}.out"
 
     def batch_record(self, job_id: str) -> Path:
@@ -110,7 +110,7 @@ class RunDir(_Folder):
         return self.logs / f"{job_id}.end"
 
     def attempt(self, job_id: str, attempt: str) -> Path:
-        """The folder of one start of the step; `attempt` is `<SLURM_RESTART_COUNT>.<n>`."""
+        """The folder of one start of the ranks; its name is `<SLURM_RESTART_COUNT>.<n>`."""
         return self.logs / job_id / attempt
 
     def attempts(self, job_id: str) -> list[str]:
@@ -130,7 +130,7 @@ class RunDir(_Folder):
         return self.attempt(job_id, attempt) / f"{rank}.out"
 
     def rank_record(self, job_id: str, attempt: str, rank: int) -> Path:
-        """How that rank ended: one line, the status of `slurmddp.exit_codes` and the reason."""
+        """How that rank ended: one line with status, rank, host and reason."""
         return self.attempt(job_id, attempt) / f"{rank}.end"
 
     def rank_begin(self, job_id: str, attempt: str, rank: int) -> Path:
@@ -142,7 +142,7 @@ class RunDir(_Folder):
         return self.attempt(job_id, attempt) / f"{rank}.error.json"
 
     def flight_prefix(self, job_id: str, attempt: str) -> str:
-        """What each rank's flight recorder dump is named by; torch appends the rank."""
+        """What that rank's flight recorder had recorded; torch appends the rank to the name."""
         return f"{self.attempt(job_id, attempt)}/flight."
 
     def rendezvous_file(self, job_id: str, attempt: str) -> Path:
@@ -158,7 +158,7 @@ class RunDir(_Folder):
         return self.logs / job_id / "requeues"
 
     def before_reset(self, number: int) -> Path:
-        """What the run had before it was started over for the `number`-th time, from 1."""
+        """What the run had before it was started over by `--reset`; numbered from 1."""
         return self.path / f"before-reset-{number}"
 
     @property
@@ -178,7 +178,7 @@ class RunDir(_Folder):
         return [found[rank] for rank in sorted(found)]
 
     def code(self, digest: str) -> Path:
-        """One copy, by the digest of what is in it."""
+        """A copy of the code (`--snapshot`), by the digest of what is in it."""
         return self.codes / digest
 
     def create(self) -> Path | None:

@@ -1,4 +1,4 @@
-"""The rules: each example is told by its own rule. As a program: writes words.txt and the tables of the page."""
+"""The rules: each example is told by its own rule. As a program: writes words.txt."""
 
 import importlib
 import re
@@ -14,10 +14,6 @@ from slurmddp.diagnose.rules import check_rule, find_rule, find_state_rule, load
 from slurmddp.slurm.states import STATES
 
 WORDS = Path(rules.__file__).with_name("words.txt")
-PAGE = Path(__file__).parents[2] / "docs" / "diagnose.md"
-MARK = "<!-- what is recognised: from the rules -->\n"
-AGAIN = {True: "yes", False: "no", "unknown": ""}
-ENDS = {"status": "a rank ended with a status", "silent": "a rank left no record"}
 RULES = load_rules().own
 HEALTHY = (Path(__file__).parent / "fixtures" / "healthy.txt").read_text().splitlines()
 
@@ -131,43 +127,11 @@ def find_words() -> str:
     return "\n".join(sorted(shortest)) + "\n"
 
 
-def page() -> str:
-    """docs/diagnose.md with what is recognised: a table for each topic, a line for each rule."""
-    parts = []
-    for topic, known in load_rules().topics.items():
-        lost = all(rule.role == "consequence" for rule in known)
-        head = "| name | text, as an example |" + ("\n|---|---|" if lost else " again |\n|---|---|---|")
-        rows = [
-            _row(rule.key, _code(rule.example), *([] if lost else [AGAIN[rule.again]])) for rule in known if rule.regex
-        ]
-        parts.append(f"### {topic}\n\n{head}\n" + "\n".join(rows))
-    states = [_row(rule.key, rule.state, AGAIN[rule.again]) for rule in RULES if rule.state]
-    ends = [
-        _row(rule.key, ENDS.get(rule.end, f"a rank ended by {rule.end}"), AGAIN[rule.again])
-        for rule in RULES
-        if rule.end
-    ]
-    head = "### Slurm's states, and how a rank ended\n\n| name | state or end | again |\n|---|---|---|\n"
-    parts.append(head + "\n".join(states + ends))
-    return PAGE.read_text().partition(MARK)[0] + MARK + "\n" + "\n\n".join(parts) + "\n"
-
-
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |"
-
-
-def _code(text: str) -> str:
-    short = text if len(text) <= 90 else f"{text[:90].rstrip()}..."
-    return f"`{re.sub('`', '', short)}`"
-
-
-def test_what_is_made_of_the_rules_is_up_to_date():
+def test_the_words_that_lines_must_have_are_those_of_the_rules():
     """If this fails: `python tests/diagnose/test_rules.py`."""
     assert WORDS.read_text() == find_words()
     assert min(map(len, WORDS.read_text().splitlines())) > 2
-    assert PAGE.read_text() == page()
 
 
 if __name__ == "__main__":
     WORDS.write_text(find_words())
-    PAGE.write_text(page())

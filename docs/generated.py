@@ -1,0 +1,273 @@
+"""The text in README.md and docs/ that repeats the code: each function returns what stands in a page after its call.
+
+After a change of the code: cog -r -I docs README.md docs/*.md
+"""
+
+import ast
+import inspect
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import click
+from click.testing import CliRunner
+
+from slurmddp import exit_codes, variables
+from slurmddp.cli import group
+from slurmddp.config.foreign_options import FOREIGN
+from slurmddp.config.job_spec import JOB_FIELDS
+from slurmddp.config.worker_options import WORKER_FIELDS
+from slurmddp.diagnose.rule_types import Rule
+from slurmddp.diagnose.rules import load_rules
+from slurmddp.outcome import MEANINGS
+from slurmddp.report.html import CLASSES
+from slurmddp.runs.layout import RunDir, _File
+from slurmddp.runtime.launch.rank import export, read_rank
+
+REPOSITORY = Path(__file__).parent.parent
+PACKAGE = REPOSITORY / "slurmddp"
+EVENTS = (PACKAGE / "runs" / "training_events.py", PACKAGE / "runs" / "events.py")
+WIDTH = 120
+LONGEST_EXAMPLE = 90
+AGAIN = {True: "yes", False: "no", "unknown": ""}
+BARE = "Slurm's states, and how a rank ended"
+ENDS = {"status": "a rank ended with a status", "silent": "a rank left no record"}
+
+
+# --- Commands and options
+
+
+def list_commands(command: click.Command = group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the words of each command that is not hidden: `("sandbox", "up")`."""
+    if path:
+        yield path
+    if path == ("sweep",):
+        yield (*path, "results")
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            if not (found := command.get_command(context, name)).hidden:
+                yield from list_commands(found, (*path, name))
+
+
+def help_of(path: Sequence[str], option: str = "--help") -> str:
+    """Return what a command says of itself."""
+    said = CliRunner().invoke(group, [*path, option], prog_name="slurmddp", terminal_width=78)
+    if said.exit_code:
+        raise RuntimeError(said.output)
+    return said.output
+
+
+def commands() -> str:
+    """Return the help of every command, each with a heading."""
+    return _block(
+        *(f"## slurmddp {' '.join(path)}\n\n{_code_block(help_of(path))}" for path in list_commands() if path)
+    )
+
+
+def job_options() -> str:
+    """Return the options of the job once: those of `submit`, which has all of them."""
+    (text,) = re.findall(r"(?s)\n(Resources:\n.*)\nOptions of this command:", help_of(("submit",), "--help-all"))
+    return _block(_code_block(text))
+
+
+def job_keys() -> str:
+    """Return the keys of a job file, and the variables that set the same."""
+    return _table(
+        "key | value | variable | variable of sbatch's",
+        (
+            (f"`{key}`", field.expected, f"`SLURMDDP_{field.name.upper()}`", field.option.variable)
+            for key, field in JOB_FIELDS.items()
+        ),
+    )
+
+
+def worker_keys() -> str:
+    """Return the options of the bundled worker."""
+    return _table(
+        "option | meaning | value | default",
+        (
+            (f"`--{key}`", field.option.help, field.expected, f"`{field.default}`")
+            for key, field in WORKER_FIELDS.items()
+        ),
+    )
+
+
+def refused_options() -> str:
+    """Return the options of sbatch that `--sbatch` refuses, and what to type instead."""
+    known = {name: entry for name, entry in FOREIGN.items() if entry.of_sbatch and len(name) > 1}
+    return _table("option of sbatch | instead", ((f"`{name}`", entry.advice) for name, entry in known.items()))
+
+
+def script() -> str:
+    """Return the script that the README's `slurmddp render` prints, in `/home/me/venv` and where there is no Slurm."""
+    (words,) = re.findall(r"`slurmddp render (.*?)` prints", (REPOSITORY / "README.md").read_text())
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        (folder / "venv").mkdir()
+        (folder / "venv" / "pyvenv.cfg").touch()
+        (folder / "train.py").touch()
+        command = [sys.executable, "-m", "slurmddp", "render", "--python", f"{folder}/venv/bin/python", *words.split()]
+        environment = {"PATH": os.devnull, "HOME": name, "PYTHONPATH": str(REPOSITORY)}
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=True)
+        return _block(_code_block(done.stdout.replace(str(folder), "/home/me"), "bash"))
+
+
+# --- What the source says of its names
+
+
+def events() -> str:
+    """Return the events of `events.jsonl`, from their classes."""
+    bodies = (ast.parse(file.read_text()).body for file in EVENTS)
+    classes = [node for body in bodies for node in body if isinstance(node, ast.ClassDef)]
+    return _table("event | when | its own fields", filter(None, map(_event, classes)))
+
+
+def _event(node: ast.ClassDef) -> tuple[str, ...] | None:
+    names = (item for item in node.body if isinstance(item, ast.AnnAssign) and item.value)
+    value = next((item.value for item in names if ast.unparse(item.target) == "event"), None)
+    if value is None:
+        return None
+    said = _docstrings([item for item in node.body if not isinstance(item, ast.FunctionDef)])
+    fields = [f"`{name}`" + f" ({text})" * bool(text) for name, text in said.items() if name != "event"]
+    return f"`{ast.literal_eval(value)}`", ast.get_docstring(node) or "", ", ".join(fields)
+
+
+def statuses() -> str:
+    """Return the exit statuses of a rank, from `slurmddp.exit_codes`."""
+    said = _docstrings(ast.parse(inspect.getsource(exit_codes)).body)
+    return _table("status | meaning", ((getattr(exit_codes, name), _as_cell(text)) for name, text in said.items()))
+
+
+def outcomes() -> str:
+    """Return the kinds of outcomes, and what each means to the views."""
+    rows = []
+    for kind, means in MEANINGS.items():
+        label = f"{means.label}, {means.colour if means.colour in CLASSES else 'grey'}"
+        status = means.wait_status if kind.final and kind.phase != "queued" else ""
+        rows.append((f"`{kind}`", means.word, label, status, "yes" if means.failed else "no", means.back))
+    return _table("outcome | STATE | in the report, colour | `submit --wait` | failure | what brings it back", rows)
+
+
+def torch_variables() -> str:
+    """Return the variables that a rank gets as torchrun would set them, by those of a process that is alone."""
+    environment: dict[str, str] = {}
+    export(read_rank(environment), environment)
+    return _names(environment)
+
+
+def job_variables(*names: str) -> str:
+    """Return variables that a job sets for its ranks, by their names in `slurmddp.variables`."""
+    said = _docstrings(ast.parse(inspect.getsource(variables)).body)
+    return _table("variable | value", ((f"`{getattr(variables, name)}`", _as_cell(said[name])) for name in names))
+
+
+def run_files() -> str:
+    """Return every file of a run, in the order of `slurmddp.runs.layout`."""
+    (body,) = (node.body for node in ast.parse(inspect.getsource(RunDir)).body if isinstance(node, ast.ClassDef))
+    said = _docstrings(body)
+    return _table("file | content", ((f"`{path}`", _as_cell(said[name])) for name, path in _list_files()))
+
+
+def _list_files() -> Iterator[tuple[str, str]]:
+    """Yield the name and the path of each file, with its ids in capitals; torch appends the rank to one."""
+    run = RunDir(Path())
+    words = {"job_id": "JOB", "attempt": "ATTEMPT", "rank": "RANK", "digest": "DIGEST", "node": "NODE", "number": "N"}
+    for name, value in vars(RunDir).items():
+        if isinstance(value, _File):
+            yield name, str(getattr(run, name))
+        elif inspect.isfunction(value) and value.__annotations__["return"] in (Path, str):
+            path = value(run, *(words[parameter] for parameter in [*inspect.signature(value).parameters][1:]))
+            yield name, f"{path}RANK" if isinstance(path, str) else str(path)
+
+
+def _docstrings(body: Sequence[ast.stmt]) -> dict[str, str]:
+    """Return the first paragraph under each constant, field or function of a module or class, without its full stop."""
+    found = {}
+    for item, after in pairwise([*body, ast.Pass()]):
+        if isinstance(item, ast.AnnAssign | ast.Assign):
+            said = ast.literal_eval(after.value) if isinstance(after, ast.Expr) else ""
+            target = item.target if isinstance(item, ast.AnnAssign) else item.targets[0]
+            found[ast.unparse(target)] = said
+        elif isinstance(item, ast.FunctionDef):
+            found[item.name] = ast.get_docstring(item) or ""
+    return {name: " ".join(said.partition("\n\n")[0].split()).rstrip(".") for name, said in found.items()}
+
+
+# --- Failures that `diagnose` recognises
+
+
+def list_rules() -> dict[str, list[tuple[Rule, str]]]:
+    """Return the rules of each topic, each with the text, state or end that it recognises."""
+    rules = load_rules()
+    found = {topic: [(rule, _example(rule)) for rule in own if rule.regex] for topic, own in rules.topics.items()}
+    states = [(rule, rule.state) for rule in rules.own if rule.state]
+    ends = [(rule, ENDS.get(rule.end, f"a rank ended by {rule.end}")) for rule in rules.own if rule.end]
+    return found | {BARE: states + ends}
+
+
+def recognised() -> str:
+    """Return a table of the rules for each topic."""
+    return _block(*(f"### {topic}\n{_rules(topic, rules)}".strip() for topic, rules in list_rules().items()))
+
+
+def _rules(topic: str, rules: Sequence[tuple[Rule, str]]) -> str:
+    seen = "state or end" if topic == BARE else "text, as an example"
+    if all(rule.role == "consequence" for rule, _ in rules):
+        return _table(f"name | {seen}", ((rule.key, text) for rule, text in rules))
+    return _table(f"name | {seen} | again", ((rule.key, text, AGAIN[rule.again]) for rule, text in rules))
+
+
+def _example(rule: Rule) -> str:
+    text = rule.example
+    short = text if len(text) <= LONGEST_EXAMPLE else f"{text[:LONGEST_EXAMPLE].rstrip()}..."
+    return f"`{short.replace('`', '')}`"
+
+
+# --- The rooms
+
+
+def layers() -> str:
+    """Return the layers of the package from the top down, as tests/test_doors.py holds them."""
+    body = ast.parse((REPOSITORY / "tests" / "test_doors.py").read_text()).body
+    named = {ast.unparse(item.targets[0]): item.value for item in body if isinstance(item, ast.Assign)}
+    rooms = [[ast.literal_eval(room) for room in layer.elts] for layer in named["LAYERS"].elts]
+    shown = [
+        [f"`{room}`" if room.endswith(".py") else f"`{room}/`" for room in layer if room[:2] != "__"] for layer in rooms
+    ]
+    return _table("layer | rooms", ((number, ", ".join(layer)) for number, layer in enumerate(filter(None, shown), 1)))
+
+
+# --- Markdown
+
+
+def _block(*parts: str) -> str:
+    """Return parts with empty lines around, which a comment beside them needs."""
+    return "\n" + "\n\n".join(parts) + "\n\n"
+
+
+def _code_block(text: str, language: str = "") -> str:
+    return f"```{language}\n{text.strip(chr(10))}\n```"
+
+
+def _names(names: Iterable[str]) -> str:
+    text = ", ".join(f"`{name}`" for name in names)
+    return _block(textwrap.fill(text, WIDTH, break_on_hyphens=False))
+
+
+def _table(head: str, rows: Iterable[Sequence[object]]) -> str:
+    """Return a table; `head` has its column names as a row has them."""
+    cells = [[str(cell).replace("|", "\\|") for cell in row] for row in rows]
+    lines = [head, "|".join("---" for _ in head.split("|")), *(" | ".join(row) for row in cells)]
+    return _block("\n".join(f"|{line}|" if line[0] == "-" else f"| {line} |" for line in lines))
+
+
+def _as_cell(text: str) -> str:
+    """Return a sentence as a table has it: it begins with a small letter, unless with a name."""
+    return text[0].lower() + text[1:] if text[1:2].islower() or text[1:2] == " " else text
