@@ -28,7 +28,8 @@ PREEMPTED: Final = "it is done; Slurm has it as PREEMPTED, because it ended with
 _ENDS: Final = ("attempt_end", "restart", "end", "requeue", "fenced", "job_end")
 """The events that say how an attempt ended, the best first: the supervisor's, then that of rank 0."""
 _GOES_ON: Final = frozenset({"attempt_start", "requeue"})
-_LOCAL: Final = re.compile(rf"{LOCAL}[0-9]+(-[0-9]+)*")
+_WITHOUT_SLURM: Final = re.compile(rf"{LOCAL}[0-9]+(-[0-9]+)*|manual")
+"""The ids of runs on this machine, and that of the launcher `manual`."""
 _PLACE: Final = re.compile(r"rank (\d{1,6}) on (\S+): ")
 _SHELL_OFFSET: Final = 128
 """A shell's exit status for a command that a signal ended is this plus the number of the signal."""
@@ -135,7 +136,7 @@ def read_run(
     events, known = history or read_outline(folder), answers or {}
     submitted = (record["job"] for record in submissions(folder) if not settings_of(record))
     ids = dict.fromkeys([*(event.job for event in events.events if event.job), *submitted, *known])
-    foreign = [job_id for job_id in ids if not (is_job_id(job_id) or _LOCAL.fullmatch(job_id))]
+    foreign = [job_id for job_id in ids if not (is_job_id(job_id) or _WITHOUT_SLURM.fullmatch(job_id))]
     jobs = tuple(
         read_job(folder, job_id, known.get(job_id), silent=silent, history=events)
         for job_id in ids

@@ -24,8 +24,12 @@ CALLS = {
     "render --nodes 2 --gpus-per-node 8": {"scontrol": 1, "sinfo": 1},
     "status": {"squeue": 1, "sacct": 1},
     "logs r1": {},
+    "logs r2": {"squeue": 1, "scontrol": 1},
 }
-"""The calls of each command; a program that is not named is not called. `render` fills in what the partition gives."""
+"""The calls of each command; a program that is not named is not called.
+
+`render` fills in what the partition gives. Run r1 has output; of r2, which has none, `logs` asks whether it has ended.
+"""
 
 
 @pytest.fixture
@@ -46,6 +50,7 @@ def calls_of(command, folder, environ):
         run = RunDir.named(str(folder / "jobs"), f"r{job}")
         run.create()
         run.submissions.write_text(SUBMITTED.format(job=job))
+    RunDir.named(str(folder / "jobs"), "r1").batch_log("1").write_text("said\n")
     words = [SLURMDDP, *command.split()]
     done = subprocess.run(words, cwd=folder, env=environ, capture_output=True, text=True, check=False)
     said = (folder / "calls").read_text().split() if (folder / "calls").exists() else []
