@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from polling import ASK_SLURM_S, until
+from polling import until
 
 from slurmddp import sandbox as slurm_sandbox
 from slurmddp.cli import group
@@ -26,14 +27,15 @@ from slurmddp.cli.sweep import describe_state
 from slurmddp.cli.watch.job_text import HEAD, format_row
 from slurmddp.cli.watch.poller import query
 from slurmddp.outcome import MEANINGS, Kind
-from slurmddp.report.html import CLASSES
+from slurmddp.report.collect import collect_report, make_json
+from slurmddp.report.html import CLASSES, render_page
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.job_info import JobId
 from slurmddp.submission.submit_once import Submitted
 from slurmddp.submission.sweep_results import _read_result
 
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 WAIT = ("--no-python", "sh", "-c", "touch $SLURMDDP_RUN_DIR/ready; exec sleep 600")
 DEAF = ("--no-python", "sh", "-c", "trap : USR2 TERM; touch $SLURMDDP_RUN_DIR/ready; while :; do sleep 1; done")
 """Catches the notices, and goes on."""
@@ -44,6 +46,8 @@ FIRST = f"--nodelist={NODES[0]}"
 LABEL = re.compile(r'<span class="badge (\w*)">\S+ ([^<]*)</span>')
 ATTEMPT_LABEL = re.compile(r'<div class="attempt-head"><b>[^<]*</b><span class="(\w+)">([^<]*)</span>')
 WELL = "it ended well"
+PAUSE_S = 0.5
+"""Between two questions to Slurm: nothing that is awaited here is fast."""
 
 Act = Iterator[Callable[[], object]]
 """What happens to a job: before each next step a condition must be true."""
@@ -325,7 +329,7 @@ def jobs(cluster):
                     waiting.append((act, next(act)))
         return not waiting and all(job.has_ended() for job in open_ends)
 
-    until(go_on, 300, lambda: {job.name: job.state for job in open_ends if not job.has_ended()}, pause_s=ASK_SLURM_S)
+    until(go_on, 500, lambda: {job.name: job.state for job in open_ends if not job.has_ended()}, pause_s=PAUSE_S)
     for job in found.values():
         job.messages = job.process.communicate(timeout=60)[1] if job.process else ""
     return found | {f"swept-{name}": job for name, job in swept.items()}
@@ -388,7 +392,7 @@ class Told:
     watched: tuple[str, str]
     """The word in `watch`, and its colour."""
     report: dict
-    """`report --json`."""
+    """What `report --json` prints."""
     badge: tuple[str, str]
     """On the report's page: the class and the label of the run, and of its last attempt."""
     attempt: tuple[str, str]
@@ -424,7 +428,8 @@ def ask_views(cluster: Cluster, job: Job, among_all: dict, failures: set[str]) -
     (record,) = json.loads(cluster.slurmddp("status", "--json", job_id)[1])
     (row,) = (item for item in query((job_id,), "jobs", os.environ).jobs if item.job_id == job_id)
     cell = format_row(row, 0.0)[HEAD.index("STATE")]
-    page = cluster.slurmddp("report", job_id, "--out=-")[1]
+    report = collect_report(job.run, os.environ, now=time.time())
+    page = render_page(report).decode()
     return Told(
         status=first.rpartition(" is ")[2],
         record=record,
@@ -432,7 +437,7 @@ def ask_views(cluster: Cluster, job: Job, among_all: dict, failures: set[str]) -
         errors=cluster.slurmddp("logs", "--errors", job_id)[1:],
         followed=cluster.slurmddp("logs", "-f", job_id)[2].split()[-1] if has_ended else "",
         watched=(cell.plain, str(cell.style)),
-        report=json.loads(cluster.slurmddp("report", "--json", job_id)[1]),
+        report=make_json(report),
         badge=LABEL.search(page).groups(),
         attempt=[("", ""), *ATTEMPT_LABEL.findall(page)][-1],
         swept=describe_state(_read_result(job.run, {}, row.outcome)),
