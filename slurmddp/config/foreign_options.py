@@ -25,7 +25,7 @@ class Foreign(NamedTuple):
 
 _RENDEZVOUS: Final = "it is an option of torchrun or accelerate, and slurmddp sets the rendezvous itself; leave it out"
 _ACCELERATE: Final = "it is an option of accelerate; leave it out, or type: accelerate launch {option} ... train.py"
-_OUTPUT: Final = "the output is in the run's folder, jobs/NAME/logs"
+_OUTPUT: Final = "slurmddp sets this itself; the output of a run is in its folder, jobs/NAME/logs"
 _ITSELF: Final = "slurmddp sets it itself, leave it out"
 _ARRAY: Final = (
     "the tasks of an array are jobs of their own; for ranks use --nodes and --ntasks-per-node, for settings "

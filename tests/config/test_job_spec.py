@@ -60,7 +60,7 @@ def test_a_header_text_that_could_inject_is_refused_with_its_option(field, value
         ("partition=x", "--partition"),
         ("part=x", "--partition"),
         ("gpus-per-n=3", "--gpus-per-node"),
-        ("output=/x", "the output is in the run's folder"),
+        ("output=/x", "the output of a run is in its folder"),
         ("open-m=truncate", "slurmddp sets it itself, leave it out"),
         ("gpus-per-task=1", "use --gpus-per-node"),
         ("gres=gpu:4", "use --gpus-per-node"),

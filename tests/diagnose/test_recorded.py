@@ -77,7 +77,7 @@ def test_a_run_that_failed_is_told_by_its_files_alone(recorded, case, cause, ran
     found = diagnose(run, job_id, NO_SLURM)
     assert (found.cause, found.rank, found.host) == (cause, rank, host)
     assert cause == "none" or all(line.text in _content(line) for line in found.evidence)
-    assert format_diagnosis(found)[0].startswith(f"{case} (job {job_id}): ")
+    assert format_diagnosis(found)[0].startswith(f"{case} (job {job_id})")
 
 
 @pytest.mark.parametrize(("case", "cause", "rank", "host"), BY_HAND)
