@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from slurmddp.sandbox.state_directory import Files
 from slurmddp.slurm import client, commands
 from slurmddp.slurm.values import Record, parse_record
 
+_UP_DEADLINE_S: Final = 120
+"""A start that takes longer is ended, and its log is shown."""
 _NODE_DEADLINE_S: Final = 50
 """Time for a node to become usable, in addition to three times SlurmdTimeout."""
 _POLL_S: Final = 0.05
@@ -202,10 +205,16 @@ def down(name: str = "default") -> bool:
 
 
 def _end(files: Files) -> bool:
+    was_up = _kill_supervisor(files)
+    files.remove()
+    return was_up
+
+
+def _kill_supervisor(files: Files) -> bool:
+    """Kill the process of the sandbox, and with it all of its daemons; tell whether there was one."""
     process = files.supervisor()
     if process:
         process.kill()
-    files.remove()
     return process is not None
 
 
@@ -214,13 +223,17 @@ def _start(plan: Plan, files: Files, say: Say, *, die_with_parent: bool) -> Sand
     _write_files(plan, files)
     supervisor, keepalive = _start_supervisor(files)
     with supervisor, cast("IO[bytes]", supervisor.stdout) as reports:
+        limit = threading.Timer(_UP_DEADLINE_S, _kill_supervisor, (files,))
+        limit.daemon = True
+        limit.start()
         try:
             _wait_until_ready(reports, files, say)
+            limit.cancel()
             Sandbox(plan, files).wait_for_nodes(plan.node_names, since)
         except BaseException:
+            limit.cancel()
             os.close(keepalive)
-            if process := files.supervisor():
-                process.kill()
+            _kill_supervisor(files)
             reports.read()  # its end is that of a supervisor that has not yet written its pid, too
             raise
     if die_with_parent:

@@ -108,10 +108,7 @@ def render_callables(spec: JobSpec, callables: Callables) -> str:
 
 
 class _CompiledTemplates(jinja2.FileSystemBytecodeCache):
-    """Keeps compiled templates as Python keeps compiled modules: in `__pycache__`, if that can be written.
-
-    Jinja gives the file the mode 0600. Where a shared installation is used by others, each call of theirs compiles.
-    """
+    """Keeps compiled templates as Python keeps compiled modules: in `__pycache__`, if that can be written."""
 
     def get_source_checksum(self, source: str) -> str:
         """Return a checksum that also changes with the versions and the settings of the environment in this module."""
@@ -126,11 +123,16 @@ class _CompiledTemplates(jinja2.FileSystemBytecodeCache):
             bucket.reset()
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        """Write the compiled template, unless Python writes no bytecode or the folder cannot be written."""
+        """Write the compiled template, unless Python writes no bytecode or the folder cannot be written.
+
+        The file gets the mode of the template: in a shared installation other users read it too, and jinja2 gives it
+        the mode 0600.
+        """
         if not sys.dont_write_bytecode:
             with contextlib.suppress(OSError):
                 Path(self.directory).mkdir(exist_ok=True)
                 super().dump_bytecode(bucket)
+                Path(self._get_cache_filename(bucket)).chmod((TEMPLATES / BASE).stat().st_mode & 0o666)
 
 
 class _Templates(ImmutableSandboxedEnvironment):

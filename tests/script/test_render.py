@@ -178,6 +178,13 @@ def test_a_compiled_template_is_kept_until_it_or_the_settings_change(templates, 
         assert all(content != before[path] for path, content in compiled(templates).items())
 
 
+@pytest.mark.parametrize("mode", [0o644, 0o640])
+def test_who_may_read_a_template_may_read_it_compiled(templates, mode):
+    (templates / render_module.BASE).chmod(mode)
+    render(JobSpec(job_name="train", command=("train.py",)))
+    assert {path.stat().st_mode & 0o777 for path in (templates / "__pycache__").iterdir()} == {mode}
+
+
 @pytest.mark.parametrize(
     "damage", [b"", b"I9x\n.", b"\x8c\x01\xff.", b"cnone\nnone\n.", b"\x8e" + b"\xff" * 8, bytes(99)]
 )
