@@ -39,8 +39,7 @@ def query_cluster(environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, a
     the accounting does not answer, `unlearned` says so.
     """
     groups = commands.list_nodes("--all", "--exact", columns=_COLUMNS)
-    nodes = client.query(groups, environ, timeout_s=timeout_s)
-    shown = client.query(commands.SHOW_BY_INPUT, environ, stdin=_QUESTIONS, timeout_s=timeout_s)
+    shown, nodes = client.query_both(commands.SHOW_BY_INPUT, _QUESTIONS, groups, environ, timeout_s=timeout_s)
     settings = parse_config(shown)
     cluster = describe(parse_nodes(nodes, parse_cpus(shown)), parse_partitions(shown), settings)
     return _with_accounts(cluster, settings, environ, timeout_s) if accounts else cluster

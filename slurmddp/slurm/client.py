@@ -6,8 +6,8 @@ No other module starts one. What is started elsewhere: Slurm's daemons, by the s
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -83,7 +83,13 @@ def run_step(command: Sequence[str], environ: Mapping[str, str], *, timeout_s: f
 def _run(
     command: Sequence[str], environ: Mapping[str, str], stdin: bytes, timeout_s: float, *, slow_s: float
 ) -> Answer:
-    """Run a program, which has ended or is killed when this returns; after `slow_s` say that it is waited for."""
+    with _started(command, environ) as process:
+        return _wait(process, command[0], stdin, timeout_s, slow_s=slow_s)
+
+
+@contextmanager
+def _started(command: Sequence[str], environ: Mapping[str, str]) -> Iterator["Popen[bytes]"]:
+    """Start a program, which has ended or is killed at the end. Raises ClusterError when it cannot be started."""
     if not any(os.access(Path(folder, command[0]), os.F_OK) for folder in os.get_exec_path(environ)):
         raise ClusterError(f"{command[0]} was not found; {NO_CLUSTER}")
     import subprocess  # noqa: PLC0415 - it takes 5 ms to load, and where no Slurm is, nothing is started
@@ -95,16 +101,24 @@ def _run(
         raise ClusterError(f"{command[0]} cannot be started: {error.strerror}; {NO_CLUSTER}") from error
     with process:
         try:
-            if slow_s < timeout_s:
-                with suppress(subprocess.TimeoutExpired):
-                    return _answer(process, slow_s, stdin)
-                _report_slow(command[0])
-                return _answer(process, timeout_s - slow_s)
-            return _answer(process, timeout_s, stdin)
-        except subprocess.TimeoutExpired as error:
-            raise LostAnswerError(f"{command[0]} did not end within {timeout_s:.0f} s") from error
+            yield process
         finally:
             process.kill()
+
+
+def _wait(process: "Popen[bytes]", program: str, stdin: bytes, timeout_s: float, *, slow_s: float) -> Answer:
+    """Return the answer of a program; after `slow_s` say that it is waited for."""
+    from subprocess import TimeoutExpired  # noqa: PLC0415 - see above
+
+    try:
+        if slow_s < timeout_s:
+            with suppress(TimeoutExpired):
+                return _answer(process, slow_s, stdin)
+            _report_slow(program)
+            return _answer(process, timeout_s - slow_s)
+        return _answer(process, timeout_s, stdin)
+    except TimeoutExpired as error:
+        raise LostAnswerError(f"{program} did not end within {timeout_s:.0f} s") from error
 
 
 def _answer(process: "Popen[bytes]", timeout_s: float, stdin: bytes | None = None) -> Answer:
@@ -137,6 +151,17 @@ def query(
 ) -> str:
     """Return the output of a program. Raises ClusterError with its message when it fails, and as `ask` does."""
     return _output(ask(command, environ, stdin=stdin, timeout_s=timeout_s), command[0])
+
+
+def query_both(
+    first: Sequence[str], stdin: bytes, second: Sequence[str], environ: Mapping[str, str], *, timeout_s: float
+) -> tuple[str, str]:
+    """Return the outputs of two programs that run at the same time; the first gets `stdin`. Raises as `query` does."""
+    _check_configuration(environ)
+    scrubbed = submission_environment(environ)
+    with _started(first, scrubbed) as one, _started(second, scrubbed) as other:
+        said = _output(_wait(one, first[0], stdin, timeout_s, slow_s=SLOW_S), first[0])
+        return said, _output(_wait(other, second[0], b"", timeout_s, slow_s=SLOW_S), second[0])
 
 
 def try_query(command: Sequence[str], environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S) -> str:

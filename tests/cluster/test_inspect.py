@@ -290,7 +290,7 @@ def test_a_controller_that_is_silent_or_refuses_is_an_error(tmp_path):
         query_cluster({"PATH": str(tmp_path)}, timeout_s=0.2)
     for name in ("sinfo", "scontrol"):
         program(tmp_path, name, "import sys; sys.exit('slurm_load_partitions: Access denied')")
-    with pytest.raises(ClusterError, match="sinfo: slurm_load_partitions: Access denied"):
+    with pytest.raises(ClusterError, match="scontrol: slurm_load_partitions: Access denied"):
         query_cluster({"PATH": str(tmp_path)})
 
 
