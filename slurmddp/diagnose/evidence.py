@@ -103,7 +103,6 @@ class Evidence:
     """The ranks without an exit record, if others have one."""
     failed_count: int = 0
     """How many ranks left a record of a failure."""
-    ended_well: bool = False
     stop_record: Line | None = None
     """Rank 0's record, if all ranks were told to stop."""
     continued_after_exit: bool = False

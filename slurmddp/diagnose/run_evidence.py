@@ -35,7 +35,7 @@ from slurmddp.diagnose.rule_types import EXIT_STATUS, Line, Observation, Rule
 from slurmddp.diagnose.rules import find_rule
 from slurmddp.diagnose.tracebacks import find_own_frame, find_tracebacks
 from slurmddp.errors import UsageError
-from slurmddp.exit_codes import DONE, STOPPED
+from slurmddp.exit_codes import STOPPED
 from slurmddp.runs.exit_records import ExitRecord, decisive_record, read_records
 from slurmddp.runs.history import Event, History, LogPart
 from slurmddp.runs.layout import RunDir
@@ -106,7 +106,6 @@ def read_attempt_evidence(run: RunDir, job_id: str, attempt: str, events: Sequen
         hosts=hosts,
         silent_ranks=silent,
         failed_count=sum(1 for record in records if record.failed),
-        ended_well=decisive is not None and decisive.status == DONE,
         stop_record=_stop_line(decisive),
         divergence=_find_divergence(files.folder, numbers.get("flight", ())),
         suspicious_lines=find_suspicious_lines([*log, *nodes] or console),

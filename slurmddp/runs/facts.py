@@ -104,10 +104,6 @@ class Run:
     damage: tuple[str, ...] = field(default=())
     """Records that were left out, as in `events.jsonl: line 812 is cut off`."""
 
-    def job(self, job_id: str) -> Job | None:
-        """Return a job; None for one without records and without an answer of Slurm."""
-        return next((job for job in self.jobs if job.job_id == job_id), None)
-
     @property
     def attempts(self) -> tuple[Attempt, ...]:
         """The attempts of all jobs, by the time of their first event."""

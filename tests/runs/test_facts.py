@@ -4,13 +4,12 @@ import json
 import os
 
 import pytest
+from event_lines import event, write
 
 from slurmddp.outcome import MEANINGS, Kind, Outcome, kind_of_status
 from slurmddp.runs import facts, history
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.job_info import JobInfo
-
-HEAD = {"job": "7", "attempt": "0.0", "rank": 0, "host": "n1"}
 
 
 @pytest.fixture
@@ -18,14 +17,6 @@ def run(tmp_path):
     made = RunDir(tmp_path / "r")
     made.create()
     return made
-
-
-def event(kind, time, **fields):
-    return {"time": time, "event": kind, **HEAD, **fields}
-
-
-def write(run, *lines):
-    run.events.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def ending_of(run, *, gone=True):

@@ -1,16 +1,14 @@
 """A run's own files tell how far it is."""
 
-import json
 import os
 
 import pytest
+from event_lines import HEAD, event, write
 
 from slurmddp.monitoring.status import run_progress
 from slurmddp.runs import facts, history
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.job_info import JobInfo
-
-HEAD = {"job": "7", "attempt": "0.0", "rank": 0, "host": "n1"}
 
 
 @pytest.fixture
@@ -20,16 +18,8 @@ def run(tmp_path):
     return made
 
 
-def event(kind, time, **fields):
-    return {"time": time, "event": kind, **HEAD, **fields}
-
-
 def metrics(time, step, **values):
     return event("metrics", time, step=step, total=100, values=values)
-
-
-def write(run, *lines):
-    run.events.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def progress(run, *, state="RUNNING", now=100.0):
