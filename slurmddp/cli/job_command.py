@@ -63,11 +63,7 @@ _HELP_EPILOG: Final = "Options end at COMMAND's first word. A typical line:"
 
 
 class _JobOption(click.Option):
-    """An option of the job; its key in JOB_FIELDS is its longest name."""
-
-    @property
-    def key(self) -> str:
-        return next(name for name in map(str, self.opts) if name.startswith("--"))[2:]
+    """An option of the job."""
 
 
 class _WorkerOption(click.Option):
@@ -92,15 +88,19 @@ class JobCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Separate COMMAND, and let click parse the options."""
-        own, job_file, words = split_command_line(args, self._takes_value())
-        self._check_dashes(own)
+        takes_value = self._takes_value()
+        own, job_file, words = split_command_line(args, takes_value)
+        for before, word in pairwise(("", *own)):
+            is_long = f"-{word}".partition("=")[0] in takes_value and word not in takes_value
+            if is_long and not takes_value.get(before):  # else it would be read as a short option with a value
+                raise UsageError(f"{quote_value(word)} has one dash; type -{word}")
         try:
             rest = super().parse_args(ctx, list(own))
         except click.NoSuchOption as error:
-            raise UsageError(_explain_unknown_option(error, self._takes_value())) from error
+            raise UsageError(_explain_unknown_option(error, takes_value)) from error
         except click.BadOptionUsage as error:
             opposite = f"--no-{error.option_name.lstrip('-')}"
-            if opposite not in self._takes_value():
+            if opposite not in takes_value:
                 raise
             raise UsageError(f"{error.message.rstrip('.')}; {opposite} is the opposite") from error
         if words and args[len(own) + bool(job_file)] != "--":
@@ -120,7 +120,7 @@ class JobCommand(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Print the common options, all options of the job in groups, or those of the bundled worker."""
         scope = ctx.meta.get(_HELP_SCOPE)
-        job = {item.key: item for item in self.params if isinstance(item, _JobOption)}
+        job = {_key_of(item): item for item in self.params if isinstance(item, _JobOption)}
         sections: dict[str, list[click.Parameter]]
         if scope == "help-worker":
             sections = {"Options of the bundled worker": [one for one in self.params if isinstance(one, _WorkerOption)]}
@@ -129,7 +129,7 @@ class JobCommand(click.Command):
             own = [item for item in self.get_params(ctx) if not isinstance(item, _JobOption | _WorkerOption)]
             sections = {}
             for item in shown:
-                title = JOB_FIELDS[item.key].group if scope == "help-all" else "Common options of the job"
+                title = JOB_FIELDS[_key_of(item)].group if scope == "help-all" else "Common options of the job"
                 sections.setdefault(title, []).append(item)
             sections["Options of this command"] = sorted(own, key=lambda item: (item.name or "").startswith("help"))
         for title, items in sections.items():
@@ -172,22 +172,19 @@ class JobCommand(click.Command):
                 "before that"
             )
 
-    def _check_dashes(self, own: Sequence[str]) -> None:
-        """Raise UsageError for the long name of an option behind one dash, which would be read as a short option."""
-        known = self._takes_value()
-        for before, word in pairwise(("", *own)):
-            if f"-{word}".partition("=")[0] in known and word not in known and not known.get(before):
-                raise UsageError(f"{quote_value(word)} has one dash; type -{word}")
-
     def _takes_value(self) -> dict[str, bool]:
         """Return for each spelling of an option whether a value follows it."""
-        options = [parameter for parameter in self.params if isinstance(parameter, click.Option)]
-        return {name: _takes_value(item) for item in options for name in (*item.opts, *item.secondary_opts)}
+        takes: dict[str, bool] = {}
+        for item in self.params:
+            if isinstance(item, click.Option):
+                is_bare = isinstance(item, _JobOption) and JOB_FIELDS[_key_of(item)].option.bare
+                takes |= dict.fromkeys((*item.opts, *item.secondary_opts), not item.is_flag and not is_bare)
+        return takes
 
 
-def _takes_value(item: click.Option) -> bool:
-    """Return whether the next word is the option's value."""
-    return not (item.is_flag or (isinstance(item, _JobOption) and JOB_FIELDS[item.key].option.bare))
+def _key_of(item: click.Parameter) -> str:
+    """Return the key in JOB_FIELDS of an option of the job."""
+    return (item.name or "").replace("_", "-")
 
 
 def split_command_line(
@@ -325,12 +322,14 @@ def _explain_unknown_option(error: click.NoSuchOption, known: Collection[str]) -
 
 
 def _click_option(field: Field, kind: type[click.Option], name: str) -> Callable[[Any], Any]:
-    option = field.option
+    option, default = field.option, field.default
+    is_shown = isinstance(default, str | int | float) and not isinstance(default, bool)
+    text = option.help + " Repeatable." * field.is_list + (f" [default: {default}]" if is_shown else "")
     names = [word for word in (option.short, f"--{field.key}", f"--{option.also}" if option.also else "") if word]
     if field.is_switch:
-        both = field.default or kind is _WorkerOption
+        both = default or kind is _WorkerOption
         names = [f"--{field.key}/--no-{field.key}"] if both else names
-        return click.option(*names, name, cls=kind, is_flag=True, default=None, help=_help_text(field))
+        return click.option(*names, name, cls=kind, is_flag=True, default=None, help=text)
     return click.option(
         *names,
         name,
@@ -338,7 +337,7 @@ def _click_option(field: Field, kind: type[click.Option], name: str) -> Callable
         metavar=option.metavar or "|".join(field.choices) or ("N" if field.is_number else "TEXT"),
         multiple=field.is_list,
         **({"is_flag": False, "flag_value": option.bare} if option.bare else {}),
-        help=_help_text(field),
+        help=text,
         shell_complete=lambda _context, _option, incomplete: _complete_value(field, incomplete),
     )
 
@@ -347,10 +346,3 @@ def _complete_value(field: Field, incomplete: str) -> list[str]:
     from slurmddp.cli.completion import complete_value  # only a shell that completes needs it
 
     return complete_value(field, incomplete)
-
-
-def _help_text(field: Field) -> str:
-    repeatable = " Repeatable." if field.is_list else ""
-    default = field.default
-    shown = f" [default: {default}]" if isinstance(default, str | int | float) and not isinstance(default, bool) else ""
-    return f"{field.option.help}{repeatable}{shown}"

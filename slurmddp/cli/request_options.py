@@ -55,21 +55,16 @@ def build_request(job_file: Path | None, words: tuple[str, ...], parameters: dic
     resolved = add_dependencies(resolve_job(job_file, words, parameters), parameters["after"], parameters["after_ok"])
     if parameters.get("sets") and resolved.origins["resume_args"].startswith(RECIPE):
         resolved = resolved.replace("a sweep has no recipe", resume_args=None, checkpoints=None)
-    _print_recipe(resolved)
-    request = fill(resolved)
-    if "sets" not in parameters:
-        return request
-    return expand_sweep(request, parameters["sets"], zipped=parameters["zipped"], at_once=parameters["max_parallel"])
-
-
-def _print_recipe(resolved: Resolved) -> None:
-    """Print how a well-known script resumes."""
     spec, origin = resolved.spec, resolved.origins["resume_args"]
     if origin.startswith(RECIPE):
         print_message(
             f"by {origin}, COMMAND is started again with {spec.resume_args} once there is {spec.checkpoints}; "
             "--no-recipe switches this off"
         )
+    request = fill(resolved)
+    if "sets" not in parameters:
+        return request
+    return expand_sweep(request, parameters["sets"], zipped=parameters["zipped"], at_once=parameters["max_parallel"])
 
 
 def add_dependencies(resolved: Resolved, after: Sequence[str], after_ok: Sequence[str]) -> Resolved:

@@ -7,11 +7,12 @@ import msgspec
 
 from slurmddp.cluster import Cluster
 from slurmddp.cluster.defaults import fill_open_values
-from slurmddp.cluster.inspect import query_cluster
 from slurmddp.cluster.partitions import Partition
 from slurmddp.config.job_spec import JOB_FIELDS, JobSpec
 from slurmddp.config.resolve import Resolved
 from slurmddp.errors import ClusterError
+from slurmddp.slurm import client
+from slurmddp.slurm.commands import SHOW_BY_INPUT
 from slurmddp.slurm.values import slurm_time
 from slurmddp.text import count
 
@@ -65,6 +66,9 @@ def fill_from_cluster(resolved: Resolved, environ: Mapping[str, str]) -> Request
     if silence := _why_undecided(resolved.spec):
         return Request(resolved, silence=silence)
     try:
+        client.find_program(SHOW_BY_INPUT[0], environ)
+        from slurmddp.cluster.inspect import query_cluster  # noqa: PLC0415 where no Slurm is, there is nothing to ask
+
         cluster = query_cluster(environ)
     except ClusterError as error:
         return Request(resolved, silence=str(error))

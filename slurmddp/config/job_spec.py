@@ -274,24 +274,21 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
             check_line_end(line, f"--setup: {quote_value(line)}")
         for item in self.env:
             _check_variable(item)
-        for key in ("nodelist", "exclude"):
-            _check_hosts(key, getattr(self, key) or "")
+        for key, hosts in (("nodelist", self.nodelist), ("exclude", self.exclude)):
+            if hosts and "/" not in hosts:  # else it is a file with the list
+                expand(",".join(re.split(r"[\s,]+", hosts.strip(", "))), option=f"--{key}")
         if not _FIRST_PORT <= self.ports[0] < self.ports[1] <= _LAST_PORT:
             raise UsageError(f"--port-range: {quote_value(self.port_range)} is not {_PORTS}")
         self._check_time()
-        self._check_lead()
         self._check_launch()
         self._check_resume()
-        self._check_container()
-        self._check_staging()
-        self._check_strategy()
+        self._check_environment()
 
     def _check_time(self) -> None:
+        """Check the time limit, and that the stop signal comes within it."""
         if self.time and (re.search(r"[0-9]{10}", self.time) or (self.time_s or 0) > _LONGEST_TIME_S):
             most = f"{_LONGEST_TIME_S // 86400} days"
             raise UsageError(f"--time: {quote_value(self.time)} is too long; give at most {most}, or UNLIMITED")
-
-    def _check_lead(self) -> None:
         if self.signal_lead is None or self.time_s is None:
             return
         if self.signal_lead + DEFAULTS.signal_margin >= self.time_s:
@@ -305,6 +302,11 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     def _check_launch(self) -> None:
         if self.no_python and not self.command:
             raise UsageError("--no-python: COMMAND is missing; name an executable, as in: --no-python ./train --lr 0.1")
+        if self.is_one_process and self.world_size > 1:
+            raise UsageError(
+                f"--strategy dp is one process with all GPUs of a node, not {self.world_size}; "
+                "leave out --nodes and --ntasks-per-node, or give --strategy ddp"
+            )
         if self.launcher != "manual":
             return
         if self.rendezvous == "file":
@@ -336,18 +338,16 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
         if CHECKPOINT_WORD in self.resume_args and not self.checkpoints:
             raise UsageError(f"--resume-args: {CHECKPOINT_WORD} needs --checkpoints, as in --checkpoints 'out/*.pt'")
 
-    def _check_container(self) -> None:
+    def _check_environment(self) -> None:
+        """Check the options of the container, and of the environment that is copied to the nodes."""
         for mount in self.container_mount:
             check_mount(mount)
-        if self.container is None:
-            return
-        self._check_absent(
-            ("venv", "conda", "stage-env"), "--container, which brings a Python of its own; leave one of them out"
-        )
+        if self.container:
+            self._check_absent(
+                ("venv", "conda", "stage-env"), "--container, which brings a Python of its own; leave one of them out"
+            )
         if self.launcher == "manual" and self.runtime == "pyxis":
             raise UsageError("--launcher manual with pyxis, which is part of srun; give --container-runtime apptainer")
-
-    def _check_staging(self) -> None:
         if self.stage_env is None:
             return
         if self.stage_env != NODE_TMPDIR and not self.stage_env.startswith("/"):
@@ -381,13 +381,6 @@ class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
     def program_of_torchrun(self) -> tuple[str, ...]:
         """The same words for torchrun, which expands `$` (torch.distributed.elastic.utils.macros)."""
         return tuple(word.replace("$", "$$") for word in self.program)
-
-    def _check_strategy(self) -> None:
-        if self.is_one_process and self.world_size > 1:
-            raise UsageError(
-                f"--strategy dp is one process with all GPUs of a node, not {self.world_size}; "
-                "leave out --nodes and --ntasks-per-node, or give --strategy ddp"
-            )
 
     @property
     def is_one_process(self) -> bool:
@@ -536,8 +529,3 @@ def _check_variable(item: str) -> None:
         raise UsageError(f"--env: the value of {key} has a NUL character, which is not allowed in the environment")
     if value != value.encode("utf-8", "replace").decode():
         raise UsageError(f"--env: the value of {key} is not UTF-8 text; give {key} alone to pass it on unchanged")
-
-
-def _check_hosts(key: str, hosts: str) -> None:
-    if hosts and "/" not in hosts:  # else it is a file with the list
-        expand(",".join(re.split(r"[\s,]+", hosts.strip(", "))), option=f"--{key}")

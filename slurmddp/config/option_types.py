@@ -119,7 +119,8 @@ def convert(field: Field, raw: Any, origin: str) -> Any:
     if type(raw) is int and _meta(field.type, "pattern"):  # as `time = 30` in a job file
         raw = str(raw)
     try:
-        return msgspec.convert(raw, field.type, strict=not _is_text(raw))
+        texts = raw if isinstance(raw, tuple) else (raw,)
+        return msgspec.convert(raw, field.type, strict=not all(isinstance(text, str) for text in texts))
     except msgspec.ValidationError as error:
         example = ', as in ["a", "b"]' if field.is_list else ""
         raise UsageError(
@@ -151,10 +152,6 @@ def find_similar(name: str, known: Iterable[str], *, cutoff: float = 0.5) -> lis
     names = list(known)
     begun = sorted((one for one in names if name and one.startswith(name)), key=len)
     return begun[:3] or difflib.get_close_matches(name, names, n=3, cutoff=cutoff)
-
-
-def _is_text(raw: Any) -> bool:
-    return isinstance(raw, str) or (isinstance(raw, tuple) and all(isinstance(item, str) for item in raw))
 
 
 def _bare(annotation: Any) -> Any:

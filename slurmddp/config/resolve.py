@@ -90,7 +90,7 @@ def resolve(
 
     layers = _order_layers(files, environment, command_line)
     values = _merge(layer.options for layer in layers)
-    executable = bool(_convert_one("no-python", values))
+    executable = bool(_convert(JOB_FIELDS, values, "no-python").get("no_python"))
     program = _choose_program(layers, executable=executable)
     if not executable:
         values = _merge({**_implied_options(layer, program), **layer.options} for layer in layers)
@@ -100,11 +100,20 @@ def resolve(
         needs_package = program.command.kind in ("script", "module") or program.worker.is_own_task
         if found := python_env.find_python(environ, Path.cwd(), needs_package=needs_package):
             values["python"] = found
-    values = {"job_name": _default_name(program, job_file)} | values
+    if job_file:
+        name = Given(as_name(job_file.stem), DERIVED_NAMES[0])
+    elif program.command.kind != "worker":
+        name = Given(program.command.name, DERIVED_NAMES[1])
+    else:
+        name = Given(as_name(program.worker.task.rpartition(":")[2]), DERIVED_NAMES[2])
+    values = {"job_name": name} | values
 
     spec = _build_spec(values, program)
-    launch = program.command.launch
-    return _apply_recipe(Resolved(spec, _origins(JOB_FIELDS, values), program.origins, files, launch), program.command)
+    resolved = Resolved(spec, _origins(JOB_FIELDS, values), program.origins, files, program.command.launch)
+    may_have_recipe = spec.recipe and spec.launcher != "manual" and not spec.resume_args and not spec.checkpoints
+    if not may_have_recipe or not (recipe := recipes.find_recipe(program.command)):
+        return resolved
+    return resolved.replace(f"{RECIPE}{recipe.name}", resume_args=recipe.resume_args, checkpoints=recipe.checkpoints)
 
 
 def _build_spec(values: Mapping[str, Given], program: _Program) -> JobSpec:
@@ -137,16 +146,6 @@ def with_origin(message: str, origins: Mapping[str, str]) -> str:
         return message
     rest = said[found.end() :]
     return f"{origin}{rest}" if rest.startswith(":") else f"{origin}: {message}"
-
-
-def _apply_recipe(resolved: Resolved, command: Command) -> Resolved:
-    """Return the job with the options by which a well-known script resumes, unless one of them was given."""
-    spec = resolved.spec
-    if not spec.recipe or spec.launcher == "manual":
-        return resolved
-    if spec.resume_args or spec.checkpoints or not (found := recipes.find_recipe(command)):
-        return resolved
-    return resolved.replace(f"{RECIPE}{found.name}", resume_args=found.resume_args, checkpoints=found.checkpoints)
 
 
 def _order_layers(files: Sequence[Source], environment: Layer, typed: Layer = _NOTHING_TYPED) -> list[Layer]:
@@ -192,8 +191,7 @@ def _read_environment(environ: Mapping[str, str], without: Sequence[str] = ()) -
     for key, field in JOB_FIELDS.items():
         for variable in (field.option.variable, *field.variables):
             if (text := environ.get(variable)) and key not in without:
-                raw = tuple(text.splitlines()) if field.is_list else text
-                options[field.name] = Given(_expand_home(key, raw), variable)
+                options[field.name] = Given(tuple(text.splitlines()) if field.is_list else text, variable)
     return Layer(place="the environment", options=options)
 
 
@@ -201,7 +199,7 @@ def _read_command_line(options: Mapping[str, Any], worker: Mapping[str, Any], wo
     return Layer(
         place=COMMAND_LINE,
         options={
-            field.name: Given(_expand_home(key, options[field.name]), f"--{key}")
+            field.name: Given(options[field.name], f"--{key}")
             for key, field in JOB_FIELDS.items()
             if options.get(field.name) not in (None, ())
         },
@@ -215,11 +213,6 @@ def _read_command_line(options: Mapping[str, Any], worker: Mapping[str, Any], wo
     )
 
 
-def _expand_home(key: str, raw: Any) -> Any:
-    """Expand a `~` that begins a path, as the shell does where it begins a word."""
-    return os.path.expanduser(raw) if key in PATH_KEYS and isinstance(raw, str) else raw  # noqa: PTH111
-
-
 def _choose_program(layers: Sequence[Layer], *, executable: bool) -> _Program:
     """Return the strongest command; where there is none, the bundled worker with the options of all layers.
 
@@ -228,28 +221,21 @@ def _choose_program(layers: Sequence[Layer], *, executable: bool) -> _Program:
     worker_words = [given.origin for given in layers[-1].worker.values()]
     for layer in reversed(layers):
         command = parse(layer.command, executable=executable)
+        if command.kind != "worker" and worker_words:
+            first, typed = command.words[0], worker_words[0]
+            why = f"COMMAND is {quote_value(first)}" if layer.place == COMMAND_LINE else f"{layer.place} has a command"
+            raise UsageError(
+                f"{quote_value(typed)} is for the bundled worker, but {why}; write the script and then its options: "
+                f"{shlex.quote(first)} {typed} ..."
+            )
         if command.kind != "worker":
-            _check_unused(worker_words, layer, command.words)
             return _Program(command, WorkerOptions(), {"command": layer.command_origin})
         worker_words += command.words
-    return _merge_worker(layers)
-
-
-def _merge_worker(layers: Sequence[Layer]) -> _Program:
     found: dict[str, Given] = {}
     for layer in layers:
         origin = "" if layer.place == COMMAND_LINE else layer.command_origin
         found |= {**layer.worker, **parse_words(layer.command, origin)}
     return _Program(Command(), WorkerOptions(**_convert(WORKER_FIELDS, found)), _origins(WORKER_FIELDS, found))
-
-
-def _check_unused(worker_words: Sequence[str], layer: Layer, words: Sequence[str]) -> None:
-    if worker_words:
-        why = f"COMMAND is {quote_value(words[0])}" if layer.place == COMMAND_LINE else f"{layer.place} has a command"
-        raise UsageError(
-            f"{quote_value(worker_words[0])} is for the bundled worker, but {why}; write the script and then its "
-            f"options: {shlex.quote(words[0])} {worker_words[0]} ..."
-        )
 
 
 def _implied_options(layer: Layer, program: _Program) -> dict[str, Given]:
@@ -291,26 +277,15 @@ def _check_recorded_python(values: dict[str, Given], job: Source, nearer: Mappin
     return values
 
 
-def _default_name(program: _Program, job_file: Path | None) -> Given:
-    if job_file:
-        return Given(as_name(job_file.stem), DERIVED_NAMES[0])
-    if program.command.kind != "worker":
-        return Given(program.command.name, DERIVED_NAMES[1])
-    return Given(as_name(program.worker.task.rpartition(":")[2]), DERIVED_NAMES[2])
-
-
-def _convert(fields: Mapping[str, Field], values: Mapping[str, Given]) -> dict[str, Any]:
-    return {
-        field.name: convert(field, given.raw, given.origin)
-        for field in fields.values()
-        if (given := values.get(field.name))
-    }
-
-
-def _convert_one(key: str, values: Mapping[str, Given]) -> Any:
-    field = JOB_FIELDS[key]
-    given = values.get(field.name, Given(field.default, BUILT_IN))
-    return convert(field, given.raw, given.origin)
+def _convert(fields: Mapping[str, Field], values: Mapping[str, Given], *keys: str) -> dict[str, Any]:
+    """Return the values of these keys, of all without keys, by field; a `~` that begins a path is expanded."""
+    converted = {}
+    for key in keys or fields:
+        if given := values.get(fields[key].name):
+            value = convert(fields[key], given.raw, given.origin)
+            is_path = fields is JOB_FIELDS and key in PATH_KEYS and isinstance(value, str)
+            converted[fields[key].name] = os.path.expanduser(value) if is_path else value  # noqa: PTH111 keeps ./
+    return converted
 
 
 def _origins(fields: Mapping[str, Field], values: Mapping[str, Given]) -> dict[str, str]:
@@ -319,8 +294,8 @@ def _origins(fields: Mapping[str, Field], values: Mapping[str, Given]) -> dict[s
 
 def find_runs_dir(configuration: Sequence[Source], environ: Mapping[str, str]) -> str:
     """Return the folder of the runs, for commands that describe no job."""
-    layers = _order_layers(configuration, _read_environment(environ))
-    return str(_convert_one("runs-dir", _merge(layer.options for layer in layers)))
+    values = _merge(layer.options for layer in _order_layers(configuration, _read_environment(environ)))
+    return str(_convert(JOB_FIELDS, values, "runs-dir").get("runs_dir", JOB_FIELDS["runs-dir"].default))
 
 
 def unknown_variables(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:

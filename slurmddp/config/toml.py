@@ -4,7 +4,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeGuard
+from typing import Annotated, Any, Final, TypeGuard
 
 import msgspec
 
@@ -24,6 +24,7 @@ CONFIGURATION_KEYS: Final = (*_PROFILE_KEYS, "profile")
 JOB_FILE_KEYS: Final = (*CONFIGURATION_KEYS, "command", "recorded")
 
 _MAX_DEPTH: Final = 100
+_Byte = Annotated[int, msgspec.Meta(gt=0, lt=256)]
 _NO_VALUE: Final = ("Invalid value", "Expected newline")
 _UNQUOTED: Final = (
     r"\s*(?P<key>[\w-]+)\s*=\s*(?P<value>(?!(?i:true|false)\b)[^\s\"'\[{#=]([^\"'\[{#=]*[^\s\"'\[{#=])?)\s*(#.*)?"
@@ -98,15 +99,14 @@ def _given(table: Mapping[str, Any], fields: Mapping[str, Field], place: str) ->
 
 
 def _command(raw: Any, place: str) -> tuple[str, ...]:
-    if not isinstance(raw, list) or not all(isinstance(word, str) or _is_bytes(word) for word in raw):
+    """Return the words of a command; one that is not UTF-8 is the list of its bytes."""
+    try:
+        words = msgspec.convert(raw, tuple[str | tuple[_Byte, ...], ...])
+    except msgspec.ValidationError as error:
         raise UsageError(
             f'{place}, key command: {quote_value(raw)} is not a list of strings, as in ["train.py", "--lr", "0.1"]'
-        )
-    return tuple(word if isinstance(word, str) else bytes(word).decode("utf-8", "surrogateescape") for word in raw)
-
-
-def _is_bytes(word: Any) -> bool:
-    return isinstance(word, list) and all(type(byte) is int and 0 < byte < 256 for byte in word)  # noqa: PLR2004 a byte
+        ) from error
+    return tuple(word if isinstance(word, str) else bytes(word).decode("utf-8", "surrogateescape") for word in words)
 
 
 def parse_toml(raw: bytes, place: str) -> dict[str, Any]:
@@ -162,7 +162,11 @@ def build_source(
             name: _normalise(raw, _PROFILE_KEYS, describe_place(kind, path, root, "profile", name))
             for name, raw in table["profile"].items()
         }
-    base = Path(_recorded_directory(table, place) or path.parent).absolute()
+    record = table.get("recorded", {})
+    directory = record.get("directory", "") if isinstance(record, dict) else None
+    if not isinstance(directory, str):
+        raise UsageError(f"{place}: table recorded is not as slurmddp writes it; leave it out")
+    base = Path(directory or path.parent).absolute()
     return Source(kind=kind, path=path, root=root, table=_relocate(table, base))
 
 
@@ -212,18 +216,15 @@ def _normalise(table: dict[str, Any], keys: Sequence[str], place: str) -> dict[s
             if key in table:
                 raise UsageError(f"{place}: {alias} and {key} are the same option; keep one")
             table[key] = table.pop(alias)
-    if isinstance(table.get("env"), dict):
-        table["env"] = [f"{key}={_variable(key, value, place)}" for key, value in table["env"].items()]
+    if isinstance(variables := table.get("env"), dict):
+        for key, value in variables.items():
+            if not isinstance(value, str) and type(value) not in (int, float):
+                raise UsageError(
+                    f"{_subtable(place, 'env')}, key {key}: {quote_value(mask_secrets({key: value})[key])} is not a "
+                    "string or a number; write it with quotes"
+                )
+        table["env"] = [f"{key}={value}" for key, value in variables.items()]
     return table
-
-
-def _variable(key: str, value: Any, place: str) -> str:
-    if isinstance(value, str) or type(value) in (int, float):
-        return str(value)
-    raise UsageError(
-        f"{_subtable(place, 'env')}, key {key}: {quote_value(mask_secrets({key: value})[key])} is not a string or a "
-        "number; write it with quotes"
-    )
 
 
 def _relocate(table: dict[str, Any], base: Path) -> dict[str, Any]:
@@ -232,17 +233,14 @@ def _relocate(table: dict[str, Any], base: Path) -> dict[str, Any]:
         table = _relocate_path(table, key, base, always=key in _PATHS)
     if is_path(str(table.get("container", ""))):
         table = _relocate_path(table, "container", base)
-    if _is_data_path(table.get("worker", {}).get("data")):
+    data = table.get("worker", {}).get("data")
+    if isinstance(data, str) and data not in DATA_NAMES and "://" not in data:
         table["worker"] = _relocate_path(table["worker"], "data", base)
     if _is_table(table.get("profile")):
         table["profile"] = {name: _relocate(profile, base) for name, profile in table["profile"].items()}
     if "command" in table:
         table = table | {"command": _relocate_command(table["command"], base, executable=bool(table.get("no-python")))}
     return table
-
-
-def _is_data_path(data: Any) -> bool:
-    return isinstance(data, str) and data not in DATA_NAMES and "://" not in data
 
 
 def _relocate_path(table: dict[str, Any], key: str, base: Path, *, always: bool = True) -> dict[str, Any]:
@@ -256,14 +254,6 @@ def _relocate_path(table: dict[str, Any], key: str, base: Path, *, always: bool 
 def _from_working_directory(base: Path, path: str) -> str:
     path = os.path.expanduser(path)  # noqa: PTH111 pathlib would drop a leading ./
     return path if base == Path.cwd() else str(base / path)
-
-
-def _recorded_directory(table: Mapping[str, Any], place: str) -> str:
-    record = table.get("recorded", {})
-    directory = record.get("directory", "") if isinstance(record, dict) else None
-    if not isinstance(directory, str):
-        raise UsageError(f"{place}: table recorded is not as slurmddp writes it; leave it out")
-    return directory
 
 
 def _relocate_command(words: Any, base: Path, *, executable: bool) -> Any:

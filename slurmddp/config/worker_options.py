@@ -100,22 +100,17 @@ class WorkerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Check options that exclude each other. Raises UsageError."""
-        self._check_strategy()
+        for key in () if self.strategy == "ddp" else DDP_ONLY:
+            if getattr(self, WORKER_FIELDS[key].name) != WORKER_FIELDS[key].default:
+                raise UsageError(f"--{key} is for --strategy ddp, not for {self.strategy}; leave it out")
+        if self.strategy == "fsdp" and self.precision == "fp16":
+            raise UsageError("--precision fp16 is not for --strategy fsdp; give --precision bf16")
         if self.data == "":
             raise UsageError("--data: an empty text is not allowed; name the data, or leave the option out")
         if self.static_graph and self.accumulate > 1:
             raise UsageError("--static-graph and --accumulate exclude each other in torch; leave one of them out")
         if self.device == "cpu" and self.needs_gpu:
             raise UsageError(f"{self.needs_gpu}, and --device cpu was given")
-
-    def _check_strategy(self) -> None:
-        if self.strategy == "ddp":
-            return
-        for key in DDP_ONLY:
-            if getattr(self, WORKER_FIELDS[key].name) != WORKER_FIELDS[key].default:
-                raise UsageError(f"--{key} is for --strategy ddp, not for {self.strategy}; leave it out")
-        if self.strategy == "fsdp" and self.precision == "fp16":
-            raise UsageError("--precision fp16 is not for --strategy fsdp; give --precision bf16")
 
     @property
     def needs_gpu(self) -> str:

@@ -71,13 +71,19 @@ def build_script(spec: JobSpec, array: "Array | None" = None) -> Script:
 
 def check_program(spec: JobSpec) -> None:
     """Raise UsageError when the script or the data is missing; absolute paths in a container are not checked."""
-    path = spec.worker.data if not spec.command else spec.command[0]
-    if spec.container and path and path.startswith("/"):
+    path = spec.command[0] if spec.command else spec.worker.data or ""
+    if spec.container and path.startswith("/"):
         return
     if not spec.command:
         find_data(spec.worker)
-    elif spec.no_python:
-        _check_executable(spec)
+    elif spec.no_python and not _is_program(path, spec):
+        if "/" in path:
+            raise UsageError(
+                f"COMMAND: {quote_value(path)} is not an executable file; check the path, or `chmod +x` it"
+            )
+        raise UsageError(
+            f"COMMAND: there is no program {quote_value(path)} in PATH; check its name, or write ./{shlex.quote(path)}"
+        )
     elif script := spec.parsed_command.script:
         _check_script(script, spec.runs_dir)
 
@@ -125,7 +131,12 @@ def _check_script(path: str, runs_dir: str) -> None:
         raise UsageError(f"{given} is a folder; name a script, as in: {path.rstrip('/')}/train.py")
     if Path(path).exists():
         raise UsageError(f"{given} is not a regular file; name a script, as in: train.py")
-    raise UsageError(f"COMMAND: there is no file {quote_value(path)} in {Path.cwd()}; {_suggest_program(path)}")
+    advice = suggest_file(path)
+    if re.search(r"\.py |^(\S*/)?(python[\d.]*|torchrun) ", path):
+        advice = f"it is one word; type it without quotes: {quote_value(path)[1:-1]}"
+    elif "/" not in path and shutil.which(path) and not Path(f"{path}.py").exists():
+        advice = f"to run the program of this name, type: --no-python {shlex.quote(path)} ..."
+    raise UsageError(f"COMMAND: there is no file {quote_value(path)} in {Path.cwd()}; {advice}")
 
 
 def _check_is_python(path: str) -> None:
@@ -143,26 +154,6 @@ def _check_is_python(path: str) -> None:
             f"COMMAND: {quote_value(path)} is no Python script; name the one that it starts, or type: "
             f"{f'sbatch {quoted}' if b'#SBATCH' in head else typed}"
         )
-
-
-def _suggest_program(path: str) -> str:
-    """Return advice for a COMMAND that is no file: several words in quotes, a program, or a misspelled script."""
-    if re.search(r"\.py |^(\S*/)?(python[\d.]*|torchrun) ", path):
-        return f"it is one word; type it without quotes: {quote_value(path)[1:-1]}"
-    if "/" not in path and shutil.which(path) and not Path(f"{path}.py").exists():
-        return f"to run the program of this name, type: --no-python {shlex.quote(path)} ..."
-    return suggest_file(path)
-
-
-def _check_executable(spec: JobSpec) -> None:
-    path = spec.command[0]
-    if _is_program(path, spec):
-        return
-    if "/" in path:
-        raise UsageError(f"COMMAND: {quote_value(path)} is not an executable file; check the path, or `chmod +x` it")
-    raise UsageError(
-        f"COMMAND: there is no program {quote_value(path)} in PATH; check its name, or write ./{shlex.quote(path)}"
-    )
 
 
 def _is_program(path: str, spec: JobSpec) -> bool:

@@ -46,7 +46,7 @@ def shell(value: object) -> Quoted:
     text = str(value)
     if "\0" in text:
         raise UsageError(f"{quote_value(text)} has a NUL character, which is not allowed in a command line")
-    return Quoted(shlex.quote(text) if text.isprintable() else _ansi_c(text))
+    return Quoted(shlex.quote(text) if text.isprintable() else f"$'{''.join(map(_ansi_c_character, text))}'")
 
 
 def shell_with_variable(words: Iterable[str], place: str, variable: Quoted) -> Quoted:
@@ -69,10 +69,6 @@ def lines(value: str) -> Quoted:
     if "\r" in value or "\0" in value:
         raise UsageError("shell lines have a carriage return or a NUL; save them with Unix line ends")
     return Quoted(value)
-
-
-def _ansi_c(text: str) -> str:
-    return "$'" + "".join(_ansi_c_character(char) for char in text) + "'"
 
 
 def _ansi_c_character(char: str) -> str:

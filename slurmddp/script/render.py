@@ -190,17 +190,12 @@ def _compile_own(templates: _Templates, path: str, source: str) -> jinja2.Templa
             f"template {quote_value(path)}, line {unknown[0].lineno}: {BASE} has no block "
             f"{quote_value(unknown[0].name)}; its blocks are {', '.join(known)}, see {TEMPLATES / BASE}"
         )
-    for block in tree.find_all(nodes.Block):
-        _end_line(block)
+    for block in tree.find_all(nodes.Block):  # one on a single line: what follows it in the base is another line
+        last = block.body[-1] if block.body else None
+        text = last.nodes[-1] if isinstance(last, nodes.Output) else None
+        if isinstance(text, nodes.TemplateData) and not text.data.endswith("\n"):
+            text.data += "\n"
     return jinja2.Template.from_code(templates, templates.compile(tree), templates.make_globals(None))
-
-
-def _end_line(block: nodes.Block) -> None:
-    """End the last line of a block that is written on one line, for what follows it in the base is another line."""
-    last = block.body[-1] if block.body else None
-    text = last.nodes[-1] if isinstance(last, nodes.Output) else None
-    if isinstance(text, nodes.TemplateData) and not text.data.endswith("\n"):
-        text.data += "\n"
 
 
 def _template_message(path: str, error: Exception) -> str:
@@ -250,7 +245,10 @@ def _context(
         "environment": environment,
     }
     if environment:
-        context |= _staging_context(spec, environment)
+        folder = quoting.lines('"${TMPDIR:-/tmp}"') if spec.stage_env == NODE_TMPDIR else quoting.shell(spec.stage_env)
+        archive = f"{spec.runs_dir.rstrip('/')}/.environments/{environment.key}.tar"
+        context["archive_word"] = _path_word(archive, '"$PWD"')
+        context["stage_word"] = quoting.lines(f'{folder}/slurmddp-"$UID"')  # a folder of each user's own
     return context | _container_context(spec, spec.container) if spec.container else context
 
 
@@ -286,13 +284,6 @@ def _resumed_words(spec: JobSpec) -> quoting.Quoted | None:
     escape = r"//\$/\$\$" if is_torchrun else ""
     checkpoint = f'"${{{variables.CHECKPOINT}{escape}}}"'
     return quoting.shell_with_variable(words, CHECKPOINT_WORD, quoting.Quoted(checkpoint)) if words else None
-
-
-def _staging_context(spec: JobSpec, environment: "Environment") -> dict[str, Any]:
-    """Return the archive of a job's environment, and the folder of the copies on a node."""
-    folder = quoting.lines('"${TMPDIR:-/tmp}"') if spec.stage_env == NODE_TMPDIR else quoting.shell(spec.stage_env)
-    archive = f"{spec.runs_dir.rstrip('/')}/.environments/{environment.key}.tar"
-    return {"archive_word": _path_word(archive, '"$PWD"'), "stage_word": quoting.lines(f'{folder}/slurmddp-"$UID"')}
 
 
 def _container_context(spec: JobSpec, image: str) -> dict[str, Any]:

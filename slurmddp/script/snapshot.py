@@ -10,7 +10,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -66,7 +66,12 @@ def read_code(spec: JobSpec) -> Code:
     Raises UsageError when the code is too large, cannot be read, or does not have the job's script.
     """
     script, here = _script(spec), Path.cwd().resolve()
-    top, paths = _list_code(here if script is None or script.is_relative_to(here) else script.parent)
+    start = here if script is None or script.is_relative_to(here) else script.parent
+    work_tree = git.find_work_tree(start)
+    top = work_tree.resolve() if work_tree else start
+    paths = sorted(set(islice(_in_work_tree(top, "") if work_tree else _in_folder(top, ""), MOST_FILES + 1)))
+    if len(paths) > MOST_FILES:
+        raise UsageError(f"--snapshot: {top} has more than {MOST_FILES} files; {_advice(top)}")
     if script and not (script.is_relative_to(top) and str(script.relative_to(top)) in set(paths)):
         typed = spec.command[spec.parsed_command.place]
         raise UsageError(
@@ -94,7 +99,9 @@ def copy_code(code: Code, run: RunDir) -> Path | None:
         for entry in missing:
             _copy(code.top, entry, part / entry.path)
         if was_there:
-            _restore(missing, part, place)
+            for entry in missing:
+                (place / entry.path).parent.mkdir(parents=True, exist_ok=True)
+                (part / entry.path).replace(place / entry.path)
             return None
         part.rename(place)
     except OSError as error:
@@ -114,12 +121,6 @@ def remove_copy(copy: Path) -> None:
         copy.parent.rmdir()
 
 
-def _restore(entries: Sequence[Entry], part: Path, place: Path) -> None:
-    for entry in entries:
-        (place / entry.path).parent.mkdir(parents=True, exist_ok=True)
-        (part / entry.path).replace(place / entry.path)
-
-
 def _script(spec: JobSpec) -> Path | None:
     """Return the full path of the script; None for a module, the bundled worker, and an executable elsewhere."""
     command = spec.parsed_command
@@ -128,59 +129,36 @@ def _script(spec: JobSpec) -> Path | None:
     return (Path.cwd() / command.words[command.path_place]).resolve()
 
 
-def _list_code(start: Path) -> tuple[Path, list[str]]:
-    """Return the top of the code and its sorted paths."""
-    work_tree = git.find_work_tree(start)
-    top = work_tree.resolve() if work_tree else start
-    found = list(islice(_in_work_tree(top, "") if work_tree else _in_folder(top, ""), MOST_FILES + 1))
-    if len(found) > MOST_FILES:
-        raise UsageError(f"--snapshot: {top} has more than {MOST_FILES} files; {_advice(top)}")
-    return top, sorted(set(found))
-
-
 def _in_work_tree(top: Path, prefix: str) -> Iterator[str]:
     listed = git.list_files(top / prefix)
     if listed is None:
         raise UsageError(f"--snapshot: git cannot list the files of {top / prefix}; run `git status` there")
-    for path in _without_linked_folders(top / prefix, listed):
+    parents = {path: PurePosixPath(path).parents[:-1] for path in listed}
+    links = {parent for parent in set(chain(*parents.values())) if (top / prefix / parent).is_symlink()}
+    for path in listed:
         place = top / prefix / path
+        if not links.isdisjoint(parents[path]):  # the link to the folder is an entry itself
+            continue
         if place.is_dir() and not place.is_symlink():
-            if place != top / prefix and _is_work_tree(place):  # a submodule, or another repository
+            inner = git.find_work_tree(
+                place
+            )  # of the empty folder of a submodule that was never fetched: the outer one
+            if place != top / prefix and inner and inner.resolve() == place.resolve():
                 yield from _in_work_tree(top, f"{prefix}{path.rstrip('/')}/")
         elif place.is_symlink() or place.is_file():
             yield prefix + path
-
-
-def _without_linked_folders(folder: Path, paths: list[str]) -> Iterator[str]:
-    """Yield the paths whose folders are no links; such a link is an entry itself."""
-    parents = {path: PurePosixPath(path).parents[:-1] for path in paths}
-    links = {parent for parent in set(chain(*parents.values())) if (folder / parent).is_symlink()}
-    return (path for path in paths if links.isdisjoint(parents[path]))
-
-
-def _is_work_tree(folder: Path) -> bool:
-    """Return whether a folder is a repository, and not the empty folder of a submodule that was never fetched."""
-    top = git.find_work_tree(folder)
-    return top is not None and top.resolve() == folder.resolve()
 
 
 def _in_folder(top: Path, prefix: str) -> Iterator[str]:
     with os.scandir(top / prefix) as entries:
         for entry in entries:
             if entry.is_dir(follow_symlinks=False):
-                if not _is_excluded(Path(entry.path)):
+                ignore_file = Path(entry.path, ".gitignore")
+                is_ignored = ignore_file.is_file() and b"*" in ignore_file.read_bytes().split()
+                if entry.name not in _EXCLUDED and not is_ignored and not Path(entry.path, "pyvenv.cfg").is_file():
                     yield from _in_folder(top, f"{prefix}{entry.name}/")
             elif entry.is_symlink() or entry.is_file():
                 yield prefix + entry.name
-
-
-def _is_excluded(folder: Path) -> bool:
-    ignore_file = folder / ".gitignore"
-    return (
-        folder.name in _EXCLUDED
-        or (folder / "pyvenv.cfg").is_file()
-        or (ignore_file.is_file() and b"*" in ignore_file.read_bytes().split())
-    )
 
 
 def _check_size(top: Path, paths: list[str]) -> None:
@@ -204,18 +182,14 @@ def _read_entry(top: Path, path: str) -> Entry:
     place = top / path
     try:
         if place.is_symlink():
-            return Entry(path, _link_target(top, place), is_link=True)
+            target = Path(os.path.normpath(place.parent / place.readlink()))  # relative inside the code, else absolute
+            inside = target.is_relative_to(top)
+            return Entry(path, os.path.relpath(target, place.parent) if inside else str(target), is_link=True)
         with place.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
         return Entry(path, digest, executable=bool(place.stat().st_mode & stat.S_IXUSR))
     except OSError as error:
         raise UsageError(f"--snapshot: {place} cannot be read: {error.strerror}") from error
-
-
-def _link_target(top: Path, link: Path) -> str:
-    """Return the target of a link: relative inside the code, absolute outside."""
-    target = Path(os.path.normpath(link.parent / link.readlink()))
-    return os.path.relpath(target, link.parent) if target.is_relative_to(top) else str(target)
 
 
 def _copy(top: Path, entry: Entry, place: Path) -> None:

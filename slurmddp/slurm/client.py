@@ -87,11 +87,16 @@ def _run(
         return _wait(process, command[0], stdin, timeout_s, slow_s=slow_s)
 
 
+def find_program(program: str, environ: Mapping[str, str]) -> None:
+    """Raise ClusterError when a program is not in PATH."""
+    if not any(os.access(Path(folder, program), os.F_OK) for folder in os.get_exec_path(environ)):
+        raise ClusterError(f"{program} was not found; {NO_CLUSTER}")
+
+
 @contextmanager
 def _started(command: Sequence[str], environ: Mapping[str, str]) -> Iterator["Popen[bytes]"]:
     """Start a program, which has ended or is killed at the end. Raises ClusterError when it cannot be started."""
-    if not any(os.access(Path(folder, command[0]), os.F_OK) for folder in os.get_exec_path(environ)):
-        raise ClusterError(f"{command[0]} was not found; {NO_CLUSTER}")
+    find_program(command[0], environ)
     import subprocess  # noqa: PLC0415 - it takes 5 ms to load, and where no Slurm is, nothing is started
 
     pipe = subprocess.PIPE

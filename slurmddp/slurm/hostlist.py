@@ -26,17 +26,13 @@ def expand(text: str, *, option: str = "--nodelist") -> tuple[str, ...]:
 
 def try_expand(text: str) -> tuple[str, ...] | None:
     """Return the names in a host list, in its order; None for a text that is not a host list."""
-    with suppress(ValueError):
-        names = tuple(islice((name for item in _items(text) for name in _names(item)), _LONGEST + 1))
-        return names if len(names) <= _LONGEST else None
-    return None
-
-
-def _items(text: str) -> list[str]:
     items = re.findall(_ITEM, text)
     if not items or ",".join(items) != text:
-        raise ValueError
-    return items
+        return None
+    with suppress(ValueError):
+        names = tuple(islice((name for item in items for name in _names(item)), _LONGEST + 1))
+        return names if len(names) <= _LONGEST else None
+    return None
 
 
 def _names(item: str) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """Parses the jobs and nodes that squeue, sacct, scontrol and sinfo print; lines that a site adds are skipped. Pure."""
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -26,11 +27,6 @@ def _state(text: str) -> str:
     """Return the first word of `CANCELLED by 0` or `COMPLETED+`; UNKNOWN when it is not a state."""
     match = _STATE.fullmatch(text)
     return match[1] if match else UNKNOWN
-
-
-def _cancelled_by(text: str) -> str:
-    match = _STATE.fullmatch(text)
-    return (match["by"] or "") if match else ""
 
 
 def _limit(text: str) -> int | None:
@@ -61,7 +57,7 @@ _FIELDS: Final[tuple[tuple[str, Callable[[str], Any], str], ...]] = (
     ("partition", str, "partition Partition"),
     ("reason", str, "reason Reason"),
     ("exit_status", str, "ExitCode"),
-    ("cancelled_by", _cancelled_by, "State"),
+    ("cancelled_by", lambda text: text.partition(" by ")[2], "State"),
     ("restarts", _count, "Restarts"),
     ("requeue", "1".__eq__, "Requeue"),
     ("batch_host", str, "BatchHost"),
@@ -84,19 +80,14 @@ def _read_fields(shown: Mapping[str, str]) -> dict[str, Any]:
 
 def parse_queue(stdout: str) -> list[JobInfo]:
     """Parse the lines of squeue that begin with MARK."""
-    lines = (line.removeprefix(MARK) for line in stdout.splitlines() if line.startswith(MARK))
-    found = map(_split_labels, lines)
-    return [
-        JobInfo(job_id=labels["id"], source="squeue", **_read_fields(labels))
-        for labels in found
-        if _ID.fullmatch(labels.get("id", ""))
-    ]
-
-
-def _split_labels(line: str) -> dict[str, str]:
-    head, _, name = line.partition("|name=")
-    pairs = (part.partition("=") for part in head.split("|"))
-    return {key: value.strip() for key, _, value in pairs} | {"name": name}
+    found = []
+    for line in (line.removeprefix(MARK) for line in stdout.splitlines() if line.startswith(MARK)):
+        head, _, name = line.partition("|name=")
+        pairs = (part.partition("=") for part in head.split("|"))
+        labels = {key: value.strip() for key, _, value in pairs} | {"name": name}
+        if _ID.fullmatch(labels.get("id", "")):
+            found.append(JobInfo(job_id=labels["id"], source="squeue", **_read_fields(labels)))
+    return found
 
 
 def parse_accounting(stdout: str) -> Listing:
@@ -110,42 +101,30 @@ def parse_accounting(stdout: str) -> Listing:
         return Listing(silence="sacct answered with no table" if stdout.strip() else "sacct answered nothing")
     cells = (line.split("|", maxsplit=len(head) - 1) for line in lines)
     found = [dict(zip(head, row, strict=True)) for row in cells if len(row) == len(head)]
-    memory = _most_memory(found) if "MaxRSS" in head else {}
-    steps = _last_steps(found)
-    rows = (row for row in found if _ID.fullmatch(row["JobID"]))
-    return Listing(tuple(_from_accounting(row, memory, steps) for row in rows))
+    steps_of = defaultdict(list)
+    for row in found:
+        steps_of[row["JobID"].partition(".")[0]].append(row)
+    jobs = []
+    for row in found:
+        if _ID.fullmatch(job_id := row["JobID"]):
+            steps = steps_of[job_id]
+            own = {key: text for key, text in row.items() if (key, text) != ("JobName", _PLACEHOLDER)}
+            memory = max((one.get("MaxRSS", "") for one in steps), key=_amount)
+            jobs.append(
+                JobInfo(job_id, source="sacct", max_rss=memory, last_step=_last_step(steps), **_read_fields(own))
+            )
+    return Listing(tuple(jobs))
 
 
-def _most_memory(rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    most: dict[str, str] = {}
-    for row in rows:
-        job_id = row["JobID"].partition(".")[0]
-        most[job_id] = max(most.get(job_id, ""), row["MaxRSS"], key=_amount)
-    return most
-
-
-def _last_steps(rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Return by job the state of its numbered step that started last."""
-    told = ((*row["JobID"].partition(".")[::2], row["State"]) for row in rows)
-    numbered = sorted((int(number), job_id, state) for job_id, number, state in told if number.isdecimal())
-    return {job_id: _state(state) for _, job_id, state in numbered}
+def _last_step(rows: Iterable[Mapping[str, str]]) -> str:
+    """Return the state of the numbered step that started last; empty without one."""
+    told = ((row["JobID"].partition(".")[2], row["State"]) for row in rows)
+    return max(((int(number), _state(state)) for number, state in told if number.isdecimal()), default=(0, ""))[1]
 
 
 def _amount(text: str) -> float:
     match = _AMOUNT.fullmatch(text)
     return float(match[1]) * 1024 ** "KMGT".find(match[2] or "K") if match else -1.0
-
-
-def _from_accounting(row: Mapping[str, str], memory: Mapping[str, str], steps: Mapping[str, str]) -> JobInfo:
-    job_id = row["JobID"]
-    own = {key: text for key, text in row.items() if (key, text) != ("JobName", _PLACEHOLDER)}
-    return JobInfo(
-        job_id=job_id,
-        source="sacct",
-        max_rss=memory.get(job_id, ""),
-        last_step=steps.get(job_id, ""),
-        **_read_fields(own),
-    )
 
 
 def parse_show(stdout: str) -> list[JobInfo]:

@@ -121,7 +121,8 @@ def _list(command: Sequence[str], parse: Callable[[str], Listing], environ: Envi
             answer = client.ask(command, environ, timeout_s=left_s)
         except ClusterError as error:
             return Listing(silence=str(error))
-        found = parse(answer.stdout) if _has_answered(answer) else _silent(answer)
+        said = answer.reason.rpartition("; ")[2].removeprefix("slurm_load_jobs error: ")
+        found = parse(answer.stdout) if _has_answered(answer) else Listing(silence=said)
         if not was_lost(answer):
             break
         time.sleep(min(PAUSE_S, max(0.0, deadline - time.monotonic())))
@@ -131,10 +132,6 @@ def _list(command: Sequence[str], parse: Callable[[str], Listing], environ: Envi
 def _has_answered(answer: Answer) -> bool:
     """Return whether a program answered; an unknown job is also an answer."""
     return answer.status == 0 or _NO_SUCH_JOB in answer.stderr
-
-
-def _silent(answer: Answer) -> Listing:
-    return Listing(silence=answer.reason.rpartition("; ")[2].removeprefix("slurm_load_jobs error: "))
 
 
 def find_job(
