@@ -22,7 +22,7 @@ LAYERS = (
     {"config"},
     {"sandbox"},
     {"slurm", "supervisor_options.py"},
-    {"errors.py", "outcome.py"},
+    {"errors.py", "outcome.py", "trust.py"},
     {"text.py", "version.py", "variables.py", "exit_codes.py", "background.py"},
 )
 """From the top down; a room imports from the layers below its own alone."""
@@ -54,7 +54,7 @@ SLURM = {
     *("sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol", "sdiag", "sinfo", "sprio"),
     *("squeue", "sreport", "srun", "sshare", "sstat", "strigger", "slurmctld", "slurmd", "slurmdbd", "slurmstepd"),
 }
-SMALL = {"errors", "exit_codes", "outcome", "supervisor_options", "variables", "version", "text", "background"}
+SMALL = {"errors", "exit_codes", "outcome", "supervisor_options", "variables", "version", "text", "trust", "background"}
 IN_A_JOB = {"batch": {"runs", "slurm"}, "runs": {"slurm"}, "runtime": {"runs", "slurm"}}
 """The rooms whose modules run in a job, and those that each may use: they need neither msgspec nor a configuration."""
 

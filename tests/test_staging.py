@@ -93,7 +93,7 @@ def test_ranks_run_the_copy_which_is_kept_and_replaced_and_never_needed(
 
     (environment / "newer.py").touch()
     held = submit("broken", "--hold").stdout.strip()
-    for archive in (tmp_path / "jobs/.environments").glob("*.tar"):
+    for archive in (tmp_path / "jobs").glob(".environments-*/*.tar"):
         archive.write_bytes(archive.read_bytes()[:-100_000])
     slurm("scontrol", "release", held)
     wait_for_job(held)

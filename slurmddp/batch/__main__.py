@@ -19,6 +19,7 @@ from slurmddp.errors import UsageError
 from slurmddp.exit_codes import FAILED
 from slurmddp.runs.files import write_whole
 from slurmddp.runs.layout import RunDir
+from slurmddp.trust import explain_foreign
 from slurmddp.version import __version__
 
 _LIMITS: Final = ("DATA", "FSIZE", "MEMLOCK", "NOFILE", "CPU", "NPROC", "AS")
@@ -45,12 +46,16 @@ def main(words: list[str]) -> int:
     except UsageError as error:
         write_line(str(error))
         return error.exit_status
+    run = Path(os.environ[variables.RUN_DIR])
+    if why := explain_foreign(run.resolve()):
+        write_line(f"the run's folder is not yours alone, and nothing of it is used: {why}")
+        return FAILED
     functions = sys.stdin.buffer.read()
     raise_soft_limits()
     environ = build_rank_environment(os.environ)
     return Supervisor(
         options=given,
-        job=Job.read(environ, Path(environ[variables.RUN_DIR])),
+        job=Job.read(environ, run),
         environ=environ,
         slurm=Controller(os.environ),
         launch=lambda environment: call_function(functions, _LAUNCH, environment),

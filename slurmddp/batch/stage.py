@@ -18,6 +18,7 @@ from slurmddp.batch.unpack import MISSING, READY
 from slurmddp.errors import ClusterError
 from slurmddp.slurm import client, commands
 from slurmddp.slurm.environment import user
+from slurmddp.trust import explain_foreign
 
 _LIMIT_S: Final = 900.0
 """For each step; a file system that is slower than this is no help."""
@@ -45,6 +46,8 @@ def stage(archive: Path, folder: Path, environ: Mapping[str, str]) -> bool:
 
     Raises OSError or ValueError with the reason of the first node that cannot have it, ClusterError if srun fails.
     """
+    if why := explain_foreign(archive.parent):
+        raise PermissionError(f"the archive is not yours alone: {why}")
     words = [str(folder), str(archive), archive.with_suffix(".crc32").read_text().strip(), _queued(environ)]
     if MISSING not in _on_nodes("check", words, (READY, MISSING), environ):
         return True

@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
+from slurmddp.trust import explain_distrust, explain_foreign
+
 READY: Final = "ready"
 MISSING: Final = "missing"
 UNKNOWN: Final = "unknown"
@@ -71,9 +73,8 @@ def main(words: list[str]) -> int:
 def check(node: Node) -> str:
     """Make the folder, remove copies that no job uses, and say whether this copy is there. Raises OSError."""
     node.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    info = node.folder.lstat()
-    if info.st_uid != os.getuid() or info.st_mode & 0o022:
-        raise PermissionError(f"{node.folder} is not yours alone")
+    if why := explain_distrust(node.folder) or explain_foreign(node.folder):
+        raise PermissionError(why)
     with _locked(node.folder):
         _remove_unused(node)
         if _is_used_now(node):

@@ -19,6 +19,7 @@ from slurmddp.config.option_types import find_similar
 from slurmddp.config.toml import JOB_FILE_KEYS, Source, build_source, describe_place, parse_toml
 from slurmddp.errors import UsageError
 from slurmddp.text import quote_value
+from slurmddp.trust import explain_owner
 
 OTHER_FORMATS: Final = (".tml", ".yaml", ".yml", ".json")
 """Endings of files that may be meant as a job file, and are none."""
@@ -199,14 +200,4 @@ def _read_if_trusted(kind: str, path: Path, ignored: list[Ignored], *, root: str
 def read_and_check_owner(path: Path) -> tuple[bytes, str]:
     """Return the content of a file, and why it cannot be trusted (empty when it can). Raises OSError as `open` does."""
     raw, why, info = _read_regular(path)
-    return raw, f"it {why}" if why else check_owner(info, path.lstat())
-
-
-def check_owner(*infos: os.stat_result) -> str:
-    """Return why another user can have written a file, or the link to it; the rule of git's safe.directory."""
-    for info in infos:
-        if info.st_uid not in (0, os.geteuid()):
-            return f"it belongs to user {info.st_uid}, who is neither you nor root"
-        if info.st_mode & stat.S_IWOTH and not stat.S_ISLNK(info.st_mode):
-            return "every user may write to it; type `chmod o-w` on it to use it"
-    return ""
+    return raw, f"it {why}" if why else explain_owner(info, path.lstat())

@@ -14,6 +14,7 @@ from slurmddp.config import job_files
 from slurmddp.config.job_files import Ignored
 from slurmddp.config.option_types import Given
 from slurmddp.errors import UsageError
+from slurmddp.trust import explain_owner
 
 
 def find_python(environ: Mapping[str, str], folder: Path, *, needs_package: bool) -> Given | None:
@@ -107,7 +108,7 @@ def _is_trusted(prefix: Path, ignored: list[Ignored]) -> bool:
     """
     python = prefix / "bin" / "python"
     for path in (prefix, prefix / "pyvenv.cfg", python.parent, python):
-        if why := job_files.check_owner(path.lstat(), *() if path == python else (path.stat(),)):
+        if why := explain_owner(path.lstat(), *() if path == python else (path.stat(),)):
             ignored.append(Ignored(path, why))
             return False
     return True

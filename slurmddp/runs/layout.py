@@ -12,6 +12,7 @@ from typing import NamedTuple, Self
 
 from slurmddp.errors import UsageError
 from slurmddp.runs.files import write_whole
+from slurmddp.trust import explain_distrust, explain_foreign
 
 MANIFEST = "manifest.json"
 """The file of a checkpoint that is written last: a checkpoint with it is whole."""
@@ -185,14 +186,17 @@ class RunDir(_Folder):
         """Make the folder, private and ignored by git, unless it is there.
 
         Returns the outermost folder that was made, for `remove_unused`; None when the folder was there. Raises
-        UsageError when a file has the folder's name, or when the folder belongs to another user.
+        UsageError when a file has the folder's name, and when another user can change or replace the folder.
         """
-        if self.path.is_dir():
-            self._check_owner()
-            self.logs.mkdir(exist_ok=True)
-            return None
         missing = [folder for folder in (self.path, *self.path.parents) if not folder.exists()]
         try:
+            if why := explain_distrust(self.path):
+                raise UsageError(f"a run in {self.path.parent} would not be yours alone: {why}; or choose --runs-dir")
+            if self.path.is_dir():
+                if why := explain_foreign(self.path.resolve()):
+                    raise UsageError(f"the run's folder is not yours alone: {why}; or choose another --name")
+                self.logs.mkdir(exist_ok=True)
+                return None
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self.path.mkdir(mode=0o700)
             self.logs.mkdir(exist_ok=True)
@@ -222,15 +226,10 @@ class RunDir(_Folder):
             if folder == outermost:
                 return
 
-    def _check_owner(self) -> None:
-        owner = self.path.stat().st_uid
-        if owner != os.getuid():
-            raise UsageError(f"the run's folder {self.path} belongs to user {owner}; choose another --name")
-
 
 def environment_archive(runs_dir: str, key: str) -> Path:
-    """The archive of a Python environment that jobs stage on their nodes; all runs of the folder share it."""
-    return Path.cwd() / runs_dir / ".environments" / f"{key}.tar"
+    """The archive of a Python environment that jobs stage on their nodes; all of this user's runs there share it."""
+    return Path.cwd() / runs_dir / f".environments-{os.getuid()}" / f"{key}.tar"
 
 
 def _is_no_folder(path: Path) -> bool:

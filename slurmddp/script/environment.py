@@ -27,6 +27,7 @@ from slurmddp.runs.layout import environment_archive
 from slurmddp.script.quoting import shell
 from slurmddp.script.setup_lines import activation_lines, python_of
 from slurmddp.text import quote_value
+from slurmddp.trust import explain_distrust, explain_foreign
 
 _SYSTEM: Final = ("/", "/usr", "/usr/local")
 """Prefixes of a Python that each node has on its own disk."""
@@ -112,10 +113,12 @@ def pack_environment(environment: Environment, runs_dir: str) -> Path | None:
     Raises UsageError for a file that cannot be read or written.
     """
     archive = environment_archive(runs_dir, environment.key)
-    if archive.exists():
-        return None
     try:
         archive.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if why := explain_distrust(archive.parent) or explain_foreign(archive.parent):
+            raise UsageError(f"--stage-env: the archive would not be yours alone: {why}; or choose --runs-dir")
+        if archive.exists():
+            return None
         write_whole(archive.parent / ".gitignore", b"*\n")
         with tempfile.NamedTemporaryFile(dir=archive.parent, prefix=f".{archive.name}.", delete=False) as file:
             try:

@@ -246,8 +246,8 @@ def _context(
     }
     if environment:
         folder = quoting.lines('"${TMPDIR:-/tmp}"') if spec.stage_env == NODE_TMPDIR else quoting.shell(spec.stage_env)
-        archive = f"{spec.runs_dir.rstrip('/')}/.environments/{environment.key}.tar"
-        context["archive_word"] = _path_word(archive, '"$PWD"')
+        archives = _path_word(f"{spec.runs_dir.rstrip('/')}/.environments-", '"$PWD"')
+        context["archive_word"] = quoting.lines(f'{archives}"$UID"/{environment.key}.tar')
         context["stage_word"] = quoting.lines(f'{folder}/slurmddp-"$UID"')  # a folder of each user's own
     return context | _container_context(spec, spec.container) if spec.container else context
 

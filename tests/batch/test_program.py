@@ -210,7 +210,7 @@ def test_of_the_package_it_loads_the_values_at_the_bottom_alone():
     code = "import sys; import slurmddp.batch.__main__; print(*sorted(sys.modules), sep='\\n')"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     rooms = {name.split(".")[1] for name in done.stdout.splitlines() if name.startswith("slurmddp.")}
-    values = {"errors", "exit_codes", "outcome", "supervisor_options", "text", "variables", "version"}
+    values = {"errors", "exit_codes", "outcome", "supervisor_options", "text", "trust", "variables", "version"}
     assert rooms <= {"batch", "runs", "slurm"} | values
 
 
