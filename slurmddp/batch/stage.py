@@ -45,7 +45,13 @@ def stage(archive: Path, folder: Path, environ: Mapping[str, str]) -> bool:
 
     Raises OSError or ValueError with the reason of the first node that cannot have it, ClusterError if srun fails.
     """
-    words = [str(folder), str(archive), archive.with_suffix(".crc32").read_text().strip(), _queued(environ)]
+    try:
+        listed = client.query(commands.list_queue("--array", f"--user={user()}", columns="%A"), environ)
+        queued = ",".join(listed.split())
+    except ClusterError:
+        queued = unpack.UNKNOWN
+    words = [str(folder), str(archive), archive.with_suffix(".crc32").read_text().strip()]
+    words.append(queued if len(queued) < _MOST_WORD else unpack.UNKNOWN)  # the copies of these jobs stay
     if MISSING not in _on_nodes("check", words, (READY, MISSING), environ):
         return True
     if int(environ["SLURM_NNODES"]) > 1:
@@ -78,16 +84,6 @@ def _broadcast(archive: Path, target: Path, environ: Mapping[str, str]) -> None:
         said = str(error)
     if said:
         _say(f"--stage-env: each node reads the archive itself: {said}")
-
-
-def _queued(environ: Mapping[str, str]) -> str:
-    """Return the user's jobs in the queue in one word, so that their copies stay."""
-    try:
-        listed = client.query(commands.list_queue("--array", f"--user={user()}", columns="%A"), environ)
-    except ClusterError:
-        return unpack.UNKNOWN
-    jobs = ",".join(listed.split())
-    return jobs if len(jobs) < _MOST_WORD else unpack.UNKNOWN
 
 
 def _say(text: str) -> None:

@@ -44,11 +44,6 @@ class Node(NamedTuple):
         """The unpacked environment."""
         return self.folder / self.archive.stem
 
-    @property
-    def broadcast(self) -> Path:
-        """Where sbcast puts the archive for this job."""
-        return broadcast_path(self.folder, self.job)
-
 
 def broadcast_path(folder: Path, job: str) -> Path:
     """Return where sbcast puts the archive for a job."""
@@ -92,7 +87,7 @@ def unpack(node: Node) -> str:
                 _unpack(node)
                 _is_used_now(node)
         finally:
-            node.broadcast.unlink(missing_ok=True)
+            broadcast_path(node.folder, node.job).unlink(missing_ok=True)
     return READY
 
 
@@ -108,7 +103,8 @@ def _is_used_now(node: Node) -> bool:
 def _unpack(node: Node) -> None:
     part = Path(tempfile.mkdtemp(dir=node.folder, prefix=_PART))
     try:
-        _extract(node.broadcast if node.broadcast.exists() else node.archive, part, node.checksum)
+        broadcast = broadcast_path(node.folder, node.job)
+        _extract(broadcast if broadcast.exists() else node.archive, part, node.checksum)
         _move(part, node.copy)
         (part / _USERS).mkdir()
         part.rename(node.copy)
@@ -152,18 +148,15 @@ def _move(part: Path, copy: Path) -> None:
         lines = settings.read_text().splitlines()
         home = f"home = {copy / note['home']}"
         settings.write_text("\n".join(home if line.startswith("home") else line for line in lines) + "\n")
+    before, after = os.fsencode(f"{note['prefix']}/bin/"), os.fsencode(f"{copy}/env/bin/")
     for script in (part / "env" / "bin").iterdir():
-        if script.is_file() and not script.is_symlink():
-            _replace_interpreter(script, os.fsencode(f"{note['prefix']}/bin/"), os.fsencode(f"{copy}/env/bin/"))
-
-
-def _replace_interpreter(script: Path, before: bytes, after: bytes) -> None:
-    """Replace the folder of the interpreter in the first two lines of a script: pip's has two for a long path."""
-    with script.open("rb") as file:
-        if file.read(2) != b"#!":
-            return
-    lines = script.read_bytes().split(b"\n", 2)
-    script.write_bytes(b"\n".join([*(line.replace(before, after) for line in lines[:2]), *lines[2:]]))
+        if not script.is_file() or script.is_symlink():
+            continue
+        with script.open("rb") as file:
+            if file.read(2) != b"#!":
+                continue
+        words = script.read_bytes().split(b"\n", 2)  # the first two lines: pip's has two for a long path
+        script.write_bytes(b"\n".join([*(line.replace(before, after) for line in words[:2]), *words[2:]]))
 
 
 def _remove_unused(node: Node) -> None:

@@ -86,7 +86,10 @@ def _cancel_until_gone(
     left, said, told, deadline = set(names), "", False, time.monotonic() + CANCEL_LIMIT_S
     while left:
         if active := [job_id for job_id in names if job_id in left and states[job_id] != _COMPLETING]:
-            said = _run_scancel(active, environ)
+            answer = client.ask(commands.cancel(*active), environ)  # that a job has just ended is no error
+            said = answer.reason if answer.stderr.strip() else ""
+            if answer.status != 0 and _REFUSED.search(said):
+                raise ClusterError(f"scancel: {said}")
         states.update(_query_states(list(left), environ))
         left = {job_id for job_id in left if may_run(states[job_id])}
         if left and not told:
@@ -137,15 +140,6 @@ def _scancel_id(job_id: str) -> str:
     """Return the id for scancel; for tasks that wait together, that of their array."""
     ref = JobRef.parse(job_id)
     return ref.array_id if ref.is_task_list else job_id
-
-
-def _run_scancel(job_ids: Sequence[str], environ: Environ) -> str:
-    """Cancel jobs, and return what scancel says; that a job has just ended is no error."""
-    answer = client.ask(commands.cancel(*job_ids), environ)
-    said = answer.reason if answer.stderr.strip() else ""
-    if answer.status != 0 and _REFUSED.search(said):
-        raise ClusterError(f"scancel: {said}")
-    return said
 
 
 def _query_states(job_ids: Sequence[str], environ: Environ) -> dict[str, str]:

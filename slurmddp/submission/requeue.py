@@ -45,7 +45,11 @@ def requeue(job_id: str, *, exclude: Sequence[str], environ: Environ, notice: Ca
         notice(f"job {job.job_id} leaves its nodes")
         job = _wait_until_queued(job, environ)
     if exclude:
-        job = _exclude_nodes(job, exclude, environ)
+        if job.phase != "queued":
+            raise ClusterError(f"job {job.job_id} has started again before --exclude could be set; type the same again")
+        nodes = dict.fromkeys([*([job.excluded_nodes] if job.excluded_nodes else []), *exclude])
+        client.order(commands.update(job.job_id, "ExcNodeList", ",".join(nodes)), environ)
+        job = _show_job(job.job_id, environ)
     return _start_early(job, environ, notice)
 
 
@@ -135,19 +139,12 @@ def _wait_until_queued(job: JobInfo, environ: Environ) -> JobInfo:
     )
 
 
-def _exclude_nodes(job: JobInfo, exclude: Sequence[str], environ: Environ) -> JobInfo:
-    if job.phase != "queued":
-        raise ClusterError(f"job {job.job_id} has started again before --exclude could be set; type the same again")
-    nodes = dict.fromkeys(([job.excluded_nodes] if job.excluded_nodes else []) + list(exclude))
-    client.order(commands.update(job.job_id, "ExcNodeList", ",".join(nodes)), environ)
-    return _show_job(job.job_id, environ)
-
-
 def _start_early(job: JobInfo, environ: Environ, notice: Callable[[str], None]) -> JobInfo:
     """Set an early start time, until Slurm keeps it: it sets its own when the last old process has ended."""
     for _ in range(TRIES):
-        if not _starts_later(job):
-            break
+        soon = datetime.now(UTC) + timedelta(seconds=START_S + 1)
+        if job.phase != "queued" or job.eligible is None or job.eligible <= soon:
+            break  # the time tells, since the reason that Slurm gives comes later
         client.order(commands.update(job.job_id, "StartTime", f"now+{START_S}"), environ)
         time.sleep(_NOW_S)
         job = _show_job(job.job_id, environ)
@@ -155,9 +152,3 @@ def _start_early(job: JobInfo, environ: Environ, notice: Callable[[str], None]) 
     why = f"not before {job.eligible:%X}" if waits else job.reason
     notice(f"job {job.job_id} is {job.state}{f' ({why})' if why else ''}")
     return job
-
-
-def _starts_later(job: JobInfo) -> bool:
-    """Whether the job waits for a time further away; the reason that Slurm gives comes later than the time itself."""
-    soon = datetime.now(UTC) + timedelta(seconds=START_S + 1)
-    return job.phase == "queued" and job.eligible is not None and job.eligible > soon

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from io import RawIOBase
 from pathlib import Path
 from typing import Final
 
@@ -90,7 +89,8 @@ def perform(local: LocalRun, *, show: Callable[[bytes], None]) -> int:
                     show(line)
                 status = process.wait()
             except BaseException:
-                rest = threading.Thread(target=_drain_output, args=(process, log), daemon=True)
+                # what the ranks still print while they end
+                rest = threading.Thread(target=log.writelines, args=(process.stdout or (),), daemon=True)
                 rest.start()
                 _stop_process(process)
                 rest.join(timeout=REST_LIMIT_S)
@@ -169,11 +169,6 @@ def _devices(text: str | None, gpus: int) -> list[str]:
         named = f"--devices names {count(len(chosen), 'GPU')}"
         raise UsageError(f"{named}, but --gpus-per-node is {gpus}; give --gpus-per-node {len(chosen)}")
     return chosen
-
-
-def _drain_output(process: subprocess.Popen[bytes], log: RawIOBase) -> None:
-    """Write what the ranks still print while they end."""
-    log.writelines(process.stdout or ())
 
 
 def _stop_process(process: subprocess.Popen[bytes]) -> None:

@@ -39,7 +39,7 @@ def read_progress(run: RunDir, tasks: Sequence[Task], environ: Mapping[str, str]
 
     Raises ClusterError when the controller does not answer.
     """
-    busy = {folder_name(record["settings"][index]) for record, index in _active_tasks(run, environ)}
+    busy = {folder_name(record["settings"][index]) for record, index in active_tasks(run, environ)}
     states: dict[str, list[Task]] = {"done": [], "queued": [], "missing": []}
     for task in tasks:
         is_done = is_finished(RunDir(run.path / task.folder))
@@ -63,18 +63,11 @@ def describe_growth(run: RunDir, request: Request) -> str:
     )
 
 
-def active_arrays(run: RunDir, environ: Mapping[str, str]) -> set[str]:
-    """Return the arrays of this sweep that have a queued or running task.
+def active_tasks(run: RunDir, environ: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], int]]:
+    """Yield this sweep's queued and running tasks: the record of the array, and the index.
 
-    Raises ClusterError when the controller does not answer.
-    """
-    return {record["job"] for record, _ in _active_tasks(run, environ)}
-
-
-def _active_tasks(run: RunDir, environ: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yield the queued and running tasks with the record of their array.
-
-    Slurm may give a number again: only an array with this sweep's own script counts.
+    Slurm may give a number again: only an array with this sweep's own script counts. Raises ClusterError when the
+    controller does not answer.
     """
     settings = {record["job"]: record for record in submissions(run) if settings_of(record)}
     known = queries.jobs(list(settings), environ) if settings else []

@@ -8,8 +8,7 @@ import pytest
 
 from slurmddp import variables
 from slurmddp.batch import attempt
-from slurmddp.batch.attempt import Job
-from slurmddp.batch.ports import choose_ports, is_port_free
+from slurmddp.batch.attempt import Job, choose_ports, is_port_free
 from slurmddp.runs.checkpoints import read_progress_mark
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
