@@ -6,6 +6,7 @@ line for each daemon and node.
 """
 
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -18,12 +19,11 @@ import traceback
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import IO, Any, Final, TextIO, cast
 
 from slurmddp.errors import ClusterError
-from slurmddp.sandbox import control_channel, daemons, namespaces, programs
-from slurmddp.sandbox.configuration import HEAD
-from slurmddp.sandbox.node import Node, make_network
+from slurmddp.sandbox import control_channel, namespaces, programs
+from slurmddp.sandbox.configuration import HEAD, HEAD_ADDRESS
 from slurmddp.sandbox.programs import run_command
 from slurmddp.sandbox.state_directory import Files, Process
 from slurmddp.slurm import client, commands
@@ -31,6 +31,71 @@ from slurmddp.slurm import client, commands
 _DEADLINE_S: Final = 60
 _POLL_S: Final = 0.02
 _REAP_S: Final = 1.0
+_BRIDGE: Final = "nodes"
+_SMALL_DATABASE: Final = (
+    *("--no-defaults", "--user=root", "--innodb-log-file-size=8M", "--innodb-doublewrite=0"),
+    "--innodb-flush-method=nosync",
+)
+"""The database ends with the sandbox, so that nothing must survive a power failure."""
+
+
+class Node:
+    """One node, which is off at first. Its network link has, outside of the node, the name of the node."""
+
+    def __init__(self, name: str, address: str, output: Path) -> None:
+        self.name, self._address, self._output = name, address, output
+        self.process: subprocess.Popen[bytes] | None = None
+        """What holds the node; it ends when the node's first process ends, and with it all others. None when off."""
+        self._first = 0
+        """The pid of the node's first process in the sandbox's namespace."""
+        self.disconnected = False
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the node runs."""
+        return self.process is not None and self.process.poll() is None
+
+    def boot(self) -> None:
+        """Create the node's namespaces and its network link, and start slurmd; nothing for a node that is on."""
+        if self.is_on:
+            return
+        self.kill()
+        command = [*namespaces.node_command(self.name, self._address), "slurmd", "-D", "-N", self.name]
+        with self._output.open("ab") as log:
+            self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+        with cast("IO[bytes]", self.process.stdin) as stdin, cast("IO[bytes]", self.process.stdout) as stdout:
+            pid = int(stdout.readline())
+            status = Path(f"/proc/{pid}/status").read_text().splitlines()
+            numbers = next(line for line in status if line.startswith("NSpid:"))
+            self._first = int(numbers.split()[-2])  # the sandbox is one namespace further in than that of /proc
+            _ip(f"link add {self.name} type veth peer name eth0 netns /proc/{pid}/ns/net")
+            _ip(f"link set {self.name} master {_BRIDGE} up")
+            stdin.write(b"go\n")
+
+    def kill(self) -> None:
+        """Remove the network link, so that no message leaves the node, and end all its processes."""
+        if self.process is None:
+            return
+        with contextlib.suppress(ClusterError):  # a node that ended by itself loses its link
+            _ip(f"link delete {self.name}")
+        if self.is_on:
+            os.kill(self._first, signal.SIGKILL)
+        self.process.wait()
+        self.process, self.disconnected = None, False
+
+    def disconnect(self) -> None:
+        """Disconnect the network link; the processes continue. Raises ClusterError when the node is off."""
+        self._set_link("down")
+
+    def reconnect(self) -> None:
+        """Connect the network link again. Raises ClusterError when the node is off."""
+        self._set_link("up")
+
+    def _set_link(self, state: str) -> None:
+        if not self.is_on:
+            raise ClusterError(f"node {self.name} is off; switch it on with: slurmddp sandbox boot {self.name}")
+        _ip(f"link set {self.name} {state}")
+        self.disconnected = state == "down"
 
 
 class Supervisor:
@@ -47,11 +112,17 @@ class Supervisor:
         self._write_clients()
         self._mount_files()
         run_command("hostname", HEAD)
-        make_network()
-        self._start("munged", daemons.munged(self.files), self.files.munge_socket)
+        _ip("link set lo up")
+        _ip(f"link add {_BRIDGE} type bridge")
+        _ip(f"address add {HEAD_ADDRESS}/24 dev {_BRIDGE}")
+        _ip(f"link set {_BRIDGE} up")
+        socket_and_key = (f"--socket={self.files.munge_socket}", f"--key-file={self.files.munge_key}")
+        kept = (f"--pid-file={self.files.run('munged.pid')}", f"--seed-file={self.files.run('munged.seed')}")
+        munged = ["munged", "--foreground", "--force", *socket_and_key, *kept]  # --force allows a folder in /tmp
+        self._start("munged", munged, self.files.munge_socket)
         if self.plan.accounting:
             self._start_accounting()
-        self._start("slurmctld", daemons.slurmctld(), commands.PING)
+        self._start("slurmctld", ["slurmctld", "-D"], commands.PING)
         for name, node in self.nodes.items():
             _print_line(name)
             node.boot()
@@ -83,7 +154,9 @@ class Supervisor:
         outside = Process.current()
         options = namespaces.nsenter_options(outside, rootless=self.files.passwd.exists())
         enter = [programs.find("nsenter") or "nsenter", *options]
-        for name, place in programs.clients().items():
+        for name in programs.CLIENTS:
+            if (place := programs.find(name)) is None:
+                continue
             stand_in = self.files.bin / name
             stand_in.write_text(
                 namespaces.client_program(
@@ -106,10 +179,16 @@ class Supervisor:
             run_command("mount", "--bind", str(cover), str(place))
 
     def _start_accounting(self) -> None:
+        """Start an empty database, to which only the folder of its socket limits the access, and slurmdbd."""
         _print_line("database")
-        run_command(*daemons.make_database(self.files))
-        self._start("mariadbd", daemons.mariadbd(self.files), self.files.database_socket)
-        self._start("slurmdbd", daemons.slurmdbd(self.files), commands.list_accounts("cluster", columns="Cluster"))
+        path = self.files.database_socket
+        database = (*_SMALL_DATABASE, f"--datadir={self.files.database}")
+        access = ("--skip-test-db", "--skip-name-resolve", "--auth-root-authentication-method=normal")
+        run_command("mariadb-install-db", *database, *access)
+        options = (f"--socket={path}", "--skip-networking", f"--log-error={self.files.log('mariadbd')}")
+        self._start("mariadbd", ["mariadbd", *database, *options], path)
+        slurmdbd = ["env", f"MYSQL_UNIX_PORT={path}", "slurmdbd", "-D"]  # it reads the path only from its environment
+        self._start("slurmdbd", slurmdbd, commands.list_accounts("cluster", columns="Cluster"))
         client.order(commands.add_cluster(self.plan.cluster), os.environ)
 
     def _start(self, name: str, command: list[str], test: Path | Sequence[str]) -> None:
@@ -119,19 +198,19 @@ class Supervisor:
             daemon = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         self.daemons[name] = daemon
         deadline = time.monotonic() + _DEADLINE_S
-        while said := _why_not_ready(test):
+        while True:
+            if isinstance(test, Path):
+                said = "" if test.is_socket() else f"there is no {test}"
+            else:
+                answer = client.ask(test, os.environ)
+                said = answer.reason if answer.status else ""
+            if not said:
+                return
             if daemon.poll() is not None:
                 raise ClusterError(f"{name} ended: {self.files.last_log_lines(name)}")
             if time.monotonic() > deadline:
                 raise ClusterError(f"{name} does not answer: {said} ({self.files.log(name)})")
             time.sleep(_POLL_S)
-
-
-def _why_not_ready(test: Path | Sequence[str]) -> str:
-    if isinstance(test, Path):
-        return "" if test.is_socket() else f"there is no {test}"
-    answer = client.ask(test, os.environ)
-    return answer.reason if answer.status else ""
 
 
 def main() -> None:
@@ -140,7 +219,8 @@ def main() -> None:
         sys.exit("this is the first process of a sandbox; type: slurmddp sandbox up")
     files = Files(Path(sys.argv[1]))
     files.process.write_text(json.dumps(asdict(Process.current())))
-    files.lock_folder()
+    # locked for the life of this process, so that systemd-tmpfiles does not remove it from /tmp
+    fcntl.flock(os.open(files.folder, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_SH)
     os.environ.update(PATH=programs.search_path(), SLURM_CONF=str(files.slurm_conf))
     supervisor = Supervisor(files)
     try:
@@ -181,6 +261,10 @@ def _end_all(files: Files) -> None:
     for mount in Path("/proc/self/mounts").read_text().splitlines():
         if (place := mount.split()[1]).startswith(f"{files.folder}/"):
             run_command("umount", place)
+
+
+def _ip(words: str) -> None:
+    run_command("ip", *words.split())
 
 
 def _print_line(line: str) -> None:

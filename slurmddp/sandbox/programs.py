@@ -12,10 +12,11 @@ from slurmddp.sandbox.namespaces import unshare
 from slurmddp.sandbox.state_directory import base_folder
 from slurmddp.slurm import client, commands
 
-_CLIENTS: Final = (
+CLIENTS: Final = (
     *("sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol", "sdiag", "sinfo"),
     *("sprio", "squeue", "sreport", "srun", "sshare", "sstat", "strigger"),
 )
+"""Slurm's programs for users, of which some may not be installed."""
 
 _NEEDED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("unshare", "nsenter", "setsid"), "util-linux"),
@@ -33,6 +34,11 @@ _ACCOUNTING: Final[Mapping[str, str]] = {
     "slurmdbd": "slurmdbd",
     "sacctmgr": "slurm-wlm",
 }
+_ALLOW: Final = (
+    "type as root: sysctl kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0 "
+    "(leave out the one that does not exist), or start the sandbox as root"
+)
+_ADD: Final = "type as root: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER"
 
 
 def outside_path() -> list[str]:
@@ -49,11 +55,6 @@ def search_path() -> str:
 def find(program: str) -> str | None:
     """Return the path of the machine's own `program`, or None."""
     return shutil.which(program, path=search_path())
-
-
-def clients() -> dict[str, str]:
-    """Return the installed client programs of Slurm, each with its path."""
-    return {name: path for name in _CLIENTS if (path := find(name))}
 
 
 def slurm_version() -> tuple[int, int]:
@@ -86,20 +87,9 @@ def check_machine(*, accounting: bool = False) -> None:
         packages = " ".join(dict.fromkeys(needed[program] for program in missing))
         raise ClusterError(f"not installed on this machine: {', '.join(missing)}; type: apt install {packages}")
     if rootless:
-        _check_user_namespaces()
+        if reason := find_error(["unshare", "--user", "--map-root-user", "true"]):
+            raise ClusterError(f"ordinary users cannot create user namespaces here ({reason}); {_ALLOW}")
+        if reason := find_error([*unshare(rootless=True), "true"]):
+            raise ClusterError(f"this user cannot start a sandbox ({reason}); {_ADD}")
     elif reason := find_error([*unshare(rootless=False), "true"]):
         raise ClusterError(f"root cannot create namespaces here ({reason}); use a machine or container that allows it")
-
-
-def _check_user_namespaces() -> None:
-    if reason := find_error(["unshare", "--user", "--map-root-user", "true"]):
-        raise ClusterError(f"ordinary users cannot create user namespaces here ({reason}); {_ALLOW}")
-    if reason := find_error([*unshare(rootless=True), "true"]):
-        raise ClusterError(f"this user cannot start a sandbox ({reason}); {_ADD}")
-
-
-_ALLOW: Final = (
-    "type as root: sysctl kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0 "
-    "(leave out the one that does not exist), or start the sandbox as root"
-)
-_ADD: Final = "type as root: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER"
