@@ -23,8 +23,6 @@ from slurmddp.version import __version__
 
 _LIMITS: Final = ("DATA", "FSIZE", "MEMLOCK", "NOFILE", "CPU", "NPROC", "AS")
 _REQUIRED: Final = ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", variables.JOB_ID, variables.RUN_DIR)
-_LAUNCH: Final = "launch"
-_FINISH: Final = "finish"
 
 
 def main(words: list[str]) -> int:
@@ -59,8 +57,8 @@ def main(words: list[str]) -> int:
         job=Job.read(environ, Path(environ[variables.RUN_DIR])),
         environ=environ,
         slurm=Controller(os.environ),
-        launch=lambda environment: call_function(functions, _LAUNCH, environment),
-        finish=(lambda environment: call_function(functions, _FINISH, environment)) if given.finish else None,
+        launch=lambda environment: call_function(functions, "launch", environment),
+        finish=(lambda environment: call_function(functions, "finish", environment)) if given.finish else None,
         say=write_line,
         log_size=output_size,
     ).run()

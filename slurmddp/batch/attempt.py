@@ -12,7 +12,7 @@ from slurmddp import variables
 from slurmddp.batch.policy import Result
 from slurmddp.exit_codes import DONE, RETRYABLE
 from slurmddp.runs.checkpoints import newest_program_checkpoint
-from slurmddp.runs.exit_records import decisive_record, read_decisive_record, read_records
+from slurmddp.runs.exit_records import decisive_record, read_records
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.hostlist import format_ranges
@@ -62,20 +62,9 @@ class Job(NamedTuple):
             run=RunDir(run),
         )
 
-    def attempt_name(self, number: int) -> str:
-        """Return the name of the attempt with this number in this allocation; the first is 0."""
-        return f"{self.restarts}.{number}"
-
 
 def _count(environ: Mapping[str, str], name: str) -> int:
     return parse_number(environ.get(name, "")) or 0
-
-
-def finished_attempt(job: Job) -> str:
-    """Return the job's newest attempt if it has finished the training; else an empty string."""
-    newest = next(reversed(job.run.attempts(job.job_id)), "")
-    record = read_decisive_record(job.run.attempt(job.job_id, newest)) if newest else None
-    return newest if record and record.status == DONE else ""
 
 
 def build_resume_variables(job: Job, attempt: str, pattern: str) -> dict[str, str]:

@@ -25,6 +25,7 @@ from slurmddp.exit_codes import DONE, FAILED, FENCED, RETRYABLE, STOPPED
 from slurmddp.runs import events
 from slurmddp.runs.checkpoints import has_checkpoint, read_progress_mark
 from slurmddp.runs.events import Author, SupervisorEvent
+from slurmddp.runs.exit_records import read_decisive_record
 from slurmddp.runs.files import write_whole
 from slurmddp.runs.ownership import Claim, HeldError, Ownership
 from slurmddp.runs.submissions import is_being_submitted, record_direct_submission, submissions
@@ -52,8 +53,6 @@ class Clock(Protocol):
 
 Launch = Callable[[Mapping[str, str]], int]
 """Runs the ranks with an environment to their end; returns the launcher's status."""
-Finish = Callable[[Mapping[str, str]], object]
-"""Runs a template's `finish` block with an environment."""
 
 
 class _FencedError(Exception):
@@ -71,16 +70,19 @@ class Supervisor:
         environ: Mapping[str, str],
         slurm: Controller,
         launch: Launch,
-        finish: Finish | None = None,
+        finish: Callable[[Mapping[str, str]], object] | None = None,
         clock: Clock = time,
         say: Callable[[str], None] = print,
         log_size: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Take the ranks' environment `environ`; `say` writes to the batch log, `log_size` returns its bytes."""
+        """Take the ranks' environment `environ`; `say` writes to the batch log, `log_size` returns its bytes.
+
+        `finish` runs a template's `finish` block with an environment.
+        """
         self.options, self.job, self.environ, self.slurm, self.launch = options, job, environ, slurm, launch
         self.finish, self.clock, self.say, self.log_size = finish, clock, say, log_size
         self.started_at = clock.time()
-        self.attempt = job.attempt_name(0)
+        self.attempt = f"{job.restarts}.0"
         self.number = 0
         """The attempt's number in this allocation."""
         self.failures = 0
@@ -114,9 +116,11 @@ class Supervisor:
             return End(FAILED, problem)
         if self.options.single_attempt:
             return Start()
-        if self.job.restarts and (finished := attempts.finished_attempt(self.job)):
-            self.attempt = finished  # the event of the end belongs to it: this start is no attempt
-            return End(DONE, f"attempt {finished} has finished the training, so no ranks are started")
+        if self.job.restarts and (names := self.job.run.attempts(self.job.job_id)):
+            record = read_decisive_record(self.job.run.attempt(self.job.job_id, names[-1]))
+            if record and record.status == DONE:
+                self.attempt = names[-1]  # the event of the end belongs to it: this start is no attempt
+                return End(DONE, f"attempt {names[-1]} has finished the training, so no ranks are started")
         if self.job.restarts == 0:  # the file may be left by a job of the same number on an earlier cluster
             with suppress(OSError):
                 self._requeues.unlink(missing_ok=True)
@@ -148,7 +152,7 @@ class Supervisor:
 
     def _start(self) -> Action:
         """Make one attempt; return the next action."""
-        self.attempt = self.job.attempt_name(self.number)
+        self.attempt = f"{self.job.restarts}.{self.number}"
         began = self.clock.time()
         if failure := self._retry_while_disk_full(self._prepare):
             return self._end_resumable(failure)
@@ -326,7 +330,11 @@ class Supervisor:
             return self._end_resumable(f"{wanted.reason}. The job may not be requeued (Requeue=0)")
         if not job.preempted:  # a preemption without a grace time is not counted either: Slurm requeues the job itself
             now = Requeued(self._newest_checkpoint, int(self.clock.time() - self.started_at))
-            if refused := policy.check_requeue(self._past_requeues(), now, limit=self.options.max_requeues):
+            past: list[Requeued] = []
+            with suppress(OSError):
+                lines = [line.rsplit(maxsplit=1) for line in self._requeues.read_text().splitlines()]
+                past = [Requeued(line[0], int(line[1])) for line in lines if len(line) > 1 and line[1].isdecimal()]
+            if refused := policy.check_requeue(past, now, limit=self.options.max_requeues):
                 return self._end_resumable(f"{wanted.reason}. {refused}")
             with suppress(OSError), self._requeues.open("a") as file:  # with a full disk it is not counted
                 file.write(f"{now.checkpoint} {now.alive_s}\n")
@@ -391,13 +399,6 @@ class Supervisor:
     @property
     def _requeues(self) -> Path:
         return self.job.run.requeues(self.job.job_id)
-
-    def _past_requeues(self) -> list[Requeued]:
-        try:
-            lines = [line.rsplit(maxsplit=1) for line in self._requeues.read_text().splitlines()]
-        except OSError:
-            return []
-        return [Requeued(line[0], int(line[1])) for line in lines if len(line) > 1 and line[1].isdecimal()]
 
     def _finish(self, action: End | Fence) -> int:
         """Log why the job ends and release the run; return the exit status of the batch script."""

@@ -61,20 +61,17 @@ def query_cluster(environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, a
 
 
 def _with_accounts(cluster: Cluster, config: Record, environ: Mapping[str, str], timeout_s: float) -> Cluster:
+    unlearned = (*cluster.unlearned, "accounts and QOS: this cluster has no accounting")
     if parse_word(config.get("AccountingStorageType", "")).rpartition("/")[2] in ("", "none"):
-        return _without(cluster, "this cluster has no accounting")
+        return replace(cluster, unlearned=unlearned)
     where = ("user", f"name={environment.user()}", f"cluster={cluster.name}", "withassoc")
     membership = commands.list_accounts(*where, columns="DefaultAccount,Account,QOS")
     try:
         user = client.query(membership, environ, timeout_s=timeout_s)
         qos = client.query(LIST_QOS, environ, timeout_s=timeout_s) if cluster.preempts_by_qos else ""
     except ClusterError as error:
-        return _without(cluster, str(error))
+        return replace(cluster, unlearned=(*cluster.unlearned, f"accounts and QOS: {error}"))
     return replace(cluster, **parse_membership(user), preemptable_qos=parse_qos(qos, config))
-
-
-def _without(cluster: Cluster, why: str) -> Cluster:
-    return replace(cluster, unlearned=(*cluster.unlearned, f"accounts and QOS: {why}"))
 
 
 def parse_nodes(stdout: str, limits: Mapping[str, int]) -> dict[str, tuple[Nodes, ...]]:

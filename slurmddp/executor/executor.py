@@ -51,13 +51,19 @@ class Executor(theirs.SlurmExecutor):
     ) -> None:
         """Raise UsageError for a setting that submitit does not have, and for a folder that no job can use."""
         del cluster
-        super().__init__(folder, **_settings(settings))
+        others = plugins.get_executors().keys() - {"slurm"}
+        own = {
+            key.removeprefix("slurm_"): value for key, value in settings.items() if key.partition("_")[0] not in others
+        }
+        if wrong := [key for key in own if key not in _CONSTRUCTOR]:
+            raise unknown(wrong[0], (*_CONSTRUCTOR, "max_restarts"), "Executor", what="setting")
+        super().__init__(folder, **own)
         if "%t" in str(self.folder) or not str(self.folder).isprintable() or "\\" in str(self.folder):
             raise UsageError(
                 f"the executor's folder {quote_value(str(self.folder))} has %t, a backslash or a control character in "
                 "its name; choose another folder"
             )
-        self._python = None if "python" not in settings and "slurm_python" not in settings else self.python
+        self._python = self.python if "python" in own else None
         self._max_restarts = max_restarts
         self._submitted: list[str] = []
 
@@ -119,7 +125,9 @@ class Executor(theirs.SlurmExecutor):
                 _remove(pickles)
             raise
         self._submitted.append(number)
-        jobs = [self._job(f"{number}_{index}" if count else number) for index in range(len(calls))]
+        ranks = list(range(self._spec(self.parameters).world_size))
+        numbers = [f"{number}_{index}" if count else number for index in range(len(calls))]
+        jobs = [Job(folder=self.folder, job_id=job_id, tasks=ranks) for job_id in numbers]
         jobs[0].paths.submission_file.parent.mkdir(parents=True, exist_ok=True)
         jobs[0].paths.submission_file.write_text(script)
         for job, pickle in zip(jobs, pickles, strict=True):
@@ -133,9 +141,6 @@ class Executor(theirs.SlurmExecutor):
         for rank in range(job.num_tasks):  # results of a job that had the same number before the cluster was reset
             utils.JobPaths(self.folder, job.job_id, rank).result_pickle.unlink(missing_ok=True)
         job.paths.move_temporary_file(pickle, "submitted_pickle")
-
-    def _job(self, job_id: str) -> Job:
-        return Job(folder=self.folder, job_id=job_id, tasks=list(range(self._spec(self.parameters).world_size)))
 
     def _pickle(self, calls: Sequence[utils.DelayedSubmission], handover: Path) -> list[Path]:
         """Pickle each call into its own file; leave no file when one cannot be pickled."""
@@ -188,18 +193,6 @@ class Executor(theirs.SlurmExecutor):
             environ={**os.environ, CALL_VARIABLE: str(handover)},
             notice=logger.get_logger().warning,
         ).number
-
-
-def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings for Slurm, without the prefix `slurm_`; leave out those of other clusters."""
-    others = plugins.get_executors().keys() - {"slurm"}
-    settings = {
-        key.removeprefix("slurm_"): value for key, value in given.items() if key.partition("_")[0] not in others
-    }
-    for key in settings:
-        if key not in _CONSTRUCTOR:
-            raise unknown(key, (*_CONSTRUCTOR, "max_restarts"), "Executor", what="setting")
-    return settings
 
 
 def _remove(paths: Iterable[Path]) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Final, cast
 
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.sandbox import configuration, control_channel, namespaces, preemption, programs, state_directory
+from slurmddp.sandbox import configuration, control_channel, preemption, programs, state_directory
 from slurmddp.sandbox.configuration import Plan
 from slurmddp.sandbox.state_directory import Files
 from slurmddp.slurm import client, commands
@@ -50,8 +50,7 @@ class Sandbox:
 
     def down(self) -> None:
         """End all its processes and remove its files."""
-        with state_directory.exclusive():
-            _end(self.files)
+        down(self.plan.name)
         if self.keepalive is not None:
             with contextlib.suppress(OSError):
                 os.close(self.keepalive)
@@ -246,13 +245,10 @@ def report(name: str = "default") -> Report:
 
 def down(name: str = "default") -> bool:
     """End the sandbox of that name, or what a crash has left of it; tell whether it was up."""
+    files = Files.of_sandbox(name)
     with state_directory.exclusive():
-        return _end(Files.of_sandbox(name))
-
-
-def _end(files: Files) -> bool:
-    was_up = _kill_supervisor(files)
-    files.remove()
+        was_up = _kill_supervisor(files)
+        files.remove()
     return was_up
 
 
@@ -292,7 +288,7 @@ def _start(plan: Plan, files: Files, say: Say, *, die_with_parent: bool) -> Sand
 def _start_supervisor(files: Files) -> tuple[subprocess.Popen[bytes], int]:
     """Start it as a daemon; return the process, and the descriptor that ends it when it is closed."""
     command = [
-        *("setsid", "--fork", *namespaces.unshare(rootless=os.getuid() != 0)),
+        *("setsid", "--fork", *programs.unshare(rootless=os.getuid() != 0)),
         *(sys.executable, "-P", "-m", "slurmddp.sandbox.first_process", str(files.folder)),
     ]
     stdin, keepalive = os.pipe()

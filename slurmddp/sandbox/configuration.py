@@ -71,11 +71,6 @@ class Shape:
             options=tuple(options.items()),
         )
 
-    @property
-    def gpu_count(self) -> int:
-        """The number of GPUs of a node."""
-        return sum(count for _, count in self.gpus)
-
 
 def _gpus(value: str, text: str) -> tuple[tuple[str, int], ...]:
     matches = [_GPUS.fullmatch(item) for item in value.split("+")]
@@ -151,7 +146,7 @@ class Plan:
     @property
     def most_gpus(self) -> int:
         """The largest number of GPUs on one node."""
-        return max(shape.gpu_count for shape in self.shapes if shape.nodes)
+        return max(sum(count for _, count in shape.gpus) for shape in self.shapes if shape.nodes)
 
     @property
     def cluster(self) -> str:

@@ -16,13 +16,13 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any, Final, TextIO, cast
 
 from slurmddp.errors import ClusterError
-from slurmddp.sandbox import control_channel, namespaces, programs
+from slurmddp.sandbox import control_channel, programs
 from slurmddp.sandbox.configuration import HEAD, HEAD_ADDRESS
 from slurmddp.sandbox.programs import run_command
 from slurmddp.sandbox.state_directory import Files, Process
@@ -60,7 +60,8 @@ class Node:
         if self.is_on:
             return
         self.kill()
-        command = [*namespaces.node_command(self.name, self._address), "slurmd", "-D", "-N", self.name]
+        shell = [*programs.unshare(rootless=False), "sh", "-e", "-c", programs.NODE_SCRIPT, "node"]
+        command = [*shell, self.name, self._address, "slurmd", "-D", "-N", self.name]
         with self._output.open("ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
         with cast("IO[bytes]", self.process.stdin) as stdin, cast("IO[bytes]", self.process.stdout) as stdout:
@@ -83,15 +84,8 @@ class Node:
         self.process.wait()
         self.process, self.disconnected = None, False
 
-    def disconnect(self) -> None:
-        """Disconnect the network link; the processes continue. Raises ClusterError when the node is off."""
-        self._set_link("down")
-
-    def reconnect(self) -> None:
-        """Connect the network link again. Raises ClusterError when the node is off."""
-        self._set_link("up")
-
-    def _set_link(self, state: str) -> None:
+    def set_link(self, state: str) -> None:
+        """Set the network link `up` or `down`; the processes continue. Raises ClusterError when the node is off."""
         if not self.is_on:
             raise ClusterError(f"node {self.name} is off; switch it on with: slurmddp sandbox boot {self.name}")
         _ip(f"link set {self.name} {state}")
@@ -117,7 +111,7 @@ class Supervisor:
         _ip(f"address add {HEAD_ADDRESS}/24 dev {_BRIDGE}")
         _ip(f"link set {_BRIDGE} up")
         socket_and_key = (f"--socket={self.files.munge_socket}", f"--key-file={self.files.munge_key}")
-        kept = (f"--pid-file={self.files.run('munged.pid')}", f"--seed-file={self.files.run('munged.seed')}")
+        kept = (f"--pid-file={self.files.folder}/run/munged.pid", f"--seed-file={self.files.folder}/run/munged.seed")
         munged = ["munged", "--foreground", "--force", *socket_and_key, *kept]  # --force allows a folder in /tmp
         self._start("munged", munged, self.files.munge_socket)
         if self.plan.accounting:
@@ -129,7 +123,12 @@ class Supervisor:
 
     def handle_request(self, request: dict[str, str]) -> dict[str, Any]:
         """Do what a request asks for; return which daemons and nodes run then, and which nodes are disconnected."""
-        actions = {"boot": Node.boot, "kill": Node.kill, "disconnect": Node.disconnect, "reconnect": Node.reconnect}
+        actions: dict[str, Callable[[Node], None]] = {
+            "boot": Node.boot,
+            "kill": Node.kill,
+            "disconnect": lambda node: node.set_link("down"),
+            "reconnect": lambda node: node.set_link("up"),
+        }
         try:
             if action := actions.get(request["do"]):
                 action(self.nodes[request["node"]])
@@ -141,32 +140,14 @@ class Supervisor:
             "disconnected": {name: node.disconnected for name, node in self.nodes.items()},
         }
 
-    def reap(self) -> None:
-        """Collect the exit statuses of ended processes; the first process of a namespace inherits all orphans."""
-        for process in (*self.daemons.values(), *(node.process for node in self.nodes.values())):
-            if process:
-                process.poll()
-        with contextlib.suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-
     def _write_clients(self) -> None:
         outside = Process.current()
-        options = namespaces.nsenter_options(outside, rootless=self.files.passwd.exists())
+        options = programs.nsenter_options(outside, rootless=self.files.passwd.exists())
         enter = [programs.find("nsenter") or "nsenter", *options]
-        for name in programs.CLIENTS:
-            if (place := programs.find(name)) is None:
-                continue
-            stand_in = self.files.bin / name
-            stand_in.write_text(
-                namespaces.client_program(
-                    python=self.files.python,
-                    program=place,
-                    enter=enter,
-                    target=outside,
-                    slurm_conf=self.files.slurm_conf,
-                )
-            )
+        for place in filter(None, map(programs.find, programs.CLIENTS)):
+            text = programs.client_program(self.files.python, place, enter, outside, self.files.slurm_conf)
+            stand_in = self.files.bin / Path(place).name
+            stand_in.write_text(text)
             stand_in.chmod(0o755)
 
     def _mount_files(self) -> None:
@@ -242,7 +223,12 @@ def _serve(supervisor: Supervisor, server: socket.socket) -> None:
     watched: list[socket.socket | TextIO] = [server, sys.stdin]
     while True:
         ready, _, _ = select.select(watched, [], [], _REAP_S)
-        supervisor.reap()
+        for process in (*supervisor.daemons.values(), *(node.process for node in supervisor.nodes.values())):
+            if process:
+                process.poll()
+        with contextlib.suppress(ChildProcessError):  # the first process of a namespace inherits all orphans
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
         if server in ready:
             control_channel.answer_request(server, supervisor.handle_request)
         if sys.stdin in ready:

@@ -121,14 +121,6 @@ class Files:
                 return f"{' | '.join(lines)} ({path})"
         return f"it wrote nothing ({self.logs})"
 
-    def run(self, name: str) -> Path:
-        """Return a file that a daemon keeps while it runs."""
-        return self.folder / "run" / name
-
-    def spool(self, node: str) -> Path:
-        """Return the folder in which a node's slurmd keeps its jobs' scripts."""
-        return self.folder / "spool" / node
-
     def gpu(self, number: int) -> Path:
         """Return the file that stands for a GPU on each node."""
         return self.folder / "dev" / f"nvidia{number}"
@@ -138,7 +130,7 @@ class Files:
         for folder in ("bin", "empty", "etc", "log", "run", "state", "dev"):
             (self.folder / folder).mkdir(parents=True)
         for node in plan.node_names:
-            self.spool(node).mkdir(parents=True)
+            (self.folder / "spool" / node).mkdir(parents=True)
         self.plan.write_text(json.dumps(asdict(plan)))
 
     def read_plan(self) -> Plan:

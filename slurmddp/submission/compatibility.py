@@ -52,7 +52,7 @@ def find_change(run: RunDir, resolved: Resolved) -> str:
     """Return how the program differs from that of the run; empty when it does not, and for a run without a job.
 
     The program of a job whose script was passed to sbatch directly is known only if the script is that of the job
-    before it, or the one that would be submitted now.
+    before it, or the one that would be submitted now. Raises UsageError when the record of the run is damaged.
     """
     *before_last, last = submissions(run) or [{}]
     if last.get("by_hand"):
@@ -64,21 +64,16 @@ def find_change(run: RunDir, resolved: Resolved) -> str:
             return f"another command, that of job {last['job']}, whose script was passed to sbatch directly"
     if not run.spec.exists():
         return ""
-    before = _program(_read_record(run))
-    now = _program(resolve.build_record(resolved, directory=str(Path.cwd()), version=__version__))
-    changed = (key for key in ("command", "worker") if before.get(key) != now.get(key))
-    return next((f"another {key}: {difference(before.get(key), now.get(key))}" for key in changed), "")
-
-
-def _read_record(run: RunDir) -> dict[str, Any]:
-    """Return the table of spec.toml. Raises UsageError for a damaged one."""
     advice = f"it is the record of run {run.path.name}: choose another --name"
     if not run.spec.is_file() or not run.spec.stat().st_size:
         raise UsageError(f"{run.spec} is {'empty' if run.spec.is_file() else 'not a regular file'}; {advice}")
     try:
-        return dict(read_job_file(run.spec).table)
+        before = _program(dict(read_job_file(run.spec).table))
     except UsageError as error:
         raise UsageError(f"{error}; {advice}") from error
+    now = _program(resolve.build_record(resolved, directory=str(Path.cwd()), version=__version__))
+    changed = (key for key in ("command", "worker") if before.get(key) != now.get(key))
+    return next((f"another {key}: {difference(before.get(key), now.get(key))}" for key in changed), "")
 
 
 def check_kind(request: Request, run: RunDir) -> None:

@@ -40,11 +40,6 @@ class LocalRun:
     environment: dict[str, str]
 
     @property
-    def claim(self) -> Claim:
-        """What the run's owner file holds while it runs."""
-        return Claim(HERE, self.job_id, ATTEMPT)
-
-    @property
     def console_log(self) -> Path:
         """A copy of what the console shows: rank 0's output and torchrun's."""
         return self.run.rank_log(self.job_id, ATTEMPT, 0)
@@ -55,7 +50,13 @@ def plan(spec: JobSpec, *, devices: str | None, environ: Mapping[str, str]) -> L
 
     It has the ranks of one node. Raises UsageError for devices that are not numbers, or not --gpus-per-node.
     """
-    chosen, run = _devices(devices, spec.gpus), RunDir.named(spec.runs_dir, spec.job_name)
+    chosen = devices.split(",") if devices else []
+    if not all(part.isdecimal() for part in chosen) or len(set(chosen)) != len(chosen):
+        raise UsageError(f"--devices {devices}: not a list of different GPU numbers, as in 0,2")
+    if chosen and spec.gpus not in (0, len(chosen)):
+        named = f"--devices names {count(len(chosen), 'GPU')}"
+        raise UsageError(f"{named}, but --gpus-per-node is {spec.gpus}; give --gpus-per-node {len(chosen)}")
+    run = RunDir.named(spec.runs_dir, spec.job_name)
     job_id = f"{LOCAL}{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}"
     ranks = 1 if spec.is_one_process else spec.ntasks_per_node or spec.gpus or len(chosen) or 1
     python = spec.python or sys.executable
@@ -107,7 +108,7 @@ def _hold_ownership(local: LocalRun) -> Iterator[None]:
         keeps = holder and (holder.cluster != HERE or holder.is_running_here)
         return f"run {local.run.path.name} belongs to '{holder}' (cluster, job, attempt)" if keeps else ""
 
-    ownership = Ownership(local.run.owner, str(local.claim))
+    ownership = Ownership(local.run.owner, str(Claim(HERE, local.job_id, ATTEMPT)))
     try:
         ownership.take(describe_holder)
     except HeldError as error:
@@ -159,16 +160,6 @@ def _environment(
         values |= {"VIRTUAL_ENV": str(folder), "PATH": f"{folder}/bin:{environ.get('PATH', os.defpath)}"}
     given = dict(item.split("=", 1) for item in spec.variables if "=" in item)
     return submission_environment(environ) | values | given
-
-
-def _devices(text: str | None, gpus: int) -> list[str]:
-    chosen = text.split(",") if text else []
-    if not all(part.isdecimal() for part in chosen) or len(set(chosen)) != len(chosen):
-        raise UsageError(f"--devices {text}: not a list of different GPU numbers, as in 0,2")
-    if chosen and gpus not in (0, len(chosen)):
-        named = f"--devices names {count(len(chosen), 'GPU')}"
-        raise UsageError(f"{named}, but --gpus-per-node is {gpus}; give --gpus-per-node {len(chosen)}")
-    return chosen
 
 
 def _stop_process(process: subprocess.Popen[bytes]) -> None:

@@ -26,10 +26,9 @@ from slurmddp.slurm.client import LostAnswerError
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.slurm.pending_reasons import explain
 from slurmddp.submission.compatibility import check_idle, check_kind, check_same
-from slurmddp.submission.notices import report_changes, report_run_state, report_start
+from slurmddp.submission.notices import FORCE_HINT, ask_start, explain_answer, report_changes, report_run_state
 from slurmddp.submission.prepare_data import prepare
 from slurmddp.submission.submit_once import Handover, Notice, Submitted, remove_leftovers
-from slurmddp.submission.trial import FORCE_HINT, ask_start, explain_answer
 from slurmddp.version import __version__
 
 _ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -86,8 +85,7 @@ def submit(
             accepted(done)
         _cancel_replaced(replaced, environ, tell)
 
-    report_start(request.resolved.spec, start, tell)
-    report_changes(request.resolved.spec, first.job_id, environ, tell)
+    report_changes(request.resolved.spec, first.job_id, start, environ, tell)
     return done
 
 
@@ -102,25 +100,18 @@ def dry_run(
     said: list[str] = []
     handover = _describe(request, environ, lambda _: None)
     run, text = handover.run, handover.script.text
-    for check in _checks(request, run, environ, change=change, force=force):
-        with _noted(problems):
+    checks: list[Callable[[], object]] = [*_checks(request, run, environ, change=change, force=force)]
+    checks.append(lambda: check_idle(request, run, environ))
+    checks.append(lambda: said.extend(explain_answer(request, text, environ)))
+    for check in checks:
+        try:
             check()
-    with _noted(problems):
-        check_idle(request, run, environ)
-    with _noted(problems):
-        said.extend(explain_answer(request, text, environ))
+        except SlurmddpError as error:
+            problems.append(error)
     if problems:
         kind = next((UsageError for error in problems if isinstance(error, UsageError)), ClusterError)
         raise kind("\n".join(map(str, problems)))
     return text, "\n".join(said)
-
-
-@contextmanager
-def _noted(problems: list[SlurmddpError]) -> Iterator[None]:
-    try:
-        yield
-    except SlurmddpError as error:
-        problems.append(error)
 
 
 def _checks(

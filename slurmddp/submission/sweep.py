@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -98,40 +99,25 @@ def sweep(
     spec = request.resolved.spec
     run, size = RunDir.named(spec.runs_dir, spec.job_name), (request.cluster or Cluster()).max_array_size
 
-    def submit_part(part: Array) -> Submitted:
-        return submit(
-            msgspec.structs.replace(request, array=part),
-            change=change,
-            force=force,
-            environ=environ,
-            notice=notice,
-            is_claimed=True,
-            accepted=keep_folder,
-        )
-
     def keep_folder(done: Submitted) -> None:
         folder.is_needed = True
         accepted(done)
 
     with made_folder(run) as folder, hold_submission(run):
-        where = read_progress(run, array.tasks, environ)
-        return where, _submit_parts(list(replace(array, tasks=where.missing).parts(size)), submit_part)
-
-
-def _submit_parts(parts: Sequence[Array], one: Callable[[Array], Submitted]) -> list[Submitted]:
-    whole = sum(len(part.tasks) for part in parts)
-    if len(parts) > 1 and parts[0].max_parallel:
-        raise ClusterError(
-            f"--max-parallel holds for one array, and {whole} settings need {len(parts)} here "
-            "(MaxArraySize); sweep over fewer, or leave it out"
-        )
-    done: list[Submitted] = []
-    for part in parts:
-        try:
-            done.append(one(part))
-        except ClusterError as error:
-            if not done:
-                raise
-            first = sum(len(part.tasks) for part in parts[: len(done)])
-            raise ClusterError(f"{first} of {whole} settings are queued, then: {error}") from error
-    return done
+        where, done = read_progress(run, array.tasks, environ), list[Submitted]()
+        parts, whole = list(replace(array, tasks=where.missing).parts(size)), len(where.missing)
+        if len(parts) > 1 and array.max_parallel:
+            raise ClusterError(
+                f"--max-parallel holds for one array, and {whole} settings need {len(parts)} here "
+                "(MaxArraySize); sweep over fewer, or leave it out"
+            )
+        claimed = partial(submit, change=change, force=force, environ=environ, notice=notice, is_claimed=True)
+        for part in parts:
+            try:
+                done.append(claimed(msgspec.structs.replace(request, array=part), accepted=keep_folder))
+            except ClusterError as error:
+                if not done:
+                    raise
+                first = sum(len(part.tasks) for part in parts[: len(done)])
+                raise ClusterError(f"{first} of {whole} settings are queued, then: {error}") from error
+        return where, done

@@ -35,7 +35,6 @@ def test_the_environment_tells_of_the_job(tmp_path):
     assert (found.job_id, found.number, found.restarts, found.hosts) == ("17_3", 20, 2, ("n1", "n2"))
     assert found.world_size == 8  # SLURM_NTASKS is missing with --ntasks-per-node until Slurm 23.02.5
     assert job(tmp_path, SLURM_NTASKS="6").world_size == 6
-    assert found.attempt_name(1) == "2.1"
 
 
 @pytest.mark.parametrize("job_id", ["8", "08", "0089", "1200089", "4294967294"])

@@ -267,7 +267,7 @@ def test_a_slurmd_that_crashed_can_be_booted(name):
 
 def test_a_controller_that_crashed_is_reported(name):
     sandbox = room.up(_small(name), die_with_parent=True)
-    pid = int(sandbox.files.run("slurmctld.pid").read_text())
+    pid = int((sandbox.files.folder / "run" / "slurmctld.pid").read_text())
     os.kill(_outside(sandbox, pid), signal.SIGKILL)
     until(lambda: not sandbox.daemons()["daemons"]["slurmctld"])
     report = room.report(name)

@@ -6,34 +6,29 @@ from pathlib import Path
 
 import pytest
 
-from slurmddp.sandbox import namespaces
+from slurmddp.sandbox import programs
 from slurmddp.sandbox.state_directory import Process
 
 
 def test_an_ordinary_user_gets_a_user_namespace_and_root_none():
-    assert "--user" not in namespaces.unshare(rootless=False)
-    assert "--map-auto" in namespaces.unshare(rootless=True)
+    assert "--user" not in programs.unshare(rootless=False)
+    assert "--map-auto" in programs.unshare(rootless=True)
 
 
 def test_a_client_keeps_its_own_numbering_of_processes():
-    options = namespaces.nsenter_options(Process(7, 9), rootless=True)
+    options = programs.nsenter_options(Process(7, 9), rootless=True)
     assert options[:2] == ["--target", "7"]
     assert "--preserve-credentials" in options
     assert "--pid" not in options
 
 
 def test_the_node_script_is_shell():
-    assert subprocess.run(["sh", "-n", "-c", namespaces.NODE_SCRIPT], check=False).returncode == 0
+    assert subprocess.run(["sh", "-n", "-c", programs.NODE_SCRIPT], check=False).returncode == 0
 
 
 def test_a_client_program_is_python_whatever_its_paths_hold():
-    text = namespaces.client_program(
-        python=Path("/s/python"),
-        program="/o'p\"t/sbatch",
-        enter=["/usr/bin/nsenter", "--target", "1"],
-        target=Process(1, 2),
-        slurm_conf=Path("/s/é\n.conf"),
-    )
+    enter = ["/usr/bin/nsenter", "--target", "1"]
+    text = programs.client_program(Path("/s/python"), "/o'p\"t/sbatch", enter, Process(1, 2), Path("/s/é\n.conf"))
     compile(text, "shim", "exec")
     assert text.startswith("#!/s/python -IS\n")
 
@@ -45,14 +40,9 @@ def client(tmp_path):
     def make(program, target):
         path = tmp_path / "client"
         (tmp_path / "python").symlink_to(Path(sys.executable).resolve())
-        text = namespaces.client_program(
-            python=tmp_path / "python",
-            program=program,
-            enter=["/usr/bin/env"],
-            target=target,
-            slurm_conf=Path("/s.conf"),
+        path.write_text(
+            programs.client_program(tmp_path / "python", program, ["/usr/bin/env"], target, Path("/s.conf"))
         )
-        path.write_text(text)
         path.chmod(0o755)
         return path
 

@@ -320,7 +320,7 @@ def test_a_job_that_may_wait_for_ever_is_told_of_at_once(name, slurm_env, tmp_pa
     job_id, told = done.stdout.strip(), []
     assert done.returncode == 0, done.stderr
     until(lambda: queries.show(job_id, slurm_env)[0].reason == "PartitionTimeLimit", pause_s=ASK_SLURM_S)
-    notices.report_changes(JobSpec(job_name=name, partition="short"), JobId(job_id), slurm_env, told.append)
+    notices.report_changes(JobSpec(job_name=name, partition="short"), JobId(job_id), None, slurm_env, told.append)
     assert f"`slurmddp cancel {job_id}` and submit again" in told[-1]
     assert told[-1].startswith(f"job {job_id} waits (PartitionTimeLimit)")
 
