@@ -32,11 +32,7 @@ _COLUMNS: Final = _SEPARATOR.join(("%R", "%D", "%T", "%c", "%m", "%G", "%f", "%N
 
 _SETTING: Final = r"(?m)^(\w+) *= ?(.*)$"
 _GRES: Final = r"(?:[^,(]|\([^)]*\))+"
-_MODES: Final[tuple[tuple[str, Preemption], ...]] = (
-    ("CANCEL", "cancel"),
-    ("REQUEUE", "requeue"),
-    ("SUSPEND", "suspend"),
-)
+_MODES: Final[Mapping[str, Preemption]] = {"CANCEL": "cancel", "REQUEUE": "requeue", "SUSPEND": "suspend"}
 _FORCED_SHARING: Final = r"FORCE(?!:1$).*"
 """Values of OverSubscribe with which all jobs share nodes (slurm.conf(5))."""
 
@@ -227,7 +223,7 @@ def _find_preemption(partition: Record, config: Record, partitions: Sequence[Rec
 def _parse_mode(text: str) -> Preemption | None:
     """Return what a PreemptMode does to a preempted job; None when it does nothing."""
     modes = text.upper().split(",")
-    return next((way for word, way in _MODES if word in modes), None)
+    return next((way for word, way in _MODES.items() if word in modes), None)
 
 
 @cache

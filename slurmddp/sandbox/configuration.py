@@ -1,7 +1,7 @@
 """The plan of a sandbox, and the text of its configuration files. No I/O, no processes."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -25,12 +25,7 @@ _OWN: Final = re.compile(r"[a-z]+=.*", re.DOTALL)
 _OPTION: Final = re.compile(r"[A-Z][A-Za-z]+=[\w.:/+,*()\[\]-]+", re.ASCII)
 """An option of a partition in slurm.conf(5)."""
 _GPUS: Final = re.compile(r"(?:([\w.-]+):)?([0-9]{1,4})", re.ASCII)
-_RANGES: Final[Mapping[str, tuple[int, int]]] = {
-    "nodes": (0, 200),
-    "cpus": (1, 4096),
-    "memory": (1, 2**31),
-    "gpus": (0, 128),
-}
+_RANGES: Final = {"nodes": (0, 200), "cpus": (1, 4096), "memory": (1, 2**31), "gpus": (0, 128)}
 """The keys that are not Slurm's, with the least and the greatest value."""
 _FORM: Final = "use NAME:nodes=1,cpus=40,gpus=a100:8,memory=16000,MaxTime=1:00:00, each part may be left out"
 

@@ -20,7 +20,7 @@ from slurmddp.runs.ownership import hold_submission
 from slurmddp.runs.submissions import read_origin, submissions
 from slurmddp.script import snapshot
 from slurmddp.script.build import build_script, check_environment, check_variables
-from slurmddp.script.environment import Environment, pack_environment
+from slurmddp.script.environment import pack_environment
 from slurmddp.slurm import client, commands
 from slurmddp.slurm.client import LostAnswerError
 from slurmddp.slurm.job_info import JobInfo
@@ -77,7 +77,10 @@ def submit(
         if script.code:
             folder.code_copy = snapshot.copy_code(script.code, run)
         if script.environment:
-            _pack(script.environment, run, tell)
+            begin = time.monotonic()  # packing takes a while
+            if archive := pack_environment(script.environment, str(run.path.parent)):
+                how = f"in {time.monotonic() - begin:.0f} s: {archive}, {archive.stat().st_size / 2**20:.0f} MB"
+                tell(f"packed {script.environment.prefix} for --stage-env {how}")
         with _held_signals():
             first = handover.submit()
             folder.is_needed = True
@@ -162,14 +165,6 @@ def _describe(request: Request, environ: Mapping[str, str], notice: Notice) -> H
         environ=environ,
         notice=notice,
     )
-
-
-def _pack(environment: Environment, run: RunDir, notice: Notice) -> None:
-    """Pack the environment that the job stages, and say so, since it takes a while. Raises UsageError."""
-    begin = time.monotonic()
-    if archive := pack_environment(environment, str(run.path.parent)):
-        size = f"{archive.stat().st_size / 2**20:.0f} MB"
-        notice(f"packed {environment.prefix} for --stage-env in {time.monotonic() - begin:.0f} s: {archive}, {size}")
 
 
 @dataclass

@@ -120,12 +120,11 @@ def _find_accepted_job(
     user = environment.user()
     for pause_s in FIND_PAUSES_S:
         time.sleep(pause_s)
-        silent = None
         try:
             found = queries.find_job(name=name, user=user, script=script, since=since, known=known, environ=environ)
+            silent = None
         except LostAnswerError as error:
-            silent = error
-            continue
+            found, silent = None, error
         if found:
             return found
     if silent:
