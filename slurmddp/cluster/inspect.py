@@ -51,9 +51,8 @@ def query_cluster(environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, a
     """
     groups = commands.list_nodes("--all", "--exact", columns=_COLUMNS)
     shown, nodes = client.query_both(commands.SHOW_BY_INPUT, _QUESTIONS, groups, environ, timeout_s=timeout_s)
-    settings = parse_config(shown)
-    cluster = describe(parse_nodes(nodes, parse_cpus(shown)), parse_partitions(shown), settings)
-    return _with_accounts(cluster, settings, environ, timeout_s) if accounts else cluster
+    cluster = describe(parse_nodes(nodes, parse_cpus(shown)), shown)
+    return _with_accounts(cluster, _parse_config(shown), environ, timeout_s) if accounts else cluster
 
 
 def _with_accounts(cluster: Cluster, config: Record, environ: Mapping[str, str], timeout_s: float) -> Cluster:
@@ -138,18 +137,15 @@ def _count(line: str, key: str, missing: int) -> int:
     return int(match[1]) if match else missing
 
 
-def parse_partitions(stdout: str) -> list[Record]:
-    """Parse lines of `scontrol --oneliner show partition`."""
-    return [parse_record(line) for line in stdout.split("\n") if line.startswith("PartitionName=")]
-
-
-def parse_config(stdout: str) -> Record:
+def _parse_config(stdout: str) -> Record:
     """Parse lines of `Key = value`; the first one counts where a plugin repeats a key."""
     return dict(reversed(re.findall(_SETTING, stdout)))
 
 
-def describe(nodes: Mapping[str, tuple[Nodes, ...]], partitions: Sequence[Record], config: Record) -> Cluster:
-    """Return the cluster from the three answers."""
+def describe(nodes: Mapping[str, tuple[Nodes, ...]], shown: str) -> Cluster:
+    """Return the cluster from its nodes, and what scontrol shows of its configuration and, a line each, partitions."""
+    config = _parse_config(shown)
+    partitions = [parse_record(line) for line in shown.split("\n") if line.startswith("PartitionName=")]
     return Cluster(
         name=parse_word(config.get("ClusterName", "")),
         version=parse_word(config.get("SLURM_VERSION", "")),

@@ -175,16 +175,6 @@ def test_a_later_job_of_a_chain_resumes(tmp_path):
     assert (values["SLURMDDP_RESTARTS"], values["SLURMDDP_RESUME"]) == ("1", "1")
 
 
-def test_a_checkpoint_of_the_program_counts_as_progress_each_time_it_is_written(tmp_path):
-    run, pattern = RunDir(tmp_path), str(tmp_path / "my out" / "*.pt")
-    assert read_progress_mark(run, pattern) == "none"
-    save(tmp_path / "my out" / "ckpt.pt", 0)
-    first = read_progress_mark(run, pattern)
-    assert first == f"{tmp_path}/my out/ckpt.pt of 1970-01-01T00:00:00Z"
-    save(tmp_path / "my out" / "ckpt.pt", 60)
-    assert read_progress_mark(run, pattern) == f"{tmp_path}/my out/ckpt.pt of 1970-01-01T00:01:00Z"
-
-
 def test_the_newest_checkpoint_is_the_highest_step_that_is_whole(tmp_path):
     run = RunDir(tmp_path)
     assert read_progress_mark(run) == "none"

@@ -709,13 +709,14 @@ def test_a_job_that_was_handed_to_sbatch_by_hand_is_on_record_once(case):
     assert (record["folder"], record["inode"]) == (str(case.run.path), case.run.path.stat().st_ino)
 
 
-@pytest.mark.parametrize("known", ["on record", "being submitted"])
+@pytest.mark.parametrize("known", ["on record", "being submitted", "of a run without submissions"])
 def test_a_job_that_submit_records_is_left_to_it(case, known):
     case.run.path.mkdir(parents=True)
     if known == "on record":
         case.run.submissions.write_text('{"job": "17"}\n')
-    else:
+    elif known == "being submitted":
         case.run.claim.write_text("n9 1")
+    case.options = Options(record=known != "of a run without submissions")
     case.attempts = [says(DONE)]
     case.supervise()
     assert len(submissions(case.run)) == (known == "on record")
@@ -761,13 +762,6 @@ def test_a_file_system_that_fails_ends_the_job_in_a_line(case, monkeypatch):
     case.attempts = [says(DONE)]
     assert case.supervise() == 76
     assert case.events("job_end")[0]["reason"] == "/runs/x: Stale file handle"
-
-
-def test_a_run_without_submissions_gets_none(case):
-    case.options = Options(record=False)
-    case.attempts = [says(DONE)]
-    assert case.supervise() == 0
-    assert not case.run.submissions.exists()
 
 
 def test_a_run_that_others_take_every_time_is_left_to_them(case, monkeypatch):

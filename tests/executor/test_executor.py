@@ -185,12 +185,6 @@ def test_settings_are_submitits_also_with_its_prefix(tmp_path):
         slurmddp.Executor(tmp_path, max_num_timeouts=3)
 
 
-def test_other_clusters_are_submitits_own(tmp_path):
-    debug = slurmddp.Executor(tmp_path, cluster="debug")
-    assert isinstance(debug, submitit.AutoExecutor)
-    assert debug.cluster == "debug"
-
-
 def test_the_module_stands_in_for_submitit():
     assert slurmddp.executor.AutoExecutor is slurmddp.executor.SlurmExecutor is slurmddp.Executor
     assert slurmddp.executor.SlurmJob is Job and slurmddp.executor.__version__ == submitit.__version__

@@ -89,11 +89,6 @@ def test_the_nodes_of_a_job_are_in_the_order_of_its_ranks(name, tmp_path):
     assert hosts[1] == ranks["2"] == ranks["3"]
 
 
-def test_one_that_is_up_is_not_started_again(sandbox):
-    with pytest.raises(UsageError, match=f"down --name {sandbox.plan.name}"):
-        room.up(sandbox.plan)
-
-
 def _machine():
     """Return what of the machine and of this process a sandbox must leave alone."""
     links = subprocess.run(["ip", "-oneline", "link"], capture_output=True, text=True, check=True).stdout
