@@ -41,7 +41,7 @@ DOORS = {
 }
 STARTERS = {
     "slurm/client.py",
-    *("sandbox/cluster.py", "sandbox/first_process.py", "sandbox/node.py", "sandbox/programs.py"),
+    *("sandbox/cluster.py", "sandbox/first_process.py", "sandbox/programs.py"),
     "batch/__main__.py",
     *("script/build.py", "script/environment.py", "script/git.py"),
     *("submission/prepare_data.py", "submission/run_local.py"),
@@ -118,7 +118,7 @@ def test_slurms_programs_are_named_where_their_commands_are_and_started_by_the_c
     """A command is a list or a tuple; `sbatch` and `srun` are words of ours, too, so of these only lists count."""
     named = [module for module in MODULES if any(is_command(node) for node in nodes(module))]
     elsewhere = {str(module.relative_to(PACKAGE)) for module in named if room(module) != "slurm"}
-    assert elsewhere == {"sandbox/daemons.py", "sandbox/programs.py"}
+    assert elsewhere == {"sandbox/first_process.py", "sandbox/programs.py"}
     assert {name for name in STARTERS if name.startswith("slurm/")} == {"slurm/client.py"}
 
 

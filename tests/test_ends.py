@@ -32,7 +32,7 @@ from slurmddp.report.html import CLASSES, render_page
 from slurmddp.runs.layout import RunDir
 from slurmddp.slurm.job_info import JobId
 from slurmddp.submission.submit_once import Submitted
-from slurmddp.submission.sweep_results import _read_result
+from slurmddp.submission.sweep_results import Result
 
 SLURMDDP = Path(sys.executable).parent / "slurmddp"
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -440,7 +440,7 @@ def ask_views(cluster: Cluster, job: Job, among_all: dict, failures: set[str]) -
         report=make_json(report),
         badge=LABEL.search(page).groups(),
         attempt=[("", ""), *ATTEMPT_LABEL.findall(page)][-1],
-        swept=describe_state(_read_result(job.run, {}, row.outcome)),
+        swept=describe_state(Result(values={}, run=job.run, outcome=row.outcome, step=0, total=0, metrics={})),
         diagnosis=json.loads(cluster.slurmddp("diagnose", "--json", job_id)[1]),
         failures=failures,
         waited=wait(job) if has_ended else None,

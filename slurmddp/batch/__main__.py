@@ -24,8 +24,6 @@ from slurmddp.version import __version__
 
 _LIMITS: Final = ("DATA", "FSIZE", "MEMLOCK", "NOFILE", "CPU", "NPROC", "AS")
 _REQUIRED: Final = ("SLURM_JOB_ID", "SLURM_JOB_NODELIST", variables.JOB_ID, variables.RUN_DIR)
-_LAUNCH: Final = "launch"
-_FINISH: Final = "finish"
 
 
 def main(words: list[str]) -> int:
@@ -35,17 +33,23 @@ def main(words: list[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="backslashreplace")
     if (protocol := supervisor_options.read_protocol(words)) != supervisor_options.PROTOCOL:
-        return _refuse(
+        reason = (
             f"this script speaks protocol {protocol}, and slurmddp {__version__} in {Path(__file__).parents[1]} "
-            f"speaks {supervisor_options.PROTOCOL}; submit the job again, or give the Python that made it by --python",
-            os.environ,
+            f"speaks {supervisor_options.PROTOCOL}; submit the job again, or give the Python that made it by --python"
         )
+        write_line(reason)
+        if variables.RUN_DIR in os.environ and variables.JOB_ID in os.environ:
+            record = RunDir(Path(os.environ[variables.RUN_DIR])).batch_record(os.environ[variables.JOB_ID])
+            write_whole(record, f"{FAILED} {reason}\n".encode())
+        return FAILED
     try:
         given = supervisor_options.parse(words)
-        _check_in_job(os.environ)
     except UsageError as error:
         write_line(str(error))
         return error.exit_status
+    if missing := [name for name in _REQUIRED if name not in os.environ]:
+        write_line(f"{missing[0]} is not set; this is started by a batch script: type `slurmddp submit`")
+        return UsageError.exit_status
     run = Path(os.environ[variables.RUN_DIR])
     if why := explain_foreign(run.resolve()):
         write_line(f"the run's folder is not yours alone, and nothing of it is used: {why}")
@@ -58,25 +62,11 @@ def main(words: list[str]) -> int:
         job=Job.read(environ, run),
         environ=environ,
         slurm=Controller(os.environ),
-        launch=lambda environment: call_function(functions, _LAUNCH, environment),
-        finish=(lambda environment: call_function(functions, _FINISH, environment)) if given.finish else None,
+        launch=lambda environment: call_function(functions, "launch", environment),
+        finish=(lambda environment: call_function(functions, "finish", environment)) if given.finish else None,
         say=write_line,
         log_size=output_size,
     ).run()
-
-
-def _check_in_job(environ: Mapping[str, str]) -> None:
-    if missing := [name for name in _REQUIRED if name not in environ]:
-        raise UsageError(f"{missing[0]} is not set; this is started by a batch script: type `slurmddp submit`")
-
-
-def _refuse(reason: str, environ: Mapping[str, str]) -> int:
-    """Write why the supervisor does not run to the log and to the record of the batch script; return the status."""
-    write_line(reason)
-    if variables.RUN_DIR in environ and variables.JOB_ID in environ:
-        record = RunDir(Path(environ[variables.RUN_DIR])).batch_record(environ[variables.JOB_ID])
-        write_whole(record, f"{FAILED} {reason}\n".encode())
-    return FAILED
 
 
 def build_rank_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -106,17 +96,12 @@ def call_function(functions: bytes, name: str, environ: Mapping[str, str]) -> in
     The functions are passed by standard input: an environment variable or an argument can have 128 KiB at most. With
     `-p`, bash ignores BASH_ENV, SHELLOPTS and exported functions, which the set-up lines have already used.
     """
-    _reap()
+    with suppress(ChildProcessError):  # the shell of `< <(declare -f)` would stay as a zombie
+        while os.waitpid(-1, os.WNOHANG) != (0, 0):
+            pass
     code = functions + f"\n{name} </dev/null; exit\n".encode()
     done = subprocess.run(["bash", "-ps"], input=code, env=environ, check=False)
     return done.returncode if done.returncode >= 0 else 128 - done.returncode
-
-
-def _reap() -> None:
-    """Wait for children that have ended: the shell of `< <(declare -f)` would stay as a zombie."""
-    with suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG) != (0, 0):
-            pass
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
-"""One attempt: its folder and threads, and its result by the exit records of the ranks.
+"""One attempt: its folder, ports and threads, and its result by the exit records of the ranks.
 
 Reads and writes the run's folder; starts no process.
 """
 
 import os
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -13,7 +12,7 @@ from slurmddp import variables
 from slurmddp.batch.policy import Result
 from slurmddp.exit_codes import DONE, RETRYABLE
 from slurmddp.runs.checkpoints import newest_program_checkpoint
-from slurmddp.runs.exit_records import decisive_record, read_decisive_record, read_records
+from slurmddp.runs.exit_records import decisive_record, read_records
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.hostlist import format_ranges
@@ -21,6 +20,7 @@ from slurmddp.slurm.values import parse_number
 
 _RESET: Final = ("checkpoints", "model.pt", "rank-*.pt", "tensorboard", "tracker-id", "mlflow-run-id")
 """The files of a run that `--reset` moves away."""
+_PORT_TRIES: Final = 100
 
 
 class Job(NamedTuple):
@@ -62,20 +62,9 @@ class Job(NamedTuple):
             run=RunDir(run),
         )
 
-    def attempt_name(self, number: int) -> str:
-        """Return the name of the attempt with this number in this allocation; the first is 0."""
-        return f"{self.restarts}.{number}"
-
 
 def _count(environ: Mapping[str, str], name: str) -> int:
     return parse_number(environ.get(name, "")) or 0
-
-
-def finished_attempt(job: Job) -> str:
-    """Return the job's newest attempt if it has finished the training; else an empty string."""
-    newest = next(reversed(job.run.attempts(job.job_id)), "")
-    record = read_decisive_record(job.run.attempt(job.job_id, newest)) if newest else None
-    return newest if record and record.status == DONE else ""
 
 
 def build_resume_variables(job: Job, attempt: str, pattern: str) -> dict[str, str]:
@@ -86,8 +75,11 @@ def build_resume_variables(job: Job, attempt: str, pattern: str) -> dict[str, st
     """
     names = job.run.attempts(job.job_id)
     begins = [job.run.rank_begin(job.job_id, name, 0) for name in names[: names.index(attempt)]]
-    for earlier in _earlier_jobs(job):
+    after = {record["job"]: record.get("after") for record in submissions(job.run)}
+    earlier = after.pop(job.job_id, None)
+    while earlier:
         begins += [job.run.rank_begin(earlier, name, 0) for name in job.run.attempts(earlier)]
+        earlier = after.pop(earlier, None)
     values = {variables.RESTARTS: str(len(begins)), variables.CHECKPOINT_DIR: str(job.run.checkpoints)}
     began = min((path.stat().st_mtime for path in begins if path.exists()), default=None)
     if began is None:
@@ -98,22 +90,6 @@ def build_resume_variables(job: Job, attempt: str, pattern: str) -> dict[str, st
     if newest is None or newest.saved_at <= began:
         return values
     return values | {variables.RESUME: "1", variables.CHECKPOINT: newest.path}
-
-
-def _earlier_jobs(job: Job) -> Iterator[str]:
-    """Yield the jobs that `submit --chain` has put before this one, the newest first."""
-    after = {record["job"]: record.get("after") for record in submissions(job.run)}
-    earlier = after.pop(job.job_id, None)
-    while earlier:
-        yield earlier
-        earlier = after.pop(earlier, None)
-
-
-def make_folder(folder: Path) -> None:
-    """Make an attempt's folder; rename one that another cluster's job of the same number has left."""
-    if folder.exists():
-        folder.rename(f"{folder}.before-{time.time_ns()}")
-    folder.mkdir(parents=True)
 
 
 def reset_run(run: RunDir, number: int) -> Path | None:
@@ -133,6 +109,35 @@ def count_threads(job: Job, environ: Mapping[str, str]) -> int:
     """Return the threads of a rank: its CPUs, at most its share of the CPUs that this process may use."""
     share = len(os.sched_getaffinity(0)) // job.ranks_per_node
     return max(1, min(share, _count(environ, "SLURM_CPUS_PER_TASK") or 1))
+
+
+def choose_ports(job: Job, number: int, ports: tuple[int, int], is_free: Callable[[int], bool]) -> tuple[int, int]:
+    """Return two neighbouring ports that are free on this node: MASTER_PORT, and one for the rendezvous.
+
+    Job and attempt decide where in the range the search begins, so the next attempt gets other ports. Without a free
+    pair the last one is returned: the ranks fail, and the next attempt tries others.
+    """
+    pair = ports
+    for attempt in range(_PORT_TRIES):
+        spread = job.number * 7 + job.restarts * 31 + number * 13 + attempt
+        first = ports[0] + 2 * (spread % ((ports[1] - ports[0] + 1) // 2))
+        pair = first, first + 1
+        if all(map(is_free, pair)):
+            break
+    return pair
+
+
+def is_port_free(port: int) -> bool:
+    """Return whether a server can listen at a port of this node now."""
+    import socket  # noqa: PLC0415 - needed only to start the ranks, and every start would pay for it
+
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    try:
+        socket.create_server(("", port), family=family, dualstack_ipv6=both).close()
+    except OSError:
+        return False
+    return True
 
 
 def read_result(job: Job, attempt: str, launcher_status: int) -> Result:

@@ -52,7 +52,7 @@ class Controller:
         """
         waiting = commands.list_queue("--states=PENDING", f"--user={user()}", columns="%F %E")
         released = []
-        for line in self._text(waiting).splitlines():
+        for line in client.try_query(waiting, self._environ).splitlines():
             dependent, _, condition = line.partition(" ")
             condition = _DEPENDENCY_STATE.sub("", condition)
             later = re.sub(rf"\bafterok:{job_id}(?![\w+])", f"afterany:{job_id}", condition)
@@ -67,19 +67,16 @@ class Controller:
 
     def hostnames(self, host_list: str) -> tuple[str, ...]:
         """Return the names of a host list; none when Slurm does not say."""
-        return tuple(self._text(commands.show("hostnames", host_list)).split())
+        return tuple(client.try_query(commands.show("hostnames", host_list), self._environ).split())
 
     def address(self, node: str) -> str:
         """Return NodeAddr of a node; empty when Slurm does not say."""
-        found = re.search(r"(?<!\S)NodeAddr=(\S+)", self._text(commands.show("nodes", node)))
+        found = re.search(r"(?<!\S)NodeAddr=(\S+)", client.try_query(commands.show("nodes", node), self._environ))
         return found[1] if found else ""
 
     def script_digest(self, job_id: str) -> str | None:
         """Return the sha256 of the script that Slurm holds for a job; None when it shows none."""
         return queries.script_digest(job_id, self._environ)
-
-    def _text(self, command: list[str]) -> str:
-        return client.try_query(command, self._environ)
 
     def _order(self, command: list[str]) -> None:
         answer = client.ask(command, self._environ)

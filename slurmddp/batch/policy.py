@@ -15,6 +15,8 @@ HEALTHY_S: Final = 600
 """An attempt, or a job until its requeue, that ran this long counts as progress."""
 IDLE_REQUEUES: Final = 10
 """After this many requeues in a row without progress, the job ends."""
+MIN_LIMIT_S: Final = 61
+"""A lead of one second, and a minute before it."""
 
 
 class Result(NamedTuple):
@@ -82,22 +84,12 @@ def decide_first(job: JobInfo, *, lead_s: int, margin_s: int) -> Action:
     A time limit shorter than lead and margin ends the job: Slurm would signal it at once, and it would requeue forever.
     """
     if job.limit_s is not None and job.limit_s < lead_s + margin_s:
-        return End(FAILED, _short_limit(job.limit_s, lead_s, margin_s))
+        advice = f"--time {(lead_s + margin_s) // 60 + 1} or more"
+        if job.limit_s > MIN_LIMIT_S:
+            advice += f", or --signal-lead {job.limit_s - MIN_LIMIT_S} or less"
+        notice = f"the notice comes {lead_s} s before its end, which leaves less than {margin_s} s"
+        return End(FAILED, f"the time limit is {job.limit_s} s, and {notice}; give {advice}")
     return check_before_start(job, lead_s=lead_s) or Start()
-
-
-def _short_limit(limit_s: int, lead_s: int, margin_s: int) -> str:
-    advice = f"--time {(lead_s + margin_s) // 60 + 1} or more"
-    if limit_s > MIN_LIMIT_S:
-        advice += f", or --signal-lead {limit_s - MIN_LIMIT_S} or less"
-    return (
-        f"the time limit is {limit_s} s, and the notice comes {lead_s} s before its end, which leaves less than "
-        f"{margin_s} s; give {advice}"
-    )
-
-
-MIN_LIMIT_S: Final = 61
-"""A lead of one second, and a minute before it."""
 
 
 def check_before_start(job: JobInfo, *, lead_s: int) -> Requeue | None:

@@ -17,15 +17,15 @@ from typing import Final, Protocol
 from slurmddp import variables
 from slurmddp.batch import attempt as attempts
 from slurmddp.batch import policy
-from slurmddp.batch.attempt import Job
+from slurmddp.batch.attempt import Job, choose_ports, is_port_free
 from slurmddp.batch.controller import Controller
 from slurmddp.batch.policy import Action, End, Fence, Requeue, Requeued, Restart, Result, Start
-from slurmddp.batch.ports import choose_ports, is_port_free
 from slurmddp.errors import ClusterError
 from slurmddp.exit_codes import DONE, FAILED, FENCED, RETRYABLE, STOPPED
 from slurmddp.runs import events
 from slurmddp.runs.checkpoints import has_checkpoint, read_progress_mark
 from slurmddp.runs.events import Author, SupervisorEvent
+from slurmddp.runs.exit_records import read_decisive_record
 from slurmddp.runs.files import write_whole
 from slurmddp.runs.ownership import Claim, HeldError, Ownership
 from slurmddp.runs.submissions import is_being_submitted, record_direct_submission, submissions
@@ -53,8 +53,6 @@ class Clock(Protocol):
 
 Launch = Callable[[Mapping[str, str]], int]
 """Runs the ranks with an environment to their end; returns the launcher's status."""
-Finish = Callable[[Mapping[str, str]], object]
-"""Runs a template's `finish` block with an environment."""
 
 
 class _FencedError(Exception):
@@ -72,16 +70,19 @@ class Supervisor:
         environ: Mapping[str, str],
         slurm: Controller,
         launch: Launch,
-        finish: Finish | None = None,
+        finish: Callable[[Mapping[str, str]], object] | None = None,
         clock: Clock = time,
         say: Callable[[str], None] = print,
         log_size: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Take the ranks' environment `environ`; `say` writes to the batch log, `log_size` returns its bytes."""
+        """Take the ranks' environment `environ`; `say` writes to the batch log, `log_size` returns its bytes.
+
+        `finish` runs a template's `finish` block with an environment.
+        """
         self.options, self.job, self.environ, self.slurm, self.launch = options, job, environ, slurm, launch
         self.finish, self.clock, self.say, self.log_size = finish, clock, say, log_size
         self.started_at = clock.time()
-        self.attempt = job.attempt_name(0)
+        self.attempt = f"{job.restarts}.0"
         self.number = 0
         """The attempt's number in this allocation."""
         self.failures = 0
@@ -99,21 +100,15 @@ class Supervisor:
         try:
             action = self._decide_first()
             while not isinstance(action, End | Fence):
-                action = self._perform(action)
+                if isinstance(action, Restart):
+                    self._record(events.AttemptRestart(status=action.result.status, reason=action.result.reason))
+                    self.number += 1
+                action = self._requeue(action) if isinstance(action, Requeue) else self._start()
         except _FencedError as fenced:
             action = Fence(str(fenced))
         except OSError as error:
             action = End(RETRYABLE, f"{error.filename or self.job.run.path}: {error.strerror}")
         return self._finish(action)
-
-    def _perform(self, action: Start | Restart | Requeue) -> Action:
-        """Perform an action; return the next one."""
-        if isinstance(action, Requeue):
-            return self._requeue(action)
-        if isinstance(action, Restart):
-            self._record(events.AttemptRestart(status=action.result.status, reason=action.result.reason))
-            self.number += 1
-        return self._start()
 
     def _decide_first(self) -> Action:
         """Return the first action. A job that ended within its grace time may be started again by Slurm (24.05 on)."""
@@ -121,9 +116,11 @@ class Supervisor:
             return End(FAILED, problem)
         if self.options.single_attempt:
             return Start()
-        if self.job.restarts and (finished := attempts.finished_attempt(self.job)):
-            self.attempt = finished  # the event of the end belongs to it: this start is no attempt
-            return End(DONE, f"attempt {finished} has finished the training, so no ranks are started")
+        if self.job.restarts and (names := self.job.run.attempts(self.job.job_id)):
+            record = read_decisive_record(self.job.run.attempt(self.job.job_id, names[-1]))
+            if record and record.status == DONE:
+                self.attempt = names[-1]  # the event of the end belongs to it: this start is no attempt
+                return End(DONE, f"attempt {names[-1]} has finished the training, so no ranks are started")
         if self.job.restarts == 0:  # the file may be left by a job of the same number on an earlier cluster
             with suppress(OSError):
                 self._requeues.unlink(missing_ok=True)
@@ -155,7 +152,7 @@ class Supervisor:
 
     def _start(self) -> Action:
         """Make one attempt; return the next action."""
-        self.attempt = self.job.attempt_name(self.number)
+        self.attempt = f"{self.job.restarts}.{self.number}"
         began = self.clock.time()
         if failure := self._retry_while_disk_full(self._prepare):
             return self._end_resumable(failure)
@@ -193,23 +190,17 @@ class Supervisor:
         if action := policy.decide_by_result(result):
             return action
         job = self._query_job()
-        self._count_failure()
-        lost = self.slurm.lost_nodes(self.job.host_list)
+        was_long = self.clock.time() - self.attempt_started_at >= policy.HEALTHY_S
+        progressed = was_long or self._newest_checkpoint != self.checkpoint
+        self.failures = 1 if progressed else self.failures + 1
         return policy.decide_after_crash(
             result,
             job,
-            lost,
+            self.slurm.lost_nodes(self.job.host_list),
             failures=self.failures,
             max_restarts=self.options.max_restarts,
             lead_s=self.options.signal_lead,
         )
-
-    def _count_failure(self) -> None:
-        """Count failed attempts in a row; a new checkpoint or ten minutes of work reset the count."""
-        was_long = self.clock.time() - self.attempt_started_at >= policy.HEALTHY_S
-        if was_long or self._newest_checkpoint != self.checkpoint:
-            self.failures = 0
-        self.failures += 1
 
     def _query_job(self) -> JobInfo:
         """Query Slurm for the job until it answers: without the controller nothing may start.
@@ -255,20 +246,20 @@ class Supervisor:
 
     def _prepare(self) -> None:
         """Take ownership of the run and make the attempt's folder. Raises OSError when the folder is not writable."""
-        self._take_ownership()
-        if not (ignored := self.job.run.path / ".gitignore").exists():
-            write_whole(ignored, b"*\n")
-        if self.options.reset is not None and (aside := attempts.reset_run(self.job.run, self.options.reset)):
-            self.say(f"started over; the earlier state of the run is in {aside}")
-        attempts.make_folder(self.job.run.attempt(self.job.job_id, self.attempt))
-        self.job.run.checkpoints.mkdir(exist_ok=True)  # a program of one's own saves there
-
-    def _take_ownership(self) -> None:
         self.owner = Ownership(self.job.run.owner, str(self._claim))
         try:
             self.owner.take(self._describe_holder)
         except HeldError as error:
             raise _FencedError(str(error)) from error
+        if not (ignored := self.job.run.path / ".gitignore").exists():
+            write_whole(ignored, b"*\n")
+        if self.options.reset is not None and (aside := attempts.reset_run(self.job.run, self.options.reset)):
+            self.say(f"started over; the earlier state of the run is in {aside}")
+        folder = self.job.run.attempt(self.job.job_id, self.attempt)
+        if folder.exists():  # another cluster's job of the same number has left it
+            folder.rename(f"{folder}.before-{time.time_ns()}")
+        folder.mkdir(parents=True)
+        self.job.run.checkpoints.mkdir(exist_ok=True)  # a program of one's own saves there
 
     @property
     def _claim(self) -> Claim:
@@ -339,10 +330,19 @@ class Supervisor:
             return self._end_resumable(f"{wanted.reason}. The job may not be requeued (Requeue=0)")
         if not job.preempted:  # a preemption without a grace time is not counted either: Slurm requeues the job itself
             now = Requeued(self._newest_checkpoint, int(self.clock.time() - self.started_at))
-            if refused := policy.check_requeue(self._past_requeues(), now, limit=self.options.max_requeues):
+            past: list[Requeued] = []
+            with suppress(OSError):
+                lines = [line.rsplit(maxsplit=1) for line in self._requeues.read_text().splitlines()]
+                past = [Requeued(line[0], int(line[1])) for line in lines if len(line) > 1 and line[1].isdecimal()]
+            if refused := policy.check_requeue(past, now, limit=self.options.max_requeues):
                 return self._end_resumable(f"{wanted.reason}. {refused}")
-            self._count_requeue(now)
-        nodes = self._excludable_nodes(wanted.lost_nodes, job)
+            with suppress(OSError), self._requeues.open("a") as file:  # with a full disk it is not counted
+                file.write(f"{now.checkpoint} {now.alive_s}\n")
+        nodes = wanted.lost_nodes
+        asked = self.slurm.hostnames(job.required_nodes) if nodes and job.required_nodes else ()
+        for node in {*asked}.intersection(nodes):
+            self.say(f"{node} cannot be excluded: --nodelist asks for it")
+        nodes = tuple(node for node in nodes if node not in asked)
         self.say(f"back into the queue: {wanted.reason}")
         self._record(events.JobRequeue(reason=wanted.reason, excluded=nodes))
         said = self._order_requeue(nodes, job)
@@ -365,16 +365,12 @@ class Supervisor:
                 said = "it has accepted the requeue, and has not ended the job"
                 self._exclude(nodes, job)
                 self.clock.sleep(KILL_COMES_S)
-            self._exit_if_requeued(nodes, job)
+            try:
+                self._query_job()
+            except _FencedError as error:  # it was requeued although the answer to the order was lost
+                self._exclude(nodes, job)
+                raise SystemExit(STOPPED) from error
         return said
-
-    def _exit_if_requeued(self, nodes: tuple[str, ...], job: JobInfo) -> None:
-        """Exit when the job was requeued although the answer to the order was lost."""
-        try:
-            self._query_job()
-        except _FencedError as error:
-            self._exclude(nodes, job)
-            raise SystemExit(STOPPED) from error
 
     def _exclude(self, nodes: tuple[str, ...], job: JobInfo) -> None:
         """Add nodes to the excluded nodes of the queued job; exit when Slurm accepts them."""
@@ -388,13 +384,6 @@ class Supervisor:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
         else:
             raise SystemExit(STOPPED)  # TERM was ignored, so this process must end by itself
-
-    def _excludable_nodes(self, nodes: tuple[str, ...], job: JobInfo) -> tuple[str, ...]:
-        """Return the nodes without those that `--nodelist` requires."""
-        asked = frozenset(self.slurm.hostnames(job.required_nodes)) if nodes and job.required_nodes else frozenset()
-        for node in asked.intersection(nodes):
-            self.say(f"{node} cannot be excluded: --nodelist asks for it")
-        return tuple(node for node in nodes if node not in asked)
 
     def _end_resumable(self, reason: str) -> End:
         """Return the end of a job that could not be requeued, and can be submitted again."""
@@ -411,18 +400,6 @@ class Supervisor:
     def _requeues(self) -> Path:
         return self.job.run.requeues(self.job.job_id)
 
-    def _past_requeues(self) -> list[Requeued]:
-        try:
-            lines = [line.rsplit(maxsplit=1) for line in self._requeues.read_text().splitlines()]
-        except OSError:
-            return []
-        return [Requeued(line[0], int(line[1])) for line in lines if len(line) > 1 and line[1].isdecimal()]
-
-    def _count_requeue(self, now: Requeued) -> None:
-        """Add a requeue to the file that later attempts read; with a full disk it is not counted."""
-        with suppress(OSError), self._requeues.open("a") as file:
-            file.write(f"{now.checkpoint} {now.alive_s}\n")
-
     def _finish(self, action: End | Fence) -> int:
         """Log why the job ends and release the run; return the exit status of the batch script."""
         if isinstance(action, Fence):
@@ -434,20 +411,14 @@ class Supervisor:
         if self.owner:
             self.owner.release()
         if action.status == DONE and not self.options.single_attempt:
-            self._release_dependents()
+            # from 24.05 on, a job that ends within its grace time counts as preempted, whatever its exit status; on
+            # 24.11 also one that was requeued within it: jobs that wait for its success would never start
+            with suppress(ClusterError):
+                job = self.slurm.job(self.job.job_id)
+                if job and (job.preempted or self.job.restarts):
+                    for dependent in self.slurm.release_dependents(self.job.job_id):
+                        self.say(f"job {dependent} now waits for the end of this job: Slurm may count it as preempted")
         return action.status
-
-    def _release_dependents(self) -> None:
-        """Let jobs that wait for this job's success wait for its end, where Slurm may not count it as a success.
-
-        From 24.05 on, a job that ends within its grace time counts as preempted, whatever its exit status; on 24.11
-        also one that was requeued within it.
-        """
-        with suppress(ClusterError):
-            job = self.slurm.job(self.job.job_id)
-            if job and (job.preempted or self.job.restarts):
-                for dependent in self.slurm.release_dependents(self.job.job_id):
-                    self.say(f"job {dependent} now waits for the end of this job: Slurm may count it as preempted")
 
     @property
     def _name(self) -> str:

@@ -27,7 +27,7 @@ def render(job_file: Path | None, words: tuple[str, ...], *, explain: bool, **pa
 
     request = build_request(job_file, words, parameters)
     if (Path(request.resolved.spec.runs_dir) / request.resolved.spec.job_name).exists():
-        from slurmddp.submission.choose_run import choose_run
+        from slurmddp.submission.compatibility import choose_run
 
         request = choose_run(request, os.environ, notice=print_message, ask=lambda _: None)
     write_bytes(sys.stdout, build_script(request.resolved.spec, request.array).text)

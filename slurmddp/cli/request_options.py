@@ -89,13 +89,14 @@ def add_dependencies(resolved: Resolved, after: Sequence[str], after_ok: Sequenc
 def _jobs_of_target(word: str, runs_dir: str, option: str) -> list[str]:
     """Return the job that a word names: an id, or a run's last job; of a sweep also each other unfinished array."""
     from slurmddp.runs import lookup
-    from slurmddp.submission.sweep import active_arrays
+    from slurmddp.submission.sweep import active_tasks
 
     try:
         found = lookup.find([word], runs_dir)[0]
     except UsageError as error:
         raise UsageError(f"{option}: {error}") from error
-    waiting = active_arrays(found.run, os.environ) if found.run and len(found.jobs) > 1 else set()
+    tasks = active_tasks(found.run, os.environ) if found.run and len(found.jobs) > 1 else ()
+    waiting = {record["job"] for record, _ in tasks}
     return [job for job in found.jobs[:-1] if job in waiting] + [found.jobs[-1]]
 
 

@@ -20,7 +20,7 @@ from slurmddp.runs.layout import RunDir
 from slurmddp.runs.submissions import submissions
 from slurmddp.slurm.environment import scrubbed
 from slurmddp.submission import submit as submitting
-from slurmddp.submission.choose_run import choose_run
+from slurmddp.submission.compatibility import choose_run
 from slurmddp.submission.submit_once import Submitted
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from slurmddp.errors import UsageError
 from slurmddp.monitoring.status.job_status import json_value
 from slurmddp.outcome import Kind
 from slurmddp.runs.layout import RunDir
-from slurmddp.submission.choose_run import choose_run
+from slurmddp.submission.compatibility import choose_run
 from slurmddp.submission.submit_once import Submitted
 from slurmddp.submission.sweep import SweepProgress, describe_growth, read_progress
 from slurmddp.submission.sweep import sweep as submit_sweep

@@ -5,16 +5,24 @@ The formats are those of Slurm 20.11 to 25.x; a field that is missing or unknown
 
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from slurmddp.cluster import preemption
-from slurmddp.cluster.partitions import Cluster, Nodes, Partition, Qos
+from slurmddp.cluster.partitions import Cluster, Nodes, Partition, Preemption, Qos
 from slurmddp.errors import ClusterError
 from slurmddp.slurm import client, commands, environment
 from slurmddp.slurm.hostlist import try_expand
-from slurmddp.slurm.values import Record, parse_duration, parse_names, parse_number, parse_record, parse_word
+from slurmddp.slurm.values import (
+    NO_VALUE,
+    Record,
+    parse_duration,
+    parse_names,
+    parse_number,
+    parse_record,
+    parse_word,
+)
 
 TIMEOUT_S: Final = 30.0
 
@@ -24,6 +32,9 @@ _COLUMNS: Final = _SEPARATOR.join(("%R", "%D", "%T", "%c", "%m", "%G", "%f", "%N
 
 _SETTING: Final = r"(?m)^(\w+) *= ?(.*)$"
 _GRES: Final = r"(?:[^,(]|\([^)]*\))+"
+_MODES: Final[Mapping[str, Preemption]] = {"CANCEL": "cancel", "REQUEUE": "requeue", "SUSPEND": "suspend"}
+_FORCED_SHARING: Final = r"FORCE(?!:1$).*"
+"""Values of OverSubscribe with which all jobs share nodes (slurm.conf(5))."""
 
 _QUESTIONS: Final = b"show config\nshow partition\nshow nodes\n"
 """The controller's configuration; all partitions, also hidden ones; each node with its reserved CPUs, which sinfo does
@@ -40,26 +51,22 @@ def query_cluster(environ: Mapping[str, str], *, timeout_s: float = TIMEOUT_S, a
     """
     groups = commands.list_nodes("--all", "--exact", columns=_COLUMNS)
     shown, nodes = client.query_both(commands.SHOW_BY_INPUT, _QUESTIONS, groups, environ, timeout_s=timeout_s)
-    settings = parse_config(shown)
-    cluster = describe(parse_nodes(nodes, parse_cpus(shown)), parse_partitions(shown), settings)
-    return _with_accounts(cluster, settings, environ, timeout_s) if accounts else cluster
+    cluster = describe(parse_nodes(nodes, parse_cpus(shown)), shown)
+    return _with_accounts(cluster, _parse_config(shown), environ, timeout_s) if accounts else cluster
 
 
 def _with_accounts(cluster: Cluster, config: Record, environ: Mapping[str, str], timeout_s: float) -> Cluster:
+    unlearned = (*cluster.unlearned, "accounts and QOS: this cluster has no accounting")
     if parse_word(config.get("AccountingStorageType", "")).rpartition("/")[2] in ("", "none"):
-        return _without(cluster, "this cluster has no accounting")
+        return replace(cluster, unlearned=unlearned)
     where = ("user", f"name={environment.user()}", f"cluster={cluster.name}", "withassoc")
     membership = commands.list_accounts(*where, columns="DefaultAccount,Account,QOS")
     try:
         user = client.query(membership, environ, timeout_s=timeout_s)
         qos = client.query(LIST_QOS, environ, timeout_s=timeout_s) if cluster.preempts_by_qos else ""
     except ClusterError as error:
-        return _without(cluster, str(error))
+        return replace(cluster, unlearned=(*cluster.unlearned, f"accounts and QOS: {error}"))
     return replace(cluster, **parse_membership(user), preemptable_qos=parse_qos(qos, config))
-
-
-def _without(cluster: Cluster, why: str) -> Cluster:
-    return replace(cluster, unlearned=(*cluster.unlearned, f"accounts and QOS: {why}"))
 
 
 def parse_nodes(stdout: str, limits: Mapping[str, int]) -> dict[str, tuple[Nodes, ...]]:
@@ -78,12 +85,13 @@ def parse_nodes(stdout: str, limits: Mapping[str, int]) -> dict[str, tuple[Nodes
 
 def _nodes(fields: str, limits: Mapping[str, int]) -> Nodes:
     count, state, cpus, memory, gres, features, hosts = map(str.strip, fields.split(_SEPARATOR))
-    gpus = parse_gpus(gres)
+    gpus, most = parse_gpus(gres), parse_number(cpus) or 0
+    names = (try_expand(hosts) or ()) if limits else ()
     return Nodes(
         names=hosts,
         count=parse_number(count) or 0,
         state=_state(state),
-        cpus=_least_cpus(hosts, parse_number(cpus) or 0, limits),
+        cpus=min((limits.get(name, most) for name in names), default=most),
         memory_mb=parse_number(memory) or 0,
         gpus=sum(gpus.values()),
         gpu_type=next(iter(gpus)) if len(gpus) == 1 else "",
@@ -129,33 +137,27 @@ def _count(line: str, key: str, missing: int) -> int:
     return int(match[1]) if match else missing
 
 
-def _least_cpus(hosts: str, cpus: int, limits: Mapping[str, int]) -> int:
-    """Return the CPUs that jobs can have on each of these nodes."""
-    names = try_expand(hosts) if limits else None
-    return min((limits.get(name, cpus) for name in names or ()), default=cpus)
-
-
-def parse_partitions(stdout: str) -> list[Record]:
-    """Parse lines of `scontrol --oneliner show partition`."""
-    return [parse_record(line) for line in stdout.split("\n") if line.startswith("PartitionName=")]
-
-
-def parse_config(stdout: str) -> Record:
+def _parse_config(stdout: str) -> Record:
     """Parse lines of `Key = value`; the first one counts where a plugin repeats a key."""
     return dict(reversed(re.findall(_SETTING, stdout)))
 
 
-def describe(nodes: Mapping[str, tuple[Nodes, ...]], partitions: Sequence[Record], config: Record) -> Cluster:
-    """Return the cluster from the three answers."""
+def describe(nodes: Mapping[str, tuple[Nodes, ...]], shown: str) -> Cluster:
+    """Return the cluster from its nodes, and what scontrol shows of its configuration and, a line each, partitions."""
+    config = _parse_config(shown)
+    partitions = [parse_record(line) for line in shown.split("\n") if line.startswith("PartitionName=")]
     return Cluster(
         name=parse_word(config.get("ClusterName", "")),
         version=parse_word(config.get("SLURM_VERSION", "")),
         partitions=tuple(_partition(record, nodes, config, partitions) for record in partitions),
         requeue=config.get("JobRequeue", "1").strip() != "0",
-        preempts_by_qos=preemption.preemption_type(config) == "qos",
+        preempts_by_qos=_preemption_type(config) == "qos",
         chooses_partitions=parse_word(config.get("JobSubmitPlugins", "")) != "",
         memory_is_counted="MEMORY" in config.get("SelectTypeParameters", "").upper(),
-        signals_on_preemption=preemption.sends_user_signal(config),
+        # up to 22.05 it is SlurmctldParameters=preempt_send_user_signal
+        signals_on_preemption=any(
+            "send_user_signal" in config.get(key, "") for key in ("PreemptParameters", "SlurmctldParameters")
+        ),
         kill_wait_s=parse_number(config.get("KillWait", "").partition(" ")[0]) or 30,
         max_array_size=parse_number(config.get("MaxArraySize", "")) or 1001,
     )
@@ -164,7 +166,8 @@ def describe(nodes: Mapping[str, tuple[Nodes, ...]], partitions: Sequence[Record
 def _partition(
     record: Record, nodes: Mapping[str, tuple[Nodes, ...]], config: Record, partitions: Sequence[Record]
 ) -> Partition:
-    name = record["PartitionName"]
+    name, shared = record["PartitionName"], record.get("OverSubscribe", record.get("Shared", ""))
+    exclusive = shared == "EXCLUSIVE" or record.get("Exclusive") == "NODE"  # 26.05 shows the same option so
     return Partition(
         name=name,
         default=record.get("Default") == "YES",
@@ -176,7 +179,7 @@ def _partition(
         default_time_s=parse_duration(record.get("DefaultTime", "")),
         max_nodes=parse_number(record.get("MaxNodes", "")),
         min_nodes=parse_number(record.get("MinNodes", "")) or 0,
-        whole_nodes=_gives_whole_nodes(record, config),
+        whole_nodes=exclusive or config.get("SelectType", "").strip() == "select/linear",
         max_cpus_per_node=parse_number(record.get("MaxCPUsPerNode", "")),
         max_memory_per_node_mb=parse_number(record.get("MaxMemPerNode", ""))
         or parse_number(config.get("MaxMemPerNode", "")),
@@ -186,15 +189,48 @@ def _partition(
         qos=parse_names(record.get("AllowQos", "ALL")),
         denied_qos=parse_names(record.get("DenyQos", "")) or (),
         groups=parse_names(record.get("AllowGroups", "ALL")),
-        preemption=preemption.find_preemption(record, config, outranked=preemption.is_outranked(record, partitions)),
-        grace_s=0 if preemption.preemption_type(config) == "qos" else parse_number(record.get("GraceTime", "")) or 0,
+        preemption=_find_preemption(record, config, partitions),
+        grace_s=0 if _preemption_type(config) == "qos" else parse_number(record.get("GraceTime", "")) or 0,
     )
 
 
-def _gives_whole_nodes(record: Record, config: Record) -> bool:
-    shared = record.get("OverSubscribe", record.get("Shared", ""))
-    exclusive = shared == "EXCLUSIVE" or record.get("Exclusive") == "NODE"  # 26.05 shows the same option so
-    return exclusive or config.get("SelectType", "").strip() == "select/linear"
+def _preemption_type(config: Record) -> str:
+    """Return the plugin that decides which jobs are preempted: `partition_prio`, `qos`, or another."""
+    return config.get("PreemptType", "").strip().rpartition("/")[2]
+
+
+def _find_preemption(partition: Record, config: Record, partitions: Sequence[Record]) -> Preemption:
+    """Return what happens to a preempted job: by QOS, or by a partition of a higher tier with nodes of this one.
+
+    The partition's mode beats the cluster's. A QOS may also have a mode, which no partition shows.
+    """
+    kind, common = _preemption_type(config), config.get("PreemptMode", "OFF")
+    nodes = _node_names(partition.get("Nodes", ""))
+    above = (_node_names(one.get("Nodes", "")) for one in partitions if _tier(one) > _tier(partition))
+    outranked = any(nodes is None or names is None or not nodes.isdisjoint(names) for names in above)
+    if kind == "qos" or (kind == "partition_prio" and outranked):
+        own = "" if kind == "qos" else partition.get("PreemptMode", "")
+        if way := _parse_mode(own or common):
+            return way
+    shared = partition.get("OverSubscribe", partition.get("Shared", ""))
+    return "gang" if "GANG" in common.upper() and re.fullmatch(_FORCED_SHARING, shared) else "off"
+
+
+def _parse_mode(text: str) -> Preemption | None:
+    """Return what a PreemptMode does to a preempted job; None when it does nothing."""
+    modes = text.upper().split(",")
+    return next((way for word, way in _MODES.items() if word in modes), None)
+
+
+@cache
+def _node_names(nodes: str) -> frozenset[str] | None:
+    """Return the names in a host list; None, which stands for any node, when it cannot be read."""
+    names = () if nodes in NO_VALUE else try_expand(nodes)
+    return None if names is None else frozenset(names)
+
+
+def _tier(partition: Record) -> int:
+    return parse_number(partition.get("PriorityTier", partition.get("Priority", ""))) or 0
 
 
 def _default_memory(record: Record) -> str:
@@ -221,7 +257,7 @@ def parse_qos(stdout: str, config: Record) -> tuple[Qos, ...]:
         Qos(
             name=name,
             preempted_by=rivals[name],
-            preemption=preemption.parse_mode(own) or preemption.parse_mode(config.get("PreemptMode", "")) or "off",
+            preemption=_parse_mode(own) or _parse_mode(config.get("PreemptMode", "")) or "off",
             grace_s=parse_duration(grace) or 0,
         )
         for name, _, own, grace in rows

@@ -59,7 +59,10 @@ def choose_name(file: Path, script: str | None) -> str:
 
 def build_job_file(cluster: Cluster | None, *, script: str | None, name: str, file: str) -> str:
     """Return the text of a job file for a script or the bundled worker; without a cluster it has general values."""
-    partition = choose_partition(cluster) if cluster else None
+    # with GPUs if the default one has none; those whose jobs can be preempted come last
+    fit = [one for one in cluster.partitions if _is_open(one, cluster)] if cluster else []
+    with_gpus = [one for one in fit if any(nodes.gpus for nodes in one.usable)]
+    partition = min(with_gpus or fit, key=_rank, default=None)
     where = f" for cluster {escape_text(cluster.name)} (Slurm {escape_text(cluster.version)})" if cluster else ""
     values = _VALUES if cluster is None or partition is None else "\n".join(_for_partition(cluster, partition))
     program = _COMMAND.format(script=_toml(script)) if script else _WORKER
@@ -67,16 +70,6 @@ def build_job_file(cluster: Cluster | None, *, script: str | None, name: str, fi
     is_default = name == as_name(Path(file).stem)
     name_line = f"{'# ' if is_default else ''}{_line('name', name, f'of the job, and of its folder: jobs/{name}')}"
     return f"{head}\n{name_line}\n\n{values}\n\n{_SETUP}\n\n{program}\n"
-
-
-def choose_partition(cluster: Cluster) -> Partition | None:
-    """Return the default partition, or one with GPUs when the default one has none.
-
-    Partitions whose jobs can be preempted come last. None when no partition accepts jobs.
-    """
-    fit = [partition for partition in cluster.partitions if _is_open(partition, cluster)]
-    with_gpus = [partition for partition in fit if any(nodes.gpus for nodes in partition.usable)]
-    return min(with_gpus or fit, key=_rank, default=None)
 
 
 def _is_open(partition: Partition, cluster: Cluster) -> bool:

@@ -31,7 +31,13 @@ def find_problems(spec: JobSpec, cluster: Cluster) -> tuple[str, ...]:
     if isinstance(named, str):
         return (named,)
     found = [tuple(_of_partition(spec, partition)) for partition in named]
-    return (*min(found, key=len), *_of_user(spec, cluster))
+    mine = (("account", spec.account, cluster.accounts), ("qos", spec.qos, cluster.qos))
+    foreign = tuple(
+        f"--{key}: {quote_value(given)} is not one of yours; {_nearest(given, own)}"
+        for key, given, own in mine
+        if given and own is not None and given not in own
+    )
+    return min(found, key=len) + foreign
 
 
 def names_no_partition(spec: JobSpec, cluster: Cluster) -> bool:
@@ -167,12 +173,6 @@ def waits_for_nodes(spec: JobSpec, cluster: Cluster) -> bool:
     partitions = cluster.partitions_of(spec.partition)
     found = [nodes for partition in partitions for nodes in partition.nodes if _has_all(spec, nodes)]
     return sum(nodes.count for nodes in found if nodes.usable) < spec.nodes <= sum(nodes.count for nodes in found)
-
-
-def _of_user(spec: JobSpec, cluster: Cluster) -> Iterator[str]:
-    for key, given, own in (("account", spec.account, cluster.accounts), ("qos", spec.qos, cluster.qos)):
-        if given and own is not None and given not in own:
-            yield f"--{key}: {quote_value(given)} is not one of yours; {_nearest(given, own)}"
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:

@@ -43,7 +43,9 @@ class Request(msgspec.Struct, frozen=True):
         spec = self.resolved.spec
         partition = next(self.cluster.partitions_of(spec.partition), None) if self.cluster else None
         size = f"{count(spec.nodes, 'node')}{f' x {_format_gpus(spec)}' if spec.gpus_per_node else ''}"
-        words = [size, count(spec.nodes * spec.tasks_per_node, "rank") + _format_shares(spec)]
+        is_shared = 0 < spec.gpus < spec.tasks_per_node
+        shares = f" ({spec.tasks_per_node} share {_format_gpus(spec)} on each node)" if is_shared else ""
+        words = [size, count(spec.nodes * spec.tasks_per_node, "rank") + shares]
         if name := spec.partition or (partition.name if partition else ""):
             words.append(f"partition {name}")
         if limit := _time_limit(spec, partition):
@@ -97,11 +99,6 @@ def _why_undecided(spec: JobSpec) -> str:
 def _format_gpus(spec: JobSpec) -> str:
     kind = f" {spec.gpu_type}" if spec.gpu_type else ""
     return f"{spec.gpus}{kind} {'GPU' if spec.gpus == 1 else 'GPUs'}"
-
-
-def _format_shares(spec: JobSpec) -> str:
-    ranks, gpus = spec.tasks_per_node, spec.gpus
-    return f" ({ranks} share {_format_gpus(spec)} on each node)" if gpus and ranks > gpus else ""
 
 
 def _time_limit(spec: JobSpec, partition: Partition | None) -> str:

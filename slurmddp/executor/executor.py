@@ -51,13 +51,19 @@ class Executor(theirs.SlurmExecutor):
     ) -> None:
         """Raise UsageError for a setting that submitit does not have, and for a folder that no job can use."""
         del cluster
-        super().__init__(folder, **_settings(settings))
+        others = plugins.get_executors().keys() - {"slurm"}
+        own = {
+            key.removeprefix("slurm_"): value for key, value in settings.items() if key.partition("_")[0] not in others
+        }
+        if wrong := [key for key in own if key not in _CONSTRUCTOR]:
+            raise unknown(wrong[0], (*_CONSTRUCTOR, "max_restarts"), "Executor", what="setting")
+        super().__init__(folder, **own)
         if "%t" in str(self.folder) or not str(self.folder).isprintable() or "\\" in str(self.folder):
             raise UsageError(
                 f"the executor's folder {quote_value(str(self.folder))} has %t, a backslash or a control character in "
                 "its name; choose another folder"
             )
-        self._python = None if "python" not in settings and "slurm_python" not in settings else self.python
+        self._python = self.python if "python" in own else None
         self._max_restarts = max_restarts
         self._submitted: list[str] = []
 
@@ -95,7 +101,8 @@ class Executor(theirs.SlurmExecutor):
         if len(delayed_submissions) == 1:
             return self._submit(delayed_submissions, None)
         jobs: list[Any] = []
-        size = _array_size()
+        match = re.search(r"MaxArraySize\s*=\s*([1-9]\d*)", client.query(commands.show("config"), os.environ))
+        size = int(match[1]) if match else _USUAL_MAX_ARRAY
         for start in range(0, len(delayed_submissions), size):
             part = delayed_submissions[start : start + size]
             try:
@@ -118,7 +125,9 @@ class Executor(theirs.SlurmExecutor):
                 _remove(pickles)
             raise
         self._submitted.append(number)
-        jobs = [self._job(f"{number}_{index}" if count else number) for index in range(len(calls))]
+        ranks = list(range(self._spec(self.parameters).world_size))
+        numbers = [f"{number}_{index}" if count else number for index in range(len(calls))]
+        jobs = [Job(folder=self.folder, job_id=job_id, tasks=ranks) for job_id in numbers]
         jobs[0].paths.submission_file.parent.mkdir(parents=True, exist_ok=True)
         jobs[0].paths.submission_file.write_text(script)
         for job, pickle in zip(jobs, pickles, strict=True):
@@ -129,16 +138,9 @@ class Executor(theirs.SlurmExecutor):
     def _hand_over(self, job: Job, pickle: Path) -> None:
         """Give a job its call. Raises FileNotFoundError when the job has already taken it."""
         pickle.stat()
-        self._forget_results(job)
-        job.paths.move_temporary_file(pickle, "submitted_pickle")
-
-    def _forget_results(self, job: Job) -> None:
-        """Remove the results of a job that had the same number before the cluster was reset."""
-        for rank in range(job.num_tasks):
+        for rank in range(job.num_tasks):  # results of a job that had the same number before the cluster was reset
             utils.JobPaths(self.folder, job.job_id, rank).result_pickle.unlink(missing_ok=True)
-
-    def _job(self, job_id: str) -> Job:
-        return Job(folder=self.folder, job_id=job_id, tasks=list(range(self._spec(self.parameters).world_size)))
+        job.paths.move_temporary_file(pickle, "submitted_pickle")
 
     def _pickle(self, calls: Sequence[utils.DelayedSubmission], handover: Path) -> list[Path]:
         """Pickle each call into its own file; leave no file when one cannot be pickled."""
@@ -148,11 +150,18 @@ class Executor(theirs.SlurmExecutor):
             for call, path in zip(calls, paths, strict=True):
                 call.set_timeout((limit_s or 0) // 60, self.max_num_timeout)
                 call.dump(path)
-                self._check_size(paths[0], len(calls))
+                self._check_size(paths[0].stat().st_size / 1024**3, len(calls))
         except BaseException:
             _remove(paths)
             raise
         return paths
+
+    def _check_size(self, size_gb: float, count: int) -> None:
+        if count * size_gb > self.max_pickle_size_gb:
+            raise UsageError(
+                f"{count} x {size_gb:.2g} GB of pickled calls are more than max_pickle_size_gb="
+                f"{self.max_pickle_size_gb:g}; pass paths in place of large objects, or raise the limit"
+            )
 
     @property
     def _shared_folder(self) -> Path:
@@ -160,59 +169,32 @@ class Executor(theirs.SlurmExecutor):
         folder = utils.JobPaths.get_first_id_independent_folder(self.folder)
         folder.mkdir(parents=True, exist_ok=True)
         if folder == self.folder:
-            _make_runs(folder.with_name(f"{folder.name}.runs"))
+            runs = folder.with_name(f"{folder.name}.runs")
+            try:
+                runs.mkdir(exist_ok=True)
+            except OSError as error:
+                raise UsageError(
+                    f"{runs}, next to the executor's folder, cannot be created: {error.strerror}"
+                ) from error
         return folder
-
-    def _check_size(self, path: Path, count: int) -> None:
-        size_gb = path.stat().st_size / 1024**3
-        if count * size_gb > self.max_pickle_size_gb:
-            raise UsageError(
-                f"{count} x {size_gb:.2g} GB of pickled calls are more than max_pickle_size_gb="
-                f"{self.max_pickle_size_gb:g}; pass paths in place of large objects, or raise the limit"
-            )
 
     def _sbatch(self, script: bytes, number: str, handover: Path) -> str:
         folder, stream = self._shared_folder, "out" if self.parameters.get("stderr_to_stdout") else "err"
+
+        def known() -> list[str]:  # this executor's jobs, and those of others in the same folder
+            others = (path.name.partition("_")[0] for path in folder.rglob("*_submission.sh"))
+            return list({*self._submitted, *others})
+
         return sbatch(
             script,
             name=self._spec(self.parameters).job_name,
             output=folder / (f"{number}_0_log.{stream}" if folder == self.folder else f"slurm-{number}.out"),
-            known=self._existing_jobs,
+            known=known,
             environ={**os.environ, CALL_VARIABLE: str(handover)},
             notice=logger.get_logger().warning,
         ).number
-
-    def _existing_jobs(self) -> list[str]:
-        """Return the jobs that exist: those of this executor, and those of others in the same folder."""
-        others = (path.name.partition("_")[0] for path in self._shared_folder.rglob("*_submission.sh"))
-        return list({*self._submitted, *others})
-
-
-def _settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings for Slurm, without the prefix `slurm_`; leave out those of other clusters."""
-    others = plugins.get_executors().keys() - {"slurm"}
-    settings = {
-        key.removeprefix("slurm_"): value for key, value in given.items() if key.partition("_")[0] not in others
-    }
-    for key in settings:
-        if key not in _CONSTRUCTOR:
-            raise unknown(key, (*_CONSTRUCTOR, "max_restarts"), "Executor", what="setting")
-    return settings
 
 
 def _remove(paths: Iterable[Path]) -> None:
     for path in paths:
         path.unlink(missing_ok=True)
-
-
-def _make_runs(folder: Path) -> None:
-    try:
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise UsageError(f"{folder}, next to the executor's folder, cannot be created: {error.strerror}") from error
-
-
-def _array_size() -> int:
-    """Return the cluster's largest number of tasks in an array."""
-    match = re.search(r"MaxArraySize\s*=\s*([1-9]\d*)", client.query(commands.show("config"), os.environ))
-    return int(match[1]) if match else _USUAL_MAX_ARRAY

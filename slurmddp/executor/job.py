@@ -120,12 +120,12 @@ def query_states(job_ids: Iterable[str]) -> dict[str, str]:
     The state is GONE when none of them knows the job. Raises ClusterError when the controller does not answer.
     """
     wanted, states = set(job_ids), dict[str, str]()
-    for ask in (queries.jobs, _show_all, queries.accounted):
+
+    def show(ids: Sequence[str], environ: Mapping[str, str]) -> list[JobInfo]:
+        return [job for job_id in ids for job in queries.show(job_id, environ)]
+
+    for ask in (queries.jobs, show, queries.accounted):
         numbers = {JobRef.parse(job_id).array_id for job_id in wanted - states.keys()}
         if numbers:
             states |= {job.job_id: job.state for job in ask(sorted(numbers, key=int), os.environ)}
     return {job_id: states.get(job_id, GONE) for job_id in wanted}
-
-
-def _show_all(job_ids: Sequence[str], environ: Mapping[str, str]) -> list[JobInfo]:
-    return [job for job_id in job_ids for job in queries.show(job_id, environ)]

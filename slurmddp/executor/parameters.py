@@ -84,7 +84,6 @@ def build_spec(parameters: Mapping[str, Any], *, python: str | None, max_restart
     """Return the job of these parameters. Raises UsageError for wrong values."""
     tasks = max(1, _whole("tasks_per_node", parameters.get("ntasks_per_node", 1)))
     further = _further(parameters.get("additional_parameters", {}))
-    _check_options(further)
     if "gres" in further:
         parameters = {**parameters, "gres": further.pop("gres")}
     asked = {
@@ -110,14 +109,6 @@ def build_spec(parameters: Mapping[str, Any], *, python: str | None, max_restart
             if value is not None
         },
     )
-
-
-def _check_options(further: Mapping[str, Any]) -> None:
-    for key in further:
-        if key in _REFUSED and (key, further[key]) != ("launcher", "srun"):
-            raise UsageError(
-                f"update_parameters: additional_parameters: {key} is not an option of an executor: {_REFUSED[key]}"
-            )
 
 
 def _sbatch(parameters: Mapping[str, Any], further: Mapping[str, Any]) -> tuple[str, ...]:
@@ -180,12 +171,19 @@ def _whole(name: str, value: Any) -> int:
 
 
 def _further(given: Any) -> dict[str, Any]:
+    """Return the additional parameters by the names of options."""
     if not isinstance(given, Mapping):
         raise UsageError(
             f"update_parameters: additional_parameters: {quote_value(given)} is not a dict of sbatch's options"
         )
     options = {str(key).replace("_", "-"): value for key, value in given.items()}
-    return {ALIASES.get(key, key): value for key, value in options.items()}
+    named = {ALIASES.get(key, key): value for key, value in options.items()}
+    for key, value in named.items():
+        if key in _REFUSED and (key, value) != ("launcher", "srun"):
+            raise UsageError(
+                f"update_parameters: additional_parameters: {key} is not an option of an executor: {_REFUSED[key]}"
+            )
+    return named
 
 
 def _lines(name: str, parameters: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -75,12 +75,12 @@ def _call(stopping: Stopping, files: "Files") -> None:
     signal.signal(PAUSE, call.pause)
     stopping.enter(Phase.CALL, end_call=call.stop)
     if stopping.rank.is_main:
-        result = call.run(files.wait_for_peers)
+        result = call.run(lambda: files.wait_for(range(1, stopping.rank.world_size)))
         stopping.enter(Phase.EXIT)
         files.keep(("success", result))
     else:
         files.keep(("success", call.run(lambda: None)))
-        files.wait_for(0)
+        files.wait_for([0])
         stopping.enter(Phase.EXIT)
 
 
@@ -96,7 +96,10 @@ class Files:
         """Return the call. Raises RuntimeError when its pickle does not appear."""
         path = self._paths.submitted_pickle
         if handover := os.environ.get(CALL_VARIABLE):
-            _take_call(call_file(Path(handover), int(os.environ.get("SLURM_ARRAY_TASK_ID", "0"))), path)
+            waiting = call_file(Path(handover), int(os.environ.get("SLURM_ARRAY_TASK_ID", "0")))
+            if not _wait_until(lambda: not waiting.exists(), HANDOVER_LIMIT_S):
+                with suppress(FileNotFoundError):  # another rank may have taken it
+                    waiting.replace(path)
         if not _wait_until(path.exists, ARRIVAL_LIMIT_S):
             raise RuntimeError(f"{path} did not appear within {ARRIVAL_LIMIT_S:.0f} s; submit again")
         return utils.DelayedSubmission.load(path)
@@ -115,14 +118,10 @@ class Files:
         if self._rank.run_dir:
             (self._rank.run_dir.checkpoints / SAVED).touch()
 
-    def wait_for_peers(self) -> None:
-        """Wait until all other ranks have a result; srun ends this rank when one fails."""
-        for rank in range(1, self._rank.world_size):
-            self.wait_for(rank)
-
-    def wait_for(self, rank: int) -> None:
-        """Wait until that rank has a result."""
-        _wait_until(self.result(rank).exists)
+    def wait_for(self, ranks: Iterable[int]) -> None:
+        """Wait until these ranks have a result; srun ends this rank when one fails."""
+        for rank in ranks:
+            _wait_until(self.result(rank).exists)
 
     def _write(self, path: Path, content: Any) -> None:
         temporary = path.with_name(f".{path.name}.{os.getpid()}")
@@ -223,13 +222,6 @@ class Call:
         if verdict.status == exit_codes.FAILED:
             self._files.keep(("error", trace))
         return verdict
-
-
-def _take_call(waiting: Path, path: Path) -> None:
-    """Take a call that was not handed over in time; another rank may have taken it."""
-    if not _wait_until(lambda: not waiting.exists(), HANDOVER_LIMIT_S):
-        with suppress(FileNotFoundError):
-            waiting.replace(path)
 
 
 def _is_checkpointable(call: utils.DelayedSubmission) -> bool:

@@ -16,17 +16,20 @@ from pathlib import Path
 from typing import IO, Final, cast
 
 from slurmddp.errors import ClusterError, UsageError
-from slurmddp.sandbox import configuration, control_channel, namespaces, preemption, programs, state_directory
+from slurmddp.sandbox import configuration, control_channel, preemption, programs, state_directory
 from slurmddp.sandbox.configuration import Plan
 from slurmddp.sandbox.state_directory import Files
 from slurmddp.slurm import client, commands
 from slurmddp.slurm.values import Record, parse_record
+from slurmddp.text import format_table
 
 _UP_DEADLINE_S: Final = 120
 """A start that takes longer is ended, and its log is shown."""
 _NODE_DEADLINE_S: Final = 50
 """Time for a node to become usable, in addition to three times SlurmdTimeout."""
 _POLL_S: Final = 0.05
+_JOBS: Final = re.compile(r"(MIXED|ALLOCATED)\b.*|IDLE\b.*\bCOMPLETING\b.*")
+"""The states of a node that has jobs."""
 
 Say = Callable[[str], None]
 
@@ -47,8 +50,7 @@ class Sandbox:
 
     def down(self) -> None:
         """End all its processes and remove its files."""
-        with state_directory.exclusive():
-            _end(self.files)
+        down(self.plan.name)
         if self.keepalive is not None:
             with contextlib.suppress(OSError):
                 os.close(self.keepalive)
@@ -72,8 +74,8 @@ class Sandbox:
         self.plan.address(node)
         if self.daemons()["nodes"][node]:
             return
-        self._poll_nodes([node], lambda record: not _has_jobs(record), on=False)
-        last_start = _slurmd_start(self._node_records()[node])
+        self._poll_nodes([node], lambda record: not _JOBS.fullmatch(record["State"]), on=False)
+        last_start = _slurmd_start(self.node_records()[node])
         while (since := _now()) <= last_start:  # Slurm records the start of slurmd in whole seconds
             time.sleep(_POLL_S)
         self._request("boot", node)
@@ -106,11 +108,8 @@ class Sandbox:
         """Return which `daemons` and `nodes` run, and which nodes are `disconnected`."""
         return control_channel.send_request(self.files.control, do="status")
 
-    def node_states(self) -> dict[str, str]:
-        """Return Slurm's state of each node; raise ClusterError when the controller does not answer."""
-        return {name: record["State"] for name, record in self._node_records().items()}
-
-    def _node_records(self) -> dict[str, Record]:
+    def node_records(self) -> dict[str, Record]:
+        """Return what Slurm shows of each node; raise ClusterError when the controller does not answer."""
         shown = client.query(commands.show("nodes"), self._environ())
         return {record["NodeName"]: record for record in map(parse_record, shown.splitlines()) if record}
 
@@ -129,20 +128,46 @@ class Sandbox:
         waiting = set(names)
         deadline = time.monotonic() + _NODE_DEADLINE_S + 3 * self.plan.slurmd_timeout_s
         while waiting:
-            self._check_daemons(waiting if on else ())
-            records = self._node_records()
+            running = self.daemons()
+            ended = [name for name, runs in running["daemons"].items() if not runs]
+            ended += [name for name in waiting if on and not running["nodes"][name]]
+            if ended:
+                raise ClusterError(f"{ended[0]} ended: {self.files.last_log_lines(ended[0])}")
+            records = self.node_records()
             waiting = {name for name in waiting if not done(records[name])}
             if waiting and time.monotonic() > deadline:
                 name = min(waiting)
                 raise ClusterError(f"node {name} is {records[name]['State']}: {self.files.last_log_lines(name)}")
             time.sleep(_POLL_S if waiting else 0)
 
-    def _check_daemons(self, nodes: Iterable[str]) -> None:
-        running = self.daemons()
-        ended = [name for name, runs in running["daemons"].items() if not runs]
-        ended += [name for name in nodes if not running["nodes"][name]]
-        if ended:
-            raise ClusterError(f"{ended[0]} ended: {self.files.last_log_lines(ended[0])}")
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """A daemon or a node."""
+
+    name: str
+    state: str
+    """Of a daemon `running` or `ended`; of a node `off` or Slurm's state, with `(cut)` when it is disconnected."""
+    log: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """The state of one sandbox, which may not be up."""
+
+    name: str
+    up: bool
+    folder: str
+    nodes: tuple[Part, ...] = ()
+    daemons: tuple[Part, ...] = ()
+    others: tuple[str, ...] = ()
+    """This user's other sandboxes."""
+
+    def text(self) -> str:
+        """Return the report of a sandbox that is up as a table for people."""
+        rows = [("NAME", "STATE", "LOG"), *((part.name, part.state, part.log) for part in self.daemons + self.nodes)]
+        others = [f"other sandboxes: {' '.join(self.others)}"] if self.others else []
+        return "\n".join([f"sandbox '{self.name}' is up in {self.folder}", *others, *format_table(rows)])
 
 
 def _now() -> dt.datetime:
@@ -159,11 +184,6 @@ def _slurmd_start(record: Record) -> dt.datetime:
 def _is_usable(record: Record) -> bool:
     base, *flags = re.split(r"[+*]", record["State"])
     return base in {"IDLE", "MIXED", "ALLOCATED"} and not {"", "NOT_RESPONDING"} & set(flags)
-
-
-def _has_jobs(record: Record) -> bool:
-    base, *flags = re.split(r"[+*]", record["State"])
-    return base in {"MIXED", "ALLOCATED"} or (base == "IDLE" and "COMPLETING" in flags)
 
 
 def up(plan: Plan, *, say: Say = lambda _: None, die_with_parent: bool = False) -> Sandbox:
@@ -198,15 +218,37 @@ def find(name: str = "default") -> Sandbox | None:
     return Sandbox(files.read_plan(), files) if files.supervisor() else None
 
 
+def report(name: str = "default") -> Report:
+    """Return the state of the sandbox of that name; raise ClusterError when it is up and does not answer."""
+    others = tuple(other for other in state_directory.names() if other != name)
+    sandbox = find(name)
+    if sandbox is None:
+        return Report(name=name, up=False, folder=str(Files.of_sandbox(name).folder), others=others)
+    running = sandbox.daemons()
+    records = sandbox.node_records() if running["daemons"]["slurmctld"] else {}
+    states = {node: record["State"] for node, record in records.items()}
+    seen = {node: states.get(node, "UNKNOWN") if is_on else "off" for node, is_on in running["nodes"].items()}
+    cut = {node: " (cut)" if is_cut else "" for node, is_cut in running["disconnected"].items()}
+    log = sandbox.files.log
+    return Report(
+        name=name,
+        up=True,
+        folder=str(sandbox.files.folder),
+        nodes=tuple(Part(name=node, state=state + cut[node], log=str(log(node))) for node, state in seen.items()),
+        daemons=tuple(
+            Part(name=daemon, state="running" if runs else "ended", log=str(log(daemon)))
+            for daemon, runs in running["daemons"].items()
+        ),
+        others=others,
+    )
+
+
 def down(name: str = "default") -> bool:
     """End the sandbox of that name, or what a crash has left of it; tell whether it was up."""
+    files = Files.of_sandbox(name)
     with state_directory.exclusive():
-        return _end(Files.of_sandbox(name))
-
-
-def _end(files: Files) -> bool:
-    was_up = _kill_supervisor(files)
-    files.remove()
+        was_up = _kill_supervisor(files)
+        files.remove()
     return was_up
 
 
@@ -246,7 +288,7 @@ def _start(plan: Plan, files: Files, say: Say, *, die_with_parent: bool) -> Sand
 def _start_supervisor(files: Files) -> tuple[subprocess.Popen[bytes], int]:
     """Start it as a daemon; return the process, and the descriptor that ends it when it is closed."""
     command = [
-        *("setsid", "--fork", *namespaces.unshare(rootless=os.getuid() != 0)),
+        *("setsid", "--fork", *programs.unshare(rootless=os.getuid() != 0)),
         *(sys.executable, "-P", "-m", "slurmddp.sandbox.first_process", str(files.folder)),
     ]
     stdin, keepalive = os.pipe()

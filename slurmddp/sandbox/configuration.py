@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Final
 
 from slurmddp.errors import UsageError
-from slurmddp.sandbox.partition_shape import Shape
 
 SUBNET: Final = "10.77.0"
 """Private to the network namespace of each sandbox, so that all sandboxes use the same."""
@@ -21,6 +20,67 @@ _JOB_IDS: Final = 60_000_000
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 _CONF_LINE = re.compile(r"[A-Za-z]+=[^\n]*")
+_PARTITION_NAME: Final = re.compile(r"(?!default$)[A-Za-z0-9][\w.-]{0,63}", re.ASCII | re.IGNORECASE)
+_OWN: Final = re.compile(r"[a-z]+=.*", re.DOTALL)
+_OPTION: Final = re.compile(r"[A-Z][A-Za-z]+=[\w.:/+,*()\[\]-]+", re.ASCII)
+"""An option of a partition in slurm.conf(5)."""
+_GPUS: Final = re.compile(r"(?:([\w.-]+):)?([0-9]{1,4})", re.ASCII)
+_RANGES: Final = {"nodes": (0, 200), "cpus": (1, 4096), "memory": (1, 2**31), "gpus": (0, 128)}
+"""The keys that are not Slurm's, with the least and the greatest value."""
+_FORM: Final = "use NAME:nodes=1,cpus=40,gpus=a100:8,memory=16000,MaxTime=1:00:00, each part may be left out"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """A partition with its own nodes, which are all alike."""
+
+    name: str
+    nodes: int = 1
+    cpus: int = 16
+    memory: int = 16000
+    """MB a node."""
+    gpus: tuple[tuple[str, int], ...] = ()
+    """Each type of GPU of a node (empty for no type), and the number of GPUs."""
+    options: tuple[tuple[str, str], ...] = ()
+    """Other options of the partition, as slurm.conf(5) names them."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Shape":
+        """Read `NAME:nodes=2,cpus=40,gpus=a100:8,memory=64000,MaxTime=1:00:00`; raise UsageError for anything else.
+
+        A key that begins with a capital is an option of slurm.conf(5) for the partition. A GPU's type may be left out;
+        several types are written as `a100:4+h100:4`.
+        """
+        name, _, rest = text.partition(":")
+        items = re.split(r",(?=\w+=)", rest) if rest else []
+        own = {key: value for key, _, value in (item.partition("=") for item in items if _OWN.fullmatch(item))}
+        options = {key: value for key, _, value in (item.partition("=") for item in items if _OPTION.fullmatch(item))}
+        if not _PARTITION_NAME.fullmatch(name) or len(own) + len(options) != len(items) or own.keys() - _RANGES:
+            raise UsageError(f"--partition {text!a}: {_FORM}")
+        return cls(
+            name=name,
+            nodes=_whole("nodes", own.get("nodes", f"{cls.nodes}"), text),
+            cpus=_whole("cpus", own.get("cpus", f"{cls.cpus}"), text),
+            memory=_whole("memory", own.get("memory", f"{cls.memory}"), text),
+            gpus=_gpus(own.get("gpus", "0"), text),
+            options=tuple(options.items()),
+        )
+
+
+def _gpus(value: str, text: str) -> tuple[tuple[str, int], ...]:
+    matches = [_GPUS.fullmatch(item) for item in value.split("+")]
+    found = tuple((match[1] or "", int(match[2])) for match in matches if match)
+    if len(found) < len(matches):
+        raise UsageError(f"--partition {text!a}: gpus={value!a} is not a count, as in 8, a100:8 or a100:4+h100:4")
+    _whole("gpus", str(sum(count for _, count in found)), text)
+    return tuple((kind, count) for kind, count in found if count)
+
+
+def _whole(key: str, value: str, text: str) -> int:
+    least, most = _RANGES[key]
+    if not re.fullmatch("[0-9]{1,10}", value) or not least <= int(value) <= most:
+        raise UsageError(f"--partition {text!a}: {key}={value!a}: allowed are {least} to {most}")
+    return int(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +141,7 @@ class Plan:
     @property
     def most_gpus(self) -> int:
         """The largest number of GPUs on one node."""
-        return max(shape.gpu_count for shape in self.shapes if shape.nodes)
+        return max(sum(count for _, count in shape.gpus) for shape in self.shapes if shape.nodes)
 
     @property
     def cluster(self) -> str:
@@ -125,14 +185,9 @@ def slurm_conf(plan: Plan, folder: Path, first_job_id: int) -> str:
         *(_node_line(shape, numbers) for shape, numbers in _number_shapes(plan)),
         *_partition_lines(plan),
     ]
-    return _replace_lines("".join(sections), plan.slurm_conf)
-
-
-def _replace_lines(text: str, lines: tuple[str, ...]) -> str:
-    """Return the text without its lines of the keys of `lines`, and with those of `lines` that have a value."""
-    keys = {line.partition("=")[0].lower() for line in lines}
-    kept = [line for line in text.splitlines() if line.partition("=")[0].lower() not in keys]
-    return "\n".join([*kept, *(line for line in lines if line.partition("=")[2])]) + "\n"
+    replaced = {line.partition("=")[0].lower() for line in plan.slurm_conf}
+    kept = [line for line in "".join(sections).splitlines() if line.partition("=")[0].lower() not in replaced]
+    return "\n".join([*kept, *(line for line in plan.slurm_conf if line.partition("=")[2])]) + "\n"
 
 
 def _number_shapes(plan: Plan) -> Iterator[tuple[Shape, str]]:
@@ -169,15 +224,15 @@ def _partition_lines(plan: Plan) -> Iterator[str]:
 
 def gres_conf(plan: Plan, folder: Path) -> str:
     """Return gres.conf, in which files stand for the devices of the GPUs."""
-    return "".join(line for shape, numbers in _number_shapes(plan) for line in _gres_lines(shape, numbers, folder))
-
-
-def _gres_lines(shape: Shape, numbers: str, folder: Path) -> Iterator[str]:
-    first = 0
-    for kind, count in shape.gpus:
-        typed = f"Type={kind} " if kind else ""
-        yield f"NodeName=n{numbers} Name=gpu {typed}File={folder}/dev/nvidia{_span(first, first + count - 1)}\n"
-        first += count
+    lines = []
+    for shape, numbers in _number_shapes(plan):
+        first = 0
+        for kind, count in shape.gpus:
+            typed = f"Type={kind} " if kind else ""
+            files = f"{folder}/dev/nvidia{_span(first, first + count - 1)}"
+            lines.append(f"NodeName=n{numbers} Name=gpu {typed}File={files}\n")
+            first += count
+    return "".join(lines)
 
 
 def cgroup_conf(version: tuple[int, int]) -> str:

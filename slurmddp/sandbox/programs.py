@@ -1,21 +1,25 @@
-"""Finds the programs that a sandbox needs, says how to install those that are missing, and runs short commands."""
+"""The programs of a sandbox: those it needs, the commands for its namespaces, and the clients that enter them.
+
+Says how to install what is missing, and runs short commands.
+"""
 
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from slurmddp.errors import ClusterError
-from slurmddp.sandbox.namespaces import unshare
-from slurmddp.sandbox.state_directory import base_folder
+from slurmddp.sandbox.state_directory import Process, base_folder
 from slurmddp.slurm import client, commands
 
-_CLIENTS: Final = (
+CLIENTS: Final = (
     *("sacct", "sacctmgr", "salloc", "sattach", "sbatch", "sbcast", "scancel", "scontrol", "sdiag", "sinfo"),
     *("sprio", "squeue", "sreport", "srun", "sshare", "sstat", "strigger"),
 )
+"""Slurm's programs for users, of which some may not be installed."""
 
 _NEEDED: Final[Mapping[str, str]] = {
     **dict.fromkeys(("unshare", "nsenter", "setsid"), "util-linux"),
@@ -33,6 +37,64 @@ _ACCOUNTING: Final[Mapping[str, str]] = {
     "slurmdbd": "slurmdbd",
     "sacctmgr": "slurm-wlm",
 }
+_ALLOW: Final = (
+    "type as root: sysctl kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0 "
+    "(leave out the one that does not exist), or start the sandbox as root"
+)
+_ADD: Final = "type as root: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER"
+
+
+_AS_ROOT: Final = ("--user", "--map-root-user", "--map-auto", "--setgroups", "allow")
+
+NODE_SCRIPT: Final = """
+read -r pid _ </proc/self/stat
+echo "$pid"
+read -r _
+mount -t proc proc /proc
+hostname "$1"
+ip link set lo up
+ip address add "$2/24" dev eth0
+ip link set eth0 up
+shift 2
+"$@" &
+wait "$!"
+"""
+"""A node's first process: prints its pid, waits for its network link, runs its command, inherits orphans."""
+_CLIENT_PROGRAM = '''\
+#!{python} -IS
+"""Run {name} inside the sandbox with the same arguments, environment, folder and streams, byte for byte."""
+
+import _signal
+import posix
+import sys
+
+
+def is_up():
+    try:
+        with open({stat!r}, "rb") as file:
+            return file.read().rpartition(b")")[2].split()[19] == {start!r}
+    except OSError:
+        return False
+
+
+def own(name):
+    with open("/proc/self/" + name, "rb") as file:
+        return file.read().split(b"\\0")[:-1]
+
+
+if not is_up():
+    sys.exit("{name}: error: the sandbox is down; start it with: slurmddp sandbox up")
+try:
+    folder = posix.getcwd()
+except OSError:
+    sys.exit("{name}: error: the working folder no longer exists")
+environment = dict(entry.split(b"=", 1) for entry in own("environ") if b"=" in entry)
+environment[b"SLURM_CONF"] = {slurm_conf!r}
+for number in (_signal.SIGPIPE, _signal.SIGXFSZ):
+    _signal.signal(number, _signal.SIG_DFL)
+command = [*{enter!r}, b"env", b"-C", posix.getcwdb(), {program!r}, *own("cmdline")[3:]]
+posix.execve(command[0], command, environment)
+'''
 
 
 def outside_path() -> list[str]:
@@ -51,17 +113,43 @@ def find(program: str) -> str | None:
     return shutil.which(program, path=search_path())
 
 
-def clients() -> dict[str, str]:
-    """Return the installed client programs of Slurm, each with its path."""
-    return {name: path for name in _CLIENTS if (path := find(name))}
-
-
 def slurm_version() -> tuple[int, int]:
     """Return the version of the installed Slurm, for example (22, 5); raise ClusterError when it does not say it."""
     said = client.query(commands.SHOW_VERSION, {"PATH": search_path()})
     if found := re.search(r"(\d+)\.(\d+)", said):
         return int(found[1]), int(found[2])
     raise ClusterError(f"slurmd -V says no version: {said.strip()!r}")
+
+
+def unshare(*, rootless: bool) -> list[str]:
+    """Return the beginning of a command that runs the rest as the first process of new namespaces.
+
+    All processes in them end when it ends, and it ends when the process that started it ends.
+    """
+    kinds = ("--mount", "--net", "--pid", "--uts", "--propagation", "slave")
+    return ["unshare", *(_AS_ROOT if rootless else ()), *kinds, "--fork", "--kill-child"]
+
+
+def nsenter_options(target: Process, *, rootless: bool) -> list[str]:
+    """Return nsenter's options for entering the sandbox, except for its pid namespace."""
+    user = ["--user", "--preserve-credentials"] if rootless else []
+    return ["--target", str(target.pid), *user, "--mount", "--net", "--uts", "--"]
+
+
+def client_program(python: Path, program: str, enter: Sequence[str], target: Process, slurm_conf: Path) -> str:
+    """Return the text of a client program for use outside, which runs the real program inside the sandbox.
+
+    It is not a shell script, because a shell drops variables with unusual names, such as exported functions.
+    """
+    return _CLIENT_PROGRAM.format(
+        python=python,
+        name=Path(program).name,
+        stat=f"/proc/{target.pid}/stat",
+        start=str(target.start).encode(),
+        enter=[word.encode() for word in enter],
+        program=program.encode(),
+        slurm_conf=str(slurm_conf).encode(),
+    )
 
 
 def run_command(*command: str) -> None:
@@ -86,20 +174,9 @@ def check_machine(*, accounting: bool = False) -> None:
         packages = " ".join(dict.fromkeys(needed[program] for program in missing))
         raise ClusterError(f"not installed on this machine: {', '.join(missing)}; type: apt install {packages}")
     if rootless:
-        _check_user_namespaces()
+        if reason := find_error(["unshare", "--user", "--map-root-user", "true"]):
+            raise ClusterError(f"ordinary users cannot create user namespaces here ({reason}); {_ALLOW}")
+        if reason := find_error([*unshare(rootless=True), "true"]):
+            raise ClusterError(f"this user cannot start a sandbox ({reason}); {_ADD}")
     elif reason := find_error([*unshare(rootless=False), "true"]):
         raise ClusterError(f"root cannot create namespaces here ({reason}); use a machine or container that allows it")
-
-
-def _check_user_namespaces() -> None:
-    if reason := find_error(["unshare", "--user", "--map-root-user", "true"]):
-        raise ClusterError(f"ordinary users cannot create user namespaces here ({reason}); {_ALLOW}")
-    if reason := find_error([*unshare(rootless=True), "true"]):
-        raise ClusterError(f"this user cannot start a sandbox ({reason}); {_ADD}")
-
-
-_ALLOW: Final = (
-    "type as root: sysctl kernel.unprivileged_userns_clone=1 kernel.apparmor_restrict_unprivileged_userns=0 "
-    "(leave out the one that does not exist), or start the sandbox as root"
-)
-_ADD: Final = "type as root: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 USER"

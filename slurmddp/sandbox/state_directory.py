@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from slurmddp.errors import ClusterError, SlurmddpError
-from slurmddp.sandbox.configuration import Plan, check_name
-from slurmddp.sandbox.partition_shape import Shape
+from slurmddp.sandbox.configuration import Plan, Shape, check_name
 
 _PLACE: Final = Path("/tmp")  # noqa: S108  # the same for every session of the user, unlike XDG_RUNTIME_DIR
 _KILL_DEADLINE_S: Final = 20
@@ -122,14 +121,6 @@ class Files:
                 return f"{' | '.join(lines)} ({path})"
         return f"it wrote nothing ({self.logs})"
 
-    def run(self, name: str) -> Path:
-        """Return a file that a daemon keeps while it runs."""
-        return self.folder / "run" / name
-
-    def spool(self, node: str) -> Path:
-        """Return the folder in which a node's slurmd keeps its jobs' scripts."""
-        return self.folder / "spool" / node
-
     def gpu(self, number: int) -> Path:
         """Return the file that stands for a GPU on each node."""
         return self.folder / "dev" / f"nvidia{number}"
@@ -139,14 +130,13 @@ class Files:
         for folder in ("bin", "empty", "etc", "log", "run", "state", "dev"):
             (self.folder / folder).mkdir(parents=True)
         for node in plan.node_names:
-            self.spool(node).mkdir(parents=True)
+            (self.folder / "spool" / node).mkdir(parents=True)
         self.plan.write_text(json.dumps(asdict(plan)))
 
     def read_plan(self) -> Plan:
         """Return the plan of the sandbox."""
-        fields = json.loads(self.plan.read_bytes())
-        lists = {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}
-        return Plan(**fields | lists | {"partitions": tuple(map(_read_shape, fields["partitions"]))})
+        fields = json.loads(self.plan.read_bytes(), object_hook=_with_tuples)
+        return Plan(**fields | {"partitions": tuple(Shape(**shape) for shape in fields["partitions"])})
 
     def supervisor(self) -> Process | None:
         """Return the first process of the sandbox, or None when the sandbox is not up."""
@@ -156,19 +146,18 @@ class Files:
             return None
         return process if process.alive else None
 
-    def lock_folder(self) -> None:
-        """Lock the folder for the life of the process, so that systemd-tmpfiles does not remove it from /tmp."""
-        fcntl.flock(os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY), fcntl.LOCK_SH)
-
     def remove(self) -> None:
         """Remove the folder, if it exists."""
         if self.folder.exists():
             shutil.rmtree(self.folder)
 
 
-def _read_shape(fields: dict[str, Any]) -> Shape:
-    """Convert JSON's lists to tuples."""
-    return Shape(**fields | {key: tuple(map(tuple, fields[key])) for key in ("gpus", "options")})
+def _with_tuples(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return an object of JSON with tuples for its lists, and for the lists in them."""
+    lists = {name: value for name, value in fields.items() if isinstance(value, list)}
+    return fields | {
+        name: tuple(tuple(x) if isinstance(x, list) else x for x in value) for name, value in lists.items()
+    }
 
 
 @contextlib.contextmanager

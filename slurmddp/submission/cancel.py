@@ -3,7 +3,7 @@
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
@@ -72,31 +72,27 @@ def cancel(jobs: Sequence[JobStatus], environ: Environ, notice: Callable[[str], 
     """
     names = {_scancel_id(job.job_id): job.name for job in jobs}
     states = dict.fromkeys(names, "")
+    left, said, told, deadline = set(names), "", False, time.monotonic() + CANCEL_LIMIT_S
     try:
-        _cancel_until_gone(names.keys(), states, environ, notice)
+        while left:
+            if active := [job_id for job_id in names if job_id in left and states[job_id] != _COMPLETING]:
+                answer = client.ask(commands.cancel(*active), environ)  # that a job has just ended is no error
+                said = answer.reason if answer.stderr.strip() else ""
+                if answer.status != 0 and _REFUSED.search(said):
+                    raise ClusterError(f"scancel: {said}")
+            states.update(_query_states(list(left), environ))
+            left = {job_id for job_id in left if may_run(states[job_id])}
+            if left and not told:
+                notice(f"waiting for the end of {_format_jobs(left)}; Ctrl-C ends only the waiting")
+                told = True
+            if left and time.monotonic() >= deadline:
+                raise ClusterError(
+                    f"{_format_jobs(left)} not gone after {CANCEL_LIMIT_S:.0f} s; {said or 'type the same again'}"
+                )
+            time.sleep(_POLL_S if left else 0)
     finally:
         _record_cancellations(job for job in jobs if phase_of(states[_scancel_id(job.job_id)]) == "cancelled")
     return [Cancelled(job_id, name, states[job_id]) for job_id, name in names.items()]
-
-
-def _cancel_until_gone(
-    names: Collection[str], states: dict[str, str], environ: Environ, notice: Callable[[str], None]
-) -> None:
-    """Cancel jobs until none of them waits or runs; `states` has the last of each."""
-    left, said, told, deadline = set(names), "", False, time.monotonic() + CANCEL_LIMIT_S
-    while left:
-        if active := [job_id for job_id in names if job_id in left and states[job_id] != _COMPLETING]:
-            said = _run_scancel(active, environ)
-        states.update(_query_states(list(left), environ))
-        left = {job_id for job_id in left if may_run(states[job_id])}
-        if left and not told:
-            notice(f"waiting for the end of {_format_jobs(left)}; Ctrl-C ends only the waiting")
-            told = True
-        if left and time.monotonic() >= deadline:
-            raise ClusterError(
-                f"{_format_jobs(left)} not gone after {CANCEL_LIMIT_S:.0f} s; {said or 'type the same again'}"
-            )
-        time.sleep(_POLL_S if left else 0)
 
 
 def _record_cancellations(jobs: Iterable[JobStatus]) -> None:
@@ -137,15 +133,6 @@ def _scancel_id(job_id: str) -> str:
     """Return the id for scancel; for tasks that wait together, that of their array."""
     ref = JobRef.parse(job_id)
     return ref.array_id if ref.is_task_list else job_id
-
-
-def _run_scancel(job_ids: Sequence[str], environ: Environ) -> str:
-    """Cancel jobs, and return what scancel says; that a job has just ended is no error."""
-    answer = client.ask(commands.cancel(*job_ids), environ)
-    said = answer.reason if answer.stderr.strip() else ""
-    if answer.status != 0 and _REFUSED.search(said):
-        raise ClusterError(f"scancel: {said}")
-    return said
 
 
 def _query_states(job_ids: Sequence[str], environ: Environ) -> dict[str, str]:

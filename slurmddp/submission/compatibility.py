@@ -1,29 +1,40 @@
-"""Whether a run can take another job: the same program, the same kind of job, and no job that is still active."""
+"""Whether a run can take another job: the same program, the same kind of job, and no job that is still active.
+
+For a job without a name, also which run takes it. Writes nothing.
+"""
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
+
+import msgspec
 
 from slurmddp.cluster.request import Request
 from slurmddp.config import resolve
 from slurmddp.config.command import parse
 from slurmddp.config.job_files import read_job_file
-from slurmddp.config.resolve import Resolved
-from slurmddp.errors import UsageError
+from slurmddp.config.resolve import DERIVED_NAMES, Resolved
+from slurmddp.errors import ClusterError, UsageError
+from slurmddp.runs.facts import is_finished
 from slurmddp.runs.layout import RunDir
-from slurmddp.runs.submissions import read_origin, settings_of, submissions
-from slurmddp.script.build import build_script
+from slurmddp.runs.resume import find_state
+from slurmddp.runs.submissions import read_origin, settings_of, submissions, submitted_at
+from slurmddp.script.build import build_script, check_program
 from slurmddp.slurm import queries
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.slurm.pending_reasons import never_starts
+from slurmddp.submission.submit_once import Notice
 from slurmddp.text import mask_secrets, quote_value
 from slurmddp.version import __version__
 
 _RECENT_JOBS: Final = 20
 """So many of a run's last jobs are looked up in the queue."""
+
+Ask = Callable[[UsageError], None]
 
 
 def check_same(run: RunDir, resolved: Resolved, *, instead: str = "type --continue to go on with the new one") -> None:
@@ -41,37 +52,28 @@ def find_change(run: RunDir, resolved: Resolved) -> str:
     """Return how the program differs from that of the run; empty when it does not, and for a run without a job.
 
     The program of a job whose script was passed to sbatch directly is known only if the script is that of the job
-    before it, or the one that would be submitted now.
+    before it, or the one that would be submitted now. Raises UsageError when the record of the run is damaged.
     """
     *before_last, last = submissions(run) or [{}]
     if last.get("by_hand"):
-        if last["sha256"] == _digest_script(run, resolved):
+        script = build_script(resolved.replace("the run", job_name=run.path.name).spec)
+        if last["sha256"] == hashlib.sha256(script.text).hexdigest():
             return ""
         known = next((record.get("sha256") for record in reversed(before_last) if not record.get("by_hand")), None)
         if last["sha256"] != known:
             return f"another command, that of job {last['job']}, whose script was passed to sbatch directly"
     if not run.spec.exists():
         return ""
-    before = _program(_read_record(run))
-    now = _program(resolve.build_record(resolved, directory=str(Path.cwd()), version=__version__))
-    changed = (key for key in ("command", "worker") if before.get(key) != now.get(key))
-    return next((f"another {key}: {difference(before.get(key), now.get(key))}" for key in changed), "")
-
-
-def _read_record(run: RunDir) -> dict[str, Any]:
-    """Return the table of spec.toml. Raises UsageError for a damaged one."""
     advice = f"it is the record of run {run.path.name}: choose another --name"
     if not run.spec.is_file() or not run.spec.stat().st_size:
         raise UsageError(f"{run.spec} is {'empty' if run.spec.is_file() else 'not a regular file'}; {advice}")
     try:
-        return dict(read_job_file(run.spec).table)
+        before = _program(dict(read_job_file(run.spec).table))
     except UsageError as error:
         raise UsageError(f"{error}; {advice}") from error
-
-
-def _digest_script(run: RunDir, resolved: Resolved) -> str:
-    script = build_script(resolved.replace("the run", job_name=run.path.name).spec)
-    return hashlib.sha256(script.text).hexdigest()
+    now = _program(resolve.build_record(resolved, directory=str(Path.cwd()), version=__version__))
+    changed = (key for key in ("command", "worker") if before.get(key) != now.get(key))
+    return next((f"another {key}: {difference(before.get(key), now.get(key))}" for key in changed), "")
 
 
 def check_kind(request: Request, run: RunDir) -> None:
@@ -121,12 +123,82 @@ def active_jobs(run: RunDir, environ: Mapping[str, str]) -> list[JobInfo]:
     return [job for job in own if queries.script_digest(job.job_id, environ) == records[job.job_id].get("sha256")]
 
 
+def choose_run(request: Request, environ: Mapping[str, str], notice: Notice, *, ask: Ask | None = None) -> Request:
+    """Return the request with the name of its run: `train`, or `train-2` when `train` has another program.
+
+    A name that was given stays. `notice` gets why the name is another one. When the newest of the runs with another
+    program could be continued from a checkpoint, only the user knows what is meant: `ask` gets the question as an
+    error, which is raised without `ask`.
+    """
+    spec = request.resolved.spec
+    origin = request.resolved.origins["job_name"]
+    if origin not in DERIVED_NAMES or spec.reset:
+        return request
+    if ask is None:
+        for program in request.programs:  # a misspelled COMMAND is not another program of the run
+            check_program(program)
+    others: dict[RunDir, str] = {}
+    """Why they cannot take the job, as what the run is or has."""
+    run = RunDir.named(spec.runs_dir, spec.job_name)
+    while why := _why_not(run, request, environ):
+        others[run] = why
+        run = RunDir.named(spec.runs_dir, f"{spec.job_name[:58]}-{len(others) + 1}")
+    if not others:
+        return request
+    newest = max(others, key=submitted_at)
+    if not run.spec.exists() and (state := _state_at_stake(newest, request, environ)):
+        change = others[newest].removeprefix("has ")
+        question = UsageError(
+            f"run {newest.path.name} has {state}, and was started with {change}; type --continue to go on from "
+            f"there with the new one, or --name {run.path.name} to begin another run"
+        )
+        if ask is None:
+            raise question
+        ask(question)
+    replaced = ", whose job never started" if find_change(run, request.resolved) else ""
+    first = next(iter(others))
+    shown = first if others[first] == others[newest] else newest
+    this = "this sweep" if request.array else "this"
+    state = find_state(shown) if others[shown].startswith("has ") and not request.array else ""
+    instead = f"; to continue {shown.path.name} from {state}: --name {shown.path.name} --continue" if state else ""
+    notice(f"run {shown.path.name} {others[shown]}; {this} is run {run.path.name}{replaced}{instead}")
+    return msgspec.structs.replace(request, resolved=request.resolved.replace(origin, job_name=run.path.name))
+
+
+def _why_not(run: RunDir, request: Request, environ: Mapping[str, str]) -> str:
+    """Return why the run cannot take the job; empty when it can, also when none of its jobs has started any rank."""
+    if other := find_other_kind(request, run):
+        return f"is {other} already"
+    change = find_change(run, request.resolved)
+    if not change or has_begun(run):
+        return change and f"has {change}"
+    with suppress(ClusterError):
+        for job in active_jobs(run, environ):
+            if not never_starts(job.reason):
+                return f"has {change}, and job {job.job_id} in the queue"
+    return ""
+
+
+def _state_at_stake(run: RunDir, request: Request, environ: Mapping[str, str]) -> str:
+    """Return from where the run could go on; empty when it is finished, has no checkpoint, or has a job."""
+    if request.array or find_other_kind(request, run) or is_finished(run):
+        return ""
+    with suppress(ClusterError):
+        if active_jobs(run, environ):
+            return ""
+    return find_state(run)
+
+
 def difference(before: Any, now: Any) -> str:
     """Return how a recorded command, or the worker's table, has changed; what looks like a secret is masked."""
     if isinstance(before, dict) and isinstance(now, dict):
         keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
         return ", ".join(f"{key} {quote_value(before.get(key))} became {quote_value(now.get(key))}" for key in keys)
-    old, new = _trim_common(_words(before), _words(now))
+    first, second = _words(before), _words(now)
+    start = _common_length(first, second)
+    end = _common_length(first[start:][::-1], second[start:][::-1])
+    start -= start > 0 and first[start - 1].startswith("-")  # the option before a value stays with it
+    old, new = first[start : len(first) - end], second[start : len(second) - end]
     if not (old and new):
         return f"{_format_words(new)} was added" if new else f"{_format_words(old)} was left out"
     return f"{_format_words(old)} became {_format_words(new)}"
@@ -134,15 +206,6 @@ def difference(before: Any, now: Any) -> str:
 
 def _words(command: Any) -> list[str]:
     return list(map(str, mask_secrets(list(command)))) if command else []
-
-
-def _trim_common(before: list[str], now: list[str]) -> tuple[list[str], list[str]]:
-    """Return what differs of two commands; the option before a value stays with it."""
-    start = _common_length(before, now)
-    end = _common_length(before[start:][::-1], now[start:][::-1])
-    if start and before[start - 1].startswith("-"):
-        start -= 1
-    return before[start : len(before) - end], now[start : len(now) - end]
 
 
 def _common_length(before: list[str], now: list[str]) -> int:

@@ -1,25 +1,98 @@
-"""What is said about a submission, beside the id: where the run goes on, when the job starts, what the site changed."""
+"""What Slurm says of a job before it is submitted and after, and what the user is told of it. Nothing is queued."""
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from slurmddp.cluster.limits import waits_for_nodes
 from slurmddp.cluster.request import Request
 from slurmddp.config.job_spec import JobSpec
-from slurmddp.errors import ClusterError
+from slurmddp.errors import ClusterError, UsageError
 from slurmddp.runs.facts import is_finished
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.resume import find_state
 from slurmddp.runs.submissions import submissions
 from slurmddp.script.snapshot import Code
-from slurmddp.slurm import queries
+from slurmddp.slurm import queries, sbatch_command
+from slurmddp.slurm.client import LostAnswerError, RefusedError
 from slurmddp.slurm.job_info import JobId, JobInfo
 from slurmddp.slurm.pending_reasons import warning
 from slurmddp.slurm.values import LATEST_START, slurm_time
 from slurmddp.submission.submit_once import Notice
 
+FORCE_HINT: Final = "--force submits it all the same"
+_REFUSED: Final = {
+    "node name": ("nodelist", "exclude"),
+    "number of nodes": ("nodes", "nodelist"),
+    "node configuration": ("constraint", "nodelist", "exclude"),
+    "dependency": ("dependency",),
+    "feature": ("constraint",),
+    "reservation": ("reservation",),
+    "account": ("account", "partition", "qos"),
+    "qos": ("qos", "partition"),
+}
+"""The options that a refusal by sbatch is about, by words of its message."""
+_BY_CONTROLLER: Final = "allocation failure"
+"""In each refusal by the controller; others are by sbatch itself, which no --force changes."""
+_TOO_LONG: Final = "parameter too long"
+_LARGE_SCRIPT_B: Final = 10**6
+"""Other values that Slurm finds too long are shorter, and so is its limit for a script, max_script_size."""
+_NO_NODE: Final = "Invalid node name"
 _AT_ONCE: Final = timedelta(minutes=2)
+
+
+def ask_start(request: Request, text: bytes, environ: Mapping[str, str], notice: Notice) -> datetime | None:
+    """Return when Slurm expects the job to start; None when it does not say.
+
+    Raises ClusterError when it refuses, and for ranks and GPUs that depend on a cluster that did not answer.
+    """
+    spec = request.resolved.spec
+    try:
+        start = sbatch_command.expected_start(_test(request, text, environ))
+    except LostAnswerError:
+        start = None
+    except RefusedError as error:
+        if not (request.cluster and waits_for_nodes(spec, request.cluster)):
+            hint = "" if _NO_NODE in str(error) else f"; {FORCE_HINT}"
+            raise ClusterError(f"{error}{hint}") from error
+        notice(f"the job waits for nodes that are down or drained now ({error})")
+        return None
+    if request.silence and not (spec.gpus_per_node or spec.ntasks_per_node):
+        raise ClusterError(
+            f"what a node has is not known ({request.silence}); give --gpus-per-node or --ntasks-per-node"
+        )
+    return start
+
+
+def explain_answer(request: Request, script: bytes, environ: Mapping[str, str]) -> Iterator[str]:
+    """Yield what sbatch says to the script, and the jobs that it depends on and that Slurm does not know."""
+    said = _test(request, script, environ)
+    start = sbatch_command.expected_start(said)
+    far = start is not None and start - datetime.now(UTC) >= LATEST_START
+    yield "it starts when the jobs before it end, which have no time limit" if far else said
+    for job in re.findall(r"(?<![+\w])\d+", request.resolved.spec.dependency or ""):
+        if not queries.show(job, environ):
+            yield f"Slurm does not know job {job}: this job would not wait for it"
+
+
+def _test(request: Request, text: bytes, environ: Mapping[str, str]) -> str:
+    """Return what sbatch says to the script. Raises RefusedError or UsageError with the options that it is about."""
+    try:
+        return sbatch_command.test_only(text, environ)
+    except RefusedError as error:
+        names = next((names for words, names in _REFUSED.items() if words in str(error).lower()), ())
+        shapes = [nodes.names for one in (request.cluster.partitions if request.cluster else ()) for nodes in one.nodes]
+        there = f"; the nodes are {','.join(dict.fromkeys(shapes))}" if shapes and _NO_NODE in str(error) else ""
+        if _TOO_LONG in str(error) and len(text) > _LARGE_SCRIPT_B:
+            raise UsageError(
+                f"the script has {len(text) / 10**6:.1f} MB, more than Slurm takes; put the lines into a file that "
+                "--setup sources"
+            ) from error
+        given = [f"--{name} {value}" for name in names if (value := getattr(request.resolved.spec, name))]
+        kind = RefusedError if _BY_CONTROLLER in str(error) else UsageError
+        raise kind((f"{error} ({', '.join(given)})" if given else str(error)) + there) from error
 
 
 def report_run_state(request: Request, run: RunDir, code: Code | None, notice: Notice) -> None:
@@ -37,15 +110,16 @@ def report_run_state(request: Request, run: RunDir, code: Code | None, notice: N
         notice(f"run {run.path.name} is finished and has no checkpoint: COMMAND runs again from its beginning")
 
 
-def report_start(spec: JobSpec, start: datetime | None, notice: Notice) -> None:
-    """Say when Slurm expects the job to start."""
+def report_changes(
+    spec: JobSpec, job_id: JobId, start: datetime | None, environ: Mapping[str, str], notice: Notice
+) -> None:
+    """Say when Slurm expects the job to start, what the site has changed, and why the job may wait for ever.
+
+    The job is queued: no error is raised.
+    """
     now = datetime.now(UTC)
     if start and start - now < LATEST_START and not spec.hold and not spec.dependency:
         notice(f"Slurm expects it to start {'at once' if start - now < _AT_ONCE else f'at {start:%Y-%m-%d %H:%M}'}")
-
-
-def report_changes(spec: JobSpec, job_id: JobId, environ: Mapping[str, str], notice: Notice) -> None:
-    """Say what the site has changed, and why the job may wait for ever. The job is queued: no error is raised."""
     with suppress(ClusterError):
         for job in queries.show(job_id.number, environ)[:1]:
             for line in site_changes(spec, job):

@@ -21,11 +21,8 @@ def prepare(spec: JobSpec) -> None:
         raise UsageError(
             "--tensorboard needs the package tensorboard, which is not installed; pip install 'slurmddp[tensorboard]'"
         )
-    if spec.worker.task not in BUNDLED:
-        _run_prepare(spec)
-
-
-def _run_prepare(spec: JobSpec) -> None:
+    if spec.worker.task in BUNDLED:
+        return
     python, module = spec.python or sys.executable, "slurmddp.worker.bundled.prepare_data"
     command = [python, "-P", "-m", module, *arguments(spec.worker)]
     try:

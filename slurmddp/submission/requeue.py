@@ -45,7 +45,11 @@ def requeue(job_id: str, *, exclude: Sequence[str], environ: Environ, notice: Ca
         notice(f"job {job.job_id} leaves its nodes")
         job = _wait_until_queued(job, environ)
     if exclude:
-        job = _exclude_nodes(job, exclude, environ)
+        if job.phase != "queued":
+            raise ClusterError(f"job {job.job_id} has started again before --exclude could be set; type the same again")
+        nodes = dict.fromkeys([*([job.excluded_nodes] if job.excluded_nodes else []), *exclude])
+        client.order(commands.update(job.job_id, "ExcNodeList", ",".join(nodes)), environ)
+        job = _show_job(job.job_id, environ)
     return _start_early(job, environ, notice)
 
 
@@ -66,16 +70,13 @@ def find_job(word: str, runs_dir: str, environ: Environ) -> str:
     return min(jobs, key=lambda job: job.phase != "running").job_id
 
 
-def _how_to_continue(run: RunDir) -> str:
+def _how_to_continue(run: RunDir | JobInfo) -> str:
+    if isinstance(run, JobInfo):  # its output lies in the folder `logs` of its run, if it has one
+        run = RunDir(Path(run.output).parent.parent)
     if not run.spec.exists():
         return "submit it again: it continues from its last checkpoint"
     spec = run.spec.relative_to(Path.cwd()) if run.spec.is_relative_to(Path.cwd()) else run.spec
     return f"to go on from its last checkpoint type: slurmddp submit {spec}"
-
-
-def _run_of(job: JobInfo) -> RunDir:
-    """Return the folder of the job's run, if it has one: its output lies in the folder `logs` there."""
-    return RunDir(Path(job.output).parent.parent)
 
 
 def _show_job(job_id: str, environ: Environ) -> JobInfo:
@@ -90,13 +91,12 @@ def _show_job(job_id: str, environ: Environ) -> JobInfo:
 
 def _check_can_restart(job: JobInfo) -> None:
     """Raise SlurmddpError when the job has ended, ClusterError when it cannot or does not have to be requeued."""
-    run = _run_of(job)
     if job.phase not in ("queued", "running"):
-        raise SlurmddpError(f"job {job.job_id} is {job.state} and stays so; {_how_to_continue(run)}")
+        raise SlurmddpError(f"job {job.job_id} is {job.state} and stays so; {_how_to_continue(job)}")
     if job.phase == "running" and not job.requeue:
         raise ClusterError(
             f"job {job.job_id} has Requeue=0, so that Slurm does not take it back; "
-            f"`slurmddp cancel {job.job_id}`, then {_how_to_continue(run)}"
+            f"`slurmddp cancel {job.job_id}`, then {_how_to_continue(job)}"
         )
     if job.phase == "queued" and not job.restarts:
         raise ClusterError(f"job {job.job_id} is {job.state} ({job.reason}) and has not run yet; wait for it")
@@ -125,9 +125,7 @@ def _wait_until_queued(job: JobInfo, environ: Environ) -> JobInfo:
         if now.phase == "queued" or (now.state == "RUNNING" and (now.restarts or 0) > (job.restarts or 0)):
             return now
         if now.phase != "running":
-            raise ClusterError(
-                f"job {job.job_id} ended {now.state} before it was requeued; {_how_to_continue(_run_of(job))}"
-            )
+            raise ClusterError(f"job {job.job_id} ended {now.state} before it was requeued; {_how_to_continue(job)}")
         time.sleep(_POLL_S)
     raise ClusterError(
         f"job {job.job_id} is {now.state} and has not left its nodes for {LEAVE_LIMIT_S:.0f} s; "
@@ -135,19 +133,12 @@ def _wait_until_queued(job: JobInfo, environ: Environ) -> JobInfo:
     )
 
 
-def _exclude_nodes(job: JobInfo, exclude: Sequence[str], environ: Environ) -> JobInfo:
-    if job.phase != "queued":
-        raise ClusterError(f"job {job.job_id} has started again before --exclude could be set; type the same again")
-    nodes = dict.fromkeys(([job.excluded_nodes] if job.excluded_nodes else []) + list(exclude))
-    client.order(commands.update(job.job_id, "ExcNodeList", ",".join(nodes)), environ)
-    return _show_job(job.job_id, environ)
-
-
 def _start_early(job: JobInfo, environ: Environ, notice: Callable[[str], None]) -> JobInfo:
     """Set an early start time, until Slurm keeps it: it sets its own when the last old process has ended."""
     for _ in range(TRIES):
-        if not _starts_later(job):
-            break
+        soon = datetime.now(UTC) + timedelta(seconds=START_S + 1)
+        if job.phase != "queued" or job.eligible is None or job.eligible <= soon:
+            break  # the time tells, since the reason that Slurm gives comes later
         client.order(commands.update(job.job_id, "StartTime", f"now+{START_S}"), environ)
         time.sleep(_NOW_S)
         job = _show_job(job.job_id, environ)
@@ -155,9 +146,3 @@ def _start_early(job: JobInfo, environ: Environ, notice: Callable[[str], None]) 
     why = f"not before {job.eligible:%X}" if waits else job.reason
     notice(f"job {job.job_id} is {job.state}{f' ({why})' if why else ''}")
     return job
-
-
-def _starts_later(job: JobInfo) -> bool:
-    """Whether the job waits for a time further away; the reason that Slurm gives comes later than the time itself."""
-    soon = datetime.now(UTC) + timedelta(seconds=START_S + 1)
-    return job.phase == "queued" and job.eligible is not None and job.eligible > soon

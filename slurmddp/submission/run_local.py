@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from io import RawIOBase
 from pathlib import Path
 from typing import Final
 
@@ -41,11 +40,6 @@ class LocalRun:
     environment: dict[str, str]
 
     @property
-    def claim(self) -> Claim:
-        """What the run's owner file holds while it runs."""
-        return Claim(HERE, self.job_id, ATTEMPT)
-
-    @property
     def console_log(self) -> Path:
         """A copy of what the console shows: rank 0's output and torchrun's."""
         return self.run.rank_log(self.job_id, ATTEMPT, 0)
@@ -56,7 +50,13 @@ def plan(spec: JobSpec, *, devices: str | None, environ: Mapping[str, str]) -> L
 
     It has the ranks of one node. Raises UsageError for devices that are not numbers, or not --gpus-per-node.
     """
-    chosen, run = _devices(devices, spec.gpus), RunDir.named(spec.runs_dir, spec.job_name)
+    chosen = devices.split(",") if devices else []
+    if not all(part.isdecimal() for part in chosen) or len(set(chosen)) != len(chosen):
+        raise UsageError(f"--devices {devices}: not a list of different GPU numbers, as in 0,2")
+    if chosen and spec.gpus not in (0, len(chosen)):
+        named = f"--devices names {count(len(chosen), 'GPU')}"
+        raise UsageError(f"{named}, but --gpus-per-node is {spec.gpus}; give --gpus-per-node {len(chosen)}")
+    run = RunDir.named(spec.runs_dir, spec.job_name)
     job_id = f"{LOCAL}{datetime.now().astimezone():%Y%m%d-%H%M%S}-{os.getpid()}"
     ranks = 1 if spec.is_one_process else spec.ntasks_per_node or spec.gpus or len(chosen) or 1
     python = spec.python or sys.executable
@@ -90,7 +90,8 @@ def perform(local: LocalRun, *, show: Callable[[bytes], None]) -> int:
                     show(line)
                 status = process.wait()
             except BaseException:
-                rest = threading.Thread(target=_drain_output, args=(process, log), daemon=True)
+                # what the ranks still print while they end
+                rest = threading.Thread(target=log.writelines, args=(process.stdout or (),), daemon=True)
                 rest.start()
                 _stop_process(process)
                 rest.join(timeout=REST_LIMIT_S)
@@ -107,7 +108,7 @@ def _hold_ownership(local: LocalRun) -> Iterator[None]:
         keeps = holder and (holder.cluster != HERE or holder.is_running_here)
         return f"run {local.run.path.name} belongs to '{holder}' (cluster, job, attempt)" if keeps else ""
 
-    ownership = Ownership(local.run.owner, str(local.claim))
+    ownership = Ownership(local.run.owner, str(Claim(HERE, local.job_id, ATTEMPT)))
     try:
         ownership.take(describe_holder)
     except HeldError as error:
@@ -159,21 +160,6 @@ def _environment(
         values |= {"VIRTUAL_ENV": str(folder), "PATH": f"{folder}/bin:{environ.get('PATH', os.defpath)}"}
     given = dict(item.split("=", 1) for item in spec.variables if "=" in item)
     return submission_environment(environ) | values | given
-
-
-def _devices(text: str | None, gpus: int) -> list[str]:
-    chosen = text.split(",") if text else []
-    if not all(part.isdecimal() for part in chosen) or len(set(chosen)) != len(chosen):
-        raise UsageError(f"--devices {text}: not a list of different GPU numbers, as in 0,2")
-    if chosen and gpus not in (0, len(chosen)):
-        named = f"--devices names {count(len(chosen), 'GPU')}"
-        raise UsageError(f"{named}, but --gpus-per-node is {gpus}; give --gpus-per-node {len(chosen)}")
-    return chosen
-
-
-def _drain_output(process: subprocess.Popen[bytes], log: RawIOBase) -> None:
-    """Write what the ranks still print while they end."""
-    log.writelines(process.stdout or ())
 
 
 def _stop_process(process: subprocess.Popen[bytes]) -> None:

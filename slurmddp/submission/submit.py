@@ -14,23 +14,21 @@ from slurmddp.cluster.limits import find_problems, names_no_partition
 from slurmddp.cluster.request import Request
 from slurmddp.config import resolve
 from slurmddp.config.job_spec import JobSpec
-from slurmddp.config.resolve import Resolved
 from slurmddp.errors import ClusterError, SlurmddpError, UsageError
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.ownership import hold_submission
 from slurmddp.runs.submissions import read_origin, submissions
 from slurmddp.script import snapshot
 from slurmddp.script.build import build_script, check_environment, check_variables
-from slurmddp.script.environment import Environment, pack_environment
+from slurmddp.script.environment import pack_environment
 from slurmddp.slurm import client, commands
 from slurmddp.slurm.client import LostAnswerError
 from slurmddp.slurm.job_info import JobInfo
 from slurmddp.slurm.pending_reasons import explain
 from slurmddp.submission.compatibility import check_idle, check_kind, check_same
-from slurmddp.submission.notices import report_changes, report_run_state, report_start
+from slurmddp.submission.notices import FORCE_HINT, ask_start, explain_answer, report_changes, report_run_state
 from slurmddp.submission.prepare_data import prepare
 from slurmddp.submission.submit_once import Handover, Notice, Submitted, remove_leftovers
-from slurmddp.submission.trial import FORCE_HINT, ask_start, explain_answer
 from slurmddp.version import __version__
 
 _ENDING_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -58,33 +56,39 @@ def submit(
 
     The order matters: describe, check, act, report. Until the run's folder is made, nothing is written.
     """
-    notice = _unfailing(notice)
-    handover = _describe(request, environ, notice)
+
+    def tell(line: str) -> None:
+        with suppress(OSError):  # stderr may be closed: the submission must go on
+            notice(line)
+
+    handover = _describe(request, environ, tell)
     run, script = handover.run, handover.script
     for check in _checks(request, run, environ, change=change, force=force):
         check()
     for program in request.programs:
         prepare(program)
-    start = None if force else ask_start(request, script.text, environ, notice)
+    start = None if force else ask_start(request, script.text, environ, tell)
 
     with made_folder(run) as folder, nullcontext() if is_claimed else hold_submission(run):
         remove_leftovers(run)
         replaced = check_idle(request, run, environ)
         _remove_copied_owner(run)
-        report_run_state(request, run, script.code, notice)
+        report_run_state(request, run, script.code, tell)
         if script.code:
             folder.code_copy = snapshot.copy_code(script.code, run)
         if script.environment:
-            _pack(script.environment, run, notice)
+            begin = time.monotonic()  # packing takes a while
+            if archive := pack_environment(script.environment, str(run.path.parent)):
+                how = f"in {time.monotonic() - begin:.0f} s: {archive}, {archive.stat().st_size / 2**20:.0f} MB"
+                tell(f"packed {script.environment.prefix} for --stage-env {how}")
         with _held_signals():
             first = handover.submit()
             folder.is_needed = True
             done = _submit_chain(first, chain, handover)
             accepted(done)
-        _cancel_replaced(replaced, environ, notice)
+        _cancel_replaced(replaced, environ, tell)
 
-    report_start(request.resolved.spec, start, notice)
-    report_changes(request.resolved.spec, first.job_id, environ, notice)
+    report_changes(request.resolved.spec, first.job_id, start, environ, tell)
     return done
 
 
@@ -99,35 +103,18 @@ def dry_run(
     said: list[str] = []
     handover = _describe(request, environ, lambda _: None)
     run, text = handover.run, handover.script.text
-    for check in _checks(request, run, environ, change=change, force=force):
-        with _noted(problems):
+    checks: list[Callable[[], object]] = [*_checks(request, run, environ, change=change, force=force)]
+    checks.append(lambda: check_idle(request, run, environ))
+    checks.append(lambda: said.extend(explain_answer(request, text, environ)))
+    for check in checks:
+        try:
             check()
-    with _noted(problems):
-        check_idle(request, run, environ)
-    with _noted(problems):
-        said.extend(explain_answer(request, text, environ))
+        except SlurmddpError as error:
+            problems.append(error)
     if problems:
         kind = next((UsageError for error in problems if isinstance(error, UsageError)), ClusterError)
         raise kind("\n".join(map(str, problems)))
     return text, "\n".join(said)
-
-
-@contextmanager
-def _noted(problems: list[SlurmddpError]) -> Iterator[None]:
-    try:
-        yield
-    except SlurmddpError as error:
-        problems.append(error)
-
-
-def _unfailing(notice: Notice) -> Notice:
-    """Return a function that prints as `notice`, and ignores that stderr is closed: the submission must go on."""
-
-    def write(line: str) -> None:
-        with suppress(OSError):
-            notice(line)
-
-    return write
 
 
 def _checks(
@@ -163,32 +150,21 @@ def _check_limits(request: Request) -> None:
 def _describe(request: Request, environ: Mapping[str, str], notice: Notice) -> Handover:
     """Return everything that goes to sbatch and into the run's folder."""
     spec = request.resolved.spec
+    script = build_script(spec, request.array)
+    table = resolve.build_record(request.resolved, directory=str(Path.cwd()), version=__version__)
+    try:
+        record = tomli_w.dumps(table).encode()
+    except UnicodeEncodeError as error:
+        given = ascii(error.object[error.start : error.end])
+        raise UsageError(f"a value holds bytes that are no UTF-8 text ({given}); only COMMAND may") from error
     return Handover(
         run=RunDir.named(spec.runs_dir, spec.job_name),
-        script=build_script(spec, request.array),
-        spec=_spec_toml(request.resolved),
+        script=script,
+        spec=record,
         array=request.array,
         environ=environ,
         notice=notice,
     )
-
-
-def _pack(environment: Environment, run: RunDir, notice: Notice) -> None:
-    """Pack the environment that the job stages, and say so, since it takes a while. Raises UsageError."""
-    begin = time.monotonic()
-    if archive := pack_environment(environment, str(run.path.parent)):
-        size = f"{archive.stat().st_size / 2**20:.0f} MB"
-        notice(f"packed {environment.prefix} for --stage-env in {time.monotonic() - begin:.0f} s: {archive}, {size}")
-
-
-def _spec_toml(resolved: Resolved) -> bytes:
-    """Return the text of spec.toml."""
-    table = resolve.build_record(resolved, directory=str(Path.cwd()), version=__version__)
-    try:
-        return tomli_w.dumps(table).encode()
-    except UnicodeEncodeError as error:
-        given = ascii(error.object[error.start : error.end])
-        raise UsageError(f"a value holds bytes that are no UTF-8 text ({given}); only COMMAND may") from error
 
 
 @dataclass

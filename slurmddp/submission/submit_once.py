@@ -120,12 +120,11 @@ def _find_accepted_job(
     user = environment.user()
     for pause_s in FIND_PAUSES_S:
         time.sleep(pause_s)
-        silent = None
         try:
             found = queries.find_job(name=name, user=user, script=script, since=since, known=known, environ=environ)
+            silent = None
         except LostAnswerError as error:
-            silent = error
-            continue
+            found, silent = None, error
         if found:
             return found
     if silent:
@@ -154,7 +153,10 @@ class Handover:
 
         Raises ClusterError when sbatch refuses, LostAnswerError when it is not known whether the job was accepted.
         """
-        origin, began = self._origin(), time.time()  # read first: once the job is queued, nothing may fail
+        # read first: once the job is queued, nothing may fail
+        began, (commit, dirty) = time.time(), git.read_commit(Path.cwd())
+        code = self.script.code.digest if self.script.code else None
+        origin = {**folder_identity(self.run), "commit": commit, "dirty": dirty, "code": code}
         known = [record["job"] for record in submissions(self.run)]
         job_id = sbatch(
             self.script.text,
@@ -168,16 +170,6 @@ class Handover:
         with suppress(OSError):
             set_aside(self.run.batch_log(job_id.number), began - SETTLED_S)
         return Submitted(job_id, self.run, unrecorded=self._record(job_id, after, origin))
-
-    def _origin(self) -> dict[str, Any]:
-        directory = Path.cwd()
-        commit, dirty = git.read_commit(directory)
-        return {
-            **folder_identity(self.run),
-            "commit": commit,
-            "dirty": dirty,
-            "code": self.script.code.digest if self.script.code else None,
-        }
 
     def _record(self, job_id: JobId, after: str, origin: dict[str, Any]) -> str:
         """Record the submission; return why that failed, empty when it did not."""

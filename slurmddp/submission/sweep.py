@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -39,7 +40,7 @@ def read_progress(run: RunDir, tasks: Sequence[Task], environ: Mapping[str, str]
 
     Raises ClusterError when the controller does not answer.
     """
-    busy = {folder_name(record["settings"][index]) for record, index in _active_tasks(run, environ)}
+    busy = {folder_name(record["settings"][index]) for record, index in active_tasks(run, environ)}
     states: dict[str, list[Task]] = {"done": [], "queued": [], "missing": []}
     for task in tasks:
         is_done = is_finished(RunDir(run.path / task.folder))
@@ -63,18 +64,11 @@ def describe_growth(run: RunDir, request: Request) -> str:
     )
 
 
-def active_arrays(run: RunDir, environ: Mapping[str, str]) -> set[str]:
-    """Return the arrays of this sweep that have a queued or running task.
+def active_tasks(run: RunDir, environ: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], int]]:
+    """Yield this sweep's queued and running tasks: the record of the array, and the index.
 
-    Raises ClusterError when the controller does not answer.
-    """
-    return {record["job"] for record, _ in _active_tasks(run, environ)}
-
-
-def _active_tasks(run: RunDir, environ: Mapping[str, str]) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yield the queued and running tasks with the record of their array.
-
-    Slurm may give a number again: only an array with this sweep's own script counts.
+    Slurm may give a number again: only an array with this sweep's own script counts. Raises ClusterError when the
+    controller does not answer.
     """
     settings = {record["job"]: record for record in submissions(run) if settings_of(record)}
     known = queries.jobs(list(settings), environ) if settings else []
@@ -105,40 +99,25 @@ def sweep(
     spec = request.resolved.spec
     run, size = RunDir.named(spec.runs_dir, spec.job_name), (request.cluster or Cluster()).max_array_size
 
-    def submit_part(part: Array) -> Submitted:
-        return submit(
-            msgspec.structs.replace(request, array=part),
-            change=change,
-            force=force,
-            environ=environ,
-            notice=notice,
-            is_claimed=True,
-            accepted=keep_folder,
-        )
-
     def keep_folder(done: Submitted) -> None:
         folder.is_needed = True
         accepted(done)
 
     with made_folder(run) as folder, hold_submission(run):
-        where = read_progress(run, array.tasks, environ)
-        return where, _submit_parts(list(replace(array, tasks=where.missing).parts(size)), submit_part)
-
-
-def _submit_parts(parts: Sequence[Array], one: Callable[[Array], Submitted]) -> list[Submitted]:
-    whole = sum(len(part.tasks) for part in parts)
-    if len(parts) > 1 and parts[0].max_parallel:
-        raise ClusterError(
-            f"--max-parallel holds for one array, and {whole} settings need {len(parts)} here "
-            "(MaxArraySize); sweep over fewer, or leave it out"
-        )
-    done: list[Submitted] = []
-    for part in parts:
-        try:
-            done.append(one(part))
-        except ClusterError as error:
-            if not done:
-                raise
-            first = sum(len(part.tasks) for part in parts[: len(done)])
-            raise ClusterError(f"{first} of {whole} settings are queued, then: {error}") from error
-    return done
+        where, done = read_progress(run, array.tasks, environ), list[Submitted]()
+        parts, whole = list(replace(array, tasks=where.missing).parts(size)), len(where.missing)
+        if len(parts) > 1 and array.max_parallel:
+            raise ClusterError(
+                f"--max-parallel holds for one array, and {whole} settings need {len(parts)} here "
+                "(MaxArraySize); sweep over fewer, or leave it out"
+            )
+        claimed = partial(submit, change=change, force=force, environ=environ, notice=notice, is_claimed=True)
+        for part in parts:
+            try:
+                done.append(claimed(msgspec.structs.replace(request, array=part), accepted=keep_folder))
+            except ClusterError as error:
+                if not done:
+                    raise
+                first = sum(len(part.tasks) for part in parts[: len(done)])
+                raise ClusterError(f"{first} of {whole} settings are queued, then: {error}") from error
+        return where, done

@@ -137,15 +137,11 @@ def _apply_setting(job: JobSpec, values: Mapping[str, str]) -> JobSpec:
             WORKER_FIELDS[key].name: convert(WORKER_FIELDS[key], raw, f"--set {key}") for key, raw in values.items()
         }
         return msgspec.structs.replace(job, worker=msgspec.structs.replace(job.worker, **given))
-    return msgspec.structs.replace(job, command=tuple(_fill_placeholders(word, values) for word in job.command))
-
-
-def _fill_placeholders(word: str, values: Mapping[str, str]) -> str:
-    """Fill in all values in one pass, so that a placeholder inside a value stays as it is."""
 
     def fill(match: re.Match[str]) -> str:
         if match["literal"]:
             return f"{{{match['literal']}}}"
         return match["dollar"] + values[match["key"]] if match["key"] in values else match[0]
 
-    return _PLACEHOLDER.sub(fill, word)
+    # all values in one pass, so that a placeholder inside a value stays as it is
+    return msgspec.structs.replace(job, command=tuple(_PLACEHOLDER.sub(fill, word) for word in job.command))

@@ -14,6 +14,7 @@ from slurmddp.monitoring.status import query_jobs
 from slurmddp.outcome import Kind, Outcome
 from slurmddp.runs import history, lookup
 from slurmddp.runs.facts import read_job
+from slurmddp.runs.history import History
 from slurmddp.runs.layout import RunDir
 from slurmddp.runs.registry import hint_elsewhere
 from slurmddp.runs.submissions import settings_of, submissions, submitted_at
@@ -54,24 +55,18 @@ def find_sweep(name: str | None, runs_dir: str) -> RunDir:
     raise UsageError(f"{said}; {here or '`slurmddp sweep --set KEY=VALUE,... COMMAND` makes one'}")
 
 
-def settings(run: RunDir) -> list[Mapping[str, str]]:
-    """Return the settings that a sweep was ever submitted with, each once."""
-    return list({folder_name(values): values for record in submissions(run) for values in settings_of(record)}.values())
-
-
 def results(run: RunDir, environ: Mapping[str, str]) -> list[Result]:
     """Return the result of each setting, in the order of submission; Slurm is asked of those that may still run."""
-    outcomes = _find_outcomes(run, environ)
-    found = ((RunDir(run.path / folder_name(values)), values) for values in settings(run))
-    return [_read_result(task, values, outcomes.get(task, Outcome(kind=Kind.UNKNOWN))) for task, values in found]
-
-
-def _find_outcomes(run: RunDir, environ: Mapping[str, str]) -> dict[RunDir, Outcome]:
-    parts = [part for part in lookup.settings(lookup.find_all_jobs(run)) if part.run]
-    recorded = {part: read_job(part.run, part.jobs[-1], silent=True).outcome for part in parts if part.run}
-    open_parts = [part for part, outcome in recorded.items() if not outcome.final]
-    known = {status.run: status.outcome for status in query_jobs(open_parts, environ)}
-    return {part.run: known.get(part.run, outcome) for part, outcome in recorded.items() if part.run}
+    sweep = lookup.find_all_jobs(run)
+    parts = {part.run: part for part in lookup.settings(sweep) if part.run}
+    newest = {task: history.read_newest(task) for task in parts}
+    outcomes = {
+        task: read_job(task, part.jobs[-1], silent=True, history=newest[task]).outcome for task, part in parts.items()
+    }
+    unfinished = [part for task, part in parts.items() if not outcomes[task].final]
+    outcomes |= {status.run: status.outcome for status in query_jobs(unfinished, environ) if status.run}
+    known = {folder_name(values): values for record in sweep.records for values in settings_of(record)}
+    return [_build_result(task, known[task.path.name], outcomes[task], newest[task]) for task in parts]
 
 
 def last_printed(run: RunDir) -> dict[RunDir, str]:
@@ -95,19 +90,17 @@ def ranked(found: list[Result], by: str, *, highest: bool) -> list[Result]:
         return found
     if by not in names:
         raise unknown(by, names, "--by", what="metric")
-    return sorted(
-        found, key=lambda one: (one.outcome.kind is not Kind.DONE, *_sort_key(one.metrics.get(by), highest=highest))
-    )
+
+    def rank(one: Result) -> tuple[bool, int, float]:
+        value = one.metrics.get(by, 0.0)
+        group = 2 if by not in one.metrics else int(math.isnan(value))
+        signed = -value if highest else value
+        return one.outcome.kind is not Kind.DONE, group, 0.0 if group else signed
+
+    return sorted(found, key=rank)
 
 
-def _sort_key(value: float | None, *, highest: bool) -> tuple[int, float]:
-    if value is None:
-        return 2, 0.0
-    return (1, 0.0) if math.isnan(value) else (0, -value if highest else value)
-
-
-def _read_result(run: RunDir, values: Mapping[str, str], outcome: Outcome) -> Result:
-    newest = history.read_newest(run)
+def _build_result(run: RunDir, values: Mapping[str, str], outcome: Outcome, newest: History) -> Result:
     last, saved = newest.last("metrics"), newest.last("checkpoint")
     logged = last.fields.get("values") if last else None
     numbers = {name: history.number(value) for name, value in logged.items()} if isinstance(logged, dict) else {}

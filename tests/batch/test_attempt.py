@@ -8,8 +8,7 @@ import pytest
 
 from slurmddp import variables
 from slurmddp.batch import attempt
-from slurmddp.batch.attempt import Job
-from slurmddp.batch.ports import choose_ports, is_port_free
+from slurmddp.batch.attempt import Job, choose_ports, is_port_free
 from slurmddp.runs.checkpoints import read_progress_mark
 from slurmddp.runs.files import append_record
 from slurmddp.runs.layout import RunDir
@@ -36,7 +35,6 @@ def test_the_environment_tells_of_the_job(tmp_path):
     assert (found.job_id, found.number, found.restarts, found.hosts) == ("17_3", 20, 2, ("n1", "n2"))
     assert found.world_size == 8  # SLURM_NTASKS is missing with --ntasks-per-node until Slurm 23.02.5
     assert job(tmp_path, SLURM_NTASKS="6").world_size == 6
-    assert found.attempt_name(1) == "2.1"
 
 
 @pytest.mark.parametrize("job_id", ["8", "08", "0089", "1200089", "4294967294"])
@@ -175,16 +173,6 @@ def test_a_later_job_of_a_chain_resumes(tmp_path):
         append_record(run.submissions, {"job": job_id, "after": after})
     values = attempt.build_resume_variables(chained, "0.0", "")
     assert (values["SLURMDDP_RESTARTS"], values["SLURMDDP_RESUME"]) == ("1", "1")
-
-
-def test_a_checkpoint_of_the_program_counts_as_progress_each_time_it_is_written(tmp_path):
-    run, pattern = RunDir(tmp_path), str(tmp_path / "my out" / "*.pt")
-    assert read_progress_mark(run, pattern) == "none"
-    save(tmp_path / "my out" / "ckpt.pt", 0)
-    first = read_progress_mark(run, pattern)
-    assert first == f"{tmp_path}/my out/ckpt.pt of 1970-01-01T00:00:00Z"
-    save(tmp_path / "my out" / "ckpt.pt", 60)
-    assert read_progress_mark(run, pattern) == f"{tmp_path}/my out/ckpt.pt of 1970-01-01T00:01:00Z"
 
 
 def test_the_newest_checkpoint_is_the_highest_step_that_is_whole(tmp_path):

@@ -1,6 +1,5 @@
 """The supervisor as a program: how it is called, what it takes over, and how little it needs to start."""
 
-import json
 import os
 import resource
 import signal
@@ -58,22 +57,25 @@ def test_a_refusal_is_on_record_for_those_who_ask_why(batch, tmp_path):
     assert record.startswith("77 this script speaks protocol 99, and slurmddp ") and record.count("\n") == 1
 
 
-def functions(text: str) -> bytes:
-    return text.encode()
+CALLS = {
+    "with an environment and without input": (
+        'launch () { read -r line; [ "$A" = 1 ] && [ -z "$line" ] && return 7; }',
+        7,
+    ),
+    "killed, with a shell's status": ("launch () { kill -9 $$; }", 137),
+    "longer than an argument can be": ("launch () { true " + "x " * 200_000 + "; }", 0),
+    "with extended patterns": ("shopt -s extglob\nlaunch () \n{ \n    case ab in @(ab|c)) return 7 ;; esac\n}", 7),
+    "whatever a shell's settings were": ('launch () { false; [ "$MODE" = mine ] && [ "$BASH_ENV" ]; }', 0),
+}
 
 
-def test_a_function_of_the_script_runs_with_an_environment_and_without_input():
-    code = functions('launch () { read -r line; [ "$A" = 1 ] && [ -z "$line" ] && return 7; }')
-    assert program.call_function(code, "launch", {"A": "1", "PATH": os.environ["PATH"]}) == 7
-
-
-def test_a_function_that_is_killed_has_a_shells_status():
-    assert program.call_function(functions("launch () { kill -9 $$; }"), "launch", {"PATH": os.environ["PATH"]}) == 137
-
-
-def test_a_function_may_be_longer_than_an_argument_can_be():
-    code = functions("launch () { true " + "x " * 200_000 + "; }")
-    assert program.call_function(code, "launch", {"PATH": os.environ["PATH"]}) == 0
+@pytest.mark.parametrize("name", CALLS)
+def test_a_function_of_the_script_runs(name, tmp_path):
+    code, status = CALLS[name]
+    (tmp_path / "rc").write_text("MODE=site\n")
+    shell = {"BASH_ENV": str(tmp_path / "rc"), "MODE": "mine", "SHELLOPTS": "posix:errexit"}
+    environ = {"A": "1", "PATH": os.environ["PATH"], **shell}
+    assert program.call_function(code.encode(), "launch", environ) == status
 
 
 def test_soft_limits_become_the_hard_ones():
@@ -161,23 +163,6 @@ def test_what_was_said_to_another_attempt_does_not_reach_this_one():
     assert program.build_rank_environment(said) == {"A": "1"}
 
 
-def test_a_shells_settings_of_before_do_not_reach_the_functions(tmp_path):
-    (tmp_path / "rc").write_text("MODE=site\n")
-    environ = {
-        "PATH": os.environ["PATH"],
-        "BASH_ENV": str(tmp_path / "rc"),
-        "MODE": "mine",
-        "SHELLOPTS": "posix:errexit",
-    }
-    code = functions('launch () { false; [ "$MODE" = mine ] && [ "$BASH_ENV" ]; }')
-    assert program.call_function(code, "launch", environ) == 0
-
-
-def test_functions_with_extended_patterns_are_understood():
-    code = functions("shopt -s extglob\nlaunch () \n{ \n    case ab in @(ab|c)) return 7 ;; esac\n}")
-    assert program.call_function(code, "launch", {"PATH": os.environ["PATH"]}) == 7
-
-
 def test_a_reason_of_any_characters_is_said_in_any_locale(batch, monkeypatch):
     monkeypatch.setenv("PYTHONIOENCODING", "latin-1")
     launch = 'launch () { echo "77 rank 0 on n1: a \u2192 b" >"$SLURMDDP_ATTEMPT_DIR/0.end"; }'
@@ -198,19 +183,15 @@ def test_a_signal_ends_it_at_once_whatever_the_shell_had_ignored(batch, number):
     assert batch(launch, python=ignored).returncode == -number
 
 
-def test_it_imports_the_standard_library_alone():
-    code = "import sys, json; import slurmddp.batch.__main__; print(json.dumps(sorted(sys.modules)))"
-    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
-    loaded = {name.partition(".")[0] for name in json.loads(done.stdout)}
-    known = sys.stdlib_module_names | {"slurmddp", "__main__", "sitecustomize"}  # the last is Debian's own
-    assert {name for name in loaded - known if not name.startswith(("_", "distutils-precedence"))} == set()
-
-
-def test_of_the_package_it_loads_the_values_at_the_bottom_alone():
+def test_it_imports_the_standard_library_and_of_the_package_the_values_at_the_bottom_alone():
     code = "import sys; import slurmddp.batch.__main__; print(*sorted(sys.modules), sep='\\n')"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
-    rooms = {name.split(".")[1] for name in done.stdout.splitlines() if name.startswith("slurmddp.")}
+    names = done.stdout.splitlines()
+    known = sys.stdlib_module_names | {"slurmddp", "__main__", "sitecustomize"}  # the last is Debian's own
+    loaded = {name.partition(".")[0] for name in names} - known
+    assert {name for name in loaded if not name.startswith(("_", "distutils-precedence"))} == set()
     values = {"errors", "exit_codes", "outcome", "supervisor_options", "text", "trust", "variables", "version"}
+    rooms = {name.split(".")[1] for name in names if name.startswith("slurmddp.")}
     assert rooms <= {"batch", "runs", "slurm"} | values
 
 

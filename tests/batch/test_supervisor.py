@@ -4,6 +4,7 @@ Slurm, the clock and the ranks are stand-ins, so each test takes milliseconds.
 """
 
 import os
+import re
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -254,6 +255,7 @@ def test_how_the_ranks_end_decides(case, name):
     assert case.supervise() == status
     assert case.decisions() == decisions
     assert case.attempts == []
+    assert len(case.finished) == decisions.count("attempt_end") - (status == 78), "none once another has taken over"
 
 
 def test_a_job_that_is_started_again_after_its_training_was_finished_ends_without_ranks(case):
@@ -317,7 +319,7 @@ def test_it_gives_up_after_max_restarts_and_frees_the_run(case):
     assert not case.run.owner.exists()
 
 
-def test_a_new_checkpoint_starts_the_count_again(case):
+def test_a_new_checkpoint_or_ten_minutes_alive_start_the_count_again(case):
     case.options = Options(max_restarts=1)
 
     def step(number):
@@ -328,27 +330,11 @@ def test_a_new_checkpoint_starts_the_count_again(case):
 
         return start
 
-    case.attempts = [step(1), step(2), step(3), says(LOST)]
+    long, short = says(LOST, lasts_s=600), says(LOST, lasts_s=599)
+    case.attempts = [step(1), step(2), step(3), long, long, short]
     assert case.supervise() == 76
     assert case.attempts == []
-    assert len(case.events("restart")) == 3
-
-
-def test_ten_minutes_alive_start_the_count_again(case):
-    case.options = Options(max_restarts=1)
-    case.attempts = [says(LOST, lasts_s=600), says(LOST, lasts_s=600), says(LOST, lasts_s=599)]
-    assert case.supervise() == 76
-    assert case.attempts == []
-
-
-def test_each_attempt_has_a_folder_ports_and_an_owner_line_of_its_own(case):
-    case.attempts = [silent(1), says(DONE)]
-    assert case.supervise() == 0
-    assert case.run.attempts("17") == ["0.0", "0.1"]
-    assert [environ[variables.OWNER] for environ in case.environments] == ["c 17 0.0", "c 17 0.1"]
-    ports = {environ[name] for environ in case.environments for name in ("MASTER_PORT", variables.STORE_PORT)}
-    assert len(ports) == 4
-    assert not case.run.owner.exists()
+    assert len(case.events("restart")) == 5
 
 
 def test_what_lies_in_an_attempts_folder_is_set_aside(case):
@@ -360,23 +346,25 @@ def test_what_lies_in_an_attempts_folder_is_set_aside(case):
     assert len(list(old.parent.glob("0.0.before-*/0.end"))) == 1
 
 
-def test_a_folder_is_private_to_git(case):
-    case.attempts = [says(DONE)]
-    case.supervise()
-    assert (case.run.path / ".gitignore").read_text() == "*\n"
-
-
-def test_the_log_tells_people_what_the_events_tell_programs(case):
-    case.attempts = [silent(1), says(DONE)]
+def test_the_log_tells_people_what_the_events_tell_programs_and_each_attempt_has_files_and_ports_of_its_own(case):
+    case.attempts, case.options = [silent(1), says(DONE)], Options(rendezvous_file=True)
+    case.slurm.addresses = {"n1": "10.0.0.1"}
     case.asked(started=datetime.fromtimestamp(900, UTC))
-    case.supervise()
+    assert case.supervise() == 0
     first, second = case.events("attempt_start")
     assert (first["nodes"], first["log_offset"], second["log_offset"]) == ("n[1-2]", 0, 2)
     assert (first["allocated"], second["allocated"]) == (900.0, 900.0)
     assert case.log[0].startswith("job 17, attempt 0.0, on n[1-2], output of the ranks in ")
     assert case.log[1].endswith("ended with status 1: no rank left a record; the status is srun's")
     assert list(case.events()[0])[:6] == ["time", "event", "job", "attempt", "rank", "host"]
-    assert case.finished == ["1", "0"]
+    assert case.finished == ["1", "0"] and case.run.attempts("17") == ["0.0", "0.1"]
+    for attempt, environ in zip(("0.0", "0.1"), case.environments, strict=True):
+        assert environ[variables.OWNER] == f"c 17 {attempt}"
+        assert environ[variables.RENDEZVOUS_FILE] == f"file://{case.run.rendezvous_file('17', attempt)}"
+        assert (environ["MASTER_ADDR"], environ[variables.HEAD_ADDRESS]) == ("n1", "10.0.0.1")
+    ports = {environ[name] for environ in case.environments for name in ("MASTER_PORT", variables.STORE_PORT)}
+    assert len(ports) == 4
+    assert (case.run.path / ".gitignore").read_text() == "*\n" and not case.run.owner.exists()
 
 
 LIMITS = {
@@ -448,30 +436,29 @@ def test_a_job_that_is_not_its_own_any_more_is_left(case, name, when):
     assert case.run.owner.exists() == (when != "first")
 
 
+def are_spread(pauses) -> bool:
+    """Whether they are 10 and 20 s, each by at most a fifth longer or shorter."""
+    return pauses == [pytest.approx(10, rel=0.2001), pytest.approx(20, rel=0.2001)]
+
+
 def test_without_an_answer_nothing_is_started(case):
     case.slurm.answers = [ClusterError("no answer"), ClusterError("no answer"), JOB]
     case.attempts = [says(DONE)]
     assert case.supervise() == 0
     assert [line.partition(", asking again")[0] for line in case.log[:2]] == ["Slurm does not answer"] * 2
-    first, second = case.clock.slept
-    assert 8 <= first <= 12 and 16 <= second <= 24
+    assert are_spread(case.clock.slept)
 
 
-def test_a_job_that_may_not_be_requeued_says_so(case):
+@pytest.mark.parametrize(("step", "state"), [(None, "it has no checkpoint"), (120, "step-000000120")])
+def test_a_job_that_may_not_be_requeued_says_so_and_of_the_state_what_is_there(case, step, state):
     case.asked(requeue=False)
+    if step:
+        add_checkpoint(case.run, step)
     case.attempts = [says(STOPPED)]
     assert case.supervise() == 75
     reason = case.events("job_end")[0]["reason"]
-    assert reason.endswith("(Requeue=0): it has no checkpoint; submit x again to go on")
+    assert "(Requeue=0): " in reason and reason.endswith(f"{state}; submit x again to go on")
     assert not case.run.owner.exists() and case.slurm.orders == []
-
-
-def test_what_it_says_of_the_state_is_what_is_there(case):
-    case.asked(requeue=False)
-    add_checkpoint(case.run, 120)
-    case.attempts = [says(STOPPED)]
-    case.supervise()
-    assert "its newest checkpoint is step-000000120; submit x again" in case.log[-1]
 
 
 PAST = {
@@ -482,20 +469,21 @@ PAST = {
     "a cap that is reached": ("none 700\n" * 2, 2, 75),
     "a cap that is not": ("none 700\n" * 2, 3, None),
     "lines that are none": ("x\n\nnone y\n" * 10, None, None),
+    "those of an earlier job of the number": ("none 3\n" * 10, None, None),
 }
 
 
 @pytest.mark.parametrize("name", PAST)
 def test_requeues_by_itself_have_caps(case, name):
     lines, limit, status = PAST[name]
-    case.options, case.restarts = Options(max_requeues=limit), 1
-    case.asked(restarts=1)
+    case.options, case.restarts = Options(max_requeues=limit), int("earlier job" not in name)
+    case.asked(restarts=case.restarts)
     case.run.requeues("17").parent.mkdir(parents=True)
     case.run.requeues("17").write_text(lines)
     case.attempts = [says(STOPPED)]
     assert case.supervise() == status
     if status is None:
-        assert case.run.requeues("17").read_text() == lines + "none 1\n"
+        assert case.run.requeues("17").read_text() == (lines if case.restarts else "") + "none 1\n"
     else:
         assert "requeued itself" in case.log[-1]
 
@@ -534,14 +522,6 @@ def test_a_first_return_without_a_checkpoint_is_said_once(case, step):
     assert len(said) == (0 if step else 1)
 
 
-def test_the_count_of_an_earlier_job_of_the_number_is_forgotten(case):
-    case.run.requeues("17").parent.mkdir(parents=True)
-    case.run.requeues("17").write_text("none 3\n" * 10)
-    case.attempts = [says(STOPPED)]
-    assert case.supervise() is None
-    assert case.run.requeues("17").read_text() == "none 1\n"
-
-
 def test_a_lost_node_is_left_out_beside_those_before(case):
     case.slurm.lost = ("n2",)
     case.asked(excluded_nodes="n7")
@@ -554,22 +534,21 @@ def test_a_lost_node_is_left_out_beside_those_before(case):
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
 
 
-def test_a_lost_node_that_was_asked_for_is_not_left_out(case):
-    case.slurm.lost = ("n1",)
-    case.asked(required_nodes="n1,n2")
+@pytest.mark.parametrize(
+    ("asked", "refusals", "said"),
+    [
+        ({"required_nodes": "n1,n2"}, [], "n2 cannot be excluded: --nodelist asks for it"),
+        ({}, [RefusedError("no")], "n2 could not be excluded: no"),
+    ],
+)
+def test_where_a_lost_node_cannot_be_left_out_the_job_comes_back_all_the_same(case, asked, refusals, said):
+    case.slurm.lost, case.slurm.excludes = ("n2",), list(refusals)
+    case.asked(**asked)
     case.attempts = [says(LOST)]
     assert case.supervise() is None
-    assert case.slurm.orders == [("requeue", "17")]
-    assert "n1 cannot be excluded: --nodelist asks for it" in case.log
+    assert said in case.log and case.slurm.orders[0] == ("requeue", "17")
+    assert len(case.slurm.orders) == 1 + len(refusals)
     assert signal.getsignal(signal.SIGTERM) != signal.SIG_IGN
-
-
-def test_where_a_node_cannot_be_left_out_the_job_comes_back_all_the_same(case):
-    case.slurm.lost, case.slurm.excludes = ("n2",), [RefusedError("no")]
-    case.attempts = [says(LOST)]
-    assert case.supervise() is None
-    assert "n2 could not be excluded: no" in case.log
-    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 
 
 def test_a_refused_requeue_ends_the_job(case):
@@ -614,8 +593,7 @@ def test_a_requeue_that_is_not_answered_is_asked_again(case):
     case.attempts = [says(STOPPED)]
     assert case.supervise() is None
     assert case.slurm.orders == [("requeue", "17")] * 3
-    first, second, last = case.clock.slept
-    assert 8 <= first <= 12 and 16 <= second <= 24 and last == 60
+    assert are_spread(case.clock.slept[:2]) and case.clock.slept[2] == 60
 
 
 def test_a_job_that_slurm_does_not_end_after_a_requeue_ends_itself(case):
@@ -654,8 +632,9 @@ def test_ownership_only_moves_up(case, name):
     assert list(case.run.path.glob(".owner*")) == []
 
 
-def test_a_disk_that_is_full_may_be_emptied(case, monkeypatch):
-    tries = iter([OSError(28, "No space left on device")] * 2)
+@pytest.mark.parametrize(("failures", "status"), [(2, 0), (99, 75)])
+def test_a_disk_that_is_full_may_be_emptied_and_else_ends_the_job(case, monkeypatch, failures, status):
+    tries = iter([OSError(28, "No space left on device")] * failures)
     link = os.link
 
     def full(*words):
@@ -666,20 +645,10 @@ def test_a_disk_that_is_full_may_be_emptied(case, monkeypatch):
     monkeypatch.setattr(os, "link", full)
     case.clock.killed_after = None
     case.attempts = [says(DONE)]
-    assert case.supervise() == 0
-    assert case.clock.slept == [60, 60]
+    assert case.supervise() == status
+    assert case.clock.slept == [60] * min(failures, 10)
     assert "cannot be written to: No space left on device; trying again in 60 s" in case.log[0]
-
-
-def test_a_disk_that_stays_full_ends_the_job(case, monkeypatch):
-    def full(*_):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "link", full)
-    case.clock.killed_after = None
-    assert case.supervise() == 75
-    assert case.clock.slept == [60] * 10
-    assert "cannot be written to: No space left on device" in case.log[-1]
+    assert ("cannot be written to: No space left on device" in case.log[-1]) == (status == 75)
 
 
 def test_reset_sets_aside_once(case):
@@ -708,25 +677,17 @@ def test_reset_sets_aside_once(case):
     assert case.log[0] == f"started over; the earlier state of the run is in {case.run.before_reset(2)}"
 
 
-def test_a_variable_that_is_not_set_is_named(case):
-    case.options = Options(require_env=("HOME", "TOKEN"))
-    case.environ["HOME"] = ""
+@pytest.mark.parametrize(
+    ("environ", "reason"),
+    [
+        ({"HOME": ""}, "^TOKEN must be set where the job is submitted$"),
+        ({"HOME": "", "TOKEN": "x", variables.CODE: "/gone"}, "^/gone is missing; submit the job by `slurmddp submit`"),
+    ],
+)
+def test_what_the_ranks_need_and_do_not_find_is_named(case, environ, reason):
+    case.options, case.environ = Options(require_env=("HOME", "TOKEN")), environ
     assert case.supervise() == 77
-    assert case.events("job_end")[0]["reason"] == "TOKEN must be set where the job is submitted"
-
-
-def test_code_that_is_missing_is_named(case):
-    case.environ[variables.CODE] = str(case.path / "gone")
-    assert case.supervise() == 77
-    assert "gone is missing; submit the job by `slurmddp submit`" in case.log[-1]
-
-
-def test_ranks_that_meet_by_a_file_have_another_one_each_time(case):
-    case.options = Options(rendezvous_file=True)
-    case.attempts = [silent(1), says(DONE)]
-    case.supervise()
-    files = [environ[variables.RENDEZVOUS_FILE] for environ in case.environments]
-    assert files == [f"file://{case.run.rendezvous_file('17', attempt)}" for attempt in ("0.0", "0.1")]
+    assert re.search(reason, case.events("job_end")[0]["reason"])
 
 
 @pytest.mark.parametrize("record", [DONE, STOPPED, LOST, FAILED])
@@ -739,14 +700,6 @@ def test_in_somebody_elses_allocation_the_ranks_start_once_and_slurm_is_not_aske
     assert case.slurm.orders == [] and not case.run.owner.exists()
 
 
-def test_where_slurm_has_an_address_of_the_head_the_ranks_get_it(case):
-    case.slurm.addresses = {"n1": "10.0.0.1"}
-    case.attempts = [says(DONE)]
-    case.supervise()
-    assert case.environments[0][variables.HEAD_ADDRESS] == "10.0.0.1"
-    assert case.environments[0]["MASTER_ADDR"] == "n1"
-
-
 def test_a_job_that_was_handed_to_sbatch_by_hand_is_on_record_once(case):
     case.asked(submitted=datetime.fromtimestamp(800, UTC))
     case.attempts = [silent(1), says(DONE)]
@@ -756,37 +709,35 @@ def test_a_job_that_was_handed_to_sbatch_by_hand_is_on_record_once(case):
     assert (record["folder"], record["inode"]) == (str(case.run.path), case.run.path.stat().st_ino)
 
 
-@pytest.mark.parametrize("known", ["on record", "being submitted"])
+@pytest.mark.parametrize("known", ["on record", "being submitted", "of a run without submissions"])
 def test_a_job_that_submit_records_is_left_to_it(case, known):
     case.run.path.mkdir(parents=True)
     if known == "on record":
         case.run.submissions.write_text('{"job": "17"}\n')
-    else:
+    elif known == "being submitted":
         case.run.claim.write_text("n9 1")
+    case.options = Options(record=known != "of a run without submissions")
     case.attempts = [says(DONE)]
     case.supervise()
     assert len(submissions(case.run)) == (known == "on record")
 
 
-def test_after_a_long_wait_slurm_is_asked_again_before_the_ranks_start(case):
-    """A holder that was ending took its time; meanwhile the job was preempted."""
+@pytest.mark.parametrize("preempted", [True, False])
+def test_after_a_long_wait_slurm_is_asked_again_before_the_ranks_start(case, preempted):
+    """A holder that was ending took its time; meanwhile the job was preempted, or is nearer to its time limit."""
     case.run.path.mkdir(parents=True)
     case.run.owner.write_text("c 5 3.1\n")
     case.slurm.others = {"5": [JOB._replace(state="COMPLETING"), None]}
-    case.slurm.answers = [JOB, JOB._replace(preempted=True)]
-    assert case.supervise() is None
-    assert case.environments == []
-    assert case.events("requeue")[0]["reason"] == "preempted; no step is started"
-
-
-def test_the_ranks_stop_by_the_time_limit_whatever_the_wait_was(case):
-    case.run.path.mkdir(parents=True)
-    case.run.owner.write_text("c 5 3.1\n")
-    case.slurm.others = {"5": [JOB._replace(state="COMPLETING"), None]}
-    case.slurm.answers = [JOB._replace(limit_s=3600, elapsed_s=0), JOB._replace(limit_s=3600, elapsed_s=5)]
+    limited = JOB._replace(limit_s=3600, elapsed_s=0)
+    case.slurm.answers = [limited, limited._replace(elapsed_s=5, preempted=preempted)]
+    case.asked(preempted=preempted)
     case.attempts = [says(DONE)]
-    assert case.supervise() == 0
-    assert case.environments[0][variables.STOP_AT] == str(1000 + 3600 - 120)
+    assert case.supervise() == (None if preempted else 0)
+    if preempted:
+        assert case.environments == []
+        assert case.events("requeue")[0]["reason"] == "preempted; no step is started"
+    else:
+        assert case.environments[0][variables.STOP_AT] == str(1000 + 3600 - 120)
 
 
 @pytest.mark.parametrize("lost", [(), ("n2",)])
@@ -811,19 +762,6 @@ def test_a_file_system_that_fails_ends_the_job_in_a_line(case, monkeypatch):
     case.attempts = [says(DONE)]
     assert case.supervise() == 76
     assert case.events("job_end")[0]["reason"] == "/runs/x: Stale file handle"
-
-
-def test_after_another_attempt_has_taken_over_finish_is_not_called(case):
-    case.attempts = [says("78 rank 1 on n2: x", rank=1)]
-    assert case.supervise() == 78
-    assert case.finished == []
-
-
-def test_a_run_without_submissions_gets_none(case):
-    case.options = Options(record=False)
-    case.attempts = [says(DONE)]
-    assert case.supervise() == 0
-    assert not case.run.submissions.exists()
 
 
 def test_a_run_that_others_take_every_time_is_left_to_them(case, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 
 from slurmddp.cli.cluster import format_cluster
 from slurmddp.cluster import Qos, inspect
-from slurmddp.cluster.inspect import describe, parse_config, parse_gpus, parse_nodes, parse_partitions, query_cluster
+from slurmddp.cluster.inspect import describe, parse_gpus, parse_nodes, query_cluster
 from slurmddp.errors import ClusterError
 from slurmddp.slurm.client import LostAnswerError
 
@@ -18,7 +18,7 @@ FIXTURES = Path(__file__).parent / "fixtures"
 
 
 def cluster_of(config="", partitions="", nodes=""):
-    return describe(parse_nodes(nodes, {}), parse_partitions(partitions), parse_config(config))
+    return describe(parse_nodes(nodes, {}), f"{config}\n{partitions}")
 
 
 def recorded(version):

@@ -110,14 +110,10 @@ def test_submitits_names_mean_what_they_mean_to_submitit(tmp_path):
     }
 
 
-def test_without_a_word_a_job_is_what_submitits_is(tmp_path):
-    asked = header(executor(tmp_path).render())
-    assert (asked["time"], asked["nodes"], asked["ntasks-per-node"], asked["job-name"]) == ("5", "1", "1", "submitit")
-
-
 @pytest.mark.parametrize(
     ("values", "time_limit", "lead"),
     [
+        ({}, "5", "USR2@75"),
         ({"timeout_min": 1}, "1", "USR2@15"),
         ({"slurm_time": "4:00:00"}, "4:00:00", "USR2@120"),
         ({"timeout_min": 8, "slurm_time": 9}, "9", "USR2@120"),
@@ -127,6 +123,7 @@ def test_without_a_word_a_job_is_what_submitits_is(tmp_path):
 def test_short_limits_and_limits_as_text(tmp_path, values, time_limit, lead):
     asked = header(executor(tmp_path, **values).render())
     assert (asked["time"], asked["signal"]) == (time_limit, lead)
+    assert (asked["nodes"], asked["ntasks-per-node"], asked["job-name"]) == ("1", "1", "submitit")
 
 
 @pytest.mark.parametrize(
@@ -186,12 +183,6 @@ def test_settings_are_submitits_also_with_its_prefix(tmp_path):
     assert "\n    singularity exec x.sif python -P -u -m slurmddp.worker " in made.render()
     with pytest.raises(UsageError, match="did you mean max_num_timeout"):
         slurmddp.Executor(tmp_path, max_num_timeouts=3)
-
-
-def test_other_clusters_are_submitits_own(tmp_path):
-    debug = slurmddp.Executor(tmp_path, cluster="debug")
-    assert isinstance(debug, submitit.AutoExecutor)
-    assert debug.cluster == "debug"
 
 
 def test_the_module_stands_in_for_submitit():
@@ -589,13 +580,6 @@ def test_a_call_whose_program_a_signal_has_ended_is_saved_all_the_same(made, mon
     assert made[1].load_call().result() == 2
 
 
-def test_a_call_that_fails_by_itself_has_failed(made):
-    call = made[0](Checkpointed(lambda: 1 / 0))
-    with pytest.raises(ZeroDivisionError):
-        call.run(lambda: None)
-    assert call.stop("preempted") is None
-
-
 @pytest.mark.parametrize("error", [ValueError("no"), ConnectionError("no")])
 def test_whatever_a_call_without_peers_raises_is_final_and_kept(made, monkeypatch, capsys, error):
     """A lost peer is worth another start; a web page that does not answer is the caller's business."""
@@ -661,10 +645,12 @@ def test_a_main_thread_that_is_stuck_does_not_keep_the_call_from_being_saved(mad
         call.run(lambda: None)
 
 
-def test_a_call_that_has_returned_is_not_saved(made):
-    call = made[0](Checkpointed())
+def test_a_call_that_has_returned_or_failed_by_itself_is_not_saved(made):
+    call, failing = made[0](Checkpointed()), made[0](Checkpointed(lambda: 1 / 0))
     assert call.run(lambda: None) == "returned"
-    assert call.stop("preempted") is None
+    with pytest.raises(ZeroDivisionError):
+        failing.run(lambda: None)
+    assert call.stop("preempted") is failing.stop("preempted") is None
 
 
 def test_a_call_that_does_not_come_is_told(made, monkeypatch):
@@ -758,14 +744,6 @@ def test_more_calls_than_an_array_may_have_make_several(tmp_path, monkeypatch):
     assert header(jobs[-1].paths.submission_file.read_text())["array"] == "0-99%100"
 
 
-def test_a_cluster_of_short_arrays_is_asked_for_their_length(tmp_path, monkeypatch):
-    numbers = iter(range(1, 9))
-    monkeypatch.setattr(client, "query", lambda *_: "MaxArraySize            = 4\n")
-    monkeypatch.setattr(sbatch_command, "submit", lambda *_, **__: (JobId(str(next(numbers))), ""))
-    jobs = executor(tmp_path / "logs").map_array(abs, range(6))
-    assert [job.job_id for job in jobs] == ["1_0", "1_1", "1_2", "1_3", "2_0", "2_1"]
-
-
 def test_output_that_is_no_text_hides_none(tmp_path):
     job = Job(tmp_path, "1")
     job.paths.stderr.write_bytes(b"loss \xff\n")
@@ -795,9 +773,6 @@ def test_the_accounting_is_asked_where_there_is_one(monkeypatch):
 
     monkeypatch.setattr(client, "ask", ask)
     assert query_states(["5_1", "6"]) == {"5_1": "TIMEOUT", "6": GONE}
-
-
-def test_a_squeue_that_fails_is_no_answer(monkeypatch):
     monkeypatch.setattr(client, "ask", lambda *_: Answer(1, "", "squeue: error: no"))
     with pytest.raises(ClusterError, match="squeue: no"):
         query_states(["1"])

@@ -134,14 +134,14 @@ def test_a_cut_node_is_called_down_while_its_processes_live_on_and_idle_again_on
     until(output.exists)
     sandbox.disconnect("n2")
     assert sandbox.daemons()["disconnected"] == {"n1": False, "n2": True}
-    until(lambda: sandbox.node_states()["n2"].startswith("DOWN"))
+    until(lambda: sandbox.node_records()["n2"]["State"].startswith("DOWN"))
     report = room.report(plan.name)
-    assert [part.state for part in report.nodes] == ["IDLE", f"{sandbox.node_states()['n2']} (cut)"]
+    assert [part.state for part in report.nodes] == ["IDLE", f"{sandbox.node_records()['n2']['State']} (cut)"]
     size = output.stat().st_size
     until(lambda: output.stat().st_size > size)
     sandbox.reconnect("n2")
     assert not any(sandbox.daemons()["disconnected"].values())
-    until(lambda: sandbox.node_states()["n2"] == "IDLE")
+    until(lambda: sandbox.node_records()["n2"]["State"] == "IDLE")
     sandbox.reconnect("n2")
     sandbox.down()
 

@@ -5,7 +5,9 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from polling import until
@@ -31,15 +33,13 @@ def name():
 
 
 def _processes(folder):
-    """Return the processes that were given that folder's slurm.conf."""
+    """Return the processes that were given that folder's slurm.conf: their names, each with the last of its pids."""
     marker = b"SLURM_CONF=" + os.fsencode(folder)
-    found = []
+    found = {}
     for entry in Path("/proc").glob("[0-9]*"):
-        try:
+        with suppress(OSError):
             if marker in (entry / "environ").read_bytes():
-                found.append((entry / "comm").read_text().strip())
-        except OSError:
-            continue
+                found[(entry / "comm").read_text().strip()] = int(entry.name)
     return found
 
 
@@ -89,11 +89,6 @@ def test_the_nodes_of_a_job_are_in_the_order_of_its_ranks(name, tmp_path):
     assert hosts[1] == ranks["2"] == ranks["3"]
 
 
-def test_one_that_is_up_is_not_started_again(sandbox):
-    with pytest.raises(UsageError, match=f"down --name {sandbox.plan.name}"):
-        room.up(sandbox.plan)
-
-
 def _machine():
     """Return what of the machine and of this process a sandbox must leave alone."""
     links = subprocess.run(["ip", "-oneline", "link"], capture_output=True, text=True, check=True).stdout
@@ -108,7 +103,7 @@ def test_the_machine_is_not_touched_and_down_ends_all_of_it_and_nothing_else(san
     assert _machine()[:3] == before[:3]
     assert set(_processes(other.files.folder)) >= DAEMONS - {"slurmstepd"}
     other.down()
-    assert _processes(other.files.folder) == []
+    assert _processes(other.files.folder) == {}
     assert not other.files.folder.exists()
     assert all(sandbox.daemons()["daemons"].values())
     assert _machine() == before
@@ -160,7 +155,7 @@ def test_an_interrupted_up_leaves_nothing(name, delay_s):
         caller.send_signal(signal.SIGINT)
     folder = Files.of_sandbox(name).folder
     assert not folder.exists()
-    assert _processes(folder) == []
+    assert _processes(folder) == {}
 
 
 def test_an_up_that_is_killed_leaves_nothing(name):
@@ -170,7 +165,7 @@ def test_an_up_that_is_killed_leaves_nothing(name):
         caller.kill()
     folder = Files.of_sandbox(name).folder
     until(lambda: not folder.exists())
-    assert _processes(folder) == []
+    assert _processes(folder) == {}
 
 
 @pytest.mark.parametrize(
@@ -250,14 +245,7 @@ def test_nobody_hears_a_node_die(name):
 
 def test_a_slurmd_that_crashed_can_be_booted(name):
     sandbox = room.up(_small(name), die_with_parent=True)
-    marker = os.fsencode(sandbox.files.folder)
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            found = marker in (entry / "environ").read_bytes() and (entry / "comm").read_text() == "slurmd\n"
-        except OSError:
-            continue
-        if found:
-            os.kill(int(entry.name), signal.SIGKILL)
+    os.kill(_processes(sandbox.files.folder)["slurmd"], signal.SIGKILL)
     until(lambda: not sandbox.daemons()["nodes"]["n1"])
     sandbox.boot("n1")
     sandbox.boot("n1")
@@ -267,8 +255,7 @@ def test_a_slurmd_that_crashed_can_be_booted(name):
 
 def test_a_controller_that_crashed_is_reported(name):
     sandbox = room.up(_small(name), die_with_parent=True)
-    pid = int(sandbox.files.run("slurmctld.pid").read_text())
-    os.kill(_outside(sandbox, pid), signal.SIGKILL)
+    os.kill(_processes(sandbox.files.folder)["slurmctld"], signal.SIGKILL)
     until(lambda: not sandbox.daemons()["daemons"]["slurmctld"])
     report = room.report(name)
     assert {part.name: part.state for part in report.daemons} == {"munged": "running", "slurmctld": "ended"}
@@ -277,19 +264,6 @@ def test_a_controller_that_crashed_is_reported(name):
     with pytest.raises(ClusterError, match="slurmctld ended"):
         sandbox.wait_for_nodes(["n1"], cluster._now())
     sandbox.down()
-
-
-def _outside(sandbox, pid):
-    """Return the number that the machine gives a process of the sandbox."""
-    supervisor = sandbox.files.supervisor().pid
-    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
-    for child in children:
-        numbers = next(
-            line for line in Path(f"/proc/{child}/status").read_text().splitlines() if line.startswith("NSpid:")
-        )
-        if int(numbers.split()[-1]) == pid:
-            return int(child)
-    raise AssertionError
 
 
 def test_an_unknown_node_is_refused(sandbox):
@@ -318,3 +292,17 @@ def test_the_supervisor_refuses_to_run_outside_namespaces_of_its_own(tmp_path):
     )
     assert (done.returncode, done.stdout) == (1, "")
     assert "type: slurmddp sandbox up" in done.stderr
+
+
+def test_a_start_that_takes_too_long_is_ended_and_its_log_is_shown(monkeypatch):
+    """A process that says nothing stands for the sandbox's first one."""
+    process = subprocess.Popen(["sleep", "60"], stdout=subprocess.PIPE)
+    monkeypatch.setattr(cluster, "_UP_DEADLINE_S", 0.1)
+    monkeypatch.setattr(cluster, "_write_files", lambda *_: None)
+    monkeypatch.setattr(cluster, "_start_supervisor", lambda _: (process, os.open(os.devnull, os.O_RDONLY)))
+    files = SimpleNamespace(
+        supervisor=lambda: process if process.poll() is None else None, last_log_lines=lambda _: "munged waits"
+    )
+    with pytest.raises(ClusterError, match="the sandbox did not start: munged waits"):
+        cluster._start(SimpleNamespace(), files, print, die_with_parent=True)
+    assert process.poll() is not None

@@ -5,9 +5,11 @@ import pwd
 import shutil
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from polling import until
 
 import slurmddp
 
@@ -29,13 +31,21 @@ def python():
         if os.environ.get("SLURMDDP_TESTS_REQUIRE_SLURM") == "1":
             pytest.fail(reason)
         pytest.skip(reason)
+    remove_user()  # that of a run that was interrupted
     subprocess.run(["useradd", "--create-home", USER], check=True)
     home = pwd.getpwnam(USER).pw_dir
     shutil.copytree(SOURCE / "slurmddp", f"{home}/package/slurmddp")
     environment = [f"HOME={home}", f"USER={USER}", f"LOGNAME={USER}", f"PYTHONPATH={home}/package"]
     yield ["runuser", "-u", USER, "--", "env", "-C", home, *environment, interpreter, "-P"]
-    shutil.rmtree(f"/tmp/slurmddp-sandbox-{pwd.getpwnam(USER).pw_uid}", ignore_errors=True)  # noqa: S108  # theirs
-    subprocess.run(["userdel", "--remove", USER], check=True, capture_output=True)
+    remove_user()
+
+
+def remove_user():
+    """Remove the user if there is one; userdel ends with status 8 while a process of the user has not ended."""
+    with suppress(KeyError):
+        shutil.rmtree(f"/tmp/slurmddp-sandbox-{pwd.getpwnam(USER).pw_uid}", ignore_errors=True)  # noqa: S108  # theirs
+        command = ["userdel", "--remove", USER]
+        until(lambda: subprocess.run(command, capture_output=True, check=False).returncode == 0, 60)
 
 
 LIFE = """

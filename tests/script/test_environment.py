@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from slurmddp.batch import unpack
+from slurmddp.batch import stage
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
 from slurmddp.script.build import build_script
@@ -46,7 +46,7 @@ def node(archive: Path, folder: Path, step: str = "unpack", queued: str = "7", j
     words = [step, str(folder), str(archive), archive.with_suffix(".crc32").read_text().strip(), queued]
     answer = io.StringIO()
     with mock.patch.dict(os.environ, SLURM_JOB_ID=job), contextlib.redirect_stdout(answer):
-        unpack.main(words)
+        stage.main(words)
     return answer.getvalue().strip()
 
 

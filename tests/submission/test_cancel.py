@@ -112,24 +112,24 @@ def interrupted(_):
     raise KeyboardInterrupt
 
 
-def test_a_job_that_was_just_being_requeued_is_cancelled_again(told):
-    orders = told({"17": "COMPLETING"}, {"17": "PENDING"}, {"17": "CANCELLED"})
-    assert cancelled(job("17"))[0] == [("17", "CANCELLED")]
+GONE = {"17": "CANCELLED"}
+
+
+@pytest.mark.parametrize(
+    ("state", "answers"),
+    [
+        (("17", "RUNNING"), [{"17": "COMPLETING"}, {"17": "PENDING"}, GONE]),
+        (("17_[1-3%2]", "PENDING"), [{"17_0": "CANCELLED", "17_1": "RUNNING"}, {"17_0": "CANCELLED", **GONE}]),
+        (("17", "BLURRED"), [{"17": "BLURRED"}, GONE]),
+    ],
+    ids=["requeued meanwhile", "an array of which a task goes on", "a state that is new in its Slurm"],
+)
+def test_a_job_that_goes_on_is_cancelled_again(told, monkeypatch, state, answers):
+    orders = told(*answers)
+    assert cancelled(job(*state))[0] == [("17", "CANCELLED")]
     assert orders == [["17"], ["17"]]
-
-
-def test_an_array_is_cancelled_when_none_of_its_tasks_goes_on(told):
-    orders = told({"17_0": "CANCELLED", "17_1": "RUNNING"}, {"17_0": "CANCELLED", "17_1": "CANCELLED"})
-    assert cancelled(job("17_[1-3%2]", "PENDING"))[0] == [("17", "CANCELLED")]
-    assert orders == [["17"], ["17"]]
-
-
-def test_a_job_in_a_state_that_is_new_in_its_slurm_goes_on_until_it_is_gone(told, monkeypatch):
-    orders = told({"17": "BLURRED"}, {"17": "CANCELLED"})
-    assert cancelled(job("17", "BLURRED"))[0] == [("17", "CANCELLED")]
-    assert orders == [["17"], ["17"]]
-    monkeypatch.setattr(cancel, "query_jobs", lambda *_: [job("17", "BLURRED")])
-    assert [item.job_id for item in cancel.unfinished_jobs([], {})] == ["17"]
+    monkeypatch.setattr(cancel, "query_jobs", lambda *_: [job(*state)])
+    assert [item.job_id for item in cancel.unfinished_jobs([], {})] == [state[0]]
 
 
 def test_a_job_that_slurm_has_forgotten_is_gone(told):
@@ -166,21 +166,24 @@ def test_only_what_waits_or_runs_is_cancelled_the_last_first(monkeypatch):
 def test_why_the_last_job_of_a_run_is_not_known_is_told(monkeypatch, tmp_path):
     run, said = RunDir(tmp_path / "a"), []
     unknown = [replace(job(number, "UNKNOWN"), run=run, meaning=f"not {number}") for number in ("7", "8")]
+    unknown.append(replace(unknown[0], job_id="6", meaning="forgotten"))
     monkeypatch.setattr(cancel, "query_jobs", lambda *_: unknown)
     assert cancel.unfinished_jobs([Target(run, ("7", "8"))], {}, said.append) == []
     assert said == ["job 8 of run a: not 8"]
 
 
-def test_nothing_is_cancelled_blindly(monkeypatch, tmp_path):
-    monkeypatch.setattr(cancel, "query_jobs", lambda *_: [job("7", silence="down")])
-    with pytest.raises(ClusterError, match=r"nothing was requeued: the controller does not answer \(down\)"):
-        cancel.unfinished_jobs([], {}, verb="requeued")
-    monkeypatch.setattr(cancel, "query_jobs", lambda *_: [job("7", silence=f"squeue was not found; {NO_CLUSTER}")])
-    with pytest.raises(ClusterError, match=r"^nothing was cancelled: squeue was not found; log in to the cluster$"):
-        cancel.unfinished_jobs([], {})
-    monkeypatch.setattr(cancel, "query_jobs", lambda *_: [job("7", "UNKNOWN")])
-    with pytest.raises(ClusterError, match="there is no job 7; nothing was cancelled"):
-        cancel.unfinished_jobs([], {})
-    forgotten = JobStatus(job_id="7", run=RunDir(tmp_path), name="a", outcome=outcome_of("UNKNOWN"))
-    monkeypatch.setattr(cancel, "query_jobs", lambda *_: [forgotten])
-    assert cancel.unfinished_jobs([], {}) == []
+@pytest.mark.parametrize(
+    ("found", "verb", "said"),
+    [
+        ({"silence": "down"}, "requeued", r"nothing was requeued: the controller does not answer \(down\)"),
+        (
+            {"silence": f"squeue was not found; {NO_CLUSTER}"},
+            *("cancelled", "^nothing was cancelled: squeue was not found; log in to the cluster$"),
+        ),
+        ({"state": "UNKNOWN"}, "cancelled", "there is no job 7; nothing was cancelled"),
+    ],
+)
+def test_nothing_is_cancelled_blindly(monkeypatch, found, verb, said):
+    monkeypatch.setattr(cancel, "query_jobs", lambda *_: [job("7", **found)])
+    with pytest.raises(ClusterError, match=said):
+        cancel.unfinished_jobs([], {}, verb=verb)

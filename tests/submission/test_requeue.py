@@ -98,15 +98,6 @@ def test_it_keeps_off_the_excluded_nodes(job, typed, wait_for_job):
     assert wait_for_job(number, "RUNNING")["NodeList"] == {"n1": "n2", "n2": "n1"}[host]
 
 
-def test_a_job_that_waits_out_a_requeue_is_told_to_start_now(job, typed, slurm, wait_for_job):
-    number = job("-N1")
-    slurm("scontrol", "requeue", number)
-    wait_for_job(number, "PENDING")
-    status, out, err = typed("requeue", number)
-    assert (status, out) == (0, f"{number}\n"), err
-    assert wait_for_job(number, "RUNNING", timeout_s=20)["Restarts"] == "1"
-
-
 def test_one_task_of_an_array_leaves_its_siblings_alone(job, typed, wait_for_job):
     number = job("-N1", "--array=0-1", states=())
     wait_for_job(f"{number}_1", "RUNNING")
@@ -206,23 +197,26 @@ def again(**changes):
     return requeue.requeue("17", exclude=changes.pop("exclude", ()), environ={}, notice=said.append), said
 
 
-def test_a_job_that_ends_meanwhile_is_told_so(told):
-    told(RECORD, RECORD._replace(state="COMPLETING", restarts=2), RECORD._replace(state="COMPLETED"))
-    with pytest.raises(ClusterError, match="job 17 ended COMPLETED before it was requeued; submit it again"):
-        again()
+LEAVES = RECORD._replace(state="COMPLETING")
 
 
-def test_a_job_that_does_not_leave_its_nodes_is_told_so(told, monkeypatch):
-    told(RECORD, RECORD._replace(state="COMPLETING"))
+@pytest.mark.parametrize(
+    ("later", "exclude", "said"),
+    [
+        (
+            [LEAVES, RECORD._replace(state="COMPLETED")],
+            (),
+            "17 ended COMPLETED before it was requeued; submit it again",
+        ),
+        ([LEAVES], (), "17 is COMPLETING and has not left .* type again: slurmddp requeue 17"),
+        ([LEAVES, RECORD._replace(restarts=3)], ("n1",), "started again before --exclude"),
+    ],
+)
+def test_a_job_that_does_not_come_back_as_was_asked_is_told_so(told, monkeypatch, later, exclude, said):
+    told(RECORD, *later)
     monkeypatch.setattr(requeue, "LEAVE_LIMIT_S", 0.05)
-    with pytest.raises(ClusterError, match=r"17 is COMPLETING and has not left .* type again: slurmddp requeue 17"):
-        again()
-
-
-def test_an_exclusion_that_came_too_late_is_an_error(told):
-    told(RECORD, RECORD._replace(state="COMPLETING", restarts=3), RECORD._replace(restarts=3))
-    with pytest.raises(ClusterError, match="started again before --exclude"):
-        again(exclude=("n1",))
+    with pytest.raises(ClusterError, match=said):
+        again(exclude=exclude)
 
 
 def test_the_start_is_ordered_until_it_sticks(told):

@@ -8,6 +8,7 @@ import pytest
 from slurmddp.config.job_spec import JobSpec
 from slurmddp.errors import UsageError
 from slurmddp.runs.layout import RunDir
+from slurmddp.runs.ownership import HERE, Claim
 from slurmddp.submission import run_local
 
 
@@ -98,7 +99,7 @@ def test_a_run_has_one_owner(tmp_path):
     run = RunDir(tmp_path / "run")
     run.create()
     mine = run_local.LocalRun(run, f"local-x-{os.getpid()}", [], {})
-    here = str(mine.claim)
+    here = str(Claim(HERE, mine.job_id, run_local.ATTEMPT))
     with (
         run_local._hold_ownership(mine),
         pytest.raises(UsageError, match="belongs to 'local:"),

@@ -49,6 +49,12 @@ def shim(tmp_path, monkeypatch, slurm_env):
 
 
 @pytest.fixture
+def environ(shim):
+    """Return an environment in which Slurm's own programs answer, but for srun, which no submission needs."""
+    return shim("srun", "exit 1")
+
+
+@pytest.fixture
 def name(slurm):
     """Return a job name of this test's own, and cancel what it leaves."""
     unique = f"s{os.getpid()}-{time.monotonic_ns()}"
@@ -144,8 +150,7 @@ def test_ctrl_c_while_sbatch_works_comes_after_the_id(shim, name, slurm):
     assert json.loads(Path("jobs", name, "submissions.jsonl").read_text())["job"] == out.strip()
 
 
-def test_a_job_that_cannot_be_recorded_is_told_all_the_same_and_ends_its_chain(shim, name, slurm):
-    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+def test_a_job_that_cannot_be_recorded_is_told_all_the_same_and_ends_its_chain(environ, name, slurm):
     Path("jobs", name, "job.sbatch", "in-the-way").mkdir(parents=True)
     status, out, err = submitted(name, environ, "--chain", "2")
     assert status == 1
@@ -153,17 +158,15 @@ def test_a_job_that_cannot_be_recorded_is_told_all_the_same_and_ends_its_chain(s
     assert f"Error: job {out.strip()} is queued, but could not be recorded: " in err
 
 
-def test_a_dependent_of_the_runs_own_job_is_accepted(shim, name, slurm):
-    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+def test_a_dependent_of_the_runs_own_job_is_accepted(environ, name, slurm):
     first = submitted(name, environ)[1].strip()
     assert submitted(name, environ)[0] == 2
     assert submitted(name, environ, "-d", f"afterany:{first}")[0] == 0
     assert len(queued(slurm, name)) == 2
 
 
-def test_somebody_elses_job_of_the_same_number_is_not_the_runs(shim, name, slurm):
+def test_somebody_elses_job_of_the_same_number_is_not_the_runs(environ, name, slurm):
     """Two clusters, or one set up anew, give the same numbers."""
-    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
     other = slurm(
         "sbatch", "--parsable", "--hold", f"--job-name={name}", "--output=/dev/null", "--wrap", "true"
     ).strip()
@@ -173,8 +176,7 @@ def test_somebody_elses_job_of_the_same_number_is_not_the_runs(shim, name, slurm
     assert submitted(name, environ)[0] == 0
 
 
-def test_a_program_is_the_same_wherever_it_is_repeated_from(shim, name, slurm, wait_for_job, monkeypatch):
-    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+def test_a_program_is_the_same_wherever_it_is_repeated_from(environ, name, slurm, wait_for_job, monkeypatch):
     Path("train.py").write_text("")
     here = Path.cwd()
     for folder, words in (
@@ -207,8 +209,7 @@ def test_a_dry_run_prints_no_start_in_years(shim, name, tmp_path):
     assert said == "it starts when the jobs before it end, which have no time limit\n"
 
 
-def test_a_dry_run_refuses_what_submit_refuses_and_writes_nothing(shim, name, tmp_path):
-    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+def test_a_dry_run_refuses_what_submit_refuses_and_writes_nothing(environ, name, tmp_path):
     Path("train.py").write_text("")
     assert submitted(name, environ, "train.py")[0] == 0
     before = sorted(path.name for path in tmp_path.rglob("*"))
@@ -255,20 +256,19 @@ def test_what_a_site_has_changed_is_told(asked, change, told):
     assert all(re.search(words, line) for words, line in zip(told, lines, strict=True))
 
 
-def test_what_sbatch_refuses_in_any_case_is_not_to_be_forced(shim, name):
-    said = submitted(name, shim("srun", "exit 1"), "--partition", "gpus")[2]
+def test_what_sbatch_refuses_in_any_case_is_not_to_be_forced(environ, name):
+    said = submitted(name, environ, "--partition", "gpus")[2]
     assert said == "Error: --partition: 'gpus' does not exist; did you mean 'gpu'?\n"
-    assert "; --force submits" in submitted(name, shim("srun", "exit 1"), "--nodes", "99")[2]
+    assert "; --force submits" in submitted(name, environ, "--nodes", "99")[2]
 
 
-def test_without_a_command_it_is_said_that_the_bundled_example_trains(shim, name):
-    environ = shim("srun", "exit 1")
+def test_without_a_command_it_is_said_that_the_bundled_example_trains(environ, name):
     assert submitted(name, environ, "--hold")[2].startswith("no COMMAND was given: the bundled example trains\n")
     assert "bundled" not in submitted(f"{name}-b", environ, "--hold", "--dry-run", "--epochs", "3")[2]
 
 
-def test_a_refusal_names_the_options_that_it_is_about(shim, name):
-    status, out, err = submitted(name, shim("srun", "exit 1"), "--nodelist", "n77", "--exclude", "n1")
+def test_a_refusal_names_the_options_that_it_is_about(environ, name):
+    status, out, err = submitted(name, environ, "--nodelist", "n77", "--exclude", "n1")
     assert (status, out) == (3, "")
     assert (
         "Invalid node name specified (--nodelist n77, --exclude n1); the nodes are n[" in err and "--force" not in err
@@ -284,19 +284,18 @@ def test_a_refusal_names_the_options_that_it_is_about(shim, name):
     ],
     ids=range(3),
 )
-def test_what_sbatch_itself_cannot_read_is_wrong_by_itself_and_is_not_to_be_forced(shim, name, words, said):
-    assert submitted(name, shim("srun", "exit 1"), *words) == (2, "", f"Error: sbatch would refuse the job: {said}\n")
+def test_what_sbatch_itself_cannot_read_is_wrong_by_itself_and_is_not_to_be_forced(environ, name, words, said):
+    assert submitted(name, environ, *words) == (2, "", f"Error: sbatch would refuse the job: {said}\n")
 
 
-def test_a_script_that_is_larger_than_slurm_takes_is_named_with_its_size(shim, name, tmp_path):
+def test_a_script_that_is_larger_than_slurm_takes_is_named_with_its_size(environ, name, tmp_path):
     (tmp_path / "large.sh").write_text("# line\n" * 750_000)
-    status, out, err = submitted(name, shim("srun", "exit 1"), "--setup-file", str(tmp_path / "large.sh"))
+    status, out, err = submitted(name, environ, "--setup-file", str(tmp_path / "large.sh"))
     said = "MB, more than Slurm takes; put the lines into a file that --setup sources\n"
     assert (status, out) == (2, "") and err.startswith("Error: the script has 5.") and err.endswith(said)
 
 
-def test_the_id_of_a_queued_job_is_told_where_stdout_cannot_be_written(shim, name, slurm):
-    environ = shim("srun", "exit 1")
+def test_the_id_of_a_queued_job_is_told_where_stdout_cannot_be_written(environ, name, slurm):
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "slurmddp", "submit", "--name", name]
         done = subprocess.run(command, env=environ, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -305,8 +304,7 @@ def test_the_id_of_a_queued_job_is_told_where_stdout_cannot_be_written(shim, nam
 
 
 def test_a_site_that_takes_requeue_away_is_told_of_and_the_job_is_submitted(shim, name):
-    shim("scontrol", f'{REAL} scontrol "$@" | sed "s/Requeue=1/Requeue=0/"')
-    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+    environ = shim("scontrol", f'{REAL} scontrol "$@" | sed "s/Requeue=1/Requeue=0/"')
     status, out, err = submitted(name, environ)
     assert status == 0 and out.strip().isdecimal()
     assert f"job {out.strip()} was accepted with Requeue=0" in err
@@ -320,7 +318,7 @@ def test_a_job_that_may_wait_for_ever_is_told_of_at_once(name, slurm_env, tmp_pa
     job_id, told = done.stdout.strip(), []
     assert done.returncode == 0, done.stderr
     until(lambda: queries.show(job_id, slurm_env)[0].reason == "PartitionTimeLimit", pause_s=ASK_SLURM_S)
-    notices.report_changes(JobSpec(job_name=name, partition="short"), JobId(job_id), slurm_env, told.append)
+    notices.report_changes(JobSpec(job_name=name, partition="short"), JobId(job_id), None, slurm_env, told.append)
     assert f"`slurmddp cancel {job_id}` and submit again" in told[-1]
     assert told[-1].startswith(f"job {job_id} waits (PartitionTimeLimit)")
 
@@ -394,8 +392,7 @@ def test_an_ordinary_jobs_requeue_wins_where_the_cluster_has_it_off(tmp_path, mo
     running.down()
 
 
-def test_a_chain_waits_one_behind_the_other_and_the_run_is_theirs(shim, name, slurm):
-    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+def test_a_chain_waits_one_behind_the_other_and_the_run_is_theirs(environ, name, slurm):
     status, out, err = submitted(name, environ, "--chain", "2", "--json")
     result = json.loads(out)
     first = result["job"]
@@ -425,8 +422,7 @@ def test_a_chain_that_is_refused_leaves_what_was_accepted_and_says_so(shim, name
     assert "QOSMaxSubmitJobPerUserLimit" in err
 
 
-def test_a_terminal_that_is_gone_costs_no_job_its_folder(shim, name, slurm):
-    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+def test_a_terminal_that_is_gone_costs_no_job_its_folder(environ, name, slurm):
     with Path("/dev/full").open("w") as full:
         command = [sys.executable, "-m", "slurmddp", "submit", "--hold", "--name", name]
         done = subprocess.run(command, env=environ, stdout=subprocess.PIPE, stderr=full, text=True, check=False)
@@ -462,8 +458,7 @@ def test_no_ranks_are_guessed_where_the_cluster_does_not_say_what_a_node_has(shi
     assert len(queued(slurm, name)) == 1
 
 
-def test_a_job_waits_for_nodes_that_are_drained(shim, name, slurm):
-    environ = shim("sbatch", f'{REAL} exec sbatch "$@"')
+def test_a_job_waits_for_nodes_that_are_drained(environ, name, slurm):
     slurm("scontrol", "update", "NodeName=n[1-2]", "State=DRAIN", "Reason=test")
     try:
         status, out, err = submitted(name, environ)
@@ -474,9 +469,8 @@ def test_a_job_waits_for_nodes_that_are_drained(shim, name, slurm):
     assert "--gpus-per-node=8" in Path("jobs", name, "job.sbatch").read_text()
 
 
-def test_a_refused_look_leaves_no_folder(shim):
+def test_a_refused_look_leaves_no_folder(environ):
     """`doctor --in-job` makes a folder that the nodes would see, before Slurm is asked."""
-    environ = shim("srun", "exit 1")
     before = sorted(Path().iterdir())
     command = [sys.executable, "-m", "slurmddp", "doctor", "--in-job", "--gpus-per-node", "9"]
     done = subprocess.run(command, env=environ, capture_output=True, text=True, check=False)

@@ -15,8 +15,11 @@ from polling import until
 
 from slurmddp.cli import group
 from slurmddp.cli import sweep as command
+from slurmddp.cluster import Cluster
+from slurmddp.cluster.request import Request
 from slurmddp.config.job_array import Array, Task
 from slurmddp.config.job_spec import JobSpec
+from slurmddp.config.resolve import Resolved
 from slurmddp.errors import ClusterError, UsageError
 from slurmddp.outcome import Kind
 from slurmddp.runs import registry
@@ -157,19 +160,23 @@ def test_the_same_sweep_typed_twice_at_once_is_submitted_once(cli, slurm, slurm_
     assert len(waiting) == 2 and "run s is being submitted by process" in refused[0]
 
 
-def test_what_is_more_than_one_array_may_have_are_several_without_a_common_limit():
-    tasks = tuple(Task({"n": str(number)}, JobSpec(job_name="x", command=("t.py",))) for number in range(3))
+def test_what_is_more_than_one_array_may_have_are_several_without_a_common_limit(tmp_path, monkeypatch):
+    spec = JobSpec(job_name="x", command=("t.py",), runs_dir=str(tmp_path))
+    tasks = tuple(Task({"n": str(number)}, spec) for number in range(3))
+    several = Request(Resolved(spec, {}), Cluster(max_array_size=2))
+    told = {"change": False, "force": False, "environ": {}, "notice": print, "accepted": print}
     sizes = []
 
-    def submit(part):
+    def submit(request, **_):
         if sizes:
             raise ClusterError("refused")
-        sizes.append(len(part.tasks))
+        sizes.append(len(request.array.tasks))
 
+    monkeypatch.setattr(submission, "submit", submit)
     with pytest.raises(ClusterError, match="2 of 3 settings are queued, then: refused"):
-        submission._submit_parts(list(Array(tasks).parts(2)), submit)
+        submission.sweep(several, Array(tasks), **told)
     with pytest.raises(ClusterError, match="3 settings need 2 here"):
-        submission._submit_parts(list(Array(tasks, max_parallel=2).parts(2)), submit)
+        submission.sweep(several, Array(tasks, max_parallel=2), **told)
     assert sizes == [2]
 
 
