@@ -14,10 +14,9 @@ from slurmddp.runs.ownership import ownership_of
 from slurmddp.runs.training_events import Start
 from slurmddp.runtime import transformers
 from slurmddp.runtime.exiting.classify import DONE, ENDS_BY_NOTICE, Verdict, exit_status, judge
-from slurmddp.runtime.exiting.record import write_begin, write_end, write_error, write_event
+from slurmddp.runtime.exiting.record import write_end, write_error, write_event
 from slurmddp.runtime.launch.addresses import choose_interface, resolve_head
-from slurmddp.runtime.launch.child_process import redirect_output
-from slurmddp.runtime.launch.output import print_line
+from slurmddp.runtime.launch.process import print_line, redirect_output
 from slurmddp.runtime.launch.rank import Rank, export, read_rank
 from slurmddp.runtime.launch.trackers import export_ids
 from slurmddp.runtime.rank_process import RankProcess
@@ -78,7 +77,8 @@ def _run(process: RankProcess, words: list[str]) -> None:
         ranks=ranks,
     )
     write_event(rank, start)
-    write_begin(rank)
+    if rank.run_dir and rank.is_main:  # shows that all ranks have met
+        rank.run_dir.rank_begin(rank.job, rank.attempt, rank.rank).touch(mode=0o600)
     snapshot_paths.redirect(os.environ)
     kind = parse_worker_words(tuple(words)).kind
     if kind == "worker":
@@ -124,7 +124,7 @@ def _run_command(words: list[str], kind: Kind, stopping: Stopping) -> None:
         if kind == "executable":
             run_executable.run(words[1:], stopping)
             return
-        transformers.watch_import()
+        sys.meta_path.insert(0, transformers.TrainerFinder())
         if tuple(words[:2]) == ACCELERATE_LAUNCH:
             from slurmddp.worker import accelerate_launch  # noqa: PLC0415 - only this COMMAND needs it
 
@@ -192,19 +192,7 @@ def _fail(process: RankProcess, error: BaseException) -> None:
     Under srun a fenced rank leaves with 0, its record says 78: on another status the srun of a node that was cut off
     would end the step of this number, which by now is that of the attempt that owns the run.
     """
-    rank = process.stopping.rank
-    status = _report(process.stopping, error)
-    if status == exit_codes.FENCED and rank.under_srun:
-        status = exit_codes.DONE
-    process.exit.last_handler = lambda: status
-    process.exit.set_exit_deadline(FAILED_LIMIT_S if status == exit_codes.FAILED else STOPPED_LIMIT_S, status)
-    if status in (exit_codes.FAILED, exit_codes.RETRYABLE) and "torch.distributed" in sys.modules:
-        from slurmddp.runtime.exiting import flight_recorder  # noqa: PLC0415 - torch is here already
-
-        flight_recorder.dump(rank)
-
-
-def _report(stopping: Stopping, error: BaseException) -> int:
+    stopping = process.stopping
     rank = stopping.rank
     verdict = _judge(stopping, error)
     if not isinstance(error, SystemExit):
@@ -214,9 +202,17 @@ def _report(stopping: Stopping, error: BaseException) -> int:
     if rank.is_main and verdict.status == exit_codes.RETRYABLE:
         stopping.await_exit(SETTLE_LIMIT_S)
     stopping.enter(Phase.EXIT)
-    if verdict.status == exit_codes.STOPPED and not rank.is_main:  # rank 0 alone records that all were asked to stop
-        return verdict.status
-    return _record(rank, verdict)
+    status = verdict.status
+    if status != exit_codes.STOPPED or rank.is_main:  # rank 0 alone records that all were asked to stop
+        status = _record(rank, verdict)
+    if status == exit_codes.FENCED and rank.under_srun:
+        status = exit_codes.DONE
+    process.exit.last_handler = lambda: status
+    process.exit.set_exit_deadline(FAILED_LIMIT_S if status == exit_codes.FAILED else STOPPED_LIMIT_S, status)
+    if status in (exit_codes.FAILED, exit_codes.RETRYABLE) and "torch.distributed" in sys.modules:
+        from slurmddp.runtime.exiting import flight_recorder  # noqa: PLC0415 - torch is here already
+
+        flight_recorder.dump(rank)
 
 
 def _judge(stopping: Stopping, error: BaseException) -> Verdict:

@@ -22,7 +22,11 @@ def run(words: list[str]) -> None:
     main.__dict__["__builtins__"] = __builtins__
     sys.modules["__main__"] = main
     if words[0] == "-m":
-        _run_module(words[1:])
+        import runpy  # noqa: PLC0415 the command line reads this module for its names alone
+
+        sys.argv = ["-m", *words[2:]]
+        prepend_to_path(snapshot_paths.require_in_snapshot(str(Path.cwd())))
+        runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]  # noqa: SLF001 - what python -m itself calls
     else:
         _run_script(main, words)
 
@@ -37,14 +41,6 @@ def trace_of_program(error: BaseException) -> TracebackType | None:
     while trace is not None and trace.tb_frame.f_globals is not main:
         trace = trace.tb_next
     return trace if trace or isinstance(error, SyntaxError) else error.__traceback__
-
-
-def _run_module(words: list[str]) -> None:
-    import runpy  # noqa: PLC0415 the command line reads this module for its names alone
-
-    sys.argv = ["-m", *words[1:]]
-    prepend_to_path(snapshot_paths.require_in_snapshot(str(Path.cwd())))
-    runpy._run_module_as_main(words[0])  # type: ignore[attr-defined]  # noqa: SLF001 - what python -m itself calls
 
 
 def _run_script(main: types.ModuleType, words: list[str]) -> None:

@@ -54,15 +54,11 @@ def map_to_snapshot(path: str) -> str:
 def _find_in_snapshot(path: str) -> Path | None:
     original = os.path.realpath(os.environ[variables.CODE_ORIGIN])
     whole = Path(os.path.realpath(path))
-    for name in (whole, _path_outside_container(whole)):
-        if name.is_relative_to(original):
-            return Path(os.environ[variables.CODE], name.relative_to(original))
-    return None
-
-
-def _path_outside_container(path: Path) -> Path:
-    """Convert a path in a container to the real path outside, when symbolic links lead to the working directory."""
+    # In a container: the real path outside, when symbolic links lead to the working directory.
     here, real = (Path(os.environ.get(name, "/")) for name in (variables.WORKDIR, variables.REAL_WORKDIR))
     while here.name and here.name == real.name:
         here, real = here.parent, real.parent
-    return real / path.relative_to(here) if path.is_relative_to(here) else path
+    for name in (whole, real / whole.relative_to(here) if whole.is_relative_to(here) else whole):
+        if name.is_relative_to(original):
+            return Path(os.environ[variables.CODE], name.relative_to(original))
+    return None

@@ -119,14 +119,18 @@ class Store:
         """
         folder = self.folder / f"step-{step:09d}"
         end = time.monotonic() + limit_s
-        while (found := _read_visible(folder)) is None or found.digest != digest:
+        while True:
+            with suppress(_BrokenError, OSError):
+                os.listdir(folder.parent)  # noqa: PTH208 NFS denies a new name until its folder is listed again
+                found = _read(folder, thorough=False)
+                if found.digest == digest:
+                    return found
             if time.monotonic() > end:
                 raise PeerError(
                     f"this node does not see {folder} as rank 0 does after {limit_s:g} s; the run's folder must lie "
                     "on a file system that all nodes share"
                 )
             time.sleep(_POLL_S)
-        return found
 
     def _commit(self, folder: Path, step: int, fill: Fill, note: Mapping[str, Any]) -> str:
         temporary = Path(tempfile.mkdtemp(dir=self.folder, prefix=f".{folder.name}."))
@@ -159,16 +163,13 @@ class Store:
         try:
             return _read(folder, thorough=thorough)
         except _BrokenError as error:
-            self._set_aside(folder, str(error))
+            self._check_owner()
+            names = chain([f"broken-{folder.name}"], (f"broken-{folder.name}.{number}" for number in count(1)))
+            aside = next(path for name in names if not (path := self.folder / name).exists())
+            folder.rename(aside)
+            sync_folder(self.folder)
+            self._say(f"checkpoint {folder.name} is broken: {error}; it was renamed to {aside.name}")
             return None
-
-    def _set_aside(self, folder: Path, reason: str) -> None:
-        self._check_owner()
-        names = chain([f"broken-{folder.name}"], (f"broken-{folder.name}.{number}" for number in count(1)))
-        aside = next(path for name in names if not (path := self.folder / name).exists())
-        folder.rename(aside)
-        sync_folder(self.folder)
-        self._say(f"checkpoint {folder.name} is broken: {reason}; it was renamed to {aside.name}")
 
     def _prune(self) -> None:
         checked = [self._verify(folder, thorough=False) for folder in self._steps()]
@@ -244,10 +245,6 @@ class _Hashing:
     def flush(self) -> None:
         self._file.flush()
 
-    @property
-    def record(self) -> dict[str, Any]:
-        return {"size": self.size, "sha256": self.sha256.hexdigest()}
-
 
 def save_parts(parts: Mapping[str, Any], folder: Path) -> Files:
     """Write each part into a file of torch.save, under its name."""
@@ -260,28 +257,25 @@ def save_states(states: Iterable[Any], path: Path) -> tuple[dict[str, Any], list
     Returns the file's `size` and `sha256`, and the offset and the length of each state in bytes.
     """
     with path.open("xb") as file:
-        hashing = _Hashing(file)
-        spans = [_append(state, hashing) for state in states]
+        hashing, spans = _Hashing(file), []
+        for state in states:
+            begin = hashing.size
+            try:
+                torch.save(state, hashing)  # type: ignore[arg-type]  # only write and flush are called
+            except RuntimeError:
+                if hashing.error:  # torch's own error does not have the number
+                    raise hashing.error from None
+                raise
+            spans.append((begin, hashing.size - begin))
         file.flush()
         os.fsync(file.fileno())
-    return hashing.record, spans
+    return {"size": hashing.size, "sha256": hashing.sha256.hexdigest()}, spans
 
 
 def save_bytes(content: bytes, path: Path) -> dict[str, Any]:
     """Write a new file; return its `size` and `sha256`."""
     _write(path, content)
     return {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-
-
-def _append(state: Any, hashing: _Hashing) -> tuple[int, int]:
-    begin = hashing.size
-    try:
-        torch.save(state, hashing)  # type: ignore[arg-type]  # only write and flush are called
-    except RuntimeError:
-        if hashing.error:  # torch's own error does not have the number
-            raise hashing.error from None
-        raise
-    return begin, hashing.size - begin
 
 
 def _encode(content: Mapping[str, Any]) -> bytes:
@@ -312,22 +306,17 @@ def _read(folder: Path, *, thorough: bool) -> Saved:
     if folder.name != f"step-{content['step']:09d}":
         raise _BrokenError(f"its {MANIFEST} is that of step {content['step']}")
     for name, file in content["files"].items():
-        with _broken_if_lost(name):
-            _compare(folder / name, file, thorough=thorough)
+        with _broken_if_lost(name), (folder / name).open("rb") as content_of_file:
+            size = os.fstat(content_of_file.fileno()).st_size
+            if size != file["size"]:
+                raise _BrokenError(f"{name} has {size} bytes, not {file['size']}")
+            if thorough and hashlib.file_digest(content_of_file, "sha256").hexdigest() != file["sha256"]:
+                raise _BrokenError(f"{name} does not match its checksum")
     return Saved(
         folder=folder,
         digest=hashlib.sha256(manifest).hexdigest(),
         **{name: content[name] for name in ("step", "identity", "note", "files")},
     )
-
-
-def _compare(path: Path, expected: Mapping[str, Any], *, thorough: bool) -> None:
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if size != expected["size"]:
-            raise _BrokenError(f"{path.name} has {size} bytes, not {expected['size']}")
-        if thorough and hashlib.file_digest(file, "sha256").hexdigest() != expected["sha256"]:
-            raise _BrokenError(f"{path.name} does not match its checksum")
 
 
 @contextmanager
@@ -338,15 +327,6 @@ def _broken_if_lost(name: str) -> Iterator[None]:
         if error.errno not in _LOST:
             raise
         raise _BrokenError(f"{name}: {error.strerror}") from error
-
-
-def _read_visible(folder: Path) -> Saved | None:
-    """Return a checkpoint if this node sees all of its files now; else None."""
-    try:
-        os.listdir(folder.parent)  # noqa: PTH208 NFS denies a new name until its folder is listed again
-        return _read(folder, thorough=False)
-    except (_BrokenError, OSError):
-        return None
 
 
 def _write(path: Path, content: bytes) -> None:

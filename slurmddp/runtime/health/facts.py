@@ -1,5 +1,6 @@
 """Facts that a rank gathers about itself and its node before COMMAND. Fast: no import of torch, no CUDA, no network."""
 
+import ctypes
 import errno
 import functools
 import hashlib
@@ -15,7 +16,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, Self
 
-from slurmddp.runtime.health.gpus import list_uuids, select_visible
 from slurmddp.runtime.launch.addresses import FALLBACKS
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.slurm.values import parse_number
@@ -24,6 +24,10 @@ from slurmddp.version import __version__
 SHM: Final = Path("/dev/shm")  # noqa: S108 - only its size is read
 MISSING: Final = "missing"
 """The digest of a script that is not there."""
+HIDDEN: Final = ("", "-1", "NoDevFiles")
+"""Values of CUDA_VISIBLE_DEVICES that hide all GPUs."""
+_UUID_BYTES: Final = 96
+"""NVML_DEVICE_UUID_V2_BUFFER_SIZE of nvml.h."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +92,13 @@ def gather_facts(rank: Rank, words: Sequence[str], environment: Mapping[str, str
 
 
 def _measure(rank: Rank, words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]:
-    script = script_in(words)
+    script = words[0] if words and not words[0].startswith("-") else ""  # else a module, executable or bundled task
+    # The one task a node of fork and torchrun has the CPUs of all its ranks.
+    ranks_of_task = rank.local_world_size if rank.launcher in ("fork", "torchrun") else 1
+    cpus_of_task, cpus_given = (
+        parse_number(environment.get(name, "")) or 0 for name in ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE")
+    )
+    cpus_of_machine = os.cpu_count() or 0
     return {
         "versions": versions(),
         "script": script,
@@ -96,8 +106,8 @@ def _measure(rank: Rank, words: Sequence[str], environment: Mapping[str, str]) -
         "gpus": select_visible(list_uuids(), environment.get("CUDA_VISIBLE_DEVICES")),
         "gpus_asked": "SLURM_GPUS_ON_NODE" in environment,
         "cpus": sorted(os.sched_getaffinity(0)),
-        "cpus_wanted": _cpus_wanted(rank, environment),
-        "cpus_of_node": _cpus_of_node(environment),
+        "cpus_wanted": cpus_of_task // ranks_of_task,
+        "cpus_of_node": cpus_of_machine if cpus_given <= cpus_of_machine else 0,
         "shm_mb": shutil.disk_usage(SHM).total // 2**20 if SHM.is_dir() else 0,
         "folder_error": write_mark(rank) if rank.local_rank == 0 else "",
         "head": _unresolved_head(rank, environment),
@@ -132,11 +142,6 @@ def _torch_version() -> str:
     return package if loaded.partition("+")[0] == package.partition("+")[0] else f"{loaded} (package: {package})"
 
 
-def script_in(words: Sequence[str]) -> str:
-    """Return the script in COMMAND's words; empty for a module, an executable, or the bundled worker."""
-    return words[0] if words and not words[0].startswith("-") else ""
-
-
 def digest(path: str) -> str:
     """Return the first 12 digits of a file's sha256; `missing` if there is no file, empty if it cannot be read."""
     try:
@@ -159,12 +164,50 @@ def write_mark(rank: Rank) -> str:
     return ""
 
 
-def _cpus_wanted(rank: Rank, environment: Mapping[str, str]) -> int:
-    """Return the CPUs asked for a rank; the one task a node of fork and torchrun has the CPUs of all its ranks."""
-    ranks_of_task = rank.local_world_size if rank.launcher in ("fork", "torchrun") else 1
-    return (parse_number(environment.get("SLURM_CPUS_PER_TASK", "")) or 0) // ranks_of_task
+def select_visible(present: list[str], wanted: str | None) -> list[str]:
+    """Return the GPUs of `present` that CUDA_VISIBLE_DEVICES (`wanted`) leaves visible, in its order.
+
+    Words are numbers or the beginnings of UUIDs; the first that names no GPU ends the list (CUDA C++ Programming Guide,
+    CUDA Environment Variables). Without known GPUs, return the words themselves.
+    """
+    if wanted is None:
+        return present
+    if wanted in HIDDEN:
+        return []
+    words = [word.strip() for word in wanted.split(",")]
+    if not present:
+        return words
+    found: list[str] = []
+    for word in words:
+        if word.isdecimal():
+            named = present[int(word) : int(word) + 1]
+        else:
+            named = [word] if word.startswith("MIG-") else [uuid for uuid in present if word and uuid.startswith(word)]
+        if not named:
+            break
+        found.append(named[0])
+    return found
 
 
-def _cpus_of_node(environment: Mapping[str, str]) -> int:
-    real = os.cpu_count() or 0
-    return real if (parse_number(environment.get("SLURM_CPUS_ON_NODE", "")) or 0) <= real else 0
+def list_uuids() -> list[str]:
+    """Return the UUIDs of the GPUs that this process may open, by NVIDIA's management library; empty without a driver.
+
+    A CUDA context would cost seconds and memory, and the program could no longer change CUDA_VISIBLE_DEVICES.
+    """
+    try:
+        nvml = ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError:
+        return []
+    if nvml.nvmlInit_v2() != 0:
+        return []
+    count, device, text = ctypes.c_uint(), ctypes.c_void_p(), ctypes.create_string_buffer(_UUID_BYTES)
+    found: list[str] = []
+    try:
+        nvml.nvmlDeviceGetCount_v2(ctypes.byref(count))
+        for index in range(count.value):
+            if nvml.nvmlDeviceGetHandleByIndex_v2(index, ctypes.byref(device)) == 0:
+                nvml.nvmlDeviceGetUUID(device, text, _UUID_BYTES)
+                found.append(text.value.decode())
+    finally:
+        nvml.nvmlShutdown()
+    return found

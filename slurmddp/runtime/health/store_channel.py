@@ -1,16 +1,12 @@
-"""How ranks talk during `doctor --in-job`: through a store, so that no collective can hang; and their report."""
+"""How ranks talk during `doctor --in-job`: through a store, so that no collective can hang."""
 
 import json
-from collections.abc import Iterable
-from dataclasses import asdict
 from datetime import timedelta
 from typing import Any, Final
 
 from torch._C._distributed_c10d import FileStore, HashStore, PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
-from slurmddp.runs.files import write_whole
-from slurmddp.runs.findings import Finding
 from slurmddp.runtime.launch.rank import Rank
 
 ANSWER_LIMIT: Final = timedelta(seconds=60)
@@ -22,7 +18,12 @@ class StoreChannel:
 
     def __init__(self, rank: Rank) -> None:
         self._rank = rank
-        self._store = _open_store(rank)
+        store: Store = HashStore()
+        if rank.init_file and rank.world_size > 1:
+            store = FileStore(str(rank.init_file), rank.world_size)
+        elif rank.world_size > 1:  # the store of the ranks' own rendezvous, as torch finds it
+            store = PrefixStore("check", next(rendezvous("env://", timeout=ANSWER_LIMIT))[0])
+        self._store = store
         self._store.set_timeout(ANSWER_LIMIT)
         self.group_store = PrefixStore("group", self._store)
         """For the group that the ranks form."""
@@ -50,32 +51,3 @@ class StoreChannel:
 
     def _receive(self, topic: str) -> Any:
         return json.loads(self._store.get(topic))
-
-
-class Report:
-    """The findings so far. Rank 0 writes them after each check, because the next one may not end."""
-
-    def __init__(self, rank: Rank) -> None:
-        self._rank = rank
-        self._findings: list[Finding] = []
-
-    def add(self, findings: Iterable[Finding], *, complete: bool = False) -> None:
-        """Add findings; `complete` says that no check follows."""
-        self._findings += findings
-        if self._rank.is_main and self._rank.run_dir:
-            content = {"complete": complete, "findings": [asdict(finding) for finding in self._findings]}
-            write_whole(self._rank.run_dir.findings, json.dumps(content).encode())
-
-    def has_no_error(self, check: str) -> bool:
-        """Return whether a check has found nothing that certainly breaks a job."""
-        return all(finding.level != "error" for finding in self._findings if finding.check == check)
-
-
-def _open_store(rank: Rank) -> Store:
-    """Return the store of the ranks' own rendezvous, as torch finds it."""
-    if rank.world_size == 1:
-        return HashStore()
-    if rank.init_file:
-        return FileStore(str(rank.init_file), rank.world_size)
-    store, _, _ = next(rendezvous("env://", timeout=ANSWER_LIMIT))
-    return PrefixStore("check", store)

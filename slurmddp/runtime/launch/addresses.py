@@ -4,7 +4,8 @@ import fcntl
 import ipaddress
 import socket
 import struct
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
+from contextlib import suppress
 
 from slurmddp import variables
 from slurmddp.errors import PeerError
@@ -63,17 +64,12 @@ def resolve(name: str) -> list[str]:
 
 def is_local(name: str) -> bool:
     """Return whether a name's address belongs to this host: only then can a socket be bound to it."""
-    return any(map(_can_bind, resolve(name)))
-
-
-def _can_bind(address: str) -> bool:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
+    for address in resolve(name):
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        with suppress(OSError), socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.bind((address, 0))
-    except OSError:
-        return False
-    return True
+            return True
+    return False
 
 
 def _is_loopback(address: str) -> bool:
@@ -85,7 +81,14 @@ def _interface_to(target: str) -> str | None:
     source = source_address(target) if target else None
     if source is None or _is_loopback(source):
         return None
-    return next((name for name, address in _interfaces() if address == source), None)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            request = struct.pack("256s", name.encode()[:15])
+            with suppress(OSError):
+                answer = fcntl.ioctl(probe, SIOCGIFADDR, request)
+                if socket.inet_ntoa(answer[20:24]) == source:
+                    return name
+    return None
 
 
 def source_address(target: str) -> str | None:
@@ -96,14 +99,3 @@ def source_address(target: str) -> str | None:
         except OSError:
             return None
         return str(probe.getsockname()[0])
-
-
-def _interfaces() -> Iterator[tuple[str, str]]:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            request = struct.pack("256s", name.encode()[:15])
-            try:
-                answer = fcntl.ioctl(probe, SIOCGIFADDR, request)
-            except OSError:
-                continue
-            yield name, socket.inet_ntoa(answer[20:24])

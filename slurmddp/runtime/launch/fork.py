@@ -30,8 +30,7 @@ from slurmddp import exit_codes, variables  # noqa: E402
 from slurmddp.errors import RankError  # noqa: E402
 from slurmddp.runtime.exiting.process_exit import freeze_imports  # noqa: E402
 from slurmddp.runtime.health.facts import versions  # noqa: E402
-from slurmddp.runtime.launch.child_process import die_with_parent, redirect_output  # noqa: E402
-from slurmddp.runtime.launch.output import print_line  # noqa: E402
+from slurmddp.runtime.launch.process import die_with_parent, print_line, redirect_output  # noqa: E402
 from slurmddp.runtime.launch.rank import Rank, read_rank, step_variables  # noqa: E402
 
 BLOCKED_DURING_FORKS = {signal.SIGTERM, signal.SIGINT}
@@ -92,12 +91,6 @@ def split_cpus(cpus: list[int], count: int) -> list[list[int]]:
     return [cpus[index * size : (index + 1) * size] or cpus for index in range(count)]
 
 
-def rank_variables(node: Rank, local_rank: int, count: int) -> dict[str, str]:
-    """Return the variables of one of a node's `count` ranks."""
-    rank = node.node_rank * count + local_rank
-    return {variables.STARTED_BY: "fork", **step_variables(rank, local_rank, node.world_size * count, count)}
-
-
 def _node() -> Rank:
     """Return this task of the step; its world size is the number of nodes."""
     node = read_rank({**os.environ, variables.STARTED_BY: "srun"})
@@ -134,13 +127,15 @@ def _become_rank(node: Rank, local_rank: int, count: int, parent: int, cpus: lis
     """Turn this forked process into a rank, and run `slurmddp.worker`."""
     die_with_parent(parent)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT, signal.SIGCHLD, signal.SIGCONT})
-    os.environ.update(rank_variables(node, local_rank, count))
+    rank = node.node_rank * count + local_rank
+    names = step_variables(rank, local_rank, node.world_size * count, count)
+    os.environ.update({variables.STARTED_BY: "fork", **names})
     os.sched_setaffinity(0, cpus)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     if node.run_dir:
-        redirect_output(node.run_dir.rank_log(node.job, node.attempt, node.node_rank * count + local_rank))
+        redirect_output(node.run_dir.rank_log(node.job, node.attempt, rank))
     importlib.import_module("numpy").random.seed()  # from the system, as in a new interpreter
     if "OMP_NUM_THREADS" not in os.environ:
         importlib.import_module("torch").set_num_threads(len(cpus))

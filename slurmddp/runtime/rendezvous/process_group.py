@@ -15,8 +15,8 @@ from torch.distributed import distributed_c10d
 
 from slurmddp.errors import RankError
 from slurmddp.runtime import patches
-from slurmddp.runtime.health.gpus import HIDDEN
-from slurmddp.runtime.launch.output import print_line
+from slurmddp.runtime.health.facts import HIDDEN
+from slurmddp.runtime.launch.process import print_line
 from slurmddp.runtime.launch.rank import Rank
 
 FORM_LIMIT = timedelta(seconds=60)

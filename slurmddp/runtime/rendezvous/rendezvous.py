@@ -22,8 +22,13 @@ from slurmddp.runtime.health.preflight import Preflight
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rendezvous import head_store
 from slurmddp.runtime.rendezvous.claims import Claim, Claims, ranks_by_host, refusal_of
-from slurmddp.runtime.rendezvous.head_store import Rendezvous, lost_connection_as, open_store, wait_for_keys
-from slurmddp.runtime.rendezvous.program_store import announce_program_stores
+from slurmddp.runtime.rendezvous.head_store import (
+    Rendezvous,
+    announce_program_stores,
+    lost_connection_as,
+    open_store,
+    wait_for_keys,
+)
 
 ARRIVAL_LIMIT_S = 60.0
 """How long rank 0 waits for the next of the others, and they for it; longer where the start was slow."""
@@ -60,13 +65,13 @@ def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S, preflight: Preflight | No
     sequence = store.add("arrivals", 1)
     facts = preflight.facts if preflight else ""
     store.set(f"arrival/{sequence}", json.dumps({"claim": asdict(claim), "facts": facts}))
-    ranks = {}
+    arrived = []
     if judges:
-        ranks = ranks_by_host(_judge(rank, store, sequence, limit_s, preflight))
+        arrived = _judge(rank, store, sequence, limit_s, preflight)
     else:
         _await_verdict(rank, claim, store, sequence, limit_s)
     announce_program_stores(rank, store)
-    return Rendezvous(rank, store, ranks)
+    return Rendezvous(rank, store, ranks_by_host(arrived))
 
 
 def _judge(rank: Rank, store: Store, sequence: int, limit_s: float, preflight: Preflight | None) -> list[Claim]:
@@ -76,7 +81,13 @@ def _judge(rank: Rank, store: Store, sequence: int, limit_s: float, preflight: P
     if preflight and error is None:
         error = preflight.judge(claims.facts)
     published_at = time.time()
-    _publish(store, claims.arrived, error)
+    store.set("accepted", json.dumps([asdict(claim) for claim in claims.arrived]))
+    verdict = {
+        "error": str(error) if error else "",
+        "retry": isinstance(error, PeerError),
+        "arrivals": len(claims.arrived),
+    }
+    store.set("verdict", json.dumps(verdict))
     count = store.add("arrivals", 0) if error else rank.world_size
     heard_keys = {number: f"heard/{number}" for number in range(1, count + 1) if number != sequence}
     all_heard = wait_for_keys(store, [*heard_keys.values()], head_store.ANSWER_LIMIT_S)
@@ -95,31 +106,20 @@ def _collect(rank: Rank, store: Store, claims: Claims, limit_s: float) -> RankEr
     while len(claims.arrived) < rank.world_size:
         first = len(claims.arrived) + 1
         if not _await_arrival(rank, store, f"arrival/{first}", deadline):
-            return _missing_ranks(rank, claims.arrived, limit_s)
-        for claim in _read_arrivals(store, first, rank.world_size):
+            unstarted, reason = _find_unstarted_ranks(rank)
+            if unstarted:
+                return PeerError(f"{rank.list_ranks(unstarted)} could not be started; srun says: {reason}")
+            missing = sorted(set(range(rank.world_size)) - {claim.rank for claim in claims.arrived})
+            return PeerError(f"{rank.list_ranks(missing)} did not arrive within {limit_s:g} s")
+        # All that have arrived, or the first alone while one of them is not set. A request for many is as quick as one,
+        # which takes long while hundreds of ranks start on a node.
+        arrivals = min(store.add("arrivals", 0), rank.world_size)
+        keys = [f"arrival/{number}" for number in range(first, arrivals + 1)]
+        for claim in store.multi_get(keys if store.check(keys) else keys[:1]):
             if error := claims.read(json.loads(claim)):
                 return error
         deadline = time.monotonic() + limit_s
     return None
-
-
-def _read_arrivals(store: Store, first: int, last: int) -> list[bytes]:
-    """Return the claims between two numbers: all that have arrived, or the first alone while one of them is not set.
-
-    A request for many is as quick as one, which takes long while hundreds of ranks start on a node.
-    """
-    keys = [f"arrival/{number}" for number in range(first, min(store.add("arrivals", 0), last) + 1)]
-    return store.multi_get(keys if store.check(keys) else keys[:1])
-
-
-def _publish(store: Store, claims: list[Claim], error: RankError | None) -> None:
-    store.set("accepted", json.dumps([asdict(claim) for claim in claims]))
-    verdict = {
-        "error": str(error) if error else "",
-        "retry": isinstance(error, PeerError),
-        "arrivals": len(claims),
-    }
-    store.set("verdict", json.dumps(verdict))
 
 
 def _await_arrival(rank: Rank, store: Store, key: str, deadline: float) -> bool:
@@ -138,14 +138,6 @@ def _await_arrival(rank: Rank, store: Store, key: str, deadline: float) -> bool:
             check_at = now + SRUN_CHECK_S
         time.sleep(0.01)
     return True
-
-
-def _missing_ranks(rank: Rank, claims: list[Claim], limit_s: float) -> PeerError:
-    unstarted, reason = _find_unstarted_ranks(rank)
-    if unstarted:
-        return PeerError(f"{rank.list_ranks(unstarted)} could not be started; srun says: {reason}")
-    missing = sorted(set(range(rank.world_size)) - {claim.rank for claim in claims})
-    return PeerError(f"{rank.list_ranks(missing)} did not arrive within {limit_s:g} s")
 
 
 def _await_verdict(rank: Rank, claim: Claim, store: Store, sequence: int, limit_s: float) -> None:

@@ -106,15 +106,6 @@ def decide(known: Known) -> Action:
     return _POLICIES[known.phase](known)
 
 
-def _go_on(_: Known) -> Action:
-    return "go on"
-
-
-def _leave_rendezvous(known: Known) -> Action:
-    reason = f"stop signal received ({known.cause}) before the ranks had met: there was nothing to save"
-    return Leave(Verdict(exit_codes.RETRYABLE, reason))
-
-
 def _end_script(known: Known, limit_s: float = 0.0) -> Action:
     if known.silent is None:
         return "confirm"
@@ -125,10 +116,6 @@ def _end_script(known: Known, limit_s: float = 0.0) -> Action:
     if limit_s and not known.waits:
         return Wait(limit_s)
     return Leave(Verdict(exit_codes.STOPPED, f"{_received(known)}; {known.saved}"), record=known.rank.is_main)
-
-
-def _end_left_loop(known: Known) -> Action:
-    return _end_script(known, LEFT_LIMIT_S)
 
 
 def _await_loop(known: Known) -> Action:
@@ -162,15 +149,16 @@ def _end_call(known: Known) -> Action:
     return Leave(_lost_peers(known, known.silent)) if known.silent else "save call"
 
 
+_NOT_MET = "stop signal received ({}) before the ranks had met: there was nothing to save"
 _POLICIES: Final[dict[Phase, Callable[[Known], Action]]] = {
-    Phase.START: _go_on,
-    Phase.RENDEZVOUS: _leave_rendezvous,
+    Phase.START: lambda _: "go on",
+    Phase.RENDEZVOUS: lambda known: Leave(Verdict(exit_codes.RETRYABLE, _NOT_MET.format(known.cause))),
     Phase.SCRIPT: _end_script,
     Phase.EXECUTABLE: lambda _: "answer executable",
     Phase.LOOP: _await_loop,
-    Phase.LEFT_LOOP: _end_left_loop,
+    Phase.LEFT_LOOP: lambda known: _end_script(known, LEFT_LIMIT_S),
     Phase.CALL: _end_call,
-    Phase.EXIT: _go_on,
+    Phase.EXIT: lambda _: "go on",
 }
 
 

@@ -83,25 +83,21 @@ def model_name(task: str) -> str:
 
 def _read(folders: list[Path]) -> tuple[Examples, Examples, int]:
     """Return the images to train on, those to measure on, and the number of classes."""
+    from torchvision import transforms  # noqa: PLC0415 - an extra
     from torchvision.datasets import ImageFolder  # noqa: PLC0415 - an extra
 
+    sets = []
     try:
-        train, test = (
-            ImageFolder(str(path), _to_tensor(size)) for path, size in zip(folders, (LARGER, SIZE), strict=True)
-        )
+        for path, size in zip(folders, (LARGER, SIZE), strict=True):  # from an image of any size to its centre
+            steps = [transforms.Resize(LARGER), transforms.CenterCrop(size), transforms.ToTensor()]
+            normalize = transforms.Normalize(MEAN, DEVIATION)
+            sets.append(ImageFolder(str(path), transforms.Compose([*steps, normalize])))
     except FileNotFoundError as error:
         raise UsageError(f"--data {folders[0].parent}: {error}") from error
+    train, test = sets
     if train.classes != test.classes:
         odd = sorted(set(train.classes) ^ set(test.classes))
         raise UsageError(
             f"--data {folders[0].parent}: train and val must have the same classes; only one of them has {odd[0]}"
         )
     return train, test, len(train.classes)
-
-
-def _to_tensor(size: int) -> Any:
-    """Return the transform from an image of any size to its normalized centre (3, size, size)."""
-    from torchvision import transforms  # noqa: PLC0415 - an extra
-
-    steps = [transforms.Resize(LARGER), transforms.CenterCrop(size), transforms.ToTensor()]
-    return transforms.Compose([*steps, transforms.Normalize(MEAN, DEVIATION)])
