@@ -4,7 +4,7 @@ import fcntl
 import ipaddress
 import socket
 import struct
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import suppress
 
 from slurmddp import variables
@@ -81,14 +81,7 @@ def _interface_to(target: str) -> str | None:
     source = source_address(target) if target else None
     if source is None or _is_loopback(source):
         return None
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            request = struct.pack("256s", name.encode()[:15])
-            with suppress(OSError):
-                answer = fcntl.ioctl(probe, SIOCGIFADDR, request)
-                if socket.inet_ntoa(answer[20:24]) == source:
-                    return name
-    return None
+    return next((name for name, address in _interfaces() if address == source), None)
 
 
 def source_address(target: str) -> str | None:
@@ -99,3 +92,11 @@ def source_address(target: str) -> str | None:
         except OSError:
             return None
         return str(probe.getsockname()[0])
+
+
+def _interfaces() -> Iterator[tuple[str, str]]:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        for _, name in socket.if_nameindex():
+            with suppress(OSError):
+                answer = fcntl.ioctl(probe, SIOCGIFADDR, struct.pack("256s", name.encode()[:15]))
+                yield name, socket.inet_ntoa(answer[20:24])

@@ -75,7 +75,7 @@ def test_another_rank_waits_for_the_word_of_rank_0(monkeypatch, port):
 def test_a_store_of_a_process_that_says_nothing_is_found_by_its_port(monkeypatch, port):
     made = []
     announce(monkeypatch, HashStore(), made)
-    monkeypatch.setattr(program_store, "_PROBE_S", 0)
+    monkeypatch.setattr(head_store, "_PROBE_S", 0)
     create(port, rank=1)
     assert len(made) == 1
 
