@@ -62,8 +62,17 @@ def _adopt(module: Any) -> None:
                 return train(trainer, resume_from_checkpoint, trial, *words, **more)
             folder = str(Path(trainer.args.output_dir).resolve())
             record = _Record(checkpoints / f"transformers-{next(calls)}.jsonl", folder)
-            with _callback(trainer, module.TrainerCallback, stopping, record) as callback:
+            callback = type("SaveAtStop", (_SaveAtStop, module.TrainerCallback), {})(trainer, stopping, record)
+            trainer.add_callback(callback)  # as the last one, so that all others have run when it stops
+            try:
                 return train(trainer, callback.choose(resume_from_checkpoint or None), trial, *words, **more)
+            except BaseException as error:
+                if not isinstance(error, Stopped):
+                    callback.stop.end(Phase.LEFT_LOOP)
+                raise
+            finally:
+                trainer.remove_callback(callback)
+                vars(trainer).pop("_run_epoch", None)
 
         return train_and_stop
 
@@ -72,22 +81,6 @@ def _adopt(module: Any) -> None:
 
     patches.replace(patches.TRAINER, wrap_train)
     patches.replace(patches.TRAINER_HANDLER, wrap_install)
-
-
-@contextlib.contextmanager
-def _callback(trainer: Any, base: type, stopping: Stopping, record: "_Record") -> Iterator["_SaveAtStop"]:
-    """Add the callback for one call of `train`; it is the last one, so that all others have run when it stops."""
-    callback = type("SaveAtStop", (_SaveAtStop, base), {})(trainer, stopping, record)
-    trainer.add_callback(callback)
-    try:
-        yield callback
-    except BaseException as error:
-        if not isinstance(error, Stopped):
-            callback.stop.end(Phase.LEFT_LOOP)
-        raise
-    finally:
-        trainer.remove_callback(callback)
-        vars(trainer).pop("_run_epoch", None)
 
 
 class _SaveAtStop:

@@ -27,23 +27,7 @@ def run(words: list[str]) -> None:
         sys.argv = ["-m", *words[2:]]
         prepend_to_path(snapshot_paths.require_in_snapshot(str(Path.cwd())))
         runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]  # noqa: SLF001 - what python -m itself calls
-    else:
-        _run_script(main, words)
-
-
-def trace_of_program(error: BaseException) -> TracebackType | None:
-    """Return the traceback without the frames before the program's first line.
-
-    None when Python could not compile the program; the whole traceback when the program is not in it.
-    """
-    main = vars(sys.modules["__main__"])
-    trace = error.__traceback__
-    while trace is not None and trace.tb_frame.f_globals is not main:
-        trace = trace.tb_next
-    return trace if trace or isinstance(error, SyntaxError) else error.__traceback__
-
-
-def _run_script(main: types.ModuleType, words: list[str]) -> None:
+        return
     path = snapshot_paths.require_in_snapshot(words[0])
     try:
         source = Path(path).read_bytes()
@@ -56,6 +40,18 @@ def _run_script(main: types.ModuleType, words: list[str]) -> None:
     main.__dict__["__cached__"] = None
     main.__loader__ = importlib.machinery.SourceFileLoader("__main__", main.__file__)
     exec(compile(source, path, "exec"), vars(main))  # noqa: S102 - running the user's program is the purpose
+
+
+def trace_of_program(error: BaseException) -> TracebackType | None:
+    """Return the traceback without the frames before the program's first line.
+
+    None when Python could not compile the program; the whole traceback when the program is not in it.
+    """
+    main = vars(sys.modules["__main__"])
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_globals is not main:
+        trace = trace.tb_next
+    return trace if trace or isinstance(error, SyntaxError) else error.__traceback__
 
 
 def prepend_to_path(folder: str) -> None:

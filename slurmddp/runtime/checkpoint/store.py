@@ -137,7 +137,9 @@ class Store:
         try:
             files = fill(temporary)
             content = {"format": FORMAT, "step": step, "identity": self._identity, "note": note, "files": files}
-            manifest = _encode(content)
+            # as JSON, with a checksum of every byte after the checksum itself; `_decode` reads it
+            rest = json.dumps(content, indent=1, allow_nan=False)[1:] + "\n"
+            manifest = f'{{\n "checksum": "{hashlib.sha256(rest.encode()).hexdigest()}",{rest}'.encode()
             _write(temporary / MANIFEST, manifest)
             sync_folder(temporary)
             self._check_owner()
@@ -230,7 +232,7 @@ class _Hashing:
         self.sha256 = hashlib.sha256()
         self.size = 0
         self.error: OSError | None = None
-        self._file = file
+        self._file, self.flush = file, file.flush
 
     def write(self, data: bytes) -> int:
         self.sha256.update(data)
@@ -241,9 +243,6 @@ class _Hashing:
             raise
         self.size += written
         return written
-
-    def flush(self) -> None:
-        self._file.flush()
 
 
 def save_parts(parts: Mapping[str, Any], folder: Path) -> Files:
@@ -276,13 +275,6 @@ def save_bytes(content: bytes, path: Path) -> dict[str, Any]:
     """Write a new file; return its `size` and `sha256`."""
     _write(path, content)
     return {"size": len(content), "sha256": hashlib.sha256(content).hexdigest()}
-
-
-def _encode(content: Mapping[str, Any]) -> bytes:
-    """Return the manifest: the content as JSON, with a checksum of every byte after the checksum itself."""
-    rest = json.dumps(content, indent=1, allow_nan=False)[1:] + "\n"
-    checksum = hashlib.sha256(rest.encode()).hexdigest()
-    return f'{{\n "checksum": "{checksum}",{rest}'.encode()
 
 
 def _decode(manifest: bytes) -> dict[str, Any]:

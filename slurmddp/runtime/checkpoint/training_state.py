@@ -74,13 +74,23 @@ class TrainingState:
 
     def collect_own(self) -> State:
         """Return the state of this rank only: random numbers, buffers, communication hooks, and `own`."""
+        generators: State = {"torch": torch.get_rng_state(), "python": random.getstate()}
+        if self._device.type == "cuda":
+            generators["cuda"] = torch.cuda.get_rng_state(self._device)
+        if "numpy" in sys.modules:
+            generators["numpy"] = _plain_state(sys.modules["numpy"].random)
+        hooks: dict[str, list[State]] = {name: [] for name in self.modules}
+        for name, module in self.modules.items():
+            for hook in _hooks(module):  # the fields of a PowerSGDState; its generator becomes plain values
+                fields = {field: getattr(hook, field) for field in hook.__slots__ if field != "process_group"}
+                hooks[name].append({**fields, "rng": _plain_state(hook.rng)})
         return {
-            "random": _random(self._device),
+            "random": generators,
             "buffers": {
                 name: {path: buffer.detach().cpu() for path, buffer in unwrap(module).named_buffers()}
                 for name, module in self.modules.items()
             },
-            "hooks": {name: [_hook_state(hook) for hook in _hooks(module)] for name, module in self.modules.items()},
+            "hooks": hooks,
             "own": _states_of(self._own),
         }
 
@@ -224,15 +234,6 @@ def _keep_precision(optimizer: torch.optim.Optimizer, saved: State) -> None:
                 optimizer.state[parameter][key] = value.to(loaded.device)
 
 
-def _random(device: torch.device) -> State:
-    state: State = {"torch": torch.get_rng_state(), "python": random.getstate()}
-    if device.type == "cuda":
-        state["cuda"] = torch.cuda.get_rng_state(device)
-    if "numpy" in sys.modules:
-        state["numpy"] = _plain_state(sys.modules["numpy"].random)
-    return state
-
-
 def _plain_state(generator: Any) -> tuple[Any, ...]:
     """Return the state of one of numpy's generators with a tensor in place of the array."""
     kind, keys, *rest = generator.get_state()
@@ -254,12 +255,6 @@ def _hooks(module: nn.Module) -> list[Any]:
     wrapped = [part for part in module.modules() if isinstance(part, DistributedDataParallel)]
     states = [state for part in wrapped for _, state in getattr(part, "_comm_hooks", [])]
     return [state for state in states if hasattr(state, "error_dict")]
-
-
-def _hook_state(hook: Any) -> State:
-    """Return the fields of a PowerSGDState; its generator becomes plain values."""
-    state: State = {name: getattr(hook, name) for name in hook.__slots__ if name != "process_group"}
-    return {**state, "rng": _plain_state(hook.rng)}
 
 
 def _restore_hook(hook: Any, state: State, device: torch.device) -> None:

@@ -124,22 +124,21 @@ def _unresolved_head(rank: Rank, environment: Mapping[str, str]) -> str:
 
 @functools.cache
 def versions() -> dict[str, str]:
-    """Return the versions that must be the same on all ranks; of torch that of the loaded module."""
-    found = {"python": platform.python_version(), "slurmddp": __version__, "torch": _torch_version()}
+    """Return the versions that must be the same on all ranks.
+
+    Of torch that of the loaded module; if the installed package differs from it, both.
+    """
     torch = sys.modules.get("torch")
-    if torch and torch.version.cuda and hasattr(torch._C, "_nccl_version"):  # noqa: SLF001 - a build without NCCL lacks it
-        found["NCCL"] = ".".join(map(str, importlib.import_module("torch.cuda.nccl").version()))
-    return found
-
-
-def _torch_version() -> str:
-    """Return torch's version; if the installed package differs from the loaded module, both."""
     try:
         package = str(metadata.version("torch"))
     except metadata.PackageNotFoundError:
         package = "no package"
-    loaded = str(getattr(sys.modules.get("torch"), "__version__", package))
-    return package if loaded.partition("+")[0] == package.partition("+")[0] else f"{loaded} (package: {package})"
+    loaded = str(getattr(torch, "__version__", package))
+    named = package if loaded.partition("+")[0] == package.partition("+")[0] else f"{loaded} (package: {package})"
+    found = {"python": platform.python_version(), "slurmddp": __version__, "torch": named}
+    if torch and torch.version.cuda and hasattr(torch._C, "_nccl_version"):  # noqa: SLF001 - a build without NCCL lacks it
+        found["NCCL"] = ".".join(map(str, importlib.import_module("torch.cuda.nccl").version()))
+    return found
 
 
 def digest(path: str) -> str:

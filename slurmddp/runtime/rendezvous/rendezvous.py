@@ -11,6 +11,7 @@ import json
 import os
 import re
 import time
+from contextlib import suppress
 from dataclasses import asdict
 from typing import Final
 
@@ -162,24 +163,17 @@ def _find_unstarted_ranks(rank: Rank) -> tuple[list[int], str]:
     srun of Slurm 22.05 starts the other ranks all the same, for example when a node cannot open the output files of its
     ranks; they would wait for these.
     """
-    log = _read_log_of_attempt(rank) if rank.under_srun else ""
-    failed = [(int(task), reason) for task, reason in _LAUNCH_FAILED.findall(log)]
+    if rank.run_dir is None or not rank.under_srun:
+        return [], ""
+    own = read_newest(rank.run_dir).of_job(rank.job).all("attempt_start")
+    offset = next((event.count("log_offset") for event in reversed(own) if event.attempt == rank.attempt), None)
+    text = b""
+    with suppress(OSError):
+        if offset is not None:  # the log of this attempt begins there
+            with rank.run_dir.batch_log(rank.job).open("rb") as log:
+                log.seek(max(offset, log.seek(0, os.SEEK_END) - _READ_BYTES))
+                text = log.read()
+    failed = [(int(task), reason) for task, reason in _LAUNCH_FAILED.findall(text.decode("utf-8", "replace"))]
     ranks_per_task = 1 if rank.launcher == "srun" else rank.local_world_size
     ranks = [task * ranks_per_task + number for task, _ in failed for number in range(ranks_per_task)]
     return ranks, failed[0][1] if failed else ""
-
-
-def _read_log_of_attempt(rank: Rank) -> str:
-    """Return the log from the offset that the supervisor's event of this attempt gives."""
-    if rank.run_dir is None:
-        return ""
-    own = read_newest(rank.run_dir).of_job(rank.job).all("attempt_start")
-    offset = next((event.count("log_offset") for event in reversed(own) if event.attempt == rank.attempt), None)
-    if offset is None:
-        return ""
-    try:
-        with rank.run_dir.batch_log(rank.job).open("rb") as log:
-            log.seek(max(offset, log.seek(0, os.SEEK_END) - _READ_BYTES))
-            return log.read().decode("utf-8", "replace")
-    except OSError:
-        return ""

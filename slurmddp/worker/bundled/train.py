@@ -19,8 +19,14 @@ from slurmddp.runtime.checkpoint.training_state import full_state_dict, unwrap
 from slurmddp.runtime.launch.process import print_line
 from slurmddp.runtime.session import Session, init
 from slurmddp.worker.bundled.metrics import Board, StepMetrics
-from slurmddp.worker.bundled.optimizer import Precision, make_optimizer, scaled_rate, scheduled_rate
-from slurmddp.worker.bundled.parallelize import sync_gradients, wrap
+from slurmddp.worker.bundled.model_setup import (
+    Precision,
+    make_optimizer,
+    scaled_rate,
+    scheduled_rate,
+    sync_gradients,
+    wrap,
+)
 from slurmddp.worker.bundled.tasks import make_task
 from slurmddp.worker.task import Batched, Examples, Task
 
