@@ -10,7 +10,7 @@ import os
 import statistics
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch import nn
@@ -136,18 +136,10 @@ class StepTimer:
             self._waits.append(sum(max(0, wait_ns) / 1e9 for wait_ns in waits_ns))
         self._began = self._now()
 
-    def event(self, *, step: int, total: int, world_size: int, samples: int | None) -> Timing:
-        """Return the measured times as an event; the parameters are fields of `Timing`."""
-        return Timing(
-            step=step,
-            total=total,
-            asked=self.asked,
-            world_size=world_size,
-            samples=samples,
-            block=self._block,
-            times_s=tuple(self._times),
-            waits_s=tuple(self._waits),
-        )
+    def event(self, **fields: Any) -> Timing:
+        """Return the measured times as an event; `fields` are its other ones."""
+        times_s, waits_s = tuple(self._times), tuple(self._waits)
+        return Timing(asked=self.asked, block=self._block, times_s=times_s, waits_s=waits_s, **fields)
 
     def _now(self) -> float:
         if self._device.type == "cuda":

@@ -22,7 +22,7 @@ from slurmddp.runtime.launch.trackers import export_ids
 from slurmddp.runtime.rank_process import RankProcess
 from slurmddp.runtime.stopping.policy import Phase
 from slurmddp.runtime.stopping.stopping import NOTICE_LIMIT_S, SETTLE_LIMIT_S, Stopping
-from slurmddp.worker import run_executable, run_script, snapshot_paths
+from slurmddp.worker import run_executable, run_script
 
 if TYPE_CHECKING:
     from slurmddp.runtime.health.preflight import Preflight
@@ -79,7 +79,7 @@ def _run(process: RankProcess, words: list[str]) -> None:
     write_event(rank, start)
     if rank.run_dir and rank.is_main:  # shows that all ranks have met
         rank.run_dir.rank_begin(rank.job, rank.attempt, rank.rank).touch(mode=0o600)
-    snapshot_paths.redirect(os.environ)
+    run_script.redirect_imports(os.environ)
     kind = parse_worker_words(tuple(words)).kind
     if kind == "worker":
         _run_bundled(words)
@@ -116,7 +116,7 @@ def _preflight(rank: Rank, words: list[str]) -> "Preflight | None":
         return None
     from slurmddp.runtime.health.preflight import Preflight  # noqa: PLC0415 - what is left out costs nothing
 
-    return Preflight(rank, [*map(snapshot_paths.map_to_snapshot, words[:1]), *words[1:]], os.environ)
+    return Preflight(rank, [*map(run_script.map_to_snapshot, words[:1]), *words[1:]], os.environ)
 
 
 def _run_command(words: list[str], kind: Kind, stopping: Stopping) -> None:

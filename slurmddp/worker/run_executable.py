@@ -13,7 +13,7 @@ from slurmddp.runtime.launch.process import die_with_parent
 from slurmddp.runtime.stopping.policy import Phase
 from slurmddp.runtime.stopping.signals import CLOCK, SIGNALS
 from slurmddp.runtime.stopping.stopping import HEARD_LIMIT_S, NOTICE_LIMIT_S, SETTLE_LIMIT_S, SOON_S, Stopping
-from slurmddp.worker import snapshot_paths
+from slurmddp.worker.run_script import map_to_snapshot
 
 
 def run(words: list[str], stopping: Stopping) -> None:
@@ -46,7 +46,7 @@ class _Program:
                 signal.signal(number, signal.SIG_DFL)
             die_with_parent(parent)
 
-        path = snapshot_paths.map_to_snapshot(words[0]) if "/" in words[0] else words[0]
+        path = map_to_snapshot(words[0]) if "/" in words[0] else words[0]
         try:
             self._process = subprocess.Popen([path, *words[1:]], process_group=0, preexec_fn=be_program)  # noqa: PLW1509 - no shell line can do it
         except (OSError, subprocess.SubprocessError) as error:

@@ -113,8 +113,14 @@ def load(folder: Path, index: State, parts: Mapping[str, Stateful]) -> State:
     loaded: State = {}
     for name, part in parts.items():
         if name in index["frame"]:
-            visit = _make_allocator(targets, _target_by_path(part), index["divided"])
-            loaded[name] = map_tensors(_drop_remote(index["frame"][name], part), visit, (name,))
+            target = _target_by_path(part)
+
+            def allocate(path: StatePath, tensor: Tensor, target: _Targets = target) -> Tensor:
+                name = _name(path)
+                targets[name] = _allocate(tensor, target(path[1:]), index["divided"].get(name))
+                return targets[name]
+
+            loaded[name] = map_tensors(_drop_remote(index["frame"][name], part), allocate, (name,))
     planner, reader = DefaultLoadPlanner(flatten_state_dict=False), FileSystemReader(folder)
     metadata = metadata_of(index)
     planner.set_up_planner(targets, metadata, is_coordinator=True)
@@ -134,15 +140,6 @@ def _make_collector(tensors: dict[str, Tensor]) -> _Visit:
             raise RankError(f"two tensors of the state are called {name}; rename one")
         tensors[name] = tensor.detach()
         return torch.empty(tensor.shape, dtype=tensor.dtype, device="meta")
-
-    return visit
-
-
-def _make_allocator(targets: dict[str, Tensor], target: _Targets, divided: Mapping[str, list[int | None]]) -> _Visit:
-    def visit(path: StatePath, tensor: Tensor) -> Tensor:
-        name = _name(path)
-        targets[name] = _allocate(tensor, target(path[1:]), divided.get(name))
-        return targets[name]
 
     return visit
 

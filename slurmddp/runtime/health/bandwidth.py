@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from slurmddp.runs.findings import Finding
-from slurmddp.runtime.health.store_channel import StoreChannel
+from slurmddp.runtime.health.network import StoreChannel
 from slurmddp.runtime.launch.rank import Rank
 
 SLOW_RANK: Final = 1.5

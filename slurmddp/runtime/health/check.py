@@ -18,9 +18,8 @@ from slurmddp.runs.files import write_whole
 from slurmddp.runs.findings import Finding
 from slurmddp.runtime.health.bandwidth import measure
 from slurmddp.runtime.health.facts import Facts, gather_facts
-from slurmddp.runtime.health.network import check_clocks, check_folder, check_ports, check_tracker
+from slurmddp.runtime.health.network import StoreChannel, check_clocks, check_folder, check_ports, check_tracker
 from slurmddp.runtime.health.rules import failed_check, judge
-from slurmddp.runtime.health.store_channel import StoreChannel
 from slurmddp.runtime.launch.rank import Rank, read_rank
 from slurmddp.runtime.rank_process import this_process
 from slurmddp.runtime.rendezvous.process_group import FORM_LIMIT, choose_device, leave_group

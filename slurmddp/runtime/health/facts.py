@@ -99,6 +99,15 @@ def _measure(rank: Rank, words: Sequence[str], environment: Mapping[str, str]) -
         parse_number(environment.get(name, "")) or 0 for name in ("SLURM_CPUS_PER_TASK", "SLURM_CPUS_ON_NODE")
     )
     cpus_of_machine = os.cpu_count() or 0
+    # `resolve_head` has replaced the first node's name by an address; it is not looked up again.
+    first = rank.hosts[0] if rank.hosts and rank.node_rank and not rank.local_rank else ""
+    is_replaced = first != rank.master_addr and rank.master_addr in map(environment.get, FALLBACKS)
+    folder_error = ""
+    if rank.local_rank == 0 and rank.run_dir:
+        try:
+            rank.run_dir.node_mark(rank.job, rank.attempt, rank.node_rank).touch(mode=0o600)
+        except OSError as error:
+            folder_error = errno.errorcode.get(error.errno or 0, str(error))
     return {
         "versions": versions(),
         "script": script,
@@ -109,17 +118,9 @@ def _measure(rank: Rank, words: Sequence[str], environment: Mapping[str, str]) -
         "cpus_wanted": cpus_of_task // ranks_of_task,
         "cpus_of_node": cpus_of_machine if cpus_given <= cpus_of_machine else 0,
         "shm_mb": shutil.disk_usage(SHM).total // 2**20 if SHM.is_dir() else 0,
-        "folder_error": write_mark(rank) if rank.local_rank == 0 else "",
-        "head": _unresolved_head(rank, environment),
+        "folder_error": folder_error,
+        "head": first if is_replaced else "",
     }
-
-
-def _unresolved_head(rank: Rank, environment: Mapping[str, str]) -> str:
-    """Return the first node's name if `resolve_head` replaced it by an address; does not look it up again."""
-    if rank.local_rank or not rank.node_rank or not rank.hosts:
-        return ""
-    replaced = rank.master_addr != rank.hosts[0] and rank.master_addr in map(environment.get, FALLBACKS)
-    return rank.hosts[0] if replaced else ""
 
 
 @functools.cache
@@ -150,17 +151,6 @@ def digest(path: str) -> str:
         return MISSING
     except OSError:
         return ""
-
-
-def write_mark(rank: Rank) -> str:
-    """Write this node's mark into the folder of the attempt; return the name of the error, empty if there was none."""
-    if rank.run_dir is None:
-        return ""
-    try:
-        rank.run_dir.node_mark(rank.job, rank.attempt, rank.node_rank).touch(mode=0o600)
-    except OSError as error:
-        return errno.errorcode.get(error.errno or 0, str(error))
-    return ""
 
 
 def select_visible(present: list[str], wanted: str | None) -> list[str]:

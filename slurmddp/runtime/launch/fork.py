@@ -71,7 +71,7 @@ def main(words: list[str]) -> int:
             _become_rank(node, local_rank, count, parent, cpus[local_rank], command)
             return exit_codes.FAILED
         children[pid] = node.node_rank * count + local_rank
-    status = _Supervisor(children).wait()
+    status = _supervise(children)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)  # to finalize torch's modules takes a second in which the job's grace time passes
@@ -143,45 +143,31 @@ def _become_rank(node: Rank, local_rank: int, count: int, parent: int, cpus: lis
     runpy.run_module("slurmddp.worker", run_name="__main__")
 
 
-class _Supervisor:
-    """Waits for the ranks, forwards signals to them, and ends the others when one fails."""
+def _supervise(children: dict[int, int]) -> int:
+    """Wait for all ranks, by process id, and forward signals to them; end the others when one fails.
 
-    def __init__(self, children: dict[int, int]) -> None:
-        self._children = children
-        self._status = exit_codes.DONE
-        self._kill_at: float | None = None
-
-    def wait(self) -> int:
-        """Wait for all ranks; return the status of the first that failed, 128 + n for signal n."""
-        while self._children:
-            limit_s = max(0.0, self._kill_at - time.monotonic()) if self._kill_at else FOREVER_S
-            info = signal.sigtimedwait(FORWARDED | {signal.SIGCHLD}, limit_s)
-            if info is None and self._kill_at:
-                self._kill_at = None
-                self._send(signal.SIGKILL)
-            elif info and info.si_signo == signal.SIGCHLD:
-                self._reap()
-            elif info:
-                self._send(info.si_signo)
-        return self._status
-
-    def _send(self, number: int) -> None:
-        for pid in self._children:
+    Returns the status of the first that failed, 128 + n for signal n.
+    """
+    status: int = exit_codes.DONE
+    kill_at: float | None = None
+    while children:
+        limit_s = max(0.0, kill_at - time.monotonic()) if kill_at else FOREVER_S
+        info = signal.sigtimedwait(FORWARDED | {signal.SIGCHLD}, limit_s)
+        number = info.si_signo if info else 0
+        if info is None and kill_at:
+            number, kill_at = signal.SIGKILL, None
+        elif number == signal.SIGCHLD:
+            number = 0
+            while children and (ended := os.waitpid(-1, os.WNOHANG))[0]:
+                pid, code = ended[0], os.waitstatus_to_exitcode(ended[1])
+                rank = children.pop(pid)
+                if code and not status:
+                    status = 128 - code if code < 0 else code
+                    print_line(f"rank {rank} (pid {pid}) ended with status {status}; stopping the others")
+                    number, kill_at = signal.SIGTERM, time.monotonic() + GRACE_S
+        for pid in children if number else ():
             os.kill(pid, number)
-
-    def _reap(self) -> None:
-        while self._children:
-            pid, wait_status = os.waitpid(-1, os.WNOHANG)
-            if pid == 0:
-                return
-            rank = self._children.pop(pid)
-            code = os.waitstatus_to_exitcode(wait_status)
-            status = 128 - code if code < 0 else code
-            if status and not self._status:
-                print_line(f"rank {rank} (pid {pid}) ended with status {status}; stopping the others")
-                self._status = status
-                self._kill_at = time.monotonic() + GRACE_S
-                self._send(signal.SIGTERM)
+    return status
 
 
 if __name__ == "__main__":

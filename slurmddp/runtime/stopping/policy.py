@@ -41,7 +41,6 @@ class Phase(enum.Enum):
     EXIT = enum.auto()  # the rank is ending: a stop request means nothing
 
 
-LOOP_PHASES: Final = frozenset({Phase.LOOP, Phase.LEFT_LOOP})
 ENDING_PHASES: Final = frozenset({Phase.RENDEZVOUS, Phase.SCRIPT})
 """A stop request in these always ends the process; a failure that it meets meanwhile is a consequence."""
 
@@ -190,4 +189,4 @@ def may_be_consequence(phase: Phase, error: BaseException, verdict: Verdict) -> 
     """Return whether a failure is the program's own, in a loop: after a stop request it is then a consequence of it."""
     failed = verdict.status == exit_codes.FAILED and not isinstance(error, SlurmddpError)
     by_program = isinstance(error, Exception) and (failed or verdict.status == exit_codes.RETRYABLE)
-    return phase in LOOP_PHASES and by_program
+    return phase in (Phase.LOOP, Phase.LEFT_LOOP) and by_program

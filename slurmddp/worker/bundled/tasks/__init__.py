@@ -9,12 +9,11 @@ from torch import Tensor
 from slurmddp.config.datasets import find_data
 from slurmddp.config.worker_options import WorkerOptions
 from slurmddp.errors import UsageError
-from slurmddp.worker import snapshot_paths
 from slurmddp.worker.bundled.tasks.classification import Cifar10, Mnist
 from slurmddp.worker.bundled.tasks.gpt import Gpt
 from slurmddp.worker.bundled.tasks.linear import Linear
 from slurmddp.worker.bundled.tasks.torchvision_model import TorchvisionModel
-from slurmddp.worker.run_script import prepend_to_path
+from slurmddp.worker.run_script import prepend_to_path, require_in_snapshot
 from slurmddp.worker.task import Task
 
 TASKS: Final[dict[str, type[Task]]] = {"linear": Linear, "mnist": Mnist, "cifar10": Cifar10, "gpt": Gpt}
@@ -53,7 +52,7 @@ def load_class(name: str) -> type[Task]:
     Raises UsageError when the module or the class does not exist, or the class is not a complete Task.
     """
     module_name, _, class_name = name.partition(":")
-    prepend_to_path(snapshot_paths.require_in_snapshot(str(Path.cwd())))
+    prepend_to_path(require_in_snapshot(str(Path.cwd())))
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
