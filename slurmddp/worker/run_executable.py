@@ -39,16 +39,8 @@ class _Program:
     def __init__(self, words: list[str], stopping: Stopping) -> None:
         self._stopping = stopping
         self._catches: bool | None = None
-        parent = os.getpid()
-
-        def be_program() -> None:
-            for number in SIGNALS:
-                signal.signal(number, signal.SIG_DFL)
-            die_with_parent(parent)
-
-        path = map_to_snapshot(words[0]) if "/" in words[0] else words[0]
         try:
-            self._process = subprocess.Popen([path, *words[1:]], process_group=0, preexec_fn=be_program)  # noqa: PLW1509 - no shell line can do it
+            self._process = _start(words)
         except (OSError, subprocess.SubprocessError) as error:
             raise RankError(f"COMMAND {words[0]!a} cannot be started: {error}") from error
 
@@ -80,6 +72,18 @@ class _Program:
         elif self._catches is None and signals.await_stop(SOON_S) and signals.cause != CLOCK:
             signals.handled_by_program = signals.cause  # it ended before its handlers could be looked at
         return status
+
+
+def _start(words: list[str]) -> subprocess.Popen[bytes]:
+    parent = os.getpid()
+
+    def be_program() -> None:
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        die_with_parent(parent)
+
+    path = map_to_snapshot(words[0]) if "/" in words[0] else words[0]
+    return subprocess.Popen([path, *words[1:]], process_group=0, preexec_fn=be_program)  # noqa: PLW1509 - no shell line can do it
 
 
 def _gets_signals(cgroups: Path) -> bool:

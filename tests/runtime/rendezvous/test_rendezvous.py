@@ -70,8 +70,9 @@ def told(said: list[str]) -> list[str]:
     return [answer for answer in said if not re.match(late, answer)]
 
 
-def test_eight_ranks_meet_and_agree_on_the_end(meet):
-    assert meet(ranks(8))[0] == ["met"] * 8
+@pytest.mark.parametrize("changes", [{}, {"end": False, "stay": 0}])
+def test_eight_ranks_meet_and_agree_on_the_end_or_leave_at_once(meet, changes):
+    assert meet(ranks(8, **changes))[0] == ["met"] * 8
 
 
 class Clock:
@@ -149,23 +150,6 @@ def test_a_double_that_comes_late_finds_that_it_is_not_in_the_list(meet):
     assert said[2] == f"77 rank 1 is claimed twice: by n1 (pid {pids[1]}) and n1 (pid {pids[2]})"
 
 
-def test_two_sizes_of_the_world_are_named(meet):
-    members = ranks(4)
-    members[2]["world_size"] = 8
-    members[2]["delay"] = 0.5
-    said, _ = meet(members[:3])
-    assert set(told(said)) == {"77 ranks disagree on the world size: 4 on n1 (ranks 0, 1), 8 on n2 (rank 2)"}
-
-
-def test_one_local_rank_twice_on_a_host_is_named(meet):
-    members = ranks(2)
-    members[1]["local_rank"] = 0
-    said, _ = meet(members)
-    assert all(re.match(r"77 ranks (0 and 1|1 and 0) on n1 both have local rank 0", answer) for answer in told(said)), (
-        said
-    )
-
-
 def test_ranks_that_do_not_come_are_named_with_their_hosts(meet):
     said, _ = meet(ranks(6, limit_s=1.0)[:3])
     assert set(said) == {"76 rank 3 (n2), ranks 4, 5 (n3) did not arrive within 1 s"}
@@ -201,16 +185,14 @@ def test_a_port_held_by_another_job_is_named(meet):
     assert said[2].endswith("on 127.0.0.1 is taken by job 17 attempt 0.0")
 
 
-def test_a_rank_zero_that_never_comes_is_named_with_port_and_address(meet):
-    (_, member) = ranks(2, limit_s=0.5)
+@pytest.mark.parametrize(
+    ("head", "why"),
+    [("127.0.0.1", "the name resolves to 127.0.0.1"), ("no-such-host.invalid", "the name does not resolve")],
+)
+def test_a_rank_zero_that_never_comes_is_named_with_port_and_address(meet, head, why):
+    (_, member) = ranks(2, limit_s=0.5, master_addr=head)
     said, _ = meet([member])
-    assert f"76 rank 1 on n1 reached no rank 0 at 127.0.0.1 port {member['store_port']} within 0.5 s" in said[0]
-    assert "the name resolves to 127.0.0.1" in said[0]
-
-
-def test_a_head_that_does_not_resolve_is_said_so(meet):
-    (_, member) = ranks(2, limit_s=0.5, master_addr="no-such-host.invalid")
-    assert "the name does not resolve" in meet([member])[0][0]
+    assert f"76 rank 1 on n1 reached no rank 0 at {head} port {member['store_port']} within 0.5 s: {why}" in said[0]
 
 
 def test_rank_zero_on_another_host_than_the_head_is_refused(meet):
@@ -274,10 +256,6 @@ def test_a_rank_that_ends_after_rank_zero_has_left_ends_well(meet):
     assert meet(members)[0] == ["met", "alone"]
 
 
-def test_rank_zero_may_leave_as_soon_as_it_has_met(meet):
-    assert meet(ranks(8, end=False, stay=0))[0] == ["met"] * 8
-
-
 def claim(rank: int, **changes) -> Claim:
     return Claim(
         **{"rank": rank, "local_rank": rank, "node_rank": 0, "world_size": 2, "host": "n1", "pid": rank, **changes}
@@ -291,8 +269,8 @@ def claim(rank: int, **changes) -> Claim:
         ([claim(0, pid=12), claim(0, host="n2", pid=7)], "rank 0 is claimed twice: by n1 (pid 12) and n2 (pid 7)"),
         ([claim(0), claim(1, local_rank=0)], "ranks 0 and 1 on n1 both have local rank 0 (pids 0 and 1)"),
         (
-            [claim(0), claim(0, world_size=4, host="n2")],
-            "ranks disagree on the world size: 2 on n1 (rank 0), 4 on n2 (rank 0)",
+            [claim(0), claim(1), claim(0, world_size=4, host="n2")],
+            "ranks disagree on the world size: 2 on n1 (ranks 0, 1), 4 on n2 (rank 0)",
         ),
     ],
 )
