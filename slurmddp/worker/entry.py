@@ -44,25 +44,19 @@ def main(words: list[str], process: RankProcess) -> None:
         return
     stopping = process.begin(rank)
     try:
-        stopping.rank = _prepared(rank)
+        logs = os.environ.get(variables.RANK_LOGS)  # `all`, or `1` for all but rank 0's
+        if rank.run_dir and (logs == "all" or (logs == "1" and not rank.is_main)):
+            redirect_output(rank.run_dir.rank_log(rank.job, rank.attempt, rank.rank))
+        head = resolve_head(rank.master_addr, os.environ, node_rank=rank.node_rank, host=rank.host)
+        stopping.rank = rank = dataclasses.replace(rank, master_addr=head)
+        choose_interface(rank, os.environ)
+        export(rank, os.environ)
+        export_ids(rank, os.environ)
         _run(process, words)
     except BaseException as error:
         if not process.exit.is_armed_here():
             raise
         _fail(process, error)
-
-
-def _prepared(rank: Rank) -> Rank:
-    """Open the rank's log (SLURMDDP_RANK_LOGS: `all`, or `1` for all but rank 0's), find the head, tell torch."""
-    logs = os.environ.get(variables.RANK_LOGS)
-    if rank.run_dir and (logs == "all" or (logs == "1" and not rank.is_main)):
-        redirect_output(rank.run_dir.rank_log(rank.job, rank.attempt, rank.rank))
-    head = resolve_head(rank.master_addr, os.environ, node_rank=rank.node_rank, host=rank.host)
-    rank = dataclasses.replace(rank, master_addr=head)
-    choose_interface(rank, os.environ)
-    export(rank, os.environ)
-    export_ids(rank, os.environ)
-    return rank
 
 
 def _run(process: RankProcess, words: list[str]) -> None:

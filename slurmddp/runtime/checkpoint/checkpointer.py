@@ -105,12 +105,7 @@ class Checkpointer:
             total = self.step + self._sampler.steps_until(epochs)
         self._step_timer = timer_from_environment(self._training.modules.values(), self._session.device)
         self.total = min(total, self.step + self._step_timer.asked) if self._step_timer else total
-        if self.total >= self.step:
-            self._training.restore_random()
-        self._saver.begun_at = time.monotonic()
-        write_event(self._session, Loop(step=self.step, total=self.total))
-        measure, describe_saved = self._stragglers.measure, self._saver.describe_saved
-        self._loop.begin(self.step, group=self._session.control, measure=measure, describe_saved=describe_saved)
+        self._begin_loop()
         try:
             while self.step < self.total:
                 for layout in self._training.layouts.values():
@@ -153,6 +148,14 @@ class Checkpointer:
         """Write numbers into the run's events, by rank 0; the values of the other ranks are ignored."""
         numbers = {name: None if value is None else float(value) for name, value in values.items()}
         write_event(self._session, Metrics(step=self.step, total=self.total, values=numbers))
+
+    def _begin_loop(self) -> None:
+        if self.total >= self.step:
+            self._training.restore_random()
+        self._saver.begun_at = time.monotonic()
+        write_event(self._session, Loop(step=self.step, total=self.total))
+        measure, describe_saved = self._stragglers.measure, self._saver.describe_saved
+        self._loop.begin(self.step, group=self._session.control, measure=measure, describe_saved=describe_saved)
 
     def _finish_step(self) -> None:
         """Count a step, and do after it what all ranks agreed on: stop, begin a checkpoint, or nothing."""

@@ -131,6 +131,11 @@ def read_rank(environment: Environment) -> Rank:
     init_file = environment.get(variables.RENDEZVOUS_FILE)
     if init_file and not init_file.startswith("file:///"):
         raise RankError(f"SLURMDDP_RENDEZVOUS_FILE={init_file!r} is not file:// and an absolute path")
+    last = environment.get(variables.ATTEMPT, "0").rpartition(".")[2]
+    if launcher == "torchrun":
+        last = str(_number(environment, "TORCHELASTIC_RESTART_COUNT", default=0))
+    elif not last.isdecimal():
+        raise RankError(f"SLURMDDP_ATTEMPT={environment[variables.ATTEMPT]!r} does not end in a number")
     in_own_step = launcher == "torchrun" and _in_own_step(environment)
     agent_store = launcher == "torchrun" and environment.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
     own_port = variables.STORE_PORT in environment
@@ -150,7 +155,7 @@ def read_rank(environment: Environment) -> Rank:
         agent_store=agent_store and not own_port,
         agent_in_step=in_own_step,
         init_file=Path(init_file.removeprefix("file://")) if init_file else None,
-        restarts=_restarts(environment, launcher),
+        restarts=int(last),
         stop_at=_number(environment, variables.STOP_AT) if environment.get(variables.STOP_AT) else None,
     )
 
@@ -285,15 +290,6 @@ _READERS: dict[Launcher, Callable[[Environment], dict[str, int]]] = {
     "mpi": _read_by_blocks,
     "single": lambda _: {"rank": 0, "local_rank": 0, "world_size": 1, "local_world_size": 1, "node_rank": 0},
 }
-
-
-def _restarts(environment: Environment, launcher: Launcher) -> int:
-    if launcher == "torchrun":
-        return _number(environment, "TORCHELASTIC_RESTART_COUNT", default=0)
-    last = environment.get(variables.ATTEMPT, "0").rpartition(".")[2]
-    if not last.isdecimal():
-        raise RankError(f"SLURMDDP_ATTEMPT={environment[variables.ATTEMPT]!r} does not end in a number")
-    return int(last)
 
 
 def _tasks_of_node(environment: Environment, node: int, world_size: int) -> int:

@@ -74,15 +74,10 @@ class Claims:
         return None
 
 
-def find_contradiction(claims: Iterable[Claim]) -> RankError | None:
-    """Return the error of the first claim that contradicts those before it, None if they fit together."""
-    return next(filter(None, map(Claims().add, claims)), None)
-
-
 def refusal_of(claim: Claim, accepted: list[Claim]) -> RankError:
     """Return the error of a process that arrived after rank 0 had accepted the others, as of a duplicate rank."""
     same_rank = [other for other in accepted if other.rank == claim.rank]
-    error = find_contradiction([*(same_rank or accepted), claim])
+    error = next(filter(None, map(Claims().add, [*(same_rank or accepted), claim])), None)
     return error or RankError(f"rank {claim.rank} on {claim} is not among the {len(accepted)} ranks that met")
 
 

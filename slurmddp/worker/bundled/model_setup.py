@@ -42,7 +42,21 @@ def wrap(
         model = torch.compile(model)  # type: ignore[assignment]  # a module, by another name
     if options.strategy == "dp":
         return nn.DataParallel(model)
-    return _distributed(model, options, device, total)
+    distributed = DistributedDataParallel(
+        model,
+        device_ids=[device.index] if device.type == "cuda" else None,
+        bucket_cap_mb=options.bucket_mb,
+        gradient_as_bucket_view=options.gradient_as_bucket_view,
+        static_graph=options.static_graph,
+        find_unused_parameters=options.find_unused_parameters,
+    )
+    if options.comm_hook == "powersgd":
+        begin = max(2, int(total * POWERSGD_FROM))
+        distributed.register_comm_hook(PowerSGDState(None, start_powerSGD_iter=begin), powerSGD_hook)
+    elif options.comm_hook != "none":
+        hook = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}[options.comm_hook]
+        distributed.register_comm_hook(None, hook)
+    return distributed
 
 
 def _shard(model: nn.Module, options: WorkerOptions, device: torch.device) -> None:
@@ -73,24 +87,6 @@ def sync_gradients(model: nn.Module, *, last: bool) -> contextlib.AbstractContex
     if set_sync is not None:
         set_sync(last)
     return contextlib.nullcontext()
-
-
-def _distributed(model: nn.Module, options: WorkerOptions, device: torch.device, total: int) -> DistributedDataParallel:
-    distributed = DistributedDataParallel(
-        model,
-        device_ids=[device.index] if device.type == "cuda" else None,
-        bucket_cap_mb=options.bucket_mb,
-        gradient_as_bucket_view=options.gradient_as_bucket_view,
-        static_graph=options.static_graph,
-        find_unused_parameters=options.find_unused_parameters,
-    )
-    if options.comm_hook == "powersgd":
-        begin = max(2, int(total * POWERSGD_FROM))
-        distributed.register_comm_hook(PowerSGDState(None, start_powerSGD_iter=begin), powerSGD_hook)
-    elif options.comm_hook != "none":
-        hook = {"fp16": default_hooks.fp16_compress_hook, "bf16": default_hooks.bf16_compress_hook}[options.comm_hook]
-        distributed.register_comm_hook(None, hook)
-    return distributed
 
 
 def make_optimizer(parameters: Iterable[nn.Parameter], options: WorkerOptions) -> torch.optim.Optimizer:

@@ -33,7 +33,16 @@ class TorchvisionModel(Classification):
         super().__init__(options)
         self._model_name = model_name(options.task)
         folders = find_data(options)
-        self.train, self.test, self._classes = self._synthetic() if folders is None else _read(folders)
+        if folders is not None:
+            self.train, self.test, self._classes = _read(folders)
+            return
+        from torchvision.transforms.functional import center_crop  # noqa: PLC0415 - an extra
+
+        sizes, self._classes = (self.SYNTHETIC_TRAIN, self.SYNTHETIC_TEST), self.SYNTHETIC_CLASSES
+        train, (images, classes) = synthesize(
+            *sizes, shape=(3, LARGER, LARGER), classes=self._classes, seed=options.seed
+        )
+        self.train, self.test = ColourImages(*train), ColourImages(center_crop(images, [SIZE, SIZE]), classes)
 
     @classmethod
     def prepare(cls, options: WorkerOptions) -> None:
@@ -52,15 +61,6 @@ class TorchvisionModel(Classification):
     def transform(self, inputs: Tensor) -> Tensor:
         """Return a random part of SIZE pixels in each direction of each image, half of them mirrored."""
         return mirror(crop(inputs, (SIZE, SIZE)))
-
-    def _synthetic(self) -> tuple[Examples, Examples, int]:
-        from torchvision.transforms.functional import center_crop  # noqa: PLC0415 - an extra
-
-        sizes, shape = (self.SYNTHETIC_TRAIN, self.SYNTHETIC_TEST), (3, LARGER, LARGER)
-        train, (images, classes) = synthesize(
-            *sizes, shape=shape, classes=self.SYNTHETIC_CLASSES, seed=self.options.seed
-        )
-        return ColourImages(*train), ColourImages(center_crop(images, [SIZE, SIZE]), classes), self.SYNTHETIC_CLASSES
 
 
 def model_name(task: str) -> str:
