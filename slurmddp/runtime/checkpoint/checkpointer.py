@@ -198,8 +198,8 @@ def _open_store(given: str | Path | None, keep: int, ours: session.Session) -> S
     ours.folders.add(folder.resolve())
     if ours.is_main:
         folder.mkdir(parents=True, exist_ok=True)
-        ensure_identity(folder)
+        ensure_identity(folder, ours.print)
     if ours.control:
         dist.barrier(ours.control)
     owner = ownership_of(run_dir.owner, os.environ) if run_dir else None
-    return Store(folder, identity=ensure_identity(folder), keep=keep, owner=owner, say=ours.print)
+    return Store(folder, identity=ensure_identity(folder, ours.print), keep=keep, owner=owner, say=ours.print)

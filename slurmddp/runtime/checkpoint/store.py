@@ -12,11 +12,13 @@ import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from io import BufferedReader
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -33,9 +35,15 @@ IDENTITY = "identity"
 INDEX = "index.pt"
 """The index of a divided state: the state without its tensors, and where each rank's pieces are."""
 _STEP = re.compile(r"step-([0-9]{9,})")
-_LOST = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO}
+_FILE_NAME = re.compile(r"(?!\.\.?\Z)[A-Za-z0-9_.-]{1,200}")
+_LOST = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EIO, errno.ELOOP, errno.ENXIO}
 """Errors of opening or reading a file that mean its content is lost for good."""
 _POLL_S = 0.1
+_FULL_LIMIT_S = 60.0
+_FULL_PAUSE_S = 5.0
+_MANIFEST_KINDS = {"format": int, "step": int, "identity": str, "note": dict, "files": dict}
+_FILE_KINDS = {"size": int, "sha256": str}
+_LARGEST_MANIFEST = 2**26
 
 Files = dict[str, dict[str, Any]]
 """By file name: `size` in bytes and `sha256`."""
@@ -201,14 +209,23 @@ class Store:
             self._owner.check()
 
 
-def ensure_identity(folder: Path) -> str:
+def ensure_identity(folder: Path, say: Callable[[str], None]) -> str:
     """Return the identity of the run: 32 hexadecimal digits in the file `identity`, which is made if it is missing.
 
-    Raises RankError when the file holds something else.
+    While the disk is full, waits for space and says so. Raises PeerError when there is none after a minute, RankError
+    when the file holds something else.
     """
-    path = folder / IDENTITY
-    if not path.exists():
-        _write_once(path, os.urandom(16).hex())
+    path, end = folder / IDENTITY, time.monotonic() + _FULL_LIMIT_S
+    while not path.exists():
+        try:
+            _write_once(path, os.urandom(16).hex())
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            if time.monotonic() > end:
+                raise PeerError(f"{path} cannot be written: {error.strerror}; make space, and submit again") from error
+            say(f"{path} cannot be written: {error.strerror}; waiting for space, for {_FULL_LIMIT_S:.0f} s at most")
+            time.sleep(_FULL_PAUSE_S)
     identity = path.read_text(errors="replace").strip()
     if not re.fullmatch(r"[0-9a-f]{32}", identity):
         raise RankError(
@@ -281,14 +298,29 @@ def _decode(manifest: bytes) -> dict[str, Any]:
     match = re.fullmatch(rb'\{\n "checksum": "([0-9a-f]{64})",(.*)', manifest, re.DOTALL)
     if not match or hashlib.sha256(match[2]).hexdigest().encode() != match[1]:
         raise _BrokenError(f"{MANIFEST} does not match its own checksum")
-    content: dict[str, Any] = json.loads(manifest)
-    return content
+    try:
+        content = json.loads(manifest)
+    except (ValueError, RecursionError) as error:
+        raise _BrokenError(f"{MANIFEST} is not JSON: {error}") from error
+    for key, kind in _MANIFEST_KINDS.items():
+        if type(content.get(key)) is not kind:
+            raise _BrokenError(f"{MANIFEST} has no {key}, or one of another kind")
+    if not content["files"]:
+        raise _BrokenError(f"{MANIFEST} names no file")
+    for name, file in content["files"].items():
+        if not isinstance(file, dict) or {key: type(file.get(key)) for key in ("size", "sha256")} != _FILE_KINDS:
+            raise _BrokenError(f"{MANIFEST} has no size or checksum of {name!a}")
+        if not _FILE_NAME.fullmatch(name):
+            raise _BrokenError(f"{MANIFEST} names {name!a}, which is no file of the checkpoint")
+    return dict(content)
 
 
 def _read(folder: Path, *, thorough: bool) -> Saved:
     """Return what the manifest says, after comparing the files' sizes, and with `thorough` also all their bytes."""
-    with _broken_if_lost(MANIFEST):
-        manifest = (folder / MANIFEST).read_bytes()
+    with _broken_if_lost(MANIFEST), _open_regular(folder / MANIFEST) as file_of_manifest:
+        manifest = file_of_manifest.read(_LARGEST_MANIFEST + 1)
+    if len(manifest) > _LARGEST_MANIFEST:
+        raise _BrokenError(f"{MANIFEST} has more than {_LARGEST_MANIFEST >> 20} MB")
     content = _decode(manifest)
     if content["format"] != FORMAT:
         raise RankError(
@@ -298,7 +330,7 @@ def _read(folder: Path, *, thorough: bool) -> Saved:
     if folder.name != f"step-{content['step']:09d}":
         raise _BrokenError(f"its {MANIFEST} is that of step {content['step']}")
     for name, file in content["files"].items():
-        with _broken_if_lost(name), (folder / name).open("rb") as content_of_file:
+        with _broken_if_lost(name), _open_regular(folder / name) as content_of_file:
             size = os.fstat(content_of_file.fileno()).st_size
             if size != file["size"]:
                 raise _BrokenError(f"{name} has {size} bytes, not {file['size']}")
@@ -309,6 +341,15 @@ def _read(folder: Path, *, thorough: bool) -> Saved:
         digest=hashlib.sha256(manifest).hexdigest(),
         **{name: content[name] for name in ("step", "identity", "note", "files")},
     )
+
+
+@contextmanager
+def _open_regular(path: Path) -> Iterator[BufferedReader]:
+    """Open a file to read it; a pipe would block, a device might never end, and a link leads out of the folder."""
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:  # noqa: PTH123
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise _BrokenError(f"{path.name} is not a regular file")
+        yield file
 
 
 @contextmanager
