@@ -7,7 +7,7 @@ SLURM_PROCID of their agent.
 import re
 import socket
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
@@ -59,6 +59,8 @@ class Rank:
     """Whether torchrun's agent, not rank 0, holds the store."""
     agent_in_step: bool = False
     """Whether torchrun's agent is a task of the job's own step."""
+    secret: str = field(default="", repr=False)
+    """What the processes of this attempt alone know; empty where they were started by other means."""
     init_file: Path | None = None
     """The file store by which the ranks form their group; None if they use a port of the head."""
     restarts: int = 0
@@ -154,6 +156,7 @@ def read_rank(environment: Environment) -> Rank:
         store_port=_port(environment, variables.STORE_PORT) if own_port else port + (not agent_store),
         agent_store=agent_store and not own_port,
         agent_in_step=in_own_step,
+        secret=environment.get(variables.SECRET, ""),
         init_file=Path(init_file.removeprefix("file://")) if init_file else None,
         restarts=int(last),
         stop_at=_number(environment, variables.STOP_AT) if environment.get(variables.STOP_AT) else None,

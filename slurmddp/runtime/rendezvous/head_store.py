@@ -22,6 +22,9 @@ from slurmddp.errors import PeerError, RankError
 from slurmddp.runtime import patches
 from slurmddp.runtime.launch.addresses import is_local, resolve
 from slurmddp.runtime.launch.rank import Rank
+from slurmddp.runtime.rendezvous.sealed_store import SealedStore
+
+SharedStore = Store | SealedStore
 
 ANSWER_LIMIT_S = 10.0
 """How long a store that accepted the connection may take to answer."""
@@ -40,7 +43,7 @@ _RESOLVER = patches.find(patches.RESOLVER)
 class Rendezvous:
     """The ranks that have met, and the store that they share until they end."""
 
-    def __init__(self, rank: Rank, store: Store, ranks: dict[str, str]) -> None:
+    def __init__(self, rank: Rank, store: SharedStore, ranks: dict[str, str]) -> None:
         self._rank, self._store = rank, store
         self.ranks_by_host = ranks
         """As `claims.ranks_by_host` returns them; known to rank 0 alone."""
@@ -91,7 +94,7 @@ class Rendezvous:
         return silent
 
 
-def open_store(rank: Rank, limit_s: float) -> tuple[Store, bool]:
+def open_store(rank: Rank, limit_s: float) -> tuple[SharedStore, bool]:
     """Return the store, and whether this process judges the claims.
 
     Raises RankError when rank 0 is not on the head, PeerError when there is no store of this job within `limit_s`.
@@ -118,23 +121,23 @@ def open_store(rank: Rank, limit_s: float) -> tuple[Store, bool]:
             store = run_in_background(lambda: _create_store(rank, is_server=False)).result(ANSWER_LIMIT_S)
         except (RuntimeError, TimeoutError) as error:  # of torch's errors, the distributed ones are RuntimeErrors
             raise _foreign_program(rank) from error
-    store = _prefix(rank, store)
-    _check_owner(rank, store, judges=judges)
-    return store, judges
+    sealed = _seal(rank, store)
+    _check_owner(rank, sealed, judges=judges)
+    return sealed, judges
 
 
-def reconnect(rank: Rank, limit_s: float = ANSWER_LIMIT_S) -> Store:
+def reconnect(rank: Rank, limit_s: float = ANSWER_LIMIT_S) -> SharedStore:
     """Return the store over a new connection; one that was idle for days may be lost.
 
     Raises PeerError when nothing listens at its port within `limit_s` seconds. Starts no thread.
     """
     if rank.identity_file:
-        return _prefix(rank, FileStore(str(rank.identity_file)))
+        return _seal(rank, FileStore(str(rank.identity_file)))
     _await_listener(rank, limit_s)
-    return _prefix(rank, _create_store(rank, is_server=False))
+    return _seal(rank, _create_store(rank, is_server=False))
 
 
-def wait_for_keys(store: Store, keys: list[str], limit_s: float) -> bool:
+def wait_for_keys(store: SharedStore, keys: list[str], limit_s: float) -> bool:
     """Wait until all keys are set; return whether they were in time."""
     if not keys:
         return True
@@ -156,9 +159,13 @@ def lost_connection_as(message: str) -> Iterator[None]:
         raise PeerError(message) from error
 
 
-def _prefix(rank: Rank, store: Store) -> Store:
-    """Return our part of a store; the store of torchrun's agent outlives a restart of the ranks."""
-    return PrefixStore(f"slurmddp/{rank.restarts if rank.agent_store else 0}", store)
+def _seal(rank: Rank, store: Store) -> SharedStore:
+    """Return our part of a store; the store of torchrun's agent outlives a restart of the ranks.
+
+    Without a secret, as where torchrun was started by hand, it is open to every program that reaches it.
+    """
+    part = f"slurmddp/{rank.restarts if rank.agent_store else 0}"
+    return SealedStore(store, part, rank.secret) if rank.secret else PrefixStore(part, store)
 
 
 def _create_store(rank: Rank, *, is_server: bool) -> Store:
@@ -228,7 +235,7 @@ def _await_listener(rank: Rank, limit_s: float) -> None:
             return
 
 
-def _check_owner(rank: Rank, store: Store, *, judges: bool) -> None:
+def _check_owner(rank: Rank, store: SharedStore, *, judges: bool) -> None:
     """Refuse the store of another job: ports are random, and two jobs can get the same one."""
     ours = f"job {rank.job} attempt {rank.attempt}"
     if judges:
@@ -248,7 +255,7 @@ def _foreign_program(rank: Rank) -> PeerError:
     )
 
 
-def announce_program_stores(rank: Rank, store: Store) -> None:
+def announce_program_stores(rank: Rank, store: SharedStore) -> None:
     """Let rank 0 say in the store of the rendezvous when a store of the program listens; the other ranks wait for it.
 
     torch's client that is refused waits 0.25 to 0.75 s before it tries again, and longer each time (torch 2.13,
@@ -281,7 +288,7 @@ def announce_program_stores(rank: Rank, store: Store) -> None:
     patches.replace(patches.PROGRAM_STORE, wrap)
 
 
-def _await_store(store: Store, host: str, port: int, limit: timedelta) -> timedelta:
+def _await_store(store: SharedStore, host: str, port: int, limit: timedelta) -> timedelta:
     """Wait until a store listens, for half the limit at most; return how long it took."""
     began = probed_at = time.monotonic()
     pause = _SHORTEST_PAUSE_S

@@ -15,8 +15,6 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import Final
 
-from torch._C._distributed_c10d import Store
-
 from slurmddp.errors import PeerError, RankError
 from slurmddp.runs.history import read_newest
 from slurmddp.runtime.health.preflight import Preflight
@@ -25,6 +23,7 @@ from slurmddp.runtime.rendezvous import head_store
 from slurmddp.runtime.rendezvous.claims import Claim, Claims, ranks_by_host, refusal_of
 from slurmddp.runtime.rendezvous.head_store import (
     Rendezvous,
+    SharedStore,
     announce_program_stores,
     lost_connection_as,
     open_store,
@@ -75,7 +74,7 @@ def meet(rank: Rank, limit_s: float = ARRIVAL_LIMIT_S, preflight: Preflight | No
     return Rendezvous(rank, store, ranks_by_host(arrived))
 
 
-def _judge(rank: Rank, store: Store, sequence: int, limit_s: float, preflight: Preflight | None) -> list[Claim]:
+def _judge(rank: Rank, store: SharedStore, sequence: int, limit_s: float, preflight: Preflight | None) -> list[Claim]:
     """As rank 0: collect the claims, publish the verdict, and return the claims."""
     claims = Claims()
     error = _collect(rank, store, claims, limit_s)
@@ -101,7 +100,7 @@ def _judge(rank: Rank, store: Store, sequence: int, limit_s: float, preflight: P
     return claims.arrived
 
 
-def _collect(rank: Rank, store: Store, claims: Claims, limit_s: float) -> RankError | None:
+def _collect(rank: Rank, store: SharedStore, claims: Claims, limit_s: float) -> RankError | None:
     """Read the claims of all ranks as they arrive; return the first error."""
     deadline = time.monotonic() + limit_s
     while len(claims.arrived) < rank.world_size:
@@ -123,7 +122,7 @@ def _collect(rank: Rank, store: Store, claims: Claims, limit_s: float) -> RankEr
     return None
 
 
-def _await_arrival(rank: Rank, store: Store, key: str, deadline: float) -> bool:
+def _await_arrival(rank: Rank, store: SharedStore, key: str, deadline: float) -> bool:
     """Wait until a key is set; return False at the monotonic deadline, or when srun could not start a rank.
 
     Polls, because TCPStore writes warnings when a wait ends without the key.
@@ -141,7 +140,7 @@ def _await_arrival(rank: Rank, store: Store, key: str, deadline: float) -> bool:
     return True
 
 
-def _await_verdict(rank: Rank, claim: Claim, store: Store, sequence: int, limit_s: float) -> None:
+def _await_verdict(rank: Rank, claim: Claim, store: SharedStore, sequence: int, limit_s: float) -> None:
     """As another rank than 0: wait for the verdict, and check that it accepts this claim."""
     limit_s += head_store.ANSWER_LIMIT_S
     with lost_connection_as(f"rank 0 on {rank.master_addr} left before all ranks had met"):

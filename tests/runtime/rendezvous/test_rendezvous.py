@@ -6,20 +6,25 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
 import pytest
 from preload import Preloaded, clean_environment
-from torch._C._distributed_c10d import HashStore
+from torch._C._distributed_c10d import HashStore, TCPStore
 
+from slurmddp.errors import PeerError
 from slurmddp.runs.events import AttemptStart, Author, append
 from slurmddp.runs.files import read_records
 from slurmddp.runs.layout import RunDir
 from slurmddp.runtime.launch.rank import Rank
 from slurmddp.runtime.rendezvous import head_store, rendezvous
 from slurmddp.runtime.rendezvous.claims import Claim, Claims
+from slurmddp.runtime.rendezvous.sealed_store import SealedStore
 
 
 def free_port() -> int:
@@ -337,3 +342,56 @@ def test_a_server_of_dns_that_does_not_answer_holds_a_rank_up_for_a_second(tmp_p
         pytest.skip("this machine gives no namespaces to an ordinary user")
     asked = subprocess.run([*machine, sys.executable, "-c", SILENT_DNS], capture_output=True, text=True, check=True)
     assert asked.stdout == "True True\n"
+
+
+FORGED = {"rank": 0, "local_rank": 0, "node_rank": 0, "world_size": 99, "host": "\x1b[31mevil\nMemoryError: ", "pid": 1}
+
+
+def interfere(port: int, ended: threading.Event) -> None:
+    """As another program: write what ranks write, under the names that were known."""
+    while not ended.is_set():
+        with suppress(OSError), suppress(RuntimeError):
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+            store = TCPStore("127.0.0.1", port, None, False, timedelta(seconds=5), wait_for_workers=False)  # noqa: FBT003
+            while not ended.is_set():
+                number = store.add("slurmddp/0/arrivals", 1)
+                store.set(f"slurmddp/0/arrival/{number}", json.dumps({"claim": FORGED, "facts": ""}))
+                store.set("slurmddp/0/verdict", json.dumps({"error": "forged", "retry": False, "arrivals": 2}))
+                time.sleep(0.01)
+        time.sleep(0.01)
+
+
+def test_what_a_stranger_writes_into_the_store_is_read_by_no_rank(meet):
+    """It ended three of three jobs with status 77, by a cause that the stranger chose."""
+    members = ranks(4)
+    members[3]["delay"] = 1.5
+    ended = threading.Event()
+    threading.Thread(target=interfere, args=(members[0]["store_port"], ended), daemon=True).start()
+    said = meet(members)[0]
+    ended.set()
+    assert said == ["met"] * 4
+
+
+def test_a_value_that_another_program_has_replaced_ends_the_attempt_and_can_be_tried_again():
+    shared = HashStore()
+    store = SealedStore(shared, "slurmddp/0", "digits")
+    store.set("verdict", "yes")
+    store.set("arrival/1", "é")
+    assert store.check(["verdict"]) and not store.check(["other"])
+    assert (store.get("verdict"), store.multi_get(["arrival/1"])) == (b"yes", ["é".encode()])
+    assert SealedStore(shared, "slurmddp/0", "others").check(["verdict"]) is False
+    name, other = store._name("verdict"), store._name("arrival/1")
+    for forged in (b"", b"yes", shared.get(other)):  # the last has a code, but that of another key
+        shared.set(name, forged)
+        with pytest.raises(PeerError, match="another program has written to the store"):
+            store.get("verdict")
+
+
+def test_a_process_with_another_secret_is_none_of_the_ranks(meet):
+    members = ranks(2, limit_s=2.0)
+    members[1] |= {"secret": "other"}
+    assert meet(members)[0][0] == "76 rank 1 (n1) did not arrive within 2 s"
+
+
+def test_without_a_secret_ranks_meet_too(meet):
+    assert meet(ranks(2, secret=""))[0] == ["met"] * 2
